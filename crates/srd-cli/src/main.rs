@@ -1,0 +1,2 @@
+//! The `srd` command: wiring only.
+fn main() {}

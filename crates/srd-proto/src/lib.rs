@@ -1,0 +1,1 @@
+//! srd-proto
