@@ -1,0 +1,211 @@
+//! Every knob, with unit, default and bound, checked once in [`Config::check`].
+
+use crate::error::ConfigError;
+use crate::time::Duration;
+
+/// How packets of an endpoint are protected.
+#[derive(Clone, Debug)]
+pub enum Protection {
+    /// Neither authenticated nor encrypted. For trusted fabrics and simulation only.
+    Plain,
+    /// A key that every member of a job shares: authenticated, encrypted, no handshake trip.
+    JobKey([u8; 32]),
+    /// A static key pair per node (Noise IK): this is our private key.
+    Static([u8; 32]),
+}
+
+/// How the next packet's path is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spray {
+    /// Recently confirmed good paths first, else the next unpenalised one in a rotation.
+    Adaptive,
+    /// The next path in a rotation, whatever it did.
+    Oblivious,
+    /// One path, until it is found dead.
+    Single,
+}
+
+/// The configuration of an endpoint. [`Config::default`] suits a 100 Gb/s fabric with
+/// microsecond links; [`Config::sockets`] suits kernel sockets.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Protection of every packet.
+    pub protection: Protection,
+    /// The well-known UDP port we receive on; it travels in the greeting, since data comes
+    /// from other ports.
+    pub local_port: u16,
+    /// Largest UDP payload of a packet, header and tag included. 256..=65,000.
+    pub packet_bytes_max: u16,
+    /// Speed of our own link, bits per second. Zero: unknown, estimated from delivery.
+    pub link_rate_bps: u64,
+    /// Bytes below UDP payload that a packet costs on the wire (IP, UDP, Ethernet). 0..=200.
+    pub wire_overhead_bytes: u16,
+    /// Round-trip time assumed until one is measured.
+    pub rtt_initial: Duration,
+    /// How paths are chosen.
+    pub spray: Spray,
+    /// Number of paths (entropy values) per context. 1..=256.
+    pub paths: u16,
+    /// Consecutive packets that ride one path. 1..=64.
+    pub spray_burst_packets: u8,
+    /// Target queueing delay as a percentage of the base round trip. 5..=400.
+    pub delay_target_percent: u32,
+    /// Least target queueing delay: twice the host's own timing jitter.
+    pub delay_target_min: Duration,
+    /// Window before anything is known, in bytes; zero: one bandwidth-delay product.
+    pub window_initial_bytes: u64,
+    /// Largest window, as a percentage of the bandwidth-delay product. 50..=1000.
+    pub window_max_percent: u32,
+    /// Whether a receiver with several senders shares its link by credit.
+    pub receiver_share: bool,
+    /// Receiver's outstanding credit, as a percentage of its bandwidth-delay product. 50..=400.
+    pub credit_percent: u32,
+    /// Acknowledge at least every so many packets. 1..=256.
+    pub ack_packets: u16,
+    /// Acknowledge at least every so many bytes.
+    pub ack_bytes: u32,
+    /// Acknowledge at most so long after an arrival.
+    pub ack_delay: Duration,
+    /// Path tuples per acknowledgement. 1..=16.
+    pub ack_tuples_max: u8,
+    /// Lower bound of the retransmission timeout.
+    pub rto_min: Duration,
+    /// Upper bound of the retransmission timeout's back-off.
+    pub rto_max: Duration,
+    /// How long a peer may be silent with data outstanding before it is declared down.
+    pub peer_timeout: Duration,
+    /// Silence after which an idle context sends a probe. [`Duration::MAX`]: never.
+    pub keepalive: Duration,
+    /// Idle time after which a context gives its memory back.
+    pub idle_reclaim: Duration,
+    /// RNR verdicts before a datagram fails; 7 means for ever, as in EFA. 0..=7.
+    pub rnr_retries: u8,
+    /// Peers per endpoint. 1..=1,000,000.
+    pub peers_max: u32,
+    /// Queue pairs that may send to one peer. 1..=65,536.
+    pub flows_max: u32,
+    /// Datagrams that may wait or be in flight per peer. 1..=1,048,576.
+    pub send_queue_datagrams_max: u32,
+    /// Packets in flight per peer, also the receiver's window. A power of two, 64..=4096.
+    pub window_packets_max: u16,
+    /// Undelivered events that an endpoint holds before it stops accepting sends.
+    pub events_max: u32,
+    /// New contexts per second beyond which strangers must return a cookie.
+    pub handshakes_per_second_max: u32,
+    /// Packets under one key before it is replaced.
+    pub key_packets_max: u64,
+    /// Time under one key before it is replaced.
+    pub key_lifetime: Duration,
+    /// Whether data packets ask switches to mark (ECT).
+    pub ecn: bool,
+    /// Whether contexts probe for the largest packet that the fabric passes.
+    pub mtu_discovery: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            protection: Protection::Plain,
+            local_port: 7471,
+            packet_bytes_max: 8900,
+            link_rate_bps: 100_000_000_000,
+            wire_overhead_bytes: 28,
+            rtt_initial: Duration::from_micros(14),
+            spray: Spray::Adaptive,
+            paths: 128,
+            spray_burst_packets: 1,
+            delay_target_percent: 75,
+            delay_target_min: Duration::from_micros(2),
+            window_initial_bytes: 0,
+            window_max_percent: 200,
+            receiver_share: true,
+            credit_percent: 150,
+            ack_packets: 4,
+            ack_bytes: 16_384,
+            ack_delay: Duration::from_micros(8),
+            ack_tuples_max: 4,
+            rto_min: Duration::from_micros(100),
+            rto_max: Duration::from_secs(1),
+            peer_timeout: Duration::from_secs(5),
+            keepalive: Duration::MAX,
+            idle_reclaim: Duration::from_secs(60),
+            rnr_retries: 7,
+            peers_max: 16_384,
+            flows_max: 4096,
+            send_queue_datagrams_max: 256,
+            window_packets_max: 1024,
+            events_max: 1 << 20,
+            handshakes_per_second_max: 10_000,
+            key_packets_max: 1 << 40,
+            key_lifetime: Duration::from_secs(120),
+            ecn: true,
+            mtu_discovery: false,
+        }
+    }
+}
+
+impl Config {
+    /// Defaults for kernel UDP sockets: longer runs on a path so that segmentation offload
+    /// pays, acknowledgements per batch, floors above the host's scheduling jitter.
+    pub fn sockets() -> Self {
+        Self {
+            link_rate_bps: 0,
+            rtt_initial: Duration::from_micros(200),
+            spray_burst_packets: 16,
+            delay_target_percent: 100,
+            delay_target_min: Duration::from_micros(100),
+            window_initial_bytes: 128 * 1024,
+            ack_packets: 64,
+            ack_bytes: 256 * 1024,
+            ack_delay: Duration::from_micros(50),
+            rto_min: Duration::from_micros(1000),
+            send_queue_datagrams_max: 8192,
+            window_packets_max: 4096,
+            mtu_discovery: true,
+            ..Self::default()
+        }
+    }
+
+    /// Checks every bound.
+    ///
+    /// # Errors
+    /// The first knob that is out of range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let within = |field, value: u64, min: u64, max: u64| {
+            if (min..=max).contains(&value) {
+                Ok(())
+            } else {
+                Err(ConfigError { field, value, min, max })
+            }
+        };
+        within("packet_bytes_max", self.packet_bytes_max.into(), 256, 65_000)?;
+        within("wire_overhead_bytes", self.wire_overhead_bytes.into(), 0, 200)?;
+        within("link_rate_bps", self.link_rate_bps, 0, 10_000_000_000_000)?;
+        within("rtt_initial", self.rtt_initial.as_nanos(), 100, 10_000_000_000)?;
+        within("paths", self.paths.into(), 1, 256)?;
+        within("spray_burst_packets", self.spray_burst_packets.into(), 1, 64)?;
+        within("delay_target_percent", self.delay_target_percent.into(), 5, 400)?;
+        within("window_max_percent", self.window_max_percent.into(), 50, 1000)?;
+        within("credit_percent", self.credit_percent.into(), 50, 400)?;
+        within("ack_packets", self.ack_packets.into(), 1, 256)?;
+        within("ack_bytes", self.ack_bytes.into(), 1, 1 << 24)?;
+        within("ack_tuples_max", self.ack_tuples_max.into(), 1, 16)?;
+        within("rto_min", self.rto_min.as_nanos(), 1_000, 10_000_000_000)?;
+        within("rto_max", self.rto_max.as_nanos(), self.rto_min.as_nanos(), 60_000_000_000)?;
+        within("rnr_retries", self.rnr_retries.into(), 0, 7)?;
+        within("peers_max", self.peers_max.into(), 1, 1_000_000)?;
+        within("flows_max", self.flows_max.into(), 1, 65_536)?;
+        within("send_queue_datagrams_max", self.send_queue_datagrams_max.into(), 1, 1 << 20)?;
+        within("window_packets_max", self.window_packets_max.into(), 64, 4096)?;
+        within("events_max", self.events_max.into(), 1, 1 << 30)?;
+        if !self.window_packets_max.is_power_of_two() {
+            return Err(ConfigError {
+                field: "window_packets_max (a power of two)",
+                value: self.window_packets_max.into(),
+                min: 64,
+                max: 4096,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! What the core tells the application: arrivals at once, everything else as events.
+
+use bytes::Bytes;
+
+use crate::ids::{DatagramId, PeerId, Qpn};
+
+/// Which of a context's queues a datagram waits in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Class {
+    /// Shares the context by deficit round robin over queue pairs.
+    #[default]
+    Bulk,
+    /// Goes before bulk, up to a quarter of the bytes while bulk waits.
+    LowLatency,
+}
+
+/// A datagram to send: at most one packet.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// The local queue pair it is sent from. Fairness inside a context is between these.
+    pub src_qpn: Qpn,
+    /// The remote queue pair it is for.
+    pub dst_qpn: Qpn,
+    /// Eight bytes that travel in the header, opaque to SRD: message and segment numbers of
+    /// the layer above.
+    pub imm: u64,
+    /// The payload, at most [`crate::Endpoint::payload_bytes_max`] bytes.
+    pub payload: Bytes,
+    /// Its queue.
+    pub class: Class,
+    /// Handed back in the completion.
+    pub user: u64,
+}
+
+/// How a datagram ended. Numbers and meanings are those of EFA's completions
+/// (`EFA_IO_COMP_STATUS_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Status {
+    /// The peer acknowledged it.
+    Ok = 0,
+    /// Its queue pair or peer was destroyed before it completed.
+    Flushed = 1,
+    /// The peer restarted while it was in flight; it may or may not have been delivered.
+    RemoteAbort = 8,
+    /// The peer has no such queue pair.
+    BadDestQpn = 9,
+    /// The peer's queue pair had no receive buffer, as often as the sender would retry.
+    RemoteRnr = 10,
+    /// The peer answered before and has gone silent.
+    UnrespRemote = 13,
+    /// The peer never answered.
+    UnreachRemote = 15,
+}
+
+/// Why a peer went down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DownReason {
+    /// It never answered.
+    Unreachable,
+    /// It stopped answering.
+    Unresponsive,
+    /// It came back with a later epoch: a new process, or a new machine under its address.
+    Restarted,
+    /// It refused the handshake: wrong key, version, or no shared protection.
+    HandshakeRefused,
+}
+
+/// Something that happened, other than an arrival.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A datagram ended.
+    Completed {
+        /// The peer it was for.
+        peer: PeerId,
+        /// Which one.
+        id: DatagramId,
+        /// The number given with it.
+        user: u64,
+        /// How it ended.
+        status: Status,
+    },
+    /// A context exists: the peer has answered (or, at a receiver, has been heard).
+    PeerUp {
+        /// The peer.
+        peer: PeerId,
+    },
+    /// Everything outstanding to this peer has been completed with an error. The peer stays
+    /// usable: the next send starts afresh.
+    PeerDown {
+        /// The peer.
+        peer: PeerId,
+        /// Why.
+        reason: DownReason,
+    },
+    /// A send to this peer was refused with `QueueFull`, and there is room again.
+    Writable {
+        /// The peer.
+        peer: PeerId,
+    },
+    /// The fabric passes less than the configured packet size to this peer.
+    PathMtu {
+        /// The peer.
+        peer: PeerId,
+        /// UDP payload bytes that work.
+        works_bytes: u16,
+        /// UDP payload bytes that were configured.
+        configured_bytes: u16,
+    },
+}
+
+/// A datagram that arrived. Delivery is at once, in whatever order packets arrive; the
+/// payload borrows the packet that carried it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delivery<'a> {
+    /// The peer that sent it.
+    pub peer: PeerId,
+    /// The remote queue pair it came from.
+    pub src_qpn: Qpn,
+    /// The local queue pair it is for.
+    pub dst_qpn: Qpn,
+    /// The header's eight opaque bytes.
+    pub imm: u64,
+    /// The payload.
+    pub payload: &'a [u8],
+}
