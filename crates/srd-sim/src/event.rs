@@ -1,0 +1,477 @@
+//! The event list: a hierarchical timing wheel with first-in-first-out order among equals.
+//!
+//! Two levels of slots and a heap for what lies beyond. A slot is a chain of small chunks
+//! from one pool, so memory follows the number of pending events. Slots of the first level
+//! are narrow (a few events each); the one that becomes current is copied out and sorted.
+//! Both levels are aligned: an event goes into the first level only if it falls into the
+//! epoch that is current, so everything that waited in the second level was put there before
+//! anything that goes into the first directly, and insertion order survives the cascade.
+//!
+//! Invariant: events leave in the order of (time, insertion). Bound: none of its own; the
+//! packets of a world bound it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What happens at an event's time. It carries what a switch needs to forward the packet, so
+/// that a hop touches neither the packet nor its slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Event {
+    /// When, in picoseconds.
+    pub at_ps: u64,
+    /// Where: a [`Target`] in 32 bits.
+    pub target: Target,
+    /// The packet's slot.
+    pub packet: u32,
+    /// The packet's destination host.
+    pub dst: u32,
+    /// The hash of the packet's outer 5-tuple.
+    pub hash: u32,
+    /// The port that it came through.
+    pub via: u32,
+    /// The packet's size on the wire.
+    pub bytes: u16,
+    /// Marks picked up on the way.
+    pub flags: u16,
+}
+
+/// The packet may be marked instead of dropped.
+pub const FLAG_ECT: u16 = 1;
+/// A switch marked the packet.
+pub const FLAG_CE: u16 = 2;
+/// A switch cut the payload off.
+pub const FLAG_TRIMMED: u16 = 4;
+/// Bits were flipped on a link.
+pub const FLAG_CORRUPT: u16 = 8;
+/// The packet belongs to the control class.
+pub const FLAG_CONTROL: u16 = 16;
+
+/// The subject of an event, packed: three bits of kind, 29 bits of number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Target(u32);
+
+/// What kind of subject a [`Target`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A packet arrives at a switch.
+    Switch,
+    /// A packet arrives at a host.
+    Host,
+    /// A host's link is free.
+    LinkFree,
+    /// A node's deadline.
+    Timer,
+    /// An entry of the world's own agenda.
+    Agenda,
+}
+
+impl Target {
+    const KIND_SHIFT: u32 = 29;
+
+    /// Packs a kind and a number below 2^29.
+    pub const fn new(kind: Kind, number: u32) -> Self {
+        Self(((kind as u32) << Self::KIND_SHIFT) | number)
+    }
+
+    /// The kind.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        match self.0 >> Self::KIND_SHIFT {
+            0 => Kind::Switch,
+            1 => Kind::Host,
+            2 => Kind::LinkFree,
+            3 => Kind::Timer,
+            _ => Kind::Agenda,
+        }
+    }
+
+    /// The number.
+    #[inline]
+    pub const fn number(self) -> u32 {
+        self.0 & ((1 << Self::KIND_SHIFT) - 1)
+    }
+}
+
+const NEAR_BITS: u32 = 15;
+const NEAR_SLOTS: usize = 1 << NEAR_BITS;
+const FAR_BITS: u32 = 10;
+const FAR_SLOTS: usize = 1 << FAR_BITS;
+const CHUNK_EVENTS: usize = 7;
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Chunk {
+    events: [Event; CHUNK_EVENTS],
+    len: u32,
+    next: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    head: u32,
+    tail: u32,
+}
+
+const EMPTY: Slot = Slot { head: NONE, tail: NONE };
+
+/// An event of the heap, ordered by time and then by insertion.
+#[derive(PartialEq, Eq)]
+struct Beyond {
+    event: Event,
+    sequence: u64,
+}
+
+impl Ord for Beyond {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.event.at_ps, self.sequence).cmp(&(other.event.at_ps, other.sequence))
+    }
+}
+
+impl PartialOrd for Beyond {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The event list.
+pub struct Wheel {
+    shift: u32,
+    // The near slot whose events are in `current`, as at_ps >> shift.
+    tick: u64,
+    current: Vec<Event>,
+    cursor: usize,
+    near: Vec<Slot>,
+    near_busy: Vec<u64>,
+    far: Vec<Slot>,
+    far_busy: Vec<u64>,
+    beyond: BinaryHeap<Reverse<Beyond>>,
+    sequence: u64,
+    chunks: Vec<Chunk>,
+    free: u32,
+    len: usize,
+}
+
+impl Wheel {
+    /// An empty list whose finest slots are 2^`shift` picoseconds wide. A slot should hold a
+    /// handful of events; order does not depend on it.
+    pub fn new(shift: u32) -> Self {
+        assert!(shift <= 24, "slots of more than 16 us make no sense");
+        Self {
+            shift,
+            tick: 0,
+            current: Vec::new(),
+            cursor: 0,
+            near: vec![EMPTY; NEAR_SLOTS],
+            near_busy: vec![0; NEAR_SLOTS / 64],
+            far: vec![EMPTY; FAR_SLOTS],
+            far_busy: vec![0; FAR_SLOTS / 64],
+            beyond: BinaryHeap::new(),
+            sequence: 0,
+            chunks: Vec::new(),
+            free: NONE,
+            len: 0,
+        }
+    }
+
+    /// Pending events.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is pending.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds an event, which must not lie before the last one popped.
+    #[inline]
+    pub fn push(&mut self, event: Event) {
+        self.len += 1;
+        let tick = event.at_ps >> self.shift;
+        if tick <= self.tick {
+            self.push_current(event);
+        } else if tick >> NEAR_BITS == self.tick >> NEAR_BITS {
+            self.push_near(tick, event);
+        } else {
+            self.push_later(tick, event);
+        }
+    }
+
+    /// Takes the next event if it lies at or before `until_ps`.
+    #[inline]
+    pub fn pop(&mut self, until_ps: u64) -> Option<Event> {
+        loop {
+            if let Some(event) = self.current.get(self.cursor) {
+                if event.at_ps > until_ps {
+                    return None;
+                }
+                self.cursor += 1;
+                self.len -= 1;
+                return Some(*event);
+            }
+            if self.len == 0 || (self.tick + 1) << self.shift > until_ps {
+                return None;
+            }
+            self.advance();
+        }
+    }
+
+    fn push_current(&mut self, event: Event) {
+        let rest = &self.current[self.cursor..];
+        let at = self.cursor + rest.partition_point(|e| e.at_ps <= event.at_ps);
+        self.current.insert(at, event);
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // masked to the number of slots
+    #[inline]
+    fn push_near(&mut self, tick: u64, event: Event) {
+        let index = tick as usize & (NEAR_SLOTS - 1);
+        let slot = self.near[index];
+        if slot.tail != NONE {
+            let chunk = &mut self.chunks[slot.tail as usize];
+            if let Some(place) = chunk.events.get_mut(chunk.len as usize) {
+                *place = event;
+                chunk.len += 1;
+                return;
+            }
+        }
+        self.near_busy[index / 64] |= 1 << (index % 64);
+        self.near[index] = self.grow(slot, event);
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // masked to the number of slots
+    #[cold]
+    fn push_later(&mut self, tick: u64, event: Event) {
+        let epoch = tick >> NEAR_BITS;
+        if epoch >> FAR_BITS != self.tick >> (NEAR_BITS + FAR_BITS) {
+            self.sequence += 1;
+            self.beyond.push(Reverse(Beyond { event, sequence: self.sequence }));
+            return;
+        }
+        let index = epoch as usize & (FAR_SLOTS - 1);
+        let slot = self.far[index];
+        if slot.tail != NONE {
+            let chunk = &mut self.chunks[slot.tail as usize];
+            if let Some(place) = chunk.events.get_mut(chunk.len as usize) {
+                *place = event;
+                chunk.len += 1;
+                return;
+            }
+        }
+        self.far_busy[index / 64] |= 1 << (index % 64);
+        self.far[index] = self.grow(slot, event);
+    }
+
+    /// Appends a chunk that holds `event` to the chain.
+    fn grow(&mut self, slot: Slot, event: Event) -> Slot {
+        let fresh = if self.free == NONE {
+            let blank =
+                Chunk { events: [Event::default(); CHUNK_EVENTS], len: 0, next: NONE };
+            self.chunks.push(blank);
+            u32::try_from(self.chunks.len() - 1).expect("fewer than 2^32 chunks")
+        } else {
+            let fresh = self.free;
+            self.free = self.chunks[fresh as usize].next;
+            fresh
+        };
+        let chunk = &mut self.chunks[fresh as usize];
+        chunk.events[0] = event;
+        chunk.len = 1;
+        chunk.next = NONE;
+        if slot.tail == NONE {
+            return Slot { head: fresh, tail: fresh };
+        }
+        self.chunks[slot.tail as usize].next = fresh;
+        Slot { head: slot.head, tail: fresh }
+    }
+
+    /// Makes the next non-empty slot current. Called when `current` is spent and something
+    /// is pending.
+    fn advance(&mut self) {
+        self.current.clear();
+        self.cursor = 0;
+        loop {
+            if let Some(tick) = next_busy(&self.near_busy, self.tick, NEAR_BITS) {
+                self.tick = tick;
+                self.take_near(tick);
+                return;
+            }
+            let epoch = self.tick >> NEAR_BITS;
+            if let Some(epoch) = next_busy(&self.far_busy, epoch, FAR_BITS) {
+                self.tick = epoch << NEAR_BITS;
+                self.cascade(epoch);
+            } else {
+                self.enter_beyond();
+            }
+            if !self.current.is_empty() {
+                return;
+            }
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // masked to the number of slots
+    fn take_near(&mut self, tick: u64) {
+        let index = tick as usize & (NEAR_SLOTS - 1);
+        self.near_busy[index / 64] &= !(1 << (index % 64));
+        let mut at = std::mem::replace(&mut self.near[index], EMPTY).head;
+        while at != NONE {
+            let chunk = &mut self.chunks[at as usize];
+            self.current.extend_from_slice(&chunk.events[..chunk.len as usize]);
+            let next = std::mem::replace(&mut chunk.next, self.free);
+            self.free = at;
+            at = next;
+        }
+        self.current.sort_by_key(|e| e.at_ps);
+    }
+
+    /// Spreads a far slot over the near ones. Its first tick becomes current.
+    #[allow(clippy::cast_possible_truncation)] // masked to the number of slots
+    fn cascade(&mut self, epoch: u64) {
+        let index = epoch as usize & (FAR_SLOTS - 1);
+        self.far_busy[index / 64] &= !(1 << (index % 64));
+        let mut at = std::mem::replace(&mut self.far[index], EMPTY).head;
+        while at != NONE {
+            let chunk = self.chunks[at as usize];
+            self.chunks[at as usize].next = self.free;
+            self.free = at;
+            for event in &chunk.events[..chunk.len as usize] {
+                self.len -= 1;
+                self.push(*event);
+            }
+            at = chunk.next;
+        }
+    }
+
+    /// Moves to the epoch of the heap's first event and takes in everything that now fits.
+    fn enter_beyond(&mut self) {
+        let Some(Reverse(first)) = self.beyond.peek() else {
+            unreachable!("something is pending");
+        };
+        let era = first.event.at_ps >> self.shift >> (NEAR_BITS + FAR_BITS);
+        self.tick = era << (NEAR_BITS + FAR_BITS);
+        while let Some(Reverse(first)) = self.beyond.peek() {
+            if first.event.at_ps >> self.shift >> (NEAR_BITS + FAR_BITS) != era {
+                break;
+            }
+            let event = first.event;
+            self.beyond.pop();
+            self.len -= 1;
+            self.push(event);
+        }
+    }
+}
+
+/// The first busy slot after `position` within its aligned round of 2^`bits` slots, as an
+/// absolute position.
+#[allow(clippy::cast_possible_truncation)] // masked to the number of slots
+fn next_busy(busy: &[u64], position: u64, bits: u32) -> Option<u64> {
+    let slots = 1_usize << bits;
+    let from = (position as usize & (slots - 1)) + 1;
+    if from == slots {
+        return None;
+    }
+    let mut word = from / 64;
+    let mut set = busy[word] & (u64::MAX << (from % 64));
+    loop {
+        if set != 0 {
+            let index = word * 64 + set.trailing_zeros() as usize;
+            return Some((position >> bits << bits) + index as u64);
+        }
+        word += 1;
+        set = *busy.get(word)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event(at_ps: u64, packet: u32) -> Event {
+        Event { at_ps, packet, ..Event::default() }
+    }
+
+    #[test]
+    fn an_event_is_half_a_cache_line() {
+        assert_eq!(size_of::<Event>(), 32);
+    }
+
+    #[test]
+    fn targets_unpack_to_what_was_packed() {
+        for kind in [Kind::Switch, Kind::Host, Kind::LinkFree, Kind::Timer, Kind::Agenda] {
+            let target = Target::new(kind, 123_456);
+            assert_eq!((target.kind(), target.number()), (kind, 123_456));
+        }
+    }
+
+    #[test]
+    fn equal_times_leave_in_insertion_order_across_all_levels() {
+        let mut wheel = Wheel::new(10);
+        let far_ps = 200_000_000_000_000;
+        for n in 0..50 {
+            wheel.push(event(far_ps, n));
+        }
+        wheel.push(event(far_ps - 40_000_000, 999));
+        assert_eq!(wheel.pop(u64::MAX).unwrap().packet, 999);
+        for n in 50..100 {
+            wheel.push(event(far_ps, n));
+        }
+        for n in 0..100 {
+            assert_eq!(wheel.pop(u64::MAX).unwrap(), event(far_ps, n));
+        }
+        assert!(wheel.pop(u64::MAX).is_none() && wheel.is_empty());
+    }
+
+    #[test]
+    fn pop_stops_at_the_limit_and_goes_on_later() {
+        let mut wheel = Wheel::new(10);
+        wheel.push(event(5_000, 1));
+        assert!(wheel.pop(4_999).is_none());
+        wheel.push(event(4_000, 0));
+        assert_eq!(wheel.pop(5_000).unwrap().packet, 0);
+        assert_eq!(wheel.pop(5_000).unwrap().packet, 1);
+    }
+
+    #[test]
+    fn chunks_are_reused() {
+        let mut wheel = Wheel::new(10);
+        for n in 0..1_000_000_u64 {
+            wheel.push(event(n * 777 + 1_300_000, 0));
+            if n >= 100 {
+                wheel.pop(u64::MAX).unwrap();
+            }
+        }
+        assert!(wheel.chunks.len() < 200, "{}", wheel.chunks.len());
+    }
+
+    proptest! {
+        #[test]
+        fn order_is_that_of_a_sorted_map(
+            shift in 4_u32..20,
+            steps in proptest::collection::vec((0_u32..45, any::<u64>(), 0_u8..4), 1..400),
+        ) {
+            let mut wheel = Wheel::new(shift);
+            let mut model = BTreeMap::new();
+            let mut now_ps = 0;
+            for (n, &(bits, raw, pops)) in (0_u32..).zip(&steps) {
+                let at_ps = now_ps + (raw & ((1 << bits) - 1));
+                wheel.push(event(at_ps, n));
+                model.insert((at_ps, n), ());
+                prop_assert_eq!(wheel.len(), model.len());
+                for _ in 0..pops {
+                    let expected = model.pop_first().map(|((at, n), ())| event(at, n));
+                    let got = wheel.pop(u64::MAX);
+                    prop_assert_eq!(got, expected);
+                    if let Some(e) = got { now_ps = e.at_ps; }
+                }
+            }
+            while let Some(((at, n), ())) = model.pop_first() {
+                prop_assert_eq!(wheel.pop(u64::MAX), Some(event(at, n)));
+            }
+            prop_assert!(wheel.is_empty());
+        }
+    }
+}

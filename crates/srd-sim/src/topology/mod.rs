@@ -1,0 +1,173 @@
+//! Networks: hosts, switches, directed ports between them, and routes by arithmetic.
+//!
+//! Every switch covers a contiguous range of hosts below it, split evenly over its children.
+//! So a route needs no table: a destination inside the range goes down to its child, any
+//! other goes up, and among equal links the hash of the 5-tuple decides. Ports are numbered:
+//! the hosts' own first (port = host), then each switch's down ports, then its up ports.
+
+pub mod clos;
+pub mod dumbbell;
+pub mod name;
+pub mod topo_file;
+
+use crate::hash;
+
+/// One end of a link.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum End {
+    /// A host.
+    Host(u32),
+    /// A switch, as an index into [`Topology::switches`].
+    Switch(u32),
+}
+
+/// A directed link with the egress port that feeds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Port {
+    /// Where the port is.
+    pub from: End,
+    /// Where the link leads.
+    pub to: End,
+    /// Its speed.
+    pub rate_bps: u64,
+    /// Propagation, and the switching delay of the switch at its end.
+    pub latency_ps: u64,
+    /// The queue in front of it, where the topology sets one.
+    pub queue_bytes: Option<u64>,
+    /// The port in the opposite direction.
+    pub reverse: u32,
+    /// Which of several parallel links between the two ends this is.
+    pub parallel: u32,
+}
+
+/// A switch: the hosts below it and where its ports begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Switch {
+    low: u32,
+    span: u32,
+    child_hosts: u32,
+    ways_down: u32,
+    port_down: u32,
+    ways_up: u32,
+    port_up: u32,
+    salt: u32,
+}
+
+impl Switch {
+    /// The port through which this switch sends a packet.
+    #[inline]
+    pub fn route(&self, dst: u32, hash: u32) -> u32 {
+        let offset = dst.wrapping_sub(self.low);
+        if offset >= self.span {
+            return self.port_up + hash::choose(hash, self.salt, self.ways_up);
+        }
+        let port = self.port_down + offset / self.child_hosts * self.ways_down;
+        if self.ways_down == 1 {
+            return port;
+        }
+        port + hash::choose(hash, self.salt, self.ways_down)
+    }
+
+    /// Its ports towards hosts: first number and count.
+    pub const fn ports_down(&self) -> (u32, u32) {
+        (self.port_down, self.span / self.child_hosts * self.ways_down)
+    }
+
+    /// Its ports away from hosts: first number and count.
+    pub const fn ports_up(&self) -> (u32, u32) {
+        (self.port_up, self.ways_up)
+    }
+}
+
+/// A named class of switches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tier {
+    /// What its switches are called: the n-th is the name followed by n.
+    pub name: &'static str,
+    /// The index of its first switch.
+    pub first: u32,
+    /// How many there are.
+    pub count: u32,
+}
+
+/// A network.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Topology {
+    /// Number of hosts.
+    pub hosts: u32,
+    /// Every switch, tier by tier from the hosts up.
+    pub switches: Vec<Switch>,
+    /// Every directed port.
+    pub ports: Vec<Port>,
+    /// The tiers, from the hosts up.
+    pub tiers: Vec<Tier>,
+}
+
+impl Topology {
+    /// Gives every switch its own salt, from `seed`.
+    #[allow(clippy::cast_possible_truncation)] // half of a mixed word is as good as the whole
+    pub fn salt(&mut self, seed: u64) {
+        let mut rng = srd_proto::rng::Rng::new(hash::mix(seed ^ 0x5a17));
+        for switch in &mut self.switches {
+            switch.salt = (rng.next_u64() >> 32) as u32;
+        }
+    }
+
+    /// The ports that a packet with this hash crosses.
+    pub fn path(&self, src: u32, dst: u32, hash: u32) -> Vec<u32> {
+        let mut path = vec![src];
+        let mut at = self.ports[src as usize].to;
+        while let End::Switch(index) = at {
+            assert!(path.len() < 16, "the route from {src} to {dst} does not end");
+            let port = self.switches[index as usize].route(dst, hash);
+            path.push(port);
+            at = self.ports[port as usize].to;
+        }
+        assert_eq!(at, End::Host(dst), "the route from {src} leads astray");
+        path
+    }
+
+    /// The round trip of a `data_bytes` packet and an `ack_bytes` acknowledgement over an
+    /// empty network, stored and forwarded at every hop, in picoseconds.
+    pub fn base_rtt_ps(&self, src: u32, dst: u32, data_bytes: u32, ack_bytes: u32) -> u64 {
+        let one_way = |from, to, bytes| -> u64 {
+            let hop = |port: u32| {
+                let port = &self.ports[port as usize];
+                port.latency_ps + serialize_ps(port.rate_bps, bytes)
+            };
+            self.path(from, to, 0).into_iter().map(hop).sum()
+        };
+        one_way(src, dst, data_bytes) + one_way(dst, src, ack_bytes)
+    }
+
+    /// The longest base round trip: between the first host and the last.
+    pub fn diameter_rtt_ps(&self, data_bytes: u32, ack_bytes: u32) -> u64 {
+        self.base_rtt_ps(0, self.hosts - 1, data_bytes, ack_bytes)
+    }
+
+    /// The speed of a host's link.
+    pub fn host_rate_bps(&self, host: u32) -> u64 {
+        self.ports[host as usize].rate_bps
+    }
+}
+
+/// How long `bytes` take on a link, in picoseconds, rounded down.
+pub fn serialize_ps(rate_bps: u64, bytes: u32) -> u64 {
+    let ps = u128::from(bytes) * 8 * 1_000_000_000_000 / u128::from(rate_bps);
+    u64::try_from(ps).unwrap_or(u64::MAX)
+}
+
+/// Why a network cannot be built. The text says what to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopologyError(pub String);
+
+impl std::fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TopologyError {}
+
+#[cfg(test)]
+mod tests;
