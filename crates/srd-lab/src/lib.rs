@@ -1,1 +1,65 @@
-//! srd-lab
+//! A leaf-spine datacenter fabric on one machine, out of Linux network namespaces.
+//!
+//! Every host, leaf and spine is a network namespace, every cable is a veth pair, and every port
+//! is a token bucket with a byte-limited drop-tail queue. Leaves choose a spine by hashing the
+//! 5-tuple, as a real switch does; a spine can be made to swallow packets silently, which is the
+//! failure that multipath transports exist for. What runs in the hosts is the real kernel and
+//! real programs.
+//!
+//! ```no_run
+//! use srd_lab::{Fabric, FabricConfig, HostId};
+//! use std::ffi::OsString;
+//!
+//! # fn main() -> anyhow::Result<()> {
+//! let fabric = Fabric::up_guarded(FabricConfig::default())?; // gone when dropped, also on Ctrl-C
+//! let argv = ["ping", "-c1", "198.18.1.1"].map(OsString::from);
+//! let exit_code = fabric.exec(HostId { leaf: 0, host: 0 }, &argv)?;
+//! fabric.fail_spine(2)?;
+//! fabric.heal_spine(2)?;
+//! # let _ = exit_code; Ok(()) }
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`config`], [`id`], [`address`] | what to build, what its parts are called, where they live |
+//! | [`fabric`], [`guard`] | build, open, remove; remove on drop and on signals |
+//! | [`fault`], [`tune`], [`status`], [`exec`] | break and heal, kernel knobs, counters, run programs |
+//! | [`probe`] | one UDP datagram there and back, and a spray over source ports |
+//! | [`tcp`] | kernel TCP and MPTCP measured: incast, one flow, failover |
+//! | [`priority`] | run a measurement above the other load of the machine, and count CPU |
+//! | [`requirements`] | what is missing on this machine, and what to install |
+//!
+//! Invariants: nothing is ever created or deleted outside of namespaces called
+//! `srdlab-<name>-...`; the state file is written before the first namespace exists and removed
+//! after the last one is gone, so a crash at any moment leaves enough to clean up.
+//!
+//! Limits of this world: no propagation delay (queueing and store-and-forward only), and the
+//! machine's CPU bounds the total rate: about 5 Gb/s over all hosts on two cores at MTU 9000.
+
+pub mod address;
+mod command;
+pub mod config;
+pub mod exec;
+pub mod fabric;
+pub mod fault;
+pub mod guard;
+pub mod id;
+mod namespace;
+pub mod plan;
+pub mod priority;
+pub mod probe;
+pub mod requirements;
+mod signals;
+pub mod state;
+pub mod status;
+mod sys;
+pub mod tcp;
+pub mod tune;
+
+pub use config::{ConfigError, FabricConfig};
+pub use fabric::{DownReport, Fabric};
+pub use fault::Faults;
+pub use guard::FabricGuard;
+pub use id::{Family, HostId, LinkId};
+pub use requirements::{Missing, requirements};
+pub use status::{PortKind, PortStatus, Status};

@@ -1,0 +1,257 @@
+//! What a fabric consists of: every knob with its unit, default and permitted range.
+//!
+//! A [`FabricConfig`] is checked once, by [`FabricConfig::validate`]; everything behind it may
+//! rely on the ranges below (addresses fit their prefixes, bursts fit a token bucket).
+
+use crate::id::{HostId, LinkId};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// Longest `name_prefix`.
+pub const NAME_BYTES_MAX: usize = 24;
+/// Permitted number of leaves.
+pub const LEAVES: RangeInclusive<u64> = 1..=32;
+/// Permitted number of hosts under one leaf: each takes a /29 of the leaf's /24.
+pub const HOSTS_PER_LEAF: RangeInclusive<u64> = 1..=31;
+/// Permitted number of spines.
+pub const SPINES: RangeInclusive<u64> = 1..=64;
+/// Permitted number of namespaces in all, so that one machine survives it.
+pub const NAMESPACES: RangeInclusive<u64> = 1..=256;
+/// Permitted link rate in Mb/s. Zero is not: an unshaped port lets 64 KB super-packets through.
+pub const RATE_MBPS: RangeInclusive<u64> = 1..=40_000;
+/// Permitted MTU: IPv6 needs 1280; beyond 9000 the burst would pass 64 KB super-packets unsplit.
+pub const MTU: RangeInclusive<u64> = 1280..=9000;
+/// Permitted queue limit at the top; the bottom is one token bucket burst.
+pub const QUEUE_BYTES_MAX: u64 = 256 << 20;
+/// Packets of one MTU a port may send back to back. One packet loses about 5 % of the rate
+/// because the bucket cannot catch up after a late timer; three is exact.
+pub const BURST_PACKETS: u32 = 3;
+/// Bytes a token bucket counts on top of the MTU.
+pub const ETHERNET_HEADER_BYTES: u32 = 14;
+
+/// What to build. Two leaves with four 1 Gb/s hosts each and four 250 Mb/s spines by default, so
+/// that one host can fill all uplinks but one path gives it only a quarter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FabricConfig {
+    /// Name of the fabric: its namespaces are called `srdlab-<name_prefix>-...`. Lower-case
+    /// letters and digits, 1 to 24 of them. Fabrics of different names live side by side.
+    pub name_prefix: String,
+    /// Leaf (top-of-rack) switches.
+    pub leaves: u16,
+    /// Hosts under each leaf.
+    pub hosts_per_leaf: u16,
+    /// Spine switches; each leaf has one link to each.
+    pub spines: u16,
+    /// Host link rate, both directions.
+    pub host_rate_mbps: u32,
+    /// Leaf to spine link rate, both directions.
+    pub uplink_rate_mbps: u32,
+    /// Queue of every switch port.
+    pub queue_bytes: u32,
+    /// Queue of every host's own NIC. The kernel's TCP feels its back-pressure, so it is deep.
+    pub host_queue_bytes: u32,
+    /// MTU of every link.
+    pub mtu: u32,
+    /// Seed of the leaves' ECMP hash: same seed, same collisions. Not zero (the kernel would pick).
+    pub hash_seed: u32,
+    /// Leave segmentation offload on in the hosts. The NIC's token bucket cuts super-packets to
+    /// MTU size either way; off costs more CPU.
+    pub offloads: bool,
+    /// Let leaves hash the IPv6 flow label too, which Linux TCP re-rolls after a timeout. Off by
+    /// default because few datacenter switches do.
+    pub hash_flow_label: bool,
+}
+
+impl Default for FabricConfig {
+    fn default() -> Self {
+        FabricConfig {
+            name_prefix: "lab".into(),
+            leaves: 2,
+            hosts_per_leaf: 4,
+            spines: 4,
+            host_rate_mbps: 1000,
+            uplink_rate_mbps: 250,
+            queue_bytes: 200_000,
+            host_queue_bytes: 2_000_000,
+            mtu: 9000,
+            hash_seed: 8,
+            offloads: true,
+            hash_flow_label: false,
+        }
+    }
+}
+
+/// A field with a value that is not permitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The field's name.
+    pub field: &'static str,
+    /// The value it has.
+    pub value: String,
+    /// What it may be.
+    pub permitted: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}: must be {}", self.field, self.value, self.permitted)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl FabricConfig {
+    /// Checks every field; the first one out of its range is the error.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_name(&self.name_prefix)?;
+        check("leaves", self.leaves.into(), LEAVES)?;
+        check("hosts_per_leaf", self.hosts_per_leaf.into(), HOSTS_PER_LEAF)?;
+        check("spines", self.spines.into(), SPINES)?;
+        let leaves = u64::from(self.leaves);
+        let namespaces = leaves + u64::from(self.spines) + leaves * u64::from(self.hosts_per_leaf);
+        check("leaves + spines + leaves * hosts_per_leaf", namespaces, NAMESPACES)?;
+        check("host_rate_mbps", self.host_rate_mbps.into(), RATE_MBPS)?;
+        check("uplink_rate_mbps", self.uplink_rate_mbps.into(), RATE_MBPS)?;
+        check("mtu", self.mtu.into(), MTU)?;
+        let queue = u64::from(self.burst_bytes())..=QUEUE_BYTES_MAX;
+        check("queue_bytes", self.queue_bytes.into(), queue.clone())?;
+        check("host_queue_bytes", self.host_queue_bytes.into(), queue)?;
+        check("hash_seed", self.hash_seed.into(), 1..=u64::from(u32::MAX))
+    }
+
+    /// Bytes a port may send back to back.
+    #[must_use]
+    pub fn burst_bytes(&self) -> u32 {
+        BURST_PACKETS * (self.mtu + ETHERNET_HEADER_BYTES)
+    }
+
+    /// All hosts, leaf by leaf.
+    pub fn hosts(&self) -> impl Iterator<Item = HostId> + use<> {
+        let hosts_per_leaf = self.hosts_per_leaf;
+        (0..self.leaves)
+            .flat_map(move |leaf| (0..hosts_per_leaf).map(move |host| HostId { leaf, host }))
+    }
+
+    /// All leaf to spine links, leaf by leaf.
+    pub fn links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        let spines = self.spines;
+        (0..self.leaves).flat_map(move |leaf| (0..spines).map(move |spine| LinkId { leaf, spine }))
+    }
+
+    /// Checks that the fabric has this host.
+    pub fn check_host(&self, host: HostId) -> Result<(), ConfigError> {
+        check("leaf of the host", host.leaf.into(), 0..=u64::from(self.leaves - 1))?;
+        check("number of the host", host.host.into(), 0..=u64::from(self.hosts_per_leaf - 1))
+    }
+
+    /// Checks that the fabric has this link.
+    pub fn check_link(&self, link: LinkId) -> Result<(), ConfigError> {
+        self.check_leaf(link.leaf)?;
+        self.check_spine(link.spine)
+    }
+
+    /// Checks that the fabric has this leaf.
+    pub fn check_leaf(&self, leaf: u16) -> Result<(), ConfigError> {
+        check("leaf", leaf.into(), 0..=u64::from(self.leaves - 1))
+    }
+
+    /// Checks that the fabric has this spine.
+    pub fn check_spine(&self, spine: u16) -> Result<(), ConfigError> {
+        check("spine", spine.into(), 0..=u64::from(self.spines - 1))
+    }
+
+    /// Payload rate of a TCP stream that fills a link of `rate_mbps` with full-size segments.
+    #[must_use]
+    pub fn goodput_mbps(&self, rate_mbps: u32) -> f64 {
+        let headers = 52; // IPv4 20, TCP 20, timestamps 12
+        f64::from(rate_mbps) * f64::from(self.mtu - headers)
+            / f64::from(self.mtu + ETHERNET_HEADER_BYTES)
+    }
+}
+
+/// Checks a fabric name. No hyphen: `srdlab-a-` must not be a prefix of another fabric's names.
+pub fn check_name(name: &str) -> Result<(), ConfigError> {
+    let ok = (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    if ok {
+        return Ok(());
+    }
+    Err(ConfigError {
+        field: "name_prefix",
+        value: format!("{name:?}"),
+        permitted: format!("1 to {NAME_BYTES_MAX} lower-case letters and digits"),
+    })
+}
+
+/// Checks one number against its range.
+pub(crate) fn check(
+    field: &'static str,
+    value: u64,
+    permitted: RangeInclusive<u64>,
+) -> Result<(), ConfigError> {
+    if permitted.contains(&value) {
+        return Ok(());
+    }
+    let permitted = format!("{} to {}", permitted.start(), permitted.end());
+    Err(ConfigError { field, value: value.to_string(), permitted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(change: impl FnOnce(&mut FabricConfig)) -> String {
+        let mut config = FabricConfig::default();
+        change(&mut config);
+        config.validate().expect_err("must be refused").to_string()
+    }
+
+    #[test]
+    fn default_is_valid() {
+        assert_eq!(FabricConfig::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn error_names_field_value_and_range() {
+        assert_eq!(error_of(|c| c.leaves = 0), "leaves = 0: must be 1 to 32");
+        assert_eq!(error_of(|c| c.hosts_per_leaf = 32), "hosts_per_leaf = 32: must be 1 to 31");
+        assert_eq!(error_of(|c| c.spines = 65), "spines = 65: must be 1 to 64");
+        assert_eq!(error_of(|c| c.mtu = 9001), "mtu = 9001: must be 1280 to 9000");
+        assert_eq!(error_of(|c| c.host_rate_mbps = 0), "host_rate_mbps = 0: must be 1 to 40000");
+        assert_eq!(
+            error_of(|c| c.queue_bytes = 20_000),
+            "queue_bytes = 20000: must be 27042 to 268435456"
+        );
+        assert_eq!(error_of(|c| c.hash_seed = 0), "hash_seed = 0: must be 1 to 4294967295");
+        let many = error_of(|c| (c.leaves, c.hosts_per_leaf) = (32, 31));
+        assert_eq!(many, "leaves + spines + leaves * hosts_per_leaf = 1028: must be 1 to 256");
+    }
+
+    #[test]
+    fn name_cannot_reach_into_another_fabric_or_the_shell() {
+        for bad in ["", "a-b", "A", "a b", "../x", "a;b", "abcdefghijklmnopqrstuvwxyz"] {
+            let error = error_of(|c| c.name_prefix = bad.into());
+            assert!(error.starts_with("name_prefix = "), "{error}");
+        }
+    }
+
+    #[test]
+    fn json_refuses_unknown_fields_and_fills_missing_ones() {
+        let config: FabricConfig = serde_json::from_str(r#"{"spines": 8}"#).unwrap();
+        assert_eq!(config, FabricConfig { spines: 8, ..FabricConfig::default() });
+        assert!(serde_json::from_str::<FabricConfig>(r#"{"spine": 8}"#).is_err());
+    }
+
+    #[test]
+    fn hosts_and_links_are_checked_against_the_fabric() {
+        let config = FabricConfig::default();
+        assert_eq!(config.hosts().count(), 8);
+        assert_eq!(config.links().count(), 8);
+        assert!(config.check_host(HostId { leaf: 1, host: 3 }).is_ok());
+        assert!(config.check_host(HostId { leaf: 2, host: 0 }).is_err());
+        let error = config.check_link(LinkId { leaf: 0, spine: 4 }).expect_err("no such spine");
+        assert_eq!(error.to_string(), "spine = 4: must be 0 to 3");
+    }
+}

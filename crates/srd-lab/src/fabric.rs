@@ -1,0 +1,235 @@
+//! A fabric that is up: how it comes up, how it is found again, how it goes away.
+//!
+//! [`Fabric`] is a handle and owns nothing: dropping it leaves the fabric standing. What ties a
+//! fabric to the life of a process is [`crate::FabricGuard`].
+
+use crate::config::{FabricConfig, check_name};
+use crate::id::{Family, HostId};
+use crate::plan::{self, NamespacePlan};
+use crate::state::{Owner, State, StateLock, Store};
+use crate::{address, command, namespace, requirements, tune};
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// A handle to a fabric that is up.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    config: FabricConfig,
+    store: Store,
+}
+
+/// What [`Fabric::down`] removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DownReport {
+    /// Namespaces that existed and are gone.
+    pub namespaces: Vec<String>,
+    /// Processes that still ran inside and were ended.
+    pub processes_ended: usize,
+}
+
+impl Fabric {
+    /// Builds a fabric that stays until [`Fabric::down`]. What a previous run of the same name
+    /// left behind is removed first; if a living process guards that one, this is an error.
+    pub fn up(config: FabricConfig) -> Result<Fabric> {
+        Fabric::build(config, None)
+    }
+
+    pub(crate) fn build(config: FabricConfig, owner: Option<Owner>) -> Result<Fabric> {
+        config.validate()?;
+        requirements::check(&config)?;
+        let store = Store::open()?;
+        let name = config.name_prefix.clone();
+        let lock = store.lock(&name)?;
+        let previous = store.read(&name).unwrap_or_else(|error| {
+            tracing::warn!("cleaning up by name only: {error:#}");
+            None
+        });
+        if let Some(owner) = previous.as_ref().and_then(|s| s.owner).filter(Owner::is_alive) {
+            drop(lock);
+            bail!(
+                "fabric `{name}` is in use by process {}: stop it, or choose another name_prefix",
+                owner.pid
+            );
+        }
+        remove_parts(&name, previous.as_ref())?;
+        let mut state = State::new(config.clone(), owner);
+        store.write(&state, &lock)?;
+        if let Err(error) = construct(&config) {
+            let removed = remove_parts(&name, Some(&state)).and_then(|_| store.remove(&name, lock));
+            if let Err(removal) = removed {
+                tracing::warn!("fabric `{name}` is left half-built: {removal:#}");
+            }
+            return Err(error.context(format!("cannot build fabric `{name}`")));
+        }
+        state.complete = true;
+        store.write(&state, &lock)?;
+        Ok(Fabric { config, store })
+    }
+
+    /// Finds a fabric that is up, made by this or another process.
+    pub fn open(name: &str) -> Result<Fabric> {
+        check_name(name)?;
+        let store = Store::open()?;
+        let lock = store.lock(name)?;
+        match store.read(name)? {
+            Some(state) if state.complete => Ok(Fabric { config: state.config, store }),
+            Some(_) => bail!("fabric `{name}` is half-built: take it down, then up again"),
+            None => {
+                store.remove(name, lock)?;
+                bail!("no fabric `{name}` is up")
+            }
+        }
+    }
+
+    /// The names of all fabrics that are up on this machine.
+    pub fn list() -> Result<Vec<String>> {
+        Store::open()?.names()
+    }
+
+    /// Removes the fabric and ends the processes that still run inside.
+    pub fn down(self) -> Result<DownReport> {
+        Fabric::down_by_name(&self.config.name_prefix)
+    }
+
+    /// Removes a fabric by name, also a half-built one or one whose state file is lost. Nothing
+    /// to remove is not an error.
+    pub fn down_by_name(name: &str) -> Result<DownReport> {
+        check_name(name)?;
+        let store = Store::open()?;
+        let lock = store.lock(name)?;
+        let state = store.read(name).unwrap_or_else(|error| {
+            tracing::warn!("cleaning up by name only: {error:#}");
+            None
+        });
+        remove_all(name, state.as_ref(), &store, lock)
+    }
+
+    /// Removes a fabric if it belongs to `owner`; used on the way out of a guarding process.
+    pub(crate) fn down_if_owned(name: &str, owner: Owner) -> Result<()> {
+        let store = Store::open()?;
+        let lock = store.lock(name)?;
+        match store.read(name)? {
+            Some(state) if state.owner == Some(owner) => {
+                remove_all(name, Some(&state), &store, lock).map(drop)
+            }
+            Some(_) => Ok(()),
+            None => store.remove(name, lock),
+        }
+    }
+
+    /// The fabric's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.config.name_prefix
+    }
+
+    /// What it was built from.
+    #[must_use]
+    pub fn config(&self) -> &FabricConfig {
+        &self.config
+    }
+
+    /// A host's address.
+    pub fn host_address(&self, host: HostId, family: Family) -> Result<IpAddr> {
+        self.config.check_host(host)?;
+        Ok(address::host(host, family))
+    }
+
+    /// Where a host's network namespace can be opened for `setns`.
+    pub fn host_namespace_path(&self, host: HostId) -> Result<PathBuf> {
+        Ok(namespace::path(&self.host_namespace(host)?))
+    }
+
+    /// Runs `work` on a thread of its own inside of a host. Sockets it makes and processes it
+    /// spawns stay in the host after it returns; they can be used from any thread.
+    pub fn within<T: Send>(&self, host: HostId, work: impl FnOnce() -> T + Send) -> Result<T> {
+        namespace::within(&self.host_namespace(host)?, work)
+    }
+
+    pub(crate) fn host_namespace(&self, host: HostId) -> Result<String> {
+        self.config.check_host(host)?;
+        Ok(plan::host_namespace(&self.config.name_prefix, host))
+    }
+
+    pub(crate) fn state(&self) -> Result<State> {
+        let name = self.name();
+        self.store.read(name)?.with_context(|| format!("fabric `{name}` is down"))
+    }
+
+    /// Reads, changes and writes the state under the lock. The state is written also when
+    /// `change` fails, so it must leave it as true as it can.
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let name = self.name();
+        let lock = self.store.lock(name)?;
+        let Some(mut state) = self.store.read(name)? else {
+            self.store.remove(name, lock)?;
+            bail!("fabric `{name}` is down");
+        };
+        let result = change(&mut state);
+        self.store.write(&state, &lock)?;
+        result
+    }
+}
+
+fn construct(config: &FabricConfig) -> Result<()> {
+    let plan = plan::plan(config);
+    command::ip_batch(&plan.create)?;
+    for space in &plan.namespaces {
+        namespace::within(&space.name, || write_sysctls(space))??;
+    }
+    command::ip_batch(&plan.links)?;
+    for space in &plan.namespaces {
+        command::tc_batch_in(&space.name, &space.tc)?;
+        command::ip_batch_in(&space.name, &space.ip)?;
+        if let Some(device) = space.offloads_off {
+            command::offloads_off_in(&space.name, device)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_sysctls(space: &NamespacePlan) -> Result<()> {
+    for sysctl in &space.sysctls {
+        let path = format!("/proc/sys/{}", sysctl.path);
+        match fs::write(&path, &sysctl.value) {
+            Err(error) if sysctl.optional && error.kind() == ErrorKind::NotFound => {
+                tracing::warn!("{path} is missing in this kernel; going on without it");
+            }
+            other => {
+                other.with_context(|| format!("{path} = {} in {}", sysctl.value, space.name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remove_all(
+    name: &str,
+    state: Option<&State>,
+    store: &Store,
+    lock: StateLock,
+) -> Result<DownReport> {
+    let report = remove_parts(name, state)?;
+    store.remove(name, lock)?;
+    Ok(report)
+}
+
+/// Everything but the state file. Works from what exists, so it may be called at any moment of a
+/// fabric's life and any number of times.
+fn remove_parts(name: &str, state: Option<&State>) -> Result<DownReport> {
+    let namespaces = namespace::existing(name)?;
+    let processes_ended = namespace::terminate(&namespaces);
+    let deleted = command::ip_batch_force(&plan::delete_batch(&namespaces));
+    let left = namespace::existing(name)?;
+    if !left.is_empty() {
+        deleted.with_context(|| format!("still there: {}", left.join(" ")))?;
+    }
+    if let Some(state) = state {
+        tune::disallow_congestion(&state.congestion_allowed)?;
+    }
+    Ok(DownReport { namespaces, processes_ended })
+}

@@ -1,0 +1,312 @@
+//! Breaking the fabric on purpose, and healing it.
+//!
+//! A failure here is *silent*: packets vanish, no link goes down and no route changes at the
+//! leaves, so nobody is told. That is the failure a transport has to find out by itself.
+//! [`Faults`] says what is broken; [`changes`] turns the step from one to another into commands,
+//! and is pure.
+
+use crate::command;
+use crate::config::{FabricConfig, RATE_MBPS, check};
+use crate::fabric::Fabric;
+use crate::id::{Family, LinkId};
+use crate::{address, plan};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is broken right now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Faults {
+    /// Spines that swallow everything.
+    pub failed_spines: BTreeSet<u16>,
+    /// Links that swallow everything, in both directions.
+    pub failed_links: BTreeSet<LinkId>,
+    /// Links at a lower rate, in both directions, in Mb/s.
+    pub slowed_links: BTreeMap<LinkId, u32>,
+    /// Spines that lose packets at random: how many of a thousand.
+    pub loss_permille: BTreeMap<u16, u16>,
+}
+
+impl Faults {
+    /// Whether nothing is broken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Faults::default()
+    }
+
+    fn blackholes(&self, link: LinkId) -> bool {
+        self.failed_spines.contains(&link.spine) || self.failed_links.contains(&link)
+    }
+}
+
+/// What to do in one namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// The namespace.
+    pub namespace: String,
+    /// For `ip -batch -`.
+    pub ip: String,
+    /// For `ip -6 -batch -`: rules, whose family cannot be told from an address.
+    pub ip_v6: String,
+    /// For `tc -batch -`.
+    pub tc: String,
+    /// For `nft -f -`.
+    pub nft: String,
+}
+
+/// The commands that lead from `old` to `new`; empty if they are equal.
+#[must_use]
+pub fn changes(config: &FabricConfig, old: &Faults, new: &Faults) -> Vec<Change> {
+    let fabric = &config.name_prefix;
+    let mut all = Vec::new();
+    for spine in 0..config.spines {
+        let mut change =
+            Change { namespace: plan::spine_namespace(fabric, spine), ..Change::default() };
+        for leaf in 0..config.leaves {
+            spine_link(config, LinkId { leaf, spine }, [old, new], &mut change);
+        }
+        let loss = |faults: &Faults| faults.loss_permille.get(&spine).copied().unwrap_or(0);
+        if loss(old) != loss(new) {
+            change.nft = loss_rules(loss(new));
+        }
+        all.push(change);
+    }
+    for leaf in 0..config.leaves {
+        let mut change =
+            Change { namespace: plan::leaf_namespace(fabric, leaf), ..Change::default() };
+        for spine in 0..config.spines {
+            let rates = [old, new].map(|faults| rate(config, faults, LinkId { leaf, spine }));
+            if rates[0] != rates[1] {
+                let device = plan::up_device(spine);
+                change.tc += &plan::shape(config, &device, rates[1], config.queue_bytes);
+            }
+        }
+        all.push(change);
+    }
+    all.retain(|c| !(c.ip.is_empty() && c.ip_v6.is_empty() && c.tc.is_empty() && c.nft.is_empty()));
+    all
+}
+
+/// The spine's end of one link.
+fn spine_link(config: &FabricConfig, link: LinkId, faults: [&Faults; 2], change: &mut Change) {
+    let [old, new] = faults;
+    if old.blackholes(link) != new.blackholes(link) {
+        for family in [Family::V4, Family::V6] {
+            change.ip += &if new.blackholes(link) {
+                format!("route replace blackhole {}\n", address::leaf_prefix(link.leaf, family))
+            } else {
+                plan::spine_route(link, family)
+            };
+        }
+    }
+    // The route swallows what goes down the link, this rule what comes up.
+    let rule = match [old, new].map(|f| f.failed_links.contains(&link)) {
+        [false, true] => "add",
+        [true, false] => "del",
+        _ => "",
+    };
+    if !rule.is_empty() {
+        let line = format!("rule {rule} iif {} blackhole\n", plan::down_device(link.leaf));
+        change.ip += &line;
+        change.ip_v6 += &line;
+    }
+    let [was, is] = [old, new].map(|faults| rate(config, faults, link));
+    if was != is {
+        let device = plan::down_device(link.leaf);
+        change.tc += &plan::shape(config, &device, is, config.queue_bytes);
+    }
+}
+
+fn rate(config: &FabricConfig, faults: &Faults, link: LinkId) -> u32 {
+    faults.slowed_links.get(&link).copied().unwrap_or(config.uplink_rate_mbps)
+}
+
+fn loss_rules(permille: u16) -> String {
+    // Add before delete: deleting a table that is not there is an error.
+    let mut text = String::from("add table inet srdlab\ndelete table inet srdlab\n");
+    if permille > 0 {
+        text += "add table inet srdlab\n\
+                 add chain inet srdlab loss { type filter hook forward priority 0; policy accept; }\n";
+        text += &format!(
+            "add rule inet srdlab loss numgen random mod 1000 < {permille} counter drop\n"
+        );
+    }
+    text
+}
+
+impl Fabric {
+    /// Makes a spine swallow everything it should forward, silently.
+    pub fn fail_spine(&self, spine: u16) -> Result<()> {
+        self.config().check_spine(spine)?;
+        self.change_faults(|faults| {
+            faults.failed_spines.insert(spine);
+        })
+    }
+
+    /// Undoes [`Fabric::fail_spine`] and [`Fabric::loss`] of a spine; its links keep their faults.
+    pub fn heal_spine(&self, spine: u16) -> Result<()> {
+        self.config().check_spine(spine)?;
+        self.change_faults(|faults| {
+            faults.failed_spines.remove(&spine);
+            faults.loss_permille.remove(&spine);
+        })
+    }
+
+    /// Makes one link swallow everything in both directions, silently.
+    pub fn fail_link(&self, link: LinkId) -> Result<()> {
+        self.config().check_link(link)?;
+        self.change_faults(|faults| {
+            faults.failed_links.insert(link);
+        })
+    }
+
+    /// Gives one link another rate, in both directions.
+    pub fn slow_link(&self, link: LinkId, rate_mbps: u32) -> Result<()> {
+        self.config().check_link(link)?;
+        check("rate_mbps", rate_mbps.into(), RATE_MBPS)?;
+        self.change_faults(|faults| {
+            faults.slowed_links.insert(link, rate_mbps);
+        })
+    }
+
+    /// Undoes [`Fabric::fail_link`] and [`Fabric::slow_link`] of a link.
+    pub fn heal_link(&self, link: LinkId) -> Result<()> {
+        self.config().check_link(link)?;
+        self.change_faults(|faults| {
+            faults.failed_links.remove(&link);
+            faults.slowed_links.remove(&link);
+        })
+    }
+
+    /// Makes a spine lose this many of a thousand packets it forwards, at random; zero for none.
+    /// Needs `nft`.
+    pub fn loss(&self, spine: u16, permille: u16) -> Result<()> {
+        self.config().check_spine(spine)?;
+        check("loss permille", permille.into(), 0..=1000)?;
+        command::program("nft").context("packet loss needs nftables")?;
+        self.change_faults(|faults| {
+            faults.loss_permille.remove(&spine);
+            if permille > 0 {
+                faults.loss_permille.insert(spine, permille);
+            }
+        })
+    }
+
+    /// Heals every fault.
+    pub fn heal_all(&self) -> Result<()> {
+        self.change_faults(|faults| *faults = Faults::default())
+    }
+
+    /// What is broken right now.
+    pub fn faults(&self) -> Result<Faults> {
+        Ok(self.state()?.faults)
+    }
+
+    fn change_faults(&self, change: impl FnOnce(&mut Faults)) -> Result<()> {
+        self.update(|state| {
+            let mut new = state.faults.clone();
+            change(&mut new);
+            for change in changes(&state.config, &state.faults, &new) {
+                command::ip_batch_in(&change.namespace, &change.ip)?;
+                command::ip_v6_batch_in(&change.namespace, &change.ip_v6)?;
+                command::tc_batch_in(&change.namespace, &change.tc)?;
+                if !change.nft.is_empty() {
+                    command::nft_in(&change.namespace, &change.nft)?;
+                }
+            }
+            state.faults = new;
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn small() -> FabricConfig {
+        FabricConfig { name_prefix: "t".into(), spines: 2, ..FabricConfig::default() }
+    }
+
+    fn with<T>(change: impl FnOnce(&mut Faults) -> T) -> Faults {
+        let mut faults = Faults::default();
+        change(&mut faults);
+        faults
+    }
+
+    #[test]
+    fn equal_faults_need_no_commands() {
+        let faults = with(|f| f.failed_spines.insert(1));
+        assert_eq!(changes(&small(), &faults, &faults), []);
+    }
+
+    #[test]
+    fn failed_spine_blackholes_every_leaf_and_touches_nobody_else() {
+        let failed = with(|f| f.failed_spines.insert(1));
+        let list = changes(&small(), &Faults::default(), &failed);
+        assert_eq!(list.len(), 1);
+        assert_eq!(list[0].namespace, "srdlab-t-s1");
+        assert_eq!(
+            list[0].ip,
+            "route replace blackhole 198.18.0.0/24\nroute replace blackhole fd00:18::/48\n\
+             route replace blackhole 198.18.1.0/24\nroute replace blackhole fd00:18:1::/48\n"
+        );
+        let healed = changes(&small(), &failed, &Faults::default());
+        assert!(healed[0].ip.contains("route replace 198.18.1.0/24 via 198.19.1.2 dev dn1\n"));
+        assert!(healed[0].ip.contains("route replace fd00:18:1::/48 via fd00:19:1:1::1 dev dn1\n"));
+    }
+
+    #[test]
+    fn failed_link_swallows_both_directions() {
+        let link = LinkId { leaf: 0, spine: 1 };
+        let failed = with(|f| f.failed_links.insert(link));
+        let list = changes(&small(), &Faults::default(), &failed);
+        assert_eq!(list.len(), 1);
+        assert!(list[0].ip.starts_with("route replace blackhole 198.18.0.0/24\n"));
+        assert!(list[0].ip.ends_with("rule add iif dn0 blackhole\n"));
+        assert_eq!(list[0].ip_v6, "rule add iif dn0 blackhole\n");
+        assert_eq!(
+            changes(&small(), &failed, &Faults::default())[0].ip_v6,
+            "rule del iif dn0 blackhole\n"
+        );
+    }
+
+    #[test]
+    fn healing_a_spine_leaves_its_failed_link_dead() {
+        let link = LinkId { leaf: 0, spine: 1 };
+        let both = with(|f| {
+            f.failed_spines.insert(1);
+            f.failed_links.insert(link);
+        });
+        let link_only = with(|f| f.failed_links.insert(link));
+        let list = changes(&small(), &both, &link_only);
+        assert!(!list[0].ip.contains("198.18.0.0/24"), "{}", list[0].ip);
+        assert!(list[0].ip.contains("route replace 198.18.1.0/24 via"), "{}", list[0].ip);
+    }
+
+    #[test]
+    fn slow_link_changes_both_ends_and_back() {
+        let slow = with(|f| f.slowed_links.insert(LinkId { leaf: 1, spine: 0 }, 50));
+        let list = changes(&small(), &Faults::default(), &slow);
+        let seen: Vec<_> = list.iter().map(|c| (c.namespace.as_str(), c.tc.as_str())).collect();
+        let line = |device| {
+            format!("qdisc replace dev {device} root tbf rate 50mbit burst 27042 limit 200000\n")
+        };
+        assert_eq!(
+            seen,
+            [("srdlab-t-s0", line("dn1").as_str()), ("srdlab-t-l1", line("up0").as_str())]
+        );
+        let back = changes(&small(), &slow, &Faults::default());
+        assert!(back.iter().all(|c| c.tc.contains("rate 250mbit")));
+    }
+
+    #[test]
+    fn loss_replaces_its_own_table_and_zero_removes_it() {
+        let lossy = with(|f| f.loss_permille.insert(0, 10));
+        let on = changes(&small(), &Faults::default(), &lossy);
+        assert!(on[0].nft.contains("numgen random mod 1000 < 10 counter drop"));
+        let off = changes(&small(), &lossy, &Faults::default());
+        assert_eq!(off[0].nft, "add table inet srdlab\ndelete table inet srdlab\n");
+    }
+}

@@ -1,0 +1,95 @@
+//! UDP probes between hosts: one datagram there and back, and a spray over source ports.
+//!
+//! Sockets are not connected, and the leaves hash the packet, so the source port alone decides
+//! the spine: these probes see what a transport that sprays over ports will see.
+
+use crate::fabric::Fabric;
+use crate::id::{Family, HostId};
+use anyhow::{Context, Result};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// The port probes are sent to.
+const PROBE_PORT: u16 = 9;
+
+/// Between which hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The host that asks.
+    pub from: HostId,
+    /// The host that answers.
+    pub to: HostId,
+    /// Over which protocol.
+    pub family: Family,
+}
+
+impl Fabric {
+    /// Sends one UDP datagram from a source port and waits for its echo. The round trip time, or
+    /// `None` if nothing came back in time.
+    pub fn ping(&self, pair: Pair, source_port: u16, wait: Duration) -> Result<Option<Duration>> {
+        let server = self.udp_socket(pair.to, pair.family, PROBE_PORT)?;
+        let client = self.udp_socket(pair.from, pair.family, source_port)?;
+        let target = SocketAddr::new(self.host_address(pair.to, pair.family)?, PROBE_PORT);
+        let start = Instant::now();
+        client.send_to(b"ping", target).context("send a probe")?;
+        let mut buffer = [0; 16];
+        let Some(peer) = receive(&server, &mut buffer, start + wait)? else { return Ok(None) };
+        server.send_to(b"pong", peer).context("answer a probe")?;
+        Ok(receive(&client, &mut buffer, start + wait)?.map(|_| start.elapsed()))
+    }
+
+    /// Sends one datagram of `bytes` from each source port, back to back. Returns how many
+    /// arrived within `wait` of each other.
+    pub fn spray(
+        &self,
+        pair: Pair,
+        source_ports: Range<u16>,
+        bytes: usize,
+        wait: Duration,
+    ) -> Result<usize> {
+        let server = self.udp_socket(pair.to, pair.family, PROBE_PORT)?;
+        let target = SocketAddr::new(self.host_address(pair.to, pair.family)?, PROBE_PORT);
+        let (payload, mut buffer) = (vec![0; bytes], vec![0; bytes]);
+        let mut arrived = 0;
+        for port in source_ports {
+            let client = self.udp_socket(pair.from, pair.family, port)?;
+            client.send_to(&payload, target).context("send a probe")?;
+            // Drained as we go, so that the socket's buffer is never what drops.
+            while receive(&server, &mut buffer, Instant::now())?.is_some() {
+                arrived += 1;
+            }
+        }
+        while receive(&server, &mut buffer, Instant::now() + wait)?.is_some() {
+            arrived += 1;
+        }
+        Ok(arrived)
+    }
+
+    /// A UDP socket inside of a host, bound to all of its addresses.
+    pub fn udp_socket(&self, host: HostId, family: Family, port: u16) -> Result<UdpSocket> {
+        let any: IpAddr = match family {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        self.within(host, || UdpSocket::bind(SocketAddr::new(any, port)))?
+            .with_context(|| format!("UDP port {port} in {host}"))
+    }
+}
+
+/// One datagram until the deadline; a deadline that has passed means what is there already.
+fn receive(socket: &UdpSocket, buffer: &mut [u8], deadline: Instant) -> Result<Option<SocketAddr>> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    socket.set_nonblocking(left.is_zero())?;
+    if !left.is_zero() {
+        socket.set_read_timeout(Some(left))?;
+    }
+    match socket.recv_from(buffer) {
+        Ok((_, peer)) => Ok(Some(peer)),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Ok(None)
+        }
+        Err(error) => Err(error).context("receive a probe"),
+    }
+}

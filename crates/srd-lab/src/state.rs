@@ -1,0 +1,314 @@
+//! What a fabric is made of, on disk: one small JSON file per fabric name.
+//!
+//! Written before the first namespace is made and removed after the last one is gone. Every change
+//! is a read, a change and an atomic rename under an exclusive lock, so several processes can work
+//! on one fabric: one holds it up, another fails a spine.
+
+use crate::config::{FabricConfig, check_name};
+use crate::fault::Faults;
+use anyhow::{Context, Result, bail};
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Version of the file's format.
+pub const STATE_VERSION: u32 = 1;
+const RUN_DIR: &str = "/run/opensrd";
+
+/// The process that a fabric must not outlive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Its process id.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot: tells it from a later process of the same id.
+    pub start_ticks: u64,
+}
+
+/// The file's content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Always [`STATE_VERSION`].
+    pub version: u32,
+    /// What was asked for.
+    pub config: FabricConfig,
+    /// When, in seconds of Unix time.
+    pub created_unix_s: u64,
+    /// Who removes it; `None` if it stays until somebody asks.
+    pub owner: Option<Owner>,
+    /// All of its namespaces, made or about to be made.
+    pub namespaces: Vec<String>,
+    /// False while it is being built.
+    pub complete: bool,
+    /// What is broken on purpose.
+    #[serde(default)]
+    pub faults: Faults,
+    /// Extra MPTCP subflows per connection, zero for none.
+    #[serde(default)]
+    pub mptcp_subflows: u16,
+    /// Minimum retransmission timeout of the hosts, if it was set.
+    #[serde(default)]
+    pub rto_min_ms: Option<u32>,
+    /// Default congestion control of the hosts, if it was set.
+    #[serde(default)]
+    pub congestion: Option<String>,
+    /// Congestion controls that the machine did not allow in namespaces before.
+    #[serde(default)]
+    pub congestion_allowed: Vec<String>,
+}
+
+impl State {
+    /// The state of a fabric about to be built.
+    #[must_use]
+    pub fn new(config: FabricConfig, owner: Option<Owner>) -> State {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        State {
+            version: STATE_VERSION,
+            namespaces: crate::plan::namespace_names(&config),
+            config,
+            created_unix_s: now.as_secs(),
+            owner,
+            complete: false,
+            faults: Faults::default(),
+            mptcp_subflows: 0,
+            rto_min_ms: None,
+            congestion: None,
+            congestion_allowed: Vec::new(),
+        }
+    }
+
+    /// Reads the file's text.
+    pub fn parse(text: &str) -> Result<State> {
+        let state: State = serde_json::from_str(text)?;
+        if state.version != STATE_VERSION {
+            bail!("version {} is not {STATE_VERSION}", state.version);
+        }
+        state.config.validate()?;
+        Ok(state)
+    }
+}
+
+impl Owner {
+    /// This process.
+    pub fn this_process() -> Result<Owner> {
+        let pid = std::process::id();
+        let start_ticks = start_ticks(pid).context("/proc/self/stat")?;
+        Ok(Owner { pid, start_ticks })
+    }
+
+    /// Whether it still runs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        start_ticks(self.pid) == Some(self.start_ticks)
+    }
+}
+
+/// Field 22 of `/proc/<pid>/stat`; the name in field 2 may contain anything, even parentheses.
+fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let running = fields.next()? != "Z";
+    if running { fields.nth(18)?.parse().ok() } else { None }
+}
+
+/// The directory of the state files.
+#[derive(Clone, Debug)]
+pub struct Store {
+    dir: PathBuf,
+}
+
+/// Held while a fabric's state is read or changed.
+#[derive(Debug)]
+pub struct StateLock {
+    _file: File,
+}
+
+impl Store {
+    /// `/run/opensrd`, or a private directory below the temporary one where that cannot be made.
+    pub fn open() -> Result<Store> {
+        if let Ok(store) = Store::at(Path::new(RUN_DIR)) {
+            return Ok(store);
+        }
+        let uid = rustix::process::geteuid().as_raw();
+        Store::at(&std::env::temp_dir().join(format!("opensrd-{uid}")))
+    }
+
+    /// A given directory; it is made, and must not be writable by anybody else.
+    pub fn at(dir: &Path) -> Result<Store> {
+        DirBuilder::new().recursive(true).mode(0o755).create(dir).with_context(|| at(dir))?;
+        let metadata = fs::symlink_metadata(dir).with_context(|| at(dir))?;
+        let ours = metadata.uid() == rustix::process::geteuid().as_raw();
+        if !metadata.is_dir() || !ours || metadata.mode() & 0o022 != 0 {
+            bail!("{} must be a directory that only this user can write", dir.display());
+        }
+        rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).with_context(|| at(dir))?;
+        Ok(Store { dir: dir.into() })
+    }
+
+    /// Waits for, and takes, the exclusive right to a fabric's state.
+    pub fn lock(&self, name: &str) -> Result<StateLock> {
+        let path = self.path(name, "lock")?;
+        loop {
+            let file = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&path)
+                .with_context(|| at(&path))?;
+            rustix::fs::flock(&file, FlockOperation::LockExclusive).with_context(|| at(&path))?;
+            // Whoever held it before may have removed the file on the way out.
+            let same = |on_disk: fs::Metadata| {
+                file.metadata().is_ok_and(|m| (m.dev(), m.ino()) == (on_disk.dev(), on_disk.ino()))
+            };
+            if fs::metadata(&path).is_ok_and(same) {
+                return Ok(StateLock { _file: file });
+            }
+        }
+    }
+
+    /// The state of a fabric; `None` if there is no such fabric.
+    pub fn read(&self, name: &str) -> Result<Option<State>> {
+        let path = self.path(name, "json")?;
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| at(&path)),
+        };
+        State::parse(&text).map(Some).with_context(|| at(&path))
+    }
+
+    /// Replaces the state of a fabric.
+    pub fn write(&self, state: &State, _lock: &StateLock) -> Result<()> {
+        let name = &state.config.name_prefix;
+        let (path, new) = (self.path(name, "json")?, self.path(name, "new")?);
+        fs::write(&new, serde_json::to_string_pretty(state)?).with_context(|| at(&new))?;
+        fs::rename(&new, &path).with_context(|| at(&path))
+    }
+
+    /// Forgets a fabric.
+    pub fn remove(&self, name: &str, lock: StateLock) -> Result<()> {
+        for extension in ["new", "json", "lock"] {
+            let path = self.path(name, extension)?;
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error).with_context(|| at(&path));
+                }
+                _ => {}
+            }
+        }
+        drop(lock);
+        Ok(())
+    }
+
+    /// The names of all fabrics that have a state file.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.dir).with_context(|| at(&self.dir))? {
+            let path = entry.with_context(|| at(&self.dir))?.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            if path.extension().is_some_and(|e| e == "json") && check_name(stem).is_ok() {
+                names.push(stem.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// A file of the directory; the name is checked so that it cannot point elsewhere.
+    pub(crate) fn path(&self, name: &str, extension: &str) -> Result<PathBuf> {
+        check_name(name)?;
+        Ok(self.dir.join(format!("{name}.{extension}")))
+    }
+
+    /// The directory itself.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+fn at(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::LinkId;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Scratch {
+            let dir = std::env::temp_dir().join(format!("srdlab-{test}-{}", std::process::id()));
+            Scratch(dir)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn state_survives_the_disk_and_removal_leaves_nothing() {
+        let scratch = Scratch::new("roundtrip");
+        let store = Store::at(&scratch.0).unwrap();
+        let mut state = State::new(FabricConfig::default(), Some(Owner::this_process().unwrap()));
+        state.faults.failed_spines.insert(2);
+        state.faults.slowed_links.insert(LinkId { leaf: 0, spine: 1 }, 50);
+        state.faults.loss_permille.insert(3, 10);
+        let lock = store.lock("lab").unwrap();
+        store.write(&state, &lock).unwrap();
+        assert_eq!(store.read("lab").unwrap(), Some(state));
+        assert_eq!(store.names().unwrap(), ["lab"]);
+        store.remove("lab", lock).unwrap();
+        assert_eq!(store.read("lab").unwrap(), None);
+        assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn lock_is_exclusive_and_survives_removal_of_its_file() {
+        let scratch = Scratch::new("lock");
+        let store = Store::at(&scratch.0).unwrap();
+        let first = store.lock("a").unwrap();
+        let other = store.clone();
+        let waiter = std::thread::spawn(move || other.lock("a").map(|_| ()).is_ok());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!waiter.is_finished());
+        store.remove("a", first).unwrap();
+        assert!(waiter.join().unwrap());
+    }
+
+    #[test]
+    fn damaged_or_foreign_state_is_an_error_with_the_path() {
+        let scratch = Scratch::new("damaged");
+        let store = Store::at(&scratch.0).unwrap();
+        for text in ["", "{", r#"{"version": 1}"#] {
+            fs::write(scratch.0.join("lab.json"), text).unwrap();
+            let error = format!("{:#}", store.read("lab").expect_err("damaged"));
+            assert!(error.contains("lab.json"), "{error}");
+        }
+        let mut state = State::new(FabricConfig::default(), None);
+        state.version = 99;
+        let text = serde_json::to_string(&state).unwrap();
+        assert!(State::parse(&text).expect_err("too new").to_string().contains("version 99"));
+    }
+
+    #[test]
+    fn name_cannot_leave_the_directory() {
+        let scratch = Scratch::new("escape");
+        let store = Store::at(&scratch.0).unwrap();
+        assert!(store.read("../etc/passwd").is_err());
+    }
+
+    #[test]
+    fn owner_is_told_from_a_later_process_of_the_same_id() {
+        let owner = Owner::this_process().unwrap();
+        assert!(owner.is_alive());
+        assert!(!Owner { start_ticks: owner.start_ticks + 1, ..owner }.is_alive());
+    }
+}

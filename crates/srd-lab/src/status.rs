@@ -1,0 +1,270 @@
+//! How a fabric is doing: its namespaces, its faults, and the counters of every port.
+
+use crate::command;
+use crate::config::FabricConfig;
+use crate::fabric::Fabric;
+use crate::fault::Faults;
+use crate::id::{HostId, LinkId};
+use crate::state::Owner;
+use crate::{namespace, plan};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::thread;
+use std::time::Duration;
+
+/// Which port of the fabric, named by what it sends to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortKind {
+    /// A host's own network card.
+    HostNic(HostId),
+    /// A leaf's port to a host: where incast overflows.
+    LeafToHost(HostId),
+    /// A leaf's port to a spine: where flows collide.
+    LeafToSpine(LinkId),
+    /// A spine's port to a leaf.
+    SpineToLeaf(LinkId),
+}
+
+/// One port and its counters since the fabric is up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// The namespace it is in.
+    pub namespace: String,
+    /// Its device there.
+    pub device: String,
+    /// Where it leads.
+    pub kind: PortKind,
+    /// Its rate as the kernel has it.
+    pub rate_mbps: f64,
+    /// Its queue limit.
+    pub queue_bytes: u32,
+    /// Bytes sent, 14 of Ethernet header included per packet.
+    pub sent_bytes: u64,
+    /// Packets sent. A super-packet counts once per segment.
+    pub sent_packets: u64,
+    /// Packets dropped because the queue was full.
+    pub dropped_packets: u64,
+    /// Bytes waiting right now.
+    pub backlog_bytes: u64,
+}
+
+/// One namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespaceStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether it exists; if not, somebody removed it behind our back.
+    pub present: bool,
+    /// Processes inside, this one excepted.
+    pub processes: Vec<i32>,
+}
+
+/// A whole fabric.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// What it was built from.
+    pub config: FabricConfig,
+    /// When it was built, in seconds of Unix time.
+    pub created_unix_s: u64,
+    /// The process that guards it, if any.
+    pub owner: Option<Owner>,
+    /// What is broken on purpose.
+    pub faults: Faults,
+    /// Extra MPTCP subflows of the hosts.
+    pub mptcp_subflows: u16,
+    /// Minimum retransmission timeout of the hosts, if it was set.
+    pub rto_min_ms: Option<u32>,
+    /// Default congestion control of the hosts, if it was set.
+    pub congestion: Option<String>,
+    /// All namespaces: leaves, spines, hosts.
+    pub namespaces: Vec<NamespaceStatus>,
+    /// All ports, in the order of the namespaces.
+    pub ports: Vec<PortStatus>,
+}
+
+/// How much each spine got from one leaf over a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpineShare {
+    /// The spine that got most.
+    pub busiest: u16,
+    /// Bytes sent to each spine.
+    pub bytes: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+struct Qdisc {
+    kind: String,
+    dev: String,
+    bytes: u64,
+    packets: u64,
+    drops: u64,
+    backlog: u64,
+    options: QdiscOptions,
+}
+
+#[derive(Deserialize)]
+struct QdiscOptions {
+    #[serde(default)]
+    rate: u64,
+}
+
+impl Fabric {
+    /// Everything there is to know, read from the kernel now.
+    pub fn status(&self) -> Result<Status> {
+        let state = self.state()?;
+        let inside = namespace::processes(&state.namespaces);
+        let namespaces = state.namespaces.iter().map(|name| NamespaceStatus {
+            name: name.clone(),
+            present: namespace::path(name).exists(),
+            processes: inside
+                .iter()
+                .filter(|(_, space)| space == name)
+                .map(|(pid, _)| pid.as_raw_nonzero().get())
+                .collect(),
+        });
+        Ok(Status {
+            namespaces: namespaces.collect(),
+            ports: self.ports()?,
+            config: state.config,
+            created_unix_s: state.created_unix_s,
+            owner: state.owner,
+            faults: state.faults,
+            mptcp_subflows: state.mptcp_subflows,
+            rto_min_ms: state.rto_min_ms,
+            congestion: state.congestion,
+        })
+    }
+
+    /// The counters of every port. Ports in namespaces that are gone are left out.
+    pub fn ports(&self) -> Result<Vec<PortStatus>> {
+        let mut all = Vec::new();
+        for name in plan::namespace_names(self.config()) {
+            if namespace::path(&name).exists() {
+                all.extend(self.ports_in(&name)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Packets dropped by all ports since the fabric is up.
+    pub fn dropped_packets(&self) -> Result<u64> {
+        Ok(self.ports()?.iter().map(|port| port.dropped_packets).sum())
+    }
+
+    /// What a leaf sent to each spine since the fabric is up.
+    pub fn uplink_ports(&self, leaf: u16) -> Result<Vec<PortStatus>> {
+        self.config().check_leaf(leaf)?;
+        let mut ports = self.ports_in(&plan::leaf_namespace(self.name(), leaf))?;
+        ports.retain(|port| matches!(port.kind, PortKind::LeafToSpine(_)));
+        ports.sort_by_key(|port| match port.kind {
+            PortKind::LeafToSpine(link) => link.spine,
+            _ => u16::MAX,
+        });
+        Ok(ports)
+    }
+
+    /// Watches a leaf for a while and says which spine it sends most to: with one flow running,
+    /// the spine of that flow.
+    pub fn busiest_spine(&self, leaf: u16, watch: Duration) -> Result<SpineShare> {
+        let before = self.uplink_ports(leaf)?;
+        thread::sleep(watch);
+        let after = self.uplink_ports(leaf)?;
+        let bytes: Vec<u64> = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| after.sent_bytes.saturating_sub(before.sent_bytes))
+            .collect();
+        let busiest = (0u16..).zip(&bytes).max_by_key(|(_, bytes)| **bytes);
+        let busiest = busiest.context("a fabric has at least one spine")?.0;
+        Ok(SpineShare { busiest, bytes })
+    }
+
+    fn ports_in(&self, name: &str) -> Result<Vec<PortStatus>> {
+        let json = command::qdisc_json(name)?;
+        parse_ports(self.config(), name, &json)
+            .with_context(|| format!("tc -n {name} -s -j qdisc show"))
+    }
+}
+
+fn parse_ports(config: &FabricConfig, name: &str, json: &str) -> Result<Vec<PortStatus>> {
+    let qdiscs: Vec<serde_json::Value> = serde_json::from_str(json)?;
+    let mut ports = Vec::new();
+    for qdisc in qdiscs {
+        if qdisc["kind"] != "tbf" {
+            continue;
+        }
+        let qdisc: Qdisc = serde_json::from_value(qdisc)?;
+        debug_assert_eq!(qdisc.kind, "tbf");
+        let Some(kind) = port_kind(config, name, &qdisc.dev) else { continue };
+        let host_nic = matches!(kind, PortKind::HostNic(_));
+        ports.push(PortStatus {
+            namespace: name.into(),
+            device: qdisc.dev,
+            kind,
+            rate_mbps: qdisc.options.rate as f64 * 8.0 / 1e6,
+            queue_bytes: if host_nic { config.host_queue_bytes } else { config.queue_bytes },
+            sent_bytes: qdisc.bytes,
+            sent_packets: qdisc.packets,
+            dropped_packets: qdisc.drops,
+            backlog_bytes: qdisc.backlog,
+        });
+    }
+    Ok(ports)
+}
+
+fn port_kind(config: &FabricConfig, namespace: &str, device: &str) -> Option<PortKind> {
+    let part = namespace.strip_prefix(&format!("srdlab-{}-", config.name_prefix))?;
+    if let Some(leaf) = part.strip_prefix('l') {
+        let leaf = leaf.parse().ok()?;
+        if let Some(spine) = device.strip_prefix("up") {
+            return Some(PortKind::LeafToSpine(LinkId { leaf, spine: spine.parse().ok()? }));
+        }
+        let host = device.strip_prefix('p')?.parse().ok()?;
+        return Some(PortKind::LeafToHost(HostId { leaf, host }));
+    }
+    if let Some(spine) = part.strip_prefix('s') {
+        let leaf = device.strip_prefix("dn")?.parse().ok()?;
+        return Some(PortKind::SpineToLeaf(LinkId { leaf, spine: spine.parse().ok()? }));
+    }
+    let host = part.parse().ok()?;
+    (device == plan::HOST_DEVICE).then_some(PortKind::HostNic(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JSON: &str = r#"[
+        {"kind":"noqueue","handle":"0:","dev":"lo","root":true,"refcnt":2,"options":{},"bytes":0,
+         "packets":0,"drops":0,"overlimits":0,"requeues":0,"backlog":0,"qlen":0},
+        {"kind":"tbf","handle":"8001:","dev":"up3","root":true,"refcnt":3,
+         "options":{"rate":31250000,"burst":27031,"lat":5535},"bytes":900,"packets":7,"drops":2,
+         "overlimits":0,"requeues":0,"backlog":80,"qlen":0}]"#;
+
+    #[test]
+    fn counters_are_read_from_token_buckets_only() {
+        let config = FabricConfig::default();
+        let ports = parse_ports(&config, "srdlab-lab-l1", JSON).unwrap();
+        assert_eq!(ports.len(), 1);
+        let port = &ports[0];
+        assert_eq!(port.kind, PortKind::LeafToSpine(LinkId { leaf: 1, spine: 3 }));
+        assert!((port.rate_mbps - 250.0).abs() < 1e-9);
+        assert_eq!(
+            (port.sent_bytes, port.sent_packets, port.dropped_packets, port.backlog_bytes),
+            (900, 7, 2, 80)
+        );
+    }
+
+    #[test]
+    fn every_port_knows_where_it_leads() {
+        let config = FabricConfig::default();
+        let kind = |space, device| port_kind(&config, space, device);
+        let host = HostId { leaf: 1, host: 2 };
+        let link = LinkId { leaf: 1, spine: 0 };
+        assert_eq!(kind("srdlab-lab-h1.2", "eth0"), Some(PortKind::HostNic(host)));
+        assert_eq!(kind("srdlab-lab-l1", "p2"), Some(PortKind::LeafToHost(host)));
+        assert_eq!(kind("srdlab-lab-s0", "dn1"), Some(PortKind::SpineToLeaf(link)));
+        assert_eq!(kind("srdlab-other-s0", "dn1"), None);
+    }
+}

@@ -1,0 +1,186 @@
+//! All `unsafe` of this crate: signal handlers, what runs between fork and exec, `SCHED_FIFO`.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Signals that end a process and that it may answer.
+const SIGNALS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// What the handler writes to and the listener reads from.
+pub(crate) struct SignalPipe {
+    read: OwnedFd,
+    _write: OwnedFd,
+}
+
+/// The handlers that were in place before ours.
+pub(crate) struct SavedHandlers(Vec<(libc::c_int, libc::sigaction)>);
+
+static PIPE: OnceLock<SignalPipe> = OnceLock::new();
+static PIPE_WRITE_FD: AtomicI32 = AtomicI32::new(-1);
+
+impl SignalPipe {
+    /// The next signal, and whether the terminal sent it; `None` if the pipe is broken.
+    pub(crate) fn read(&self) -> Option<(i32, bool)> {
+        let mut record = [0u8; 2];
+        loop {
+            match rustix::io::read(&self.read, &mut record) {
+                Ok(2) => return Some((i32::from(record[0]), record[1] != 0)),
+                Err(rustix::io::Errno::INTR) => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// The process's only signal pipe.
+pub(crate) fn signal_pipe() -> io::Result<&'static SignalPipe> {
+    if let Some(pipe) = PIPE.get() {
+        return Ok(pipe);
+    }
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // A handler must never wait for a full pipe.
+    rustix::io::ioctl_fionbio(&write, true)?;
+    let pipe = PIPE.get_or_init(|| SignalPipe { read, _write: write });
+    PIPE_WRITE_FD.store(pipe._write.as_raw_fd(), Ordering::Release);
+    Ok(pipe)
+}
+
+extern "C" fn on_signal(number: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: `__errno_location` returns this thread's errno. With SA_SIGINFO the kernel passes a
+    // valid `info`. `write` is async-signal-safe and gets a live buffer; a failed write of a full
+    // pipe loses a signal that is the same as one already in it.
+    unsafe {
+        let errno = libc::__errno_location();
+        let saved = *errno;
+        let from_terminal = u8::from((*info).si_code == libc::SI_KERNEL);
+        let record = [u8::try_from(number).unwrap_or(0), from_terminal];
+        libc::write(PIPE_WRITE_FD.load(Ordering::Acquire), record.as_ptr().cast(), 2);
+        *errno = saved;
+    }
+}
+
+/// Puts our handlers in place. A signal that was ignored (`nohup`) stays ignored.
+pub(crate) fn install_handlers() -> io::Result<SavedHandlers> {
+    let mut saved = SavedHandlers(Vec::new());
+    for number in SIGNALS {
+        let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: an all-zero sigaction is valid; both pointers are live for the call; the handler
+        // is a function of the SA_SIGINFO form that does nothing but async-signal-safe work.
+        let old = unsafe {
+            let mut new: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            new.sa_sigaction = on_signal as *const () as usize;
+            new.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            libc::sigemptyset(&raw mut new.sa_mask);
+            if libc::sigaction(number, std::ptr::null(), old.as_mut_ptr()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let old = old.assume_init();
+            if old.sa_sigaction == libc::SIG_IGN {
+                continue;
+            }
+            if libc::sigaction(number, &raw const new, std::ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            old
+        };
+        saved.0.push((number, old));
+    }
+    Ok(saved)
+}
+
+/// Puts the former handlers back.
+pub(crate) fn restore_handlers(saved: &SavedHandlers) {
+    for (number, old) in &saved.0 {
+        // SAFETY: `old` came from sigaction itself and is live for the call.
+        unsafe { libc::sigaction(*number, &raw const *old, std::ptr::null_mut()) };
+    }
+}
+
+/// Ends this process the way the signal would have, so that its parent sees the truth.
+pub(crate) fn die_of(number: i32) -> ! {
+    // SAFETY: plain system calls on integers; signal masks are initialised by sigemptyset.
+    unsafe {
+        libc::signal(number, libc::SIG_DFL);
+        let mut mask: libc::sigset_t = MaybeUninit::zeroed().assume_init();
+        libc::sigemptyset(&raw mut mask);
+        libc::sigaddset(&raw mut mask, number);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const mask, std::ptr::null_mut());
+        libc::raise(number);
+    }
+    std::process::exit(128 + number)
+}
+
+/// Makes the command start in a session of its own, at the highest nice level in it and for it.
+/// Where the kernel refuses, it runs at normal priority.
+pub(crate) fn own_session_at_high_priority(command: &mut Command) {
+    let raise = || {
+        // SAFETY: only async-signal-safe system calls on static strings and integers, as required
+        // between fork and exec.
+        unsafe {
+            if libc::setsid() < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let fd = libc::open(c"/proc/self/autogroup".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            if fd >= 0 {
+                libc::write(fd, c"-19".as_ptr().cast(), 3);
+                libc::close(fd);
+            }
+            libc::setpriority(libc::PRIO_PROCESS, 0, -19);
+        }
+        Ok(())
+    };
+    // SAFETY: the closure allocates nothing and takes no locks.
+    unsafe { command.pre_exec(raise) };
+}
+
+/// How the calling thread is scheduled.
+#[derive(Clone, Copy)]
+pub(crate) struct Scheduling {
+    policy: libc::c_int,
+    priority: libc::c_int,
+}
+
+/// Reads it.
+pub(crate) fn scheduling() -> io::Result<Scheduling> {
+    let mut param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: pid 0 is the calling thread; `param` is live for the call.
+    let policy = unsafe {
+        libc::sched_getparam(0, &raw mut param);
+        libc::sched_getscheduler(0)
+    };
+    if policy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Scheduling { policy, priority: param.sched_priority })
+}
+
+/// Sets it.
+pub(crate) fn set_scheduling(scheduling: Scheduling) -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: scheduling.priority };
+    // SAFETY: pid 0 is the calling thread; `param` is live for the call.
+    if unsafe { libc::sched_setscheduler(0, scheduling.policy, &raw const param) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+impl Scheduling {
+    /// First in, first out; what the thread starts is not.
+    pub(crate) fn fifo(priority: u8) -> Scheduling {
+        let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+        Scheduling { policy, priority: priority.into() }
+    }
+}
+
+/// Clock ticks per second of `/proc/stat`.
+pub(crate) fn clock_ticks_per_s() -> u64 {
+    // SAFETY: sysconf takes an integer and touches no memory of ours.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    u64::try_from(ticks).ok().filter(|ticks| *ticks > 0).unwrap_or(100)
+}

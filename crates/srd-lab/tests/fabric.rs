@@ -1,0 +1,270 @@
+//! The fabric on a real kernel. Needs root and iproute2; says so and passes where they are
+//! missing, except in CI, where a test that does not run must not look like one that passed.
+
+use srd_lab::probe::Pair;
+use srd_lab::tcp::{Failover, Flow, Incast, barrier_incast, failover, single_flow};
+use srd_lab::{Fabric, FabricConfig, Family, HostId, LinkId, requirements};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const FROM: HostId = HostId { leaf: 0, host: 0 };
+const TO: HostId = HostId { leaf: 1, host: 0 };
+const WAIT: Duration = Duration::from_millis(300);
+
+/// Whether to go on; says why not.
+fn ready() -> bool {
+    let missing: Vec<_> = requirements().into_iter().filter(|m| m.required).collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let reasons: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(!ci, "in CI this test must run: {}", reasons.join("; "));
+    println!("skipped: {}", reasons.join("; "));
+    false
+}
+
+/// Names carry the process id: a second checkout may run its tests at the same time.
+fn config(test: &str) -> FabricConfig {
+    FabricConfig {
+        name_prefix: format!("{test}{}", std::process::id()),
+        hosts_per_leaf: 2,
+        ..FabricConfig::default()
+    }
+}
+
+fn namespaces(name: &str) -> Vec<String> {
+    let prefix = format!("srdlab-{name}-");
+    let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(&prefix)).collect()
+}
+
+fn pair(family: Family) -> Pair {
+    Pair { from: FROM, to: TO, family }
+}
+
+/// How many of 16 source ports get an answer.
+fn answers(fabric: &Fabric, family: Family, wait: Duration) -> usize {
+    let ping = |port| fabric.ping(pair(family), port, wait).expect("probe").is_some();
+    (20_000..20_016).filter(|port| ping(*port)).count()
+}
+
+#[test]
+fn life_of_a_fabric() {
+    if !ready() {
+        return;
+    }
+    let start = Instant::now();
+    let fabric = Fabric::up_guarded(config("life")).unwrap();
+    println!("up in {:?}", start.elapsed());
+    let name = fabric.name().to_owned();
+    assert_eq!(namespaces(&name).len(), 2 + 4 + 4);
+    for family in [Family::V4, Family::V6] {
+        assert_eq!(answers(&fabric, family, WAIT), 16, "{family:?}");
+    }
+
+    // A failed spine swallows some of the ports, silently; healed, all are back.
+    fabric.fail_spine(1).unwrap();
+    assert!(fabric.status().unwrap().faults.failed_spines.contains(&1));
+    for family in [Family::V4, Family::V6] {
+        let left = answers(&fabric, family, Duration::from_millis(30));
+        assert!((1..16).contains(&left), "{family:?}: {left} of 16");
+    }
+    fabric.heal_spine(1).unwrap();
+    for family in [Family::V4, Family::V6] {
+        assert_eq!(answers(&fabric, family, WAIT), 16, "{family:?}");
+    }
+
+    // All links of a leaf failed: nothing passes. Healed: everything.
+    let links = (0..4).map(|spine| LinkId { leaf: 0, spine });
+    links.clone().for_each(|link| fabric.fail_link(link).unwrap());
+    for family in [Family::V4, Family::V6] {
+        assert_eq!(fabric.ping(pair(family), 20_000, Duration::from_millis(30)).unwrap(), None);
+    }
+    links.for_each(|link| fabric.heal_link(link).unwrap());
+    for family in [Family::V4, Family::V6] {
+        assert_eq!(answers(&fabric, family, WAIT), 16, "{family:?}");
+    }
+    assert!(fabric.faults().unwrap().is_empty());
+
+    let report = fabric.down().unwrap();
+    assert_eq!(report.namespaces.len(), 10);
+    assert_eq!(namespaces(&name), [""; 0]);
+    assert!(Fabric::open(&name).is_err());
+    assert!(!Fabric::list().unwrap().contains(&name));
+}
+
+#[test]
+fn next_up_cleans_up_after_a_crash_and_only_that() {
+    if !ready() {
+        return;
+    }
+    let config = config("crash");
+    let name = config.name_prefix.clone();
+    let unrelated =
+        [format!("{name}-l0"), format!("srdlab-{name}x-l0"), format!("srdlab-{name}-x")];
+    let ip = |arguments: &[&str]| {
+        assert!(Command::new("ip").args(arguments).status().unwrap().success(), "{arguments:?}");
+    };
+    unrelated.iter().for_each(|space| ip(&["netns", "add", space]));
+
+    // `up` without a guard leaves what a crashed run would: namespaces, state, a process inside.
+    let fabric = Fabric::up(config.clone()).unwrap();
+    let mut inside = fabric.spawn(FROM, Command::new("sleep").arg("60")).unwrap();
+    let mut outside = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+
+    let smaller = FabricConfig { spines: 2, hosts_per_leaf: 1, ..config };
+    let guard = Fabric::up_guarded(smaller.clone()).unwrap();
+    assert_eq!(namespaces(&name).len(), 2 + 2 + 2 + 1, "the old ones are gone");
+    assert!(!inside.wait().unwrap().success(), "ended");
+    assert_eq!(outside.try_wait().unwrap(), None, "a process elsewhere lives on");
+    // A guarded fabric is not taken away by a second `up`.
+    let refused = Fabric::up(smaller).expect_err("in use").to_string();
+    assert!(refused.contains("in use by process"), "{refused}");
+    assert!(guard.ping(pair(Family::V4), 20_000, WAIT).unwrap().is_some());
+    drop(guard);
+
+    for space in &unrelated {
+        assert!(fs::metadata(format!("/run/netns/{space}")).is_ok(), "{space} survives");
+        ip(&["netns", "delete", space]);
+    }
+    assert_eq!(namespaces(&name), [""; 0]);
+    outside.kill().unwrap();
+    outside.wait().unwrap();
+}
+
+#[test]
+fn source_ports_spread_over_the_spines() {
+    if !ready() {
+        return;
+    }
+    let fabric = Fabric::up_guarded(config("ecmp")).unwrap();
+    for family in [Family::V4, Family::V6] {
+        let before = fabric.uplink_ports(0).unwrap();
+        let arrived = fabric.spray(pair(family), 30_000..30_256, 200, WAIT).unwrap();
+        let after = fabric.uplink_ports(0).unwrap();
+        assert_eq!(arrived, 256);
+        let spread: Vec<u64> =
+            after.iter().zip(&before).map(|(a, b)| a.sent_packets - b.sent_packets).collect();
+        println!("{family:?}: {spread:?}");
+        // A fair draw of 64 each has a standard deviation of 7.
+        assert!(spread.iter().all(|packets| (36..=92).contains(packets)), "{family:?} {spread:?}");
+    }
+    // One source port takes one path, always.
+    let before = fabric.uplink_ports(0).unwrap();
+    for _ in 0..20 {
+        assert_eq!(fabric.spray(pair(Family::V4), 31_000..31_001, 1000, WAIT / 10).unwrap(), 1);
+    }
+    let after = fabric.uplink_ports(0).unwrap();
+    let used = after.iter().zip(&before).filter(|(a, b)| a.sent_bytes - b.sent_bytes > 10_000);
+    assert_eq!(used.count(), 1);
+}
+
+#[test]
+fn knobs_and_lossy_spines() {
+    if !ready() {
+        return;
+    }
+    let fabric = Fabric::up_guarded(config("knobs")).unwrap();
+    let link = LinkId { leaf: 0, spine: 3 };
+    fabric.slow_link(link, 50).unwrap();
+    let rate = || fabric.uplink_ports(0).unwrap()[3].rate_mbps;
+    assert!((rate() - 50.0).abs() < 0.1, "{}", rate());
+    fabric.heal_link(link).unwrap();
+    assert!((rate() - 250.0).abs() < 0.1, "{}", rate());
+
+    if requirements().iter().all(|m| m.what != "`nft`") {
+        (0..4).for_each(|spine| fabric.loss(spine, 1000).unwrap());
+        assert_eq!(fabric.ping(pair(Family::V6), 20_000, WAIT / 10).unwrap(), None);
+        fabric.heal_all().unwrap();
+        assert!(fabric.ping(pair(Family::V6), 20_000, WAIT).unwrap().is_some());
+    }
+
+    let shell = |text: &str| {
+        let argv = ["sh", "-c", text].map(OsString::from);
+        fabric.exec(FROM, &argv).unwrap()
+    };
+    assert_eq!(shell("exit 7"), 7);
+    assert_eq!(shell("kill -TERM $$"), 128 + 15);
+    let here = format!("ip netns identify $$ | grep -qx srdlab-{}-h0.0", fabric.name());
+    assert_eq!(shell(&here), 0);
+    assert_eq!(shell("test -e /sys/class/net/eth0"), 0);
+
+    fabric.mptcp(2).unwrap();
+    assert_eq!(shell("test $(ip -4 -o addr show dev eth0 | wc -l) = 3"), 0);
+    fabric.mptcp(0).unwrap();
+    assert_eq!(shell("test $(ip -4 -o addr show dev eth0 | wc -l) = 1"), 0);
+    if requirements().iter().all(|m| m.needed_for != "set_rto_min_ms") {
+        fabric.set_rto_min_ms(50).unwrap();
+        assert_eq!(shell("grep -qx 50000 /proc/sys/net/ipv4/tcp_rto_min_us"), 0);
+    }
+    assert_eq!(fabric.status().unwrap().namespaces.iter().filter(|n| n.present).count(), 10);
+    let unknown = fabric.set_tcp_cc("nonesuch").expect_err("unknown").to_string();
+    assert!(unknown.contains("has no congestion control"), "{unknown}");
+    let argv = ["no-such-program".into()];
+    assert!(fabric.exec(FROM, &argv).expect_err("missing").to_string().contains("no such program"));
+}
+
+#[test]
+fn tcp_fills_one_path_and_dies_with_it() {
+    if !ready() {
+        return;
+    }
+    let fabric = Fabric::up_guarded(config("tcp")).unwrap();
+    let one = single_flow(&fabric, &Flow { seconds: 2, ..Flow::default() }).unwrap();
+    assert_eq!(one.intervals.len(), 400);
+    // One path of 250 Mb/s, and not the host's 1000. Loose below: the machine may be busy.
+    assert!((150.0..255.0).contains(&one.mbps), "{} Mb/s", one.mbps);
+
+    let incast = Incast {
+        senders: vec![FROM, HostId { leaf: 0, host: 1 }],
+        flows_per_sender: 4,
+        bytes: 64 << 10,
+        rounds: 3,
+        ..Incast::default()
+    };
+    let result = barrier_incast(&fabric, &incast).unwrap();
+    assert_eq!(result.rounds.len(), 3);
+    assert!(result.rounds.iter().all(|r| r.fct_us.len() == 8 && r.worst_us().is_some()));
+
+    let flow = Flow { seconds: 4, ..Flow::default() };
+    let plan = Failover { flow, fail_at_ms: 1000, heal_at_ms: 2000 };
+    let result = failover(&fabric, &plan).unwrap();
+    let outage_ms = result.healed_ms - result.failed_ms;
+    assert!(result.silence_ms + 50 >= outage_ms, "{} of {outage_ms} ms", result.silence_ms);
+    assert!(fabric.faults().unwrap().is_empty(), "healed");
+}
+
+#[test]
+fn guard_removes_the_fabric_when_a_signal_ends_the_process() {
+    if !ready() {
+        return;
+    }
+    // This same test, started again as a process that gets killed while it holds a fabric.
+    let name = format!("signal{}", std::process::id());
+    if let Ok(name) = std::env::var("SRD_LAB_TEST_HOLD") {
+        let small = FabricConfig { name_prefix: name, spines: 1, hosts_per_leaf: 1, ..config("") };
+        let _guard = Fabric::up_guarded(small).unwrap();
+        std::thread::sleep(Duration::from_secs(20));
+        return;
+    }
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "guard_removes_the_fabric_when_a_signal_ends_the_process"])
+        .env("SRD_LAB_TEST_HOLD", &name)
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Fabric::open(&name).is_err() {
+        assert!(Instant::now() < deadline, "the other process builds its fabric");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = holder.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let status = holder.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
+    assert_eq!(namespaces(&name), [""; 0]);
+}
