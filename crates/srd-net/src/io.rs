@@ -1,0 +1,194 @@
+//! The seam between the driver and whatever moves packets.
+//!
+//! [`PacketIo`] has two implementations: [`crate::UdpIo`] (kernel sockets) and
+//! [`crate::MemoryIo`] (its twin in memory, for tests). The driver is the same over both.
+
+use std::io;
+use std::net::SocketAddr;
+
+use srd_proto::time::{Duration, Instant};
+use srd_proto::transmit::{PacketMeta, Transmit, TransmitBuf};
+
+use crate::clock::Clock;
+
+/// The bytes of a batch, where they are.
+pub trait Segments {
+    /// Each segment in order: contiguous bytes, then a payload by reference (may be empty).
+    fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
+}
+
+impl Segments for TransmitBuf {
+    fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.segments().map(|(head, payload)| (head, payload.as_ref()))
+    }
+}
+
+/// Segments that are contiguous already.
+impl Segments for Vec<Vec<u8>> {
+    fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.iter().map(|segment| (segment.as_slice(), [].as_slice()))
+    }
+}
+
+/// How to wait for packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PollMode {
+    /// Sleep in the kernel: least CPU time.
+    #[default]
+    Block,
+    /// Ask again and again: least latency, one core always busy.
+    Spin,
+    /// Spin for so long after the last packet, then sleep.
+    Adaptive(Duration),
+}
+
+/// What a call to [`PacketIo::receive`] may wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// Until when. [`Instant::ZERO`]: not at all; [`Instant::FAR_FUTURE`]: for ever.
+    pub until: Instant,
+    /// Also return when a send that found the socket full may succeed.
+    pub writable: bool,
+}
+
+impl Wait {
+    /// Takes what is there.
+    pub const NOT: Self = Self { until: Instant::ZERO, writable: false };
+
+    /// Waits until `until` at the latest.
+    pub const fn until(until: Instant) -> Self {
+        Self { until, writable: false }
+    }
+}
+
+/// How far a send came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// Every batch was handed over (or refused for good and counted).
+    All,
+    /// The socket was full after so many batches. Offer the rest again later.
+    Blocked {
+        /// Batches that went.
+        batches: usize,
+    },
+}
+
+/// Something that the world found out while sending, worth telling a person.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// A packet was larger than the interface passes. Nothing is ever fragmented: such
+    /// packets are lost.
+    PacketTooLarge {
+        /// Where it was going.
+        destination: SocketAddr,
+        /// UDP payload bytes that it had.
+        packet_bytes: usize,
+        /// UDP payload bytes that work, as far as this machine knows.
+        works_bytes: Option<u16>,
+    },
+    /// The kernel or the device refuses segmentation offload; sending goes on without it.
+    SegmentationOff,
+    /// Sending failed for another reason; counted, and told once per reason.
+    SendFailed {
+        /// Where it was going.
+        destination: SocketAddr,
+        /// The operating system's error number.
+        errno: i32,
+    },
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::PacketTooLarge { destination, packet_bytes, works_bytes } => {
+                write!(f, "packets of {packet_bytes} bytes do not fit the way to {destination}")?;
+                match works_bytes {
+                    Some(works) => write!(f, "; {works} bytes (packet_bytes_max) work"),
+                    None => write!(f, "; lower packet_bytes_max"),
+                }
+            }
+            Self::SegmentationOff => {
+                f.write_str("UDP segmentation offload was refused; sending packet by packet")
+            }
+            Self::SendFailed { destination, errno } => {
+                let error = io::Error::from_raw_os_error(*errno);
+                write!(f, "sending to {destination} failed: {error}")
+            }
+        }
+    }
+}
+
+/// Counters of a back end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IoStats {
+    /// System calls that sent.
+    pub send_calls: u64,
+    /// Batches handed over.
+    pub sent_batches: u64,
+    /// Packets handed over.
+    pub sent_packets: u64,
+    /// UDP payload bytes handed over.
+    pub sent_bytes: u64,
+    /// Sends that found the socket full.
+    pub send_blocked: u64,
+    /// Packets larger than the interface passes.
+    pub send_too_large: u64,
+    /// Batches refused for another reason; the core sees them as lost.
+    pub send_failed: u64,
+    /// System calls that asked for packets.
+    pub receive_calls: u64,
+    /// Messages received: datagrams, or runs of them that the kernel coalesced.
+    pub received_messages: u64,
+    /// Packets received.
+    pub received_packets: u64,
+    /// UDP payload bytes received.
+    pub received_bytes: u64,
+    /// Times that the thread slept.
+    pub sleeps: u64,
+}
+
+/// Something that moves packets: a set of sockets, or its twin in memory.
+pub trait PacketIo {
+    /// Sends batches in order, as far as the socket takes them.
+    ///
+    /// # Errors
+    /// Only what makes the back end unusable. What befalls a packet is counted, and the core
+    /// sees it as a loss.
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent>;
+
+    /// Receives what has arrived, waiting as `wait` says, and calls `each` for every packet
+    /// with the present time, what is known about it, and its bytes. Returns how many there
+    /// were; none when the wait ended by time, by a wake-up or by room to write.
+    ///
+    /// # Errors
+    /// What makes the back end unusable.
+    fn receive(
+        &mut self,
+        wait: Wait,
+        each: impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> io::Result<usize>;
+
+    /// The clock that times are on.
+    fn clock(&self) -> &Clock;
+
+    /// The address that peers send to.
+    fn local_address(&self) -> SocketAddr;
+
+    /// How many paths (source ports) there are.
+    fn paths(&self) -> u16;
+
+    /// Most segments in one batch that pays.
+    fn batch_segments_max(&self) -> usize;
+
+    /// The next thing worth telling.
+    fn take_notice(&mut self) -> Option<Notice>;
+
+    /// Counters.
+    fn stats(&self) -> IoStats;
+
+    /// A handle that ends a wait from another thread.
+    ///
+    /// # Errors
+    /// The operating system's, if it has no descriptor left.
+    fn waker(&mut self) -> io::Result<std::sync::Arc<crate::wake::IoWaker>>;
+}

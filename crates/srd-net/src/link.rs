@@ -1,0 +1,145 @@
+//! What this machine knows about the way to a destination: interface, MTU, link rate.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::io::Segments as _;
+use crate::sys::interface;
+use crate::sys::send::Sender;
+use crate::sys::socket::Socket;
+use srd_proto::ids::Entropy;
+use srd_proto::transmit::{Ecn, Transmit};
+
+/// IPv4 and UDP headers.
+const HEADERS_V4_BYTES: u32 = 28;
+/// IPv6 and UDP headers.
+const HEADERS_V6_BYTES: u32 = 48;
+/// The most that the protocol puts into one packet.
+const PACKET_BYTES_MAX: u32 = 65_000;
+
+/// The way to a destination, as far as this machine knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The local address that packets leave from.
+    pub local: std::net::IpAddr,
+    /// The interface that has this address.
+    pub interface: Option<String>,
+    /// MTU of the interface (or of the route, if smaller), IP header included.
+    pub mtu_bytes: u32,
+    /// UDP payload bytes that fit into it.
+    pub packet_bytes_max: u16,
+    /// Speed of the interface in bits per second, where it is a real one that knows.
+    pub rate_bps: Option<u64>,
+}
+
+impl Link {
+    /// Asks the kernel about the way to `destination`. Sends nothing.
+    ///
+    /// # Errors
+    /// The operating system's, for instance that there is no route.
+    pub fn towards(destination: SocketAddr) -> io::Result<Self> {
+        let mut destination = destination;
+        if destination.port() == 0 {
+            destination.set_port(9);
+        }
+        let socket = Socket::new(&destination)?;
+        socket.connect(&destination)?;
+        let mtu_bytes = socket.path_mtu()?;
+        let local = socket.local_address()?.ip();
+        let interface = interface::name_of(local)?;
+        let rate_bps = interface.as_deref().and_then(rate_of);
+        let headers = if destination.is_ipv6() { HEADERS_V6_BYTES } else { HEADERS_V4_BYTES };
+        let payload = mtu_bytes.saturating_sub(headers).min(PACKET_BYTES_MAX);
+        let packet_bytes_max = u16::try_from(payload).unwrap_or(0);
+        Ok(Self { local, interface, mtu_bytes, packet_bytes_max, rate_bps })
+    }
+}
+
+/// UDP payload bytes that fit into one packet to `destination`.
+pub(crate) fn packet_bytes_max(destination: SocketAddr) -> io::Result<u16> {
+    Link::towards(destination).map(|link| link.packet_bytes_max)
+}
+
+/// The speed of our link towards `destination` in bits per second, where an interface of real
+/// hardware knows it. Virtual interfaces report invented figures (veth: 10 Gb/s) or none:
+/// unknown.
+///
+/// # Errors
+/// The operating system's, for instance that there is no route.
+pub fn detect_link_rate(destination: SocketAddr) -> io::Result<Option<u64>> {
+    Link::towards(destination).map(|link| link.rate_bps)
+}
+
+fn rate_of(interface: &str) -> Option<u64> {
+    let directory = Path::new("/sys/class/net").join(interface);
+    // Interfaces of real (or para-virtual) hardware have a device behind them.
+    if !directory.join("device").exists() {
+        return None;
+    }
+    parse_speed(&std::fs::read_to_string(directory.join("speed")).ok()?)
+}
+
+/// Megabits per second as sysfs writes them; -1 and 4294967295 mean unknown.
+fn parse_speed(text: &str) -> Option<u64> {
+    let mbps: i64 = text.trim().parse().ok()?;
+    let mbps = u64::try_from(mbps).ok()?;
+    (mbps > 0 && mbps < u64::from(u32::MAX)).then(|| mbps * 1_000_000)
+}
+
+/// How many segments the kernel takes in one batch: 128 since Linux 6.9, 64 before. Found out
+/// once by sending a batch of one-byte segments to ourselves.
+pub(crate) fn segments_max() -> usize {
+    static FOUND: OnceLock<usize> = OnceLock::new();
+    *FOUND.get_or_init(|| if takes_segments(128).unwrap_or(false) { 128 } else { 64 })
+}
+
+fn takes_segments(segments: usize) -> io::Result<bool> {
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let sink = Socket::new(&address)?;
+    sink.bind(&address)?;
+    let source = Socket::new(&address)?;
+    let transmit = Transmit {
+        destination: sink.local_address()?,
+        entropy: Entropy(0),
+        ecn: Ecn::NotEct,
+        segment_bytes: 1,
+        segments,
+        total_bytes: segments,
+        control: false,
+    };
+    let bytes = vec![vec![0u8]; segments];
+    debug_assert_eq!(bytes.parts().count(), segments);
+    let sent = Sender::default().send_batches(&source, Ecn::NotEct, &[(transmit, bytes)]);
+    Ok(sent.is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_found_with_its_mtu_and_without_a_rate() {
+        let link = Link::towards(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        assert_eq!(link.interface.as_deref(), Some("lo"));
+        assert_eq!(link.rate_bps, None);
+        assert_eq!(u32::from(link.packet_bytes_max), (link.mtu_bytes - 28).min(65_000));
+        let v6 = Link::towards("[::1]:7".parse().unwrap()).unwrap();
+        assert_eq!(u32::from(v6.packet_bytes_max), (v6.mtu_bytes - 48).min(65_000));
+    }
+
+    #[test]
+    fn speeds_that_mean_unknown_are_unknown() {
+        assert_eq!(parse_speed("25000\n"), Some(25_000_000_000));
+        for unknown in ["-1\n", "0\n", "4294967295\n", "", "fast"] {
+            assert_eq!(parse_speed(unknown), None);
+        }
+    }
+
+    #[test]
+    fn the_kernel_takes_64_segments_at_least() {
+        assert!(takes_segments(64).unwrap());
+        assert!([64, 128].contains(&segments_max()));
+    }
+}

@@ -1,0 +1,49 @@
+//! Options on ordinary sockets, for programs that measure what the kernel alone can do beside
+//! this transport (`examples/udp_ceiling.rs`). Not used by the transport itself.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::sys::cmsg::{UDP_GRO, UDP_SEGMENT};
+use crate::sys::{os, socket};
+
+/// Lets the kernel cut every send on a UDP socket into datagrams of `bytes`.
+///
+/// # Errors
+/// The operating system's.
+pub fn udp_segment(socket: &impl AsFd, bytes: u16) -> io::Result<()> {
+    socket::set_int(socket.as_fd(), libc::SOL_UDP, UDP_SEGMENT, i32::from(bytes))
+}
+
+/// Accepts several datagrams coalesced into one on a UDP socket.
+///
+/// # Errors
+/// The operating system's.
+pub fn udp_gro(socket: &impl AsFd) -> io::Result<()> {
+    socket::set_int(socket.as_fd(), libc::SOL_UDP, UDP_GRO, 1)
+}
+
+/// Asks for buffers of `bytes` in both directions, past the system's limit if privileged.
+///
+/// # Errors
+/// The operating system's.
+pub fn buffers(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
+    let fd = socket.as_fd();
+    socket::set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
+        .or_else(|_| socket::set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes))?;
+    socket::set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+        .or_else(|_| socket::set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
+}
+
+/// Chooses the congestion control of a TCP socket by its kernel name.
+///
+/// # Errors
+/// The operating system's; the name may be unknown, or not allowed without privilege.
+pub fn tcp_congestion(socket: &impl AsFd, name: &str) -> io::Result<()> {
+    socket::set_text(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, name)
+}
+
+/// Lets timers of the calling thread fire without the default 50 us of slack.
+pub fn timer_slack_minimum() {
+    os::timer_slack_minimum();
+}

@@ -1,0 +1,216 @@
+//! Control messages: what travels beside a datagram through `sendmsg` and `recvmsg`.
+//!
+//! Layout (native endian): `usize` length of header and data, `i32` level, `i32` type, data,
+//! padding to the size of `usize`. Written and read as plain bytes; the kernel's own limits
+//! bound everything.
+
+use srd_proto::transmit::Ecn;
+
+/// Bytes before the data.
+const HEADER: usize = size_of::<usize>() + 8;
+/// Room for every message that is written or asked for: ECN, segment size, timestamp.
+const CAPACITY: usize = 128;
+
+/// `UDP_SEGMENT` as option and as control message.
+pub(crate) const UDP_SEGMENT: libc::c_int = 103;
+/// `UDP_GRO` as option and as control message.
+pub(crate) const UDP_GRO: libc::c_int = 104;
+
+/// A buffer for control messages, aligned as the kernel wants it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub(crate) struct Control {
+    bytes: [u8; CAPACITY],
+    length: usize,
+}
+
+/// What the kernel told about a received message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Received {
+    /// The ECN field.
+    pub ecn: Ecn,
+    /// Size of the segments that were coalesced; zero if there is one datagram only.
+    pub segment_bytes: usize,
+    /// Wall-clock receive time in nanoseconds since 1970; zero if unknown.
+    pub stamp_ns: u64,
+}
+
+impl Control {
+    /// The room for received messages.
+    pub(crate) const CAPACITY: usize = CAPACITY;
+
+    /// No messages.
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; CAPACITY], length: 0 }
+    }
+
+    /// Forgets all messages.
+    pub(crate) fn clear(&mut self) {
+        self.length = 0;
+    }
+
+    /// Bytes in use.
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Where the kernel reads or writes.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
+        self.bytes.as_mut_ptr().cast()
+    }
+
+    /// Asks for segmentation into datagrams of `segment_bytes`.
+    pub(crate) fn push_segment(&mut self, segment_bytes: u16) {
+        self.push(libc::SOL_UDP, UDP_SEGMENT, &segment_bytes.to_ne_bytes());
+    }
+
+    /// Sets the ECN field of this one message.
+    pub(crate) fn push_ecn(&mut self, ecn: Ecn, ipv6: bool) {
+        let data = i32::from(ecn_bits(ecn)).to_ne_bytes();
+        if ipv6 {
+            self.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &data);
+        } else {
+            self.push(libc::IPPROTO_IP, libc::IP_TOS, &data);
+        }
+    }
+
+    fn push(&mut self, level: i32, kind: i32, data: &[u8]) {
+        let start = self.length;
+        let end = start + HEADER + data.len().next_multiple_of(size_of::<usize>());
+        assert!(end <= CAPACITY, "control messages have a fixed bound");
+        self.bytes[start..end].fill(0);
+        let (header, body) = self.bytes[start..end].split_at_mut(HEADER);
+        let (length, rest) = header.split_at_mut(size_of::<usize>());
+        length.copy_from_slice(&(HEADER + data.len()).to_ne_bytes());
+        rest[..4].copy_from_slice(&level.to_ne_bytes());
+        rest[4..8].copy_from_slice(&kind.to_ne_bytes());
+        body[..data.len()].copy_from_slice(data);
+        self.length = end;
+    }
+
+    /// Reads the messages in the first `length` bytes, which the kernel wrote. Unknown ones
+    /// are skipped; a malformed tail ends the walk.
+    pub(crate) fn parse(&self, length: usize) -> Received {
+        let mut rest = &self.bytes[..length.min(CAPACITY)];
+        let mut found = Received::default();
+        while rest.len() >= HEADER {
+            let total = usize_at(rest);
+            if total < HEADER || total > rest.len() {
+                break;
+            }
+            let level = i32_at(&rest[size_of::<usize>()..]);
+            let kind = i32_at(&rest[size_of::<usize>() + 4..]);
+            found.take(level, kind, &rest[HEADER..total]);
+            rest = &rest[total.next_multiple_of(size_of::<usize>()).min(rest.len())..];
+        }
+        found
+    }
+}
+
+impl Received {
+    fn take(&mut self, level: i32, kind: i32, data: &[u8]) {
+        match (level, kind) {
+            (libc::IPPROTO_IP, libc::IP_TOS) if !data.is_empty() => self.ecn = ecn_of(data[0]),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if data.len() >= 4 => {
+                self.ecn = ecn_of(i32_at(data).to_le_bytes()[0]);
+            }
+            (libc::SOL_UDP, UDP_GRO) if data.len() >= 4 => {
+                self.segment_bytes = usize::try_from(i32_at(data)).unwrap_or(0);
+            }
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) if data.len() >= 16 => {
+                let (s, ns) = (i64_at(data), i64_at(&data[8..]));
+                self.stamp_ns = u64::try_from(s.saturating_mul(1_000_000_000).saturating_add(ns))
+                    .unwrap_or(0);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The two bits in the IP header.
+pub(crate) fn ecn_bits(ecn: Ecn) -> u8 {
+    match ecn {
+        Ecn::NotEct => 0,
+        Ecn::Ect => 2,
+        Ecn::Ce => 3,
+    }
+}
+
+/// The meaning of a TOS or traffic class byte. ECT(1) counts as ECN-capable.
+pub(crate) fn ecn_of(traffic_class: u8) -> Ecn {
+    match traffic_class & 3 {
+        0 => Ecn::NotEct,
+        3 => Ecn::Ce,
+        _ => Ecn::Ect,
+    }
+}
+
+fn usize_at(b: &[u8]) -> usize {
+    let mut x = [0; size_of::<usize>()];
+    x.copy_from_slice(&b[..size_of::<usize>()]);
+    usize::from_ne_bytes(x)
+}
+
+fn i32_at(b: &[u8]) -> i32 {
+    i32::from_ne_bytes([b[0], b[1], b[2], b[3]])
+}
+
+fn i64_at(b: &[u8]) -> i64 {
+    i64::from_ne_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pushed_has_the_c_librarys_layout() {
+        let mut control = Control::new();
+        control.push_segment(8972);
+        control.push_ecn(Ecn::Ect, false);
+        // SAFETY: CMSG_SPACE is pure arithmetic.
+        let space = unsafe { libc::CMSG_SPACE(2) + libc::CMSG_SPACE(4) };
+        assert_eq!(control.len(), space as usize);
+        // SAFETY: CMSG_LEN is pure arithmetic.
+        let first = unsafe { libc::CMSG_LEN(2) };
+        assert_eq!(usize_at(&control.bytes), first as usize);
+    }
+
+    #[test]
+    fn every_kind_is_read_back() {
+        let mut control = Control::new();
+        control.push(libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS, &{
+            let mut t = [0; 16];
+            t[..8].copy_from_slice(&7i64.to_ne_bytes());
+            t[8..].copy_from_slice(&9i64.to_ne_bytes());
+            t
+        });
+        control.push(libc::IPPROTO_IP, libc::IP_TOS, &[3]);
+        control.push(libc::SOL_UDP, UDP_GRO, &1400i32.to_ne_bytes());
+        let found = control.parse(control.len());
+        let wanted = Received { ecn: Ecn::Ce, segment_bytes: 1400, stamp_ns: 7_000_000_009 };
+        assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn ipv6_ecn_is_read_back() {
+        for ecn in [Ecn::NotEct, Ecn::Ect, Ecn::Ce] {
+            let mut control = Control::new();
+            control.push_ecn(ecn, true);
+            assert_eq!(control.parse(control.len()).ecn, ecn);
+        }
+    }
+
+    #[test]
+    fn a_truncated_or_absurd_buffer_yields_nothing_and_does_not_panic() {
+        let mut control = Control::new();
+        control.push(libc::SOL_UDP, UDP_GRO, &1400i32.to_ne_bytes());
+        for length in 0..HEADER + 4 {
+            assert_eq!(control.parse(length), Received::default());
+        }
+        control.bytes[..8].copy_from_slice(&usize::MAX.to_ne_bytes());
+        assert_eq!(control.parse(CAPACITY), Received::default());
+        control.bytes[..8].copy_from_slice(&0usize.to_ne_bytes());
+        assert_eq!(control.parse(CAPACITY), Received::default());
+    }
+}

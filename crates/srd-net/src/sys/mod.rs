@@ -1,0 +1,26 @@
+//! The operating system: everything that needs `unsafe`, behind safe functions.
+//!
+//! Nothing here knows SRD. Each file wraps one concern: addresses and control messages (pure
+//! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, and the
+//! odd system call (clocks, waiting, wake-ups, random bytes).
+#![allow(unsafe_code)]
+
+pub(crate) mod addr;
+pub(crate) mod cmsg;
+pub(crate) mod interface;
+pub(crate) mod os;
+pub(crate) mod recv;
+pub(crate) mod send;
+pub(crate) mod socket;
+
+use std::io;
+
+/// The outcome of a system call that returns -1 on error.
+pub(crate) fn check(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// The error number of an I/O error; zero if it has none.
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(0)
+}

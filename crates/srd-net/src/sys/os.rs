@@ -1,0 +1,172 @@
+//! Clocks, waiting, wake-ups, random bytes.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::check;
+
+/// `CLOCK_MONOTONIC` in nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// `CLOCK_REALTIME` in nanoseconds since 1970.
+pub(crate) fn realtime_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
+}
+
+/// CPU time of this process in nanoseconds.
+pub(crate) fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is a valid timespec to write to; these clocks exist on every Linux.
+    unsafe { libc::clock_gettime(clock, &raw mut t) };
+    let s = u64::try_from(t.tv_sec).unwrap_or(0);
+    s.saturating_mul(1_000_000_000).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0))
+}
+
+/// Fills `bytes` from the kernel's generator, which blocks only before it is seeded at boot.
+pub(crate) fn random(bytes: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let rest = &mut bytes[filled..];
+        // SAFETY: pointer and length describe `rest`, which is ours to write.
+        let n = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match check(n) {
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Lets timers of the calling thread fire without the 50 us of slack that is the default.
+/// Failure is harmless (timers fire later) and ignored.
+pub(crate) fn timer_slack_minimum() {
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory of ours.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
+}
+
+/// What to wait for on one descriptor, and what happened.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct Interest<'fd> {
+    poll: libc::pollfd,
+    owner: std::marker::PhantomData<BorrowedFd<'fd>>,
+}
+
+impl<'fd> Interest<'fd> {
+    /// Wake when `fd` can be read.
+    pub(crate) fn readable(fd: BorrowedFd<'fd>) -> Self {
+        Self::new(fd, libc::POLLIN)
+    }
+
+    /// Wake when `fd` can be written.
+    pub(crate) fn writable(fd: BorrowedFd<'fd>) -> Self {
+        Self::new(fd, libc::POLLOUT)
+    }
+
+    fn new(fd: BorrowedFd<'fd>, events: libc::c_short) -> Self {
+        let poll = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+        Self { poll, owner: std::marker::PhantomData }
+    }
+
+    /// Whether it happened (or the descriptor is in error, which a call on it will tell).
+    pub(crate) fn is_ready(&self) -> bool {
+        self.poll.revents != 0
+    }
+}
+
+/// Waits until one of `interests` is ready or `timeout_ns` has passed (`None`: for ever).
+/// Returns how many are ready; a signal counts as a timeout.
+pub(crate) fn wait(interests: &mut [Interest<'_>], timeout_ns: Option<u64>) -> io::Result<usize> {
+    let timeout = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: libc::time_t::try_from(ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        // Below one billion, so that it fits every c_long.
+        tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
+    });
+    let timeout_ptr = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `Interest` is a transparent pollfd, so pointer and length describe an array of
+    // them that is ours to write; the timeout outlives the call; no signal mask is given.
+    let n = unsafe {
+        libc::ppoll(
+            interests.as_mut_ptr().cast(),
+            interests.len() as libc::nfds_t,
+            timeout_ptr,
+            std::ptr::null(),
+        )
+    };
+    match check(n as isize) {
+        Ok(n) => Ok(n),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
+        Err(e) => Err(e),
+    }
+}
+
+/// A counter that wakes a waiting thread: an eventfd.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    file: File,
+}
+
+impl Wake {
+    /// A new one, not signalled.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: takes and returns integers; the descriptor returned is new and ours.
+        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } as isize)?;
+        let fd = i32::try_from(fd).unwrap_or(-1);
+        // SAFETY: `fd` was just created and nobody else owns it.
+        Ok(Self { file: File::from(unsafe { OwnedFd::from_raw_fd(fd) }) })
+    }
+
+    /// Wakes the waiter, now or when it next waits.
+    pub(crate) fn signal(&self) {
+        // Fails only when the counter is full, and then it is signalled already.
+        let _ = (&self.file).write(&1u64.to_ne_bytes());
+    }
+
+    /// Takes the signal back.
+    pub(crate) fn reset(&self) {
+        let _ = (&self.file).read(&mut [0; 8]);
+    }
+
+    /// To wait on.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_advance_and_random_bytes_differ() {
+        let before = monotonic_ns();
+        assert!(monotonic_ns() >= before && before > 0);
+        assert!(realtime_ns() > 1_500_000_000_000_000_000);
+        let (mut a, mut b) = ([0; 32], [0; 32]);
+        random(&mut a).unwrap();
+        random(&mut b).unwrap();
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn a_wait_ends_by_time_and_by_signal() {
+        let wake = Wake::new().unwrap();
+        let start = monotonic_ns();
+        let mut interest = [Interest::readable(wake.fd())];
+        assert_eq!(wait(&mut interest, Some(2_000_000)).unwrap(), 0);
+        assert!(monotonic_ns() - start >= 2_000_000);
+        wake.signal();
+        assert_eq!(wait(&mut interest, None).unwrap(), 1);
+        assert!(interest[0].is_ready());
+        wake.reset();
+        assert_eq!(wait(&mut interest, Some(0)).unwrap(), 0);
+    }
+}

@@ -1,0 +1,160 @@
+//! Scattering receives: a ring of 64 KiB slots that one `recvmmsg` fills, each with one
+//! datagram or with several that the kernel coalesced.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::addr::SockAddr;
+use super::check;
+use super::cmsg::{Control, Received};
+use super::socket::Socket;
+
+/// The largest message: a UDP datagram or a coalesced run of them.
+const SLOT_BYTES: usize = 65_536;
+/// Distance between slots. Not a multiple of 64 KiB, or all slots would fall into the same
+/// sets of the processor's cache.
+const SLOT_STRIDE: usize = SLOT_BYTES + 1600;
+/// Slots in the ring.
+const SLOTS: usize = 64;
+/// Fewest slots offered per call.
+const SLOTS_MIN: usize = 4;
+/// Bytes that one call should bring at most, so that they are still in the cache when the
+/// last of them is processed.
+const BYTES_PER_CALL: usize = 512 * 1024;
+
+/// A ring of receive slots and the arrays that describe them to the kernel.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    memory: Vec<u8>,
+    slots: Vec<Slot>,
+    /// Rebuilt for every call; hold pointers only inside it.
+    pieces: Vec<libc::iovec>,
+    headers: Vec<libc::mmsghdr>,
+    /// Mean message size, in bytes, smoothed.
+    message_bytes: usize,
+    /// What the next call offers.
+    offered: usize,
+    drained: bool,
+}
+
+/// What the kernel writes beside the bytes of one message.
+#[derive(Clone, Debug)]
+struct Slot {
+    name: SockAddr,
+    name_length: u32,
+    control: Control,
+    control_length: usize,
+    length: usize,
+}
+
+/// One received message.
+#[derive(Debug)]
+pub(crate) struct Arrival<'a> {
+    /// The sender; `None` if the kernel gave no IP address.
+    pub source: Option<SocketAddr>,
+    /// What came beside it.
+    pub beside: Received,
+    /// Its bytes: segments of `beside.segment_bytes`, the last possibly shorter.
+    pub bytes: &'a mut [u8],
+}
+
+// SAFETY: the raw pointers in `pieces` and `headers` are used only inside the call of
+// `Receiver::receive` that wrote them.
+unsafe impl Send for Receiver {}
+
+impl Receiver {
+    /// A ring with its memory.
+    pub(crate) fn new() -> Self {
+        let slot = Slot {
+            name: SockAddr::EMPTY,
+            name_length: 0,
+            control: Control::new(),
+            control_length: 0,
+            length: 0,
+        };
+        Self {
+            memory: vec![0; SLOTS * SLOT_STRIDE],
+            slots: vec![slot; SLOTS],
+            pieces: Vec::with_capacity(SLOTS),
+            headers: Vec::with_capacity(SLOTS),
+            message_bytes: 1500,
+            offered: SLOTS_MIN,
+            drained: true,
+        }
+    }
+
+    /// Takes what has arrived, without waiting. Returns the number of messages, which
+    /// [`Receiver::arrival`] then yields by index until the next call.
+    pub(crate) fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
+        self.point_headers_at_slots();
+        // SAFETY: each header points to a name, a control buffer and a piece that belong to
+        // `self` and are as long as announced; the piece describes one slot of `memory`.
+        // Nothing else borrows them while `self` is borrowed mutably.
+        let n = unsafe {
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                libc::c_uint::try_from(self.headers.len()).unwrap_or(1),
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        let n = check(n as isize).inspect_err(|_| {
+            self.drained = true;
+            self.offered = SLOTS_MIN;
+        })?;
+        let mut total = 0;
+        for (slot, header) in self.slots.iter_mut().zip(&self.headers[..n]) {
+            slot.name_length = header.msg_hdr.msg_namelen;
+            // The type of this length differs between C libraries.
+            #[allow(clippy::unnecessary_cast)]
+            {
+                slot.control_length = header.msg_hdr.msg_controllen as usize;
+            }
+            slot.length = (header.msg_len as usize).min(SLOT_BYTES);
+            total += slot.length;
+        }
+        self.drained = n < self.headers.len();
+        self.message_bytes = (self.message_bytes * 3 + total / n.max(1)) / 4 + 1;
+        let fit = (BYTES_PER_CALL / self.message_bytes).clamp(SLOTS_MIN, SLOTS);
+        self.offered = (n * 2).clamp(SLOTS_MIN, fit);
+        Ok(n)
+    }
+
+    fn point_headers_at_slots(&mut self) {
+        self.pieces.clear();
+        self.headers.clear();
+        for bytes in self.memory.chunks_mut(SLOT_STRIDE).take(self.offered) {
+            let base = bytes.as_mut_ptr().cast();
+            self.pieces.push(libc::iovec { iov_base: base, iov_len: SLOT_BYTES });
+        }
+        for (slot, piece) in self.slots.iter_mut().zip(&mut self.pieces) {
+            // SAFETY: all-zero is a valid msghdr; some C libraries have private padding in it.
+            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            header.msg_hdr.msg_name = slot.name.as_mut_ptr();
+            header.msg_hdr.msg_namelen = SockAddr::CAPACITY;
+            header.msg_hdr.msg_iov = std::ptr::from_mut(piece);
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = slot.control.as_mut_ptr();
+            header.msg_hdr.msg_controllen = Control::CAPACITY;
+            self.headers.push(header);
+        }
+    }
+
+    /// Whether the last call took everything that had arrived.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.drained
+    }
+
+    /// The `index`th message of the last call.
+    pub(crate) fn arrival(&mut self, index: usize) -> Arrival<'_> {
+        let slot = &self.slots[index];
+        let start = index * SLOT_STRIDE;
+        Arrival {
+            source: slot.name.decode(slot.name_length),
+            beside: slot.control.parse(slot.control_length),
+            bytes: &mut self.memory[start..start + slot.length],
+        }
+    }
+}

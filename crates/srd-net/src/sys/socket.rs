@@ -1,0 +1,236 @@
+//! One UDP socket with the options that a transport needs.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use srd_proto::transmit::Ecn;
+
+use super::addr::{SockAddr, family_of};
+use super::check;
+use super::cmsg::{UDP_GRO, UDP_SEGMENT, ecn_bits};
+
+/// A UDP socket, non-blocking by flag of each call.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    ipv6: bool,
+}
+
+impl Socket {
+    /// An unbound socket of the family of `like`. An IPv6 socket takes IPv6 only.
+    pub(crate) fn new(like: &SocketAddr) -> io::Result<Self> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        // SAFETY: takes and returns integers; the descriptor returned is new and ours.
+        let fd = check(unsafe { libc::socket(family_of(&like.ip()), kind, 0) } as isize)?;
+        let fd = i32::try_from(fd).unwrap_or(-1);
+        // SAFETY: `fd` was just created and nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = Self { fd, ipv6: like.is_ipv6() };
+        if socket.ipv6 {
+            socket.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        }
+        Ok(socket)
+    }
+
+    /// Binds it.
+    pub(crate) fn bind(&self, address: &SocketAddr) -> io::Result<()> {
+        let (name, length) = SockAddr::encode(address);
+        // SAFETY: `name` holds at least `length` bytes of a socket address.
+        check(unsafe { libc::bind(self.fd.as_raw_fd(), name.as_ptr(), length) } as isize)?;
+        Ok(())
+    }
+
+    /// Fixes its destination (used to ask the kernel about routes).
+    pub(crate) fn connect(&self, address: &SocketAddr) -> io::Result<()> {
+        let (name, length) = SockAddr::encode(address);
+        // SAFETY: `name` holds at least `length` bytes of a socket address.
+        check(unsafe { libc::connect(self.fd.as_raw_fd(), name.as_ptr(), length) } as isize)?;
+        Ok(())
+    }
+
+    /// The address it is bound to.
+    pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
+        let mut name = SockAddr::EMPTY;
+        let mut length = SockAddr::CAPACITY;
+        // SAFETY: `name` has room for `length` bytes.
+        let result = unsafe {
+            libc::getsockname(self.fd.as_raw_fd(), name.as_mut_ptr().cast(), &raw mut length)
+        };
+        check(result as isize)?;
+        name.decode(length).ok_or_else(|| io::Error::other("the socket has no IP address"))
+    }
+
+    /// Whether it is of the IPv6 family.
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.ipv6
+    }
+
+    /// Asks for buffers of these sizes: past the system's limit if we may, else up to it.
+    /// Returns the receive buffer's real size (the kernel doubles it for its book-keeping).
+    pub(crate) fn buffers(&self, send_bytes: u32, receive_bytes: u32) -> io::Result<usize> {
+        let force = |forced, plain, bytes: u32| {
+            let bytes = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
+            self.set(libc::SOL_SOCKET, forced, bytes)
+                .or_else(|_| self.set(libc::SOL_SOCKET, plain, bytes))
+        };
+        force(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_bytes)?;
+        force(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive_bytes)?;
+        Ok(usize::try_from(self.value(libc::SOL_SOCKET, libc::SO_RCVBUF)?).unwrap_or(0))
+    }
+
+    /// Never lets a packet be fragmented, nor the kernel second-guess the size: too large for
+    /// the interface is an error, too large for the path is a loss that the core discovers.
+    pub(crate) fn never_fragment(&self) -> io::Result<()> {
+        if self.ipv6 {
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)
+        } else {
+            self.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+        }
+    }
+
+    /// What goes into the ECN field unless a message says otherwise.
+    pub(crate) fn default_ecn(&self, ecn: Ecn) -> io::Result<()> {
+        let bits = i32::from(ecn_bits(ecn));
+        if self.ipv6 {
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, bits)
+        } else {
+            self.set(libc::IPPROTO_IP, libc::IP_TOS, bits)
+        }
+    }
+
+    /// Asks for the ECN field of what arrives.
+    pub(crate) fn receive_ecn(&self) -> io::Result<()> {
+        if self.ipv6 {
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)
+        } else {
+            self.set(libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
+        }
+    }
+
+    /// Asks for the kernel's receive time of what arrives.
+    pub(crate) fn receive_stamps(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+    }
+
+    /// Accepts several datagrams coalesced into one.
+    pub(crate) fn receive_coalesced(&self) -> io::Result<()> {
+        self.set(libc::SOL_UDP, UDP_GRO, 1)
+    }
+
+    /// Whether the kernel knows segmentation offload for UDP.
+    pub(crate) fn knows_segmentation(&self) -> bool {
+        self.value(libc::SOL_UDP, UDP_SEGMENT).is_ok()
+    }
+
+    /// Drops whatever arrives: a socket that only sends must not collect strangers' packets.
+    pub(crate) fn deaf(&self) -> io::Result<()> {
+        // One instruction of classic BPF: accept zero bytes.
+        let code = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or(6);
+        let mut refuse = libc::sock_filter { code, jt: 0, jf: 0, k: 0 };
+        let program = libc::sock_fprog { len: 1, filter: &raw mut refuse };
+        // SAFETY: the program and its single instruction outlive the call, which copies them.
+        let result = unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_FILTER,
+                (&raw const program).cast(),
+                libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0),
+            )
+        };
+        check(result as isize)?;
+        Ok(())
+    }
+
+    /// The MTU towards the destination it is connected to, IP header included.
+    pub(crate) fn path_mtu(&self) -> io::Result<u32> {
+        let mtu = if self.ipv6 {
+            self.value(libc::IPPROTO_IPV6, libc::IPV6_MTU)?
+        } else {
+            self.value(libc::IPPROTO_IP, libc::IP_MTU)?
+        };
+        u32::try_from(mtu).map_err(|_| io::Error::other("the kernel reports a negative MTU"))
+    }
+
+    fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
+        set_int(self.fd.as_fd(), level, option, value)
+    }
+
+    fn value(&self, level: i32, option: i32) -> io::Result<i32> {
+        let mut value = 0i32;
+        let mut length = 4;
+        // SAFETY: `value` has room for the four bytes that `length` announces.
+        let result = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                level,
+                option,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
+        };
+        check(result as isize)?;
+        Ok(value)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Sets an integer option on any socket.
+pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, option: i32, value: i32) -> io::Result<()> {
+    // SAFETY: `value` is four bytes, as announced.
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), 4)
+    };
+    check(result as isize)?;
+    Ok(())
+}
+
+/// Sets a text option on any socket.
+pub(crate) fn set_text(fd: BorrowedFd<'_>, level: i32, option: i32, text: &str) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(text.len()).unwrap_or(0);
+    // SAFETY: pointer and length describe `text`, which the call only reads.
+    let result = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, text.as_ptr().cast(), length)
+    };
+    check(result as isize)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_families_take_every_option() {
+        for text in ["127.0.0.1:0", "[::1]:0"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let socket = Socket::new(&address).unwrap();
+            socket.never_fragment().unwrap();
+            socket.default_ecn(Ecn::Ect).unwrap();
+            socket.receive_ecn().unwrap();
+            socket.receive_stamps().unwrap();
+            assert!(socket.buffers(1 << 18, 1 << 18).unwrap() >= 1 << 17);
+            socket.deaf().unwrap();
+            socket.bind(&address).unwrap();
+            let bound = socket.local_address().unwrap();
+            assert_eq!(bound.ip(), address.ip());
+            assert_ne!(bound.port(), 0);
+        }
+    }
+
+    #[test]
+    fn the_mtu_towards_loopback_is_known() {
+        for text in ["127.0.0.1:9", "[::1]:9"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let socket = Socket::new(&address).unwrap();
+            socket.connect(&address).unwrap();
+            assert!(socket.path_mtu().unwrap() >= 1280);
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! The UDP back end: one socket per path, batches in both directions.
+//!
+//! Entropy `i` is the source port `base + i`, a socket of its own that only sends. The socket
+//! of the base port also receives everything, since peers send to the base port only. So N
+//! sockets serve however many peers, without privilege, and segmentation offload works on
+//! every path. IPv6 needs no flow label of ours: the kernel derives the label from addresses
+//! and ports (`net.ipv6.auto_flowlabels`, on by default), so each source port has its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use srd_proto::ids::Entropy;
+use srd_proto::time::{Duration, Instant};
+use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
+
+use crate::clock::Clock;
+use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Wait};
+use crate::link;
+use crate::sys::os::{self, Interest};
+use crate::sys::recv::Receiver;
+use crate::sys::send::Sender;
+use crate::sys::socket::Socket;
+use crate::sys::errno;
+use crate::wake::IoWaker;
+
+/// Paths that an endpoint may have.
+const PATHS_MAX: u16 = 256;
+/// Attempts to find a free run of ports when none was asked for.
+const PORT_ATTEMPTS_MAX: usize = 64;
+/// Notices that wait to be taken; further ones are counted only.
+const NOTICES_MAX: usize = 16;
+/// Most UDP payload bytes in a batch: IP and UDP headers and a link-layer header must fit into
+/// the 65,536 bytes that devices segment.
+pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
+/// Sleeping has a latency; a deadline nearer than this is spun for.
+const SLEEP_MIN: Duration = Duration::from_micros(3);
+
+/// What to open.
+#[derive(Clone, Debug)]
+pub struct UdpOptions {
+    /// The address to bind, with the base port. Port zero: a free run of ports is found.
+    pub address: SocketAddr,
+    /// Paths: source ports from the base port on. 1 to 256.
+    pub paths: u16,
+    /// The ECN field of most packets (the others pay for a control message).
+    pub ecn: Ecn,
+    /// How to wait.
+    pub poll: PollMode,
+    /// Receive buffer wanted, in bytes. Without privilege the system caps it at
+    /// `net.core.rmem_max`.
+    pub receive_buffer_bytes: u32,
+    /// Send buffer wanted for each path, in bytes.
+    pub send_buffer_bytes: u32,
+    /// Whether to use segmentation offload where the kernel has it.
+    pub segmentation: bool,
+}
+
+impl UdpOptions {
+    /// The defaults at `address`.
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            paths: 64,
+            ecn: Ecn::Ect,
+            poll: PollMode::Block,
+            receive_buffer_bytes: 16 << 20,
+            send_buffer_bytes: 4 << 20,
+            segmentation: true,
+        }
+    }
+}
+
+/// Kernel UDP sockets as a [`PacketIo`].
+#[derive(Debug)]
+pub struct UdpIo {
+    sockets: Vec<Socket>,
+    address: SocketAddr,
+    ecn: Ecn,
+    poll: PollMode,
+    segmentation: bool,
+    segments_max: usize,
+    receive_buffer_bytes: usize,
+    sender: Sender,
+    receiver: Receiver,
+    clock: Clock,
+    /// The path whose socket was full.
+    blocked: Option<usize>,
+    /// Whether the last wait slept: then nothing is likely to be there before the next.
+    slept: bool,
+    waker: Option<Arc<IoWaker>>,
+    notices: std::collections::VecDeque<Notice>,
+    failures_told: Vec<i32>,
+    too_large_told: Vec<SocketAddr>,
+    stats: IoStats,
+}
+
+impl UdpIo {
+    /// Opens the sockets.
+    ///
+    /// # Errors
+    /// The operating system's, with the port that was refused in its text.
+    pub fn open(options: &UdpOptions) -> io::Result<Self> {
+        if !(1..=PATHS_MAX).contains(&options.paths) {
+            let text = format!("{} paths were asked for; 1 to {PATHS_MAX} work", options.paths);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let sockets = bind_ports(options)?;
+        let address = sockets[0].local_address()?;
+        let mut receive_buffer_bytes = 0;
+        for (i, socket) in sockets.iter().enumerate() {
+            socket.never_fragment()?;
+            socket.default_ecn(options.ecn)?;
+            let wanted = if i == 0 { options.receive_buffer_bytes } else { 0 };
+            let size = socket.buffers(options.send_buffer_bytes, wanted)?;
+            if i == 0 {
+                receive_buffer_bytes = size;
+                socket.receive_ecn()?;
+                // Nice to have: without it arrival is when the thread reads.
+                let _ = socket.receive_stamps();
+                // Nice to have: absent before Linux 5.0.
+                let _ = socket.receive_coalesced();
+            }
+        }
+        let segmentation = options.segmentation && sockets[0].knows_segmentation();
+        let segments_max = if segmentation { link::segments_max() } else { 64 };
+        Ok(Self {
+            sockets,
+            address,
+            ecn: options.ecn,
+            poll: options.poll,
+            segmentation,
+            segments_max,
+            receive_buffer_bytes,
+            sender: Sender::default(),
+            receiver: Receiver::new(),
+            clock: Clock::new(),
+            blocked: None,
+            slept: false,
+            waker: None,
+            notices: std::collections::VecDeque::new(),
+            failures_told: Vec::new(),
+            too_large_told: Vec::new(),
+            stats: IoStats::default(),
+        })
+    }
+
+    /// The receive buffer that the system granted, in bytes of its own book-keeping.
+    pub fn receive_buffer_bytes(&self) -> usize {
+        self.receive_buffer_bytes
+    }
+
+    /// Whether segmentation offload is in use.
+    pub fn segmentation(&self) -> bool {
+        self.segmentation
+    }
+
+    /// Changes how to wait.
+    pub fn set_poll(&mut self, poll: PollMode) {
+        self.poll = poll;
+    }
+
+    fn path_of(&self, entropy: Entropy) -> usize {
+        usize::from(entropy.0) % self.sockets.len()
+    }
+
+    /// Sends a run of batches of one path. Returns how many are dealt with, or that the
+    /// socket is full.
+    fn send_run<S: Segments>(&mut self, path: usize, run: &[(Transmit, S)]) -> Option<usize> {
+        if !self.segmentation {
+            return self.send_cut(path, run);
+        }
+        self.stats.send_calls += 1;
+        match self.sender.send_batches(&self.sockets[path], self.ecn, run) {
+            Ok(n) => {
+                for (transmit, _) in &run[..n] {
+                    self.stats.sent_batches += 1;
+                    self.stats.sent_packets += transmit.segments as u64;
+                    self.stats.sent_bytes += transmit.total_bytes as u64;
+                }
+                Some(n)
+            }
+            Err(e) if is_full(&e) => None,
+            Err(e) => {
+                let offload_refused = matches!(errno(&e), libc::EINVAL | libc::EIO);
+                if offload_refused && run[0].0.segments > 1 {
+                    self.send_refused_offload(path, run)
+                } else {
+                    self.failed(&run[0].0, &e);
+                    Some(1)
+                }
+            }
+        }
+    }
+
+    /// The kernel refused a batch in one piece: older ones say so of a segment that is too
+    /// large, and devices without checksum offload of any. Only if the pieces pass was it
+    /// the offload.
+    fn send_refused_offload<S: Segments>(
+        &mut self,
+        path: usize,
+        run: &[(Transmit, S)],
+    ) -> Option<usize> {
+        let failures = self.stats.send_failed + self.stats.send_too_large;
+        let done = self.send_cut(path, &run[..1])?;
+        if failures == self.stats.send_failed + self.stats.send_too_large {
+            self.segmentation = false;
+            self.notice(Notice::SegmentationOff);
+        }
+        Some(done)
+    }
+
+    /// Sends the first batch of a run packet by packet. When the socket fills up half way the
+    /// rest of the batch is lost, as in any full queue.
+    fn send_cut<S: Segments>(&mut self, path: usize, run: &[(Transmit, S)]) -> Option<usize> {
+        let batch = &run[0];
+        let mut sent = 0;
+        while sent < batch.0.segments {
+            self.stats.send_calls += 1;
+            match self.sender.send_segments(&self.sockets[path], self.ecn, batch, sent) {
+                Ok(0) => break,
+                Ok(n) => {
+                    sent += n;
+                    self.stats.sent_packets += n as u64;
+                }
+                Err(e) if is_full(&e) && sent == 0 => return None,
+                Err(e) if is_full(&e) => break,
+                Err(e) => {
+                    self.failed(&batch.0, &e);
+                    sent += 1;
+                }
+            }
+        }
+        self.stats.sent_batches += 1;
+        self.stats.sent_bytes += (batch.0.segment_bytes * sent).min(batch.0.total_bytes) as u64;
+        Some(1)
+    }
+
+    #[cold]
+    fn failed(&mut self, transmit: &Transmit, error: &io::Error) {
+        let destination = transmit.destination;
+        match errno(error) {
+            libc::EMSGSIZE => {
+                self.stats.send_too_large += 1;
+                if !self.too_large_told.contains(&destination)
+                    && self.too_large_told.len() < NOTICES_MAX
+                {
+                    self.too_large_told.push(destination);
+                    let works_bytes = link::packet_bytes_max(destination).ok();
+                    let packet_bytes = transmit.segment_bytes;
+                    self.notice(Notice::PacketTooLarge { destination, packet_bytes, works_bytes });
+                }
+            }
+            // A full device queue is a loss like any other; a refusal belongs to an earlier
+            // packet, to whomever it went.
+            libc::ENOBUFS | libc::ECONNREFUSED => self.stats.send_failed += 1,
+            errno => {
+                self.stats.send_failed += 1;
+                if !self.failures_told.contains(&errno) && self.failures_told.len() < NOTICES_MAX {
+                    self.failures_told.push(errno);
+                    self.notice(Notice::SendFailed { destination, errno });
+                }
+            }
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        if self.notices.len() < NOTICES_MAX {
+            self.notices.push_back(notice);
+        }
+    }
+
+    /// One call to the kernel; `None`: nothing there.
+    fn receive_now(
+        &mut self,
+        each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> io::Result<Option<usize>> {
+        self.stats.receive_calls += 1;
+        let messages = match self.receiver.receive(&self.sockets[0]) {
+            Ok(0) => return Ok(None),
+            Ok(n) => n,
+            Err(e) if is_full(&e) => return Ok(None),
+            // An ICMP error for an earlier packet; the core has its own timers.
+            Err(e) if matches!(errno(&e), libc::ECONNREFUSED | libc::EHOSTUNREACH) => {
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        self.stats.received_messages += messages as u64;
+        let now = self.clock.now();
+        let mut packets = 0;
+        for i in 0..messages {
+            let arrival = self.receiver.arrival(i);
+            let Some(source) = arrival.source else { continue };
+            if arrival.bytes.is_empty() {
+                continue;
+            }
+            let received_at = self.clock.arrival(arrival.beside.stamp_ns, now);
+            let meta = PacketMeta { source, ecn: arrival.beside.ecn, received_at };
+            self.stats.received_bytes += arrival.bytes.len() as u64;
+            let segment = match arrival.beside.segment_bytes {
+                0 => arrival.bytes.len(),
+                n => n,
+            };
+            for packet in arrival.bytes.chunks_mut(segment) {
+                packets += 1;
+                each(now, meta, packet);
+            }
+        }
+        self.stats.received_packets += packets as u64;
+        self.slept = false;
+        Ok(Some(packets))
+    }
+
+    /// Sleeps until a packet, a call, room to write or `until`. Returns whether a packet is
+    /// there.
+    fn sleep(&mut self, wait: Wait, now: Instant) -> io::Result<bool> {
+        if let Some(waker) = &self.waker
+            && !waker.prepare_sleep()
+        {
+            return Ok(false);
+        }
+        self.stats.sleeps += 1;
+        let timeout = (wait.until != Instant::FAR_FUTURE).then(|| wait.until.since(now).as_nanos());
+        let base = self.sockets[0].as_fd();
+        let bell = self.waker.as_ref().and_then(|w| w.fd());
+        let full = if wait.writable { self.blocked } else { None };
+        let mut interests = [Interest::readable(base); 3];
+        let mut count = 1;
+        if let Some(fd) = bell {
+            interests[count] = Interest::readable(fd);
+            count += 1;
+        }
+        if let Some(path) = full {
+            interests[count] = Interest::writable(self.sockets[path].as_fd());
+            count += 1;
+        }
+        let result = os::wait(&mut interests[..count], timeout);
+        let readable = interests[0].is_ready();
+        let rung = bell.is_some() && interests[1].is_ready();
+        if let Some(waker) = &self.waker {
+            waker.finish_sleep(rung);
+        }
+        self.slept = true;
+        result.map(|_| readable)
+    }
+}
+
+impl PacketIo for UdpIo {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+        let mut done = 0;
+        while done < batches.len() {
+            let rest = &batches[done..];
+            let entropy = rest[0].0.entropy;
+            let length = rest.iter().take_while(|(t, _)| t.entropy == entropy).count();
+            let path = self.path_of(entropy);
+            match self.send_run(path, &rest[..length]) {
+                Some(n) => done += n,
+                None => {
+                    self.stats.send_blocked += 1;
+                    self.blocked = Some(path);
+                    return Ok(Sent::Blocked { batches: done });
+                }
+            }
+        }
+        self.blocked = None;
+        Ok(Sent::All)
+    }
+
+    fn receive(
+        &mut self,
+        wait: Wait,
+        mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        let no_wait = wait.until == Instant::ZERO;
+        // After a sleep the next packet is most likely not there yet either: asking first
+        // would cost a system call for nothing.
+        let ask_first = no_wait || !self.slept || self.poll != PollMode::Block;
+        if ask_first && let Some(n) = self.receive_now(&mut each)? {
+            return Ok(n);
+        }
+        if no_wait {
+            return Ok(0);
+        }
+        let start = self.clock.now();
+        let spin_until = match self.poll {
+            PollMode::Block => start,
+            PollMode::Spin => Instant::FAR_FUTURE,
+            PollMode::Adaptive(spin) => start + spin,
+        };
+        let mut now = start;
+        loop {
+            if now >= wait.until || self.waker.as_ref().is_some_and(|w| w.take()) {
+                return Ok(0);
+            }
+            if now >= spin_until && wait.until.since(now) > SLEEP_MIN {
+                let readable = self.sleep(wait, now)?;
+                if !readable {
+                    return Ok(0);
+                }
+                return Ok(self.receive_now(&mut each)?.unwrap_or(0));
+            }
+            if let Some(n) = self.receive_now(&mut each)? {
+                return Ok(n);
+            }
+            if wait.writable {
+                // Spinning, and a send waits: let the caller try it again.
+                return Ok(0);
+            }
+            now = self.clock.now();
+        }
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn paths(&self) -> u16 {
+        u16::try_from(self.sockets.len()).unwrap_or(PATHS_MAX)
+    }
+
+    fn batch_segments_max(&self) -> usize {
+        self.segments_max
+    }
+
+    fn take_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    fn stats(&self) -> IoStats {
+        self.stats
+    }
+
+    fn waker(&mut self) -> io::Result<Arc<IoWaker>> {
+        if let Some(waker) = &self.waker {
+            return Ok(waker.clone());
+        }
+        let waker = Arc::new(IoWaker::with_descriptor()?);
+        self.waker = Some(waker.clone());
+        Ok(waker)
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Sockets bound to consecutive ports.
+fn bind_ports(options: &UdpOptions) -> io::Result<Vec<Socket>> {
+    if options.address.port() != 0 {
+        return bind_from(options, options.address.port());
+    }
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in 0..PORT_ATTEMPTS_MAX {
+        let mut random = [0; 2];
+        os::random(&mut random)?;
+        // Between the well-known ports and the system's usual ephemeral range.
+        let base = 10_000 + u16::from_ne_bytes(random) % 22_000;
+        match bind_from(options, base) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => last = e,
+            other => return other,
+        }
+    }
+    Err(last)
+}
+
+fn bind_from(options: &UdpOptions, base: u16) -> io::Result<Vec<Socket>> {
+    let mut sockets = Vec::with_capacity(usize::from(options.paths));
+    for path in 0..options.paths {
+        let Some(port) = base.checked_add(path) else {
+            let text = format!("{} paths from port {base} on exceed 65,535", options.paths);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        let mut address = options.address;
+        address.set_port(port);
+        let socket = Socket::new(&address)?;
+        if path > 0 {
+            socket.deaf()?;
+        }
+        socket.bind(&address).map_err(|e| {
+            let advice = if e.kind() == io::ErrorKind::AddrInUse {
+                "; choose another base port or fewer paths"
+            } else {
+                ""
+            };
+            io::Error::new(e.kind(), format!("cannot bind {address} (path {path}): {e}{advice}"))
+        })?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}

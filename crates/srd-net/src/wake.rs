@@ -1,0 +1,140 @@
+//! Ending a driver's sleep from another thread, without a system call when it does not sleep.
+//!
+//! The sleeper announces itself (`sleeping`), then looks for work once more (`pending`), then
+//! sleeps; the waker leaves work (`pending`), then looks whether anyone sleeps. With both
+//! orders sequentially consistent, one of the two always sees the other.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::sys::os::Wake;
+
+/// Ends the wait of one thread in [`crate::PacketIo::receive`].
+#[derive(Debug)]
+pub struct IoWaker {
+    pending: AtomicBool,
+    sleeping: AtomicBool,
+    bell: Bell,
+}
+
+/// What the sleeper sleeps on.
+#[derive(Debug)]
+enum Bell {
+    Descriptor(Wake),
+    Condition(Mutex<bool>, Condvar),
+}
+
+impl IoWaker {
+    /// For a thread that sleeps on descriptors.
+    pub(crate) fn with_descriptor() -> io::Result<Self> {
+        Ok(Self::new(Bell::Descriptor(Wake::new()?)))
+    }
+
+    /// For a thread that sleeps on a condition variable.
+    pub(crate) fn with_condition() -> Self {
+        Self::new(Bell::Condition(Mutex::new(false), Condvar::new()))
+    }
+
+    fn new(bell: Bell) -> Self {
+        Self { pending: AtomicBool::new(false), sleeping: AtomicBool::new(false), bell }
+    }
+
+    /// Ends the present or the next wait.
+    pub fn wake(&self) {
+        self.pending.store(true, Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
+            match &self.bell {
+                Bell::Descriptor(wake) => wake.signal(),
+                Bell::Condition(rung, condition) => {
+                    *rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+                    condition.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Whether someone called; takes the call.
+    pub(crate) fn take(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) && self.pending.swap(false, Ordering::SeqCst)
+    }
+
+    /// Announces that this thread goes to sleep. False: do not, there was a call (now taken).
+    pub(crate) fn prepare_sleep(&self) -> bool {
+        self.sleeping.store(true, Ordering::SeqCst);
+        if self.pending.swap(false, Ordering::SeqCst) {
+            self.sleeping.store(false, Ordering::SeqCst);
+            return false;
+        }
+        true
+    }
+
+    /// Ends a sleep; `rung`: the descriptor was found readable. (A caller may have taken
+    /// `sleeping` and not written yet; then the next sleep ends at once, and resets it.)
+    pub(crate) fn finish_sleep(&self, rung: bool) {
+        self.sleeping.store(false, Ordering::SeqCst);
+        if rung && let Bell::Descriptor(wake) = &self.bell {
+            wake.reset();
+        }
+        self.pending.swap(false, Ordering::SeqCst);
+    }
+
+    /// The descriptor that becomes readable on a call, if there is one.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.bell {
+            Bell::Descriptor(wake) => Some(wake.fd()),
+            Bell::Condition(..) => None,
+        }
+    }
+
+    /// Sleeps on the condition variable for at most `limit`.
+    pub(crate) fn sleep(&self, limit: std::time::Duration) {
+        if let Bell::Condition(rung, condition) = &self.bell {
+            let guard = rung.lock().unwrap_or_else(PoisonError::into_inner);
+            let (mut guard, _) = condition
+                .wait_timeout_while(guard, limit, |rung| !*rung)
+                .unwrap_or_else(PoisonError::into_inner);
+            *guard = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_call_before_the_sleep_prevents_it() {
+        let waker = IoWaker::with_descriptor().unwrap();
+        waker.wake();
+        assert!(!waker.prepare_sleep());
+        assert!(waker.prepare_sleep());
+        waker.finish_sleep(false);
+        assert!(!waker.take());
+    }
+
+    #[test]
+    fn no_call_is_lost_between_two_threads() {
+        let waker = Arc::new(IoWaker::with_condition());
+        let calls = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        const CALLS: u32 = 2000;
+        let (w, c) = (waker.clone(), calls.clone());
+        let caller = std::thread::spawn(move || {
+            for i in 1..=CALLS {
+                c.store(i, Ordering::SeqCst);
+                w.wake();
+            }
+        });
+        let start = std::time::Instant::now();
+        while calls.load(Ordering::SeqCst) < CALLS {
+            if waker.prepare_sleep() {
+                waker.sleep(std::time::Duration::from_secs(20));
+                waker.finish_sleep(false);
+            }
+        }
+        assert!(start.elapsed() < std::time::Duration::from_secs(10), "a wake-up was lost");
+        caller.join().unwrap();
+    }
+}

@@ -1,0 +1,224 @@
+//! The socket layer on loopback: what goes in comes out, with what should come beside it.
+
+use std::net::SocketAddr;
+
+use srd_net::{Clock, Notice, PacketIo, PollMode, Sent, UdpIo, UdpOptions, Wait};
+use srd_proto::ids::Entropy;
+use srd_proto::time::{Duration, Instant};
+use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
+
+/// Longest that a test waits for a packet.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn open(ip: &str, paths: u16) -> UdpIo {
+    let mut options = UdpOptions::new(SocketAddr::new(ip.parse().unwrap(), 0));
+    options.paths = paths;
+    options.receive_buffer_bytes = 4 << 20;
+    UdpIo::open(&options).unwrap()
+}
+
+fn batch(to: SocketAddr, path: u16, sizes: &[usize]) -> (Transmit, Vec<Vec<u8>>) {
+    let segments: Vec<Vec<u8>> = sizes
+        .iter()
+        .enumerate()
+        .map(|(i, n)| (0..*n).map(|j| (i * 31 + j) as u8).collect())
+        .collect();
+    let transmit = Transmit {
+        destination: to,
+        entropy: Entropy(path),
+        ecn: Ecn::Ect,
+        segment_bytes: sizes[0],
+        segments: sizes.len(),
+        total_bytes: sizes.iter().sum(),
+        control: false,
+    };
+    (transmit, segments)
+}
+
+/// Receives until `count` packets have come or patience has run out.
+fn collect(io: &mut UdpIo, count: usize) -> Vec<(PacketMeta, Vec<u8>)> {
+    let mut got = Vec::new();
+    let until = io.clock().now() + PATIENCE;
+    while got.len() < count && io.clock().now() < until {
+        io.receive(Wait::until(until), |_, meta, bytes| got.push((meta, bytes.to_vec()))).unwrap();
+    }
+    got
+}
+
+#[test]
+fn a_batch_arrives_segment_by_segment_in_both_families() {
+    for ip in ["127.0.0.1", "::1"] {
+        let (mut a, mut b) = (open(ip, 4), open(ip, 1));
+        let sizes: Vec<usize> = std::iter::repeat_n(1400, 20).chain([77]).collect();
+        let sent = batch(b.local_address(), 3, &sizes);
+        assert_eq!(a.send(std::slice::from_ref(&sent)).unwrap(), Sent::All);
+        let got = collect(&mut b, sizes.len());
+        let bytes: Vec<_> = got.iter().map(|(_, bytes)| bytes.clone()).collect();
+        assert_eq!(bytes, sent.1);
+        let from = got[0].0.source;
+        assert_eq!(from.port(), a.local_address().port() + 3);
+        assert_eq!(from.ip(), a.local_address().ip());
+    }
+}
+
+#[test]
+fn segmentation_and_coalescing_save_system_calls() {
+    let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
+    if !a.segmentation() {
+        println!("skipped: this kernel has no UDP segmentation offload");
+        return;
+    }
+    let sizes = [8000; 8];
+    a.send(&[batch(b.local_address(), 0, &sizes), batch(b.local_address(), 0, &sizes)]).unwrap();
+    assert_eq!(collect(&mut b, 16).len(), 16);
+    assert_eq!(a.stats().send_calls, 1);
+    assert_eq!(a.stats().sent_packets, 16);
+    assert_eq!(b.stats().received_messages, 2, "loopback passes a batch in one piece");
+    assert_eq!(b.stats().received_bytes, 128_000);
+}
+
+#[test]
+fn many_small_segments_pass() {
+    let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
+    let sizes = vec![30; a.batch_segments_max()];
+    a.send(&[batch(b.local_address(), 0, &sizes)]).unwrap();
+    assert_eq!(collect(&mut b, sizes.len()).len(), sizes.len());
+}
+
+#[test]
+fn every_ecn_value_is_carried_in_both_families() {
+    for ip in ["127.0.0.1", "::1"] {
+        let (mut a, mut b) = (open(ip, 1), open(ip, 1));
+        for ecn in [Ecn::NotEct, Ecn::Ect, Ecn::Ce] {
+            let mut sent = batch(b.local_address(), 0, &[100]);
+            sent.0.ecn = ecn;
+            a.send(&[sent]).unwrap();
+            assert_eq!(collect(&mut b, 1)[0].0.ecn, ecn);
+        }
+    }
+}
+
+#[test]
+fn arrival_is_stamped_by_the_kernel_not_when_read() {
+    let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
+    // The kernel turns stamping on a moment after the first socket asks for it.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let before = a.clock().now();
+    a.send(&[batch(b.local_address(), 0, &[100])]).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let received_at = collect(&mut b, 1)[0].0.received_at;
+    let margin = Duration::from_millis(1);
+    assert!(received_at + margin >= before);
+    assert!(received_at < before + Duration::from_millis(40), "the stamp is the time of reading");
+}
+
+#[test]
+fn without_segmentation_every_packet_goes_alone() {
+    let mut options = UdpOptions::new("127.0.0.1:0".parse().unwrap());
+    options.segmentation = false;
+    let (mut a, mut b) = (UdpIo::open(&options).unwrap(), open("127.0.0.1", 1));
+    assert!(!a.segmentation());
+    let sent = batch(b.local_address(), 9, &[1000, 1000, 1000, 10]);
+    a.send(std::slice::from_ref(&sent)).unwrap();
+    let bytes: Vec<_> = collect(&mut b, 4).into_iter().map(|(_, bytes)| bytes).collect();
+    assert_eq!(bytes, sent.1);
+    assert_eq!(b.stats().received_messages, 4);
+}
+
+#[test]
+fn a_packet_larger_than_the_interface_is_reported_and_later_ones_pass() {
+    let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
+    let to = b.local_address();
+    // Loopback passes 65,536 bytes with headers; UDP itself stops at 65,507.
+    assert_eq!(a.send(&[batch(to, 0, &[65_520]), batch(to, 0, &[500])]).unwrap(), Sent::All);
+    assert_eq!(collect(&mut b, 1)[0].1.len(), 500);
+    assert_eq!(a.stats().send_too_large, 1);
+    let notice = a.take_notice().unwrap();
+    assert!(matches!(notice, Notice::PacketTooLarge { packet_bytes: 65_520, .. }));
+    let text = notice.to_string();
+    assert!(text.contains("65000 bytes") && text.contains("packet_bytes_max"), "{text}");
+}
+
+#[test]
+fn a_wait_ends_at_its_deadline_in_every_mode() {
+    for poll in
+        [PollMode::Block, PollMode::Spin, PollMode::Adaptive(Duration::from_micros(30))]
+    {
+        let mut io = open("127.0.0.1", 1);
+        io.set_poll(poll);
+        let start = io.clock().now();
+        let until = start + Duration::from_millis(3);
+        assert_eq!(io.receive(Wait::until(until), |_, _, _| ()).unwrap(), 0);
+        let took = io.clock().now().since(start);
+        assert!(took >= Duration::from_millis(3) && took < Duration::from_secs(2), "{took:?}");
+    }
+}
+
+#[test]
+fn a_call_from_another_thread_ends_a_wait_in_every_mode() {
+    for poll in [PollMode::Block, PollMode::Spin] {
+        let mut io = open("127.0.0.1", 1);
+        io.set_poll(poll);
+        let waker = io.waker().unwrap();
+        let caller = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            waker.wake();
+        });
+        let start = io.clock().now();
+        assert_eq!(io.receive(Wait::until(Instant::FAR_FUTURE), |_, _, _| ()).unwrap(), 0);
+        assert!(io.clock().now().since(start) < Duration::from_secs(5));
+        caller.join().unwrap();
+        // The call is spent: the next wait lasts.
+        let until = io.clock().now() + Duration::from_millis(5);
+        io.receive(Wait::until(until), |_, _, _| ()).unwrap();
+        assert!(io.clock().now() >= until);
+    }
+}
+
+#[test]
+fn only_the_base_port_receives() {
+    let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 2));
+    let mut elsewhere = b.local_address();
+    elsewhere.set_port(elsewhere.port() + 1);
+    a.send(&[batch(elsewhere, 0, &[100]), batch(b.local_address(), 0, &[200])]).unwrap();
+    let got = collect(&mut b, 1);
+    assert_eq!(got[0].1.len(), 200);
+}
+
+#[test]
+fn a_port_in_use_is_named_in_the_error() {
+    let a = open("127.0.0.1", 4);
+    let mut options = UdpOptions::new(a.local_address());
+    options.paths = 1;
+    let error = UdpIo::open(&options).unwrap_err().to_string();
+    assert!(error.contains(&a.local_address().to_string()) && error.contains("another"), "{error}");
+}
+
+#[test]
+fn absurd_numbers_of_paths_are_refused() {
+    let mut options = UdpOptions::new("127.0.0.1:0".parse().unwrap());
+    for paths in [0, 257] {
+        options.paths = paths;
+        assert!(UdpIo::open(&options).is_err());
+    }
+    options.address.set_port(65_530);
+    options.paths = 100;
+    assert!(UdpIo::open(&options).unwrap_err().to_string().contains("65,535"));
+}
+
+#[test]
+fn nobody_listening_is_no_error() {
+    let gone = open("127.0.0.1", 1).local_address();
+    let mut a = open("127.0.0.1", 2);
+    for path in [0, 1, 0, 1] {
+        assert_eq!(a.send(&[batch(gone, path, &[100])]).unwrap(), Sent::All);
+        a.receive(Wait::NOT, |_, _, _| ()).unwrap();
+    }
+}
+
+#[test]
+fn clocks_of_two_endpoints_are_one_axis() {
+    let (a, b) = (Clock::new(), Clock::new());
+    let first = a.now();
+    assert!(b.now() >= first);
+}
