@@ -1,4 +1,26 @@
-//! srd-proto
+//! SRD: a reliable, unordered datagram transport that sprays each flow over many paths.
+//!
+//! This crate is the whole protocol as a pure state machine: no clock, no socket, no thread,
+//! no randomness of its own. The world calls in with time and packets and takes out what is
+//! to be sent:
+//!
+//! ```text
+//! loop {
+//!     while let Some(t) = endpoint.poll_transmit(now, &mut buf) { io.send(&t, &buf); buf.clear(); }
+//!     while let Some(event) = endpoint.poll_event() { app.on_event(event); }
+//!     // wait for packets until endpoint.poll_timeout(), then for each packet:
+//!     if let Some(delivery) = endpoint.handle_packet(now, meta, packet) { app.on_datagram(delivery); }
+//!     endpoint.handle_timeout(now);
+//! }
+//! ```
+//!
+//! The life of a datagram: [`Endpoint::send`] queues it under its queue pair; the peer's
+//! windows, limit and pacer let it go; a path is chosen as it leaves; the receiver delivers
+//! it as it arrives, in whatever order, once; an acknowledgement settles it, or its loss is
+//! found and it travels again under a new packet number on another path; its completion comes
+//! out of [`Endpoint::poll_event`].
+//!
+//! `docs/spec/srd.md` is the specification; modules cite its rules.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -6,10 +28,34 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod cc;
 pub mod config;
+mod credit;
+pub mod crypto;
+mod delay;
+mod endpoint;
 pub mod error;
 pub mod event;
 pub mod ids;
+mod pacer;
+mod path;
+mod peer;
+mod queue_pairs;
+mod received;
 pub mod rng;
+mod send_queue;
+mod sent_packets;
+pub mod stats;
 pub mod time;
 pub mod transmit;
+pub mod wire;
+
+pub use config::{Config, Protection, Spray};
+pub use endpoint::{Endpoint, PeerConfig};
+pub use error::{AddPeerError, ConfigError, DropReason, SendError};
+pub use event::{Class, Datagram, Delivery, DownReason, Event, Status};
+pub use ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
+pub use queue_pairs::ReceiveBuffers;
+pub use stats::{PathReport, PeerStats, Stats};
+pub use time::{Duration, Instant};
+pub use transmit::{Ecn, PacketMeta, PacketRef, Transmit, TransmitBuf};

@@ -111,6 +111,11 @@ impl TransmitBuf {
         core::mem::take(&mut self.segments[index].payload)
     }
 
+    /// UDP payload bytes of the first segment.
+    pub(crate) fn first_segment_bytes(&self) -> usize {
+        self.segments.first().map_or(0, |s| s.head_end + s.payload.len())
+    }
+
     /// UDP payload bytes in the batch.
     pub(crate) fn total_bytes(&self) -> usize {
         self.total

@@ -1,0 +1,205 @@
+//! The window law. Per base round trip `R`, with bandwidth-delay product `B`, target `T` and
+//! median queueing delay `d`:
+//!
+//! * `d < T`: grows by `GROWTH * B * (1 - d / T)`;
+//! * `d >= T`: at most once per round trip times `max(1 - 0.8 (d - T) / d, 1/2)`;
+//! * always: grows by `FAIR * B`, which moves windows towards each other;
+//! * loss of most of what was sent: the bytes that did arrive (quick adaptation).
+//!
+//! While a receiver's credit rules, the delay is mostly the receiver's own queue, so the
+//! target is wider.
+
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // windows are far below 2^53 bytes; conversions are clamped
+
+use crate::config::Config;
+use crate::time::{Duration, Instant};
+
+/// Growth per round trip with empty queues, as a share of B.
+const GROWTH: f64 = 0.11;
+/// Unconditional growth per round trip, as a share of B.
+const FAIR: f64 = 0.004;
+/// Strength of the decrease.
+const DECREASE: f64 = 0.8;
+/// The strongest decrease.
+const DECREASE_FLOOR: f64 = 0.5;
+/// How much wider the target is while credit rules.
+const CREDIT_TARGET: f64 = 4.0;
+
+/// What an acknowledgement tells the controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckSignal {
+    pub now: Instant,
+    pub acked_bytes: u64,
+    pub lost_bytes: u64,
+    pub marked: bool,
+    pub median: Duration,
+    pub rtt_base: Duration,
+    pub in_flight_bytes: u64,
+    pub credit_rules: bool,
+}
+
+/// The controller.
+#[derive(Debug)]
+pub(crate) struct Window {
+    bytes: f64,
+    bytes_min: f64,
+    bdp: f64,
+    link_rate_bps: u64,
+    target_percent: u32,
+    target_min: Duration,
+    max_percent: u32,
+    decreased_at: Instant,
+    /// Start of the period that quick adaptation and the delivery rate are measured over.
+    period_start: Instant,
+    period_acked: u64,
+    period_lost: u64,
+    rate_bps: u64,
+    rate_max_bps: [u64; 2],
+    rate_generation_ends: Instant,
+    rtt: Duration,
+    /// The window to take up again after a timeout; zero: none.
+    restore: f64,
+}
+
+impl Window {
+    pub(crate) fn new(config: &Config, now: Instant) -> Self {
+        let mut window = Self {
+            bytes: 0.0,
+            bytes_min: f64::from(config.packet_bytes_max),
+            bdp: 0.0,
+            link_rate_bps: config.link_rate_bps,
+            target_percent: config.delay_target_percent,
+            target_min: config.delay_target_min,
+            max_percent: config.window_max_percent,
+            decreased_at: now,
+            period_start: now,
+            period_acked: 0,
+            period_lost: 0,
+            rate_bps: 0,
+            rate_max_bps: [0; 2],
+            rate_generation_ends: now + Duration::from_secs(5),
+            rtt: config.rtt_initial,
+            restore: 0.0,
+        };
+        window.update_bdp(config.rtt_initial);
+        window.bytes = if config.window_initial_bytes > 0 {
+            config.window_initial_bytes as f64
+        } else {
+            window.bdp
+        };
+        if window.link_rate_bps == 0 {
+            window.bdp = window.bytes;
+        }
+        window
+    }
+
+    /// The window in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// The bandwidth-delay product in bytes, as far as it is known.
+    pub(crate) fn bdp_bytes(&self) -> u64 {
+        self.bdp as u64
+    }
+
+    /// The delivery rate over the last round trip or two.
+    pub(crate) fn delivery_rate_bps(&self) -> u64 {
+        self.rate_bps
+    }
+
+    /// The target queueing delay.
+    pub(crate) fn target(&self) -> Duration {
+        let share = self.rtt.times(self.target_percent.into()).over(100);
+        share.max(self.target_min)
+    }
+
+    /// How fast to send: a quarter more than the window per round trip, so that the window,
+    /// not the pacer, is what binds.
+    pub(crate) fn pacing_rate_bps(&self, rtt_smoothed: Duration) -> u64 {
+        let rtt = rtt_smoothed.max(Duration::from_nanos(1000)).as_nanos() as f64;
+        let rate = (self.bytes * 1.25 * 8e9 / rtt) as u64;
+        if self.link_rate_bps > 0 { rate.min(self.link_rate_bps * 2) } else { rate }
+    }
+
+    fn update_bdp(&mut self, rtt: Duration) {
+        self.rtt = rtt;
+        let rate = if self.link_rate_bps > 0 {
+            self.link_rate_bps
+        } else {
+            self.rate_max_bps[0].max(self.rate_max_bps[1])
+        };
+        if rate > 0 {
+            let bdp = rate as f64 * rtt.as_nanos() as f64 / 8e9;
+            self.bdp = bdp.max(2.0 * self.bytes_min);
+        }
+    }
+
+    /// An acknowledgement arrived.
+    pub(crate) fn on_ack(&mut self, s: &AckSignal) {
+        self.update_bdp(s.rtt_base);
+        self.period_acked += s.acked_bytes;
+        self.period_lost += s.lost_bytes;
+        let delay = s.median.as_nanos() as f64;
+        let mut target = self.target().as_nanos() as f64;
+        if s.credit_rules {
+            target *= CREDIT_TARGET;
+        }
+        let congested = delay >= target;
+        if s.acked_bytes > 0 && self.restore > 0.0 {
+            self.bytes = self.bytes.max(self.restore);
+            self.restore = 0.0;
+        }
+        // Growth only while the window is what limits the sender.
+        let limited = (s.in_flight_bytes + s.acked_bytes) as f64 * 1.25 >= self.bytes;
+        let share = s.acked_bytes as f64 / self.bytes;
+        if !congested && limited {
+            let gain = if self.link_rate_bps == 0 { 4.0 * GROWTH } else { GROWTH };
+            self.bytes += gain * self.bdp * (1.0 - delay / target) * share;
+        }
+        if limited {
+            self.bytes += FAIR * self.bdp * share;
+        }
+        if congested && s.now.since(self.decreased_at) >= s.rtt_base {
+            self.decreased_at = s.now;
+            let factor = 1.0 - DECREASE * (delay - target) / delay;
+            self.bytes *= factor.max(DECREASE_FLOOR);
+        }
+        self.end_period(s, delay, target);
+        self.clamp();
+    }
+
+    /// Once per round trip plus target: the delivery rate, and quick adaptation.
+    fn end_period(&mut self, s: &AckSignal, delay: f64, target: f64) {
+        let elapsed = s.now.since(self.period_start);
+        if elapsed < s.rtt_base + self.target() {
+            return;
+        }
+        let rate = self.period_acked as f64 * 8e9 / elapsed.as_nanos() as f64;
+        self.rate_bps = rate as u64;
+        if s.now >= self.rate_generation_ends {
+            self.rate_generation_ends = s.now + Duration::from_secs(5);
+            self.rate_max_bps = [0, self.rate_max_bps[0]];
+        }
+        self.rate_max_bps[0] = self.rate_max_bps[0].max(self.rate_bps);
+        let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
+        if swamped && !s.credit_rules && (self.period_acked as f64) < self.bdp / 4.0 {
+            self.bytes = self.bytes.min(self.period_acked as f64);
+        }
+        self.period_start = s.now;
+        self.period_acked = 0;
+        self.period_lost = 0;
+    }
+
+    /// Nothing came back for a whole timeout: one packet at a time until something does, then
+    /// half of what it was.
+    pub(crate) fn on_timeout(&mut self) {
+        self.restore = self.restore.max(self.bytes / 2.0);
+        self.bytes = self.bytes_min;
+    }
+
+    fn clamp(&mut self) {
+        let max = (self.bdp * f64::from(self.max_percent) / 100.0).max(4.0 * self.bytes_min);
+        self.bytes = self.bytes.clamp(self.bytes_min, max);
+    }
+}

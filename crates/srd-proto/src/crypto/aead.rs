@@ -1,0 +1,294 @@
+//! AES-256-GCM over one packet, in place.
+//!
+//! # The nonce rule
+//!
+//! ```text
+//!  0                   4                                           12
+//! +-------------------+---------------------------------------------+
+//! | salt (from key    | space (1 bit) | packet number (63 bits),    |
+//! | schedule)         |               | big endian                  |
+//! +-------------------+---------------------------------------------+
+//! ```
+//!
+//! A key belongs to one direction of one generation of one session, and a (space, number) pair
+//! is sealed at most once in a session. A retransmission is a new packet with a new number:
+//! its header differs (time stamp, floor, flags), so the same nonce would be fatal. The two
+//! spaces let data and control packets count apart under one key.
+//! [`super::SessionKeys`] enforces the rule; the bare keys here trust their caller.
+//!
+//! # What is authenticated
+//!
+//! The associated data is the packet's header, as sent. Whatever a switch hashes or rewrites
+//! (addresses, ports, flow label, ECN) is outside the datagram and so outside the tag.
+//!
+//! # Bounds
+//!
+//! One key seals at most [`FloorLimits::BLOCKS_MAX`] blocks, whatever the configuration says.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+
+/// What sealing adds to a body.
+pub const TAG_BYTES: usize = 16;
+
+/// Packet numbers end here: the top bit of the nonce's counter is the space.
+pub const NUMBER_MAX: u64 = (1 << 63) - 1;
+
+/// Which sequence a packet number belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Space {
+    /// Data packets, numbered by PSN.
+    Data,
+    /// Everything else: acknowledgements, credit, probes, resets.
+    Control,
+}
+
+/// Why a packet did not open. The caller counts it and drops the packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Shorter than a tag.
+    TooShort,
+    /// A packet number that no sender uses.
+    NumberTooLarge,
+    /// A key phase that is neither the current one nor a neighbour still or already held.
+    UnknownPhase,
+    /// The tag does not match.
+    Unauthentic,
+    /// So many forgeries met this key that it is no longer trusted.
+    Exhausted,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooShort => "the packet is shorter than its tag",
+            Self::NumberTooLarge => "the packet number is above 2^63 - 1",
+            Self::UnknownPhase => "no key is held for the packet's key phase",
+            Self::Unauthentic => "the packet's tag does not match",
+            Self::Exhausted => "the key has met too many forgeries",
+        })
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// A key that seals.
+pub struct SealKey(Cipher);
+
+/// A key that opens.
+pub struct OpenKey(Cipher);
+
+struct Cipher {
+    key: LessSafeKey,
+    salt: [u8; 4],
+}
+
+impl Cipher {
+    fn new(key: &[u8; 32], salt: [u8; 4]) -> Self {
+        let key = UnboundKey::new(&AES_256_GCM, key).expect("an AES-256 key has 32 bytes");
+        Self { key: LessSafeKey::new(key), salt }
+    }
+
+    fn nonce(&self, space: Space, number: u64) -> Nonce {
+        let space_bit = match space {
+            Space::Data => 0,
+            Space::Control => 1 << 63,
+        };
+        let mut nonce = [0; 12];
+        nonce[..4].copy_from_slice(&self.salt);
+        nonce[4..].copy_from_slice(&(space_bit | number).to_be_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+impl SealKey {
+    /// A key from the key schedule.
+    pub fn new(key: &[u8; 32], salt: [u8; 4]) -> Self {
+        Self(Cipher::new(key, salt))
+    }
+
+    /// Seals `body[body_start..]` in place and appends the tag.
+    ///
+    /// # Panics
+    /// If `number` is above [`NUMBER_MAX`] or `body_start` is beyond the end: both are the
+    /// caller's own.
+    pub fn seal(
+        &self,
+        space: Space,
+        number: u64,
+        aad: &[u8],
+        body: &mut Vec<u8>,
+        body_start: usize,
+    ) {
+        let tag = self.seal_detached(space, number, aad, &mut body[body_start..]);
+        body.extend_from_slice(&tag);
+    }
+
+    /// Seals the last packet of a batch: `batch[header_start..body_start]` is its header and
+    /// the associated data, `batch[body_start..]` its body. Appends the tag.
+    ///
+    /// # Panics
+    /// As [`SealKey::seal`], and if `header_start` is beyond `body_start`.
+    pub fn seal_packet(
+        &self,
+        space: Space,
+        number: u64,
+        batch: &mut Vec<u8>,
+        header_start: usize,
+        body_start: usize,
+    ) {
+        let (head, body) = batch.split_at_mut(body_start);
+        let tag = self.seal_detached(space, number, &head[header_start..], body);
+        batch.extend_from_slice(&tag);
+    }
+
+    /// Seals `body` in place and returns the tag, for callers that place it themselves.
+    ///
+    /// # Panics
+    /// If `number` is above [`NUMBER_MAX`].
+    #[must_use]
+    pub fn seal_detached(
+        &self,
+        space: Space,
+        number: u64,
+        aad: &[u8],
+        body: &mut [u8],
+    ) -> [u8; TAG_BYTES] {
+        assert!(number <= NUMBER_MAX, "a nonce would repeat");
+        let tag = self
+            .0
+            .key
+            .seal_in_place_separate_tag(self.0.nonce(space, number), Aad::from(aad), body)
+            .expect("the only failure is a body above 64 GiB");
+        let mut out = [0; TAG_BYTES];
+        out.copy_from_slice(tag.as_ref());
+        out
+    }
+}
+
+impl OpenKey {
+    /// A key from the key schedule.
+    pub fn new(key: &[u8; 32], salt: [u8; 4]) -> Self {
+        Self(Cipher::new(key, salt))
+    }
+
+    /// Opens in place and returns the body without its tag.
+    ///
+    /// # Errors
+    /// Any [`OpenError`] but `UnknownPhase` and `Exhausted`. After `Unauthentic` the contents
+    /// of `body_and_tag` are unspecified: there is no second try with another key.
+    pub fn open<'a>(
+        &self,
+        space: Space,
+        number: u64,
+        aad: &[u8],
+        body_and_tag: &'a mut [u8],
+    ) -> Result<&'a mut [u8], OpenError> {
+        if number > NUMBER_MAX {
+            return Err(OpenError::NumberTooLarge);
+        }
+        if body_and_tag.len() < TAG_BYTES {
+            return Err(OpenError::TooShort);
+        }
+        self.0
+            .key
+            .open_in_place(self.0.nonce(space, number), Aad::from(aad), body_and_tag)
+            .map_err(|_| OpenError::Unauthentic)
+    }
+}
+
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealKey(..)")
+    }
+}
+
+impl fmt::Debug for OpenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OpenKey(..)")
+    }
+}
+
+/// Counts what one key has done, against limits that no configuration can raise.
+///
+/// The limits are those of RFC 9001, appendix B, for AES-GCM: 2^35 blocks sealed keep an
+/// attacker's advantage in telling ciphertext from noise below 2^-57, and 2^52 failed openings
+/// of packets of up to 2^16 bytes keep the chance of one forgery below 2^-57. At 100 Gb/s the
+/// first is reached after 44 s; the second never within a key's life, and is counted because
+/// counting costs nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FloorLimits {
+    packets: u64,
+    blocks: u64,
+    forgeries: u64,
+}
+
+impl FloorLimits {
+    /// Most 16-byte blocks that one key seals, the tag counted as one.
+    pub const BLOCKS_MAX: u64 = 1 << 35;
+    /// Most forgeries that one key meets.
+    pub const FORGERIES_MAX: u64 = 1 << 52;
+
+    /// Records a packet of `body_bytes` that the key sealed or opened.
+    pub fn on_packet(&mut self, body_bytes: usize) {
+        self.packets = self.packets.saturating_add(1);
+        self.blocks = self.blocks.saturating_add(blocks(body_bytes));
+    }
+
+    /// Records a packet that failed to open.
+    pub fn on_forgery(&mut self) {
+        self.forgeries = self.forgeries.saturating_add(1);
+    }
+
+    /// Packets sealed or opened so far.
+    pub const fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Packets that failed to open so far.
+    pub const fn forgeries(&self) -> u64 {
+        self.forgeries
+    }
+
+    /// Whether seven eighths of the blocks are used: time to rotate, with room for what is
+    /// sealed until the peer confirms.
+    pub const fn rotation_due(&self) -> bool {
+        self.blocks >= Self::BLOCKS_MAX / 8 * 7
+    }
+
+    /// Whether half of the blocks are used.
+    pub const fn half_used(&self) -> bool {
+        self.blocks >= Self::BLOCKS_MAX / 2
+    }
+
+    /// Whether sealing a body of `body_bytes` would pass the limit.
+    pub fn seal_refused(&self, body_bytes: usize) -> bool {
+        self.blocks.saturating_add(blocks(body_bytes)) > Self::BLOCKS_MAX
+    }
+
+    /// Whether the key has met so many forgeries that it opens nothing more.
+    pub const fn open_refused(&self) -> bool {
+        self.forgeries >= Self::FORGERIES_MAX
+    }
+
+    #[cfg(test)]
+    pub(super) const fn with_blocks(blocks: u64) -> Self {
+        Self { packets: 0, blocks, forgeries: 0 }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn with_forgeries(forgeries: u64) -> Self {
+        Self { packets: 0, blocks: 0, forgeries }
+    }
+}
+
+/// Block cipher calls for a body: its blocks, and one for the tag.
+fn blocks(body_bytes: usize) -> u64 {
+    u64::try_from(body_bytes.div_ceil(16)).unwrap_or(u64::MAX - 1) + 1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! How many handshakes strangers may cost us.
+//!
+//! A handshake costs a responder four scalar multiplications; a first message costs its sender
+//! nothing if it is noise. Two token buckets bound the damage: one for whoever comes, and one
+//! for those who have returned a cookie. The first being empty is what "under load" means. The
+//! second is separate so that a flood from forged addresses, which drains the first at will,
+//! leaves the second full for those who prove theirs.
+//!
+//! Bound: each bucket admits the configured rate, with bursts of a tenth of a second; so the
+//! endpoint works on at most twice the rate. Two words of state each, no queue.
+
+use crate::time::{Duration, Instant};
+
+/// How much of the rate may come at once.
+const BURST: Duration = Duration::from_millis(100);
+
+/// What to do with a first message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// Do the handshake.
+    Accept,
+    /// Answer with a cookie and forget the message.
+    DemandCookie,
+    /// Drop it: even those who returned their cookies are too many.
+    Drop,
+}
+
+/// The two buckets.
+#[derive(Clone, Debug)]
+pub struct HandshakeLoad {
+    anyone: Bucket,
+    proven: Bucket,
+}
+
+impl HandshakeLoad {
+    /// Full buckets for `per_second_max` handshakes each. Zero demands a cookie of everyone
+    /// and admits one proven handshake per second.
+    pub fn new(per_second_max: u32) -> Self {
+        Self { anyone: Bucket::new(per_second_max), proven: Bucket::new(per_second_max.max(1)) }
+    }
+
+    /// Whether a stranger without a cookie would be sent for one now.
+    pub fn under_load(&self, now: Instant) -> bool {
+        !self.anyone.has_token(now)
+    }
+
+    /// Decides about one first message and accounts for it. `cookie_valid`: it carries a
+    /// cookie that [`super::CookieJar::check`] accepts.
+    pub fn admit(&mut self, now: Instant, cookie_valid: bool) -> Admission {
+        if self.anyone.take(now) {
+            Admission::Accept
+        } else if !cookie_valid {
+            Admission::DemandCookie
+        } else if self.proven.take(now) {
+            Admission::Accept
+        } else {
+            Admission::Drop
+        }
+    }
+}
+
+/// A token bucket by arrival times: `due` is when the bucket would be full again.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// Time per token; `None`: there are no tokens.
+    token: Option<Duration>,
+    due: Instant,
+}
+
+impl Bucket {
+    fn new(per_second_max: u32) -> Self {
+        let token = 1_000_000_000_u64.checked_div(per_second_max.into());
+        Self { token: token.map(|ns| Duration::from_nanos(ns.max(1))), due: Instant::ZERO }
+    }
+
+    fn has_token(&self, now: Instant) -> bool {
+        // A rate below ten per second still has a burst of one.
+        self.token.is_some_and(|token| self.due.since(now) <= BURST - token)
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        let granted = self.has_token(now);
+        if let (true, Some(token)) = (granted, self.token) {
+            self.due = self.due.max(now) + token;
+        }
+        granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_ms(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn accepted(load: &mut HandshakeLoad, now: Instant, tries: u32, cookie: bool) -> u32 {
+        (0..tries).map(|_| u32::from(load.admit(now, cookie) == Admission::Accept)).sum()
+    }
+
+    #[test]
+    fn a_burst_is_a_tenth_of_a_second_and_the_rate_holds_after_it() {
+        let mut load = HandshakeLoad::new(1000);
+        assert!(!load.under_load(at_ms(0)));
+        assert_eq!(accepted(&mut load, at_ms(0), 500, false), 100);
+        assert!(load.under_load(at_ms(0)));
+        assert_eq!(load.admit(at_ms(0), false), Admission::DemandCookie);
+        let later: u32 = (1..=1000).map(|ms| accepted(&mut load, at_ms(ms), 5, false)).sum();
+        assert_eq!(later, 1000);
+    }
+
+    #[test]
+    fn a_flood_without_cookies_leaves_room_for_those_who_have_one() {
+        let mut load = HandshakeLoad::new(1000);
+        accepted(&mut load, at_ms(0), 1000, false);
+        assert_eq!(accepted(&mut load, at_ms(0), 500, true), 100);
+        assert_eq!(load.admit(at_ms(0), true), Admission::Drop);
+    }
+
+    #[test]
+    fn silence_does_not_save_up_more_than_a_burst() {
+        let mut load = HandshakeLoad::new(1000);
+        assert_eq!(accepted(&mut load, at_ms(1_000_000), 500, false), 100);
+    }
+
+    #[test]
+    fn extreme_rates_and_times_are_handled() {
+        let mut none = HandshakeLoad::new(0);
+        assert_eq!(none.admit(at_ms(0), false), Admission::DemandCookie);
+        assert_eq!(none.admit(at_ms(0), true), Admission::Accept);
+        assert_eq!(none.admit(at_ms(999), true), Admission::Drop);
+        assert_eq!(none.admit(at_ms(1000), true), Admission::Accept);
+        let mut all = HandshakeLoad::new(u32::MAX);
+        assert_eq!(accepted(&mut all, at_ms(0), 10_000, false), 10_000);
+        assert_eq!(all.admit(Instant::FAR_FUTURE, false), Admission::Accept);
+    }
+
+    #[test]
+    fn time_running_backwards_grants_nothing_extra() {
+        let mut load = HandshakeLoad::new(1000);
+        accepted(&mut load, at_ms(1000), 1000, false);
+        assert_eq!(accepted(&mut load, at_ms(0), 1000, false), 0);
+    }
+}

@@ -1,0 +1,318 @@
+//! The handshake of nodes with static keys: `Noise_IK_25519_ChaChaPoly_BLAKE2s`, one round
+//! trip, each message with a short greeting as its payload.
+//!
+//! ```text
+//! message 1, initiator -> responder   e, es, s, ss   32 + 48 + (greeting + 16) bytes
+//! message 2, responder -> initiator   e, ee, se      32 + (greeting + 16) bytes
+//!
+//! prologue  "OpenSRD/1"
+//! h         handshake hash after message 2;  k1, k2  the outputs of Split()
+//! secret of the initiator's direction   HKDF(ikm = k1, salt = h, info = "OpenSRD/1 noise initiator")
+//! secret of the responder's direction   HKDF(ikm = k2, salt = h, info = "OpenSRD/1 noise responder")
+//! ```
+//!
+//! # What each side knows when
+//!
+//! - The responder, after message 1: the sender once held the private key of `remote_public`,
+//!   *or holds the responder's own* (key compromise impersonation), and the message may be a
+//!   replay. So it may answer, but not act: no datagram, no teardown of an older session, until
+//!   a packet under the new secrets authenticates. The greeting of message 1 has no forward
+//!   secrecy against theft of the responder's private key.
+//! - The initiator, after message 2: the responder holds the private key it was meant to hold,
+//!   and is alive now. It may send.
+//!
+//! # Lost and repeated messages
+//!
+//! The initiator repeats message 1 byte by byte. The responder keeps message 2 and repeats it
+//! when it sees the same message 1 again ([`ephemeral`] tells): a second answer would start a
+//! second session under other keys. [`Initiator::finish`] may be called again after a failure,
+//! so that a forged message 2 does not end the handshake.
+//!
+//! # Cost and bound
+//!
+//! Message 1 costs the responder one scalar multiplication to reject, and in all two to read
+//! and three to answer. Messages outside their length bounds are refused before any work.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use snow::params::DHChoice;
+use snow::{Builder, HandshakeState};
+
+use super::kdf::{LABEL, SessionSecret, SessionSecrets, derive, wipe};
+use super::resolver::{Resolver, SplitKeys, resolve_dh};
+use super::rng::Drbg;
+
+/// Most bytes of a greeting.
+pub const PAYLOAD_BYTES_MAX: usize = 64;
+/// Bytes of message 1 beyond its greeting.
+pub const MESSAGE1_OVERHEAD_BYTES: usize = 96;
+/// Bytes of message 2 beyond its greeting.
+pub const MESSAGE2_OVERHEAD_BYTES: usize = 48;
+
+const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+const PROLOGUE: &[u8] = b"OpenSRD/1";
+
+/// Why a handshake message was not made or not accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The greeting is longer than [`PAYLOAD_BYTES_MAX`].
+    PayloadTooLong,
+    /// The message is shorter or longer than any of its kind.
+    Length,
+    /// The message does not authenticate: forged, damaged, or for another key.
+    Unauthentic,
+    /// A public key of small order, ours to call or theirs in a message.
+    WeakKey,
+    /// The handshake has finished already.
+    Finished,
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PayloadTooLong => "the greeting is longer than 64 bytes",
+            Self::Length => "the handshake message has an impossible length",
+            Self::Unauthentic => "the handshake message does not authenticate",
+            Self::WeakKey => "the public key is of small order",
+            Self::Finished => "the handshake has finished already",
+        })
+    }
+}
+
+impl core::error::Error for HandshakeError {}
+
+impl From<snow::Error> for HandshakeError {
+    fn from(error: snow::Error) -> Self {
+        match error {
+            snow::Error::Dh => Self::WeakKey,
+            snow::Error::Input => Self::Length,
+            snow::Error::State(_) => Self::Finished,
+            _ => Self::Unauthentic,
+        }
+    }
+}
+
+/// A new private key.
+pub fn generate_private(rng: &mut Drbg) -> [u8; 32] {
+    rng.array()
+}
+
+/// The public key of a private key.
+pub fn public_key(private: &[u8; 32]) -> [u8; 32] {
+    let mut dh = resolve_dh(&DHChoice::Curve25519).expect("snow is built with curve25519");
+    dh.set(private);
+    let mut public = [0; 32];
+    public.copy_from_slice(dh.pubkey());
+    public
+}
+
+/// What tells one handshake from another, and a repeated message 1 from a new one: the
+/// initiator's ephemeral public key. `None` if the message is too short to be one.
+pub fn ephemeral(message1: &[u8]) -> Option<&[u8; 32]> {
+    message1.first_chunk()
+}
+
+/// The initiator between message 1 and message 2.
+pub struct Initiator(Handshake);
+
+/// What the initiator has when the handshake is done.
+#[derive(Debug)]
+pub struct Finished {
+    /// The secrets of the session.
+    pub secrets: SessionSecrets,
+    /// The responder's greeting.
+    pub payload: Vec<u8>,
+}
+
+/// The responder between message 1 and message 2: time to look up `remote_public` and to
+/// refuse strangers before the dearer half of the work.
+pub struct Responder {
+    handshake: Handshake,
+    /// Whose key the initiator holds.
+    pub remote_public: [u8; 32],
+    /// The initiator's greeting.
+    pub payload: Vec<u8>,
+}
+
+/// What the responder has when it has answered.
+#[derive(Debug)]
+pub struct Responded {
+    /// Whose key the initiator holds.
+    pub remote_public: [u8; 32],
+    /// The initiator's greeting.
+    pub payload: Vec<u8>,
+    /// The answer to send, and to repeat if message 1 comes again.
+    pub message2: Vec<u8>,
+    /// The secrets of the session; unconfirmed until a packet under them opens.
+    pub secrets: SessionSecrets,
+}
+
+impl Initiator {
+    /// Starts a handshake with the holder of `remote_public`. Returns message 1 as well.
+    ///
+    /// # Errors
+    /// `PayloadTooLong`, or `WeakKey` if `remote_public` is of small order.
+    pub fn start(
+        static_private: &[u8; 32],
+        remote_public: &[u8; 32],
+        payload: &[u8],
+        rng: &mut Drbg,
+    ) -> Result<(Self, Vec<u8>), HandshakeError> {
+        let mut handshake = Handshake::new(static_private, Some(remote_public), rng);
+        let message1 = handshake.write(payload, MESSAGE1_OVERHEAD_BYTES)?;
+        Ok((Self(handshake), message1))
+    }
+
+    /// Reads message 2. After an error but `Finished` the handshake still waits for it.
+    ///
+    /// # Errors
+    /// A [`HandshakeError`] if this is not the answer of the right responder to our message 1.
+    pub fn finish(&mut self, message2: &[u8]) -> Result<Finished, HandshakeError> {
+        let payload = self.0.read(message2, MESSAGE2_OVERHEAD_BYTES)?;
+        let (send, receive) = self.0.secrets();
+        Ok(Finished { secrets: SessionSecrets { send, receive }, payload })
+    }
+}
+
+impl Responder {
+    /// Reads message 1.
+    ///
+    /// # Errors
+    /// A [`HandshakeError`] if it is not for our key, or not by the holder of the key it names.
+    pub fn read(
+        static_private: &[u8; 32],
+        message1: &[u8],
+        rng: &mut Drbg,
+    ) -> Result<Self, HandshakeError> {
+        check_length(message1, MESSAGE1_OVERHEAD_BYTES)?;
+        let mut handshake = Handshake::new(static_private, None, rng);
+        let payload = handshake.read(message1, MESSAGE1_OVERHEAD_BYTES)?;
+        let remote_public = handshake
+            .state
+            .get_remote_static()
+            .and_then(|key| key.first_chunk().copied())
+            .expect("message 1 carries the initiator's static key");
+        Ok(Self { handshake, remote_public, payload })
+    }
+
+    /// Writes message 2 with our greeting.
+    ///
+    /// # Errors
+    /// `PayloadTooLong`, or `WeakKey` if the initiator's ephemeral key is of small order.
+    pub fn answer(mut self, payload: &[u8]) -> Result<Responded, HandshakeError> {
+        let message2 = self.handshake.write(payload, MESSAGE2_OVERHEAD_BYTES)?;
+        let (receive, send) = self.handshake.secrets();
+        Ok(Responded {
+            remote_public: self.remote_public,
+            payload: self.payload,
+            message2,
+            secrets: SessionSecrets { send, receive },
+        })
+    }
+}
+
+/// Reads message 1 and answers it, whoever sent it: [`Responder`] in one step.
+///
+/// # Errors
+/// As [`Responder::read`] and [`Responder::answer`].
+pub fn respond(
+    static_private: &[u8; 32],
+    message1: &[u8],
+    payload2: &[u8],
+    rng: &mut Drbg,
+) -> Result<Responded, HandshakeError> {
+    Responder::read(static_private, message1, rng)?.answer(payload2)
+}
+
+/// One side's Noise state and the keys that its ciphers note.
+struct Handshake {
+    state: HandshakeState,
+    split: Arc<SplitKeys>,
+}
+
+impl Handshake {
+    fn new(static_private: &[u8; 32], remote_public: Option<&[u8; 32]>, rng: &mut Drbg) -> Self {
+        let split = Arc::new(SplitKeys::default());
+        let resolver = Resolver::new(rng.fork("noise"), split.clone());
+        let state = build(resolver, PROLOGUE, static_private, remote_public)
+            .expect("pattern, keys and primitives are complete and of the right lengths");
+        Self { state, split }
+    }
+
+    fn write(&mut self, payload: &[u8], overhead: usize) -> Result<Vec<u8>, HandshakeError> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(HandshakeError::PayloadTooLong);
+        }
+        let mut message = vec![0; overhead + payload.len()];
+        let written = self.state.write_message(payload, &mut message)?;
+        debug_assert_eq!(written, message.len());
+        Ok(message)
+    }
+
+    fn read(&mut self, message: &[u8], overhead: usize) -> Result<Vec<u8>, HandshakeError> {
+        check_length(message, overhead)?;
+        let mut payload = vec![0; message.len() - overhead];
+        let read = self.state.read_message(message, &mut payload)?;
+        debug_assert_eq!(read, payload.len());
+        Ok(payload)
+    }
+
+    /// The secrets of the initiator's and of the responder's direction.
+    fn secrets(&mut self) -> (SessionSecret, SessionSecret) {
+        assert!(self.state.is_handshake_finished(), "called after message 2 only");
+        let (mut initiator, mut responder) = self.split.take();
+        let hash = self.state.get_handshake_hash();
+        let secret = |key: &mut [u8; 32], role: &[u8]| {
+            let secret = derive(hash, key, &[LABEL, b"noise ", role]);
+            wipe(key);
+            SessionSecret::from_bytes(secret)
+        };
+        (secret(&mut initiator, b"initiator"), secret(&mut responder, b"responder"))
+    }
+}
+
+/// A handshake's start; the initiator is whoever knows the other's key.
+fn build(
+    resolver: Resolver,
+    prologue: &[u8],
+    static_private: &[u8; 32],
+    remote_public: Option<&[u8; 32]>,
+) -> Result<HandshakeState, snow::Error> {
+    let builder = Builder::with_resolver(PATTERN.parse()?, Box::new(resolver))
+        .local_private_key(static_private)?
+        .prologue(prologue)?;
+    match remote_public {
+        Some(key) => builder.remote_public_key(key)?.build_initiator(),
+        None => builder.build_responder(),
+    }
+}
+
+fn check_length(message: &[u8], overhead: usize) -> Result<(), HandshakeError> {
+    if (overhead..=overhead + PAYLOAD_BYTES_MAX).contains(&message.len()) {
+        Ok(())
+    } else {
+        Err(HandshakeError::Length)
+    }
+}
+
+impl fmt::Debug for Initiator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Initiator(..)")
+    }
+}
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder")
+            .field("remote_public", &self.remote_public)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

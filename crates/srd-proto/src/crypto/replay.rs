@@ -1,0 +1,139 @@
+//! A sliding window over packet numbers: each is accepted once, and none from before it.
+//!
+//! For the control space, whose numbers no other structure tracks. Bound: 2048 numbers back
+//! from the highest, 264 bytes; older ones are refused unseen. Control packets are advisory or
+//! idempotent, so that refusing a very late one costs a repetition, not a loss.
+//!
+//! A number enters the window only after its packet has authenticated; before that,
+//! [`ReplayWindow::is_fresh`] spares the cost of opening what would be refused anyway.
+
+const WORDS: usize = 32;
+
+/// The window. Bit `n mod 2048` stands for number `n`.
+#[derive(Clone, Debug)]
+pub struct ReplayWindow {
+    /// One above the highest number accepted; zero if there is none.
+    end: u64,
+    seen: [u64; WORDS],
+}
+
+impl ReplayWindow {
+    /// How far back from the highest number one may be.
+    pub const NUMBERS: u64 = WORDS as u64 * 64;
+
+    /// An empty window: every number is fresh.
+    pub const fn new() -> Self {
+        Self { end: 0, seen: [0; WORDS] }
+    }
+
+    /// Whether `number` would be accepted. Changes nothing.
+    pub fn is_fresh(&self, number: u64) -> bool {
+        let (word, bit) = slot(number);
+        number >= self.end || (self.end - number <= Self::NUMBERS && self.seen[word] & bit == 0)
+    }
+
+    /// Accepts `number` if it is fresh, and says whether it was. For authentic packets only.
+    ///
+    /// The last number, 2^64 - 1, is never fresh: packet numbers end far below it.
+    pub fn check_and_set(&mut self, number: u64) -> bool {
+        if number == u64::MAX || !self.is_fresh(number) {
+            return false;
+        }
+        if number >= self.end {
+            self.slide(number + 1);
+        }
+        let (word, bit) = slot(number);
+        self.seen[word] |= bit;
+        true
+    }
+
+    /// Forgets the numbers that fall out, so that their bits can stand for `self.end..end`.
+    fn slide(&mut self, end: u64) {
+        if end - self.end >= Self::NUMBERS {
+            self.seen = [0; WORDS];
+        } else {
+            for number in self.end..end {
+                let (word, bit) = slot(number);
+                self.seen[word] &= !bit;
+            }
+        }
+        self.end = end;
+    }
+}
+
+impl Default for ReplayWindow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // WORDS is a power of two: no bit of use is lost
+const fn slot(number: u64) -> (usize, u64) {
+    ((number / 64) as usize % WORDS, 1 << (number % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_number_is_accepted_once_and_not_from_before_the_window() {
+        let mut window = ReplayWindow::new();
+        assert!(window.check_and_set(5000));
+        assert!(!window.check_and_set(5000));
+        assert!(window.check_and_set(5001 - 2048));
+        assert!(!window.check_and_set(5000 - 2048));
+        assert!(window.check_and_set(4999));
+    }
+
+    #[test]
+    fn zero_and_the_largest_numbers_are_handled() {
+        let mut window = ReplayWindow::new();
+        assert!(window.check_and_set(0));
+        assert!(!window.check_and_set(0));
+        assert!(window.check_and_set(u64::MAX - 1));
+        assert!(!window.check_and_set(u64::MAX - 1));
+        assert!(!window.check_and_set(u64::MAX));
+    }
+
+    #[test]
+    fn asking_whether_a_number_is_fresh_changes_nothing() {
+        let mut window = ReplayWindow::new();
+        assert!(window.is_fresh(9) && window.is_fresh(9));
+        assert!(window.check_and_set(9));
+        assert!(!window.is_fresh(9));
+    }
+
+    proptest! {
+        /// The plain model: a set of all numbers ever accepted, and the highest.
+        #[test]
+        fn the_window_agrees_with_a_set(
+            start in prop_oneof![Just(0_u64), any::<u64>().prop_map(|n| n / 2)],
+            steps in proptest::collection::vec(
+                prop_oneof![0..200_u64, 0..5000_u64, 0..100_000_u64], 1..600),
+        ) {
+            let mut window = ReplayWindow::new();
+            let mut accepted = BTreeSet::new();
+            for step in steps {
+                let number = start + step;
+                let highest = accepted.last().copied();
+                let fresh = highest.is_none_or(|h| number + ReplayWindow::NUMBERS > h)
+                    && !accepted.contains(&number);
+                prop_assert_eq!(window.is_fresh(number), fresh);
+                prop_assert_eq!(window.check_and_set(number), fresh);
+                if fresh {
+                    accepted.insert(number);
+                }
+            }
+        }
+
+        #[test]
+        fn in_order_numbers_are_all_accepted(start in 0..u64::MAX / 2, count in 1..5000_u64) {
+            let mut window = ReplayWindow::new();
+            prop_assert!((start..start + count).all(|n| window.check_and_set(n)));
+            prop_assert!((start..start + count).all(|n| !window.check_and_set(n)));
+        }
+    }
+}

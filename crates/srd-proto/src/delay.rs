@@ -1,0 +1,216 @@
+//! Delay and round-trip estimators.
+//!
+//! The forward one-way delay is taken relative to its own minimum over all paths, so that
+//! clock offset cancels and the return path stays out. Packets of unlike size take unlike
+//! time to serialise, so each power of two of sizes has its own minimum. A minimum lives five
+//! to ten seconds: long enough to be found, short enough for clocks that drift.
+
+use crate::time::{Duration, Instant};
+
+/// How long a generation of minima lives.
+const GENERATION: Duration = Duration::from_secs(5);
+/// Size classes: powers of two from 64 bytes.
+const CLASSES: usize = 11;
+/// Samples that a median is taken over.
+const SAMPLES: usize = 16;
+
+/// The one-way delays of a direction.
+#[derive(Debug)]
+pub(crate) struct DelayEstimator {
+    /// Per size class: minimum of this and of the previous generation (raw clock difference).
+    minima: [[Option<u32>; 2]; CLASSES],
+    generation_ends: Instant,
+    recent: [u32; SAMPLES],
+    recent_len: usize,
+    recent_at: usize,
+    median: u32,
+    spread: u32,
+}
+
+impl DelayEstimator {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            minima: [[None; 2]; CLASSES],
+            generation_ends: now + GENERATION,
+            recent: [0; SAMPLES],
+            recent_len: 0,
+            recent_at: 0,
+            median: 0,
+            spread: 0,
+        }
+    }
+
+    /// Takes a raw sample (receive clock minus send clock, modulo 2^32 ns) of a packet of
+    /// `bytes`; returns its queueing delay in nanoseconds.
+    #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)] // modular difference
+    pub(crate) fn sample(&mut self, now: Instant, bytes: u16, raw: u32) -> u32 {
+        if now >= self.generation_ends {
+            self.generation_ends = now + GENERATION;
+            for class in &mut self.minima {
+                *class = [None, class[0]];
+            }
+        }
+        let class = (bytes.max(64).ilog2() as usize - 6).min(CLASSES - 1);
+        let [current, previous] = &mut self.minima[class];
+        let least = match (*current, *previous) {
+            (Some(a), Some(b)) => {
+                if (a.wrapping_sub(b) as i32) < 0 {
+                    a
+                } else {
+                    b
+                }
+            }
+            (Some(a), None) | (None, Some(a)) => a,
+            (None, None) => raw,
+        };
+        let delay = raw.wrapping_sub(least) as i32;
+        if current.is_none_or(|c| (raw.wrapping_sub(c) as i32) < 0) {
+            *current = Some(raw);
+        }
+        let delay = delay.max(0) as u32;
+        self.keep(delay);
+        delay
+    }
+
+    fn keep(&mut self, delay: u32) {
+        self.recent[self.recent_at] = delay;
+        self.recent_at = (self.recent_at + 1) % SAMPLES;
+        self.recent_len = (self.recent_len + 1).min(SAMPLES);
+        if self.recent_at % 4 == 0 || self.recent_len < 4 {
+            let mut sorted = self.recent;
+            let sorted = &mut sorted[..self.recent_len];
+            sorted.sort_unstable();
+            self.median = sorted[(self.recent_len - 1) / 2];
+            let spread = sorted[self.recent_len - 1] - sorted[0];
+            // Up at once, down by an eighth per four samples.
+            self.spread = spread.max(self.spread - self.spread / 8);
+        }
+    }
+
+    /// The median queueing delay of the last sixteen samples: what most paths see.
+    pub(crate) fn median(&self) -> Duration {
+        Duration::from_nanos(self.median.into())
+    }
+
+    /// How far apart paths are: the recent range of delays, forgotten slowly.
+    pub(crate) fn spread(&self) -> Duration {
+        Duration::from_nanos(self.spread.into())
+    }
+}
+
+/// Round-trip times: smoothed (RFC 6298) and least over the last five to ten seconds.
+#[derive(Debug)]
+pub(crate) struct RttEstimator {
+    smoothed_ns: u64,
+    variance_ns: u64,
+    least: [Option<u64>; 2],
+    generation_ends: Instant,
+    initial: Duration,
+}
+
+impl RttEstimator {
+    pub(crate) fn new(now: Instant, initial: Duration) -> Self {
+        Self {
+            smoothed_ns: 0,
+            variance_ns: 0,
+            least: [None; 2],
+            generation_ends: now + GENERATION,
+            initial,
+        }
+    }
+
+    pub(crate) fn sample(&mut self, now: Instant, rtt: Duration) {
+        let ns = rtt.as_nanos();
+        if self.smoothed_ns == 0 {
+            (self.smoothed_ns, self.variance_ns) = (ns, ns / 2);
+        } else {
+            let error = self.smoothed_ns.abs_diff(ns);
+            self.variance_ns = (3 * self.variance_ns + error) / 4;
+            self.smoothed_ns = (7 * self.smoothed_ns + ns) / 8;
+        }
+        if now >= self.generation_ends {
+            self.generation_ends = now + GENERATION;
+            self.least = [None, self.least[0]];
+        }
+        self.least[0] = Some(self.least[0].map_or(ns, |l| l.min(ns)));
+    }
+
+    /// Whether a round trip has been measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.smoothed_ns != 0
+    }
+
+    /// The base round trip: the least of the last seconds, or the configured guess.
+    pub(crate) fn base(&self) -> Duration {
+        let least = self.least[0].into_iter().chain(self.least[1]).min();
+        least.map_or(self.initial, Duration::from_nanos)
+    }
+
+    /// The smoothed round trip.
+    pub(crate) fn smoothed(&self) -> Duration {
+        if self.is_measured() { Duration::from_nanos(self.smoothed_ns) } else { self.initial }
+    }
+
+    /// Retransmission timeout before floor and back-off: 2 srtt + 4 var.
+    pub(crate) fn timeout(&self) -> Duration {
+        if self.is_measured() {
+            Duration::from_nanos(2 * self.smoothed_ns + 4 * self.variance_ns)
+        } else {
+            self.initial.times(4)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delay_is_relative_to_the_least_and_survives_clock_wrap() {
+        let mut d = DelayEstimator::new(Instant::ZERO);
+        let base = u32::MAX - 100;
+        assert_eq!(d.sample(Instant::ZERO, 4000, base), 0);
+        assert_eq!(d.sample(Instant::ZERO, 4000, base.wrapping_add(500)), 500);
+        assert_eq!(d.sample(Instant::ZERO, 4000, base.wrapping_sub(50)), 0);
+        assert_eq!(d.sample(Instant::ZERO, 4000, base), 50);
+    }
+
+    #[test]
+    fn sizes_do_not_share_a_minimum() {
+        let mut d = DelayEstimator::new(Instant::ZERO);
+        d.sample(Instant::ZERO, 64, 1000);
+        assert_eq!(d.sample(Instant::ZERO, 8900, 50_000), 0);
+    }
+
+    #[test]
+    fn one_late_path_moves_neither_median_nor_window_but_shows_in_the_spread() {
+        let mut d = DelayEstimator::new(Instant::ZERO);
+        for i in 0..16 {
+            d.sample(Instant::ZERO, 4000, if i == 7 { 90_000 } else { 10 });
+        }
+        assert_eq!(d.median(), Duration::ZERO);
+        assert_eq!(d.spread(), Duration::from_nanos(89_990));
+    }
+
+    #[test]
+    fn an_old_minimum_is_forgotten_after_two_generations() {
+        let mut d = DelayEstimator::new(Instant::ZERO);
+        d.sample(Instant::ZERO, 4000, 100);
+        let later = Instant::ZERO + GENERATION;
+        assert_eq!(d.sample(later, 4000, 400), 300);
+        assert_eq!(d.sample(later + GENERATION, 4000, 400), 0);
+    }
+
+    #[test]
+    fn rtt_follows_rfc_6298_and_keeps_its_least() {
+        let mut r = RttEstimator::new(Instant::ZERO, Duration::from_micros(14));
+        assert_eq!(r.timeout(), Duration::from_micros(56));
+        r.sample(Instant::ZERO, Duration::from_micros(20));
+        assert_eq!(r.timeout(), Duration::from_micros(80));
+        r.sample(Instant::ZERO, Duration::from_micros(12));
+        assert_eq!(
+            (r.base(), r.smoothed()),
+            (Duration::from_micros(12), Duration::from_micros(19))
+        );
+    }
+}

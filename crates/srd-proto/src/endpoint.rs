@@ -1,0 +1,612 @@
+//! The endpoint: owns the peers, finds the one a packet is for, and fans `poll_*` in through
+//! a ready queue and a heap of wake-ups.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::net::SocketAddr;
+
+use crate::config::Config;
+use crate::credit::{ReceiverShare, Share, Shares};
+use crate::error::{AddPeerError, ConfigError, DropReason, SendError};
+use crate::event::{Datagram, Delivery, Event, Status};
+use crate::ids::{DatagramId, Epoch, PeerId, Qpn};
+use crate::peer::{Accepted, DATAGRAM_HEADER_BYTES, Peer, Shared};
+use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
+use crate::rng::Rng;
+use crate::stats::{PathReport, PeerStats, Stats};
+use crate::time::{Duration, Instant};
+use crate::transmit::{Ecn, PacketMeta, PacketRef, Transmit, TransmitBuf};
+use crate::wire::ack::AckView;
+use crate::wire::data::Data;
+use crate::wire::greeting::Greeting;
+use crate::wire::handshake::Reset;
+use crate::wire::probe::Probe;
+use crate::wire::{self, FLAG_GREETING, FLAG_SALT, Header, Kind, WireError};
+
+/// Bits of a context number that are the peer's index plus one.
+const INDEX_MASK: u32 = (1 << 20) - 1;
+/// Resets that may wait to be sent, and that may be sent per millisecond.
+const RESETS_MAX: usize = 16;
+
+/// What is known of a peer beforehand.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerConfig {
+    /// Its address and well-known port.
+    pub address: SocketAddr,
+    /// Its static public key, when the endpoint runs with static keys.
+    pub public_key: Option<[u8; 32]>,
+}
+
+/// One node's end of every context it has.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Config,
+    epoch: Epoch,
+    now: Instant,
+    rng: Rng,
+    peers: Peers,
+    by_address: BTreeMap<SocketAddr, PeerId>,
+    free: Vec<u32>,
+    share: ReceiverShare,
+    queue_pairs: QueuePairs,
+    events: VecDeque<Event>,
+    stats: Stats,
+    next_datagram: u64,
+    resets: VecDeque<(SocketAddr, Reset)>,
+    resets_left: usize,
+    resets_refill_at: Instant,
+}
+
+/// The peers, with what `poll_transmit` and `poll_timeout` walk.
+#[derive(Debug, Default)]
+struct Peers {
+    slots: Vec<Option<Box<Peer>>>,
+    ready: VecDeque<PeerId>,
+    wakes: BinaryHeap<Reverse<(Instant, u32)>>,
+}
+
+impl Peers {
+    fn peer(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// Puts a peer into the ready queue, once.
+    fn make_ready(&mut self, id: PeerId) {
+        if let Some(Some(peer)) = self.slots.get_mut(id.0 as usize)
+            && !peer.queued_ready
+        {
+            peer.queued_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Makes sure that the heap wakes a peer in time. Entries are never removed early: one
+    /// that comes due finds out by itself whether it is still wanted.
+    fn schedule(&mut self, id: PeerId, config: &Config) {
+        if let Some(Some(peer)) = self.slots.get_mut(id.0 as usize) {
+            let at = peer.next_timeout(config);
+            if at < peer.wake_at {
+                peer.wake_at = at;
+                self.wakes.push(Reverse((at, id.0)));
+            }
+        }
+    }
+}
+
+impl Shares for Peers {
+    fn share(&mut self, id: PeerId) -> Option<&mut Share> {
+        Some(&mut self.peer(id)?.rx.as_mut()?.share)
+    }
+
+    fn announce(&mut self, id: PeerId) {
+        if let Some(rx) = self.peer(id).and_then(|p| p.rx.as_mut()) {
+            rx.ack_now = true;
+        }
+        self.make_ready(id);
+    }
+}
+
+/// Splits the endpoint into a peer and what the peer needs of the rest.
+macro_rules! shared {
+    ($self:ident) => {
+        &mut Shared {
+            config: &$self.config,
+            stats: &mut $self.stats,
+            events: &mut $self.events,
+            epoch: $self.epoch,
+            limit_binds: $self.share.binds(),
+            senders: u16::try_from($self.share.senders($self.now)).unwrap_or(u16::MAX),
+        }
+    };
+}
+
+impl Endpoint {
+    /// An endpoint with no peers. `epoch` must be larger than at any earlier run under the
+    /// same address; `seed` must be secret and fresh where packets are protected.
+    ///
+    /// # Errors
+    /// The first knob that is out of range.
+    pub fn new(
+        config: Config,
+        epoch: Epoch,
+        seed: [u8; 32],
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        let mut low = [0; 8];
+        low.copy_from_slice(&seed[..8]);
+        let packet = u64::from(config.packet_bytes_max);
+        Ok(Self {
+            share: ReceiverShare::new(
+                config.receiver_share,
+                config.link_rate_bps,
+                config.credit_percent,
+                packet,
+            ),
+            config,
+            epoch,
+            now,
+            rng: Rng::new(u64::from_le_bytes(low)),
+            peers: Peers::default(),
+            by_address: BTreeMap::new(),
+            free: Vec::new(),
+            queue_pairs: QueuePairs::default(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            next_datagram: 0,
+            resets: VecDeque::new(),
+            resets_left: RESETS_MAX,
+            resets_refill_at: now,
+        })
+    }
+
+    /// Time as this endpoint knows it: never backwards.
+    fn at(&mut self, now: Instant) -> Instant {
+        if now < self.now {
+            self.stats.clock_clamped += 1;
+        }
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// Makes a peer known. The context itself is made by the first packet.
+    ///
+    /// # Errors
+    /// When there is no room, or the address has a peer.
+    pub fn add_peer(&mut self, now: Instant, peer: PeerConfig) -> Result<PeerId, AddPeerError> {
+        let now = self.at(now);
+        if self.by_address.contains_key(&peer.address) {
+            return Err(AddPeerError::AddressInUse);
+        }
+        self.insert_peer(now, peer.address).ok_or(AddPeerError::TooManyPeers)
+    }
+
+    /// The peer at an address, if there is one.
+    pub fn peer_at(&self, address: SocketAddr) -> Option<PeerId> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// The address of a peer.
+    pub fn address_of(&self, peer: PeerId) -> Option<SocketAddr> {
+        self.peers.slots.get(peer.0 as usize)?.as_ref().map(|p| p.address)
+    }
+
+    fn insert_peer(&mut self, now: Instant, address: SocketAddr) -> Option<PeerId> {
+        let live = self.peers.slots.len() - self.free.len();
+        if live >= self.config.peers_max as usize {
+            return None;
+        }
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.peers.slots.push(None);
+                u32::try_from(self.peers.slots.len() - 1).ok()?
+            }
+        };
+        let id = PeerId(index);
+        let seed = self.rng.next_u64();
+        // The generation starts anywhere, so that a number says nothing about its age.
+        #[allow(clippy::cast_possible_truncation)] // twelve random bits
+        let generation = (self.rng.next_u64() as u32) & !INDEX_MASK;
+        let context = generation | (index + 1);
+        self.peers.slots[index as usize] =
+            Some(Box::new(Peer::new(id, address, context, seed, now)));
+        self.by_address.insert(address, id);
+        Some(id)
+    }
+
+    /// Forgets a peer: everything outstanding to it completes as flushed.
+    pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
+        self.at(now);
+        let Some(slot) = self.peers.slots.get_mut(id.0 as usize) else { return };
+        let Some(mut peer) = slot.take() else { return };
+        peer.fail_all(Status::Flushed, None, shared!(self));
+        if let Some(rx) = &mut peer.rx {
+            self.share.forget(&mut rx.share);
+        }
+        self.by_address.remove(&peer.address);
+        self.free.push(id.0);
+    }
+
+    /// Opens a queue pair for receiving.
+    pub fn open_qp(&mut self, qpn: Qpn, buffers: ReceiveBuffers) {
+        self.queue_pairs.open(qpn, buffers);
+    }
+
+    /// Adds receive buffers to a queue pair that counts them.
+    pub fn post_receives(&mut self, qpn: Qpn, n: u32) {
+        self.queue_pairs.post(qpn, n);
+    }
+
+    /// Closes a queue pair: what it has outstanding completes as flushed, what arrives for it
+    /// is refused.
+    pub fn close_qp(&mut self, now: Instant, qpn: Qpn) {
+        self.at(now);
+        self.queue_pairs.close(qpn);
+        for slot in &mut self.peers.slots {
+            if let Some(peer) = slot {
+                peer.fail_all(Status::Flushed, Some(qpn), shared!(self));
+            }
+        }
+    }
+
+    /// The most payload bytes that one datagram carries.
+    pub fn payload_bytes_max(&self) -> usize {
+        usize::from(self.config.packet_bytes_max) - DATAGRAM_HEADER_BYTES
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Accepts a datagram for sending. Its completion follows as an event.
+    ///
+    /// # Errors
+    /// When the peer is unknown, the datagram too large, or the queue full.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        to: PeerId,
+        datagram: Datagram,
+    ) -> Result<DatagramId, SendError> {
+        let now = self.at(now);
+        let max_bytes = self.payload_bytes_max();
+        if datagram.payload.len() > max_bytes {
+            return Err(SendError::TooLarge { max_bytes });
+        }
+        let (datagrams_max, flows_max) =
+            (self.config.send_queue_datagrams_max, self.config.flows_max);
+        let full = self.events.len() >= self.config.events_max as usize;
+        let peer = self.peers.peer(to).ok_or(SendError::UnknownPeer)?;
+        let tx = peer.tx(&self.config, now);
+        if full {
+            return Err(SendError::QueueFull);
+        }
+        let id = DatagramId(self.next_datagram);
+        let bytes = datagram.payload.len() + DATAGRAM_HEADER_BYTES;
+        tx.queue.push(id, datagram, datagrams_max, flows_max)?;
+        tx.queued_bytes += bytes as u64;
+        self.next_datagram += 1;
+        self.peers.make_ready(to);
+        Ok(id)
+    }
+
+    /// Takes a received packet. A datagram is delivered at once, borrowed from the packet.
+    pub fn handle_packet<'a>(
+        &mut self,
+        now: Instant,
+        meta: PacketMeta,
+        packet: PacketRef<'a>,
+    ) -> Option<Delivery<'a>> {
+        let now = self.at(now);
+        let (head, payload): (&'a [u8], &'a [u8]) = match packet {
+            PacketRef::Whole(bytes) => (bytes, &[]),
+            PacketRef::Split(head, payload) => (head, payload),
+        };
+        let size = head.len() + payload.len();
+        match self.dispatch(now, &meta, head, payload) {
+            Ok(delivery) => {
+                self.stats.rx_pkts += 1;
+                self.stats.rx_bytes += size as u64;
+                delivery
+            }
+            Err(reason) => {
+                self.stats.drop(reason);
+                None
+            }
+        }
+    }
+
+    fn dispatch<'a>(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        head: &'a [u8],
+        payload: &'a [u8],
+    ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let (header, body) = Header::decode(head)?;
+        if header.kind == Kind::Reset {
+            return self.on_reset(now, meta, &Reset::decode(body)?).map(|()| None);
+        }
+        let (greeting, body) = if header.flags & FLAG_GREETING != 0 {
+            let (g, rest) = Greeting::decode(body, header.flags & FLAG_SALT != 0)?;
+            (Some(g), rest)
+        } else {
+            (None, body)
+        };
+        let id = self.find_peer(now, meta, &header, greeting.as_ref())?;
+        self.share.hear_rtt(wire::decode_rtt(header.rtt_code));
+        let delivery = match header.kind {
+            Kind::Data => self.on_data(now, id, meta, &header, body, payload)?,
+            Kind::Ack => {
+                let ack = AckView::decode(body)?;
+                let shared = shared!(self);
+                if let Some(peer) = self.peers.peer(id) {
+                    peer.on_ack(now, &ack, shared);
+                }
+                None
+            }
+            Kind::Probe => {
+                let probe = Probe::decode(body)?;
+                let shared = shared!(self);
+                if let Some(peer) = self.peers.peer(id) {
+                    peer.on_probe(meta, &header, &probe, shared);
+                }
+                self.share.on_arrival(now, id, &mut self.peers);
+                None
+            }
+            Kind::Hello | Kind::HelloReply | Kind::Retry | Kind::Reset => {
+                return Err(DropReason::WrongProtection);
+            }
+        };
+        self.peers.make_ready(id);
+        self.peers.schedule(id, &self.config);
+        Ok(delivery)
+    }
+
+    /// The peer that a packet belongs to, made if the packet introduces it.
+    fn find_peer(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        header: &Header,
+        greeting: Option<&Greeting>,
+    ) -> Result<PeerId, DropReason> {
+        let named = header.dst_context != 0;
+        let id = if named {
+            let index = (header.dst_context & INDEX_MASK).wrapping_sub(1);
+            let id = PeerId(index);
+            match self.peers.peer(id) {
+                Some(peer) if peer.local_context == header.dst_context => id,
+                _ => {
+                    self.queue_reset(now, meta, header, greeting);
+                    return Err(DropReason::UnknownContext);
+                }
+            }
+        } else {
+            let greeting = greeting.ok_or(DropReason::Malformed)?;
+            let address = SocketAddr::new(meta.source.ip(), greeting.port);
+            match self.by_address.get(&address) {
+                Some(id) => *id,
+                None => self.insert_peer(now, address).ok_or(DropReason::PeersFull)?,
+            }
+        };
+        let shared = shared!(self);
+        if let Some(peer) = self.peers.peer(id) {
+            if let Some(greeting) = greeting {
+                let restarts = peer.remote_epoch.is_some_and(|e| e.0 < greeting.epoch);
+                if restarts && let Some(rx) = &mut peer.rx {
+                    self.share.forget(&mut rx.share);
+                }
+                peer.on_greeting(now, greeting, shared)?;
+            }
+            peer.on_heard(now, named, shared);
+        }
+        Ok(id)
+    }
+
+    fn on_data<'a>(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        meta: &PacketMeta,
+        header: &Header,
+        body: &'a [u8],
+        payload: &'a [u8],
+    ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let (data, rest) = Data::decode(body)?;
+        let payload = if rest.is_empty() { payload } else { rest };
+        let shared = shared!(self);
+        let queue_pairs = &mut self.queue_pairs;
+        let Some(peer) = self.peers.peer(id) else { return Ok(None) };
+        let accepted = peer.on_data(now, meta, header, data, payload.len(), shared, || {
+            queue_pairs.take_buffer(Qpn(data.dst_qpn))
+        });
+        self.share.on_arrival(now, id, &mut self.peers);
+        match accepted {
+            Ok(Accepted::Noted) => Ok(None),
+            Ok(Accepted::Deliver(data)) => {
+                self.stats.recv_wrs += 1;
+                self.stats.recv_bytes += payload.len() as u64;
+                Ok(Some(Delivery {
+                    peer: id,
+                    src_qpn: Qpn(data.src_qpn),
+                    dst_qpn: Qpn(data.dst_qpn),
+                    imm: data.imm,
+                    payload,
+                }))
+            }
+            Err(reason) => {
+                self.peers.make_ready(id);
+                Err(reason)
+            }
+        }
+    }
+
+    /// Someone uses a context that we do not have: say so, within the limit.
+    fn queue_reset(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        header: &Header,
+        greeting: Option<&Greeting>,
+    ) {
+        if now >= self.resets_refill_at {
+            self.resets_refill_at = now + Duration::from_millis(1);
+            self.resets_left = RESETS_MAX;
+        }
+        if self.resets_left == 0 || self.resets.len() >= RESETS_MAX {
+            return;
+        }
+        self.resets_left -= 1;
+        // Data comes from an entropy port: answer to where the sender listens if it says so,
+        // else to the port it used, which it listens on as well.
+        let port = greeting.map_or(meta.source.port(), |g| g.port);
+        let reset = Reset { context: header.dst_context, number: header.number };
+        self.resets.push_back((SocketAddr::new(meta.source.ip(), port), reset));
+    }
+
+    /// A peer says that it does not know our context: it has restarted. Believed only if it
+    /// names the context and a packet that is in flight there.
+    fn on_reset(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        reset: &Reset,
+    ) -> Result<(), DropReason> {
+        let named =
+            |p: &Peer| p.remote_context == reset.context && p.address.ip() == meta.source.ip();
+        let slot = self.peers.slots.iter().flatten().find(|p| named(p));
+        let id = slot.map(|p| p.id).ok_or(DropReason::UnknownContext)?;
+        let shared = shared!(self);
+        let Some(peer) = self.peers.peer(id) else { return Ok(()) };
+        if !peer.has_outstanding(reset.number) {
+            return Err(DropReason::UnknownContext);
+        }
+        if let Some(rx) = &mut peer.rx {
+            self.share.forget(&mut rx.share);
+        }
+        peer.restart(now, shared, crate::event::DownReason::Restarted);
+        self.peers.make_ready(id);
+        self.peers.schedule(id, &self.config);
+        Ok(())
+    }
+
+    /// Runs every timer that is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let now = self.at(now);
+        while let Some(&Reverse((at, index))) = self.peers.wakes.peek() {
+            if at > now {
+                return;
+            }
+            self.peers.wakes.pop();
+            self.wake(now, PeerId(index), at);
+        }
+    }
+
+    fn wake(&mut self, now: Instant, id: PeerId, at: Instant) {
+        let shared = shared!(self);
+        let Some(peer) = self.peers.peer(id) else { return };
+        if peer.wake_at != at {
+            return; // superseded by an earlier one, which has run
+        }
+        peer.wake_at = Instant::FAR_FUTURE;
+        let ready = peer.on_timeout(now, shared);
+        if peer.is_reclaimable(now, &self.config) {
+            self.remove_peer(now, id);
+            return;
+        }
+        if ready {
+            self.peers.make_ready(id);
+        }
+        self.peers.schedule(id, &self.config);
+    }
+
+    /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.peers.wakes.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Writes the next batch into `buf`, which the caller has cleared.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut TransmitBuf) -> Option<Transmit> {
+        let now = self.at(now);
+        if let Some((to, reset)) = self.resets.pop_front() {
+            return Some(self.write_reset(to, reset, buf));
+        }
+        while let Some(&id) = self.peers.ready.front() {
+            let shared = shared!(self);
+            let Some(peer) = self.peers.peer(id) else {
+                self.peers.ready.pop_front();
+                continue;
+            };
+            let transmit = peer.poll_transmit(now, shared, buf);
+            if transmit.is_some() {
+                self.peers.ready.rotate_left(1);
+                self.peers.schedule(id, &self.config);
+                return transmit;
+            }
+            peer.queued_ready = false;
+            self.peers.ready.pop_front();
+            self.peers.schedule(id, &self.config);
+        }
+        None
+    }
+
+    fn write_reset(&mut self, to: SocketAddr, reset: Reset, buf: &mut TransmitBuf) -> Transmit {
+        let header = Header {
+            kind: Kind::Reset,
+            flags: 0,
+            key_phase: 0,
+            rtt_code: 0,
+            dst_context: 0,
+            number: 0,
+        };
+        header.encode(&mut buf.bytes);
+        reset.encode(&mut buf.bytes);
+        buf.finish_segment(bytes::Bytes::new());
+        self.stats.tx_pkts += 1;
+        self.stats.tx_bytes += buf.total_bytes() as u64;
+        Transmit {
+            destination: to,
+            entropy: crate::ids::Entropy(0),
+            ecn: Ecn::NotEct,
+            segment_bytes: buf.first_segment_bytes(),
+            segments: 1,
+            total_bytes: buf.total_bytes(),
+            control: true,
+        }
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// One context's state.
+    pub fn peer_stats(&self, peer: PeerId) -> Option<PeerStats> {
+        Some(self.peers.slots.get(peer.0 as usize)?.as_ref()?.stats())
+    }
+
+    /// The paths to a peer; empty before anything was sent to it.
+    pub fn paths(&self, peer: PeerId) -> Vec<PathReport> {
+        let peer = self.peers.slots.get(peer.0 as usize).and_then(Option::as_ref);
+        peer.and_then(|p| p.tx.as_ref()).map(|tx| tx.paths.reports()).unwrap_or_default()
+    }
+}
+
+impl From<WireError> for DropReason {
+    fn from(e: WireError) -> Self {
+        match e {
+            WireError::Malformed => Self::Malformed,
+            WireError::Version => Self::Version,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! How paths fare: confirmations, penalties, silent losses, probes, and mass failure.
+
+use super::{PENALTY_MAX, PathId, PathSet, PathState};
+use crate::config::Spray;
+use crate::time::{Duration, Instant};
+
+/// Answers in a row that bring a path back.
+const ANSWERS_NEEDED: u8 = 2;
+/// Probes back off to this.
+const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// How long most paths may be bad before it is called an impairment.
+const IMPAIRED_AFTER: Duration = Duration::from_millis(10);
+
+/// A probe that is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PathProbe {
+    pub path: PathId,
+}
+
+impl PathSet {
+    /// A packet left on a path.
+    pub(crate) fn on_sent(&mut self, path: PathId) {
+        let slot = &mut self.slots[path.0 as usize];
+        slot.sent_pkts = slot.sent_pkts.wrapping_add(1);
+    }
+
+    /// A packet on a path was acknowledged.
+    pub(crate) fn on_acked(&mut self, now: Instant, path: PathId, generation: u8, psn: u64) {
+        let slot = &mut self.slots[path.0 as usize];
+        if slot.generation != generation {
+            return;
+        }
+        slot.confirmed_at = now;
+        let mark = psn + 1;
+        if mark > slot.acked[0] {
+            slot.acked = [mark, slot.acked[0]];
+        } else if mark > slot.acked[1] && mark != slot.acked[0] {
+            slot.acked[1] = mark;
+        }
+    }
+
+    /// A path observation: `clean` paths are used again soon, marked or late ones are passed
+    /// over once.
+    pub(crate) fn on_delay(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        generation: u8,
+        delay_ns: u32,
+        clean: bool,
+        outlier: bool,
+    ) {
+        let slot = &mut self.slots[path.0 as usize];
+        if slot.generation != generation {
+            return;
+        }
+        slot.delay_ns = delay_ns;
+        if outlier {
+            slot.penalty = (slot.penalty + 1).min(PENALTY_MAX);
+        } else if clean && self.policy == Spray::Adaptive {
+            self.push_confirmed(path, now);
+        }
+    }
+
+    /// A packet was lost without a mark: the path is assumed bad at once, unless so many
+    /// went bad together that the fault must be the peer's or the first hop's.
+    pub(crate) fn on_loss(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        generation: u8,
+        sent_at: Instant,
+        rtt: Duration,
+    ) {
+        let count = self.slots.len();
+        let policy = self.policy;
+        let slot = &mut self.slots[path.0 as usize];
+        if slot.generation != generation || slot.state != PathState::Good {
+            return;
+        }
+        slot.lost_pkts = slot.lost_pkts.wrapping_add(1);
+        if policy != Spray::Adaptive {
+            return;
+        }
+        if slot.confirmed_at > sent_at + rtt {
+            // Something sent later came through: it lost a packet but it is not dead.
+            slot.penalty = PENALTY_MAX;
+            return;
+        }
+        if now.since(self.burst_since) > rtt.times(2) {
+            (self.burst_since, self.burst_bad) = (now, 0);
+        }
+        self.burst_bad += 1;
+        if usize::from(self.burst_bad) * 4 >= count * 3 {
+            self.freeze(now, rtt);
+            return;
+        }
+        if usize::from(self.bad) * 2 >= count {
+            slot.penalty = PENALTY_MAX;
+            return;
+        }
+        slot.state = PathState::AssumedBad;
+        slot.answers = 0;
+        slot.awaiting = false;
+        slot.probe_interval = rtt;
+        slot.probe_at = now + rtt;
+        self.bad += 1;
+        self.probe_due = self.probe_due.min(now + rtt);
+    }
+
+    /// Three quarters went bad within two round trips: bring them back with a full penalty and
+    /// keep to what was confirmed for a while.
+    fn freeze(&mut self, now: Instant, rtt: Duration) {
+        self.frozen_until = now + rtt.times(4).max(Duration::from_micros(50));
+        for slot in &mut self.slots {
+            if slot.state == PathState::AssumedBad {
+                slot.state = PathState::Good;
+                slot.penalty = 1;
+                slot.probe_at = Instant::FAR_FUTURE;
+            }
+        }
+        self.bad = 0;
+        self.burst_bad = 0;
+    }
+
+    /// Nothing came back for a whole timeout. A context that has but one path takes another
+    /// entropy; its old colour is forgotten.
+    pub(crate) fn on_timeout(&mut self) {
+        if self.policy != Spray::Single {
+            return;
+        }
+        let entropy = self.rng.below(self.entropies.into());
+        let slot = &mut self.slots[0];
+        slot.entropy = u16::try_from(entropy).unwrap_or(0);
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.acked = [0; 2];
+    }
+
+    /// When the next probe is due.
+    pub(crate) fn probe_due(&self) -> Instant {
+        self.probe_due
+    }
+
+    /// A bad path that is due for a probe.
+    pub(crate) fn next_probe(&mut self, now: Instant) -> Option<PathProbe> {
+        if now < self.probe_due {
+            return None;
+        }
+        let due = (0u8..=u8::MAX).zip(&self.slots).find(|(_, s)| s.probe_at <= now);
+        let found = due.map(|(i, _)| i);
+        if let Some(i) = found {
+            let slot = &mut self.slots[i as usize];
+            if slot.awaiting {
+                slot.answers = 0;
+            }
+            slot.awaiting = true;
+            slot.probe_interval = slot.probe_interval.times(2).min(PROBE_INTERVAL_MAX);
+            slot.probe_at = now + slot.probe_interval;
+        }
+        self.probe_due = self.slots.iter().map(|s| s.probe_at).min().unwrap_or(Instant::FAR_FUTURE);
+        found.map(|i| PathProbe { path: PathId(i) })
+    }
+
+    /// A probe on a path was answered. The second answer in a row restores it; the first asks
+    /// for another at once.
+    pub(crate) fn on_probe_answer(&mut self, now: Instant, path: PathId) {
+        let slot = &mut self.slots[path.0 as usize];
+        if slot.state != PathState::AssumedBad {
+            return;
+        }
+        slot.answers += 1;
+        slot.awaiting = false;
+        if slot.answers >= ANSWERS_NEEDED {
+            slot.state = PathState::Good;
+            slot.penalty = 0;
+            slot.probe_at = Instant::FAR_FUTURE;
+            slot.confirmed_at = now;
+            self.bad -= 1;
+        } else {
+            slot.probe_at = now;
+            self.probe_due = now;
+        }
+    }
+
+    /// Whether the context has just been impaired: more than half its paths bad for 10 ms.
+    /// True once per impairment.
+    pub(crate) fn newly_impaired(&mut self, now: Instant) -> bool {
+        if usize::from(self.bad) * 2 < self.slots.len() {
+            self.impaired_since = None;
+            return false;
+        }
+        match self.impaired_since {
+            None => {
+                self.impaired_since = Some(now);
+                false
+            }
+            Some(since) if since != Instant::FAR_FUTURE && now.since(since) > IMPAIRED_AFTER => {
+                self.impaired_since = Some(Instant::FAR_FUTURE);
+                true
+            }
+            Some(_) => false,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The paths of a context: a table of slots, each with the entropy that is its current
+//! colour, how it fared, and whether it may carry data.
+//!
+//! | state | meaning | leaves it when |
+//! |---|---|---|
+//! | `Good` | carries data | penalised, or a packet on it is lost |
+//! | `Skip` (`Good` with a penalty) | passed over so many times | visited `penalty` times |
+//! | `AssumedBad` | lost a packet silently: carries probes only | two probes are answered |
+//! | `Denied` | taken out by the operator | put back by the operator |
+//!
+//! Congestion control does not know paths; path selection does not know windows.
+
+mod health;
+mod select;
+
+use alloc::vec::Vec;
+
+use crate::config::{Config, Spray};
+use crate::ids::{Entropy, PathId};
+use crate::rng::Rng;
+use crate::stats::PathReport;
+use crate::time::{Duration, Instant};
+
+/// Whether a path may carry data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PathState {
+    Good,
+    AssumedBad,
+    Denied,
+}
+
+/// Penalties stop here.
+const PENALTY_MAX: u8 = 15;
+/// Entries of the ring of recently confirmed paths. A power of two.
+const RING: usize = 64;
+
+/// One path.
+#[derive(Debug)]
+struct Slot {
+    state: PathState,
+    entropy: u16,
+    generation: u8,
+    penalty: u8,
+    /// Probes answered in a row while assumed bad.
+    answers: u8,
+    /// Whether a probe is out and not answered.
+    awaiting: bool,
+    /// Whether the path waits in the ring already.
+    in_ring: bool,
+    delay_ns: u32,
+    /// The two highest PSNs of this generation that were acknowledged (plus one; 0: none).
+    acked: [u64; 2],
+    confirmed_at: Instant,
+    probe_at: Instant,
+    probe_interval: Duration,
+    sent_pkts: u32,
+    lost_pkts: u32,
+}
+
+/// All paths of a context.
+#[derive(Debug)]
+pub(crate) struct PathSet {
+    slots: Vec<Slot>,
+    /// Slot numbers in rotation order, reshuffled at each turn.
+    order: Vec<u8>,
+    cursor: usize,
+    ring: [(u8, Instant); RING],
+    ring_head: usize,
+    ring_len: usize,
+    /// The path of the current run, and packets left of it.
+    run: Option<(PathId, u8)>,
+    run_packets: u8,
+    policy: Spray,
+    /// Entropy values to choose from.
+    entropies: u16,
+    rng: Rng,
+    bad: u16,
+    /// Losses of the last two round trips: the mass-failure test.
+    burst_since: Instant,
+    burst_bad: u16,
+    frozen_until: Instant,
+    impaired_since: Option<Instant>,
+    /// Earliest probe that is due.
+    probe_due: Instant,
+}
+
+impl PathSet {
+    pub(crate) fn new(config: &Config, seed: u64) -> Self {
+        let count = if config.spray == Spray::Single { 1 } else { config.paths };
+        let mut rng = Rng::new(seed);
+        let spread = u32::from(config.paths);
+        let first = if count == 1 { rng.below(spread) } else { 0 };
+        let slots: Vec<Slot> = (0..count)
+            .map(|i| Slot {
+                state: PathState::Good,
+                entropy: u16::try_from((u32::from(i) + first) % spread).unwrap_or(0),
+                generation: 0,
+                penalty: 0,
+                answers: 0,
+                awaiting: false,
+                in_ring: false,
+                delay_ns: 0,
+                acked: [0; 2],
+                confirmed_at: Instant::ZERO,
+                probe_at: Instant::FAR_FUTURE,
+                probe_interval: Duration::ZERO,
+                sent_pkts: 0,
+                lost_pkts: 0,
+            })
+            .collect();
+        let mut order: Vec<u8> = (0..=u8::MAX).take(slots.len()).collect();
+        rng.shuffle(&mut order);
+        Self {
+            slots,
+            order,
+            cursor: 0,
+            ring: [(0, Instant::ZERO); RING],
+            ring_head: 0,
+            ring_len: 0,
+            run: None,
+            run_packets: config.spray_burst_packets,
+            policy: config.spray,
+            entropies: config.paths,
+            rng,
+            bad: 0,
+            burst_since: Instant::ZERO,
+            burst_bad: 0,
+            frozen_until: Instant::ZERO,
+            impaired_since: None,
+            probe_due: Instant::FAR_FUTURE,
+        }
+    }
+
+    /// What the switches hash for a path now.
+    pub(crate) fn entropy(&self, path: PathId) -> Entropy {
+        Entropy(self.slots[path.0 as usize].entropy)
+    }
+
+    /// Which colour the path wears: acknowledgements of older ones say nothing about it.
+    pub(crate) fn generation(&self, path: PathId) -> u8 {
+        self.slots[path.0 as usize].generation
+    }
+
+    /// One past the second-highest PSN acknowledged on a path: everything below on the same
+    /// path and generation has been overtaken twice.
+    pub(crate) fn overtaken_twice_below(&self, path: PathId) -> u64 {
+        self.slots[path.0 as usize].acked[1].saturating_sub(1)
+    }
+
+    /// Counts: good, skipped, assumed bad, denied.
+    pub(crate) fn counts(&self) -> [u16; 4] {
+        let mut counts = [0; 4];
+        for slot in &self.slots {
+            counts[match slot.state {
+                PathState::Good if slot.penalty == 0 => 0,
+                PathState::Good => 1,
+                PathState::AssumedBad => 2,
+                PathState::Denied => 3,
+            }] += 1;
+        }
+        counts
+    }
+
+    /// Every path, for monitoring.
+    pub(crate) fn reports(&self) -> Vec<PathReport> {
+        let state = |s: &Slot| match s.state {
+            PathState::Good if s.penalty == 0 => "good",
+            PathState::Good => "skip",
+            PathState::AssumedBad => "assumed-bad",
+            PathState::Denied => "denied",
+        };
+        let report = |s: &Slot| PathReport {
+            entropy: s.entropy,
+            state: state(s),
+            delay_ns: s.delay_ns,
+            sent_pkts: s.sent_pkts.into(),
+            lost_pkts: s.lost_pkts.into(),
+        };
+        self.slots.iter().map(report).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,309 @@
+//! What an acknowledgement changes: datagrams complete, paths are judged, losses are found,
+//! the window moves.
+
+use super::{DATAGRAM_HEADER_BYTES, Peer, ProbeKind, Shared, Tx};
+use crate::cc::AckSignal;
+use crate::event::{Event, Status};
+use crate::ids::PeerId;
+use crate::sent_packets::{Fate, Sent};
+use crate::time::{Duration, Instant};
+use crate::wire::ack::AckView;
+use crate::wire::expand;
+
+/// What one acknowledgement added up to.
+#[derive(Debug, Default)]
+struct Tally {
+    acked_bytes: u64,
+    lost_bytes: u64,
+    marked: bool,
+    /// Send time of the newest packet that this acknowledgement is the first to cover.
+    newest: Option<(u64, Instant, u16)>,
+    progress: bool,
+}
+
+/// A refusal that RNR may retry.
+const STATUS_RNR: u8 = Status::RemoteRnr as u8;
+
+impl Peer {
+    /// An acknowledgement.
+    pub(crate) fn on_ack(&mut self, now: Instant, ack: &AckView<'_>, shared: &mut Shared<'_>) {
+        let id = self.id;
+        let Some(tx) = self.tx.as_deref_mut() else { return };
+        let mut tally = Tally::default();
+        let cumulative = expand(ack.head.cumulative, tx.cumulative);
+        if cumulative > tx.sent.next().0 {
+            return; // acknowledges what was never sent
+        }
+        tx.take_tuples(now, ack, &mut tally);
+        tx.take_verdicts(id, ack, shared, &mut tally);
+        tx.take_sack(now, id, cumulative, ack, shared, &mut tally);
+        tx.take_echo(now, ack, &mut tally);
+        tx.take_limit(ack);
+        let rtt = tx.take_rtt(now, &tally);
+        tx.find_losses(now, shared, &mut tally);
+        tx.advance();
+        tx.window.on_ack(&AckSignal {
+            now,
+            acked_bytes: tally.acked_bytes,
+            lost_bytes: tally.lost_bytes,
+            marked: tally.marked,
+            median: tx.delay.median(),
+            rtt_base: rtt,
+            in_flight_bytes: tx.sent.in_flight_bytes(),
+            credit_rules: tx.limited,
+        });
+        if tally.progress {
+            tx.last_progress_at = now;
+            tx.probe_backoff = 0;
+            tx.rto_backoff = 0;
+        }
+        tx.silent_since = if tx.sent.in_flight_packets() > 0 { now } else { Instant::FAR_FUTURE };
+        tx.arm(shared.config.rto_min, shared.config.rto_max);
+        if tx.queue.take_writable(shared.config.send_queue_datagrams_max) {
+            shared.events.push_back(Event::Writable { peer: id });
+        }
+        if tx.paths.newly_impaired(now) {
+            shared.stats.impaired_remote_conn_events += 1;
+        }
+    }
+}
+
+impl Tx {
+    /// Path observations, before the records they refer to are settled.
+    fn take_tuples(&mut self, now: Instant, ack: &AckView<'_>, tally: &mut Tally) {
+        let expected = self.sent.next().0;
+        for tuple in ack.tuples() {
+            let psn = expand(tuple.psn, expected);
+            let Some(&record) = self.sent.record(psn) else { continue };
+            let delay_ns = self.delay.sample(now, record.bytes, tuple.delay);
+            let median = self.delay.median();
+            let target = self.window.target();
+            let late = Duration::from_nanos(delay_ns.into());
+            let outlier = tuple.ce || late > median + target.over(2);
+            let clean = !tuple.ce && late <= median;
+            tally.marked |= tuple.ce;
+            self.paths.on_delay(now, record.path, record.generation, delay_ns, clean, outlier);
+        }
+    }
+
+    /// Datagrams that arrived and were refused: they fail alone, or are tried again.
+    fn take_verdicts(
+        &mut self,
+        peer: PeerId,
+        ack: &AckView<'_>,
+        shared: &mut Shared<'_>,
+        tally: &mut Tally,
+    ) {
+        let expected = self.sent.next().0;
+        for verdict in ack.verdicts() {
+            let psn = expand(verdict.psn, expected);
+            let Some(&record) = self.sent.record(psn) else { continue };
+            if record.fate == Fate::Acked || self.is_stale(&record, psn) {
+                continue;
+            }
+            let held = self.queue.held(record.slot);
+            let bytes = (held.payload.len() + DATAGRAM_HEADER_BYTES) as u64;
+            let retries = shared.config.rnr_retries;
+            let retry = verdict.status == STATUS_RNR && (retries == 7 || held.rnr_count < retries);
+            self.settle_acked(psn, tally);
+            self.settled_bytes += bytes;
+            if retry {
+                self.queue.renew(record.slot);
+                self.queued_bytes += bytes;
+            } else if let Some((id, user)) = self.queue.finish(record.slot) {
+                let status = match verdict.status {
+                    STATUS_RNR => Status::RemoteRnr,
+                    _ => Status::BadDestQpn,
+                };
+                shared.events.push_back(Event::Completed { peer, id, user, status });
+            }
+        }
+    }
+
+    /// Whether a record's slot has since gone to another datagram.
+    fn is_stale(&self, record: &Sent, psn: u64) -> bool {
+        let held = self.queue.held(record.slot);
+        if record.first { held.first_psn() != Some(psn) } else { held.last_psn < psn }
+    }
+
+    /// Everything newly covered by the cumulative point and the bitmap.
+    fn take_sack(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        cumulative: u64,
+        ack: &AckView<'_>,
+        shared: &mut Shared<'_>,
+        tally: &mut Tally,
+    ) {
+        let next = self.sent.next().0;
+        let mut psn = self.cumulative.max(self.sent.base().0);
+        while psn < cumulative {
+            self.cover(now, peer, psn, shared, tally);
+            psn += 1;
+        }
+        self.cumulative = self.cumulative.max(cumulative);
+        let mut start = cumulative & !63;
+        for word in ack.sack() {
+            let index = self.known_index(start);
+            // Bits that a former turn of the ring left behind are below the base: harmless,
+            // since `advance` clears each word as the base leaves it.
+            let mut new = word & !self.known[index];
+            while new != 0 {
+                let psn = start + u64::from(new.trailing_zeros());
+                new &= new - 1;
+                if psn < next {
+                    self.cover(now, peer, psn, shared, tally);
+                }
+            }
+            start += 64;
+            if start >= next {
+                break;
+            }
+        }
+    }
+
+    fn known_index(&self, psn: u64) -> usize {
+        let mask = self.known.len() as u64 - 1;
+        usize::try_from(psn / 64 & mask).unwrap_or(0)
+    }
+
+    /// The peer has this packet.
+    fn cover(
+        &mut self,
+        now: Instant,
+        peer: PeerId,
+        psn: u64,
+        shared: &mut Shared<'_>,
+        tally: &mut Tally,
+    ) {
+        let Some(record) = self.settle_acked(psn, tally) else { return };
+        self.paths.on_acked(now, record.path, record.generation, psn);
+        if tally.newest.is_none_or(|(p, _, _)| psn > p) {
+            tally.newest = Some((psn, record.sent_at, record.bytes));
+        }
+        if record.fate == Fate::Lost {
+            shared.stats.spurious_retrans_pkts += 1;
+            self.reorder_eighths = (self.reorder_eighths + 2).min(32);
+        }
+        // The datagram may have been settled by another of its packets, its slot reused.
+        let held = self.queue.held(record.slot);
+        let first = if record.first { psn } else { held.first_psn().unwrap_or(u64::MAX) };
+        if self.queue.is_settled(record.slot, first) || self.is_stale(&record, psn) {
+            return;
+        }
+        let bytes = held.payload.len();
+        self.settled_bytes += (bytes + DATAGRAM_HEADER_BYTES) as u64;
+        let Some((id, user)) = self.queue.finish(record.slot) else { return };
+        shared.stats.send_wrs += 1;
+        shared.stats.send_bytes += bytes as u64;
+        shared.events.push_back(Event::Completed { peer, id, user, status: Status::Ok });
+    }
+
+    fn settle_acked(&mut self, psn: u64, tally: &mut Tally) -> Option<Sent> {
+        let record = self.sent.settle(psn, Fate::Acked)?;
+        let index = self.known_index(psn);
+        self.known[index] |= 1 << (psn % 64);
+        tally.acked_bytes += u64::from(record.bytes);
+        tally.progress = true;
+        self.largest_acked = self.largest_acked.max(Some(psn));
+        Some(record)
+    }
+
+    /// The answer to a probe: as good as an acknowledged packet sent then.
+    fn take_echo(&mut self, now: Instant, ack: &AckView<'_>, tally: &mut Tally) {
+        let Some((number, _delay)) = ack.head.echo else { return };
+        let Some(at) = self.probes.iter().position(|p| p.number == number) else { return };
+        let Some(probe) = self.probes.remove(at) else { return };
+        tally.progress = true;
+        self.newest_acked_sent_at = self.newest_acked_sent_at.max(probe.sent_at);
+        if let ProbeKind::Path(path) = probe.kind {
+            self.paths.on_probe_answer(now, path);
+        }
+    }
+
+    fn take_limit(&mut self, ack: &AckView<'_>) {
+        self.senders = ack.head.senders;
+        let limit = expand(ack.head.limit_bytes, self.settled_bytes);
+        if ack.head.limited {
+            // Limits never shrink; an older acknowledgement may arrive late.
+            self.limit = if self.limited { self.limit.max(limit) } else { limit };
+            self.limited = true;
+        } else {
+            self.limited = false;
+        }
+    }
+
+    /// Round trip of the newest packet covered, if it is of ordinary size; returns the base.
+    fn take_rtt(&mut self, now: Instant, tally: &Tally) -> Duration {
+        if let Some((_, sent_at, bytes)) = tally.newest {
+            self.newest_acked_sent_at = self.newest_acked_sent_at.max(sent_at);
+            self.largest_packet = self.largest_packet.max(bytes);
+            if u32::from(bytes) * 2 >= u32::from(self.largest_packet) {
+                self.rtt.sample(now, now.since(sent_at));
+            }
+        }
+        self.rtt.base()
+    }
+
+    /// Lost is what two later packets of its own path overtook, or what was sent too long
+    /// before the newest packet that arrived.
+    fn find_losses(&mut self, now: Instant, shared: &mut Shared<'_>, tally: &mut Tally) {
+        let Some((mut psn, mut record)) = self.sent.oldest_in_flight() else { return };
+        let deadline = self.newest_acked_sent_at - self.reordering_window();
+        let newest = self.newest_acked_sent_at;
+        loop {
+            if record.sent_at > newest {
+                return;
+            }
+            let overtaken = record.generation == self.paths.generation(record.path)
+                && psn.0 < self.paths.overtaken_twice_below(record.path);
+            if overtaken || record.sent_at < deadline {
+                self.lose(now, psn.0, shared, tally);
+            }
+            match self.sent.next_in_flight(psn.0 + 1) {
+                Some(next) => (psn, record) = next,
+                None => return,
+            }
+        }
+    }
+
+    /// A packet is lost: its datagram goes again, its path is judged.
+    pub(super) fn lose(
+        &mut self,
+        now: Instant,
+        psn: u64,
+        _shared: &mut Shared<'_>,
+        tally: &mut Tally,
+    ) {
+        let Some(record) = self.sent.settle(psn, Fate::Lost) else { return };
+        tally.lost_bytes += u64::from(record.bytes);
+        let rtt = self.rtt.smoothed();
+        self.paths.on_loss(now, record.path, record.generation, record.sent_at, rtt);
+        if !self.is_stale(&record, psn) {
+            self.queue.requeue(record.slot);
+        }
+    }
+
+    /// Everything in flight is lost.
+    pub(super) fn lose_all(&mut self, now: Instant, shared: &mut Shared<'_>) {
+        let mut tally = Tally::default();
+        while let Some((psn, _)) = self.sent.oldest_in_flight() {
+            self.lose(now, psn.0, shared, &mut tally);
+        }
+    }
+
+    /// Lets go of records that nothing needs, and clears the bits they leave.
+    fn advance(&mut self) {
+        let before = self.sent.base().0;
+        let queue = &self.queue;
+        self.sent.advance(|record, psn| queue.is_settled(record.slot, psn.0));
+        let after = self.sent.base().0;
+        let mut word = before & !63;
+        while word + 64 <= after {
+            let index = self.known_index(word);
+            self.known[index] = 0;
+            word += 64;
+        }
+    }
+}

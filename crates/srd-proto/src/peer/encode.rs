@@ -1,0 +1,300 @@
+//! **Writes** what was planned, and records it as sent. No decisions but the path.
+
+use bytes::Bytes;
+
+use super::plan::{Blocked, Plan};
+use super::{DATAGRAM_HEADER_BYTES, OutProbe, PROBES_MAX, Peer, ProbeKind, Shared, Tx};
+use crate::config::Config;
+use crate::ids::{Entropy, PathId};
+use crate::sent_packets::{Fate, Sent};
+use crate::time::{Duration, Instant};
+use crate::transmit::{Ecn, Transmit, TransmitBuf};
+use crate::wire::ack::{self, AckHead, SACK_WORDS_MAX};
+use crate::wire::data::Data;
+use crate::wire::greeting::{GREETING_BYTES, Greeting};
+use crate::wire::probe::Probe;
+use crate::wire::{self, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
+
+impl Peer {
+    /// Plans, writes and records one batch.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+    ) -> Option<Transmit> {
+        let (entropy, ecn, control) = match self.plan(now, shared.config) {
+            Plan::Nothing => {
+                self.note_departure(now, shared.config);
+                return None;
+            }
+            Plan::Ack => (self.write_ack(shared, buf)?, Ecn::NotEct, true),
+            Plan::PathProbe => {
+                let probe = self.tx.as_mut()?.paths.next_probe(now)?;
+                let kind = ProbeKind::Path(probe.path);
+                (self.write_probe(now, shared, buf, kind)?, Ecn::NotEct, true)
+            }
+            Plan::TailProbe => {
+                (self.write_probe(now, shared, buf, ProbeKind::Tail)?, Ecn::NotEct, true)
+            }
+            Plan::Data(slot) => {
+                let ecn = if shared.config.ecn { Ecn::Ect } else { Ecn::NotEct };
+                (self.write_run(now, shared, buf, slot)?, ecn, false)
+            }
+        };
+        shared.stats.tx_pkts += buf.len() as u64;
+        shared.stats.tx_bytes += buf.total_bytes() as u64;
+        Some(Transmit {
+            destination: self.address,
+            entropy,
+            ecn,
+            segment_bytes: buf.first_segment_bytes(),
+            segments: buf.len(),
+            total_bytes: buf.total_bytes(),
+            control,
+        })
+    }
+
+    fn header(&self, kind: Kind, number: u64, ack_now: bool) -> Header {
+        let rtt = self.tx.as_ref().map_or(0, |tx| tx.rtt.base().as_nanos());
+        let greeting = if self.greeted { 0 } else { FLAG_GREETING };
+        Header {
+            kind,
+            flags: greeting | if ack_now { FLAG_ACK_NOW } else { 0 },
+            key_phase: 0,
+            rtt_code: wire::encode_rtt(rtt),
+            dst_context: self.remote_context,
+            #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
+            number: number as u32,
+        }
+    }
+
+    fn begin(&self, shared: &Shared<'_>, buf: &mut TransmitBuf, header: Header) {
+        header.encode(&mut buf.bytes);
+        if header.flags & FLAG_GREETING != 0 {
+            Greeting {
+                context: self.local_context,
+                epoch: shared.epoch.0 + self.epoch_bump,
+                port: shared.config.local_port,
+                features: 0,
+                salt: None,
+            }
+            .encode(&mut buf.bytes);
+        }
+    }
+
+    /// If only the pacer holds the next datagram, remembers until when.
+    fn note_departure(&mut self, now: Instant, config: &Config) {
+        let Some(tx) = self.tx.as_deref_mut() else { return };
+        tx.departure_at = match tx.plan_data(now, config) {
+            Err(Blocked::Until(at)) => at,
+            _ => Instant::FAR_FUTURE,
+        };
+    }
+
+    fn next_control_number(&mut self) -> u64 {
+        self.control_number += 1;
+        self.control_number - 1
+    }
+
+    /// One acknowledgement with all that is known.
+    fn write_ack(&mut self, shared: &mut Shared<'_>, buf: &mut TransmitBuf) -> Option<Entropy> {
+        let number = self.next_control_number();
+        let header = self.header(Kind::Ack, number, false);
+        self.begin(shared, buf, header);
+        let rx = self.rx.as_mut()?;
+        let mut words = [0; SACK_WORDS_MAX];
+        let n = rx.received.sack(&mut words);
+        #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
+        let head = AckHead {
+            cumulative: rx.received.cumulative() as u32,
+            received_bytes: rx.share.received as u32,
+            limit_bytes: rx.share.limit as u32,
+            limited: shared.limit_binds,
+            senders: shared.senders,
+            echo: rx.echoes.pop_front(),
+        };
+        ack::encode(&mut buf.bytes, &head, &words[..n], &rx.tuples, &rx.verdicts);
+        buf.finish_segment(Bytes::new());
+        rx.tuples.clear();
+        rx.unacked_packets = 0;
+        rx.unacked_bytes = 0;
+        rx.ack_now = !rx.echoes.is_empty();
+        rx.ack_due = Instant::FAR_FUTURE;
+        rx.ack_entropy = (rx.ack_entropy + 1) % shared.config.paths;
+        shared.stats.ack_pkts += 1;
+        Some(Entropy(rx.ack_entropy))
+    }
+
+    fn write_probe(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+        kind: ProbeKind,
+    ) -> Option<Entropy> {
+        let number = self.next_control_number();
+        let header = self.header(Kind::Probe, number, true);
+        self.begin(shared, buf, header);
+        let tx = self.tx.as_mut()?;
+        #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
+        Probe {
+            sent_at: now.wire(),
+            queued_bytes: tx.queued_bytes as u32,
+            floor: tx.sent.base().0 as u32,
+        }
+        .encode(&mut buf.bytes, 0);
+        buf.finish_segment(Bytes::new());
+        let path = match kind {
+            ProbeKind::Path(path) => path,
+            ProbeKind::Tail => {
+                tx.probe_due = false;
+                let fresh = tx.fresh();
+                tx.paths.pick_safe(now, fresh)
+            }
+        };
+        if tx.probes.len() == PROBES_MAX {
+            tx.probes.pop_front();
+        }
+        #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
+        tx.probes.push_back(OutProbe { number: number as u32, kind, sent_at: now });
+        shared.stats.probe_pkts += 1;
+        Some(tx.paths.entropy(path))
+    }
+
+    /// A run of datagrams on one path: as many as the run length, the buffer, the windows and
+    /// equal sizes allow.
+    fn write_run(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+        first: u32,
+    ) -> Option<Entropy> {
+        let path = self.tx.as_mut()?.pick_path(now, first);
+        let mut slot = first;
+        let mut size = 0;
+        let mut left = shared.config.spray_burst_packets;
+        loop {
+            let bytes = self.write_data(now, shared, buf, slot, path)?;
+            left -= 1;
+            if left == 0 || (size != 0 && bytes < size) {
+                break;
+            }
+            size = bytes;
+            // The next one joins if it is allowed, fits, and is not larger.
+            let tx = self.tx.as_ref()?;
+            let Ok(next) = tx.plan_data(now, shared.config) else { break };
+            let held = tx.queue.held(next);
+            let greeting = if self.greeted { 0 } else { GREETING_BYTES };
+            let next_bytes = held.payload.len() + DATAGRAM_HEADER_BYTES + greeting;
+            let retransmits = held.first_psn().is_some();
+            if next_bytes > size || retransmits || !buf.has_room(next_bytes) {
+                break;
+            }
+            slot = next;
+        }
+        Some(self.tx.as_ref()?.paths.entropy(path))
+    }
+
+    /// One datagram; returns its UDP payload bytes.
+    fn write_data(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+        slot: u32,
+        path: PathId,
+    ) -> Option<usize> {
+        let tx = self.tx.as_mut()?;
+        let psn = tx.sent.next();
+        let again = tx.queue.held(slot).first_psn().is_some();
+        let bytes = tx.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES;
+        tx.queue.take(slot, psn.0, bytes);
+        let record = Sent {
+            sent_at: now,
+            slot,
+            bytes: u16::try_from(bytes).unwrap_or(u16::MAX),
+            path,
+            generation: tx.paths.generation(path),
+            fate: Fate::InFlight,
+            first: tx.queue.held(slot).first_psn() == Some(psn.0),
+        };
+        tx.sent.push(record);
+        tx.record_departure(now, shared, bytes, again, path);
+        let last = tx.plan_data(now, shared.config).is_err();
+        let header = self.header(Kind::Data, psn.0, last || again);
+        let start = buf.head_start();
+        self.begin(shared, buf, header);
+        let tx = self.tx.as_ref()?;
+        let held = tx.queue.held(slot);
+        let delta = |from: u64| u16::try_from(psn.0 - from).unwrap_or(u16::MAX);
+        #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
+        Data {
+            first_delta: delta(held.first_psn().unwrap_or(psn.0)),
+            floor_delta: delta(tx.sent.base().0),
+            sent_at: now.wire(),
+            queued_bytes: tx.queued_bytes as u32,
+            dst_qpn: held.dst_qpn.0,
+            src_qpn: held.src_qpn.0,
+            imm: held.imm,
+        }
+        .encode(&mut buf.bytes);
+        let total = buf.bytes.len() - start + held.payload.len();
+        buf.finish_segment(held.payload.clone());
+        Some(total)
+    }
+}
+
+impl Tx {
+    fn pick_path(&mut self, now: Instant, slot: u32) -> PathId {
+        let fresh = self.fresh();
+        if self.queue.held(slot).first_psn().is_some() {
+            self.paths.pick_safe(now, fresh)
+        } else {
+            self.paths.pick(now, fresh)
+        }
+    }
+
+    fn record_departure(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        bytes: usize,
+        again: bool,
+        path: PathId,
+    ) {
+        self.paths.on_sent(path);
+        self.pacer.on_sent(now, bytes as u64, self.window.pacing_rate_bps(self.rtt.smoothed()));
+        shared.stats.data_pkts += 1;
+        if again {
+            shared.stats.retrans_pkts += 1;
+            shared.stats.retrans_bytes += bytes as u64;
+        }
+        self.last_sent_at = now;
+        if self.silent_since == Instant::FAR_FUTURE {
+            self.silent_since = now;
+        }
+        if self.rto_at == Instant::FAR_FUTURE {
+            self.last_progress_at = now;
+        }
+        self.arm(shared.config.rto_min, shared.config.rto_max);
+    }
+
+    /// Sets the tail probe and retransmission timers after a send or an acknowledgement.
+    pub(crate) fn arm(&mut self, rto_min: Duration, rto_max: Duration) {
+        let waits = self.sent.in_flight_packets() > 0;
+        let blocked = !waits && self.queue.peek().is_some();
+        if !waits && !blocked {
+            self.probe_at = Instant::FAR_FUTURE;
+            self.rto_at = Instant::FAR_FUTURE;
+            return;
+        }
+        let wait = self.rtt.smoothed() + self.window.target() + self.delay.spread();
+        let from = self.last_sent_at.max(self.last_progress_at);
+        self.probe_at = from + wait.times(1 << self.probe_backoff.min(16)).min(rto_max);
+        let rto = self.rtt.timeout().max(rto_min);
+        let rto = rto.times(1 << self.rto_backoff.min(16)).min(rto_max);
+        self.rto_at = if waits { self.last_progress_at + rto } else { Instant::FAR_FUTURE };
+    }
+}

@@ -1,0 +1,147 @@
+//! Beginnings and ends: hearing of a peer, its restart, giving it up.
+
+use super::{Peer, Shared};
+use crate::error::DropReason;
+use crate::event::{DownReason, Event, Status};
+use crate::ids::{Epoch, Qpn};
+use crate::send_queue::Place;
+use crate::time::Instant;
+use crate::wire::greeting::Greeting;
+
+/// The generation's unit in a context number; the bits below are the peer's index.
+pub(crate) const CONTEXT_GENERATION: u32 = 1 << 20;
+
+impl Peer {
+    /// The peer says who it is. A larger epoch is a new run of it; a smaller one is a packet
+    /// from the grave.
+    pub(crate) fn on_greeting(
+        &mut self,
+        now: Instant,
+        greeting: &Greeting,
+        shared: &mut Shared<'_>,
+    ) -> Result<(), DropReason> {
+        let epoch = Epoch(greeting.epoch);
+        match self.remote_epoch {
+            Some(known) if epoch < known => return Err(DropReason::StaleEpoch),
+            Some(known) if epoch > known => self.restart(now, shared, DownReason::Restarted),
+            Some(_) | None => {}
+        }
+        self.remote_epoch = Some(epoch);
+        self.remote_context = greeting.context;
+        Ok(())
+    }
+
+    /// Whether a packet with these low number bits may be on its way to the peer.
+    pub(crate) fn has_outstanding(&self, number: u32) -> bool {
+        let Some(tx) = &self.tx else { return false };
+        let psn = crate::wire::expand(number, tx.sent.next().0);
+        tx.sent.record(psn).is_some() || tx.probes.iter().any(|p| p.number == number)
+    }
+
+    /// Something authentic came from the peer.
+    pub(crate) fn on_heard(&mut self, now: Instant, named_us: bool, shared: &mut Shared<'_>) {
+        self.heard_at = now;
+        self.greeted |= named_us;
+        if !self.heard {
+            self.heard = true;
+            shared.events.push_back(Event::PeerUp { peer: self.id });
+        }
+    }
+
+    /// The peer has lost its memory of us: what was in flight is undecided and fails; what was
+    /// never sent goes to the new run.
+    pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared<'_>, reason: DownReason) {
+        self.rx = None;
+        let was_heard = self.heard;
+        self.renumber();
+        let waiting = self.take_unsent(shared);
+        if was_heard {
+            shared.events.push_back(Event::PeerDown { peer: self.id, reason });
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        let tx = self.tx(shared.config, now);
+        for (id, datagram) in waiting {
+            tx.queued_bytes += (datagram.payload.len() + super::DATAGRAM_HEADER_BYTES) as u64;
+            // The queue held them before, so it holds them now.
+            let _ = tx.queue.push(id, datagram, u32::MAX, u32::MAX);
+        }
+        tx.arm(shared.config.rto_min, shared.config.rto_max);
+    }
+
+    /// Fails everything that was sent, and returns what was not, leaving no sending half.
+    fn take_unsent(
+        &mut self,
+        shared: &mut Shared<'_>,
+    ) -> alloc::vec::Vec<(crate::ids::DatagramId, crate::event::Datagram)> {
+        let Some(mut tx) = self.tx.take() else { return alloc::vec::Vec::new() };
+        let mut unsent = alloc::vec::Vec::new();
+        for slot in tx.queue.slots(None) {
+            let held = tx.queue.held(slot);
+            if held.first_psn().is_none() && held.rnr_count == 0 {
+                unsent.push((
+                    held.id,
+                    crate::event::Datagram {
+                        src_qpn: held.src_qpn,
+                        dst_qpn: held.dst_qpn,
+                        imm: held.imm,
+                        payload: held.payload.clone(),
+                        class: tx.queue.class(slot),
+                        user: held.user,
+                    },
+                ));
+            } else if let Some((id, user)) = tx.queue.finish(slot) {
+                let status = Status::RemoteAbort;
+                shared.events.push_back(Event::Completed { peer: self.id, id, user, status });
+            }
+        }
+        unsent.sort_by_key(|(id, _)| *id);
+        unsent
+    }
+
+    /// The peer has been silent for too long with something outstanding: everything to it
+    /// fails, and the next send starts afresh.
+    pub(crate) fn give_up(&mut self, _now: Instant, shared: &mut Shared<'_>) {
+        let (status, reason) = if self.heard {
+            (Status::UnrespRemote, DownReason::Unresponsive)
+        } else {
+            (Status::UnreachRemote, DownReason::Unreachable)
+        };
+        self.fail_all(status, None, shared);
+        shared.stats.unresponsive_remote_events += 1;
+        shared.events.push_back(Event::PeerDown { peer: self.id, reason });
+        self.tx = None;
+        self.rx = None;
+        self.epoch_bump += 1;
+        self.renumber();
+    }
+
+    /// The context begins anew: another number and another PSN space, so that nothing still in
+    /// the network can be taken for what comes next.
+    fn renumber(&mut self) {
+        self.local_context = self.local_context.wrapping_add(CONTEXT_GENERATION);
+        self.remote_context = 0;
+        self.remote_epoch = None;
+        self.greeted = false;
+        self.heard = false;
+        self.control_seen = 0;
+    }
+
+    /// Ends every datagram, or those of one queue pair, with a status. What has been sent
+    /// travels on, so that the peer's windows stay whole; nobody hears of it any more.
+    pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared<'_>) {
+        let Some(tx) = self.tx.as_deref_mut() else { return };
+        for slot in tx.queue.slots(of) {
+            let bytes = tx.queue.held(slot).payload.len() + super::DATAGRAM_HEADER_BYTES;
+            let sent = tx.queue.held(slot).place != Place::Queued;
+            let ended = if sent { tx.queue.orphan(slot) } else { tx.queue.finish(slot) };
+            if let Some((id, user)) = ended {
+                if !sent {
+                    tx.queued_bytes -= bytes as u64;
+                }
+                shared.events.push_back(Event::Completed { peer: self.id, id, user, status });
+            }
+        }
+    }
+}

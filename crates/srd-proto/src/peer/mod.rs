@@ -1,0 +1,299 @@
+//! A peer: everything kept about one remote node, shared by every queue pair that talks to
+//! it. This file holds the fields; the verbs are in the files beside it.
+//!
+//! Sending and receiving halves are made when first used, so that a node which only receives
+//! from ten thousand others does not keep ten thousand path tables.
+
+mod acked;
+mod encode;
+mod lifecycle;
+mod plan;
+mod recv;
+mod timeout;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use crate::cc::Window;
+use crate::config::Config;
+use crate::credit::Share;
+use crate::delay::{DelayEstimator, RttEstimator};
+use crate::event::Event;
+use crate::ids::{Epoch, PathId, PeerId};
+use crate::pacer::Pacer;
+use crate::path::PathSet;
+use crate::received::Received;
+use crate::send_queue::SendQueue;
+use crate::sent_packets::SentPackets;
+use crate::stats::{PeerStats, Stats};
+use crate::time::{Duration, Instant};
+use crate::wire::ack::{Tuple, Verdict};
+
+pub(crate) use recv::Accepted;
+
+/// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
+pub(crate) const DATAGRAM_HEADER_BYTES: usize =
+    crate::wire::HEADER_BYTES + crate::wire::data::DATA_BYTES;
+/// Probes that may be unanswered at a time.
+const PROBES_MAX: usize = 64;
+/// Echoes that may wait for an acknowledgement to carry them.
+const ECHOES_MAX: usize = 8;
+
+/// What a peer needs of its endpoint.
+pub(crate) struct Shared<'a> {
+    pub config: &'a Config,
+    pub stats: &'a mut Stats,
+    pub events: &'a mut VecDeque<Event>,
+    pub epoch: Epoch,
+    /// Whether receivers' limits bind here, and how many senders share us.
+    pub limit_binds: bool,
+    pub senders: u16,
+}
+
+/// One remote node.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub id: PeerId,
+    pub address: SocketAddr,
+    /// Our number for this context: what the peer writes into its packets.
+    pub local_context: u32,
+    /// The peer's number, zero until it has told us.
+    pub remote_context: u32,
+    pub remote_epoch: Option<Epoch>,
+    /// Added to the endpoint's epoch: how often this context was begun anew.
+    pub epoch_bump: u64,
+    /// The peer has used our number, so it needs no greeting any more.
+    pub greeted: bool,
+    /// Anything has come from the peer in this session.
+    pub heard: bool,
+    pub heard_at: Instant,
+    /// Whether the endpoint has this peer in its ready queue.
+    pub queued_ready: bool,
+    /// The wake-up that the endpoint's heap holds for this peer.
+    pub wake_at: Instant,
+    /// Next control packet number.
+    pub control_number: u64,
+    /// Highest control number seen, plus one.
+    pub control_seen: u64,
+    pub seed: u64,
+    pub tx: Option<Box<Tx>>,
+    pub rx: Option<Box<Rx>>,
+}
+
+/// Why a probe was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ProbeKind {
+    /// To learn what became of the tail.
+    Tail,
+    /// To learn whether a bad path has come back.
+    Path(PathId),
+}
+
+/// A probe that is out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutProbe {
+    pub number: u32,
+    pub kind: ProbeKind,
+    pub sent_at: Instant,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Tx {
+    pub queue: SendQueue,
+    pub sent: SentPackets,
+    pub paths: PathSet,
+    pub delay: DelayEstimator,
+    pub rtt: RttEstimator,
+    pub window: Window,
+    pub pacer: Pacer,
+    /// Which PSNs the peer has said it has, over the same window as its own.
+    pub known: Box<[u64]>,
+    /// Everything below was processed as cumulative.
+    pub cumulative: u64,
+    /// Bytes ever queued; less those that were withdrawn.
+    pub queued_bytes: u64,
+    /// Bytes of datagrams that have been settled by the peer.
+    pub settled_bytes: u64,
+    /// Settled plus in flight may reach this.
+    pub limit: u64,
+    pub limited: bool,
+    pub senders: u16,
+    /// When the newest acknowledged packet (or answered probe) had been sent.
+    pub newest_acked_sent_at: Instant,
+    pub largest_acked: Option<u64>,
+    pub last_sent_at: Instant,
+    pub last_progress_at: Instant,
+    /// When something was first outstanding with no answer since.
+    pub silent_since: Instant,
+    pub probe_at: Instant,
+    pub probe_backoff: u8,
+    pub rto_at: Instant,
+    pub rto_backoff: u8,
+    pub probes: VecDeque<OutProbe>,
+    /// The tail probe that is due now.
+    pub probe_due: bool,
+    /// Widening of the reordering window after losses that were none, in eighths.
+    pub reorder_eighths: u32,
+    pub largest_packet: u16,
+    /// When the pacer lets the next datagram go, if that is what it waits for.
+    pub departure_at: Instant,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub(crate) struct Rx {
+    pub received: Received,
+    pub share: Share,
+    pub unacked_packets: u16,
+    pub unacked_bytes: u32,
+    pub ack_due: Instant,
+    pub ack_now: bool,
+    pub tuples: Vec<Tuple>,
+    pub last_source_port: u16,
+    pub verdicts: Vec<Verdict>,
+    pub echoes: VecDeque<(u32, u32)>,
+    pub ack_entropy: u16,
+    pub session_closed_at: Option<Instant>,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        id: PeerId,
+        address: SocketAddr,
+        context: u32,
+        seed: u64,
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            address,
+            local_context: context,
+            remote_context: 0,
+            remote_epoch: None,
+            epoch_bump: 0,
+            greeted: false,
+            heard: false,
+            heard_at: now,
+            queued_ready: false,
+            wake_at: Instant::FAR_FUTURE,
+            control_number: 0,
+            control_seen: 0,
+            seed,
+            tx: None,
+            rx: None,
+        }
+    }
+
+    /// The sending half, made on first use.
+    pub(crate) fn tx(&mut self, config: &Config, now: Instant) -> &mut Tx {
+        let seed = self.seed;
+        self.tx.get_or_insert_with(|| Box::new(Tx::new(config, seed, now)))
+    }
+
+    /// The receiving half, made on first use.
+    pub(crate) fn rx(&mut self, config: &Config) -> &mut Rx {
+        let seed = self.seed;
+        self.rx.get_or_insert_with(|| Box::new(Rx::new(config, seed)))
+    }
+
+    /// A summary for monitoring.
+    pub(crate) fn stats(&self) -> PeerStats {
+        let Some(tx) = &self.tx else { return PeerStats::default() };
+        PeerStats {
+            rtt_base_ns: tx.rtt.base().as_nanos(),
+            rtt_smoothed_ns: tx.rtt.smoothed().as_nanos(),
+            delay_median_ns: tx.delay.median().as_nanos(),
+            delay_spread_ns: tx.delay.spread().as_nanos(),
+            window_bytes: tx.window.bytes(),
+            in_flight_bytes: tx.sent.in_flight_bytes(),
+            queued_datagrams: tx.queue.len(),
+            credit_limited: tx.limited,
+            delivery_rate_bps: tx.window.delivery_rate_bps(),
+            paths: tx.paths.counts(),
+        }
+    }
+}
+
+impl Tx {
+    fn new(config: &Config, seed: u64, now: Instant) -> Self {
+        let window = Window::new(config, now);
+        Self {
+            queue: SendQueue::default(),
+            sent: SentPackets::default(),
+            paths: PathSet::new(config, seed),
+            delay: DelayEstimator::new(now),
+            rtt: RttEstimator::new(now, config.rtt_initial),
+            limit: window.bytes(),
+            window,
+            pacer: Pacer::new(now),
+            known: vec![0; usize::from(config.window_packets_max / 64)].into(),
+            cumulative: 0,
+            queued_bytes: 0,
+            settled_bytes: 0,
+            limited: true,
+            senders: 0,
+            newest_acked_sent_at: Instant::ZERO,
+            largest_acked: None,
+            last_sent_at: now,
+            last_progress_at: now,
+            silent_since: Instant::FAR_FUTURE,
+            probe_at: Instant::FAR_FUTURE,
+            probe_backoff: 0,
+            rto_at: Instant::FAR_FUTURE,
+            rto_backoff: 0,
+            probes: VecDeque::new(),
+            probe_due: false,
+            reorder_eighths: 8,
+            largest_packet: 0,
+            departure_at: Instant::FAR_FUTURE,
+        }
+    }
+
+    /// How long a path's confirmation counts.
+    pub(crate) fn fresh(&self) -> Duration {
+        self.rtt.base().times(2) + self.delay.median()
+    }
+
+    /// How long a burst may leave at once.
+    pub(crate) fn pacing_burst(&self, config: &Config) -> Duration {
+        let burst_bytes =
+            u64::from(config.packet_bytes_max) * u64::from(config.spray_burst_packets.max(4));
+        let rate = self.window.pacing_rate_bps(self.rtt.smoothed()).max(1);
+        Duration::from_nanos(burst_bytes.saturating_mul(8_000_000_000) / rate)
+    }
+
+    /// Time by which a packet may be overtaken before it counts as lost.
+    pub(crate) fn reordering_window(&self) -> Duration {
+        let base = self.rtt.base();
+        let spread = self.delay.spread() + base.over(8);
+        base.over(4).max(spread).times(self.reorder_eighths.into()).over(8)
+    }
+}
+
+impl Rx {
+    fn new(config: &Config, seed: u64) -> Self {
+        Self {
+            received: Received::new(config.window_packets_max),
+            share: Share::default(),
+            unacked_packets: 0,
+            unacked_bytes: 0,
+            ack_due: Instant::FAR_FUTURE,
+            ack_now: false,
+            tuples: Vec::with_capacity(config.ack_tuples_max.into()),
+            last_source_port: 0,
+            verdicts: Vec::new(),
+            echoes: VecDeque::new(),
+            ack_entropy: u16::try_from(seed % u64::from(config.paths)).unwrap_or(0),
+            session_closed_at: None,
+        }
+    }
+
+    /// Whether an acknowledgement should leave now.
+    pub(crate) fn ack_is_due(&self, now: Instant) -> bool {
+        self.ack_now || self.ack_due <= now
+    }
+}

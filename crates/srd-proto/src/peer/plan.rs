@@ -1,0 +1,72 @@
+//! **Decides** the next packet. No bytes, no mutation.
+
+use super::{DATAGRAM_HEADER_BYTES, Peer, Tx};
+use crate::config::Config;
+use crate::time::Instant;
+
+/// What to send next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Plan {
+    /// Nothing may be sent now.
+    Nothing,
+    /// An acknowledgement.
+    Ack,
+    /// A probe: for a bad path that is due, else for the tail.
+    PathProbe,
+    /// A probe for the tail.
+    TailProbe,
+    /// The datagram in this slot.
+    Data(u32),
+}
+
+/// Why no data may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blocked {
+    /// Nothing waits.
+    Empty,
+    /// PSN window, congestion window or limit.
+    Window,
+    /// Not yet: the pacer.
+    Until(Instant),
+}
+
+impl Peer {
+    /// The next packet.
+    pub(crate) fn plan(&self, now: Instant, config: &Config) -> Plan {
+        if self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now)) {
+            return Plan::Ack;
+        }
+        let Some(tx) = &self.tx else { return Plan::Nothing };
+        if tx.probe_due {
+            return Plan::TailProbe;
+        }
+        if tx.paths.probe_due() <= now && self.remote_context != 0 {
+            return Plan::PathProbe;
+        }
+        tx.plan_data(now, config).map_or(Plan::Nothing, Plan::Data)
+    }
+}
+
+impl Tx {
+    /// The next datagram, or why there is none.
+    pub(crate) fn plan_data(&self, now: Instant, config: &Config) -> Result<u32, Blocked> {
+        let slot = self.queue.peek().ok_or(Blocked::Empty)?;
+        let bytes = (self.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES) as u64;
+        // One word less than the window, so that its two ends never share a bitmap word.
+        if self.sent.span() + 64 >= usize::from(config.window_packets_max) {
+            return Err(Blocked::Window);
+        }
+        let in_flight = self.sent.in_flight_bytes();
+        if in_flight > 0 && in_flight + bytes > self.window.bytes() {
+            return Err(Blocked::Window);
+        }
+        if self.limited && self.settled_bytes + in_flight + bytes > self.limit {
+            return Err(Blocked::Window);
+        }
+        let departure = self.pacer.next_departure(self.pacing_burst(config));
+        if departure > now {
+            return Err(Blocked::Until(departure));
+        }
+        Ok(slot)
+    }
+}

@@ -1,0 +1,170 @@
+//! Decode and dispatch: data into the receive window, acknowledgements and probes onward.
+
+use alloc::collections::VecDeque;
+
+use super::{DATAGRAM_HEADER_BYTES, ECHOES_MAX, Peer, Rx, Shared};
+use crate::error::DropReason;
+use crate::event::Status;
+use crate::received::Arrival;
+use crate::time::Instant;
+use crate::transmit::{Ecn, PacketMeta};
+use crate::wire::ack::{Tuple, VERDICTS_MAX, Verdict};
+use crate::wire::data::Data;
+use crate::wire::probe::Probe;
+use crate::wire::{FLAG_ACK_NOW, Header, expand};
+
+/// What became of a data packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Accepted {
+    /// Its datagram is new and goes up.
+    Deliver(Data),
+    /// It was taken note of, nothing goes up.
+    Noted,
+}
+
+impl Peer {
+    /// A data packet. `verdict` is what the destination queue pair says, asked only for a
+    /// datagram that is new.
+    pub(crate) fn on_data(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        header: &Header,
+        data: Data,
+        payload_bytes: usize,
+        shared: &mut Shared<'_>,
+        verdict: impl FnOnce() -> Status,
+    ) -> Result<Accepted, DropReason> {
+        let tuples_max = usize::from(shared.config.ack_tuples_max);
+        let rx = self.rx(shared.config);
+        let psn = expand(header.number, rx.received.highest());
+        let floor = psn.checked_sub(data.floor_delta.into()).ok_or(DropReason::Malformed)?;
+        let first = psn - u64::from(data.first_delta);
+        let arrival = rx.received.classify(psn, first, floor);
+        match arrival {
+            Arrival::Outside => return Err(DropReason::OutsideWindow),
+            Arrival::Replay => {
+                // Perhaps our acknowledgement was lost: say again.
+                rx.ack_now = true;
+                return Err(DropReason::Replay);
+            }
+            Arrival::New | Arrival::Duplicate => {}
+        }
+        let status = if arrival == Arrival::New { verdict() } else { Status::Ok };
+        if status != Status::Ok {
+            if rx.verdicts.len() >= VERDICTS_MAX {
+                return Err(DropReason::VerdictsFull);
+            }
+            #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
+            rx.verdicts.push(Verdict { psn: psn as u32, status: status as u8 });
+        }
+        rx.move_floor(floor);
+        rx.received.record(psn, first);
+        rx.observe(meta, psn, &data, tuples_max);
+        let bytes = (payload_bytes + DATAGRAM_HEADER_BYTES) as u64;
+        if psn + 1 == rx.received.highest() {
+            rx.share.queued = expand(data.queued_bytes, rx.share.queued);
+        }
+        rx.note_for_ack(now, header, bytes, meta.ecn, shared);
+        if arrival == Arrival::Duplicate {
+            shared.stats.rx_duplicates += 1;
+            rx.ack_now = true;
+            return Ok(Accepted::Noted);
+        }
+        rx.share.received += bytes;
+        if status == Status::Ok {
+            Ok(Accepted::Deliver(data))
+        } else {
+            if status == Status::RemoteRnr {
+                shared.stats.rx_rnr += 1;
+            }
+            rx.ack_now = true;
+            Ok(Accepted::Noted)
+        }
+    }
+
+    /// A probe: answered at once, whatever its purpose.
+    pub(crate) fn on_probe(
+        &mut self,
+        meta: &PacketMeta,
+        header: &Header,
+        probe: &Probe,
+        shared: &Shared<'_>,
+    ) {
+        let rx = self.rx(shared.config);
+        rx.share.queued = rx.share.queued.max(expand(probe.queued_bytes, rx.share.queued));
+        let floor = expand(probe.floor, rx.received.cumulative());
+        // A floor beyond what was ever received would empty the window: believe the peer only
+        // as far as one window.
+        if floor <= rx.received.highest() + u64::from(shared.config.window_packets_max) {
+            rx.move_floor(floor);
+        }
+        let delay = meta.received_at.wire().wrapping_sub(probe.sent_at);
+        push_bounded(&mut rx.echoes, (header.number, delay));
+        rx.ack_now = true;
+    }
+}
+
+fn push_bounded(echoes: &mut VecDeque<(u32, u32)>, echo: (u32, u32)) {
+    if echoes.len() == ECHOES_MAX {
+        echoes.pop_front();
+    }
+    echoes.push_back(echo);
+}
+
+impl Rx {
+    /// Everything below is settled at the sender: verdicts on it have been heard.
+    fn move_floor(&mut self, floor: u64) {
+        self.received.advance_floor(floor);
+        if !self.verdicts.is_empty() {
+            let highest = self.received.highest();
+            self.verdicts.retain(|v| expand(v.psn, highest) >= floor);
+        }
+    }
+
+    /// Keeps a path observation for the next acknowledgement; packets in a row from one source
+    /// port are one path and leave one observation, the newest.
+    fn observe(&mut self, meta: &PacketMeta, psn: u64, data: &Data, tuples_max: usize) {
+        let delay = meta.received_at.wire().wrapping_sub(data.sent_at);
+        #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
+        let mut tuple = Tuple { psn: psn as u32, delay, ce: meta.ecn == Ecn::Ce };
+        let port = meta.source.port();
+        let same_path = port == self.last_source_port;
+        self.last_source_port = port;
+        if same_path && let Some(last) = self.tuples.last_mut() {
+            tuple.ce |= last.ce;
+            *last = tuple;
+        } else if self.tuples.len() < tuples_max {
+            self.tuples.push(tuple);
+        } else {
+            // Full: forget the oldest, its packet is still in the SACK.
+            self.tuples.rotate_left(1);
+            if let Some(last) = self.tuples.last_mut() {
+                *last = tuple;
+            }
+        }
+    }
+
+    fn note_for_ack(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        bytes: u64,
+        ecn: Ecn,
+        shared: &Shared<'_>,
+    ) {
+        self.unacked_packets = self.unacked_packets.saturating_add(1);
+        self.unacked_bytes = self.unacked_bytes.saturating_add(u32::try_from(bytes).unwrap_or(0));
+        let config = shared.config;
+        // A mark is worth hearing about at once, but not once per packet of a marked queue:
+        // tuples carry each of them.
+        let enough = self.unacked_packets >= config.ack_packets
+            || self.unacked_bytes >= config.ack_bytes
+            || ecn == Ecn::Ce && self.tuples.len() >= usize::from(config.ack_tuples_max);
+        if enough || header.flags & FLAG_ACK_NOW != 0 {
+            self.ack_now = true;
+        } else if self.ack_due == Instant::FAR_FUTURE {
+            self.ack_due = now + config.ack_delay;
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! One short arm per timer.
+
+use super::{Peer, Shared};
+use crate::time::{Duration, Instant};
+
+impl Peer {
+    /// The earliest moment at which this peer wants to be called.
+    pub(crate) fn next_timeout(&self, shared_config: &crate::config::Config) -> Instant {
+        let mut at = Instant::FAR_FUTURE;
+        if let Some(rx) = &self.rx {
+            at = at.min(rx.ack_due);
+        }
+        if let Some(tx) = &self.tx {
+            at = at.min(tx.probe_at).min(tx.rto_at).min(tx.departure_at);
+            if self.remote_context != 0 {
+                at = at.min(tx.paths.probe_due());
+            }
+            if tx.silent_since != Instant::FAR_FUTURE {
+                at = at.min(tx.silent_since + shared_config.peer_timeout);
+            }
+        }
+        at.min(self.idle_at(shared_config))
+    }
+
+    /// When the context will have been idle for long enough to do something about it.
+    fn idle_at(&self, config: &crate::config::Config) -> Instant {
+        let quiet = config.keepalive.min(config.idle_reclaim);
+        if quiet == Duration::MAX { Instant::FAR_FUTURE } else { self.active_at() + quiet }
+    }
+
+    /// The last time anything was sent or heard.
+    pub(crate) fn active_at(&self) -> Instant {
+        let sent = self.tx.as_ref().map_or(Instant::ZERO, |tx| tx.last_sent_at);
+        self.heard_at.max(sent)
+    }
+
+    /// Runs what is due. Returns whether the peer may have something to send.
+    pub(crate) fn on_timeout(&mut self, now: Instant, shared: &mut Shared<'_>) -> bool {
+        let mut ready = self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now));
+        let config = shared.config;
+        let unresponsive = self.tx.as_ref().is_some_and(|tx| {
+            tx.silent_since != Instant::FAR_FUTURE && now >= tx.silent_since + config.peer_timeout
+        });
+        if unresponsive {
+            self.give_up(now, shared);
+            return true;
+        }
+        let Some(tx) = self.tx.as_deref_mut() else { return ready };
+        if tx.departure_at <= now {
+            tx.departure_at = Instant::FAR_FUTURE;
+            ready = true;
+        }
+        if tx.rto_at <= now {
+            shared.stats.retrans_timeout_events += 1;
+            tx.rto_backoff = tx.rto_backoff.saturating_add(1).min(16);
+            tx.window.on_timeout();
+            tx.paths.on_timeout();
+            tx.lose_all(now, shared);
+            tx.last_progress_at = now;
+            tx.arm(config.rto_min, config.rto_max);
+            ready = true;
+        }
+        if tx.probe_at <= now {
+            tx.probe_backoff = tx.probe_backoff.saturating_add(1).min(16);
+            tx.probe_due = true;
+            tx.last_sent_at = now;
+            if tx.silent_since == Instant::FAR_FUTURE {
+                tx.silent_since = now;
+            }
+            tx.arm(config.rto_min, config.rto_max);
+            ready = true;
+        }
+        ready |= self.remote_context != 0 && tx.paths.probe_due() <= now;
+        ready |= self.keep_alive(now, shared);
+        ready
+    }
+
+    /// An idle context asks whether the peer is there, if it is told to.
+    fn keep_alive(&mut self, now: Instant, shared: &Shared<'_>) -> bool {
+        let keepalive = shared.config.keepalive;
+        if keepalive == Duration::MAX || now < self.active_at() + keepalive {
+            return false;
+        }
+        let Some(tx) = self.tx.as_deref_mut() else { return false };
+        tx.probe_due = true;
+        tx.last_sent_at = now;
+        if tx.silent_since == Instant::FAR_FUTURE {
+            tx.silent_since = now;
+        }
+        true
+    }
+
+    /// Whether the context has been idle, with nothing outstanding, for long enough to let
+    /// its memory go.
+    pub(crate) fn is_reclaimable(&self, now: Instant, config: &crate::config::Config) -> bool {
+        let idle = self.tx.as_ref().is_none_or(|tx| tx.queue.len() == 0);
+        idle && config.idle_reclaim != Duration::MAX
+            && now >= self.active_at() + config.idle_reclaim
+    }
+}

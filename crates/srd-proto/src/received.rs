@@ -1,0 +1,234 @@
+//! What has arrived: a window over the peer's PSN space, `[floor, floor + window)`.
+//!
+//! Two bits per PSN: *received* (this packet arrived, for the SACK) and *delivered* (the
+//! datagram with this identity was handed up, for at-most-once). The floor that every packet
+//! carries moves the window on, so nothing that is lost for ever can block it.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// How a packet relates to what has arrived before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Arrival {
+    /// A datagram not seen before.
+    New,
+    /// This very packet was received before.
+    Replay,
+    /// A new packet whose datagram had been delivered before.
+    Duplicate,
+    /// Below the floor or beyond the window.
+    Outside,
+}
+
+/// The window.
+#[derive(Debug)]
+pub(crate) struct Received {
+    received: Box<[u64]>,
+    delivered: Box<[u64]>,
+    floor: u64,
+    cumulative: u64,
+    /// One past the highest PSN received.
+    highest: u64,
+}
+
+impl Received {
+    /// A window of `packets` PSNs, a power of two from 64.
+    pub(crate) fn new(packets: u16) -> Self {
+        let words = usize::from(packets / 64);
+        debug_assert!(words.is_power_of_two());
+        Self {
+            received: vec![0; words].into(),
+            delivered: vec![0; words].into(),
+            floor: 0,
+            cumulative: 0,
+            highest: 0,
+        }
+    }
+
+    /// The lowest PSN not settled.
+    pub(crate) fn cumulative(&self) -> u64 {
+        self.cumulative
+    }
+
+    /// One past the highest PSN received.
+    pub(crate) fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    fn window(&self) -> u64 {
+        self.received.len() as u64 * 64
+    }
+
+    fn index(&self, psn: u64) -> (usize, u64) {
+        let mask = self.received.len() as u64 - 1;
+        // The mask bounds the value below the table's length.
+        (usize::try_from(psn / 64 & mask).unwrap_or(0), 1 << (psn % 64))
+    }
+
+    fn has(&self, psn: u64) -> bool {
+        let (word, bit) = self.index(psn);
+        self.received[word] & bit != 0
+    }
+
+    /// What accepting packet `psn` of datagram `first` would mean. `first <= psn`.
+    pub(crate) fn classify(&self, psn: u64, first: u64, floor: u64) -> Arrival {
+        let floor = floor.max(self.floor);
+        if psn < floor || first < floor || psn >= floor + self.window() {
+            return Arrival::Outside;
+        }
+        let old = psn < self.floor + self.window();
+        if old && psn < self.highest && self.has(psn) {
+            return Arrival::Replay;
+        }
+        let (word, bit) = self.index(first);
+        if first < self.highest && self.delivered[word] & bit != 0 {
+            return Arrival::Duplicate;
+        }
+        Arrival::New
+    }
+
+    /// Moves the floor up, forgetting what lies below.
+    pub(crate) fn advance_floor(&mut self, floor: u64) {
+        if floor <= self.floor {
+            return;
+        }
+        // Clear whole words that leave the window, then the part of the word that stays.
+        let window = self.window();
+        if floor - self.floor >= window {
+            self.received.fill(0);
+            self.delivered.fill(0);
+        } else {
+            let mut psn = self.floor;
+            while psn < floor {
+                let (word, _) = self.index(psn);
+                let end = (psn | 63) + 1;
+                let keep = if end <= floor { 0 } else { u64::MAX << (floor % 64) };
+                self.received[word] &= keep;
+                self.delivered[word] &= keep;
+                psn = end;
+            }
+        }
+        self.floor = floor;
+        self.highest = self.highest.max(floor);
+        if self.cumulative < floor {
+            self.cumulative = floor;
+            self.advance_cumulative();
+        }
+    }
+
+    /// Records packet `psn` of datagram `first`, both inside the window.
+    pub(crate) fn record(&mut self, psn: u64, first: u64) {
+        let (word, bit) = self.index(psn);
+        self.received[word] |= bit;
+        let (word, bit) = self.index(first);
+        self.delivered[word] |= bit;
+        self.highest = self.highest.max(psn + 1);
+        if psn == self.cumulative {
+            self.advance_cumulative();
+        }
+    }
+
+    fn advance_cumulative(&mut self) {
+        while self.cumulative < self.highest {
+            let (word, _) = self.index(self.cumulative);
+            let missing = !self.received[word] >> (self.cumulative % 64);
+            let run = u64::from(missing.trailing_zeros()).min(64 - self.cumulative % 64);
+            if run == 0 {
+                return;
+            }
+            self.cumulative = (self.cumulative + run).min(self.highest);
+        }
+    }
+
+    /// The SACK words from the cumulative point up to the highest PSN.
+    pub(crate) fn sack(&self, out: &mut [u64]) -> usize {
+        let start = self.cumulative & !63;
+        let mut n = 0;
+        let mut psn = start;
+        while psn < self.highest && n < out.len() && psn < self.floor + self.window() {
+            let (word, _) = self.index(psn);
+            let mut bits = self.received[word];
+            if psn < self.floor {
+                // The low part of this word holds the far end of the window.
+                bits &= u64::MAX << (self.floor % 64);
+            }
+            if self.highest - psn < 64 {
+                bits &= (1 << (self.highest - psn)) - 1;
+            }
+            out[n] = bits;
+            n += 1;
+            psn += 64;
+        }
+        n
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeSet;
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn cumulative_crosses_words_and_stops_at_the_first_hole() {
+        let mut r = Received::new(256);
+        for psn in (0..130).filter(|p| *p != 70) {
+            r.record(psn, psn);
+        }
+        assert_eq!((r.cumulative(), r.highest()), (70, 130));
+        r.record(70, 70);
+        assert_eq!(r.cumulative(), 130);
+    }
+
+    #[test]
+    fn a_retransmission_of_a_delivered_datagram_is_a_duplicate() {
+        let mut r = Received::new(64);
+        r.record(3, 3);
+        assert_eq!(r.classify(9, 3, 0), Arrival::Duplicate);
+        assert_eq!(r.classify(3, 3, 0), Arrival::Replay);
+        assert_eq!(r.classify(9, 4, 0), Arrival::New);
+        assert_eq!(r.classify(64, 64, 0), Arrival::Outside);
+        assert_eq!(r.classify(64, 64, 1), Arrival::New);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_set(ops in proptest::collection::vec((0u64..100, 0u64..8, 0u64..30), 1..400)) {
+            let (mut r, mut received, mut delivered) = (Received::new(128), BTreeSet::new(), BTreeSet::new());
+            let (mut floor, mut top) = (0u64, 0u64);
+            for (ahead, back, lift) in ops {
+                floor = (floor + lift / 10).min(top);
+                r.advance_floor(floor);
+                let psn = floor + ahead;
+                let first = psn.saturating_sub(back).max(floor);
+                let expected = if received.contains(&psn) {
+                    Arrival::Replay
+                } else if delivered.contains(&first) {
+                    Arrival::Duplicate
+                } else {
+                    Arrival::New
+                };
+                prop_assert_eq!(r.classify(psn, first, floor), expected);
+                if expected != Arrival::Replay {
+                    r.record(psn, first);
+                    received.insert(psn);
+                    delivered.insert(first);
+                }
+                top = top.max(psn + 1);
+                let cumulative = (floor..).find(|p| !received.contains(p)).unwrap();
+                prop_assert_eq!(r.cumulative(), cumulative);
+                let mut words = [0; 4];
+                let n = r.sack(&mut words);
+                let start = cumulative & !63;
+                let seen: Vec<u64> = (0..n as u64 * 64)
+                    .filter(|i| words[usize::try_from(i / 64).unwrap()] >> (i % 64) & 1 == 1)
+                    .map(|i| start + i).filter(|p| *p >= cumulative).collect();
+                let expected: Vec<u64> = received.range(cumulative..).copied().collect();
+                prop_assert_eq!(seen, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The packets in flight: a ring of small records, indexed by PSN.
+//!
+//! Invariant: the ring covers `[base, next)`. A record leaves from the front when nothing can
+//! ask for it again: it is acknowledged, or lost and its datagram is settled. `base` is the
+//! floor that every packet carries.
+
+use alloc::collections::VecDeque;
+
+use crate::ids::{PathId, Psn};
+use crate::time::Instant;
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// Not known yet.
+    InFlight,
+    /// The peer has it.
+    Acked,
+    /// Declared lost; the datagram travels on under another PSN.
+    Lost,
+}
+
+/// One sent packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    /// When it left.
+    pub sent_at: Instant,
+    /// Slot of its datagram in the send queue.
+    pub slot: u32,
+    /// UDP payload bytes.
+    pub bytes: u16,
+    /// The path it took.
+    pub path: PathId,
+    /// Low bits of the path's generation then.
+    pub generation: u8,
+    /// What became of it.
+    pub fate: Fate,
+    /// Whether this PSN is the datagram's identity (its first sending).
+    pub first: bool,
+}
+
+/// The ring.
+#[derive(Debug, Default)]
+pub(crate) struct SentPackets {
+    ring: VecDeque<Sent>,
+    base: u64,
+    in_flight_bytes: u64,
+    in_flight_packets: u32,
+    /// No packet below this is in flight.
+    scan_from: u64,
+}
+
+impl SentPackets {
+    /// The lowest PSN that matters: the floor.
+    pub(crate) fn base(&self) -> Psn {
+        Psn(self.base)
+    }
+
+    /// The PSN that the next packet will have.
+    pub(crate) fn next(&self) -> Psn {
+        Psn(self.base + self.ring.len() as u64)
+    }
+
+    /// PSNs between the floor and the next packet.
+    pub(crate) fn span(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Bytes in flight.
+    pub(crate) fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes
+    }
+
+    /// Packets in flight.
+    pub(crate) fn in_flight_packets(&self) -> u32 {
+        self.in_flight_packets
+    }
+
+    /// Records a packet as sent, under the PSN that `next` returned.
+    pub(crate) fn push(&mut self, sent: Sent) {
+        self.in_flight_bytes += u64::from(sent.bytes);
+        self.in_flight_packets += 1;
+        self.ring.push_back(sent);
+    }
+
+    /// The record of a PSN, if it is still kept.
+    pub(crate) fn record(&self, psn: u64) -> Option<&Sent> {
+        let index = psn.checked_sub(self.base)?;
+        self.ring.get(usize::try_from(index).ok()?)
+    }
+
+    /// Settles a packet: returns its record as it was before, unless it was acknowledged
+    /// already or is not kept.
+    pub(crate) fn settle(&mut self, psn: u64, fate: Fate) -> Option<Sent> {
+        let index = usize::try_from(psn.checked_sub(self.base)?).ok()?;
+        let record = self.ring.get_mut(index)?;
+        let before = *record;
+        if before.fate == Fate::Acked || before.fate == fate {
+            return None;
+        }
+        if before.fate == Fate::InFlight {
+            self.in_flight_bytes -= u64::from(before.bytes);
+            self.in_flight_packets -= 1;
+        }
+        record.fate = fate;
+        Some(before)
+    }
+
+    /// Drops records from the front while `settled` says that nothing needs them.
+    pub(crate) fn advance(&mut self, settled: impl Fn(&Sent, Psn) -> bool) {
+        while let Some(front) = self.ring.front() {
+            let done = match front.fate {
+                Fate::Acked => true,
+                Fate::InFlight => false,
+                Fate::Lost => !front.first || settled(front, Psn(self.base)),
+            };
+            if !done {
+                break;
+            }
+            self.ring.pop_front();
+            self.base += 1;
+        }
+        self.scan_from = self.scan_from.max(self.base);
+    }
+
+    /// The oldest packet in flight.
+    pub(crate) fn oldest_in_flight(&mut self) -> Option<(Psn, Sent)> {
+        self.next_in_flight(self.scan_from).inspect(|(psn, _)| self.scan_from = psn.0)
+    }
+
+    /// The first packet in flight at or after a PSN.
+    pub(crate) fn next_in_flight(&self, from: u64) -> Option<(Psn, Sent)> {
+        let start = usize::try_from(from.max(self.base) - self.base).ok()?;
+        self.ring
+            .range(start.min(self.ring.len())..)
+            .enumerate()
+            .find(|(_, s)| s.fate == Fate::InFlight)
+            .map(|(i, s)| (Psn(self.base + (start + i) as u64), *s))
+    }
+
+    /// Every PSN that is in flight, oldest first.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (Psn, &Sent)> {
+        let skip = usize::try_from(self.scan_from.saturating_sub(self.base)).unwrap_or(usize::MAX);
+        self.ring
+            .range(skip.min(self.ring.len())..)
+            .enumerate()
+            .filter(|(_, s)| s.fate == Fate::InFlight)
+            .map(move |(i, s)| (Psn(self.base + (skip + i) as u64), s))
+    }
+
+    /// Forgets everything in flight; the PSN space goes on.
+    pub(crate) fn clear(&mut self) {
+        self.base = self.next().0;
+        self.scan_from = self.base;
+        self.ring.clear();
+        self.in_flight_bytes = 0;
+        self.in_flight_packets = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(first: bool) -> Sent {
+        Sent {
+            sent_at: Instant::ZERO,
+            slot: 0,
+            bytes: 100,
+            path: PathId(0),
+            generation: 0,
+            fate: Fate::InFlight,
+            first,
+        }
+    }
+
+    #[test]
+    fn a_record_is_small() {
+        assert!(size_of::<Sent>() <= 24);
+    }
+
+    #[test]
+    fn floor_waits_for_the_identity_of_an_unsettled_datagram() {
+        let mut packets = SentPackets::default();
+        packets.push(sent(true));
+        packets.push(sent(true));
+        assert!(packets.settle(0, Fate::Lost).is_some());
+        assert!(packets.settle(1, Fate::Acked).is_some());
+        packets.advance(|_, _| false);
+        assert_eq!(packets.base(), Psn(0));
+        packets.advance(|_, _| true);
+        assert_eq!((packets.base(), packets.in_flight_bytes()), (Psn(2), 0));
+    }
+
+    #[test]
+    fn a_packet_settles_once_but_a_lost_one_may_still_arrive() {
+        let mut packets = SentPackets::default();
+        packets.push(sent(true));
+        assert!(packets.settle(0, Fate::Lost).is_some());
+        assert!(packets.settle(0, Fate::Lost).is_none());
+        assert_eq!(packets.settle(0, Fate::Acked).map(|s| s.fate), Some(Fate::Lost));
+        assert!(packets.settle(0, Fate::Acked).is_none());
+        assert!(packets.settle(9, Fate::Acked).is_none());
+    }
+}

@@ -1,0 +1,188 @@
+//! The wire format: every packet is a [`Header`], perhaps a [`Greeting`], then a body whose
+//! layout the packet type fixes. All integers are big-endian. `docs/spec/srd.md` has the
+//! diagrams side by side.
+//!
+//! ```text
+//!  0                   1                   2                   3
+//!  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//! +-------+-------+---------------+---------------+---------------+
+//! | ver=1 | type  |     flags     |   key phase   |   rtt code    |
+//! +-------+-------+---------------+---------------+---------------+
+//! |               destination context (0: not known yet)          |
+//! +---------------------------------------------------------------+
+//! |    packet number: low 32 bits of PSN or control number        |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! The header (and greeting) is authenticated and travels in the clear; the rest is sealed in
+//! encrypted modes. What switches hash, the UDP source port, is outside of both.
+
+pub mod ack;
+pub mod data;
+pub mod greeting;
+pub mod handshake;
+pub mod probe;
+
+use alloc::vec::Vec;
+
+/// The protocol version that this code speaks.
+pub const VERSION: u8 = 1;
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 12;
+/// Bytes of the authentication tag in encrypted modes.
+pub const TAG_BYTES: usize = 16;
+
+/// What a packet is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// A datagram.
+    Data = 1,
+    /// An acknowledgement.
+    Ack = 2,
+    /// A question that an acknowledgement with an echo answers.
+    Probe = 3,
+    /// First handshake message.
+    Hello = 4,
+    /// Second handshake message.
+    HelloReply = 5,
+    /// "Return this cookie first."
+    Retry = 6,
+    /// "I know no such context."
+    Reset = 7,
+}
+
+impl Kind {
+    const fn from_bits(bits: u8) -> Option<Self> {
+        Some(match bits {
+            1 => Self::Data,
+            2 => Self::Ack,
+            3 => Self::Probe,
+            4 => Self::Hello,
+            5 => Self::HelloReply,
+            6 => Self::Retry,
+            7 => Self::Reset,
+            _ => return None,
+        })
+    }
+}
+
+/// Header flag: a greeting follows the header.
+pub const FLAG_GREETING: u8 = 0x01;
+/// Header flag: acknowledge at once.
+pub const FLAG_ACK_NOW: u8 = 0x02;
+/// Header flag: the greeting carries a session salt (job-key mode).
+pub const FLAG_SALT: u8 = 0x04;
+/// Every flag with a meaning.
+pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW | FLAG_SALT;
+
+/// The first twelve bytes of every packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What the packet is.
+    pub kind: Kind,
+    /// `FLAG_*`.
+    pub flags: u8,
+    /// Which generation of keys sealed it. Zero in plain mode.
+    pub key_phase: u8,
+    /// The sender's base round-trip time, see [`encode_rtt`].
+    pub rtt_code: u8,
+    /// The receiver's number for this context, zero while the sender does not know it.
+    pub dst_context: u32,
+    /// Low 32 bits of the packet's number.
+    pub number: u32,
+}
+
+/// Why bytes are not a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WireError {
+    /// Too short, or a field holds what no sender writes.
+    Malformed,
+    /// Another version of the protocol.
+    Version,
+}
+
+impl Header {
+    /// Appends the header.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = VERSION << 4 | self.kind as u8;
+        bytes[1] = self.flags;
+        bytes[2] = self.key_phase;
+        bytes[3] = self.rtt_code;
+        bytes[4..8].copy_from_slice(&self.dst_context.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.number.to_be_bytes());
+        out.extend_from_slice(&bytes);
+    }
+
+    /// Reads the header from the start of a packet; the rest of the packet is the second part.
+    ///
+    /// # Errors
+    /// When the bytes are too few, of another version, or of no known kind or flag.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(WireError::Malformed)?;
+        if head[0] >> 4 != VERSION {
+            return Err(WireError::Version);
+        }
+        let kind = Kind::from_bits(head[0] & 15).ok_or(WireError::Malformed)?;
+        let flags = head[1];
+        if flags & !FLAGS_KNOWN != 0 {
+            return Err(WireError::Malformed);
+        }
+        let header = Self {
+            kind,
+            flags,
+            key_phase: head[2],
+            rtt_code: head[3],
+            dst_context: u32_at(head, 4),
+            number: u32_at(head, 8),
+        };
+        Ok((header, rest))
+    }
+}
+
+/// Codes a time in one byte: five bits of exponent, three of mantissa, unit 16 ns, within 12 %
+/// and never more than the time itself.
+#[allow(clippy::cast_possible_truncation)] // exponent is below 32, mantissa below 8
+pub fn encode_rtt(ns: u64) -> u8 {
+    let units = (ns / 16).clamp(8, 15 << 31);
+    let exponent = units.ilog2() - 3;
+    let mantissa = (units >> exponent) & 7;
+    (exponent as u8) << 3 | mantissa as u8
+}
+
+/// The time in nanoseconds that [`encode_rtt`] coded.
+pub const fn decode_rtt(code: u8) -> u64 {
+    ((8 | (code as u64 & 7)) << (code >> 3)) * 16
+}
+
+/// The 64-bit number whose low 32 bits are `low` and that lies nearest to `expected`.
+pub const fn expand(low: u32, expected: u64) -> u64 {
+    let base = expected & !0xffff_ffff | low as u64;
+    let half = 1 << 31;
+    if base.wrapping_add(half) < expected {
+        base.wrapping_add(1 << 32)
+    } else if base > expected.saturating_add(half) && base >= 1 << 32 {
+        base - (1 << 32)
+    } else {
+        base
+    }
+}
+
+/// The big-endian `u16` at `at`; the caller has checked the length.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The big-endian `u32` at `at`; the caller has checked the length.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The big-endian `u64` at `at`; the caller has checked the length.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
+}
+
+#[cfg(test)]
+mod tests;

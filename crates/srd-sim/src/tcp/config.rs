@@ -1,0 +1,161 @@
+//! Every knob of the TCP model, with unit, default and source.
+
+use srd_proto::time::Duration;
+
+/// Congestion control.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Congestion {
+    /// NewReno's window rules (RFC 5681) over SACK recovery.
+    Reno,
+    /// CUBIC (RFC 9438) with HyStart, Linux's default.
+    #[default]
+    Cubic,
+    /// DCTCP (RFC 8257), for switches that mark.
+    Dctcp,
+}
+
+/// How the floor of the retransmission timeout applies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RtoRule {
+    /// Linux: RTO = srtt + max(rto_min, variation), the variation being the largest of a round
+    /// trip rather than a mean.
+    #[default]
+    Linux,
+    /// RFC 6298: RTO = max(rto_min, srtt + 4 rttvar).
+    Rfc6298,
+}
+
+/// Limits and constants of a TCP endpoint. The defaults are Linux's at HZ=250.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TcpConfig {
+    /// Congestion control.
+    pub congestion: Congestion,
+    /// The largest IP packet, in bytes.
+    pub mtu_bytes: u32,
+    /// IP and TCP headers with timestamps, in bytes: what an MTU holds beside payload.
+    pub header_bytes: u32,
+    /// Link framing that ports count beside the IP packet, in bytes. An Ethernet header is
+    /// 14, as a Linux `tbf` counts it; 38 with FCS, preamble and gap.
+    pub frame_bytes: u32,
+    /// Initial window, in segments (RFC 6928).
+    pub window_initial_segments: u32,
+    /// The most unacknowledged bytes: the peer's window and our buffer.
+    pub window_bytes_max: u64,
+    /// Segments of one connection that leave back to back when several have data: one GSO
+    /// super-packet.
+    pub burst_segments_max: u32,
+    /// Floor of the retransmission timeout. Linux 200 ms (`tcp_rto_min_us`).
+    pub rto_min: Duration,
+    /// Ceiling of the retransmission timeout. Linux 120 s.
+    pub rto_max: Duration,
+    /// Timeout before the first round-trip sample (RFC 6298 section 2).
+    pub rto_initial: Duration,
+    /// How `rto_min` applies.
+    pub rto_rule: RtoRule,
+    /// Timeouts in a row after which a connection fails. Linux 15 (`tcp_retries2`).
+    pub retries_max: u32,
+    /// Added to two round trips in the tail probe's timer and to RACK's reorder timer. Linux
+    /// 2 ms (`TCP_TIMEOUT_MIN_US`); zero gives RFC 8985's bare formulas.
+    pub timer_floor: Duration,
+    /// Granularity of all timers: they fire on the tick after the one they ask for. Linux
+    /// 1/HZ; zero is exact.
+    pub timer_tick: Duration,
+    /// Tail loss probes (RFC 8985 section 7).
+    pub tail_probe: bool,
+    /// Longest delay of an acknowledgement. Linux 40 ms (`TCP_DELACK_MIN`); zero acknowledges
+    /// every segment.
+    pub ack_delay: Duration,
+    /// Acknowledgements sent without delay at the start and after disorder. Linux 16.
+    pub ack_quick: u32,
+    /// Slow start's exit before loss (HyStart), for CUBIC.
+    pub hystart: bool,
+    /// Whether data is ECN-capable. DCTCP implies it.
+    pub ecn: bool,
+    /// Whether a SYN and its answer come before the data: one more round trip.
+    pub handshake: bool,
+    /// Whether a new flow reuses an idle connection to its destination with what that knows
+    /// (window, threshold, round-trip time, port), as an application with long-lived
+    /// connections does; after an idle RTO the window restarts (RFC 5681 section 4.1).
+    pub reuse_connections: bool,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            congestion: Congestion::default(),
+            mtu_bytes: 9000,
+            header_bytes: 52,
+            frame_bytes: 14,
+            window_initial_segments: 10,
+            window_bytes_max: 4 << 20,
+            burst_segments_max: 7,
+            rto_min: Duration::from_millis(200),
+            rto_max: Duration::from_secs(120),
+            rto_initial: Duration::from_secs(1),
+            rto_rule: RtoRule::default(),
+            retries_max: 15,
+            timer_floor: Duration::from_millis(2),
+            timer_tick: Duration::from_millis(4),
+            tail_probe: true,
+            ack_delay: Duration::from_millis(40),
+            ack_quick: 16,
+            hystart: true,
+            ecn: false,
+            handshake: false,
+            reuse_connections: false,
+        }
+    }
+}
+
+impl TcpConfig {
+    /// DCTCP: the marking threshold is the switches' business.
+    #[must_use]
+    pub fn dctcp() -> Self {
+        Self { congestion: Congestion::Dctcp, ecn: true, ..Self::default() }
+    }
+
+    /// The largest payload of a segment, in bytes.
+    pub const fn mss_bytes(&self) -> u32 {
+        self.mtu_bytes - self.header_bytes
+    }
+
+    /// What a segment with this payload occupies on a link, in bytes.
+    pub const fn wire_bytes(&self, payload_bytes: u32) -> u32 {
+        payload_bytes + self.header_bytes + self.frame_bytes
+    }
+
+    /// Whether data is sent ECN-capable.
+    pub fn ecn_capable(&self) -> bool {
+        self.ecn || self.congestion == Congestion::Dctcp
+    }
+
+    /// Panics if a value makes no sense.
+    pub fn check(&self) {
+        assert!(self.mtu_bytes > self.header_bytes, "an MTU holds more than headers");
+        assert!(self.mtu_bytes <= 65_535, "an IP packet is at most 65,535 bytes");
+        assert!(self.window_initial_segments > 0, "a window holds a segment");
+        assert!(self.burst_segments_max > 0, "a burst holds a segment");
+        assert!(
+            self.window_bytes_max >= u64::from(self.mss_bytes())
+                && self.window_bytes_max <= 1 << 30,
+            "the window is between a segment and 1 GiB"
+        );
+        assert!(self.rto_min > Duration::ZERO, "the retransmission timeout is not zero");
+        assert!(self.rto_min <= self.rto_max && self.rto_initial <= self.rto_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_is_sound_and_jumbo_segments_are_8948_bytes() {
+        let config = TcpConfig::default();
+        config.check();
+        assert_eq!(config.mss_bytes(), 8948);
+        assert_eq!(config.wire_bytes(8948), 9014);
+        assert!(!config.ecn_capable());
+        assert!(TcpConfig::dctcp().ecn_capable());
+    }
+}

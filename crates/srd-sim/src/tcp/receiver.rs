@@ -1,0 +1,244 @@
+//! The receiving half of a connection: reassembly, SACK and duplicate reports (RFC 2018, RFC
+//! 2883), delayed acknowledgements (RFC 5681 section 4.2, Linux's quick mode), ECN echo (RFC
+//! 3168, RFC 8257).
+//!
+//! The application reads at once, so the window never closes. State is bounded by the
+//! sender's window: at most one range per two segments of it.
+
+use std::collections::VecDeque;
+
+use srd_proto::time::{Duration, Instant};
+
+use super::config::{Congestion, TcpConfig};
+use super::dctcp::EchoState;
+use super::rto::deadline;
+use super::segment::{
+    ByteRange, FLAG_ACK, FLAG_CWR, FLAG_DSACK, FLAG_ECE, FLAG_PSH, SACK_BLOCKS_MAX, TcpSegment,
+};
+
+/// Blocks remembered by age; Linux keeps four.
+const RECENT_MAX: usize = 4;
+
+/// What a receiver needs to know of the configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiverConfig {
+    mss_bytes: u64,
+    ack_delay: Duration,
+    timer_tick: Duration,
+    ack_quick: u32,
+    exact_echo: bool,
+}
+
+impl From<&TcpConfig> for ReceiverConfig {
+    fn from(config: &TcpConfig) -> Self {
+        Self {
+            mss_bytes: u64::from(config.mss_bytes()),
+            ack_delay: config.ack_delay,
+            timer_tick: config.timer_tick,
+            ack_quick: config.ack_quick,
+            exact_echo: config.congestion == Congestion::Dctcp,
+        }
+    }
+}
+
+/// One connection's receiving state.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    config: ReceiverConfig,
+    flow: u32,
+    // Every byte before this one has arrived.
+    next: u64,
+    // The last acknowledgement said so for this one.
+    acked: u64,
+    // What arrived beyond `next`: ordered, apart from each other.
+    ranges: Vec<ByteRange>,
+    // Starts of ranges that changed last, the latest first.
+    recent: [u64; RECENT_MAX],
+    recent_count: usize,
+    duplicate: Option<ByteRange>,
+    timestamp_ns: u64,
+    quick: u32,
+    ack_at: Option<Instant>,
+    echo: EchoState,
+    // RFC 3168: echo until the sender says it has reduced.
+    echo_latched: bool,
+}
+
+impl Receiver {
+    /// A connection of which nothing has arrived.
+    pub fn new(config: ReceiverConfig, flow: u32) -> Self {
+        Self {
+            config,
+            flow,
+            next: 0,
+            acked: 0,
+            ranges: Vec::new(),
+            recent: [0; RECENT_MAX],
+            recent_count: 0,
+            duplicate: None,
+            timestamp_ns: 0,
+            quick: config.ack_quick,
+            ack_at: None,
+            echo: EchoState::default(),
+            echo_latched: false,
+        }
+    }
+
+    /// When an acknowledgement that is delayed must go.
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.ack_at
+    }
+
+    /// Every byte before this one has arrived.
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes a data segment; appends the acknowledgements that it calls for, two at most.
+    /// Returns what it makes deliverable.
+    pub fn on_segment(
+        &mut self,
+        now: Instant,
+        segment: &TcpSegment,
+        marked: bool,
+        acks: &mut VecDeque<TcpSegment>,
+    ) -> ByteRange {
+        let mut at_once = self.take_mark(now, segment, marked, acks);
+        if segment.seq <= self.acked {
+            self.timestamp_ns = segment.timestamp_ns; // RFC 7323 section 4.3
+        }
+        let range = ByteRange { start: segment.seq, end: segment.end() };
+        let before = self.next;
+        let gaps = !self.ranges.is_empty();
+        if range.start < self.next {
+            self.duplicate = Some(ByteRange { start: range.start, end: range.end.min(self.next) });
+            self.quick = self.config.ack_quick;
+            at_once = true;
+        }
+        if range.end > self.next {
+            if range.start <= self.next {
+                self.advance(range.end);
+            } else {
+                self.keep(range);
+            }
+        }
+        at_once |= gaps || !self.ranges.is_empty();
+        // Linux answers when the application has read all of a pushed segment.
+        at_once |= segment.has(FLAG_PSH) && self.next == range.end;
+        if at_once || self.quick > 0 || self.next - self.acked > self.config.mss_bytes {
+            acks.push_back(self.acknowledge(now));
+        } else if self.ack_at.is_none() {
+            self.ack_at = Some(deadline(now, self.config.ack_delay, self.config.timer_tick));
+        }
+        ByteRange { start: before, end: self.next }
+    }
+
+    // True if the mark itself calls for an acknowledgement.
+    fn take_mark(
+        &mut self,
+        now: Instant,
+        segment: &TcpSegment,
+        marked: bool,
+        acks: &mut VecDeque<TcpSegment>,
+    ) -> bool {
+        if !self.config.exact_echo {
+            self.echo_latched = marked || self.echo_latched && !segment.has(FLAG_CWR);
+            return false;
+        }
+        let old = self.echo;
+        let changed = self.echo.on_segment(marked);
+        if changed && self.ack_at.is_some() {
+            let new = std::mem::replace(&mut self.echo, old);
+            acks.push_back(self.acknowledge(now));
+            self.echo = new;
+        }
+        changed
+    }
+
+    fn advance(&mut self, end: u64) {
+        self.next = end;
+        let reached = self.ranges.iter().take_while(|range| range.start <= end).count();
+        for range in self.ranges.drain(..reached) {
+            self.next = self.next.max(range.end);
+        }
+        self.forget_recent(|start, next| start < next);
+    }
+
+    // Merges a range that lies beyond `next`.
+    fn keep(&mut self, range: ByteRange) {
+        let first = self.ranges.partition_point(|known| known.end < range.start);
+        let mut merged = range;
+        let mut last = first;
+        while let Some(known) = self.ranges.get(last).filter(|known| known.start <= range.end) {
+            if known.contains(range) {
+                self.duplicate = Some(range);
+            }
+            merged.start = merged.start.min(known.start);
+            merged.end = merged.end.max(known.end);
+            last += 1;
+        }
+        if last == first {
+            self.ranges.insert(first, merged);
+        } else {
+            self.ranges[first] = merged;
+            self.ranges.drain(first + 1..last);
+        }
+        // The merged range takes the place of those that it swallowed, in front.
+        let mut kept = [merged.start; RECENT_MAX];
+        let mut count = 1;
+        for &start in &self.recent[..self.recent_count] {
+            if !(merged.start..merged.end).contains(&start) && count < RECENT_MAX {
+                kept[count] = start;
+                count += 1;
+            }
+        }
+        self.recent = kept;
+        self.recent_count = count;
+    }
+
+    fn forget_recent(&mut self, gone: impl Fn(u64, u64) -> bool) {
+        let mut count = 0;
+        for index in 0..self.recent_count {
+            let start = self.recent[index];
+            if !gone(start, self.next) {
+                self.recent[count] = start;
+                count += 1;
+            }
+        }
+        self.recent_count = count;
+    }
+
+    /// The deadline has come: the delayed acknowledgement.
+    pub fn on_timer(&mut self, now: Instant) -> TcpSegment {
+        self.acknowledge(now)
+    }
+
+    fn acknowledge(&mut self, now: Instant) -> TcpSegment {
+        self.acked = self.next;
+        self.ack_at = None;
+        self.quick = self.quick.saturating_sub(1);
+        let echo = if self.config.exact_echo { self.echo.marked } else { self.echo_latched };
+        let mut segment = TcpSegment {
+            flow: self.flow,
+            ack: self.next,
+            flags: FLAG_ACK | if echo { FLAG_ECE } else { 0 },
+            timestamp_ns: now.as_nanos(),
+            timestamp_echo_ns: self.timestamp_ns,
+            ..TcpSegment::default()
+        };
+        if let Some(duplicate) = self.duplicate.take()
+            && segment.push_sack(duplicate)
+        {
+            segment.flags |= FLAG_DSACK;
+        }
+        for &start in &self.recent[..self.recent_count.min(SACK_BLOCKS_MAX)] {
+            let index = self.ranges.partition_point(|range| range.start < start);
+            segment.push_sack(self.ranges[index]);
+        }
+        segment
+    }
+}
+
+#[cfg(test)]
+#[path = "receiver_tests.rs"]
+mod tests;

@@ -1,0 +1,260 @@
+//! Round-trip estimation and the retransmission timeout (RFC 6298), in Linux's form or the
+//! RFC's, and the clock that timers tick on.
+
+use srd_proto::time::{Duration, Instant};
+
+use super::config::{RtoRule, TcpConfig};
+
+/// What a connection knows about its round trip, and the timeout that follows.
+#[derive(Clone, Copy, Debug)]
+pub struct RttEstimator {
+    rule: RtoRule,
+    rto_min_ns: u64,
+    rto_max_ns: u64,
+    // Smoothed round trip; zero before the first sample.
+    srtt_ns: u64,
+    // Linux: four times the mean deviation. RFC: rttvar.
+    deviation_ns: u64,
+    // Linux: the largest deviation of this round trip, not below rto_min.
+    deviation_max_ns: u64,
+    // Linux: what the timeout adds to the smoothed round trip.
+    variation_ns: u64,
+    // Linux: the deviation's round trip ends when this byte is acknowledged.
+    round_end: u64,
+    min_ns: u64,
+    rto_ns: u64,
+}
+
+impl RttEstimator {
+    /// Nothing measured yet.
+    pub fn new(config: &TcpConfig) -> Self {
+        Self {
+            rule: config.rto_rule,
+            rto_min_ns: config.rto_min.as_nanos(),
+            rto_max_ns: config.rto_max.as_nanos(),
+            srtt_ns: 0,
+            deviation_ns: 0,
+            deviation_max_ns: 0,
+            variation_ns: 0,
+            round_end: 0,
+            min_ns: u64::MAX,
+            rto_ns: config.rto_initial.as_nanos(),
+        }
+    }
+
+    /// Takes a sample; `una` and `nxt` are the first unacknowledged and the next byte. Ends
+    /// any back-off.
+    pub fn on_sample(&mut self, rtt: Duration, una: u64, nxt: u64) {
+        let rtt_ns = rtt.as_nanos().max(1);
+        self.min_ns = self.min_ns.min(rtt_ns);
+        match self.rule {
+            RtoRule::Linux => self.estimate_linux(rtt_ns, una, nxt),
+            RtoRule::Rfc6298 => self.estimate_rfc(rtt_ns),
+        }
+        self.reset_backoff();
+    }
+
+    /// Notes a round trip that only serves the minimum.
+    pub fn on_minimum(&mut self, rtt: Duration) {
+        self.min_ns = self.min_ns.min(rtt.as_nanos().max(1));
+    }
+
+    // Linux's tcp_rtt_estimator: gains 1/8 and 1/4, a quarter of that while the round trip
+    // falls, and the variation follows the largest deviation of each round trip.
+    fn estimate_linux(&mut self, rtt_ns: u64, una: u64, nxt: u64) {
+        if self.srtt_ns == 0 {
+            self.srtt_ns = rtt_ns;
+            self.deviation_ns = 2 * rtt_ns;
+            self.variation_ns = self.deviation_ns.max(self.rto_min_ns);
+            self.deviation_max_ns = self.variation_ns;
+            self.round_end = nxt;
+            return;
+        }
+        let falling = rtt_ns < self.srtt_ns;
+        let error_ns = rtt_ns.abs_diff(self.srtt_ns);
+        self.srtt_ns = if falling {
+            self.srtt_ns - error_ns.div_ceil(8)
+        } else {
+            self.srtt_ns + error_ns / 8
+        };
+        let quarter_ns = self.deviation_ns / 4;
+        if error_ns >= quarter_ns {
+            let gain = if falling { 8 } else { 1 };
+            self.deviation_ns += (error_ns - quarter_ns) / gain;
+        } else {
+            self.deviation_ns -= quarter_ns - error_ns;
+        }
+        if self.deviation_ns > self.deviation_max_ns {
+            self.deviation_max_ns = self.deviation_ns;
+            self.variation_ns = self.variation_ns.max(self.deviation_max_ns);
+        }
+        if una > self.round_end {
+            if self.deviation_max_ns < self.variation_ns {
+                self.variation_ns -= (self.variation_ns - self.deviation_max_ns) / 4;
+            }
+            self.round_end = nxt;
+            self.deviation_max_ns = self.rto_min_ns;
+        }
+    }
+
+    // RFC 6298 section 2.
+    fn estimate_rfc(&mut self, rtt_ns: u64) {
+        if self.srtt_ns == 0 {
+            self.srtt_ns = rtt_ns;
+            self.deviation_ns = rtt_ns / 2;
+            return;
+        }
+        let error_ns = rtt_ns.abs_diff(self.srtt_ns);
+        self.deviation_ns = (3 * self.deviation_ns + error_ns) / 4;
+        self.srtt_ns = (7 * self.srtt_ns + rtt_ns) / 8;
+    }
+
+    /// The timeout, backed off if it was.
+    pub const fn rto(&self) -> Duration {
+        Duration::from_nanos(self.rto_ns)
+    }
+
+    /// Doubles the timeout (RFC 6298 section 5.5).
+    pub fn back_off(&mut self) {
+        self.rto_ns = self.rto_ns.saturating_mul(2).min(self.rto_max_ns);
+    }
+
+    /// Returns to the timeout that the estimate gives.
+    pub fn reset_backoff(&mut self) {
+        if self.srtt_ns == 0 {
+            return;
+        }
+        let rto_ns = match self.rule {
+            RtoRule::Linux => self.srtt_ns + self.variation_ns,
+            RtoRule::Rfc6298 => (self.srtt_ns + 4 * self.deviation_ns).max(self.rto_min_ns),
+        };
+        self.rto_ns = rto_ns.min(self.rto_max_ns);
+    }
+
+    /// The smoothed round trip, once measured.
+    pub fn srtt(&self) -> Option<Duration> {
+        (self.srtt_ns > 0).then(|| Duration::from_nanos(self.srtt_ns))
+    }
+
+    /// The smallest round trip, once measured.
+    pub fn min(&self) -> Option<Duration> {
+        (self.min_ns < u64::MAX).then(|| Duration::from_nanos(self.min_ns))
+    }
+
+    /// The floor of the timeout.
+    pub const fn rto_min(&self) -> Duration {
+        Duration::from_nanos(self.rto_min_ns)
+    }
+
+    /// Starts the stream's offsets again at zero, keeping the estimate.
+    pub fn rebase(&mut self) {
+        self.round_end = 0;
+        self.reset_backoff();
+    }
+}
+
+/// When a timer for `delay` fires that is armed at `now`: exactly then without a tick, else
+/// as Linux's timer wheel does it, on the tick boundary that cannot be early, and coarser
+/// beyond 63 ticks.
+pub fn deadline(now: Instant, delay: Duration, tick: Duration) -> Instant {
+    let tick_ns = tick.as_nanos();
+    if tick_ns == 0 {
+        return now + delay;
+    }
+    let ticks = delay.as_nanos().div_ceil(tick_ns).max(1);
+    // Level n of the wheel has buckets of 8^n ticks and takes timers of fewer than 64 * 8^n.
+    let mut grain = 1;
+    while ticks >= 63 * grain && grain < 8_u64.pow(8) {
+        grain *= 8;
+    }
+    let expires = now.as_nanos() / tick_ns + ticks;
+    Instant::from_nanos((expires / grain + 1).saturating_mul(grain).saturating_mul(tick_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn estimator(rule: RtoRule, rto_min_ms: u64) -> RttEstimator {
+        RttEstimator::new(&TcpConfig {
+            rto_rule: rule,
+            rto_min: Duration::from_millis(rto_min_ms),
+            ..TcpConfig::default()
+        })
+    }
+
+    #[test]
+    fn rfc_6298_sequence() {
+        let mut e = estimator(RtoRule::Rfc6298, 1);
+        assert_eq!(e.rto(), Duration::from_secs(1));
+        // R = 100 ms: srtt 100, rttvar 50, RTO 300.
+        e.on_sample(Duration::from_millis(100), 0, 0);
+        assert_eq!(e.rto(), Duration::from_millis(300));
+        // R' = 140: rttvar = 3/4 * 50 + 1/4 * 40 = 47.5; srtt = 105; RTO = 295.
+        e.on_sample(Duration::from_millis(140), 0, 0);
+        assert_eq!(e.rto(), Duration::from_millis(295));
+        // R' = 105: rttvar = 35.625; RTO = 105 + 142.5.
+        e.on_sample(Duration::from_millis(105), 0, 0);
+        assert_eq!(e.rto(), Duration::from_micros(247_500));
+        e.back_off();
+        e.back_off();
+        assert_eq!(e.rto(), Duration::from_millis(990));
+        e.on_sample(Duration::from_millis(105), 0, 0);
+        assert!(e.rto() < Duration::from_millis(248), "a sample ends the back-off");
+    }
+
+    #[test]
+    fn rfc_floor_is_on_the_sum_and_linux_floor_on_the_variation() {
+        let mut rfc = estimator(RtoRule::Rfc6298, 200);
+        let mut linux = estimator(RtoRule::Linux, 200);
+        for k in 0..50 {
+            rfc.on_sample(Duration::from_millis(2), k, k + 1);
+            linux.on_sample(Duration::from_millis(2), k, k + 1);
+        }
+        assert_eq!(rfc.rto(), Duration::from_millis(200));
+        assert_eq!(linux.rto(), Duration::from_millis(202));
+    }
+
+    #[test]
+    fn linux_variation_jumps_with_the_largest_deviation_and_decays_per_round_trip() {
+        let mut e = estimator(RtoRule::Linux, 5);
+        e.on_sample(Duration::from_millis(1), 0, 100);
+        assert_eq!(e.rto(), Duration::from_millis(6));
+        // One sample of 41 ms: error 40, deviation 2 + (40 - 0.5) = 41.5; srtt 6; RTO 47.5.
+        e.on_sample(Duration::from_millis(41), 50, 150);
+        assert_eq!(e.rto(), Duration::from_micros(47_500));
+        let mut last = e.rto();
+        for round in 2..40_u64 {
+            e.on_sample(Duration::from_millis(1), 100 * round, 100 * round + 50);
+            assert!(e.rto() <= last);
+            last = e.rto();
+        }
+        assert!(last < Duration::from_millis(7), "{last:?}");
+    }
+
+    #[test]
+    fn back_off_stops_at_the_ceiling() {
+        let mut e = estimator(RtoRule::Linux, 200);
+        for _ in 0..20 {
+            e.back_off();
+        }
+        assert_eq!(e.rto(), Duration::from_secs(120));
+    }
+
+    #[test]
+    fn timer_fires_on_the_tick_after_and_never_early() {
+        let tick = Duration::from_millis(4);
+        let at = |now_ns, delay_ms| {
+            deadline(Instant::from_nanos(now_ns), Duration::from_millis(delay_ms), tick).as_nanos()
+        };
+        assert_eq!(at(0, 200), 204 * MS);
+        assert_eq!(at(3_999_999, 200), 204 * MS);
+        assert_eq!(at(4 * MS, 2), 12 * MS);
+        // 100 ticks lie in the second level, whose buckets are 8 ticks.
+        assert_eq!(at(0, 400), 13 * 8 * 4 * MS);
+        let exact = deadline(Instant::from_nanos(7), Duration::from_nanos(3), Duration::ZERO);
+        assert_eq!(exact, Instant::from_nanos(10));
+    }
+}

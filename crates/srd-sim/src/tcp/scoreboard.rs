@@ -1,0 +1,426 @@
+//! The sender's record of every segment in flight: a ring in stream order, threaded by a list
+//! in order of transmission for RACK.
+//!
+//! Counts are in segments, as Linux keeps them: `in_flight = outstanding - sacked - lost +
+//! resent`. A record is in the time list exactly while a loss decision about its latest
+//! transmission is open: it is neither SACKed nor (lost and not resent). The ring grows to
+//! the largest window seen, which the configuration bounds, and never shrinks.
+
+use srd_proto::time::Instant;
+
+use super::segment::{ByteRange, SACK_BLOCKS_MAX};
+
+const NONE: u32 = u32::MAX;
+const SACKED: u8 = 1;
+const LOST: u8 = 2;
+/// A retransmission is in flight.
+const RESENT: u8 = 4;
+/// It was retransmitted at least once.
+const EVER_RESENT: u8 = 8;
+
+/// One segment in flight.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// Offset of its first byte.
+    pub seq: u64,
+    /// When it was last transmitted.
+    pub sent_at: Instant,
+    /// Payload length, in bytes.
+    pub bytes: u32,
+    previous: u32,
+    next: u32,
+    flags: u8,
+}
+
+impl Record {
+    const EMPTY: Self =
+        Self { seq: 0, sent_at: Instant::ZERO, bytes: 0, previous: NONE, next: NONE, flags: 0 };
+
+    /// The offset after its last byte.
+    pub const fn end(&self) -> u64 {
+        self.seq + self.bytes as u64
+    }
+
+    /// Whether it was ever retransmitted, so that its round trip is ambiguous.
+    pub const fn was_resent(&self) -> bool {
+        self.flags & EVER_RESENT != 0
+    }
+
+    const fn is(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What one acknowledgement did to the scoreboard.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Segments acknowledged or SACKed for the first time.
+    pub delivered: u32,
+    /// Segments acknowledged cumulatively.
+    pub acked: u32,
+    /// Segments newly SACKed.
+    pub sacked: u32,
+    /// Transmission time of the first segment newly acknowledged that was sent only once.
+    pub first_acked_at: Option<Instant>,
+    /// Transmission time of the last such segment.
+    pub last_acked_at: Option<Instant>,
+    /// Transmission time of the first segment newly SACKed that was sent only once.
+    pub first_sacked_at: Option<Instant>,
+    /// A segment sent only once, below the recovery point, was delivered.
+    pub original_delivered: bool,
+    /// A segment sent only once arrived after a later one.
+    pub reordered: bool,
+}
+
+/// Every segment in flight.
+#[derive(Clone, Debug)]
+pub struct Scoreboard {
+    // Slots by segment number modulo the length, a power of two.
+    ring: Vec<Record>,
+    // Segment numbers: `first` is the oldest outstanding, `next` the next to be sent.
+    first: u32,
+    next: u32,
+    // The time list's ends, as segment numbers.
+    oldest: u32,
+    newest: u32,
+    sacked: u32,
+    lost: u32,
+    resent: u32,
+    // No segment before this number waits for retransmission.
+    lost_hint: u32,
+    // The highest SACKed byte.
+    sacked_end: u64,
+    // Blocks of the previous acknowledgement, whose segments are all marked already.
+    seen: [ByteRange; SACK_BLOCKS_MAX],
+}
+
+impl Default for Scoreboard {
+    fn default() -> Self {
+        Self {
+            ring: vec![Record::EMPTY; 16],
+            first: 0,
+            next: 0,
+            oldest: NONE,
+            newest: NONE,
+            sacked: 0,
+            lost: 0,
+            resent: 0,
+            lost_hint: 0,
+            sacked_end: 0,
+            seen: [ByteRange::default(); SACK_BLOCKS_MAX],
+        }
+    }
+}
+
+impl Scoreboard {
+    /// Segments sent and not cumulatively acknowledged.
+    pub const fn outstanding(&self) -> u32 {
+        self.next - self.first
+    }
+
+    /// Segments that SACK reports as arrived.
+    pub const fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Segments taken for lost, resent or not.
+    pub const fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Retransmissions in flight.
+    pub const fn resent(&self) -> u32 {
+        self.resent
+    }
+
+    /// Segments taken to be in the network.
+    pub const fn in_flight(&self) -> u32 {
+        self.outstanding() - self.sacked - self.lost + self.resent
+    }
+
+    /// The first unacknowledged segment.
+    pub fn head(&self) -> Option<&Record> {
+        (self.outstanding() > 0).then(|| self.record(self.first))
+    }
+
+    /// The last segment sent.
+    pub fn tail(&self) -> Option<u32> {
+        (self.outstanding() > 0).then(|| self.next - 1)
+    }
+
+    /// The record of segment `number`, which is outstanding.
+    pub fn record(&self, number: u32) -> &Record {
+        &self.ring[number as usize & (self.ring.len() - 1)]
+    }
+
+    fn slot(&mut self, number: u32) -> &mut Record {
+        let mask = self.ring.len() - 1;
+        &mut self.ring[number as usize & mask]
+    }
+
+    /// Forgets everything; the memory stays.
+    pub fn clear(&mut self) {
+        let ring = std::mem::take(&mut self.ring);
+        *self = Self { ring, ..Self::default() };
+    }
+
+    /// Records a new segment.
+    pub fn push(&mut self, seq: u64, bytes: u32, now: Instant) {
+        if self.outstanding() as usize == self.ring.len() {
+            self.grow();
+        }
+        let number = self.next;
+        self.next += 1;
+        *self.slot(number) = Record { seq, bytes, sent_at: now, ..Record::EMPTY };
+        self.link_newest(number);
+    }
+
+    fn grow(&mut self) {
+        let mut ring = vec![Record::EMPTY; 2 * self.ring.len()];
+        let mask = ring.len() - 1;
+        for number in self.first..self.next {
+            ring[number as usize & mask] = *self.record(number);
+        }
+        self.ring = ring;
+    }
+
+    fn link_newest(&mut self, number: u32) {
+        let previous = self.newest;
+        let slot = self.slot(number);
+        slot.previous = previous;
+        slot.next = NONE;
+        match previous {
+            NONE => self.oldest = number,
+            _ => self.slot(previous).next = number,
+        }
+        self.newest = number;
+    }
+
+    fn unlink(&mut self, number: u32) {
+        let Record { previous, next, .. } = *self.record(number);
+        match previous {
+            NONE => self.oldest = next,
+            _ => self.slot(previous).next = next,
+        }
+        match next {
+            NONE => self.newest = previous,
+            _ => self.slot(next).previous = previous,
+        }
+    }
+
+    fn in_time_list(record: &Record) -> bool {
+        !record.is(SACKED) && (!record.is(LOST) || record.is(RESENT))
+    }
+
+    /// Records a retransmission of segment `number`.
+    pub fn resend(&mut self, number: u32, now: Instant) {
+        let record = *self.record(number);
+        debug_assert!(!record.is(SACKED), "what arrived is not sent again");
+        if Self::in_time_list(&record) {
+            self.unlink(number);
+        }
+        self.resent += u32::from(!record.is(RESENT));
+        let slot = self.slot(number);
+        slot.flags |= RESENT | EVER_RESENT;
+        slot.sent_at = now;
+        self.link_newest(number);
+    }
+
+    /// Takes the latest transmission of segment `number` for lost. True if that is news.
+    pub fn mark_lost(&mut self, number: u32) -> bool {
+        let record = *self.record(number);
+        if !Self::in_time_list(&record) {
+            return false;
+        }
+        self.unlink(number);
+        self.resent -= u32::from(record.is(RESENT));
+        self.lost += u32::from(!record.is(LOST));
+        let slot = self.slot(number);
+        slot.flags = (slot.flags | LOST) & !RESENT;
+        self.lost_hint = self.lost_hint.min(number);
+        true
+    }
+
+    /// Unmarks every lost segment that was not resent: the loss was imagined.
+    pub fn forget_losses(&mut self) {
+        for number in self.first..self.next {
+            let record = *self.record(number);
+            if !record.is(LOST) {
+                continue;
+            }
+            if !Self::in_time_list(&record) {
+                // Behind newer ones in the list; its age is judged when the list reaches it.
+                self.link_newest(number);
+            }
+            self.slot(number).flags &= !LOST;
+        }
+        self.lost = 0;
+    }
+
+    /// The first segment that waits for retransmission.
+    pub fn next_lost(&mut self) -> Option<u32> {
+        if self.lost <= self.resent && !self.any_lost_waiting() {
+            return None;
+        }
+        let mut number = self.lost_hint.max(self.first);
+        while number < self.next {
+            let record = self.record(number);
+            if record.is(LOST) && !record.is(RESENT) {
+                self.lost_hint = number;
+                return Some(number);
+            }
+            number += 1;
+        }
+        self.lost_hint = number;
+        None
+    }
+
+    // A tail probe is resent without being lost, so the counts alone cannot tell.
+    fn any_lost_waiting(&self) -> bool {
+        self.lost > 0 && self.lost_hint < self.next
+    }
+
+    /// The oldest transmission about which a decision is open, in time order.
+    pub fn oldest_sent(&self) -> Option<u32> {
+        (self.oldest != NONE).then_some(self.oldest)
+    }
+
+    /// The transmission after that of segment `number`, in time order.
+    pub fn next_sent(&self, number: u32) -> Option<u32> {
+        let next = self.record(number).next;
+        (next != NONE).then_some(next)
+    }
+
+    /// Outstanding segment numbers, in stream order.
+    pub fn numbers(&self) -> std::ops::Range<u32> {
+        self.first..self.next
+    }
+
+    /// Whether segment `number` is SACKed.
+    pub fn is_sacked(&self, number: u32) -> bool {
+        self.record(number).is(SACKED)
+    }
+
+    /// Marks the segments of one acknowledgement's SACK blocks, calling `delivered` for each
+    /// that is news. `recovery_point` bounds [`Progress::original_delivered`].
+    pub fn on_sack(
+        &mut self,
+        blocks: impl Iterator<Item = ByteRange>,
+        recovery_point: u64,
+        progress: &mut Progress,
+        mut delivered: impl FnMut(&Record),
+    ) {
+        let mut now_seen = [ByteRange::default(); SACK_BLOCKS_MAX];
+        let old_sacked_end = self.sacked_end;
+        for (block, seen) in blocks.zip(&mut now_seen) {
+            *seen = block;
+            let mut number = self.number_at(block.start);
+            while number < self.next {
+                let record = *self.record(number);
+                if record.end() > block.end {
+                    break;
+                }
+                if let Some(known) = self.seen.iter().find(|known| known.contains(range(&record)))
+                {
+                    // Jump over what the previous acknowledgement said.
+                    number = self.number_at(known.end.min(block.end)).max(number + 1);
+                    continue;
+                }
+                if !record.is(SACKED) {
+                    self.mark_sacked(number, old_sacked_end, recovery_point, progress);
+                    delivered(&record);
+                }
+                number += 1;
+            }
+        }
+        self.seen = now_seen;
+    }
+
+    fn mark_sacked(
+        &mut self,
+        number: u32,
+        old_sacked_end: u64,
+        recovery_point: u64,
+        progress: &mut Progress,
+    ) {
+        let record = *self.record(number);
+        self.leave_network(number, &record);
+        let slot = self.slot(number);
+        slot.flags = (slot.flags | SACKED) & !(LOST | RESENT);
+        self.sacked += 1;
+        self.sacked_end = self.sacked_end.max(record.end());
+        progress.sacked += 1;
+        progress.delivered += 1;
+        if !record.was_resent() {
+            progress.reordered |= record.seq < old_sacked_end;
+            progress.original_delivered |= record.end() <= recovery_point;
+            progress.first_sacked_at.get_or_insert(record.sent_at);
+        }
+    }
+
+    // Takes a record that is not SACKed out of the list and the counts.
+    fn leave_network(&mut self, number: u32, record: &Record) {
+        if Self::in_time_list(record) {
+            self.unlink(number);
+        }
+        self.lost -= u32::from(record.is(LOST));
+        self.resent -= u32::from(record.is(RESENT));
+    }
+
+    /// Removes the segments before `ack`, calling `delivered` for each that is news.
+    pub fn on_ack(
+        &mut self,
+        ack: u64,
+        recovery_point: u64,
+        progress: &mut Progress,
+        mut delivered: impl FnMut(&Record),
+    ) {
+        while self.first < self.next {
+            let record = *self.record(self.first);
+            if record.end() > ack {
+                break;
+            }
+            progress.acked += 1;
+            if record.is(SACKED) {
+                self.sacked -= 1;
+            } else {
+                self.leave_network(self.first, &record);
+                progress.delivered += 1;
+                delivered(&record);
+                if !record.was_resent() {
+                    progress.reordered |= record.seq < self.sacked_end;
+                    progress.original_delivered |= record.end() <= recovery_point;
+                    progress.first_acked_at.get_or_insert(record.sent_at);
+                    progress.last_acked_at = Some(record.sent_at);
+                }
+            }
+            self.first += 1;
+        }
+        self.lost_hint = self.lost_hint.max(self.first);
+        if self.sacked_end <= ack {
+            self.sacked_end = 0;
+        }
+    }
+
+    // The first outstanding segment that starts at or after `seq`.
+    fn number_at(&self, seq: u64) -> u32 {
+        let (mut low, mut high) = (self.first, self.next);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.record(middle).seq < seq {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+const fn range(record: &Record) -> ByteRange {
+    ByteRange { start: record.seq, end: record.end() }
+}
+
+#[cfg(test)]
+#[path = "scoreboard_tests.rs"]
+mod tests;
