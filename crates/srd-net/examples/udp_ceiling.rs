@@ -12,10 +12,10 @@
 //! line.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use srd_net::{PacketIo, PollMode, UdpIo, UdpOptions, Wait, clock, raw};
+use srd_net::{PacketIo, PollMode, Segments, UdpIo, UdpOptions, Wait, clock, raw};
 use srd_proto::ids::Entropy;
 use srd_proto::transmit::{Ecn, Transmit};
 
@@ -210,6 +210,30 @@ fn serve_tcp(listener: &TcpListener, spin: bool) -> io::Result<()> {
     }
 }
 
+/// Bytes of each segment that lie in a buffer of headers when the layout is split.
+const HEAD_BYTES: usize = 48;
+
+/// A batch as the core lays it out: sealed segments one after the other (`split` off), or
+/// headers in one place and payloads in others.
+struct Batch {
+    heads: Vec<u8>,
+    payloads: Vec<Vec<u8>>,
+}
+
+impl Batch {
+    fn new(segment: usize, segments: usize, split: bool) -> Self {
+        let head = if split { HEAD_BYTES.min(segment) } else { segment };
+        Self { heads: vec![7; head * segments], payloads: vec![vec![7; segment - head]; segments] }
+    }
+}
+
+impl Segments for Batch {
+    fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let head = self.heads.len() / self.payloads.len();
+        self.heads.chunks(head).zip(self.payloads.iter().map(Vec::as_slice))
+    }
+}
+
 fn transmit(destination: SocketAddr, segment_bytes: usize, segments: usize) -> Transmit {
     Transmit {
         destination,
@@ -277,8 +301,7 @@ fn udp_rr(at: SocketAddr, args: &[String]) -> io::Result<()> {
 }
 
 fn tcp_client(at: SocketAddr, mode: &str, args: &[String]) -> io::Result<()> {
-    let mut stream = TcpStream::connect(at)?;
-    raw::tcp_congestion(&stream, &option(args, "--congestion", "cubic".to_string()))?;
+    let mut stream = raw::tcp_connect(at, &option(args, "--congestion", "cubic".to_string()))?;
     stream.set_nodelay(true)?;
     if mode == "bulk" {
         stream.write_all(b"B")?;
@@ -333,8 +356,10 @@ fn io_client(at: SocketAddr, mode: &str, args: &[String]) -> io::Result<()> {
     let segments = segments.min(option(args, "--run", segments));
     let burst: usize = option(args, "--burst", 1);
     // Batches in turn on each path, `--burst` of them on one.
-    let mut batches: Vec<_> =
-        (0..burst).map(|_| (transmit(to, segment, segments), vec![vec![7; segment]; segments])).collect();
+    let split = flag(args, "--split");
+    let mut batches: Vec<_> = (0..burst)
+        .map(|_| (transmit(to, segment, segments), Batch::new(segment, segments, split)))
+        .collect();
     let mut meter = Meter::new();
     let mut path = 0;
     while meter.first.elapsed() < time {

@@ -2,9 +2,11 @@
 //! this transport (`examples/udp_ceiling.rs`). Not used by the transport itself.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 
 use crate::sys::cmsg::{UDP_GRO, UDP_SEGMENT};
+use crate::sys::socket::Socket;
 use crate::sys::{os, socket};
 
 /// Lets the kernel cut every send on a UDP socket into datagrams of `bytes`.
@@ -35,12 +37,16 @@ pub fn buffers(socket: &impl AsFd, bytes: i32) -> io::Result<()> {
         .or_else(|_| socket::set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
 }
 
-/// Chooses the congestion control of a TCP socket by its kernel name.
+/// Connects a TCP socket under the congestion control of that kernel name. (Choosing it after
+/// connecting is not the same: a connection that began under BBR stays paced.)
 ///
 /// # Errors
 /// The operating system's; the name may be unknown, or not allowed without privilege.
-pub fn tcp_congestion(socket: &impl AsFd, name: &str) -> io::Result<()> {
-    socket::set_text(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, name)
+pub fn tcp_connect(address: SocketAddr, congestion: &str) -> io::Result<TcpStream> {
+    let socket = Socket::stream(&address)?;
+    socket::set_text(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, congestion)?;
+    socket.connect(&address)?;
+    Ok(TcpStream::from(OwnedFd::from(socket)))
 }
 
 /// Lets timers of the calling thread fire without the default 50 us of slack.

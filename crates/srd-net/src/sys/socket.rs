@@ -20,17 +20,26 @@ pub(crate) struct Socket {
 impl Socket {
     /// An unbound socket of the family of `like`. An IPv6 socket takes IPv6 only.
     pub(crate) fn new(like: &SocketAddr) -> io::Result<Self> {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        let socket = Self::of_kind(like, libc::SOCK_DGRAM)?;
+        if socket.ipv6 {
+            socket.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        }
+        Ok(socket)
+    }
+
+    /// An unconnected TCP socket of the family of `like`.
+    pub(crate) fn stream(like: &SocketAddr) -> io::Result<Self> {
+        Self::of_kind(like, libc::SOCK_STREAM)
+    }
+
+    fn of_kind(like: &SocketAddr, kind: libc::c_int) -> io::Result<Self> {
+        let kind = kind | libc::SOCK_CLOEXEC;
         // SAFETY: takes and returns integers; the descriptor returned is new and ours.
         let fd = check(unsafe { libc::socket(family_of(&like.ip()), kind, 0) } as isize)?;
         let fd = i32::try_from(fd).unwrap_or(-1);
         // SAFETY: `fd` was just created and nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let socket = Self { fd, ipv6: like.is_ipv6() };
-        if socket.ipv6 {
-            socket.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
-        }
-        Ok(socket)
+        Ok(Self { fd, ipv6: like.is_ipv6() })
     }
 
     /// Binds it.
@@ -172,6 +181,12 @@ impl Socket {
         };
         check(result as isize)?;
         Ok(value)
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        socket.fd
     }
 }
 
