@@ -128,9 +128,13 @@ fn loss_rules(permille: u16) -> String {
     if permille > 0 {
         text += "add table inet srdlab\n\
                  add chain inet srdlab loss { type filter hook forward priority 0; policy accept; }\n";
-        text += &format!(
-            "add rule inet srdlab loss numgen random mod 1000 < {permille} counter drop\n"
-        );
+        // nft refuses a comparison that is always true.
+        let some = if permille < 1000 {
+            format!("numgen random mod 1000 < {permille} ")
+        } else {
+            String::new()
+        };
+        text += &format!("add rule inet srdlab loss {some}counter drop\n");
     }
     text
 }
@@ -306,6 +310,9 @@ mod tests {
         let lossy = with(|f| f.loss_permille.insert(0, 10));
         let on = changes(&small(), &Faults::default(), &lossy);
         assert!(on[0].nft.contains("numgen random mod 1000 < 10 counter drop"));
+        let all = with(|f| f.loss_permille.insert(0, 1000));
+        let list = changes(&small(), &lossy, &all);
+        assert!(list[0].nft.ends_with("add rule inet srdlab loss counter drop\n"));
         let off = changes(&small(), &lossy, &Faults::default());
         assert_eq!(off[0].nft, "add table inet srdlab\ndelete table inet srdlab\n");
     }

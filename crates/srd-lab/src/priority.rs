@@ -6,13 +6,12 @@
 //! scheduler noise on a busy machine.
 
 use crate::signals::{self, CleanupId};
-use crate::state::Store;
+use crate::state::{StateLock, Store};
 use crate::sys::{self, Scheduling};
 use anyhow::{Context, Result, bail};
-use rustix::fs::FlockOperation;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::marker::PhantomData;
 use std::process::Command;
 use std::thread;
@@ -33,7 +32,7 @@ pub struct MeasurementPriority {
     cleanup: CleanupId,
     thread_nice: i32,
     /// Held for the duration.
-    _lock: File,
+    lock: Option<StateLock>,
     /// The nice level is the calling thread's, so the guard must not leave it.
     _not_send: PhantomData<*const ()>,
 }
@@ -74,7 +73,7 @@ pub fn raise(wait: Duration) -> Result<MeasurementPriority> {
     for (pid, _) in &undo.kernel_threads {
         let _ = rustix::process::setpriority_process(Some(*pid), NICE_HIGH);
     }
-    Ok(MeasurementPriority { undo, cleanup, thread_nice, _lock: lock, _not_send: PhantomData })
+    Ok(MeasurementPriority { undo, cleanup, thread_nice, lock: Some(lock), _not_send: PhantomData })
 }
 
 impl Drop for MeasurementPriority {
@@ -82,6 +81,9 @@ impl Drop for MeasurementPriority {
         signals::forget(self.cleanup);
         let _ = rustix::process::setpriority_process(None, self.thread_nice);
         self.undo.apply();
+        if let (Ok(store), Some(lock)) = (Store::open(), self.lock.take()) {
+            store.unlock_measurement(lock);
+        }
     }
 }
 
@@ -117,21 +119,18 @@ impl Drop for FifoThread {
     }
 }
 
-fn measurement_lock(wait: Duration) -> Result<File> {
-    let path = Store::open()?.dir().join("measurement");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = file.with_context(|| path.display().to_string())?;
+fn measurement_lock(wait: Duration) -> Result<StateLock> {
+    let store = Store::open()?;
     let deadline = Instant::now() + wait;
-    while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK {
-            return Err(error).with_context(|| path.display().to_string());
+    loop {
+        if let Some(lock) = store.try_lock_measurement()? {
+            return Ok(lock);
         }
         if Instant::now() >= deadline {
             bail!("another measurement is running on this machine");
         }
         thread::sleep(Duration::from_millis(20));
     }
-    Ok(file)
 }
 
 /// The nice level in `/autogroup-123 nice 0`.

@@ -9,10 +9,13 @@ use anyhow::{Context, Result};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::Range;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The port probes are sent to.
 const PROBE_PORT: u16 = 9;
+/// How long a port may take to become free.
+const BIND_MAX: Duration = Duration::from_millis(500);
 
 /// Between which hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +76,18 @@ impl Fabric {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
             Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
         };
-        self.within(host, || UdpSocket::bind(SocketAddr::new(any, port)))?
-            .with_context(|| format!("UDP port {port} in {host}"))
+        // A process that another thread is just starting holds a copy of every socket, also of
+        // those already closed, until it executes its program: such a port is free in a moment.
+        let deadline = Instant::now() + BIND_MAX;
+        let bind = || loop {
+            match UdpSocket::bind(SocketAddr::new(any, port)) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                result => return result,
+            }
+        };
+        self.within(host, bind)?.with_context(|| format!("UDP port {port} in {host}"))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::config::{FabricConfig, check_name};
 use crate::fault::Faults;
 use anyhow::{Context, Result, bail};
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
@@ -18,6 +19,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Version of the file's format.
 pub const STATE_VERSION: u32 = 1;
 const RUN_DIR: &str = "/run/opensrd";
+/// Name of the lock file of measurements; no fabric can be called so, for a state has a suffix.
+const MEASUREMENT: &str = "measurement";
 
 /// The process that a fabric must not outlive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,21 +155,21 @@ impl Store {
     pub fn lock(&self, name: &str) -> Result<StateLock> {
         let path = self.path(name, "lock")?;
         loop {
-            let file = OpenOptions::new()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(&path)
-                .with_context(|| at(&path))?;
-            rustix::fs::flock(&file, FlockOperation::LockExclusive).with_context(|| at(&path))?;
-            // Whoever held it before may have removed the file on the way out.
-            let same = |on_disk: fs::Metadata| {
-                file.metadata().is_ok_and(|m| (m.dev(), m.ino()) == (on_disk.dev(), on_disk.ino()))
-            };
-            if fs::metadata(&path).is_ok_and(same) {
-                return Ok(StateLock { _file: file });
+            if let Some(lock) = try_lock(&path, FlockOperation::LockExclusive)? {
+                return Ok(lock);
             }
         }
+    }
+
+    /// The exclusive right to measure on this machine; `None` if somebody else has it.
+    pub(crate) fn try_lock_measurement(&self) -> Result<Option<StateLock>> {
+        try_lock(&self.dir.join(MEASUREMENT), FlockOperation::NonBlockingLockExclusive)
+    }
+
+    /// Gives it back.
+    pub(crate) fn unlock_measurement(&self, lock: StateLock) {
+        let _ = fs::remove_file(self.dir.join(MEASUREMENT));
+        drop(lock);
     }
 
     /// The state of a fabric; `None` if there is no such fabric.
@@ -222,11 +225,19 @@ impl Store {
         check_name(name)?;
         Ok(self.dir.join(format!("{name}.{extension}")))
     }
+}
 
-    /// The directory itself.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+/// `None` if somebody else has it, or had it and removed the file on the way out.
+fn try_lock(path: &Path, operation: FlockOperation) -> Result<Option<StateLock>> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let file = file.with_context(|| at(path))?;
+    match rustix::fs::flock(&file, operation) {
+        Err(Errno::WOULDBLOCK | Errno::INTR) => return Ok(None),
+        other => other.with_context(|| at(path))?,
     }
+    let key = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let same = fs::metadata(path).ok().map(key) == file.metadata().ok().map(key);
+    Ok(same.then_some(StateLock { _file: file }))
 }
 
 fn at(path: &Path) -> String {

@@ -15,7 +15,7 @@ const SIGNALS: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, li
 /// What the handler writes to and the listener reads from.
 pub(crate) struct SignalPipe {
     read: OwnedFd,
-    _write: OwnedFd,
+    write: OwnedFd,
 }
 
 /// The handlers that were in place before ours.
@@ -46,8 +46,8 @@ pub(crate) fn signal_pipe() -> io::Result<&'static SignalPipe> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // A handler must never wait for a full pipe.
     rustix::io::ioctl_fionbio(&write, true)?;
-    let pipe = PIPE.get_or_init(|| SignalPipe { read, _write: write });
-    PIPE_WRITE_FD.store(pipe._write.as_raw_fd(), Ordering::Release);
+    let pipe = PIPE.get_or_init(|| SignalPipe { read, write });
+    PIPE_WRITE_FD.store(pipe.write.as_raw_fd(), Ordering::Release);
     Ok(pipe)
 }
 

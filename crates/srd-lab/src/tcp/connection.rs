@@ -20,6 +20,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(200);
 /// Connections the listener queues.
 const BACKLOG: i32 = 512;
+/// How often to try to listen, once a millisecond.
+const LISTEN_TRIES_MAX: u32 = 500;
 /// The port receivers listen on.
 const PORT: u16 = 7000;
 
@@ -112,8 +114,14 @@ fn listen(wanted: &Wanted<'_>) -> Result<OwnedFd> {
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(CONNECT_MAX))?;
     rustix::net::bind(&socket, &SocketAddr::new(any, PORT)).context("bind")?;
-    rustix::net::listen(&socket, BACKLOG).context("listen")?;
-    Ok(socket)
+    // The port of a listener just closed is free in a moment: see `Fabric::udp_socket`.
+    for _ in 0..LISTEN_TRIES_MAX {
+        match rustix::net::listen(&socket, BACKLOG) {
+            Err(Errno::ADDRINUSE) => thread::sleep(Duration::from_millis(1)),
+            result => return result.map(|()| socket).context("listen"),
+        }
+    }
+    anyhow::bail!("port {PORT} is in use: another measurement runs in this host")
 }
 
 fn connect(wanted: &Wanted<'_>, target: SocketAddr) -> Result<OwnedFd> {

@@ -168,7 +168,7 @@ pub fn barrier_incast(fabric: &Fabric, incast: &Incast) -> Result<IncastResult> 
         congestion: incast.congestion,
         mptcp: incast.mptcp_subflows > 0,
     };
-    let _subflows = Subflows::set(fabric, incast.mptcp_subflows)?;
+    let _subflows = Subflows::set(fabric, incast.mptcp_subflows, incast.family)?;
     let dropped_before = fabric.dropped_packets()?;
     let cpu = CpuMeter::start()?;
     let mut rounds = Vec::new();

@@ -20,7 +20,8 @@ pub use incast::{FLOWS_MAX, Incast, IncastResult, IncastSummary, Round, barrier_
 pub use single::{Flow, INTERVALS_MAX, Interval, Throughput, single_flow};
 
 use crate::fabric::Fabric;
-use anyhow::Result;
+use crate::id::Family;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -78,7 +79,10 @@ struct Subflows<'a> {
 
 impl<'a> Subflows<'a> {
     /// Zero leaves the hosts alone: a plain TCP socket does not care about endpoints.
-    fn set(fabric: &'a Fabric, subflows: u16) -> Result<Subflows<'a>> {
+    fn set(fabric: &'a Fabric, subflows: u16, family: Family) -> Result<Subflows<'a>> {
+        if subflows > 0 && family == Family::V6 {
+            bail!("mptcp_subflows = {subflows}: must be 0 over IPv6, subflows have IPv4 addresses");
+        }
         let before = fabric.mptcp_subflows()?;
         let during = if subflows == 0 { before } else { subflows };
         fabric.mptcp(during)?;

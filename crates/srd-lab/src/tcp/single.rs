@@ -94,7 +94,7 @@ pub(super) fn single_flow_with<T>(
         congestion: flow.congestion,
         mptcp: flow.mptcp_subflows > 0,
     };
-    let _subflows = Subflows::set(fabric, flow.mptcp_subflows)?;
+    let _subflows = Subflows::set(fabric, flow.mptcp_subflows, flow.family)?;
     let connections = Connections::establish(fabric, &wanted)?;
     let connection = &connections.all[0];
     let cpu = CpuMeter::start()?;
