@@ -1,6 +1,6 @@
 //! How many handshakes strangers may cost us.
 //!
-//! A handshake costs a responder four scalar multiplications; a first message costs its sender
+//! A handshake costs a responder six scalar multiplications, some 0.3 ms; a first message costs its sender
 //! nothing if it is noise. Two token buckets bound the damage: one for whoever comes, and one
 //! for those who have returned a cookie. The first being empty is what "under load" means. The
 //! second is separate so that a flood from forged addresses, which drains the first at will,

@@ -30,8 +30,11 @@
 //!
 //! # Cost and bound
 //!
-//! Message 1 costs the responder one scalar multiplication to reject, and in all two to read
-//! and three to answer. Messages outside their length bounds are refused before any work.
+//! Scalar multiplications are the cost, about 45 us each on a current x86 core. A responder
+//! spends two to reject a message 1 (one of them on its own public key, which `snow` derives
+//! afresh), three to read one and three more to answer; an initiator six in all. So a core does
+//! about three thousand handshakes per second and nothing else: see [`super::HandshakeLoad`].
+//! Messages outside their length bounds are refused before any work.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
