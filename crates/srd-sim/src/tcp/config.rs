@@ -132,7 +132,10 @@ impl TcpConfig {
     /// Panics if a value makes no sense.
     pub fn check(&self) {
         assert!(self.mtu_bytes > self.header_bytes, "an MTU holds more than headers");
-        assert!(self.mtu_bytes <= 65_535, "an IP packet is at most 65,535 bytes");
+        assert!(
+            self.mtu_bytes + self.frame_bytes <= 65_535,
+            "an IP packet and its frame are at most 65,535 bytes"
+        );
         assert!(self.window_initial_segments > 0, "a window holds a segment");
         assert!(self.burst_segments_max > 0, "a burst holds a segment");
         assert!(

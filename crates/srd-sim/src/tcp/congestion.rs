@@ -19,8 +19,8 @@ pub struct Window {
     pub segments: u32,
     /// Slow-start threshold.
     pub threshold: u32,
-    // Acknowledged segments towards the next increase.
-    credit: u32,
+    /// Acknowledged segments towards the next increase.
+    pub(super) credit: u32,
 }
 
 impl Window {

@@ -201,7 +201,8 @@ mod tests {
         }
     }
 
-    // A loss at 1000 segments, then acknowledgements of a window per 10 ms round trip.
+    // A loss at 1000 segments, then acknowledgements of a window per round trip of 100 ms, at
+    // which Reno stays behind.
     #[test]
     fn window_follows_the_closed_form() {
         let mut cubic = Cubic::new(false);
@@ -211,7 +212,7 @@ mod tests {
         window.segments = threshold;
         window.threshold = threshold;
         // K = cbrt(300 / 0.4) = 9.0856 s.
-        let rtt_ns = 10 * MS;
+        let rtt_ns = 100 * MS;
         let (mut now_ns, mut checked) = (0, 0);
         while now_ns < 14_000 * MS {
             let acks = window.segments / 2;
@@ -227,29 +228,32 @@ mod tests {
             assert!(error < 0.02, "{t_s} s: {} instead of {expected}", window.segments);
             checked += 1;
         }
-        assert_eq!(checked, 1400);
+        assert_eq!(checked, 140);
         assert!(window.segments > 1030);
     }
 
     #[test]
-    fn short_round_trips_follow_reno() {
+    fn short_round_trips_follow_reno_with_the_lag_of_the_update_interval() {
         // 20 segments at 200 us: CUBIC's own curve gains nothing for a second, Reno's share is
-        // 0.53 segments per round trip.
+        // 0.53 segments per round trip, noticed every 31 ms.
         let mut cubic = Cubic::new(false);
         let mut window = Window { threshold: 2, ..Window::new(20) };
         window.segments = cubic.threshold_on_loss(28);
         assert_eq!(window.segments, 19);
         let mut now_ns = 0;
-        for _ in 0..100 {
+        for round in 0..1000 {
             for _ in 0..window.segments {
                 now_ns += 200_000 / u64::from(window.segments);
                 let now = Instant::from_nanos(now_ns);
                 let per = cubic.segments_per_increase(window.segments, now, 1);
                 window.avoid(per, 1);
             }
+            let lag = 156.0 * 0.54;
+            let reno = 19.0 + f64::from(round) * 8.0 / 15.0;
+            let window = f64::from(window.segments);
+            assert!(window <= reno + 2.0 && window >= reno - lag, "{round}: {window}, {reno}");
         }
-        // 100 round trips: 19 + 53, less what the update interval of 31 ms holds back.
-        assert!((40..=72).contains(&window.segments), "{}", window.segments);
+        assert!(window.segments > 400, "{}", window.segments);
     }
 
     #[test]

@@ -66,6 +66,10 @@ pub struct Progress {
     pub last_acked_at: Option<Instant>,
     /// Transmission time of the first segment newly SACKed that was sent only once.
     pub first_sacked_at: Option<Instant>,
+    /// Transmission time of the last such segment.
+    pub last_sacked_at: Option<Instant>,
+    /// A segment that was retransmitted was acknowledged cumulatively.
+    pub resent_acked: bool,
     /// A segment sent only once, below the recovery point, was delivered.
     pub original_delivered: bool,
     /// A segment sent only once arrived after a later one.
@@ -259,7 +263,7 @@ impl Scoreboard {
 
     /// The first segment that waits for retransmission.
     pub fn next_lost(&mut self) -> Option<u32> {
-        if self.lost <= self.resent && !self.any_lost_waiting() {
+        if self.lost == 0 {
             return None;
         }
         let mut number = self.lost_hint.max(self.first);
@@ -273,11 +277,6 @@ impl Scoreboard {
         }
         self.lost_hint = number;
         None
-    }
-
-    // A tail probe is resent without being lost, so the counts alone cannot tell.
-    fn any_lost_waiting(&self) -> bool {
-        self.lost > 0 && self.lost_hint < self.next
     }
 
     /// The oldest transmission about which a decision is open, in time order.
@@ -355,6 +354,7 @@ impl Scoreboard {
             progress.reordered |= record.seq < old_sacked_end;
             progress.original_delivered |= record.end() <= recovery_point;
             progress.first_sacked_at.get_or_insert(record.sent_at);
+            progress.last_sacked_at = Some(record.sent_at);
         }
     }
 
@@ -381,6 +381,7 @@ impl Scoreboard {
                 break;
             }
             progress.acked += 1;
+            progress.resent_acked |= record.was_resent();
             if record.is(SACKED) {
                 self.sacked -= 1;
             } else {

@@ -50,15 +50,17 @@ pub struct TcpSegment {
     pub timestamp_ns: u64,
     /// The peer's clock, echoed.
     pub timestamp_echo_ns: u64,
-    // (start, length); start is relative to `ack` and below it for some duplicates.
-    sack: [(i32, u32); SACK_BLOCKS_MAX],
+    /// SACK blocks as (start, length): see [`TcpSegment::push_sack`]. The start is relative to
+    /// `ack`, and below it for some duplicates.
+    pub sack: [(i32, u32); SACK_BLOCKS_MAX],
     /// The flow that the connection carries.
     pub flow: u32,
     /// Payload length.
     pub payload_bytes: u32,
     /// `FLAG_*`.
     pub flags: u8,
-    sack_blocks: u8,
+    /// How many SACK blocks are set.
+    pub sack_count: u8,
 }
 
 impl TcpSegment {
@@ -80,18 +82,18 @@ impl TcpSegment {
         else {
             return false;
         };
-        let Some(slot) = self.sack.get_mut(usize::from(self.sack_blocks)) else {
+        let Some(slot) = self.sack.get_mut(usize::from(self.sack_count)) else {
             return false;
         };
         *slot = (start, bytes);
-        self.sack_blocks += 1;
+        self.sack_count += 1;
         true
     }
 
     /// The SACK blocks, in the order they were added. The first is a duplicate's if
     /// [`FLAG_DSACK`] is set.
     pub fn sack_blocks(&self) -> impl Iterator<Item = ByteRange> + '_ {
-        self.sack[..usize::from(self.sack_blocks)].iter().map(|&(start, bytes)| {
+        self.sack[..usize::from(self.sack_count)].iter().map(|&(start, bytes)| {
             let start = self.ack.saturating_add_signed(i64::from(start));
             ByteRange { start, end: start + u64::from(bytes) }
         })

@@ -1,0 +1,465 @@
+//! The sending half of a connection: what to send next, and the timers. Acknowledgements are
+//! in `ack.rs`, recovery and its undoing in `recovery.rs`; all three follow Linux's
+//! `tcp_output.c`, `tcp_timer.c` and `tcp_input.c` closely enough to be read beside them.
+//!
+//! One timer serves three purposes, as in Linux: retransmission, tail probe, reorder window.
+
+use srd_proto::time::{Duration, Instant};
+
+use super::config::TcpConfig;
+use super::congestion::{Controller, Window};
+use super::rack::{Circumstances, Rack};
+use super::recovery::{Phase, Reduction, Undo};
+use super::rto::{RttEstimator, deadline};
+use super::scoreboard::Scoreboard;
+use super::segment::{FLAG_ACK, FLAG_CWR, FLAG_PSH, FLAG_SYN, TcpSegment};
+
+/// What the timer is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Timer {
+    /// Nothing was acknowledged for the retransmission timeout.
+    Retransmit,
+    /// The tail may be lost: a probe is due.
+    Probe,
+    /// The reorder window of something sent earlier is over.
+    Reorder,
+}
+
+/// A tail probe on its way (RFC 8985 section 7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Probe {
+    /// The highest byte sent when it left.
+    pub(super) end: u64,
+    /// Whether it repeats a segment rather than bringing a new one.
+    pub(super) resent: bool,
+}
+
+/// Whether the window, not the application, limits sending (RFC 7661, Linux's
+/// `tcp_cwnd_validate`).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    limited: bool,
+    outstanding_max: u32,
+    round_end: u64,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opening {
+    /// A SYN is to be sent.
+    Due,
+    /// A SYN left.
+    Sent(Instant),
+    /// Data flows.
+    Done,
+}
+
+/// What became of a timer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fired {
+    /// The connection goes on.
+    Alive,
+    /// It gave up after too many timeouts.
+    Dead,
+}
+
+/// A segment to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing {
+    /// The segment.
+    pub segment: TcpSegment,
+    /// Whether it was sent before.
+    pub resent: bool,
+}
+
+/// One connection's sending state.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    pub(super) config: TcpConfig,
+    pub(super) flow: u32,
+    /// Length of the stream.
+    total: u64,
+    /// The first unacknowledged byte.
+    pub(super) una: u64,
+    /// The next byte to be sent for the first time.
+    pub(super) nxt: u64,
+    pub(super) board: Scoreboard,
+    pub(super) rack: Rack,
+    pub(super) rtt: RttEstimator,
+    pub(super) window: Window,
+    pub(super) controller: Controller,
+    pub(super) phase: Phase,
+    /// Recovery ends when this byte is acknowledged.
+    pub(super) recovery_point: u64,
+    pub(super) reduction: Reduction,
+    pub(super) undo: Undo,
+    /// Whether F-RTO (RFC 5682) still doubts the timeout.
+    pub(super) timeout_doubted: bool,
+    /// F-RTO: new data goes before what is marked lost, until the next acknowledgement.
+    pub(super) new_data_first: bool,
+    pub(super) probe: Option<Probe>,
+    probe_due: bool,
+    pub(super) timer: Option<(Timer, Instant)>,
+    /// Timeouts in a row.
+    pub(super) retries: u32,
+    usage: Usage,
+    pub(super) reduced_unsaid: bool,
+    opening: Opening,
+    sent_at: Instant,
+    /// Timeouts ever.
+    pub(super) timeouts: u64,
+}
+
+impl Sender {
+    /// A connection that has `bytes` to send as `flow`.
+    pub fn new(config: &TcpConfig, flow: u32, bytes: u64, now: Instant) -> Self {
+        Self {
+            config: *config,
+            flow,
+            total: bytes,
+            una: 0,
+            nxt: 0,
+            board: Scoreboard::default(),
+            rack: Rack::default(),
+            rtt: RttEstimator::new(config),
+            window: Window::new(config.window_initial_segments),
+            controller: Controller::new(config),
+            phase: Phase::Open,
+            recovery_point: 0,
+            reduction: Reduction::default(),
+            undo: Undo::default(),
+            timeout_doubted: false,
+            new_data_first: false,
+            probe: None,
+            probe_due: false,
+            timer: None,
+            retries: 0,
+            usage: Usage::default(),
+            reduced_unsaid: false,
+            opening: if config.handshake { Opening::Due } else { Opening::Done },
+            sent_at: now,
+            timeouts: 0,
+        }
+    }
+
+    /// Starts the next flow on this idle connection. After more than a timeout of silence the
+    /// window restarts from the initial one (Linux's `tcp_cwnd_restart`).
+    pub fn reopen(&mut self, flow: u32, bytes: u64, now: Instant) {
+        debug_assert!(self.is_complete(), "a connection is reused when it is idle");
+        let idle = now.since(self.sent_at);
+        self.flow = flow;
+        self.total = bytes;
+        self.una = 0;
+        self.nxt = 0;
+        self.board.clear();
+        self.rack.rebase();
+        self.rtt.rebase();
+        self.controller.rebase(now);
+        self.controller.on_resumed(now, idle);
+        if matches!(self.phase, Phase::Reduced | Phase::Recovery) {
+            self.window.segments = self.window.threshold;
+        }
+        self.phase = Phase::Open;
+        self.recovery_point = 0;
+        self.undo = Undo::default();
+        self.timeout_doubted = false;
+        self.new_data_first = false;
+        self.probe = None;
+        self.probe_due = false;
+        self.timer = None;
+        self.retries = 0;
+        self.usage = Usage::default();
+        let rto = self.rtt.rto().as_nanos().max(1);
+        if idle.as_nanos() > rto {
+            let kept = self.window.segments / 2 + self.window.segments / 4;
+            self.window.threshold = self.window.threshold.max(kept);
+            let restart = self.config.window_initial_segments.min(self.window.segments);
+            let halvings = u32::try_from((idle.as_nanos() - 1) / rto).unwrap_or(31).min(31);
+            self.window.segments = (self.window.segments >> halvings).max(restart);
+            self.window.clear_credit();
+        }
+    }
+
+    /// Whether everything is acknowledged.
+    pub const fn is_complete(&self) -> bool {
+        self.una == self.total
+    }
+
+    /// The flow that it carries.
+    pub const fn flow(&self) -> u32 {
+        self.flow
+    }
+
+    /// The first unacknowledged byte.
+    pub const fn una(&self) -> u64 {
+        self.una
+    }
+
+    /// The congestion window, in segments.
+    pub const fn window_segments(&self) -> u32 {
+        self.window.segments
+    }
+
+    /// Retransmission timeouts so far.
+    pub const fn timeouts(&self) -> u64 {
+        self.timeouts
+    }
+
+    /// When [`Sender::on_timer`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.timer.map(|(_, at)| at)
+    }
+
+    /// The next segment that the window allows.
+    pub fn poll(&mut self, now: Instant) -> Option<Outgoing> {
+        if self.opening != Opening::Done {
+            return self.poll_opening(now);
+        }
+        if self.probe_due {
+            self.probe_due = false;
+            return self.send_probe(now);
+        }
+        if self.board.in_flight() >= self.window.segments {
+            return None;
+        }
+        if self.new_data_first {
+            return self.send_new(now);
+        }
+        match self.board.next_lost() {
+            Some(number) => Some(self.resend(number, now)),
+            None => self.send_new(now),
+        }
+    }
+
+    fn poll_opening(&mut self, now: Instant) -> Option<Outgoing> {
+        if self.opening != Opening::Due {
+            return None;
+        }
+        let resent = self.retries > 0;
+        self.opening = Opening::Sent(now);
+        self.timer = Some((Timer::Retransmit, self.after(now, self.rtt.rto())));
+        let segment = TcpSegment { flags: FLAG_SYN, ..self.segment(0, 0, now) };
+        Some(Outgoing { segment, resent })
+    }
+
+    /// The peer answered the SYN.
+    pub fn on_opened(&mut self, now: Instant) {
+        if let Opening::Sent(at) = self.opening {
+            if self.retries == 0 {
+                self.rtt.on_sample(now.since(at), 0, 0);
+            }
+            self.opening = Opening::Done;
+            self.retries = 0;
+            self.timer = None;
+        }
+    }
+
+    fn segment(&self, seq: u64, payload_bytes: u32, now: Instant) -> TcpSegment {
+        let end = seq + u64::from(payload_bytes);
+        // Until the peer is known to hold state, every segment may open the connection.
+        let mut flags = if self.una == 0 { FLAG_SYN } else { FLAG_ACK };
+        if end == self.total {
+            flags |= FLAG_PSH;
+        }
+        let timestamp_ns = now.as_nanos();
+        TcpSegment { flow: self.flow, seq, payload_bytes, flags, timestamp_ns, ..Default::default() }
+    }
+
+    fn has_new(&self) -> bool {
+        self.next_bytes().is_some()
+    }
+
+    // How long the next new segment is, if the stream and the peer's window have one.
+    fn next_bytes(&self) -> Option<u32> {
+        let mss = u64::from(self.config.mss_bytes());
+        let bytes = mss.min(self.total - self.nxt);
+        let fits = self.nxt - self.una + bytes <= self.config.window_bytes_max;
+        (bytes > 0 && fits).then(|| u32::try_from(bytes).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn may_send_new(&self) -> bool {
+        self.has_new()
+    }
+
+    fn send_new(&mut self, now: Instant) -> Option<Outgoing> {
+        let bytes = self.next_bytes()?;
+        let mut segment = self.segment(self.nxt, bytes, now);
+        if std::mem::take(&mut self.reduced_unsaid) {
+            segment.flags |= FLAG_CWR;
+        }
+        let first = self.board.outstanding() == 0;
+        self.board.push(self.nxt, bytes, now);
+        self.nxt += u64::from(bytes);
+        self.sent_at = now;
+        self.reduction.on_sent();
+        self.note_usage();
+        if first || matches!(self.timer, Some((Timer::Probe, _))) {
+            self.rearm_retransmit(now);
+        }
+        self.schedule_probe(now);
+        Some(Outgoing { segment, resent: false })
+    }
+
+    fn resend(&mut self, number: u32, now: Instant) -> Outgoing {
+        let record = *self.board.record(number);
+        self.board.resend(number, now);
+        self.undo.on_resent(now);
+        self.reduction.on_sent();
+        self.sent_at = now;
+        let is_head = self.board.head().is_some_and(|head| head.seq == record.seq);
+        if is_head && !matches!(self.timer, Some((Timer::Reorder, _))) {
+            self.timer = Some((Timer::Retransmit, self.after(now, self.rtt.rto())));
+        }
+        Outgoing { segment: self.segment(record.seq, record.bytes, now), resent: true }
+    }
+
+    fn send_probe(&mut self, now: Instant) -> Option<Outgoing> {
+        let outgoing = if self.has_new() {
+            self.send_new(now)
+        } else {
+            let number = self.board.tail()?;
+            if self.board.is_sacked(number) {
+                return None;
+            }
+            Some(self.resend(number, now))
+        };
+        if let Some(sent) = &outgoing {
+            self.probe = Some(Probe { end: self.nxt, resent: sent.resent });
+            self.timer = None; // the timeout counts from the probe
+        }
+        self.rearm_retransmit(now);
+        outgoing
+    }
+
+    // Linux's tcp_cwnd_validate.
+    fn note_usage(&mut self) {
+        let limited = self.board.in_flight() >= self.window.segments;
+        let outstanding = self.board.outstanding();
+        let usage = &mut self.usage;
+        let more = !usage.limited && outstanding > usage.outstanding_max;
+        if self.una >= usage.round_end || limited || more {
+            *usage = Usage { limited, outstanding_max: outstanding, round_end: self.nxt };
+        }
+    }
+
+    /// Whether the window may grow, being what limits sending.
+    pub(super) fn is_window_limited(&self) -> bool {
+        if self.window.in_slow_start() {
+            return self.window.segments < 2 * self.usage.outstanding_max;
+        }
+        self.usage.limited
+    }
+
+    pub(super) fn circumstances(&self) -> Circumstances {
+        Circumstances {
+            rtt_min: self.rtt.min().unwrap_or_default(),
+            srtt: self.rtt.srtt().unwrap_or_default(),
+            recovering: matches!(self.phase, Phase::Recovery | Phase::Loss),
+            sacked: self.board.sacked(),
+        }
+    }
+
+    fn after(&self, now: Instant, delay: Duration) -> Instant {
+        deadline(now, delay, self.config.timer_tick)
+    }
+
+    /// Arms the probe's timer, or the retransmission timer where no probe may be.
+    pub(super) fn rearm(&mut self, now: Instant) {
+        if !self.schedule_probe(now) {
+            self.rearm_retransmit(now);
+        }
+    }
+
+    pub(super) fn rearm_retransmit(&mut self, now: Instant) {
+        let Some(head) = self.board.head() else {
+            self.timer = None;
+            return;
+        };
+        let rto = self.rtt.rto();
+        let delay = match self.timer {
+            // The time that a probe or a reorder window took counts.
+            Some((Timer::Probe | Timer::Reorder, _)) => {
+                (head.sent_at + rto).since(now).max(Duration::from_micros(1))
+            }
+            _ => rto,
+        };
+        self.timer = Some((Timer::Retransmit, self.after(now, delay)));
+    }
+
+    // RFC 8985 section 7.2, with Linux's floor: false where no probe may be scheduled.
+    fn schedule_probe(&mut self, now: Instant) -> bool {
+        let Some(head) = self.board.head() else {
+            return false;
+        };
+        if !self.config.tail_probe || !matches!(self.phase, Phase::Open | Phase::Reduced) {
+            return false;
+        }
+        let mut delay = match self.rtt.srtt() {
+            // One segment's acknowledgement may be delayed.
+            Some(srtt) if self.board.outstanding() == 1 => srtt.times(2) + self.rtt.rto_min(),
+            Some(srtt) => srtt.times(2) + self.config.timer_floor,
+            None => self.config.rto_initial,
+        };
+        let until_timeout = (head.sent_at + self.rtt.rto()).since(now);
+        if until_timeout > Duration::ZERO {
+            delay = delay.min(until_timeout);
+        }
+        self.timer = Some((Timer::Probe, self.after(now, delay)));
+        true
+    }
+
+    pub(super) fn arm_reorder(&mut self, now: Instant, wait: Duration) {
+        let delay = wait + self.config.timer_floor;
+        self.timer = Some((Timer::Reorder, self.after(now, delay)));
+    }
+
+    /// The deadline has come.
+    pub fn on_timer(&mut self, now: Instant) -> Fired {
+        let Some((timer, at)) = self.timer else {
+            return Fired::Alive;
+        };
+        if at > now {
+            return Fired::Alive;
+        }
+        self.timer = None;
+        if let Opening::Sent(_) = self.opening {
+            self.opening = Opening::Due;
+            return self.on_timeout();
+        }
+        match timer {
+            Timer::Retransmit => {
+                if self.board.outstanding() == 0 {
+                    return Fired::Alive;
+                }
+                self.enter_loss(now);
+                let fired = self.on_timeout();
+                self.timer = Some((Timer::Retransmit, self.after(now, self.rtt.rto())));
+                fired
+            }
+            Timer::Probe => {
+                self.probe_due = self.probe.is_none();
+                if !self.probe_due {
+                    self.timer = Some((timer, at)); // the time that this one took counts
+                }
+                self.rearm_retransmit(now);
+                Fired::Alive
+            }
+            Timer::Reorder => {
+                self.timer = Some((timer, at));
+                self.on_reorder_timer(now);
+                Fired::Alive
+            }
+        }
+    }
+
+    fn on_timeout(&mut self) -> Fired {
+        self.timeouts += 1;
+        self.retries += 1;
+        self.rtt.back_off();
+        if self.retries > self.config.retries_max { Fired::Dead } else { Fired::Alive }
+    }
+}
+
+#[cfg(test)]
+#[path = "sender_tests.rs"]
+mod tests;
