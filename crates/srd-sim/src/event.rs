@@ -265,8 +265,7 @@ impl Wheel {
     /// Appends a chunk that holds `event` to the chain.
     fn grow(&mut self, slot: Slot, event: Event) -> Slot {
         let fresh = if self.free == NONE {
-            let blank =
-                Chunk { events: [Event::default(); CHUNK_EVENTS], len: 0, next: NONE };
+            let blank = Chunk { events: [Event::default(); CHUNK_EVENTS], len: 0, next: NONE };
             self.chunks.push(blank);
             u32::try_from(self.chunks.len() - 1).expect("fewer than 2^32 chunks")
         } else {

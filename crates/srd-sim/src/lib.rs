@@ -1,7 +1,14 @@
 //! A deterministic packet-level datacenter that runs the production SRD core.
 
+pub mod blast;
+pub mod egress;
 pub mod event;
+pub mod fault;
 pub mod hash;
 pub mod node;
+pub mod process;
+pub mod slab;
 pub mod tcp;
 pub mod topology;
+pub mod workload;
+pub mod world;

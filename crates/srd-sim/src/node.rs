@@ -59,7 +59,7 @@ pub const PROTOCOL_TCP: u8 = 6;
 pub const HEAD_INLINE_BYTES: usize = 40;
 
 /// One packet. The switches read only the outer 5-tuple, the size and the ECN field.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Packet {
     /// The sending host: the outer source address.
     pub src: HostId,
@@ -88,7 +88,7 @@ pub struct Packet {
 }
 
 /// What a packet carries.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub enum Body {
     /// A slot that nobody filled.
     #[default]
@@ -102,7 +102,7 @@ pub enum Body {
 }
 
 /// The bytes of an SRD packet: a head and a payload by reference.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SrdBody {
     head_inline: [u8; HEAD_INLINE_BYTES],
     head_bytes: u16,
@@ -175,6 +175,14 @@ impl Packet {
             trimmed: false,
             corrupted: false,
             body: Body::Empty,
+        }
+    }
+
+    /// Lets go of what the packet refers to, keeping the slot's own memory.
+    #[inline]
+    pub fn release(&mut self) {
+        if let Body::Srd(body) = &mut self.body {
+            body.payload = Bytes::new();
         }
     }
 

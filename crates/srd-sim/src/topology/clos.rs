@@ -333,7 +333,10 @@ impl<'a> Build<'a> {
             let above = &spec.tiers[tier + 1];
             let (parent, parallel) = (n / above.bundle, n % above.bundle);
             let (number, child) = if tier == 0 {
-                (index / shape.tors_per_pod * shape.aggs_per_pod + parent, index % shape.tors_per_pod)
+                (
+                    index / shape.tors_per_pod * shape.aggs_per_pod + parent,
+                    index % shape.tors_per_pod,
+                )
             } else {
                 let place = index % shape.aggs_per_pod;
                 (parent * shape.aggs_per_pod + place, index / shape.aggs_per_pod)

@@ -102,8 +102,7 @@ impl Topology {
             ports = ports[start..end].to_vec();
         }
         if both {
-            let reverse: Vec<u32> =
-                ports.iter().map(|&p| self.ports[p as usize].reverse).collect();
+            let reverse: Vec<u32> = ports.iter().map(|&p| self.ports[p as usize].reverse).collect();
             ports.extend(reverse);
         }
         ports.sort_unstable();
@@ -174,9 +173,7 @@ impl Topology {
             return match number {
                 None => Ok(Named::Hosts),
                 Some(n) if n < self.hosts => Ok(Named::One(End::Host(n))),
-                Some(n) => {
-                    fail(format!("there is no host{n}: hosts are 0 to {}", self.hosts - 1))
-                }
+                Some(n) => fail(format!("there is no host{n}: hosts are 0 to {}", self.hosts - 1)),
             };
         }
         let by_name = |names: &&[&str]| names.contains(&letters);

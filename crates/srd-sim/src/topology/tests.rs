@@ -163,8 +163,7 @@ fn names_select_what_they_say() {
     for bad in ["spine4", "host6", "core0", "leaf0->host5", "leaf0-", "x", "leaf0->spine0#1"] {
         assert!(topology.select(bad).is_err(), "{bad}");
     }
-    let bundled =
-        ClosSpec::leaf_spine(2, 4, 3, &Links { bundle: 2, ..links() }).build().unwrap();
+    let bundled = ClosSpec::leaf_spine(2, 4, 3, &Links { bundle: 2, ..links() }).build().unwrap();
     assert_eq!(bundled.select("leaf0->spine3").unwrap().len(), 2);
     let one = bundled.select("leaf0->spine3#1").unwrap();
     assert_eq!(bundled.port_name(one[0]), "leaf0->spine3#1");
@@ -173,12 +172,8 @@ fn names_select_what_they_say() {
 #[test]
 fn first_core_links_lead_into_the_first_aggregation_switches() {
     let topology = ClosSpec::fat_tree(8, [1, 1], &links()).build().unwrap();
-    let names: Vec<_> = topology
-        .first_core_links(6)
-        .unwrap()
-        .into_iter()
-        .map(|p| topology.port_name(p))
-        .collect();
+    let names: Vec<_> =
+        topology.first_core_links(6).unwrap().into_iter().map(|p| topology.port_name(p)).collect();
     let expected =
         ["core0->agg0", "core1->agg1", "core4->agg0", "core5->agg1", "core8->agg0", "core12->agg0"];
     assert_eq!(names, expected);

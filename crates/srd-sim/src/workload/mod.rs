@@ -1,0 +1,159 @@
+//! Workloads: which flows start when, or after what.
+
+use crate::node::{ENDLESS, FlowId, FlowSpec, HostId};
+
+/// When a flow starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// At a time, in picoseconds.
+    At(u64),
+    /// When a trigger fires.
+    On(TriggerId),
+}
+
+/// An index into [`Workload::triggers`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct TriggerId(pub u32);
+
+/// What a trigger does with activations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TriggerKind {
+    /// The first activation starts every flow that waits on it.
+    OneShot,
+    /// Each activation starts the next flow that waits on it.
+    MultiShot,
+    /// The activation of this number starts every flow that waits on it.
+    Barrier(u32),
+}
+
+/// A flow and its place in the order of things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowPlan {
+    /// The sender.
+    pub src: HostId,
+    /// The receiver.
+    pub dst: HostId,
+    /// Application bytes, or [`ENDLESS`].
+    pub bytes: u64,
+    /// When it starts.
+    pub start: Start,
+    /// Activated when the sender holds the last acknowledgement.
+    pub sent_trigger: Option<TriggerId>,
+    /// Activated when the receiver holds every byte.
+    pub received_trigger: Option<TriggerId>,
+    /// The number that people know it by: the `id` of a connection-matrix file.
+    pub label: u32,
+}
+
+impl FlowPlan {
+    /// A flow that starts at a time.
+    pub fn at(start_ps: u64, src: u32, dst: u32, bytes: u64) -> Self {
+        Self {
+            src: HostId(src),
+            dst: HostId(dst),
+            bytes,
+            start: Start::At(start_ps),
+            sent_trigger: None,
+            received_trigger: None,
+            label: 0,
+        }
+    }
+
+    /// What its sender is told.
+    pub fn spec(&self, id: FlowId) -> FlowSpec {
+        FlowSpec { id, src: self.src, dst: self.dst, bytes: self.bytes }
+    }
+}
+
+/// A single-path flow of fixed rate that nobody acknowledges: foreign load on the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackgroundPlan {
+    /// The sender.
+    pub src: HostId,
+    /// The receiver.
+    pub dst: HostId,
+    /// Wire bits per second.
+    pub rate_bps: u64,
+    /// Wire bytes of each packet.
+    pub packet_bytes: u16,
+    /// When it begins.
+    pub start_ps: u64,
+    /// When it ends.
+    pub stop_ps: u64,
+    /// Its outer source port, which decides its path.
+    pub src_port: u16,
+}
+
+/// Flows, triggers and background load.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Workload {
+    /// The flows; a flow's number is its index.
+    pub flows: Vec<FlowPlan>,
+    /// The triggers; a trigger's number is its index.
+    pub triggers: Vec<TriggerKind>,
+    /// Background load.
+    pub background: Vec<BackgroundPlan>,
+}
+
+/// Why a workload does not fit a network. The text says what to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorkloadError(pub String);
+
+impl std::fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WorkloadError {}
+
+impl Workload {
+    /// Checks that every host and trigger exists, that nobody sends to itself, and that every
+    /// flow has bytes.
+    ///
+    /// # Errors
+    /// The first flow that is wrong.
+    pub fn check(&self, hosts: u32) -> Result<(), WorkloadError> {
+        let fail = |text: String| Err(WorkloadError(text));
+        if self.flows.len() >= u32::MAX as usize {
+            return fail("more than 2^32 flows".to_owned());
+        }
+        let known = |t: TriggerId| (t.0 as usize) < self.triggers.len();
+        for (n, flow) in self.flows.iter().enumerate() {
+            let (src, dst) = (flow.src.0, flow.dst.0);
+            if src >= hosts || dst >= hosts {
+                return fail(format!(
+                    "flow {n} runs from host {src} to host {dst}, but the network has hosts 0 \
+                     to {}",
+                    hosts - 1
+                ));
+            }
+            if src == dst {
+                return fail(format!("flow {n} runs from host {src} to itself"));
+            }
+            if flow.bytes == 0 {
+                return fail(format!("flow {n} has no bytes"));
+            }
+            let start = if let Start::On(t) = flow.start { Some(t) } else { None };
+            let triggers = [start, flow.sent_trigger, flow.received_trigger];
+            if !triggers.into_iter().flatten().all(known) {
+                return fail(format!("flow {n} refers to a trigger that does not exist"));
+            }
+        }
+        for (n, load) in self.background.iter().enumerate() {
+            let (src, dst) = (load.src.0, load.dst.0);
+            if src >= hosts || dst >= hosts || src == dst {
+                return fail(format!("background flow {n} cannot run from {src} to {dst}"));
+            }
+            if load.rate_bps == 0 || load.packet_bytes == 0 {
+                return fail(format!("background flow {n} needs a rate and a packet size"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether some flow never ends.
+    pub fn is_endless(&self) -> bool {
+        self.flows.iter().any(|f| f.bytes == ENDLESS)
+    }
+}

@@ -1,0 +1,151 @@
+//! Adding up: what was injected, delivered and dropped, and what each port did.
+
+use crate::node::Node;
+
+use super::World;
+
+/// Why a packet did not arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum DropCause {
+    /// The queue had no room.
+    QueueFull,
+    /// The link was down when its turn came.
+    LinkDown,
+    /// Random loss on a link.
+    RandomLoss,
+    /// The receiving host's checksum found flipped bits.
+    Corrupted,
+    /// Sender and receiver were in different parts of a partition.
+    Partition,
+}
+
+impl DropCause {
+    /// How many causes there are.
+    pub const COUNT: usize = 5;
+    /// Every cause with its name, in counter order.
+    pub const ALL: [(Self, &str); Self::COUNT] = [
+        (Self::QueueFull, "queue_full"),
+        (Self::LinkDown, "link_down"),
+        (Self::RandomLoss, "random_loss"),
+        (Self::Corrupted, "corrupted"),
+        (Self::Partition, "partition"),
+    ];
+}
+
+/// Totals of a world.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// Events acted on.
+    pub events: u64,
+    /// Packets that nodes and background flows sent.
+    pub injected: u64,
+    /// Copies that faulty links made.
+    pub duplicated: u64,
+    /// Packets that hosts received.
+    pub delivered: u64,
+    /// Packets that did not arrive, by cause.
+    pub dropped: [u64; DropCause::COUNT],
+    /// Packets that were marked.
+    pub marked: u64,
+    /// Packets that were trimmed.
+    pub trimmed: u64,
+    /// Deadlines that were not in the future after they had been served: a node's fault.
+    pub timer_livelocks: u64,
+    port_drops: Vec<u32>,
+}
+
+impl Counters {
+    pub(super) fn new(ports: usize) -> Self {
+        Self {
+            events: 0,
+            injected: 0,
+            duplicated: 0,
+            delivered: 0,
+            dropped: [0; DropCause::COUNT],
+            marked: 0,
+            trimmed: 0,
+            timer_livelocks: 0,
+            port_drops: vec![0; ports],
+        }
+    }
+
+    #[cold]
+    pub(super) fn drop_at(&mut self, port: u32, cause: DropCause) {
+        self.dropped[cause as usize] += 1;
+        self.port_drops[port as usize] += 1;
+    }
+
+    /// Packets that did not arrive, for whatever cause.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+}
+
+/// What one port did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortReport {
+    /// Its name.
+    pub name: String,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets lost here or on its link.
+    pub drops: u32,
+    /// The most bytes that ever waited.
+    pub queue_bytes_max: u64,
+}
+
+impl<N: Node> World<N> {
+    /// The totals.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Packets over links: every packet counts once for every link that it was sent on.
+    pub fn packet_hops(&self) -> u64 {
+        self.ports.iter().map(crate::egress::Egress::packets).sum()
+    }
+
+    /// Packets that exist now.
+    pub fn packets_in_network(&self) -> u64 {
+        self.packets.live() as u64
+    }
+
+    /// What every port did, in port order.
+    pub fn port_reports(&self) -> Vec<PortReport> {
+        let one = |(port, number)| {
+            let egress: &crate::egress::Egress = port;
+            PortReport {
+                name: self.topology.port_name(number),
+                packets: egress.packets(),
+                bytes: egress.bytes(),
+                drops: self.counters.port_drops[number as usize],
+                queue_bytes_max: egress.backlog_bytes_max(),
+            }
+        };
+        self.ports.iter().zip(0_u32..).map(one).collect()
+    }
+
+    /// Checks that no packet appeared or vanished unaccounted for.
+    ///
+    /// # Errors
+    /// The numbers that do not add up.
+    pub fn check_conservation(&self) -> Result<(), String> {
+        let c = &self.counters;
+        let came = c.injected + c.duplicated;
+        let went = c.delivered + c.dropped_total() + self.packets_in_network();
+        if came == went {
+            return Ok(());
+        }
+        Err(format!(
+            "{} injected + {} duplicated, but {} delivered + {} dropped + {} in the network",
+            c.injected,
+            c.duplicated,
+            c.delivered,
+            c.dropped_total(),
+            self.packets_in_network()
+        ))
+    }
+}

@@ -1,0 +1,131 @@
+//! Packets on their way: from a port over its link to the next switch or host.
+
+use srd_proto::rng::Rng;
+
+use super::account::DropCause;
+use super::{ACK_BYTES, PortRules, World};
+use crate::egress::rule;
+use crate::event::{Event, FLAG_CE, FLAG_CONTROL, FLAG_ECT, FLAG_TRIMMED};
+use crate::node::Node;
+
+/// What ports with marks, trimming or classes need beside [`crate::egress::Egress`].
+pub(super) struct Special {
+    mark: Option<(f64, f64)>,
+    packet_bytes: u16,
+    // By port; empty unless some port has a class of its own.
+    class_until_ps: Vec<u64>,
+    rng: Rng,
+}
+
+impl Special {
+    pub(super) fn new(rules: &PortRules, ports: usize, rng: Rng) -> Self {
+        let classes = if rules.trim || rules.control_first { ports } else { 0 };
+        Self {
+            mark: rules.mark,
+            packet_bytes: rules.packet_bytes,
+            class_until_ps: vec![0; classes],
+            rng,
+        }
+    }
+
+    /// Whether a packet that finds `backlog` bytes is marked: never below the lower bound,
+    /// always above the upper, in between with a probability that grows linearly.
+    fn marks(&mut self, backlog_bytes: u64, limit_bytes: u64) -> bool {
+        let Some((low, high)) = self.mark else { return false };
+        let fill = backlog_bytes as f64 / limit_bytes.max(1) as f64;
+        if fill <= low {
+            return false;
+        }
+        fill >= high || unit(&mut self.rng) * (high - low) < fill - low
+    }
+}
+
+/// A number in 0..1.
+pub(super) fn unit(rng: &mut Rng) -> f64 {
+    (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+impl<N: Node> World<N> {
+    #[inline]
+    pub(super) fn arrive_at_switch(&mut self, switch: u32, event: Event) {
+        if self.faults.any_down() && self.lost_on_dead_link(&event) {
+            return;
+        }
+        let port = self.switches[switch as usize].route(event.dst, event.hash);
+        self.forward(port, event);
+    }
+
+    /// Hands a packet to a port.
+    #[inline]
+    pub(super) fn forward(&mut self, port: u32, mut event: Event) {
+        let egress = &mut self.ports[port as usize];
+        if egress.rules & rule::ON_SEND != 0 {
+            return self.forward_special(port, event);
+        }
+        let Some(arrives_ps) = egress.enqueue(self.now_ps, event.bytes) else {
+            return self.discard(port, event.packet, DropCause::QueueFull);
+        };
+        event.at_ps = arrives_ps;
+        event.target = egress.next();
+        event.via = port;
+        self.wheel.push(event);
+    }
+
+    /// The long way, for ports with rules.
+    #[inline(never)]
+    fn forward_special(&mut self, port: u32, mut event: Event) {
+        let rules = self.ports[port as usize].rules;
+        if rules & rule::FAULT != 0 && self.partitioned(port, &event) {
+            return self.discard(port, event.packet, DropCause::Partition);
+        }
+        if rules & rule::MARK != 0 && event.flags & FLAG_ECT != 0 && event.flags & FLAG_CE == 0 {
+            let backlog = self.ports[port as usize].backlog_bytes(self.now_ps);
+            let limit = self.faults.queue_bytes(port).unwrap_or(u64::MAX);
+            if self.special.marks(backlog, limit) {
+                event.flags |= FLAG_CE;
+                self.counters.marked += 1;
+            }
+        }
+        let Some(arrives_ps) = self.enqueue_special(port, &mut event) else {
+            return self.discard(port, event.packet, DropCause::QueueFull);
+        };
+        let egress = &self.ports[port as usize];
+        event.at_ps = arrives_ps;
+        event.target = egress.next();
+        event.via = port;
+        if rules & rule::FAULT == 0 {
+            self.wheel.push(event);
+        } else {
+            self.send_over_faulty_link(port, event);
+        }
+    }
+
+    /// Finds room for a packet, trimming it if that is what it takes.
+    fn enqueue_special(&mut self, port: u32, event: &mut Event) -> Option<u64> {
+        let egress = &mut self.ports[port as usize];
+        let small = event.flags & (FLAG_CONTROL | FLAG_TRIMMED) != 0;
+        let first = (event.flags & FLAG_TRIMMED != 0 && egress.rules & rule::TRIM != 0)
+            || (small && egress.rules & rule::CONTROL != 0);
+        let full = self.special.packet_bytes;
+        if first {
+            let class = &mut self.special.class_until_ps[port as usize];
+            return egress.enqueue_first(self.now_ps, event.bytes, class, full);
+        }
+        let arrives_ps = egress.enqueue(self.now_ps, event.bytes);
+        if arrives_ps.is_some() || small || egress.rules & rule::TRIM == 0 {
+            return arrives_ps;
+        }
+        event.flags |= FLAG_TRIMMED;
+        event.bytes = event.bytes.min(ACK_BYTES);
+        self.counters.trimmed += 1;
+        let class = &mut self.special.class_until_ps[port as usize];
+        egress.enqueue_first(self.now_ps, event.bytes, class, full)
+    }
+
+    /// Forgets a packet.
+    #[cold]
+    pub(super) fn discard(&mut self, port: u32, packet: u32, cause: DropCause) {
+        self.counters.drop_at(port, cause);
+        self.packets.give(packet);
+    }
+}

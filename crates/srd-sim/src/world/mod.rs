@@ -1,0 +1,344 @@
+//! The world: a network, the machines on it, and the clock.
+//!
+//! One loop takes the next event and acts on it. `hop` moves packets through switches,
+//! `host` gives them to nodes and takes them from nodes, `flows` starts and ends flows,
+//! `faults` breaks and mends, `sample` records over time, `account` adds up. Everything that
+//! is random comes from the seed, through streams of its own per purpose, so that the same
+//! seed gives the same run whatever the machine.
+//!
+//! Conservation holds at every moment and is checked: packets injected (and duplicated) are
+//! delivered, dropped for a counted reason, or still in the network.
+
+mod account;
+mod faults;
+mod flows;
+mod hop;
+mod host;
+mod sample;
+
+use srd_proto::rng::Rng;
+use srd_proto::time::Instant;
+
+pub use account::{Counters, DropCause, PortReport};
+pub use flows::FlowState;
+pub use sample::{Sampling, Series};
+
+use crate::egress::{Egress, rule};
+use crate::event::{Event, Kind, Target, Wheel};
+use crate::fault::Fault;
+use crate::hash::mix;
+use crate::node::{Node, Outcomes};
+use crate::slab::Slab;
+use crate::topology::{End, Switch, Topology};
+use crate::workload::{Workload, WorkloadError};
+
+/// Picoseconds per nanosecond.
+pub const NS: u64 = 1_000;
+/// Picoseconds per microsecond.
+pub const US: u64 = 1_000_000;
+
+/// How much a port's queue holds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum QueueSize {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many times the product of the port's speed and the network's base round trip.
+    Bdp(f64),
+}
+
+/// What every switch port does.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PortRules {
+    /// The queue, where the topology does not say.
+    pub queue: QueueSize,
+    /// Marks: none below the first fraction of the queue, all above the second.
+    pub mark: Option<(f64, f64)>,
+    /// Trims the payload off instead of dropping the packet.
+    pub trim: bool,
+    /// Sends control packets first.
+    pub control_first: bool,
+    /// Size of a full packet on the wire, from which round trips are computed.
+    pub packet_bytes: u16,
+}
+
+impl Default for PortRules {
+    fn default() -> Self {
+        Self {
+            queue: QueueSize::Bdp(5.0),
+            mark: None,
+            trim: false,
+            control_first: false,
+            packet_bytes: 4150,
+        }
+    }
+}
+
+/// Bytes of an acknowledgement on the wire, from which round trips are computed, and of what
+/// is left of a trimmed packet.
+pub const ACK_BYTES: u16 = 64;
+
+/// Everything that defines a world beside its nodes.
+#[derive(Clone, Debug, Default)]
+pub struct WorldConfig {
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// The rules of the ports.
+    pub rules: PortRules,
+    /// What breaks when.
+    pub faults: Vec<Fault>,
+    /// Whether corrupted packets reach the nodes; else the hosts' checksums catch them.
+    pub corruption_undetected: bool,
+    /// What to record over time.
+    pub sampling: Option<Sampling>,
+}
+
+/// Why a world cannot be built. The text says what to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WorldError(pub String);
+
+impl std::fmt::Display for WorldError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WorldError {}
+
+impl From<WorkloadError> for WorldError {
+    fn from(error: WorkloadError) -> Self {
+        Self(error.0)
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Every finite flow is done and there is no endless one.
+    Finished,
+    /// The horizon came first.
+    Horizon,
+    /// Nothing will ever happen again, though flows are unfinished.
+    Stalled,
+}
+
+/// What the world keeps of a host beside its node.
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    // The deadline that is in the event list; u64::MAX if none is.
+    wake_ps: u64,
+    // A later one that is in the event list too; u64::MAX if none is.
+    displaced_ps: u64,
+    // Whether an event for the link becoming free is in the event list.
+    link_pending: bool,
+}
+
+/// A simulated network with nodes of type `N`, one per host.
+pub struct World<N> {
+    now_ps: u64,
+    wheel: Wheel,
+    switches: Vec<Switch>,
+    ports: Vec<Egress>,
+    packets: Slab,
+    nodes: Vec<N>,
+    hosts: Vec<Host>,
+    out: Outcomes,
+    flows: flows::Flows,
+    background: host::Background,
+    special: hop::Special,
+    faults: faults::Faults,
+    sampler: Option<sample::Sampler>,
+    counters: Counters,
+    topology: Topology,
+}
+
+impl<N: Node> World<N> {
+    /// Builds a world. `node` makes the machine of each host.
+    ///
+    /// # Errors
+    /// A workload or fault that does not fit the network.
+    pub fn new(
+        mut topology: Topology,
+        workload: Workload,
+        config: WorldConfig,
+        node: impl FnMut(u32) -> N,
+    ) -> Result<Self, WorldError> {
+        workload.check(topology.hosts)?;
+        topology.salt(config.seed);
+        let queues = queue_bytes(&topology, &config.rules);
+        let ports = egress_ports(&topology, &queues, &config.rules);
+        let host = Host { wake_ps: u64::MAX, displaced_ps: u64::MAX, link_pending: false };
+        let hosts = topology.hosts;
+        let mut world = Self {
+            now_ps: 0,
+            wheel: Wheel::new(slot_shift(&topology, &config.rules)),
+            switches: topology.switches.clone(),
+            packets: Slab::default(),
+            nodes: (0..hosts).map(node).collect(),
+            hosts: vec![host; hosts as usize],
+            out: Outcomes::default(),
+            background: host::Background::new(&workload, hosts),
+            flows: flows::Flows::new(workload),
+            special: hop::Special::new(&config.rules, ports.len(), stream(config.seed, 1)),
+            faults: faults::Faults::new(&config, queues, stream(config.seed, 2)),
+            sampler: None,
+            counters: Counters::new(ports.len()),
+            ports,
+            topology,
+        };
+        world.schedule_starts();
+        world.schedule_background();
+        world.schedule_faults(&config.faults)?;
+        world.schedule_samples(config.sampling)?;
+        Ok(world)
+    }
+
+    /// Runs until every finite flow is done (if none is endless) or until the horizon.
+    pub fn run(&mut self, horizon_ps: u64) -> Ended {
+        while !self.flows.all_done() {
+            let Some(event) = self.wheel.pop(horizon_ps) else {
+                if self.wheel.is_empty() {
+                    return Ended::Stalled;
+                }
+                self.now_ps = self.now_ps.max(horizon_ps);
+                return Ended::Horizon;
+            };
+            self.act(event);
+        }
+        Ended::Finished
+    }
+
+    /// Runs until a time, whatever the flows do.
+    pub fn run_until(&mut self, until_ps: u64) {
+        while let Some(event) = self.wheel.pop(until_ps) {
+            self.act(event);
+        }
+        self.now_ps = self.now_ps.max(until_ps);
+    }
+
+    #[inline]
+    fn act(&mut self, event: Event) {
+        debug_assert!(event.at_ps >= self.now_ps, "time runs forwards");
+        self.now_ps = event.at_ps;
+        let number = event.target.number();
+        match event.target.kind() {
+            Kind::Switch => self.arrive_at_switch(number, event),
+            Kind::Host => self.arrive_at_host(number, event),
+            Kind::LinkFree => {
+                self.hosts[number as usize].link_pending = false;
+                self.serve(number);
+            }
+            Kind::Timer => self.deadline(number),
+            Kind::Agenda => self.agenda(number),
+        }
+        self.counters.events += 1;
+    }
+
+    /// Acts on an entry of the agenda.
+    #[cold]
+    fn agenda(&mut self, number: u32) {
+        match number {
+            agenda::STARTS => self.start_due_flows(),
+            agenda::SAMPLE => self.sample(),
+            entry => self.apply_fault(entry - agenda::FAULTS),
+        }
+    }
+
+    fn schedule(&mut self, at_ps: u64, kind: Kind, number: u32) {
+        self.wheel.push(Event { at_ps, target: Target::new(kind, number), ..Event::default() });
+    }
+
+    /// The clock as nodes see it.
+    #[inline]
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.now_ps / NS)
+    }
+
+    /// The clock, in picoseconds.
+    pub fn now_ps(&self) -> u64 {
+        self.now_ps
+    }
+
+    /// The network.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The nodes, by host.
+    pub fn nodes(&self) -> &[N] {
+        &self.nodes
+    }
+
+    /// Every flow's state.
+    pub fn flows(&self) -> &[FlowState] {
+        self.flows.states()
+    }
+
+    /// What was recorded over time.
+    pub fn series(&self) -> Option<&Series> {
+        self.sampler.as_ref().map(sample::Sampler::series)
+    }
+}
+
+/// Numbers of the agenda's entries.
+mod agenda {
+    pub(super) const STARTS: u32 = 0;
+    pub(super) const SAMPLE: u32 = 1;
+    pub(super) const FAULTS: u32 = 2;
+}
+
+/// An independent random stream of a seed.
+fn stream(seed: u64, purpose: u64) -> Rng {
+    Rng::new(mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mix(purpose)))
+}
+
+/// The queue of every port in bytes; `None` for hosts, which never queue.
+fn queue_bytes(topology: &Topology, rules: &PortRules) -> Vec<Option<u64>> {
+    let rtt_ps = topology.diameter_rtt_ps(rules.packet_bytes.into(), ACK_BYTES.into());
+    let by_rule = |rate_bps: u64| match rules.queue {
+        QueueSize::Bytes(bytes) => bytes,
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
+        QueueSize::Bdp(factor) => (factor * rtt_ps as f64 * rate_bps as f64 / 8e12).round() as u64,
+    };
+    let one = |port: &crate::topology::Port| match port.from {
+        End::Host(_) => None,
+        End::Switch(_) => Some(port.queue_bytes.unwrap_or_else(|| by_rule(port.rate_bps))),
+    };
+    topology.ports.iter().map(one).collect()
+}
+
+fn egress_ports(topology: &Topology, queues: &[Option<u64>], rules: &PortRules) -> Vec<Egress> {
+    let mut on_switch = 0;
+    for (wanted, bit) in [
+        (rules.mark.is_some(), rule::MARK),
+        (rules.trim, rule::TRIM),
+        (rules.control_first, rule::CONTROL),
+    ] {
+        on_switch |= if wanted { bit } else { 0 };
+    }
+    let one = |(port, queue): (&crate::topology::Port, &Option<u64>)| {
+        let next = match port.to {
+            End::Host(host) => Target::new(Kind::Host, host),
+            End::Switch(switch) => Target::new(Kind::Switch, switch),
+        };
+        let mut egress = Egress::new(port.rate_bps, port.latency_ps, *queue, next);
+        if matches!(port.from, End::Switch(_)) {
+            egress.rules = on_switch;
+        }
+        egress
+    };
+    topology.ports.iter().zip(queues).map(one).collect()
+}
+
+/// The width of the event list's finest slots: about eight events each when every port is
+/// busy with full packets.
+fn slot_shift(topology: &Topology, rules: &PortRules) -> u32 {
+    let per_ps: f64 = topology
+        .ports
+        .iter()
+        .map(|p| p.rate_bps as f64 / (8e12 * f64::from(rules.packet_bytes)))
+        .sum();
+    let width_ps = (8.0 / per_ps).clamp(64.0, 1_048_576.0);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within 6..=20
+    let shift = width_ps.log2().floor() as u32;
+    shift
+}

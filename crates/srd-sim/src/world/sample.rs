@@ -1,0 +1,119 @@
+//! Recording over time: goodput of flows, depth of queues, load of ports. Costs nothing
+//! unless asked for.
+
+use serde::Serialize;
+
+use super::{World, WorldError, agenda};
+use crate::event::Kind;
+use crate::node::Node;
+
+/// What to record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sampling {
+    /// The distance between samples.
+    pub interval_ps: u64,
+    /// Whether to record every flow's goodput.
+    pub flows: bool,
+    /// Names of ports whose queue is recorded.
+    pub queues: Vec<String>,
+    /// Names of ports whose load is recorded: a leaf's uplinks show the share of each path.
+    pub loads: Vec<String>,
+}
+
+/// What was recorded. Every inner list has one value per flow or port.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Series {
+    /// The distance between samples.
+    pub interval_ps: u64,
+    /// When each sample was taken.
+    pub at_ps: Vec<u64>,
+    /// Bytes that each flow delivered since the sample before.
+    pub flow_bytes: Vec<Vec<u64>>,
+    /// Names of the ports in `queue_bytes`.
+    pub queues: Vec<String>,
+    /// Bytes waiting at each port.
+    pub queue_bytes: Vec<Vec<u64>>,
+    /// Names of the ports in `load_bytes`.
+    pub loads: Vec<String>,
+    /// Bytes that each port sent since the sample before.
+    pub load_bytes: Vec<Vec<u64>>,
+}
+
+/// The recorder of a world.
+pub(super) struct Sampler {
+    series: Series,
+    flows: bool,
+    flow_totals: Vec<u64>,
+    queue_ports: Vec<u32>,
+    load_ports: Vec<u32>,
+    load_totals: Vec<u64>,
+}
+
+impl Sampler {
+    pub(super) fn series(&self) -> &Series {
+        &self.series
+    }
+}
+
+impl<N: Node> World<N> {
+    pub(super) fn schedule_samples(&mut self, wanted: Option<Sampling>) -> Result<(), WorldError> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        if wanted.interval_ps == 0 {
+            return Err(WorldError("the sampling interval must not be zero".to_owned()));
+        }
+        let select = |names: &[String]| -> Result<Vec<u32>, WorldError> {
+            let mut ports = Vec::new();
+            for name in names {
+                ports.extend(self.topology.select(name).map_err(|e| WorldError(e.0))?);
+            }
+            Ok(ports)
+        };
+        let (queue_ports, load_ports) = (select(&wanted.queues)?, select(&wanted.loads)?);
+        let name = |ports: &[u32]| ports.iter().map(|&p| self.topology.port_name(p)).collect();
+        let series = Series {
+            interval_ps: wanted.interval_ps,
+            queues: name(&queue_ports),
+            loads: name(&load_ports),
+            ..Series::default()
+        };
+        let flows = if wanted.flows { self.flows.states().len() } else { 0 };
+        self.sampler = Some(Sampler {
+            series,
+            flows: wanted.flows,
+            flow_totals: vec![0; flows],
+            load_totals: vec![0; load_ports.len()],
+            queue_ports,
+            load_ports,
+        });
+        self.schedule(wanted.interval_ps, Kind::Agenda, agenda::SAMPLE);
+        Ok(())
+    }
+
+    pub(super) fn sample(&mut self) {
+        let Some(sampler) = &mut self.sampler else { return };
+        let series = &mut sampler.series;
+        series.at_ps.push(self.now_ps);
+        if sampler.flows {
+            let since = |(state, total): (&super::FlowState, &mut u64)| {
+                let before = std::mem::replace(total, state.delivered_bytes);
+                state.delivered_bytes - before
+            };
+            let states = self.flows.states().iter();
+            series.flow_bytes.push(states.zip(&mut sampler.flow_totals).map(since).collect());
+        }
+        if !sampler.queue_ports.is_empty() {
+            let depth = |&port: &u32| self.ports[port as usize].backlog_bytes(self.now_ps);
+            series.queue_bytes.push(sampler.queue_ports.iter().map(depth).collect());
+        }
+        if !sampler.load_ports.is_empty() {
+            let since = |(&port, total): (&u32, &mut u64)| {
+                let bytes = self.ports[port as usize].bytes();
+                bytes - std::mem::replace(total, bytes)
+            };
+            let ports = sampler.load_ports.iter();
+            series.load_bytes.push(ports.zip(&mut sampler.load_totals).map(since).collect());
+        }
+        let next_ps = self.now_ps + series.interval_ps;
+        self.schedule(next_ps, Kind::Agenda, agenda::SAMPLE);
+    }
+}
