@@ -46,6 +46,8 @@ fn main() -> Result<()> {
             let seen = barrier_incast(&fabric, &incast)?;
             let (summary, cpu) = (seen.summary(), seen.cpu.busy_share() * 100.0);
             println!("ideal {} us, {summary:#?}, CPU {cpu:.0} %", seen.ideal_us);
+            let worst = seen.rounds.iter().map(|round| round.worst_us().map(|us| us / 1000));
+            println!("slowest flow of each round, ms: {:?}", worst.collect::<Vec<_>>());
             println!("{} packets dropped", seen.dropped_packets);
         }
         other => bail!("`{other}` is none of flow, failover, incast"),

@@ -276,6 +276,7 @@ fn receive_all(connections: &[Connection], bytes: u64, over: &AtomicBool) -> Res
                 if left[flow] == 0 {
                     pending -= 1;
                     connection::send(socket, &[1])?.context("no room for one byte")?;
+                    connection::stay_one_way(socket)?;
                 }
             }
         }
