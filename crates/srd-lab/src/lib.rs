@@ -27,7 +27,7 @@
 //! | [`probe`] | one UDP datagram there and back, and a spray over source ports |
 //! | [`tcp`] | kernel TCP and MPTCP measured: incast, one flow, failover |
 //! | [`priority`] | run a measurement above the other load of the machine, and count CPU |
-//! | [`requirements`] | what is missing on this machine, and what to install |
+//! | [`mod@requirements`] | what is missing on this machine, and what to install |
 //!
 //! Invariants: nothing is ever created or deleted outside of namespaces called
 //! `srdlab-<name>-...`; the state file is written before the first namespace exists and removed

@@ -3,7 +3,7 @@
 
 use srd_lab::probe::Pair;
 use srd_lab::tcp::{Failover, Flow, Incast, barrier_incast, failover, single_flow};
-use srd_lab::{Fabric, FabricConfig, Family, HostId, LinkId, requirements};
+use srd_lab::{Fabric, FabricConfig, Family, HostId, LinkId, priority, requirements};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -194,6 +194,9 @@ fn knobs_and_lossy_spines() {
     assert_eq!(shell(&here), 0);
     assert_eq!(shell("test -e /sys/class/net/eth0"), 0);
 
+    let high = ["sh", "-c", "test $(nice) = -19 && ! grep -q 'nice 0$' /proc/self/autogroup"];
+    assert_eq!(fabric.exec_at_high_priority(FROM, &high.map(OsString::from)).unwrap(), 0);
+
     fabric.mptcp(2).unwrap();
     assert_eq!(shell("test $(ip -4 -o addr show dev eth0 | wc -l) = 3"), 0);
     fabric.mptcp(0).unwrap();
@@ -203,10 +206,22 @@ fn knobs_and_lossy_spines() {
         assert_eq!(shell("grep -qx 50000 /proc/sys/net/ipv4/tcp_rto_min_us"), 0);
     }
     assert_eq!(fabric.status().unwrap().namespaces.iter().filter(|n| n.present).count(), 10);
+    let allowed =
+        || fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
+    let allowed_before = allowed();
+    match fabric.set_tcp_cc("cubic") {
+        Ok(()) => {
+            assert_eq!(shell("grep -qx cubic /proc/sys/net/ipv4/tcp_congestion_control"), 0);
+        }
+        // In a container the list belongs to the host.
+        Err(error) => assert!(format!("{error:#}").contains("cannot allow `cubic`"), "{error:#}"),
+    }
     let unknown = fabric.set_tcp_cc("nonesuch").expect_err("unknown").to_string();
     assert!(unknown.contains("has no congestion control"), "{unknown}");
     let argv = ["no-such-program".into()];
     assert!(fabric.exec(FROM, &argv).expect_err("missing").to_string().contains("no such program"));
+    fabric.down().unwrap();
+    assert_eq!(allowed(), allowed_before, "the machine's list is as before");
 }
 
 #[test]
@@ -299,4 +314,28 @@ fn start_and_terminate(test: &str, name: &str) -> ExitStatus {
     let pid = holder.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
     holder.wait().expect("wait")
+}
+
+#[test]
+fn priorities_are_put_back() {
+    if !ready() {
+        return;
+    }
+    let nice = || {
+        let stat = fs::read_to_string("/proc/thread-self/stat").expect("own stat");
+        let after_name = stat.rsplit_once(')').expect("a name in parentheses").1.to_owned();
+        // Nice and policy are fields 19 and 41 of the line; the first after the name is field 3.
+        let fields: Vec<&str> = after_name.split_whitespace().collect();
+        (fields[16].to_owned(), fields[38].to_owned())
+    };
+    let before = nice();
+    {
+        let _raised = priority::raise(Duration::from_secs(100)).unwrap();
+        assert_eq!(nice().0, "-19");
+        let _real_time = priority::fifo(10).unwrap();
+        assert_eq!(nice().1, "1", "SCHED_FIFO");
+        let refused = priority::raise(Duration::ZERO).expect_err("one at a time").to_string();
+        assert!(refused.contains("another measurement"), "{refused}");
+    }
+    assert_eq!(nice(), before);
 }
