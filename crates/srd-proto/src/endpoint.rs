@@ -30,6 +30,9 @@ const INDEX_MASK: u32 = (1 << 20) - 1;
 /// Resets that may wait to be sent, and that may be sent per millisecond.
 const RESETS_MAX: usize = 16;
 
+/// When to look again at something that was due and could not be done.
+const RETRY_AFTER: Duration = Duration::from_micros(10);
+
 /// What is known of a peer beforehand.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerConfig {
@@ -84,9 +87,17 @@ impl Peers {
 
     /// Makes sure that the heap wakes a peer in time. Entries are never removed early: one
     /// that comes due finds out by itself whether it is still wanted.
-    fn schedule(&mut self, id: PeerId, config: &Config) {
+    fn schedule(&mut self, id: PeerId, now: Instant, config: &Config) {
         if let Some(Some(peer)) = self.slots.get_mut(id.0 as usize) {
-            let at = peer.next_timeout(config);
+            let mut at = peer.next_timeout(config);
+            if at <= now {
+                // What is due is something to send. While the peer is in the ready queue,
+                // `poll_transmit` sees to it; if it could not, it tries again shortly.
+                if peer.queued_ready {
+                    return;
+                }
+                at = now + RETRY_AFTER;
+            }
             if at < peer.wake_at {
                 peer.wake_at = at;
                 self.wakes.push(Reverse((at, id.0)));
@@ -363,7 +374,7 @@ impl Endpoint {
             }
         };
         self.peers.make_ready(id);
-        self.peers.schedule(id, &self.config);
+        self.peers.schedule(id, now, &self.config);
         Ok(delivery)
     }
 
@@ -491,7 +502,7 @@ impl Endpoint {
         }
         peer.restart(now, shared, crate::event::DownReason::Restarted);
         self.peers.make_ready(id);
-        self.peers.schedule(id, &self.config);
+        self.peers.schedule(id, now, &self.config);
         Ok(())
     }
 
@@ -522,7 +533,7 @@ impl Endpoint {
         if ready {
             self.peers.make_ready(id);
         }
-        self.peers.schedule(id, &self.config);
+        self.peers.schedule(id, now, &self.config);
     }
 
     /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late.
@@ -545,12 +556,12 @@ impl Endpoint {
             let transmit = peer.poll_transmit(now, shared, buf);
             if transmit.is_some() {
                 self.peers.ready.rotate_left(1);
-                self.peers.schedule(id, &self.config);
+                self.peers.schedule(id, now, &self.config);
                 return transmit;
             }
             peer.queued_ready = false;
             self.peers.ready.pop_front();
-            self.peers.schedule(id, &self.config);
+            self.peers.schedule(id, now, &self.config);
         }
         None
     }

@@ -5,6 +5,7 @@ use super::{DATAGRAM_HEADER_BYTES, Peer, ProbeKind, Shared, Tx};
 use crate::cc::AckSignal;
 use crate::event::{Event, Status};
 use crate::ids::PeerId;
+use crate::send_queue::Place;
 use crate::sent_packets::{Fate, Sent};
 use crate::time::{Duration, Instant};
 use crate::wire::ack::AckView;
@@ -123,7 +124,14 @@ impl Tx {
     /// Whether a record's slot has since gone to another datagram.
     fn is_stale(&self, record: &Sent, psn: u64) -> bool {
         let held = self.queue.held(record.slot);
-        if record.first { held.first_psn() != Some(psn) } else { held.last_psn < psn }
+        if held.place == Place::Free {
+            return true;
+        }
+        match held.first_psn() {
+            None => true,
+            Some(first) if record.first => first != psn,
+            Some(first) => first > psn || held.last_psn < psn,
+        }
     }
 
     /// Everything newly covered by the cumulative point and the bitmap.
@@ -187,11 +195,10 @@ impl Tx {
             self.reorder_eighths = (self.reorder_eighths + 2).min(32);
         }
         // The datagram may have been settled by another of its packets, its slot reused.
-        let held = self.queue.held(record.slot);
-        let first = if record.first { psn } else { held.first_psn().unwrap_or(u64::MAX) };
-        if self.queue.is_settled(record.slot, first) || self.is_stale(&record, psn) {
+        if self.is_stale(&record, psn) {
             return;
         }
+        let held = self.queue.held(record.slot);
         let bytes = held.payload.len();
         self.settled_bytes += (bytes + DATAGRAM_HEADER_BYTES) as u64;
         let Some((id, user)) = self.queue.finish(record.slot) else { return };

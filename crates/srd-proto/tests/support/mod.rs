@@ -1,0 +1,275 @@
+//! A `Pair`: two endpoints, a wire that misbehaves by seed, and oracles of its own.
+
+#![allow(dead_code)] // each test file uses its part
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use srd_proto::rng::Rng;
+use srd_proto::{
+    Class, Config, Datagram, DownReason, Duration, Ecn, Endpoint, Epoch, Event, Instant,
+    PacketMeta, PacketRef, PathReport, PeerConfig, PeerId, Qpn, ReceiveBuffers, SendError, Status,
+    TransmitBuf,
+};
+
+/// How the wire misbehaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fault {
+    pub(crate) loss_permille: u32,
+    pub(crate) duplicate_permille: u32,
+    pub(crate) corrupt_headers_permille: u32,
+    pub(crate) jitter: Duration,
+    /// Packets from source ports below this vanish, in both directions.
+    pub(crate) dead_ports_below: u16,
+}
+
+const PORT: u16 = 7471;
+const ENTROPY_BASE: u16 = 49152;
+const DELAY: Duration = Duration::from_micros(6);
+
+struct InFlight {
+    to_b: bool,
+    source: SocketAddr,
+    ecn: Ecn,
+    bytes: Vec<u8>,
+}
+
+pub(crate) struct Pair {
+    pub(crate) a: Endpoint,
+    pub(crate) b: Endpoint,
+    pub(crate) b_at_a: PeerId,
+    pub(crate) now: Instant,
+    pub(crate) fault: Fault,
+    pub(crate) events: Vec<Event>,
+    pub(crate) check_payload: bool,
+    config: Config,
+    wire: BTreeMap<(Instant, u64), InFlight>,
+    sequence: u64,
+    rng: Rng,
+    delivered: BTreeSet<u64>,
+    sent: u64,
+    epoch: u64,
+}
+
+fn ip(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, last))
+}
+
+fn payload(user: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (user as usize * 31 + i) as u8).collect()
+}
+
+impl Pair {
+    pub(crate) fn new(config: Config, seed: u64) -> Self {
+        let now = Instant::ZERO;
+        let make = |n: u8| {
+            Endpoint::new(config.clone(), Epoch(1), [n ^ seed as u8; 32], now).unwrap()
+        };
+        let (mut a, mut b) = (make(1), make(2));
+        b.open_qp(Qpn(7), ReceiveBuffers::Unlimited);
+        let address = SocketAddr::new(ip(2), PORT);
+        let b_at_a = a.add_peer(now, PeerConfig { address, public_key: None }).unwrap();
+        Self {
+            a,
+            b,
+            b_at_a,
+            now,
+            fault: Fault::default(),
+            events: Vec::new(),
+            check_payload: true,
+            config,
+            wire: BTreeMap::new(),
+            sequence: 0,
+            rng: Rng::new(seed),
+            delivered: BTreeSet::new(),
+            sent: 0,
+            epoch: 1,
+        }
+    }
+
+    pub(crate) fn restart_b(&mut self) {
+        self.epoch += 1;
+        let seed = [self.epoch as u8; 32];
+        self.b = Endpoint::new(self.config.clone(), Epoch(self.epoch), seed, self.now).unwrap();
+        self.b.open_qp(Qpn(7), ReceiveBuffers::Unlimited);
+    }
+
+    fn datagram(&mut self, from: Qpn, to: Qpn, bytes: usize) -> Datagram {
+        let user = self.sent;
+        self.sent += 1;
+        Datagram {
+            src_qpn: from,
+            dst_qpn: to,
+            imm: user,
+            payload: payload(user, bytes).into(),
+            class: Class::Bulk,
+            user,
+        }
+    }
+
+    pub(crate) fn send_many(&mut self, n: u64, bytes: usize) {
+        self.send_all(Qpn(1), Qpn(7), n, bytes);
+    }
+
+    pub(crate) fn send_to(&mut self, to: Qpn, n: u64, bytes: usize) {
+        self.send_all(Qpn(1), to, n, bytes);
+    }
+
+    pub(crate) fn send_from(&mut self, from: Qpn, n: u64, bytes: usize) {
+        self.send_all(from, Qpn(7), n, bytes);
+    }
+
+    fn send_all(&mut self, from: Qpn, to: Qpn, n: u64, bytes: usize) {
+        for _ in 0..n {
+            let d = self.datagram(from, to, bytes);
+            while self.a.send(self.now, self.b_at_a, d.clone()) == Err(SendError::QueueFull) {
+                self.run_for(Duration::from_micros(5));
+            }
+        }
+    }
+
+    pub(crate) fn try_send(&mut self, user: u64) -> Result<(), SendError> {
+        let d = Datagram { user, ..self.datagram(Qpn(1), Qpn(7), 10) };
+        self.a.send(self.now, self.b_at_a, d).map(|_| ())
+    }
+
+    fn drain(&mut self) {
+        let mut buf = TransmitBuf::new(1, 65_000);
+        for to_b in [true, false] {
+            let mut packets = 0;
+            loop {
+                buf.clear();
+                let endpoint = if to_b { &mut self.a } else { &mut self.b };
+                let Some(t) = endpoint.poll_transmit(self.now, &mut buf) else { break };
+                packets += 1;
+                assert!(packets < 100_000, "poll_transmit never ends");
+                let from = if to_b { ip(1) } else { ip(2) };
+                let source = SocketAddr::new(from, ENTROPY_BASE + t.entropy.0);
+                assert_eq!(t.segments, 1);
+                let (head, payload) = buf.segments().next().unwrap();
+                assert_eq!(head.len() + payload.len(), t.total_bytes);
+                let mut bytes = head.to_vec();
+                bytes.extend_from_slice(payload);
+                self.put_on_wire(InFlight { to_b, source, ecn: t.ecn, bytes });
+            }
+            let endpoint = if to_b { &self.a } else { &self.b };
+            if let Some(at) = endpoint.poll_timeout() {
+                assert!(at > self.now, "a timer livelock at {:?}", self.now);
+            }
+        }
+        while let Some(event) = self.a.poll_event() {
+            self.events.push(event);
+        }
+        while self.b.poll_event().is_some() {}
+    }
+
+    fn put_on_wire(&mut self, packet: InFlight) {
+        let f = self.fault;
+        if packet.source.port() < f.dead_ports_below || self.rng.below(1000) < f.loss_permille {
+            return;
+        }
+        let copies = 1 + u64::from(self.rng.below(1000) < f.duplicate_permille);
+        for _ in 0..copies {
+            let jitter = self.rng.below(f.jitter.as_nanos() as u32 + 1);
+            let mut bytes = packet.bytes.clone();
+            if self.rng.below(1000) < f.corrupt_headers_permille {
+                let at = self.rng.below(bytes.len().min(52) as u32) as usize;
+                bytes[at] ^= 1 << self.rng.below(8);
+            }
+            self.sequence += 1;
+            let arrives = self.now + DELAY + Duration::from_nanos(u64::from(jitter));
+            let copy = InFlight { bytes, ..packet };
+            self.wire.insert((arrives, self.sequence), copy);
+        }
+    }
+
+    fn deliver(&mut self, mut packet: InFlight) {
+        let meta =
+            PacketMeta { source: packet.source, ecn: packet.ecn, received_at: self.now };
+        let endpoint = if packet.to_b { &mut self.b } else { &mut self.a };
+        let whole = PacketRef::Whole(&mut packet.bytes);
+        if let Some(d) = endpoint.handle_packet(self.now, meta, whole) {
+            if self.check_payload {
+                assert!(self.delivered.insert(d.imm), "datagram {} delivered twice", d.imm);
+                assert_eq!(d.payload, payload(d.imm, d.payload.len()), "payload changed");
+            }
+        }
+    }
+
+    fn next_moment(&self) -> Option<Instant> {
+        let wire = self.wire.keys().next().map(|(at, _)| *at);
+        wire.into_iter().chain(self.a.poll_timeout()).chain(self.b.poll_timeout()).min()
+    }
+
+    /// Runs until `span` has passed.
+    pub(crate) fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        self.drain();
+        while let Some(at) = self.next_moment().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            while let Some(entry) = self.wire.first_entry() {
+                if entry.key().0 > self.now {
+                    break;
+                }
+                let packet = entry.remove();
+                self.deliver(packet);
+            }
+            self.a.handle_timeout(self.now);
+            self.b.handle_timeout(self.now);
+            self.drain();
+        }
+        self.now = end;
+    }
+
+    /// Runs until every datagram has completed, at most `span`.
+    pub(crate) fn run_until_idle(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end && (self.completions().len() as u64) < self.sent {
+            self.run_for(Duration::from_micros(100));
+        }
+    }
+
+    pub(crate) fn completions(&self) -> Vec<Status> {
+        self.events
+            .iter()
+            .filter_map(|e| match e {
+                Event::Completed { status, .. } => Some(*status),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn down_reasons(&self) -> Vec<DownReason> {
+        self.events
+            .iter()
+            .filter_map(|e| match e {
+                Event::PeerDown { reason, .. } => Some(*reason),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn delivered(&self) -> usize {
+        self.delivered.len()
+    }
+
+    pub(crate) fn paths(&self) -> Vec<PathReport> {
+        self.a.paths(self.b_at_a)
+    }
+
+    pub(crate) fn assert_all_completed(&self, n: usize) {
+        let statuses = self.completions();
+        assert_eq!(statuses.len(), n, "completions at {:?}", self.now);
+        assert!(statuses.iter().all(|s| *s == Status::Ok), "{statuses:?}");
+        assert_eq!(self.delivered.len(), n);
+        let users: BTreeSet<u64> = self
+            .events
+            .iter()
+            .filter_map(|e| match e {
+                Event::Completed { user, .. } => Some(*user),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(users.len(), n, "one completion per datagram");
+    }
+}
