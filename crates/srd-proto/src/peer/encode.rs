@@ -15,6 +15,10 @@ use crate::wire::greeting::{GREETING_BYTES, Greeting};
 use crate::wire::probe::Probe;
 use crate::wire::{self, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
 
+/// Acknowledgements rotate over entropies by this prime, so that a stretch of dead ones does
+/// not swallow many in a row.
+const ACK_STRIDE: u16 = 37;
+
 impl Peer {
     /// Plans, writes and records one batch.
     pub(crate) fn poll_transmit(
@@ -121,7 +125,7 @@ impl Peer {
         rx.unacked_bytes = 0;
         rx.ack_now = !rx.echoes.is_empty();
         rx.ack_due = Instant::FAR_FUTURE;
-        rx.ack_entropy = (rx.ack_entropy + 1) % shared.config.paths;
+        rx.ack_entropy = (rx.ack_entropy + ACK_STRIDE) % shared.config.paths;
         shared.stats.ack_pkts += 1;
         Some(Entropy(rx.ack_entropy))
     }
