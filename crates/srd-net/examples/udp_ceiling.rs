@@ -86,12 +86,12 @@ impl Meter {
 
 fn print_latencies(name: &str, mut ns: Vec<u64>) {
     ns.sort_unstable();
-    let at = |q: f64| ns[((ns.len() - 1) as f64 * q) as usize] as f64 / 1e3;
+    let at = |per_mille: usize| ns[(ns.len() - 1) * per_mille / 1000] as f64 / 1e3;
     println!(
         "{{\"side\":\"{name}\",\"p50_us\":{:.1},\"p99_us\":{:.1},\"p999_us\":{:.1}}}",
-        at(0.5),
-        at(0.99),
-        at(0.999)
+        at(500),
+        at(990),
+        at(999)
     );
 }
 
@@ -158,15 +158,16 @@ fn serve_io(mut io: UdpIo) -> io::Result<()> {
         let mut answers: Vec<(Transmit, Vec<Vec<u8>>)> = Vec::new();
         let mut ended = false;
         let mut bytes_got = 0;
-        io.receive(Wait::until(srd_proto::time::Instant::FAR_FUTURE), |_, meta, bytes| {
-            match bytes.len() {
+        io.receive(
+            Wait::until(srd_proto::time::Instant::FAR_FUTURE),
+            |_, meta, bytes| match bytes.len() {
                 END_BYTES => ended = true,
                 n @ 1..=256 => {
                     answers.push((transmit(meta.source, n, 1), vec![bytes.to_vec()]));
                 }
                 n => bytes_got += n,
-            }
-        })?;
+            },
+        )?;
         if bytes_got > 0 {
             meter.add(bytes_got);
             meter.stop();

@@ -1,12 +1,12 @@
 //! What this machine knows about the way to a destination: interface, MTU, link rate.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::OnceLock;
 
 use crate::io::Segments as _;
-use crate::sys::interface;
+use crate::sys::interface::{self, Address};
 use crate::sys::send::Sender;
 use crate::sys::socket::Socket;
 use srd_proto::ids::Entropy;
@@ -19,11 +19,14 @@ const HEADERS_V6_BYTES: u32 = 48;
 /// The most that the protocol puts into one packet.
 const PACKET_BYTES_MAX: u32 = 65_000;
 
+/// The largest MTU that is used by default; loopback's is larger.
+const JUMBO_BYTES: u32 = 9000;
+
 /// The way to a destination, as far as this machine knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
     /// The local address that packets leave from.
-    pub local: std::net::IpAddr,
+    pub local: IpAddr,
     /// The interface that has this address.
     pub interface: Option<String>,
     /// MTU of the interface (or of the route, if smaller), IP header included.
@@ -60,6 +63,33 @@ impl Link {
 /// UDP payload bytes that fit into one packet to `destination`.
 pub(crate) fn packet_bytes_max(destination: SocketAddr) -> io::Result<u16> {
     Link::towards(destination).map(|link| link.packet_bytes_max)
+}
+
+/// UDP payload bytes that fit into one packet leaving from the local address `ip`. For the
+/// unspecified address, from any interface but loopback.
+pub(crate) fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
+    let addresses = interface::addresses()?;
+    let same_family = |a: &&Address| a.ip.is_ipv4() == ip.is_ipv4() && a.up;
+    let mut interfaces: Vec<&Address> = addresses
+        .iter()
+        .filter(same_family)
+        .filter(|a| if ip.is_unspecified() { !a.loopback } else { a.ip == ip })
+        .collect();
+    if interfaces.is_empty() {
+        // An address of the whole of 127/8, or no network at all.
+        interfaces = addresses.iter().filter(|a| a.loopback).collect();
+    }
+    let mut least = JUMBO_BYTES;
+    for address in interfaces {
+        least = least.min(interface::mtu_of(&address.interface)?);
+    }
+    let headers = if ip.is_ipv6() { HEADERS_V6_BYTES } else { HEADERS_V4_BYTES };
+    Ok(u16::try_from(least.saturating_sub(headers)).unwrap_or(u16::MAX))
+}
+
+/// The speed of the interface with the local address `ip`, if it knows.
+pub(crate) fn local_rate(ip: IpAddr) -> Option<u64> {
+    rate_of(&interface::name_of(ip).ok()??)
 }
 
 /// The speed of our link towards `destination` in bits per second, where an interface of real

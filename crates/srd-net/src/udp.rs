@@ -18,11 +18,11 @@ use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
 use crate::clock::Clock;
 use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Wait};
 use crate::link;
+use crate::sys::errno;
 use crate::sys::os::{self, Interest};
 use crate::sys::recv::Receiver;
 use crate::sys::send::Sender;
 use crate::sys::socket::Socket;
-use crate::sys::errno;
 use crate::wake::IoWaker;
 
 /// Paths that an endpoint may have.
@@ -36,6 +36,9 @@ const NOTICES_MAX: usize = 16;
 pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
 /// Sleeping has a latency; a deadline nearer than this is spun for.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
+
+/// A sleep shorter than this found its packet waiting.
+const SLEEP_SHORT: Duration = Duration::from_micros(3);
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -87,7 +90,8 @@ pub struct UdpIo {
     clock: Clock,
     /// The path whose socket was full.
     blocked: Option<usize>,
-    /// Whether the last wait slept: then nothing is likely to be there before the next.
+    /// Whether the last wait slept for long: then the next packet is most likely not there
+    /// either when the next wait begins.
     slept: bool,
     waker: Option<Arc<IoWaker>>,
     notices: std::collections::VecDeque<Notice>,
@@ -309,7 +313,6 @@ impl UdpIo {
             }
         }
         self.stats.received_packets += packets as u64;
-        self.slept = false;
         Ok(Some(packets))
     }
 
@@ -342,7 +345,7 @@ impl UdpIo {
         if let Some(waker) = &self.waker {
             waker.finish_sleep(rung);
         }
-        self.slept = true;
+        self.slept = self.clock.now().since(now) > SLEEP_SHORT;
         result.map(|_| readable)
     }
 }
@@ -374,9 +377,9 @@ impl PacketIo for UdpIo {
         mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<usize> {
         let no_wait = wait.until == Instant::ZERO;
-        // After a sleep the next packet is most likely not there yet either: asking first
-        // would cost a system call for nothing.
-        let ask_first = no_wait || !self.slept || self.poll != PollMode::Block;
+        // Asking for what is not there costs a system call for nothing.
+        let ask_first =
+            no_wait || !self.slept || self.receiver.is_full() || self.poll != PollMode::Block;
         if ask_first && let Some(n) = self.receive_now(&mut each)? {
             return Ok(n);
         }

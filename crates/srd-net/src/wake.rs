@@ -88,15 +88,14 @@ impl IoWaker {
         }
     }
 
-    /// Sleeps on the condition variable for at most `limit`.
-    pub(crate) fn sleep(&self, limit: std::time::Duration) {
-        if let Bell::Condition(rung, condition) = &self.bell {
-            let guard = rung.lock().unwrap_or_else(PoisonError::into_inner);
-            let (mut guard, _) = condition
-                .wait_timeout_while(guard, limit, |rung| !*rung)
-                .unwrap_or_else(PoisonError::into_inner);
-            *guard = false;
-        }
+    /// Sleeps on the condition variable for at most `limit`. Returns whether someone called.
+    pub(crate) fn sleep(&self, limit: std::time::Duration) -> bool {
+        let Bell::Condition(rung, condition) = &self.bell else { return false };
+        let guard = rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut guard, _) = condition
+            .wait_timeout_while(guard, limit, |rung| !*rung)
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *guard)
     }
 }
 

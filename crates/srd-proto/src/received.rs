@@ -102,7 +102,9 @@ impl Received {
             while psn < floor {
                 let (word, _) = self.index(psn);
                 let end = (psn | 63) + 1;
-                let keep = if end <= floor { 0 } else { u64::MAX << (floor % 64) };
+                // Bits below the old floor belong to the window's far end already.
+                let far = (1 << (psn % 64)) - 1;
+                let keep = far | if end <= floor { 0 } else { u64::MAX << (floor % 64) };
                 self.received[word] &= keep;
                 self.delivered[word] &= keep;
                 psn = end;

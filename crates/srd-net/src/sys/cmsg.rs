@@ -44,11 +44,6 @@ impl Control {
         Self { bytes: [0; CAPACITY], length: 0 }
     }
 
-    /// Forgets all messages.
-    pub(crate) fn clear(&mut self) {
-        self.length = 0;
-    }
-
     /// Bytes in use.
     pub(crate) fn len(&self) -> usize {
         self.length
@@ -119,8 +114,8 @@ impl Received {
             }
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) if data.len() >= 16 => {
                 let (s, ns) = (i64_at(data), i64_at(&data[8..]));
-                self.stamp_ns = u64::try_from(s.saturating_mul(1_000_000_000).saturating_add(ns))
-                    .unwrap_or(0);
+                self.stamp_ns =
+                    u64::try_from(s.saturating_mul(1_000_000_000).saturating_add(ns)).unwrap_or(0);
             }
             _ => {}
         }

@@ -1,33 +1,76 @@
-//! Which interface owns an address.
+//! Interfaces: which owns an address, and what it passes.
 
 use std::ffi::CStr;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd};
 
 use super::addr::SockAddr;
 use super::check;
+use super::socket::Socket;
+
+/// An address of an interface.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    pub interface: String,
+    pub ip: IpAddr,
+    pub up: bool,
+    pub loopback: bool,
+}
 
 /// The name of the interface that has the address `ip`, if one has.
 pub(crate) fn name_of(ip: IpAddr) -> io::Result<Option<String>> {
+    Ok(addresses()?.into_iter().find(|a| a.ip == ip).map(|a| a.interface))
+}
+
+/// Every IP address of every interface.
+pub(crate) fn addresses() -> io::Result<Vec<Address>> {
     let mut head: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `head` is a pointer to write to; on success it is freed below.
     check(unsafe { libc::getifaddrs(&raw mut head) } as isize)?;
-    let mut found = None;
+    let mut found = Vec::new();
     let mut next = head;
-    while !next.is_null() && found.is_none() {
+    while !next.is_null() {
         // SAFETY: `next` is a node of the list, which lives until it is freed below.
         let node = unsafe { &*next };
         // SAFETY: the address of a node is null or a socket address of its own family.
-        if unsafe { address_of(node.ifa_addr) } == Some(ip) {
+        if let Some(ip) = unsafe { address_of(node.ifa_addr) } {
             // SAFETY: the name of a node is a C string that lives as long as the list.
             let name = unsafe { CStr::from_ptr(node.ifa_name) };
-            found = Some(name.to_string_lossy().into_owned());
+            let has =
+                |flag: libc::c_int| node.ifa_flags & libc::c_uint::try_from(flag).unwrap_or(0) != 0;
+            found.push(Address {
+                interface: name.to_string_lossy().into_owned(),
+                ip,
+                up: has(libc::IFF_UP),
+                loopback: has(libc::IFF_LOOPBACK),
+            });
         }
         next = node.ifa_next;
     }
     // SAFETY: `head` came from `getifaddrs` and is freed once.
     unsafe { libc::freeifaddrs(head) };
     Ok(found)
+}
+
+/// The MTU of an interface, IP header included.
+pub(crate) fn mtu_of(interface: &str) -> io::Result<u32> {
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let name = interface.as_bytes();
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = libc::c_char::from_ne_bytes([*from]);
+    }
+    let socket = Socket::new(&SocketAddr::from(([127, 0, 0, 1], 0)))?;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: `request` names an interface, zero-terminated, and is ours to write.
+    check(unsafe { libc::ioctl(fd, libc::SIOCGIFMTU as _, &raw mut request) } as isize)?;
+    // SAFETY: this request fills in the MTU.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    u32::try_from(mtu).map_err(|_| io::Error::other("the kernel reports a negative MTU"))
 }
 
 /// The IP address behind a socket address.
@@ -47,7 +90,9 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     };
     let mut copy = SockAddr::EMPTY;
     // SAFETY: the caller vouches for `length` bytes at `address`; `copy` has room for 28.
-    unsafe { std::ptr::copy_nonoverlapping(address.cast::<u8>(), copy.as_mut_ptr().cast(), length) };
+    unsafe {
+        std::ptr::copy_nonoverlapping(address.cast::<u8>(), copy.as_mut_ptr().cast(), length)
+    };
     copy.decode(u32::try_from(length).ok()?).map(|a| a.ip())
 }
 
@@ -58,6 +103,9 @@ mod tests {
     #[test]
     fn loopback_belongs_to_lo_and_a_documentation_address_to_nobody() {
         assert_eq!(name_of("127.0.0.1".parse().unwrap()).unwrap().as_deref(), Some("lo"));
+        assert!(mtu_of("lo").unwrap() >= 1280);
+        assert!(mtu_of("no-such-interface-at-all").is_err());
+        assert!(mtu_of("nosuch0").is_err());
         assert_eq!(name_of("192.0.2.77".parse().unwrap()).unwrap(), None);
     }
 }

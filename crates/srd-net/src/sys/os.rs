@@ -118,7 +118,8 @@ impl Wake {
     /// A new one, not signalled.
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: takes and returns integers; the descriptor returned is new and ours.
-        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } as isize)?;
+        let fd =
+            check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } as isize)?;
         let fd = i32::try_from(fd).unwrap_or(-1);
         // SAFETY: `fd` was just created and nobody else owns it.
         Ok(Self { file: File::from(unsafe { OwnedFd::from_raw_fd(fd) }) })

@@ -35,7 +35,7 @@ pub(crate) struct Receiver {
     message_bytes: usize,
     /// What the next call offers.
     offered: usize,
-    drained: bool,
+    full: bool,
 }
 
 /// What the kernel writes beside the bytes of one message.
@@ -80,7 +80,7 @@ impl Receiver {
             headers: Vec::with_capacity(SLOTS),
             message_bytes: 1500,
             offered: SLOTS_MIN,
-            drained: true,
+            full: false,
         }
     }
 
@@ -101,7 +101,7 @@ impl Receiver {
             )
         };
         let n = check(n as isize).inspect_err(|_| {
-            self.drained = true;
+            self.full = false;
             self.offered = SLOTS_MIN;
         })?;
         let mut total = 0;
@@ -115,7 +115,7 @@ impl Receiver {
             slot.length = (header.msg_len as usize).min(SLOT_BYTES);
             total += slot.length;
         }
-        self.drained = n < self.headers.len();
+        self.full = n == self.headers.len();
         self.message_bytes = (self.message_bytes * 3 + total / n.max(1)) / 4 + 1;
         let fit = (BYTES_PER_CALL / self.message_bytes).clamp(SLOTS_MIN, SLOTS);
         self.offered = (n * 2).clamp(SLOTS_MIN, fit);
@@ -142,9 +142,9 @@ impl Receiver {
         }
     }
 
-    /// Whether the last call took everything that had arrived.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.drained
+    /// Whether the last call used every slot that it offered, so that more is likely there.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
     }
 
     /// The `index`th message of the last call.

@@ -104,10 +104,8 @@ impl Sender {
             last.iov_len += bytes.len();
             return;
         }
-        self.pieces.push(libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        });
+        self.pieces
+            .push(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
     }
 
     fn end_message(
@@ -151,11 +149,13 @@ impl Sender {
         let fd = socket.as_fd().as_raw_fd();
         let result = match self.headers.as_mut_slice() {
             [] => Ok(0),
-            // SAFETY: the header points to a name, a control buffer and pieces inside `self`,
-            // and these to bytes that the caller has borrowed; all outlive the call. The
-            // kernel reads only.
-            [one] => check(unsafe { libc::sendmsg(fd, &raw const one.msg_hdr, libc::MSG_DONTWAIT) })
-                .map(|_| 1),
+            [one] => {
+                let header = &raw const one.msg_hdr;
+                // SAFETY: the header points to a name, a control buffer and pieces inside
+                // `self`, and these to bytes that the caller has borrowed; all outlive the
+                // call. The kernel reads only.
+                check(unsafe { libc::sendmsg(fd, header, libc::MSG_DONTWAIT) }).map(|_| 1)
+            }
             many => {
                 let count = libc::c_uint::try_from(many.len()).unwrap_or(0);
                 // SAFETY: as above, for each of `count` headers; their `msg_len` is written.

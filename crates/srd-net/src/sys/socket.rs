@@ -199,9 +199,8 @@ impl AsFd for Socket {
 /// Sets an integer option on any socket.
 pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, option: i32, value: i32) -> io::Result<()> {
     // SAFETY: `value` is four bytes, as announced.
-    let result = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), 4)
-    };
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), 4) };
     check(result as isize)?;
     Ok(())
 }
@@ -210,9 +209,8 @@ pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, option: i32, value: i32) -
 pub(crate) fn set_text(fd: BorrowedFd<'_>, level: i32, option: i32, text: &str) -> io::Result<()> {
     let length = libc::socklen_t::try_from(text.len()).unwrap_or(0);
     // SAFETY: pointer and length describe `text`, which the call only reads.
-    let result = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, text.as_ptr().cast(), length)
-    };
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, text.as_ptr().cast(), length) };
     check(result as isize)?;
     Ok(())
 }

@@ -118,8 +118,7 @@ impl Sender {
         let mut rtt = oldest.map(|at| now.since(at)).or(sack_rtt);
         let mut latest = latest.take().or(progress.last_sacked_at).map(|at| now.since(at));
         if rtt.is_none() && progress.acked > 0 && arrival.timestamp_echo_ns > 0 {
-            let ticks =
-                now.as_nanos() / TIMESTAMP_NS - arrival.timestamp_echo_ns / TIMESTAMP_NS;
+            let ticks = now.as_nanos() / TIMESTAMP_NS - arrival.timestamp_echo_ns / TIMESTAMP_NS;
             rtt = Some(Duration::from_millis(ticks.max(1)));
             latest = rtt;
         }

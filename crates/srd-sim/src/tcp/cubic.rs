@@ -79,7 +79,8 @@ impl Cubic {
         }
         self.window_last = segments;
         self.updated_at = now;
-        let epoch_start = self.epoch_start.unwrap_or_else(|| self.start_epoch(segments, now, acked));
+        let epoch_start =
+            self.epoch_start.unwrap_or_else(|| self.start_epoch(segments, now, acked));
         let ahead = now.since(epoch_start) + self.rtt_min.unwrap_or_default();
         let target = self.window_at(seconds(ahead));
         let mut per = if target > segments {

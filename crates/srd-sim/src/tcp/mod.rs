@@ -36,3 +36,6 @@ pub mod timers;
 pub use config::{Congestion, RtoRule, TcpConfig};
 pub use node::{TcpNode, TcpStats};
 pub use segment::TcpSegment;
+
+#[cfg(test)]
+mod network_tests;

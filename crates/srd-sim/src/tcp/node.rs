@@ -12,7 +12,7 @@ use srd_proto::time::Instant;
 use srd_proto::transmit::Ecn;
 
 use super::config::TcpConfig;
-use super::receiver::Receiver;
+use super::receiver::{Receiver, answer_duplicate};
 use super::segment::{FLAG_ACK, FLAG_RST, FLAG_SYN, TcpSegment};
 use super::sender::{Fired, Sender};
 use super::timers::Timers;
@@ -73,7 +73,7 @@ impl Hasher for FlowHasher {
 }
 
 // Looked up only, never walked, so that its order cannot matter.
-type FlowTable = HashMap<u32, u32, BuildHasherDefault<FlowHasher>>;
+type FlowTable<T> = HashMap<u32, T, BuildHasherDefault<FlowHasher>>;
 
 struct Outbound {
     sender: Sender,
@@ -96,19 +96,22 @@ struct Reply {
     port: u16,
 }
 
-/// A host with TCP connections. A slot of `outbound` is used again for the next flow once
-/// its own is complete; a receiver stays, as in TIME-WAIT, to answer duplicates.
+/// A host with TCP connections. A slot is used again once its flow is complete; of a stream
+/// that has arrived, its length stays, as in TIME-WAIT, to answer duplicates.
 pub struct TcpNode {
     host: HostId,
     config: TcpConfig,
     outbound: Vec<Outbound>,
     inbound: Vec<Inbound>,
     // By flow: where in `outbound` and `inbound`.
-    sends: FlowTable,
-    receives: FlowTable,
+    sends: FlowTable<u32>,
+    receives: FlowTable<u32>,
+    // By flow: the length of streams that have arrived.
+    arrived: FlowTable<u64>,
     // Slots whose flow is over: reusable ones by peer, and the others.
     idle: BTreeMap<HostId, Vec<u32>>,
     free: Vec<u32>,
+    inbound_free: Vec<u32>,
     ready: VecDeque<u32>,
     burst_left: u32,
     replies: VecDeque<Reply>,
@@ -133,8 +136,10 @@ impl TcpNode {
             inbound: Vec::new(),
             sends: FlowTable::default(),
             receives: FlowTable::default(),
+            arrived: FlowTable::default(),
             idle: BTreeMap::new(),
             free: Vec::new(),
+            inbound_free: Vec::new(),
             ready: VecDeque::new(),
             burst_left: config.burst_segments_max,
             replies: VecDeque::new(),
@@ -192,6 +197,10 @@ impl TcpNode {
 
     fn on_data(&mut self, now: Instant, packet: &Packet, segment: &TcpSegment, out: &mut Outcomes) {
         let (peer, port) = (packet.src, packet.src_port);
+        if let Some(&end) = self.arrived.get(&segment.flow) {
+            self.reply(Reply { segment: answer_duplicate(end, segment), peer, port });
+            return;
+        }
         let Some(slot) = self.receiver_of(segment, peer, port) else {
             let reset = TcpSegment { flow: segment.flow, flags: FLAG_RST, ..Default::default() };
             self.reply(Reply { segment: reset, peer, port });
@@ -210,11 +219,21 @@ impl TcpNode {
         let marked = packet.ecn == Ecn::Ce;
         let arrived = receiver.on_segment(now, segment, marked, &mut self.scratch);
         self.ack_timers.set(slot, receiver.deadline());
+        if receiver.is_complete() {
+            self.arrived.insert(segment.flow, receiver.next());
+            self.receives.remove(&segment.flow);
+            self.inbound_free.push(slot);
+        }
         let mut index = arrived.start;
         while index < arrived.end {
             // A filled gap may release more than a `u32` counts.
             let bytes = u32::try_from(arrived.end - index).unwrap_or(u32::MAX);
-            out.delivered.push(Delivered { flow: FlowId(segment.flow), index, bytes, intact: true });
+            out.delivered.push(Delivered {
+                flow: FlowId(segment.flow),
+                index,
+                bytes,
+                intact: true,
+            });
             index += u64::from(bytes);
         }
         while let Some(segment) = self.scratch.pop_front() {
@@ -230,9 +249,15 @@ impl TcpNode {
         if !segment.has(FLAG_SYN) {
             return None;
         }
-        let slot = u32::try_from(self.inbound.len()).ok()?;
         let receiver = Receiver::new((&self.config).into(), segment.flow);
-        self.inbound.push(Inbound { receiver, peer, port });
+        let new = Inbound { receiver, peer, port };
+        let slot = if let Some(slot) = self.inbound_free.pop() {
+            self.inbound[slot as usize] = new;
+            slot
+        } else {
+            self.inbound.push(new);
+            u32::try_from(self.inbound.len() - 1).ok()?
+        };
         self.receives.insert(segment.flow, slot);
         Some(slot)
     }

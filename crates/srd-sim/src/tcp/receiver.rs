@@ -56,6 +56,8 @@ pub struct Receiver {
     recent: [u64; RECENT_MAX],
     recent_count: usize,
     duplicate: Option<ByteRange>,
+    // Where the stream ends, once a pushed segment told.
+    end: Option<u64>,
     timestamp_ns: u64,
     quick: u32,
     ack_at: Option<Instant>,
@@ -76,6 +78,7 @@ impl Receiver {
             recent: [0; RECENT_MAX],
             recent_count: 0,
             duplicate: None,
+            end: None,
             timestamp_ns: 0,
             quick: config.ack_quick,
             ack_at: None,
@@ -94,6 +97,11 @@ impl Receiver {
         self.next
     }
 
+    /// Whether the whole stream has arrived and was acknowledged.
+    pub fn is_complete(&self) -> bool {
+        self.end == Some(self.next) && self.acked == self.next
+    }
+
     /// Takes a data segment; appends the acknowledgements that it calls for, two at most.
     /// Returns what it makes deliverable.
     pub fn on_segment(
@@ -108,6 +116,9 @@ impl Receiver {
             self.timestamp_ns = segment.timestamp_ns; // RFC 7323 section 4.3
         }
         let range = ByteRange { start: segment.seq, end: segment.end() };
+        if segment.has(FLAG_PSH) {
+            self.end = Some(range.end);
+        }
         let before = self.next;
         let gaps = !self.ranges.is_empty();
         if range.start < self.next {
@@ -237,6 +248,19 @@ impl Receiver {
         }
         segment
     }
+}
+
+/// The answer to a duplicate of a stream that was `end` bytes long and has arrived.
+pub fn answer_duplicate(end: u64, duplicate: &TcpSegment) -> TcpSegment {
+    let mut segment = TcpSegment {
+        flow: duplicate.flow,
+        ack: end,
+        flags: FLAG_ACK | FLAG_DSACK,
+        timestamp_echo_ns: duplicate.timestamp_ns,
+        ..TcpSegment::default()
+    };
+    segment.push_sack(ByteRange { start: duplicate.seq, end: duplicate.end() });
+    segment
 }
 
 #[cfg(test)]

@@ -8,7 +8,11 @@ struct Rig {
 
 impl Rig {
     fn new(config: &TcpConfig) -> Self {
-        Self { receiver: Receiver::new(config.into(), 7), acks: VecDeque::new(), now: Instant::ZERO }
+        Self {
+            receiver: Receiver::new(config.into(), 7),
+            acks: VecDeque::new(),
+            now: Instant::ZERO,
+        }
     }
 
     // A segment of 1000 bytes, a microsecond after the last.
@@ -129,8 +133,7 @@ fn timestamp_echo_is_of_the_segment_that_the_acknowledgement_waits_for() {
 
 #[test]
 fn dctcp_echoes_every_change_of_mark_exactly() {
-    let mut rig =
-        Rig::new(&TcpConfig { congestion: Congestion::Dctcp, ecn: true, ..config() });
+    let mut rig = Rig::new(&TcpConfig { congestion: Congestion::Dctcp, ecn: true, ..config() });
     rig.plain(0);
     rig.data(1, 0, true);
     let (first, second) = (rig.ack(), rig.ack());
@@ -150,11 +153,29 @@ fn dctcp_echoes_every_change_of_mark_exactly() {
 fn classic_echo_lasts_until_the_sender_has_reduced() {
     let mut rig = Rig::new(&TcpConfig { ecn: true, ..config() });
     let mut echoes = Vec::new();
-    for (k, marked, flags) in
-        [(0, true, 0), (1, false, 0), (2, false, 0), (3, false, FLAG_CWR), (4, false, 0), (5, true, FLAG_CWR)]
-    {
+    for (k, marked, flags) in [
+        (0, true, 0),
+        (1, false, 0),
+        (2, false, 0),
+        (3, false, FLAG_CWR),
+        (4, false, 0),
+        (5, true, FLAG_CWR),
+    ] {
         rig.data(k, flags, marked);
         echoes.extend(rig.acks.drain(..).map(|ack| ack.has(FLAG_ECE)));
     }
     assert_eq!(echoes, [true, false, true]);
+}
+
+#[test]
+fn stream_is_complete_when_everything_to_the_pushed_end_has_arrived() {
+    let mut rig = Rig::new(&config());
+    rig.plain(0);
+    rig.data(2, FLAG_PSH, false);
+    assert!(!rig.receiver.is_complete());
+    rig.plain(1);
+    assert!(rig.receiver.is_complete());
+    let duplicate = TcpSegment { seq: 1000, payload_bytes: 1000, ..TcpSegment::default() };
+    let answer = answer_duplicate(3000, &duplicate);
+    assert_eq!((answer.ack, blocks(&answer)), (3000, vec![(1, 2)]));
 }

@@ -72,11 +72,8 @@ impl RttEstimator {
         }
         let falling = rtt_ns < self.srtt_ns;
         let error_ns = rtt_ns.abs_diff(self.srtt_ns);
-        self.srtt_ns = if falling {
-            self.srtt_ns - error_ns.div_ceil(8)
-        } else {
-            self.srtt_ns + error_ns / 8
-        };
+        self.srtt_ns =
+            if falling { self.srtt_ns - error_ns.div_ceil(8) } else { self.srtt_ns + error_ns / 8 };
         let quarter_ns = self.deviation_ns / 4;
         if error_ns >= quarter_ns {
             let gain = if falling { 8 } else { 1 };

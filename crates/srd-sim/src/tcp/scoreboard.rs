@@ -319,8 +319,7 @@ impl Scoreboard {
                 if record.end() > block.end {
                     break;
                 }
-                if let Some(known) = self.seen.iter().find(|known| known.contains(range(&record)))
-                {
+                if let Some(known) = self.seen.iter().find(|known| known.contains(range(&record))) {
                     // Jump over what the previous acknowledgement said.
                     number = self.number_at(known.end.min(block.end)).max(number + 1);
                     continue;

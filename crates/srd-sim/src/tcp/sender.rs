@@ -262,7 +262,14 @@ impl Sender {
             flags |= FLAG_PSH;
         }
         let timestamp_ns = now.as_nanos();
-        TcpSegment { flow: self.flow, seq, payload_bytes, flags, timestamp_ns, ..Default::default() }
+        TcpSegment {
+            flow: self.flow,
+            seq,
+            payload_bytes,
+            flags,
+            timestamp_ns,
+            ..Default::default()
+        }
     }
 
     fn has_new(&self) -> bool {
