@@ -180,6 +180,12 @@ pub trait PacketIo {
     /// Most segments in one batch that pays.
     fn batch_segments_max(&self) -> usize;
 
+    /// Compares the configured packet size with what this machine knows of the way to a
+    /// destination that will be sent to; a notice follows if it is too large.
+    fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
+        let _ = (destination, packet_bytes_max);
+    }
+
     /// The next thing worth telling.
     fn take_notice(&mut self) -> Option<Notice>;
 

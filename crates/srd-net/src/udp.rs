@@ -247,14 +247,7 @@ impl UdpIo {
         match errno(error) {
             libc::EMSGSIZE => {
                 self.stats.send_too_large += 1;
-                if !self.too_large_told.contains(&destination)
-                    && self.too_large_told.len() < NOTICES_MAX
-                {
-                    self.too_large_told.push(destination);
-                    let works_bytes = link::packet_bytes_max(destination).ok();
-                    let packet_bytes = transmit.segment_bytes;
-                    self.notice(Notice::PacketTooLarge { destination, packet_bytes, works_bytes });
-                }
+                self.tell_too_large(destination, transmit.segment_bytes);
             }
             // A full device queue is a loss like any other; a refusal belongs to an earlier
             // packet, to whomever it went.
@@ -266,6 +259,15 @@ impl UdpIo {
                     self.notice(Notice::SendFailed { destination, errno });
                 }
             }
+        }
+    }
+
+    /// Tells once for each destination.
+    fn tell_too_large(&mut self, destination: SocketAddr, packet_bytes: usize) {
+        if self.too_large_told.len() < NOTICES_MAX && !self.too_large_told.contains(&destination) {
+            self.too_large_told.push(destination);
+            let works_bytes = link::packet_bytes_max(destination).ok();
+            self.notice(Notice::PacketTooLarge { destination, packet_bytes, works_bytes });
         }
     }
 
@@ -429,6 +431,13 @@ impl PacketIo for UdpIo {
 
     fn batch_segments_max(&self) -> usize {
         self.segments_max
+    }
+
+    fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
+        let Ok(works) = link::packet_bytes_max(destination) else { return };
+        if works < packet_bytes_max {
+            self.tell_too_large(destination, usize::from(packet_bytes_max));
+        }
     }
 
     fn take_notice(&mut self) -> Option<Notice> {

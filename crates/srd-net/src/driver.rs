@@ -1,0 +1,524 @@
+//! The driver: one thread per endpoint that owns the core and the sockets.
+//!
+//! Application threads leave commands in a queue behind a lock that is held for a few
+//! nanoseconds, and wake the driver only if it sleeps. The driver takes the whole queue at
+//! once. Every wait is bounded: room per peer bounds the commands, receive buffers bound the
+//! arrivals.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use srd_proto::time::{Duration, Instant};
+use srd_proto::{
+    AddPeerError, Class, Datagram, Delivery, DownReason, Event, PeerConfig, PeerId, PeerStats, Qpn,
+    ReceiveBuffers, SendError, Stats, Status,
+};
+
+use crate::engine::{Application, Context, Engine};
+use crate::io::{IoStats, Notice, PacketIo};
+use crate::sync::{Inbox, Reply, Room, lock};
+use crate::sys::os;
+use crate::wake::IoWaker;
+
+/// The queue pair of an endpoint that is used through [`crate::Endpoint`].
+pub(crate) const QPN: Qpn = Qpn(1);
+/// News that wait to be read; further ones are dropped.
+const NEWS_MAX: usize = 256;
+/// How long a closing endpoint stays to acknowledge what its peers have in flight.
+const CLOSE_QUIET: Duration = Duration::from_millis(2);
+/// How often a closing endpoint looks whether it is done.
+const CLOSE_LOOK: Duration = Duration::from_millis(1);
+
+/// Something that happened to an endpoint, other than an arrival.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum News {
+    /// A peer has answered, or has been heard for the first time.
+    PeerUp(SocketAddr),
+    /// Everything outstanding to a peer has failed. It stays usable.
+    PeerDown(SocketAddr, DownReason),
+    /// The fabric passes less than the configured packet size to a peer.
+    PathMtu {
+        /// The peer.
+        peer: SocketAddr,
+        /// UDP payload bytes that work (`packet_bytes_max`).
+        works_bytes: u16,
+        /// UDP payload bytes that were configured.
+        configured_bytes: u16,
+    },
+    /// The sockets found something out.
+    Notice(Notice),
+}
+
+/// What application threads ask of the driver.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Connect {
+        address: SocketAddr,
+        public_key: Option<[u8; 32]>,
+        reply: Reply<Result<Arc<PeerState>, AddPeerError>>,
+    },
+    Send(Outgoing),
+    PostReceives(u32),
+    Report(Reply<Report>),
+    Close {
+        linger: Duration,
+    },
+}
+
+/// A datagram on its way to the core. Its room is taken already.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub peer: Arc<PeerState>,
+    pub payload: Bytes,
+    pub class: Class,
+    pub reply: Option<Reply<Status>>,
+}
+
+/// The state of an endpoint, for people and monitoring.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The core's counters.
+    pub stats: Stats,
+    /// The sockets' counters.
+    pub io: IoStats,
+    /// Every peer that this endpoint has talked to.
+    pub peers: Vec<(SocketAddr, PeerStats)>,
+}
+
+/// A peer, as application threads and the driver both see it.
+#[derive(Debug)]
+pub(crate) struct PeerState {
+    pub shared: Arc<Shared>,
+    pub address: SocketAddr,
+    public_key: Option<[u8; 32]>,
+    pub room: Room,
+    /// Datagrams that ended with an error.
+    pub failures: AtomicU64,
+    /// The last error, until a flush tells it.
+    pub failure: Mutex<Option<Status>>,
+    /// The core's name for it; the driver renews it when the core has forgotten the peer.
+    id: Mutex<PeerId>,
+}
+
+/// A datagram that arrived.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub peer: Arc<PeerState>,
+    pub payload: Bytes,
+}
+
+/// What the driver shares with application threads.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    commands: Mutex<Commands>,
+    waker: Arc<IoWaker>,
+    pub inbox: Inbox<Arrived>,
+    /// Taken from the inbox, and not given back to the core as receive buffers yet.
+    taken: AtomicU32,
+    post_batch: u32,
+    news: Mutex<VecDeque<News>>,
+    pub local_address: SocketAddr,
+    pub payload_bytes_max: usize,
+    room_datagrams: u32,
+    pub busy_poll: bool,
+    /// Whether the driver has ended with everything acknowledged.
+    pub ended_clean: AtomicBool,
+    pub ended: Room,
+}
+
+#[derive(Debug, Default)]
+struct Commands {
+    queue: Vec<Command>,
+    closed: bool,
+}
+
+impl Shared {
+    /// Leaves a command. False: the driver has ended, and the command is dropped.
+    pub(crate) fn command(&self, command: Command) -> bool {
+        {
+            let mut commands = lock(&self.commands);
+            if commands.closed {
+                return false;
+            }
+            commands.queue.push(command);
+        }
+        self.waker.wake();
+        true
+    }
+
+    /// One arrival was taken from the inbox: gives receive buffers back in batches.
+    pub(crate) fn took_one(&self) {
+        if self.taken.fetch_add(1, Ordering::Relaxed) + 1 >= self.post_batch {
+            let n = self.taken.swap(0, Ordering::Relaxed);
+            if n > 0 {
+                self.command(Command::PostReceives(n));
+            }
+        }
+    }
+
+    /// Takes all news.
+    pub(crate) fn take_news(&self) -> Vec<News> {
+        lock(&self.news).drain(..).collect()
+    }
+}
+
+/// What the driver keeps of an endpoint, beside core and sockets.
+struct Ledger {
+    shared: Arc<Shared>,
+    /// By the core's index.
+    peers: Vec<Option<Arc<PeerState>>>,
+    arrivals: VecDeque<Arrived>,
+    /// Who waits for a status, by the number that travels with the datagram, less one.
+    replies: Vec<Option<Reply<Status>>>,
+    free_replies: Vec<usize>,
+    /// Accepted from the application and refused by the core for now.
+    deferred: VecDeque<Outgoing>,
+}
+
+/// Ends everything that anyone may wait for, however the driver ends.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let rest = {
+            let mut commands = lock(&self.0.commands);
+            commands.closed = true;
+            std::mem::take(&mut commands.queue)
+        };
+        for command in rest {
+            match command {
+                Command::Connect { reply, .. } => reply.give(Err(AddPeerError::TooManyPeers)),
+                Command::Send(Outgoing { reply: Some(reply), .. }) => reply.give(Status::Flushed),
+                Command::Report(reply) => reply.give(Report::default()),
+                Command::Send(_) | Command::PostReceives(_) | Command::Close { .. } => {}
+            }
+        }
+        self.0.inbox.close();
+        self.0.ended.close();
+    }
+}
+
+/// Starts the driver's thread.
+pub(crate) fn start<I: PacketIo + Send + 'static>(
+    engine: Engine<I>,
+    receive_queue_datagrams: u32,
+    busy_poll: bool,
+) -> io::Result<Arc<Shared>> {
+    let mut engine = engine;
+    let config = engine.core_ref().config();
+    let room_datagrams = config.send_queue_datagrams_max;
+    let ended = Room::new(1);
+    ended.try_take();
+    let shared = Arc::new(Shared {
+        commands: Mutex::default(),
+        waker: engine.io().waker()?,
+        inbox: Inbox::new(),
+        taken: AtomicU32::new(0),
+        post_batch: (receive_queue_datagrams / 8).max(1),
+        news: Mutex::default(),
+        local_address: engine.io_ref().local_address(),
+        payload_bytes_max: engine.core_ref().payload_bytes_max(),
+        room_datagrams,
+        busy_poll,
+        ended_clean: AtomicBool::new(false),
+        ended,
+    });
+    engine.core().open_qp(QPN, ReceiveBuffers::Counted(receive_queue_datagrams.max(1)));
+    let ledger = Ledger {
+        shared: shared.clone(),
+        peers: Vec::new(),
+        arrivals: VecDeque::new(),
+        replies: Vec::new(),
+        free_replies: Vec::new(),
+        deferred: VecDeque::new(),
+    };
+    let name = format!("srd-{}", shared.local_address.port());
+    std::thread::Builder::new().name(name).spawn(move || {
+        os::timer_slack_minimum();
+        if let Err(e) = drive(engine, ledger) {
+            tracing::error!("the endpoint has ended: {e}");
+        }
+    })?;
+    Ok(shared)
+}
+
+fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<()> {
+    let shared = ledger.shared.clone();
+    let ending = Ending(shared.clone());
+    let mut commands = Vec::new();
+    let mut closing: Option<Instant> = None;
+    let result = loop {
+        std::mem::swap(&mut lock(&shared.commands).queue, &mut commands);
+        for command in commands.drain(..) {
+            if let Command::Close { linger } = command {
+                closing.get_or_insert(engine.now() + linger);
+            } else {
+                ledger.obey(&mut engine, command);
+            }
+        }
+        ledger.retry_deferred(&mut engine);
+        let mut until = Instant::FAR_FUTURE;
+        if let Some(deadline) = closing {
+            let clean = ledger.is_idle();
+            shared.ended_clean.store(clean, Ordering::SeqCst);
+            if clean || engine.now() >= deadline {
+                break Ok(());
+            }
+            until = deadline.min(engine.now() + CLOSE_LOOK);
+        }
+        if let Err(e) = engine.round(until, &mut ledger) {
+            break Err(e);
+        }
+        shared.inbox.append(&mut ledger.arrivals);
+    };
+    if result.is_ok() {
+        // Our last acknowledgements, so that peers do not wait for a node that has gone.
+        let quiet = engine.now() + CLOSE_QUIET;
+        while engine.now() < quiet {
+            engine.round(quiet, &mut ledger)?;
+        }
+    }
+    ledger.abandon();
+    drop(ending);
+    result
+}
+
+impl Ledger {
+    fn obey<I: PacketIo>(&mut self, engine: &mut Engine<I>, command: Command) {
+        match command {
+            Command::Connect { address, public_key, reply } => {
+                reply.give(self.connect(engine, address, public_key));
+            }
+            Command::Send(outgoing) => self.send(engine, outgoing),
+            Command::PostReceives(n) => engine.core().post_receives(QPN, n),
+            Command::Report(reply) => reply.give(self.report(engine)),
+            Command::Close { .. } => {}
+        }
+    }
+
+    fn connect<I: PacketIo>(
+        &mut self,
+        engine: &mut Engine<I>,
+        address: SocketAddr,
+        public_key: Option<[u8; 32]>,
+    ) -> Result<Arc<PeerState>, AddPeerError> {
+        let id = match engine.core().peer_at(address) {
+            Some(id) => id,
+            None => {
+                let now = engine.now();
+                engine.core().add_peer(now, PeerConfig { address, public_key })?
+            }
+        };
+        let bytes = engine.core().config().packet_bytes_max;
+        engine.io().check_destination(address, bytes);
+        Ok(self.peer(id, address, public_key))
+    }
+
+    /// The state of the core's peer `id`, made if it is new.
+    fn peer(
+        &mut self,
+        id: PeerId,
+        address: SocketAddr,
+        public_key: Option<[u8; 32]>,
+    ) -> Arc<PeerState> {
+        let index = id.index() as usize;
+        if self.peers.len() <= index {
+            self.peers.resize(index + 1, None);
+        }
+        if let Some(peer) = &self.peers[index]
+            && peer.address == address
+        {
+            return peer.clone();
+        }
+        let peer = Arc::new(PeerState {
+            shared: self.shared.clone(),
+            address,
+            public_key,
+            room: Room::new(self.shared.room_datagrams),
+            failures: AtomicU64::new(0),
+            failure: Mutex::new(None),
+            id: Mutex::new(id),
+        });
+        self.peers[index] = Some(peer.clone());
+        peer
+    }
+
+    fn send<I: PacketIo>(&mut self, engine: &mut Engine<I>, outgoing: Outgoing) {
+        let now = engine.now();
+        let Some(id) = self.resolve(engine.core(), now, &outgoing.peer) else {
+            return self.end(&outgoing.peer, outgoing.reply, Status::Flushed);
+        };
+        let user = match &outgoing.reply {
+            Some(reply) => self.register(reply.clone()),
+            None => 0,
+        };
+        let datagram = Datagram {
+            src_qpn: QPN,
+            dst_qpn: QPN,
+            imm: 0,
+            payload: outgoing.payload.clone(),
+            class: outgoing.class,
+            user,
+        };
+        match engine.core().send(now, id, datagram) {
+            Ok(_) => {}
+            Err(SendError::QueueFull) => {
+                self.unregister(user);
+                self.deferred.push_back(outgoing);
+            }
+            Err(_) => {
+                self.unregister(user);
+                self.end(&outgoing.peer, outgoing.reply, Status::Flushed);
+            }
+        }
+    }
+
+    /// The core's name for a peer. The core may have forgotten it while it was idle, and given
+    /// its number to another.
+    fn resolve(
+        &mut self,
+        core: &mut srd_proto::Endpoint,
+        now: Instant,
+        peer: &Arc<PeerState>,
+    ) -> Option<PeerId> {
+        let address = peer.address;
+        let mut id = lock(&peer.id);
+        if core.address_of(*id) == Some(address) {
+            return Some(*id);
+        }
+        *id = match core.peer_at(address) {
+            Some(known) => known,
+            None => core.add_peer(now, PeerConfig { address, public_key: peer.public_key }).ok()?,
+        };
+        let index = id.index() as usize;
+        if self.peers.len() <= index {
+            self.peers.resize(index + 1, None);
+        }
+        self.peers[index] = Some(peer.clone());
+        Some(*id)
+    }
+
+    fn retry_deferred<I: PacketIo>(&mut self, engine: &mut Engine<I>) {
+        for _ in 0..self.deferred.len() {
+            if let Some(outgoing) = self.deferred.pop_front() {
+                self.send(engine, outgoing);
+            }
+        }
+    }
+
+    fn register(&mut self, reply: Reply<Status>) -> u64 {
+        let slot = self.free_replies.pop().unwrap_or_else(|| {
+            self.replies.push(None);
+            self.replies.len() - 1
+        });
+        self.replies[slot] = Some(reply);
+        slot as u64 + 1
+    }
+
+    fn unregister(&mut self, user: u64) -> Option<Reply<Status>> {
+        let slot = usize::try_from(user.checked_sub(1)?).ok()?;
+        let reply = self.replies.get_mut(slot)?.take();
+        self.free_replies.push(slot);
+        reply
+    }
+
+    /// A datagram has ended, one way or the other.
+    fn end(&self, peer: &PeerState, reply: Option<Reply<Status>>, status: Status) {
+        if status != Status::Ok {
+            peer.failures.fetch_add(1, Ordering::Relaxed);
+            *lock(&peer.failure) = Some(status);
+        }
+        if let Some(reply) = reply {
+            reply.give(status);
+        }
+        peer.room.release(1);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.deferred.is_empty() && self.peers.iter().flatten().all(|p| p.room.is_idle())
+    }
+
+    /// Nothing will be sent any more: whoever waits is told.
+    fn abandon(&mut self) {
+        for outgoing in std::mem::take(&mut self.deferred) {
+            self.end(&outgoing.peer, outgoing.reply, Status::Flushed);
+        }
+        for reply in self.replies.iter_mut().filter_map(Option::take) {
+            reply.give(Status::Flushed);
+        }
+        for peer in self.peers.iter().flatten() {
+            peer.room.close();
+        }
+    }
+
+    fn report<I: PacketIo>(&self, engine: &Engine<I>) -> Report {
+        let core = engine.core_ref();
+        let peers = self.peers.iter().flatten().filter_map(|peer| {
+            let id = *lock(&peer.id);
+            core.peer_stats(id).map(|stats| (peer.address, stats))
+        });
+        Report { stats: core.stats().clone(), io: engine.io_ref().stats(), peers: peers.collect() }
+    }
+
+    fn news(&self, news: News) {
+        let mut waiting = lock(&self.shared.news);
+        if waiting.len() < NEWS_MAX {
+            waiting.push_back(news);
+        }
+    }
+
+    fn address(&self, peer: PeerId) -> Option<SocketAddr> {
+        Some(self.peers.get(peer.index() as usize)?.as_ref()?.address)
+    }
+}
+
+impl Application for Ledger {
+    fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
+        let Some(address) = context.core().address_of(delivery.peer) else { return };
+        let peer = self.peer(delivery.peer, address, None);
+        let payload = Bytes::copy_from_slice(delivery.payload);
+        self.arrivals.push_back(Arrived { peer, payload });
+    }
+
+    fn event(&mut self, context: &mut Context<'_>, event: Event) {
+        match event {
+            Event::Completed { peer, user, status, .. } => {
+                let reply = self.unregister(user);
+                if let Some(Some(peer)) = self.peers.get(peer.index() as usize) {
+                    self.end(peer, reply, status);
+                }
+            }
+            Event::PeerUp { peer } => {
+                if let Some(address) = context.core().address_of(peer) {
+                    self.news(News::PeerUp(address));
+                }
+            }
+            Event::PeerDown { peer, reason } => {
+                if let Some(address) = self.address(peer) {
+                    tracing::info!("peer {address} is down: {reason:?}");
+                    self.news(News::PeerDown(address, reason));
+                }
+            }
+            Event::Writable { .. } => {}
+            Event::PathMtu { peer, works_bytes, configured_bytes } => {
+                if let Some(peer) = self.address(peer) {
+                    tracing::warn!(
+                        "the path to {peer} passes {works_bytes} bytes, not the configured \
+                         {configured_bytes}: set packet_bytes_max to {works_bytes}"
+                    );
+                    self.news(News::PathMtu { peer, works_bytes, configured_bytes });
+                }
+            }
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        tracing::warn!("{notice}");
+        self.news(News::Notice(notice));
+    }
+}

@@ -1,0 +1,427 @@
+//! The endpoint for ordinary programs: a driver thread does the work; threads and futures
+//! send and receive through handles.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use srd_proto::{AddPeerError, Class, Config, Status};
+
+use crate::driver::{self, Command, News, Outgoing, PeerState, Report, Shared};
+use crate::io::{PacketIo, PollMode};
+use crate::options::{BindError, BindOptions, engine_over};
+use crate::sync::{Inbox, InboxClosed, Reply, Taken, deadline, lock};
+
+/// An SRD endpoint with a thread of its own.
+///
+/// Dropping it lets the thread go on for `linger` to have the last datagrams acknowledged;
+/// [`Endpoint::close`] waits for that.
+#[derive(Debug)]
+pub struct Endpoint {
+    shared: Arc<Shared>,
+    linger: srd_proto::Duration,
+}
+
+/// A remote node, to send to. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    state: Arc<PeerState>,
+}
+
+/// A datagram that arrived.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Who sent it.
+    pub peer: Peer,
+    /// What it carries.
+    pub payload: Bytes,
+}
+
+impl Endpoint {
+    /// Opens the sockets and starts the thread.
+    ///
+    /// # Errors
+    /// The operating system's, or a knob of the configuration that is out of range.
+    pub fn bind(options: &BindOptions) -> Result<Self, BindError> {
+        let busy_poll = options.poll == PollMode::Spin;
+        let shared = driver::start(options.open()?, options.receive_queue_datagrams, busy_poll);
+        Ok(Self { shared: shared.map_err(BindError::Io)?, linger: options.linger })
+    }
+
+    /// An endpoint over any back end.
+    ///
+    /// # Errors
+    /// The operating system's, or a knob of the configuration that is out of range.
+    pub fn over<I: PacketIo + Send + 'static>(io: I, config: Config) -> Result<Self, BindError> {
+        let defaults = BindOptions::default();
+        let engine = engine_over(io, config)?;
+        let shared = driver::start(engine, defaults.receive_queue_datagrams, false);
+        Ok(Self { shared: shared.map_err(BindError::Io)?, linger: defaults.linger })
+    }
+
+    /// The address that peers send to.
+    pub fn local_address(&self) -> SocketAddr {
+        self.shared.local_address
+    }
+
+    /// The most payload bytes that one datagram carries.
+    pub fn payload_bytes_max(&self) -> usize {
+        self.shared.payload_bytes_max
+    }
+
+    /// The peer at `address`. Sends nothing: the first datagram makes the context.
+    ///
+    /// # Errors
+    /// When there are too many peers, or the endpoint has ended.
+    pub fn connect(&self, address: SocketAddr) -> Result<Peer, ConnectError> {
+        Self::peer_of(self.ask_for(address, None)?.wait(None))
+    }
+
+    /// As [`Endpoint::connect`], to a peer whose static public key is known.
+    ///
+    /// # Errors
+    /// As [`Endpoint::connect`].
+    pub fn connect_with_key(
+        &self,
+        address: SocketAddr,
+        public_key: [u8; 32],
+    ) -> Result<Peer, ConnectError> {
+        Self::peer_of(self.ask_for(address, Some(public_key))?.wait(None))
+    }
+
+    /// [`Endpoint::connect`] as a future; `public_key` where the endpoint uses static keys.
+    ///
+    /// # Errors
+    /// As [`Endpoint::connect`].
+    pub async fn connect_async(
+        &self,
+        address: SocketAddr,
+        public_key: Option<[u8; 32]>,
+    ) -> Result<Peer, ConnectError> {
+        Self::peer_of(Some(self.ask_for(address, public_key)?.await))
+    }
+
+    fn ask_for(
+        &self,
+        address: SocketAddr,
+        public_key: Option<[u8; 32]>,
+    ) -> Result<Reply<Result<Arc<PeerState>, AddPeerError>>, ConnectError> {
+        let reply = Reply::new();
+        let command = Command::Connect { address, public_key, reply: reply.clone() };
+        if self.shared.command(command) { Ok(reply) } else { Err(ConnectError::Closed) }
+    }
+
+    fn peer_of(answer: Option<Result<Arc<PeerState>, AddPeerError>>) -> Result<Peer, ConnectError> {
+        let state = answer.ok_or(ConnectError::Closed)?.map_err(ConnectError::Refused)?;
+        Ok(Peer { state })
+    }
+
+    /// Waits for the next datagram, from whomever.
+    ///
+    /// # Errors
+    /// When the endpoint has ended and nothing is left.
+    pub fn recv(&self) -> Result<Received, Closed> {
+        self.recv_until(None).unwrap_or(Err(Closed))
+    }
+
+    /// Waits for the next datagram for at most `timeout`. `None`: there was none.
+    ///
+    /// # Errors
+    /// When the endpoint has ended and nothing is left.
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Received>, Closed> {
+        self.recv_until(deadline(Some(timeout))).transpose()
+    }
+
+    /// Takes the next datagram, if there is one.
+    ///
+    /// # Errors
+    /// When the endpoint has ended and nothing is left.
+    pub fn try_recv(&self) -> Result<Option<Received>, Closed> {
+        self.shared.inbox.try_take().map(|item| self.received(item)).transpose()
+    }
+
+    /// [`Endpoint::recv`] as a future.
+    ///
+    /// # Errors
+    /// When the endpoint has ended and nothing is left.
+    pub async fn recv_async(&self) -> Result<Received, Closed> {
+        let item = poll_fn(|context| self.shared.inbox.poll_take(context)).await;
+        self.received(item)
+    }
+
+    fn recv_until(&self, until: Option<Instant>) -> Option<Result<Received, Closed>> {
+        if self.shared.busy_poll {
+            spin_while_empty(&self.shared.inbox, until);
+        }
+        self.shared.inbox.take(until).map(|item| self.received(item))
+    }
+
+    fn received(&self, item: Result<driver::Arrived, InboxClosed>) -> Result<Received, Closed> {
+        let arrived = item.map_err(|InboxClosed| Closed)?;
+        self.shared.took_one();
+        Ok(Received { peer: Peer { state: arrived.peer }, payload: arrived.payload })
+    }
+
+    /// What has happened since the last call, other than arrivals.
+    pub fn take_news(&self) -> Vec<News> {
+        self.shared.take_news()
+    }
+
+    /// Counters and the state of every peer.
+    ///
+    /// # Errors
+    /// When the endpoint has ended.
+    pub fn report(&self) -> Result<Report, Closed> {
+        let reply = Reply::new();
+        if !self.shared.command(Command::Report(reply.clone())) {
+            return Err(Closed);
+        }
+        reply.wait(None).ok_or(Closed)
+    }
+
+    /// Ends the endpoint once everything sent is acknowledged, or `timeout` has passed.
+    /// Returns whether everything was.
+    pub fn close(self, timeout: Duration) -> bool {
+        let linger =
+            srd_proto::Duration::from_nanos(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        self.shared.command(Command::Close { linger });
+        self.shared.ended.wait_idle(None);
+        self.shared.ended_clean.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.shared.command(Command::Close { linger: self.linger });
+    }
+}
+
+fn spin_while_empty<T>(inbox: &Inbox<T>, until: Option<Instant>) {
+    while inbox.seems_empty() && until.is_none_or(|t| Instant::now() < t) {
+        if inbox.is_closed() {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+impl Peer {
+    /// Its address and well-known port.
+    pub fn address(&self) -> SocketAddr {
+        self.state.address
+    }
+
+    /// Queues a datagram, waiting while as many as the endpoint allows are outstanding. It is
+    /// delivered at most once, in any order; [`Peer::flush`] tells how it went.
+    ///
+    /// # Errors
+    /// When it is larger than one packet, or the endpoint has ended.
+    pub fn send(&self, payload: Bytes) -> Result<(), SendError> {
+        self.check(&payload)?;
+        if self.state.room.take() { self.queue(payload, None) } else { Err(SendError::Closed) }
+    }
+
+    /// Queues a datagram if there is room.
+    ///
+    /// # Errors
+    /// As [`Peer::send`], and when there is no room.
+    pub fn try_send(&self, payload: Bytes) -> Result<(), SendError> {
+        self.check(&payload)?;
+        match self.state.room.try_take() {
+            Taken::Yes => self.queue(payload, None),
+            Taken::Full => Err(SendError::WouldBlock),
+            Taken::Closed => Err(SendError::Closed),
+        }
+    }
+
+    /// [`Peer::send`] as a future.
+    ///
+    /// # Errors
+    /// As [`Peer::send`].
+    pub async fn send_async(&self, payload: Bytes) -> Result<(), SendError> {
+        self.check(&payload)?;
+        if poll_fn(|context| self.state.room.poll_take(context)).await {
+            self.queue(payload, None)
+        } else {
+            Err(SendError::Closed)
+        }
+    }
+
+    /// Sends a datagram and waits until the peer has acknowledged it or it has failed.
+    ///
+    /// # Errors
+    /// As [`Peer::send`], and [`SendError::Failed`].
+    pub fn send_acknowledged(&self, payload: Bytes) -> Result<(), SendError> {
+        self.check(&payload)?;
+        if !self.state.room.take() {
+            return Err(SendError::Closed);
+        }
+        let reply = Reply::new();
+        self.queue(payload, Some(reply.clone()))?;
+        Self::outcome(reply.wait(None).unwrap_or(Status::Flushed))
+    }
+
+    /// [`Peer::send_acknowledged`] as a future.
+    ///
+    /// # Errors
+    /// As [`Peer::send_acknowledged`].
+    pub async fn send_acknowledged_async(&self, payload: Bytes) -> Result<(), SendError> {
+        self.check(&payload)?;
+        if !poll_fn(|context| self.state.room.poll_take(context)).await {
+            return Err(SendError::Closed);
+        }
+        let reply = Reply::new();
+        self.queue(payload, Some(reply.clone()))?;
+        Self::outcome(reply.await)
+    }
+
+    fn outcome(status: Status) -> Result<(), SendError> {
+        if status == Status::Ok { Ok(()) } else { Err(SendError::Failed(status)) }
+    }
+
+    fn check(&self, payload: &Bytes) -> Result<(), SendError> {
+        let max_bytes = self.state.shared.payload_bytes_max;
+        if payload.len() > max_bytes { Err(SendError::TooLarge { max_bytes }) } else { Ok(()) }
+    }
+
+    fn queue(&self, payload: Bytes, reply: Option<Reply<Status>>) -> Result<(), SendError> {
+        let outgoing = Outgoing { peer: self.state.clone(), payload, class: Class::Bulk, reply };
+        if self.state.shared.command(Command::Send(outgoing)) {
+            Ok(())
+        } else {
+            Err(SendError::Closed)
+        }
+    }
+
+    /// Waits for at most `timeout` until everything sent to this peer has ended.
+    ///
+    /// # Errors
+    /// When time ran out, or a datagram has failed since the last flush.
+    pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
+        let idle = self.state.room.wait_idle(deadline(Some(timeout)));
+        self.flushed(idle)
+    }
+
+    /// [`Peer::flush`] as a future, without a time limit.
+    ///
+    /// # Errors
+    /// When a datagram has failed since the last flush, or the endpoint has ended.
+    pub async fn flush_async(&self) -> Result<(), FlushError> {
+        let idle = poll_fn(|context| self.state.room.poll_idle(context)).await;
+        self.flushed(idle)
+    }
+
+    fn flushed(&self, idle: bool) -> Result<(), FlushError> {
+        if let Some(status) = lock(&self.state.failure).take() {
+            return Err(FlushError::Failed(status));
+        }
+        if idle {
+            Ok(())
+        } else {
+            Err(FlushError::Unfinished { datagrams: self.state.room.outstanding() })
+        }
+    }
+
+    /// Datagrams to this peer that have failed so far.
+    pub fn failures(&self) -> u64 {
+        self.state.failures.load(Ordering::Relaxed)
+    }
+
+    /// Datagrams that wait or are in flight to this peer.
+    pub fn outstanding(&self) -> u32 {
+        self.state.room.outstanding()
+    }
+}
+
+/// The endpoint has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Closed;
+
+impl fmt::Display for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the endpoint has ended")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// Why there is no such peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The core refused.
+    Refused(AddPeerError),
+    /// The endpoint has ended.
+    Closed,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(e) => write!(f, "{e}"),
+            Self::Closed => write!(f, "{Closed}"),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// Why a datagram was not sent, or not delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SendError {
+    /// Larger than one packet carries.
+    TooLarge {
+        /// The most bytes that fit.
+        max_bytes: usize,
+    },
+    /// As many are outstanding as the endpoint allows.
+    WouldBlock,
+    /// It ended with this status.
+    Failed(Status),
+    /// The endpoint has ended.
+    Closed,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { max_bytes } => {
+                write!(f, "the datagram is larger than one packet carries ({max_bytes} bytes)")
+            }
+            Self::WouldBlock => f.write_str("as many datagrams are outstanding as may be"),
+            Self::Failed(status) => write!(f, "the datagram failed: {status:?}"),
+            Self::Closed => write!(f, "{Closed}"),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// Why a flush did not end well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FlushError {
+    /// A datagram has failed since the last flush.
+    Failed(Status),
+    /// Time ran out or the endpoint ended with datagrams outstanding.
+    Unfinished {
+        /// How many.
+        datagrams: u32,
+    },
+}
+
+impl fmt::Display for FlushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(status) => write!(f, "a datagram failed: {status:?}"),
+            Self::Unfinished { datagrams } => write!(f, "{datagrams} datagrams are outstanding"),
+        }
+    }
+}
+
+impl std::error::Error for FlushError {}

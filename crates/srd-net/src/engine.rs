@@ -1,0 +1,223 @@
+//! The loop that every use of the core shares: transmit, events, receive, timers.
+//!
+//! The engine owns the core and the back end and does one round at a time; who calls it, on
+//! which thread, and what is done with deliveries and events is up to the caller: the driver
+//! thread ([`crate::Endpoint`]) or the application itself ([`crate::LocalEndpoint`]).
+
+use std::io;
+
+use srd_proto::time::Instant;
+use srd_proto::transmit::{PacketRef, Transmit, TransmitBuf};
+use srd_proto::{Datagram, DatagramId, Delivery, Event, PeerId, Qpn, SendError};
+
+use crate::io::{Notice, PacketIo, Wait};
+use crate::udp::BATCH_BYTES_MAX;
+
+/// Batches that are built before they are handed over together.
+const BURST_BATCHES: usize = 4;
+/// Bursts between two looks at what has arrived.
+const ROUND_BURSTS_MAX: usize = 2;
+/// Turns of sending and handing out events in one round. An application that answers every
+/// event with a send must not keep arrivals waiting.
+const ROUND_TURNS_MAX: usize = 4;
+
+/// What an application does when something happens. Called on the thread that drives the
+/// endpoint; `context` lets it send at once.
+pub trait Application {
+    /// A datagram arrived. Its payload lives until this returns.
+    fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>);
+
+    /// Something else happened.
+    fn event(&mut self, context: &mut Context<'_>, event: Event) {
+        let _ = (context, event);
+    }
+
+    /// The back end found out something worth telling a person. The default logs it.
+    fn notice(&mut self, notice: Notice) {
+        tracing::warn!("{notice}");
+    }
+}
+
+/// The endpoint, as an [`Application`] may use it from within a call.
+#[derive(Debug)]
+pub struct Context<'a> {
+    core: &'a mut srd_proto::Endpoint,
+    now: Instant,
+}
+
+impl Context<'_> {
+    /// The present.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Queues a datagram; it leaves when the application returns.
+    ///
+    /// # Errors
+    /// As [`srd_proto::Endpoint::send`].
+    pub fn send(&mut self, to: PeerId, datagram: Datagram) -> Result<DatagramId, SendError> {
+        self.core.send(self.now, to, datagram)
+    }
+
+    /// Adds receive buffers to a queue pair that counts them.
+    pub fn post_receives(&mut self, qpn: Qpn, n: u32) {
+        self.core.post_receives(qpn, n);
+    }
+
+    /// The core itself.
+    pub fn core(&mut self) -> &mut srd_proto::Endpoint {
+        self.core
+    }
+}
+
+/// Why transmitting stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// Nothing may be sent now.
+    Idle,
+    /// There is more, after a look at what has arrived.
+    More,
+    /// A socket is full.
+    Blocked,
+}
+
+/// The core, its back end, and the batches between them.
+#[derive(Debug)]
+pub(crate) struct Engine<I> {
+    core: srd_proto::Endpoint,
+    io: I,
+    /// Built and not handed over yet; a full socket leaves some here.
+    batches: Vec<(Transmit, TransmitBuf)>,
+    /// Of these, so many are gone.
+    gone: usize,
+    spare: Vec<TransmitBuf>,
+}
+
+impl<I: PacketIo> Engine<I> {
+    pub(crate) fn new(core: srd_proto::Endpoint, io: I) -> Self {
+        let segments = io.batch_segments_max();
+        let spare =
+            (0..BURST_BATCHES).map(|_| TransmitBuf::new(segments, BATCH_BYTES_MAX)).collect();
+        Self { core, io, batches: Vec::with_capacity(BURST_BATCHES), gone: 0, spare }
+    }
+
+    pub(crate) fn core(&mut self) -> &mut srd_proto::Endpoint {
+        &mut self.core
+    }
+
+    pub(crate) fn core_ref(&self) -> &srd_proto::Endpoint {
+        &self.core
+    }
+
+    pub(crate) fn io(&mut self) -> &mut I {
+        &mut self.io
+    }
+
+    pub(crate) fn io_ref(&self) -> &I {
+        &self.io
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.io.clock().now()
+    }
+
+    /// One round: runs timers that are due, sends, hands out events, and receives, waiting
+    /// until `until` if there is nothing to do. Returns how many packets arrived.
+    pub(crate) fn round(
+        &mut self,
+        until: Instant,
+        app: &mut impl Application,
+    ) -> io::Result<usize> {
+        let flow = self.send_and_tell(app)?;
+        let wait = match flow {
+            Flow::More => Wait::NOT,
+            Flow::Idle | Flow::Blocked => {
+                let timer = self.core.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+                Wait { until: until.min(timer), writable: flow == Flow::Blocked }
+            }
+        };
+        let core = &mut self.core;
+        self.io.receive(wait, |now, meta, bytes| {
+            if let Some(delivery) = core.handle_packet(now, meta, PacketRef::Whole(bytes)) {
+                app.delivered(&mut Context { core, now }, delivery);
+            }
+        })
+    }
+
+    /// Runs due timers, sends what may be sent, and hands out events until there are none.
+    pub(crate) fn send_and_tell(&mut self, app: &mut impl Application) -> io::Result<Flow> {
+        let now = self.now();
+        if self.core.poll_timeout().is_some_and(|at| at <= now) {
+            self.core.handle_timeout(now);
+        }
+        let mut flow = self.transmit()?;
+        for turn in 1..=ROUND_TURNS_MAX {
+            if !self.tell(app) {
+                break;
+            }
+            flow = self.transmit()?;
+            if turn == ROUND_TURNS_MAX {
+                // There may be more to tell: arrivals first, but without waiting for them.
+                flow = Flow::More;
+            }
+        }
+        while let Some(notice) = self.io.take_notice() {
+            app.notice(notice);
+        }
+        Ok(flow)
+    }
+
+    /// Hands out every event. Returns whether there was one.
+    fn tell(&mut self, app: &mut impl Application) -> bool {
+        let mut told = false;
+        let now = self.now();
+        while let Some(event) = self.core.poll_event() {
+            told = true;
+            app.event(&mut Context { core: &mut self.core, now }, event);
+        }
+        told
+    }
+
+    fn transmit(&mut self) -> io::Result<Flow> {
+        for _ in 0..ROUND_BURSTS_MAX {
+            if self.batches.is_empty() {
+                self.build_burst();
+                if self.batches.is_empty() {
+                    return Ok(Flow::Idle);
+                }
+            }
+            match self.io.send(&self.batches[self.gone..])? {
+                crate::io::Sent::All => self.recycle(),
+                crate::io::Sent::Blocked { batches } => {
+                    self.gone += batches;
+                    return Ok(Flow::Blocked);
+                }
+            }
+        }
+        Ok(Flow::More)
+    }
+
+    fn build_burst(&mut self) {
+        while let Some(mut buf) = self.spare.pop() {
+            buf.clear();
+            // The time of departure travels in packets: read it for each batch.
+            let now = self.io.clock().now();
+            match self.core.poll_transmit(now, &mut buf) {
+                Some(transmit) => self.batches.push((transmit, buf)),
+                None => {
+                    self.spare.push(buf);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn recycle(&mut self) {
+        self.gone = 0;
+        while let Some((_, mut buf)) = self.batches.pop() {
+            // Lets go of the payloads now, not when the buffer is next used.
+            buf.clear();
+            self.spare.push(buf);
+        }
+    }
+}

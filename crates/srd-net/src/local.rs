@@ -1,0 +1,165 @@
+//! The endpoint for the lowest latency: the application drives it on its own thread, so that
+//! no datagram is handed from one thread to another.
+
+use std::io;
+use std::net::SocketAddr;
+
+use srd_proto::time::{Duration, Instant};
+use srd_proto::{
+    AddPeerError, Config, Datagram, DatagramId, Delivery, Event, PeerConfig, PeerId, Qpn,
+    ReceiveBuffers, SendError,
+};
+
+use crate::engine::{Application, Context, Engine};
+use crate::io::{IoStats, Notice, PacketIo};
+use crate::options::{BindError, BindOptions, engine_over};
+use crate::sys::os;
+use crate::udp::UdpIo;
+
+/// An SRD endpoint that the calling thread drives: nothing moves outside of
+/// [`LocalEndpoint::poll`], which sends what was queued, waits for packets, and calls the
+/// application for each delivery and event.
+///
+/// Poll often enough: acknowledgements and retransmissions are due within microseconds to
+/// milliseconds. An application that computes for longer should use [`crate::Endpoint`].
+#[derive(Debug)]
+pub struct LocalEndpoint<I = UdpIo> {
+    engine: Engine<I>,
+}
+
+/// Counts what an application is called for.
+struct Counted<'a, A> {
+    app: &'a mut A,
+    calls: usize,
+}
+
+impl<A: Application> Application for Counted<'_, A> {
+    fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
+        self.calls += 1;
+        self.app.delivered(context, delivery);
+    }
+
+    fn event(&mut self, context: &mut Context<'_>, event: Event) {
+        self.calls += 1;
+        self.app.event(context, event);
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        self.app.notice(notice);
+    }
+}
+
+impl LocalEndpoint {
+    /// Opens the sockets. The calling thread's timers are made precise.
+    ///
+    /// # Errors
+    /// The operating system's, or a knob of the configuration that is out of range.
+    pub fn bind(options: &BindOptions) -> Result<Self, BindError> {
+        os::timer_slack_minimum();
+        Ok(Self { engine: options.open()? })
+    }
+}
+
+impl<I: PacketIo> LocalEndpoint<I> {
+    /// An endpoint over any back end.
+    ///
+    /// # Errors
+    /// A knob of the configuration that is out of range.
+    pub fn over(io: I, config: Config) -> Result<Self, BindError> {
+        Ok(Self { engine: engine_over(io, config)? })
+    }
+
+    /// The address that peers send to.
+    pub fn local_address(&self) -> SocketAddr {
+        self.engine.io_ref().local_address()
+    }
+
+    /// The present.
+    pub fn now(&self) -> Instant {
+        self.engine.now()
+    }
+
+    /// The peer at `address`, made known if it was not. Sends nothing: the context is made by
+    /// the first datagram.
+    ///
+    /// # Errors
+    /// When the endpoint has as many peers as it may.
+    pub fn connect(&mut self, address: SocketAddr) -> Result<PeerId, AddPeerError> {
+        self.connect_with_key(address, None)
+    }
+
+    /// As [`LocalEndpoint::connect`], to a peer whose static public key is known.
+    ///
+    /// # Errors
+    /// When the endpoint has as many peers as it may, or needs a key.
+    pub fn connect_with_key(
+        &mut self,
+        address: SocketAddr,
+        public_key: Option<[u8; 32]>,
+    ) -> Result<PeerId, AddPeerError> {
+        if let Some(peer) = self.engine.core_ref().peer_at(address) {
+            return Ok(peer);
+        }
+        let now = self.engine.now();
+        let bytes = self.engine.core().config().packet_bytes_max;
+        self.engine.io().check_destination(address, bytes);
+        self.engine.core().add_peer(now, PeerConfig { address, public_key })
+    }
+
+    /// Opens a queue pair for receiving.
+    pub fn open_qp(&mut self, qpn: Qpn, buffers: ReceiveBuffers) {
+        self.engine.core().open_qp(qpn, buffers);
+    }
+
+    /// Queues a datagram; the next poll sends it, and its completion follows as an event.
+    ///
+    /// # Errors
+    /// As [`srd_proto::Endpoint::send`].
+    pub fn send(&mut self, to: PeerId, datagram: Datagram) -> Result<DatagramId, SendError> {
+        let now = self.engine.now();
+        self.engine.core().send(now, to, datagram)
+    }
+
+    /// Sends, then waits for at most `timeout` ([`Duration::MAX`]: for ever) until the
+    /// application was called for something, then sends what that led to. Returns how often
+    /// the application was called; zero means that the time has passed.
+    ///
+    /// # Errors
+    /// What makes the sockets unusable.
+    pub fn poll(&mut self, timeout: Duration, app: &mut impl Application) -> io::Result<usize> {
+        let until =
+            if timeout == Duration::ZERO { Instant::ZERO } else { self.engine.now() + timeout };
+        let mut counted = Counted { app, calls: 0 };
+        loop {
+            self.engine.round(until, &mut counted)?;
+            if counted.calls > 0 {
+                break;
+            }
+            if until == Instant::ZERO || self.engine.now() >= until {
+                break;
+            }
+        }
+        self.engine.send_and_tell(&mut counted)?;
+        Ok(counted.calls)
+    }
+
+    /// The most payload bytes that one datagram carries.
+    pub fn payload_bytes_max(&self) -> usize {
+        self.engine.core_ref().payload_bytes_max()
+    }
+
+    /// The core, for its counters and paths.
+    pub fn core(&self) -> &srd_proto::Endpoint {
+        self.engine.core_ref()
+    }
+
+    /// The back end.
+    pub fn io(&mut self) -> &mut I {
+        self.engine.io()
+    }
+
+    /// The back end's counters.
+    pub fn io_stats(&self) -> IoStats {
+        self.engine.io_ref().stats()
+    }
+}

@@ -1,0 +1,131 @@
+//! How to bind an endpoint, and what can go wrong.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use srd_proto::{Config, ConfigError, Duration, Ecn};
+
+use crate::clock;
+use crate::engine::Engine;
+use crate::io::{PacketIo, PollMode};
+use crate::link;
+use crate::udp::{UdpIo, UdpOptions};
+
+/// How to bind an endpoint. [`BindOptions::default`] suits a client: every address, a free
+/// run of ports, plain packets.
+#[derive(Clone, Debug)]
+pub struct BindOptions {
+    /// The local address. With the unspecified address (0.0.0.0 or ::) the route decides
+    /// where packets leave from; on a host with several addresses bind the one that peers know.
+    pub address: IpAddr,
+    /// The port that peers send to, and the first of the source ports. Zero: found.
+    pub base_port: u16,
+    /// The core's configuration. Its `local_port` is set by binding, and what the next two
+    /// options find out.
+    pub config: Config,
+    /// Whether `config.packet_bytes_max` is replaced by what the local interface passes.
+    pub packet_bytes_from_interface: bool,
+    /// Whether an unknown `config.link_rate_bps` (zero) is replaced by the interface's speed,
+    /// where it is known.
+    pub link_rate_from_interface: bool,
+    /// How to wait for packets.
+    pub poll: PollMode,
+    /// Receive buffer wanted, in bytes (see [`UdpOptions::receive_buffer_bytes`]).
+    pub receive_buffer_bytes: u32,
+    /// Send buffer wanted for each path, in bytes.
+    pub send_buffer_bytes: u32,
+    /// Whether to use segmentation offload where the kernel has it.
+    pub segmentation: bool,
+    /// Datagrams that may wait for `recv`. Beyond it peers are told to try again (RNR).
+    pub receive_queue_datagrams: u32,
+    /// How long an endpoint that is dropped goes on to have its last datagrams acknowledged.
+    pub linger: Duration,
+}
+
+impl Default for BindOptions {
+    fn default() -> Self {
+        Self {
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            base_port: 0,
+            config: Config::sockets(),
+            packet_bytes_from_interface: true,
+            link_rate_from_interface: true,
+            poll: PollMode::Block,
+            receive_buffer_bytes: 32 << 20,
+            send_buffer_bytes: 4 << 20,
+            segmentation: true,
+            receive_queue_datagrams: 8192,
+            linger: Duration::from_secs(1),
+        }
+    }
+}
+
+impl BindOptions {
+    /// The defaults at a local address and port.
+    pub fn at(address: SocketAddr) -> Self {
+        Self { address: address.ip(), base_port: address.port(), ..Self::default() }
+    }
+
+    /// Opens the sockets and makes the core over them.
+    pub(crate) fn open(&self) -> Result<Engine<UdpIo>, BindError> {
+        let mut config = self.config.clone();
+        let ip = self.address;
+        if self.packet_bytes_from_interface {
+            config.packet_bytes_max = link::local_packet_bytes(ip).map_err(BindError::Io)?;
+        }
+        if self.link_rate_from_interface && config.link_rate_bps == 0 {
+            config.link_rate_bps = link::local_rate(ip).unwrap_or(0);
+        }
+        let mut options = UdpOptions::new(SocketAddr::new(ip, self.base_port));
+        options.paths = config.paths;
+        options.ecn = if config.ecn { Ecn::Ect } else { Ecn::NotEct };
+        options.poll = self.poll;
+        options.receive_buffer_bytes = self.receive_buffer_bytes;
+        options.send_buffer_bytes = self.send_buffer_bytes;
+        options.segmentation = self.segmentation;
+        let io = UdpIo::open(&options).map_err(BindError::Io)?;
+        engine_over(io, config)
+    }
+}
+
+/// A core with this configuration over a back end.
+pub(crate) fn engine_over<I: PacketIo>(io: I, config: Config) -> Result<Engine<I>, BindError> {
+    let mut config = config;
+    config.local_port = io.local_address().port();
+    config.paths = io.paths();
+    let seed = clock::seed().map_err(BindError::Io)?;
+    let now = io.clock().now();
+    let core = srd_proto::Endpoint::new(config, clock::epoch(), seed, now);
+    Ok(Engine::new(core.map_err(BindError::Config)?, io))
+}
+
+/// Why an endpoint could not be bound.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The operating system refused.
+    Io(io::Error),
+    /// A knob is out of range.
+    Config(ConfigError),
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(e) => write!(f, "{e}"),
+            Self::Config(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for BindError {}
+
+impl From<BindError> for io::Error {
+    fn from(e: BindError) -> Self {
+        match e {
+            BindError::Io(e) => e,
+            BindError::Config(e) => Self::new(io::ErrorKind::InvalidInput, e.to_string()),
+        }
+    }
+}
