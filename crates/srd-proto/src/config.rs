@@ -14,6 +14,22 @@ pub enum Protection {
     Static([u8; 32]),
 }
 
+impl Protection {
+    /// Whether packets are protected at all.
+    pub const fn is_on(&self) -> bool {
+        !matches!(self, Self::Plain)
+    }
+}
+
+/// Whom a node with a static key talks to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// Only peers that were added with their public key.
+    Known,
+    /// Whoever holds some key: they are told apart, not vouched for.
+    Anyone,
+}
+
 /// How the next packet's path is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spray {
@@ -31,6 +47,8 @@ pub enum Spray {
 pub struct Config {
     /// Protection of every packet.
     pub protection: Protection,
+    /// Whom we answer, with static keys.
+    pub admission: Admission,
     /// The well-known UDP port we receive on; it travels in the greeting, since data comes
     /// from other ports.
     pub local_port: u16,
@@ -106,6 +124,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             protection: Protection::Plain,
+            admission: Admission::Known,
             local_port: 7471,
             packet_bytes_max: 8900,
             link_rate_bps: 100_000_000_000,
@@ -135,8 +154,8 @@ impl Default for Config {
             send_queue_datagrams_max: 256,
             window_packets_max: 1024,
             events_max: 1 << 20,
-            handshakes_per_second_max: 10_000,
-            key_packets_max: 1 << 40,
+            handshakes_per_second_max: 1000,
+            key_packets_max: 1 << 26,
             key_lifetime: Duration::from_secs(120),
             ecn: true,
             mtu_discovery: false,

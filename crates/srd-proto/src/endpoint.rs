@@ -7,28 +7,30 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::net::SocketAddr;
 
-use crate::config::Config;
+use crate::config::{Config, Protection};
+use crate::crypto::Admission;
 use crate::credit::{ReceiverShare, Share, Shares};
 use crate::error::{AddPeerError, ConfigError, DropReason, SendError};
 use crate::event::{Datagram, Delivery, Event, Status};
 use crate::ids::{DatagramId, Epoch, PeerId, Qpn};
-use crate::peer::{Accepted, DATAGRAM_HEADER_BYTES, Peer, Shared};
+use crate::peer::{Accepted, DATAGRAM_HEADER_BYTES, Peer, Shared, bare_header};
 use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
 use crate::rng::Rng;
+use crate::security::Security;
 use crate::stats::{PathReport, PeerStats, Stats};
 use crate::time::{Duration, Instant};
 use crate::transmit::{Ecn, PacketMeta, PacketRef, Transmit, TransmitBuf};
 use crate::wire::ack::AckView;
 use crate::wire::data::Data;
 use crate::wire::greeting::Greeting;
-use crate::wire::handshake::Reset;
+use crate::wire::handshake::{Hello, Reset, decode_retry};
 use crate::wire::probe::Probe;
-use crate::wire::{self, FLAG_GREETING, FLAG_SALT, Header, Kind, WireError};
+use crate::wire::{self, FLAG_GREETING, HEADER_BYTES, Header, Kind, TAG_BYTES, WireError};
 
 /// Bits of a context number that are the peer's index plus one.
 const INDEX_MASK: u32 = (1 << 20) - 1;
-/// Resets that may wait to be sent, and that may be sent per millisecond.
-const RESETS_MAX: usize = 16;
+/// Answers to strangers that may wait to be sent, and that may be sent per millisecond.
+const REPLIES_MAX: usize = 16;
 
 /// When to look again at something that was due and could not be done.
 const RETRY_AFTER: Duration = Duration::from_micros(10);
@@ -57,9 +59,12 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     stats: Stats,
     next_datagram: u64,
-    resets: VecDeque<(SocketAddr, Reset)>,
-    resets_left: usize,
-    resets_refill_at: Instant,
+    security: Security,
+    by_key: BTreeMap<[u8; 32], PeerId>,
+    /// Answers to strangers: resets and cookies. No state is kept for them.
+    replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    replies_left: usize,
+    replies_refill_at: Instant,
 }
 
 /// The peers, with what `poll_transmit` and `poll_timeout` walk.
@@ -127,6 +132,7 @@ macro_rules! shared {
             stats: &mut $self.stats,
             events: &mut $self.events,
             epoch: $self.epoch,
+            security: &mut $self.security,
             limit_binds: $self.share.binds(),
             senders: u16::try_from($self.share.senders($self.now)).unwrap_or(u16::MAX),
         }
@@ -149,6 +155,7 @@ impl Endpoint {
         let mut low = [0; 8];
         low.copy_from_slice(&seed[..8]);
         let packet = u64::from(config.packet_bytes_max);
+        let security = Security::new(&config, &seed, now);
         Ok(Self {
             share: ReceiverShare::new(
                 config.receiver_share,
@@ -167,9 +174,11 @@ impl Endpoint {
             events: VecDeque::new(),
             stats: Stats::default(),
             next_datagram: 0,
-            resets: VecDeque::new(),
-            resets_left: RESETS_MAX,
-            resets_refill_at: now,
+            security,
+            by_key: BTreeMap::new(),
+            replies: VecDeque::new(),
+            replies_left: REPLIES_MAX,
+            replies_refill_at: now,
         })
     }
 
@@ -191,7 +200,12 @@ impl Endpoint {
         if self.by_address.contains_key(&peer.address) {
             return Err(AddPeerError::AddressInUse);
         }
-        self.insert_peer(now, peer.address).ok_or(AddPeerError::TooManyPeers)
+        if matches!(self.config.protection, Protection::Static(_)) && peer.public_key.is_none() {
+            return Err(AddPeerError::KeyMissing);
+        }
+        let id = self.insert_peer(now, peer.address).ok_or(AddPeerError::TooManyPeers)?;
+        self.set_key(id, peer.public_key);
+        Ok(id)
     }
 
     /// The peer at an address, if there is one.
@@ -202,6 +216,18 @@ impl Endpoint {
     /// The address of a peer.
     pub fn address_of(&self, peer: PeerId) -> Option<SocketAddr> {
         self.peers.slots.get(peer.0 as usize)?.as_ref().map(|p| p.address)
+    }
+
+    fn set_key(&mut self, id: PeerId, key: Option<[u8; 32]>) {
+        if let (Some(peer), Some(key)) = (self.peers.peer(id), key) {
+            peer.public_key = Some(key);
+            self.by_key.insert(key, id);
+        }
+    }
+
+    /// Our static public key, in that mode.
+    pub fn public_key(&self) -> Option<[u8; 32]> {
+        self.security.public()
     }
 
     fn insert_peer(&mut self, now: Instant, address: SocketAddr) -> Option<PeerId> {
@@ -238,6 +264,9 @@ impl Endpoint {
             self.share.forget(&mut rx.share);
         }
         self.by_address.remove(&peer.address);
+        if let Some(key) = peer.public_key {
+            self.by_key.remove(&key);
+        }
         self.free.push(id.0);
     }
 
@@ -265,7 +294,8 @@ impl Endpoint {
 
     /// The most payload bytes that one datagram carries.
     pub fn payload_bytes_max(&self) -> usize {
-        usize::from(self.config.packet_bytes_max) - DATAGRAM_HEADER_BYTES
+        let tag = if self.config.protection.is_on() { TAG_BYTES } else { 0 };
+        usize::from(self.config.packet_bytes_max) - DATAGRAM_HEADER_BYTES - tag
     }
 
     /// The configuration.
@@ -313,12 +343,13 @@ impl Endpoint {
         packet: PacketRef<'a>,
     ) -> Option<Delivery<'a>> {
         let now = self.at(now);
-        let (head, payload): (&'a [u8], &'a [u8]) = match packet {
-            PacketRef::Whole(bytes) => (bytes, &[]),
-            PacketRef::Split(head, payload) => (head, payload),
+        let (size, taken) = match packet {
+            PacketRef::Whole(bytes) => (bytes.len(), self.take_whole(now, &meta, bytes)),
+            PacketRef::Split(head, payload) => {
+                (head.len() + payload.len(), self.take_plain(now, &meta, head, payload))
+            }
         };
-        let size = head.len() + payload.len();
-        match self.dispatch(now, &meta, head, payload) {
+        match taken {
             Ok(delivery) => {
                 self.stats.rx_pkts += 1;
                 self.stats.rx_bytes += size as u64;
@@ -331,7 +362,39 @@ impl Endpoint {
         }
     }
 
-    fn dispatch<'a>(
+    /// A packet in one piece: a handshake, or sealed, or plain.
+    fn take_whole<'a>(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        bytes: &'a mut [u8],
+    ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let (header, _) = Header::decode(bytes)?;
+        match header.kind {
+            Kind::Hello | Kind::HelloReply | Kind::Retry => {
+                let (_, body) = Header::decode(bytes)?;
+                return self.on_handshake(now, meta, &header, body).map(|()| None);
+            }
+            _ if !self.security.is_on() || header.kind == Kind::Reset => {
+                return self.take_plain(now, meta, bytes, &[]);
+            }
+            _ => {}
+        }
+        if header.flags & FLAG_GREETING != 0 || header.dst_context == 0 {
+            return Err(DropReason::WrongProtection);
+        }
+        let id = self.find_named(now, meta, &header, None)?;
+        let (head, sealed) =
+            bytes.split_first_chunk_mut::<HEADER_BYTES>().ok_or(DropReason::Malformed)?;
+        let shared = shared!(self);
+        let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
+        let body = peer.unseal(now, &header, head, sealed, shared)?;
+        peer.heard_from(now, meta, shared);
+        self.dispatch(now, id, meta, &header, body, &[])
+    }
+
+    /// A plain packet, in one piece or two.
+    fn take_plain<'a>(
         &mut self,
         now: Instant,
         meta: &PacketMeta,
@@ -342,16 +405,32 @@ impl Endpoint {
         if header.kind == Kind::Reset {
             return self.on_reset(now, meta, &Reset::decode(body)?).map(|()| None);
         }
+        if self.security.is_on() {
+            return Err(DropReason::WrongProtection);
+        }
         let (greeting, body) = if header.flags & FLAG_GREETING != 0 {
-            let (g, rest) = Greeting::decode(body, header.flags & FLAG_SALT != 0)?;
+            let (g, rest) = Greeting::decode(body)?;
             (Some(g), rest)
         } else {
             (None, body)
         };
         let id = self.find_peer(now, meta, &header, greeting.as_ref())?;
+        self.dispatch(now, id, meta, &header, body, payload)
+    }
+
+    /// An authentic packet of a known peer.
+    fn dispatch<'a>(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        meta: &PacketMeta,
+        header: &Header,
+        body: &'a [u8],
+        payload: &'a [u8],
+    ) -> Result<Option<Delivery<'a>>, DropReason> {
         self.share.hear_rtt(wire::decode_rtt(header.rtt_code));
         let delivery = match header.kind {
-            Kind::Data => self.on_data(now, id, meta, &header, body, payload)?,
+            Kind::Data => self.on_data(now, id, meta, header, body, payload)?,
             Kind::Ack => {
                 let ack = AckView::decode(body)?;
                 let shared = shared!(self);
@@ -364,7 +443,7 @@ impl Endpoint {
                 let probe = Probe::decode(body)?;
                 let shared = shared!(self);
                 if let Some(peer) = self.peers.peer(id) {
-                    peer.on_probe(meta, &header, &probe, shared);
+                    peer.on_probe(meta, header, &probe, shared);
                 }
                 self.share.on_arrival(now, id, &mut self.peers);
                 None
@@ -378,6 +457,24 @@ impl Endpoint {
         Ok(delivery)
     }
 
+    /// The peer whose context a packet names.
+    fn find_named(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        header: &Header,
+        greeting: Option<&Greeting>,
+    ) -> Result<PeerId, DropReason> {
+        let id = PeerId((header.dst_context & INDEX_MASK).wrapping_sub(1));
+        match self.peers.peer(id) {
+            Some(peer) if peer.is_named(header.dst_context) => Ok(id),
+            _ => {
+                self.queue_reset(now, meta, header, greeting);
+                Err(DropReason::UnknownContext)
+            }
+        }
+    }
+
     /// The peer that a packet belongs to, made if the packet introduces it.
     fn find_peer(
         &mut self,
@@ -388,15 +485,7 @@ impl Endpoint {
     ) -> Result<PeerId, DropReason> {
         let named = header.dst_context != 0;
         let id = if named {
-            let index = (header.dst_context & INDEX_MASK).wrapping_sub(1);
-            let id = PeerId(index);
-            match self.peers.peer(id) {
-                Some(peer) if peer.local_context == header.dst_context => id,
-                _ => {
-                    self.queue_reset(now, meta, header, greeting);
-                    return Err(DropReason::UnknownContext);
-                }
-            }
+            self.find_named(now, meta, header, greeting)?
         } else {
             let greeting = greeting.ok_or(DropReason::Malformed)?;
             let address = SocketAddr::new(meta.source.ip(), greeting.port);
@@ -465,19 +554,107 @@ impl Endpoint {
         header: &Header,
         greeting: Option<&Greeting>,
     ) {
-        if now >= self.resets_refill_at {
-            self.resets_refill_at = now + Duration::from_millis(1);
-            self.resets_left = RESETS_MAX;
-        }
-        if self.resets_left == 0 || self.resets.len() >= RESETS_MAX {
-            return;
-        }
-        self.resets_left -= 1;
         // Data comes from an entropy port: answer to where the sender listens if it says so,
         // else to the port it used, which it listens on as well.
         let port = greeting.map_or(meta.source.port(), |g| g.port);
         let reset = Reset { context: header.dst_context, number: header.number };
-        self.resets.push_back((SocketAddr::new(meta.source.ip(), port), reset));
+        let mut bytes = Vec::new();
+        bare_header(Kind::Reset, 0).encode(&mut bytes);
+        reset.encode(&mut bytes);
+        self.reply(now, SocketAddr::new(meta.source.ip(), port), bytes);
+    }
+
+    /// Answers a stranger, within the limits.
+    fn reply(&mut self, now: Instant, to: SocketAddr, bytes: Vec<u8>) {
+        if now >= self.replies_refill_at {
+            self.replies_refill_at = now + Duration::from_millis(1);
+            self.replies_left = REPLIES_MAX;
+        }
+        if self.replies_left > 0 && self.replies.len() < REPLIES_MAX {
+            self.replies_left -= 1;
+            self.replies.push_back((to, bytes));
+        }
+    }
+
+    fn on_handshake(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<(), DropReason> {
+        if !self.security.is_on() {
+            return Err(DropReason::WrongProtection);
+        }
+        if header.kind == Kind::Hello {
+            return self.on_hello(now, meta, &Hello::decode(body)?);
+        }
+        let id = self.find_named(now, meta, header, None)?;
+        let shared = shared!(self);
+        let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
+        if header.kind == Kind::Retry {
+            peer.on_retry(now, decode_retry(body)?);
+        } else {
+            peer.on_hello_reply(now, body, shared)?;
+            peer.on_heard(now, true, shared);
+        }
+        self.peers.make_ready(id);
+        self.peers.schedule(id, now, &self.config);
+        Ok(())
+    }
+
+    /// Someone opens a session.
+    fn on_hello(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        hello: &Hello<'_>,
+    ) -> Result<(), DropReason> {
+        let reply_to = meta.source;
+        match self.security.admit(now, reply_to, &hello.cookie) {
+            Admission::Accept => {}
+            Admission::DemandCookie => {
+                let mut bytes = Vec::new();
+                bare_header(Kind::Retry, hello.context).encode(&mut bytes);
+                bytes.extend_from_slice(&self.security.cookie_for(now, reply_to));
+                self.reply(now, reply_to, bytes);
+                return Err(DropReason::CookieDemanded);
+            }
+            Admission::Drop => return Err(DropReason::CookieDemanded),
+        }
+        let request = self.security.read(hello.noise, now)?;
+        let address = SocketAddr::new(meta.source.ip(), request.greeting.port);
+        let known = match &request.public {
+            Some(key) => self.by_key.get(key).copied(),
+            None => self.by_address.get(&address).copied(),
+        };
+        let stranger_ok = request.public.is_none() || self.config.admission == crate::config::Admission::Anyone;
+        let id = match known {
+            Some(id) => id,
+            None if stranger_ok => {
+                if self.by_address.contains_key(&address) {
+                    return Err(DropReason::Unauthentic); // another key lives there
+                }
+                let id = self.insert_peer(now, address).ok_or(DropReason::PeersFull)?;
+                self.set_key(id, request.public);
+                id
+            }
+            None => return Err(DropReason::Unauthentic),
+        };
+        let shared = shared!(self);
+        let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
+        if !peer.repeats_answer(hello.noise) {
+            if peer.opening_wins(shared.security, &request) {
+                return Err(DropReason::Replay); // ours is on its way and wins
+            }
+            if peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch) {
+                return Err(DropReason::StaleEpoch);
+            }
+            peer.on_hello(now, hello.noise, request, shared)?;
+        }
+        self.peers.make_ready(id);
+        self.peers.schedule(id, now, &self.config);
+        Ok(())
     }
 
     /// A peer says that it does not know our context: it has restarted. Believed only if it
@@ -500,7 +677,12 @@ impl Endpoint {
         if let Some(rx) = &mut peer.rx {
             self.share.forget(&mut rx.share);
         }
-        peer.restart(now, shared, crate::event::DownReason::Restarted);
+        if shared.security.is_on() {
+            // Nobody signed this: it is a hint to open a new session, no more.
+            peer.protected.reopen = true;
+        } else {
+            peer.restart(now, shared, crate::event::DownReason::Restarted);
+        }
         self.peers.make_ready(id);
         self.peers.schedule(id, now, &self.config);
         Ok(())
@@ -544,8 +726,8 @@ impl Endpoint {
     /// Writes the next batch into `buf`, which the caller has cleared.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut TransmitBuf) -> Option<Transmit> {
         let now = self.at(now);
-        if let Some((to, reset)) = self.resets.pop_front() {
-            return Some(self.write_reset(to, reset, buf));
+        if let Some((to, bytes)) = self.replies.pop_front() {
+            return Some(self.write_reply(to, &bytes, buf));
         }
         while let Some(&id) = self.peers.ready.front() {
             let shared = shared!(self);
@@ -566,17 +748,8 @@ impl Endpoint {
         None
     }
 
-    fn write_reset(&mut self, to: SocketAddr, reset: Reset, buf: &mut TransmitBuf) -> Transmit {
-        let header = Header {
-            kind: Kind::Reset,
-            flags: 0,
-            key_phase: 0,
-            rtt_code: 0,
-            dst_context: 0,
-            number: 0,
-        };
-        header.encode(&mut buf.bytes);
-        reset.encode(&mut buf.bytes);
+    fn write_reply(&mut self, to: SocketAddr, bytes: &[u8], buf: &mut TransmitBuf) -> Transmit {
+        buf.bytes.extend_from_slice(bytes);
         buf.finish_segment(bytes::Bytes::new());
         self.stats.tx_pkts += 1;
         self.stats.tx_bytes += buf.total_bytes() as u64;

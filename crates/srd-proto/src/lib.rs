@@ -43,6 +43,7 @@ mod peer;
 mod queue_pairs;
 mod received;
 pub mod rng;
+mod security;
 mod send_queue;
 mod sent_packets;
 pub mod stats;
@@ -50,7 +51,7 @@ pub mod time;
 pub mod transmit;
 pub mod wire;
 
-pub use config::{Config, Protection, Spray};
+pub use config::{Admission, Config, Protection, Spray};
 pub use endpoint::{Endpoint, PeerConfig};
 pub use error::{AddPeerError, ConfigError, DropReason, SendError};
 pub use event::{Class, Datagram, Delivery, DownReason, Event, Status};

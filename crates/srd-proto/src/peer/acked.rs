@@ -59,6 +59,9 @@ impl Peer {
             tx.rto_backoff = 0;
         }
         tx.silent_since = if tx.sent.in_flight_packets() > 0 { now } else { Instant::FAR_FUTURE };
+        if let (Some(session), Some(largest)) = (&mut self.protected.session, tx.largest_acked) {
+            session.on_acknowledged(largest);
+        }
         tx.arm(shared.config.rto_min, shared.config.rto_max);
         if tx.queue.take_writable(shared.config.send_queue_datagrams_max) {
             shared.events.push_back(Event::Writable { peer: id });

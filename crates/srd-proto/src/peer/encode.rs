@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::plan::{Blocked, Plan};
 use super::{DATAGRAM_HEADER_BYTES, OutProbe, PROBES_MAX, Peer, ProbeKind, Shared, Tx};
 use crate::config::Config;
+use crate::crypto::Space;
 use crate::ids::{Entropy, PathId};
 use crate::sent_packets::{Fate, Sent};
 use crate::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use crate::transmit::{Ecn, Transmit, TransmitBuf};
 use crate::wire::ack::{self, AckHead, SACK_WORDS_MAX};
 use crate::wire::data::Data;
 use crate::wire::greeting::{GREETING_BYTES, Greeting};
+use crate::wire::handshake::Hello;
 use crate::wire::probe::Probe;
 use crate::wire::{self, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
 
@@ -32,7 +34,9 @@ impl Peer {
                 self.note_departure(now, shared.config);
                 return None;
             }
-            Plan::Ack => (self.write_ack(shared, buf)?, Ecn::NotEct, true),
+            Plan::Hello => (self.write_hello(now, shared, buf)?, Ecn::NotEct, true),
+            Plan::HelloReply => (self.write_hello_reply(buf), Ecn::NotEct, true),
+            Plan::Ack => (self.write_ack(now, shared, buf)?, Ecn::NotEct, true),
             Plan::PathProbe => {
                 let probe = self.tx.as_mut()?.paths.next_probe(now)?;
                 let kind = ProbeKind::Path(probe.path);
@@ -59,18 +63,75 @@ impl Peer {
         })
     }
 
-    fn header(&self, kind: Kind, number: u64, ack_now: bool) -> Header {
+    fn header(&mut self, now: Instant, kind: Kind, number: u64, ack_now: bool) -> Header {
         let rtt = self.tx.as_ref().map_or(0, |tx| tx.rtt.base().as_nanos());
         let greeting = if self.greeted { 0 } else { FLAG_GREETING };
         Header {
             kind,
             flags: greeting | if ack_now { FLAG_ACK_NOW } else { 0 },
-            key_phase: 0,
+            key_phase: self.protected.session.as_mut().map_or(0, |s| s.prepare_send(now)),
             rtt_code: wire::encode_rtt(rtt),
             dst_context: self.remote_context,
             #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
             number: number as u32,
         }
+    }
+
+    /// Ends a segment that began at `start`: in protected modes the payload joins the body and
+    /// all after the header is sealed in place.
+    fn finish(
+        &mut self,
+        buf: &mut TransmitBuf,
+        start: usize,
+        space: Space,
+        number: u64,
+        payload: Bytes,
+    ) -> Option<()> {
+        let Some(session) = &mut self.protected.session else {
+            buf.finish_segment(payload);
+            return Some(());
+        };
+        buf.bytes.extend_from_slice(&payload);
+        let sealed =
+            session.seal_packet(space, number, &mut buf.bytes, start, start + wire::HEADER_BYTES);
+        if sealed.is_err() {
+            // The key is used up and could not be replaced: a new session is needed.
+            buf.bytes.truncate(start);
+            self.protected.reopen = true;
+            return None;
+        }
+        buf.finish_segment(Bytes::new());
+        Some(())
+    }
+
+    /// The opening of a session.
+    fn write_hello(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+    ) -> Option<Entropy> {
+        let (cookie, noise) = self.hello(now, shared)?;
+        let header = bare_header(Kind::Hello, 0);
+        header.encode(&mut buf.bytes);
+        Hello { context: self.local_context, cookie, noise: &noise }.encode(&mut buf.bytes);
+        buf.finish_segment(Bytes::new());
+        let tx = self.tx.as_mut()?;
+        if tx.silent_since == Instant::FAR_FUTURE {
+            tx.silent_since = now;
+        }
+        let fresh = tx.fresh();
+        let path = tx.paths.pick(now, fresh);
+        Some(tx.paths.entropy(path))
+    }
+
+    /// The answer to the peer's opening.
+    fn write_hello_reply(&mut self, buf: &mut TransmitBuf) -> Entropy {
+        bare_header(Kind::HelloReply, self.protected.reply_context).encode(&mut buf.bytes);
+        buf.bytes.extend_from_slice(self.protected.answer());
+        buf.finish_segment(Bytes::new());
+        self.protected.answer_due = false;
+        Entropy(0)
     }
 
     fn begin(&self, shared: &Shared<'_>, buf: &mut TransmitBuf, header: Header) {
@@ -81,7 +142,6 @@ impl Peer {
                 epoch: shared.epoch.0 + self.epoch_bump,
                 port: shared.config.local_port,
                 features: 0,
-                salt: None,
             }
             .encode(&mut buf.bytes);
         }
@@ -102,9 +162,10 @@ impl Peer {
     }
 
     /// One acknowledgement with all that is known.
-    fn write_ack(&mut self, shared: &mut Shared<'_>, buf: &mut TransmitBuf) -> Option<Entropy> {
+    fn write_ack(&mut self, now: Instant, shared: &mut Shared<'_>, buf: &mut TransmitBuf) -> Option<Entropy> {
         let number = self.next_control_number();
-        let header = self.header(Kind::Ack, number, false);
+        let start = buf.head_start();
+        let header = self.header(now, Kind::Ack, number, false);
         self.begin(shared, buf, header);
         let rx = self.rx.as_mut()?;
         let mut words = [0; SACK_WORDS_MAX];
@@ -119,15 +180,16 @@ impl Peer {
             echo: rx.echoes.pop_front(),
         };
         ack::encode(&mut buf.bytes, &head, &words[..n], &rx.tuples, &rx.verdicts);
-        buf.finish_segment(Bytes::new());
         rx.tuples.clear();
         rx.unacked_packets = 0;
         rx.unacked_bytes = 0;
         rx.ack_now = !rx.echoes.is_empty();
         rx.ack_due = Instant::FAR_FUTURE;
         rx.ack_entropy = (rx.ack_entropy + ACK_STRIDE) % shared.config.paths;
+        let entropy = Entropy(rx.ack_entropy);
         shared.stats.ack_pkts += 1;
-        Some(Entropy(rx.ack_entropy))
+        self.finish(buf, start, Space::Control, number, Bytes::new())?;
+        Some(entropy)
     }
 
     fn write_probe(
@@ -138,7 +200,8 @@ impl Peer {
         kind: ProbeKind,
     ) -> Option<Entropy> {
         let number = self.next_control_number();
-        let header = self.header(Kind::Probe, number, true);
+        let start = buf.head_start();
+        let header = self.header(now, Kind::Probe, number, true);
         self.begin(shared, buf, header);
         let tx = self.tx.as_mut()?;
         #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
@@ -148,7 +211,6 @@ impl Peer {
             floor: tx.sent.base().0 as u32,
         }
         .encode(&mut buf.bytes, 0);
-        buf.finish_segment(Bytes::new());
         let path = match kind {
             ProbeKind::Path(path) => path,
             ProbeKind::Tail => {
@@ -162,8 +224,10 @@ impl Peer {
         }
         #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
         tx.probes.push_back(OutProbe { number: number as u32, kind, sent_at: now });
+        let entropy = tx.paths.entropy(path);
         shared.stats.probe_pkts += 1;
-        Some(tx.paths.entropy(path))
+        self.finish(buf, start, Space::Control, number, Bytes::new())?;
+        Some(entropy)
     }
 
     /// A run of datagrams on one path: as many as the run length, the buffer, the windows and
@@ -227,7 +291,7 @@ impl Peer {
         tx.sent.push(record);
         tx.record_departure(now, shared, bytes, again, path);
         let last = tx.plan_data(now, shared.config).is_err();
-        let header = self.header(Kind::Data, psn.0, last || again);
+        let header = self.header(now, Kind::Data, psn.0, last || again);
         let start = buf.head_start();
         self.begin(shared, buf, header);
         let tx = self.tx.as_ref()?;
@@ -244,10 +308,16 @@ impl Peer {
             imm: held.imm,
         }
         .encode(&mut buf.bytes);
-        let total = buf.bytes.len() - start + held.payload.len();
-        buf.finish_segment(held.payload.clone());
+        let payload = held.payload.clone();
+        let total = buf.bytes.len() - start + payload.len();
+        self.finish(buf, start, Space::Data, psn.0, payload)?;
         Some(total)
     }
+}
+
+/// The header of a packet outside of any session.
+pub(crate) fn bare_header(kind: Kind, dst_context: u32) -> Header {
+    Header { kind, flags: 0, key_phase: 0, rtt_code: 0, dst_context, number: 0 }
 }
 
 impl Tx {

@@ -6,6 +6,7 @@ use crate::event::{DownReason, Event, Status};
 use crate::ids::{Epoch, Qpn};
 use crate::send_queue::Place;
 use crate::time::Instant;
+use crate::transmit::PacketMeta;
 use crate::wire::greeting::Greeting;
 
 /// The generation's unit in a context number; the bits below are the peer's index.
@@ -46,6 +47,14 @@ impl Peer {
             self.heard = true;
             shared.events.push_back(Event::PeerUp { peer: self.id });
         }
+    }
+
+    /// An authentic packet came from `source`: a peer that roams is answered where it is.
+    pub(crate) fn heard_from(&mut self, now: Instant, meta: &PacketMeta, shared: &mut Shared<'_>) {
+        if self.address.ip() != meta.source.ip() {
+            self.address.set_ip(meta.source.ip());
+        }
+        self.on_heard(now, true, shared);
     }
 
     /// The peer has lost its memory of us: what was in flight is undecided and fails; what was
@@ -126,6 +135,7 @@ impl Peer {
         self.greeted = false;
         self.heard = false;
         self.control_seen = 0;
+        self.protected = super::Protected::default();
     }
 
     /// Ends every datagram, or those of one queue pair, with a status. What has been sent

@@ -6,6 +6,7 @@
 
 mod acked;
 mod encode;
+mod handshake;
 mod lifecycle;
 mod plan;
 mod recv;
@@ -20,18 +21,22 @@ use core::net::SocketAddr;
 use crate::cc::Window;
 use crate::config::Config;
 use crate::credit::Share;
+use crate::crypto::ReplayWindow;
 use crate::delay::{DelayEstimator, RttEstimator};
 use crate::event::Event;
 use crate::ids::{Epoch, PathId, PeerId};
 use crate::pacer::Pacer;
 use crate::path::PathSet;
 use crate::received::Received;
+use crate::security::Security;
 use crate::send_queue::SendQueue;
 use crate::sent_packets::SentPackets;
 use crate::stats::{PeerStats, Stats};
 use crate::time::{Duration, Instant};
 use crate::wire::ack::{Tuple, Verdict};
 
+use handshake::Protected;
+pub(crate) use encode::bare_header;
 pub(crate) use recv::Accepted;
 
 /// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
@@ -49,6 +54,7 @@ pub(crate) struct Shared<'a> {
     pub events: &'a mut VecDeque<Event>,
     pub epoch: Epoch,
     /// Whether receivers' limits bind here, and how many senders share us.
+    pub security: &'a mut Security,
     pub limit_binds: bool,
     pub senders: u16,
 }
@@ -78,6 +84,11 @@ pub(crate) struct Peer {
     pub control_number: u64,
     /// Highest control number seen, plus one.
     pub control_seen: u64,
+    /// Control numbers seen under the session.
+    pub control_window: Box<ReplayWindow>,
+    pub protected: Protected,
+    /// The peer's static public key.
+    pub public_key: Option<[u8; 32]>,
     pub seed: u64,
     pub tx: Option<Box<Tx>>,
     pub rx: Option<Box<Rx>>,
@@ -157,7 +168,6 @@ pub(crate) struct Rx {
     pub verdicts: Vec<Verdict>,
     pub echoes: VecDeque<(u32, u32)>,
     pub ack_entropy: u16,
-    pub session_closed_at: Option<Instant>,
 }
 
 impl Peer {
@@ -182,6 +192,9 @@ impl Peer {
             wake_at: Instant::FAR_FUTURE,
             control_number: 0,
             control_seen: 0,
+            control_window: Box::default(),
+            protected: Protected::default(),
+            public_key: None,
             seed,
             tx: None,
             rx: None,
@@ -288,7 +301,6 @@ impl Rx {
             verdicts: Vec::new(),
             echoes: VecDeque::new(),
             ack_entropy: u16::try_from(seed % u64::from(config.paths)).unwrap_or(0),
-            session_closed_at: None,
         }
     }
 

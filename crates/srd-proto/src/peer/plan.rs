@@ -9,6 +9,10 @@ use crate::time::Instant;
 pub(crate) enum Plan {
     /// Nothing may be sent now.
     Nothing,
+    /// The opening of a session.
+    Hello,
+    /// The answer to the peer's opening.
+    HelloReply,
     /// An acknowledgement.
     Ack,
     /// A probe: for a bad path that is due, else for the tail.
@@ -33,6 +37,17 @@ pub(crate) enum Blocked {
 impl Peer {
     /// The next packet.
     pub(crate) fn plan(&self, now: Instant, config: &Config) -> Plan {
+        if config.protection.is_on() {
+            if self.protected.answer_due {
+                return Plan::HelloReply;
+            }
+            if self.wants_session() && self.protected.hello_at() <= now {
+                return Plan::Hello;
+            }
+            if self.protected.session.is_none() {
+                return Plan::Nothing;
+            }
+        }
         if self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now)) {
             return Plan::Ack;
         }
@@ -44,6 +59,14 @@ impl Peer {
             return Plan::PathProbe;
         }
         tx.plan_data(now, config).map_or(Plan::Nothing, Plan::Data)
+    }
+}
+
+impl Peer {
+    /// Whether we should be opening a session: there is something to send, or the peer has
+    /// forgotten the one we have.
+    pub(crate) fn wants_session(&self) -> bool {
+        self.protected.must_open() && self.tx.as_ref().is_some_and(|tx| tx.queue.len() > 0)
     }
 }
 

@@ -10,6 +10,9 @@ impl Peer {
         if let Some(rx) = &self.rx {
             at = at.min(rx.ack_due);
         }
+        if self.wants_session() && shared_config.protection.is_on() {
+            at = at.min(self.protected.hello_at());
+        }
         if let Some(tx) = &self.tx {
             at = at.min(tx.probe_at).min(tx.rto_at).min(tx.departure_at);
             if self.remote_context != 0 {
@@ -36,7 +39,8 @@ impl Peer {
 
     /// Runs what is due. Returns whether the peer may have something to send.
     pub(crate) fn on_timeout(&mut self, now: Instant, shared: &mut Shared<'_>) -> bool {
-        let mut ready = self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now));
+        let mut ready = self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now))
+            || self.wants_session() && self.protected.hello_at() <= now;
         let config = shared.config;
         let unresponsive = self.tx.as_ref().is_some_and(|tx| {
             tx.silent_since != Instant::FAR_FUTURE && now >= tx.silent_since + config.peer_timeout

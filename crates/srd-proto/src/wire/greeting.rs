@@ -9,18 +9,14 @@
 //! +-------------------------------+-------------------------------+
 //! |   sender's well-known port    |           features            |
 //! +-------------------------------+-------------------------------+
-//! |   if SALT: session salt of the sender (128 bits)              |
-//! +---------------------------------------------------------------+
 //! ```
 
 use alloc::vec::Vec;
 
 use super::{WireError, u16_at, u32_at, u64_at};
 
-/// Bytes without the salt.
+/// Bytes of a greeting.
 pub const GREETING_BYTES: usize = 16;
-/// Bytes of the salt.
-pub const SALT_BYTES: usize = 16;
 
 /// Who is speaking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,8 +29,6 @@ pub struct Greeting {
     pub port: u16,
     /// Optional features; unknown bits are ignored.
     pub features: u16,
-    /// The speaker's session salt (job-key mode).
-    pub salt: Option<[u8; SALT_BYTES]>,
 }
 
 impl Greeting {
@@ -44,29 +38,20 @@ impl Greeting {
         out.extend_from_slice(&self.epoch.to_be_bytes());
         out.extend_from_slice(&self.port.to_be_bytes());
         out.extend_from_slice(&self.features.to_be_bytes());
-        if let Some(salt) = &self.salt {
-            out.extend_from_slice(salt);
-        }
     }
 
     /// Reads a greeting; the rest of the packet is the second part.
     ///
     /// # Errors
     /// When the bytes are too few, or context or port is zero.
-    pub fn decode(bytes: &[u8], with_salt: bool) -> Result<(Self, &[u8]), WireError> {
-        let (b, mut rest) =
+    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (b, rest) =
             bytes.split_first_chunk::<GREETING_BYTES>().ok_or(WireError::Malformed)?;
-        let mut salt = None;
-        if with_salt {
-            let (s, tail) = rest.split_first_chunk::<SALT_BYTES>().ok_or(WireError::Malformed)?;
-            (salt, rest) = (Some(*s), tail);
-        }
         let greeting = Self {
             context: u32_at(b, 0),
             epoch: u64_at(b, 4),
             port: u16_at(b, 12),
             features: u16_at(b, 14),
-            salt,
         };
         if greeting.context == 0 || greeting.port == 0 {
             return Err(WireError::Malformed);

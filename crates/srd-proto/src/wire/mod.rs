@@ -71,10 +71,8 @@ impl Kind {
 pub const FLAG_GREETING: u8 = 0x01;
 /// Header flag: acknowledge at once.
 pub const FLAG_ACK_NOW: u8 = 0x02;
-/// Header flag: the greeting carries a session salt (job-key mode).
-pub const FLAG_SALT: u8 = 0x04;
 /// Every flag with a meaning.
-pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW | FLAG_SALT;
+pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW;
 
 /// The first twelve bytes of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -73,11 +73,11 @@ fn every_body_survives_a_round_trip_and_no_truncation_decodes() {
     assert_eq!(out.len(), 112);
     assert_eq!(Probe::decode(&out), Ok(probe));
 
-    let greeting = Greeting { context: 1, epoch: 2, port: 3, features: 4, salt: Some([9; 16]) };
+    let greeting = Greeting { context: 1, epoch: 2, port: 3, features: 4 };
     out.clear();
     greeting.encode(&mut out);
-    assert_eq!(Greeting::decode(&out, true), Ok((greeting, &[][..])));
-    assert!((0..out.len()).all(|n| Greeting::decode(&out[..n], true).is_err()));
+    assert_eq!(Greeting::decode(&out), Ok((greeting, &[][..])));
+    assert!((0..out.len()).all(|n| Greeting::decode(&out[..n]).is_err()));
 
     let hello = Hello { context: 8, cookie: [1; 16], noise: &[1, 2, 3] };
     out.clear();
@@ -120,7 +120,7 @@ proptest! {
         let _ = Data::decode(&bytes);
         let _ = AckView::decode(&bytes).map(|a| (a.sack().count(), a.tuples().count()));
         let _ = Probe::decode(&bytes);
-        let _ = Greeting::decode(&bytes, true);
+        let _ = Greeting::decode(&bytes);
         let _ = Hello::decode(&bytes);
         let _ = Reset::decode(&bytes);
     }

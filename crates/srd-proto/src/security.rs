@@ -1,0 +1,264 @@
+//! The endpoint's side of protection: which mode, whose keys, and what a stranger may cost.
+//!
+//! Both protected modes open a session with two messages: Noise IK with static keys, or two
+//! sealed greetings under a job key that bind both sides' salts. Neither delivers a datagram
+//! before a packet under the new session has authenticated, so a recorded opening, played
+//! again, makes a pending session that nobody can confirm, and nothing else.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+use crate::config::{Config, Protection};
+use crate::crypto::job::{JobSide, SALT_BYTES, bound_secrets, early_secret};
+use crate::crypto::noise::Responder;
+use crate::crypto::{
+    Admission, CookieJar, Drbg, HandshakeLoad, Initiator, RotationLimits, SessionKeys,
+    SessionSecrets, Space, public_key,
+};
+use crate::error::DropReason;
+use crate::time::Instant;
+use crate::wire::greeting::Greeting;
+
+/// Bytes of a job-key opening before its sealed greeting: salt and epoch.
+const JOB_HEAD_BYTES: usize = SALT_BYTES + 8;
+
+/// The endpoint's keys and its guard.
+pub(crate) struct Security {
+    mode: Protection,
+    public: [u8; 32],
+    drbg: Drbg,
+    cookies: CookieJar,
+    load: HandshakeLoad,
+    limits: RotationLimits,
+}
+
+impl fmt::Debug for Security {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Security") // keys stay out of logs
+    }
+}
+
+/// An opening that waits for its answer.
+pub(crate) enum Opening {
+    Noise(Box<Initiator>),
+    Job(JobSide),
+}
+
+/// A stranger's opening, read but not answered.
+pub(crate) struct Request {
+    /// Whose static key opened, in that mode.
+    pub public: Option<[u8; 32]>,
+    pub greeting: Greeting,
+    reading: Reading,
+}
+
+enum Reading {
+    Noise(Box<Responder>),
+    Job(JobSide),
+}
+
+impl Security {
+    pub(crate) fn new(config: &Config, seed: &[u8; 32], now: Instant) -> Self {
+        let mut drbg = Drbg::new(seed, "endpoint");
+        let public = match &config.protection {
+            Protection::Static(private) => public_key(private),
+            Protection::Plain | Protection::JobKey(_) => [0; 32],
+        };
+        Self {
+            mode: config.protection.clone(),
+            public,
+            cookies: CookieJar::new(drbg.array(), now),
+            drbg,
+            load: HandshakeLoad::new(config.handshakes_per_second_max),
+            limits: RotationLimits {
+                packets_max: config.key_packets_max,
+                lifetime: config.key_lifetime,
+                grace: config.rto_max.times(2),
+            },
+        }
+    }
+
+    /// Whether packets are protected.
+    pub(crate) fn is_on(&self) -> bool {
+        !matches!(self.mode, Protection::Plain)
+    }
+
+    /// Our static public key.
+    pub(crate) fn public(&self) -> Option<[u8; 32]> {
+        matches!(self.mode, Protection::Static(_)).then_some(self.public)
+    }
+
+    /// Whether a stranger's opening is looked at now.
+    pub(crate) fn admit(
+        &mut self,
+        now: Instant,
+        source: SocketAddr,
+        cookie: &[u8; 16],
+    ) -> Admission {
+        let valid = *cookie != [0; 16] && self.cookies.check(now, &address_bytes(source), cookie);
+        self.load.admit(now, valid)
+    }
+
+    /// The cookie that a source must return.
+    pub(crate) fn cookie_for(&mut self, now: Instant, source: SocketAddr) -> [u8; 16] {
+        self.cookies.cookie_for(now, &address_bytes(source))
+    }
+
+    /// The keys of a new session.
+    pub(crate) fn keys(&self, secrets: SessionSecrets, now: Instant) -> Box<SessionKeys> {
+        Box::new(SessionKeys::new(secrets, self.limits, now))
+    }
+
+    /// Opens a session: the message to send, and what to keep for the answer.
+    pub(crate) fn open(
+        &mut self,
+        remote_public: Option<&[u8; 32]>,
+        greeting: &Greeting,
+        now: Instant,
+    ) -> Option<(Opening, Vec<u8>)> {
+        let mut hello = Vec::new();
+        greeting.encode(&mut hello);
+        match &self.mode {
+            Protection::Plain => None,
+            Protection::Static(private) => {
+                let (initiator, message) =
+                    Initiator::start(private, remote_public?, &hello, &mut self.drbg).ok()?;
+                Some((Opening::Noise(Box::new(initiator)), message))
+            }
+            Protection::JobKey(key) => {
+                let side = JobSide { salt: self.drbg.array(), epoch: greeting.epoch };
+                let message = seal_job(key, &side, &[], &hello, self.limits, now);
+                Some((Opening::Job(side), message))
+            }
+        }
+    }
+
+    /// Reads a stranger's opening.
+    pub(crate) fn read(&mut self, message: &[u8], now: Instant) -> Result<Request, DropReason> {
+        match &self.mode {
+            Protection::Plain => Err(DropReason::WrongProtection),
+            Protection::Static(private) => {
+                let responder = Responder::read(private, message, &mut self.drbg)
+                    .map_err(|_| DropReason::Unauthentic)?;
+                let (greeting, _) = Greeting::decode(&responder.payload)?;
+                let public = Some(responder.remote_public);
+                Ok(Request { public, greeting, reading: Reading::Noise(Box::new(responder)) })
+            }
+            Protection::JobKey(key) => {
+                let (side, hello) = open_job(key, message, &[], self.limits, now)?;
+                let (greeting, _) = Greeting::decode(&hello)?;
+                Ok(Request { public: None, greeting, reading: Reading::Job(side) })
+            }
+        }
+    }
+
+    /// Answers an opening: the message to send and the session's secrets.
+    pub(crate) fn answer(
+        &mut self,
+        request: Request,
+        greeting: &Greeting,
+        now: Instant,
+    ) -> Result<(Vec<u8>, SessionSecrets), DropReason> {
+        let mut hello = Vec::new();
+        greeting.encode(&mut hello);
+        match (request.reading, &self.mode) {
+            (Reading::Noise(responder), _) => {
+                let done = responder.answer(&hello).map_err(|_| DropReason::Unauthentic)?;
+                Ok((done.message2, done.secrets))
+            }
+            (Reading::Job(theirs), Protection::JobKey(key)) => {
+                let ours = JobSide { salt: self.drbg.array(), epoch: greeting.epoch };
+                let message = seal_job(key, &ours, &theirs.salt, &hello, self.limits, now);
+                let secrets = bound_secrets(key, &ours, &theirs, &[]);
+                Ok((message, secrets.ok_or(DropReason::Unauthentic)?))
+            }
+            (Reading::Job(_), _) => Err(DropReason::WrongProtection),
+        }
+    }
+
+    /// Reads the answer to our opening.
+    pub(crate) fn finish(
+        &self,
+        opening: &mut Opening,
+        message: &[u8],
+        now: Instant,
+    ) -> Result<(Greeting, SessionSecrets), DropReason> {
+        match (opening, &self.mode) {
+            (Opening::Noise(initiator), _) => {
+                let done = initiator.finish(message).map_err(|_| DropReason::Unauthentic)?;
+                Ok((Greeting::decode(&done.payload)?.0, done.secrets))
+            }
+            (Opening::Job(ours), Protection::JobKey(key)) => {
+                let (theirs, hello) = open_job(key, message, &ours.salt, self.limits, now)?;
+                let secrets = bound_secrets(key, ours, &theirs, &[]);
+                Ok((Greeting::decode(&hello)?.0, secrets.ok_or(DropReason::Unauthentic)?))
+            }
+            (Opening::Job(_), _) => Err(DropReason::WrongProtection),
+        }
+    }
+}
+
+/// A source in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address.
+fn address_bytes(source: SocketAddr) -> Vec<u8> {
+    let mut bytes = match source.ip().to_canonical() {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    bytes.extend_from_slice(&source.port().to_be_bytes());
+    bytes
+}
+
+/// Keys for the one packet of a side's opening.
+fn early_keys(
+    key: &[u8; 32],
+    side: &JobSide,
+    context: &[u8],
+    limits: RotationLimits,
+    now: Instant,
+) -> SessionKeys {
+    let secret = || early_secret(key, side, context);
+    SessionKeys::new(SessionSecrets { send: secret(), receive: secret() }, limits, now)
+}
+
+/// Salt and epoch in the clear, then the greeting, sealed. `context` is the salt that this
+/// answers, if it is an answer.
+fn seal_job(
+    key: &[u8; 32],
+    side: &JobSide,
+    context: &[u8],
+    greeting: &[u8],
+    limits: RotationLimits,
+    now: Instant,
+) -> Vec<u8> {
+    let mut message = Vec::new();
+    message.extend_from_slice(&side.salt);
+    message.extend_from_slice(&side.epoch.to_be_bytes());
+    message.extend_from_slice(greeting);
+    let mut keys = early_keys(key, side, context, limits, now);
+    keys.seal_packet(Space::Control, 0, &mut message, 0, JOB_HEAD_BYTES)
+        .expect("a fresh key seals its first packet");
+    message
+}
+
+fn open_job(
+    key: &[u8; 32],
+    message: &[u8],
+    context: &[u8],
+    limits: RotationLimits,
+    now: Instant,
+) -> Result<(JobSide, Vec<u8>), DropReason> {
+    let (head, sealed) =
+        message.split_first_chunk::<JOB_HEAD_BYTES>().ok_or(DropReason::Malformed)?;
+    let mut salt = [0; SALT_BYTES];
+    salt.copy_from_slice(&head[..SALT_BYTES]);
+    let side = JobSide { salt, epoch: crate::wire::u64_at(head, SALT_BYTES) };
+    let mut body = sealed.to_vec();
+    let mut keys = early_keys(key, &side, context, limits, now);
+    let greeting = keys
+        .open(now, 0, Space::Control, 0, head, &mut body)
+        .map_err(|_| DropReason::Unauthentic)?;
+    let greeting = greeting.to_vec();
+    Ok((side, greeting))
+}
