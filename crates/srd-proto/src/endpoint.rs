@@ -644,7 +644,7 @@ impl Endpoint {
         let shared = shared!(self);
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         if !peer.repeats_answer(hello.noise) {
-            if peer.opening_wins(shared.security, &request) {
+            if peer.opening_wins(hello.noise) {
                 return Err(DropReason::Replay); // ours is on its way and wins
             }
             if peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch) {

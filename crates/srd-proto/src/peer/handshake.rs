@@ -14,7 +14,7 @@ use crate::crypto::{SessionKeys, Space};
 use crate::error::DropReason;
 use crate::event::DownReason;
 use crate::ids::Epoch;
-use crate::security::{Opening, Request, Security};
+use crate::security::{Opening, Request};
 use crate::time::{Duration, Instant};
 use crate::wire::greeting::Greeting;
 use crate::wire::handshake::COOKIE_BYTES;
@@ -22,6 +22,8 @@ use crate::wire::{HEADER_BYTES, Header, Kind, expand};
 
 /// First wait for an answer, doubling.
 const RETRY_FIRST: Duration = Duration::from_millis(5);
+/// How long we leave it to a peer that is opening a session.
+const HOLD: Duration = Duration::from_millis(20);
 /// The longest wait.
 const RETRY_MAX: Duration = Duration::from_secs(1);
 
@@ -36,6 +38,8 @@ pub(crate) struct Protected {
     opening: Option<Box<OurOpening>>,
     /// The last opening we answered, by its first bytes, and the answer.
     answered: Option<Box<([u8; 32], Vec<u8>)>>,
+    /// The peer is opening a session: ours can wait.
+    hold_until: Instant,
     /// Whom the answer goes to: the context that the opening named.
     pub reply_context: u32,
     /// The answer is to be sent now.
@@ -73,7 +77,7 @@ impl Protected {
 
     /// When the hello is to be sent, again or for the first time.
     pub(crate) fn hello_at(&self) -> Instant {
-        self.opening.as_ref().map_or(Instant::ZERO, |o| o.retry_at)
+        self.opening.as_ref().map_or(self.hold_until, |o| o.retry_at.max(self.hold_until))
     }
 
     /// The answer to send.
@@ -83,11 +87,6 @@ impl Protected {
 }
 
 impl Peer {
-    /// Whether data may be sent: plain, or a session stands.
-    pub(crate) fn is_open(&self, security_on: bool) -> bool {
-        !security_on || self.protected.session.is_some()
-    }
-
     /// How we present ourselves in a handshake, under the given context number.
     fn greeting(&self, context: u32, shared: &Shared<'_>) -> Greeting {
         Greeting {
@@ -157,6 +156,8 @@ impl Peer {
         let keys = shared.security.keys(secrets, now);
         self.protected.pending = Some(Box::new(Pending { keys, context, remote }));
         self.protected.answered = Some(Box::new((opening_id(message), answer)));
+        self.protected.opening = None;
+        self.protected.hold_until = now + HOLD;
         self.protected.reply_context = remote.context;
         self.protected.answer_due = true;
         Ok(())
@@ -170,13 +171,10 @@ impl Peer {
         same
     }
 
-    /// Whether both sides have opened at once and ours is to win: the larger key's does.
-    pub(crate) fn opening_wins(&self, security: &Security, theirs: &Request) -> bool {
-        self.protected.opening.is_some()
-            && match (security.public(), theirs.public) {
-                (Some(ours), Some(theirs)) => ours > theirs,
-                _ => false,
-            }
+    /// Whether both sides have opened at once and ours is to win: the larger message does.
+    pub(crate) fn opening_wins(&self, theirs: &[u8]) -> bool {
+        let ours = self.protected.opening.as_ref();
+        ours.is_some_and(|ours| opening_id(&ours.message) > opening_id(theirs))
     }
 
     /// Whether a packet names this peer: by the context in use, or by the pending one.

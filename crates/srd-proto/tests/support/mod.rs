@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use srd_proto::rng::Rng;
 use srd_proto::{
     Class, Config, Datagram, DownReason, Duration, Ecn, Endpoint, Epoch, Event, Instant,
-    PacketMeta, PacketRef, PathReport, PeerConfig, PeerId, Qpn, ReceiveBuffers, SendError, Status,
+    PacketMeta, PacketRef, PathReport, PeerConfig, PeerId, Protection, Qpn, ReceiveBuffers, SendError, Status,
     TransmitBuf,
 };
 
@@ -18,6 +18,8 @@ pub(crate) struct Fault {
     pub(crate) loss_permille: u32,
     pub(crate) duplicate_permille: u32,
     pub(crate) corrupt_headers_permille: u32,
+    /// One bit anywhere in the packet.
+    pub(crate) corrupt_permille: u32,
     pub(crate) jitter: Duration,
     /// Packets from source ports below this vanish, in both directions.
     pub(crate) dead_ports_below: u16,
@@ -47,6 +49,7 @@ pub(crate) struct Pair {
     sequence: u64,
     rng: Rng,
     delivered: BTreeSet<u64>,
+    delivered_back: BTreeSet<u64>,
     sent: u64,
     epoch: u64,
 }
@@ -59,16 +62,35 @@ fn payload(user: u64, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (user as usize * 31 + i) as u8).collect()
 }
 
+/// Endpoint `n`; with static keys each has its own.
+fn make(config: &Config, n: u8, epoch: u64, seed: u64, now: Instant) -> Endpoint {
+    let mut config = config.clone();
+    if let Protection::Static(key) = &mut config.protection {
+        key[0] = n;
+    }
+    let mut bytes = [n; 32];
+    bytes[..8].copy_from_slice(&(seed * 1000 + epoch).to_le_bytes());
+    let mut endpoint = Endpoint::new(config, Epoch(epoch), bytes, now).unwrap();
+    endpoint.open_qp(Qpn(7), ReceiveBuffers::Unlimited);
+    endpoint
+}
+
+/// Tells each of the other; returns b as a knows it.
+fn introduce(a: &mut Endpoint, b: &mut Endpoint, now: Instant) -> PeerId {
+    if a.public_key().is_some() {
+        let address = SocketAddr::new(ip(1), PORT);
+        b.add_peer(now, PeerConfig { address, public_key: a.public_key() }).unwrap();
+    }
+    let address = SocketAddr::new(ip(2), PORT);
+    a.add_peer(now, PeerConfig { address, public_key: b.public_key() }).unwrap()
+}
+
 impl Pair {
     pub(crate) fn new(config: Config, seed: u64) -> Self {
         let now = Instant::ZERO;
-        let make = |n: u8| {
-            Endpoint::new(config.clone(), Epoch(1), [n ^ seed as u8; 32], now).unwrap()
-        };
-        let (mut a, mut b) = (make(1), make(2));
-        b.open_qp(Qpn(7), ReceiveBuffers::Unlimited);
-        let address = SocketAddr::new(ip(2), PORT);
-        let b_at_a = a.add_peer(now, PeerConfig { address, public_key: None }).unwrap();
+        let mut a = make(&config, 1, 1, seed, now);
+        let mut b = make(&config, 2, 1, seed, now);
+        let b_at_a = introduce(&mut a, &mut b, now);
         Self {
             a,
             b,
@@ -82,6 +104,7 @@ impl Pair {
             sequence: 0,
             rng: Rng::new(seed),
             delivered: BTreeSet::new(),
+            delivered_back: BTreeSet::new(),
             sent: 0,
             epoch: 1,
         }
@@ -89,9 +112,44 @@ impl Pair {
 
     pub(crate) fn restart_b(&mut self) {
         self.epoch += 1;
-        let seed = [self.epoch as u8; 32];
-        self.b = Endpoint::new(self.config.clone(), Epoch(self.epoch), seed, self.now).unwrap();
-        self.b.open_qp(Qpn(7), ReceiveBuffers::Unlimited);
+        self.b = make(&self.config, 2, self.epoch, self.epoch, self.now);
+        let (address, public_key) = (SocketAddr::new(ip(1), PORT), self.a.public_key());
+        if public_key.is_some() {
+            self.b.add_peer(self.now, PeerConfig { address, public_key }).unwrap();
+        }
+    }
+
+    /// A crashes and comes back knowing b's key; b keeps what it knew.
+    pub(crate) fn restart_a(&mut self) {
+        self.epoch += 1;
+        self.a = make(&self.config, 1, self.epoch, self.epoch, self.now);
+        let (address, public_key) = (SocketAddr::new(ip(2), PORT), self.b.public_key());
+        self.b_at_a = self.a.add_peer(self.now, PeerConfig { address, public_key }).unwrap();
+    }
+
+    /// B turns out to hold another key than a was told.
+    pub(crate) fn replace_b_key(&mut self) {
+        self.b = make(&self.config, 3, 1, 99, self.now);
+    }
+
+    /// From b to a.
+    pub(crate) fn send_back(&mut self, n: u64, bytes: usize) {
+        let address = SocketAddr::new(ip(1), PORT);
+        let public_key = self.a.public_key();
+        let to = self.b.peer_at(address).unwrap_or_else(|| {
+            self.b.add_peer(self.now, PeerConfig { address, public_key }).unwrap()
+        });
+        for i in 0..n {
+            let mut d = self.datagram(Qpn(1), Qpn(7), bytes);
+            self.sent -= 1;
+            d.imm = 1 << 40 | i;
+            d.payload = payload(d.imm, bytes).into();
+            self.b.send(self.now, to, d).unwrap();
+        }
+    }
+
+    pub(crate) fn delivered_back(&self) -> usize {
+        self.delivered_back.len()
     }
 
     fn datagram(&mut self, from: Qpn, to: Qpn, bytes: usize) -> Datagram {
@@ -176,6 +234,10 @@ impl Pair {
                 let at = self.rng.below(bytes.len().min(52) as u32) as usize;
                 bytes[at] ^= 1 << self.rng.below(8);
             }
+            if self.rng.below(1000) < f.corrupt_permille {
+                let at = self.rng.below(bytes.len() as u32) as usize;
+                bytes[at] ^= 1 << self.rng.below(8);
+            }
             self.sequence += 1;
             let arrives = self.now + DELAY + Duration::from_nanos(u64::from(jitter));
             let copy = InFlight { bytes, ..packet };
@@ -190,7 +252,9 @@ impl Pair {
         let whole = PacketRef::Whole(&mut packet.bytes);
         if let Some(d) = endpoint.handle_packet(self.now, meta, whole) {
             if self.check_payload {
-                assert!(self.delivered.insert(d.imm), "datagram {} delivered twice", d.imm);
+                let delivered =
+                    if packet.to_b { &mut self.delivered } else { &mut self.delivered_back };
+                assert!(delivered.insert(d.imm), "datagram {} delivered twice", d.imm);
                 assert_eq!(d.payload, payload(d.imm, d.payload.len()), "payload changed");
             }
         }
