@@ -105,7 +105,7 @@ impl Blast {
         self.address(slot, to, PORT_BASE);
         slot.control = true;
         slot.wire_bytes = ACK_BYTES;
-        slot.body = Body::Tcp(TcpSegment { seq: flow.0.into(), ack, ..TcpSegment::default() });
+        slot.body = Body::Tcp(TcpSegment { flow: flow.0, ack, ..TcpSegment::default() });
         true
     }
 
@@ -127,14 +127,16 @@ impl Blast {
             let (to, id) = (flow.spec.dst, flow.spec.id);
             self.address(slot, to, PORT_BASE + path);
             slot.wire_bytes = self.config.packet_bytes.into();
-            slot.body = Body::Background(id);
+            let payload_bytes = self.config.payload_bytes.into();
+            let segment = TcpSegment { flow: id.0, payload_bytes, ..TcpSegment::default() };
+            slot.body = Body::Tcp(segment);
             return true;
         }
         false
     }
 
     fn on_ack(&mut self, now: Instant, segment: TcpSegment, out: &mut Outcomes) {
-        let by_id = |s: &Sending| u64::from(s.spec.id.0) == segment.seq;
+        let by_id = |s: &Sending| s.spec.id.0 == segment.flow;
         let Some(place) = self.sending.iter().position(by_id) else { return };
         let flow = &mut self.sending[place];
         flow.in_flight = flow.in_flight.saturating_sub(segment.ack.saturating_sub(flow.acked));
@@ -165,8 +167,9 @@ impl Node for Blast {
 
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes) {
         match packet.body {
-            Body::Tcp(segment) => self.on_ack(now, segment, out),
-            Body::Background(flow) if !packet.trimmed => {
+            Body::Tcp(segment) if segment.payload_bytes == 0 => self.on_ack(now, segment, out),
+            Body::Tcp(segment) if !packet.trimmed => {
+                let flow = FlowId(segment.flow);
                 let fresh = Receiving { from: packet.src, packets: 0, owes_ack: false };
                 let receiving = self.receiving.entry(flow).or_insert(fresh);
                 receiving.packets += 1;

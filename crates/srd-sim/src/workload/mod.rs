@@ -1,5 +1,9 @@
 //! Workloads: which flows start when, or after what.
 
+pub mod cm;
+pub mod pattern;
+pub mod sizes;
+
 use crate::node::{ENDLESS, FlowId, FlowSpec, HostId};
 
 /// When a flow starts.

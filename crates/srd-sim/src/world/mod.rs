@@ -329,7 +329,7 @@ fn egress_ports(topology: &Topology, queues: &[Option<u64>], rules: &PortRules) 
     topology.ports.iter().zip(queues).map(one).collect()
 }
 
-/// The width of the event list's finest slots: about eight events each when every port is
+/// The width of the event list's finest slots: about thirty events each when every port is
 /// busy with full packets.
 fn slot_shift(topology: &Topology, rules: &PortRules) -> u32 {
     let per_ps: f64 = topology
@@ -337,8 +337,11 @@ fn slot_shift(topology: &Topology, rules: &PortRules) -> u32 {
         .iter()
         .map(|p| p.rate_bps as f64 / (8e12 * f64::from(rules.packet_bytes)))
         .sum();
-    let width_ps = (8.0 / per_ps).clamp(64.0, 1_048_576.0);
+    let width_ps = (32.0 / per_ps).clamp(64.0, 1_048_576.0);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within 6..=20
     let shift = width_ps.log2().floor() as u32;
     shift
 }
+
+#[cfg(test)]
+mod tests;

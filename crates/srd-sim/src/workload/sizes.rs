@@ -1,0 +1,165 @@
+//! Flow-size distributions: two from measurements, or any from a table.
+
+use std::path::Path;
+
+use srd_proto::rng::Rng;
+
+use super::WorkloadError;
+
+/// A distribution of flow sizes: points of its cumulative distribution, straight in between.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sizes {
+    // Bytes and cumulative probability, both ascending; the last probability is one.
+    points: Vec<(f64, f64)>,
+}
+
+/// Web search: partition-aggregate traffic of a production cluster, from Alizadeh et al.,
+/// "Data Center TCP (DCTCP)", SIGCOMM 2010, as tabulated by later simulators.
+const WEB_SEARCH: [(f64, f64); 12] = [
+    (1.0, 0.0),
+    (10e3, 0.15),
+    (20e3, 0.20),
+    (30e3, 0.30),
+    (50e3, 0.40),
+    (80e3, 0.53),
+    (200e3, 0.60),
+    (1e6, 0.70),
+    (2e6, 0.80),
+    (5e6, 0.90),
+    (10e6, 0.97),
+    (30e6, 1.0),
+];
+
+/// Data mining: from Greenberg et al., "VL2", SIGCOMM 2009, as used by Alizadeh et al.,
+/// "pFabric", SIGCOMM 2013, who tabulate it in packets of 1460 bytes.
+const DATA_MINING: [(f64, f64); 9] = [
+    (100.0, 0.0),
+    (1460.0, 0.5),
+    (2.0 * 1460.0, 0.6),
+    (3.0 * 1460.0, 0.7),
+    (7.0 * 1460.0, 0.8),
+    (267.0 * 1460.0, 0.9),
+    (2107.0 * 1460.0, 0.95),
+    (66_667.0 * 1460.0, 0.99),
+    (666_667.0 * 1460.0, 1.0),
+];
+
+impl Sizes {
+    /// Finds a distribution: `web-search`, `data-mining`, or the path of a CSV file with
+    /// lines of size in bytes and cumulative probability.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no distribution.
+    pub fn find(name: &str, directory: &Path) -> Result<Self, WorkloadError> {
+        match name {
+            "web-search" => Ok(Self { points: WEB_SEARCH.to_vec() }),
+            "data-mining" => Ok(Self { points: DATA_MINING.to_vec() }),
+            path => {
+                let text = std::fs::read_to_string(directory.join(path)).map_err(|error| {
+                    WorkloadError(format!(
+                        "`{path}`: {error}; sizes are `web-search`, `data-mining` or a CSV file"
+                    ))
+                })?;
+                Self::parse(&text).map_err(|e| WorkloadError(format!("`{path}`, {e}")))
+            }
+        }
+    }
+
+    /// Reads lines of `bytes,cumulative probability`. A first line that is no number is a
+    /// heading.
+    ///
+    /// # Errors
+    /// The first line that does not fit.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for (index, raw) in text.lines().enumerate() {
+            let line = raw.split('#').next().unwrap_or("").trim();
+            let fail = |what: &str| Err(format!("line {}: {what}", index + 1));
+            if line.is_empty() {
+                continue;
+            }
+            let mut words = line.split([',', ' ', '\t']).filter(|w| !w.is_empty());
+            let point = (words.next().map(str::parse::<f64>), words.next().map(str::parse::<f64>));
+            let (Some(Ok(bytes)), Some(Ok(probability))) = point else {
+                if points.is_empty() && index == 0 {
+                    continue;
+                }
+                return fail("expected `bytes,cumulative probability`");
+            };
+            if !(0.0..=1e15).contains(&bytes) || !(0.0..=1.0).contains(&probability) {
+                return fail("bytes lie in 0..1e15 and probabilities in 0..1");
+            }
+            if points.last().is_some_and(|&(b, p)| bytes < b || probability < p) {
+                return fail("sizes and probabilities must ascend");
+            }
+            points.push((bytes, probability));
+        }
+        match points.last() {
+            Some(&(bytes, probability)) if probability >= 1.0 && bytes >= 1.0 => Ok(Self { points }),
+            Some(_) => Err("the last probability must be 1, of a size above zero".to_owned()),
+            None => Err("no line holds a size".to_owned()),
+        }
+    }
+
+    /// The mean size in bytes.
+    pub fn mean_bytes(&self) -> f64 {
+        let (first_bytes, first_probability) = self.points[0];
+        let between = self.points.windows(2).map(|w| {
+            let ((b0, p0), (b1, p1)) = (w[0], w[1]);
+            (b0 + b1) / 2.0 * (p1 - p0)
+        });
+        (first_bytes * first_probability + between.sum::<f64>()).max(1.0)
+    }
+
+    /// Draws a size.
+    pub fn draw(&self, rng: &mut Rng) -> u64 {
+        let u = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        let above = self.points.partition_point(|&(_, p)| p <= u);
+        let bytes = match (above.checked_sub(1).map(|i| self.points[i]), self.points.get(above)) {
+            (Some((b0, p0)), Some(&(b1, p1))) => b0 + (b1 - b0) * (u - p0) / (p1 - p0),
+            (None, Some(&(b, _))) | (Some((b, _)), None) => b,
+            (None, None) => 1.0,
+        };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within 0..=1e15
+        (bytes.round() as u64).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_follow_the_distribution() {
+        for (name, mean_bytes) in [("web-search", 1.66e6), ("data-mining", 7.3e6)] {
+            let sizes = Sizes::find(name, Path::new(".")).unwrap();
+            let mean = sizes.mean_bytes();
+            assert!((mean / mean_bytes - 1.0).abs() < 0.1, "{name}: {mean}");
+            let mut rng = Rng::new(5);
+            let draws: Vec<u64> = (0..200_000).map(|_| sizes.draw(&mut rng)).collect();
+            let drawn = draws.iter().sum::<u64>() as f64 / draws.len() as f64;
+            assert!((drawn / mean - 1.0).abs() < 0.1, "{name}: drawn {drawn}, mean {mean}");
+        }
+        let web = Sizes::find("web-search", Path::new(".")).unwrap();
+        let mut rng = Rng::new(6);
+        let small = (0..100_000).filter(|_| web.draw(&mut rng) <= 80_000).count();
+        assert!((52_000..54_000).contains(&small), "{small}");
+    }
+
+    #[test]
+    fn tables_are_read_and_bad_ones_refused() {
+        let sizes = Sizes::parse("bytes,cdf\n1000,0.5\n2000,1.0\n").unwrap();
+        assert!((sizes.mean_bytes() - 1250.0).abs() < 1e-9);
+        for (bad, word) in [
+            ("", "no line"),
+            ("1,0.5\n", "last probability"),
+            ("5,0.5\n1,1", "line 2"),
+            ("5,0.5\nx,1", "line 2"),
+            ("5,2", "line 1"),
+        ] {
+            let error = Sizes::parse(bad).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(Sizes::find("no-such-file.csv", Path::new(".")).is_err());
+    }
+}
