@@ -1,5 +1,6 @@
 //! A deterministic packet-level datacenter that runs the production SRD core.
 
+pub mod any_node;
 pub mod blast;
 pub mod egress;
 pub mod event;
@@ -8,6 +9,7 @@ pub mod hash;
 pub mod node;
 pub mod process;
 pub mod slab;
+pub mod srd_node;
 pub mod tcp;
 pub mod topology;
 pub mod workload;

@@ -1,0 +1,92 @@
+//! The machines that a scenario can put on its hosts, as one closed type.
+
+use srd_proto::time::Instant;
+
+use crate::blast::Blast;
+use crate::node::{FlowSpec, Node, Outcomes, Packet};
+use crate::srd_node::SrdNode;
+use crate::tcp::TcpNode;
+
+/// Any machine.
+pub enum AnyNode {
+    /// The production SRD endpoint.
+    Srd(SrdNode),
+    /// The TCP model.
+    Tcp(TcpNode),
+    /// The engine's load generator.
+    Blast(Blast),
+}
+
+/// What a node's transport counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sent {
+    /// Data packets.
+    pub data: u64,
+    /// Data packets that had been sent before.
+    pub again: u64,
+    /// Acknowledgements.
+    pub acks: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+}
+
+impl AnyNode {
+    /// What its transport counted.
+    pub fn sent(&self) -> Sent {
+        match self {
+            Self::Srd(node) => {
+                let [data, again, acks, timeouts] = node.totals();
+                Sent { data, again, acks, timeouts }
+            }
+            Self::Tcp(node) => {
+                let stats = node.stats();
+                Sent {
+                    data: stats.segments,
+                    again: stats.segments_resent,
+                    acks: stats.acknowledgements,
+                    timeouts: stats.timeouts,
+                }
+            }
+            Self::Blast(_) => Sent::default(),
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $node:ident => $call:expr) => {
+        match $self {
+            AnyNode::Srd($node) => $call,
+            AnyNode::Tcp($node) => $call,
+            AnyNode::Blast($node) => $call,
+        }
+    };
+}
+
+impl Node for AnyNode {
+    fn start_flow(&mut self, now: Instant, flow: &FlowSpec, out: &mut Outcomes) {
+        each!(self, node => node.start_flow(now, flow, out));
+    }
+
+    #[inline]
+    fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes) {
+        each!(self, node => node.on_packet(now, packet, out));
+    }
+
+    fn on_timer(&mut self, now: Instant, out: &mut Outcomes) {
+        each!(self, node => node.on_timer(now, out));
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Option<Instant> {
+        each!(self, node => node.next_timer())
+    }
+
+    #[inline]
+    fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool {
+        each!(self, node => node.poll_packet(now, slot, out))
+    }
+
+    fn restart(&mut self, now: Instant, out: &mut Outcomes) {
+        each!(self, node => node.restart(now, out));
+    }
+}

@@ -1,0 +1,396 @@
+//! A host that runs the production SRD endpoint, and the application on it.
+//!
+//! Every flow is a queue pair of the host's endpoint; its bytes are cut into datagrams of the
+//! largest size, with (flow, index) in the header's immediate. Only so many datagrams of a
+//! flow are handed to the endpoint as may be in flight, plus a few; each completion brings
+//! the next. So memory does not grow with flow size, and the endpoint's own fairness between
+//! queue pairs always has something to choose from.
+//!
+//! A payload is a slice of one static pattern, at a place that follows from its flow and
+//! index: nothing is copied, yet a receiver can tell whether it got what was sent.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use bytes::Bytes;
+use srd_proto::{
+    Config, Datagram, Endpoint, Epoch, Event, Instant, PacketMeta, PacketRef, PeerConfig, PeerId,
+    Qpn, ReceiveBuffers, SendError, Stats, Status, TransmitBuf,
+};
+
+use crate::hash::mix;
+use crate::node::{
+    Body, Delivered, ENDLESS, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, PROTOCOL_UDP,
+    Packet,
+};
+
+/// The first of the source ports that carry entropy.
+pub const PORT_BASE: u16 = 49_152;
+
+/// The queue pair that receives everything.
+const RECEIVE_QPN: Qpn = Qpn(0);
+
+/// Datagrams of a flow that wait in the endpoint beside those in flight.
+const AHEAD: u64 = 32;
+
+/// The most datagrams that the flows to one peer keep in the endpoint, unless there are so
+/// many flows that a few each are more.
+const PER_PEER: u64 = 512;
+
+const PATTERN_BYTES: usize = 1 << 17;
+static PATTERN: [u8; PATTERN_BYTES] = pattern();
+
+/// Bytes that do not repeat at any short distance.
+#[allow(clippy::cast_possible_truncation)] // one byte of each word is wanted
+const fn pattern() -> [u8; PATTERN_BYTES] {
+    let mut bytes = [0; PATTERN_BYTES];
+    let mut n = 0;
+    while n < PATTERN_BYTES {
+        bytes[n] = mix(n as u64) as u8;
+        n += 1;
+    }
+    bytes
+}
+
+/// The content of a datagram.
+fn content(imm: u64, bytes: usize) -> &'static [u8] {
+    let room = PATTERN_BYTES - bytes;
+    #[allow(clippy::cast_possible_truncation)] // reduced to the room
+    let start = (mix(imm) as usize) % room;
+    &PATTERN[start..start + bytes]
+}
+
+/// The numbers of an [`SrdNode`].
+#[derive(Clone, Debug)]
+pub struct SrdNodeConfig {
+    /// The endpoint's configuration.
+    pub endpoint: Config,
+    /// Seed of the world.
+    pub seed: u64,
+    /// Whether receivers compare what arrives with what was sent.
+    pub check_payload: bool,
+    /// Whether datagrams that fail are sent again by the application.
+    pub resend_failed: bool,
+    /// Whether a full window's worth of receive buffers is posted, and this many; `None`
+    /// takes whatever comes.
+    pub receive_buffers: Option<u32>,
+}
+
+/// A flow that this host sends.
+#[derive(Clone, Copy, Debug)]
+struct Sending {
+    spec: FlowSpec,
+    peer: PeerId,
+    datagrams: u64,
+    handed: u64,
+    settled: u64,
+    live: bool,
+}
+
+/// What the node knows of a peer beside the endpoint.
+#[derive(Clone, Debug)]
+struct Known {
+    id: PeerId,
+    flows: Vec<u16>,
+}
+
+/// The node.
+pub struct SrdNode {
+    host: HostId,
+    config: SrdNodeConfig,
+    endpoint: Endpoint,
+    epoch: u64,
+    buf: TransmitBuf,
+    flows: Vec<Sending>,
+    free: Vec<u16>,
+    known: BTreeMap<HostId, Known>,
+    payload_bytes: usize,
+    // Datagrams of one flow that may be in flight.
+    window_datagrams: u64,
+    // Counters of endpoints that this host had before it restarted.
+    past: Stats,
+}
+
+/// The address of a host.
+fn address(host: HostId, port: u16) -> SocketAddr {
+    let [_, a, b, c] = host.0.to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, a, b, c)), port)
+}
+
+/// The host at an address.
+fn host_at(address: SocketAddr) -> HostId {
+    match address.ip() {
+        IpAddr::V4(ip) => HostId(u32::from(ip) & 0x00ff_ffff),
+        IpAddr::V6(_) => unreachable!("hosts have IPv4 addresses"),
+    }
+}
+
+fn seed_bytes(seed: u64, host: HostId, epoch: u64) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (n, word) in (0_u64..).zip(bytes.chunks_exact_mut(8)) {
+        let mixed = mix(mix(seed ^ mix(n)) ^ u64::from(host.0) << 20 ^ epoch);
+        word.copy_from_slice(&mixed.to_le_bytes());
+    }
+    bytes
+}
+
+fn endpoint(config: &SrdNodeConfig, host: HostId, epoch: u64, now: Instant) -> Endpoint {
+    let seed = seed_bytes(config.seed, host, epoch);
+    let mut endpoint = Endpoint::new(config.endpoint.clone(), Epoch(epoch), seed, now)
+        .expect("the configuration was checked");
+    let buffers = config.receive_buffers.map_or(ReceiveBuffers::Unlimited, ReceiveBuffers::Counted);
+    endpoint.open_qp(RECEIVE_QPN, buffers);
+    endpoint
+}
+
+impl SrdNode {
+    /// The node of a host.
+    ///
+    /// # Panics
+    /// If the configuration is out of range; check it before.
+    pub fn new(host: u32, config: SrdNodeConfig) -> Self {
+        let host = HostId(host);
+        let endpoint = endpoint(&config, host, 1, Instant::ZERO);
+        let knobs = &config.endpoint;
+        let bdp_bytes = u128::from(knobs.link_rate_bps)
+            * u128::from(knobs.rtt_initial.as_nanos())
+            * u128::from(knobs.window_max_percent)
+            / 800_000_000_000;
+        let window = u64::try_from(bdp_bytes).unwrap_or(u64::MAX) / u64::from(knobs.packet_bytes_max);
+        Self {
+            host,
+            epoch: 1,
+            buf: TransmitBuf::new(1, usize::from(u16::MAX)),
+            flows: Vec::new(),
+            free: Vec::new(),
+            known: BTreeMap::new(),
+            payload_bytes: endpoint.payload_bytes_max(),
+            window_datagrams: window.clamp(8, knobs.window_packets_max.into()),
+            past: Stats::default(),
+            endpoint,
+            config,
+        }
+    }
+
+    /// The endpoint.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Counters over all runs of the host: data packets, those sent again, acknowledgements,
+    /// and retransmission timeouts.
+    pub fn totals(&self) -> [u64; 4] {
+        let of = |s: &Stats| [s.data_pkts, s.retrans_pkts, s.ack_pkts, s.retrans_timeout_events];
+        let (past, now) = (of(&self.past), of(self.endpoint.stats()));
+        std::array::from_fn(|n| past[n] + now[n])
+    }
+
+    fn peer(&mut self, now: Instant, host: HostId) -> PeerId {
+        if let Some(known) = self.known.get(&host) {
+            return known.id;
+        }
+        let to = address(host, self.config.endpoint.local_port);
+        let id = self.endpoint.peer_at(to).unwrap_or_else(|| {
+            let peer = PeerConfig { address: to, public_key: None };
+            self.endpoint.add_peer(now, peer).expect("fewer hosts than peers_max")
+        });
+        self.known.insert(host, Known { id, flows: Vec::new() });
+        id
+    }
+
+    /// Hands datagrams of a flow to the endpoint, up to its share.
+    fn refill(&mut self, now: Instant, slot: u16) {
+        let Some(flow) = self.flows.get_mut(usize::from(slot)).filter(|f| f.live) else { return };
+        let siblings = self.known.get(&flow.spec.dst).map_or(1, |k| k.flows.len().max(1));
+        let share = (PER_PEER / siblings as u64).clamp(4, self.window_datagrams + AHEAD);
+        while flow.handed < flow.datagrams && flow.handed - flow.settled < share {
+            let index = flow.handed;
+            let rest = flow.spec.bytes.saturating_sub(index * self.payload_bytes as u64);
+            let bytes = usize::try_from(rest).map_or(self.payload_bytes, |r| r.min(self.payload_bytes));
+            match send(&mut self.endpoint, now, flow, slot, index, bytes) {
+                Ok(()) => flow.handed += 1,
+                // `Writable` follows.
+                Err(SendError::QueueFull) => return,
+                Err(error) => panic!("a datagram was refused: {error}"),
+            }
+        }
+    }
+
+    /// Acts on what the endpoint has to say.
+    #[inline]
+    fn events(&mut self, now: Instant, out: &mut Outcomes) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Completed { user, status, .. } => self.completed(now, user, status, out),
+                Event::Writable { peer } => {
+                    let known = self.known.values().find(|k| k.id == peer);
+                    for slot in known.map(|k| k.flows.clone()).unwrap_or_default() {
+                        self.refill(now, slot);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn completed(&mut self, now: Instant, user: u64, status: Status, out: &mut Outcomes) {
+        let slot = u16::try_from(user >> 48).expect("sixteen bits are left");
+        let index = user & 0xffff_ffff_ffff;
+        let flow = &mut self.flows[usize::from(slot)];
+        if status != Status::Ok {
+            let id = flow.spec.id;
+            out.failed.push(Failed { flow: id, index, status: status as u8 });
+            if self.config.resend_failed {
+                let whole = self.payload_bytes;
+                let rest = flow.spec.bytes.saturating_sub(index * whole as u64);
+                let bytes = usize::try_from(rest).map_or(whole, |r| r.min(whole));
+                if send(&mut self.endpoint, now, flow, slot, index, bytes).is_ok() {
+                    return;
+                }
+            }
+        }
+        flow.settled += 1;
+        if flow.settled < flow.datagrams {
+            return self.refill(now, slot);
+        }
+        out.completed.push(flow.spec.id);
+        flow.live = false;
+        self.free.push(slot);
+        if let Some(known) = self.known.get_mut(&flow.spec.dst) {
+            known.flows.retain(|&s| s != slot);
+        }
+    }
+}
+
+/// Hands one datagram to the endpoint.
+fn send(
+    endpoint: &mut Endpoint,
+    now: Instant,
+    flow: &Sending,
+    slot: u16,
+    index: u64,
+    bytes: usize,
+) -> Result<(), SendError> {
+    let imm = u64::from(flow.spec.id.0) << 32 | (index & 0xffff_ffff);
+    let datagram = Datagram {
+        // Queue pair zero receives.
+        src_qpn: Qpn(slot + 1),
+        dst_qpn: RECEIVE_QPN,
+        imm,
+        payload: Bytes::from_static(content(imm, bytes)),
+        class: srd_proto::Class::Bulk,
+        user: u64::from(slot) << 48 | index,
+    };
+    endpoint.send(now, flow.peer, datagram).map(|_| ())
+}
+
+impl Node for SrdNode {
+    fn start_flow(&mut self, now: Instant, flow: &FlowSpec, _out: &mut Outcomes) {
+        let peer = self.peer(now, flow.dst);
+        let datagrams = match flow.bytes {
+            ENDLESS => u64::MAX,
+            bytes => bytes.div_ceil(self.payload_bytes as u64),
+        };
+        let sending =
+            Sending { spec: *flow, peer, datagrams, handed: 0, settled: 0, live: true };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.flows[usize::from(slot)] = sending;
+                slot
+            }
+            None => {
+                self.flows.push(sending);
+                u16::try_from(self.flows.len() - 1).expect("at most 65,535 flows at once a host")
+            }
+        };
+        if let Some(known) = self.known.get_mut(&flow.dst) {
+            known.flows.push(slot);
+        }
+        self.refill(now, slot);
+    }
+
+    fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes) {
+        let Body::Srd(body) = &mut packet.body else { return };
+        if packet.trimmed {
+            return;
+        }
+        let meta = PacketMeta {
+            source: address(packet.src, packet.src_port),
+            ecn: packet.ecn,
+            received_at: now,
+        };
+        let bytes = if self.config.endpoint.protection.is_on() {
+            PacketRef::Whole(body.head_mut())
+        } else {
+            let (head, payload) = body.parts();
+            PacketRef::Split(head, payload)
+        };
+        if let Some(delivery) = self.endpoint.handle_packet(now, meta, bytes) {
+            let imm = delivery.imm;
+            let intact = !self.config.check_payload
+                || delivery.payload == content(imm, delivery.payload.len());
+            let flow = u32::try_from(imm >> 32).expect("32 bits are left");
+            out.delivered.push(Delivered {
+                flow: FlowId(flow),
+                index: imm & 0xffff_ffff,
+                bytes: u32::try_from(delivery.payload.len()).expect("a packet is below 64 KiB"),
+                intact,
+            });
+            if self.config.receive_buffers.is_some() {
+                self.endpoint.post_receives(RECEIVE_QPN, 1);
+            }
+        }
+        self.events(now, out);
+    }
+
+    fn on_timer(&mut self, now: Instant, out: &mut Outcomes) {
+        self.endpoint.handle_timeout(now);
+        self.events(now, out);
+    }
+
+    #[inline]
+    fn next_timer(&self) -> Option<Instant> {
+        self.endpoint.poll_timeout()
+    }
+
+    fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool {
+        self.buf.clear();
+        let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.buf) else {
+            self.events(now, out);
+            return false;
+        };
+        let payload = self.buf.take_payload(0);
+        let (head, _) = self.buf.segments().next().expect("a transmit has a segment");
+        slot.set_srd(head, payload);
+        slot.src = self.host;
+        slot.dst = host_at(transmit.destination);
+        slot.src_port = PORT_BASE.wrapping_add(transmit.entropy.0);
+        slot.dst_port = transmit.destination.port();
+        slot.protocol = PROTOCOL_UDP;
+        let size = transmit.total_bytes + usize::from(self.config.endpoint.wire_overhead_bytes);
+        slot.wire_bytes = u32::try_from(size).expect("a packet is below 64 KiB");
+        slot.ecn = transmit.ecn;
+        slot.control = transmit.control;
+        slot.trimmed = false;
+        slot.corrupted = false;
+        self.events(now, out);
+        true
+    }
+
+    fn restart(&mut self, now: Instant, out: &mut Outcomes) {
+        let [data, again, acks, timeouts] = self.totals();
+        self.past.data_pkts = data;
+        self.past.retrans_pkts = again;
+        self.past.ack_pkts = acks;
+        self.past.retrans_timeout_events = timeouts;
+        self.epoch += 1;
+        self.endpoint = endpoint(&self.config, self.host, self.epoch, now);
+        self.known.clear();
+        self.free.clear();
+        for flow in self.flows.drain(..).filter(|f| f.live) {
+            let (flow, index) = (flow.spec.id, flow.settled);
+            out.failed.push(Failed { flow, index, status: Status::Flushed as u8 });
+            out.completed.push(flow);
+        }
+    }
+}
