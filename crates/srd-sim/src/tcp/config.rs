@@ -48,6 +48,9 @@ pub struct TcpConfig {
     pub rto_min: Duration,
     /// Ceiling of the retransmission timeout. Linux 120 s.
     pub rto_max: Duration,
+    /// What the handshake measured that established the connection beforehand; zero if
+    /// nothing. Only the timeouts use it.
+    pub rtt_assumed: Duration,
     /// Timeout before the first round-trip sample (RFC 6298 section 2).
     pub rto_initial: Duration,
     /// How `rto_min` applies.
@@ -73,6 +76,13 @@ pub struct TcpConfig {
     pub ecn: bool,
     /// Whether a SYN and its answer come before the data: one more round trip.
     pub handshake: bool,
+    /// An idle host takes up to this long to begin to send, at random. Hosts of a simulator
+    /// are otherwise in step with the queues that they feed, and some flows meet a full one
+    /// every time (Floyd and Jacobson, "On traffic phase effects", 1992). Zero for none.
+    /// One packet's time on the bottleneck is enough.
+    pub jitter_max: Duration,
+    /// Seed of the jitter; every host has a stream of its own.
+    pub seed: u64,
     /// Whether a new flow reuses an idle connection to its destination with what that knows
     /// (window, threshold, round-trip time, port), as an application with long-lived
     /// connections does; after an idle RTO the window restarts (RFC 5681 section 4.1).
@@ -91,6 +101,7 @@ impl Default for TcpConfig {
             burst_segments_max: 7,
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(120),
+            rtt_assumed: Duration::from_micros(100),
             rto_initial: Duration::from_secs(1),
             rto_rule: RtoRule::default(),
             retries_max: 15,
@@ -102,6 +113,8 @@ impl Default for TcpConfig {
             hystart: true,
             ecn: false,
             handshake: false,
+            jitter_max: Duration::from_micros(1),
+            seed: 1,
             reuse_connections: false,
         }
     }

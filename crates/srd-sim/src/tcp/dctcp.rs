@@ -100,7 +100,7 @@ mod tests {
             round(&mut dctcp, number, 40, 10);
         }
         assert!((250..=272).contains(&dctcp.alpha), "a quarter: {}", dctcp.alpha);
-        assert_eq!(dctcp.threshold_on_marks(80), 80 - (80 * dctcp.alpha >> 11));
+        assert_eq!(dctcp.threshold_on_marks(80), 80 - ((80 * dctcp.alpha) >> 11));
         for number in 200..400 {
             round(&mut dctcp, number, 40, 0);
         }

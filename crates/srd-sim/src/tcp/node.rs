@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use srd_proto::time::Instant;
+use srd_proto::rng::Rng;
+use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::Ecn;
 
 use super::config::TcpConfig;
@@ -114,6 +115,10 @@ pub struct TcpNode {
     inbound_free: Vec<u32>,
     ready: VecDeque<u32>,
     burst_left: u32,
+    // An idle host that has something to send begins then; `None` if nothing waits.
+    begin_at: Option<Instant>,
+    waits: bool,
+    rng: Rng,
     replies: VecDeque<Reply>,
     scratch: VecDeque<TcpSegment>,
     send_timers: Timers,
@@ -142,6 +147,9 @@ impl TcpNode {
             inbound_free: Vec::new(),
             ready: VecDeque::new(),
             burst_left: config.burst_segments_max,
+            begin_at: None,
+            waits: false,
+            rng: Rng::new(config.seed ^ (u64::from(host.0) + 1) << 32),
             replies: VecDeque::new(),
             scratch: VecDeque::new(),
             send_timers: Timers::default(),
@@ -160,6 +168,20 @@ impl TcpNode {
     pub fn sender(&self, flow: FlowId) -> Option<&Sender> {
         let slot = *self.sends.get(&flow.0)?;
         Some(&self.outbound[slot as usize].sender)
+    }
+
+    // Whether the host sends now. One that was idle may take a little while.
+    fn begins(&mut self, now: Instant) -> bool {
+        if self.replies.is_empty() && self.ready.is_empty() {
+            return false;
+        }
+        let jitter_max_ns = self.config.jitter_max.as_nanos();
+        let begin_at = *self.begin_at.get_or_insert_with(|| match jitter_max_ns {
+            0 => now,
+            _ => now + Duration::from_nanos(self.rng.next_u64() % jitter_max_ns),
+        });
+        self.waits = begin_at > now;
+        !self.waits
     }
 
     // After anything happened to a sender: its timer, its turn, its end.
@@ -249,7 +271,7 @@ impl TcpNode {
         if !segment.has(FLAG_SYN) {
             return None;
         }
-        let receiver = Receiver::new((&self.config).into(), segment.flow);
+        let receiver = Receiver::new((&self.config).into(), segment);
         let new = Inbound { receiver, peer, port };
         let slot = if let Some(slot) = self.inbound_free.pop() {
             self.inbound[slot as usize] = new;
@@ -372,10 +394,14 @@ impl Node for TcpNode {
     fn next_timer(&self) -> Option<Instant> {
         let sends = self.send_timers.first().map(|(at, _)| at);
         let acks = self.ack_timers.first().map(|(at, _)| at);
-        sends.into_iter().chain(acks).min()
+        let begins = self.begin_at.filter(|_| self.waits);
+        sends.into_iter().chain(acks).chain(begins).min()
     }
 
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool {
+        if !self.begins(now) {
+            return false;
+        }
         if let Some(Reply { segment, peer, port }) = self.replies.pop_front() {
             self.stats.acknowledgements += 1;
             self.fill(slot, segment, peer, (LISTEN_PORT, port));
@@ -405,6 +431,7 @@ impl Node for TcpNode {
             self.fill(slot, sent.segment, peer, (port, LISTEN_PORT));
             return true;
         }
+        self.begin_at = None;
         false
     }
 
@@ -414,7 +441,7 @@ impl Node for TcpNode {
             let flow = FlowId(sender.flow());
             out.failed.push(Failed { flow, index: sender.una(), status: status::RESTARTED });
         }
-        let (ports_used, stats) = (self.ports_used, self.stats);
-        *self = Self { ports_used, stats, ..Self::new(self.host, self.config) };
+        let (ports_used, stats, rng) = (self.ports_used, self.stats, self.rng.clone());
+        *self = Self { ports_used, stats, rng, ..Self::new(self.host, self.config) };
     }
 }

@@ -13,7 +13,8 @@ use super::config::{Congestion, TcpConfig};
 use super::dctcp::EchoState;
 use super::rto::deadline;
 use super::segment::{
-    ByteRange, FLAG_ACK, FLAG_CWR, FLAG_DSACK, FLAG_ECE, FLAG_PSH, SACK_BLOCKS_MAX, TcpSegment,
+    ByteRange, FLAG_ACK, FLAG_CWR, FLAG_DSACK, FLAG_ECE, FLAG_PSH, FLAG_RESUMED, SACK_BLOCKS_MAX,
+    TcpSegment,
 };
 
 /// Blocks remembered by age; Linux keeps four.
@@ -26,6 +27,7 @@ pub struct ReceiverConfig {
     ack_delay: Duration,
     timer_tick: Duration,
     ack_quick: u32,
+    quick_gap: Duration,
     exact_echo: bool,
 }
 
@@ -36,6 +38,7 @@ impl From<&TcpConfig> for ReceiverConfig {
             ack_delay: config.ack_delay,
             timer_tick: config.timer_tick,
             ack_quick: config.ack_quick,
+            quick_gap: config.rto_min + config.rtt_assumed,
             exact_echo: config.congestion == Congestion::Dctcp,
         }
     }
@@ -59,6 +62,8 @@ pub struct Receiver {
     // Where the stream ends, once a pushed segment told.
     end: Option<u64>,
     timestamp_ns: u64,
+    // When data last arrived.
+    arrived_at: Instant,
     quick: u32,
     ack_at: Option<Instant>,
     echo: EchoState,
@@ -67,11 +72,11 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A connection of which nothing has arrived.
-    pub fn new(config: ReceiverConfig, flow: u32) -> Self {
+    /// A stream that `first` is the first segment of to arrive.
+    pub fn new(config: ReceiverConfig, first: &TcpSegment) -> Self {
         Self {
             config,
-            flow,
+            flow: first.flow,
             next: 0,
             acked: 0,
             ranges: Vec::new(),
@@ -80,7 +85,8 @@ impl Receiver {
             duplicate: None,
             end: None,
             timestamp_ns: 0,
-            quick: config.ack_quick,
+            arrived_at: Instant::FAR_FUTURE,
+            quick: if first.has(FLAG_RESUMED) { 0 } else { config.ack_quick },
             ack_at: None,
             echo: EchoState::default(),
             echo_latched: false,
@@ -111,6 +117,10 @@ impl Receiver {
         marked: bool,
         acks: &mut VecDeque<TcpSegment>,
     ) -> ByteRange {
+        if now.since(self.arrived_at) > self.config.quick_gap {
+            self.quick = self.config.ack_quick; // the sender's window starts again
+        }
+        self.arrived_at = now;
         let mut at_once = self.take_mark(now, segment, marked, acks);
         if segment.seq <= self.acked {
             self.timestamp_ns = segment.timestamp_ns; // RFC 7323 section 4.3

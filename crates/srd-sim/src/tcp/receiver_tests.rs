@@ -8,11 +8,9 @@ struct Rig {
 
 impl Rig {
     fn new(config: &TcpConfig) -> Self {
-        Self {
-            receiver: Receiver::new(config.into(), 7),
-            acks: VecDeque::new(),
-            now: Instant::ZERO,
-        }
+        let first = TcpSegment { flow: 7, ..TcpSegment::default() };
+        let receiver = Receiver::new(config.into(), &first);
+        Self { receiver, acks: VecDeque::new(), now: Instant::ZERO }
     }
 
     // A segment of 1000 bytes, a microsecond after the last.

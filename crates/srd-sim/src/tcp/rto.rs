@@ -54,6 +54,15 @@ impl RttEstimator {
         self.reset_backoff();
     }
 
+    /// Starts from a round trip that was measured before, which does not count as the smallest.
+    pub fn assume(&mut self, rtt: Duration) {
+        if rtt > Duration::ZERO {
+            let min_ns = self.min_ns;
+            self.on_sample(rtt, 0, 0);
+            self.min_ns = min_ns;
+        }
+    }
+
     /// Notes a round trip that only serves the minimum.
     pub fn on_minimum(&mut self, rtt: Duration) {
         self.min_ns = self.min_ns.min(rtt.as_nanos().max(1));
@@ -229,6 +238,14 @@ mod tests {
             last = e.rto();
         }
         assert!(last < Duration::from_millis(7), "{last:?}");
+    }
+
+    #[test]
+    fn assumed_round_trip_sets_the_timeout_but_not_the_minimum() {
+        let mut e = estimator(RtoRule::Linux, 200);
+        e.assume(Duration::from_millis(1));
+        assert_eq!(e.rto(), Duration::from_millis(201));
+        assert_eq!(e.min(), None);
     }
 
     #[test]

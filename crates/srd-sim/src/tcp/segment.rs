@@ -21,6 +21,9 @@ pub const FLAG_PSH: u8 = 16;
 pub const FLAG_RST: u8 = 32;
 /// The first SACK block reports a duplicate (RFC 2883).
 pub const FLAG_DSACK: u8 = 64;
+/// The connection carried another flow until just now: its receiver is past the quick
+/// acknowledgements of a beginning.
+pub const FLAG_RESUMED: u8 = 128;
 
 /// A run of bytes in a stream, `end` excluded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -12,7 +12,7 @@ use super::rack::{Circumstances, Rack};
 use super::recovery::{Phase, Reduction, Undo};
 use super::rto::{RttEstimator, deadline};
 use super::scoreboard::Scoreboard;
-use super::segment::{FLAG_ACK, FLAG_CWR, FLAG_PSH, FLAG_SYN, TcpSegment};
+use super::segment::{FLAG_ACK, FLAG_CWR, FLAG_PSH, FLAG_RESUMED, FLAG_SYN, TcpSegment};
 
 /// What the timer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +105,8 @@ pub struct Sender {
     usage: Usage,
     pub(super) reduced_unsaid: bool,
     opening: Opening,
+    // Whether the connection carried another flow less than a timeout ago.
+    resumed: bool,
     sent_at: Instant,
     /// Timeouts ever.
     pub(super) timeouts: u64,
@@ -113,6 +115,10 @@ pub struct Sender {
 impl Sender {
     /// A connection that has `bytes` to send as `flow`.
     pub fn new(config: &TcpConfig, flow: u32, bytes: u64, now: Instant) -> Self {
+        let mut rtt = RttEstimator::new(config);
+        if !config.handshake {
+            rtt.assume(config.rtt_assumed);
+        }
         Self {
             config: *config,
             flow,
@@ -121,7 +127,7 @@ impl Sender {
             nxt: 0,
             board: Scoreboard::default(),
             rack: Rack::default(),
-            rtt: RttEstimator::new(config),
+            rtt,
             window: Window::new(config.window_initial_segments),
             controller: Controller::new(config),
             phase: Phase::Open,
@@ -137,6 +143,7 @@ impl Sender {
             usage: Usage::default(),
             reduced_unsaid: false,
             opening: if config.handshake { Opening::Due } else { Opening::Done },
+            resumed: false,
             sent_at: now,
             timeouts: 0,
         }
@@ -170,7 +177,8 @@ impl Sender {
         self.retries = 0;
         self.usage = Usage::default();
         let rto = self.rtt.rto().as_nanos().max(1);
-        if idle.as_nanos() > rto {
+        self.resumed = idle.as_nanos() <= rto;
+        if !self.resumed {
             let kept = self.window.segments / 2 + self.window.segments / 4;
             self.window.threshold = self.window.threshold.max(kept);
             let restart = self.config.window_initial_segments.min(self.window.segments);
@@ -258,6 +266,9 @@ impl Sender {
         let end = seq + u64::from(payload_bytes);
         // Until the peer is known to hold state, every segment may open the connection.
         let mut flags = if self.una == 0 { FLAG_SYN } else { FLAG_ACK };
+        if self.una == 0 && self.resumed {
+            flags |= FLAG_RESUMED;
+        }
         if end == self.total {
             flags |= FLAG_PSH;
         }
