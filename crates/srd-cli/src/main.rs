@@ -1,2 +1,128 @@
-//! The `srd` command: wiring only.
-fn main() {}
+//! The `srd` command: one tool for the transport, its laboratory and its simulator.
+//!
+//! Wiring only: what a command does lives in the crate it belongs to. Here live the arguments,
+//! what is printed for people and for machines, and the demonstration that puts the crates side
+//! by side.
+//!
+//! | module | command |
+//! |---|---|
+//! | [`lab`] | `srd lab`: a fabric of network namespaces |
+//! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
+//! | [`sim`] | `srd sim`: experiments in the simulator |
+//! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
+//! | [`failure`], [`output`], [`table`], [`units`], [`chart`] | what they share |
+
+mod chart;
+mod demo;
+mod failure;
+mod lab;
+mod output;
+mod perf;
+mod sim;
+mod table;
+mod units;
+
+use anyhow::Result;
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// What every `--help` ends with.
+const EXIT_CODES: &str = "\
+EXIT CODES
+  0  it worked
+  1  it ran and failed, a target was missed, or flows stayed unfinished
+  2  bad usage or configuration: nothing was started
+  3  a privilege or a program is missing: the message says which";
+
+/// SRD: a reliable datagram transport that sprays one flow over every path of a network.
+///
+/// `srd demo` shows what it is for, `srd perf` measures it between two machines, `srd lab`
+/// builds a small datacenter out of network namespaces to try it in, and `srd sim` runs the same
+/// transport in a simulated one.
+#[derive(Debug, Parser)]
+#[command(name = "srd", version, propagate_version = true, after_help = EXIT_CODES)]
+struct Cli {
+    /// Log to standard error: -v what happens, -vv details, -vvv everything. RUST_LOG overrides.
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    verbose: u8,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show SRD beside kernel TCP on the same wires, and write a report.
+    Demo(demo::DemoArgs),
+    /// Measure throughput and round trips of SRD, kernel TCP or raw UDP between two machines.
+    #[command(subcommand)]
+    Perf(perf::PerfCommand),
+    /// Run experiments in the packet-level simulator.
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
+    /// Build and break a leaf-spine fabric of network namespaces on this machine.
+    #[command(subcommand)]
+    Lab(lab::LabCommand),
+    /// Print the completion script of a shell.
+    ///
+    /// For example: srd completions bash > /etc/bash_completion.d/srd
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    let code = match run(cli.command, cli.verbose > 0) {
+        Ok(code) => code,
+        Err(error) if output::is_broken_pipe(&error) => 0,
+        Err(error) => {
+            eprintln!("srd: {error:#}");
+            failure::exit_code(&error)
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn run(command: Command, verbose: bool) -> Result<u8> {
+    match command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Perf(command) => perf::run(&command),
+        Command::Sim(command) => sim::run(&command, verbose || std::io::stderr().is_terminal()),
+        Command::Lab(command) => lab::run(command),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "srd", &mut std::io::stdout());
+            Ok(0)
+        }
+    }
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

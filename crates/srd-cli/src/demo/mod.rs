@@ -1,0 +1,95 @@
+//! `srd demo`: one flow, an incast and a dead spine, told by kernel TCP and by SRD over the same
+//! wires.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`story`] | the figures, and which goals they meet |
+//! | [`fabric`] | the three measurements in a fabric of network namespaces |
+//! | [`srd_probe`], [`srd_incast`] | SRD's side of them |
+//! | [`simulated`] | the same three in the simulator, where there is no root |
+//! | [`show`], [`report`] | the table, and the page with the charts |
+
+mod fabric;
+mod report;
+mod show;
+mod simulated;
+mod srd_incast;
+mod srd_probe;
+mod story;
+
+use crate::failure::usage;
+use crate::output::{self, JsonOutput};
+use anyhow::{Context, Result};
+use clap::Args;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+const NOTES: &str = "\
+WHAT IT SHOWS
+  (a) one flow: four paths of a quarter of the host's link each; how much does one flow get?
+  (b) incast: 4 hosts x 12 flows start at one moment towards one host; when is the last one done?
+  (c) a spine dies silently in mid-transfer, and heals: for how long does nothing arrive?
+
+As root it builds a fabric of network namespaces (nothing is left behind, also after Ctrl-C) and
+takes about 3 minutes. Without root it runs the same in the simulator, and says so.
+
+EXAMPLES
+  sudo srd demo
+  sudo srd demo --seconds-scale 0.3 --out /tmp/report.html --json /tmp/report.json
+  srd demo --simulate
+
+It exits with 1 if one of the goals in the last table is missed.";
+
+/// `srd demo`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct DemoArgs {
+    /// Where to write the page with the charts: one file that needs nothing else.
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    out: PathBuf,
+    /// Makes everything shorter or longer: 0.3 gives a first impression, 3 steadier figures.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    seconds_scale: f64,
+    /// Use the simulator also as root.
+    #[arg(long)]
+    simulate: bool,
+    /// Let SRD run plain. By default it authenticates and encrypts, which TCP does not.
+    #[arg(long)]
+    plain: bool,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// Runs `srd demo`. Returns the exit code: 1 if a goal is missed.
+pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
+    if !(0.1..=20.0).contains(&args.seconds_scale) {
+        return usage("--seconds-scale must be between 0.1 and 20");
+    }
+    args.json.check()?;
+    output::check_writable(&args.out)?;
+    let begun = Instant::now();
+    let missing: Vec<String> = srd_lab::requirements()
+        .iter()
+        .filter(|missing| missing.required)
+        .map(ToString::to_string)
+        .collect();
+    let mut story = if args.simulate || !missing.is_empty() {
+        for missing in &missing {
+            eprintln!("srd: {missing}");
+        }
+        args.json.say("Everything below happens in the SIMULATOR, not on real wires.")?;
+        simulated::tell(&args.json)?
+    } else {
+        fabric::tell(args.seconds_scale, args.plain, &args.json)?
+    };
+    story.took_s = begun.elapsed().as_secs_f64();
+    let goals = story.goals();
+    args.json.say(show::tables(&story, &goals))?;
+    let page = report::page(&story, &goals);
+    let file = &args.out;
+    fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
+    args.json.say(format!("\n{:.0} s. Charts: {}", story.took_s, file.display()))?;
+    args.json.write(&story::Told { story: &story, goals: &goals })?;
+    Ok(u8::from(!goals.iter().all(|goal| goal.met)))
+}

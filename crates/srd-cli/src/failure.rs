@@ -1,0 +1,76 @@
+//! Which exit code an error means.
+//!
+//! Errors are `anyhow` throughout; the two kinds that scripts must tell from an ordinary failure
+//! are types of their own, found again anywhere in the chain.
+
+use anyhow::Error;
+use std::fmt;
+
+/// The run failed.
+const RUN: u8 = 1;
+/// The usage or the configuration is wrong; `clap` exits with the same code.
+const USAGE: u8 = 2;
+/// A privilege or a program is missing.
+const MISSING: u8 = 3;
+
+/// The user asked for something that cannot be. The text says what to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+/// Something that this machine lacks. The text says what to do about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Missing(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+impl std::error::Error for Missing {}
+
+/// Refuses what the user asked for.
+pub(crate) fn usage<T>(text: impl Into<String>) -> anyhow::Result<T> {
+    Err(Usage(text.into()).into())
+}
+
+/// The exit code of an error.
+pub(crate) fn exit_code(error: &Error) -> u8 {
+    let any = |is: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(is);
+    if error.is::<Missing>() || any(|e| e.is::<Missing>()) {
+        MISSING
+    } else if error.is::<Usage>()
+        || any(|e| {
+            e.is::<Usage>()
+                || e.is::<srd_lab::ConfigError>()
+                || e.is::<srd_lab::id::ParseIdError>()
+                || e.is::<srd_proto::ConfigError>()
+        })
+    {
+        USAGE
+    } else {
+        RUN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context, anyhow};
+
+    #[test]
+    fn kinds_are_found_below_and_above_context() {
+        let wrapped = |e: Error| Err::<(), _>(e).context("outer").expect_err("an error");
+        assert_eq!(exit_code(&anyhow!("plain")), RUN);
+        assert_eq!(exit_code(&wrapped(Usage("u".into()).into())), USAGE);
+        assert_eq!(exit_code(&wrapped(Missing("m".into()).into())), MISSING);
+        assert_eq!(exit_code(&anyhow!("below").context(Missing("m".into()))), MISSING);
+    }
+}

@@ -1,0 +1,92 @@
+//! Results for machines: `--json FILE`, or `-` for standard output.
+
+use crate::failure::Usage;
+use anyhow::{Context, Error, Result};
+use clap::Args;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Where the result goes for machines.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct JsonOutput {
+    /// Also write the result as JSON to this file; `-` is standard output, which then carries
+    /// nothing else.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<OsString>,
+}
+
+impl JsonOutput {
+    /// Whether standard output belongs to the machine.
+    pub(crate) fn owns_stdout(&self) -> bool {
+        self.json.as_ref().is_some_and(|file| file == "-")
+    }
+
+    /// Refuses a file that cannot be written, before the work is done and lost.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.json {
+            Some(file) if file != "-" => check_writable(Path::new(file)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the result.
+    pub(crate) fn write(&self, value: &impl Serialize) -> Result<()> {
+        let Some(file) = &self.json else { return Ok(()) };
+        let mut text = serde_json::to_string_pretty(value).context("the result as JSON")?;
+        text.push('\n');
+        if file == "-" {
+            let mut out = std::io::stdout().lock();
+            out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
+        } else {
+            fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+        }
+    }
+
+    /// Prints a line for people, unless the machine has standard output.
+    pub(crate) fn say(&self, text: impl std::fmt::Display) -> Result<()> {
+        if self.owns_stdout() {
+            return Ok(());
+        }
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{text}").and_then(|()| out.flush()).context("standard output")
+    }
+}
+
+/// Refuses a file that cannot be created because of its directory.
+pub(crate) fn check_writable(file: &Path) -> Result<()> {
+    if file.is_dir() {
+        let text = format!("{} is a directory: name a file", file.display());
+        return Err(Usage(text).into());
+    }
+    let directory = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ => PathBuf::from("."),
+    };
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let text = format!("{}: no such directory to write to; create it first", directory.display());
+    Err(Usage(text).into())
+}
+
+/// Reads a file that the user named.
+pub(crate) fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).map_err(|error| {
+        let what = match error.kind() {
+            ErrorKind::NotFound => "no such file".to_owned(),
+            ErrorKind::InvalidData => "not a text file (UTF-8)".to_owned(),
+            _ => error.to_string(),
+        };
+        Usage(format!("cannot read {}: {what}", file.display())).into()
+    })
+}
+
+/// Whether the reader of our standard output has gone away, which is no failure of ours.
+pub(crate) fn is_broken_pipe(error: &Error) -> bool {
+    let is_pipe = |e: &std::io::Error| e.kind() == ErrorKind::BrokenPipe;
+    let at_stdout = error.chain().any(|e| e.to_string() == "standard output");
+    at_stdout && error.root_cause().downcast_ref::<std::io::Error>().is_some_and(is_pipe)
+}

@@ -1,0 +1,286 @@
+//! `srd perf client`: one measurement.
+
+use super::control::{self, Message};
+use super::intervals::Intervals;
+use super::keys::{self, Key};
+use super::params::{Mode, Params, Protection, SIZE_MAX, ServerResult, Transport};
+use super::report::{ClientResult, ConfigEcho, Report, Rtt};
+use super::{ClientArgs, Switch, srd, tcp, udp};
+use crate::failure::usage;
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use srd_net::{Link, clock};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How long the server may take to accept a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long the server may take to get ready, and to report.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// The largest payload of a UDP datagram over IPv4.
+const UDP_PAYLOAD_MAX: u64 = 65_507;
+/// Bytes per write to a TCP stream when none are given.
+const TCP_WRITE_BYTES: u64 = 128 << 10;
+/// Bytes of a request when none are given.
+const REQUEST_BYTES: u64 = 64;
+
+/// What SRD needs to protect its packets.
+struct Secrets {
+    protection: srd_proto::Protection,
+    announced: Protection,
+    server_key: Option<Key>,
+}
+
+/// Both ends of the data.
+struct Ends {
+    near: SocketAddr,
+    server: SocketAddr,
+}
+
+/// The client's end of the data.
+enum Data {
+    Srd(Box<srd::Client>),
+    Tcp,
+    Udp,
+}
+
+/// Runs one measurement and prints it.
+pub(super) fn run(args: &ClientArgs) -> Result<()> {
+    let secrets = secrets(args)?;
+    let mut control = connect(&args.host, args.port)?;
+    control.set_nodelay(true)?;
+    control.set_read_timeout(Some(ANSWER_MAX))?;
+    let (near, server) = (control.local_addr()?, control.peer_addr()?);
+    let mut params = params(args, secrets.announced);
+    let ends = Ends { near, server };
+    let data = open(&ends, &mut params, secrets)?;
+    let hello = Message::Hello { version: control::VERSION, params: params.clone() };
+    control::send(&mut control, &hello)?;
+    let token = match answer(&mut control, "get ready")? {
+        Message::Ready { token } => token,
+        other => bail!("{server} answered {other:?} to a request to measure"),
+    };
+    args.json.say(headline(&params, near, server))?;
+    let client = match measure(&ends, token, data, args, &params) {
+        Ok(client) => client,
+        // The server may know better why.
+        Err(error) => return Err(blame_server(&mut control).unwrap_or(error)),
+    };
+    let result = finish(&mut control)?;
+    let config = ConfigEcho { host: args.host.clone(), params };
+    let report = Report::new(config, client, result);
+    args.json.say(report.summary())?;
+    args.json.write(&report)
+}
+
+fn secrets(args: &ClientArgs) -> Result<Secrets> {
+    let plain = Secrets {
+        protection: srd_proto::Protection::Plain,
+        announced: Protection::Plain,
+        server_key: None,
+    };
+    if args.transport != Transport::Srd || args.encrypt == Switch::Off {
+        return Ok(plain);
+    }
+    if let Some(key) = keys::job_key(&args.keys)? {
+        return Ok(Secrets {
+            protection: srd_proto::Protection::JobKey(key),
+            announced: Protection::JobKey,
+            server_key: None,
+        });
+    }
+    let Some(text) = &args.peer_key else {
+        return usage(
+            "encryption is on and needs a key: --peer-key with what `srd perf server` prints, \
+             or --job-key-file on both ends, or --encrypt off on a network that you trust",
+        );
+    };
+    Ok(Secrets {
+        protection: srd_proto::Protection::Static(keys::draw()?),
+        announced: Protection::PublicKey,
+        server_key: Some(keys::parse(text, "--peer-key")?),
+    })
+}
+
+fn connect(host: &str, port: u16) -> Result<TcpStream> {
+    let addresses = match (host, port).to_socket_addrs() {
+        Ok(addresses) => addresses,
+        Err(error) => return usage(format!("cannot resolve `{host}`: {error}")),
+    };
+    let mut last = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT_MAX) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some((address, error)),
+        }
+    }
+    let Some((address, error)) = last else { bail!("`{host}` has no address") };
+    let advice = match error.kind() {
+        ErrorKind::ConnectionRefused => "nothing listens there: start `srd perf server` on it",
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+            "no answer: is the address right, and does a firewall let the port through?"
+        }
+        _ => "is the address right?",
+    };
+    Err(error).with_context(|| format!("cannot reach {address} ({advice})"))
+}
+
+fn params(args: &ClientArgs, announced: Protection) -> Params {
+    Params {
+        transport: args.transport,
+        mode: args.mode,
+        size_bytes: args.size.unwrap_or(0),
+        time_ms: u64::try_from(args.time.as_millis()).unwrap_or(u64::MAX).max(1),
+        streams: args.streams,
+        paths: args.paths,
+        protection: announced,
+        busy_poll: args.busy_poll,
+        link_rate_bps: args.link_rate.unwrap_or(0),
+    }
+}
+
+/// Opens the client's end, and settles the size that depends on it.
+fn open(ends: &Ends, params: &mut Params, secrets: Secrets) -> Result<Data> {
+    let (data, most) = match params.transport {
+        Transport::Tcp => (Data::Tcp, SIZE_MAX),
+        Transport::Udp => (Data::Udp, UDP_PAYLOAD_MAX),
+        Transport::Srd => {
+            let Secrets { protection, server_key, .. } = secrets;
+            let client =
+                srd::Client::open(ends.near, ends.server, params, protection, server_key)?;
+            let most = client.payload_bytes_max();
+            (Data::Srd(Box::new(client)), most)
+        }
+    };
+    if params.size_bytes > most {
+        let (name, size) = (params.transport.name(), params.size_bytes);
+        return usage(format!("--size {size}: {name} takes at most {most} bytes at a time here"));
+    }
+    if params.size_bytes == 0 {
+        params.size_bytes = match (params.mode, params.transport) {
+            (Mode::RequestResponse, _) => REQUEST_BYTES,
+            (Mode::Bulk, Transport::Tcp) => TCP_WRITE_BYTES,
+            (Mode::Bulk, Transport::Srd) => most,
+            (Mode::Bulk, Transport::Udp) => {
+                Link::towards(ends.server).map_or(1472, |link| link.packet_bytes_max.into())
+            }
+        };
+    }
+    Ok(data)
+}
+
+fn headline(params: &Params, near: SocketAddr, server: SocketAddr) -> String {
+    let what = match params.transport {
+        Transport::Srd => {
+            let protected = match params.protection {
+                Protection::Plain => "plain: neither authenticated nor encrypted",
+                Protection::PublicKey => "encrypted, by the server's public key",
+                Protection::JobKey => "encrypted, by a job key",
+            };
+            format!("SRD over {} paths, {protected}", params.paths)
+        }
+        Transport::Tcp => "kernel TCP".to_owned(),
+        Transport::Udp => "raw UDP, unreliable".to_owned(),
+    };
+    let how = match params.mode {
+        Mode::Bulk => format!("{} streams, {} bytes each time", params.streams, params.size_bytes),
+        Mode::RequestResponse => format!("requests of {} bytes", params.size_bytes),
+    };
+    format!("{} -> {server}: {what}; {how}", near.ip())
+}
+
+fn measure(
+    ends: &Ends,
+    token: u64,
+    data: Data,
+    args: &ClientArgs,
+    params: &Params,
+) -> Result<ClientResult> {
+    let Ends { near, server } = *ends;
+    let cpu_before = clock::process_cpu();
+    let segments_before = tcp::Segments::now();
+    let (mut rtt, mut again) = (None, None);
+    let bytes;
+    let mut intervals;
+    match data {
+        Data::Srd(mut client) => {
+            intervals = Intervals::start(&args.json, args.interval)?;
+            if params.mode == Mode::Bulk {
+                bytes = client.send_bulk(params, &mut intervals)?;
+            } else {
+                let payload = Bytes::from(vec![1; params.size()]);
+                let once = |rtt: &mut Rtt| client.exchange(&payload, rtt);
+                bytes = exchange(params, &mut intervals, &mut rtt, once)?;
+            }
+            again = Some(client.retransmitted_share());
+        }
+        Data::Tcp => {
+            let streams = tcp::connect(server, token, params)?;
+            intervals = Intervals::start(&args.json, args.interval)?;
+            if params.mode == Mode::Bulk {
+                bytes = tcp::send_bulk(streams, params, &mut intervals)?;
+            } else {
+                let mut one = tcp::Exchange::new(streams, params)?;
+                bytes = exchange(params, &mut intervals, &mut rtt, |rtt| one.once(rtt))?;
+            }
+            again = Some(tcp::Segments::now().again_since(segments_before));
+        }
+        Data::Udp => {
+            intervals = Intervals::start(&args.json, args.interval)?;
+            if params.mode == Mode::Bulk {
+                bytes = udp::send_bulk(near, server, params, &mut intervals)?;
+            } else {
+                let mut one = udp::Exchange::new(near, server, params)?;
+                bytes = exchange(params, &mut intervals, &mut rtt, |rtt| one.once(rtt))?;
+            }
+        }
+    }
+    let seconds = intervals.elapsed().as_secs_f64();
+    let cpu_s = (clock::process_cpu().as_nanos() - cpu_before.as_nanos()) as f64 / 1e9;
+    let intervals = intervals.finish(bytes)?;
+    Ok(ClientResult { bytes, seconds, cpu_s, retransmitted_share: again, rtt, intervals })
+}
+
+/// One request after the other for the time given. Returns the bytes exchanged, both ways.
+fn exchange(
+    params: &Params,
+    intervals: &mut Intervals<'_>,
+    rtt: &mut Option<Rtt>,
+    mut once: impl FnMut(&mut Rtt) -> Result<()>,
+) -> Result<u64> {
+    let time = Duration::from_millis(params.time_ms);
+    let rtt = rtt.insert(Rtt::new());
+    while intervals.elapsed() < time {
+        once(rtt)?;
+        intervals.tick(rtt.count() * params.size_bytes * 2)?;
+    }
+    Ok(rtt.count() * params.size_bytes * 2)
+}
+
+fn finish(control: &mut TcpStream) -> Result<ServerResult> {
+    control::send(control, &Message::Finish)?;
+    match answer(control, "report")? {
+        Message::Result(result) => Ok(result),
+        other => bail!("the server ended with {other:?}"),
+    }
+}
+
+fn answer(control: &mut TcpStream, what: &str) -> Result<Message> {
+    let message = control::receive(control).with_context(|| {
+        format!("the server did not {what}; it may be busy with another measurement, or stopped")
+    })?;
+    match message {
+        Message::Refused { reason } => bail!("the server refuses: {reason}"),
+        message => Ok(message),
+    }
+}
+
+/// What the server says went wrong, if it does at once.
+fn blame_server(control: &mut TcpStream) -> Option<anyhow::Error> {
+    control.set_read_timeout(Some(Duration::from_millis(200))).ok()?;
+    match control::receive(control).ok()? {
+        Message::Refused { reason } => Some(anyhow::anyhow!("the server gave up: {reason}")),
+        _ => None,
+    }
+}

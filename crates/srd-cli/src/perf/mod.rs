@@ -1,0 +1,174 @@
+//! `srd perf`: what a network and two machines give to SRD, kernel TCP and raw UDP.
+//!
+//! One tool for all three, so that they can be measured in the same minute over the same wires.
+//! A TCP connection carries parameters and results ([`control`]); data travels over the chosen
+//! transport, on the same port number.
+
+mod client;
+mod control;
+mod intervals;
+mod keys;
+mod params;
+mod report;
+mod server;
+mod srd;
+mod tcp;
+mod udp;
+
+use crate::failure::usage;
+use crate::output::JsonOutput;
+use crate::units;
+use anyhow::Result;
+use clap::{Args, Subcommand, ValueEnum};
+use params::{Mode, Transport};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The port of control connections and data when none is given.
+pub(crate) const PORT: u16 = 7471;
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  On the server:
+    srd perf server                                  prints its public key
+  On the client:
+    srd perf client 10.0.0.2 --peer-key KEY          SRD, encrypted, 10 seconds
+    srd perf client 10.0.0.2 --encrypt off           SRD, plain
+    srd perf client 10.0.0.2 --transport tcp         kernel TCP beside it
+    srd perf client 10.0.0.2 --transport udp         raw UDP: the ceiling
+    srd perf client 10.0.0.2 --mode rr --encrypt off --busy-poll --time 5 --json -
+
+Data uses the same port number as control: UDP ports from it on (one per path) for SRD, the port
+itself for TCP and UDP. A firewall must let these through.";
+
+/// `srd perf`.
+#[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
+pub(crate) enum PerfCommand {
+    /// Wait for clients and serve one measurement after the other.
+    #[command(after_help = EXAMPLES)]
+    Server(ServerArgs),
+    /// Measure against a server.
+    #[command(after_help = EXAMPLES)]
+    Client(Box<ClientArgs>),
+}
+
+/// Secrets that both kinds of ends may be given.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct KeyArgs {
+    /// A key that server and client share: 64 hexadecimal digits. Other users of this machine
+    /// may see it in the list of processes; prefer --job-key-file.
+    #[arg(long, value_name = "HEX", conflicts_with = "job_key_file")]
+    job_key: Option<String>,
+    /// A file that holds a key that server and client share.
+    #[arg(long, value_name = "FILE")]
+    job_key_file: Option<PathBuf>,
+}
+
+/// `srd perf server`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ServerArgs {
+    /// Listen on this address only.
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0")]
+    bind: IpAddr,
+    /// Listen on this port.
+    #[arg(long, short, default_value_t = PORT)]
+    port: u16,
+    /// A file that holds this server's private key (64 hexadecimal digits), so that its public
+    /// key stays the same; made if it does not exist. Without it a new key is drawn.
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Serve one client and exit.
+    #[arg(long, short = '1')]
+    one_off: bool,
+}
+
+/// On or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+/// `srd perf client`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClientArgs {
+    /// The server: a name or an address.
+    host: String,
+    /// The server's port.
+    #[arg(long, short, default_value_t = PORT)]
+    port: u16,
+    /// What carries the data.
+    #[arg(long, value_enum, default_value_t = Transport::Srd)]
+    transport: Transport,
+    /// bulk: as much as possible one way. rr: one request and its answer at a time.
+    #[arg(long, value_enum, default_value_t = Mode::Bulk)]
+    mode: Mode,
+    /// Bytes per datagram (srd, udp), write (tcp) or request (rr), for example 8K. Default: what
+    /// fits into one packet; 128K for tcp; 64 for rr.
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes)]
+    size: Option<u64>,
+    /// For how long to measure, for example 10, 500ms or 2m.
+    #[arg(long, short, value_name = "TIME", default_value = "10", value_parser = units::parse_time)]
+    time: Duration,
+    /// Flows in parallel: queue pairs of one context (srd), connections (tcp), sockets (udp).
+    #[arg(long, short = 'P', value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    streams: u16,
+    /// Paths that SRD sprays over: source ports, 1 to 256.
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    paths: u16,
+    /// Whether SRD authenticates and encrypts (AES-256-GCM). On needs --peer-key or a job key.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    encrypt: Switch,
+    /// The server's public key: 64 hexadecimal digits, which the server prints.
+    #[arg(long, value_name = "HEX", conflicts_with_all = ["job_key", "job_key_file"])]
+    peer_key: Option<String>,
+    #[command(flatten)]
+    keys: KeyArgs,
+    /// Ask the sockets again and again instead of sleeping: less latency, one busy core each end.
+    #[arg(long)]
+    busy_poll: bool,
+    /// Speed of the slowest link at either end, for example 1G. Default: what the network card
+    /// says, else found out by sending.
+    #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
+    link_rate: Option<u64>,
+    /// Time between lines of progress.
+    #[arg(long, short, value_name = "TIME", default_value = "1", value_parser = units::parse_time)]
+    interval: Duration,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// Runs `srd perf`. Returns the exit code.
+pub(crate) fn run(command: &PerfCommand) -> Result<u8> {
+    srd_net::raw::timer_slack_minimum();
+    match command {
+        PerfCommand::Server(args) => server::run(args)?,
+        PerfCommand::Client(args) => {
+            check(args)?;
+            client::run(args)?;
+        }
+    }
+    Ok(0)
+}
+
+fn check(args: &ClientArgs) -> Result<()> {
+    args.json.check()?;
+    if args.mode == Mode::RequestResponse && args.streams > 1 {
+        return usage("--mode rr keeps one request in flight: leave --streams at 1");
+    }
+    if args.size == Some(0) || args.size.is_some_and(|size| size > params::SIZE_MAX) {
+        return usage(format!("--size must be between 1 and {} bytes", params::SIZE_MAX));
+    }
+    if args.transport != Transport::Srd && args.peer_key.is_some() {
+        return usage("--peer-key is for --transport srd: tcp and udp are not encrypted here");
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! `srd perf server`: one measurement after the other.
+
+use super::control::{self, Message};
+use super::keys::{self, Key};
+use super::params::{Params, Protection, ServerResult, Transport};
+use super::{ServerArgs, srd, tcp, udp};
+use crate::units;
+use anyhow::{Context, Result, bail};
+use srd_net::{LocalEndpoint, clock};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a stranger may take to say what it wants.
+const HELLO_MAX: Duration = Duration::from_secs(5);
+/// How much longer than announced a client may take.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// The server's secrets.
+struct Secrets {
+    private: Key,
+    job: Option<Key>,
+}
+
+/// What arrived.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Received {
+    bytes: u64,
+    span: Option<(Instant, Instant)>,
+}
+
+impl Received {
+    /// Counts bytes that arrived now.
+    pub(super) fn add(&mut self, bytes: u64) {
+        let now = Instant::now();
+        let first = self.span.map_or(now, |(first, _)| first);
+        self.bytes += bytes;
+        self.span = Some((first, now));
+    }
+
+    /// Counts what another thread received.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.span = match (self.span, other.span) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+    }
+
+    fn seconds(&self) -> f64 {
+        self.span.map_or(0.0, |(first, last)| (last - first).as_secs_f64())
+    }
+}
+
+/// Serves until it is stopped.
+pub(super) fn run(args: &ServerArgs) -> Result<()> {
+    let private = keys::private_key(args.key_file.as_deref())?;
+    let secrets = Secrets { private, job: keys::job_key(&args.keys)? };
+    let at = SocketAddr::new(args.bind, args.port);
+    let listener = TcpListener::bind(at).with_context(|| {
+        format!("cannot listen on {at}; another --port or --bind may be free")
+    })?;
+    println!("srd perf server on {}", listener.local_addr()?);
+    println!("public key {}", keys::hex(&keys::public(&secrets.private)));
+    loop {
+        let (mut control, from) = listener.accept().context("accept")?;
+        match serve(&listener, &mut control, &secrets) {
+            Ok((params, received)) => println!("{from}: {}", describe(&params, &received)),
+            Err(error) => {
+                eprintln!("srd: {from}: {error:#}");
+                let reason = format!("{error:#}");
+                let _ = control::send(&mut control, &Message::Refused { reason });
+            }
+        }
+        if args.one_off {
+            return Ok(());
+        }
+    }
+}
+
+fn describe(params: &Params, received: &Received) -> String {
+    let seconds = received.seconds();
+    let rate = units::rate(received.bytes as f64 * 8.0 / seconds.max(1e-9));
+    format!(
+        "{:?} {:?}, {} streams: {} in {seconds:.2} s, {rate}",
+        params.transport,
+        params.mode,
+        params.streams,
+        units::bytes(received.bytes)
+    )
+}
+
+/// The data's end of the server.
+enum Data {
+    Srd(Box<LocalEndpoint>),
+    Tcp { token: u64 },
+    Udp(UdpSocket),
+}
+
+fn serve(
+    listener: &TcpListener,
+    control: &mut TcpStream,
+    secrets: &Secrets,
+) -> Result<(Params, Received)> {
+    control.set_nodelay(true)?;
+    control.set_read_timeout(Some(HELLO_MAX))?;
+    let params = match control::receive(control)? {
+        Message::Hello { version: control::VERSION, params } => params,
+        Message::Hello { version, .. } => bail!(
+            "client speaks version {version} of `srd perf`, server {}: use the same `srd` on both",
+            control::VERSION
+        ),
+        other => bail!("a client that begins with {other:?}"),
+    };
+    control.set_read_timeout(Some(Duration::from_millis(params.time_ms) + GRACE))?;
+    let token = u64::from_le_bytes(*keys::draw()?.first_chunk().unwrap_or(&[0; 8]));
+    let mut data = open(control.local_addr()?, &params, secrets, token)?;
+    control::send(control, &Message::Ready { token })?;
+    let cpu_before = clock::process_cpu();
+    let stop = AtomicBool::new(false);
+    let mut watched = control.try_clone().context("the control connection")?;
+    let (received, finished) = thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let message = control::receive(&mut watched);
+            stop.store(true, Ordering::Relaxed);
+            message
+        });
+        let received = match &mut data {
+            Data::Srd(endpoint) => srd::serve(endpoint, &params, &stop),
+            Data::Udp(socket) => udp::serve(socket, &params, &stop),
+            Data::Tcp { token } => tcp::accept(listener, *token, &params)
+                .and_then(|streams| tcp::serve(streams, &params, &stop)),
+        };
+        if received.is_err() {
+            // The watcher must not outlive this; the client sees the end of the connection.
+            let _ = control.shutdown(std::net::Shutdown::Read);
+        }
+        (received, watcher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let cpu_s = (clock::process_cpu().as_nanos() - cpu_before.as_nanos()) as f64 / 1e9;
+    let received = received?;
+    match finished.context("the client is gone")? {
+        Message::Finish => {}
+        other => bail!("a client that ends with {other:?}"),
+    }
+    let (bytes, seconds) = (received.bytes, received.seconds());
+    control::send(control, &Message::Result(ServerResult { bytes, seconds, cpu_s }))?;
+    Ok((params, received))
+}
+
+fn open(local: SocketAddr, params: &Params, secrets: &Secrets, token: u64) -> Result<Data> {
+    Ok(match params.transport {
+        Transport::Tcp => Data::Tcp { token },
+        Transport::Udp => Data::Udp(udp::bind(local)?),
+        Transport::Srd => {
+            let protection = match (params.protection, secrets.job) {
+                (Protection::Plain, _) => srd_proto::Protection::Plain,
+                (Protection::PublicKey, _) => srd_proto::Protection::Static(secrets.private),
+                (Protection::JobKey, Some(key)) => srd_proto::Protection::JobKey(key),
+                (Protection::JobKey, None) => bail!(
+                    "the server has no job key: start it with --job-key-file, or use --peer-key"
+                ),
+            };
+            Data::Srd(Box::new(srd::bind(local, params, protection)?))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_span_of_several_threads_is_from_the_first_byte_to_the_last() {
+        let mut a = Received::default();
+        a.add(1);
+        thread::sleep(Duration::from_millis(2));
+        let mut b = Received::default();
+        b.add(2);
+        let mut all = Received::default();
+        all.merge(b);
+        all.merge(a);
+        assert_eq!(all.bytes, 3);
+        assert!(all.seconds() >= 0.002);
+        all.merge(Received::default());
+        assert_eq!(all.bytes, 3);
+    }
+}

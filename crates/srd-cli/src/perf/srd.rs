@@ -1,0 +1,285 @@
+//! SRD, driven on the calling thread: no datagram is handed from one thread to another.
+
+use super::intervals::Intervals;
+use super::keys::Key;
+use super::params::{Mode, Params};
+use super::report::Rtt;
+use super::server::Received;
+use anyhow::{Context as _, Result, anyhow, bail};
+use bytes::Bytes;
+use srd_net::{Application, BindOptions, Context, LocalEndpoint, PollMode};
+use srd_proto::{
+    Class, Datagram, Delivery, DownReason, Duration, Event, PeerId, Protection, Qpn,
+    ReceiveBuffers, Status,
+};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{self, Instant};
+
+/// The queue pair that the server receives on, and the first that the client sends from.
+const QPN: Qpn = Qpn(1);
+/// Datagrams that wait or are in flight, over all streams.
+const OUTSTANDING: u16 = 2048;
+/// How long the endpoint sleeps at most, so that the caller may look around.
+const NAP: Duration = Duration::from_millis(50);
+/// How long nothing may come back.
+const STUCK: time::Duration = time::Duration::from_secs(10);
+/// How long the last datagrams may take to be acknowledged.
+const DRAIN: time::Duration = time::Duration::from_secs(3);
+
+/// Opens an endpoint.
+pub(super) fn bind(
+    local: SocketAddr,
+    params: &Params,
+    protection: Protection,
+) -> Result<LocalEndpoint> {
+    let mut options = BindOptions::at(local);
+    options.config.protection = protection;
+    options.config.paths = params.paths;
+    options.config.link_rate_bps = params.link_rate_bps;
+    options.poll = if params.busy_poll { PollMode::Spin } else { PollMode::Block };
+    let mut endpoint =
+        LocalEndpoint::bind(&options).with_context(|| format!("SRD cannot use {local}"))?;
+    endpoint.open_qp(QPN, ReceiveBuffers::Unlimited);
+    Ok(endpoint)
+}
+
+fn datagram(payload: Bytes, stream: u16) -> Datagram {
+    let src_qpn = Qpn(QPN.0 + stream);
+    Datagram { src_qpn, dst_qpn: QPN, imm: 0, payload, class: Class::Bulk, user: stream.into() }
+}
+
+/// Receives, or answers, until the client is through.
+pub(super) fn serve(
+    endpoint: &mut LocalEndpoint,
+    params: &Params,
+    stop: &AtomicBool,
+) -> Result<Received> {
+    let answer = params.mode == Mode::RequestResponse;
+    let mut sink = Sink { received: Received::default(), answer, refused: None };
+    while !stop.load(Ordering::Relaxed) {
+        endpoint.poll(NAP, &mut sink).context("the SRD socket broke")?;
+        if let Some(reason) = sink.refused.take() {
+            bail!("cannot answer: {reason}");
+        }
+    }
+    Ok(sink.received)
+}
+
+/// The server's application.
+struct Sink {
+    received: Received,
+    answer: bool,
+    refused: Option<srd_proto::SendError>,
+}
+
+impl Application for Sink {
+    fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
+        self.received.add(delivery.payload.len() as u64);
+        if self.answer {
+            let payload = Bytes::copy_from_slice(delivery.payload);
+            if let Err(error) = context.send(delivery.peer, datagram(payload, 0)) {
+                self.refused = Some(error);
+            }
+        }
+    }
+}
+
+/// The client's end.
+pub(super) struct Client {
+    endpoint: LocalEndpoint,
+    peer: PeerId,
+    server: SocketAddr,
+}
+
+impl Client {
+    /// Opens an endpoint and makes the server known to it.
+    pub(super) fn open(
+        near: SocketAddr,
+        server: SocketAddr,
+        params: &Params,
+        protection: Protection,
+        server_key: Option<Key>,
+    ) -> Result<Self> {
+        let mut endpoint = bind(SocketAddr::new(near.ip(), 0), params, protection)?;
+        let peer = endpoint.connect_with_key(server, server_key).map_err(|e| anyhow!("{e}"))?;
+        Ok(Self { endpoint, peer, server })
+    }
+
+    /// The most bytes that one datagram carries.
+    pub(super) fn payload_bytes_max(&self) -> u64 {
+        self.endpoint.payload_bytes_max() as u64
+    }
+
+    /// Part of the data packets that were sent again.
+    pub(super) fn retransmitted_share(&self) -> f64 {
+        let stats = self.endpoint.core().stats();
+        stats.retrans_pkts as f64 / stats.data_pkts.max(1) as f64
+    }
+
+    /// Sends for the time given. Returns the bytes that were acknowledged.
+    pub(super) fn send_bulk(
+        &mut self,
+        params: &Params,
+        intervals: &mut Intervals<'_>,
+    ) -> Result<u64> {
+        let mut sender = Sender {
+            peer: self.peer,
+            payload: Bytes::from(vec![7; params.size()]),
+            streams: params.streams,
+            outstanding: 0,
+            acknowledged_bytes: 0,
+            last: Instant::now(),
+            refill: true,
+            failed: None,
+        };
+        sender.fill(|to, datagram| self.endpoint.send(to, datagram).is_ok());
+        let time = time::Duration::from_millis(params.time_ms);
+        while intervals.elapsed() < time {
+            self.poll(&mut sender)?;
+            intervals.tick(sender.acknowledged_bytes)?;
+        }
+        sender.refill = false;
+        let end = Instant::now() + DRAIN;
+        while sender.outstanding > 0 && Instant::now() < end {
+            self.poll(&mut sender)?;
+        }
+        Ok(sender.acknowledged_bytes)
+    }
+
+    fn poll(&mut self, sender: &mut Sender) -> Result<()> {
+        self.endpoint.poll(NAP, sender).context("the SRD socket broke")?;
+        if let Some(failure) = sender.failed.take() {
+            return Err(failure.explain(self.server));
+        }
+        if sender.last.elapsed() > STUCK {
+            bail!("{} acknowledged nothing for {} s", self.server, STUCK.as_secs());
+        }
+        Ok(())
+    }
+
+    /// One round trip.
+    pub(super) fn exchange(&mut self, payload: &Bytes, rtt: &mut Rtt) -> Result<()> {
+        let mut asker = Asker { answered: false, failed: None };
+        let start = Instant::now();
+        let sent = self.endpoint.send(self.peer, datagram(payload.clone(), 0));
+        sent.map_err(|e| anyhow!("cannot send: {e}"))?;
+        while !asker.answered {
+            self.endpoint.poll(NAP, &mut asker).context("the SRD socket broke")?;
+            if let Some(failure) = asker.failed.take() {
+                return Err(failure.explain(self.server));
+            }
+            if start.elapsed() > STUCK {
+                bail!("{} did not answer within {} s", self.server, STUCK.as_secs());
+            }
+        }
+        rtt.record(start.elapsed());
+        Ok(())
+    }
+}
+
+/// Why a run cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Failed {
+    Down(DownReason),
+    Datagram(Status),
+}
+
+impl Failed {
+    fn of(event: &Event) -> Option<Self> {
+        match event {
+            Event::PeerDown { reason, .. } => Some(Self::Down(*reason)),
+            Event::Completed { status, .. } if *status != Status::Ok => {
+                Some(Self::Datagram(*status))
+            }
+            _ => None,
+        }
+    }
+
+    fn explain(self, server: SocketAddr) -> anyhow::Error {
+        match self {
+            Self::Down(DownReason::Unreachable) | Self::Datagram(Status::UnreachRemote) => anyhow!(
+                "SRD at {server} never answered: does a firewall let UDP from port {} on through?",
+                server.port()
+            ),
+            Self::Down(DownReason::HandshakeRefused) => {
+                anyhow!("{server} refused the handshake: is its key the one that was given?")
+            }
+            Self::Down(DownReason::Restarted) | Self::Datagram(Status::RemoteAbort) => {
+                anyhow!("{server} was restarted in mid-run")
+            }
+            Self::Down(_) | Self::Datagram(Status::UnrespRemote) => {
+                anyhow!("{server} stopped answering")
+            }
+            Self::Datagram(status) => anyhow!("a datagram to {server} failed: {status:?}"),
+        }
+    }
+}
+
+/// Keeps a number of datagrams outstanding.
+struct Sender {
+    peer: PeerId,
+    payload: Bytes,
+    streams: u16,
+    outstanding: u16,
+    acknowledged_bytes: u64,
+    last: Instant,
+    refill: bool,
+    failed: Option<Failed>,
+}
+
+impl Sender {
+    /// Queues datagrams, stream after stream, until enough are outstanding or the queue is full.
+    fn fill(&mut self, mut send: impl FnMut(PeerId, Datagram) -> bool) {
+        while self.outstanding < OUTSTANDING {
+            let stream = self.outstanding % self.streams;
+            if !send(self.peer, datagram(self.payload.clone(), stream)) {
+                break;
+            }
+            self.outstanding += 1;
+        }
+    }
+}
+
+impl Application for Sender {
+    fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {}
+
+    fn event(&mut self, context: &mut Context<'_>, event: Event) {
+        if self.refill && self.failed.is_none() {
+            self.failed = Failed::of(&event);
+        }
+        match event {
+            Event::Completed { user, status, .. } => {
+                if status == Status::Ok {
+                    self.acknowledged_bytes += self.payload.len() as u64;
+                    self.last = Instant::now();
+                }
+                let stream = u16::try_from(user).unwrap_or(0);
+                let next = datagram(self.payload.clone(), stream);
+                if !(self.refill && context.send(self.peer, next).is_ok()) {
+                    self.outstanding -= 1;
+                }
+            }
+            Event::Writable { .. } if self.refill => {
+                self.fill(|to, datagram| context.send(to, datagram).is_ok());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Waits for one answer.
+struct Asker {
+    answered: bool,
+    failed: Option<Failed>,
+}
+
+impl Application for Asker {
+    fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {
+        self.answered = true;
+    }
+
+    fn event(&mut self, _: &mut Context<'_>, event: Event) {
+        self.failed = self.failed.or(Failed::of(&event));
+    }
+}

@@ -1,0 +1,295 @@
+//! Kernel TCP with TCP_NODELAY: what everyone has.
+
+use super::control::{self, Message};
+use super::intervals::Intervals;
+use super::params::{Mode, Params};
+use super::report::Rtt;
+use super::server::Received;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes taken from the kernel at a time.
+const READ_BYTES: usize = 256 << 10;
+/// How long a data connection may take, and a write may be stuck.
+const STUCK: Duration = Duration::from_secs(10);
+/// How often a blocked thread looks whether it should go on.
+const NAP: Duration = Duration::from_millis(100);
+
+/// The client's data connections.
+pub(super) fn connect(server: SocketAddr, token: u64, params: &Params) -> Result<Vec<TcpStream>> {
+    let one = |_| -> Result<TcpStream> {
+        let mut stream = TcpStream::connect_timeout(&server, STUCK)
+            .with_context(|| format!("cannot open a data connection to {server}"))?;
+        stream.set_nodelay(true)?;
+        control::send(&mut stream, &Message::Data { token })?;
+        stream.set_write_timeout(Some(STUCK))?;
+        stream.set_read_timeout(Some(STUCK))?;
+        Ok(stream)
+    };
+    (0..params.streams).map(one).collect()
+}
+
+/// The server's data connections.
+pub(super) fn accept(
+    listener: &TcpListener,
+    token: u64,
+    params: &Params,
+) -> Result<Vec<TcpStream>> {
+    listener.set_nonblocking(true)?;
+    let streams = accept_all(listener, token, params);
+    listener.set_nonblocking(false)?;
+    streams
+}
+
+fn accept_all(listener: &TcpListener, token: u64, params: &Params) -> Result<Vec<TcpStream>> {
+    let deadline = Instant::now() + STUCK;
+    let mut streams = Vec::new();
+    while streams.len() < usize::from(params.streams) {
+        let mut stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if Instant::now() > deadline {
+                    bail!("{} of {} data connections came", streams.len(), params.streams);
+                }
+                thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            Err(error) => return Err(error).context("accept"),
+        };
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        match control::receive(&mut stream) {
+            Ok(Message::Data { token: shown }) if shown == token => {
+                stream.set_nodelay(true)?;
+                streams.push(stream);
+            }
+            _ => {
+                let reason = "the server is busy with another measurement".to_owned();
+                let _ = control::send(&mut stream, &Message::Refused { reason });
+            }
+        }
+    }
+    Ok(streams)
+}
+
+/// Sends for the time given. Returns the bytes written.
+pub(super) fn send_bulk(
+    streams: Vec<TcpStream>,
+    params: &Params,
+    intervals: &mut Intervals<'_>,
+) -> Result<u64> {
+    let (bytes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let time = Duration::from_millis(params.time_ms);
+    thread::scope(|scope| {
+        let workers: Vec<_> = streams
+            .into_iter()
+            .map(|stream| scope.spawn(|| write_until(stream, params.size(), &bytes, &stop)))
+            .collect();
+        let mut outcome = Ok(());
+        while outcome.is_ok() && intervals.elapsed() < time {
+            let left = time.saturating_sub(intervals.elapsed());
+            thread::sleep(intervals.until_due().min(left).min(NAP));
+            outcome = intervals.tick(bytes.load(Ordering::Relaxed));
+            if workers.iter().any(thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        outcome.map(|()| bytes.load(Ordering::Relaxed))
+    })
+}
+
+fn write_until(
+    mut stream: TcpStream,
+    size: usize,
+    bytes: &AtomicU64,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let chunk = vec![7; size];
+    while !stop.load(Ordering::Relaxed) {
+        let count = stream.write(&chunk).context("the server stopped receiving")?;
+        bytes.fetch_add(count as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Receives, or answers, until the client is through.
+pub(super) fn serve(
+    streams: Vec<TcpStream>,
+    params: &Params,
+    stop: &AtomicBool,
+) -> Result<Received> {
+    thread::scope(|scope| {
+        let workers: Vec<_> = streams
+            .into_iter()
+            .map(|stream| {
+                scope.spawn(|| match params.mode {
+                    Mode::Bulk => read_until_end(stream, stop),
+                    Mode::RequestResponse => answer_until_end(stream, params, stop),
+                })
+            })
+            .collect();
+        let mut all = Received::default();
+        for worker in workers {
+            let one = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            all.merge(one);
+        }
+        Ok(all)
+    })
+}
+
+fn read_until_end(mut stream: TcpStream, stop: &AtomicBool) -> Result<Received> {
+    stream.set_read_timeout(Some(NAP))?;
+    let mut buffer = vec![0; READ_BYTES];
+    let mut received = Received::default();
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(received),
+            Ok(count) => received.add(count as u64),
+            Err(error) if is_idle(&error) => {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(received);
+                }
+            }
+            Err(error) => return Err(error).context("receive"),
+        }
+    }
+}
+
+fn answer_until_end(
+    mut stream: TcpStream,
+    params: &Params,
+    stop: &AtomicBool,
+) -> Result<Received> {
+    let mut buffer = vec![0; params.size()];
+    let mut received = Received::default();
+    wait_as_asked(&stream, params, NAP)?;
+    while let Some(()) = read_whole(&mut stream, &mut buffer, || !stop.load(Ordering::Relaxed))? {
+        received.add(buffer.len() as u64);
+        write_whole(&mut stream, &buffer)?;
+    }
+    Ok(received)
+}
+
+/// One request after the other.
+pub(super) struct Exchange {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Exchange {
+    pub(super) fn new(mut streams: Vec<TcpStream>, params: &Params) -> Result<Self> {
+        let stream = streams.pop().context("a request needs a connection")?;
+        wait_as_asked(&stream, params, NAP)?;
+        Ok(Self { stream, buffer: vec![1; params.size()] })
+    }
+
+    /// One round trip.
+    pub(super) fn once(&mut self, rtt: &mut Rtt) -> Result<()> {
+        let start = Instant::now();
+        write_whole(&mut self.stream, &self.buffer)?;
+        let patient = || start.elapsed() < STUCK;
+        if read_whole(&mut self.stream, &mut self.buffer, patient)?.is_none() {
+            bail!("no answer within {} s", STUCK.as_secs());
+        }
+        rtt.record(start.elapsed());
+        Ok(())
+    }
+}
+
+fn wait_as_asked(stream: &TcpStream, params: &Params, nap: Duration) -> Result<()> {
+    stream.set_nonblocking(params.busy_poll)?;
+    stream.set_read_timeout(Some(nap)).context("SO_RCVTIMEO")
+}
+
+/// Fills the buffer; `None` if the stream ends, or if nothing comes and `patient` says no.
+fn read_whole(
+    stream: &mut TcpStream,
+    buffer: &mut [u8],
+    patient: impl Fn() -> bool,
+) -> Result<Option<()>> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => return Ok(None),
+            Ok(count) => filled += count,
+            Err(error) if is_idle(&error) => {
+                if !patient() {
+                    return Ok(None);
+                }
+            }
+            Err(error) => return Err(error).context("receive"),
+        }
+    }
+    Ok(Some(()))
+}
+
+fn write_whole(stream: &mut TcpStream, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::yield_now(),
+            Err(error) => return Err(error).context("send"),
+        }
+    }
+    Ok(())
+}
+
+fn is_idle(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+/// TCP's counters of this network namespace: segments sent, and sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Segments {
+    sent: u64,
+    again: u64,
+}
+
+impl Segments {
+    /// The counters now; zeros where there are none.
+    pub(super) fn now() -> Self {
+        let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+        Self::parse(&text).unwrap_or_default()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+        let (names, values) = (lines.next()?, lines.next()?);
+        let value = |name| {
+            let at = names.split_whitespace().position(|other| other == name)?;
+            values.split_whitespace().nth(at)?.parse().ok()
+        };
+        Some(Self { sent: value("OutSegs")?, again: value("RetransSegs")? })
+    }
+
+    /// The part of what was sent since `before` that had been sent already. Other connections
+    /// of the namespace count too; under load they do not matter.
+    pub(super) fn again_since(self, before: Self) -> f64 {
+        let again = self.again.saturating_sub(before.again);
+        let all = self.sent.saturating_sub(before.sent) + again;
+        again as f64 / all.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_found_by_name() {
+        let text = "Ip: A B\nIp: 1 2\nTcp: X OutSegs RetransSegs\nTcp: 9 100 7\n";
+        let before = Segments::parse(text).unwrap();
+        assert_eq!(before, Segments { sent: 100, again: 7 });
+        let after = Segments { sent: 190, again: 17 };
+        assert!((after.again_since(before) - 0.1).abs() < 1e-9);
+        assert_eq!(Segments::parse("Tcp: A\n"), None);
+    }
+}

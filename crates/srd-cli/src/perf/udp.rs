@@ -1,0 +1,186 @@
+//! Raw UDP with segmentation offload, no reliability and no congestion control: the ceiling of
+//! what any transport over the kernel's sockets can reach.
+
+use super::intervals::Intervals;
+use super::params::{Mode, Params};
+use super::report::Rtt;
+use super::server::Received;
+use anyhow::{Context, Result, bail};
+use srd_net::raw;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Most datagrams given to the kernel at a time.
+const SEGMENTS_MAX: usize = 64;
+/// Most bytes given to the kernel at a time: what one IP packet can hold.
+const BATCH_BYTES_MAX: usize = 65_000;
+/// Socket buffers, in both directions.
+const BUFFER_BYTES: i32 = 16 << 20;
+/// How often a blocked thread looks whether it should go on.
+const NAP: Duration = Duration::from_millis(100);
+/// A request without an answer for so long is sent again.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// Requests in a row without an answer that end the run.
+const UNANSWERED_MAX: u32 = 5;
+
+/// The client's socket for one stream.
+fn socket(near: SocketAddr, server: SocketAddr) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind(SocketAddr::new(near.ip(), 0)).context("a UDP socket")?;
+    socket.connect(server).with_context(|| format!("UDP to {server}"))?;
+    raw::buffers(&socket, BUFFER_BYTES).context("socket buffers")?;
+    Ok(socket)
+}
+
+/// The server's socket.
+pub(super) fn bind(local: SocketAddr) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind(local).with_context(|| format!("UDP port {}", local.port()))?;
+    raw::buffers(&socket, BUFFER_BYTES).context("socket buffers")?;
+    Ok(socket)
+}
+
+/// Sends for the time given. Returns the bytes handed over.
+pub(super) fn send_bulk(
+    near: SocketAddr,
+    server: SocketAddr,
+    params: &Params,
+    intervals: &mut Intervals<'_>,
+) -> Result<u64> {
+    let one = |_| socket(near, server);
+    let sockets: Vec<UdpSocket> = (0..params.streams).map(one).collect::<Result<_>>()?;
+    let (bytes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let time = Duration::from_millis(params.time_ms);
+    thread::scope(|scope| {
+        let workers: Vec<_> = sockets
+            .iter()
+            .map(|socket| scope.spawn(|| send_until(socket, params.size(), &bytes, &stop)))
+            .collect();
+        let mut outcome = Ok(());
+        while outcome.is_ok() && intervals.elapsed() < time {
+            let left = time.saturating_sub(intervals.elapsed());
+            thread::sleep(intervals.until_due().min(left).min(NAP));
+            outcome = intervals.tick(bytes.load(Ordering::Relaxed));
+            if workers.iter().any(thread::ScopedJoinHandle::is_finished) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        outcome.map(|()| bytes.load(Ordering::Relaxed))
+    })
+}
+
+fn send_until(
+    socket: &UdpSocket,
+    size: usize,
+    bytes: &AtomicU64,
+    stop: &AtomicBool,
+) -> Result<()> {
+    let segments = (BATCH_BYTES_MAX / size).clamp(1, SEGMENTS_MAX);
+    if segments > 1 {
+        let segment = u16::try_from(size).context("a datagram of less than 64 KB")?;
+        raw::udp_segment(socket, segment).context("UDP_SEGMENT (needs Linux 4.18)")?;
+    }
+    let batch = vec![7; size * segments];
+    while !stop.load(Ordering::Relaxed) {
+        match socket.send(&batch) {
+            Ok(count) => {
+                bytes.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                let what = send_failed(&error, size);
+                return Err(error).context(what);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn send_failed(error: &std::io::Error, size: usize) -> String {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => "the server stopped receiving".to_owned(),
+        _ => format!("cannot send datagrams of {size} bytes; does --size exceed the MTU?"),
+    }
+}
+
+/// Receives, or answers, until the client is through.
+pub(super) fn serve(socket: &UdpSocket, params: &Params, stop: &AtomicBool) -> Result<Received> {
+    if params.mode == Mode::Bulk {
+        // Nice to have: without it every datagram costs a system call.
+        let _ = raw::udp_gro(socket);
+    }
+    socket.set_read_timeout(Some(NAP))?;
+    socket.set_nonblocking(params.busy_poll)?;
+    let mut buffer = vec![0; 1 << 16];
+    let mut received = Received::default();
+    loop {
+        match socket.recv_from(&mut buffer) {
+            Ok((count, from)) => {
+                received.add(count as u64);
+                if params.mode == Mode::RequestResponse {
+                    let _ = socket.send_to(&buffer[..count], from);
+                }
+            }
+            Err(error) if is_idle(&error) => {
+                // What is still in the socket was sent before the client was through.
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(received);
+                }
+            }
+            Err(error) => return Err(error).context("receive"),
+        }
+    }
+}
+
+/// One request after the other.
+pub(super) struct Exchange {
+    socket: UdpSocket,
+    buffer: Vec<u8>,
+}
+
+impl Exchange {
+    pub(super) fn new(near: SocketAddr, server: SocketAddr, params: &Params) -> Result<Self> {
+        let socket = socket(near, server)?;
+        socket.set_read_timeout(Some(ANSWER_MAX))?;
+        socket.set_nonblocking(params.busy_poll)?;
+        Ok(Self { socket, buffer: vec![1; params.size()] })
+    }
+
+    /// One round trip. A lost request or answer costs [`ANSWER_MAX`] and shows as that.
+    pub(super) fn once(&mut self, rtt: &mut Rtt) -> Result<()> {
+        let start = Instant::now();
+        for _ in 0..UNANSWERED_MAX {
+            let sent = self.socket.send(&self.buffer);
+            sent.map_err(|e| anyhow::Error::new(e).context("the server does not answer"))?;
+            if self.answer()? {
+                rtt.record(start.elapsed());
+                return Ok(());
+            }
+        }
+        bail!("{UNANSWERED_MAX} requests in a row were not answered")
+    }
+
+    fn answer(&mut self) -> Result<bool> {
+        let start = Instant::now();
+        loop {
+            match self.socket.recv(&mut self.buffer) {
+                Ok(_) => return Ok(true),
+                Err(error) if is_idle(&error) => {
+                    if start.elapsed() >= ANSWER_MAX {
+                        return Ok(false);
+                    }
+                }
+                Err(error) => return Err(error).context("receive"),
+            }
+        }
+    }
+}
+
+fn is_idle(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
