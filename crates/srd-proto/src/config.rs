@@ -70,7 +70,7 @@ pub struct Config {
     pub delay_target_percent: u32,
     /// Least target queueing delay: twice the host's own timing jitter.
     pub delay_target_min: Duration,
-    /// Window before anything is known, in bytes; zero: one bandwidth-delay product.
+    /// Window before anything is known, in bytes; zero: 2.25 bandwidth-delay products.
     pub window_initial_bytes: u64,
     /// Largest window, as a percentage of the bandwidth-delay product. 50..=1000.
     pub window_max_percent: u32,
@@ -133,15 +133,15 @@ impl Default for Config {
             spray: Spray::Adaptive,
             paths: 128,
             spray_burst_packets: 1,
-            delay_target_percent: 75,
+            delay_target_percent: 100,
             delay_target_min: Duration::from_micros(2),
             window_initial_bytes: 0,
-            window_max_percent: 200,
+            window_max_percent: 400,
             receiver_share: true,
             credit_percent: 150,
             ack_packets: 4,
             ack_bytes: 16_384,
-            ack_delay: Duration::from_micros(8),
+            ack_delay: Duration::from_nanos(1500),
             ack_tuples_max: 4,
             rto_min: Duration::from_micros(100),
             rto_max: Duration::from_secs(1),

@@ -8,8 +8,8 @@ use core::cmp::Reverse;
 use core::net::SocketAddr;
 
 use crate::config::{Config, Protection};
-use crate::crypto::Admission;
 use crate::credit::{ReceiverShare, Share, Shares};
+use crate::crypto::Admission;
 use crate::error::{AddPeerError, ConfigError, DropReason, SendError};
 use crate::event::{Datagram, Delivery, Event, Status};
 use crate::ids::{DatagramId, Epoch, PeerId, Qpn};
@@ -628,7 +628,8 @@ impl Endpoint {
             Some(key) => self.by_key.get(key).copied(),
             None => self.by_address.get(&address).copied(),
         };
-        let stranger_ok = request.public.is_none() || self.config.admission == crate::config::Admission::Anyone;
+        let stranger_ok =
+            request.public.is_none() || self.config.admission == crate::config::Admission::Anyone;
         let id = match known {
             Some(id) => id,
             None if stranger_ok => {

@@ -94,8 +94,7 @@ fn a_bad_destination_fails_that_datagram_alone() {
 
 #[test]
 fn a_peer_that_never_answers_is_unreachable() {
-    let mut pair =
-        Pair::new(Config { peer_timeout: Duration::from_millis(20), ..config() }, 5);
+    let mut pair = Pair::new(Config { peer_timeout: Duration::from_millis(20), ..config() }, 5);
     pair.fault = Fault { loss_permille: 1000, ..Fault::default() };
     pair.send_many(5, 100);
     pair.run_until_idle(Duration::from_millis(100));
@@ -105,8 +104,7 @@ fn a_peer_that_never_answers_is_unreachable() {
 
 #[test]
 fn a_peer_that_goes_silent_is_unresponsive_and_may_come_back() {
-    let mut pair =
-        Pair::new(Config { peer_timeout: Duration::from_millis(20), ..config() }, 6);
+    let mut pair = Pair::new(Config { peer_timeout: Duration::from_millis(20), ..config() }, 6);
     pair.send_many(5, 100);
     pair.run_until_idle(Duration::from_millis(10));
     pair.fault.loss_permille = 1000;

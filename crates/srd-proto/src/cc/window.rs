@@ -14,6 +14,9 @@
 use crate::config::Config;
 use crate::time::{Duration, Instant};
 
+/// The first window, in bandwidth-delay products: a sprayed packet that takes the longest
+/// queue, and its acknowledgement, are out for about that long.
+const INITIAL: f64 = 2.25;
 /// Growth per round trip with empty queues, as a share of B.
 const GROWTH: f64 = 0.11;
 /// Unconditional growth per round trip, as a share of B.
@@ -85,7 +88,7 @@ impl Window {
         window.bytes = if config.window_initial_bytes > 0 {
             config.window_initial_bytes as f64
         } else {
-            window.bdp
+            window.bdp * INITIAL
         };
         if window.link_rate_bps == 0 {
             window.bdp = window.bytes;

@@ -39,15 +39,14 @@ impl PathSet {
         }
     }
 
-    /// A path observation: `clean` paths are used again soon, marked or late ones are passed
-    /// over once.
+    /// A path observation: ordinary paths are used again soon, outliers (marked, or later than
+    /// most) are passed over once.
     pub(crate) fn on_delay(
         &mut self,
         now: Instant,
         path: PathId,
         generation: u8,
         delay_ns: u32,
-        clean: bool,
         outlier: bool,
     ) {
         let slot = &mut self.slots[path.0 as usize];
@@ -57,7 +56,7 @@ impl PathSet {
         slot.delay_ns = delay_ns;
         if outlier {
             slot.penalty = (slot.penalty + 1).min(PENALTY_MAX);
-        } else if clean && self.policy == Spray::Adaptive {
+        } else if self.policy == Spray::Adaptive {
             self.push_confirmed(path, now);
         }
     }

@@ -32,7 +32,7 @@ pub(crate) enum PathState {
 /// Penalties stop here.
 const PENALTY_MAX: u8 = 15;
 /// Entries of the ring of recently confirmed paths. A power of two.
-const RING: usize = 64;
+const RING: usize = 256;
 
 /// One path.
 #[derive(Debug)]

@@ -89,6 +89,10 @@ impl PathSet {
         {
             return path;
         }
+        self.rotate_usable()
+    }
+
+    fn rotate_usable(&mut self) -> PathId {
         self.rotate(|slot| {
             if slot.state != PathState::Good {
                 return false;

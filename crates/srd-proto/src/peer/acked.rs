@@ -22,6 +22,10 @@ struct Tally {
     progress: bool,
 }
 
+/// A path is late when it is later than the median by this part of the target. Smaller parts
+/// throw out more paths than they find better ones (`docs/perf-notes.md`).
+const OUTLIER: u64 = 1;
+
 /// A refusal that RNR may retry.
 const STATUS_RNR: u8 = Status::RemoteRnr as u8;
 
@@ -83,10 +87,9 @@ impl Tx {
             let median = self.delay.median();
             let target = self.window.target();
             let late = Duration::from_nanos(delay_ns.into());
-            let outlier = tuple.ce || late > median + target.over(2);
-            let clean = !tuple.ce && late <= median;
+            let outlier = tuple.ce || late > median + target.over(OUTLIER);
             tally.marked |= tuple.ce;
-            self.paths.on_delay(now, record.path, record.generation, delay_ns, clean, outlier);
+            self.paths.on_delay(now, record.path, record.generation, delay_ns, outlier);
         }
     }
 

@@ -162,7 +162,12 @@ impl Peer {
     }
 
     /// One acknowledgement with all that is known.
-    fn write_ack(&mut self, now: Instant, shared: &mut Shared<'_>, buf: &mut TransmitBuf) -> Option<Entropy> {
+    fn write_ack(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+    ) -> Option<Entropy> {
         let number = self.next_control_number();
         let start = buf.head_start();
         let header = self.header(now, Kind::Ack, number, false);
@@ -290,7 +295,8 @@ impl Peer {
         };
         tx.sent.push(record);
         tx.record_departure(now, shared, bytes, again, path);
-        let last = tx.plan_data(now, shared.config).is_err();
+        let last =
+            matches!(tx.plan_data(now, shared.config), Err(Blocked::Empty | Blocked::Window));
         let header = self.header(now, Kind::Data, psn.0, last || again);
         let start = buf.head_start();
         self.begin(shared, buf, header);

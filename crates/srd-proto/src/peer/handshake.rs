@@ -165,8 +165,7 @@ impl Peer {
 
     /// Whether this opening has been answered; if so the answer goes out again.
     pub(crate) fn repeats_answer(&mut self, message: &[u8]) -> bool {
-        let same =
-            self.protected.answered.as_ref().is_some_and(|a| a.0 == opening_id(message));
+        let same = self.protected.answered.as_ref().is_some_and(|a| a.0 == opening_id(message));
         self.protected.answer_due |= same;
         same
     }
@@ -192,9 +191,11 @@ impl Peer {
         sealed: &'a mut [u8],
         shared: &mut Shared<'_>,
     ) -> Result<&'a [u8], DropReason> {
-        let pending = self.protected.pending.as_ref().is_some_and(|p| p.context == header.dst_context);
+        let pending =
+            self.protected.pending.as_ref().is_some_and(|p| p.context == header.dst_context);
         let (space, number) = if header.kind == Kind::Data {
-            let highest = self.rx.as_ref().filter(|_| !pending).map_or(0, |rx| rx.received.highest());
+            let highest =
+                self.rx.as_ref().filter(|_| !pending).map_or(0, |rx| rx.received.highest());
             (Space::Data, expand(header.number, highest))
         } else {
             let highest = if pending { 0 } else { self.control_seen };
@@ -250,8 +251,13 @@ impl Peer {
         let answered = self.protected.answered.take();
         let answer_due = self.protected.answer_due;
         let reply_context = self.protected.reply_context;
-        self.protected =
-            Protected { session: Some(keys), answered, answer_due, reply_context, ..Protected::default() };
+        self.protected = Protected {
+            session: Some(keys),
+            answered,
+            answer_due,
+            reply_context,
+            ..Protected::default()
+        };
         self.local_context = context;
         self.remote_context = remote.context;
         self.remote_epoch = Some(Epoch(remote.epoch));

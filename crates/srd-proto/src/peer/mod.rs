@@ -35,13 +35,16 @@ use crate::stats::{PeerStats, Stats};
 use crate::time::{Duration, Instant};
 use crate::wire::ack::{Tuple, Verdict};
 
-use handshake::Protected;
 pub(crate) use encode::bare_header;
+use handshake::Protected;
 pub(crate) use recv::Accepted;
 
 /// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
     crate::wire::HEADER_BYTES + crate::wire::data::DATA_BYTES;
+/// What a fresh context may send before it hears from the receiver, in percent of the
+/// bandwidth-delay product.
+const UNSOLICITED_PERCENT: u64 = 150;
 /// Probes that may be unanswered at a time.
 const PROBES_MAX: usize = 64;
 /// Echoes that may wait for an acknowledgement to carry them.
@@ -240,7 +243,7 @@ impl Tx {
             paths: PathSet::new(config, seed),
             delay: DelayEstimator::new(now),
             rtt: RttEstimator::new(now, config.rtt_initial),
-            limit: window.bytes(),
+            limit: window.bdp_bytes() * UNSOLICITED_PERCENT / 100,
             window,
             pacer: Pacer::new(now),
             known: vec![0; usize::from(config.window_packets_max / 64)].into(),

@@ -45,8 +45,7 @@ impl Greeting {
     /// # Errors
     /// When the bytes are too few, or context or port is zero.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
-        let (b, rest) =
-            bytes.split_first_chunk::<GREETING_BYTES>().ok_or(WireError::Malformed)?;
+        let (b, rest) = bytes.split_first_chunk::<GREETING_BYTES>().ok_or(WireError::Malformed)?;
         let greeting = Self {
             context: u32_at(b, 0),
             epoch: u64_at(b, 4),

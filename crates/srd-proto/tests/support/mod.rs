@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use srd_proto::rng::Rng;
 use srd_proto::{
     Class, Config, Datagram, DownReason, Duration, Ecn, Endpoint, Epoch, Event, Instant,
-    PacketMeta, PacketRef, PathReport, PeerConfig, PeerId, Protection, Qpn, ReceiveBuffers, SendError, Status,
-    TransmitBuf,
+    PacketMeta, PacketRef, PathReport, PeerConfig, PeerId, Protection, Qpn, ReceiveBuffers,
+    SendError, Status, TransmitBuf,
 };
 
 /// How the wire misbehaves.
@@ -246,8 +246,7 @@ impl Pair {
     }
 
     fn deliver(&mut self, mut packet: InFlight) {
-        let meta =
-            PacketMeta { source: packet.source, ecn: packet.ecn, received_at: self.now };
+        let meta = PacketMeta { source: packet.source, ecn: packet.ecn, received_at: self.now };
         let endpoint = if packet.to_b { &mut self.b } else { &mut self.a };
         let whole = PacketRef::Whole(&mut packet.bytes);
         if let Some(d) = endpoint.handle_packet(self.now, meta, whole) {
