@@ -156,7 +156,8 @@ impl SrdNode {
             * u128::from(knobs.rtt_initial.as_nanos())
             * u128::from(knobs.window_max_percent)
             / 800_000_000_000;
-        let window = u64::try_from(bdp_bytes).unwrap_or(u64::MAX) / u64::from(knobs.packet_bytes_max);
+        let window =
+            u64::try_from(bdp_bytes).unwrap_or(u64::MAX) / u64::from(knobs.packet_bytes_max);
         Self {
             host,
             epoch: 1,
@@ -206,7 +207,8 @@ impl SrdNode {
         while flow.handed < flow.datagrams && flow.handed - flow.settled < share {
             let index = flow.handed;
             let rest = flow.spec.bytes.saturating_sub(index * self.payload_bytes as u64);
-            let bytes = usize::try_from(rest).map_or(self.payload_bytes, |r| r.min(self.payload_bytes));
+            let bytes =
+                usize::try_from(rest).map_or(self.payload_bytes, |r| r.min(self.payload_bytes));
             match send(&mut self.endpoint, now, flow, slot, index, bytes) {
                 Ok(()) => flow.handed += 1,
                 // `Writable` follows.
@@ -291,8 +293,7 @@ impl Node for SrdNode {
             ENDLESS => u64::MAX,
             bytes => bytes.div_ceil(self.payload_bytes as u64),
         };
-        let sending =
-            Sending { spec: *flow, peer, datagrams, handed: 0, settled: 0, live: true };
+        let sending = Sending { spec: *flow, peer, datagrams, handed: 0, settled: 0, live: true };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.flows[usize::from(slot)] = sending;

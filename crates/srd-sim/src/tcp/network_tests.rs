@@ -109,7 +109,7 @@ fn dctcp_shares_without_loss_where_switches_mark() {
     let flows = (0..4).map(|k| FlowPlan::at(k * 40 * US, 0, 6, crate::node::ENDLESS)).collect();
     let workload = Workload { flows, ..Workload::default() };
     let mut world = world(NARROW, workload, TcpConfig::dctcp(), |config| {
-        config.rules.mark = Some((0.3, 0.3));
+        config.rules.mark = Some((QueueSize::Bytes(60_000), QueueSize::Bytes(60_000)));
     });
     world.run_until(2 * SECOND);
     let bytes: Vec<_> = world.flows().iter().map(|flow| flow.delivered_bytes).collect();

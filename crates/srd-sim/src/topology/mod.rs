@@ -68,6 +68,11 @@ impl Switch {
         port + hash::choose(hash, self.salt, self.ways_down)
     }
 
+    /// The hosts below it: the first and how many.
+    pub const fn range(&self) -> (u32, u32) {
+        (self.low, self.span)
+    }
+
     /// Its ports towards hosts: first number and count.
     pub const fn ports_down(&self) -> (u32, u32) {
         (self.port_down, self.span / self.child_hosts * self.ways_down)

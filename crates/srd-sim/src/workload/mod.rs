@@ -69,6 +69,9 @@ impl FlowPlan {
     }
 }
 
+/// The outer destination port of background load: the discard port.
+pub const BACKGROUND_PORT: u16 = 9;
+
 /// A single-path flow of fixed rate that nobody acknowledges: foreign load on the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackgroundPlan {

@@ -95,7 +95,9 @@ impl Sizes {
             points.push((bytes, probability));
         }
         match points.last() {
-            Some(&(bytes, probability)) if probability >= 1.0 && bytes >= 1.0 => Ok(Self { points }),
+            Some(&(bytes, probability)) if probability >= 1.0 && bytes >= 1.0 => {
+                Ok(Self { points })
+            }
             Some(_) => Err("the last probability must be 1, of a size above zero".to_owned()),
             None => Err("no line holds a size".to_owned()),
         }

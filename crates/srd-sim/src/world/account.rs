@@ -113,6 +113,13 @@ impl<N: Node> World<N> {
         self.packets.live() as u64
     }
 
+    /// The largest queue of any port.
+    pub fn queue_bytes_max(&self) -> u64 {
+        let hosts = self.hosts.len();
+        let ports = self.ports.iter().skip(hosts);
+        ports.map(crate::egress::Egress::backlog_bytes_max).max().unwrap_or(0)
+    }
+
     /// What every port did, in port order.
     pub fn port_reports(&self) -> Vec<PortReport> {
         let one = |(port, number)| {

@@ -69,10 +69,6 @@ impl Faults {
         self.any_down
     }
 
-    pub(super) fn queue_bytes(&self, port: u32) -> Option<u64> {
-        self.queues[port as usize]
-    }
-
     /// Flips a bit of a packet. Returns false if the host's checksum catches it.
     pub(super) fn corrupt(&mut self, packet: &mut Packet) -> bool {
         if !self.corruption_undetected {

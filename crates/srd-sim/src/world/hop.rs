@@ -7,10 +7,12 @@ use super::{ACK_BYTES, PortRules, World};
 use crate::egress::rule;
 use crate::event::{Event, FLAG_CE, FLAG_CONTROL, FLAG_ECT, FLAG_TRIMMED};
 use crate::node::Node;
+use crate::topology::Topology;
 
 /// What ports with marks, trimming or classes need beside [`crate::egress::Egress`].
 pub(super) struct Special {
-    mark: Option<(f64, f64)>,
+    // By port: the bounds of marking in bytes; empty if nothing marks.
+    marks: Vec<(u64, u64)>,
     packet_bytes: u16,
     // By port; empty unless some port has a class of its own.
     class_until_ps: Vec<u64>,
@@ -18,25 +20,26 @@ pub(super) struct Special {
 }
 
 impl Special {
-    pub(super) fn new(rules: &PortRules, ports: usize, rng: Rng) -> Self {
+    pub(super) fn new(rules: &PortRules, topology: &Topology, rng: Rng) -> Self {
+        let ports = topology.ports.len();
         let classes = if rules.trim || rules.control_first { ports } else { 0 };
-        Self {
-            mark: rules.mark,
-            packet_bytes: rules.packet_bytes,
-            class_until_ps: vec![0; classes],
-            rng,
-        }
+        let marks = rules.mark.map_or_else(Vec::new, |(low, high)| {
+            let rtt_ps = rules.rtt_ps(topology);
+            let rates = topology.ports.iter().map(|p| p.rate_bps);
+            rates.map(|rate| (low.bytes(rate, rtt_ps), high.bytes(rate, rtt_ps))).collect()
+        });
+        Self { marks, packet_bytes: rules.packet_bytes, class_until_ps: vec![0; classes], rng }
     }
 
     /// Whether a packet that finds `backlog` bytes is marked: never below the lower bound,
     /// always above the upper, in between with a probability that grows linearly.
-    fn marks(&mut self, backlog_bytes: u64, limit_bytes: u64) -> bool {
-        let Some((low, high)) = self.mark else { return false };
-        let fill = backlog_bytes as f64 / limit_bytes.max(1) as f64;
-        if fill <= low {
+    fn marks(&mut self, port: u32, backlog_bytes: u64) -> bool {
+        let Some(&(low, high)) = self.marks.get(port as usize) else { return false };
+        if backlog_bytes <= low {
             return false;
         }
-        fill >= high || unit(&mut self.rng) * (high - low) < fill - low
+        let share = (backlog_bytes - low) as f64;
+        backlog_bytes >= high || unit(&mut self.rng) * ((high - low) as f64) < share
     }
 }
 
@@ -80,8 +83,7 @@ impl<N: Node> World<N> {
         }
         if rules & rule::MARK != 0 && event.flags & FLAG_ECT != 0 && event.flags & FLAG_CE == 0 {
             let backlog = self.ports[port as usize].backlog_bytes(self.now_ps);
-            let limit = self.faults.queue_bytes(port).unwrap_or(u64::MAX);
-            if self.special.marks(backlog, limit) {
+            if self.special.marks(port, backlog) {
                 event.flags |= FLAG_CE;
                 self.counters.marked += 1;
             }

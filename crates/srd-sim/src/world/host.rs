@@ -9,7 +9,7 @@ use crate::event::{
 };
 use crate::hash;
 use crate::node::{Body, FlowId, Node, PROTOCOL_UDP, Packet};
-use crate::workload::{BackgroundPlan, Workload};
+use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload};
 
 /// What a switch or link may have done to a packet.
 const MARKS: u16 = FLAG_CE | FLAG_TRIMMED | FLAG_CORRUPT;
@@ -63,7 +63,7 @@ impl Background {
                 dst: plan.dst,
                 wire_bytes: plan.packet_bytes.into(),
                 src_port: plan.src_port,
-                dst_port: 9,
+                dst_port: BACKGROUND_PORT,
                 protocol: PROTOCOL_UDP,
                 body: Body::Background(FlowId(number)),
                 ..Packet::empty()

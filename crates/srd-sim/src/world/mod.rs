@@ -51,8 +51,8 @@ pub enum QueueSize {
 pub struct PortRules {
     /// The queue, where the topology does not say.
     pub queue: QueueSize,
-    /// Marks: none below the first fraction of the queue, all above the second.
-    pub mark: Option<(f64, f64)>,
+    /// Marks: none while less than the first waits, all while more than the second does.
+    pub mark: Option<(QueueSize, QueueSize)>,
     /// Trims the payload off instead of dropping the packet.
     pub trim: bool,
     /// Sends control packets first.
@@ -178,7 +178,7 @@ impl<N: Node> World<N> {
             out: Outcomes::default(),
             background: host::Background::new(&workload, hosts),
             flows: flows::Flows::new(workload),
-            special: hop::Special::new(&config.rules, ports.len(), stream(config.seed, 1)),
+            special: hop::Special::new(&config.rules, &topology, stream(config.seed, 1)),
             faults: faults::Faults::new(&config, queues, stream(config.seed, 2)),
             sampler: None,
             counters: Counters::new(ports.len()),
@@ -291,14 +291,28 @@ fn stream(seed: u64, purpose: u64) -> Rng {
     Rng::new(mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mix(purpose)))
 }
 
+impl QueueSize {
+    /// In bytes, for a port of this speed in a network of this base round trip.
+    fn bytes(self, rate_bps: u64, rtt_ps: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
+            Self::Bdp(factor) => (factor * rtt_ps as f64 * rate_bps as f64 / 8e12).round() as u64,
+        }
+    }
+}
+
+impl PortRules {
+    /// The network's base round trip with packets of this size.
+    fn rtt_ps(&self, topology: &Topology) -> u64 {
+        topology.diameter_rtt_ps(self.packet_bytes.into(), ACK_BYTES.into())
+    }
+}
+
 /// The queue of every port in bytes; `None` for hosts, which never queue.
 fn queue_bytes(topology: &Topology, rules: &PortRules) -> Vec<Option<u64>> {
-    let rtt_ps = topology.diameter_rtt_ps(rules.packet_bytes.into(), ACK_BYTES.into());
-    let by_rule = |rate_bps: u64| match rules.queue {
-        QueueSize::Bytes(bytes) => bytes,
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
-        QueueSize::Bdp(factor) => (factor * rtt_ps as f64 * rate_bps as f64 / 8e12).round() as u64,
-    };
+    let rtt_ps = rules.rtt_ps(topology);
+    let by_rule = |rate_bps| rules.queue.bytes(rate_bps, rtt_ps);
     let one = |port: &crate::topology::Port| match port.from {
         End::Host(_) => None,
         End::Switch(_) => Some(port.queue_bytes.unwrap_or_else(|| by_rule(port.rate_bps))),

@@ -91,7 +91,7 @@ fn marking_trimming_and_classes_conserve_packets() {
         let workload = permutation(16, 2, 1 << 20, &mut stream(2, 9));
         let rules = PortRules {
             queue: QueueSize::Bytes(30_000),
-            mark: Some((0.2, 0.8)),
+            mark: Some((QueueSize::Bytes(6_000), QueueSize::Bytes(24_000))),
             trim,
             control_first,
             packet_bytes: 4150,
@@ -115,11 +115,8 @@ fn dead_link_swallows_exactly_what_leaves_while_it_is_down() {
         switch_latency_ps: 0,
     };
     // Packet n leaves the middle at (n + 2) * 332 ns + 1 us. Down from 2 us to 3 us.
-    let fault = Fault::LinkDown {
-        links: "side0->side1".to_owned(),
-        at_us: 2.0,
-        until_us: Some(3.0),
-    };
+    let fault =
+        Fault::LinkDown { links: "side0->side1".to_owned(), at_us: 2.0, until_us: Some(3.0) };
     let config = WorldConfig { faults: vec![fault], ..WorldConfig::default() };
     let mut world = world(spec.build().unwrap(), one_flow(0, 1, 20 * 4086), config);
     world.run_until(100 * US);
@@ -150,12 +147,7 @@ fn slow_link_halves_a_flow() {
 fn partition_and_corruption_drop_for_their_own_cause() {
     let faults = vec![
         Fault::Partition { hosts: vec![0, 1], at_us: 10.0, until_us: Some(50.0) },
-        Fault::Corrupt {
-            links: "all".to_owned(),
-            probability: 0.01,
-            at_us: 0.0,
-            until_us: None,
-        },
+        Fault::Corrupt { links: "all".to_owned(), probability: 0.01, at_us: 0.0, until_us: None },
     ];
     let config = WorldConfig { faults, ..WorldConfig::default() };
     let mut world = world(leaf_spine(2, 2, 2), one_flow(3, 0, 4 << 20), config);
@@ -293,7 +285,7 @@ proptest! {
                 seed,
                 rules: PortRules {
                     queue: QueueSize::Bytes(queue_bytes),
-                    mark: marks.then_some((0.1, 0.5)),
+                    mark: marks.then_some((QueueSize::Bdp(0.1), QueueSize::Bdp(0.5))),
                     trim,
                     control_first,
                     packet_bytes: 4150,

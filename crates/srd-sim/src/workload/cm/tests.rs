@@ -27,13 +27,7 @@ fn flows_triggers_and_failures_are_read() {
     assert_eq!(flows[1].start, Start::On(TriggerId(0)));
     assert_eq!((flows[1].bytes, flows[1].received_trigger), (1 << 32, Some(TriggerId(1))));
     assert_eq!(matrix.workload.triggers, [TriggerKind::OneShot, TriggerKind::Barrier(2)]);
-    let links = Links {
-        host_bps: 1,
-        up_bps: 1,
-        latency_ps: 1,
-        switch_latency_ps: 0,
-        bundle: 1,
-    };
+    let links = Links { host_bps: 1, up_bps: 1, latency_ps: 1, switch_latency_ps: 0, bundle: 1 };
     let tree = ClosSpec::fat_tree(8, [1, 1], &links).build().unwrap();
     assert_eq!(matrix.failures[0].link_name(&tree).unwrap(), "agg1-core9");
     let spine = ClosSpec::leaf_spine(2, 2, 2, &links).build().unwrap();

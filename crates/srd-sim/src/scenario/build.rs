@@ -1,0 +1,145 @@
+//! From a scenario to a world that can run.
+
+use srd_proto::rng::Rng;
+
+use super::workload::Place;
+use super::{Scenario, ScenarioError, Transport, us_to_ps};
+use crate::any_node::AnyNode;
+use crate::blast::{Blast, BlastConfig};
+use crate::hash::mix;
+use crate::ideal::Ideals;
+use crate::node::HostId;
+use crate::srd_node::{SrdNode, SrdNodeConfig};
+use crate::tcp::{TcpConfig, TcpNode};
+use crate::topology::Topology;
+use crate::workload::Workload;
+use crate::world::{ACK_BYTES, World, WorldConfig};
+
+/// A scenario with transport and seed, ready to run.
+pub struct Built {
+    /// The world, at time zero.
+    pub world: World<AnyNode>,
+    /// What every flow could reach.
+    pub ideals: Ideals,
+    /// When the run ends at the latest.
+    pub horizon_ps: u64,
+}
+
+enum Recipe {
+    Srd(SrdNodeConfig),
+    Tcp(TcpConfig),
+    Blast(BlastConfig),
+}
+
+impl Recipe {
+    fn node(&self, host: u32) -> AnyNode {
+        match self {
+            Self::Srd(config) => AnyNode::Srd(SrdNode::new(host, config.clone())),
+            Self::Tcp(config) => AnyNode::Tcp(TcpNode::new(HostId(host), *config)),
+            Self::Blast(config) => AnyNode::Blast(Blast::new(host, *config)),
+        }
+    }
+
+    /// Headers of a data packet.
+    fn header_bytes(&self) -> u32 {
+        match self {
+            Self::Srd(config) => {
+                let node = SrdNode::new(0, config.clone());
+                let payload = node.endpoint().payload_bytes_max();
+                let whole = usize::from(config.endpoint.packet_bytes_max)
+                    + usize::from(config.endpoint.wire_overhead_bytes);
+                u32::try_from(whole - payload).expect("a packet is below 64 KiB")
+            }
+            Self::Tcp(config) => config.header_bytes + config.frame_bytes,
+            Self::Blast(config) => u32::from(config.packet_bytes - config.payload_bytes),
+        }
+    }
+}
+
+impl Scenario {
+    /// The network, with the switches' hashes of this seed.
+    ///
+    /// # Errors
+    /// Numbers that make no network.
+    pub fn topology(&self, seed: u64) -> Result<Topology, ScenarioError> {
+        let mut topology = self.topology.build(&self.directory)?;
+        topology.salt(seed);
+        Ok(topology)
+    }
+
+    /// Builds the world for one transport and seed.
+    ///
+    /// # Errors
+    /// Whatever does not fit together, as a text that says what to change.
+    pub fn build(&self, transport: Transport, seed: u64) -> Result<Built, ScenarioError> {
+        let topology = self.topology(seed)?;
+        let place = Place {
+            topology: &topology,
+            directory: &self.directory,
+            packet_bytes: self.packet_bytes,
+        };
+        // The workload's stream is independent of the world's and the same for all transports.
+        let mut rng = Rng::new(mix(seed ^ 0x77_6c));
+        let mut workload = Workload::default();
+        let mut faults = self.fault.clone();
+        for (n, spec) in self.workload.iter().enumerate() {
+            let context = |e: ScenarioError| ScenarioError(format!("`workload.{n}`: {e}"));
+            let (more, broken) = spec.plan(&place, &mut rng).map_err(context)?;
+            workload.merge(more).map_err(|e| context(e.into()))?;
+            faults.extend(broken);
+        }
+        if workload.flows.is_empty() {
+            return Err(ScenarioError(
+                "the scenario has no flows: give a `[[workload]]`".to_owned(),
+            ));
+        }
+        workload.check(topology.hosts)?;
+        let recipe = self.recipe(transport, &topology, seed)?;
+        let ideals = Ideals::new(
+            &topology,
+            &workload,
+            self.packet_bytes.into(),
+            ACK_BYTES.into(),
+            recipe.header_bytes(),
+        );
+        let config = WorldConfig {
+            seed,
+            rules: self.queue.rules(self.packet_bytes, transport)?,
+            faults,
+            corruption_undetected: self.corruption_undetected,
+            sampling: self.measure.sampling()?,
+        };
+        let horizon_ps = us_to_ps("horizon_us", self.horizon_us)?;
+        let world = World::new(topology, workload, config, |host| recipe.node(host))
+            .map_err(|e| ScenarioError(e.0))?;
+        Ok(Built { world, ideals, horizon_ps })
+    }
+
+    fn recipe(
+        &self,
+        transport: Transport,
+        topology: &Topology,
+        seed: u64,
+    ) -> Result<Recipe, ScenarioError> {
+        Ok(match transport {
+            Transport::Srd | Transport::SrdSingle | Transport::SrdBlind => {
+                Recipe::Srd(self.srd.node(transport, topology, self.packet_bytes, seed)?)
+            }
+            Transport::Tcp | Transport::Dctcp => {
+                Recipe::Tcp(self.tcp.node(transport, self.packet_bytes, seed)?)
+            }
+            Transport::Blast => {
+                let window = topology.host_rate_bps(0) / 8
+                    * topology.diameter_rtt_ps(self.packet_bytes.into(), 64)
+                    / 1_000_000_000_000
+                    / u64::from(self.packet_bytes);
+                Recipe::Blast(BlastConfig {
+                    packet_bytes: self.packet_bytes,
+                    payload_bytes: self.packet_bytes - 64,
+                    window_packets: window + 3,
+                    ..BlastConfig::default()
+                })
+            }
+        })
+    }
+}

@@ -1,0 +1,326 @@
+//! Scenarios: an experiment as one file, which the command line, tests and plots all run.
+//!
+//! A scenario names a network, a workload, faults, what to measure, and the transports to
+//! compare. Everything has a default but the network and the workload. [`Scenario::read`]
+//! takes a file's text and overrides such as `workload.0.bytes=65536`; an unknown key is an
+//! error, with its place.
+
+mod build;
+mod overrides;
+mod srd;
+mod tcp;
+mod topology;
+mod value;
+mod workload;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use build::Built;
+pub use overrides::Override;
+pub use srd::SrdKnobs;
+pub use tcp::TcpKnobs;
+pub use topology::TopologySpec;
+pub use value::Bytes;
+pub use workload::{Hosts, WorkloadSpec};
+
+use crate::fault::Fault;
+use crate::world::{PortRules, QueueSize, Sampling, US};
+
+/// Why a scenario was refused. The text says where and what to change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScenarioError(pub String);
+
+impl std::fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+/// A transport to put on every host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// SRD as it is.
+    Srd,
+    /// SRD on one path.
+    SrdSingle,
+    /// SRD that sprays over its paths whatever they do.
+    SrdBlind,
+    /// TCP with CUBIC, SACK and RACK.
+    Tcp,
+    /// DCTCP; switches mark for it.
+    Dctcp,
+    /// The engine's load generator: no transport at all.
+    Blast,
+}
+
+impl Transport {
+    /// Every transport, with its name.
+    pub const ALL: [(Self, &str); 6] = [
+        (Self::Srd, "srd"),
+        (Self::SrdSingle, "srd-single"),
+        (Self::SrdBlind, "srd-blind"),
+        (Self::Tcp, "tcp"),
+        (Self::Dctcp, "dctcp"),
+        (Self::Blast, "blast"),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(t, _)| *t == self).map_or("", |(_, name)| name)
+    }
+
+    /// The transport of a name.
+    ///
+    /// # Errors
+    /// A name that is none, with those that are.
+    pub fn find(name: &str) -> Result<Self, ScenarioError> {
+        let found = Self::ALL.iter().find(|(_, n)| *n == name).map(|(t, _)| *t);
+        found.ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|(_, n)| *n).collect();
+            ScenarioError(format!("no transport `{name}`; there are {}", names.join(", ")))
+        })
+    }
+}
+
+/// An experiment.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// A short name.
+    #[serde(default)]
+    pub name: String,
+    /// What it shows.
+    #[serde(default)]
+    pub description: String,
+    /// The network.
+    pub topology: TopologySpec,
+    /// The switches' queues.
+    #[serde(default)]
+    pub queue: QueueSpec,
+    /// Bytes of a full packet on the wire, every header included.
+    #[serde(default = "defaults::packet_bytes")]
+    pub packet_bytes: u16,
+    /// What is sent; several entries run together.
+    #[serde(default)]
+    pub workload: Vec<WorkloadSpec>,
+    /// What breaks when.
+    #[serde(default)]
+    pub fault: Vec<Fault>,
+    /// Whether corrupted packets reach the nodes, as if checksums missed them.
+    #[serde(default)]
+    pub corruption_undetected: bool,
+    /// What to record over time.
+    #[serde(default)]
+    pub measure: Measure,
+    /// The transports to compare, unless the caller names others.
+    #[serde(default = "defaults::transports")]
+    pub transports: Vec<Transport>,
+    /// Knobs of SRD.
+    #[serde(default)]
+    pub srd: SrdKnobs,
+    /// Knobs of TCP and DCTCP.
+    #[serde(default)]
+    pub tcp: TcpKnobs,
+    /// The run ends then, finished or not; endless flows run until then.
+    #[serde(default = "defaults::horizon_us")]
+    pub horizon_us: f64,
+    /// The first seed, unless the caller names another.
+    #[serde(default = "defaults::one")]
+    pub seed: u64,
+    /// How many seeds, unless the caller says.
+    #[serde(default = "defaults::one")]
+    pub seeds: u64,
+    /// The directory that relative paths start from.
+    #[serde(skip)]
+    pub directory: PathBuf,
+}
+
+mod defaults {
+    use super::Transport;
+
+    pub(super) const fn packet_bytes() -> u16 {
+        4150
+    }
+
+    pub(super) fn transports() -> Vec<Transport> {
+        vec![Transport::Srd]
+    }
+
+    pub(super) const fn horizon_us() -> f64 {
+        10_000_000.0
+    }
+
+    pub(super) const fn one() -> u64 {
+        1
+    }
+}
+
+/// The queue of every switch port.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueSpec {
+    /// Its size in products of port speed and base round trip; 5 if neither is given.
+    pub bdp: Option<f64>,
+    /// Its size in bytes.
+    pub bytes: Option<Bytes>,
+    /// Marks begin at this many such products and are certain at the second; 0.2 and 0.8 in
+    /// htsim. None are made without it, except for DCTCP.
+    pub mark_bdp: Option<[f64; 2]>,
+    /// The same bounds in bytes.
+    pub mark_bytes: Option<[u64; 2]>,
+    /// Whether packets are trimmed rather than dropped.
+    #[serde(default)]
+    pub trim: bool,
+    /// Whether control packets go first.
+    #[serde(default)]
+    pub control_first: bool,
+}
+
+/// DCTCP's marking threshold where the scenario sets none, in products of port speed and base
+/// round trip: a seventh, from the guideline of the DCTCP paper (SIGCOMM 2010, section 3.4),
+/// rounded up.
+const DCTCP_MARK_BDP: f64 = 0.15;
+
+impl QueueSpec {
+    fn rules(&self, packet_bytes: u16, transport: Transport) -> Result<PortRules, ScenarioError> {
+        let fail = |what: &str| Err(ScenarioError(format!("`queue`: {what}")));
+        let positive = |bdp: f64| bdp > 0.0 && bdp < 1e9;
+        let queue = match (self.bdp, self.bytes) {
+            (Some(_), Some(_)) => return fail("`bdp` and `bytes` exclude each other"),
+            (Some(bdp), None) if positive(bdp) => QueueSize::Bdp(bdp),
+            (Some(_), None) => return fail("`bdp` must be above zero"),
+            (None, Some(bytes)) => QueueSize::Bytes(bytes.0),
+            (None, None) => QueueSize::Bdp(5.0),
+        };
+        let mark = match (self.mark_bdp, self.mark_bytes) {
+            (Some(_), Some(_)) => return fail("`mark_bdp` and `mark_bytes` exclude each other"),
+            (Some([low, high]), None) if positive(high) && (0.0..=high).contains(&low) => {
+                Some((QueueSize::Bdp(low), QueueSize::Bdp(high)))
+            }
+            (None, Some([low, high])) if low <= high => {
+                Some((QueueSize::Bytes(low), QueueSize::Bytes(high)))
+            }
+            (None, None) if transport == Transport::Dctcp => {
+                Some((QueueSize::Bdp(DCTCP_MARK_BDP), QueueSize::Bdp(DCTCP_MARK_BDP)))
+            }
+            (None, None) => None,
+            _ => return fail("marks need a lower and then a higher bound"),
+        };
+        let (trim, control_first) = (self.trim, self.control_first);
+        Ok(PortRules { queue, mark, trim, control_first, packet_bytes })
+    }
+}
+
+/// What to record over time.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// The distance between samples; nothing is recorded without it.
+    pub interval_us: Option<f64>,
+    /// Every flow's goodput.
+    #[serde(default)]
+    pub flows: bool,
+    /// Ports whose queue is recorded, by name.
+    #[serde(default)]
+    pub queues: Vec<String>,
+    /// Ports whose load is recorded, by name.
+    #[serde(default)]
+    pub loads: Vec<String>,
+}
+
+impl Measure {
+    fn sampling(&self) -> Result<Option<Sampling>, ScenarioError> {
+        let Some(interval_us) = self.interval_us else { return Ok(None) };
+        if !(0.001..=1e12).contains(&interval_us) {
+            return Err(ScenarioError("`measure.interval_us` must be above zero".to_owned()));
+        }
+        let Self { flows, queues, loads, .. } = self.clone();
+        let interval_ps = us_to_ps("measure.interval_us", interval_us)?;
+        Ok(Some(Sampling { interval_ps, flows, queues, loads }))
+    }
+}
+
+/// A time in picoseconds.
+fn us_to_ps(key: &str, us: f64) -> Result<u64, ScenarioError> {
+    if !(0.0..=1e12).contains(&us) {
+        return Err(ScenarioError(format!("`{key}` must be between 0 and 1e12, not {us}")));
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // within 0..=1e18
+    Ok((us * US as f64).round() as u64)
+}
+
+impl Scenario {
+    /// Reads a scenario. `origin` names the text in errors; relative paths inside it start
+    /// from `directory`.
+    ///
+    /// # Errors
+    /// The first thing that is not understood, with its place.
+    pub fn read(
+        origin: &str,
+        text: &str,
+        directory: &Path,
+        overrides: &[Override],
+    ) -> Result<Self, ScenarioError> {
+        let fail = |what: String| ScenarioError(format!("{origin}: {what}"));
+        let mut scenario: Self = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
+        if !overrides.is_empty() {
+            let table = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
+            scenario = overrides::apply(table, overrides).map_err(fail)?;
+        }
+        directory.clone_into(&mut scenario.directory);
+        if scenario.packet_bytes < 300 {
+            return Err(fail("`packet_bytes` must be at least 300".to_owned()));
+        }
+        Ok(scenario)
+    }
+
+    /// Reads a scenario's file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or understood.
+    pub fn open(path: &Path, overrides: &[Override]) -> Result<Self, ScenarioError> {
+        let origin = path.display().to_string();
+        let text =
+            std::fs::read_to_string(path).map_err(|e| ScenarioError(format!("{origin}: {e}")))?;
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
+        let mut scenario = Self::read(&origin, &text, directory, overrides)?;
+        if scenario.name.is_empty() {
+            scenario.name =
+                path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+        }
+        Ok(scenario)
+    }
+
+    /// The scenario of a topology file and a connection matrix, with everything else default.
+    pub fn from_files(topology: &Path, matrix: &Path, unit: workload::TimeUnitSpec) -> Self {
+        let name = matrix.file_stem().map(|s| s.to_string_lossy().into_owned());
+        Self {
+            name: name.unwrap_or_default(),
+            description: format!("{} on {}", matrix.display(), topology.display()),
+            topology: TopologySpec::File { path: topology.to_owned() },
+            queue: QueueSpec::default(),
+            packet_bytes: defaults::packet_bytes(),
+            workload: vec![WorkloadSpec::Matrix { path: matrix.to_owned(), time_unit: unit }],
+            fault: Vec::new(),
+            corruption_undetected: false,
+            measure: Measure::default(),
+            transports: defaults::transports(),
+            srd: SrdKnobs::default(),
+            tcp: TcpKnobs::default(),
+            horizon_us: defaults::horizon_us(),
+            seed: 1,
+            seeds: 1,
+            directory: PathBuf::from("."),
+        }
+    }
+}
+
+pub use workload::TimeUnitSpec;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! TCP's knobs in a scenario.
+
+use serde::{Deserialize, Serialize};
+use srd_proto::Duration;
+
+use super::{ScenarioError, Transport};
+use crate::tcp::{Congestion, RtoRule, TcpConfig};
+
+/// Knobs of [`TcpConfig`].
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // the names and meanings are those of the model's configuration
+pub struct TcpKnobs {
+    /// `cubic` or `reno`, for the transport `tcp`.
+    pub congestion: Option<CongestionSpec>,
+    pub header_bytes: Option<u32>,
+    pub frame_bytes: Option<u32>,
+    pub window_initial_segments: Option<u32>,
+    pub window_bytes_max: Option<u64>,
+    pub rto_min_us: Option<f64>,
+    pub rto_max_us: Option<f64>,
+    pub rto_initial_us: Option<f64>,
+    /// `linux` or `rfc6298`.
+    pub rto_rule: Option<RtoRuleSpec>,
+    pub rtt_assumed_us: Option<f64>,
+    pub timer_floor_us: Option<f64>,
+    pub timer_tick_us: Option<f64>,
+    pub tail_probe: Option<bool>,
+    pub ack_delay_us: Option<f64>,
+    pub hystart: Option<bool>,
+    pub ecn: Option<bool>,
+    pub handshake: Option<bool>,
+    pub reuse_connections: Option<bool>,
+}
+
+/// Congestion control of the transport `tcp`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CongestionSpec {
+    /// CUBIC.
+    Cubic,
+    /// NewReno's rules.
+    Reno,
+}
+
+/// How the retransmission timeout is computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RtoRuleSpec {
+    /// As Linux does.
+    Linux,
+    /// As RFC 6298 says.
+    Rfc6298,
+}
+
+fn set<T: Copy>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn set_us(place: &mut Duration, us: Option<f64>) {
+    if let Some(us) = us {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
+        let ns = (us * 1000.0).round() as u64;
+        *place = Duration::from_nanos(ns);
+    }
+}
+
+impl TcpKnobs {
+    /// The node's configuration: a full segment is `packet_bytes` on the wire, of which 64
+    /// are headers.
+    ///
+    /// # Errors
+    /// A packet that has no room for a payload.
+    pub(super) fn node(
+        &self,
+        transport: Transport,
+        packet_bytes: u16,
+        seed: u64,
+    ) -> Result<TcpConfig, ScenarioError> {
+        let base = match transport {
+            Transport::Dctcp => TcpConfig::dctcp(),
+            _ => TcpConfig::default(),
+        };
+        let mut config = TcpConfig { frame_bytes: 12, seed, ..base };
+        set(&mut config.header_bytes, self.header_bytes);
+        set(&mut config.frame_bytes, self.frame_bytes);
+        config.mtu_bytes = u32::from(packet_bytes).saturating_sub(config.frame_bytes);
+        if config.mtu_bytes <= config.header_bytes {
+            return Err(ScenarioError(format!(
+                "`tcp`: packets of {packet_bytes} bytes have no room beside {} of headers",
+                config.header_bytes + config.frame_bytes
+            )));
+        }
+        if transport == Transport::Tcp {
+            match self.congestion {
+                Some(CongestionSpec::Reno) => config.congestion = Congestion::Reno,
+                Some(CongestionSpec::Cubic) => config.congestion = Congestion::Cubic,
+                None => {}
+            }
+        }
+        match self.rto_rule {
+            Some(RtoRuleSpec::Linux) => config.rto_rule = RtoRule::Linux,
+            Some(RtoRuleSpec::Rfc6298) => config.rto_rule = RtoRule::Rfc6298,
+            None => {}
+        }
+        set(&mut config.window_initial_segments, self.window_initial_segments);
+        set(&mut config.window_bytes_max, self.window_bytes_max);
+        set_us(&mut config.rto_min, self.rto_min_us);
+        set_us(&mut config.rto_max, self.rto_max_us);
+        set_us(&mut config.rto_initial, self.rto_initial_us);
+        set_us(&mut config.rtt_assumed, self.rtt_assumed_us);
+        set_us(&mut config.timer_floor, self.timer_floor_us);
+        set_us(&mut config.timer_tick, self.timer_tick_us);
+        set(&mut config.tail_probe, self.tail_probe);
+        set_us(&mut config.ack_delay, self.ack_delay_us);
+        set(&mut config.hystart, self.hystart);
+        set(&mut config.ecn, self.ecn);
+        set(&mut config.handshake, self.handshake);
+        set(&mut config.reuse_connections, self.reuse_connections);
+        if config.rto_min == Duration::ZERO
+            || config.rto_min > config.rto_max
+            || config.rto_initial > config.rto_max
+            || config.window_initial_segments == 0
+            || !(u64::from(config.mss_bytes())..=1 << 30).contains(&config.window_bytes_max)
+        {
+            return Err(ScenarioError(
+                "`tcp`: timeouts need 0 < rto_min <= rto_max and rto_initial <= rto_max, windows \
+                 a segment to 1 GiB"
+                    .to_owned(),
+            ));
+        }
+        Ok(config)
+    }
+}

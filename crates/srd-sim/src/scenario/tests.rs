@@ -1,0 +1,145 @@
+use super::*;
+use crate::run::{Job, jobs, run, run_all};
+
+const SMALL: &str = r#"
+name = "small"
+packet_bytes = 4150
+
+[topology]
+kind = "leaf-spine"
+leaves = 2
+spines = 4
+leaf_hosts = 4
+
+[queue]
+bdp = 5.0
+
+[[workload]]
+kind = "permutation"
+bytes = "256KiB"
+
+[[workload]]
+kind = "background"
+src = 0
+dst = 4
+gbps = 10
+through = "leaf0->spine2"
+
+[[fault]]
+kind = "loss"
+links = "all"
+probability = 0.001
+at_us = 0.0
+
+[measure]
+interval_us = 10.0
+flows = true
+queues = ["leaf0->spine"]
+loads = ["leaf0->spine"]
+"#;
+
+fn read(text: &str, sets: &[&str]) -> Result<Scenario, ScenarioError> {
+    let overrides: Result<Vec<Override>, _> = sets.iter().map(|s| s.parse()).collect();
+    Scenario::read("small.toml", text, Path::new("."), &overrides?)
+}
+
+fn result(text: &str, sets: &[&str], transport: Transport) -> crate::run::RunResult {
+    run(&Job { scenario: read(text, sets).unwrap(), transport, seed: 1 }).unwrap()
+}
+
+#[test]
+fn every_transport_finishes_a_small_scenario() {
+    for (transport, name) in Transport::ALL {
+        let result = result(SMALL, &["fault.0.probability=0.0"], transport);
+        assert_eq!(result.complaints(), Vec::<String>::new(), "{name}");
+        assert_eq!((result.flows, result.transport), (8, name));
+        assert!(result.over_ideal_wire.min > 0.9, "{name}: {:?}", result.over_ideal_wire);
+        let series = result.series.unwrap();
+        assert_eq!(series.loads.len(), 4);
+        assert!(!series.flow_bytes.is_empty());
+    }
+}
+
+#[test]
+fn srd_survives_loss_and_checks_what_arrives() {
+    let result = result(SMALL, &["srd.check_payload=true"], Transport::Srd);
+    assert_eq!(result.complaints(), Vec::<String>::new());
+    assert!(result.drops_by_cause["random_loss"] > 0);
+    assert!(result.sent.retransmitted_packets > 0);
+    let encrypted = self::result(SMALL, &["srd.encrypt=true"], Transport::Srd);
+    assert_eq!(encrypted.complaints(), Vec::<String>::new());
+    assert!(encrypted.ideal_wire_us > result.ideal_wire_us);
+}
+
+#[test]
+fn results_do_not_depend_on_threads() {
+    let scenario = read(SMALL, &[]).unwrap();
+    let jobs = jobs(&scenario, &[Transport::Srd, Transport::Tcp], 1..4);
+    assert_eq!(jobs.len(), 6);
+    let bytes = |threads| {
+        let results = run_all(&jobs, threads, &|_, _| {});
+        let mut text = String::new();
+        for result in results {
+            let mut result = result.unwrap();
+            result.cost = crate::run::Cost::default();
+            text += &serde_json::to_string(&result).unwrap();
+            text += &serde_json::to_string(&result.flow_records).unwrap();
+            text += &serde_json::to_string(&result.series).unwrap();
+        }
+        text
+    };
+    assert_eq!(bytes(1), bytes(3));
+}
+
+#[test]
+fn a_short_horizon_is_reported_not_hidden() {
+    let result = result(SMALL, &["horizon_us=15.0"], Transport::Srd);
+    assert_eq!(result.unfinished, 8);
+    let complaints = result.complaints();
+    assert!(complaints[0].contains("8 of 8 flows unfinished at 15.0 us"), "{complaints:?}");
+}
+
+#[test]
+fn overrides_reach_every_depth_and_say_when_they_do_not() {
+    let scenario =
+        read(SMALL, &["workload.0.bytes=1MiB", "srd.paths=16", "queue.bdp=2", "name=x"]).unwrap();
+    assert_eq!(scenario.srd.paths, Some(16));
+    assert_eq!(scenario.queue.bdp, Some(2.0));
+    assert_eq!(scenario.name, "x");
+    let WorkloadSpec::Permutation { bytes, .. } = scenario.workload[0] else { panic!() };
+    assert_eq!(bytes, Bytes(1 << 20));
+    for (set, word) in [
+        ("workload.7.bytes=1", "no `7` among 2 entries"),
+        ("srd.pathz=1", "pathz"),
+        ("name.x=1", "is a value"),
+        ("nothing", "key.path=value"),
+        ("=1", "key.path=value"),
+        ("srd.paths=many", "paths"),
+    ] {
+        let error = read(SMALL, &[set]).unwrap_err();
+        assert!(error.0.contains(word), "{set}: {error}");
+    }
+}
+
+#[test]
+fn errors_name_file_place_and_key() {
+    let refuse = |from: &str, to: &str, word: &str| {
+        let text = SMALL.replace(from, to);
+        assert_ne!(text, SMALL, "`{from}` is in the text");
+        let scenario = read(&text, &[]);
+        let error = scenario.and_then(|s| s.build(Transport::Srd, 1).map(|_| ())).unwrap_err();
+        assert!(error.0.contains(word), "{error}");
+    };
+    refuse("packet_bytes = 4150", "packet_byte = 4150", "line 3");
+    refuse("packet_bytes = 4150", "packet_bytes = 4", "at least 300");
+    refuse("kind = \"leaf-spine\"", "kind = \"ring\"", "unknown variant `ring`");
+    refuse("bytes = \"256KiB\"", "bytes = \"256 K\"", "no number of bytes");
+    refuse("spines = 4", "spines = 0", "up radix");
+    refuse("leaf0->spine2", "leaf0->spine9", "workload.1");
+    refuse("links = \"all\"", "links = \"leaf9\"", "fault 0: there is no leaf9");
+    refuse("bdp = 5.0", "bdp = 5.0\nbytes = 5", "exclude");
+    refuse("interval_us = 10.0", "interval_us = 0.0", "interval_us");
+    refuse("[queue]", "[srd]\npaths = 999\n[queue]", "paths");
+    assert!(Scenario::open(Path::new("no-such.toml"), &[]).unwrap_err().0.contains("no-such"));
+    assert!(Transport::find("quic").unwrap_err().0.contains("srd-blind"));
+}

@@ -1,0 +1,328 @@
+//! The workload of a scenario.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use srd_proto::rng::Rng;
+
+use super::{Bytes, ScenarioError, us_to_ps};
+use crate::fault::Fault;
+use crate::hash;
+use crate::node::{HostId, PROTOCOL_UDP};
+use crate::topology::Topology;
+use crate::workload::pattern::{self, Incast, Poisson};
+use crate::workload::sizes::Sizes;
+use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload, WorkloadError, cm};
+
+/// Hosts: so many, chosen by the pattern, or a list.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Hosts {
+    /// So many.
+    Count(u32),
+    /// These.
+    List(Vec<u32>),
+}
+
+/// The unit of `start` in a connection matrix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimeUnitSpec {
+    /// Picoseconds.
+    Ps,
+    /// Microseconds.
+    #[default]
+    Us,
+}
+
+/// What is sent.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum WorkloadSpec {
+    /// Many to one. All flows start together; with `rounds`, again when all are done.
+    Incast {
+        /// The senders: a number, spread over the network, or a list.
+        senders: Hosts,
+        /// The receiver.
+        #[serde(default)]
+        receiver: u32,
+        /// Flows per sender.
+        #[serde(default = "one")]
+        flows_per_sender: u32,
+        /// Bytes per flow; `"endless"` makes a persistent incast.
+        bytes: Bytes,
+        /// How often.
+        #[serde(default = "one")]
+        rounds: u32,
+        /// When the first round starts.
+        #[serde(default)]
+        start_us: f64,
+    },
+    /// Every host sends to one other and receives from one other, at random.
+    Permutation {
+        /// Flows per pair.
+        #[serde(default = "one")]
+        flows_per_host: u32,
+        /// Bytes per flow.
+        bytes: Bytes,
+    },
+    /// Every host sends half way round the network.
+    Tornado {
+        /// Flows per pair.
+        #[serde(default = "one")]
+        flows_per_host: u32,
+        /// Bytes per flow.
+        bytes: Bytes,
+    },
+    /// Host `from + i` sends to host `to + i`.
+    RackToRack {
+        /// The first sender.
+        from: u32,
+        /// The first receiver.
+        to: u32,
+        /// How many pairs.
+        hosts: u32,
+        /// Flows per pair.
+        #[serde(default = "one")]
+        flows_per_pair: u32,
+        /// Bytes per flow.
+        bytes: Bytes,
+    },
+    /// Given pairs.
+    Pairs {
+        /// Sender and receiver of each.
+        pairs: Vec<[u32; 2]>,
+        /// Flows per pair.
+        #[serde(default = "one")]
+        flows_per_pair: u32,
+        /// Bytes per flow.
+        bytes: Bytes,
+        /// When they start.
+        #[serde(default)]
+        start_us: f64,
+    },
+    /// Everybody to everybody.
+    AllToAll {
+        /// The first so many hosts, or a list; all without it.
+        hosts: Option<Hosts>,
+        /// Bytes per flow.
+        bytes: Bytes,
+    },
+    /// A ring all-reduce.
+    AllReduce {
+        /// The first so many hosts, or a list in ring order; all without it.
+        hosts: Option<Hosts>,
+        /// Bytes of the reduced data on each host.
+        bytes: Bytes,
+    },
+    /// Random arrivals.
+    Poisson {
+        /// The average share of the hosts' links.
+        load: f64,
+        /// `web-search`, `data-mining`, or a CSV file.
+        sizes: String,
+        /// No flow starts later.
+        duration_us: f64,
+    },
+    /// A connection matrix in htsim's format.
+    Matrix {
+        /// Its path, from the scenario's directory.
+        path: PathBuf,
+        /// The unit of its `start`.
+        #[serde(default)]
+        time_unit: TimeUnitSpec,
+    },
+    /// A single-path flow of fixed rate, which nobody acknowledges and nothing slows.
+    Background {
+        /// The sender.
+        src: u32,
+        /// The receiver.
+        dst: u32,
+        /// Its rate on the wire.
+        gbps: f64,
+        /// Its packets on the wire; the scenario's by default.
+        packet_bytes: Option<u16>,
+        /// When it begins.
+        #[serde(default)]
+        start_us: f64,
+        /// When it ends; never without it.
+        stop_us: Option<f64>,
+        /// A port that its path is to use, by name: the source port is chosen so.
+        through: Option<String>,
+        /// Its source port, where `through` is not given.
+        src_port: Option<u16>,
+    },
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// What a workload is built for.
+pub(super) struct Place<'a> {
+    pub(super) topology: &'a Topology,
+    pub(super) directory: &'a Path,
+    pub(super) packet_bytes: u16,
+}
+
+impl From<WorkloadError> for ScenarioError {
+    fn from(error: WorkloadError) -> Self {
+        Self(error.0)
+    }
+}
+
+fn first_hosts(hosts: Option<&Hosts>, all: u32) -> Result<Vec<u32>, ScenarioError> {
+    match hosts {
+        None => Ok((0..all).collect()),
+        Some(Hosts::List(list)) => Ok(list.clone()),
+        Some(Hosts::Count(n)) if *n <= all => Ok((0..*n).collect()),
+        Some(Hosts::Count(n)) => {
+            Err(ScenarioError(format!("{n} hosts, but the network has {all}")))
+        }
+    }
+}
+
+impl WorkloadSpec {
+    /// Makes the flows, and the faults that a connection matrix asks for.
+    pub(super) fn plan(
+        &self,
+        place: &Place<'_>,
+        rng: &mut Rng,
+    ) -> Result<(Workload, Vec<Fault>), ScenarioError> {
+        let all = place.topology.hosts;
+        let workload = match self {
+            Self::Incast { .. } => self.incast(all)?,
+            Self::Permutation { flows_per_host, bytes } => {
+                pattern::permutation(all, *flows_per_host, bytes.0, rng)
+            }
+            Self::Tornado { flows_per_host, bytes } => {
+                pattern::tornado(all, *flows_per_host, bytes.0)
+            }
+            Self::RackToRack { from, to, hosts, flows_per_pair, bytes } => {
+                let pairs = (0..*hosts).map(|i| (from.saturating_add(i), to.saturating_add(i)));
+                pattern::pairs(pairs, *flows_per_pair, bytes.0)
+            }
+            Self::Pairs { pairs, flows_per_pair, bytes, start_us } => {
+                let pairs = pairs.iter().map(|&[src, dst]| (src, dst));
+                let mut workload = pattern::pairs(pairs, *flows_per_pair, bytes.0);
+                workload.delay(us_to_ps("start_us", *start_us)?);
+                workload
+            }
+            Self::AllToAll { hosts, bytes } => {
+                pattern::all_to_all(&first_hosts(hosts.as_ref(), all)?, bytes.0)?
+            }
+            Self::AllReduce { hosts, bytes } => {
+                pattern::all_reduce_ring(&first_hosts(hosts.as_ref(), all)?, bytes.0)?
+            }
+            Self::Poisson { load, sizes, duration_us } => {
+                let poisson = Poisson {
+                    hosts: all,
+                    host_bps: place.topology.host_rate_bps(0),
+                    load: *load,
+                    sizes: Sizes::find(sizes, place.directory)?,
+                    duration_ps: us_to_ps("duration_us", *duration_us)?,
+                };
+                poisson.plan(rng)?
+            }
+            Self::Matrix { path, time_unit } => return matrix(place, path, *time_unit),
+            Self::Background { .. } => self.background(place)?,
+        };
+        Ok((workload, Vec::new()))
+    }
+
+    fn incast(&self, all: u32) -> Result<Workload, ScenarioError> {
+        let Self::Incast { senders, receiver, flows_per_sender, bytes, rounds, start_us } = self
+        else {
+            unreachable!("called for an incast")
+        };
+        let senders = match senders {
+            Hosts::List(list) => list.clone(),
+            Hosts::Count(n) if *n > 0 && *n < all && *receiver < all => {
+                Incast::spread(all, *n, *receiver)
+            }
+            Hosts::Count(n) => {
+                let what = format!("{n} senders to host {receiver}, but the network has {all}");
+                return Err(ScenarioError(what));
+            }
+        };
+        let incast = Incast {
+            senders,
+            receiver: *receiver,
+            flows_per_sender: *flows_per_sender,
+            bytes: bytes.0,
+            start_ps: us_to_ps("start_us", *start_us)?,
+            rounds: *rounds,
+        };
+        Ok(incast.plan()?)
+    }
+
+    fn background(&self, place: &Place<'_>) -> Result<Workload, ScenarioError> {
+        let Self::Background { src, dst, gbps, packet_bytes, start_us, stop_us, through, src_port } =
+            self
+        else {
+            unreachable!("called for background load")
+        };
+        if !(0.000_001..=100_000.0).contains(gbps) {
+            return Err(ScenarioError(format!("`gbps` must be above zero, not {gbps}")));
+        }
+        let src_port = match (through, src_port) {
+            (Some(_), Some(_)) => {
+                let what = "`through` and `src_port` exclude each other".to_owned();
+                return Err(ScenarioError(what));
+            }
+            (Some(name), None) => port_through(place.topology, *src, *dst, name)?,
+            (None, port) => port.unwrap_or(1000),
+        };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 10^3..=10^14
+        let rate_bps = (gbps * 1e9).round() as u64;
+        let plan = BackgroundPlan {
+            src: HostId(*src),
+            dst: HostId(*dst),
+            rate_bps,
+            packet_bytes: packet_bytes.unwrap_or(place.packet_bytes),
+            start_ps: us_to_ps("start_us", *start_us)?,
+            stop_ps: match stop_us {
+                Some(us) => us_to_ps("stop_us", *us)?,
+                None => u64::MAX,
+            },
+            src_port,
+        };
+        Ok(Workload { background: vec![plan], ..Workload::default() })
+    }
+}
+
+/// A source port whose path from `src` to `dst` uses a port of the name.
+fn port_through(topology: &Topology, src: u32, dst: u32, name: &str) -> Result<u16, ScenarioError> {
+    let wanted = topology.select(name).map_err(|e| ScenarioError(e.0))?;
+    if src >= topology.hosts || dst >= topology.hosts || src == dst {
+        return Err(ScenarioError(format!("background load cannot run from {src} to {dst}")));
+    }
+    (1..=u16::MAX)
+        .find(|&port| {
+            let hash = hash::five_tuple(src, dst, port, BACKGROUND_PORT, PROTOCOL_UDP);
+            topology.path(src, dst, hash).iter().any(|p| wanted.contains(p))
+        })
+        .ok_or_else(|| ScenarioError(format!("no path from {src} to {dst} uses `{name}`")))
+}
+
+fn matrix(
+    place: &Place<'_>,
+    path: &Path,
+    unit: TimeUnitSpec,
+) -> Result<(Workload, Vec<Fault>), ScenarioError> {
+    let path = place.directory.join(path);
+    let fail = |what: &dyn std::fmt::Display| ScenarioError(format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|e| fail(&e))?;
+    let unit = match unit {
+        TimeUnitSpec::Ps => cm::TimeUnit::Picoseconds,
+        TimeUnitSpec::Us => cm::TimeUnit::Microseconds,
+    };
+    let matrix = cm::parse(&text, unit).map_err(|e| fail(&e))?;
+    let mut faults = Vec::new();
+    for failure in &matrix.failures {
+        let links = failure.link_name(place.topology).map_err(|e| fail(&e))?;
+        faults.push(Fault::LinkDown { links, at_us: 0.0, until_us: None });
+    }
+    matrix.workload.check(place.topology.hosts).map_err(|e| fail(&e))?;
+    Ok((matrix.workload, faults))
+}
