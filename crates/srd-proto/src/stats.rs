@@ -76,6 +76,9 @@ pub struct PeerStats {
     pub in_flight_bytes: u64,
     /// Datagrams waiting or in flight.
     pub queued_datagrams: usize,
+    /// Bytes that the receiver's limit still allows beyond what is in flight; negative: the
+    /// limit holds.
+    pub limit_left_bytes: i64,
     /// Whether the receiver's credit binds.
     pub credit_limited: bool,
     /// Delivery rate measured, bits per second.

@@ -7,7 +7,8 @@
 //! * loss of most of what was sent: the bytes that did arrive (quick adaptation).
 //!
 //! While a receiver's credit rules, the delay is mostly the receiver's own queue, so the
-//! target is wider.
+//! target is wider and the window stays above a quarter of B: a grant that cannot be used is
+//! taken from someone else.
 
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // windows are far below 2^53 bytes; conversions are clamped
 
@@ -166,7 +167,8 @@ impl Window {
         if congested && s.now.since(self.decreased_at) >= s.rtt_base {
             self.decreased_at = s.now;
             let factor = 1.0 - DECREASE * (delay - target) / delay;
-            self.bytes *= factor.max(DECREASE_FLOOR);
+            let floor = if s.credit_rules { self.bytes.min(self.bdp / 4.0) } else { 0.0 };
+            self.bytes = (self.bytes * factor.max(DECREASE_FLOOR)).max(floor);
         }
         self.end_period(s, delay, target);
         self.clamp();

@@ -240,11 +240,13 @@ impl Tx {
         let limit = expand(ack.head.limit_bytes, self.settled_bytes);
         if ack.head.limited {
             // Limits never shrink; an older acknowledgement may arrive late.
-            self.limit = if self.limited { self.limit.max(limit) } else { limit };
+            let known = self.limited && self.limit_heard;
+            self.limit = if known { self.limit.max(limit) } else { limit };
             self.limited = true;
         } else {
             self.limited = false;
         }
+        self.limit_heard = true;
     }
 
     /// Round trip of the newest packet covered, if it is of ordinary size; returns the base.

@@ -370,7 +370,7 @@ impl Tx {
             self.rto_at = Instant::FAR_FUTURE;
             return;
         }
-        let wait = self.rtt.smoothed() + self.window.target() + self.delay.spread();
+        let wait = self.rtt.base() + self.window.target() + self.delay.spread();
         let from = self.last_sent_at.max(self.last_progress_at);
         self.probe_at = from + wait.times(1 << self.probe_backoff.min(16)).min(rto_max);
         let rto = self.rtt.timeout().max(rto_min);

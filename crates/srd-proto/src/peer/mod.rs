@@ -135,6 +135,8 @@ pub(crate) struct Tx {
     /// Settled plus in flight may reach this.
     pub limit: u64,
     pub limited: bool,
+    /// Whether the receiver has said anything about a limit yet.
+    pub limit_heard: bool,
     pub senders: u16,
     /// When the newest acknowledged packet (or answered probe) had been sent.
     pub newest_acked_sent_at: Instant,
@@ -227,6 +229,8 @@ impl Peer {
             window_bytes: tx.window.bytes(),
             in_flight_bytes: tx.sent.in_flight_bytes(),
             queued_datagrams: tx.queue.len(),
+            limit_left_bytes: tx.limit.cast_signed()
+                - (tx.settled_bytes + tx.sent.in_flight_bytes()).cast_signed(),
             credit_limited: tx.limited,
             delivery_rate_bps: tx.window.delivery_rate_bps(),
             paths: tx.paths.counts(),
@@ -251,6 +255,7 @@ impl Tx {
             queued_bytes: 0,
             settled_bytes: 0,
             limited: true,
+            limit_heard: false,
             senders: 0,
             newest_acked_sent_at: Instant::ZERO,
             largest_acked: None,
