@@ -78,7 +78,7 @@ impl DelayEstimator {
     fn keep(&mut self, delay: u32) {
         if self.recent_len > 0 {
             let difference = u64::from(delay.abs_diff(self.newest));
-            self.difference_x8 += difference - self.difference_x8 / 8;
+            self.difference_x8 = self.difference_x8 - self.difference_x8 / 8 + difference;
         }
         self.newest = delay;
         self.recent[self.recent_at] = delay;

@@ -21,7 +21,7 @@ const INITIAL: f64 = 2.25;
 /// Growth per round trip with empty queues, as a share of B.
 const GROWTH: f64 = 0.11;
 /// Unconditional growth per round trip, as a share of B.
-const FAIR: f64 = 0.004;
+const FAIR: f64 = 0.01;
 /// Strength of the decrease.
 const DECREASE: f64 = 0.8;
 /// The strongest decrease.

@@ -47,15 +47,15 @@ impl PathSet {
         path: PathId,
         generation: u8,
         delay_ns: u32,
-        outlier: bool,
+        penalty: u8,
     ) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.generation != generation {
             return;
         }
         slot.delay_ns = delay_ns;
-        if outlier {
-            slot.penalty = (slot.penalty + 1).min(PENALTY_MAX);
+        if penalty > 0 {
+            slot.penalty = slot.penalty.saturating_add(penalty).min(PENALTY_MAX);
         } else if self.policy == Spray::Adaptive {
             self.push_confirmed(path, now);
         }
@@ -171,7 +171,6 @@ impl PathSet {
         slot.awaiting = false;
         if slot.answers >= ANSWERS_NEEDED {
             slot.state = PathState::Good;
-            slot.penalty = 0;
             slot.probe_at = Instant::FAR_FUTURE;
             slot.confirmed_at = now;
             self.bad -= 1;

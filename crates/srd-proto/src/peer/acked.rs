@@ -22,10 +22,6 @@ struct Tally {
     progress: bool,
 }
 
-/// A path is late when it is later than the median by this part of the target. Smaller parts
-/// throw out more paths than they find better ones (`docs/perf-notes.md`).
-const OUTLIER: u64 = 1;
-
 /// A refusal that RNR may retry.
 const STATUS_RNR: u8 = Status::RemoteRnr as u8;
 
@@ -87,9 +83,14 @@ impl Tx {
             let median = self.delay.median();
             let target = self.window.target();
             let late = Duration::from_nanos(delay_ns.into());
-            let outlier = tuple.ce || late > median + target.over(OUTLIER);
+            // A path is passed over once if it is half a target later than most, and once more
+            // for each quarter beyond. Tighter thresholds throw out more paths than they find
+            // better ones (`docs/perf-notes.md`).
+            let quarters = (late - median).as_nanos() * 4 / target.as_nanos().max(1);
+            let penalty = u8::try_from(quarters.saturating_sub(1)).unwrap_or(u8::MAX);
+            let penalty = penalty.max(tuple.ce.into());
             tally.marked |= tuple.ce;
-            self.paths.on_delay(now, record.path, record.generation, delay_ns, outlier);
+            self.paths.on_delay(now, record.path, record.generation, delay_ns, penalty);
         }
     }
 
