@@ -44,12 +44,12 @@ fn a_flipped_bit_anywhere_is_a_counted_drop_and_never_a_delivery() {
 #[test]
 fn keys_rotate_in_flight_and_lose_nothing() {
     for config in modes() {
-        let mut pair = Pair::new(Config { key_packets_max: 300, ..config }, 6);
+        let mut pair = Pair::new(Config { key_packets_max: 1000, ..config }, 6);
         pair.fault =
             Fault { loss_permille: 30, jitter: Duration::from_micros(30), ..Fault::default() };
-        pair.send_many(2000, 1000);
+        pair.send_many(6000, 1000);
         pair.run_until_idle(Duration::from_millis(3000));
-        pair.assert_all_completed(2000);
+        pair.assert_all_completed(6000);
         assert_eq!(pair.b.stats().drops[srd_proto::DropReason::Unauthentic as usize], 0);
     }
 }
