@@ -52,6 +52,7 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
                 || e.is::<srd_lab::ConfigError>()
                 || e.is::<srd_lab::id::ParseIdError>()
                 || e.is::<srd_proto::ConfigError>()
+                || e.is::<srd_sim::scenario::ScenarioError>()
         })
     {
         USAGE

@@ -34,7 +34,8 @@ impl fmt::Display for Table {
             text.is_empty() || text == "-" || text.starts_with(|c: char| c.is_ascii_digit())
         };
         let right = |column: usize| {
-            column > 0 && self.rows[1..].iter().filter_map(|r| cell(r, column)).all(|t| is_number(&t))
+            column > 0
+                && self.rows[1..].iter().filter_map(|r| cell(r, column)).all(|t| is_number(&t))
         };
         let rights: Vec<bool> = (0..columns).map(right).collect();
         for (number, row) in self.rows.iter().enumerate() {

@@ -74,7 +74,10 @@ mod tests {
 
     #[test]
     fn linear_ticks_are_round_and_inside() {
-        assert_eq!(Axis::linear("", 0.0, 1000.0).ticks(5), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
+        assert_eq!(
+            Axis::linear("", 0.0, 1000.0).ticks(5),
+            [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]
+        );
         assert_eq!(Axis::linear("", 0.0, 4.6).ticks(5), [0.0, 1.0, 2.0, 3.0, 4.0]);
         assert_eq!(Axis::linear("", 3.0, 3.0).ticks(5).len(), 1);
     }

@@ -74,7 +74,8 @@ impl LineChart {
         for line in &self.lines {
             inside += &self.line(line, &x, &y);
         }
-        let legend = if self.lines.len() > 1 { self.legend(bottom + BOTTOM) } else { String::new() };
+        let legend =
+            if self.lines.len() > 1 { self.legend(bottom + BOTTOM) } else { String::new() };
         let rows = if legend.is_empty() { 0 } else { self.lines.len().div_ceil(LEGEND_COLUMNS) };
         let height = bottom + BOTTOM + LEGEND_ROW * rows as f64;
         svg(WIDTH, height, &self.label, &(inside + &legend))
@@ -100,12 +101,7 @@ impl LineChart {
         axes + &text(LEFT, TOP - 8.0, Anchor::Start, "muted", &self.y.label)
     }
 
-    fn line(
-        &self,
-        line: &Line,
-        x: &impl Fn(f64) -> f64,
-        y: &impl Fn(f64) -> f64,
-    ) -> String {
+    fn line(&self, line: &Line, x: &impl Fn(f64) -> f64, y: &impl Fn(f64) -> f64) -> String {
         let mut path = String::new();
         for (number, (px, py)) in line.points.iter().enumerate() {
             let (px, py) = (x(*px), y(*py));

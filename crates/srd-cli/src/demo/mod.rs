@@ -20,7 +20,7 @@ mod story;
 use crate::failure::usage;
 use crate::output::{self, JsonOutput};
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -57,8 +57,23 @@ pub(crate) struct DemoArgs {
     /// Let SRD run plain. By default it authenticates and encrypts, which TCP does not.
     #[arg(long)]
     plain: bool,
+    /// Tell only these parts.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS",
+          default_values_t = [Part::A, Part::B, Part::C])]
+    only: Vec<Part>,
     #[command(flatten)]
     json: JsonOutput,
+}
+
+/// A part of the story.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Part {
+    /// One flow.
+    A,
+    /// Incast.
+    B,
+    /// A spine dies.
+    C,
 }
 
 /// Runs `srd demo`. Returns the exit code: 1 if a goal is missed.
@@ -79,9 +94,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
             eprintln!("srd: {missing}");
         }
         args.json.say("Everything below happens in the SIMULATOR, not on real wires.")?;
-        simulated::tell(&args.json)?
+        simulated::tell(args)?
     } else {
-        fabric::tell(args.seconds_scale, args.plain, &args.json)?
+        fabric::tell(args)?
     };
     story.took_s = begun.elapsed().as_secs_f64();
     let goals = story.goals();

@@ -88,7 +88,12 @@ fn failovers(story: &Story) -> String {
 fn judged(goals: &[Goal]) -> String {
     let mut table = Table::new(["goal", "wanted", "seen", ""]);
     for goal in goals {
-        table.row([goal.name.clone(), goal.wanted.clone(), goal.seen.clone(), verdict(goal).into()]);
+        table.row([
+            goal.name.clone(),
+            goal.wanted.clone(),
+            goal.seen.clone(),
+            verdict(goal).into(),
+        ]);
     }
     table.to_string()
 }

@@ -152,7 +152,7 @@ impl Failover {
 }
 
 /// Everything that was measured.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub(super) struct Story {
     /// Whether it happened in the simulator.
     pub(super) simulated: bool,
@@ -274,10 +274,11 @@ pub(super) mod tests {
         let run = |who, ms: f64| IncastRun {
             who,
             ideal_ms: 100.0,
-            rounds_ms: vec![vec![Some(50.0), Some(ms)], vec![Some(60.0), Some(ms * 2.0)], vec![
-                Some(60.0),
-                None,
-            ]],
+            rounds_ms: vec![
+                vec![Some(50.0), Some(ms)],
+                vec![Some(60.0), Some(ms * 2.0)],
+                vec![Some(60.0), None],
+            ],
             limit_ms: 10_000.0,
         };
         let failover = |who, silence_ms| Failover {

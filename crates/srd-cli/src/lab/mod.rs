@@ -297,8 +297,7 @@ fn open(args: &NameArgs) -> Result<Fabric> {
 /// Refuses if this machine cannot build a fabric at all.
 pub(crate) fn require_fabric() -> Result<()> {
     let all = srd_lab::requirements();
-    let missing: Vec<String> =
-        all.iter().filter(|m| m.required).map(ToString::to_string).collect();
+    let missing: Vec<String> = all.iter().filter(|m| m.required).map(ToString::to_string).collect();
     if missing.is_empty() { Ok(()) } else { Err(Missing(missing.join("\n")).into()) }
 }
 

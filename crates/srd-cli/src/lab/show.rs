@@ -104,9 +104,6 @@ mod tests {
         broken.failed_spines.insert(2);
         broken.slowed_links.insert(LinkId { leaf: 0, spine: 1 }, 50);
         broken.loss_permille.insert(3, 10);
-        assert_eq!(
-            faults(&broken),
-            "spine 2 dead, l0-s1 at 50 Mb/s, spine 3 loses 10 of 1000"
-        );
+        assert_eq!(faults(&broken), "spine 2 dead, l0-s1 at 50 Mb/s, spine 3 loses 10 of 1000");
     }
 }

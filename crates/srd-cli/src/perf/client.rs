@@ -68,6 +68,9 @@ pub(super) fn run(args: &ClientArgs) -> Result<()> {
         Err(error) => return Err(blame_server(&mut control).unwrap_or(error)),
     };
     let result = finish(&mut control)?;
+    if result.bytes == 0 {
+        bail!("nothing arrived at {server}");
+    }
     let config = ConfigEcho { host: args.host.clone(), params };
     let report = Report::new(config, client, result);
     args.json.say(report.summary())?;
@@ -147,8 +150,7 @@ fn open(ends: &Ends, params: &mut Params, secrets: Secrets) -> Result<Data> {
         Transport::Udp => (Data::Udp, UDP_PAYLOAD_MAX),
         Transport::Srd => {
             let Secrets { protection, server_key, .. } = secrets;
-            let client =
-                srd::Client::open(ends.near, ends.server, params, protection, server_key)?;
+            let client = srd::Client::open(ends.near, ends.server, params, protection, server_key)?;
             let most = client.payload_bytes_max();
             (Data::Srd(Box::new(client)), most)
         }
@@ -184,7 +186,7 @@ fn headline(params: &Params, near: SocketAddr, server: SocketAddr) -> String {
         Transport::Udp => "raw UDP, unreliable".to_owned(),
     };
     let how = match params.mode {
-        Mode::Bulk => format!("{} streams, {} bytes each time", params.streams, params.size_bytes),
+        Mode::Bulk => format!("{}, {} bytes each time", params.streams_text(), params.size_bytes),
         Mode::RequestResponse => format!("requests of {} bytes", params.size_bytes),
     };
     format!("{} -> {server}: {what}; {how}", near.ip())

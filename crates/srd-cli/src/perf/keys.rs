@@ -29,9 +29,8 @@ pub(super) fn parse(text: &str, what: &str) -> Result<Key> {
     for (at, byte) in key.iter_mut().enumerate() {
         let pair = digit(2 * at).zip(digit(2 * at + 1));
         let value = pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-        *byte = value.ok_or_else(|| {
-            Usage(format!("{what} must be hexadecimal digits only (0-9, a-f)"))
-        })?;
+        *byte = value
+            .ok_or_else(|| Usage(format!("{what} must be hexadecimal digits only (0-9, a-f)")))?;
     }
     Ok(key)
 }

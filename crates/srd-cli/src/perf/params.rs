@@ -41,6 +41,16 @@ pub(crate) enum Mode {
     RequestResponse,
 }
 
+impl Mode {
+    /// Its name on the command line.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::RequestResponse => "rr",
+        }
+    }
+}
+
 /// How SRD protects its packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -69,6 +79,11 @@ pub(super) struct Params {
 }
 
 impl Params {
+    /// `1 stream`, `2 streams`.
+    pub(super) fn streams_text(&self) -> String {
+        format!("{} stream{}", self.streams, if self.streams == 1 { "" } else { "s" })
+    }
+
     /// The size as an index.
     pub(super) fn size(&self) -> usize {
         usize::try_from(self.size_bytes.min(SIZE_MAX)).unwrap_or(1)

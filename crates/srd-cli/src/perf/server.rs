@@ -58,9 +58,8 @@ pub(super) fn run(args: &ServerArgs) -> Result<()> {
     let private = keys::private_key(args.key_file.as_deref())?;
     let secrets = Secrets { private, job: keys::job_key(&args.keys)? };
     let at = SocketAddr::new(args.bind, args.port);
-    let listener = TcpListener::bind(at).with_context(|| {
-        format!("cannot listen on {at}; another --port or --bind may be free")
-    })?;
+    let listener = TcpListener::bind(at)
+        .with_context(|| format!("cannot listen on {at}; another --port or --bind may be free"))?;
     println!("srd perf server on {}", listener.local_addr()?);
     println!("public key {}", keys::hex(&keys::public(&secrets.private)));
     loop {
@@ -83,10 +82,10 @@ fn describe(params: &Params, received: &Received) -> String {
     let seconds = received.seconds();
     let rate = units::rate(received.bytes as f64 * 8.0 / seconds.max(1e-9));
     format!(
-        "{:?} {:?}, {} streams: {} in {seconds:.2} s, {rate}",
-        params.transport,
-        params.mode,
-        params.streams,
+        "{} {}, {}: {} in {seconds:.2} s, {rate}",
+        params.transport.name(),
+        params.mode.name(),
+        params.streams_text(),
         units::bytes(received.bytes)
     )
 }

@@ -163,11 +163,7 @@ fn read_until_end(mut stream: TcpStream, stop: &AtomicBool) -> Result<Received> 
     }
 }
 
-fn answer_until_end(
-    mut stream: TcpStream,
-    params: &Params,
-    stop: &AtomicBool,
-) -> Result<Received> {
+fn answer_until_end(mut stream: TcpStream, params: &Params, stop: &AtomicBool) -> Result<Received> {
     let mut buffer = vec![0; params.size()];
     let mut received = Received::default();
     wait_as_asked(&stream, params, NAP)?;

@@ -74,12 +74,7 @@ pub(super) fn send_bulk(
     })
 }
 
-fn send_until(
-    socket: &UdpSocket,
-    size: usize,
-    bytes: &AtomicU64,
-    stop: &AtomicBool,
-) -> Result<()> {
+fn send_until(socket: &UdpSocket, size: usize, bytes: &AtomicU64, stop: &AtomicBool) -> Result<()> {
     let segments = (BATCH_BYTES_MAX / size).clamp(1, SEGMENTS_MAX);
     if segments > 1 {
         let segment = u16::try_from(size).context("a datagram of less than 64 KB")?;
@@ -137,10 +132,13 @@ pub(super) fn serve(socket: &UdpSocket, params: &Params, stop: &AtomicBool) -> R
     }
 }
 
-/// One request after the other.
+/// One request after the other. Requests are numbered, so that an answer that comes after its
+/// request was repeated does not pass for the answer to the next one.
 pub(super) struct Exchange {
     socket: UdpSocket,
+    request: Vec<u8>,
     buffer: Vec<u8>,
+    number: u64,
 }
 
 impl Exchange {
@@ -148,14 +146,19 @@ impl Exchange {
         let socket = socket(near, server)?;
         socket.set_read_timeout(Some(ANSWER_MAX))?;
         socket.set_nonblocking(params.busy_poll)?;
-        Ok(Self { socket, buffer: vec![1; params.size()] })
+        let request = vec![1; params.size()];
+        Ok(Self { socket, buffer: request.clone(), request, number: 0 })
     }
 
     /// One round trip. A lost request or answer costs [`ANSWER_MAX`] and shows as that.
     pub(super) fn once(&mut self, rtt: &mut Rtt) -> Result<()> {
+        self.number += 1;
+        for (to, from) in self.request.iter_mut().zip(self.number.to_le_bytes()) {
+            *to = from;
+        }
         let start = Instant::now();
         for _ in 0..UNANSWERED_MAX {
-            let sent = self.socket.send(&self.buffer);
+            let sent = self.socket.send(&self.request);
             sent.map_err(|e| anyhow::Error::new(e).context("the server does not answer"))?;
             if self.answer()? {
                 rtt.record(start.elapsed());
@@ -169,7 +172,8 @@ impl Exchange {
         let start = Instant::now();
         loop {
             match self.socket.recv(&mut self.buffer) {
-                Ok(_) => return Ok(true),
+                Ok(count) if self.buffer[..count] == self.request => return Ok(true),
+                Ok(_) => {}
                 Err(error) if is_idle(&error) => {
                     if start.elapsed() >= ANSWER_MAX {
                         return Ok(false);

@@ -1,16 +1,189 @@
-//! `srd sim`: experiments in the simulator.
+//! `srd sim`: experiments in the simulator, which runs the production core.
 
-use anyhow::Result;
-use clap::Subcommand;
+mod files;
+mod list;
+mod progress;
+mod show;
+
+use crate::failure::{Usage, usage};
+use crate::output::JsonOutput;
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use srd_sim::run::{Job, RunResult};
+use srd_sim::scenario::{Override, Scenario, ScenarioError, TimeUnitSpec, Transport};
+use std::path::{Path, PathBuf};
+
+/// Most runs of one command.
+const RUNS_MAX: u64 = 100_000;
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  srd sim list
+  srd sim run scenarios/incast.toml
+  srd sim run incast --transport srd --transport tcp --seeds 10 --json result.json
+  srd sim run incast --set workload.0.bytes=64KiB --set srd.paths=16 --out charts
+  srd sim run --topo ft128.topo --tm perm128_2M.cm --transport srd
+
+A scenario without a slash or a suffix is looked for in ./scenarios. The same seed gives the same
+result on every machine and with any number of threads.";
 
 /// `srd sim`.
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXAMPLES)]
 pub(crate) enum SimCommand {
-    /// Name the scenarios.
-    List,
+    /// Run an experiment with one or several transports and seeds.
+    #[command(after_help = EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// Name the scenarios in a directory, and the transports.
+    List(ListArgs),
 }
 
-/// Runs `srd sim`. Returns the exit code.
-pub(crate) fn run(_command: &SimCommand, _progress: bool) -> Result<u8> {
-    Ok(0)
+/// `srd sim run`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RunArgs {
+    /// A scenario: a TOML file, or the name of one in ./scenarios.
+    #[arg(required_unless_present = "topo", conflicts_with = "topo")]
+    scenario: Option<PathBuf>,
+    /// A network in htsim's format, instead of a scenario.
+    #[arg(long, value_name = "FILE", requires = "tm")]
+    topo: Option<PathBuf>,
+    /// A connection matrix in htsim's format: what is sent over --topo.
+    #[arg(long, value_name = "FILE", requires = "topo")]
+    tm: Option<PathBuf>,
+    /// The unit of `start` in the connection matrix; htsim's own programs differ.
+    #[arg(long, value_enum, default_value_t = Unit::Us, requires = "tm")]
+    cm_time_unit: Unit,
+    /// Change the scenario, for example workload.0.bytes=64KiB or srd.paths=16.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// A transport to run; may be given several times. Default: those of the scenario.
+    #[arg(long, value_name = "NAME")]
+    transport: Vec<String>,
+    /// The first seed. Default: the scenario's.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How many seeds, one after the other. Default: the scenario's.
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// Runs at a time. Default: one per core.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    #[command(flatten)]
+    json: JsonOutput,
+    /// Write every flow as CSV, and charts as SVG, into this directory.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// `srd sim list`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ListArgs {
+    /// Where to look.
+    #[arg(default_value = "scenarios")]
+    directory: PathBuf,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// The unit of times in a connection matrix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Unit {
+    /// Picoseconds.
+    Ps,
+    /// Microseconds.
+    Us,
+}
+
+/// Runs `srd sim`. Returns the exit code: 1 if flows stayed unfinished or anything else was
+/// wrong with a run.
+pub(crate) fn run(command: &SimCommand, progress: bool) -> Result<u8> {
+    match command {
+        SimCommand::Run(args) => run_scenario(args, progress),
+        SimCommand::List(args) => list::run(&args.directory, &args.json).map(|()| 0),
+    }
+}
+
+fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
+    args.json.check()?;
+    let scenario = scenario(args)?;
+    let jobs = jobs(args, &scenario)?;
+    if let Some(directory) = &args.out {
+        files::prepare(directory)?;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = args.threads.unwrap_or(cores).max(1);
+    let results = progress::run_all(&jobs, threads, progress)
+        .into_iter()
+        .map(|result| result.map_err(explain))
+        .collect::<Result<Vec<RunResult>>>()?;
+    args.json.say(show::table(&scenario, &results))?;
+    let mut complaints = Vec::new();
+    for result in &results {
+        for complaint in result.complaints() {
+            complaints.push(format!("{}, seed {}: {complaint}", result.transport, result.seed));
+        }
+    }
+    if let Some(directory) = &args.out {
+        let written = files::write(directory, &results)?;
+        args.json.say(format!("{written} files in {}", directory.display()))?;
+    }
+    args.json.write(&results)?;
+    if complaints.is_empty() {
+        return Ok(0);
+    }
+    bail!("{}", complaints.join("\nsrd: "))
+}
+
+fn scenario(args: &RunArgs) -> Result<Scenario> {
+    let parse = |text: &String| text.parse::<Override>();
+    let overrides = args.set.iter().map(parse).collect::<Result<Vec<_>, ScenarioError>>()?;
+    if let (Some(topo), Some(tm)) = (&args.topo, &args.tm) {
+        for file in [topo, tm] {
+            exists(file)?;
+        }
+        let unit = match args.cm_time_unit {
+            Unit::Ps => TimeUnitSpec::Ps,
+            Unit::Us => TimeUnitSpec::Us,
+        };
+        let scenario = Scenario::from_files(topo, tm, unit);
+        if overrides.is_empty() {
+            return Ok(scenario);
+        }
+        let text = toml::to_string(&scenario)?;
+        return Ok(Scenario::read("--topo, --tm", &text, Path::new("."), &overrides)?);
+    }
+    let Some(named) = &args.scenario else { return usage("name a scenario, or --topo and --tm") };
+    let file = list::find(named)?;
+    Ok(Scenario::open(&file, &overrides)?)
+}
+
+fn exists(file: &Path) -> Result<()> {
+    if file.is_file() {
+        Ok(())
+    } else {
+        usage(format!("cannot read {}: no such file", file.display()))
+    }
+}
+
+fn jobs(args: &RunArgs, scenario: &Scenario) -> Result<Vec<Job>> {
+    let find = |name: &String| Transport::find(name);
+    let mut transports = args.transport.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    if transports.is_empty() {
+        transports.clone_from(&scenario.transports);
+    }
+    let seeds = args.seeds.unwrap_or(scenario.seeds);
+    if seeds == 0 || transports.is_empty() {
+        return usage("at least one transport and one seed are needed");
+    }
+    if seeds.saturating_mul(transports.len() as u64) > RUNS_MAX {
+        return usage(format!("--seeds {seeds}: at most {RUNS_MAX} runs in all"));
+    }
+    let first = args.seed.unwrap_or(scenario.seed);
+    Ok(srd_sim::run::jobs(scenario, &transports, first..first.saturating_add(seeds)))
+}
+
+/// A scenario that makes no world is the user's; packets that do not add up are ours.
+fn explain(error: ScenarioError) -> anyhow::Error {
+    let ours = error.0.starts_with("packets are lost");
+    if ours { anyhow::anyhow!(error.0) } else { Usage(error.0).into() }
 }

@@ -1,0 +1,235 @@
+//! SRD between hosts of a fabric: one process, one clock, every endpoint on a thread of its own
+//! inside of its host's namespace. Threads block, so that they do not take each other's core.
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use bytes::Bytes;
+use srd_lab::{Fabric, Family, HostId};
+use srd_net::{Application, BindOptions, Context, LocalEndpoint};
+use srd_proto::{
+    Class, Datagram, Delivery, Duration, Event, PeerId, Protection, Qpn, ReceiveBuffers, Status,
+};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{self, Instant};
+
+/// The port of every endpoint.
+const PORT: u16 = 7471;
+/// The queue pair that receivers listen on.
+pub(super) const RECEIVER: Qpn = Qpn(1);
+/// Longest sleep of an endpoint, so that it notices the end.
+pub(super) const NAP: Duration = Duration::from_millis(10);
+/// Datagrams of the one flow that wait or are in flight.
+const OUTSTANDING: u32 = 1024;
+/// What a port counts per packet beside its IP payload: Ethernet 14, IPv4 20, UDP 8.
+pub(super) const WIRE_OVERHEAD_BYTES: u16 = 42;
+
+/// How the endpoints of a fabric are made.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub(super) protection: Protection,
+    /// Source ports per endpoint: several per spine, so that each has its share.
+    pub(super) paths: u16,
+}
+
+impl Setup {
+    /// Encrypted with a key drawn for this run, unless plain.
+    pub(super) fn new(plain: bool) -> Result<Self> {
+        let protection = if plain {
+            Protection::Plain
+        } else {
+            let key = srd_net::clock::seed().context("no random numbers from the kernel")?;
+            Protection::JobKey(key)
+        };
+        Ok(Self { protection, paths: 64 })
+    }
+
+    /// An endpoint in a host. To be called inside of it.
+    pub(super) fn bind(&self, fabric: &Fabric, host: HostId) -> Result<LocalEndpoint> {
+        let mut options = BindOptions::at(address(fabric, host)?);
+        let config = &mut options.config;
+        config.protection = self.protection.clone();
+        config.paths = self.paths;
+        config.link_rate_bps = u64::from(fabric.config().host_rate_mbps) * 1_000_000;
+        config.wire_overhead_bytes = WIRE_OVERHEAD_BYTES;
+        // At these rates a packet takes 72 us of wire time and 10 us of CPU time: there is no
+        // need to send runs of packets down one path, and every reason not to.
+        config.spray_burst_packets = 1;
+        config.ack_packets = 4;
+        if let Ok(t) = std::env::var("SRD_TUNE") {
+            for kv in t.split(',') {
+                let (k, v) = kv.split_once('=').unwrap_or((kv, "0"));
+                let n: u64 = v.parse().unwrap_or(0);
+                match k {
+                    "dtm" => config.delay_target_min = Duration::from_micros(n),
+                    "dtp" => config.delay_target_percent = n as u32,
+                    "wm" => config.window_max_percent = n as u32,
+                    "wi" => config.window_initial_bytes = n,
+                    "ap" => config.ack_packets = n as u16,
+                    "ad" => config.ack_delay = Duration::from_micros(n),
+                    "rto" => config.rto_min = Duration::from_micros(n),
+                    "cp" => config.credit_percent = n as u32,
+                    "rs" => config.receiver_share = n > 0,
+                    "sb" => config.spray_burst_packets = n as u8,
+                    "paths" => config.paths = n as u16,
+                    "rtt" => config.rtt_initial = Duration::from_micros(n),
+                    _ => {}
+                }
+            }
+        }
+        let mut endpoint =
+            LocalEndpoint::bind(&options).with_context(|| format!("SRD in {host}"))?;
+        endpoint.open_qp(RECEIVER, ReceiveBuffers::Unlimited);
+        Ok(endpoint)
+    }
+}
+
+/// Where a host's endpoint receives.
+pub(super) fn address(fabric: &Fabric, host: HostId) -> Result<SocketAddr> {
+    Ok(SocketAddr::new(fabric.host_address(host, Family::V4)?, PORT))
+}
+
+/// A datagram of a flow; a flow is a queue pair of the sender.
+pub(super) fn datagram(flow: u16, payload: Bytes) -> Datagram {
+    Datagram {
+        src_qpn: Qpn(RECEIVER.0 + 1 + flow),
+        dst_qpn: RECEIVER,
+        imm: 0,
+        payload,
+        class: Class::Bulk,
+        user: flow.into(),
+    }
+}
+
+/// One long flow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    pub(super) from: HostId,
+    pub(super) to: HostId,
+    pub(super) lasts: time::Duration,
+    pub(super) interval_ms: u64,
+}
+
+/// What arrived in each interval: its start in ms, and bytes.
+pub(super) type Intervals = Vec<(u64, u64)>;
+
+/// Runs one flow, and `meanwhile` on the calling thread; it gets the moment the flow started.
+pub(super) fn single_flow<T>(
+    fabric: &Fabric,
+    setup: &Setup,
+    flow: &Flow,
+    meanwhile: impl FnOnce(Instant) -> Result<T>,
+) -> Result<(Intervals, T)> {
+    let over = AtomicBool::new(false);
+    let (ready, wait_ready) = mpsc::channel();
+    let (go, wait_go) = mpsc::channel::<Instant>();
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let started = fabric.within(flow.to, || receive(fabric, setup, flow, ready, wait_go));
+            over.store(true, Ordering::Release);
+            started?
+        });
+        // A receiver that cannot start says so when it is joined.
+        let sender = wait_ready.recv().ok().map(|()| {
+            let start = Instant::now();
+            let _ = go.send(start);
+            let sender =
+                scope.spawn(|| fabric.within(flow.from, || send(fabric, setup, flow, &over))?);
+            (sender, meanwhile(start))
+        });
+        let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let Some((sender, done)) = sender else {
+            return Err(received.err().unwrap_or_else(|| anyhow!("the receiver did not start")));
+        };
+        sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).context("sender")?;
+        Ok((received.context("receiver")?, done?))
+    })
+}
+
+/// Counts what arrives.
+struct Buckets {
+    bytes: Vec<u64>,
+    start: Instant,
+    interval: time::Duration,
+}
+
+impl Application for Buckets {
+    fn delivered(&mut self, _: &mut Context<'_>, delivery: Delivery<'_>) {
+        let index = self.start.elapsed().as_nanos() / self.interval.as_nanos().max(1);
+        let bucket = usize::try_from(index).ok().and_then(|index| self.bytes.get_mut(index));
+        if let Some(bucket) = bucket {
+            *bucket += delivery.payload.len() as u64;
+        }
+    }
+}
+
+fn receive(
+    fabric: &Fabric,
+    setup: &Setup,
+    flow: &Flow,
+    ready: mpsc::Sender<()>,
+    go: mpsc::Receiver<Instant>,
+) -> Result<Intervals> {
+    let mut endpoint = setup.bind(fabric, flow.to)?;
+    let _ = ready.send(());
+    let start = go.recv().context("the sender did not start")?;
+    let interval = time::Duration::from_millis(flow.interval_ms);
+    let count = flow.lasts.as_nanos() / interval.as_nanos().max(1);
+    let bytes = vec![0; usize::try_from(count).context("that many intervals")?];
+    let mut buckets = Buckets { bytes, start, interval };
+    while start.elapsed() < flow.lasts {
+        endpoint.poll(NAP, &mut buckets).context("the SRD socket broke")?;
+    }
+    Ok((0..).zip(buckets.bytes).map(|(n, bytes)| (n * flow.interval_ms, bytes)).collect())
+}
+
+/// Keeps datagrams outstanding.
+struct Sender {
+    peer: PeerId,
+    payload: Bytes,
+    outstanding: u32,
+    failed: Option<Status>,
+}
+
+impl Sender {
+    fn fill(&mut self, mut send: impl FnMut(PeerId, Datagram) -> bool) {
+        while self.outstanding < OUTSTANDING {
+            if !send(self.peer, datagram(0, self.payload.clone())) {
+                break;
+            }
+            self.outstanding += 1;
+        }
+    }
+}
+
+impl Application for Sender {
+    fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {}
+
+    fn event(&mut self, context: &mut Context<'_>, event: Event) {
+        if let Event::Completed { status, .. } = event {
+            self.outstanding -= 1;
+            if status == Status::Ok {
+                self.fill(|to, datagram| context.send(to, datagram).is_ok());
+            } else {
+                self.failed = Some(status);
+            }
+        }
+    }
+}
+
+fn send(fabric: &Fabric, setup: &Setup, flow: &Flow, over: &AtomicBool) -> Result<()> {
+    let mut endpoint = setup.bind(fabric, flow.from)?;
+    let peer = endpoint.connect(address(fabric, flow.to)?).map_err(|e| anyhow!("{e}"))?;
+    let payload = Bytes::from(vec![7; endpoint.payload_bytes_max()]);
+    let mut sender = Sender { peer, payload, outstanding: 0, failed: None };
+    sender.fill(|to, datagram| endpoint.send(to, datagram).is_ok());
+    while !over.load(Ordering::Acquire) {
+        endpoint.poll(NAP, &mut sender).context("the SRD socket broke")?;
+        if let Some(status) = sender.failed {
+            bail!("a datagram failed: {status:?}");
+        }
+    }
+    tracing::info!(stats = ?endpoint.core().stats(), peer = ?endpoint.core().peer_stats(peer));
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Running jobs, and telling an impatient person how far they are.
+
+use srd_sim::run::{self, Job, RunResult};
+use srd_sim::scenario::ScenarioError;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Nothing is said about what is over sooner.
+const SILENT: Duration = Duration::from_secs(3);
+/// Between two lines while nothing ends.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Runs jobs; with `speak`, long ones are reported on standard error.
+pub(super) fn run_all(
+    jobs: &[Job],
+    threads: usize,
+    speak: bool,
+) -> Vec<Result<RunResult, ScenarioError>> {
+    if !speak {
+        return run::run_all(jobs, threads, &|_, _| {});
+    }
+    let begun = Instant::now();
+    let (ended, wait_ended) = mpsc::channel::<String>();
+    thread::scope(|scope| {
+        scope.spawn(move || report(begun, jobs.len(), &wait_ended));
+        run::run_all(jobs, threads, &|_, result| {
+            let line = match result {
+                Ok(result) => format!(
+                    "{}, seed {}: slowest {:.3} of its ideal, {:.1} s",
+                    result.transport, result.seed, result.max_over_ideal, result.cost.wall_s
+                ),
+                Err(error) => error.to_string(),
+            };
+            let _ = ended.send(line);
+        })
+    })
+}
+
+fn report(begun: Instant, all: usize, ended: &mpsc::Receiver<String>) {
+    let mut done = 0;
+    let mut wait = SILENT;
+    while done < all {
+        match ended.recv_timeout(wait) {
+            Ok(line) => {
+                done += 1;
+                if begun.elapsed() >= SILENT {
+                    eprintln!("[{done}/{all}] {line}");
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = begun.elapsed().as_secs();
+                eprintln!("[{done}/{all}] still running after {seconds} s");
+                wait = EVERY;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
