@@ -14,12 +14,13 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::{
-    AddPeerError, Class, Datagram, Delivery, DownReason, Event, PeerConfig, PeerId, PeerStats, Qpn,
-    ReceiveBuffers, SendError, Stats, Status,
+    AddPeerError, Class, Datagram, Delivery, Event, PeerConfig, PeerId, Qpn, ReceiveBuffers,
+    SendError, Status,
 };
 
 use crate::engine::{Application, Context, Engine};
-use crate::io::{IoStats, Notice, PacketIo};
+use crate::io::{Notice, PacketIo};
+use crate::news::{News, Report};
 use crate::sync::{Inbox, Reply, Room, lock};
 use crate::sys::os;
 use crate::wake::IoWaker;
@@ -32,27 +33,6 @@ const NEWS_MAX: usize = 256;
 const CLOSE_QUIET: Duration = Duration::from_millis(2);
 /// How often a closing endpoint looks whether it is done.
 const CLOSE_LOOK: Duration = Duration::from_millis(1);
-
-/// Something that happened to an endpoint, other than an arrival.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum News {
-    /// A peer has answered, or has been heard for the first time.
-    PeerUp(SocketAddr),
-    /// Everything outstanding to a peer has failed. It stays usable.
-    PeerDown(SocketAddr, DownReason),
-    /// The fabric passes less than the configured packet size to a peer.
-    PathMtu {
-        /// The peer.
-        peer: SocketAddr,
-        /// UDP payload bytes that work (`packet_bytes_max`).
-        works_bytes: u16,
-        /// UDP payload bytes that were configured.
-        configured_bytes: u16,
-    },
-    /// The sockets found something out.
-    Notice(Notice),
-}
 
 /// What application threads ask of the driver.
 #[derive(Debug)]
@@ -77,17 +57,6 @@ pub(crate) struct Outgoing {
     pub payload: Bytes,
     pub class: Class,
     pub reply: Option<Reply<Status>>,
-}
-
-/// The state of an endpoint, for people and monitoring.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// The core's counters.
-    pub stats: Stats,
-    /// The sockets' counters.
-    pub io: IoStats,
-    /// Every peer that this endpoint has talked to.
-    pub peers: Vec<(SocketAddr, PeerStats)>,
 }
 
 /// A peer, as application threads and the driver both see it.

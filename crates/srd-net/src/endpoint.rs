@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use srd_proto::{AddPeerError, Class, Config, Status};
 
-use crate::driver::{self, Command, News, Outgoing, PeerState, Report, Shared};
+use crate::driver::{self, Command, Outgoing, PeerState, Shared};
 use crate::io::{PacketIo, PollMode};
+use crate::news::{News, Report};
 use crate::options::{BindError, BindOptions, engine_over};
 use crate::sync::{Inbox, InboxClosed, Reply, Taken, deadline, lock};
 

@@ -1,4 +1,49 @@
-//! SRD over real UDP sockets.
+//! SRD over real UDP sockets: reliable, unordered datagrams that take every path of a fabric.
+//!
+//! The protocol is `srd-proto`, which knows no socket, clock or thread; this crate gives it
+//! all three. Two ways to use it:
+//!
+//! * [`Endpoint`]: a thread of its own does the work; any thread or future sends and receives
+//!   through handles. For ordinary programs.
+//! * [`LocalEndpoint`]: the caller's thread does the work, inside
+//!   [`poll`](LocalEndpoint::poll). No hand-over between threads (which costs 10 us and more
+//!   each), so for the lowest latency and the highest throughput per core.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use srd_net::{BindOptions, Endpoint};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let loopback = BindOptions::at("127.0.0.1:0".parse()?);
+//! let (server, client) = (Endpoint::bind(&loopback)?, Endpoint::bind(&loopback)?);
+//!
+//! let peer = client.connect(server.local_address())?;
+//! peer.send(Bytes::from_static(b"hello"))?;
+//! assert_eq!(server.recv()?.payload, "hello");
+//! peer.flush(std::time::Duration::from_secs(5))?; // acknowledged
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every call that waits has a twin that is a future (`recv_async`, `send_async`, ...); the
+//! futures need no particular runtime.
+//!
+//! # What an endpoint occupies
+//! One UDP port that peers know (the base port), and as many ports from there on as it has
+//! paths: a switch that hashes ports sends each along a way of its own. Everything is received
+//! on the base port. No privilege is needed; with it (`CAP_NET_ADMIN`) socket buffers may
+//! exceed `net.core.rmem_max`.
+//!
+//! # Supported
+//! IPv4 and IPv6; UDP segmentation and receive offload, with a fallback where the kernel or
+//! device has none; ECN bits both ways; kernel receive timestamps; blocking, spinning and
+//! adaptive waiting; datagram boundaries; back-pressure in both directions; packets that do
+//! not fit are never fragmented, and reported with the size that works.
+//!
+//! # Not supported
+//! Anything but Linux. An IPv6 flow label of our own: the kernel derives one from each path's
+//! port (`net.ipv6.auto_flowlabels`, its default), which is as good to a switch. Several local
+//! addresses in one endpoint.
 pub mod clock;
 mod driver;
 mod endpoint;
@@ -7,7 +52,9 @@ pub mod io;
 pub mod link;
 mod local;
 mod memory;
+mod news;
 mod options;
+mod ports;
 pub mod raw;
 mod sync;
 mod sys;
@@ -15,13 +62,13 @@ mod udp;
 mod wake;
 
 pub use clock::Clock;
-pub use driver::{News, Report};
 pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};
 pub use engine::{Application, Context};
 pub use io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Wait};
 pub use link::{Link, detect_link_rate};
 pub use local::LocalEndpoint;
 pub use memory::{MemoryIo, MemoryNet, MemoryOptions};
+pub use news::{News, Report};
 pub use options::{BindError, BindOptions};
 pub use udp::{UdpIo, UdpOptions};
 pub use wake::IoWaker;

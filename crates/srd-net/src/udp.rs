@@ -18,6 +18,7 @@ use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
 use crate::clock::Clock;
 use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Wait};
 use crate::link;
+use crate::ports;
 use crate::sys::errno;
 use crate::sys::os::{self, Interest};
 use crate::sys::recv::Receiver;
@@ -27,8 +28,6 @@ use crate::wake::IoWaker;
 
 /// Paths that an endpoint may have.
 const PATHS_MAX: u16 = 256;
-/// Attempts to find a free run of ports when none was asked for.
-const PORT_ATTEMPTS_MAX: usize = 64;
 /// Notices that wait to be taken; further ones are counted only.
 const NOTICES_MAX: usize = 16;
 /// Most UDP payload bytes in a batch: IP and UDP headers and a link-layer header must fit into
@@ -110,7 +109,7 @@ impl UdpIo {
             let text = format!("{} paths were asked for; 1 to {PATHS_MAX} work", options.paths);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let sockets = bind_ports(options)?;
+        let sockets = ports::bind(options)?;
         let address = sockets[0].local_address()?;
         let mut receive_buffer_bytes = 0;
         for (i, socket) in sockets.iter().enumerate() {
@@ -460,49 +459,4 @@ impl PacketIo for UdpIo {
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-/// Sockets bound to consecutive ports.
-fn bind_ports(options: &UdpOptions) -> io::Result<Vec<Socket>> {
-    if options.address.port() != 0 {
-        return bind_from(options, options.address.port());
-    }
-    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
-    for _ in 0..PORT_ATTEMPTS_MAX {
-        let mut random = [0; 2];
-        os::random(&mut random)?;
-        // Between the well-known ports and the system's usual ephemeral range.
-        let base = 10_000 + u16::from_ne_bytes(random) % 22_000;
-        match bind_from(options, base) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse => last = e,
-            other => return other,
-        }
-    }
-    Err(last)
-}
-
-fn bind_from(options: &UdpOptions, base: u16) -> io::Result<Vec<Socket>> {
-    let mut sockets = Vec::with_capacity(usize::from(options.paths));
-    for path in 0..options.paths {
-        let Some(port) = base.checked_add(path) else {
-            let text = format!("{} paths from port {base} on exceed 65,535", options.paths);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        };
-        let mut address = options.address;
-        address.set_port(port);
-        let socket = Socket::new(&address)?;
-        if path > 0 {
-            socket.deaf()?;
-        }
-        socket.bind(&address).map_err(|e| {
-            let advice = if e.kind() == io::ErrorKind::AddrInUse {
-                "; choose another base port or fewer paths"
-            } else {
-                ""
-            };
-            io::Error::new(e.kind(), format!("cannot bind {address} (path {path}): {e}{advice}"))
-        })?;
-        sockets.push(socket);
-    }
-    Ok(sockets)
 }
