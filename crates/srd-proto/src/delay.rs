@@ -84,7 +84,7 @@ impl DelayEstimator {
         self.recent[self.recent_at] = delay;
         self.recent_at = (self.recent_at + 1) % SAMPLES;
         self.recent_len = (self.recent_len + 1).min(SAMPLES);
-        if self.recent_at % 4 == 0 || self.recent_len < 4 {
+        if self.recent_at.is_multiple_of(4) || self.recent_len < 4 {
             let mut sorted = self.recent;
             let sorted = &mut sorted[..self.recent_len];
             sorted.sort_unstable();

@@ -13,7 +13,9 @@ use crate::crypto::Admission;
 use crate::error::{AddPeerError, ConfigError, DropReason, SendError};
 use crate::event::{Datagram, Delivery, Event, Status};
 use crate::ids::{DatagramId, Epoch, PeerId, Qpn};
-use crate::peer::{Accepted, DATAGRAM_HEADER_BYTES, Peer, Shared, bare_header};
+use crate::peer::{
+    Accepted, DATAGRAM_HEADER_BYTES, DataPacket, Peer, Shared, bare_header, packet_overhead,
+};
 use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
 use crate::rng::Rng;
 use crate::security::Security;
@@ -25,7 +27,7 @@ use crate::wire::data::Data;
 use crate::wire::greeting::Greeting;
 use crate::wire::handshake::{Hello, Reset, decode_retry};
 use crate::wire::probe::Probe;
-use crate::wire::{self, FLAG_GREETING, HEADER_BYTES, Header, Kind, TAG_BYTES, WireError};
+use crate::wire::{self, FLAG_GREETING, HEADER_BYTES, Header, Kind, WireError};
 
 /// Bits of a context number that are the peer's index plus one.
 const INDEX_MASK: u32 = (1 << 20) - 1;
@@ -285,17 +287,14 @@ impl Endpoint {
     pub fn close_qp(&mut self, now: Instant, qpn: Qpn) {
         self.at(now);
         self.queue_pairs.close(qpn);
-        for slot in &mut self.peers.slots {
-            if let Some(peer) = slot {
-                peer.fail_all(Status::Flushed, Some(qpn), shared!(self));
-            }
+        for peer in self.peers.slots.iter_mut().flatten() {
+            peer.fail_all(Status::Flushed, Some(qpn), shared!(self));
         }
     }
 
     /// The most payload bytes that one datagram carries.
     pub fn payload_bytes_max(&self) -> usize {
-        let tag = if self.config.protection.is_on() { TAG_BYTES } else { 0 };
-        usize::from(self.config.packet_bytes_max) - DATAGRAM_HEADER_BYTES - tag
+        usize::from(self.config.packet_bytes_max) - packet_overhead(&self.config)
     }
 
     /// The configuration.
@@ -314,14 +313,14 @@ impl Endpoint {
         datagram: Datagram,
     ) -> Result<DatagramId, SendError> {
         let now = self.at(now);
-        let max_bytes = self.payload_bytes_max();
-        if datagram.payload.len() > max_bytes {
-            return Err(SendError::TooLarge { max_bytes });
-        }
         let (datagrams_max, flows_max) =
             (self.config.send_queue_datagrams_max, self.config.flows_max);
         let full = self.events.len() >= self.config.events_max as usize;
         let peer = self.peers.peer(to).ok_or(SendError::UnknownPeer)?;
+        let max_bytes = peer.payload_bytes_max(&self.config);
+        if datagram.payload.len() > max_bytes {
+            return Err(SendError::TooLarge { max_bytes });
+        }
         let tx = peer.tx(&self.config, now);
         if full {
             return Err(SendError::QueueFull);
@@ -519,12 +518,12 @@ impl Endpoint {
     ) -> Result<Option<Delivery<'a>>, DropReason> {
         let (data, rest) = Data::decode(body)?;
         let payload = if rest.is_empty() { payload } else { rest };
+        let packet = DataPacket { header, data, payload_bytes: payload.len() };
         let shared = shared!(self);
         let queue_pairs = &mut self.queue_pairs;
         let Some(peer) = self.peers.peer(id) else { return Ok(None) };
-        let accepted = peer.on_data(now, meta, header, data, payload.len(), shared, || {
-            queue_pairs.take_buffer(Qpn(data.dst_qpn))
-        });
+        let accepted =
+            peer.on_data(now, meta, &packet, shared, || queue_pairs.take_buffer(Qpn(data.dst_qpn)));
         self.share.on_arrival(now, id, &mut self.peers);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),
@@ -773,6 +772,13 @@ impl Endpoint {
     /// The counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Takes a path out of use, or puts it back: an operator's word, which no probe overrules.
+    /// Returns whether there is such a path.
+    pub fn deny_path(&mut self, peer: PeerId, entropy: crate::ids::Entropy, denied: bool) -> bool {
+        let tx = self.peers.peer(peer).and_then(|p| p.tx.as_mut());
+        tx.is_some_and(|tx| tx.paths.deny(entropy, denied))
     }
 
     /// One context's state.

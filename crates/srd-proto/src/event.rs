@@ -41,6 +41,8 @@ pub enum Status {
     Ok = 0,
     /// Its queue pair or peer was destroyed before it completed.
     Flushed = 1,
+    /// The fabric turned out to pass no packet of this size; see [`Event::PathMtu`].
+    LocalBadLength = 6,
     /// The peer restarted while it was in flight; it may or may not have been delivered.
     RemoteAbort = 8,
     /// The peer has no such queue pair.

@@ -62,7 +62,7 @@ impl Received {
     fn index(&self, psn: u64) -> (usize, u64) {
         let mask = self.received.len() as u64 - 1;
         // The mask bounds the value below the table's length.
-        (usize::try_from(psn / 64 & mask).unwrap_or(0), 1 << (psn % 64))
+        (usize::try_from((psn / 64) & mask).unwrap_or(0), 1 << (psn % 64))
     }
 
     fn has(&self, psn: u64) -> bool {

@@ -87,8 +87,6 @@ pub(crate) struct SendQueue {
     bulk: VecDeque<u16>,
     /// Bulk bytes sent minus three times the low-latency bytes sent while bulk waited.
     low_latency_credit: i64,
-    /// Bytes queued or waiting for retransmission, as packets.
-    waiting_bytes: u64,
     refused: bool,
 }
 
@@ -109,7 +107,6 @@ impl SendQueue {
             return Err(SendError::QueueFull);
         }
         let flow = self.flow(d.src_qpn, d.class, flows_max)?;
-        self.waiting_bytes += d.payload.len() as u64;
         let held = Held {
             payload: d.payload,
             user: d.user,
@@ -188,7 +185,6 @@ impl SendQueue {
             self.take_from(flow, bytes);
         }
         let held = &mut self.held[slot as usize];
-        self.waiting_bytes -= held.payload.len() as u64;
         held.place = Place::InFlight;
         held.last_psn = psn;
         if held.first_psn == NOT_SENT {
@@ -235,7 +231,6 @@ impl SendQueue {
         let held = &mut self.held[slot as usize];
         if held.place == Place::InFlight {
             held.place = Place::Retransmit;
-            self.waiting_bytes += held.payload.len() as u64;
             self.retransmit.push_back(slot);
         }
     }
@@ -256,11 +251,9 @@ impl SendQueue {
             Place::Free => return None,
             Place::InFlight => {}
             Place::Retransmit => {
-                self.waiting_bytes -= held.payload.len() as u64;
                 self.retransmit.retain(|s| *s != slot);
             }
             Place::Queued => {
-                self.waiting_bytes -= held.payload.len() as u64;
                 let (flow, class) = (held.flow, self.flows[held.flow as usize].class);
                 let f = &mut self.flows[flow as usize];
                 f.queue.retain(|s| *s != slot);
@@ -302,11 +295,6 @@ impl SendQueue {
     /// Datagrams in the queue's care.
     pub(crate) fn len(&self) -> usize {
         self.held.len() - self.free.len()
-    }
-
-    /// Payload bytes that wait to be sent or sent again.
-    pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.waiting_bytes
     }
 
     /// Whether a send was refused and there is room again; answers true once per refusal.

@@ -137,25 +137,6 @@ impl SentPackets {
             .find(|(_, s)| s.fate == Fate::InFlight)
             .map(|(i, s)| (Psn(self.base + (start + i) as u64), *s))
     }
-
-    /// Every PSN that is in flight, oldest first.
-    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (Psn, &Sent)> {
-        let skip = usize::try_from(self.scan_from.saturating_sub(self.base)).unwrap_or(usize::MAX);
-        self.ring
-            .range(skip.min(self.ring.len())..)
-            .enumerate()
-            .filter(|(_, s)| s.fate == Fate::InFlight)
-            .map(move |(i, s)| (Psn(self.base + (skip + i) as u64), s))
-    }
-
-    /// Forgets everything in flight; the PSN space goes on.
-    pub(crate) fn clear(&mut self) {
-        self.base = self.next().0;
-        self.scan_from = self.base;
-        self.ring.clear();
-        self.in_flight_bytes = 0;
-        self.in_flight_packets = 0;
-    }
 }
 
 #[cfg(test)]

@@ -200,3 +200,51 @@ fn an_idle_context_gives_its_memory_back() {
     pair.run_for(Duration::from_millis(20));
     assert!(pair.a.peer_stats(pair.b_at_a).is_none());
 }
+
+#[test]
+fn a_fabric_that_swallows_large_packets_is_found_out_and_told() {
+    for seed in 0..5 {
+        let mut pair = Pair::new(Config { mtu_discovery: true, ..config() }, seed);
+        pair.fault.swallows_above_bytes = 3000;
+        pair.send_many(3, 4000);
+        pair.send_from(Qpn(2), 20, 1000);
+        pair.run_until_idle(Duration::from_millis(2000));
+        let statuses = pair.completions();
+        assert_eq!(statuses.iter().filter(|s| **s == Status::LocalBadLength).count(), 3);
+        assert_eq!(statuses.iter().filter(|s| **s == Status::Ok).count(), 20);
+        let found = pair.events.iter().find_map(|e| match e {
+            Event::PathMtu { works_bytes, configured_bytes, .. } => {
+                Some((*works_bytes, *configured_bytes))
+            }
+            _ => None,
+        });
+        let (works, configured) = found.expect("a report");
+        assert_eq!(configured, 4122);
+        assert!((2980..=3000).contains(&works), "{works}");
+    }
+}
+
+#[test]
+fn a_fabric_that_passes_everything_costs_one_probe() {
+    let mut pair = Pair::new(Config { mtu_discovery: true, ..config() }, 1);
+    pair.send_many(50, 4000);
+    pair.run_until_idle(Duration::from_millis(50));
+    pair.assert_all_completed(50);
+    assert_eq!(pair.a.stats().probe_pkts, 1);
+}
+
+#[test]
+fn a_denied_path_carries_nothing_until_it_is_put_back() {
+    let mut pair = Pair::new(config(), 2);
+    pair.send_many(1, 100);
+    pair.run_until_idle(Duration::from_millis(5));
+    for entropy in 0..64 {
+        assert!(pair.a.deny_path(pair.b_at_a, srd_proto::Entropy(entropy), true));
+    }
+    let before: u64 = pair.paths().iter().filter(|p| p.entropy < 64).map(|p| p.sent_pkts).sum();
+    pair.send_many(500, 1000);
+    pair.run_until_idle(Duration::from_millis(50));
+    pair.assert_all_completed(501);
+    let after: u64 = pair.paths().iter().filter(|p| p.entropy < 64).map(|p| p.sent_pkts).sum();
+    assert_eq!(before, after);
+}

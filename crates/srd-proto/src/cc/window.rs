@@ -149,7 +149,8 @@ impl Window {
         if s.credit_rules {
             target *= CREDIT_TARGET;
         }
-        let congested = delay >= target;
+        // A mark says that a queue is long; most paths being late says that it is ours.
+        let congested = delay >= target || s.marked && delay * 2.0 >= target;
         if s.acked_bytes > 0 && self.restore > 0.0 {
             self.bytes = self.bytes.max(self.restore);
             self.restore = 0.0;

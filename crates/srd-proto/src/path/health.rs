@@ -2,6 +2,7 @@
 
 use super::{PENALTY_MAX, PathId, PathSet, PathState};
 use crate::config::Spray;
+use crate::ids::Entropy;
 use crate::time::{Duration, Instant};
 
 /// Answers in a row that bring a path back.
@@ -133,6 +134,19 @@ impl PathSet {
         slot.entropy = u16::try_from(entropy).unwrap_or(0);
         slot.generation = slot.generation.wrapping_add(1);
         slot.acked = [0; 2];
+    }
+
+    /// Takes a path out of use, or puts it back.
+    pub(crate) fn deny(&mut self, entropy: Entropy, denied: bool) -> bool {
+        let Some(slot) = self.slots.iter_mut().find(|s| s.entropy == entropy.0) else {
+            return false;
+        };
+        if slot.state == PathState::AssumedBad {
+            self.bad -= 1;
+        }
+        slot.state = if denied { PathState::Denied } else { PathState::Good };
+        slot.probe_at = Instant::FAR_FUTURE;
+        true
     }
 
     /// When the next probe is due.

@@ -179,6 +179,3 @@ impl PathSet {
         self.slots.iter().map(report).collect()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -38,10 +38,10 @@ impl Peer {
         tx.take_tuples(now, ack, &mut tally);
         tx.take_verdicts(id, ack, shared, &mut tally);
         tx.take_sack(now, id, cumulative, ack, shared, &mut tally);
-        tx.take_echo(now, ack, &mut tally);
+        let answered = tx.take_echo(now, ack, &mut tally);
         tx.take_limit(ack);
         let rtt = tx.take_rtt(now, &tally);
-        tx.find_losses(now, shared, &mut tally);
+        tx.find_losses(now, &mut tally);
         tx.advance();
         tx.window.on_ack(&AckSignal {
             now,
@@ -68,6 +68,9 @@ impl Peer {
         }
         if tx.paths.newly_impaired(now) {
             shared.stats.impaired_remote_conn_events += 1;
+        }
+        if let Some(ProbeKind::Mtu(size)) = answered {
+            self.on_mtu_answer(now, size, shared);
         }
     }
 }
@@ -180,7 +183,7 @@ impl Tx {
 
     fn known_index(&self, psn: u64) -> usize {
         let mask = self.known.len() as u64 - 1;
-        usize::try_from(psn / 64 & mask).unwrap_or(0)
+        usize::try_from((psn / 64) & mask).unwrap_or(0)
     }
 
     /// The peer has this packet.
@@ -225,15 +228,21 @@ impl Tx {
     }
 
     /// The answer to a probe: as good as an acknowledged packet sent then.
-    fn take_echo(&mut self, now: Instant, ack: &AckView<'_>, tally: &mut Tally) {
-        let Some((number, _delay)) = ack.head.echo else { return };
-        let Some(at) = self.probes.iter().position(|p| p.number == number) else { return };
-        let Some(probe) = self.probes.remove(at) else { return };
+    fn take_echo(
+        &mut self,
+        now: Instant,
+        ack: &AckView<'_>,
+        tally: &mut Tally,
+    ) -> Option<ProbeKind> {
+        let (number, _delay) = ack.head.echo?;
+        let at = self.probes.iter().position(|p| p.number == number)?;
+        let probe = self.probes.remove(at)?;
         tally.progress = true;
         self.newest_acked_sent_at = self.newest_acked_sent_at.max(probe.sent_at);
         if let ProbeKind::Path(path) = probe.kind {
             self.paths.on_probe_answer(now, path);
         }
+        Some(probe.kind)
     }
 
     fn take_limit(&mut self, ack: &AckView<'_>) {
@@ -264,7 +273,7 @@ impl Tx {
 
     /// Lost is what two later packets of its own path overtook, or what was sent too long
     /// before the newest packet that arrived.
-    fn find_losses(&mut self, now: Instant, shared: &mut Shared<'_>, tally: &mut Tally) {
+    fn find_losses(&mut self, now: Instant, tally: &mut Tally) {
         let Some((mut psn, mut record)) = self.sent.oldest_in_flight() else { return };
         let deadline = self.newest_acked_sent_at - self.reordering_window();
         let newest = self.newest_acked_sent_at;
@@ -275,7 +284,7 @@ impl Tx {
             let overtaken = record.generation == self.paths.generation(record.path)
                 && psn.0 < self.paths.overtaken_twice_below(record.path);
             if overtaken || record.sent_at < deadline {
-                self.lose(now, psn.0, shared, tally);
+                self.lose(now, psn.0, tally);
             }
             match self.sent.next_in_flight(psn.0 + 1) {
                 Some(next) => (psn, record) = next,
@@ -285,13 +294,7 @@ impl Tx {
     }
 
     /// A packet is lost: its datagram goes again, its path is judged.
-    pub(super) fn lose(
-        &mut self,
-        now: Instant,
-        psn: u64,
-        _shared: &mut Shared<'_>,
-        tally: &mut Tally,
-    ) {
+    fn lose(&mut self, now: Instant, psn: u64, tally: &mut Tally) {
         let Some(record) = self.sent.settle(psn, Fate::Lost) else { return };
         tally.lost_bytes += u64::from(record.bytes);
         let rtt = self.rtt.smoothed();
@@ -302,10 +305,10 @@ impl Tx {
     }
 
     /// Everything in flight is lost.
-    pub(super) fn lose_all(&mut self, now: Instant, shared: &mut Shared<'_>) {
+    pub(super) fn lose_all(&mut self, now: Instant) {
         let mut tally = Tally::default();
         while let Some((psn, _)) = self.sent.oldest_in_flight() {
-            self.lose(now, psn.0, shared, &mut tally);
+            self.lose(now, psn.0, &mut tally);
         }
     }
 

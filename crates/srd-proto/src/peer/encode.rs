@@ -42,6 +42,13 @@ impl Peer {
                 let kind = ProbeKind::Path(probe.path);
                 (self.write_probe(now, shared, buf, kind)?, Ecn::NotEct, true)
             }
+            Plan::MtuProbe => {
+                self.judge_mtu(shared);
+                let size = self.tx.as_ref()?.mtu.size();
+                let entropy = self.write_probe(now, shared, buf, ProbeKind::Mtu(size))?;
+                self.on_mtu_probe_sent(now);
+                (entropy, Ecn::NotEct, true)
+            }
             Plan::TailProbe => {
                 (self.write_probe(now, shared, buf, ProbeKind::Tail)?, Ecn::NotEct, true)
             }
@@ -216,8 +223,16 @@ impl Peer {
             floor: tx.sent.base().0 as u32,
         }
         .encode(&mut buf.bytes, 0);
+        if let ProbeKind::Mtu(size) = kind {
+            let tag = if shared.config.protection.is_on() { wire::TAG_BYTES } else { 0 };
+            buf.bytes.resize((start + usize::from(size) - tag).max(buf.bytes.len()), 0);
+        }
         let path = match kind {
             ProbeKind::Path(path) => path,
+            ProbeKind::Mtu(_) => {
+                let fresh = tx.fresh();
+                tx.paths.pick_safe(now, fresh)
+            }
             ProbeKind::Tail => {
                 tx.probe_due = false;
                 let fresh = tx.fresh();

@@ -264,7 +264,7 @@ impl Peer {
         self.greeted = true;
         self.control_number = 0;
         self.control_seen = 0;
-        self.control_window = Box::default();
+        *self.control_window = crate::crypto::ReplayWindow::default();
     }
 }
 

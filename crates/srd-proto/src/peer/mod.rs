@@ -8,6 +8,7 @@ mod acked;
 mod encode;
 mod handshake;
 mod lifecycle;
+mod mtu;
 mod plan;
 mod recv;
 mod timeout;
@@ -37,7 +38,8 @@ use crate::wire::ack::{Tuple, Verdict};
 
 pub(crate) use encode::bare_header;
 use handshake::Protected;
-pub(crate) use recv::Accepted;
+use mtu::Mtu;
+pub(crate) use recv::{Accepted, DataPacket};
 
 /// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
@@ -104,6 +106,8 @@ pub(crate) enum ProbeKind {
     Tail,
     /// To learn whether a bad path has come back.
     Path(PathId),
+    /// To learn whether the fabric passes packets of this many UDP payload bytes.
+    Mtu(u16),
 }
 
 /// A probe that is out.
@@ -155,6 +159,7 @@ pub(crate) struct Tx {
     /// Widening of the reordering window after losses that were none, in eighths.
     pub reorder_eighths: u32,
     pub largest_packet: u16,
+    pub mtu: Mtu,
     /// When the pacer lets the next datagram go, if that is what it waits for.
     pub departure_at: Instant,
 }
@@ -173,6 +178,12 @@ pub(crate) struct Rx {
     pub verdicts: Vec<Verdict>,
     pub echoes: VecDeque<(u32, u32)>,
     pub ack_entropy: u16,
+}
+
+/// What a datagram's packet holds beside the payload.
+pub(crate) fn packet_overhead(config: &Config) -> usize {
+    let tag = if config.protection.is_on() { crate::wire::TAG_BYTES } else { 0 };
+    DATAGRAM_HEADER_BYTES + tag
 }
 
 impl Peer {
@@ -270,6 +281,7 @@ impl Tx {
             probe_due: false,
             reorder_eighths: 8,
             largest_packet: 0,
+            mtu: Mtu::new(config.packet_bytes_max, config.mtu_discovery, now),
             departure_at: Instant::FAR_FUTURE,
         }
     }

@@ -17,6 +17,8 @@ pub(crate) enum Plan {
     Ack,
     /// A probe: for a bad path that is due, else for the tail.
     PathProbe,
+    /// A probe of a packet size.
+    MtuProbe,
     /// A probe for the tail.
     TailProbe,
     /// The datagram in this slot.
@@ -57,6 +59,9 @@ impl Peer {
         }
         if tx.paths.probe_due() <= now && self.remote_context != 0 {
             return Plan::PathProbe;
+        }
+        if tx.mtu.probe_at <= now && self.remote_context != 0 {
+            return Plan::MtuProbe;
         }
         tx.plan_data(now, config).map_or(Plan::Nothing, Plan::Data)
     }

@@ -22,6 +22,13 @@ pub(crate) enum Accepted {
     Noted,
 }
 
+/// A data packet, decoded.
+pub(crate) struct DataPacket<'a> {
+    pub header: &'a Header,
+    pub data: Data,
+    pub payload_bytes: usize,
+}
+
 impl Peer {
     /// A data packet. `verdict` is what the destination queue pair says, asked only for a
     /// datagram that is new.
@@ -29,12 +36,11 @@ impl Peer {
         &mut self,
         now: Instant,
         meta: &PacketMeta,
-        header: &Header,
-        data: Data,
-        payload_bytes: usize,
+        packet: &DataPacket<'_>,
         shared: &mut Shared<'_>,
         verdict: impl FnOnce() -> Status,
     ) -> Result<Accepted, DropReason> {
+        let DataPacket { header, data, payload_bytes } = *packet;
         let tuples_max = usize::from(shared.config.ack_tuples_max);
         let rx = self.rx(shared.config);
         let psn = expand(header.number, rx.received.highest());

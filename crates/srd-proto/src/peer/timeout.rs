@@ -16,7 +16,7 @@ impl Peer {
         if let Some(tx) = &self.tx {
             at = at.min(tx.probe_at).min(tx.rto_at).min(tx.departure_at);
             if self.remote_context != 0 {
-                at = at.min(tx.paths.probe_due());
+                at = at.min(tx.paths.probe_due()).min(tx.mtu.probe_at);
             }
             if tx.silent_since != Instant::FAR_FUTURE {
                 at = at.min(tx.silent_since + shared_config.peer_timeout);
@@ -59,7 +59,7 @@ impl Peer {
             tx.rto_backoff = tx.rto_backoff.saturating_add(1).min(16);
             tx.window.on_timeout();
             tx.paths.on_timeout();
-            tx.lose_all(now, shared);
+            tx.lose_all(now);
             tx.last_progress_at = now;
             tx.arm(config.rto_min, config.rto_max);
             ready = true;
@@ -74,7 +74,8 @@ impl Peer {
             tx.arm(config.rto_min, config.rto_max);
             ready = true;
         }
-        ready |= self.remote_context != 0 && tx.paths.probe_due() <= now;
+        let due = tx.paths.probe_due().min(tx.mtu.probe_at);
+        ready |= self.remote_context != 0 && due <= now;
         ready |= self.keep_alive(now, shared);
         ready
     }

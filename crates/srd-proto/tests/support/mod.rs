@@ -1,6 +1,7 @@
 //! A `Pair`: two endpoints, a wire that misbehaves by seed, and oracles of its own.
 
-#![allow(dead_code)] // each test file uses its part
+// Each test file uses its part; a test may fail loudly; sizes here are small.
+#![allow(dead_code, clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,6 +22,8 @@ pub(crate) struct Fault {
     /// One bit anywhere in the packet.
     pub(crate) corrupt_permille: u32,
     pub(crate) jitter: Duration,
+    /// Packets of more UDP payload bytes than this vanish; zero: none do.
+    pub(crate) swallows_above_bytes: usize,
     /// Packets from source ports below this vanish, in both directions.
     pub(crate) dead_ports_below: u16,
 }
@@ -223,6 +226,9 @@ impl Pair {
 
     fn put_on_wire(&mut self, packet: InFlight) {
         let f = self.fault;
+        if f.swallows_above_bytes > 0 && packet.bytes.len() > f.swallows_above_bytes {
+            return;
+        }
         if packet.source.port() < f.dead_ports_below || self.rng.below(1000) < f.loss_permille {
             return;
         }
@@ -249,13 +255,13 @@ impl Pair {
         let meta = PacketMeta { source: packet.source, ecn: packet.ecn, received_at: self.now };
         let endpoint = if packet.to_b { &mut self.b } else { &mut self.a };
         let whole = PacketRef::Whole(&mut packet.bytes);
-        if let Some(d) = endpoint.handle_packet(self.now, meta, whole) {
-            if self.check_payload {
-                let delivered =
-                    if packet.to_b { &mut self.delivered } else { &mut self.delivered_back };
-                assert!(delivered.insert(d.imm), "datagram {} delivered twice", d.imm);
-                assert_eq!(d.payload, payload(d.imm, d.payload.len()), "payload changed");
-            }
+        if let Some(d) = endpoint.handle_packet(self.now, meta, whole)
+            && self.check_payload
+        {
+            let delivered =
+                if packet.to_b { &mut self.delivered } else { &mut self.delivered_back };
+            assert!(delivered.insert(d.imm), "datagram {} delivered twice", d.imm);
+            assert_eq!(d.payload, payload(d.imm, d.payload.len()), "payload changed");
         }
     }
 
