@@ -1,0 +1,187 @@
+//! The arrows between our crates, and the reasons for everybody else's.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
+/// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
+/// into the core.
+const LAYERS: [(&str, u8); 10] = [
+    ("srd-proto", 0),
+    ("srd-efa", 1),
+    ("srd-card", 1),
+    ("srd-sim", 2),
+    ("srd-net", 2),
+    ("srd-lab", 2),
+    ("srd-ofi", 3),
+    ("srd-py", 3),
+    ("srd-cli", 3),
+    ("xtask", 4),
+];
+/// The highest layer that is pure: no clock, no socket, no `unsafe`.
+const PURE: u8 = 1;
+/// Crates that start programs instead of linking them.
+const ALONE: [&str; 1] = ["srd-lab"];
+
+/// One of our crates.
+#[derive(Debug)]
+pub(super) struct Package {
+    /// Its name.
+    pub(super) name: String,
+    ours: BTreeSet<String>,
+    others: BTreeSet<String>,
+}
+
+impl Package {
+    fn layer(&self) -> Option<u8> {
+        layer(&self.name)
+    }
+
+    /// Whether it must do without the standard library.
+    pub(super) fn is_pure(&self) -> bool {
+        self.layer().is_some_and(|layer| layer <= PURE)
+    }
+}
+
+fn layer(name: &str) -> Option<u8> {
+    LAYERS.iter().find(|(n, _)| *n == name).map(|(_, layer)| *layer)
+}
+
+/// Reads the output of `cargo metadata --no-deps`.
+pub(super) fn read(metadata: &str) -> Result<Vec<Package>> {
+    let metadata: Value = serde_json::from_str(metadata)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    Ok(packages.iter().map(package).collect())
+}
+
+fn package(value: &Value) -> Package {
+    let (mut ours, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for dependency in value["dependencies"].as_array().into_iter().flatten() {
+        let name = dependency["name"].as_str().unwrap_or_default().to_string();
+        if dependency["source"].is_null() {
+            ours.insert(name)
+        } else {
+            others.insert(name)
+        };
+    }
+    Package { name: value["name"].as_str().unwrap_or_default().to_string(), ours, others }
+}
+
+/// Arrows that do not run downwards, and crates that have no layer.
+pub(super) fn arrows(packages: &[Package]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let name = &package.name;
+        let Some(from) = package.layer() else {
+            findings.push(format!("{name}: has no layer; give it one in xtask/src/tidy/crates.rs"));
+            continue;
+        };
+        for to in &package.ours {
+            if ALONE.contains(&name.as_str()) {
+                findings.push(format!("{name} -> {to}: {name} starts programs, it links none"));
+            } else if layer(to).is_none_or(|layer| layer >= from) {
+                findings.push(format!("{name} -> {to}: arrows run downwards only"));
+            }
+        }
+    }
+    findings
+}
+
+/// Dependencies without a `# why NAME: reason` line in deny.toml, and lines without theirs.
+/// `fuzz` is the manifest of the fuzzing workspace, which `cargo metadata` does not see.
+pub(super) fn reasons(packages: &[Package], fuzz: &str, deny: &str) -> Vec<String> {
+    let mut used: BTreeSet<String> = packages.iter().flat_map(|p| p.others.clone()).collect();
+    used.extend(manifest_dependencies(fuzz));
+    let mut given = BTreeSet::new();
+    let mut findings = Vec::new();
+    for line in deny.lines().filter_map(|line| line.strip_prefix("# why ")) {
+        let (name, reason) = line.split_once(':').unwrap_or((line, ""));
+        if reason.trim().len() < 10 {
+            findings.push(format!("deny.toml: `{name}` has no reason worth the name"));
+        }
+        if !given.insert(name.to_string()) {
+            findings.push(format!("deny.toml: `{name}` is given twice"));
+        }
+    }
+    for name in used.difference(&given) {
+        findings.push(format!("`{name}`: add `# why {name}: ...` to deny.toml, or do without it"));
+    }
+    for name in given.difference(&used) {
+        findings.push(format!("deny.toml: nothing depends on `{name}` any more"));
+    }
+    findings
+}
+
+/// The dependencies of a manifest that come from a registry: lines of the form
+/// `name = "version"` in the table of dependencies.
+fn manifest_dependencies(manifest: &str) -> impl Iterator<Item = String> {
+    let table = manifest.split("\n[dependencies]").nth(1).unwrap_or_default();
+    let table = table.split("\n[").next().unwrap_or_default();
+    let entries = table.lines().filter_map(|line| line.split_once('='));
+    entries.filter(|(_, value)| !value.contains("path")).map(|(name, _)| name.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(packages: &[(&str, &[(&str, bool)])]) -> Vec<Package> {
+        let packages: Vec<String> = packages
+            .iter()
+            .map(|(name, deps)| {
+                let deps: Vec<String> = deps
+                    .iter()
+                    .map(|(name, ours)| {
+                        let source = if *ours { "null" } else { r#""registry""# };
+                        format!(r#"{{"name":"{name}","source":{source}}}"#)
+                    })
+                    .collect();
+                format!(r#"{{"name":"{name}","dependencies":[{}]}}"#, deps.join(","))
+            })
+            .collect();
+        read(&format!(r#"{{"packages":[{}]}}"#, packages.join(","))).unwrap()
+    }
+
+    #[test]
+    fn arrows_run_downwards_only() {
+        let good = metadata(&[
+            ("srd-proto", &[("bytes", false)]),
+            ("srd-sim", &[("srd-proto", true)]),
+            ("srd-cli", &[("srd-sim", true), ("srd-proto", true)]),
+        ]);
+        assert!(arrows(&good).is_empty());
+        assert!(good[0].is_pure() && !good[1].is_pure());
+        for (from, to) in [("srd-proto", "srd-sim"), ("srd-sim", "srd-net"), ("srd-net", "xtask")] {
+            assert_eq!(arrows(&metadata(&[(from, &[(to, true)])])).len(), 1, "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn the_lab_links_nothing_and_unknown_crates_need_a_layer() {
+        assert_eq!(arrows(&metadata(&[("srd-lab", &[("srd-proto", true)])])).len(), 1);
+        assert_eq!(arrows(&metadata(&[("srd-new", &[])])).len(), 1);
+    }
+
+    #[test]
+    fn every_dependency_needs_a_reason_and_every_reason_a_dependency() {
+        let packages = metadata(&[("srd-proto", &[("bytes", false), ("ring", false)])]);
+        let deny = "# why bytes: shared without copies\n# why gone: it was useful once\n";
+        let findings = reasons(&packages, "", deny);
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert!(findings[0].contains("`ring`") && findings[1].contains("`gone`"));
+        assert!(
+            !reasons(&packages, "", "# why ring: x\n# why bytes: shared, no copies").is_empty()
+        );
+    }
+
+    #[test]
+    fn the_fuzzing_workspace_counts_too() {
+        let manifest =
+            "[package]\n\n[dependencies]\nfuzzer = \"1\"\nours = { path = \"..\" }\n\n[x]\n";
+        let findings = reasons(&[], manifest, "");
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].contains("`fuzzer`"));
+    }
+}

@@ -1,0 +1,257 @@
+//! Commands, links and numbered rules in Markdown.
+
+use std::collections::BTreeMap;
+
+/// Where a rule may come from.
+const ORIGINS: [&str; 4] = ["paper", "efa-driver", "docs", "ours"];
+
+/// A command that a document shows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// `make TARGET`.
+    Make(String),
+    /// A program of ours with its arguments.
+    Program {
+        /// The package that builds it.
+        package: &'static str,
+        /// What follows its name.
+        words: Vec<String>,
+    },
+    /// `cargo run --package PACKAGE --example EXAMPLE`.
+    Example {
+        /// The package.
+        package: String,
+        /// The example.
+        example: String,
+    },
+    /// A file of this repository, run by its path.
+    Script(String),
+    /// Somebody else's.
+    Other,
+}
+
+/// The commands in the `sh` blocks of a document, with their lines: one per line, without
+/// comments; `\` at the end joins two.
+pub(super) fn commands(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let (mut inside, mut begun) = (false, None::<(usize, String)>);
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim_start().starts_with("```") {
+            inside = !inside && line.trim() == "```sh";
+            continue;
+        }
+        if !inside {
+            continue;
+        }
+        let content = line.split(" #").next().unwrap_or_default().trim();
+        let (at, mut whole) = begun.take().unwrap_or((number, String::new()));
+        whole.push_str(content.trim_end_matches('\\'));
+        if content.ends_with('\\') {
+            begun = Some((at, whole));
+        } else if !whole.is_empty() && !whole.starts_with('#') {
+            found.push((at, whole));
+        }
+    }
+    found
+}
+
+/// What a command is.
+pub(super) fn classify(command: &str) -> Kind {
+    let words: Vec<String> = command
+        .split_whitespace()
+        .take_while(|word| !["|", "&&", ">", "&", ";"].contains(word))
+        .skip_while(|word| *word == "sudo" || word.contains('=') && !word.starts_with('-'))
+        .map(str::to_string)
+        .collect();
+    let text: Vec<&str> = words.iter().map(String::as_str).collect();
+    let after = |flag: &str, short: &str| {
+        let at = text.iter().position(|w| *w == flag || *w == short)?;
+        text.get(at + 1).map(ToString::to_string)
+    };
+    match text.as_slice() {
+        ["make", target, ..] => Kind::Make((*target).to_string()),
+        ["srd" | "target/release/srd", ..] => {
+            Kind::Program { package: "srd-cli", words: words[1..].to_vec() }
+        }
+        ["cargo", "xtask", ..] => Kind::Program { package: "xtask", words: words[2..].to_vec() },
+        ["cargo", "run", ..] => match (after("--package", "-p"), after("--example", "--example")) {
+            (Some(package), Some(example)) => Kind::Example { package, example },
+            _ => Kind::Other,
+        },
+        [program, ..] if program.starts_with("./") || program.starts_with(".ci/") => {
+            Kind::Script(program.trim_start_matches("./").to_string())
+        }
+        _ => Kind::Other,
+    }
+}
+
+/// The subcommands that a command's words begin with: at most two, all of letters. A command
+/// without subcommands of its own is told apart by the program's help.
+pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
+    let is_name = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase());
+    let depth = match words.first().map(String::as_str) {
+        Some("perf" | "sim" | "lab") => 2,
+        _ => 1,
+    };
+    words.iter().map(String::as_str).take(depth).take_while(is_name).collect()
+}
+
+/// What is wrong with a command, given its program's help: flags that it does not name, files
+/// that do not exist. What follows `--` is another program's.
+pub(super) fn check_words(
+    words: &[String],
+    help: &str,
+    exists: impl Fn(&str) -> bool,
+) -> Option<String> {
+    if help.is_empty() {
+        return Some("there is no such command".to_string());
+    }
+    let ours = words.iter().take_while(|word| *word != "--");
+    for flag in ours.clone().filter(|word| word.starts_with('-')) {
+        let flag = flag.split('=').next().unwrap_or(flag);
+        let ends = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
+        if !help.split(ends).any(|word| word == flag) {
+            return Some(format!("it has no `{flag}`"));
+        }
+    }
+    let simulates =
+        words.first().is_some_and(|w| w == "sim") && words.get(1).is_some_and(|w| w == "run");
+    let scenario = words.get(2).filter(|word| simulates && !word.starts_with('-'));
+    if let Some(scenario) = scenario.filter(|scenario| !exists(scenario)) {
+        return Some(format!("there is no scenario `{scenario}`"));
+    }
+    None
+}
+
+/// Links to files that do not exist.
+pub(super) fn links(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let mut findings = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        for part in line.split("](").skip(1) {
+            let target = part.split(')').next().unwrap_or_default();
+            let target = target.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            if !exists(&join(directory, target)) {
+                findings.push(format!("{name}:{number}: there is no {target}"));
+            }
+        }
+    }
+    findings
+}
+
+fn join(directory: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
+    for part in target.split('/') {
+        match part {
+            ".." => {
+                parts.pop();
+            }
+            "." | "" => {}
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// Rules of a specification: `- **P1** [ours] ...`. Each number once, in order, with a known
+/// origin and a word that obliges.
+pub(super) fn rules(name: &str, text: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    let mut last: BTreeMap<String, u32> = BTreeMap::new();
+    let lines: Vec<&str> = text.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let Some((id, rest)) = line.strip_prefix("- **").and_then(|l| l.split_once("**")) else {
+            continue;
+        };
+        let area: String = id.chars().take_while(char::is_ascii_uppercase).collect();
+        let Ok(number) = id[area.len()..].parse::<u32>() else { continue };
+        let place = format!("{name}:{}: rule {id}", at + 1);
+        let before = last.insert(area, number).unwrap_or(0);
+        if number == before {
+            findings.push(format!("{place} is there twice"));
+        } else if number != before + 1 {
+            findings.push(format!("{place} follows {before}"));
+        }
+        let more = lines[at + 1..].iter().take_while(|l| l.starts_with("  "));
+        let whole: Vec<&str> = [rest].into_iter().chain(more.copied()).collect();
+        let whole = whole.join(" ");
+        let origins = rest.trim().strip_prefix('[').and_then(|r| r.split_once(']'));
+        let known = |list: &str| list.split(',').all(|o| ORIGINS.contains(&o.trim()));
+        if !origins.is_some_and(|(list, _)| known(list)) {
+            findings.push(format!("{place} has no origin of {ORIGINS:?}"));
+        }
+        if !["MUST", "SHOULD", "MAY"].iter().any(|word| whole.contains(word)) {
+            findings.push(format!("{place} says neither MUST nor SHOULD nor MAY"));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_string).collect()
+    }
+
+    #[test]
+    fn commands_come_from_sh_blocks_without_comments() {
+        let text = "make no\n```sh\nmake demo  # shows it\n# a remark\nsrd a \\\n  --b\n```\n```\nx\n```\n";
+        let expected = vec![(3, "make demo".to_string()), (5, "srd a --b".to_string())];
+        assert_eq!(commands(text), expected);
+    }
+
+    #[test]
+    fn commands_are_told_apart() {
+        assert_eq!(classify("sudo make demo"), Kind::Make("demo".into()));
+        let srd = Kind::Program { package: "srd-cli", words: words("sim list") };
+        assert_eq!(classify("A=1 srd sim list | less"), srd);
+        let xtask = Kind::Program { package: "xtask", words: words("tidy") };
+        assert_eq!(classify("cargo xtask tidy"), xtask);
+        assert_eq!(classify(".ci/run"), Kind::Script(".ci/run".into()));
+        assert_eq!(classify("ls -l"), Kind::Other);
+        let example = Kind::Example { package: "srd-net".into(), example: "bulk".into() };
+        assert_eq!(classify("cargo run -p srd-net --example bulk"), example);
+    }
+
+    #[test]
+    fn subcommands_end_where_arguments_begin() {
+        assert_eq!(subcommands(&words("sim run incast --seeds 3")), ["sim", "run"]);
+        assert_eq!(subcommands(&words("lab exec h0.0 -- ping")), ["lab", "exec"]);
+        assert_eq!(subcommands(&words("demo --out x")), ["demo"]);
+        assert_eq!(subcommands(&words("--help")), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn unknown_flags_commands_and_scenarios_are_found() {
+        let help = "Options:\n  -h, --help\n      --seeds <N>\n      --seedling\n";
+        let check = |text: &str| check_words(&words(text), help, |path| path == "incast");
+        assert_eq!(check("sim run incast --seeds 3"), None);
+        assert_eq!(check("lab exec h0.0 -- ping --unknown"), None);
+        assert!(check("sim run incast --seed 3").unwrap().contains("`--seed`"));
+        assert!(check("sim run outcast").unwrap().contains("outcast"));
+        assert!(check_words(&words("simulate"), "", |_| true).is_some());
+    }
+
+    #[test]
+    fn links_are_followed_from_where_they_stand() {
+        let exists = |path: &str| path == "docs/a.md" || path == "README.md";
+        let text = "[a](a.md#x) [r](../README.md) [w](https://x.y) [#](#here)\n[b](b.md)\n";
+        assert_eq!(links("docs/c.md", text, exists), ["docs/c.md:2: there is no b.md"]);
+    }
+
+    #[test]
+    fn rules_are_numbered_once_in_order_with_origin_and_duty() {
+        let good = "- **P1** [paper, ours] A sender\n  MUST do.\n- **P2** [ours] It MAY.\n- **C1** [docs] It SHOULD.\n";
+        assert!(rules("s.md", good).is_empty(), "{:?}", rules("s.md", good));
+        let twice = "- **P1** [ours] It MUST.\n- **P1** [ours] It MUST.\n";
+        assert_eq!(rules("s.md", twice), ["s.md:2: rule P1 is there twice"]);
+        assert_eq!(rules("s.md", "- **P2** [ours] It MUST.\n").len(), 1);
+        assert_eq!(rules("s.md", "- **P1** [hearsay] It MUST.\n").len(), 1);
+        assert_eq!(rules("s.md", "- **P1** [ours] It does.\n").len(), 1);
+    }
+}

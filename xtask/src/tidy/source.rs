@@ -1,0 +1,96 @@
+//! Checks of one Rust file.
+
+/// Most lines of a file.
+const LINES_MAX: usize = 600;
+/// Most characters of a line.
+const LINE_CHARS_MAX: usize = 100;
+/// What a finished program does not contain; in two parts, so that this file does not either.
+const UNFINISHED: [(&str, &str); 4] =
+    [("todo", "!("), ("unimplemented", "!("), ("dbg", "!("), ("FIX", "ME")];
+
+/// Findings in the file called `name`.
+pub(super) fn check(name: &str, text: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    let count = text.lines().count();
+    if count > LINES_MAX {
+        findings.push(format!("{name}: {count} lines; split it below {LINES_MAX}"));
+    }
+    for (number, line) in (1..).zip(text.lines()) {
+        let chars = line.chars().count();
+        if chars > LINE_CHARS_MAX && !may_be_long(line) {
+            findings.push(format!("{name}:{number}: {chars} characters; {LINE_CHARS_MAX} fit"));
+        }
+        for (head, tail) in UNFINISHED {
+            let word = format!("{head}{tail}");
+            if line.contains(&word) {
+                findings.push(format!("{name}:{number}: `{word}`: finish it or take it out"));
+            }
+        }
+    }
+    if !is_test_submodule(name) && !text.starts_with("//!") {
+        findings.push(format!("{name}:1: begins without a `//!` page that says what it is"));
+    }
+    findings
+}
+
+/// Rows of a table and links cannot be broken.
+fn may_be_long(line: &str) -> bool {
+    let content = line.trim_start().trim_start_matches(['/', '!']).trim_start();
+    content.starts_with('|') || line.contains("https://")
+}
+
+/// Tests that were moved out of their module belong to its page.
+fn is_test_submodule(name: &str) -> bool {
+    name.contains("/src/") && (name.ends_with("/tests.rs") || name.ends_with("_tests.rs"))
+}
+
+/// Findings in the root of a pure crate.
+pub(super) fn check_pure(name: &str, text: &str) -> Vec<String> {
+    ["#![no_std]", "#![forbid(unsafe_code)]"]
+        .iter()
+        .filter(|attribute| !text.lines().any(|line| line == **attribute))
+        .map(|attribute| format!("{name}: a pure crate says `{attribute}`"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_file_with_a_page_is_fine() {
+        assert!(check("crates/a/src/b.rs", "//! What it is.\n\nfn f() {}\n").is_empty());
+    }
+
+    #[test]
+    fn long_files_and_lines_are_found() {
+        let file = format!("//! Page.\n{}", "\n".repeat(600));
+        assert_eq!(check("a.rs", &file).len(), 1);
+        assert!(check("a.rs", &format!("//! Page.\n{}", "\n".repeat(599))).is_empty());
+        let line = format!("//! Page.\n// {}\n", "é".repeat(98));
+        assert_eq!(check("a.rs", &line), ["a.rs:2: 101 characters; 100 fit"]);
+        assert!(check("a.rs", &format!("//! Page.\n//! | {} |\n", "x".repeat(98))).is_empty());
+    }
+
+    #[test]
+    fn what_is_not_finished_is_found() {
+        for (head, tail) in UNFINISHED {
+            let text = format!("//! Page.\nfn f() {{ {head}{tail}) }}\n");
+            assert_eq!(check("a.rs", &text).len(), 1, "{head}");
+        }
+    }
+
+    #[test]
+    fn a_module_needs_a_page_but_its_tests_do_not() {
+        assert_eq!(check("crates/a/src/b.rs", "fn f() {}\n").len(), 1);
+        assert_eq!(check("crates/a/tests/b.rs", "fn f() {}\n").len(), 1);
+        assert!(check("crates/a/src/b/tests.rs", "use super::*;\n").is_empty());
+        assert!(check("crates/a/src/b_tests.rs", "use super::*;\n").is_empty());
+    }
+
+    #[test]
+    fn a_pure_crate_says_so_twice() {
+        assert!(check_pure("lib.rs", "//! P.\n#![no_std]\n#![forbid(unsafe_code)]\n").is_empty());
+        assert_eq!(check_pure("lib.rs", "//! P.\n#![no_std]\n").len(), 1);
+    }
+}
