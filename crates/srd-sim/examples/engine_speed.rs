@@ -4,12 +4,13 @@
 //! `cargo run --release -p srd-sim --example engine_speed`
 
 use srd_sim::blast::{Blast, BlastConfig};
-use srd_sim::process::{peak_rss_bytes, thread_cpu_ns};
+use srd_sim::process::{peak_rss_bytes, prefer_huge_pages, thread_cpu_ns};
 use srd_sim::topology::clos::{ClosSpec, Links};
 use srd_sim::workload::{FlowPlan, Workload};
 use srd_sim::world::{World, WorldConfig};
 
 fn main() {
+    prefer_huge_pages();
     for (k, megabytes) in [(8, 8), (8, 2), (16, 2), (32, 1)] {
         measure(k, megabytes << 20);
     }

@@ -4,13 +4,14 @@
 //! `cargo run --release -p srd-sim --example srd_speed -- [K] [MIB]`
 
 use srd_proto::{Config, Duration};
-use srd_sim::process::{peak_rss_bytes, thread_cpu_ns};
+use srd_sim::process::{peak_rss_bytes, prefer_huge_pages, thread_cpu_ns};
 use srd_sim::srd_node::{SrdNode, SrdNodeConfig};
 use srd_sim::topology::clos::{ClosSpec, Links};
 use srd_sim::workload::pattern::permutation;
 use srd_sim::world::{World, WorldConfig};
 
 fn main() {
+    prefer_huge_pages();
     let mut args = std::env::args().skip(1);
     let k = args.next().map_or(8, |a| a.parse().expect("K is a number"));
     let mib: u64 = args.next().map_or(2, |a| a.parse().expect("MIB is a number"));
@@ -48,14 +49,14 @@ fn main() {
     let mut fct_us: Vec<f64> =
         world.flows().iter().filter_map(|f| f.finished_ps).map(|ps| ps as f64 / 1e6).collect();
     fct_us.sort_by(f64::total_cmp);
-    let at = |q: f64| fct_us.get((fct_us.len() as f64 * q) as usize).copied().unwrap_or(0.0);
+    let at = |percent: usize| fct_us.get(fct_us.len() * percent / 100).copied().unwrap_or(0.0);
     let ideal_us = (mib << 20) as f64 * 8e-5 + rtt_ns as f64 / 1e3;
     println!(
         "{hosts} hosts: {ended:?}, median {:.3} p99 {:.3} max {:.3} of ideal {ideal_us:.1} us; \
          {hops} hop-packets in {ran_s:.3} CPU s: {:.2} M/s ({:.1} ns each), {} dropped, {} \
          livelocks, {} MB",
-        at(0.5) / ideal_us,
-        at(0.99) / ideal_us,
+        at(50) / ideal_us,
+        at(99) / ideal_us,
         fct_us.last().copied().unwrap_or(0.0) / ideal_us,
         hops as f64 / ran_s / 1e6,
         ran_s * 1e9 / hops as f64,

@@ -8,6 +8,7 @@ use crate::srd_node::SrdNode;
 use crate::tcp::TcpNode;
 
 /// Any machine.
+#[allow(clippy::large_enum_variant)] // a world's nodes are of one kind and lie side by side
 pub enum AnyNode {
     /// The production SRD endpoint.
     Srd(SrdNode),
@@ -84,6 +85,16 @@ impl Node for AnyNode {
     #[inline]
     fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool {
         each!(self, node => node.poll_packet(now, slot, out))
+    }
+
+    #[inline]
+    fn warm_for_packet(&self, packet: &Packet) -> u64 {
+        each!(self, node => node.warm_for_packet(packet))
+    }
+
+    #[inline]
+    fn warm_for_poll(&self) -> u64 {
+        each!(self, node => node.warm_for_poll())
     }
 
     fn restart(&mut self, now: Instant, out: &mut Outcomes) {

@@ -96,23 +96,25 @@ const NEAR_BITS: u32 = 15;
 const NEAR_SLOTS: usize = 1 << NEAR_BITS;
 const FAR_BITS: u32 = 10;
 const FAR_SLOTS: usize = 1 << FAR_BITS;
-const CHUNK_EVENTS: usize = 7;
+const CHUNK_FULL: u32 = 8;
+const CHUNK_EVENTS: usize = CHUNK_FULL as usize;
 const NONE: u32 = u32::MAX;
 
+/// Events in order of insertion. Every chunk of a chain but the last is full; how many events
+/// the last one holds is in the slot, so that an insertion only writes to the chunk.
 #[derive(Clone, Copy)]
-struct Chunk {
-    events: [Event; CHUNK_EVENTS],
-    len: u32,
-    next: u32,
-}
+#[repr(align(64))]
+struct Chunk([Event; CHUNK_EVENTS]);
 
+/// A chain of chunks. `fill` counts the events of the last; a slot without chunks is full.
 #[derive(Clone, Copy)]
 struct Slot {
     head: u32,
     tail: u32,
+    fill: u32,
 }
 
-const EMPTY: Slot = Slot { head: NONE, tail: NONE };
+const EMPTY: Slot = Slot { head: NONE, tail: NONE, fill: CHUNK_FULL };
 
 /// An event of the heap, ordered by time and then by insertion.
 #[derive(PartialEq, Eq)]
@@ -147,8 +149,11 @@ pub struct Wheel {
     beyond: BinaryHeap<Reverse<Beyond>>,
     sequence: u64,
     chunks: Vec<Chunk>,
+    // The chunk after each in its chain, or in the list of free ones.
+    nexts: Vec<u32>,
     free: u32,
     len: usize,
+    fresh: bool,
 }
 
 impl Wheel {
@@ -168,8 +173,10 @@ impl Wheel {
             beyond: BinaryHeap::new(),
             sequence: 0,
             chunks: Vec::new(),
+            nexts: Vec::new(),
             free: NONE,
             len: 0,
+            fresh: false,
         }
     }
 
@@ -216,6 +223,14 @@ impl Wheel {
         }
     }
 
+    /// The events of a slot that has just become current, once for each slot: those that will
+    /// be popped next, as far as is known. It lets the world bring what they need into the
+    /// cache all at once.
+    #[inline]
+    pub fn fresh_batch(&mut self) -> Option<&[Event]> {
+        std::mem::take(&mut self.fresh).then_some(&self.current[..])
+    }
+
     fn push_current(&mut self, event: Event) {
         let rest = &self.current[self.cursor..];
         let at = self.cursor + rest.partition_point(|e| e.at_ps <= event.at_ps);
@@ -226,17 +241,14 @@ impl Wheel {
     #[inline]
     fn push_near(&mut self, tick: u64, event: Event) {
         let index = tick as usize & (NEAR_SLOTS - 1);
-        let slot = self.near[index];
-        if slot.tail != NONE {
-            let chunk = &mut self.chunks[slot.tail as usize];
-            if let Some(place) = chunk.events.get_mut(chunk.len as usize) {
-                *place = event;
-                chunk.len += 1;
-                return;
-            }
+        let slot = &mut self.near[index];
+        if slot.fill < CHUNK_FULL {
+            self.chunks[slot.tail as usize].0[slot.fill as usize] = event;
+            slot.fill += 1;
+            return;
         }
         self.near_busy[index / 64] |= 1 << (index % 64);
-        self.near[index] = self.grow(slot, event);
+        self.near[index] = self.grow(self.near[index], event);
     }
 
     #[allow(clippy::cast_possible_truncation)] // masked to the number of slots
@@ -249,39 +261,41 @@ impl Wheel {
             return;
         }
         let index = epoch as usize & (FAR_SLOTS - 1);
-        let slot = self.far[index];
-        if slot.tail != NONE {
-            let chunk = &mut self.chunks[slot.tail as usize];
-            if let Some(place) = chunk.events.get_mut(chunk.len as usize) {
-                *place = event;
-                chunk.len += 1;
-                return;
-            }
+        let slot = &mut self.far[index];
+        if slot.fill < CHUNK_FULL {
+            self.chunks[slot.tail as usize].0[slot.fill as usize] = event;
+            slot.fill += 1;
+            return;
         }
         self.far_busy[index / 64] |= 1 << (index % 64);
-        self.far[index] = self.grow(slot, event);
+        self.far[index] = self.grow(self.far[index], event);
     }
 
     /// Appends a chunk that holds `event` to the chain.
     fn grow(&mut self, slot: Slot, event: Event) -> Slot {
         let fresh = if self.free == NONE {
-            let blank = Chunk { events: [Event::default(); CHUNK_EVENTS], len: 0, next: NONE };
-            self.chunks.push(blank);
+            self.chunks.push(Chunk([Event::default(); CHUNK_EVENTS]));
+            self.nexts.push(NONE);
             u32::try_from(self.chunks.len() - 1).expect("fewer than 2^32 chunks")
         } else {
             let fresh = self.free;
-            self.free = self.chunks[fresh as usize].next;
+            self.free = self.nexts[fresh as usize];
             fresh
         };
-        let chunk = &mut self.chunks[fresh as usize];
-        chunk.events[0] = event;
-        chunk.len = 1;
-        chunk.next = NONE;
+        self.chunks[fresh as usize].0[0] = event;
+        self.nexts[fresh as usize] = NONE;
         if slot.tail == NONE {
-            return Slot { head: fresh, tail: fresh };
+            return Slot { head: fresh, tail: fresh, fill: 1 };
         }
-        self.chunks[slot.tail as usize].next = fresh;
-        Slot { head: slot.head, tail: fresh }
+        self.nexts[slot.tail as usize] = fresh;
+        Slot { head: slot.head, tail: fresh, fill: 1 }
+    }
+
+    /// Frees a chunk and returns the one after it.
+    fn free_chunk(&mut self, at: u32) -> u32 {
+        let next = std::mem::replace(&mut self.nexts[at as usize], self.free);
+        self.free = at;
+        next
     }
 
     /// Makes the next non-empty slot current. Called when `current` is spent and something
@@ -312,15 +326,15 @@ impl Wheel {
     fn take_near(&mut self, tick: u64) {
         let index = tick as usize & (NEAR_SLOTS - 1);
         self.near_busy[index / 64] &= !(1 << (index % 64));
-        let mut at = std::mem::replace(&mut self.near[index], EMPTY).head;
+        let slot = std::mem::replace(&mut self.near[index], EMPTY);
+        let mut at = slot.head;
         while at != NONE {
-            let chunk = &mut self.chunks[at as usize];
-            self.current.extend_from_slice(&chunk.events[..chunk.len as usize]);
-            let next = std::mem::replace(&mut chunk.next, self.free);
-            self.free = at;
-            at = next;
+            let fill = if at == slot.tail { slot.fill } else { CHUNK_FULL };
+            self.current.extend_from_slice(&self.chunks[at as usize].0[..fill as usize]);
+            at = self.free_chunk(at);
         }
         self.current.sort_by_key(|e| e.at_ps);
+        self.fresh = true;
     }
 
     /// Spreads a far slot over the near ones. Its first tick becomes current.
@@ -328,16 +342,16 @@ impl Wheel {
     fn cascade(&mut self, epoch: u64) {
         let index = epoch as usize & (FAR_SLOTS - 1);
         self.far_busy[index / 64] &= !(1 << (index % 64));
-        let mut at = std::mem::replace(&mut self.far[index], EMPTY).head;
+        let slot = std::mem::replace(&mut self.far[index], EMPTY);
+        let mut at = slot.head;
         while at != NONE {
+            let fill = if at == slot.tail { slot.fill } else { CHUNK_FULL };
             let chunk = self.chunks[at as usize];
-            self.chunks[at as usize].next = self.free;
-            self.free = at;
-            for event in &chunk.events[..chunk.len as usize] {
+            at = self.free_chunk(at);
+            for event in &chunk.0[..fill as usize] {
                 self.len -= 1;
                 self.push(*event);
             }
-            at = chunk.next;
         }
     }
 

@@ -34,6 +34,12 @@ impl Slab {
         &mut self.slots[slot as usize]
     }
 
+    /// The packet in a slot, to look at.
+    #[inline]
+    pub fn peek(&self, slot: u32) -> &Packet {
+        &self.slots[slot as usize]
+    }
+
     /// Packets that exist now.
     pub fn live(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -378,6 +378,17 @@ impl Node for SrdNode {
         true
     }
 
+    fn warm_for_packet(&self, packet: &Packet) -> u64 {
+        let stats = self.endpoint.stats();
+        let timer = self.endpoint.poll_timeout().map_or(0, Instant::as_nanos);
+        packet.warm() ^ stats.rx_pkts ^ stats.recv_wrs ^ timer ^ self.epoch
+    }
+
+    fn warm_for_poll(&self) -> u64 {
+        let timer = self.endpoint.poll_timeout().map_or(0, Instant::as_nanos);
+        self.endpoint.stats().tx_pkts ^ timer ^ self.buf.len() as u64
+    }
+
     fn restart(&mut self, now: Instant, out: &mut Outcomes) {
         let [data, again, acks, timeouts] = self.totals();
         self.past.data_pkts = data;

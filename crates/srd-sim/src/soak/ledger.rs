@@ -1,0 +1,341 @@
+//! What the applications of all hosts sent, received and were told: the soak's judge. It
+//! shares nothing with the code under test, and speaks up at the moment something is wrong.
+
+use std::collections::BTreeMap;
+
+use srd_proto::{Qpn, Status};
+
+use crate::hash::mix;
+
+/// A datagram's number, unique in the world; it travels as the header's immediate.
+pub type Id = u64;
+
+const PATTERN_BYTES: usize = 1 << 17;
+static PATTERN: [u8; PATTERN_BYTES] = pattern();
+
+#[allow(clippy::cast_possible_truncation)] // one byte of each word is wanted
+const fn pattern() -> [u8; PATTERN_BYTES] {
+    let mut bytes = [0; PATTERN_BYTES];
+    let mut n = 0;
+    while n < PATTERN_BYTES {
+        bytes[n] = mix(n as u64 ^ 0x50a6) as u8;
+        n += 1;
+    }
+    bytes
+}
+
+/// The content of a datagram.
+pub fn content(id: Id, bytes: usize) -> &'static [u8] {
+    #[allow(clippy::cast_possible_truncation)] // reduced to the room
+    let start = mix(id) as usize % (PATTERN_BYTES - bytes);
+    &PATTERN[start..start + bytes]
+}
+
+/// A datagram as its sender described it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sent {
+    /// The sending host.
+    pub src: u32,
+    /// The receiving host.
+    pub dst: u32,
+    /// The sending queue pair.
+    pub src_qpn: Qpn,
+    /// The receiving queue pair.
+    pub dst_qpn: Qpn,
+    /// How long it is.
+    pub bytes: usize,
+    /// Whether nobody listens there.
+    pub nobody: bool,
+}
+
+/// A datagram as it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived<'a> {
+    /// The receiving host.
+    pub host: u32,
+    /// Which run of it.
+    pub epoch: u64,
+    /// The host that it is said to come from.
+    pub from: Option<u32>,
+    /// The queue pair that it is said to come from.
+    pub src_qpn: Qpn,
+    /// The queue pair that it is for.
+    pub dst_qpn: Qpn,
+    /// The payload.
+    pub payload: &'a [u8],
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Open,
+    Ended(Status),
+    /// Its sender restarted and will never know.
+    Orphaned,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    sent: Sent,
+    fate: Fate,
+    /// The run of the receiver that got it.
+    delivered_in: Option<u64>,
+}
+
+/// The judge.
+#[derive(Debug)]
+pub struct Ledger {
+    entries: BTreeMap<Id, Entry>,
+    next: Id,
+    open: u64,
+    wrong: Option<String>,
+    lenient: bool,
+    /// How often each status was told.
+    pub statuses: BTreeMap<u8, u64>,
+    /// Datagrams that were delivered.
+    pub delivered: u64,
+    /// Datagrams that reached two runs of a receiver; see [`Ledger::new`].
+    pub again_after_restart: u64,
+}
+
+impl Ledger {
+    /// An empty ledger. In plain mode the first datagrams to a peer leave before it has
+    /// answered; if it delivers them, dies before its answer arrives and comes back, its new
+    /// run cannot tell that the old one had them. `lenient` accepts this, and only this.
+    pub fn new(lenient: bool) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            next: 1,
+            open: 0,
+            wrong: None,
+            lenient,
+            statuses: BTreeMap::new(),
+            delivered: 0,
+            again_after_restart: 0,
+        }
+    }
+
+    /// Notes the first thing that is wrong.
+    pub fn complain(&mut self, what: impl FnOnce() -> String) {
+        if self.wrong.is_none() {
+            self.wrong = Some(what());
+        }
+    }
+
+    /// What is wrong, if anything.
+    pub fn wrong(&self) -> Option<&str> {
+        self.wrong.as_deref()
+    }
+
+    /// Datagrams whose fate is unknown to their living senders.
+    pub fn open(&self) -> u64 {
+        self.open
+    }
+
+    /// A number for the next datagram.
+    pub fn number(&mut self) -> Id {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// A datagram was accepted for sending.
+    pub fn sent(&mut self, id: Id, sent: Sent) {
+        self.open += 1;
+        self.entries.insert(id, Entry { sent, fate: Fate::Open, delivered_in: None });
+    }
+
+    /// A datagram was delivered.
+    pub fn arrived(&mut self, id: Id, at: &Arrived<'_>) {
+        self.delivered += 1;
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return self.complain(|| format!("host {} got datagram {id}: never sent", at.host));
+        };
+        let sent = entry.sent;
+        let before = entry.delivered_in.replace(at.epoch);
+        let fate = entry.fate;
+        let told = format!("datagram {id} ({} -> {}, {} bytes)", sent.src, sent.dst, sent.bytes);
+        let addressed = sent.dst == at.host
+            && at.from == Some(sent.src)
+            && (sent.src_qpn, sent.dst_qpn) == (at.src_qpn, at.dst_qpn);
+        if !addressed {
+            return self.complain(|| format!("{told} misdelivered: {:?}", at.without_payload()));
+        }
+        if sent.nobody {
+            return self.complain(|| format!("{told} delivered where nobody listens"));
+        }
+        if at.payload.len() != sent.bytes || at.payload != content(id, at.payload.len()) {
+            return self.complain(|| format!("{told} arrived changed"));
+        }
+        match before {
+            Some(epoch) if epoch == at.epoch => {
+                return self.complain(|| format!("{told} delivered twice"));
+            }
+            Some(_) if self.lenient && fate != Fate::Ended(Status::Ok) => {
+                self.again_after_restart += 1;
+            }
+            Some(_) => {
+                return self.complain(|| format!("{told} delivered to two runs of its receiver"));
+            }
+            None => {}
+        }
+        if let Fate::Ended(status) = fate
+            && !may_be_delivered(status)
+        {
+            self.complain(|| format!("{told} delivered after it ended as {status:?}"));
+        }
+    }
+
+    /// A sender was told how a datagram ended. Returns what was sent.
+    pub fn ended(&mut self, id: Id, host: u32, status: Status) -> Option<Sent> {
+        *self.statuses.entry(status as u8).or_default() += 1;
+        let Some(entry) = self.entries.get_mut(&id) else {
+            self.complain(|| format!("a completion of datagram {id}, which was never sent"));
+            return None;
+        };
+        let (sent, fate) = (entry.sent, entry.fate);
+        if fate != Fate::Open || sent.src != host {
+            self.complain(|| {
+                format!("host {host}: datagram {id} ends as {status:?}, but it was {fate:?}")
+            });
+            return None;
+        }
+        entry.fate = Fate::Ended(status);
+        self.open -= 1;
+        let delivered = entry.delivered_in.is_some();
+        if status == Status::Ok && !delivered {
+            self.complain(|| format!("datagram {id} ended as Ok without having been delivered"));
+        }
+        if delivered && !may_be_delivered(status) {
+            self.complain(|| format!("datagram {id} was delivered, yet it ended as {status:?}"));
+        }
+        Some(sent)
+    }
+
+    /// A sender restarted.
+    pub fn orphan(&mut self, host: u32) {
+        let mine = |e: &&mut Entry| e.sent.src == host && e.fate == Fate::Open;
+        for entry in self.entries.values_mut().filter(mine) {
+            entry.fate = Fate::Orphaned;
+            self.open -= 1;
+        }
+    }
+
+    /// A number that sums all up.
+    pub fn digest(&self) -> u64 {
+        let one = |digest: u64, (id, entry): (&Id, &Entry)| {
+            let fate = match entry.fate {
+                Fate::Open => 100,
+                Fate::Orphaned => 101,
+                Fate::Ended(status) => status as u64,
+            };
+            mix(digest ^ mix(*id ^ fate << 48 ^ entry.delivered_in.unwrap_or(0) << 56))
+        };
+        self.entries.iter().fold(0, one)
+    }
+}
+
+/// Whether a datagram with this status may have been delivered.
+fn may_be_delivered(status: Status) -> bool {
+    matches!(
+        status,
+        Status::Ok
+            | Status::RemoteAbort
+            | Status::UnrespRemote
+            | Status::UnreachRemote
+            | Status::Flushed
+    )
+}
+
+impl Arrived<'_> {
+    fn without_payload(&self) -> (u32, Option<u32>, Qpn, Qpn, usize) {
+        (self.host, self.from, self.src_qpn, self.dst_qpn, self.payload.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SENT: Sent =
+        Sent { src: 1, dst: 2, src_qpn: Qpn(9), dst_qpn: Qpn(3), bytes: 5, nobody: false };
+
+    fn arrive(ledger: &mut Ledger, id: Id, epoch: u64) {
+        let (src_qpn, dst_qpn) = (SENT.src_qpn, SENT.dst_qpn);
+        let payload = content(id, 5);
+        let at = Arrived { host: 2, epoch, from: Some(1), src_qpn, dst_qpn, payload };
+        ledger.arrived(id, &at);
+    }
+
+    fn ledger(lenient: bool) -> (Ledger, Id) {
+        let mut ledger = Ledger::new(lenient);
+        let id = ledger.number();
+        ledger.sent(id, SENT);
+        (ledger, id)
+    }
+
+    #[test]
+    fn a_good_life_is_no_complaint() {
+        let (mut ledger, id) = ledger(false);
+        arrive(&mut ledger, id, 1);
+        assert_eq!(ledger.open(), 1);
+        assert_eq!(ledger.ended(id, 1, Status::Ok), Some(SENT));
+        assert_eq!((ledger.open(), ledger.wrong()), (0, None));
+    }
+
+    #[test]
+    fn every_wrong_is_seen() {
+        type Deed = fn(&mut Ledger, Id);
+        let deeds: [(&str, Deed); 9] = [
+            ("twice", |l, id| {
+                arrive(l, id, 1);
+                arrive(l, id, 1);
+            }),
+            ("two runs", |l, id| {
+                arrive(l, id, 1);
+                arrive(l, id, 2);
+            }),
+            ("never sent", |l, id| arrive(l, id + 1, 1)),
+            ("without having been delivered", |l, id| {
+                l.ended(id, 1, Status::Ok);
+            }),
+            ("yet it ended", |l, id| {
+                arrive(l, id, 1);
+                l.ended(id, 1, Status::RemoteRnr);
+            }),
+            ("delivered after", |l, id| {
+                l.ended(id, 1, Status::BadDestQpn);
+                arrive(l, id, 1);
+            }),
+            ("but it was", |l, id| {
+                l.ended(id, 1, Status::Flushed);
+                l.ended(id, 1, Status::Flushed);
+            }),
+            ("but it was Orphaned", |l, id| {
+                l.orphan(1);
+                l.ended(id, 1, Status::Flushed);
+            }),
+            ("arrived changed", |l, id| {
+                let (src_qpn, dst_qpn) = (SENT.src_qpn, SENT.dst_qpn);
+                let payload = &[0; 5];
+                let at = Arrived { host: 2, epoch: 1, from: Some(1), src_qpn, dst_qpn, payload };
+                l.arrived(id, &at);
+            }),
+        ];
+        for (words, deed) in deeds {
+            let (mut ledger, id) = ledger(false);
+            deed(&mut ledger, id);
+            assert!(ledger.wrong().is_some_and(|w| w.contains(words)), "{:?}", ledger.wrong());
+        }
+    }
+
+    #[test]
+    fn leniency_ends_where_the_sender_was_told_ok() {
+        let (mut ledger, id) = ledger(true);
+        arrive(&mut ledger, id, 1);
+        arrive(&mut ledger, id, 2);
+        assert_eq!((ledger.wrong(), ledger.again_after_restart), (None, 1));
+        ledger.ended(id, 1, Status::Ok);
+        arrive(&mut ledger, id, 3);
+        assert!(ledger.wrong().is_some());
+    }
+}

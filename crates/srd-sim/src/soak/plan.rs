@@ -1,0 +1,306 @@
+//! What a seed stands for: a network, a configuration, a workload and faults.
+
+use srd_proto::{Config, Duration};
+
+use super::config;
+use super::dice::Dice;
+use crate::fault::Fault;
+use crate::hash::mix;
+use crate::topology::Topology;
+use crate::topology::clos::{ClosSpec, Links};
+use crate::topology::dumbbell::DumbbellSpec;
+use crate::workload::{FlowPlan, Workload};
+use crate::world::{PortRules, US};
+
+/// Packets that a world's flows are cut into, at most.
+const PACKETS_MAX: u64 = 8_000;
+/// Bytes of one flow, at most.
+const FLOW_BYTES_MAX: u64 = 4_000_000;
+
+/// How the receive buffers of a host are posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Posting {
+    /// From the beginning.
+    pub initial: u32,
+    /// More, every so often.
+    pub more: u32,
+    /// How often.
+    pub every: Duration,
+}
+
+/// How applications cut flows into datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// As large as they may be.
+    Full,
+    /// Of random sizes, none included.
+    Random,
+    /// Of so many bytes.
+    Small(u32),
+}
+
+/// What a seed stands for.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// In words.
+    pub network: String,
+    /// The network.
+    pub topology: Topology,
+    /// Its ports.
+    pub rules: PortRules,
+    /// Every endpoint's configuration.
+    pub config: Config,
+    /// What is sent.
+    pub flows: Vec<FlowPlan>,
+    /// What breaks; all of it has ended at `heal_us`.
+    pub faults: Vec<Fault>,
+    /// Whether flipped bits reach the endpoints, which then must find them.
+    pub corruption_undetected: bool,
+    /// When the safety phase ends.
+    pub heal_us: f64,
+    /// How flows are cut.
+    pub cut: Cut,
+    /// Queue pairs that receive, per host.
+    pub receive_qps: u16,
+    /// Counted receive buffers; as many as it takes without it.
+    pub posting: Option<Posting>,
+    /// One datagram in a hundred, so many times, is for a queue pair that nobody opened.
+    pub nobody_percent: u32,
+    /// One completion in a thousand, so many times, makes the application close the queue pair.
+    pub close_permille: u32,
+}
+
+/// The kinds of faults that a swarm draws from.
+const KINDS: u32 = 7;
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(mix(seed ^ 0x50a6_0000));
+        let (network, mut topology) = network(&mut dice);
+        topology.salt(seed);
+        let packet_bytes = config::packet_bytes(&mut dice);
+        let rules = config::rules(&mut dice, packet_bytes);
+        let config = config::endpoint(&mut dice, &topology, packet_bytes);
+        let heal_us = dice.us(200.0, 8_000.0);
+        let cut = match dice.between(0, 3) {
+            0 => Cut::Random,
+            1 => Cut::Small(dice.between(1, 200)),
+            _ => Cut::Full,
+        };
+        let flows = flows(&mut dice, &topology, &config, heal_us, cut);
+        let faults = faults(&mut dice, &topology, heal_us);
+        let posting = dice.percent(30).then(|| Posting {
+            initial: dice.pick(&[0, 1, 16, 256]),
+            more: dice.between(16, 256),
+            every: Duration::from_micros(dice.log_between(5, 200)),
+        });
+        Self {
+            seed,
+            network,
+            topology,
+            rules,
+            corruption_undetected: config.protection.is_on() && dice.percent(50),
+            config,
+            flows,
+            faults,
+            heal_us,
+            cut,
+            receive_qps: dice.pick(&[1, 1, 4]),
+            posting,
+            nobody_percent: dice.pick(&[0, 0, 0, 5]),
+            close_permille: dice.pick(&[0, 0, 0, 5]),
+        }
+    }
+
+    /// The workload.
+    pub fn workload(&self) -> Workload {
+        Workload { flows: self.flows.clone(), ..Workload::default() }
+    }
+
+    /// By when everything must be finished: the faults' end, what timers may add after it, and
+    /// thirty times what the bytes take on one host's link.
+    pub fn deadline_ps(&self) -> u64 {
+        let timers = self.config.rto_max.times(40) + self.config.peer_timeout.times(6);
+        let wire_bytes: u64 = self.flows.iter().map(|f| f.bytes + 64 * self.pieces(f)).sum();
+        let rate = self.topology.ports.iter().map(|p| p.rate_bps).min().unwrap_or(1);
+        let transfer_ps = u128::from(wire_bytes) * 8_000_000_000_000 / u128::from(rate) * 30;
+        let posts = self.posting.map_or(Duration::ZERO, |p| {
+            let pieces: u64 = self.flows.iter().map(|f| self.pieces(f)).sum();
+            p.every.times(pieces / u64::from(p.more) * 4)
+        });
+        let fixed_ps = (timers + posts).as_nanos() * 1000 + 100_000 * US;
+        self.heal_ps() + fixed_ps + u64::try_from(transfer_ps).unwrap_or(u64::MAX / 4)
+    }
+
+    /// When the safety phase ends.
+    pub fn heal_ps(&self) -> u64 {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a few milliseconds
+        let ps = (self.heal_us * US as f64).round() as u64;
+        ps
+    }
+
+    /// About how many datagrams a flow makes.
+    fn pieces(&self, flow: &FlowPlan) -> u64 {
+        flow.bytes / mean_piece(self.cut, &self.config) + 1
+    }
+}
+
+fn mean_piece(cut: Cut, config: &Config) -> u64 {
+    let full = u64::from(config.packet_bytes_max).saturating_sub(100).max(1);
+    match cut {
+        Cut::Full => full,
+        Cut::Random => full / 2,
+        Cut::Small(bytes) => bytes.into(),
+    }
+}
+
+fn network(dice: &mut Dice) -> (String, Topology) {
+    let host_gbps = u64::from(dice.pick(&[10_u32, 25, 100, 100, 400]));
+    let up_gbps = dice.pick(&[host_gbps, host_gbps, host_gbps / 2, host_gbps * 2]);
+    let latency_ns = dice.log_between(100, 5_000);
+    let giga = 1_000_000_000;
+    let links = Links {
+        host_bps: host_gbps * giga,
+        up_bps: up_gbps * giga,
+        latency_ps: latency_ns * 1000,
+        switch_latency_ps: 0,
+        bundle: 1,
+    };
+    let (shape, built) = match dice.between(0, 3) {
+        0 => {
+            let (side_hosts, middle_links) = (dice.between(1, 8), dice.between(1, 4));
+            let spec = DumbbellSpec {
+                side_hosts,
+                host_bps: links.host_bps,
+                middle_bps: links.up_bps,
+                middle_links,
+                latency_ps: links.latency_ps,
+                switch_latency_ps: 0,
+            };
+            (format!("dumbbell {side_hosts}+{side_hosts} over {middle_links}"), spec.build())
+        }
+        3 => ("fat tree k=4".to_owned(), ClosSpec::fat_tree(4, [1, 1], &links).build()),
+        _ => {
+            let (leaves, spines) = (dice.between(2, 4), dice.between(1, 8));
+            let hosts = dice.between(1, 4);
+            let spec = ClosSpec::leaf_spine(leaves, spines, hosts, &links);
+            (format!("{leaves} leaves x {hosts} hosts, {spines} spines"), spec.build())
+        }
+    };
+    let speeds = format!("{host_gbps}/{up_gbps} Gb/s, {latency_ns} ns");
+    (format!("{shape}, {speeds}"), built.expect("the numbers make a network"))
+}
+
+fn flows(
+    dice: &mut Dice,
+    topology: &Topology,
+    config: &Config,
+    heal_us: f64,
+    cut: Cut,
+) -> Vec<FlowPlan> {
+    let hosts = topology.hosts;
+    // A few hosts take part, so that pairs repeat and contexts are shared.
+    let mut some: Vec<u32> = (0..hosts).collect();
+    dice.shuffle(&mut some);
+    some.truncate(dice.between(2, hosts.min(8)) as usize);
+    let sink = some[0];
+    let incast = dice.percent(30);
+    let piece = mean_piece(cut, config);
+    let mut left = PACKETS_MAX;
+    let mut flows = Vec::new();
+    for _ in 0..dice.between(1, 40) {
+        let dst = if incast { sink } else { dice.pick(&some) };
+        let src = dice.pick(&some);
+        let start_us = if dice.percent(40) { 0.0 } else { dice.us(0.0, heal_us * 1.5) };
+        let bytes = dice.log_between(1, FLOW_BYTES_MAX).min(left.saturating_mul(piece));
+        if src == dst || bytes == 0 {
+            continue;
+        }
+        left = left.saturating_sub(bytes / piece + 1);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // milliseconds
+        let start_ps = (start_us * US as f64).round() as u64;
+        flows.push(FlowPlan::at(start_ps, src, dst, bytes));
+    }
+    if flows.is_empty() {
+        flows.push(FlowPlan::at(0, some[0], some[1], 10_000));
+    }
+    flows
+}
+
+fn faults(dice: &mut Dice, topology: &Topology, heal_us: f64) -> Vec<Fault> {
+    let swarm: Vec<u32> = (0..KINDS).filter(|_| dice.percent(40)).collect();
+    let mut faults = Vec::new();
+    for kind in swarm {
+        for _ in 0..dice.between(1, 3) {
+            faults.push(fault(dice, topology, heal_us, kind));
+        }
+    }
+    faults
+}
+
+fn fault(dice: &mut Dice, topology: &Topology, heal_us: f64, kind: u32) -> Fault {
+    let at_us = if dice.percent(30) { 0.0 } else { dice.us(0.0, heal_us) };
+    let until_us = Some(if dice.percent(30) { heal_us } else { dice.us(at_us, heal_us) });
+    let ports = u32::try_from(topology.ports.len()).expect("a small network");
+    let one = topology.port_name(dice.between(0, ports - 1));
+    // Both directions more often than one.
+    let links = if dice.percent(60) { one.replace("->", "-") } else { one };
+    let everywhere = if dice.percent(50) { "all".to_owned() } else { links.clone() };
+    let probability = dice.pick(&[0.001, 0.01, 0.1, 0.3]);
+    let host = dice.between(0, topology.hosts - 1);
+    match kind {
+        0 => Fault::LinkDown { links, at_us, until_us },
+        1 => {
+            let fraction = dice.pick(&[0.01, 0.1, 0.25, 0.5]);
+            Fault::LinkSlow { links, fraction, at_us, until_us }
+        }
+        2 => Fault::Loss { links: everywhere, probability, at_us, until_us },
+        3 => Fault::Corrupt { links: everywhere, probability, at_us, until_us },
+        4 => Fault::Duplicate { links: everywhere, probability, at_us, until_us },
+        5 => Fault::Restart { host, at_us },
+        _ => {
+            let hosts = (0..topology.hosts).filter(|_| dice.percent(50)).collect();
+            Fault::Partition { hosts, at_us, until_us }
+        }
+    }
+}
+
+impl std::fmt::Display for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let c = &self.config;
+        let protection = match c.protection {
+            srd_proto::Protection::Plain => "plain",
+            srd_proto::Protection::JobKey(_) => "job key",
+            srd_proto::Protection::Static(_) => "static keys",
+        };
+        let bytes: u64 = self.flows.iter().map(|flow| flow.bytes).sum();
+        writeln!(f, "network    {}, {:?}", self.network, self.rules)?;
+        writeln!(f, "flows      {}, {bytes} bytes, cut {:?}", self.flows.len(), self.cut)?;
+        writeln!(f, "receivers  {} queue pairs, {:?}", self.receive_qps, self.posting)?;
+        let (nobody, close) = (self.nobody_percent, self.close_permille);
+        writeln!(f, "sins       {nobody} % for nobody, {close} in 1000 close")?;
+        writeln!(f, "endpoint   {protection}, {:?}", WithoutKeys(c))?;
+        writeln!(f, "heal       {:.1} us", self.heal_us)?;
+        for fault in &self.faults {
+            writeln!(f, "fault      {fault:?}")?;
+        }
+        for flow in &self.flows {
+            let crate::workload::Start::At(at_ps) = flow.start else { continue };
+            let (src, dst, at_us) = (flow.src.0, flow.dst.0, at_ps as f64 / US as f64);
+            writeln!(f, "flow       {src} -> {dst}, {} bytes at {at_us:.1} us", flow.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// A configuration in which no key shows.
+struct WithoutKeys<'a>(&'a Config);
+
+impl std::fmt::Debug for WithoutKeys<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Config { protection: srd_proto::Protection::Plain, ..self.0.clone() }.fmt(f)
+    }
+}
