@@ -56,7 +56,10 @@ impl PathSet {
         }
         slot.delay_ns = delay_ns;
         if penalty > 0 {
-            slot.penalty = slot.penalty.saturating_add(penalty).min(PENALTY_MAX);
+            // The packets of one stretch all say the same: the first of them counts.
+            if slot.penalty == 0 {
+                slot.penalty = penalty.min(PENALTY_MAX);
+            }
         } else if self.policy == Spray::Adaptive {
             self.push_confirmed(path, now);
         }
