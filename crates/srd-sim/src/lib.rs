@@ -12,6 +12,7 @@ pub mod process;
 pub mod run;
 pub mod scenario;
 pub mod slab;
+pub mod soak;
 pub mod srd_node;
 pub mod tcp;
 pub mod topology;

@@ -126,7 +126,7 @@ impl Scenario {
                 Recipe::Srd(self.srd.node(transport, topology, self.packet_bytes, seed)?)
             }
             Transport::Tcp | Transport::Dctcp => {
-                Recipe::Tcp(self.tcp.node(transport, self.packet_bytes, seed)?)
+                Recipe::Tcp(self.tcp.node(transport, topology, self.packet_bytes, seed)?)
             }
             Transport::Blast => {
                 let window = topology.host_rate_bps(0) / 8

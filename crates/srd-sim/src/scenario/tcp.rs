@@ -5,6 +5,8 @@ use srd_proto::Duration;
 
 use super::{ScenarioError, Transport};
 use crate::tcp::{Congestion, RtoRule, TcpConfig};
+use crate::topology::Topology;
+use crate::world::ACK_BYTES;
 
 /// Knobs of [`TcpConfig`].
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -76,6 +78,7 @@ impl TcpKnobs {
     pub(super) fn node(
         &self,
         transport: Transport,
+        topology: &Topology,
         packet_bytes: u16,
         seed: u64,
     ) -> Result<TcpConfig, ScenarioError> {
@@ -83,7 +86,9 @@ impl TcpKnobs {
             Transport::Dctcp => TcpConfig::dctcp(),
             _ => TcpConfig::default(),
         };
-        let mut config = TcpConfig { frame_bytes: 12, seed, ..base };
+        let rtt_ps = topology.diameter_rtt_ps(packet_bytes.into(), ACK_BYTES.into());
+        let rtt_assumed = Duration::from_nanos(rtt_ps / 1000);
+        let mut config = TcpConfig { frame_bytes: 12, seed, rtt_assumed, ..base };
         set(&mut config.header_bytes, self.header_bytes);
         set(&mut config.frame_bytes, self.frame_bytes);
         config.mtu_bytes = u32::from(packet_bytes).saturating_sub(config.frame_bytes);

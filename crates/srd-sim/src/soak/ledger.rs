@@ -211,6 +211,11 @@ impl Ledger {
         Some(sent)
     }
 
+    /// What was sent under a number.
+    pub fn what(&self, id: Id) -> Option<Sent> {
+        self.entries.get(&id).map(|e| e.sent)
+    }
+
     /// A sender restarted.
     pub fn orphan(&mut self, host: u32) {
         let mine = |e: &&mut Entry| e.sent.src == host && e.fate == Fate::Open;

@@ -51,7 +51,12 @@ fn catch_panics() {
             let ours = PANIC.with_borrow_mut(|said| match said {
                 Some(text) => {
                     let place = info.location().map(ToString::to_string).unwrap_or_default();
-                    let what = info.payload_as_str().unwrap_or("a panic without words");
+                    let payload = info.payload();
+                    let what = payload
+                        .downcast_ref::<String>()
+                        .map(String::as_str)
+                        .or_else(|| payload.downcast_ref::<&str>().copied())
+                        .unwrap_or("a panic without words");
                     *text = format!("panic at {place}: {}", what.replace('\n', " "));
                     true
                 }

@@ -124,9 +124,21 @@ impl<N: Node> World<N> {
         self.serve(spec.src.0);
     }
 
+    #[cold]
+    fn show_outcomes(&mut self) {
+        let Some(observer) = &mut self.observer else { return };
+        let now_ps = self.now_ps;
+        self.out.delivered.iter().for_each(|piece| observer.delivered(now_ps, piece));
+        self.out.failed.iter().for_each(|piece| observer.failed(now_ps, piece));
+        self.out.completed.iter().for_each(|&flow| observer.completed(now_ps, flow));
+    }
+
     /// Books what a node reported, and starts what waited for it.
     pub(super) fn take_outcomes(&mut self) {
         let now_ps = self.now_ps;
+        if self.observer.is_some() {
+            self.show_outcomes();
+        }
         let mut triggered = Vec::new();
         for delivered in self.out.delivered.drain(..) {
             let state = &mut self.flows.states[delivered.flow.index()];

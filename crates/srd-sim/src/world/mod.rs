@@ -27,7 +27,7 @@ use crate::egress::{Egress, rule};
 use crate::event::{Event, Kind, Target, Wheel};
 use crate::fault::Fault;
 use crate::hash::mix;
-use crate::node::{Node, Outcomes};
+use crate::node::{Delivered, Failed, FlowId, Node, Outcomes};
 use crate::slab::Slab;
 use crate::topology::{End, Switch, Topology};
 use crate::workload::{Workload, WorkloadError};
@@ -132,6 +132,17 @@ struct Host {
     link_pending: bool,
 }
 
+/// Sees what nodes report, as it happens: an oracle beside the code under test. A world
+/// without one pays nothing for it.
+pub trait Observer {
+    /// A piece of a flow reached its receiver.
+    fn delivered(&mut self, now_ps: u64, piece: &Delivered);
+    /// A sender's transport gave up on a piece.
+    fn failed(&mut self, now_ps: u64, piece: &Failed);
+    /// A sender holds the last acknowledgement of a flow.
+    fn completed(&mut self, now_ps: u64, flow: FlowId);
+}
+
 /// A simulated network with nodes of type `N`, one per host.
 pub struct World<N> {
     now_ps: u64,
@@ -147,6 +158,7 @@ pub struct World<N> {
     special: hop::Special,
     faults: faults::Faults,
     sampler: Option<sample::Sampler>,
+    observer: Option<Box<dyn Observer>>,
     counters: Counters,
     topology: Topology,
 }
@@ -181,6 +193,7 @@ impl<N: Node> World<N> {
             special: hop::Special::new(&config.rules, &topology, stream(config.seed, 1)),
             faults: faults::Faults::new(&config, queues, stream(config.seed, 2)),
             sampler: None,
+            observer: None,
             counters: Counters::new(ports.len()),
             ports,
             topology,
@@ -279,6 +292,16 @@ impl<N: Node> World<N> {
     #[inline]
     fn now(&self) -> Instant {
         Instant::from_nanos(self.now_ps / NS)
+    }
+
+    /// Has everything that nodes report from now on shown to an observer.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+
+    /// Takes the observer back.
+    pub fn take_observer(&mut self) -> Option<Box<dyn Observer>> {
+        self.observer.take()
     }
 
     /// The clock, in picoseconds.

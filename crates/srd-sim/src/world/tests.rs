@@ -310,3 +310,39 @@ proptest! {
         prop_assert_eq!(first, run());
     }
 }
+
+#[test]
+fn observer_sees_every_piece() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    #[derive(Default)]
+    struct Seen {
+        bytes: u64,
+        done_ps: u64,
+    }
+    struct Oracle(Rc<RefCell<Seen>>);
+    impl Observer for Oracle {
+        fn delivered(&mut self, _now_ps: u64, piece: &Delivered) {
+            self.0.borrow_mut().bytes += u64::from(piece.bytes);
+        }
+        fn failed(&mut self, _now_ps: u64, _piece: &Failed) {
+            panic!("nothing fails here");
+        }
+        fn completed(&mut self, now_ps: u64, flow: FlowId) {
+            assert_eq!(flow, FlowId(0));
+            self.0.borrow_mut().done_ps = now_ps;
+        }
+    }
+
+    let seen = Rc::new(RefCell::new(Seen::default()));
+    let mut world = world(leaf_spine(2, 2, 2), one_flow(0, 3, 40_860), WorldConfig::default());
+    world.observe(Box::new(Oracle(Rc::clone(&seen))));
+    world.run(SECOND_PS);
+    assert!(world.take_observer().is_some());
+    let flow = world.flows()[0];
+    assert_eq!(
+        (seen.borrow().bytes, Some(seen.borrow().done_ps)),
+        (flow.delivered_bytes, flow.finished_ps)
+    );
+}

@@ -1,0 +1,515 @@
+//! A host of the soak: the production endpoint and an application that tells the ledger all
+//! it does and hears.
+//!
+//! The application relies on what the endpoint promises and on nothing else: after
+//! `QueueFull` it waits for `Writable`, and what fails it sends again as a new datagram. So
+//! a promise that is not kept shows as a flow that never ends.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use srd_proto::{
+    Class, Config, Datagram, Delivery, Duration, Endpoint, Epoch, Event, Instant, PacketMeta,
+    PacketRef, PeerConfig, PeerId, Protection, Qpn, ReceiveBuffers, SendError, Status, TransmitBuf,
+};
+
+use super::dice::Dice;
+use super::ledger::{Arrived, Id, Ledger, Sent, content};
+use super::plan::{Cut, Plan};
+use crate::hash::mix;
+use crate::node::{Body, FlowSpec, HostId, Node, Outcomes, PROTOCOL_UDP, Packet};
+use crate::srd_node::PORT_BASE;
+
+/// Datagrams of a flow that are with the endpoint at once.
+const OUTSTANDING_MAX: u32 = 256;
+/// The first queue pair that sends.
+const SEND_QPN: u16 = 1000;
+/// A queue pair that nobody opens.
+const NOBODY_QPN: Qpn = Qpn(999);
+/// In a millisecond without packets a host's endpoint wakes at most so often.
+const WAKES_MAX: u64 = 1000;
+
+/// What all hosts of a world share.
+pub(super) struct Common {
+    pub(super) plan: Plan,
+    pub(super) ledger: RefCell<Ledger>,
+    /// The static public key of every host, in that mode.
+    pub(super) keys: Vec<[u8; 32]>,
+}
+
+#[derive(Clone, Copy)]
+struct Piece {
+    bytes: usize,
+    nobody: bool,
+}
+
+struct Flow {
+    spec: FlowSpec,
+    // What is still to be sent, last first.
+    left: Vec<Piece>,
+    outstanding: u32,
+    src_qpn: Qpn,
+    dst_qpn: Qpn,
+    blocked: Blocked,
+    live: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Blocked {
+    No,
+    /// Until the endpoint says `Writable`.
+    Queue,
+    /// Until some datagram to this peer has ended.
+    Flows,
+}
+
+/// How often the endpoint was woken, and how many packets there were, in the millisecond.
+#[derive(Default)]
+struct Pulse {
+    millisecond: u64,
+    wakes: u64,
+    packets: u64,
+}
+
+/// The host.
+pub(super) struct SoakNode {
+    host: u32,
+    common: Rc<Common>,
+    endpoint: Endpoint,
+    epoch: u64,
+    dice: Dice,
+    buf: TransmitBuf,
+    flows: Vec<Flow>,
+    // The flow of every datagram that the endpoint has.
+    out: BTreeMap<Id, usize>,
+    next_qpn: u16,
+    post_at: Instant,
+    pulse: Pulse,
+    calls: u64,
+}
+
+fn address(host: u32, port: u16) -> SocketAddr {
+    let [_, a, b, c] = host.to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, a, b, c)), port)
+}
+
+fn host_at(address: SocketAddr) -> Option<u32> {
+    match address.ip() {
+        IpAddr::V4(ip) => Some(u32::from(ip) & 0x00ff_ffff),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// A host's configuration: the plan's, with a key of its own.
+fn config(plan: &Plan, host: u32) -> Config {
+    let mut config = plan.config.clone();
+    if let Protection::Static(key) = &mut config.protection {
+        for (n, word) in (0_u64..).zip(key.chunks_exact_mut(8)) {
+            let mixed = mix(mix(plan.seed ^ n) ^ u64::from(host));
+            word.copy_from_slice(&mixed.to_le_bytes());
+        }
+    }
+    config
+}
+
+/// A fresh endpoint of a host.
+pub(super) fn endpoint(plan: &Plan, host: u32, epoch: u64, now: Instant) -> Endpoint {
+    let mut seed = [0; 32];
+    for (n, word) in (1_u64..).zip(seed.chunks_exact_mut(8)) {
+        let mixed = mix(mix(plan.seed ^ mix(n)) ^ u64::from(host) << 32 ^ epoch);
+        word.copy_from_slice(&mixed.to_le_bytes());
+    }
+    let made = Endpoint::new(config(plan, host), Epoch(epoch), seed, now);
+    let mut endpoint = made.expect("the plan keeps within the bounds");
+    let buffers =
+        plan.posting.map_or(ReceiveBuffers::Unlimited, |p| ReceiveBuffers::Counted(p.initial));
+    for n in 0..plan.receive_qps {
+        endpoint.open_qp(Qpn(n), buffers);
+    }
+    endpoint
+}
+
+impl SoakNode {
+    pub(super) fn new(host: u32, common: Rc<Common>) -> Self {
+        let endpoint = endpoint(&common.plan, host, 1, Instant::ZERO);
+        let dice = Dice::new(mix(common.plan.seed ^ 0xd1ce) ^ u64::from(host));
+        let mut node = Self {
+            host,
+            endpoint,
+            epoch: 1,
+            dice,
+            buf: TransmitBuf::new(1, usize::from(u16::MAX)),
+            flows: Vec::new(),
+            out: BTreeMap::new(),
+            next_qpn: SEND_QPN,
+            post_at: Instant::ZERO,
+            pulse: Pulse::default(),
+            calls: 0,
+            common,
+        };
+        node.begin(Instant::ZERO);
+        node
+    }
+
+    /// What an application does first: it says whom it knows.
+    fn begin(&mut self, now: Instant) {
+        let hosts = u32::try_from(self.common.keys.len()).expect("few hosts");
+        for other in 0..hosts {
+            if other != self.host {
+                self.peer(now, other);
+            }
+        }
+        self.post_at = match self.common.plan.posting {
+            Some(posting) => now + posting.every,
+            None => Instant::FAR_FUTURE,
+        };
+    }
+
+    fn complain(&self, what: impl FnOnce() -> String) {
+        self.common.ledger.borrow_mut().complain(what);
+    }
+
+    /// The endpoint's number for a host.
+    fn peer(&mut self, now: Instant, host: u32) -> PeerId {
+        let to = address(host, self.common.plan.config.local_port);
+        let public_key = self.common.keys.get(host as usize).copied();
+        self.endpoint.peer_at(to).unwrap_or_else(|| {
+            let peer = PeerConfig { address: to, public_key };
+            self.endpoint.add_peer(now, peer).expect("fewer hosts than peers_max")
+        })
+    }
+
+    fn fresh_qpn(&mut self) -> Qpn {
+        self.next_qpn += 1;
+        Qpn(self.next_qpn)
+    }
+
+    /// Hands datagrams of a flow to the endpoint until it has enough.
+    fn refill(&mut self, now: Instant, number: usize) {
+        loop {
+            let flow = &self.flows[number];
+            let may =
+                flow.live && flow.blocked == Blocked::No && flow.outstanding < OUTSTANDING_MAX;
+            let Some(piece) = flow.left.last().copied().filter(|_| may) else { return };
+            let (dst, src_qpn) = (flow.spec.dst.0, flow.src_qpn);
+            let dst_qpn = if piece.nobody { NOBODY_QPN } else { flow.dst_qpn };
+            let to = self.peer(now, dst);
+            let id = self.common.ledger.borrow_mut().number();
+            let datagram = Datagram {
+                src_qpn,
+                dst_qpn,
+                imm: id,
+                payload: Bytes::from_static(content(id, piece.bytes)),
+                class: if id % 5 == 0 { Class::LowLatency } else { Class::Bulk },
+                user: id,
+            };
+            let refused = self.endpoint.send(now, to, datagram).err();
+            let flow = &mut self.flows[number];
+            match refused {
+                None => {}
+                Some(SendError::QueueFull) => flow.blocked = Blocked::Queue,
+                Some(SendError::TooManyFlows) => flow.blocked = Blocked::Flows,
+                Some(error) => {
+                    return self.complain(|| format!("a datagram was refused: {error}"));
+                }
+            }
+            if refused.is_some() {
+                return;
+            }
+            flow.left.pop();
+            flow.outstanding += 1;
+            self.out.insert(id, number);
+            let Piece { bytes, nobody } = piece;
+            let sent = Sent { src: self.host, dst, src_qpn, dst_qpn, bytes, nobody };
+            self.common.ledger.borrow_mut().sent(id, sent);
+        }
+    }
+
+    /// Lets the flows to a host go on.
+    fn unblock(&mut self, now: Instant, host: Option<u32>, which: Blocked) {
+        for number in 0..self.flows.len() {
+            let flow = &mut self.flows[number];
+            if flow.blocked == which && host.is_none_or(|h| h == flow.spec.dst.0) {
+                flow.blocked = Blocked::No;
+                self.refill(now, number);
+            }
+        }
+    }
+
+    /// Hears the endpoint out.
+    fn events(&mut self, now: Instant, out: &mut Outcomes) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Completed { user, status, .. } => self.ended(now, user, status, out),
+                Event::Writable { peer } => {
+                    let host = self.endpoint.address_of(peer).and_then(host_at);
+                    self.unblock(now, host, Blocked::Queue);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn ended(&mut self, now: Instant, id: Id, status: Status, out: &mut Outcomes) {
+        let Some(sent) = self.common.ledger.borrow_mut().ended(id, self.host, status) else {
+            return;
+        };
+        let Some(number) = self.out.remove(&id) else { return };
+        let piece = Piece { bytes: sent.bytes, nobody: sent.nobody };
+        let rnr_may_end =
+            self.common.plan.posting.is_some() && self.common.plan.config.rnr_retries < 7;
+        let fits = match status {
+            Status::Ok => !piece.nobody,
+            Status::BadDestQpn => piece.nobody,
+            Status::RemoteRnr => rnr_may_end && !piece.nobody,
+            _ => true,
+        };
+        if !fits {
+            self.complain(|| format!("datagram {id} ended as {status:?}, which makes no sense"));
+        }
+        let flow = &mut self.flows[number];
+        flow.outstanding -= 1;
+        if !matches!(status, Status::Ok | Status::BadDestQpn) {
+            flow.left.push(piece);
+        }
+        if flow.left.is_empty() && flow.outstanding == 0 && flow.live {
+            flow.live = false;
+            out.completed.push(flow.spec.id);
+        }
+        if self.dice.percent(1) && self.dice.between(0, 9) < self.common.plan.close_permille {
+            let qpn = self.flows[number].src_qpn;
+            self.endpoint.close_qp(now, qpn);
+            self.flows[number].src_qpn = self.fresh_qpn();
+        }
+        self.refill(now, number);
+        self.unblock(now, Some(sent.dst), Blocked::Flows);
+    }
+
+    fn take(&mut self, now: Instant, packet: &mut Packet) {
+        let meta = PacketMeta {
+            source: address(packet.src.0, packet.src_port),
+            ecn: packet.ecn,
+            received_at: now,
+        };
+        let Body::Srd(body) = &mut packet.body else { return };
+        let mut whole;
+        let bytes = if self.common.plan.config.protection.is_on() {
+            PacketRef::Whole(body.head_mut())
+        } else if packet.src_port % 2 == 0 {
+            whole = [body.head(), &body.payload].concat();
+            PacketRef::Whole(&mut whole)
+        } else {
+            let (head, payload) = body.parts();
+            PacketRef::Split(head, payload)
+        };
+        let Some(delivery) = self.endpoint.handle_packet(now, meta, bytes) else { return };
+        let Delivery { peer, src_qpn, dst_qpn, imm, payload } = delivery;
+        let from = self.endpoint.address_of(peer).and_then(host_at);
+        let (host, epoch) = (self.host, self.epoch);
+        let at = Arrived { host, epoch, from, src_qpn, dst_qpn, payload };
+        self.common.ledger.borrow_mut().arrived(imm, &at);
+    }
+
+    /// Looks, now and then, whether the endpoint keeps within its limits.
+    fn inspect(&mut self) {
+        self.calls += 1;
+        if self.calls % 128 != 0 {
+            return;
+        }
+        let config = &self.common.plan.config;
+        let hosts = self.common.plan.topology.hosts;
+        for host in (0..hosts).filter(|&h| h != self.host) {
+            let id = self.endpoint.peer_at(address(host, config.local_port));
+            let Some(stats) = id.and_then(|id| self.endpoint.peer_stats(id)) else { continue };
+            if stats.queued_datagrams > config.send_queue_datagrams_max as usize {
+                let held = stats.queued_datagrams;
+                self.complain(|| format!("{held} datagrams are held, more than allowed"));
+            }
+        }
+        if self.endpoint.stats().clock_clamped > 0 {
+            self.complain(|| "the endpoint thinks that time ran backwards".to_owned());
+        }
+    }
+
+    /// Counts what happens in a millisecond.
+    fn beat(&mut self, now: Instant, wakes: u64, packets: u64) {
+        let millisecond = now.as_nanos() / 1_000_000;
+        if millisecond != self.pulse.millisecond {
+            self.pulse = Pulse { millisecond, ..Pulse::default() };
+        }
+        self.pulse.wakes += wakes;
+        self.pulse.packets += packets;
+        let Pulse { wakes, packets, .. } = self.pulse;
+        if wakes > WAKES_MAX + 4 * packets {
+            let host = self.host;
+            self.complain(|| {
+                format!("host {host} woke {wakes} times for {packets} packets in {millisecond} ms")
+            });
+        }
+    }
+
+    /// The contexts that the endpoint has.
+    pub(super) fn contexts(&self) -> usize {
+        let port = self.common.plan.config.local_port;
+        let hosts = 0..self.common.plan.topology.hosts;
+        let known = |&h: &u32| {
+            let id = self.endpoint.peer_at(address(h, port));
+            id.is_some_and(|id| !self.endpoint.paths(id).is_empty())
+        };
+        hosts.filter(known).count()
+    }
+
+    /// What is not finished, for people.
+    pub(super) fn unfinished(&self) -> Vec<String> {
+        let one = |f: &Flow| {
+            let to = self.endpoint.peer_at(address(f.spec.dst.0, 7471));
+            let stats = to.and_then(|id| self.endpoint.peer_stats(id));
+            format!(
+                "flow {} {}->{}: {} left, {} outstanding, {:?}, {stats:?}",
+                f.spec.id.0,
+                f.spec.src.0,
+                f.spec.dst.0,
+                f.left.len(),
+                f.outstanding,
+                f.blocked
+            )
+        };
+        self.flows.iter().filter(|f| f.live).map(one).collect()
+    }
+
+    /// Cuts a flow into datagrams.
+    fn cut(&mut self, bytes: u64) -> Vec<Piece> {
+        let plan = &self.common.plan;
+        let full = self.endpoint.payload_bytes_max();
+        let mut pieces = Vec::new();
+        let mut left = usize::try_from(bytes).expect("a few megabytes");
+        while left > 0 {
+            let most = u32::try_from(full).expect("a packet is below 64 KiB");
+            let piece = match plan.cut {
+                Cut::Full => full,
+                Cut::Random => self.dice.between(0, most) as usize,
+                Cut::Small(bytes) => (bytes as usize).min(full),
+            };
+            let bytes = piece.min(left);
+            left -= bytes;
+            pieces.push(Piece { bytes, nobody: false });
+            if self.dice.percent(plan.nobody_percent) {
+                pieces.push(Piece { bytes, nobody: true });
+            }
+        }
+        pieces
+    }
+}
+
+impl Node for SoakNode {
+    fn start_flow(&mut self, now: Instant, spec: &FlowSpec, out: &mut Outcomes) {
+        let left = self.cut(spec.bytes);
+        let src_qpn = self.fresh_qpn();
+        let receive_qps = u32::from(self.common.plan.receive_qps);
+        let dst_qpn = u16::try_from(self.dice.between(0, receive_qps - 1)).expect("a few");
+        self.flows.push(Flow {
+            spec: *spec,
+            left,
+            outstanding: 0,
+            src_qpn,
+            dst_qpn: Qpn(dst_qpn),
+            blocked: Blocked::No,
+            live: true,
+        });
+        self.refill(now, self.flows.len() - 1);
+        self.events(now, out);
+    }
+
+    fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes) {
+        self.beat(now, 0, 1);
+        if !packet.trimmed {
+            self.take(now, packet);
+        }
+        self.events(now, out);
+        self.inspect();
+    }
+
+    fn on_timer(&mut self, now: Instant, out: &mut Outcomes) {
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.beat(now, 1, 0);
+        }
+        self.endpoint.handle_timeout(now);
+        if let Some(posting) = self.common.plan.posting
+            && self.post_at <= now
+        {
+            for n in 0..self.common.plan.receive_qps {
+                self.endpoint.post_receives(Qpn(n), posting.more);
+            }
+            self.post_at = now + posting.every;
+        }
+        self.events(now, out);
+    }
+
+    fn next_timer(&self) -> Option<Instant> {
+        let at = self.endpoint.poll_timeout().unwrap_or(Instant::FAR_FUTURE).min(self.post_at);
+        (at != Instant::FAR_FUTURE).then_some(at)
+    }
+
+    fn poll_packet(&mut self, now: Instant, slot: &mut Packet, out: &mut Outcomes) -> bool {
+        self.buf.clear();
+        let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.buf) else {
+            self.events(now, out);
+            return false;
+        };
+        self.beat(now, 0, 1);
+        let config = &self.common.plan.config;
+        let (bytes, limit) = (transmit.total_bytes, usize::from(config.packet_bytes_max));
+        if transmit.segments != 1 || bytes > limit {
+            self.complain(|| format!("a packet of {bytes} bytes: {transmit:?}"));
+        }
+        let payload = self.buf.take_payload(0);
+        let (head, _) = self.buf.segments().next().expect("a transmit has a segment");
+        if head.len() + payload.len() != bytes {
+            self.complain(|| format!("not of the size it says: {transmit:?}"));
+        }
+        slot.set_srd(head, payload);
+        slot.src = HostId(self.host);
+        let Some(to) = host_at(transmit.destination) else { return false };
+        slot.dst = HostId(to);
+        slot.src_port = PORT_BASE.wrapping_add(transmit.entropy.0);
+        slot.dst_port = transmit.destination.port();
+        slot.protocol = PROTOCOL_UDP;
+        let wire_bytes = bytes + usize::from(config.wire_overhead_bytes);
+        slot.wire_bytes = u32::try_from(wire_bytes).expect("a packet is below 64 KiB");
+        slot.ecn = transmit.ecn;
+        slot.control = transmit.control;
+        slot.trimmed = false;
+        slot.corrupted = false;
+        self.events(now, out);
+        true
+    }
+
+    fn restart(&mut self, now: Instant, out: &mut Outcomes) {
+        self.epoch += 1;
+        self.endpoint = endpoint(&self.common.plan, self.host, self.epoch, now);
+        self.begin(now);
+        let lost = std::mem::take(&mut self.out);
+        for (id, number) in lost {
+            let sent = self.common.ledger.borrow().what(id);
+            let flow = &mut self.flows[number];
+            flow.outstanding -= 1;
+            if let Some(Sent { bytes, nobody, .. }) = sent {
+                flow.left.push(Piece { bytes, nobody });
+            }
+        }
+        self.common.ledger.borrow_mut().orphan(self.host);
+        for number in 0..self.flows.len() {
+            self.flows[number].blocked = Blocked::No;
+            self.refill(now, number);
+        }
+        self.events(now, out);
+    }
+}
+
+/// The time that hosts of a plan may need to notice that all is over.
+pub(super) fn settling(config: &Config) -> Duration {
+    config.rto_max.times(8) + config.peer_timeout.times(2) + Duration::from_millis(5)
+}

@@ -1,0 +1,18 @@
+use super::*;
+
+#[test]
+fn a_few_seeds_pass_and_do_not_depend_on_threads() {
+    let (failures, digest) = run(1, 12, 1, &|_, _| {});
+    assert_eq!(failures, Vec::new());
+    assert_eq!(run(1, 12, 3, &|_, _| {}), (Vec::new(), digest));
+}
+
+#[test]
+fn a_panic_is_the_failure_of_its_seed() {
+    catch_panics();
+    PANIC.set(Some(String::new()));
+    let ended = panic::catch_unwind(|| panic!("as\nintended"));
+    let said = PANIC.take().unwrap();
+    assert!(ended.is_err());
+    assert!(said.contains("soak/tests.rs") && said.contains("as intended"), "{said}");
+}

@@ -1,0 +1,154 @@
+//! One seed's run, phase by phase.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use srd_proto::{Duration, Instant, Protection};
+
+use super::ledger::Ledger;
+use super::node::{Common, SoakNode, endpoint, settling};
+use super::plan::Plan;
+use crate::hash::mix;
+use crate::world::{Ended, US, World, WorldConfig};
+
+/// Steps of a phase, between which the books are checked.
+const STEPS: u64 = 20;
+/// Packets that a host may send in ten quiet milliseconds, per peer.
+const QUIET_PACKETS_MAX: u64 = 40;
+
+/// What a seed that passed did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Passed {
+    /// A number that sums up all that happened.
+    pub digest: u64,
+    /// Packets that hosts sent.
+    pub packets: u64,
+    /// Datagrams that were delivered.
+    pub delivered: u64,
+    /// Datagrams by status number.
+    pub statuses: BTreeMap<u8, u64>,
+    /// Datagrams that two runs of a receiver got, which a plain sender cannot help.
+    pub again_after_restart: u64,
+    /// From the faults' end to the flows' end.
+    pub liveness_us: u64,
+    /// Packets in ten quiet milliseconds afterwards.
+    pub quiet_packets: u64,
+}
+
+fn world(plan: &Plan, common: &Rc<Common>) -> Result<World<SoakNode>, String> {
+    let config = WorldConfig {
+        seed: plan.seed,
+        rules: plan.rules,
+        faults: plan.faults.clone(),
+        corruption_undetected: plan.corruption_undetected,
+        sampling: None,
+    };
+    let node = |host| SoakNode::new(host, Rc::clone(common));
+    World::new(plan.topology.clone(), plan.workload(), config, node)
+        .map_err(|e| format!("the plan makes no world: {e}"))
+}
+
+/// What is wrong now, if anything.
+fn check(world: &World<SoakNode>, common: &Common) -> Result<(), String> {
+    let at = || format!("at {:.3} us", world.now_ps() as f64 / US as f64);
+    if let Some(wrong) = common.ledger.borrow().wrong() {
+        return Err(format!("{wrong} ({})", at()));
+    }
+    world.check_conservation().map_err(|e| format!("packets are lost: {e} ({})", at()))?;
+    match world.counters().timer_livelocks {
+        0 => Ok(()),
+        n => Err(format!("{n} timer livelocks ({})", at())),
+    }
+}
+
+/// Runs a plan.
+///
+/// # Errors
+/// What went wrong first.
+pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
+    let hosts = plan.topology.hosts;
+    let keys = match plan.config.protection {
+        Protection::Static(_) => {
+            let key = |host| endpoint(plan, host, 1, Instant::ZERO).public_key();
+            (0..hosts).filter_map(key).collect()
+        }
+        _ => Vec::new(),
+    };
+    let lenient = !plan.config.protection.is_on();
+    let ledger = RefCell::new(Ledger::new(lenient));
+    let common = Rc::new(Common { plan: plan.clone(), ledger, keys });
+    let mut world = world(plan, &common)?;
+    let step_ps = plan.heal_ps() / STEPS + 1;
+    while world.now_ps() < plan.heal_ps() {
+        world.run_until((world.now_ps() + step_ps).min(plan.heal_ps()));
+        check(&world, &common)?;
+    }
+    liveness(plan, &mut world, &common)?;
+    let liveness_us = (world.now_ps() - plan.heal_ps()) / US;
+    let quiet_packets = quiet(plan, &mut world, &common)?;
+    let ledger = common.ledger.borrow();
+    let counters = world.counters();
+    let sums = [counters.injected, counters.delivered, counters.dropped_total(), liveness_us];
+    Ok(Passed {
+        digest: sums.iter().fold(ledger.digest(), |digest, n| mix(digest ^ n)),
+        packets: counters.injected,
+        delivered: ledger.delivered,
+        statuses: ledger.statuses.clone(),
+        again_after_restart: ledger.again_after_restart,
+        liveness_us,
+        quiet_packets,
+    })
+}
+
+/// Everything has healed: every flow must finish.
+fn liveness(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result<(), String> {
+    let deadline_ps = plan.deadline_ps();
+    let mut step_ps = 1_000 * US;
+    loop {
+        let ended = world.run(world.now_ps() + step_ps);
+        check(world, common)?;
+        let stuck = || {
+            let flows: Vec<_> = world.nodes().iter().flat_map(SoakNode::unfinished).collect();
+            let (some, count) = (flows.iter().take(3).cloned().collect::<Vec<_>>(), flows.len());
+            format!("at {} us: {count}, {}", world.now_ps() / US, some.join("; "))
+        };
+        match ended {
+            Ended::Finished => break,
+            Ended::Stalled => return Err(format!("flows will never finish {}", stuck())),
+            Ended::Horizon if world.now_ps() > deadline_ps => {
+                return Err(format!("flows do not finish {}", stuck()));
+            }
+            Ended::Horizon => step_ps = (step_ps * 2).min(50_000 * US),
+        }
+    }
+    match common.ledger.borrow().open() {
+        0 => Ok(()),
+        n => Err(format!("{n} datagrams open, though every flow is done")),
+    }
+}
+
+/// All is done: the network must fall quiet. Returns the packets of ten milliseconds.
+fn quiet(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result<u64, String> {
+    let config = &plan.config;
+    let ps = |d: Duration| d.as_nanos() * 1000;
+    world.run_until(world.now_ps().max(plan.heal_ps()) + ps(settling(config)));
+    check(world, common)?;
+    let before = world.counters().injected;
+    world.run_until(world.now_ps() + 10_000 * US);
+    check(world, common)?;
+    let packets = world.counters().injected - before;
+    let hosts = u64::from(plan.topology.hosts);
+    if packets > QUIET_PACKETS_MAX * hosts * hosts {
+        return Err(format!("{packets} packets in 10 ms, though nothing is to be done"));
+    }
+    if config.idle_reclaim < Duration::from_secs(1) && config.keepalive == Duration::MAX {
+        world.run_until(world.now_ps() + ps(config.idle_reclaim.times(2)) + 50_000 * US);
+        check(world, common)?;
+        let contexts: usize = world.nodes().iter().map(SoakNode::contexts).sum();
+        if contexts > 0 {
+            return Err(format!("{contexts} idle contexts keep their memory"));
+        }
+    }
+    Ok(packets)
+}
