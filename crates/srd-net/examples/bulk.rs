@@ -4,6 +4,7 @@
 //! bulk server 10.0.0.2:7471 [--spin]
 //! bulk client 10.0.0.2:7471 bulk [--time 3] [--paths 16] [--run 16] [--size BYTES]
 //! bulk client 10.0.0.2:7471 rr   [--count 20000] [--spin] [--size 64]
+//! bulk client 10.0.0.2:7471 threaded [--time 3]       as bulk, through an endpoint with a thread
 //! ```
 //! `--key WORD` on both sides encrypts; `--rate GBPS` tells the link's speed.
 
@@ -11,7 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use srd_net::{Application, BindOptions, Context, LocalEndpoint, PollMode, clock, raw};
+use srd_net::{Application, BindOptions, Context, Endpoint, LocalEndpoint, PollMode, clock, raw};
 use srd_proto::{
     Class, Datagram, Delivery, Duration, Event, Instant, PeerId, Protection, Qpn, ReceiveBuffers,
     Status,
@@ -31,6 +32,7 @@ fn main() -> io::Result<()> {
     match words.as_slice() {
         ["server", at, ..] => serve(address(at)?, &args),
         ["client", at, "bulk", ..] => bulk(address(at)?, &args),
+        ["client", at, "threaded", ..] => threaded(address(at)?, &args),
         ["client", at, "rr", ..] => round_trips(address(at)?, &args),
         _ => Err(io::Error::other("usage: bulk server ADDR | client ADDR bulk|rr")),
     }
@@ -46,6 +48,13 @@ fn option<T: std::str::FromStr>(args: &[String], name: &str, default: T) -> T {
 }
 
 fn bind(local: SocketAddr, args: &[String]) -> io::Result<LocalEndpoint> {
+    let mut endpoint = LocalEndpoint::bind(&options(local, args))?;
+    endpoint.open_qp(QPN, ReceiveBuffers::Unlimited);
+    raw::timer_slack_minimum();
+    Ok(endpoint)
+}
+
+fn options(local: SocketAddr, args: &[String]) -> BindOptions {
     let mut options = BindOptions::at(local);
     options.config.paths = option(args, "--paths", 16);
     options.config.spray_burst_packets = option(args, "--run", 16);
@@ -68,10 +77,7 @@ fn bind(local: SocketAddr, args: &[String]) -> io::Result<LocalEndpoint> {
             us => PollMode::Adaptive(Duration::from_micros(us)),
         }
     };
-    let mut endpoint = LocalEndpoint::bind(&options)?;
-    endpoint.open_qp(QPN, ReceiveBuffers::Unlimited);
-    raw::timer_slack_minimum();
-    Ok(endpoint)
+    options
 }
 
 fn datagram(payload: Bytes) -> Datagram {
@@ -180,6 +186,27 @@ fn bulk(at: SocketAddr, args: &[String]) -> io::Result<()> {
     eprintln!("{:?} failed {}", endpoint.io_stats(), sender.failed);
     sender.refill = false;
     while sender.outstanding > 0 && endpoint.poll(Duration::from_secs(5), &mut sender)? > 0 {}
+    Ok(())
+}
+
+/// The same through handles: the calling thread fills the queue, the driver's thread sends.
+fn threaded(at: SocketAddr, args: &[String]) -> io::Result<()> {
+    let any = if at.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+    let options = options(any.parse().map_err(io::Error::other)?, args);
+    let endpoint = Endpoint::bind(&options)?;
+    let peer = endpoint.connect(at).map_err(io::Error::other)?;
+    let payload = Bytes::from(vec![7; option(args, "--size", endpoint.payload_bytes_max())]);
+    let time = std::time::Duration::from_secs(option(args, "--time", 3));
+    let (start, cpu) = (std::time::Instant::now(), clock::process_cpu().as_nanos());
+    let mut bytes = 0;
+    while start.elapsed() < time {
+        peer.send(payload.clone()).map_err(io::Error::other)?;
+        bytes += payload.len() as u64;
+    }
+    peer.flush(std::time::Duration::from_secs(5)).map_err(io::Error::other)?;
+    let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    print_rate("srd-client", bytes, Duration::from_nanos(ns), cpu);
+    endpoint.close(std::time::Duration::from_secs(1));
     Ok(())
 }
 
