@@ -19,7 +19,8 @@ const MESSAGES_MAX: usize = 64;
 const PIECES_MAX: usize = 1024;
 
 /// Segments up to this size are copied together before they are handed over: the kernel spends
-/// more on two pieces per packet than copying them costs (5 % of a sender at 1,500 bytes).
+/// a little more on two pieces per packet than copying them costs. (Measured at 1,500 bytes,
+/// seven alternating runs: goodput +2 to +3 % in the median, within the noise of one run.)
 const STAGED_BYTES_MAX: usize = 2048;
 
 /// The arrays that describe messages to the kernel. They hold pointers only inside a call.
