@@ -115,7 +115,7 @@ fn timers(dice: &mut Dice, config: &mut Config, rtt: Duration) {
 
 fn limits(dice: &mut Dice, config: &mut Config) {
     config.send_queue_datagrams_max = dice.pick(&[1, 2, 8, 256, 256, 8192]);
-    config.window_packets_max = dice.pick(&[64, 256, 1024, 4096]);
+    config.window_packets_max = dice.pick(&[128, 256, 1024, 4096]);
     config.flows_max = dice.pick(&[1, 2, 4096, 4096, 4096]);
     config.events_max = dice.pick(&[8, 1 << 20]);
     config.handshakes_per_second_max = dice.pick(&[1, 20, 1000]);
