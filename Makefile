@@ -1,0 +1,34 @@
+# The two commands: `make demo` shows what SRD is for, `make test` runs every test.
+# Both ask nothing and may be repeated. As root they install the Debian or Ubuntu packages that
+# they need; without root they say what is missing and go on with what is possible.
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: demo test packages
+
+demo: packages
+	cargo build --release -p srd-cli
+	$(TARGET)/release/srd demo
+
+test: packages
+	cargo test --workspace
+
+# Each program, and the package that brings it. `cc` links Rust programs and compiles the
+# cryptography.
+packages:
+	@missing=; \
+	for pair in ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool sysctl:procps cc:gcc; do \
+	    program=$${pair%%:*}; package=$${pair#*:}; \
+	    PATH="$$PATH:/usr/sbin:/sbin" command -v $$program >/dev/null && continue; \
+	    case " $$missing " in *" $$package "*) ;; *) missing="$$missing $$package" ;; esac; \
+	    if [ $$package = gcc ]; then missing="$$missing libc6-dev"; fi; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing:$$missing"; \
+	    apt-get update -qq </dev/null && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing </dev/null || \
+	    echo "could not install:$$missing; going on without"; \
+	else \
+	    echo "not installed:$$missing (as root: apt-get install$$missing); going on without"; \
+	fi
