@@ -64,11 +64,13 @@ pub struct Config {
     pub spray: Spray,
     /// Number of paths (entropy values) per context. 1..=256.
     pub paths: u16,
-    /// Consecutive packets that ride one path. 1..=64.
+    /// Most consecutive packets that ride one path; also at most a sixteenth of the window and
+    /// 64 KB. 1..=64.
     pub spray_burst_packets: u8,
     /// Target queueing delay as a percentage of the base round trip. 5..=400.
     pub delay_target_percent: u32,
-    /// Least target queueing delay: twice the host's own timing jitter.
+    /// Least target queueing delay: twice the host's own timing jitter. Counts as transit time
+    /// in the bandwidth-delay product.
     pub delay_target_min: Duration,
     /// Window before anything is known, in bytes; zero: 2.25 bandwidth-delay products.
     pub window_initial_bytes: u64,
@@ -104,7 +106,7 @@ pub struct Config {
     pub flows_max: u32,
     /// Datagrams that may wait or be in flight per peer. 1..=1,048,576.
     pub send_queue_datagrams_max: u32,
-    /// Packets in flight per peer, also the receiver's window. A power of two, 64..=4096.
+    /// Packets in flight per peer, also the receiver's window. A power of two, 128..=4096.
     pub window_packets_max: u16,
     /// Undelivered events that an endpoint holds before it stops accepting sends.
     pub events_max: u32,
@@ -134,7 +136,7 @@ impl Default for Config {
             paths: 128,
             spray_burst_packets: 1,
             delay_target_percent: 100,
-            delay_target_min: Duration::from_micros(2),
+            delay_target_min: Duration::ZERO,
             window_initial_bytes: 0,
             window_max_percent: 400,
             receiver_share: true,
@@ -170,13 +172,13 @@ impl Config {
         Self {
             link_rate_bps: 0,
             rtt_initial: Duration::from_micros(200),
-            spray_burst_packets: 16,
+            spray_burst_packets: 64,
             delay_target_percent: 100,
             delay_target_min: Duration::from_micros(100),
             window_initial_bytes: 128 * 1024,
             ack_packets: 64,
             ack_bytes: 256 * 1024,
-            ack_delay: Duration::from_micros(50),
+            ack_delay: Duration::from_micros(100),
             rto_min: Duration::from_micros(1000),
             send_queue_datagrams_max: 8192,
             window_packets_max: 4096,
@@ -215,13 +217,14 @@ impl Config {
         within("peers_max", self.peers_max.into(), 1, 1_000_000)?;
         within("flows_max", self.flows_max.into(), 1, 65_536)?;
         within("send_queue_datagrams_max", self.send_queue_datagrams_max.into(), 1, 1 << 20)?;
-        within("window_packets_max", self.window_packets_max.into(), 64, 4096)?;
+        // One bitmap word of the window is kept free, so it needs two.
+        within("window_packets_max", self.window_packets_max.into(), 128, 4096)?;
         within("events_max", self.events_max.into(), 1, 1 << 30)?;
         if !self.window_packets_max.is_power_of_two() {
             return Err(ConfigError {
                 field: "window_packets_max (a power of two)",
                 value: self.window_packets_max.into(),
-                min: 64,
+                min: 128,
                 max: 4096,
             });
         }

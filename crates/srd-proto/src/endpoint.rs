@@ -59,8 +59,13 @@ pub struct Endpoint {
     share: ReceiverShare,
     queue_pairs: QueuePairs,
     events: VecDeque<Event>,
+    /// Peers whose sends were refused because too many events waited.
+    refused: Vec<PeerId>,
     stats: Stats,
     next_datagram: u64,
+    /// Above the epoch bump of every peer that was removed: a context that is made anew must
+    /// not be taken for its former self.
+    epoch_bump_next: u64,
     security: Security,
     by_key: BTreeMap<[u8; 32], PeerId>,
     /// Answers to strangers: resets and cookies. No state is kept for them.
@@ -174,8 +179,10 @@ impl Endpoint {
             free: Vec::new(),
             queue_pairs: QueuePairs::default(),
             events: VecDeque::new(),
+            refused: Vec::new(),
             stats: Stats::default(),
             next_datagram: 0,
+            epoch_bump_next: 0,
             security,
             by_key: BTreeMap::new(),
             replies: VecDeque::new(),
@@ -206,6 +213,9 @@ impl Endpoint {
             return Err(AddPeerError::KeyMissing);
         }
         let id = self.insert_peer(now, peer.address).ok_or(AddPeerError::TooManyPeers)?;
+        if let Some(peer) = self.peers.peer(id) {
+            peer.configured = true;
+        }
         self.set_key(id, peer.public_key);
         Ok(id)
     }
@@ -250,8 +260,9 @@ impl Endpoint {
         #[allow(clippy::cast_possible_truncation)] // twelve random bits
         let generation = (self.rng.next_u64() as u32) & !INDEX_MASK;
         let context = generation | (index + 1);
-        self.peers.slots[index as usize] =
-            Some(Box::new(Peer::new(id, address, context, seed, now)));
+        let mut peer = Box::new(Peer::new(id, address, context, seed, now));
+        peer.epoch_bump = self.epoch_bump_next;
+        self.peers.slots[index as usize] = Some(peer);
         self.by_address.insert(address, id);
         Some(id)
     }
@@ -269,7 +280,22 @@ impl Endpoint {
         if let Some(key) = peer.public_key {
             self.by_key.remove(&key);
         }
+        self.epoch_bump_next = self.epoch_bump_next.max(peer.epoch_bump + 1);
         self.free.push(id.0);
+    }
+
+    /// A context has been idle for long enough: its memory goes. A peer that the application
+    /// named stays known, with its number and key.
+    fn reclaim(&mut self, now: Instant, id: PeerId) {
+        match self.peers.peer(id) {
+            Some(peer) if peer.configured => {
+                if let Some(rx) = &mut peer.rx {
+                    self.share.forget(&mut rx.share);
+                }
+                peer.forget();
+            }
+            _ => self.remove_peer(now, id),
+        }
     }
 
     /// Opens a queue pair for receiving.
@@ -323,6 +349,10 @@ impl Endpoint {
         }
         let tx = peer.tx(&self.config, now);
         if full {
+            if !tx.queue.has_refused() {
+                tx.queue.refuse();
+                self.refused.push(to);
+            }
             return Err(SendError::QueueFull);
         }
         let id = DatagramId(self.next_datagram);
@@ -709,7 +739,7 @@ impl Endpoint {
         peer.wake_at = Instant::FAR_FUTURE;
         let ready = peer.on_timeout(now, shared);
         if peer.is_reclaimable(now, &self.config) {
-            self.remove_peer(now, id);
+            self.reclaim(now, id);
             return;
         }
         if ready {
@@ -766,6 +796,14 @@ impl Endpoint {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
+        if self.events.is_empty() && !self.refused.is_empty() {
+            for id in core::mem::take(&mut self.refused) {
+                let shared = shared!(self);
+                if let Some(peer) = self.peers.peer(id) {
+                    peer.tell_writable(shared);
+                }
+            }
+        }
         self.events.pop_front()
     }
 
@@ -781,9 +819,10 @@ impl Endpoint {
         tx.is_some_and(|tx| tx.paths.deny(entropy, denied))
     }
 
-    /// One context's state.
+    /// One context's state, if there is one.
     pub fn peer_stats(&self, peer: PeerId) -> Option<PeerStats> {
-        Some(self.peers.slots.get(peer.0 as usize)?.as_ref()?.stats())
+        let peer = self.peers.slots.get(peer.0 as usize)?.as_ref()?;
+        peer.has_context().then(|| peer.stats())
     }
 
     /// The paths to a peer; empty before anything was sent to it.

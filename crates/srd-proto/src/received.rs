@@ -142,9 +142,9 @@ impl Received {
         }
     }
 
-    /// The SACK words from the cumulative point up to the highest PSN.
-    pub(crate) fn sack(&self, out: &mut [u64]) -> usize {
-        let start = self.cumulative & !63;
+    /// The SACK words from a PSN, at most the cumulative point, up to the highest.
+    pub(crate) fn sack(&self, from: u64, out: &mut [u64]) -> usize {
+        let start = from & !63;
         let mut n = 0;
         let mut psn = start;
         while psn < self.highest && n < out.len() && psn < self.floor + self.window() {
@@ -223,7 +223,7 @@ mod tests {
                 let cumulative = (floor..).find(|p| !received.contains(p)).unwrap();
                 prop_assert_eq!(r.cumulative(), cumulative);
                 let mut words = [0; 4];
-                let n = r.sack(&mut words);
+                let n = r.sack(r.cumulative(), &mut words);
                 let start = cumulative & !63;
                 let seen: Vec<u64> = (0..n as u64 * 64)
                     .filter(|i| words[usize::try_from(i / 64).unwrap()] >> (i % 64) & 1 == 1)

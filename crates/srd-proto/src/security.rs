@@ -200,14 +200,13 @@ impl Security {
     }
 }
 
-/// A source in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address.
+/// A source in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address. Without
+/// the port: openings, repeated over different paths, come from different ones.
 fn address_bytes(source: SocketAddr) -> Vec<u8> {
-    let mut bytes = match source.ip().to_canonical() {
+    match source.ip().to_canonical() {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
-    bytes.extend_from_slice(&source.port().to_be_bytes());
-    bytes
+    }
 }
 
 /// Keys for the one packet of a side's opening.

@@ -70,6 +70,7 @@ impl Held {
 
 #[derive(Debug)]
 struct Flow {
+    qpn: Qpn,
     queue: VecDeque<u32>,
     deficit: i64,
     class: Class,
@@ -83,6 +84,8 @@ pub(crate) struct SendQueue {
     flows: Vec<Flow>,
     flow_of: BTreeMap<Qpn, u16>,
     retransmit: VecDeque<u32>,
+    /// Refused for want of a receive buffer; to be tried again when their wait is over.
+    rnr_slots: VecDeque<u32>,
     low_latency: VecDeque<u16>,
     bulk: VecDeque<u16>,
     /// Bulk bytes sent minus three times the low-latency bytes sent while bulk waited.
@@ -148,11 +151,19 @@ impl SendQueue {
             }
             return Ok(flow);
         }
-        if self.flows.len() >= flows_max as usize {
-            return Err(SendError::TooManyFlows);
-        }
-        let flow = u16::try_from(self.flows.len()).map_err(|_| SendError::TooManyFlows)?;
-        self.flows.push(Flow { queue: VecDeque::new(), deficit: 0, class });
+        let fresh = Flow { qpn, queue: VecDeque::new(), deficit: 0, class };
+        let flow = if self.flows.len() < flows_max as usize {
+            self.flows.push(fresh);
+            self.flows.len() - 1
+        } else {
+            // A queue pair that has nothing waiting gives its place to one that has.
+            let idle = self.flows.iter().position(|f| f.queue.is_empty());
+            let flow = idle.ok_or(SendError::TooManyFlows)?;
+            let before = core::mem::replace(&mut self.flows[flow], fresh);
+            self.flow_of.remove(&before.qpn);
+            flow
+        };
+        let flow = u16::try_from(flow).map_err(|_| SendError::TooManyFlows)?;
         self.flow_of.insert(qpn, flow);
         Ok(flow)
     }
@@ -235,12 +246,23 @@ impl SendQueue {
         }
     }
 
-    /// Makes a datagram that was refused a new one: same slot, no identity, retransmitted.
+    /// Makes a datagram that was refused a new one: same slot, no identity, to be retried.
     pub(crate) fn renew(&mut self, slot: u32) {
-        self.requeue(slot);
         let held = &mut self.held[slot as usize];
+        held.place = Place::Retransmit;
         held.first_psn = NOT_SENT;
         held.rnr_count = held.rnr_count.saturating_add(1);
+        self.rnr_slots.push_back(slot);
+    }
+
+    /// Whether refused datagrams wait.
+    pub(crate) fn has_rnr(&self) -> bool {
+        !self.rnr_slots.is_empty()
+    }
+
+    /// Their wait is over.
+    pub(crate) fn retry_rnr(&mut self) {
+        self.retransmit.append(&mut self.rnr_slots);
     }
 
     /// Ends a datagram and frees its slot: returns (id, user), or nothing if its completion
@@ -252,6 +274,7 @@ impl SendQueue {
             Place::InFlight => {}
             Place::Retransmit => {
                 self.retransmit.retain(|s| *s != slot);
+                self.rnr_slots.retain(|s| *s != slot);
             }
             Place::Queued => {
                 let (flow, class) = (held.flow, self.flows[held.flow as usize].class);
@@ -295,6 +318,16 @@ impl SendQueue {
     /// Datagrams in the queue's care.
     pub(crate) fn len(&self) -> usize {
         self.held.len() - self.free.len()
+    }
+
+    /// Remembers that a send was refused for want of room.
+    pub(crate) fn refuse(&mut self) {
+        self.refused = true;
+    }
+
+    /// Whether a send was refused and nobody has been told of room since.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refused
     }
 
     /// Whether a send was refused and there is room again; answers true once per refusal.

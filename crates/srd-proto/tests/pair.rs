@@ -71,6 +71,21 @@ fn a_datagram_without_receive_buffer_is_retried_until_there_is_one() {
 }
 
 #[test]
+fn a_receiver_that_was_short_of_buffers_for_long_recovers_when_it_has_them() {
+    let mut pair = Pair::new(config(), 13);
+    pair.b.open_qp(Qpn(7), ReceiveBuffers::Counted(16));
+    pair.send_many(200, 100);
+    pair.run_for(Duration::from_millis(20));
+    assert_eq!(pair.delivered(), 16);
+    for _ in 0..200 {
+        pair.b.post_receives(Qpn(7), 1);
+        pair.run_for(Duration::from_millis(20));
+    }
+    pair.run_until_idle(Duration::from_millis(5000));
+    pair.assert_all_completed(200);
+}
+
+#[test]
 fn rnr_beyond_the_retries_fails_that_datagram_alone() {
     let mut pair = Pair::new(Config { rnr_retries: 2, ..config() }, 3);
     pair.b.open_qp(Qpn(7), ReceiveBuffers::Counted(5));

@@ -91,6 +91,7 @@ impl Window {
         } else {
             window.bdp * INITIAL
         };
+        window.bytes = window.bytes.max(window.bytes_min);
         if window.link_rate_bps == 0 {
             window.bdp = window.bytes;
         }
@@ -134,7 +135,8 @@ impl Window {
             self.rate_max_bps[0].max(self.rate_max_bps[1])
         };
         if rate > 0 {
-            let bdp = rate as f64 * rtt.as_nanos() as f64 / 8e9;
+            // A host takes its time beside the wire's: the least target counts as transit.
+            let bdp = rate as f64 * (rtt + self.target_min).as_nanos() as f64 / 8e9;
             self.bdp = bdp.max(2.0 * self.bytes_min);
         }
     }

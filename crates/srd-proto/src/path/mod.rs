@@ -67,9 +67,6 @@ pub(crate) struct PathSet {
     ring: [(u8, Instant); RING],
     ring_head: usize,
     ring_len: usize,
-    /// The path of the current run, and packets left of it.
-    run: Option<(PathId, u8)>,
-    run_packets: u8,
     policy: Spray,
     /// Entropy values to choose from.
     entropies: u16,
@@ -117,8 +114,6 @@ impl PathSet {
             ring: [(0, Instant::ZERO); RING],
             ring_head: 0,
             ring_len: 0,
-            run: None,
-            run_packets: config.spray_burst_packets,
             policy: config.spray,
             entropies: config.paths,
             rng,

@@ -9,22 +9,13 @@ use crate::time::{Duration, Instant};
 impl PathSet {
     /// The path for the next packet. `fresh` is how long a confirmation counts.
     pub(crate) fn pick(&mut self, now: Instant, fresh: Duration) -> PathId {
-        if let Some((path, left)) = self.run
-            && left > 0
-            && self.usable(path)
-        {
-            self.run = Some((path, left - 1));
-            return path;
-        }
-        let path = match self.policy {
+        match self.policy {
             Spray::Single => PathId(0),
             Spray::Oblivious => self.rotate(|_| true),
             Spray::Adaptive => {
                 self.pop_confirmed(now, fresh).unwrap_or_else(|| self.rotate_adaptive(now))
             }
-        };
-        self.run = Some((path, self.run_packets - 1));
-        path
+        }
     }
 
     /// A path for a packet that should arrive: a recently confirmed one if there is any. Does

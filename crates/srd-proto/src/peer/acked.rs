@@ -22,6 +22,9 @@ struct Tally {
     progress: bool,
 }
 
+/// First and longest wait after a refusal for want of a receive buffer.
+const RNR_FIRST: Duration = Duration::from_micros(50);
+const RNR_MAX: Duration = Duration::from_secs(1);
 /// A refusal that RNR may retry.
 const STATUS_RNR: u8 = Status::RemoteRnr as u8;
 
@@ -36,7 +39,7 @@ impl Peer {
             return; // acknowledges what was never sent
         }
         tx.take_tuples(now, ack, &mut tally);
-        tx.take_verdicts(id, ack, shared, &mut tally);
+        tx.take_verdicts(now, id, ack, shared, &mut tally);
         tx.take_sack(now, id, cumulative, ack, shared, &mut tally);
         let answered = tx.take_echo(now, ack, &mut tally);
         tx.take_limit(ack);
@@ -62,13 +65,11 @@ impl Peer {
         if let (Some(session), Some(largest)) = (&mut self.protected.session, tx.largest_acked) {
             session.on_acknowledged(largest);
         }
-        tx.arm(shared.config.rto_min, shared.config.rto_max);
-        if tx.queue.take_writable(shared.config.send_queue_datagrams_max) {
-            shared.events.push_back(Event::Writable { peer: id });
-        }
+        tx.arm(shared.config);
         if tx.paths.newly_impaired(now) {
             shared.stats.impaired_remote_conn_events += 1;
         }
+        self.tell_writable(shared);
         if let Some(ProbeKind::Mtu(size)) = answered {
             self.on_mtu_answer(now, size, shared);
         }
@@ -100,6 +101,7 @@ impl Tx {
     /// Datagrams that arrived and were refused: they fail alone, or are tried again.
     fn take_verdicts(
         &mut self,
+        now: Instant,
         peer: PeerId,
         ack: &AckView<'_>,
         shared: &mut Shared<'_>,
@@ -119,6 +121,7 @@ impl Tx {
             self.settle_acked(psn, tally);
             self.settled_bytes += bytes;
             if retry {
+                self.back_off_rnr(now);
                 self.queue.renew(record.slot);
                 self.queued_bytes += bytes;
             } else if let Some((id, user)) = self.queue.finish(record.slot) {
@@ -129,6 +132,16 @@ impl Tx {
                 shared.events.push_back(Event::Completed { peer, id, user, status });
             }
         }
+    }
+
+    /// The receiver has no buffer: refused datagrams wait 50 us, then twice as long each time
+    /// until one gets through, up to a second.
+    fn back_off_rnr(&mut self, now: Instant) {
+        if now < self.rnr_until {
+            return;
+        }
+        self.rnr_backoff = self.rnr_backoff.times(2).clamp(RNR_FIRST, RNR_MAX);
+        self.rnr_until = now + self.rnr_backoff;
     }
 
     /// Whether a record's slot has since gone to another datagram.
@@ -211,6 +224,7 @@ impl Tx {
         let held = self.queue.held(record.slot);
         let bytes = held.payload.len();
         self.settled_bytes += (bytes + DATAGRAM_HEADER_BYTES) as u64;
+        self.rnr_backoff = Duration::ZERO;
         let Some((id, user)) = self.queue.finish(record.slot) else { return };
         shared.stats.send_wrs += 1;
         shared.stats.send_bytes += bytes as u64;

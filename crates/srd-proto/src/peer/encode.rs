@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::crypto::Space;
 use crate::ids::{Entropy, PathId};
 use crate::sent_packets::{Fate, Sent};
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use crate::transmit::{Ecn, Transmit, TransmitBuf};
 use crate::wire::ack::{self, AckHead, SACK_WORDS_MAX};
 use crate::wire::data::Data;
@@ -17,6 +17,13 @@ use crate::wire::handshake::Hello;
 use crate::wire::probe::Probe;
 use crate::wire::{self, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
 
+/// A run of packets on one path is at most this part of the window, and this many bytes.
+const RUN_WINDOW_PART: u64 = 16;
+const RUN_BYTES_MAX: usize = 64_000;
+/// A small packet among so few does not ask to be acknowledged at once: in a conversation the
+/// answer is on its way, and one acknowledgement will do for several.
+const LONE_BYTES_MAX: usize = 512;
+const LONE_PACKETS_MAX: u32 = 8;
 /// Acknowledgements rotate over entropies by this prime, so that a stretch of dead ones does
 /// not swallow many in a row.
 const ACK_STRIDE: u16 = 37;
@@ -38,7 +45,10 @@ impl Peer {
             Plan::HelloReply => (self.write_hello_reply(buf), Ecn::NotEct, true),
             Plan::Ack => (self.write_ack(now, shared, buf)?, Ecn::NotEct, true),
             Plan::PathProbe => {
-                let probe = self.tx.as_mut()?.paths.next_probe(now)?;
+                // The path that was due may have been let go since: then plan again.
+                let Some(probe) = self.tx.as_mut()?.paths.next_probe(now) else {
+                    return self.poll_transmit(now, shared, buf);
+                };
                 let kind = ProbeKind::Path(probe.path);
                 (self.write_probe(now, shared, buf, kind)?, Ecn::NotEct, true)
             }
@@ -154,13 +164,18 @@ impl Peer {
         }
     }
 
-    /// If only the pacer holds the next datagram, remembers until when.
+    /// If only the pacer holds the next datagram, remembers until when. If a limit does, and
+    /// nothing is in flight whose acknowledgement could lift it, a probe must ask.
     fn note_departure(&mut self, now: Instant, config: &Config) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
-        tx.departure_at = match tx.plan_data(now, config) {
+        let blocked = tx.plan_data(now, config);
+        tx.departure_at = match blocked {
             Err(Blocked::Until(at)) => at,
             _ => Instant::FAR_FUTURE,
         };
+        if blocked == Err(Blocked::Window) && tx.probe_at == Instant::FAR_FUTURE {
+            tx.arm(config);
+        }
     }
 
     fn next_control_number(&mut self) -> u64 {
@@ -181,17 +196,17 @@ impl Peer {
         self.begin(shared, buf, header);
         let rx = self.rx.as_mut()?;
         let mut words = [0; SACK_WORDS_MAX];
-        let n = rx.received.sack(&mut words);
+        let (cumulative, n, verdicts) = rx.picture(shared.config, &mut words);
         #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
         let head = AckHead {
-            cumulative: rx.received.cumulative() as u32,
+            cumulative: cumulative as u32,
             received_bytes: rx.share.received as u32,
             limit_bytes: rx.share.limit as u32,
             limited: shared.limit_binds,
             senders: shared.senders,
             echo: rx.echoes.pop_front(),
         };
-        ack::encode(&mut buf.bytes, &head, &words[..n], &rx.tuples, &rx.verdicts);
+        ack::encode(&mut buf.bytes, &head, &words[..n], &rx.tuples, &verdicts);
         rx.tuples.clear();
         rx.unacked_packets = 0;
         rx.unacked_bytes = 0;
@@ -263,10 +278,12 @@ impl Peer {
         let mut slot = first;
         let mut size = 0;
         let mut left = shared.config.spray_burst_packets;
+        let run_bytes = self.tx.as_ref()?.run_bytes();
         loop {
             let bytes = self.write_data(now, shared, buf, slot, path)?;
             left -= 1;
-            if left == 0 || (size != 0 && bytes < size) {
+            let full = left == 0 || buf.total_bytes() >= run_bytes;
+            if full || (size != 0 && bytes < size) {
                 break;
             }
             size = bytes;
@@ -310,8 +327,9 @@ impl Peer {
         };
         tx.sent.push(record);
         tx.record_departure(now, shared, bytes, again, path);
-        let last =
-            matches!(tx.plan_data(now, shared.config), Err(Blocked::Empty | Blocked::Window));
+        let lone = bytes <= LONE_BYTES_MAX && tx.sent.in_flight_packets() <= LONE_PACKETS_MAX;
+        let last = !lone
+            && matches!(tx.plan_data(now, shared.config), Err(Blocked::Empty | Blocked::Window));
         let header = self.header(now, Kind::Data, psn.0, last || again);
         let start = buf.head_start();
         self.begin(shared, buf, header);
@@ -342,6 +360,14 @@ pub(crate) fn bare_header(kind: Kind, dst_context: u32) -> Header {
 }
 
 impl Tx {
+    /// How many bytes may leave in a row on one path: a small part of the window, so that the
+    /// paths stay balanced, and at most what one segmentation batch holds.
+    fn run_bytes(&self) -> usize {
+        usize::try_from(self.window.bytes() / RUN_WINDOW_PART)
+            .unwrap_or(RUN_BYTES_MAX)
+            .min(RUN_BYTES_MAX)
+    }
+
     fn pick_path(&mut self, now: Instant, slot: u32) -> PathId {
         let fresh = self.fresh();
         if self.queue.held(slot).first_psn().is_some() {
@@ -373,11 +399,12 @@ impl Tx {
         if self.rto_at == Instant::FAR_FUTURE {
             self.last_progress_at = now;
         }
-        self.arm(shared.config.rto_min, shared.config.rto_max);
+        self.arm(shared.config);
     }
 
     /// Sets the tail probe and retransmission timers after a send or an acknowledgement.
-    pub(crate) fn arm(&mut self, rto_min: Duration, rto_max: Duration) {
+    pub(crate) fn arm(&mut self, config: &Config) {
+        let Config { rto_min, rto_max, ack_delay, .. } = *config;
         let waits = self.sent.in_flight_packets() > 0;
         let blocked = !waits && self.queue.peek().is_some();
         if !waits && !blocked {
@@ -385,7 +412,7 @@ impl Tx {
             self.rto_at = Instant::FAR_FUTURE;
             return;
         }
-        let wait = self.rtt.base() + self.window.target() + self.delay.spread();
+        let wait = self.rtt.base() + self.window.target() + self.delay.spread() + ack_delay;
         let from = self.last_sent_at.max(self.last_progress_at);
         self.probe_at = from + wait.times(1 << self.probe_backoff.min(16)).min(rto_max);
         let rto = self.rtt.timeout().max(rto_min);

@@ -63,20 +63,36 @@ impl Peer {
         self.rx = None;
         let was_heard = self.heard;
         self.renumber();
+        let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
         if was_heard {
             shared.events.push_back(Event::PeerDown { peer: self.id, reason });
         }
         if waiting.is_empty() {
+            if refused {
+                shared.events.push_back(Event::Writable { peer: self.id });
+            }
             return;
         }
         let tx = self.tx(shared.config, now);
+        if refused {
+            tx.queue.refuse();
+        }
         for (id, datagram) in waiting {
             tx.queued_bytes += (datagram.payload.len() + super::DATAGRAM_HEADER_BYTES) as u64;
             // The queue held them before, so it holds them now.
             let _ = tx.queue.push(id, datagram, u32::MAX, u32::MAX);
         }
-        tx.arm(shared.config.rto_min, shared.config.rto_max);
+        tx.arm(shared.config);
+        self.tell_writable(shared);
+    }
+
+    /// Says that there is room again, if a send was refused.
+    pub(crate) fn tell_writable(&mut self, shared: &mut Shared<'_>) {
+        let datagrams_max = shared.config.send_queue_datagrams_max;
+        if self.tx.as_deref_mut().is_some_and(|tx| tx.queue.take_writable(datagrams_max)) {
+            shared.events.push_back(Event::Writable { peer: self.id });
+        }
     }
 
     /// Fails everything that was sent, and returns what was not, leaving no sending half.
@@ -120,6 +136,16 @@ impl Peer {
         self.fail_all(status, None, shared);
         shared.stats.unresponsive_remote_events += 1;
         shared.events.push_back(Event::PeerDown { peer: self.id, reason });
+        if self.tx.take().is_some_and(|tx| tx.queue.has_refused()) {
+            shared.events.push_back(Event::Writable { peer: self.id });
+        }
+        self.rx = None;
+        self.epoch_bump += 1;
+        self.renumber();
+    }
+
+    /// The context is given up without a word: nothing is outstanding.
+    pub(crate) fn forget(&mut self) {
         self.tx = None;
         self.rx = None;
         self.epoch_bump += 1;
@@ -153,5 +179,6 @@ impl Peer {
                 shared.events.push_back(Event::Completed { peer: self.id, id, user, status });
             }
         }
+        self.tell_writable(shared);
     }
 }

@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::credit::Share;
 use crate::crypto::ReplayWindow;
 use crate::delay::{DelayEstimator, RttEstimator};
-use crate::event::Event;
+use crate::event::{Event, Status};
 use crate::ids::{Epoch, PathId, PeerId};
 use crate::pacer::Pacer;
 use crate::path::PathSet;
@@ -34,7 +34,7 @@ use crate::send_queue::SendQueue;
 use crate::sent_packets::SentPackets;
 use crate::stats::{PeerStats, Stats};
 use crate::time::{Duration, Instant};
-use crate::wire::ack::{Tuple, Verdict};
+use crate::wire::ack::{self, Tuple, Verdict};
 
 pub(crate) use encode::bare_header;
 use handshake::Protected;
@@ -76,6 +76,8 @@ pub(crate) struct Peer {
     pub remote_epoch: Option<Epoch>,
     /// Added to the endpoint's epoch: how often this context was begun anew.
     pub epoch_bump: u64,
+    /// The application named it, so it stays when its context goes.
+    pub configured: bool,
     /// The peer has used our number, so it needs no greeting any more.
     pub greeted: bool,
     /// Anything has come from the peer in this session.
@@ -159,9 +161,21 @@ pub(crate) struct Tx {
     /// Widening of the reordering window after losses that were none, in eighths.
     pub reorder_eighths: u32,
     pub largest_packet: u16,
+    /// Refused datagrams wait until then.
+    pub rnr_until: Instant,
+    pub rnr_backoff: Duration,
     pub mtu: Mtu,
     /// When the pacer lets the next datagram go, if that is what it waits for.
     pub departure_at: Instant,
+}
+
+/// A packet that arrived and whose datagram was refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal {
+    pub psn: u64,
+    /// The datagram's identity: another packet of it gets the same verdict.
+    pub first: u64,
+    pub status: Status,
 }
 
 /// The receiving half.
@@ -175,7 +189,11 @@ pub(crate) struct Rx {
     pub ack_now: bool,
     pub tuples: Vec<Tuple>,
     pub last_source_port: u16,
-    pub verdicts: Vec<Verdict>,
+    /// Refused PSNs above the floor. Every acknowledgement names as many as fit, and leaves
+    /// the others out of what it acknowledges.
+    pub verdicts: Vec<Refusal>,
+    /// Where the next acknowledgement begins in that list.
+    pub verdict_cursor: usize,
     pub echoes: VecDeque<(u32, u32)>,
     pub ack_entropy: u16,
 }
@@ -201,6 +219,7 @@ impl Peer {
             remote_context: 0,
             remote_epoch: None,
             epoch_bump: 0,
+            configured: false,
             greeted: false,
             heard: false,
             heard_at: now,
@@ -227,6 +246,11 @@ impl Peer {
     pub(crate) fn rx(&mut self, config: &Config) -> &mut Rx {
         let seed = self.seed;
         self.rx.get_or_insert_with(|| Box::new(Rx::new(config, seed)))
+    }
+
+    /// Whether there is anything to remember of it.
+    pub(crate) fn has_context(&self) -> bool {
+        self.tx.is_some() || self.rx.is_some() || self.protected.session.is_some()
     }
 
     /// A summary for monitoring.
@@ -258,7 +282,9 @@ impl Tx {
             paths: PathSet::new(config, seed),
             delay: DelayEstimator::new(now),
             rtt: RttEstimator::new(now, config.rtt_initial),
-            limit: window.bdp_bytes() * UNSOLICITED_PERCENT / 100,
+            // Never less than one packet, or nothing would ever be said.
+            limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
+                .max(config.packet_bytes_max.into()),
             window,
             pacer: Pacer::new(now),
             known: vec![0; usize::from(config.window_packets_max / 64)].into(),
@@ -281,6 +307,8 @@ impl Tx {
             probe_due: false,
             reorder_eighths: 8,
             largest_packet: 0,
+            rnr_until: Instant::ZERO,
+            rnr_backoff: Duration::ZERO,
             mtu: Mtu::new(config.packet_bytes_max, config.mtu_discovery, now),
             departure_at: Instant::FAR_FUTURE,
         }
@@ -319,9 +347,40 @@ impl Rx {
             tuples: Vec::with_capacity(config.ack_tuples_max.into()),
             last_source_port: 0,
             verdicts: Vec::new(),
+            verdict_cursor: 0,
             echoes: VecDeque::new(),
             ack_entropy: u16::try_from(seed % u64::from(config.paths)).unwrap_or(0),
         }
+    }
+
+    /// The acknowledgement's picture: SACK words, cumulative point and verdicts. A refused PSN
+    /// whose verdict does not fit is left out of the picture, as if it had not arrived: its
+    /// turn comes with another acknowledgement.
+    pub(crate) fn picture(
+        &mut self,
+        config: &Config,
+        words: &mut [u64],
+    ) -> (u64, usize, Vec<Verdict>) {
+        let count = self.verdicts.len();
+        let room = ack_room(config) - self.tuples.len() * ack::TUPLE_BYTES;
+        let listed = count.min(room / 2 / ack::VERDICT_BYTES).min(ack::VERDICTS_MAX);
+        let words_max = ((room - listed * ack::VERDICT_BYTES) / 8).min(words.len());
+        let words = &mut words[..words_max];
+        #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
+        let wire = |r: Refusal| Verdict { psn: r.psn as u32, status: r.status as u8 };
+        let at = |i: usize| (self.verdict_cursor + i) % count.max(1);
+        let named = (0..listed).map(|i| wire(self.verdicts[at(i)])).collect();
+        let hidden = || (listed..count).map(|i| self.verdicts[at(i)].psn);
+        let cumulative = hidden().fold(self.received.cumulative(), u64::min);
+        let n = self.received.sack(cumulative, words);
+        for psn in hidden() {
+            let word = usize::try_from(psn / 64 - cumulative / 64).unwrap_or(usize::MAX);
+            if let Some(word) = words[..n].get_mut(word) {
+                *word &= !(1 << (psn % 64));
+            }
+        }
+        self.verdict_cursor = if listed < count { at(listed) } else { 0 };
+        (cumulative, n, named)
     }
 
     /// Whether an acknowledgement should leave now.

@@ -2,13 +2,13 @@
 
 use alloc::collections::VecDeque;
 
-use super::{DATAGRAM_HEADER_BYTES, ECHOES_MAX, Peer, Rx, Shared};
+use super::{DATAGRAM_HEADER_BYTES, ECHOES_MAX, Peer, Refusal, Rx, Shared};
 use crate::error::DropReason;
 use crate::event::Status;
 use crate::received::Arrival;
 use crate::time::Instant;
 use crate::transmit::{Ecn, PacketMeta};
-use crate::wire::ack::{Tuple, VERDICTS_MAX, Verdict};
+use crate::wire::ack::Tuple;
 use crate::wire::data::Data;
 use crate::wire::probe::Probe;
 use crate::wire::{FLAG_ACK_NOW, Header, expand};
@@ -56,15 +56,20 @@ impl Peer {
             }
             Arrival::New | Arrival::Duplicate => {}
         }
-        let status = if arrival == Arrival::New { verdict() } else { Status::Ok };
+        // The floor first: it is what empties the list of verdicts.
+        rx.move_floor(floor);
+        let status = if arrival == Arrival::New {
+            verdict()
+        } else {
+            let before = rx.verdicts.iter().find(|r| r.first == first);
+            before.map_or(Status::Ok, |r| r.status)
+        };
         if status != Status::Ok {
-            if rx.verdicts.len() >= VERDICTS_MAX {
+            if rx.verdicts.len() >= usize::from(shared.config.window_packets_max) {
                 return Err(DropReason::VerdictsFull);
             }
-            #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
-            rx.verdicts.push(Verdict { psn: psn as u32, status: status as u8 });
+            rx.verdicts.push(Refusal { psn, first, status });
         }
-        rx.move_floor(floor);
         rx.received.record(psn, first);
         rx.observe(meta, psn, &data, tuples_max);
         let bytes = (payload_bytes + DATAGRAM_HEADER_BYTES) as u64;
@@ -122,10 +127,7 @@ impl Rx {
     /// Everything below is settled at the sender: verdicts on it have been heard.
     fn move_floor(&mut self, floor: u64) {
         self.received.advance_floor(floor);
-        if !self.verdicts.is_empty() {
-            let highest = self.received.highest();
-            self.verdicts.retain(|v| expand(v.psn, highest) >= floor);
-        }
+        self.verdicts.retain(|r| r.psn >= floor);
     }
 
     /// Keeps a path observation for the next acknowledgement; packets in a row from one source

@@ -15,6 +15,9 @@ impl Peer {
         }
         if let Some(tx) = &self.tx {
             at = at.min(tx.probe_at).min(tx.rto_at).min(tx.departure_at);
+            if tx.queue.has_rnr() {
+                at = at.min(tx.rnr_until);
+            }
             if self.remote_context != 0 {
                 at = at.min(tx.paths.probe_due()).min(tx.mtu.probe_at);
             }
@@ -27,7 +30,9 @@ impl Peer {
 
     /// When the context will have been idle for long enough to do something about it.
     fn idle_at(&self, config: &crate::config::Config) -> Instant {
-        let quiet = config.keepalive.min(config.idle_reclaim);
+        let keepalive = if self.tx.is_some() { config.keepalive } else { Duration::MAX };
+        let reclaim = if self.is_idle() { config.idle_reclaim } else { Duration::MAX };
+        let quiet = keepalive.min(reclaim);
         if quiet == Duration::MAX { Instant::FAR_FUTURE } else { self.active_at() + quiet }
     }
 
@@ -54,6 +59,10 @@ impl Peer {
             tx.departure_at = Instant::FAR_FUTURE;
             ready = true;
         }
+        if tx.queue.has_rnr() && tx.rnr_until <= now {
+            tx.queue.retry_rnr();
+            ready = true;
+        }
         if tx.rto_at <= now {
             shared.stats.retrans_timeout_events += 1;
             tx.rto_backoff = tx.rto_backoff.saturating_add(1).min(16);
@@ -61,7 +70,7 @@ impl Peer {
             tx.paths.on_timeout();
             tx.lose_all(now);
             tx.last_progress_at = now;
-            tx.arm(config.rto_min, config.rto_max);
+            tx.arm(config);
             ready = true;
         }
         if tx.probe_at <= now {
@@ -71,7 +80,7 @@ impl Peer {
             if tx.silent_since == Instant::FAR_FUTURE {
                 tx.silent_since = now;
             }
-            tx.arm(config.rto_min, config.rto_max);
+            tx.arm(config);
             ready = true;
         }
         let due = tx.paths.probe_due().min(tx.mtu.probe_at);
@@ -98,8 +107,14 @@ impl Peer {
     /// Whether the context has been idle, with nothing outstanding, for long enough to let
     /// its memory go.
     pub(crate) fn is_reclaimable(&self, now: Instant, config: &crate::config::Config) -> bool {
-        let idle = self.tx.as_ref().is_none_or(|tx| tx.queue.len() == 0);
-        idle && config.idle_reclaim != Duration::MAX
+        self.is_idle()
+            && config.idle_reclaim != Duration::MAX
             && now >= self.active_at() + config.idle_reclaim
+    }
+
+    /// Whether nothing is outstanding and there is something to let go of.
+    fn is_idle(&self) -> bool {
+        let idle = self.tx.as_ref().is_none_or(|tx| tx.queue.len() == 0);
+        idle && (self.has_context() || !self.configured)
     }
 }
