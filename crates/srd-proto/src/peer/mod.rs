@@ -204,6 +204,17 @@ pub(crate) fn packet_overhead(config: &Config) -> usize {
     DATAGRAM_HEADER_BYTES + tag
 }
 
+/// Bytes that an acknowledgement has for its verdicts, SACK words and tuples.
+fn ack_room(config: &Config) -> usize {
+    let around = if config.protection.is_on() {
+        crate::wire::TAG_BYTES
+    } else {
+        crate::wire::greeting::GREETING_BYTES
+    };
+    let fixed = crate::wire::HEADER_BYTES + around + ack::ACK_BYTES + ack::ECHO_BYTES;
+    usize::from(config.packet_bytes_max) - fixed
+}
+
 impl Peer {
     pub(crate) fn new(
         id: PeerId,

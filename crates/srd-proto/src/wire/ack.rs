@@ -29,6 +29,12 @@ use super::{WireError, u16_at, u32_at, u64_at};
 
 /// Bytes before the variable part.
 pub const ACK_BYTES: usize = 20;
+/// Bytes of an echo.
+pub const ECHO_BYTES: usize = 8;
+/// Bytes of a tuple.
+pub const TUPLE_BYTES: usize = 8;
+/// Bytes of a verdict.
+pub const VERDICT_BYTES: usize = 5;
 /// Most SACK words: 4,096 PSNs.
 pub const SACK_WORDS_MAX: usize = 65;
 /// Most tuples: as many as there are CE bits.
