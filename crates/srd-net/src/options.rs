@@ -65,6 +65,10 @@ impl Default for BindOptions {
     }
 }
 
+/// Bytes of a greeting.
+#[allow(clippy::cast_possible_truncation)] // sixteen
+const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
+
 impl BindOptions {
     /// The defaults at a local address and port.
     pub fn at(address: SocketAddr) -> Self {
@@ -76,7 +80,10 @@ impl BindOptions {
         let mut config = self.config.clone();
         let ip = self.address;
         if self.packet_bytes_from_interface {
-            config.packet_bytes_max = link::local_packet_bytes(ip).map_err(BindError::Io)?;
+            let passes = link::local_packet_bytes(ip).map_err(BindError::Io)?;
+            // A plain context's first packets carry a greeting beside the datagram.
+            let greeting = if config.protection.is_on() { 0 } else { GREETING_BYTES };
+            config.packet_bytes_max = passes.saturating_sub(greeting);
         }
         if self.link_rate_from_interface && config.link_rate_bps == 0 {
             config.link_rate_bps = link::local_rate(ip).unwrap_or(0);

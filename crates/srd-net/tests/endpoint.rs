@@ -158,7 +158,6 @@ fn sending_beyond_the_limit_would_block_and_closing_frees_the_blocked() {
 }
 
 #[test]
-#[ignore = "the core does not come back from many refusals (RNR) yet"]
 fn a_receiver_that_does_not_read_holds_the_sender_back_and_nothing_is_lost() {
     let mut options = loopback("127.0.0.1");
     options.receive_queue_datagrams = 16;
