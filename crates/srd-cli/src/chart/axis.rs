@@ -14,9 +14,10 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// From zero, or a little below the data if logarithmic.
+    /// An axis with even steps.
     pub(crate) fn linear(label: &str, min: f64, max: f64) -> Self {
-        Self { label: label.to_owned(), min, max: max.max(min + 1e-9), log: false }
+        let max = if max > min { max } else { min + 1.0 };
+        Self { label: label.to_owned(), min, max, log: false }
     }
 
     /// A logarithmic axis.
@@ -79,7 +80,7 @@ mod tests {
             [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]
         );
         assert_eq!(Axis::linear("", 0.0, 4.6).ticks(5), [0.0, 1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(Axis::linear("", 3.0, 3.0).ticks(5).len(), 1);
+        assert_eq!(Axis::linear("", 3.0, 3.0).ticks(5).len(), 6, "an empty range is widened");
     }
 
     #[test]

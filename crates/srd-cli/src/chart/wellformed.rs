@@ -33,7 +33,7 @@ fn check_text(text: &str) -> Result<(), String> {
             return Err(format!("a bare ampersand in `{text}`"));
         }
     }
-    if text.contains('>') { Err(format!("a bare > in `{text}`")) } else { Ok(()) }
+    if text.contains(['<', '>']) { Err(format!("a bare < or > in `{text}`")) } else { Ok(()) }
 }
 
 fn check_attributes(text: &str) -> Result<(), String> {

@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
-use srd_lab::{Fabric, Family, HostId};
+use srd_lab::{Fabric, FabricConfig, Family, HostId};
 use srd_net::{Application, BindOptions, Context, LocalEndpoint};
 use srd_proto::{
     Class, Datagram, Delivery, Duration, Event, PeerId, Protection, Qpn, ReceiveBuffers, Status,
@@ -24,6 +24,12 @@ pub(super) const NAP: Duration = Duration::from_millis(10);
 const OUTSTANDING: u32 = 1024;
 /// What a port counts per packet beside its IP payload: Ethernet 14, IPv4 20, UDP 8.
 pub(super) const WIRE_OVERHEAD_BYTES: u16 = 42;
+
+/// The queueing delay that SRD aims at: so many full packets on the slowest link.
+const TARGET_PACKETS: u64 = 7;
+/// Lower bound of SRD's retransmission timeout: well above what full queues and the scheduler of
+/// a machine that is all hosts and switches at once can add to a round trip.
+const RTO_MIN: Duration = Duration::from_millis(10);
 
 /// How the endpoints of a fabric are made.
 #[derive(Clone, Debug)]
@@ -53,36 +59,26 @@ impl Setup {
         config.paths = self.paths;
         config.link_rate_bps = u64::from(fabric.config().host_rate_mbps) * 1_000_000;
         config.wire_overhead_bytes = WIRE_OVERHEAD_BYTES;
-        // At these rates a packet takes 72 us of wire time and 10 us of CPU time: there is no
-        // need to send runs of packets down one path, and every reason not to.
+        // The defaults suit fast links, where runs of packets down one path save CPU time and a
+        // queue of some packets is over in no time. Here a packet takes longer on the wire than
+        // the whole base round trip, and far longer than a system call.
         config.spray_burst_packets = 1;
         config.ack_packets = 4;
-        if let Ok(t) = std::env::var("SRD_TUNE") {
-            for kv in t.split(',') {
-                let (k, v) = kv.split_once('=').unwrap_or((kv, "0"));
-                let n: u64 = v.parse().unwrap_or(0);
-                match k {
-                    "dtm" => config.delay_target_min = Duration::from_micros(n),
-                    "dtp" => config.delay_target_percent = n as u32,
-                    "wm" => config.window_max_percent = n as u32,
-                    "wi" => config.window_initial_bytes = n,
-                    "ap" => config.ack_packets = n as u16,
-                    "ad" => config.ack_delay = Duration::from_micros(n),
-                    "rto" => config.rto_min = Duration::from_micros(n),
-                    "cp" => config.credit_percent = n as u32,
-                    "rs" => config.receiver_share = n > 0,
-                    "sb" => config.spray_burst_packets = n as u8,
-                    "paths" => config.paths = n as u16,
-                    "rtt" => config.rtt_initial = Duration::from_micros(n),
-                    _ => {}
-                }
-            }
-        }
+        config.delay_target_min = packet_time(fabric.config()).times(TARGET_PACKETS);
+        config.window_max_percent = 1000;
+        config.rto_min = RTO_MIN;
         let mut endpoint =
             LocalEndpoint::bind(&options).with_context(|| format!("SRD in {host}"))?;
         endpoint.open_qp(RECEIVER, ReceiveBuffers::Unlimited);
         Ok(endpoint)
     }
+}
+
+/// How long a full packet takes on the slowest link.
+fn packet_time(config: &FabricConfig) -> Duration {
+    let rate_mbps = config.uplink_rate_mbps.min(config.host_rate_mbps).max(1);
+    let bits = u64::from(config.mtu + u32::from(WIRE_OVERHEAD_BYTES)) * 8;
+    Duration::from_nanos(bits * 1000 / u64::from(rate_mbps))
 }
 
 /// Where a host's endpoint receives.

@@ -8,6 +8,7 @@ use super::server::Received;
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use srd_net::{Application, BindOptions, Context, LocalEndpoint, PollMode};
+use srd_proto::config::Admission;
 use srd_proto::{
     Class, Datagram, Delivery, DownReason, Duration, Event, PeerId, Protection, Qpn,
     ReceiveBuffers, Status,
@@ -37,6 +38,8 @@ pub(super) fn bind(
     options.config.protection = protection;
     options.config.paths = params.paths;
     options.config.link_rate_bps = params.link_rate_bps;
+    // Whoever knows the server's key, or its address if plain, may measure against it.
+    options.config.admission = Admission::Anyone;
     options.poll = if params.busy_poll { PollMode::Spin } else { PollMode::Block };
     let mut endpoint =
         LocalEndpoint::bind(&options).with_context(|| format!("SRD cannot use {local}"))?;
@@ -63,7 +66,14 @@ pub(super) fn serve(
             bail!("cannot answer: {reason}");
         }
     }
+    tell_stats(endpoint);
     Ok(sink.received)
+}
+
+/// For `-v`: what the transport and its sockets counted.
+fn tell_stats(endpoint: &LocalEndpoint) {
+    tracing::info!("{:?}", endpoint.core().stats());
+    tracing::info!("{:?}", endpoint.io_stats());
 }
 
 /// The server's application.
@@ -82,6 +92,13 @@ impl Application for Sink {
                 self.refused = Some(error);
             }
         }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        tell_stats(&self.endpoint);
+        tracing::info!("{:?}", self.endpoint.core().peer_stats(self.peer));
     }
 }
 
