@@ -55,11 +55,10 @@ impl PathSet {
             return;
         }
         slot.delay_ns = delay_ns;
-        if penalty > 0 {
-            // The packets of one stretch all say the same: the first of them counts.
-            if slot.penalty == 0 {
-                slot.penalty = penalty.min(PENALTY_MAX);
-            }
+        if penalty > 0 && slot.penalty == 0 {
+            // A late path gives up one of the packets it has in flight, not all: the others come
+            // round again, so that a slow path goes on carrying what it can.
+            slot.penalty = penalty.min(PENALTY_MAX);
         } else if self.policy == Spray::Adaptive {
             self.push_confirmed(path, now);
         }
