@@ -158,7 +158,8 @@ impl Window {
             self.restore = 0.0;
         }
         // Growth only while the window is what limits the sender.
-        let limited = (s.in_flight_bytes + s.acked_bytes) as f64 * 1.25 >= self.bytes;
+        let used = (s.in_flight_bytes + s.acked_bytes) as f64;
+        let limited = used * 1.25 >= self.bytes || used + self.bytes_min > self.bytes;
         let share = s.acked_bytes as f64 / self.bytes;
         if !congested && limited {
             let gain = if self.link_rate_bps == 0 { 4.0 * GROWTH } else { GROWTH };
