@@ -1,0 +1,74 @@
+//! What the simulator's fuzz targets do with their input: read it, and if it is read, build
+//! what it describes. A reader refuses with a message that says something, or succeeds.
+#![allow(dead_code, clippy::cast_possible_truncation)] // each target uses one function
+
+use std::path::Path;
+
+use srd_sim::scenario::{Scenario, TopologySpec};
+use srd_sim::topology::clos::ClosSpec;
+use srd_sim::topology::topo_file;
+use srd_sim::workload::cm::{self, TimeUnit};
+
+/// Most hosts and ports that a target builds: building more is slow, not wrong.
+const HOSTS_MAX: u64 = 4096;
+
+/// A scenario, and its network if it needs no file.
+pub(crate) fn scenario(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match Scenario::read("fuzz.toml", text, Path::new("/nonexistent"), &[]) {
+        Ok(scenario) if is_small(&scenario.topology) => {
+            if let Err(error) = scenario.topology(1) {
+                assert!(!error.0.is_empty());
+            }
+        }
+        Ok(_) => {}
+        Err(error) => assert!(error.0.contains("fuzz.toml")),
+    }
+}
+
+fn is_small(topology: &TopologySpec) -> bool {
+    match topology {
+        TopologySpec::FatTree { k, .. } => *k <= 16 || *k > 128,
+        TopologySpec::LeafSpine { leaves, spines, leaf_hosts, bundle, .. } => {
+            let links = u128::from(*spines) * u128::from(*bundle) + u128::from(*leaf_hosts);
+            u128::from(*leaves) * links <= HOSTS_MAX.into()
+        }
+        TopologySpec::Dumbbell { side_hosts, middle_links, .. } => {
+            u64::from(*side_hosts) + u64::from(*middle_links) <= HOSTS_MAX
+        }
+        TopologySpec::File { .. } => false,
+    }
+}
+
+fn has_few_links(spec: &ClosSpec) -> bool {
+    spec.tiers.iter().all(|tier| tier.radix_up <= 64 && tier.radix_down <= 512 && tier.bundle <= 8)
+}
+
+/// A topology file of htsim's.
+pub(crate) fn topo(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match topo_file::parse(text) {
+        Ok(spec) if u64::from(spec.hosts) <= HOSTS_MAX && has_few_links(&spec) => {
+            if let Err(error) = spec.build() {
+                assert!(!error.to_string().is_empty());
+            }
+        }
+        Ok(_) => {}
+        Err(error) => assert!(!error.what.is_empty()),
+    }
+}
+
+/// A connection matrix of htsim's.
+pub(crate) fn cm(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for unit in [TimeUnit::Picoseconds, TimeUnit::Microseconds] {
+        match cm::parse(text, unit) {
+            Ok(matrix) => {
+                if let Err(error) = matrix.workload.check(matrix.nodes) {
+                    assert!(!error.to_string().is_empty());
+                }
+            }
+            Err(error) => assert!(!error.what.is_empty()),
+        }
+    }
+}
