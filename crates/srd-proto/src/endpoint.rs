@@ -526,8 +526,9 @@ impl Endpoint {
         let shared = shared!(self);
         if let Some(peer) = self.peers.peer(id) {
             if let Some(greeting) = greeting {
-                let restarts = peer.remote_epoch.is_some_and(|e| e.0 < greeting.epoch);
-                if restarts && let Some(rx) = &mut peer.rx {
+                if peer.forgets(greeting)
+                    && let Some(rx) = &mut peer.rx
+                {
                     self.share.forget(&mut rx.share);
                 }
                 peer.on_greeting(now, greeting, shared)?;

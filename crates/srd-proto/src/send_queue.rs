@@ -249,10 +249,22 @@ impl SendQueue {
     /// Makes a datagram that was refused a new one: same slot, no identity, to be retried.
     pub(crate) fn renew(&mut self, slot: u32) {
         let held = &mut self.held[slot as usize];
+        if held.place == Place::Retransmit {
+            // It had been taken for lost and was in line already.
+            self.retransmit.retain(|s| *s != slot);
+        }
         held.place = Place::Retransmit;
         held.first_psn = NOT_SENT;
         held.rnr_count = held.rnr_count.saturating_add(1);
         self.rnr_slots.push_back(slot);
+    }
+
+    /// Everything that was sent and not settled is certainly not delivered: it has no identity
+    /// any more and may get a new one.
+    pub(crate) fn forget_identities(&mut self) {
+        for held in self.held.iter_mut().filter(|h| h.place == Place::Retransmit) {
+            held.first_psn = NOT_SENT;
+        }
     }
 
     /// Whether refused datagrams wait.

@@ -123,6 +123,19 @@ impl SentPackets {
         self.scan_from = self.scan_from.max(self.base);
     }
 
+    /// When the newest packet left, if any is kept.
+    pub(crate) fn newest_sent_at(&self) -> Option<Instant> {
+        self.ring.back().map(|s| s.sent_at)
+    }
+
+    /// Forgets every packet; none is in flight.
+    pub(crate) fn abandon(&mut self) {
+        debug_assert!(self.in_flight_packets == 0, "what is in flight cannot be forgotten");
+        self.base += self.ring.len() as u64;
+        self.ring.clear();
+        self.scan_from = self.base;
+    }
+
     /// The oldest packet in flight.
     pub(crate) fn oldest_in_flight(&mut self) -> Option<(Psn, Sent)> {
         self.next_in_flight(self.scan_from).inspect(|(psn, _)| self.scan_from = psn.0)

@@ -1,7 +1,7 @@
 //! What an acknowledgement changes: datagrams complete, paths are judged, losses are found,
 //! the window moves.
 
-use super::{DATAGRAM_HEADER_BYTES, Peer, ProbeKind, Shared, Tx};
+use super::{DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Shared, Tx};
 use crate::cc::AckSignal;
 use crate::event::{Event, Status};
 use crate::ids::PeerId;
@@ -46,6 +46,8 @@ impl Peer {
         let rtt = tx.take_rtt(now, &tally);
         tx.find_losses(now, &mut tally);
         tx.advance();
+        let received = ack.head.received_bytes;
+        let known = answered.is_none_or(|p| tx.resolve_exhaustion(&p, received, shared.config));
         tx.window.on_ack(&AckSignal {
             now,
             acked_bytes: tally.acked_bytes,
@@ -70,8 +72,11 @@ impl Peer {
             shared.stats.impaired_remote_conn_events += 1;
         }
         self.tell_writable(shared);
-        if let Some(ProbeKind::Mtu(size)) = answered {
+        if let Some(OutProbe { kind: ProbeKind::Mtu(size), .. }) = answered {
             self.on_mtu_answer(now, size, shared);
+        }
+        if !known {
+            self.give_up(now, shared);
         }
     }
 }
@@ -247,7 +252,7 @@ impl Tx {
         now: Instant,
         ack: &AckView<'_>,
         tally: &mut Tally,
-    ) -> Option<ProbeKind> {
+    ) -> Option<OutProbe> {
         let (number, _delay) = ack.head.echo?;
         let at = self.probes.iter().position(|p| p.number == number)?;
         let probe = self.probes.remove(at)?;
@@ -256,7 +261,7 @@ impl Tx {
         if let ProbeKind::Path(path) = probe.kind {
             self.paths.on_probe_answer(now, path);
         }
-        Some(probe.kind)
+        Some(probe)
     }
 
     fn take_limit(&mut self, ack: &AckView<'_>) {

@@ -25,11 +25,34 @@ impl Peer {
         match self.remote_epoch {
             Some(known) if epoch < known => return Err(DropReason::StaleEpoch),
             Some(known) if epoch > known => self.restart(now, shared, DownReason::Restarted),
+            Some(_) if self.is_newer_context(greeting.context) => self.rx = None,
+            Some(_) if self.remote_context != 0 && self.remote_context != greeting.context => {
+                return Err(DropReason::StaleEpoch);
+            }
             Some(_) | None => {}
         }
         self.remote_epoch = Some(epoch);
         self.remote_context = greeting.context;
         Ok(())
+    }
+
+    /// Whether the peer has begun its context anew, under the epoch that we know: it has heard
+    /// of our restart and numbers its packets from zero. What it sent before that may have
+    /// arrived first.
+    fn is_newer_context(&self, context: u32) -> bool {
+        let ahead = context.wrapping_sub(self.remote_context);
+        self.remote_context != 0 && ahead != 0 && ahead.cast_signed() > 0
+    }
+
+    /// Whether this greeting makes us forget what we have received.
+    pub(crate) fn forgets(&self, greeting: &Greeting) -> bool {
+        match self.remote_epoch {
+            Some(known) if known == Epoch(greeting.epoch) => {
+                self.is_newer_context(greeting.context)
+            }
+            Some(known) => known < Epoch(greeting.epoch),
+            None => false,
+        }
     }
 
     /// Whether a packet with these low number bits may be on its way to the peer.

@@ -6,6 +6,7 @@
 
 mod acked;
 mod encode;
+mod exhausted;
 mod handshake;
 mod lifecycle;
 mod mtu;
@@ -165,6 +166,8 @@ pub(crate) struct Tx {
     pub rnr_until: Instant,
     pub rnr_backoff: Duration,
     pub mtu: Mtu,
+    /// The PSN window was used up and given up; the receiver's count of bytes then.
+    pub abandoned: Option<u32>,
     /// When the pacer lets the next datagram go, if that is what it waits for.
     pub departure_at: Instant,
 }
@@ -213,6 +216,14 @@ fn ack_room(config: &Config) -> usize {
     };
     let fixed = crate::wire::HEADER_BYTES + around + ack::ACK_BYTES + ack::ECHO_BYTES;
     usize::from(config.packet_bytes_max) - fixed
+}
+
+/// PSNs that a context's sender may use at a time: no more than the peer's acknowledgements,
+/// which keep to the packet size, have SACK words for.
+pub(crate) fn psn_window(config: &Config) -> usize {
+    let tuples = usize::from(config.ack_tuples_max) * ack::TUPLE_BYTES;
+    let words = (ack_room(config) - tuples) / 2 / 8;
+    usize::from(config.window_packets_max).min(words * 64).max(128)
 }
 
 impl Peer {
@@ -321,6 +332,7 @@ impl Tx {
             rnr_until: Instant::ZERO,
             rnr_backoff: Duration::ZERO,
             mtu: Mtu::new(config.packet_bytes_max, config.mtu_discovery, now),
+            abandoned: None,
             departure_at: Instant::FAR_FUTURE,
         }
     }

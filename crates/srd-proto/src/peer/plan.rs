@@ -80,8 +80,7 @@ impl Tx {
     pub(crate) fn plan_data(&self, now: Instant, config: &Config) -> Result<u32, Blocked> {
         let slot = self.queue.peek().ok_or(Blocked::Empty)?;
         let bytes = (self.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES) as u64;
-        // One word less than the window, so that its two ends never share a bitmap word.
-        if self.sent.span() + 64 >= usize::from(config.window_packets_max) {
+        if self.is_exhausted(config) {
             return Err(Blocked::Window);
         }
         let in_flight = self.sent.in_flight_bytes();

@@ -47,6 +47,8 @@ pub(crate) struct Pair {
     pub(crate) fault: Fault,
     pub(crate) events: Vec<Event>,
     pub(crate) check_payload: bool,
+    /// The application at a does not look at events.
+    pub(crate) leave_events: bool,
     config: Config,
     wire: BTreeMap<(Instant, u64), InFlight>,
     sequence: u64,
@@ -102,6 +104,7 @@ impl Pair {
             fault: Fault::default(),
             events: Vec::new(),
             check_payload: true,
+            leave_events: false,
             config,
             wire: BTreeMap::new(),
             sequence: 0,
@@ -218,7 +221,9 @@ impl Pair {
                 assert!(at > self.now, "a timer livelock at {:?}", self.now);
             }
         }
-        while let Some(event) = self.a.poll_event() {
+        while !self.leave_events
+            && let Some(event) = self.a.poll_event()
+        {
             self.events.push(event);
         }
         while self.b.poll_event().is_some() {}
