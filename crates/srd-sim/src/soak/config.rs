@@ -102,7 +102,9 @@ fn acknowledgements(dice: &mut Dice, config: &mut Config) {
 fn timers(dice: &mut Dice, config: &mut Config, rtt: Duration) {
     config.rto_min = us(dice.log_between(20, 1000));
     config.rto_max = config.rto_min.times(dice.pick(&[1, 4, 16]));
-    let least_us = (rtt.as_nanos() + config.rto_max.as_nanos()) / 1000 * 2;
+    // Long enough for a few attempts, the session's opening among them.
+    let opening_us = if config.protection.is_on() { 30_000 } else { 0 };
+    let least_us = (rtt.as_nanos() + config.rto_max.as_nanos()) / 1000 * 2 + opening_us;
     config.peer_timeout = us(dice.log_between(least_us.max(2000), 50_000.max(least_us)));
     if dice.percent(20) {
         config.keepalive = us(dice.log_between(500, 5000));
@@ -118,7 +120,7 @@ fn limits(dice: &mut Dice, config: &mut Config) {
     config.window_packets_max = dice.pick(&[128, 256, 1024, 4096]);
     config.flows_max = dice.pick(&[1, 2, 4096, 4096, 4096]);
     config.events_max = dice.pick(&[8, 1 << 20]);
-    config.handshakes_per_second_max = dice.pick(&[1, 20, 1000]);
+    config.handshakes_per_second_max = dice.pick(&[200, 1000, 10_000]);
     config.key_packets_max = dice.pick(&[500, 5000, 1 << 26]);
     config.key_lifetime = dice.pick(&[us(1000), us(20_000), Duration::from_secs(120)]);
 }

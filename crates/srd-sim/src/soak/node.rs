@@ -12,8 +12,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use srd_proto::{
-    Class, Config, Datagram, Delivery, Duration, Endpoint, Epoch, Event, Instant, PacketMeta,
-    PacketRef, PeerConfig, PeerId, Protection, Qpn, ReceiveBuffers, SendError, Status, TransmitBuf,
+    Class, Config, Datagram, Delivery, DropReason, Duration, Endpoint, Epoch, Event, Instant,
+    PacketMeta, PacketRef, PeerConfig, PeerId, Protection, Qpn, ReceiveBuffers, SendError, Status,
+    TransmitBuf,
 };
 
 use super::dice::Dice;
@@ -363,6 +364,14 @@ impl SoakNode {
             id.is_some_and(|id| !self.endpoint.paths(id).is_empty())
         };
         hosts.filter(known).count()
+    }
+
+    /// What the endpoint refused, by reason, for people.
+    pub(super) fn drops(&self) -> String {
+        let stats = self.endpoint.stats();
+        let named = DropReason::ALL.iter().zip(stats.drops).filter(|(_, n)| *n > 0);
+        let list: Vec<_> = named.map(|(reason, n)| format!("{n} {reason:?}")).collect();
+        format!("host {}: {} received, [{}]", self.host, stats.rx_pkts, list.join(", "))
     }
 
     /// What is not finished, for people.

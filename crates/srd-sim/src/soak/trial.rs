@@ -111,7 +111,9 @@ fn liveness(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result
         let stuck = || {
             let flows: Vec<_> = world.nodes().iter().flat_map(SoakNode::unfinished).collect();
             let (some, count) = (flows.iter().take(3).cloned().collect::<Vec<_>>(), flows.len());
-            format!("at {} us: {count}, {}", world.now_ps() / US, some.join("; "))
+            let drops: Vec<_> = world.nodes().iter().map(SoakNode::drops).collect();
+            let at_us = world.now_ps() / US;
+            format!("at {at_us} us: {count}, {}; {}", some.join("; "), drops.join(", "))
         };
         match ended {
             Ended::Finished => break,
