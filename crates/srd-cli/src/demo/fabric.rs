@@ -111,7 +111,8 @@ fn describe(config: &FabricConfig, plain: bool) -> String {
     format!(
         "{} leaves x {} hosts at {} Mb/s, {} spines; uplinks at {} Mb/s for (a) and (c), at {} \
          Mb/s for (b); queues of {} bytes per port, drop-tail, no marks; MTU {}. ECMP by the \
-         5-tuple. TCP runs as the kernel has it; SRD runs in user space over UDP sockets, {}.",
+         5-tuple. TCP runs as the kernel has it; SRD runs in user space over UDP sockets, {}, on \
+         threads of real-time priority, as TCP runs in the kernel's interrupts.",
         config.leaves,
         config.hosts_per_leaf,
         config.host_rate_mbps,

@@ -49,8 +49,8 @@ struct Course {
     over: AtomicBool,
 }
 
-/// Runs an incast.
-pub(super) fn run(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<SrdIncastResult> {
+/// Runs an incast. It ends early, after a round with unfinished flows.
+fn run_some(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<SrdIncastResult> {
     let course = Course { start_ns: AtomicU64::new(0), over: AtomicBool::new(false) };
     let (ready, wait_ready) = mpsc::channel::<usize>();
     let (done, wait_done) = mpsc::channel::<Vec<Option<f64>>>();
@@ -86,6 +86,17 @@ pub(super) fn run(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<
     })
 }
 
+/// Runs an incast; after a round with unfinished flows with new endpoints.
+pub(super) fn run(fabric: &Fabric, setup: &Setup, incast: &SrdIncast) -> Result<SrdIncastResult> {
+    let mut all = run_some(fabric, setup, incast)?;
+    while all.rounds_ms.len() < incast.rounds {
+        let rounds = incast.rounds - all.rounds_ms.len();
+        let rest = SrdIncast { rounds, ..incast.clone() };
+        all.rounds_ms.extend(run_some(fabric, setup, &rest)?.rounds_ms);
+    }
+    Ok(all)
+}
+
 /// Starts round after round and collects the senders' times.
 fn conduct(
     incast: &SrdIncast,
@@ -105,7 +116,12 @@ fn conduct(
         for _ in &incast.senders {
             round.extend(done.recv().context("a sender stopped")?);
         }
+        let unfinished = round.contains(&None);
         rounds.push(round);
+        if unfinished {
+            // What is still on its way would disturb the next round.
+            break;
+        }
     }
     Ok(rounds)
 }
@@ -270,10 +286,11 @@ fn send(
                 bail!("a datagram of {host} failed: {status:?}");
             }
         }
-        let unfinished = flows.left > 0;
+        if flows.left > 0 {
+            tracing::warn!(%host, unfinished = flows.left, peer = ?endpoint.core().peer_stats(peer));
+        }
         flows.left = 0;
-        if done.send(flows.fct_ms.clone()).is_err() || unfinished {
-            // What is still on its way belongs to the old round: there is no next one.
+        if done.send(flows.fct_ms.clone()).is_err() {
             break;
         }
     }

@@ -3,12 +3,14 @@
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
+use srd_lab::priority::FifoThread;
 use srd_lab::{Fabric, FabricConfig, Family, HostId};
 use srd_net::{Application, BindOptions, Context, LocalEndpoint};
 use srd_proto::{
     Class, Datagram, Delivery, Duration, Event, PeerId, Protection, Qpn, ReceiveBuffers, Status,
 };
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -27,6 +29,8 @@ pub(super) const WIRE_OVERHEAD_BYTES: u16 = 42;
 
 /// The queueing delay that SRD aims at: so many full packets on the slowest link.
 const TARGET_PACKETS: u64 = 7;
+/// Real-time priority of the threads of SRD's endpoints.
+const FIFO_PRIORITY: u8 = 10;
 /// Lower bound of SRD's retransmission timeout: well above what full queues and the scheduler of
 /// a machine that is all hosts and switches at once can add to a round trip.
 const RTO_MIN: Duration = Duration::from_millis(10);
@@ -51,8 +55,8 @@ impl Setup {
         Ok(Self { protection, paths: 64 })
     }
 
-    /// An endpoint in a host. To be called inside of it.
-    pub(super) fn bind(&self, fabric: &Fabric, host: HostId) -> Result<LocalEndpoint> {
+    /// An endpoint in a host, for the calling thread, which must be inside of it.
+    pub(super) fn bind(&self, fabric: &Fabric, host: HostId) -> Result<Endpoint> {
         let mut options = BindOptions::at(address(fabric, host)?);
         let config = &mut options.config;
         config.protection = self.protection.clone();
@@ -65,12 +69,35 @@ impl Setup {
         config.spray_burst_packets = 1;
         config.ack_packets = 4;
         config.delay_target_min = packet_time(fabric.config()).times(TARGET_PACKETS);
-        config.window_max_percent = 1000;
+        config.window_max_percent = 500;
         config.rto_min = RTO_MIN;
         let mut endpoint =
             LocalEndpoint::bind(&options).with_context(|| format!("SRD in {host}"))?;
         endpoint.open_qp(RECEIVER, ReceiveBuffers::Unlimited);
-        Ok(endpoint)
+        // What the kernel's TCP has by nature, since it runs in interrupts: it comes before
+        // other programs. Nice to have.
+        let priority = srd_lab::priority::fifo(FIFO_PRIORITY).ok();
+        Ok(Endpoint { endpoint, _priority: priority })
+    }
+}
+
+/// An endpoint on a thread that runs before other programs.
+pub(super) struct Endpoint {
+    endpoint: LocalEndpoint,
+    _priority: Option<FifoThread>,
+}
+
+impl Deref for Endpoint {
+    type Target = LocalEndpoint;
+
+    fn deref(&self) -> &LocalEndpoint {
+        &self.endpoint
+    }
+}
+
+impl DerefMut for Endpoint {
+    fn deref_mut(&mut self) -> &mut LocalEndpoint {
+        &mut self.endpoint
     }
 }
 

@@ -21,7 +21,7 @@ EXAMPLES
   srd sim list
   srd sim run scenarios/incast.toml
   srd sim run incast --transport srd --transport tcp --seeds 10 --json result.json
-  srd sim run incast --set workload.0.bytes=64KiB --set srd.paths=16 --out charts
+  srd sim run incast --set workload.0.bytes=64KiB --set srd.paths=16 --out flows
   srd sim run --topo ft128.topo --tm perm128_2M.cm --transport srd
 
 A scenario without a slash or a suffix is looked for in ./scenarios. The same seed gives the same
@@ -70,7 +70,7 @@ pub(crate) struct RunArgs {
     threads: Option<usize>,
     #[command(flatten)]
     json: JsonOutput,
-    /// Write every flow as CSV, and charts as SVG, into this directory.
+    /// Write every flow into this directory: a CSV file per run.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
