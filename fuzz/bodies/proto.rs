@@ -159,7 +159,7 @@ impl<'a> Script<'a> {
 }
 
 fn address(n: usize) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(10, 0, 0, n as u8 + 1))
+    IpAddr::V4(Ipv4Addr::new(10, 0, (n >> 8) as u8, n as u8))
 }
 
 fn config(protection: Protection, n: usize) -> Config {

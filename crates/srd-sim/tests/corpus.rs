@@ -1,6 +1,8 @@
 //! Replays the fuzzers' corpus of the readers on a stable toolchain, through the same
 //! functions, and writes the seeds: `cargo test -p srd-sim --test corpus -- --ignored`.
 
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
 #[path = "../../../fuzz/bodies/sim.rs"]
 mod bodies;
 
@@ -77,7 +79,8 @@ const SEEDS: [(&str, &str, &str); 9] = [
     (
         "cm",
         "failure.cm",
-        "Nodes 8\nConnections 1\nFailures 1\n1->0 id 1 start 0 size 9\nfailure tier 1 switch 0 link 0\n",
+        "Nodes 8\nConnections 1\nFailures 1\n1->0 id 1 start 0 size 9\n\
+         failure tier 1 switch 0 link 0\n",
     ),
     ("scenario", "incast.toml", INCAST),
     ("scenario", "everything.toml", EVERYTHING),

@@ -200,7 +200,8 @@ mod tests {
 
     #[test]
     fn commands_come_from_sh_blocks_without_comments() {
-        let text = "make no\n```sh\nmake demo  # shows it\n# a remark\nsrd a \\\n  --b\n```\n```\nx\n```\n";
+        let text = "make no\n```sh\nmake demo  # shows it\n# a remark\nsrd a \\\n  --b\n```\n\
+                    ```\nx\n```\n";
         let expected = vec![(3, "make demo".to_string()), (5, "srd a --b".to_string())];
         assert_eq!(commands(text), expected);
     }
@@ -246,7 +247,8 @@ mod tests {
 
     #[test]
     fn rules_are_numbered_once_in_order_with_origin_and_duty() {
-        let good = "- **P1** [paper, ours] A sender\n  MUST do.\n- **P2** [ours] It MAY.\n- **C1** [docs] It SHOULD.\n";
+        let good = "- **P1** [paper, ours] A sender\n  MUST do.\n- **P2** [ours] It MAY.\n\
+                    - **C1** [docs] It SHOULD.\n";
         assert!(rules("s.md", good).is_empty(), "{:?}", rules("s.md", good));
         let twice = "- **P1** [ours] It MUST.\n- **P1** [ours] It MUST.\n";
         assert_eq!(rules("s.md", twice), ["s.md:2: rule P1 is there twice"]);
