@@ -70,6 +70,7 @@ impl Setup {
         config.ack_packets = 4;
         config.delay_target_min = packet_time(fabric.config()).times(TARGET_PACKETS);
         config.window_max_percent = 500;
+        config.credit_percent = 400;
         config.rto_min = RTO_MIN;
         let mut endpoint =
             LocalEndpoint::bind(&options).with_context(|| format!("SRD in {host}"))?;
