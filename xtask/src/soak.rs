@@ -40,7 +40,7 @@ impl Totals {
 ///
 /// # Errors
 /// If any seed fails; each is printed with its reason and how to reproduce it.
-pub fn run(seeds: u64, from: u64, threads: usize, verbose: bool) -> Result<()> {
+pub(crate) fn run(seeds: u64, from: u64, threads: usize, verbose: bool) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = if threads == 0 { cores } else { threads };
     let begin = std::time::Instant::now();
@@ -55,7 +55,7 @@ pub fn run(seeds: u64, from: u64, threads: usize, verbose: bool) -> Result<()> {
             Err(failure) => println!("{}", explain(failure)),
         }
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-        if done % PROGRESS == 0 && done < seeds {
+        if done.is_multiple_of(PROGRESS) && done < seeds {
             eprintln!("{done} of {seeds} seeds, {:.0} s", begin.elapsed().as_secs_f64());
         }
     };

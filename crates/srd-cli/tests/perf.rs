@@ -1,5 +1,7 @@
 //! `srd perf` between two processes over loopback: that it works, not how fast.
 
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};

@@ -207,7 +207,7 @@ impl SoakNode {
                 dst_qpn,
                 imm: id,
                 payload: Bytes::from_static(content(id, piece.bytes)),
-                class: if id % 5 == 0 { Class::LowLatency } else { Class::Bulk },
+                class: if id.is_multiple_of(5) { Class::LowLatency } else { Class::Bulk },
                 user: id,
             };
             let refused = self.endpoint.send(now, to, datagram).err();
@@ -302,7 +302,7 @@ impl SoakNode {
         let mut whole;
         let bytes = if self.common.plan.config.protection.is_on() {
             PacketRef::Whole(body.head_mut())
-        } else if packet.src_port % 2 == 0 {
+        } else if packet.src_port.is_multiple_of(2) {
             whole = [body.head(), &body.payload].concat();
             PacketRef::Whole(&mut whole)
         } else {
@@ -320,7 +320,7 @@ impl SoakNode {
     /// Looks, now and then, whether the endpoint keeps within its limits.
     fn inspect(&mut self) {
         self.calls += 1;
-        if self.calls % 128 != 0 {
+        if !self.calls.is_multiple_of(128) {
             return;
         }
         let config = &self.common.plan.config;
