@@ -96,7 +96,8 @@ pub struct Config {
     pub peer_timeout: Duration,
     /// Silence after which an idle context sends a probe. [`Duration::MAX`]: never.
     pub keepalive: Duration,
-    /// Idle time after which a context gives its memory back.
+    /// Idle time after which a context gives its memory back. Longer than any peer's
+    /// `peer_timeout`, or a datagram that is repeated after it could be delivered again.
     pub idle_reclaim: Duration,
     /// RNR verdicts before a datagram fails; 7 means for ever, as in EFA. 0..=7.
     pub rnr_retries: u8,

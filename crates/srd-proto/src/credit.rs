@@ -161,11 +161,11 @@ impl ReceiverShare {
     }
 
     fn recount(&mut self, share: &mut Share) {
-        let now_out = if share.active {
-            share.limit.min(share.queued).saturating_sub(share.received)
-        } else {
-            0
-        };
+        let granted = share.limit.min(share.queued).saturating_sub(share.received);
+        // What is too little for a packet may never be used: if it counted, a few such rests
+        // could leave no room to grant anything to anyone.
+        let usable = granted >= self.packet_bytes || share.limit >= share.queued;
+        let now_out = if share.active && usable { granted } else { 0 };
         self.outstanding = self.outstanding + now_out - share.outstanding;
         share.outstanding = now_out;
     }

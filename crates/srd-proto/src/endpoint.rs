@@ -142,6 +142,7 @@ macro_rules! shared {
             security: &mut $self.security,
             limit_binds: $self.share.binds(),
             senders: u16::try_from($self.share.senders($self.now)).unwrap_or(u16::MAX),
+            share: &mut $self.share,
         }
     };
 }
@@ -272,10 +273,9 @@ impl Endpoint {
         self.at(now);
         let Some(slot) = self.peers.slots.get_mut(id.0 as usize) else { return };
         let Some(mut peer) = slot.take() else { return };
-        peer.fail_all(Status::Flushed, None, shared!(self));
-        if let Some(rx) = &mut peer.rx {
-            self.share.forget(&mut rx.share);
-        }
+        let shared = shared!(self);
+        peer.fail_all(Status::Flushed, None, shared);
+        peer.drop_rx(shared);
         self.by_address.remove(&peer.address);
         if let Some(key) = peer.public_key {
             self.by_key.remove(&key);
@@ -287,13 +287,9 @@ impl Endpoint {
     /// A context has been idle for long enough: its memory goes. A peer that the application
     /// named stays known, with its number and key.
     fn reclaim(&mut self, now: Instant, id: PeerId) {
+        let shared = shared!(self);
         match self.peers.peer(id) {
-            Some(peer) if peer.configured => {
-                if let Some(rx) = &mut peer.rx {
-                    self.share.forget(&mut rx.share);
-                }
-                peer.forget();
-            }
+            Some(peer) if peer.configured => peer.forget(shared),
             _ => self.remove_peer(now, id),
         }
     }
@@ -523,15 +519,17 @@ impl Endpoint {
                 None => self.insert_peer(now, address).ok_or(DropReason::PeersFull)?,
             }
         };
+        if let (Some(greeting), Some(peer)) = (greeting, self.peers.peer(id))
+            && peer.is_buried(greeting)
+        {
+            let reset = Reset { context: greeting.context, number: header.number };
+            self.reply_reset(now, SocketAddr::new(meta.source.ip(), greeting.port), &reset);
+            return Err(DropReason::StaleEpoch);
+        }
         let shared = shared!(self);
         if let Some(peer) = self.peers.peer(id) {
             if let Some(greeting) = greeting {
-                if peer.forgets(greeting)
-                    && let Some(rx) = &mut peer.rx
-                {
-                    self.share.forget(&mut rx.share);
-                }
-                peer.on_greeting(now, greeting, shared)?;
+                peer.on_greeting(now, greeting, named, shared)?;
             }
             peer.on_heard(now, named, shared);
         }
@@ -588,10 +586,14 @@ impl Endpoint {
         // else to the port it used, which it listens on as well.
         let port = greeting.map_or(meta.source.port(), |g| g.port);
         let reset = Reset { context: header.dst_context, number: header.number };
+        self.reply_reset(now, SocketAddr::new(meta.source.ip(), port), &reset);
+    }
+
+    fn reply_reset(&mut self, now: Instant, to: SocketAddr, reset: &Reset) {
         let mut bytes = Vec::new();
         bare_header(Kind::Reset, 0).encode(&mut bytes);
         reset.encode(&mut bytes);
-        self.reply(now, SocketAddr::new(meta.source.ip(), port), bytes);
+        self.reply(now, to, bytes);
     }
 
     /// Answers a stranger, within the limits.
@@ -688,25 +690,25 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A peer says that it does not know our context: it has restarted. Believed only if it
-    /// names the context and a packet that is in flight there.
+    /// A peer says that it does not know the context that we name, or has forgotten what came
+    /// from ours: it has restarted, or has given us up. Believed only if it names that context
+    /// and a packet that is in flight there.
     fn on_reset(
         &mut self,
         now: Instant,
         meta: &PacketMeta,
         reset: &Reset,
     ) -> Result<(), DropReason> {
-        let named =
-            |p: &Peer| p.remote_context == reset.context && p.address.ip() == meta.source.ip();
+        let named = |p: &Peer| {
+            [p.remote_context, p.local_context].contains(&reset.context)
+                && p.address.ip() == meta.source.ip()
+        };
         let slot = self.peers.slots.iter().flatten().find(|p| named(p));
         let id = slot.map(|p| p.id).ok_or(DropReason::UnknownContext)?;
         let shared = shared!(self);
         let Some(peer) = self.peers.peer(id) else { return Ok(()) };
         if !peer.has_outstanding(reset.number) {
             return Err(DropReason::UnknownContext);
-        }
-        if let Some(rx) = &mut peer.rx {
-            self.share.forget(&mut rx.share);
         }
         if shared.security.is_on() {
             // Nobody signed this: it is a hint to open a new session, no more.

@@ -14,18 +14,25 @@ pub(crate) const CONTEXT_GENERATION: u32 = 1 << 20;
 
 impl Peer {
     /// The peer says who it is. A larger epoch is a new run of it; a smaller one is a packet
-    /// from the grave.
+    /// from the grave. `named`: it knows our present context.
     pub(crate) fn on_greeting(
         &mut self,
         now: Instant,
         greeting: &Greeting,
+        named: bool,
         shared: &mut Shared<'_>,
     ) -> Result<(), DropReason> {
         let epoch = Epoch(greeting.epoch);
         match self.remote_epoch {
             Some(known) if epoch < known => return Err(DropReason::StaleEpoch),
             Some(known) if epoch > known => self.restart(now, shared, DownReason::Restarted),
-            Some(_) if self.is_newer_context(greeting.context) => self.rx = None,
+            // It began anew when it heard of our present context, so all that we sent under
+            // this is known to it; only what it sends starts from zero. (If both sides took
+            // this for a restart, they could take turns for ever.)
+            Some(_) if self.is_newer_context(greeting.context) && named => self.drop_rx(shared),
+            Some(_) if self.is_newer_context(greeting.context) => {
+                self.restart(now, shared, DownReason::Restarted);
+            }
             Some(_) if self.remote_context != 0 && self.remote_context != greeting.context => {
                 return Err(DropReason::StaleEpoch);
             }
@@ -36,23 +43,20 @@ impl Peer {
         Ok(())
     }
 
+    /// Whether this is the context of the peer that we have forgotten: it must begin another.
+    pub(crate) fn is_buried(&self, greeting: &Greeting) -> bool {
+        let epoch = Epoch(greeting.epoch);
+        let grave = self.grave.filter(|_| self.remote_epoch.is_none());
+        grave.is_some_and(|(buried, context)| {
+            epoch < buried || epoch == buried && !is_newer(greeting.context, context)
+        })
+    }
+
     /// Whether the peer has begun its context anew, under the epoch that we know: it has heard
     /// of our restart and numbers its packets from zero. What it sent before that may have
     /// arrived first.
     fn is_newer_context(&self, context: u32) -> bool {
-        let ahead = context.wrapping_sub(self.remote_context);
-        self.remote_context != 0 && ahead != 0 && ahead.cast_signed() > 0
-    }
-
-    /// Whether this greeting makes us forget what we have received.
-    pub(crate) fn forgets(&self, greeting: &Greeting) -> bool {
-        match self.remote_epoch {
-            Some(known) if known == Epoch(greeting.epoch) => {
-                self.is_newer_context(greeting.context)
-            }
-            Some(known) => known < Epoch(greeting.epoch),
-            None => false,
-        }
+        self.remote_context != 0 && is_newer(context, self.remote_context)
     }
 
     /// Whether a packet with these low number bits may be on its way to the peer.
@@ -83,7 +87,7 @@ impl Peer {
     /// The peer has lost its memory of us: what was in flight is undecided and fails; what was
     /// never sent goes to the new run.
     pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared<'_>, reason: DownReason) {
-        self.rx = None;
+        self.drop_rx(shared);
         let was_heard = self.heard;
         self.renumber();
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
@@ -162,15 +166,22 @@ impl Peer {
         if self.tx.take().is_some_and(|tx| tx.queue.has_refused()) {
             shared.events.push_back(Event::Writable { peer: self.id });
         }
-        self.rx = None;
+        self.drop_rx(shared);
         self.epoch_bump += 1;
         self.renumber();
     }
 
+    /// The receiving half goes, and with it what it was granted.
+    pub(crate) fn drop_rx(&mut self, shared: &mut Shared<'_>) {
+        if let Some(mut rx) = self.rx.take() {
+            shared.share.forget(&mut rx.share);
+        }
+    }
+
     /// The context is given up without a word: nothing is outstanding.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self, shared: &mut Shared<'_>) {
         self.tx = None;
-        self.rx = None;
+        self.drop_rx(shared);
         self.epoch_bump += 1;
         self.renumber();
     }
@@ -179,6 +190,9 @@ impl Peer {
     /// the network can be taken for what comes next.
     fn renumber(&mut self) {
         self.local_context = self.local_context.wrapping_add(CONTEXT_GENERATION);
+        if let Some(epoch) = self.remote_epoch {
+            self.grave = Some((epoch, self.remote_context));
+        }
         self.remote_context = 0;
         self.remote_epoch = None;
         self.greeted = false;
@@ -204,4 +218,9 @@ impl Peer {
         }
         self.tell_writable(shared);
     }
+}
+
+/// Whether a context number is a later one of the same peer's: generations count upwards.
+fn is_newer(context: u32, than: u32) -> bool {
+    context != than && context.wrapping_sub(than).cast_signed() > 0
 }

@@ -22,7 +22,7 @@ use core::net::SocketAddr;
 
 use crate::cc::Window;
 use crate::config::Config;
-use crate::credit::Share;
+use crate::credit::{ReceiverShare, Share};
 use crate::crypto::ReplayWindow;
 use crate::delay::{DelayEstimator, RttEstimator};
 use crate::event::{Event, Status};
@@ -63,6 +63,7 @@ pub(crate) struct Shared<'a> {
     pub security: &'a mut Security,
     pub limit_binds: bool,
     pub senders: u16,
+    pub share: &'a mut ReceiverShare,
 }
 
 /// One remote node.
@@ -75,6 +76,9 @@ pub(crate) struct Peer {
     /// The peer's number, zero until it has told us.
     pub remote_context: u32,
     pub remote_epoch: Option<Epoch>,
+    /// The run and context of the peer that we have forgotten what we received from: packets
+    /// of it must not be taken for new ones.
+    pub grave: Option<(Epoch, u32)>,
     /// Added to the endpoint's epoch: how often this context was begun anew.
     pub epoch_bump: u64,
     /// The application named it, so it stays when its context goes.
@@ -240,6 +244,7 @@ impl Peer {
             local_context: context,
             remote_context: 0,
             remote_epoch: None,
+            grave: None,
             epoch_bump: 0,
             configured: false,
             greeted: false,
