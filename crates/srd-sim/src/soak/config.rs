@@ -110,7 +110,8 @@ fn timers(dice: &mut Dice, config: &mut Config, rtt: Duration) {
         config.keepalive = us(dice.log_between(500, 5000));
     }
     if dice.percent(25) {
-        config.idle_reclaim = us(dice.log_between(1000, 20_000));
+        // Longer than a sender goes on with what the receiver would forget.
+        config.idle_reclaim = config.peer_timeout.times(2) + us(dice.log_between(100, 20_000));
     }
     config.rnr_retries = dice.pick(&[0, 1, 3, 7, 7]);
 }
