@@ -44,9 +44,6 @@ impl BarChart {
         let at = |value: f64| LEFT + axis.place(value) * (WIDTH - LEFT - RIGHT);
         let bottom = TOP + ROW * self.bars.len() as f64;
         let mut inside = String::new();
-        for (row, bar) in self.bars.iter().enumerate() {
-            inside += &self.row(bar, TOP + ROW * row as f64, at);
-        }
         let x = at(self.ideal.0);
         inside += &format!(
             "<line class=\"ideal\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{:.1}\" y2=\"{bottom:.1}\"/>\n",
@@ -54,6 +51,9 @@ impl BarChart {
         );
         let ideal = format!("{}: {}{}", self.ideal.1, figure(self.ideal.0), self.unit);
         inside += &text(x, TOP - 12.0, Anchor::Middle, "muted", &ideal);
+        for (row, bar) in self.bars.iter().enumerate() {
+            inside += &self.row(bar, TOP + ROW * row as f64, at);
+        }
         svg(WIDTH, bottom + 8.0, &self.label, &inside)
     }
 
