@@ -161,5 +161,9 @@ pub(super) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usiz
 /// An answer makes the kernel take the connection for an interactive one and delay its
 /// acknowledgements, which would tame the next round's bursts by a tenth. This takes it back.
 pub(super) fn stay_one_way(socket: &OwnedFd) -> Result<()> {
-    sockopt::set_tcp_quickack(socket, true).context("TCP_QUICKACK")
+    match sockopt::set_tcp_quickack(socket, true) {
+        // An MPTCP socket has no such option: its subflows keep their own counsel.
+        Err(rustix::io::Errno::NOPROTOOPT | rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        other => other.context("TCP_QUICKACK"),
+    }
 }

@@ -128,9 +128,8 @@ impl Plan {
         let rate = self.topology.ports.iter().map(|p| p.rate_bps).min().unwrap_or(1);
         let transfer_ps = u128::from(wire_bytes) * 8_000_000_000_000 / u128::from(rate) * 30;
         let pieces: u64 = self.flows.iter().map(|f| self.pieces(f)).sum();
-        let posts = self
-            .posting
-            .map_or(Duration::ZERO, |p| p.every.times(pieces / u64::from(p.more) * 4));
+        let posts =
+            self.posting.map_or(Duration::ZERO, |p| p.every.times(pieces / u64::from(p.more) * 4));
         // Perhaps one at a time, each acknowledged late.
         let one_by_one = (self.config.ack_delay.times(2) + self.config.rtt_initial).times(pieces);
         let fixed_ps = (timers + posts + one_by_one).as_nanos() * 1000 + 100_000 * US;
