@@ -23,6 +23,7 @@ pub mod hash;
 pub mod ideal;
 pub mod node;
 pub mod process;
+pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod slab;

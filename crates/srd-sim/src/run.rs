@@ -14,6 +14,7 @@ use crate::any_node::{AnyNode, Sent};
 use crate::ideal::Ideals;
 use crate::node::ENDLESS;
 use crate::process::{peak_rss_bytes, thread_cpu_ns};
+use crate::report::measure::{self, Recovery, Shares};
 use crate::scenario::{Scenario, ScenarioError, Transport};
 use crate::world::{DropCause, Ended, Series, World};
 
@@ -148,6 +149,12 @@ pub struct RunResult {
     /// Every flow.
     #[serde(skip)]
     pub flow_records: Vec<FlowRecord>,
+    /// How far endless flows strayed from their fair shares, if that was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
+    /// What faults in mid-run did to the goodput, if that was recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recoveries: Vec<Recovery>,
     /// What was recorded over time.
     #[serde(skip)]
     pub series: Option<Series>,
@@ -245,6 +252,7 @@ fn flow_records(world: &World<AnyNode>, ideals: &Ideals) -> Vec<FlowRecord> {
 fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -> RunResult {
     let records = flow_records(world, ideals);
     let end_us = world.now_ps() as f64 / US;
+    let endless = records.iter().all(|f| f.bytes.is_none());
     let finite = |f: &&FlowRecord| f.bytes.is_some();
     let done: Vec<(usize, f64)> =
         records.iter().enumerate().filter_map(|(n, f)| Some((n, f.fct_us?))).collect();
@@ -298,6 +306,11 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         finished: ended == Ended::Finished,
         cost: Cost::default(),
         flow_records: records,
+        shares: world.series().filter(|_| endless).and_then(measure::shares),
+        recoveries: world
+            .series()
+            .map(|s| measure::recoveries(s, &job.scenario.fault))
+            .unwrap_or_default(),
         series: world.series().cloned(),
     }
 }

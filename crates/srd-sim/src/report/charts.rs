@@ -1,0 +1,197 @@
+//! From results to charts.
+
+use super::axis::{Axis, number};
+use super::measure::goodput_bps;
+use super::svg::{Chart, Line, Mark};
+use crate::run::RunResult;
+use crate::world::{Series, US};
+
+/// Points of a line over time, at most; finer series are averaged.
+const POINTS_MAX: usize = 400;
+/// Steps of a distribution, at most.
+const STEPS_MAX: usize = 1000;
+/// Lines of a crowd, at most.
+const CROWD_MAX: usize = 96;
+/// Up to so many flows, each has a colour and a name.
+const NAMED_MAX: usize = 12;
+
+/// The style of a transport, the same in every chart.
+fn style(transport: &str) -> usize {
+    match transport {
+        "srd" => 0,
+        "tcp" => 1,
+        "dctcp" => 2,
+        "srd-single" => 3,
+        "srd-blind" => 4,
+        _ => 5,
+    }
+}
+
+fn subtitle(result: &RunResult) -> String {
+    format!("{}, seed {}, {} flows", result.transport, result.seed, result.flows)
+}
+
+/// Completion times of every transport, over all seeds, beside the ideal.
+pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
+    let mut transports: Vec<&str> = Vec::new();
+    for result in results {
+        if !transports.contains(&result.transport) {
+            transports.push(result.transport);
+        }
+    }
+    let of = |transport: &str| -> Vec<f64> {
+        let mine = results.iter().filter(|r| r.transport == transport);
+        let mut times: Vec<f64> =
+            mine.flat_map(|r| &r.flow_records).filter_map(|f| f.fct_us).collect();
+        times.sort_by(f64::total_cmp);
+        times
+    };
+    let line = |transport: &&str| Line {
+        label: (*transport).to_owned(),
+        style: style(transport),
+        faint: false,
+        points: distribution(&of(transport)),
+    };
+    let lines: Vec<Line> = transports.iter().map(line).filter(|l| !l.points.is_empty()).collect();
+    let first = *results.first()?;
+    let ideal = first.ideal_wire_us;
+    let times = || lines.iter().flat_map(|l| &l.points).map(|p| p.0);
+    if lines.is_empty() {
+        return None;
+    }
+    let min = times().fold(ideal, f64::min);
+    let max = times().fold(ideal, f64::max);
+    // Flows that start at different times have different ideals, of which this is the longest.
+    let same = first.flow_records.iter().all(|f| (f.ideal_us - ideal).abs() < ideal * 1e-6);
+    let what = if same { "ideal" } else { "longest ideal" };
+    Some(Chart {
+        title: format!("{}: flow completion times", first.scenario),
+        subtitle: format!("share of flows done by then; {} flows a run", first.flows),
+        x: Axis::fitting("flow completion time (us)", min, max),
+        y: Axis::linear("share of flows (%)", 0.0, 100.0),
+        lines,
+        marks: vec![Mark { at: ideal, label: format!("{what} {} us", number(ideal)) }],
+        steps: true,
+    })
+}
+
+/// The cumulative distribution of sorted values.
+fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
+    let Some(&first) = sorted.first() else { return Vec::new() };
+    let stride = sorted.len().div_ceil(STEPS_MAX);
+    let share = |n: usize| (n + 1) as f64 * 100.0 / sorted.len() as f64;
+    let mut points = vec![(first, 0.0)];
+    let last = sorted.len() - 1;
+    let some = (0..sorted.len()).filter(|n| n % stride == stride - 1 || *n == last);
+    points.extend(some.map(|n| (sorted[n], share(n))));
+    points
+}
+
+/// A series as points: time in microseconds, and the values averaged to a bearable number.
+fn over_time(series: &Series, values: &[f64]) -> Vec<(f64, f64)> {
+    let stride = values.len().div_ceil(POINTS_MAX).max(1);
+    let at_us = |n: usize| series.at_ps[n] as f64 / US as f64;
+    let one = |(n, group): (usize, &[f64])| {
+        let last = n * stride + group.len() - 1;
+        (at_us(last), group.iter().sum::<f64>() / group.len() as f64)
+    };
+    values.chunks(stride).enumerate().map(one).collect()
+}
+
+/// One column of a table of samples, scaled.
+fn column(rows: &[Vec<u64>], n: usize, scale: f64) -> Vec<f64> {
+    rows.iter().map(|row| row[n] as f64 * scale).collect()
+}
+
+fn fault_marks(result: &RunResult) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    for fault in &result.recoveries {
+        marks.push(Mark { at: fault.at_us, label: format!("{} breaks", fault.links) });
+        if let Some(at) = fault.until_us {
+            marks.push(Mark { at, label: "repaired".to_owned() });
+        }
+    }
+    marks
+}
+
+/// A chart over time of lines that are all made.
+fn timeline(result: &RunResult, title: &str, y: &str, lines: Vec<Line>) -> Option<Chart> {
+    let points = || lines.iter().flat_map(|l| &l.points);
+    let end = points().map(|p| p.0).reduce(f64::max)?;
+    let top = points().map(|p| p.1).fold(0.0, f64::max);
+    Some(Chart {
+        title: format!("{}: {title}", result.scenario),
+        subtitle: subtitle(result),
+        x: Axis::linear("time (us)", 0.0, end),
+        y: Axis::linear(y, 0.0, top * 1.05),
+        marks: fault_marks(result),
+        lines,
+        steps: false,
+    })
+}
+
+/// Goodput of each flow, or of a sample of them, and of the average flow.
+pub(super) fn throughput(result: &RunResult) -> Option<Chart> {
+    let series = result.series.as_ref()?;
+    let flows = series.flow_bytes.first()?.len();
+    let to_gbps = 8e3 / series.interval_ps as f64;
+    let label = |n: usize| {
+        let f = &result.flow_records[n];
+        format!("{} -> {} (flow {})", f.src, f.dst, f.id)
+    };
+    let stride = flows.div_ceil(CROWD_MAX).max(1);
+    let mut lines: Vec<Line> = (0..flows)
+        .step_by(stride)
+        .enumerate()
+        .map(|(style, n)| Line {
+            label: if flows <= NAMED_MAX { label(n) } else { String::new() },
+            style: if flows <= NAMED_MAX { style } else { style % 8 },
+            faint: flows > NAMED_MAX,
+            points: over_time(series, &column(&series.flow_bytes, n, to_gbps)),
+        })
+        .collect();
+    if flows > NAMED_MAX {
+        let mean: Vec<f64> =
+            goodput_bps(series).iter().map(|bps| bps / 1e9 / flows as f64).collect();
+        let points = over_time(series, &mean);
+        let style = 5;
+        lines.push(Line { label: "average flow".to_owned(), style, faint: false, points });
+    }
+    timeline(result, "goodput of each flow", "goodput (Gb/s)", lines)
+}
+
+/// Goodput of all flows together.
+pub(super) fn goodput(result: &RunResult) -> Option<Chart> {
+    let series = result.series.as_ref()?;
+    let gbps: Vec<f64> = goodput_bps(series).iter().map(|bps| bps / 1e9).collect();
+    let points = over_time(series, &gbps);
+    let style = style(result.transport);
+    let line = Line { label: result.transport.to_owned(), style, faint: false, points };
+    timeline(result, "goodput of all flows", "goodput (Gb/s)", vec![line])
+}
+
+/// A line per port.
+fn by_port(series: &Series, names: &[String], rows: &[Vec<u64>], scale: f64) -> Vec<Line> {
+    let one = |(n, name): (usize, &String)| Line {
+        label: name.clone(),
+        style: n,
+        faint: false,
+        points: over_time(series, &column(rows, n, scale)),
+    };
+    names.iter().enumerate().take(CROWD_MAX).map(one).collect()
+}
+
+/// Depth of queues.
+pub(super) fn queues(result: &RunResult) -> Option<Chart> {
+    let series = result.series.as_ref()?;
+    let lines = by_port(series, &series.queues, &series.queue_bytes, 1e-3);
+    timeline(result, "queues", "waiting at the port (kB)", lines)
+}
+
+/// Load of ports: what share each path has.
+pub(super) fn paths(result: &RunResult) -> Option<Chart> {
+    let series = result.series.as_ref()?;
+    let scale = 8e3 / series.interval_ps as f64;
+    let lines = by_port(series, &series.loads, &series.load_bytes, scale);
+    timeline(result, "load of each path", "load on the wire (Gb/s)", lines)
+}

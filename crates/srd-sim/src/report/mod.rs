@@ -1,0 +1,74 @@
+//! Results for people: a table, a CSV of every flow, and charts as self-contained SVG.
+//!
+//! Charts are light or dark as the reader prefers, name their axes with units, and give every
+//! transport the same colour everywhere. They need nothing but the file itself.
+
+pub mod axis;
+mod charts;
+mod csv;
+pub mod measure;
+pub mod svg;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use csv::flows_csv;
+pub use table::table;
+
+use crate::run::RunResult;
+
+/// A name that is safe for a file: letters, digits, `-`, `_` and `.`.
+fn file_name(parts: &[&str], extension: &str) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let name: String = parts.join("-").chars().map(safe).collect();
+    format!("{}.{extension}", name.trim_start_matches('.'))
+}
+
+/// Writes everything about some runs into a directory, which is made if it does not exist:
+/// the flows of each run as CSV; completion times of all transports beside the ideal; and, of
+/// runs that recorded them, throughput, queues and path shares over time. Returns the files.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<PathBuf>> {
+    std::fs::create_dir_all(directory)?;
+    let mut files = Vec::new();
+    let mut write = |name: String, text: String| -> io::Result<()> {
+        let path = directory.join(name);
+        std::fs::write(&path, text)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        files.push(path);
+        Ok(())
+    };
+    let mut scenarios: Vec<&str> = results.iter().map(|r| r.scenario.as_str()).collect();
+    scenarios.sort_unstable();
+    scenarios.dedup();
+    for scenario in scenarios {
+        let of: Vec<&RunResult> = results.iter().filter(|r| r.scenario == scenario).collect();
+        if let Some(chart) = charts::completion(&of) {
+            write(file_name(&[scenario, "fct"], "svg"), chart.svg())?;
+        }
+    }
+    for result in results {
+        let seed = result.seed.to_string();
+        let name = |what: &[&str], extension: &str| {
+            let run = [result.scenario.as_str(), result.transport, &seed];
+            file_name(&[&run, what].concat(), extension)
+        };
+        write(name(&[], "csv"), flows_csv(&result.flow_records))?;
+        for (what, chart) in [
+            ("throughput", charts::throughput(result)),
+            ("goodput", charts::goodput(result)),
+            ("queues", charts::queues(result)),
+            ("paths", charts::paths(result)),
+        ] {
+            if let Some(chart) = chart {
+                write(name(&[what], "svg"), chart.svg())?;
+            }
+        }
+    }
+    Ok(files)
+}

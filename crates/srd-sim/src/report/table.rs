@@ -1,0 +1,178 @@
+//! Results as a table.
+
+use crate::run::RunResult;
+
+/// Beyond so many runs there is only a line per transport.
+const ROWS_MAX: usize = 32;
+
+/// A line of cells under each heading; the first column is text, the others numbers.
+fn align(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |n: usize| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(n, (cell, &width))| {
+            if n == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// The results: a line for each run, or for each transport if there are many; and what the
+/// runs showed over time.
+pub fn table(results: &[RunResult]) -> String {
+    let mut text = String::new();
+    if results.len() <= ROWS_MAX {
+        text += &align(&every(results));
+    }
+    let seeds = results.iter().any(|r| r.seed != results[0].seed);
+    if seeds {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text += &align(&by_transport(results));
+    }
+    let notes: Vec<String> = results.iter().flat_map(notes).collect();
+    if !notes.is_empty() {
+        text += &format!("\n{}\n", notes.join("\n"));
+    }
+    text
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+fn every(results: &[RunResult]) -> Vec<Vec<String>> {
+    let mut rows = vec![row([
+        "transport",
+        "seed",
+        "flows",
+        "undone",
+        "failed",
+        "ideal us",
+        "min us",
+        "p50 us",
+        "p99 us",
+        "max us",
+        "p50/ideal",
+        "p99/ideal",
+        "max/ideal",
+        "max/min",
+        "Jain",
+        "Gb/s",
+        "again %",
+        "drops",
+        "queue kB",
+        "end us",
+        "Mhop/s",
+    ])];
+    for r in results {
+        let over = &r.over_ideal_wire;
+        rows.push(vec![
+            r.transport.to_owned(),
+            r.seed.to_string(),
+            r.flows.to_string(),
+            r.unfinished.to_string(),
+            r.failed.to_string(),
+            format!("{:.1}", r.ideal_wire_us),
+            format!("{:.1}", r.fct_us.min),
+            format!("{:.1}", r.fct_us.p50),
+            format!("{:.1}", r.fct_us.p99),
+            format!("{:.1}", r.fct_us.max),
+            format!("{:.3}", over.p50),
+            format!("{:.3}", over.p99),
+            format!("{:.3}", over.max),
+            format!("{:.2}", r.max_over_min),
+            format!("{:.4}", r.jain),
+            format!("{:.1}", r.goodput_bps / 1e9),
+            format!("{:.3}", r.retransmitted_share * 100.0),
+            r.drops.to_string(),
+            format!("{:.0}", r.queue_bytes_max as f64 / 1e3),
+            format!("{:.1}", r.sim_end_us),
+            format!("{:.2}", r.cost.packet_hops_per_cpu_s / 1e6),
+        ]);
+    }
+    rows
+}
+
+/// Median over the seeds, and the worst.
+fn by_transport(results: &[RunResult]) -> Vec<Vec<String>> {
+    let mut rows = vec![row([
+        "over the seeds",
+        "seeds",
+        "undone",
+        "p50/ideal",
+        "worst",
+        "p99/ideal",
+        "worst",
+        "max/ideal",
+        "worst",
+    ])];
+    let mut names: Vec<&str> = Vec::new();
+    for result in results {
+        if !names.contains(&result.transport) {
+            names.push(result.transport);
+        }
+    }
+    for name in names {
+        let of = || results.iter().filter(|r| r.transport == name);
+        let mut cells = vec![
+            name.to_owned(),
+            of().count().to_string(),
+            of().map(|r| r.unfinished).sum::<usize>().to_string(),
+        ];
+        for pick in [
+            (|r| r.over_ideal_wire.p50) as fn(&RunResult) -> f64,
+            |r| r.over_ideal_wire.p99,
+            |r| r.over_ideal_wire.max,
+        ] {
+            let mut values: Vec<f64> = of().map(pick).collect();
+            values.sort_by(f64::total_cmp);
+            let last = values.len() - 1;
+            cells.push(format!("{:.3}", values[last / 2]));
+            cells.push(format!("{:.3}", values[last]));
+        }
+        rows.push(cells);
+    }
+    rows
+}
+
+/// What a run showed over time, in sentences.
+fn notes(r: &RunResult) -> Vec<String> {
+    let who = format!("{}, seed {}", r.transport, r.seed);
+    let mut notes = Vec::new();
+    if let Some(s) = &r.shares {
+        notes.push(format!(
+            "{who}: every flow within {:+.1} % and {:+.1} % of its fair share in {} intervals \
+             after the first",
+            (s.min - 1.0) * 100.0,
+            (s.max - 1.0) * 100.0,
+            s.intervals
+        ));
+    }
+    for f in &r.recoveries {
+        let after =
+            |us: Option<f64>| us.map_or_else(|| "never".to_owned(), |u| format!("{u:.0} us"));
+        let again = if f.until_us.is_some() {
+            format!(", used again {} after the repair", after(f.used_again_us))
+        } else {
+            String::new()
+        };
+        notes.push(format!(
+            "{who}: {} breaks at {:.0} us: goodput {:.1} Gb/s before, back at 7/8 after {}, \
+             {:.3} of it then, {:.3} at worst{again}; {} datagrams failed",
+            f.links,
+            f.at_us,
+            f.before_bps / 1e9,
+            after(f.back_us),
+            f.during,
+            f.worst,
+            r.failed
+        ));
+    }
+    notes
+}

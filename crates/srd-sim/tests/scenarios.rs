@@ -1,0 +1,142 @@
+//! The named experiments: every file is understood, and small versions of them run.
+
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use srd_sim::report;
+use srd_sim::run::{Cost, Job, RunResult, jobs, run, run_all};
+use srd_sim::scenario::{Override, Scenario, Transport};
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
+}
+
+fn open(name: &str, sets: &[&str]) -> Scenario {
+    let overrides: Vec<Override> = sets.iter().map(|s| s.parse().unwrap()).collect();
+    let path = directory().join(format!("{name}.toml"));
+    Scenario::open(&path, &overrides).unwrap()
+}
+
+fn result(name: &str, sets: &[&str], transport: Transport) -> RunResult {
+    let scenario = open(name, sets);
+    let seed = scenario.seed;
+    run(&Job { scenario, transport, seed }).unwrap()
+}
+
+fn names() -> Vec<String> {
+    let files = std::fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path());
+    let toml = files.filter(|path| path.extension().is_some_and(|e| e == "toml"));
+    let mut names: Vec<_> =
+        toml.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_scenario_is_understood() {
+    let names = names();
+    assert!(names.len() >= 18, "{names:?}");
+    for name in &names {
+        let scenario = open(name, &[]);
+        assert_eq!(&scenario.name, name);
+        assert!(!scenario.description.is_empty(), "{name}");
+        assert!(scenario.transports.contains(&Transport::Srd), "{name}");
+        let once: BTreeSet<_> = scenario.transports.iter().collect();
+        assert_eq!(once.len(), scenario.transports.len(), "{name}");
+        if name != "permutation-8192" {
+            scenario.build(Transport::Srd, 1).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+    }
+}
+
+/// What makes an experiment small.
+const SMALL: [(&str, &[&str]); 13] = [
+    ("paper-a-incast", &["workload.0.bytes=64KiB"]),
+    ("paper-a-48-servers", &["workload.0.bytes=64KiB"]),
+    ("paper-a-1000-to-1", &["workload.0.bytes=4KiB"]),
+    ("paper-c-racks", &["workload.0.bytes=64KiB"]),
+    ("racks-single", &["workload.0.bytes=512KiB"]),
+    ("racks-background", &["workload.0.bytes=64KiB"]),
+    ("permutation-128", &["workload.0.bytes=128KiB"]),
+    ("degraded-128", &["workload.0.bytes=128KiB"]),
+    ("random-loss", &["workload.0.bytes=1MiB"]),
+    ("random-loss-1-percent", &["workload.0.bytes=1MiB"]),
+    ("all-to-all", &["workload.0.bytes=4KiB"]),
+    ("all-reduce", &["workload.0.bytes=256KiB"]),
+    ("poisson", &["workload.0.duration_us=100.0"]),
+];
+
+fn assert_whole(name: &str, result: &RunResult) {
+    let who = format!("{name}, {}", result.transport);
+    assert_eq!(result.complaints(), Vec::<String>::new(), "{who}");
+    for flow in &result.flow_records {
+        assert_eq!(Some(flow.delivered_bytes), flow.bytes, "{who}: flow {} once", flow.id);
+    }
+    assert!(result.max_over_ideal > 0.95, "{who}: faster than possible");
+}
+
+#[test]
+fn small_experiments_finish_and_deliver_every_byte_once() {
+    for (name, sets) in SMALL {
+        let sets: Vec<&str> = sets.iter().copied().chain(["srd.check_payload=true"]).collect();
+        let result = result(name, &sets, Transport::Srd);
+        assert_whole(name, &result);
+        assert!(result.max_over_ideal < 12.0, "{name}: {}", result.max_over_ideal);
+    }
+}
+
+#[test]
+fn every_transport_runs_the_experiments_that_name_it() {
+    for (name, sets) in [SMALL[0], SMALL[3], SMALL[11]] {
+        for transport in open(name, &[]).transports {
+            let result = result(name, sets, transport);
+            assert_whole(name, &result);
+        }
+    }
+}
+
+#[test]
+fn a_persistent_incast_is_fair() {
+    let sets = ["horizon_us=6000.0", "measure.interval_us=2000.0"];
+    let result = result("paper-b-persistent", &sets, Transport::Srd);
+    let shares = result.shares.unwrap();
+    assert_eq!((shares.intervals, result.failed), (2, 0));
+    assert!(shares.min > 0.8 && shares.max < 1.2, "{shares:?}");
+    assert!(result.jain > 0.98, "{}", result.jain);
+}
+
+#[test]
+fn a_dead_uplink_fails_nothing_and_is_used_again() {
+    let result = result("uplink-death", &["horizon_us=6000.0"], Transport::Srd);
+    let [recovery] = &result.recoveries[..] else { panic!("one fault") };
+    assert_eq!(result.failed, 0);
+    assert!(recovery.back_us.is_some_and(|us| us < 500.0), "{recovery:?}");
+    assert!(recovery.used_again_us.is_some(), "{recovery:?}");
+}
+
+/// Everything that a run leaves behind, but for what it cost.
+fn bytes(results: Vec<RunResult>) -> String {
+    let mut text = String::new();
+    let mut results = results;
+    for result in &mut results {
+        result.cost = Cost::default();
+        text += &serde_json::to_string(result).unwrap();
+        text += &report::flows_csv(&result.flow_records);
+    }
+    text + &report::table(&results)
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_with_any_number_of_threads() {
+    for (name, sets) in [SMALL[0], SMALL[8]] {
+        let scenario = open(name, sets);
+        let jobs = jobs(&scenario, &[Transport::Srd, Transport::Tcp], 1..3);
+        let all = |threads| {
+            let results = run_all(&jobs, threads, &|_, _| {});
+            bytes(results.into_iter().map(Result::unwrap).collect())
+        };
+        assert_eq!(all(1), all(2), "{name}");
+    }
+}
