@@ -152,13 +152,31 @@ fn check_commands(root: &Path, name: &str, text: &str) -> Result<Vec<String>> {
 
 /// What a program says about a subcommand; empty if it knows none of that name.
 fn help(root: &Path, package: &str, words: &[String]) -> Result<String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["run", "--quiet", "--package", package, "--"])
+    let output = program(root, package)
         .args(documents::subcommands(words))
         .arg("--help")
         .current_dir(root)
         .output()
         .with_context(|| format!("cannot run {package}"))?;
     Ok(if output.status.success() { String::from_utf8(output.stdout)? } else { String::new() })
+}
+
+/// A program of ours: the one built beside this one, unless something is newer than it; else
+/// whatever cargo makes of it.
+fn program(root: &Path, package: &str) -> Command {
+    let name = if package == "srd-cli" { "srd" } else { package };
+    let beside = std::env::current_exe().ok().map(|exe| exe.with_file_name(name));
+    if let Some(exe) = beside.filter(|exe| is_fresh(root, exe)) {
+        return Command::new(exe);
+    }
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["run", "--quiet", "--package", package, "--"]);
+    command
+}
+
+fn is_fresh(root: &Path, exe: &Path) -> bool {
+    let modified = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
+    let Some(built) = modified(exe) else { return false };
+    find(root, "rs").iter().all(|file| modified(file).is_some_and(|at| at <= built))
 }
