@@ -70,7 +70,8 @@ pub(crate) struct RunArgs {
     threads: Option<usize>,
     #[command(flatten)]
     json: JsonOutput,
-    /// Write every flow into this directory: a CSV file per run.
+    /// Write into this directory: every flow as CSV, and charts (SVG) of completion times, and of
+    /// throughput, queues and paths where the scenario records them.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
