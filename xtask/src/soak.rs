@@ -5,7 +5,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail};
-use srd_proto::Status;
 use srd_sim::soak::{self, Failure, Passed, Plan};
 
 /// Seeds between two lines of progress.
@@ -90,19 +89,9 @@ fn explain(failure: &Failure) -> String {
 }
 
 fn statuses(counts: &BTreeMap<u8, u64>) -> String {
-    let known = [
-        Status::Ok,
-        Status::Flushed,
-        Status::RemoteAbort,
-        Status::BadDestQpn,
-        Status::RemoteRnr,
-        Status::UnrespRemote,
-        Status::UnreachRemote,
-    ];
-    let name = |number: &u8| {
-        let status = known.iter().find(|s| **s as u8 == *number);
-        status.map_or_else(|| format!("status {number}"), |s| format!("{s:?}"))
-    };
-    let list: Vec<_> = counts.iter().map(|(n, count)| format!("{count} {}", name(n))).collect();
+    let list: Vec<_> = counts
+        .iter()
+        .map(|(n, count)| format!("{count} {}", soak::ledger::status_name(*n)))
+        .collect();
     list.join(", ")
 }

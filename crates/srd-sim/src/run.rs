@@ -149,7 +149,8 @@ pub struct RunResult {
     /// Every flow.
     #[serde(skip)]
     pub flow_records: Vec<FlowRecord>,
-    /// How far endless flows strayed from their fair shares, if that was recorded.
+    /// How far endless flows strayed from their fair shares, if that was recorded
+    /// and nothing broke.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
     /// What faults in mid-run did to the goodput, if that was recorded.
@@ -252,7 +253,7 @@ fn flow_records(world: &World<AnyNode>, ideals: &Ideals) -> Vec<FlowRecord> {
 fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -> RunResult {
     let records = flow_records(world, ideals);
     let end_us = world.now_ps() as f64 / US;
-    let endless = records.iter().all(|f| f.bytes.is_none());
+    let steady = job.scenario.fault.is_empty() && records.iter().all(|f| f.bytes.is_none());
     let finite = |f: &&FlowRecord| f.bytes.is_some();
     let done: Vec<(usize, f64)> =
         records.iter().enumerate().filter_map(|(n, f)| Some((n, f.fct_us?))).collect();
@@ -306,7 +307,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         finished: ended == Ended::Finished,
         cost: Cost::default(),
         flow_records: records,
-        shares: world.series().filter(|_| endless).and_then(measure::shares),
+        shares: world.series().filter(|_| steady).and_then(measure::shares),
         recoveries: world
             .series()
             .map(|s| measure::recoveries(s, &job.scenario.fault))

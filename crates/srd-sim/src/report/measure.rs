@@ -97,7 +97,13 @@ fn recovery(series: &Series, goodput: &[f64], fault: &Fault) -> Option<Recovery>
     }
     let before_bps = mean(&goodput[at / 2..at]);
     let after = &goodput[at..end];
-    let back = after.windows(SMOOTH).position(|w| mean(w) >= before_bps * RECOVERED);
+    let well = |w: &&[f64]| mean(w) >= before_bps * RECOVERED;
+    // What was under way still arrives, so it takes a moment until anything is missing.
+    let dip = after.windows(SMOOTH).position(|w| !well(&w));
+    let back = match dip {
+        Some(dip) => after.windows(SMOOTH).skip(dip).position(|w| well(&w)).map(|n| n + dip),
+        None => Some(0),
+    };
     let worst = after.iter().fold(f64::INFINITY, |a, b| a.min(*b));
     let before = before_bps.max(f64::MIN_POSITIVE);
     Some(Recovery {

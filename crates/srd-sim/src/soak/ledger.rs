@@ -239,6 +239,21 @@ impl Ledger {
     }
 }
 
+/// The name of a status by its number.
+pub fn status_name(number: u8) -> String {
+    let known = [
+        Status::Ok,
+        Status::Flushed,
+        Status::RemoteAbort,
+        Status::BadDestQpn,
+        Status::RemoteRnr,
+        Status::UnrespRemote,
+        Status::UnreachRemote,
+    ];
+    let status = known.iter().find(|s| **s as u8 == number);
+    status.map_or_else(|| format!("status {number}"), |s| format!("{s:?}"))
+}
+
 /// Whether a datagram with this status may have been delivered.
 fn may_be_delivered(status: Status) -> bool {
     matches!(

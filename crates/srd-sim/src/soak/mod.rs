@@ -13,6 +13,7 @@
 
 mod config;
 mod dice;
+mod host;
 pub mod ledger;
 mod node;
 mod plan;

@@ -6,8 +6,9 @@ use std::rc::Rc;
 
 use srd_proto::{Duration, Instant, Protection};
 
+use super::host::{endpoint, settling};
 use super::ledger::Ledger;
-use super::node::{Common, SoakNode, endpoint, settling};
+use super::node::{Common, SoakNode};
 use super::plan::Plan;
 use crate::hash::mix;
 use crate::world::{Ended, US, World, WorldConfig};

@@ -107,7 +107,10 @@ impl<N: Node> World<N> {
         }
         if !sampler.load_ports.is_empty() {
             let since = |(&port, total): (&u32, &mut u64)| {
-                let bytes = self.ports[port as usize].bytes();
+                // What has been accepted and does not wait any more has been sent.
+                let egress = &self.ports[port as usize];
+                let waits = egress.backlog_bytes(self.now_ps);
+                let bytes = egress.bytes().saturating_sub(waits).max(*total);
                 bytes - std::mem::replace(total, bytes)
             };
             let ports = sampler.load_ports.iter();

@@ -1,0 +1,57 @@
+//! Hosts as the soak sets them up: addresses, keys, endpoints.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use srd_proto::{Config, Duration, Endpoint, Epoch, Instant, Protection, Qpn, ReceiveBuffers};
+
+use super::plan::Plan;
+use crate::hash::mix;
+
+/// The address of a host.
+pub(super) fn address(host: u32, port: u16) -> SocketAddr {
+    let [_, a, b, c] = host.to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, a, b, c)), port)
+}
+
+/// The host at an address.
+pub(super) fn host_at(address: SocketAddr) -> Option<u32> {
+    match address.ip() {
+        IpAddr::V4(ip) => Some(u32::from(ip) & 0x00ff_ffff),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// A host's configuration: the plan's, with a key of its own.
+fn config(plan: &Plan, host: u32) -> Config {
+    let mut config = plan.config.clone();
+    if let Protection::Static(key) = &mut config.protection {
+        for (n, word) in (0_u64..).zip(key.chunks_exact_mut(8)) {
+            let mixed = mix(mix(plan.seed ^ n) ^ u64::from(host));
+            word.copy_from_slice(&mixed.to_le_bytes());
+        }
+    }
+    config
+}
+
+/// A fresh endpoint of a host.
+pub(super) fn endpoint(plan: &Plan, host: u32, epoch: u64, now: Instant) -> Endpoint {
+    let mut seed = [0; 32];
+    for (n, word) in (1_u64..).zip(seed.chunks_exact_mut(8)) {
+        let mixed = mix(mix(plan.seed ^ mix(n)) ^ u64::from(host) << 32 ^ epoch);
+        word.copy_from_slice(&mixed.to_le_bytes());
+    }
+    // Far apart: an endpoint counts its contexts up from its epoch.
+    let made = Endpoint::new(config(plan, host), Epoch(epoch << 32), seed, now);
+    let mut endpoint = made.expect("the plan keeps within the bounds");
+    let buffers =
+        plan.posting.map_or(ReceiveBuffers::Unlimited, |p| ReceiveBuffers::Counted(p.initial));
+    for n in 0..plan.receive_qps {
+        endpoint.open_qp(Qpn(n), buffers);
+    }
+    endpoint
+}
+
+/// The time that hosts of a plan may need to notice that all is over.
+pub(super) fn settling(config: &Config) -> Duration {
+    config.rto_max.times(8) + config.peer_timeout.times(2) + Duration::from_millis(5)
+}
