@@ -127,7 +127,8 @@ fn loss_rules(permille: u16) -> String {
     let mut text = String::from("add table inet srdlab\ndelete table inet srdlab\n");
     if permille > 0 {
         text += "add table inet srdlab\n\
-                 add chain inet srdlab loss { type filter hook forward priority 0; policy accept; }\n";
+                 add chain inet srdlab loss \
+                 { type filter hook forward priority 0; policy accept; }\n";
         // nft refuses a comparison that is always true.
         let some = if permille < 1000 {
             format!("numgen random mod 1000 < {permille} ")

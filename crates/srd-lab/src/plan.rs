@@ -129,7 +129,8 @@ pub fn delete_batch(names: &[String]) -> String {
 pub fn shape(config: &FabricConfig, device: &str, rate_mbps: u32, queue_bytes: u32) -> String {
     let burst = config.burst_bytes();
     format!(
-        "qdisc replace dev {device} root tbf rate {rate_mbps}mbit burst {burst} limit {queue_bytes}\n"
+        "qdisc replace dev {device} root tbf \
+         rate {rate_mbps}mbit burst {burst} limit {queue_bytes}\n"
     )
 }
 

@@ -49,7 +49,10 @@ impl Fabric {
             if !allowed.iter().any(|other| other == name) {
                 allowed.push(name.to_owned());
                 fs::write(ALLOWED, allowed.join(" ")).with_context(|| {
-                    format!("cannot allow `{name}` in namespaces: {ALLOWED} (in a container, ask the host)")
+                    format!(
+                        "cannot allow `{name}` in namespaces: {ALLOWED} \
+                         (in a container, ask the host)"
+                    )
                 })?;
                 state.congestion_allowed.push(name.to_owned());
             }

@@ -6,10 +6,15 @@
 //!
 //! ```text
 //! loop {
-//!     while let Some(t) = endpoint.poll_transmit(now, &mut buf) { io.send(&t, &buf); buf.clear(); }
+//!     while let Some(transmit) = endpoint.poll_transmit(now, &mut buf) {
+//!         io.send(&transmit, &buf);
+//!         buf.clear();
+//!     }
 //!     while let Some(event) = endpoint.poll_event() { app.on_event(event); }
 //!     // wait for packets until endpoint.poll_timeout(), then for each packet:
-//!     if let Some(delivery) = endpoint.handle_packet(now, meta, packet) { app.on_datagram(delivery); }
+//!     if let Some(delivery) = endpoint.handle_packet(now, meta, packet) {
+//!         app.on_datagram(delivery);
+//!     }
 //!     endpoint.handle_timeout(now);
 //! }
 //! ```

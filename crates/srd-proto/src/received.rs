@@ -198,8 +198,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set(ops in proptest::collection::vec((0u64..100, 0u64..8, 0u64..30), 1..400)) {
-            let (mut r, mut received, mut delivered) = (Received::new(128), BTreeSet::new(), BTreeSet::new());
+        fn agrees_with_a_set(
+            ops in proptest::collection::vec((0u64..100, 0u64..8, 0u64..30), 1..400),
+        ) {
+            let mut r = Received::new(128);
+            let (mut received, mut delivered) = (BTreeSet::new(), BTreeSet::new());
             let (mut floor, mut top) = (0u64, 0u64);
             for (ahead, back, lift) in ops {
                 floor = (floor + lift / 10).min(top);

@@ -21,7 +21,8 @@ tr.ours td{font-weight:600}.met{color:var(--good);font-weight:600}\
 figure{margin:1em 0;padding:12px 14px;background:var(--card);border-radius:8px}\
 figcaption{font-weight:600;margin-bottom:6px}svg{display:block;font-size:13px}\
 svg .label{fill:var(--fg)}\
-svg .value{fill:var(--fg);stroke:var(--card);stroke-width:5px;paint-order:stroke}svg .muted{fill:var(--muted)}\
+svg .value{fill:var(--fg);stroke:var(--card);stroke-width:5px;paint-order:stroke}\
+svg .muted{fill:var(--muted)}\
 svg .grid{stroke:var(--line);stroke-width:1}\
 svg .ideal{stroke:var(--muted);stroke-width:1.2;stroke-dasharray:4 3}\
 svg .fill{stroke:none}svg .stroke{fill:none;stroke-width:1.8}\

@@ -287,14 +287,16 @@ fn send(
             }
         }
         if flows.left > 0 {
-            tracing::warn!(%host, unfinished = flows.left, peer = ?endpoint.core().peer_stats(peer));
+            let peer = endpoint.core().peer_stats(peer);
+            tracing::warn!(%host, unfinished = flows.left, ?peer);
         }
         flows.left = 0;
         if done.send(flows.fct_ms.clone()).is_err() {
             break;
         }
     }
-    tracing::info!(%host, stats = ?endpoint.core().stats(), peer = ?endpoint.core().peer_stats(peer));
+    let (stats, peer) = (endpoint.core().stats(), endpoint.core().peer_stats(peer));
+    tracing::info!(%host, ?stats, ?peer);
     Ok(())
 }
 

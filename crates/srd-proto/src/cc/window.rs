@@ -10,7 +10,8 @@
 //! target is wider and the window stays above a quarter of B: a grant that cannot be used is
 //! taken from someone else.
 
-#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)] // windows are far below 2^53 bytes; conversions are clamped
+// Windows are far below 2^53 bytes; conversions are clamped.
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
 use crate::config::Config;
 use crate::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! How many handshakes strangers may cost us.
 //!
-//! A handshake costs a responder six scalar multiplications, some 0.3 ms; a first message costs its sender
-//! nothing if it is noise. Two token buckets bound the damage: one for whoever comes, and one
-//! for those who have returned a cookie. The first being empty is what "under load" means. The
-//! second is separate so that a flood from forged addresses, which drains the first at will,
-//! leaves the second full for those who prove theirs.
+//! A handshake costs a responder six scalar multiplications, some 0.3 ms; a first message
+//! costs its sender nothing if it is noise. Two token buckets bound the damage: one for
+//! whoever comes, and one for those who have returned a cookie. The first being empty is what
+//! "under load" means. The second is separate so that a flood from forged addresses, which
+//! drains the first at will, leaves the second full for those who prove theirs.
 //!
 //! Bound: each bucket admits the configured rate, with bursts of a tenth of a second; so the
 //! endpoint works on at most twice the rate. Two words of state each, no queue.

@@ -7,8 +7,10 @@
 //!
 //! prologue  "OpenSRD/1"
 //! h         handshake hash after message 2;  k1, k2  the outputs of Split()
-//! secret of the initiator's direction   HKDF(ikm = k1, salt = h, info = "OpenSRD/1 noise initiator")
-//! secret of the responder's direction   HKDF(ikm = k2, salt = h, info = "OpenSRD/1 noise responder")
+//! secret of the initiator's direction
+//!     HKDF(ikm = k1, salt = h, info = "OpenSRD/1 noise initiator")
+//! secret of the responder's direction
+//!     HKDF(ikm = k2, salt = h, info = "OpenSRD/1 noise responder")
 //! ```
 //!
 //! # What each side knows when

@@ -1,5 +1,5 @@
-//! The wire format: every packet is a [`Header`], perhaps a [`greeting::Greeting`], then a body whose
-//! layout the packet type fixes. All integers are big-endian. `docs/spec/srd.md` has the
+//! The wire format: every packet is a [`Header`], perhaps a [`greeting::Greeting`], then a body
+//! whose layout the packet type fixes. All integers are big-endian. `docs/spec/srd.md` has the
 //! diagrams side by side.
 //!
 //! ```text

@@ -126,7 +126,9 @@ proptest! {
     }
 
     #[test]
-    fn a_decoded_header_encodes_to_the_same_bytes(bytes in proptest::collection::vec(any::<u8>(), 12)) {
+    fn a_decoded_header_encodes_to_the_same_bytes(
+        bytes in proptest::collection::vec(any::<u8>(), 12),
+    ) {
         if let Ok((header, _)) = Header::decode(&bytes) {
             let mut out = Vec::new();
             header.encode(&mut out);

@@ -1,0 +1,72 @@
+//! The peers, with the ready queue that `poll_transmit` walks and the heap of wake-ups.
+
+use alloc::boxed::Box;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::config::Config;
+use crate::credit::{Share, Shares};
+use crate::ids::PeerId;
+use crate::peer::Peer;
+use crate::time::{Duration, Instant};
+
+/// When to look again at something that was due and could not be done.
+const RETRY_AFTER: Duration = Duration::from_micros(10);
+
+/// The peers, with what `poll_transmit` and `poll_timeout` walk.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    pub(super) slots: Vec<Option<Box<Peer>>>,
+    pub(super) ready: VecDeque<PeerId>,
+    pub(super) wakes: BinaryHeap<Reverse<(Instant, u32)>>,
+}
+
+impl Peers {
+    pub(super) fn peer(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    /// Puts a peer into the ready queue, once.
+    pub(super) fn make_ready(&mut self, id: PeerId) {
+        if let Some(Some(peer)) = self.slots.get_mut(id.0 as usize)
+            && !peer.queued_ready
+        {
+            peer.queued_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Makes sure that the heap wakes a peer in time. Entries are never removed early: one
+    /// that comes due finds out by itself whether it is still wanted.
+    pub(super) fn schedule(&mut self, id: PeerId, now: Instant, config: &Config) {
+        if let Some(Some(peer)) = self.slots.get_mut(id.0 as usize) {
+            let mut at = peer.next_timeout(config);
+            if at <= now {
+                // What is due is something to send. While the peer is in the ready queue,
+                // `poll_transmit` sees to it; if it could not, it tries again shortly.
+                if peer.queued_ready {
+                    return;
+                }
+                at = now + RETRY_AFTER;
+            }
+            if at < peer.wake_at {
+                peer.wake_at = at;
+                self.wakes.push(Reverse((at, id.0)));
+            }
+        }
+    }
+}
+
+impl Shares for Peers {
+    fn share(&mut self, id: PeerId) -> Option<&mut Share> {
+        Some(&mut self.peer(id)?.rx.as_mut()?.share)
+    }
+
+    fn announce(&mut self, id: PeerId) {
+        if let Some(rx) = self.peer(id).and_then(|p| p.rx.as_mut()) {
+            rx.ack_now = true;
+        }
+        self.make_ready(id);
+    }
+}

@@ -1,0 +1,257 @@
+//! From packet to peer: finds whom a packet is for, and takes it there.
+
+use core::net::SocketAddr;
+
+use super::{Endpoint, INDEX_MASK};
+use crate::error::DropReason;
+use crate::event::Delivery;
+use crate::ids::{PeerId, Qpn};
+use crate::peer::{Accepted, DataPacket, Shared};
+use crate::time::Instant;
+use crate::transmit::{PacketMeta, PacketRef};
+use crate::wire::ack::AckView;
+use crate::wire::data::Data;
+use crate::wire::greeting::Greeting;
+use crate::wire::handshake::Reset;
+use crate::wire::probe::Probe;
+use crate::wire::{self, FLAG_GREETING, HEADER_BYTES, Header, Kind, WireError};
+
+impl Endpoint {
+    /// Takes a received packet. A datagram is delivered at once, borrowed from the packet.
+    pub fn handle_packet<'a>(
+        &mut self,
+        now: Instant,
+        meta: PacketMeta,
+        packet: PacketRef<'a>,
+    ) -> Option<Delivery<'a>> {
+        let now = self.at(now);
+        let (size, taken) = match packet {
+            PacketRef::Whole(bytes) => (bytes.len(), self.take_whole(now, &meta, bytes)),
+            PacketRef::Split(head, payload) => {
+                (head.len() + payload.len(), self.take_plain(now, &meta, head, payload))
+            }
+        };
+        match taken {
+            Ok(delivery) => {
+                self.stats.rx_pkts += 1;
+                self.stats.rx_bytes += size as u64;
+                delivery
+            }
+            Err(reason) => {
+                self.stats.drop(reason);
+                None
+            }
+        }
+    }
+
+    /// A packet in one piece: a handshake, or sealed, or plain.
+    fn take_whole<'a>(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        bytes: &'a mut [u8],
+    ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let (header, _) = Header::decode(bytes)?;
+        match header.kind {
+            Kind::Hello | Kind::HelloReply | Kind::Retry => {
+                let (_, body) = Header::decode(bytes)?;
+                return self.on_handshake(now, meta, &header, body).map(|()| None);
+            }
+            _ if !self.security.is_on() || header.kind == Kind::Reset => {
+                return self.take_plain(now, meta, bytes, &[]);
+            }
+            _ => {}
+        }
+        if header.flags & FLAG_GREETING != 0 || header.dst_context == 0 {
+            return Err(DropReason::WrongProtection);
+        }
+        let id = self.find_named(now, meta, &header, None)?;
+        let (head, sealed) =
+            bytes.split_first_chunk_mut::<HEADER_BYTES>().ok_or(DropReason::Malformed)?;
+        let shared = shared!(self);
+        let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
+        let body = peer.unseal(now, &header, head, sealed, shared)?;
+        peer.heard_from(now, meta, shared);
+        self.dispatch(now, id, meta, &header, body, &[])
+    }
+
+    /// A plain packet, in one piece or two.
+    fn take_plain<'a>(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        head: &'a [u8],
+        payload: &'a [u8],
+    ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let (header, body) = Header::decode(head)?;
+        if header.kind == Kind::Reset {
+            return self.on_reset(now, meta, &Reset::decode(body)?).map(|()| None);
+        }
+        if self.security.is_on() {
+            return Err(DropReason::WrongProtection);
+        }
+        let (greeting, body) = if header.flags & FLAG_GREETING != 0 {
+            let (g, rest) = Greeting::decode(body)?;
+            (Some(g), rest)
+        } else {
+            (None, body)
+        };
+        let id = self.find_peer(now, meta, &header, greeting.as_ref())?;
+        self.dispatch(now, id, meta, &header, body, payload)
+    }
+
+    /// An authentic packet of a known peer.
+    fn dispatch<'a>(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        meta: &PacketMeta,
+        header: &Header,
+        body: &'a [u8],
+        payload: &'a [u8],
+    ) -> Result<Option<Delivery<'a>>, DropReason> {
+        self.share.hear_rtt(wire::decode_rtt(header.rtt_code));
+        let delivery = match header.kind {
+            Kind::Data => self.on_data(now, id, meta, header, body, payload)?,
+            Kind::Ack => {
+                let ack = AckView::decode(body)?;
+                let shared = shared!(self);
+                if let Some(peer) = self.peers.peer(id) {
+                    peer.on_ack(now, &ack, shared);
+                }
+                None
+            }
+            Kind::Probe => {
+                let probe = Probe::decode(body)?;
+                let shared = shared!(self);
+                if let Some(peer) = self.peers.peer(id) {
+                    peer.on_probe(meta, header, &probe, shared);
+                }
+                self.share.on_arrival(now, id, &mut self.peers);
+                None
+            }
+            Kind::Hello | Kind::HelloReply | Kind::Retry | Kind::Reset => {
+                return Err(DropReason::WrongProtection);
+            }
+        };
+        self.peers.make_ready(id);
+        self.peers.schedule(id, now, &self.config);
+        Ok(delivery)
+    }
+
+    /// The peer whose context a packet names.
+    pub(super) fn find_named(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        header: &Header,
+        greeting: Option<&Greeting>,
+    ) -> Result<PeerId, DropReason> {
+        let id = PeerId((header.dst_context & INDEX_MASK).wrapping_sub(1));
+        match self.peers.peer(id) {
+            Some(peer) if peer.is_named(header.dst_context) => Ok(id),
+            _ => {
+                self.queue_reset(now, meta, header, greeting);
+                Err(DropReason::UnknownContext)
+            }
+        }
+    }
+
+    /// The peer that a packet belongs to, made if the packet introduces it.
+    fn find_peer(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        header: &Header,
+        greeting: Option<&Greeting>,
+    ) -> Result<PeerId, DropReason> {
+        let named = header.dst_context != 0;
+        let id = if named {
+            self.find_named(now, meta, header, greeting)?
+        } else {
+            let greeting = greeting.ok_or(DropReason::Malformed)?;
+            let address = SocketAddr::new(meta.source.ip(), greeting.port);
+            match self.by_address.get(&address) {
+                Some(id) => *id,
+                None => self.insert_peer(now, address).ok_or(DropReason::PeersFull)?,
+            }
+        };
+        if let (Some(greeting), Some(peer)) = (greeting, self.peers.peer(id))
+            && peer.is_buried(greeting)
+        {
+            let reset = Reset { context: greeting.context, number: header.number };
+            self.replies.push_reset(now, SocketAddr::new(meta.source.ip(), greeting.port), &reset);
+            return Err(DropReason::StaleEpoch);
+        }
+        let shared = shared!(self);
+        if let Some(peer) = self.peers.peer(id) {
+            if let Some(greeting) = greeting {
+                peer.on_greeting(now, greeting, named, shared)?;
+            }
+            peer.on_heard(now, named, shared);
+        }
+        Ok(id)
+    }
+
+    fn on_data<'a>(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        meta: &PacketMeta,
+        header: &Header,
+        body: &'a [u8],
+        payload: &'a [u8],
+    ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let (data, rest) = Data::decode(body)?;
+        let payload = if rest.is_empty() { payload } else { rest };
+        let packet = DataPacket { header, data, payload_bytes: payload.len() };
+        let shared = shared!(self);
+        let queue_pairs = &mut self.queue_pairs;
+        let Some(peer) = self.peers.peer(id) else { return Ok(None) };
+        let accepted =
+            peer.on_data(now, meta, &packet, shared, || queue_pairs.take_buffer(Qpn(data.dst_qpn)));
+        self.share.on_arrival(now, id, &mut self.peers);
+        match accepted {
+            Ok(Accepted::Noted) => Ok(None),
+            Ok(Accepted::Deliver(data)) => {
+                self.stats.recv_wrs += 1;
+                self.stats.recv_bytes += payload.len() as u64;
+                Ok(Some(Delivery {
+                    peer: id,
+                    src_qpn: Qpn(data.src_qpn),
+                    dst_qpn: Qpn(data.dst_qpn),
+                    imm: data.imm,
+                    payload,
+                }))
+            }
+            Err(reason) => {
+                self.peers.make_ready(id);
+                Err(reason)
+            }
+        }
+    }
+
+    /// Someone uses a context that we do not have: say so, within the limit.
+    fn queue_reset(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        header: &Header,
+        greeting: Option<&Greeting>,
+    ) {
+        // Data comes from an entropy port: answer to where the sender listens if it says so,
+        // else to the port it used, which it listens on as well.
+        let port = greeting.map_or(meta.source.port(), |g| g.port);
+        let reset = Reset { context: header.dst_context, number: header.number };
+        self.replies.push_reset(now, SocketAddr::new(meta.source.ip(), port), &reset);
+    }
+}
+
+impl From<WireError> for DropReason {
+    fn from(e: WireError) -> Self {
+        match e {
+            WireError::Malformed => Self::Malformed,
+            WireError::Version => Self::Version,
+        }
+    }
+}
