@@ -26,6 +26,10 @@ pub fn peak_rss_bytes() -> u64 {
 /// The C library asks if it is told so when a process starts, hence the new start: same
 /// arguments, same terminal, same process number. Call it first thing in `main`. It returns
 /// if there is nothing to do or the system will not have it.
+///
+/// The C library asks for the main arena only: those of other threads grow in steps below a
+/// huge page. So it is also told to keep one arena for all threads. Worlds hardly allocate
+/// once they run, so threads do not wait for each other there.
 pub fn prefer_huge_pages() {
     const VARIABLE: &str = "GLIBC_TUNABLES";
     const TUNABLE: &str = "glibc.malloc.hugetlb";
@@ -34,7 +38,7 @@ pub fn prefer_huge_pages() {
         return;
     }
     let separator = if before.is_empty() { "" } else { ":" };
-    let value = format!("{before}{separator}{TUNABLE}=1");
+    let value = format!("{before}{separator}{TUNABLE}=1:glibc.malloc.arena_max=1");
     let mut arguments = std::env::args_os();
     let (Some(name), Ok(program)) = (arguments.next(), std::env::current_exe()) else { return };
     let mut command = std::process::Command::new(program);

@@ -99,7 +99,11 @@ enum Unit {
 /// wrong with a run.
 pub(crate) fn run(command: &SimCommand, progress: bool) -> Result<u8> {
     match command {
-        SimCommand::Run(args) => run_scenario(args, progress),
+        SimCommand::Run(args) => {
+            // Nothing has been started and nothing printed: the process may begin anew.
+            srd_sim::process::prefer_huge_pages();
+            run_scenario(args, progress)
+        }
         SimCommand::List(args) => list::run(&args.directory, &args.json).map(|()| 0),
     }
 }
