@@ -1,0 +1,161 @@
+//! `peer-bench`: QUIC libraries under the measurements of `srd perf`, and the table of both.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`session`] | a measurement over any stream: bulk one way, or round trips |
+//! | [`s2n`], [`quinn_peer`] | the streams of two libraries |
+//! | [`table`] | medians and ratios of a directory of results |
+//!
+//! Both libraries are driven alike: TLS 1.3 with a certificate that the server draws at its start,
+//! one thread, one stream, the same flow-control windows and socket buffers, and the largest
+//! packets that the library can use. What else they do is their default.
+
+mod quinn_peer;
+mod s2n;
+mod session;
+mod table;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Bytes that may be on their way in a stream and in a connection: far above what these links
+/// hold, so that flow control is never what is measured.
+pub(crate) const WINDOW_BYTES: u32 = 32 << 20;
+/// Socket buffers asked for. The kernel gives at most `net.core.rmem_max` and `wmem_max`.
+pub(crate) const SOCKET_BUFFER_BYTES: usize = 8 << 20;
+/// The name in the certificate.
+pub(crate) const SERVER_NAME: &str = "localhost";
+
+/// QUIC libraries measured beside SRD. `bench/run.sh` runs everything.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// s2n-quic, with its default TLS.
+    #[command(name = "s2n-quic", subcommand)]
+    S2n(End),
+    /// quinn, with rustls and ring.
+    #[command(subcommand)]
+    Quinn(End),
+    /// Prints medians and ratios of a directory of results.
+    Table {
+        /// Holds files named KIND-WHO-ROUND.json, each the JSON of one measurement.
+        directory: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+enum End {
+    /// Serves one measurement after the other.
+    Server(ServerArgs),
+    /// Measures, and prints the result as JSON.
+    Client(ClientArgs),
+}
+
+/// What both ends are told.
+#[derive(Args, Clone)]
+pub(crate) struct Common {
+    /// The server's address.
+    pub(crate) address: SocketAddr,
+    /// Largest IP packet that the link takes.
+    #[arg(long, default_value_t = 1500)]
+    pub(crate) mtu: u16,
+    /// The server writes its certificate here, the client trusts it.
+    #[arg(long, default_value = "peer-bench.pem")]
+    pub(crate) cert: PathBuf,
+}
+
+#[derive(Args)]
+struct ServerArgs {
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct ClientArgs {
+    #[command(flatten)]
+    common: Common,
+    /// What to measure.
+    #[arg(long, value_enum, default_value_t = Mode::Bulk)]
+    mode: Mode,
+    /// Seconds to measure for.
+    #[arg(long, default_value_t = 3.0)]
+    time: f64,
+}
+
+/// How the data flows.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// As much as possible on one stream, from client to server.
+    Bulk,
+    /// 64 bytes there and back, one at a time.
+    Rr,
+}
+
+/// A certificate for [`SERVER_NAME`] that signs itself, and its key; both as PEM.
+pub(crate) struct Identity {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Identity {
+    /// Draws one, and leaves the certificate where clients find it.
+    fn draw(common: &Common) -> Result<Self> {
+        let drawn = rcgen::generate_simple_self_signed([SERVER_NAME.to_string()])?;
+        let certificate = drawn.cert.pem();
+        std::fs::write(&common.cert, &certificate)
+            .with_context(|| format!("cannot write {}", common.cert.display()))?;
+        Ok(Self { certificate, key: drawn.key_pair.serialize_pem() })
+    }
+}
+
+fn trusted(common: &Common) -> Result<String> {
+    std::fs::read_to_string(&common.cert)
+        .with_context(|| format!("cannot read {}: start the server first", common.cert.display()))
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::S2n(End::Server(args)) => {
+            let identity = Identity::draw(&args.common)?;
+            run(s2n::server(&args.common, &identity))
+        }
+        Command::S2n(End::Client(args)) => {
+            let certificate = trusted(&args.common)?;
+            let time = Duration::from_secs_f64(args.time);
+            print(&run(s2n::client(&args.common, &certificate, args.mode, time))?)
+        }
+        Command::Quinn(End::Server(args)) => {
+            let identity = Identity::draw(&args.common)?;
+            run(quinn_peer::server(&args.common, &identity))
+        }
+        Command::Quinn(End::Client(args)) => {
+            let certificate = trusted(&args.common)?;
+            let time = Duration::from_secs_f64(args.time);
+            print(&run(quinn_peer::client(&args.common, &certificate, args.mode, time))?)
+        }
+        Command::Table { directory } => {
+            print!("{}", table::render(&table::read(&directory)?));
+            Ok(())
+        }
+    }
+}
+
+/// Runs on one thread, as an endpoint of SRD does.
+fn run<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+}
+
+fn print(report: &session::Report) -> Result<()> {
+    println!("{}", serde_json::to_string(report)?);
+    Ok(())
+}
