@@ -14,9 +14,10 @@ use crate::any_node::{AnyNode, Sent};
 use crate::ideal::Ideals;
 use crate::node::ENDLESS;
 use crate::process::{peak_rss_bytes, thread_cpu_ns};
-use crate::report::measure::{self, Recovery, Shares};
+use crate::report::fairness::{self, Shares};
+use crate::report::recovery::{self, Recovery};
 use crate::scenario::{Scenario, ScenarioError, Transport};
-use crate::world::{DropCause, Ended, Series, World};
+use crate::world::{ACK_BYTES, DropCause, Ended, Series, World};
 
 /// One run to do.
 #[derive(Clone, PartialEq, Debug)]
@@ -273,6 +274,8 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
     let counters = world.counters();
     let delivered: u64 = records.iter().map(|f| f.delivered_bytes).sum();
     let (ideal_ps, ideal_wire_ps) = ideals.longest();
+    let packet_bytes = u32::from(job.scenario.packet_bytes);
+    let rtt_us = world.topology().diameter_rtt_ps(packet_bytes, ACK_BYTES.into()) as f64 / US;
     RunResult {
         scenario: job.scenario.name.clone(),
         transport: job.transport.name(),
@@ -307,10 +310,10 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         finished: ended == Ended::Finished,
         cost: Cost::default(),
         flow_records: records,
-        shares: world.series().filter(|_| steady).and_then(measure::shares),
+        shares: world.series().filter(|_| steady).and_then(fairness::shares),
         recoveries: world
             .series()
-            .map(|s| measure::recoveries(s, &job.scenario.fault))
+            .map(|s| recovery::recoveries(s, &job.scenario.fault, rtt_us))
             .unwrap_or_default(),
         series: world.series().cloned(),
     }

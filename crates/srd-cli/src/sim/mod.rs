@@ -3,7 +3,6 @@
 mod files;
 mod list;
 mod progress;
-mod show;
 
 use crate::failure::{Usage, usage};
 use crate::output::JsonOutput;
@@ -121,7 +120,8 @@ fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
         .into_iter()
         .map(|result| result.map_err(explain))
         .collect::<Result<Vec<RunResult>>>()?;
-    args.json.say(show::table(&scenario, &results))?;
+    args.json.say(heading(&scenario))?;
+    args.json.say(srd_sim::report::table(&results).trim_end())?;
     let mut complaints = Vec::new();
     for result in &results {
         for complaint in result.complaints() {
@@ -137,6 +137,13 @@ fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
         return Ok(0);
     }
     bail!("{}", complaints.join("\nsrd: "))
+}
+
+fn heading(scenario: &Scenario) -> String {
+    match scenario.description.trim() {
+        "" => format!("{}\n", scenario.name),
+        description => format!("{}: {description}\n", scenario.name),
+    }
 }
 
 fn scenario(args: &RunArgs) -> Result<Scenario> {

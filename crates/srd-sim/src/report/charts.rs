@@ -1,7 +1,6 @@
 //! From results to charts.
 
 use super::axis::{Axis, number};
-use super::measure::goodput_bps;
 use super::svg::{Chart, Line, Mark};
 use crate::run::RunResult;
 use crate::world::{Series, US};
@@ -152,7 +151,7 @@ pub(super) fn throughput(result: &RunResult) -> Option<Chart> {
         .collect();
     if flows > NAMED_MAX {
         let mean: Vec<f64> =
-            goodput_bps(series).iter().map(|bps| bps / 1e9 / flows as f64).collect();
+            series.goodput_bps().iter().map(|bps| bps / 1e9 / flows as f64).collect();
         let points = over_time(series, &mean);
         let style = 5;
         lines.push(Line { label: "average flow".to_owned(), style, faint: false, points });
@@ -163,7 +162,7 @@ pub(super) fn throughput(result: &RunResult) -> Option<Chart> {
 /// Goodput of all flows together.
 pub(super) fn goodput(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
-    let gbps: Vec<f64> = goodput_bps(series).iter().map(|bps| bps / 1e9).collect();
+    let gbps: Vec<f64> = series.goodput_bps().iter().map(|bps| bps / 1e9).collect();
     let points = over_time(series, &gbps);
     let style = style(result.transport);
     let line = Line { label: result.transport.to_owned(), style, faint: false, points };

@@ -6,7 +6,9 @@
 pub mod axis;
 mod charts;
 mod csv;
-pub mod measure;
+pub mod fairness;
+mod notes;
+pub mod recovery;
 pub mod svg;
 mod table;
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Results as a table.
 
+use super::notes::notes;
 use crate::run::RunResult;
 
 /// Beyond so many runs there is only a line per transport.
 const ROWS_MAX: usize = 32;
 
 /// A line of cells under each heading; the first column is text, the others numbers.
-fn align(rows: &[Vec<String>]) -> String {
+pub(super) fn align(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |n: usize| rows.iter().map(|r| r[n].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -35,14 +36,14 @@ pub fn table(results: &[RunResult]) -> String {
         }
         text += &align(&by_transport(results));
     }
-    let notes: Vec<String> = results.iter().flat_map(notes).collect();
-    if !notes.is_empty() {
-        text += &format!("\n{}\n", notes.join("\n"));
+    for note in results.iter().flat_map(notes) {
+        text.push('\n');
+        text += &note;
     }
     text
 }
 
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
@@ -52,13 +53,10 @@ fn every(results: &[RunResult]) -> Vec<Vec<String>> {
         "seed",
         "flows",
         "undone",
-        "failed",
         "ideal us",
-        "min us",
         "p50 us",
         "p99 us",
         "max us",
-        "p50/ideal",
         "p99/ideal",
         "max/ideal",
         "max/min",
@@ -71,22 +69,21 @@ fn every(results: &[RunResult]) -> Vec<Vec<String>> {
         "Mhop/s",
     ])];
     for r in results {
-        let over = &r.over_ideal_wire;
+        // Endless flows have no times.
+        let times = r.flow_records.iter().any(|f| f.bytes.is_some());
+        let time = |text: String| if times { text } else { "-".to_owned() };
         rows.push(vec![
             r.transport.to_owned(),
             r.seed.to_string(),
             r.flows.to_string(),
             r.unfinished.to_string(),
-            r.failed.to_string(),
-            format!("{:.1}", r.ideal_wire_us),
-            format!("{:.1}", r.fct_us.min),
-            format!("{:.1}", r.fct_us.p50),
-            format!("{:.1}", r.fct_us.p99),
-            format!("{:.1}", r.fct_us.max),
-            format!("{:.3}", over.p50),
-            format!("{:.3}", over.p99),
-            format!("{:.3}", over.max),
-            format!("{:.2}", r.max_over_min),
+            time(format!("{:.1}", r.ideal_wire_us)),
+            time(format!("{:.1}", r.fct_us.p50)),
+            time(format!("{:.1}", r.fct_us.p99)),
+            time(format!("{:.1}", r.fct_us.max)),
+            time(format!("{:.3}", r.over_ideal_wire.p99)),
+            time(format!("{:.3}", r.max_over_ideal)),
+            time(format!("{:.2}", r.max_over_min)),
             format!("{:.4}", r.jain),
             format!("{:.1}", r.goodput_bps / 1e9),
             format!("{:.3}", r.retransmitted_share * 100.0),
@@ -139,40 +136,4 @@ fn by_transport(results: &[RunResult]) -> Vec<Vec<String>> {
         rows.push(cells);
     }
     rows
-}
-
-/// What a run showed over time, in sentences.
-fn notes(r: &RunResult) -> Vec<String> {
-    let who = format!("{}, seed {}", r.transport, r.seed);
-    let mut notes = Vec::new();
-    if let Some(s) = &r.shares {
-        notes.push(format!(
-            "{who}: every flow within {:+.1} % and {:+.1} % of its fair share in {} intervals \
-             after the first",
-            (s.min - 1.0) * 100.0,
-            (s.max - 1.0) * 100.0,
-            s.intervals
-        ));
-    }
-    for f in &r.recoveries {
-        let after =
-            |us: Option<f64>| us.map_or_else(|| "never".to_owned(), |u| format!("{u:.0} us"));
-        let again = if f.until_us.is_some() {
-            format!(", used again {} after the repair", after(f.used_again_us))
-        } else {
-            String::new()
-        };
-        notes.push(format!(
-            "{who}: {} breaks at {:.0} us: goodput {:.1} Gb/s before, back at 7/8 after {}, \
-             {:.3} of it then, {:.3} at worst{again}; {} datagrams failed",
-            f.links,
-            f.at_us,
-            f.before_bps / 1e9,
-            after(f.back_us),
-            f.during,
-            f.worst,
-            r.failed
-        ));
-    }
-    notes
 }

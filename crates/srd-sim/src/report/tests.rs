@@ -188,7 +188,8 @@ fn a_dead_link_is_measured_and_told() {
     assert!(recovery.worst < 0.95 && recovery.back_us.is_some(), "{recovery:?}");
     assert!(recovery.before_bps > 100e9, "{recovery:?}");
     let table = table(&results);
-    assert!(table.contains("leaf0-spine1 breaks at 300 us"), "{table}");
+    assert!(table.contains("srd, seed 1: leaf0-spine1 breaks at 300 us"), "{table}");
+    assert!(table.contains("back at 7/8 of that"), "{table}");
     assert_eq!(table.lines().filter(|l| l.starts_with("srd")).count(), 4);
 }
 

@@ -39,6 +39,15 @@ pub struct Series {
     pub load_bytes: Vec<Vec<u64>>,
 }
 
+impl Series {
+    /// The goodput of all flows together in each interval, in bits per second.
+    pub fn goodput_bps(&self) -> Vec<f64> {
+        let seconds = self.interval_ps as f64 / 1e12;
+        let sum = |bytes: &Vec<u64>| bytes.iter().sum::<u64>() as f64 * 8.0 / seconds;
+        self.flow_bytes.iter().map(sum).collect()
+    }
+}
+
 /// The recorder of a world.
 pub(super) struct Sampler {
     series: Series,
