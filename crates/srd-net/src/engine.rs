@@ -13,10 +13,8 @@ use srd_proto::{Datagram, DatagramId, Delivery, Event, PeerId, Qpn, SendError};
 use crate::io::{Notice, PacketIo, Wait};
 use crate::udp::BATCH_BYTES_MAX;
 
-/// Batches that are built before they are handed over together.
-const BURST_BATCHES: usize = 4;
-/// Bursts between two looks at what has arrived.
-const ROUND_BURSTS_MAX: usize = 2;
+/// Batches sent between two looks at what has arrived.
+const ROUND_BATCHES_MAX: usize = 8;
 /// Turns of sending and handing out events in one round. An application that answers every
 /// event with a send must not keep arrivals waiting.
 const ROUND_TURNS_MAX: usize = 4;
@@ -81,24 +79,21 @@ pub(crate) enum Flow {
     Blocked,
 }
 
-/// The core, its back end, and the batches between them.
+/// The core, its back end, and the batch between them.
 #[derive(Debug)]
 pub(crate) struct Engine<I> {
     core: srd_proto::Endpoint,
     io: I,
-    /// Built and not handed over yet; a full socket leaves some here.
-    batches: Vec<(Transmit, TransmitBuf)>,
-    /// Of these, so many are gone.
-    gone: usize,
-    spare: Vec<TransmitBuf>,
+    /// A batch that found its socket full.
+    waiting: Option<(Transmit, TransmitBuf)>,
+    /// The buffer of the next batch.
+    spare: Option<TransmitBuf>,
 }
 
 impl<I: PacketIo> Engine<I> {
     pub(crate) fn new(core: srd_proto::Endpoint, io: I) -> Self {
-        let segments = io.batch_segments_max();
-        let spare =
-            (0..BURST_BATCHES).map(|_| TransmitBuf::new(segments, BATCH_BYTES_MAX)).collect();
-        Self { core, io, batches: Vec::with_capacity(BURST_BATCHES), gone: 0, spare }
+        let spare = Some(TransmitBuf::new(io.batch_segments_max(), BATCH_BYTES_MAX));
+        Self { core, io, waiting: None, spare }
     }
 
     pub(crate) fn core(&mut self) -> &mut srd_proto::Endpoint {
@@ -150,12 +145,12 @@ impl<I: PacketIo> Engine<I> {
         if self.core.poll_timeout().is_some_and(|at| at <= now) {
             self.core.handle_timeout(now);
         }
-        let mut flow = self.transmit()?;
+        let mut flow = self.transmit(now)?;
         for turn in 1..=ROUND_TURNS_MAX {
             if !self.tell(app) {
                 break;
             }
-            flow = self.transmit()?;
+            flow = self.transmit(self.now())?;
             if turn == ROUND_TURNS_MAX {
                 // There may be more to tell: arrivals first, but without waiting for them.
                 flow = Flow::More;
@@ -178,46 +173,36 @@ impl<I: PacketIo> Engine<I> {
         told
     }
 
-    fn transmit(&mut self) -> io::Result<Flow> {
-        for _ in 0..ROUND_BURSTS_MAX {
-            if self.batches.is_empty() {
-                self.build_burst();
-                if self.batches.is_empty() {
-                    return Ok(Flow::Idle);
-                }
+    /// Sends each batch as soon as it is built: the first does not wait for the core to find
+    /// out that there is no second.
+    fn transmit(&mut self, now: Instant) -> io::Result<Flow> {
+        let mut now = now;
+        for _ in 0..ROUND_BATCHES_MAX {
+            let Some(batch) = self.waiting.take().or_else(|| self.build(now)) else {
+                return Ok(Flow::Idle);
+            };
+            if self.io.send(std::slice::from_ref(&batch))? != crate::io::Sent::All {
+                self.waiting = Some(batch);
+                return Ok(Flow::Blocked);
             }
-            match self.io.send(&self.batches[self.gone..])? {
-                crate::io::Sent::All => self.recycle(),
-                crate::io::Sent::Blocked { batches } => {
-                    self.gone += batches;
-                    return Ok(Flow::Blocked);
-                }
-            }
+            let (_, mut buf) = batch;
+            // Lets go of the payloads now, not when the buffer is next used.
+            buf.clear();
+            self.spare = Some(buf);
+            // The time of departure travels in packets: read it for each batch.
+            now = self.now();
         }
         Ok(Flow::More)
     }
 
-    fn build_burst(&mut self) {
-        while let Some(mut buf) = self.spare.pop() {
-            buf.clear();
-            // The time of departure travels in packets: read it for each batch.
-            let now = self.io.clock().now();
-            match self.core.poll_transmit(now, &mut buf) {
-                Some(transmit) => self.batches.push((transmit, buf)),
-                None => {
-                    self.spare.push(buf);
-                    return;
-                }
+    fn build(&mut self, now: Instant) -> Option<(Transmit, TransmitBuf)> {
+        let mut buf = self.spare.take()?;
+        match self.core.poll_transmit(now, &mut buf) {
+            Some(transmit) => Some((transmit, buf)),
+            None => {
+                self.spare = Some(buf);
+                None
             }
-        }
-    }
-
-    fn recycle(&mut self) {
-        self.gone = 0;
-        while let Some((_, mut buf)) = self.batches.pop() {
-            // Lets go of the payloads now, not when the buffer is next used.
-            buf.clear();
-            self.spare.push(buf);
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::sys::os::{self, Interest};
 use crate::sys::recv::Receiver;
 use crate::sys::send::Sender;
 use crate::sys::socket::Socket;
+use crate::sys::timer::Alarm;
 use crate::wake::IoWaker;
 
 /// Paths that an endpoint may have.
@@ -93,6 +94,7 @@ pub struct UdpIo {
     /// either when the next wait begins.
     slept: bool,
     waker: Option<Arc<IoWaker>>,
+    alarm: Alarm,
     notices: std::collections::VecDeque<Notice>,
     failures_told: Vec<i32>,
     too_large_told: Vec<SocketAddr>,
@@ -142,6 +144,7 @@ impl UdpIo {
             blocked: None,
             slept: false,
             waker: None,
+            alarm: Alarm::new()?,
             notices: std::collections::VecDeque::new(),
             failures_told: Vec::new(),
             too_large_told: Vec::new(),
@@ -326,29 +329,53 @@ impl UdpIo {
             return Ok(false);
         }
         self.stats.sleeps += 1;
-        let timeout = (wait.until != Instant::FAR_FUTURE).then(|| wait.until.since(now).as_nanos());
-        let base = self.sockets[0].as_fd();
-        let bell = self.waker.as_ref().and_then(|w| w.fd());
-        let full = if wait.writable { self.blocked } else { None };
-        let mut interests = [Interest::readable(base); 3];
-        let mut count = 1;
-        if let Some(fd) = bell {
-            interests[count] = Interest::readable(fd);
-            count += 1;
-        }
-        if let Some(path) = full {
-            interests[count] = Interest::writable(self.sockets[path].as_fd());
-            count += 1;
-        }
-        let result = os::wait(&mut interests[..count], timeout);
-        let readable = interests[0].is_ready();
-        let rung = bell.is_some() && interests[1].is_ready();
+        self.receiver.expect_few();
+        let woken = self.sleep_announced(wait);
+        let rung = woken.as_ref().is_ok_and(|w| w.called);
         if let Some(waker) = &self.waker {
             waker.finish_sleep(rung);
         }
         self.slept = self.clock.now().since(now) > SLEEP_SHORT;
-        result.map(|_| readable)
+        woken.map(|w| w.readable)
     }
+
+    fn sleep_announced(&mut self, wait: Wait) -> io::Result<Woken> {
+        loop {
+            if wait.until != Instant::FAR_FUTURE {
+                self.alarm.ring_by(wait.until.as_nanos())?;
+            }
+            let base = self.sockets[0].as_fd();
+            let bell = self.waker.as_ref().and_then(|w| w.fd());
+            let full = if wait.writable { self.blocked } else { None };
+            let mut interests = [Interest::readable(base); 4];
+            interests[1] = Interest::readable(self.alarm.fd());
+            let mut count = 2;
+            let writable = full.map(|path| Interest::writable(self.sockets[path].as_fd()));
+            for interest in bell.map(Interest::readable).into_iter().chain(writable) {
+                interests[count] = interest;
+                count += 1;
+            }
+            let ready = os::wait(&mut interests[..count], None)?;
+            let woken = Woken {
+                readable: interests[0].is_ready(),
+                called: bell.is_some() && interests[2].is_ready(),
+            };
+            let rang = interests[1].is_ready();
+            if rang {
+                self.alarm.silence();
+            }
+            // The alarm alone, and too early: go on sleeping.
+            if !rang || ready > 1 || self.clock.now() >= wait.until {
+                return Ok(woken);
+            }
+        }
+    }
+}
+
+/// What ended a sleep.
+struct Woken {
+    readable: bool,
+    called: bool,
 }
 
 impl PacketIo for UdpIo {

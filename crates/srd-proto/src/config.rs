@@ -86,6 +86,9 @@ pub struct Config {
     pub ack_bytes: u32,
     /// Acknowledge at most so long after an arrival.
     pub ack_delay: Duration,
+    /// Acknowledge at most so long after an arrival in a conversation, where the answer tells
+    /// the sender what it wants to know. Less than `ack_delay` means `ack_delay`.
+    pub ack_delay_conversation: Duration,
     /// Path tuples per acknowledgement. 1..=16.
     pub ack_tuples_max: u8,
     /// Lower bound of the retransmission timeout.
@@ -145,6 +148,7 @@ impl Default for Config {
             ack_packets: 4,
             ack_bytes: 16_384,
             ack_delay: Duration::from_nanos(1500),
+            ack_delay_conversation: Duration::from_nanos(1500),
             ack_tuples_max: 4,
             rto_min: Duration::from_micros(100),
             rto_max: Duration::from_secs(1),
@@ -180,12 +184,18 @@ impl Config {
             ack_packets: 64,
             ack_bytes: 256 * 1024,
             ack_delay: Duration::from_micros(100),
+            ack_delay_conversation: Duration::from_micros(1000),
             rto_min: Duration::from_micros(1000),
             send_queue_datagrams_max: 8192,
             window_packets_max: 4096,
             mtu_discovery: true,
             ..Self::default()
         }
+    }
+
+    /// How long an acknowledgement that was not asked for may wait.
+    pub(crate) fn ack_wait(&self, conversation: bool) -> Duration {
+        if conversation { self.ack_delay.max(self.ack_delay_conversation) } else { self.ack_delay }
     }
 
     /// Checks every bound.

@@ -37,6 +37,8 @@ pub(crate) struct Sent {
     pub fate: Fate,
     /// Whether this PSN is the datagram's identity (its first sending).
     pub first: bool,
+    /// Whether its acknowledgement is to come soon, so that it tells the round-trip time.
+    pub asks: bool,
 }
 
 /// The ring.
@@ -165,6 +167,7 @@ mod tests {
             generation: 0,
             fate: Fate::InFlight,
             first,
+            asks: true,
         }
     }
 

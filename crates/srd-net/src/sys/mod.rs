@@ -1,7 +1,7 @@
 //! The operating system: everything that needs `unsafe`, behind safe functions.
 //!
 //! Nothing here knows SRD. Each file wraps one concern: addresses and control messages (pure
-//! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, and the
+//! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, alarms, and the
 //! odd system call (clocks, waiting, wake-ups, random bytes).
 #![allow(unsafe_code)]
 
@@ -12,6 +12,7 @@ pub(crate) mod os;
 pub(crate) mod recv;
 pub(crate) mod send;
 pub(crate) mod socket;
+pub(crate) mod timer;
 
 use std::io;
 

@@ -17,7 +17,7 @@ const SLOT_BYTES: usize = 65_536;
 const SLOT_STRIDE: usize = SLOT_BYTES + 1600;
 /// Slots in the ring.
 const SLOTS: usize = 64;
-/// Fewest slots offered per call.
+/// Fewest slots offered while messages come several at a time.
 const SLOTS_MIN: usize = 4;
 /// Bytes that one call should bring at most, so that they are still in the cache when the
 /// last of them is processed.
@@ -35,6 +35,8 @@ pub(crate) struct Receiver {
     message_bytes: usize,
     /// What the next call offers.
     offered: usize,
+    /// How many came the last time that any came.
+    came: usize,
     full: bool,
 }
 
@@ -80,6 +82,7 @@ impl Receiver {
             headers: Vec::with_capacity(SLOTS),
             message_bytes: 1500,
             offered: SLOTS_MIN,
+            came: 0,
             full: false,
         }
     }
@@ -88,22 +91,7 @@ impl Receiver {
     /// [`Receiver::arrival`] then yields by index until the next call.
     pub(crate) fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
         self.point_headers_at_slots();
-        // SAFETY: each header points to a name, a control buffer and a piece that belong to
-        // `self` and are as long as announced; the piece describes one slot of `memory`.
-        // Nothing else borrows them while `self` is borrowed mutably.
-        let n = unsafe {
-            libc::recvmmsg(
-                socket.as_fd().as_raw_fd(),
-                self.headers.as_mut_ptr(),
-                libc::c_uint::try_from(self.headers.len()).unwrap_or(1),
-                libc::MSG_DONTWAIT as _,
-                std::ptr::null_mut(),
-            )
-        };
-        let n = check(n as isize).inspect_err(|_| {
-            self.full = false;
-            self.offered = SLOTS_MIN;
-        })?;
+        let n = self.submit(socket).inspect_err(|_| self.expect_few())?;
         let mut total = 0;
         for (slot, header) in self.slots.iter_mut().zip(&self.headers[..n]) {
             slot.name_length = header.msg_hdr.msg_namelen;
@@ -115,11 +103,44 @@ impl Receiver {
             slot.length = (header.msg_len as usize).min(SLOT_BYTES);
             total += slot.length;
         }
-        self.full = n == self.headers.len();
+        self.came = n;
+        self.full = n > 1 && n == self.headers.len();
         self.message_bytes = (self.message_bytes * 3 + total / n.max(1)) / 4 + 1;
         let fit = (BYTES_PER_CALL / self.message_bytes).clamp(SLOTS_MIN, SLOTS);
         self.offered = (n * 2).clamp(SLOTS_MIN, fit);
         Ok(n)
+    }
+
+    /// There was nothing. The next message comes alone if the last one did: then the kernel
+    /// need not look for a second before the first is processed.
+    pub(crate) fn expect_few(&mut self) {
+        self.full = false;
+        self.offered = if self.came > 1 { SLOTS_MIN } else { 1 };
+    }
+
+    fn submit(&mut self, socket: &Socket) -> io::Result<usize> {
+        let fd = socket.as_fd().as_raw_fd();
+        if let [one] = self.headers.as_mut_slice() {
+            // SAFETY: the header points to a name, a control buffer and a piece that belong to
+            // `self` and are as long as announced; the piece describes one slot of `memory`.
+            // Nothing else borrows them while `self` is borrowed mutably.
+            let n = unsafe { libc::recvmsg(fd, &raw mut one.msg_hdr, libc::MSG_DONTWAIT) };
+            let length = check(n)?;
+            one.msg_len = libc::c_uint::try_from(length).unwrap_or(0);
+            return Ok(1);
+        }
+        let count = libc::c_uint::try_from(self.headers.len()).unwrap_or(1);
+        // SAFETY: as above, for each of `count` headers.
+        let n = unsafe {
+            libc::recvmmsg(
+                fd,
+                self.headers.as_mut_ptr(),
+                count,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        check(n as isize)
     }
 
     fn point_headers_at_slots(&mut self) {

@@ -17,8 +17,8 @@ struct Tally {
     acked_bytes: u64,
     lost_bytes: u64,
     marked: bool,
-    /// Send time of the newest packet that this acknowledgement is the first to cover.
-    newest: Option<(u64, Instant, u16)>,
+    /// The newest packet that this acknowledgement is the first to cover.
+    newest: Option<(u64, Sent)>,
     progress: bool,
 }
 
@@ -215,8 +215,8 @@ impl Tx {
     ) {
         let Some(record) = self.settle_acked(psn, tally) else { return };
         self.paths.on_acked(now, record.path, record.generation, psn);
-        if tally.newest.is_none_or(|(p, _, _)| psn > p) {
-            tally.newest = Some((psn, record.sent_at, record.bytes));
+        if tally.newest.is_none_or(|(p, _)| psn > p) {
+            tally.newest = Some((psn, record));
         }
         if record.fate == Fate::Lost {
             shared.stats.spurious_retrans_pkts += 1;
@@ -280,10 +280,10 @@ impl Tx {
 
     /// Round trip of the newest packet covered, if it is of ordinary size; returns the base.
     fn take_rtt(&mut self, now: Instant, tally: &Tally) -> Duration {
-        if let Some((_, sent_at, bytes)) = tally.newest {
+        if let Some((_, Sent { sent_at, bytes, asks, .. })) = tally.newest {
             self.newest_acked_sent_at = self.newest_acked_sent_at.max(sent_at);
             self.largest_packet = self.largest_packet.max(bytes);
-            if u32::from(bytes) * 2 >= u32::from(self.largest_packet) {
+            if asks && u32::from(bytes) * 2 >= u32::from(self.largest_packet) {
                 self.rtt.sample(now, now.since(sent_at));
             }
         }

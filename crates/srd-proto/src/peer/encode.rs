@@ -3,7 +3,10 @@
 use bytes::Bytes;
 
 use super::plan::{Blocked, Plan};
-use super::{DATAGRAM_HEADER_BYTES, OutProbe, PROBES_MAX, Peer, ProbeKind, Shared, Tx};
+use super::{
+    CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, OutProbe, PROBES_MAX, Peer, ProbeKind, Shared,
+    Tx,
+};
 use crate::config::Config;
 use crate::crypto::Space;
 use crate::ids::{Entropy, PathId};
@@ -15,15 +18,14 @@ use crate::wire::data::Data;
 use crate::wire::greeting::{GREETING_BYTES, Greeting};
 use crate::wire::handshake::Hello;
 use crate::wire::probe::Probe;
-use crate::wire::{self, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
+use crate::wire::{self, FLAG_ACK_LATER, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
 
 /// A run of packets on one path is at most this part of the window, and this many bytes.
 const RUN_WINDOW_PART: u64 = 16;
 const RUN_BYTES_MAX: usize = 64_000;
-/// A small packet among so few does not ask to be acknowledged at once: in a conversation the
-/// answer is on its way, and one acknowledgement will do for several.
-const LONE_BYTES_MAX: usize = 512;
-const LONE_PACKETS_MAX: u32 = 8;
+/// A packet as small as this, sent in answer to another, does not ask to be acknowledged at
+/// once: the peer's next word is on its way, and one acknowledgement will do for several.
+const CONVERSATION_BYTES_MAX: usize = 512;
 /// Acknowledgements rotate over entropies by this prime, so that a stretch of dead ones does
 /// not swallow many in a row.
 const ACK_STRIDE: u16 = 37;
@@ -80,12 +82,12 @@ impl Peer {
         })
     }
 
-    fn header(&mut self, now: Instant, kind: Kind, number: u64, ack_now: bool) -> Header {
+    fn header(&mut self, now: Instant, kind: Kind, number: u64, flags: u8) -> Header {
         let rtt = self.tx.as_ref().map_or(0, |tx| tx.rtt.base().as_nanos());
         let greeting = if self.greeted { 0 } else { FLAG_GREETING };
         Header {
             kind,
-            flags: greeting | if ack_now { FLAG_ACK_NOW } else { 0 },
+            flags: greeting | flags,
             key_phase: self.protected.session.as_mut().map_or(0, |s| s.prepare_send(now)),
             rtt_code: wire::encode_rtt(rtt),
             dst_context: self.remote_context,
@@ -192,7 +194,7 @@ impl Peer {
     ) -> Option<Entropy> {
         let number = self.next_control_number();
         let start = buf.head_start();
-        let header = self.header(now, Kind::Ack, number, false);
+        let header = self.header(now, Kind::Ack, number, 0);
         self.begin(shared, buf, header);
         let rx = self.rx.as_mut()?;
         let mut words = [0; SACK_WORDS_MAX];
@@ -228,7 +230,7 @@ impl Peer {
     ) -> Option<Entropy> {
         let number = self.next_control_number();
         let start = buf.head_start();
-        let header = self.header(now, Kind::Probe, number, true);
+        let header = self.header(now, Kind::Probe, number, FLAG_ACK_NOW);
         self.begin(shared, buf, header);
         let tx = self.tx.as_mut()?;
         #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
@@ -315,6 +317,12 @@ impl Peer {
         let psn = tx.sent.next();
         let again = tx.queue.held(slot).first_psn().is_some();
         let bytes = tx.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES;
+        let conversing = !again
+            && self.to_answer > 0
+            && bytes <= CONVERSATION_BYTES_MAX
+            && !psn.0.is_multiple_of(CONVERSATION_PACKETS_MAX);
+        self.to_answer = self.to_answer.saturating_sub(1);
+        tx.conversing = conversing;
         tx.queue.take(slot, psn.0, bytes);
         let record = Sent {
             sent_at: now,
@@ -324,13 +332,18 @@ impl Peer {
             generation: tx.paths.generation(path),
             fate: Fate::InFlight,
             first: tx.queue.held(slot).first_psn() == Some(psn.0),
+            asks: !conversing,
         };
         tx.sent.push(record);
         tx.record_departure(now, shared, bytes, again, path);
-        let lone = bytes <= LONE_BYTES_MAX && tx.sent.in_flight_packets() <= LONE_PACKETS_MAX;
-        let last = !lone
-            && matches!(tx.plan_data(now, shared.config), Err(Blocked::Empty | Blocked::Window));
-        let header = self.header(now, Kind::Data, psn.0, last || again);
+        let ack_flag = if conversing {
+            FLAG_ACK_LATER
+        } else if again || tx.is_last(now, shared.config) {
+            FLAG_ACK_NOW
+        } else {
+            0
+        };
+        let header = self.header(now, Kind::Data, psn.0, ack_flag);
         let start = buf.head_start();
         self.begin(shared, buf, header);
         let tx = self.tx.as_ref()?;
@@ -366,6 +379,11 @@ impl Tx {
         usize::try_from(self.window.bytes() / RUN_WINDOW_PART)
             .unwrap_or(RUN_BYTES_MAX)
             .min(RUN_BYTES_MAX)
+    }
+
+    /// Whether no packet follows the one that was just recorded.
+    fn is_last(&self, now: Instant, config: &Config) -> bool {
+        matches!(self.plan_data(now, config), Err(Blocked::Empty | Blocked::Window))
     }
 
     fn pick_path(&mut self, now: Instant, slot: u32) -> PathId {
@@ -404,7 +422,7 @@ impl Tx {
 
     /// Sets the tail probe and retransmission timers after a send or an acknowledgement.
     pub(crate) fn arm(&mut self, config: &Config) {
-        let Config { rto_min, rto_max, ack_delay, .. } = *config;
+        let Config { rto_min, rto_max, .. } = *config;
         let waits = self.sent.in_flight_packets() > 0;
         let blocked = !waits && self.queue.peek().is_some();
         if !waits && !blocked {
@@ -412,10 +430,11 @@ impl Tx {
             self.rto_at = Instant::FAR_FUTURE;
             return;
         }
-        let wait = self.rtt.base() + self.window.target() + self.delay.spread() + ack_delay;
+        let ack_wait = config.ack_wait(self.conversing);
+        let wait = self.rtt.base() + self.window.target() + self.delay.spread() + ack_wait;
         let from = self.last_sent_at.max(self.last_progress_at);
         self.probe_at = from + wait.times(1 << self.probe_backoff.min(16)).min(rto_max);
-        let rto = self.rtt.timeout().max(rto_min);
+        let rto = self.rtt.timeout().max(rto_min) + ack_wait;
         let rto = rto.times(1 << self.rto_backoff.min(16)).min(rto_max);
         self.rto_at = if waits { self.last_progress_at + rto } else { Instant::FAR_FUTURE };
     }

@@ -53,6 +53,9 @@ const PROBES_MAX: usize = 64;
 /// Echoes that may wait for an acknowledgement to carry them.
 const ECHOES_MAX: usize = 8;
 
+/// Packets of a conversation that may wait for their acknowledgement together.
+pub(crate) const CONVERSATION_PACKETS_MAX: u64 = 32;
+
 /// What a peer needs of its endpoint.
 pub(crate) struct Shared<'a> {
     pub config: &'a Config,
@@ -88,6 +91,8 @@ pub(crate) struct Peer {
     /// Anything has come from the peer in this session.
     pub heard: bool,
     pub heard_at: Instant,
+    /// Datagrams that the peer has sent us and that we may be about to answer, up to a limit.
+    pub to_answer: u64,
     /// Whether the endpoint has this peer in its ready queue.
     pub queued_ready: bool,
     /// The wake-up that the endpoint's heap holds for this peer.
@@ -163,6 +168,8 @@ pub(crate) struct Tx {
     pub probes: VecDeque<OutProbe>,
     /// The tail probe that is due now.
     pub probe_due: bool,
+    /// The newest packet is part of a conversation: its acknowledgement takes its time.
+    pub conversing: bool,
     /// Widening of the reordering window after losses that were none, in eighths.
     pub reorder_eighths: u32,
     pub largest_packet: u16,
@@ -250,6 +257,7 @@ impl Peer {
             greeted: false,
             heard: false,
             heard_at: now,
+            to_answer: 0,
             queued_ready: false,
             wake_at: Instant::FAR_FUTURE,
             control_number: 0,
@@ -332,6 +340,7 @@ impl Tx {
             rto_backoff: 0,
             probes: VecDeque::new(),
             probe_due: false,
+            conversing: false,
             reorder_eighths: 8,
             largest_packet: 0,
             rnr_until: Instant::ZERO,

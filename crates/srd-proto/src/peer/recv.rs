@@ -2,7 +2,9 @@
 
 use alloc::collections::VecDeque;
 
-use super::{DATAGRAM_HEADER_BYTES, ECHOES_MAX, Peer, Refusal, Rx, Shared};
+use super::{
+    CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, ECHOES_MAX, Peer, Refusal, Rx, Shared,
+};
 use crate::error::DropReason;
 use crate::event::Status;
 use crate::received::Arrival;
@@ -11,7 +13,7 @@ use crate::transmit::{Ecn, PacketMeta};
 use crate::wire::ack::Tuple;
 use crate::wire::data::Data;
 use crate::wire::probe::Probe;
-use crate::wire::{FLAG_ACK_NOW, Header, expand};
+use crate::wire::{FLAG_ACK_LATER, FLAG_ACK_NOW, Header, expand};
 
 /// What became of a data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +86,7 @@ impl Peer {
         }
         rx.share.received += bytes;
         if status == Status::Ok {
+            self.to_answer = self.to_answer.saturating_add(1).min(CONVERSATION_PACKETS_MAX);
             Ok(Accepted::Deliver(data))
         } else {
             if status == Status::RemoteRnr {
@@ -171,8 +174,9 @@ impl Rx {
             || ecn == Ecn::Ce && self.tuples.len() >= usize::from(config.ack_tuples_max);
         if enough || header.flags & FLAG_ACK_NOW != 0 {
             self.ack_now = true;
-        } else if self.ack_due == Instant::FAR_FUTURE {
-            self.ack_due = now + config.ack_delay;
+        } else {
+            let wait = config.ack_wait(header.flags & FLAG_ACK_LATER != 0);
+            self.ack_due = self.ack_due.min(now + wait);
         }
     }
 }

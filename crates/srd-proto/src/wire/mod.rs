@@ -71,8 +71,10 @@ impl Kind {
 pub const FLAG_GREETING: u8 = 0x01;
 /// Header flag: acknowledge at once.
 pub const FLAG_ACK_NOW: u8 = 0x02;
+/// Header flag: part of a conversation, its acknowledgement may wait for more like it.
+pub const FLAG_ACK_LATER: u8 = 0x04;
 /// Every flag with a meaning.
-pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW;
+pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW | FLAG_ACK_LATER;
 
 /// The first twelve bytes of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

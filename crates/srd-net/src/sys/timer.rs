@@ -1,0 +1,104 @@
+//! An alarm that a sleeper waits on beside its sockets.
+//!
+//! Handing a short timeout to the wait itself costs a reprogramming of the clock device at its
+//! start and another at its end: 8 us each in a virtual machine, more than the rest of a round
+//! trip (`docs/perf-notes.md`). Deadlines of a conversation only ever move away; so the alarm
+//! stays where it was set, rings early now and then, and is set anew only then.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::check;
+
+/// A timer descriptor on `CLOCK_MONOTONIC`.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    fd: OwnedFd,
+    /// When it rings; `None`: it is not set.
+    rings_at_ns: Option<u64>,
+}
+
+impl Alarm {
+    /// One that is not set.
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
+        // SAFETY: takes and returns integers; the descriptor returned is new and ours.
+        let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) } as isize)?;
+        let fd = i32::try_from(fd).unwrap_or(-1);
+        // SAFETY: `fd` was just created and nobody else owns it.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, rings_at_ns: None })
+    }
+
+    /// Makes sure that it rings at `at_ns` (not zero) or earlier.
+    pub(crate) fn ring_by(&mut self, at_ns: u64) -> io::Result<()> {
+        if self.rings_at_ns.is_some_and(|set| set <= at_ns) {
+            return Ok(());
+        }
+        let value = libc::timespec {
+            tv_sec: libc::time_t::try_from(at_ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+            // Below one billion, so that it fits every c_long.
+            tv_nsec: libc::c_long::try_from(at_ns % 1_000_000_000).unwrap_or(0),
+        };
+        let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let setting = libc::itimerspec { it_interval: once, it_value: value };
+        // SAFETY: the descriptor is ours, `setting` is valid for reading, and the old setting
+        // is not asked for.
+        let result = unsafe {
+            libc::timerfd_settime(
+                self.fd.as_raw_fd(),
+                libc::TFD_TIMER_ABSTIME,
+                &raw const setting,
+                std::ptr::null_mut(),
+            )
+        };
+        check(result as isize)?;
+        self.rings_at_ns = Some(at_ns);
+        Ok(())
+    }
+
+    /// It has rung: silences it.
+    pub(crate) fn silence(&mut self) {
+        let mut count = [0u8; 8];
+        // SAFETY: the descriptor is ours, and the eight bytes are ours to write.
+        unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        self.rings_at_ns = None;
+    }
+
+    /// To wait on.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::os::{Interest, monotonic_ns, wait};
+
+    fn rings(alarm: &Alarm) -> bool {
+        wait(&mut [Interest::readable(alarm.fd())], Some(0)).unwrap() == 1
+    }
+
+    #[test]
+    fn it_rings_in_time_and_is_silenced() {
+        let mut alarm = Alarm::new().unwrap();
+        assert!(!rings(&alarm));
+        let at = monotonic_ns() + 2_000_000;
+        alarm.ring_by(at).unwrap();
+        assert_eq!(wait(&mut [Interest::readable(alarm.fd())], None).unwrap(), 1);
+        assert!(monotonic_ns() >= at);
+        alarm.silence();
+        assert!(!rings(&alarm));
+    }
+
+    #[test]
+    fn a_later_deadline_leaves_it_and_an_earlier_one_moves_it() {
+        let mut alarm = Alarm::new().unwrap();
+        let now = monotonic_ns();
+        alarm.ring_by(now + 60_000_000_000).unwrap();
+        alarm.ring_by(now + 90_000_000_000).unwrap();
+        assert_eq!(alarm.rings_at_ns, Some(now + 60_000_000_000));
+        alarm.ring_by(1).unwrap(); // in the past: at once
+        assert!(rings(&alarm));
+    }
+}
