@@ -318,7 +318,7 @@ impl Ledger {
     }
 
     fn send<I: PacketIo>(&mut self, engine: &mut Engine<I>, outgoing: Outgoing) {
-        let now = engine.now();
+        let now = engine.last_look();
         let Some(id) = self.resolve(engine.core(), now, &outgoing.peer) else {
             return self.end(&outgoing.peer, outgoing.reply, Status::Flushed);
         };

@@ -88,12 +88,15 @@ pub(crate) struct Engine<I> {
     waiting: Option<(Transmit, TransmitBuf)>,
     /// The buffer of the next batch.
     spare: Option<TransmitBuf>,
+    /// When the clock was last read.
+    last_look: Instant,
 }
 
 impl<I: PacketIo> Engine<I> {
     pub(crate) fn new(core: srd_proto::Endpoint, io: I) -> Self {
         let spare = Some(TransmitBuf::new(io.batch_segments_max(), BATCH_BYTES_MAX));
-        Self { core, io, waiting: None, spare }
+        let last_look = io.clock().now();
+        Self { core, io, waiting: None, spare, last_look }
     }
 
     pub(crate) fn core(&mut self) -> &mut srd_proto::Endpoint {
@@ -116,6 +119,17 @@ impl<I: PacketIo> Engine<I> {
         self.io.clock().now()
     }
 
+    /// The time when this endpoint last looked at the clock: good enough to queue a datagram,
+    /// whose packet gets the time of its departure.
+    pub(crate) fn last_look(&self) -> Instant {
+        self.last_look
+    }
+
+    fn look(&mut self) -> Instant {
+        self.last_look = self.now();
+        self.last_look
+    }
+
     /// One round: runs timers that are due, sends, hands out events, and receives, waiting
     /// until `until` if there is nothing to do. Returns how many packets arrived.
     pub(crate) fn round(
@@ -131,8 +145,9 @@ impl<I: PacketIo> Engine<I> {
                 Wait { until: until.min(timer), writable: flow == Flow::Blocked }
             }
         };
-        let core = &mut self.core;
+        let (core, last_look) = (&mut self.core, &mut self.last_look);
         self.io.receive(wait, |now, meta, bytes| {
+            *last_look = now;
             if let Some(delivery) = core.handle_packet(now, meta, PacketRef::Whole(bytes)) {
                 app.delivered(&mut Context { core, now }, delivery);
             }
@@ -141,7 +156,7 @@ impl<I: PacketIo> Engine<I> {
 
     /// Runs due timers, sends what may be sent, and hands out events until there are none.
     pub(crate) fn send_and_tell(&mut self, app: &mut impl Application) -> io::Result<Flow> {
-        let now = self.now();
+        let now = self.look();
         if self.core.poll_timeout().is_some_and(|at| at <= now) {
             self.core.handle_timeout(now);
         }
@@ -150,7 +165,8 @@ impl<I: PacketIo> Engine<I> {
             if !self.tell(app) {
                 break;
             }
-            flow = self.transmit(self.now())?;
+            let now = self.look();
+            flow = self.transmit(now)?;
             if turn == ROUND_TURNS_MAX {
                 // There may be more to tell: arrivals first, but without waiting for them.
                 flow = Flow::More;
@@ -165,7 +181,7 @@ impl<I: PacketIo> Engine<I> {
     /// Hands out every event. Returns whether there was one.
     fn tell(&mut self, app: &mut impl Application) -> bool {
         let mut told = false;
-        let now = self.now();
+        let now = self.last_look;
         while let Some(event) = self.core.poll_event() {
             told = true;
             app.event(&mut Context { core: &mut self.core, now }, event);
@@ -190,7 +206,7 @@ impl<I: PacketIo> Engine<I> {
             buf.clear();
             self.spare = Some(buf);
             // The time of departure travels in packets: read it for each batch.
-            now = self.now();
+            now = self.look();
         }
         Ok(Flow::More)
     }

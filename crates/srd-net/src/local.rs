@@ -116,7 +116,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// # Errors
     /// As [`srd_proto::Endpoint::send`].
     pub fn send(&mut self, to: PeerId, datagram: Datagram) -> Result<DatagramId, SendError> {
-        let now = self.engine.now();
+        let now = self.engine.last_look();
         self.engine.core().send(now, to, datagram)
     }
 

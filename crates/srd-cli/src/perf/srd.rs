@@ -146,6 +146,7 @@ impl Client {
             streams: params.streams,
             outstanding: 0,
             acknowledged_bytes: 0,
+            progress: true,
             last: Instant::now(),
             refill: true,
             failed: None,
@@ -169,7 +170,9 @@ impl Client {
         if let Some(failure) = sender.failed.take() {
             return Err(failure.explain(self.server));
         }
-        if sender.last.elapsed() > STUCK {
+        if std::mem::take(&mut sender.progress) {
+            sender.last = Instant::now();
+        } else if sender.last.elapsed() > STUCK {
             bail!("{} acknowledged nothing for {} s", self.server, STUCK.as_secs());
         }
         Ok(())
@@ -181,10 +184,13 @@ impl Client {
         let start = Instant::now();
         let sent = self.endpoint.send(self.peer, datagram(payload.clone(), 0));
         sent.map_err(|e| anyhow!("cannot send: {e}"))?;
-        while !asker.answered {
+        loop {
             self.endpoint.poll(NAP, &mut asker).context("the SRD socket broke")?;
             if let Some(failure) = asker.failed.take() {
                 return Err(failure.explain(self.server));
+            }
+            if asker.answered {
+                break;
             }
             if start.elapsed() > STUCK {
                 bail!("{} did not answer within {} s", self.server, STUCK.as_secs());
@@ -240,6 +246,8 @@ struct Sender {
     streams: u16,
     outstanding: u16,
     acknowledged_bytes: u64,
+    /// Anything was acknowledged since `last`.
+    progress: bool,
     last: Instant,
     refill: bool,
     failed: Option<Failed>,
@@ -269,7 +277,7 @@ impl Application for Sender {
             Event::Completed { user, status, .. } => {
                 if status == Status::Ok {
                     self.acknowledged_bytes += self.payload.len() as u64;
-                    self.last = Instant::now();
+                    self.progress = true;
                 }
                 let stream = u16::try_from(user).unwrap_or(0);
                 let next = datagram(self.payload.clone(), stream);

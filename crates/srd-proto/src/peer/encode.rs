@@ -282,7 +282,7 @@ impl Peer {
         let mut left = shared.config.spray_burst_packets;
         let run_bytes = self.tx.as_ref()?.run_bytes();
         loop {
-            let bytes = self.write_data(now, shared, buf, slot, path)?;
+            let (bytes, next) = self.write_data(now, shared, buf, slot, path)?;
             left -= 1;
             let full = left == 0 || buf.total_bytes() >= run_bytes;
             if full || (size != 0 && bytes < size) {
@@ -290,9 +290,8 @@ impl Peer {
             }
             size = bytes;
             // The next one joins if it is allowed, fits, and is not larger.
-            let tx = self.tx.as_ref()?;
-            let Ok(next) = tx.plan_data(now, shared.config) else { break };
-            let held = tx.queue.held(next);
+            let Some(next) = next else { break };
+            let held = self.tx.as_ref()?.queue.held(next);
             let greeting = if self.greeted { 0 } else { GREETING_BYTES };
             let next_bytes = held.payload.len() + DATAGRAM_HEADER_BYTES + greeting;
             let retransmits = held.first_psn().is_some();
@@ -304,7 +303,7 @@ impl Peer {
         Some(self.tx.as_ref()?.paths.entropy(path))
     }
 
-    /// One datagram; returns its UDP payload bytes.
+    /// One datagram; returns its UDP payload bytes, and the slot that may go next.
     fn write_data(
         &mut self,
         now: Instant,
@@ -312,7 +311,7 @@ impl Peer {
         buf: &mut TransmitBuf,
         slot: u32,
         path: PathId,
-    ) -> Option<usize> {
+    ) -> Option<(usize, Option<u32>)> {
         let tx = self.tx.as_mut()?;
         let psn = tx.sent.next();
         let again = tx.queue.held(slot).first_psn().is_some();
@@ -336,9 +335,11 @@ impl Peer {
         };
         tx.sent.push(record);
         tx.record_departure(now, shared, bytes, again, path);
+        let next = tx.plan_data(now, shared.config);
+        let last = matches!(next, Err(Blocked::Empty | Blocked::Window));
         let ack_flag = if conversing {
             FLAG_ACK_LATER
-        } else if again || tx.is_last(now, shared.config) {
+        } else if again || last {
             FLAG_ACK_NOW
         } else {
             0
@@ -363,7 +364,7 @@ impl Peer {
         let payload = held.payload.clone();
         let total = buf.bytes.len() - start + payload.len();
         self.finish(buf, start, Space::Data, psn.0, payload)?;
-        Some(total)
+        Some((total, next.ok()))
     }
 }
 
@@ -379,11 +380,6 @@ impl Tx {
         usize::try_from(self.window.bytes() / RUN_WINDOW_PART)
             .unwrap_or(RUN_BYTES_MAX)
             .min(RUN_BYTES_MAX)
-    }
-
-    /// Whether no packet follows the one that was just recorded.
-    fn is_last(&self, now: Instant, config: &Config) -> bool {
-        matches!(self.plan_data(now, config), Err(Blocked::Empty | Blocked::Window))
     }
 
     fn pick_path(&mut self, now: Instant, slot: u32) -> PathId {
