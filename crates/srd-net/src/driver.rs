@@ -279,7 +279,7 @@ impl Ledger {
         let id = match engine.core().peer_at(address) {
             Some(id) => id,
             None => {
-                let now = engine.now();
+                let now = engine.look();
                 engine.core().add_peer(now, PeerConfig { address, public_key })?
             }
         };

@@ -125,7 +125,8 @@ impl<I: PacketIo> Engine<I> {
         self.last_look
     }
 
-    fn look(&mut self) -> Instant {
+    /// Looks at the clock.
+    pub(crate) fn look(&mut self) -> Instant {
         self.last_look = self.now();
         self.last_look
     }

@@ -100,7 +100,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         if let Some(peer) = self.engine.core_ref().peer_at(address) {
             return Ok(peer);
         }
-        let now = self.engine.now();
+        let now = self.engine.look();
         let bytes = self.engine.core().config().packet_bytes_max;
         self.engine.io().check_destination(address, bytes);
         self.engine.core().add_peer(now, PeerConfig { address, public_key })

@@ -2,7 +2,8 @@
 //! median queueing delay `d`:
 //!
 //! * `d < T`: grows by `GROWTH * B * (1 - d / T)`;
-//! * `d >= T`: at most once per round trip times `max(1 - 0.8 (d - T) / d, 1/2)`;
+//! * `d >= T`: times `max(1 - 0.4 (d - T) / d, 1/2)`, at most once in `R + d`, which is when
+//!   the effect of the last decrease is seen;
 //! * always: grows by `FAIR * B`, which moves windows towards each other;
 //! * loss of most of what was sent: the bytes that did arrive (quick adaptation).
 //!
@@ -24,9 +25,12 @@ const GROWTH: f64 = 0.11;
 /// Unconditional growth per round trip, as a share of B.
 const FAIR: f64 = 0.01;
 /// Strength of the decrease.
-const DECREASE: f64 = 0.8;
+const DECREASE: f64 = 0.4;
 /// The strongest decrease.
 const DECREASE_FLOOR: f64 = 0.5;
+/// The target queueing delay is at least the time of so many packets of full size at the known
+/// rate: on slow links a packet that waits for a few others has met no congestion.
+const TARGET_PACKETS: u64 = 8;
 /// How much wider the target is while credit rules.
 const CREDIT_TARGET: f64 = 4.0;
 
@@ -62,6 +66,8 @@ pub(crate) struct Window {
     rate_max_bps: [u64; 2],
     rate_generation_ends: Instant,
     rtt: Duration,
+    /// The least target queueing delay, for the host's jitter and for slow links.
+    target_least: Duration,
     /// The window to take up again after a timeout; zero: none.
     restore: f64,
 }
@@ -84,6 +90,7 @@ impl Window {
             rate_max_bps: [0; 2],
             rate_generation_ends: now + Duration::from_secs(5),
             rtt: config.rtt_initial,
+            target_least: config.delay_target_min,
             restore: 0.0,
         };
         window.update_bdp(config.rtt_initial);
@@ -117,7 +124,7 @@ impl Window {
     /// The target queueing delay.
     pub(crate) fn target(&self) -> Duration {
         let share = self.rtt.times(self.target_percent.into()).over(100);
-        share.max(self.target_min)
+        share.max(self.target_least)
     }
 
     /// How fast to send: a quarter more than the window per round trip, so that the window,
@@ -136,7 +143,9 @@ impl Window {
             self.rate_max_bps[0].max(self.rate_max_bps[1])
         };
         if rate > 0 {
-            // A host takes its time beside the wire's: the least target counts as transit.
+            let packets = TARGET_PACKETS * 8_000_000_000 * self.bytes_min as u64;
+            self.target_least = self.target_min.max(Duration::from_nanos(packets / rate));
+            // A host takes its time beside the wire's: its jitter counts as transit.
             let bdp = rate as f64 * (rtt + self.target_min).as_nanos() as f64 / 8e9;
             self.bdp = bdp.max(2.0 * self.bytes_min);
         }
@@ -169,7 +178,7 @@ impl Window {
         if limited {
             self.bytes += FAIR * self.bdp * share;
         }
-        if congested && s.now.since(self.decreased_at) >= s.rtt_base {
+        if congested && s.now.since(self.decreased_at) >= s.rtt_base + s.median {
             self.decreased_at = s.now;
             let factor = 1.0 - DECREASE * (delay - target) / delay;
             let floor = if s.credit_rules { self.bytes.min(self.bdp / 4.0) } else { 0.0 };
