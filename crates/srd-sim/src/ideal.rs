@@ -6,7 +6,7 @@
 //! start at different times (random arrivals, steps of a collective) are groups by
 //! themselves, so that their ideal is that of a lone flow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::node::ENDLESS;
 use crate::topology::Topology;
@@ -19,6 +19,7 @@ pub struct Ideals {
     group: Vec<u32>,
     // By group: with payload alone, and with our headers.
     ideal_ps: Vec<(u64, u64)>,
+    goodput_bps: f64,
 }
 
 /// A link or a set of links that flows share: bytes so far and speed.
@@ -82,7 +83,9 @@ impl Ideals {
         let enclosures = enclosures(topology);
         let payload_bytes = u128::from(data_bytes.saturating_sub(header_bytes).max(1));
         let mut groups: BTreeMap<(u8, u64), u32> = BTreeMap::new();
-        let mut ideals = Self { group: Vec::new(), ideal_ps: Vec::new() };
+        let share = payload_bytes as f64 / f64::from(data_bytes.max(1));
+        let goodput_bps = host_links_bps(topology, workload) as f64 * share;
+        let mut ideals = Self { group: Vec::new(), ideal_ps: Vec::new(), goodput_bps };
         let mut members: Vec<Vec<&FlowPlan>> = Vec::new();
         for flow in &workload.flows {
             let key = match flow.start {
@@ -128,11 +131,26 @@ impl Ideals {
         self.ideal_ps[self.group[flow] as usize]
     }
 
+    /// The goodput of all flows together that the links of their hosts allow, in full packets.
+    pub fn goodput_bps(&self) -> f64 {
+        self.goodput_bps
+    }
+
     /// The longest ideal of any flow.
     pub fn longest(&self) -> (u64, u64) {
         let payload = self.ideal_ps.iter().map(|i| i.0).max().unwrap_or(0);
         (payload, self.ideal_ps.iter().map(|i| i.1).max().unwrap_or(0))
     }
+}
+
+/// The speed of all links by which senders send, or of those by which receivers receive if
+/// that is less.
+fn host_links_bps(topology: &Topology, workload: &Workload) -> u64 {
+    let sum = |of: fn(&FlowPlan) -> u32| {
+        let hosts: BTreeSet<u32> = workload.flows.iter().map(of).collect();
+        hosts.into_iter().map(|host| topology.host_rate_bps(host)).sum::<u64>()
+    };
+    sum(|f| f.src.0).min(sum(|f| f.dst.0))
 }
 
 /// The links that a flow shares with others, and their speeds.

@@ -120,6 +120,8 @@ pub struct RunResult {
     pub jain: f64,
     /// Application bits per second over all flows, until the end.
     pub goodput_bps: f64,
+    /// The same at best: what the links of senders or of receivers can carry.
+    pub ideal_goodput_bps: f64,
     /// Packets that hosts sent, of any kind.
     pub packets: u64,
     /// Packets over links.
@@ -293,6 +295,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         max_over_min: ratio(fct_us.max, fct_us.min),
         jain: jain(&records, end_us),
         goodput_bps: ratio(delivered as f64 * 8.0, end_us / 1e6),
+        ideal_goodput_bps: ideals.goodput_bps(),
         packets: counters.injected,
         packet_hops: world.packet_hops(),
         sent,

@@ -1,12 +1,14 @@
 //! From results to charts.
 
 use super::axis::{Axis, number};
-use super::svg::{Chart, Line, Mark};
+use super::svg::{Chart, INK, Line, Mark};
 use crate::run::RunResult;
 use crate::world::{Series, US};
 
 /// Points of a line over time, at most; finer series are averaged.
 const POINTS_MAX: usize = 400;
+/// The same, for each of many lines.
+const POINTS_OF_MANY_MAX: usize = 130;
 /// Steps of a distribution, at most.
 const STEPS_MAX: usize = 1000;
 /// Lines of a crowd, at most.
@@ -14,16 +16,44 @@ const CROWD_MAX: usize = 96;
 /// Up to so many flows, each has a colour and a name.
 const NAMED_MAX: usize = 12;
 
-/// The style of a transport, the same in every chart.
+/// Times are in milliseconds from here.
+const MILLISECONDS_FROM_US: f64 = 20_000.0;
+
+/// The style of a transport, the same in every chart. What may lie on top of SRD is dashed,
+/// so that both are seen.
 fn style(transport: &str) -> usize {
     match transport {
         "srd" => 0,
         "tcp" => 1,
         "dctcp" => 2,
-        "srd-single" => 3,
-        "srd-blind" => 4,
+        "srd-single" => 3 + 8,
+        "srd-blind" => 4 + 16,
         _ => 5,
     }
+}
+
+/// A time, in the unit of an axis that ends at `end_us`.
+fn time(us: f64, end_us: f64) -> String {
+    if end_us < MILLISECONDS_FROM_US {
+        format!("{} us", number(us))
+    } else {
+        format!("{} ms", number(us / 1e3))
+    }
+}
+
+/// In milliseconds instead of microseconds, if it takes many.
+fn readable(mut chart: Chart) -> Chart {
+    if chart.x.max < MILLISECONDS_FROM_US {
+        return chart;
+    }
+    let small = |us: &mut f64| *us *= 1e-3;
+    chart.x.label = chart.x.label.replace("(us)", "(ms)");
+    small(&mut chart.x.min);
+    small(&mut chart.x.max);
+    chart.marks.iter_mut().for_each(|mark| small(&mut mark.at));
+    let points = chart.lines.iter_mut().flat_map(|line| &mut line.points);
+    points.for_each(|point| small(&mut point.0));
+    chart
 }
 
 fn subtitle(result: &RunResult) -> String {
@@ -63,15 +93,16 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
     // Flows that start at different times have different ideals, of which this is the longest.
     let same = first.flow_records.iter().all(|f| (f.ideal_us - ideal).abs() < ideal * 1e-6);
     let what = if same { "ideal" } else { "longest ideal" };
-    Some(Chart {
+    Some(readable(Chart {
         title: format!("{}: flow completion times", first.scenario),
         subtitle: format!("share of flows done by then; {} flows a run", first.flows),
         x: Axis::fitting("flow completion time (us)", min, max),
         y: Axis::linear("share of flows (%)", 0.0, 100.0),
         lines,
-        marks: vec![Mark { at: ideal, label: format!("{what} {} us", number(ideal)) }],
+        marks: vec![Mark { at: ideal, label: format!("{what} {}", time(ideal, max)) }],
+        level: None,
         steps: true,
-    })
+    }))
 }
 
 /// The cumulative distribution of sorted values.
@@ -87,8 +118,8 @@ fn distribution(sorted: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// A series as points: time in microseconds, and the values averaged to a bearable number.
-fn over_time(series: &Series, values: &[f64]) -> Vec<(f64, f64)> {
-    let stride = values.len().div_ceil(POINTS_MAX).max(1);
+fn over_time(series: &Series, values: &[f64], points_max: usize) -> Vec<(f64, f64)> {
+    let stride = values.len().div_ceil(points_max).max(1);
     let at_us = |n: usize| series.at_ps[n] as f64 / US as f64;
     let one = |(n, group): (usize, &[f64])| {
         let last = n * stride + group.len() - 1;
@@ -113,78 +144,102 @@ fn fault_marks(result: &RunResult) -> Vec<Mark> {
     marks
 }
 
-/// A chart over time of lines that are all made.
-fn timeline(result: &RunResult, title: &str, y: &str, lines: Vec<Line>) -> Option<Chart> {
+/// A chart over time of lines that are all made, with a level that they might reach.
+fn timeline(
+    result: &RunResult,
+    title: &str,
+    y: &str,
+    lines: Vec<Line>,
+    level: Option<Mark>,
+) -> Option<Chart> {
     let points = || lines.iter().flat_map(|l| &l.points);
     let end = points().map(|p| p.0).reduce(f64::max)?;
-    let top = points().map(|p| p.1).fold(0.0, f64::max);
-    Some(Chart {
+    let top = points().map(|p| p.1).fold(level.as_ref().map_or(0.0, |l| l.at), f64::max);
+    Some(readable(Chart {
         title: format!("{}: {title}", result.scenario),
         subtitle: subtitle(result),
         x: Axis::linear("time (us)", 0.0, end),
         y: Axis::linear(y, 0.0, top * 1.05),
         marks: fault_marks(result),
+        level,
         lines,
         steps: false,
-    })
+    }))
+}
+
+/// What the hosts' links allow.
+fn at_best(gbps: f64, what: &str) -> Option<Mark> {
+    (gbps > 0.0).then(|| Mark { at: gbps, label: format!("{what}: {} Gb/s", number(gbps)) })
 }
 
 /// Goodput of each flow, or of a sample of them, and of the average flow.
 pub(super) fn throughput(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
     let flows = series.flow_bytes.first()?.len();
+    let many = flows > NAMED_MAX;
     let to_gbps = 8e3 / series.interval_ps as f64;
-    let label = |n: usize| {
+    let one = |n: usize| {
         let f = &result.flow_records[n];
-        format!("{} -> {} (flow {})", f.src, f.dst, f.id)
+        let name = format!("{} -> {} (flow {})", f.src, f.dst, f.id);
+        Line {
+            label: if many { String::new() } else { name },
+            style: if many { style(result.transport) % 8 } else { n },
+            faint: many,
+            points: over_time(series, &column(&series.flow_bytes, n, to_gbps), POINTS_OF_MANY_MAX),
+        }
     };
     let stride = flows.div_ceil(CROWD_MAX).max(1);
-    let mut lines: Vec<Line> = (0..flows)
-        .step_by(stride)
-        .enumerate()
-        .map(|(style, n)| Line {
-            label: if flows <= NAMED_MAX { label(n) } else { String::new() },
-            style: if flows <= NAMED_MAX { style } else { style % 8 },
-            faint: flows > NAMED_MAX,
-            points: over_time(series, &column(&series.flow_bytes, n, to_gbps)),
-        })
-        .collect();
-    if flows > NAMED_MAX {
-        let mean: Vec<f64> =
-            series.goodput_bps().iter().map(|bps| bps / 1e9 / flows as f64).collect();
-        let points = over_time(series, &mean);
-        let style = 5;
-        lines.push(Line { label: "average flow".to_owned(), style, faint: false, points });
+    let mut lines: Vec<Line> = (0..flows).step_by(stride).map(one).collect();
+    if many {
+        let mean = |bps: &f64| bps / 1e9 / flows as f64;
+        let mean: Vec<f64> = series.goodput_bps().iter().map(mean).collect();
+        let points = over_time(series, &mean, POINTS_MAX);
+        lines.push(Line { label: "average flow".to_owned(), style: INK, faint: false, points });
     }
-    timeline(result, "goodput of each flow", "goodput (Gb/s)", lines)
+    let fair = at_best(result.ideal_goodput_bps / 1e9 / flows as f64, "fair at best");
+    timeline(result, "goodput of each flow", "goodput (Gb/s)", lines, fair)
 }
 
 /// Goodput of all flows together.
 pub(super) fn goodput(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
+    if series.flow_bytes.is_empty() {
+        return None;
+    }
     let gbps: Vec<f64> = series.goodput_bps().iter().map(|bps| bps / 1e9).collect();
-    let points = over_time(series, &gbps);
-    let style = style(result.transport);
+    let points = over_time(series, &gbps, POINTS_MAX);
+    let style = style(result.transport) % 8;
     let line = Line { label: result.transport.to_owned(), style, faint: false, points };
-    timeline(result, "goodput of all flows", "goodput (Gb/s)", vec![line])
+    let best = at_best(result.ideal_goodput_bps / 1e9, "hosts' links");
+    timeline(result, "goodput of all flows", "goodput (Gb/s)", vec![line], best)
 }
 
 /// A line per port.
 fn by_port(series: &Series, names: &[String], rows: &[Vec<u64>], scale: f64) -> Vec<Line> {
+    let points_max = if names.len() > 1 { POINTS_OF_MANY_MAX } else { POINTS_MAX };
     let one = |(n, name): (usize, &String)| Line {
         label: name.clone(),
         style: n,
         faint: false,
-        points: over_time(series, &column(rows, n, scale)),
+        points: over_time(series, &column(rows, n, scale), points_max),
     };
     names.iter().enumerate().take(CROWD_MAX).map(one).collect()
+}
+
+/// What is shown of ports; a single one has no legend to name it.
+fn of_ports(what: &str, names: &[String]) -> String {
+    match names {
+        [name] => format!("{what} of {name}"),
+        _ => format!("{what} of each port"),
+    }
 }
 
 /// Depth of queues.
 pub(super) fn queues(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
     let lines = by_port(series, &series.queues, &series.queue_bytes, 1e-3);
-    timeline(result, "queues", "waiting at the port (kB)", lines)
+    let title = of_ports("queue", &series.queues);
+    timeline(result, &title, "waiting at the port (kB)", lines, None)
 }
 
 /// Load of ports: what share each path has.
@@ -192,5 +247,6 @@ pub(super) fn paths(result: &RunResult) -> Option<Chart> {
     let series = result.series.as_ref()?;
     let scale = 8e3 / series.interval_ps as f64;
     let lines = by_port(series, &series.loads, &series.load_bytes, scale);
-    timeline(result, "load of each path", "load on the wire (Gb/s)", lines)
+    let title = of_ports("load", &series.loads);
+    timeline(result, &title, "load on the wire (Gb/s)", lines, None)
 }

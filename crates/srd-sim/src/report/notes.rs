@@ -69,7 +69,8 @@ fn verdict(met: bool) -> &'static str {
 }
 
 fn recovery(who: &str, result: &RunResult, r: &Recovery) -> String {
-    let after = |us: Option<f64>| us.map_or_else(|| "never".to_owned(), |u| format!("{u:.0} us"));
+    let after =
+        |us: Option<f64>| us.map_or_else(|| "never".to_owned(), |u| format!("after {u:.0} us"));
     let within = |us: Option<f64>| verdict(us.is_some_and(|u| u <= r.bound_us));
     let until = r.until_us.map_or_else(String::new, |us| format!(", repaired at {us:.0} us"));
     let mut text = format!("{who}: {} breaks at {:.0} us{until}\n", r.links, r.at_us);
@@ -78,15 +79,15 @@ fn recovery(who: &str, result: &RunResult, r: &Recovery) -> String {
     let bound = r.bound_us;
     line(
         "back at 7/8 of that",
-        format!("after {} (bound {bound:.0} us): {}", after(r.back_us), within(r.back_us)),
+        format!("{} (bound {bound:.0} us): {}", after(r.back_us), within(r.back_us)),
     );
     let steady = r.steady_us;
-    line("  and stays there", format!("after {}: {}", after(steady), within(steady)));
+    line("  and stays there", format!("{}: {}", after(steady), within(steady)));
     if let Some(left) = r.left {
         let steady = r.steady_of_left_us;
         line(
             "stays at 7/8 of what is left",
-            format!("after {} ({left:.3} is left): {}", after(steady), within(steady)),
+            format!("{} ({left:.3} is left): {}", after(steady), within(steady)),
         );
     }
     line(
@@ -101,7 +102,7 @@ fn recovery(who: &str, result: &RunResult, r: &Recovery) -> String {
         let used = r.used_again_us;
         line(
             "link at half its load again",
-            format!("{} after the repair: {}", after(used), verdict(used.is_some())),
+            format!("{} from the repair on: {}", after(used), verdict(used.is_some())),
         );
     }
     line("datagrams failed", format!("{}: {}", result.failed, verdict(result.failed == 0)));

@@ -7,7 +7,7 @@ use super::axis::{Axis, number};
 const WIDTH: f64 = 820.0;
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 18.0;
-const TOP: f64 = 58.0;
+const TOP: f64 = 76.0;
 const PLOT: f64 = 320.0;
 const BELOW: f64 = 50.0;
 const LEGEND_ROW: f64 = 19.0;
@@ -27,7 +27,12 @@ const COLOURS: [(&str, &str); 8] = [
     ("#7a4fd0", "#b79bff"),
     ("#a8323e", "#ff8a92"),
 ];
-const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
+/// The style of a line that stands for all others: the colour of the text.
+pub const INK: usize = usize::MAX;
+/// How wide a letter is, about.
+const LETTER: f64 = 6.4;
+const DASHES: [&str; 4] =
+    ["", " stroke-dasharray=\"7 3\"", " stroke-dasharray=\"2 3\"", " stroke-dasharray=\"9 3 2 3\""];
 
 /// One line.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,7 +47,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// A vertical line at something that happened, or that would at best.
+/// A line across at something that happened, or that would at best.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Mark {
     /// Where.
@@ -64,8 +69,10 @@ pub struct Chart {
     pub y: Axis,
     /// The lines.
     pub lines: Vec<Line>,
-    /// The marks.
+    /// Vertical marks, from left to right.
     pub marks: Vec<Mark>,
+    /// A horizontal mark, which the legend names.
+    pub level: Option<Mark>,
     /// Whether a value holds until the next point.
     pub steps: bool,
 }
@@ -98,9 +105,10 @@ fn style() -> String {
         "<style>text{{font:12px system-ui,sans-serif;fill:#1c1e21}}.title{{font-size:16px;\
          font-weight:600}}.muted{{fill:#5f6670}}.ground{{fill:#fff}}.grid{{stroke:#e1e4e8}}\
          .mark{{stroke:#5f6670;stroke-dasharray:4 3}}path,.key{{fill:none;stroke-width:1.8}}\
-         .faint{{stroke-width:1;stroke-opacity:.55}}{light}\
+         .ink{{stroke:#1c1e21}}.faint{{stroke-width:1;stroke-opacity:.3}}{light}\
          @media(prefers-color-scheme:dark){{text{{fill:#e6e9ee}}.muted{{fill:#9aa3af}}\
-         .ground{{fill:#14171c}}.grid{{stroke:#2b3038}}.mark{{stroke:#9aa3af}}{dark}}}</style>\n"
+         .ground{{fill:#14171c}}.grid{{stroke:#2b3038}}.mark{{stroke:#9aa3af}}\
+         .ink{{stroke:#e6e9ee}}{dark}}}</style>\n"
     )
 }
 
@@ -112,19 +120,22 @@ fn text(x: f64, y: f64, anchor: &str, class: &str, content: &str) -> String {
     )
 }
 
-fn dashes(style: usize) -> String {
-    match DASHES[style / COLOURS.len() % DASHES.len()] {
-        "" => String::new(),
-        pattern => format!(" stroke-dasharray=\"{pattern}\""),
-    }
+fn colour(style: usize) -> String {
+    if style == INK { "ink".to_owned() } else { format!("c{}", style % COLOURS.len()) }
+}
+
+fn dashes(style: usize) -> &'static str {
+    if style == INK { "" } else { DASHES[style / COLOURS.len() % DASHES.len()] }
 }
 
 impl Chart {
     /// The chart as a file.
     pub fn svg(&self) -> String {
         let named: Vec<&Line> = self.lines.iter().filter(|l| !l.label.is_empty()).collect();
-        let listed = if named.len() > 1 { named.len().min(LEGEND_MAX) } else { 0 };
-        let rows = listed.div_ceil(LEGEND_COLUMNS) as f64;
+        // A single line needs no name, unless a crowd is about it.
+        let listed = if self.lines.len() > 1 { named.len().min(LEGEND_MAX) } else { 0 };
+        let entries = listed + usize::from(self.level.is_some());
+        let rows = entries.div_ceil(LEGEND_COLUMNS) as f64;
         let height = TOP + PLOT + BELOW + rows * LEGEND_ROW + 8.0;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" \
@@ -137,9 +148,7 @@ impl Chart {
         svg += &text(LEFT, 22.0, "start", "title", &self.title);
         svg += &text(LEFT, 40.0, "start", "muted", &self.subtitle);
         svg += &self.axes();
-        for mark in &self.marks {
-            svg += &self.mark(mark);
-        }
+        svg += &self.marks();
         // The crowd first, so that what matters lies on top.
         for faint in [true, false] {
             for line in self.lines.iter().filter(|l| l.faint == faint) {
@@ -147,7 +156,10 @@ impl Chart {
             }
         }
         for (n, line) in named.iter().take(listed).enumerate() {
-            svg += &legend_entry(n, line);
+            svg += &legend_entry(n, &colour(line.style), dashes(line.style), &line.label);
+        }
+        if let Some(level) = &self.level {
+            svg += &legend_entry(listed, "mark", "", &level.label);
         }
         svg + "</svg>\n"
     }
@@ -191,15 +203,24 @@ impl Chart {
         axes + &text((LEFT + right) / 2.0, bottom + 37.0, "middle", "muted", &self.x.label)
     }
 
-    fn mark(&self, mark: &Mark) -> String {
-        let at = self.x(mark.at);
-        let (beside, anchor) =
-            if at > WIDTH * 0.7 { (at - 4.0, "end") } else { (at + 4.0, "start") };
-        format!(
-            "<line class=\"mark\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP:.1}\" y2=\"{:.1}\"/>\n{}",
-            TOP + PLOT,
-            text(beside, TOP + 12.0, anchor, "muted", &mark.label)
-        )
+    /// The marks, with the labels of vertical ones outside the plot, where no line crosses them.
+    fn marks(&self) -> String {
+        let mut marks = String::new();
+        let bottom = TOP + PLOT;
+        for (n, mark) in self.marks.iter().enumerate() {
+            let at = self.x(mark.at);
+            let room = self.marks.get(n + 1).map_or(WIDTH, |next| self.x(next.at)) - at;
+            let right = mark.label.chars().count() as f64 * LETTER < room;
+            let anchor = if right { "start" } else { "end" };
+            marks += &mark_line([at, at], [TOP - 6.0, bottom]);
+            let beside = if right { at - 2.0 } else { at + 2.0 };
+            marks += &text(beside, TOP - 10.0, anchor, "muted", &mark.label);
+        }
+        if let Some(level) = &self.level {
+            let at = self.y(level.at);
+            marks += &mark_line([LEFT, WIDTH - RIGHT], [at, at]);
+        }
+        marks
     }
 
     fn line(&self, line: &Line) -> String {
@@ -215,22 +236,25 @@ impl Chart {
         if path.is_empty() {
             return path;
         }
-        let colour = line.style % COLOURS.len();
+        let colour = colour(line.style);
         let faint = if line.faint { " faint" } else { "" };
         let dashes = dashes(line.style);
-        format!("<path class=\"c{colour}{faint}\"{dashes} d=\"{path}\"/>\n")
+        format!("<path class=\"{colour}{faint}\"{dashes} d=\"{path}\"/>\n")
     }
 }
 
-fn legend_entry(n: usize, line: &Line) -> String {
+fn mark_line([x1, x2]: [f64; 2], [y1, y2]: [f64; 2]) -> String {
+    format!("<line class=\"mark\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>\n")
+}
+
+fn legend_entry(n: usize, class: &str, dashes: &str, label: &str) -> String {
     let width = (WIDTH - LEFT) / LEGEND_COLUMNS as f64;
     let left = LEFT + width * (n % LEGEND_COLUMNS) as f64;
     let y = TOP + PLOT + BELOW + LEGEND_ROW * (n / LEGEND_COLUMNS) as f64 + 6.0;
-    let (colour, dashes) = (line.style % COLOURS.len(), dashes(line.style));
     format!(
-        "<line class=\"key c{colour}\"{dashes} x1=\"{left:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" \
+        "<line class=\"key {class}\"{dashes} x1=\"{left:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" \
          y2=\"{y:.1}\"/>\n{}",
         left + 22.0,
-        text(left + 28.0, y + 4.0, "start", "label", &line.label)
+        text(left + 28.0, y + 4.0, "start", "label", label)
     )
 }

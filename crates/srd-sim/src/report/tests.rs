@@ -73,6 +73,7 @@ fn chart(lines: usize, log: bool) -> Chart {
         y: axis::Axis::linear("goodput (Gb/s)", 0.0, 8.0),
         lines: (0..lines).map(line).collect(),
         marks: vec![Mark { at: 2.0, label: "breaks & <heals>".to_owned() }],
+        level: Some(Mark { at: 6.0, label: "at <best>".to_owned() }),
         steps: log,
     }
 }
