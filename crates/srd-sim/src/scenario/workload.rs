@@ -257,15 +257,23 @@ impl WorkloadSpec {
     }
 
     fn background(&self, place: &Place<'_>) -> Result<Workload, ScenarioError> {
-        let Self::Background { src, dst, gbps, packet_bytes, start_us, stop_us, through, src_port } =
-            self
+        let Self::Background {
+            src,
+            dst,
+            gbps,
+            packet_bytes,
+            start_us,
+            stop_us,
+            through,
+            src_port: port,
+        } = self
         else {
             unreachable!("called for background load")
         };
         if !(0.000_001..=100_000.0).contains(gbps) {
             return Err(ScenarioError(format!("`gbps` must be above zero, not {gbps}")));
         }
-        let src_port = match (through, src_port) {
+        let src_port = match (through, port) {
             (Some(_), Some(_)) => {
                 let what = "`through` and `src_port` exclude each other".to_owned();
                 return Err(ScenarioError(what));

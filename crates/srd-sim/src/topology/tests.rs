@@ -216,7 +216,8 @@ proptest! {
     #[test]
     fn any_numbers_build_or_are_refused(
         hosts in 0_u32..3000, pod in 0_u32..300,
-        radix in proptest::array::uniform5(0_u32..70), bundles in proptest::array::uniform2(0_u32..4),
+        radix in proptest::array::uniform5(0_u32..70),
+        bundles in proptest::array::uniform2(0_u32..4),
         three in any::<bool>(),
     ) {
         let mut spec = ClosSpec::fat_tree(4, [1, 1], &links());
