@@ -142,9 +142,9 @@ impl Window {
         } else {
             self.rate_max_bps[0].max(self.rate_max_bps[1])
         };
-        if rate > 0 {
-            let packets = TARGET_PACKETS * 8_000_000_000 * self.bytes_min as u64;
-            self.target_least = self.target_min.max(Duration::from_nanos(packets / rate));
+        let packets = TARGET_PACKETS * 8_000_000_000 * self.bytes_min as u64;
+        if let Some(packets_ns) = packets.checked_div(rate) {
+            self.target_least = self.target_min.max(Duration::from_nanos(packets_ns));
             // A host takes its time beside the wire's: its jitter counts as transit.
             let bdp = rate as f64 * (rtt + self.target_min).as_nanos() as f64 / 8e9;
             self.bdp = bdp.max(2.0 * self.bytes_min);
