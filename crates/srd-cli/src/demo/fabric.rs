@@ -227,7 +227,7 @@ fn failovers(
         output.say(format!(
             "    {:<24} silent for {} ms, {:.0} Mb/s while the spine is dead",
             who.to_string(),
-            run.silence_ms,
+            run.silence(),
             run.mbps_between(run.failed_ms, run.healed_ms)
         ))?;
         failovers.push(run);

@@ -177,7 +177,7 @@ fn failovers(page: &mut Page, story: &Story) {
         let caption = format!(
             "{}: nothing arrives for {} ms; {:.0} Mb/s while the spine is dead",
             run.who,
-            run.silence_ms,
+            run.silence(),
             run.mbps_between(run.failed_ms, run.healed_ms)
         );
         page.chart(&caption, &timeline(run, story.uplinks_mbps).to_svg());

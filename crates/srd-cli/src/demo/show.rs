@@ -75,7 +75,7 @@ fn failovers(story: &Story) -> String {
         let mbps = |from, to| format!("{:.0}", run.mbps_between(from, to));
         table.row([
             run.who.to_string(),
-            run.silence_ms.to_string(),
+            run.silence(),
             "0".into(),
             mbps(dies / 2, dies),
             mbps(dies, heals),

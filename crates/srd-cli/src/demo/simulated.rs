@@ -147,7 +147,7 @@ fn failover(who: Contestant, output: &JsonOutput) -> Result<Failover> {
     output.say(format!(
         "    {:<24} silent for {} ms, {dead:.0} Mb/s while the spine is dead",
         who.to_string(),
-        run.silence_ms
+        run.silence()
     ))?;
     Ok(run)
 }
