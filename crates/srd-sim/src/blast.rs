@@ -212,5 +212,26 @@ impl Node for Blast {
 
     fn restart(&mut self, _now: Instant, _out: &mut Outcomes) {
         self.acks.clear();
+        self.receiving.values_mut().for_each(|r| r.owes_ack = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_restart_forgets_that_an_acknowledgement_was_owed() {
+        let mut node = Blast::new(1, BlastConfig::default());
+        let (mut out, now) = (Outcomes::default(), Instant::ZERO);
+        let segment = TcpSegment { payload_bytes: 1000, ..TcpSegment::default() };
+        let mut packet = Packet { body: Body::Tcp(segment), ..Packet::empty() };
+        let mut receive = |node: &mut Blast| {
+            (0..ACK_EVERY).for_each(|_| node.on_packet(now, &mut packet, &mut out));
+        };
+        receive(&mut node);
+        node.restart(now, &mut Outcomes::default());
+        receive(&mut node);
+        assert!(node.poll_packet(now, &mut Packet::empty(), &mut Outcomes::default()));
     }
 }
