@@ -222,3 +222,73 @@ impl Window {
         self.bytes = self.bytes.clamp(self.bytes_min, max);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const R: Duration = Duration::from_micros(10);
+
+    fn window(link_rate_bps: u64) -> Window {
+        let config = Config { link_rate_bps, rtt_initial: R, ..Config::default() };
+        Window::new(&config, Instant::ZERO)
+    }
+
+    /// An acknowledgement of one packet of a sender that uses its window.
+    fn ack(window: &Window, now: Instant, median: Duration) -> AckSignal {
+        AckSignal {
+            now,
+            acked_bytes: 8900,
+            lost_bytes: 0,
+            marked: false,
+            median,
+            rtt_base: R,
+            in_flight_bytes: window.bytes(),
+            credit_rules: false,
+        }
+    }
+
+    fn after(span: Duration) -> Instant {
+        Instant::ZERO + span
+    }
+
+    #[test]
+    fn it_grows_while_queues_are_short_and_shrinks_when_they_are_long() {
+        let mut w = window(100_000_000_000);
+        let before = w.bytes();
+        w.on_ack(&ack(&w, after(R), Duration::ZERO));
+        assert!(w.bytes() > before);
+        let before = w.bytes();
+        w.on_ack(&ack(&w, after(R.times(4)), R.times(2)));
+        assert!(w.bytes() < before);
+    }
+
+    #[test]
+    fn a_decrease_waits_until_the_last_one_has_had_its_effect() {
+        let mut w = window(100_000_000_000);
+        let long = R.times(3);
+        w.on_ack(&ack(&w, after(R.times(10)), long));
+        let once = w.bytes();
+        w.on_ack(&ack(&w, after(R.times(10) + R + long.over(2)), long));
+        assert!(w.bytes() >= once, "{} after {once}", w.bytes());
+        w.on_ack(&ack(&w, after(R.times(10) + R + long), long));
+        assert!(w.bytes() < once);
+    }
+
+    #[test]
+    fn the_target_is_a_few_packets_where_they_take_long() {
+        assert_eq!(window(100_000_000_000).target(), R);
+        let packet = Duration::from_nanos(8900 * 8);
+        assert_eq!(window(1_000_000_000).target(), packet.times(8));
+    }
+
+    #[test]
+    fn a_timeout_leaves_one_packet_and_the_first_answer_half() {
+        let mut w = window(100_000_000_000);
+        let before = w.bytes();
+        w.on_timeout();
+        assert_eq!(w.bytes(), 8900);
+        w.on_ack(&ack(&w, after(R.times(50)), Duration::ZERO));
+        assert!(w.bytes() >= before / 2 && w.bytes() < before);
+    }
+}

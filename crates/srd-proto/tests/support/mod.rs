@@ -56,6 +56,7 @@ pub(crate) struct Pair {
     delivered: BTreeSet<u64>,
     delivered_back: BTreeSet<u64>,
     sent: u64,
+    sent_back: u64,
     epoch: u64,
 }
 
@@ -112,6 +113,7 @@ impl Pair {
             delivered: BTreeSet::new(),
             delivered_back: BTreeSet::new(),
             sent: 0,
+            sent_back: 0,
             epoch: 1,
         }
     }
@@ -145,10 +147,11 @@ impl Pair {
         let to = self.b.peer_at(address).unwrap_or_else(|| {
             self.b.add_peer(self.now, PeerConfig { address, public_key }).unwrap()
         });
-        for i in 0..n {
+        for _ in 0..n {
             let mut d = self.datagram(Qpn(1), Qpn(7), bytes);
             self.sent -= 1;
-            d.imm = 1 << 40 | i;
+            d.imm = 1 << 40 | self.sent_back;
+            self.sent_back += 1;
             d.payload = payload(d.imm, bytes).into();
             self.b.send(self.now, to, d).unwrap();
         }

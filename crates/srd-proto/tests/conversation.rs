@@ -1,0 +1,81 @@
+//! Conversations: small datagrams that answer one another are acknowledged together (A4 of the
+//! specification), and nobody waits longer for what is not one, or for what is lost.
+
+mod support;
+
+use srd_proto::{Config, Duration};
+use support::{Fault, Pair};
+
+const SOON: Duration = Duration::from_micros(10);
+const LATER: Duration = Duration::from_micros(1000);
+/// A round trip on the Pair's wire, with some time to spare.
+const ROUND: Duration = Duration::from_micros(13);
+
+fn config() -> Config {
+    Config {
+        ack_delay: SOON,
+        ack_delay_conversation: LATER,
+        ack_packets: 64,
+        rto_min: Duration::from_micros(1000),
+        ..Config::default()
+    }
+}
+
+/// `n` times a word from a to b and one back.
+fn talk(pair: &mut Pair, n: u64, bytes: usize) {
+    for _ in 0..n {
+        pair.send_many(1, bytes);
+        pair.run_for(ROUND.over(2));
+        pair.send_back(1, bytes);
+        pair.run_for(ROUND.over(2));
+    }
+}
+
+#[test]
+fn words_of_a_conversation_are_acknowledged_together() {
+    let mut pair = Pair::new(config(), 1);
+    talk(&mut pair, 320, 64);
+    assert_eq!((pair.delivered(), pair.delivered_back()), (320, 320));
+    // 4 ms of talk: one in 32 asks, and a millisecond brings one more.
+    let acks = pair.a.stats().ack_pkts;
+    assert!((10..=20).contains(&acks), "{acks} acknowledgements");
+    assert_eq!(pair.a.stats().retrans_pkts + pair.b.stats().retrans_pkts, 0);
+    assert_eq!(pair.a.stats().probe_pkts, 0, "nobody grew impatient");
+    pair.run_for(LATER.times(2));
+    pair.assert_all_completed(320);
+}
+
+#[test]
+fn large_answers_are_acknowledged_at_once() {
+    let mut pair = Pair::new(config(), 1);
+    talk(&mut pair, 50, 4000);
+    pair.run_for(ROUND);
+    pair.assert_all_completed(50);
+    assert!(pair.b.stats().ack_pkts >= 50, "{} acknowledgements", pair.b.stats().ack_pkts);
+}
+
+#[test]
+fn small_datagrams_that_nobody_answers_complete_in_a_round_trip() {
+    let mut pair = Pair::new(config(), 1);
+    for n in 1..=50 {
+        pair.send_many(1, 64);
+        pair.run_for(ROUND);
+        assert_eq!(pair.completions().len(), n);
+    }
+}
+
+#[test]
+fn a_lost_word_is_said_again() {
+    for seed in 0..20 {
+        let mut pair = Pair::new(config(), seed);
+        talk(&mut pair, 20, 64);
+        pair.fault = Fault { loss_permille: 1000, ..Fault::default() };
+        pair.send_many(1, 64);
+        pair.run_for(ROUND);
+        pair.fault = Fault::default();
+        // The acknowledgement of the words before may take its time, and starts the wait for
+        // that of this one anew; then a probe, and its answer.
+        pair.run_for(LATER.times(2) + LATER.over(4));
+        assert_eq!(pair.delivered(), 21, "seed {seed}");
+    }
+}
