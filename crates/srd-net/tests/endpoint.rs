@@ -15,6 +15,7 @@ use srd_net::{
     BindOptions, Endpoint, FlushError, LocalEndpoint, MemoryNet, MemoryOptions, News, PollMode,
     SendError,
 };
+use srd_proto::crypto::public_key;
 use srd_proto::{
     Class, Config, Datagram, Delivery, Event, Protection, Qpn, ReceiveBuffers, Status,
 };
@@ -91,6 +92,43 @@ fn datagrams_cross_encrypted() {
     options.config.protection = Protection::JobKey([7; 32]);
     let (a, b) = (Endpoint::bind(&options).unwrap(), Endpoint::bind(&options).unwrap());
     transfer(a, &b, 500, 1200);
+}
+
+fn with_static_key(n: u8) -> (BindOptions, [u8; 32]) {
+    let mut options = loopback("127.0.0.1");
+    options.config.protection = Protection::Static([n; 32]);
+    options.config.peer_timeout = srd_proto::Duration::from_millis(300);
+    (options, public_key(&[n; 32]))
+}
+
+#[test]
+fn nodes_that_know_each_other_by_static_key_talk_and_others_do_not() {
+    let ((options_a, key_a), (options_b, key_b)) = (with_static_key(1), with_static_key(2));
+    let (a, b) = (Endpoint::bind(&options_a).unwrap(), Endpoint::bind(&options_b).unwrap());
+    let to_b = a.connect_with_key(b.local_address(), key_b).unwrap();
+    let to_a = b.connect_with_key(a.local_address(), key_a).unwrap();
+    for i in 0..100 {
+        to_b.send(numbered(i, 1000)).unwrap();
+        to_a.send(numbered(i, 1000)).unwrap();
+    }
+    to_b.flush(PATIENCE).unwrap();
+    to_a.flush(PATIENCE).unwrap();
+    for endpoint in [&a, &b] {
+        let numbers: HashSet<u32> = (0..100)
+            .map(|_| number(&endpoint.recv_timeout(PATIENCE).unwrap().unwrap().payload))
+            .collect();
+        assert_eq!(numbers.len(), 100);
+    }
+
+    // A stranger who knows b's key, and one who expects another key of b.
+    let (stranger, _) = with_static_key(3);
+    for expected in [key_b, key_a] {
+        let stranger = Endpoint::bind(&stranger).unwrap();
+        let peer = stranger.connect_with_key(b.local_address(), expected).unwrap();
+        peer.send(numbered(0, 100)).unwrap();
+        assert!(peer.flush(PATIENCE).is_err(), "a stranger was let in");
+    }
+    assert!(b.try_recv().unwrap().is_none());
 }
 
 /// Waits a moment; false, so that it can stand at the end of a condition.
