@@ -58,14 +58,13 @@ pub enum Status {
 /// Why a peer went down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownReason {
-    /// It never answered.
+    /// It never answered. Nor does one that holds another key than we were told, or does not
+    /// know ours: strangers are not answered.
     Unreachable,
     /// It stopped answering.
     Unresponsive,
     /// It came back with a later epoch: a new process, or a new machine under its address.
     Restarted,
-    /// It refused the handshake: wrong key, version, or no shared protection.
-    HandshakeRefused,
 }
 
 /// Something that happened, other than an arrival.

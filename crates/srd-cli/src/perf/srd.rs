@@ -222,12 +222,10 @@ impl Failed {
     fn explain(self, server: SocketAddr) -> anyhow::Error {
         match self {
             Self::Down(DownReason::Unreachable) | Self::Datagram(Status::UnreachRemote) => anyhow!(
-                "SRD at {server} never answered: does a firewall let UDP from port {} on through?",
+                "SRD at {server} never answered: does a firewall let UDP from port {} on through, \
+                 and is its key the one that was given?",
                 server.port()
             ),
-            Self::Down(DownReason::HandshakeRefused) => {
-                anyhow!("{server} refused the handshake: is its key the one that was given?")
-            }
             Self::Down(DownReason::Restarted) | Self::Datagram(Status::RemoteAbort) => {
                 anyhow!("{server} was restarted in mid-run")
             }
