@@ -18,9 +18,9 @@ const RUNS_MAX: u64 = 100_000;
 const EXAMPLES: &str = "\
 EXAMPLES
   srd sim list
-  srd sim run scenarios/incast.toml
-  srd sim run incast --transport srd --transport tcp --seeds 10 --json result.json
-  srd sim run incast --set workload.0.bytes=64KiB --set srd.paths=16 --out flows
+  srd sim run scenarios/uplink-death.toml
+  srd sim run paper-a-incast --transport srd --transport tcp --seeds 10 --json result.json
+  srd sim run paper-a-incast --set workload.0.bytes=64KiB --set srd.paths=16 --out flows
   srd sim run --topo ft128.topo --tm perm128_2M.cm --transport srd
 
 A scenario without a slash or a suffix is looked for in ./scenarios. The same seed gives the same
