@@ -139,8 +139,8 @@ impl Shared {
 /// What the driver keeps of an endpoint, beside core and sockets.
 struct Ledger {
     shared: Arc<Shared>,
-    /// By the core's index.
-    peers: Vec<Option<Arc<PeerState>>>,
+    /// By the core's index, with the whole of its name.
+    peers: Vec<Option<(PeerId, Arc<PeerState>)>>,
     arrivals: VecDeque<Arrived>,
     /// Who waits for a status, by the number that travels with the datagram, less one.
     replies: Vec<Option<Reply<Status>>>,
@@ -295,13 +295,7 @@ impl Ledger {
         address: SocketAddr,
         public_key: Option<[u8; 32]>,
     ) -> Arc<PeerState> {
-        let index = id.index() as usize;
-        if self.peers.len() <= index {
-            self.peers.resize(index + 1, None);
-        }
-        if let Some(peer) = &self.peers[index]
-            && peer.address == address
-        {
+        if let Some(peer) = self.known(id) {
             return peer.clone();
         }
         let peer = Arc::new(PeerState {
@@ -313,8 +307,22 @@ impl Ledger {
             failure: Mutex::new(None),
             id: Mutex::new(id),
         });
-        self.peers[index] = Some(peer.clone());
+        self.keep(id, peer.clone());
         peer
+    }
+
+    /// The state of the core's peer `id`, if it is the one that was kept under this name.
+    fn known(&self, id: PeerId) -> Option<&Arc<PeerState>> {
+        let (kept, peer) = self.peers.get(id.index() as usize)?.as_ref()?;
+        (*kept == id).then_some(peer)
+    }
+
+    fn keep(&mut self, id: PeerId, peer: Arc<PeerState>) {
+        let index = id.index() as usize;
+        if self.peers.len() <= index {
+            self.peers.resize(index + 1, None);
+        }
+        self.peers[index] = Some((id, peer));
     }
 
     fn send<I: PacketIo>(&mut self, engine: &mut Engine<I>, outgoing: Outgoing) {
@@ -364,11 +372,7 @@ impl Ledger {
             Some(known) => known,
             None => core.add_peer(now, PeerConfig { address, public_key: peer.public_key }).ok()?,
         };
-        let index = id.index() as usize;
-        if self.peers.len() <= index {
-            self.peers.resize(index + 1, None);
-        }
-        self.peers[index] = Some(peer.clone());
+        self.keep(*id, peer.clone());
         Some(*id)
     }
 
@@ -409,7 +413,7 @@ impl Ledger {
     }
 
     fn is_idle(&self) -> bool {
-        self.deferred.is_empty() && self.peers.iter().flatten().all(|p| p.room.is_idle())
+        self.deferred.is_empty() && self.peers.iter().flatten().all(|(_, p)| p.room.is_idle())
     }
 
     /// Nothing will be sent any more: whoever waits is told.
@@ -420,17 +424,18 @@ impl Ledger {
         for reply in self.replies.iter_mut().filter_map(Option::take) {
             reply.give(Status::Flushed);
         }
-        for peer in self.peers.iter().flatten() {
+        for (_, peer) in self.peers.iter().flatten() {
             peer.room.close();
         }
     }
 
     fn report<I: PacketIo>(&self, engine: &Engine<I>) -> Report {
         let core = engine.core_ref();
-        let peers = self.peers.iter().flatten().filter_map(|peer| {
-            let id = *lock(&peer.id);
-            core.peer_stats(id).map(|stats| (peer.address, stats))
-        });
+        let peers = self
+            .peers
+            .iter()
+            .flatten()
+            .filter_map(|(id, peer)| core.peer_stats(*id).map(|stats| (peer.address, stats)));
         Report { stats: core.stats().clone(), io: engine.io_ref().stats(), peers: peers.collect() }
     }
 
@@ -442,7 +447,7 @@ impl Ledger {
     }
 
     fn address(&self, peer: PeerId) -> Option<SocketAddr> {
-        Some(self.peers.get(peer.index() as usize)?.as_ref()?.address)
+        Some(self.known(peer)?.address)
     }
 }
 
@@ -458,7 +463,7 @@ impl Application for Ledger {
         match event {
             Event::Completed { peer, user, status, .. } => {
                 let reply = self.unregister(user);
-                if let Some(Some(peer)) = self.peers.get(peer.index() as usize) {
+                if let Some(peer) = self.known(peer) {
                     self.end(peer, reply, status);
                 }
             }

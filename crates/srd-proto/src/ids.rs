@@ -1,8 +1,12 @@
 //! Identifiers: one newtype per idea, so that none can stand in for another.
 
-/// A peer (a remote node and its context) of one endpoint. Local, never on the wire.
+/// A peer (a remote node and its context) of one endpoint. Local, never on the wire. Never
+/// given out twice: one that is kept for longer than its peer names nobody.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct PeerId(pub(crate) u32);
+pub struct PeerId {
+    index: u32,
+    generation: u32,
+}
 
 /// A packet sequence number: one space per direction of a context, never reused. A
 /// retransmission travels under a new one.
@@ -33,8 +37,17 @@ pub struct DatagramId(pub u64);
 pub struct Epoch(pub u64);
 
 impl PeerId {
-    /// A small dense number, for tables beside the endpoint's own.
+    pub(crate) const fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation }
+    }
+
+    /// A small dense number, for tables beside the endpoint's own. Peers that are forgotten
+    /// leave theirs to others: such a table must compare the whole.
     pub const fn index(self) -> u32 {
-        self.0
+        self.index
+    }
+
+    pub(crate) const fn slot(self) -> usize {
+        self.index as usize
     }
 }

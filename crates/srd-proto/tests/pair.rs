@@ -2,7 +2,10 @@
 
 mod support;
 
-use srd_proto::{Config, Datagram, DownReason, Duration, Event, Qpn, ReceiveBuffers, Status};
+use srd_proto::{
+    Class, Config, Datagram, DownReason, Duration, Event, PeerConfig, Qpn, ReceiveBuffers,
+    SendError, Status,
+};
 use support::{Fault, Pair};
 
 fn config() -> Config {
@@ -214,6 +217,30 @@ fn an_idle_context_gives_its_memory_back() {
     pair.run_until_idle(Duration::from_millis(2));
     pair.run_for(Duration::from_millis(20));
     assert!(pair.a.peer_stats(pair.b_at_a).is_none());
+}
+
+#[test]
+fn the_name_of_a_forgotten_peer_names_nobody() {
+    let mut pair = Pair::new(Config { idle_reclaim: Duration::from_millis(5), ..config() }, 14);
+    pair.send_many(1, 100);
+    pair.run_until_idle(Duration::from_millis(2));
+    let stranger = pair.b.peer_at("10.0.0.1:7471".parse().unwrap()).expect("it has written");
+    pair.run_for(Duration::from_millis(20));
+    assert_eq!(pair.b.address_of(stranger), None);
+    let other = PeerConfig { address: "10.0.0.9:7471".parse().unwrap(), public_key: None };
+    let other = pair.b.add_peer(pair.now, other).unwrap();
+    assert_eq!(other.index(), stranger.index(), "the slot is used again");
+    let d = Datagram {
+        src_qpn: Qpn(1),
+        dst_qpn: Qpn(7),
+        imm: 0,
+        payload: vec![0; 10].into(),
+        class: Class::Bulk,
+        user: 0,
+    };
+    assert_eq!(pair.b.send(pair.now, stranger, d.clone()), Err(SendError::UnknownPeer));
+    pair.b.remove_peer(pair.now, stranger);
+    assert!(pair.b.send(pair.now, other, d).is_ok());
 }
 
 #[test]

@@ -63,7 +63,9 @@ pub struct Endpoint {
     rng: Rng,
     peers: Peers,
     by_address: BTreeMap<SocketAddr, PeerId>,
+    /// Slots that are free, and how many peers there have been.
     free: Vec<u32>,
+    generation: u32,
     share: ReceiverShare,
     queue_pairs: QueuePairs,
     events: VecDeque<Event>,
@@ -110,6 +112,7 @@ impl Endpoint {
             peers: Peers::default(),
             by_address: BTreeMap::new(),
             free: Vec::new(),
+            generation: 0,
             queue_pairs: QueuePairs::default(),
             events: VecDeque::new(),
             refused: Vec::new(),
@@ -158,7 +161,7 @@ impl Endpoint {
 
     /// The address of a peer.
     pub fn address_of(&self, peer: PeerId) -> Option<SocketAddr> {
-        self.peers.slots.get(peer.0 as usize)?.as_ref().map(|p| p.address)
+        self.peers.look(peer).map(|p| p.address)
     }
 
     fn set_key(&mut self, id: PeerId, key: Option<[u8; 32]>) {
@@ -185,7 +188,8 @@ impl Endpoint {
                 u32::try_from(self.peers.slots.len() - 1).ok()?
             }
         };
-        let id = PeerId(index);
+        self.generation = self.generation.wrapping_add(1);
+        let id = PeerId::new(index, self.generation);
         let seed = self.rng.next_u64();
         // The generation starts anywhere, so that a number says nothing about its age.
         #[allow(clippy::cast_possible_truncation)] // twelve random bits
@@ -201,8 +205,10 @@ impl Endpoint {
     /// Forgets a peer: everything outstanding to it completes as flushed.
     pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
         self.at(now);
-        let Some(slot) = self.peers.slots.get_mut(id.0 as usize) else { return };
-        let Some(mut peer) = slot.take() else { return };
+        if self.peers.look(id).is_none() {
+            return;
+        }
+        let Some(mut peer) = self.peers.slots[id.slot()].take() else { return };
         let shared = shared!(self);
         peer.fail_all(Status::Flushed, None, shared);
         peer.drop_rx(shared);
@@ -211,7 +217,7 @@ impl Endpoint {
             self.by_key.remove(&key);
         }
         self.epoch_bump_next = self.epoch_bump_next.max(peer.epoch_bump + 1);
-        self.free.push(id.0);
+        self.free.push(id.index());
     }
 
     /// A context has been idle for long enough: its memory goes. A peer that the application
@@ -298,7 +304,9 @@ impl Endpoint {
                 return;
             }
             self.peers.wakes.pop();
-            self.wake(now, PeerId(index), at);
+            if let Some(id) = self.peers.at(index).map(|peer| peer.id) {
+                self.wake(now, id, at);
+            }
         }
     }
 
@@ -377,13 +385,13 @@ impl Endpoint {
 
     /// One context's state, if there is one.
     pub fn peer_stats(&self, peer: PeerId) -> Option<PeerStats> {
-        let peer = self.peers.slots.get(peer.0 as usize)?.as_ref()?;
+        let peer = self.peers.look(peer)?;
         peer.has_context().then(|| peer.stats())
     }
 
     /// The paths to a peer; empty before anything was sent to it.
     pub fn paths(&self, peer: PeerId) -> Vec<PathReport> {
-        let peer = self.peers.slots.get(peer.0 as usize).and_then(Option::as_ref);
+        let peer = self.peers.look(peer);
         peer.and_then(|p| p.tx.as_ref()).map(|tx| tx.paths.reports()).unwrap_or_default()
     }
 }

@@ -23,13 +23,24 @@ pub(super) struct Peers {
 }
 
 impl Peers {
+    /// The peer of this name, unless it has been forgotten.
     pub(super) fn peer(&mut self, id: PeerId) -> Option<&mut Peer> {
-        self.slots.get_mut(id.0 as usize)?.as_deref_mut()
+        self.at(id.index()).filter(|peer| peer.id == id)
+    }
+
+    /// The peer in a slot, whatever its generation.
+    pub(super) fn at(&mut self, index: u32) -> Option<&mut Peer> {
+        self.slots.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// As [`Peers::peer`], to look only.
+    pub(super) fn look(&self, id: PeerId) -> Option<&Peer> {
+        self.slots.get(id.slot())?.as_deref().filter(|peer| peer.id == id)
     }
 
     /// Puts a peer into the ready queue, once.
     pub(super) fn make_ready(&mut self, id: PeerId) {
-        if let Some(Some(peer)) = self.slots.get_mut(id.0 as usize)
+        if let Some(peer) = self.peer(id)
             && !peer.queued_ready
         {
             peer.queued_ready = true;
@@ -40,7 +51,7 @@ impl Peers {
     /// Makes sure that the heap wakes a peer in time. Entries are never removed early: one
     /// that comes due finds out by itself whether it is still wanted.
     pub(super) fn schedule(&mut self, id: PeerId, now: Instant, config: &Config) {
-        if let Some(Some(peer)) = self.slots.get_mut(id.0 as usize) {
+        if let Some(peer) = self.peer(id) {
             let mut at = peer.next_timeout(config);
             if at <= now {
                 // What is due is something to send. While the peer is in the ready queue,
@@ -52,7 +63,7 @@ impl Peers {
             }
             if at < peer.wake_at {
                 peer.wake_at = at;
-                self.wakes.push(Reverse((at, id.0)));
+                self.wakes.push(Reverse((at, id.index())));
             }
         }
     }

@@ -147,9 +147,9 @@ impl Endpoint {
         header: &Header,
         greeting: Option<&Greeting>,
     ) -> Result<PeerId, DropReason> {
-        let id = PeerId((header.dst_context & INDEX_MASK).wrapping_sub(1));
-        match self.peers.peer(id) {
-            Some(peer) if peer.is_named(header.dst_context) => Ok(id),
+        let index = (header.dst_context & INDEX_MASK).wrapping_sub(1);
+        match self.peers.at(index) {
+            Some(peer) if peer.is_named(header.dst_context) => Ok(peer.id),
             _ => {
                 self.queue_reset(now, meta, header, greeting);
                 Err(DropReason::UnknownContext)
