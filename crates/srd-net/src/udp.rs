@@ -421,9 +421,11 @@ impl PacketIo for UdpIo {
             PollMode::Adaptive(spin) => start + spin,
         };
         let mut now = start;
+        let mut asked = ask_first;
         loop {
             if now >= wait.until || self.waker.as_ref().is_some_and(|w| w.take()) {
-                return Ok(0);
+                // A thread that is always late must not let packets lie for ever.
+                return if asked { Ok(0) } else { Ok(self.receive_now(&mut each)?.unwrap_or(0)) };
             }
             if now >= spin_until && wait.until.since(now) > SLEEP_MIN {
                 let readable = self.sleep(wait, now)?;
@@ -435,6 +437,7 @@ impl PacketIo for UdpIo {
             if let Some(n) = self.receive_now(&mut each)? {
                 return Ok(n);
             }
+            asked = true;
             if wait.writable {
                 // Spinning, and a send waits: let the caller try it again.
                 return Ok(0);

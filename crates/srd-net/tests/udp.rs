@@ -221,3 +221,19 @@ fn clocks_of_two_endpoints_are_one_axis() {
     let first = a.now();
     assert!(b.now() >= first);
 }
+
+#[test]
+fn a_thread_that_is_always_late_still_receives() {
+    let (mut a, mut b) = (open("127.0.0.1", 1), open("127.0.0.1", 1));
+    // A sleep that nothing ends but time: the next wait begins without asking.
+    let until = b.clock().now() + Duration::from_millis(2);
+    assert_eq!(b.receive(Wait::until(until), |_, _, _| {}).unwrap(), 0);
+    assert_eq!(a.send(&[batch(b.local_address(), 0, &[100])]).unwrap(), Sent::All);
+    let mut got = 0;
+    let patience = b.clock().now() + PATIENCE;
+    while got == 0 && b.clock().now() < patience {
+        // A timer that was due long ago.
+        got += b.receive(Wait::until(until), |_, _, _| {}).unwrap();
+    }
+    assert_eq!(got, 1);
+}
