@@ -11,11 +11,14 @@
 
 use alloc::collections::VecDeque;
 
+use crate::config::Config;
 use crate::ids::PeerId;
 use crate::time::{Duration, Instant};
 
 /// Packets per grant.
 const QUANTUM_PACKETS: u64 = 4;
+/// Least outstanding credit: enough for a few packets on each of a few slow paths.
+const BUDGET_PACKETS_MIN: u64 = 8;
 /// Round trips after which a silent sender's grant counts for nothing.
 const SILENT_ROUND_TRIPS: u64 = 20;
 /// How long the number of senders is remembered for those that start afresh.
@@ -46,6 +49,8 @@ pub(crate) struct ReceiverShare {
     link_rate_bps: u64,
     percent: u32,
     packet_bytes: u64,
+    /// What hosts add to the round trip.
+    host_time: Duration,
     active: u32,
     outstanding: u64,
     ring: VecDeque<PeerId>,
@@ -64,12 +69,13 @@ pub(crate) trait Shares {
 }
 
 impl ReceiverShare {
-    pub(crate) fn new(enabled: bool, link_rate_bps: u64, percent: u32, packet_bytes: u64) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
-            enabled: enabled && link_rate_bps > 0,
-            link_rate_bps,
-            percent,
-            packet_bytes,
+            enabled: config.receiver_share && config.link_rate_bps > 0,
+            link_rate_bps: config.link_rate_bps,
+            percent: config.credit_percent,
+            packet_bytes: config.packet_bytes_max.into(),
+            host_time: config.delay_target_min,
             active: 0,
             outstanding: 0,
             ring: VecDeque::new(),
@@ -96,12 +102,14 @@ impl ReceiverShare {
     }
 
     fn bdp_bytes(&self) -> u64 {
-        let bits = u128::from(self.link_rate_bps) * u128::from(self.rtt.as_nanos());
+        let transit = self.rtt + self.host_time;
+        let bits = u128::from(self.link_rate_bps) * u128::from(transit.as_nanos());
         u64::try_from(bits / 8_000_000_000).unwrap_or(u64::MAX).max(2 * self.packet_bytes)
     }
 
     fn budget_bytes(&self) -> u64 {
-        (self.bdp_bytes().saturating_mul(self.percent.into()) / 100).max(4 * self.packet_bytes)
+        (self.bdp_bytes().saturating_mul(self.percent.into()) / 100)
+            .max(BUDGET_PACKETS_MIN * self.packet_bytes)
     }
 
     /// What a sender without a grant may have in flight.

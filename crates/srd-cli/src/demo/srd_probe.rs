@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use srd_lab::priority::FifoThread;
-use srd_lab::{Fabric, FabricConfig, Family, HostId};
+use srd_lab::{Fabric, Family, HostId};
 use srd_net::{Application, BindOptions, Context, LocalEndpoint};
 use srd_proto::{
     Class, Datagram, Delivery, Duration, Event, PeerId, Protection, Qpn, ReceiveBuffers, Status,
@@ -27,13 +27,8 @@ const OUTSTANDING: u32 = 1024;
 /// What a port counts per packet beside its IP payload: Ethernet 14, IPv4 20, UDP 8.
 pub(super) const WIRE_OVERHEAD_BYTES: u16 = 42;
 
-/// The queueing delay that SRD aims at: so many full packets on the slowest link.
-const TARGET_PACKETS: u64 = 7;
 /// Real-time priority of the threads of SRD's endpoints.
 const FIFO_PRIORITY: u8 = 10;
-/// Lower bound of SRD's retransmission timeout: well above what full queues and the scheduler of
-/// a machine that is all hosts and switches at once can add to a round trip.
-const RTO_MIN: Duration = Duration::from_millis(10);
 
 /// How the endpoints of a fabric are made.
 #[derive(Clone, Debug)]
@@ -63,15 +58,6 @@ impl Setup {
         config.paths = self.paths;
         config.link_rate_bps = u64::from(fabric.config().host_rate_mbps) * 1_000_000;
         config.wire_overhead_bytes = WIRE_OVERHEAD_BYTES;
-        // The defaults suit fast links, where runs of packets down one path save CPU time and a
-        // queue of some packets is over in no time. Here a packet takes longer on the wire than
-        // the whole base round trip, and far longer than a system call.
-        config.spray_burst_packets = 1;
-        config.ack_packets = 4;
-        config.delay_target_min = packet_time(fabric.config()).times(TARGET_PACKETS);
-        config.window_max_percent = 500;
-        config.credit_percent = 400;
-        config.rto_min = RTO_MIN;
         let mut endpoint =
             LocalEndpoint::bind(&options).with_context(|| format!("SRD in {host}"))?;
         endpoint.open_qp(RECEIVER, ReceiveBuffers::Unlimited);
@@ -100,13 +86,6 @@ impl DerefMut for Endpoint {
     fn deref_mut(&mut self) -> &mut LocalEndpoint {
         &mut self.endpoint
     }
-}
-
-/// How long a full packet takes on the slowest link.
-fn packet_time(config: &FabricConfig) -> Duration {
-    let rate_mbps = config.uplink_rate_mbps.min(config.host_rate_mbps).max(1);
-    let bits = u64::from(config.mtu + u32::from(WIRE_OVERHEAD_BYTES)) * 8;
-    Duration::from_nanos(bits * 1000 / u64::from(rate_mbps))
 }
 
 /// Where a host's endpoint receives.

@@ -30,7 +30,10 @@ const DECREASE: f64 = 0.4;
 const DECREASE_FLOOR: f64 = 0.5;
 /// The target queueing delay is at least the time of so many packets of full size at the known
 /// rate: on slow links a packet that waits for a few others has met no congestion.
-const TARGET_PACKETS: u64 = 8;
+const TARGET_PACKETS: u64 = 16;
+/// The largest window is at least so many packets of full size: room for the target's on each
+/// of a few slow paths.
+const MAX_PACKETS: f64 = 24.0;
 /// How much wider the target is while credit rules.
 const CREDIT_TARGET: f64 = 4.0;
 
@@ -218,7 +221,8 @@ impl Window {
     }
 
     fn clamp(&mut self) {
-        let max = (self.bdp * f64::from(self.max_percent) / 100.0).max(4.0 * self.bytes_min);
+        let max =
+            (self.bdp * f64::from(self.max_percent) / 100.0).max(MAX_PACKETS * self.bytes_min);
         self.bytes = self.bytes.clamp(self.bytes_min, max);
     }
 }
@@ -277,9 +281,9 @@ mod tests {
 
     #[test]
     fn the_target_is_a_few_packets_where_they_take_long() {
-        assert_eq!(window(100_000_000_000).target(), R);
+        assert_eq!(window(400_000_000_000).target(), R);
         let packet = Duration::from_nanos(8900 * 8);
-        assert_eq!(window(1_000_000_000).target(), packet.times(8));
+        assert_eq!(window(1_000_000_000).target(), packet.times(TARGET_PACKETS));
     }
 
     #[test]

@@ -96,15 +96,9 @@ impl Endpoint {
         config.check()?;
         let mut low = [0; 8];
         low.copy_from_slice(&seed[..8]);
-        let packet = u64::from(config.packet_bytes_max);
         let security = Security::new(&config, &seed, now);
         Ok(Self {
-            share: ReceiverShare::new(
-                config.receiver_share,
-                config.link_rate_bps,
-                config.credit_percent,
-                packet,
-            ),
+            share: ReceiverShare::new(&config),
             config,
             epoch,
             now,
