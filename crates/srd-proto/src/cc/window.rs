@@ -183,7 +183,9 @@ impl Window {
         }
         if congested && s.now.since(self.decreased_at) >= s.rtt_base + s.median {
             self.decreased_at = s.now;
-            let factor = 1.0 - DECREASE * (delay - target) / delay;
+            // With marks half the delay counts as much.
+            let over = if delay >= target { target } else { target / 2.0 };
+            let factor = 1.0 - DECREASE * (delay - over) / delay;
             let floor = if s.credit_rules { self.bytes.min(self.bdp / 4.0) } else { 0.0 };
             self.bytes = (self.bytes * factor.max(DECREASE_FLOOR)).max(floor);
         }
@@ -277,6 +279,16 @@ mod tests {
         assert!(w.bytes() >= once, "{} after {once}", w.bytes());
         w.on_ack(&ack(&w, after(R.times(10) + R + long), long));
         assert!(w.bytes() < once);
+    }
+
+    #[test]
+    fn a_mark_never_makes_it_grow() {
+        let mut w = window(400_000_000_000);
+        let before = w.bytes();
+        // Between half the target and all of it, where only the mark counts.
+        let signal = AckSignal { marked: true, ..ack(&w, after(R.times(10)), R.times(3).over(4)) };
+        w.on_ack(&signal);
+        assert!(w.bytes() < before, "{} after {before}", w.bytes());
     }
 
     #[test]

@@ -40,8 +40,8 @@ impl PathSet {
         }
     }
 
-    /// A path observation: ordinary paths are used again soon, outliers (marked, or later than
-    /// most) are passed over once.
+    /// A path observation: ordinary paths are used again soon, outliers (later than most)
+    /// are passed over once.
     pub(crate) fn on_delay(
         &mut self,
         now: Instant,

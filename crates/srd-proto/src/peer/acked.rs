@@ -97,7 +97,6 @@ impl Tx {
             // better ones (`docs/perf-notes.md`).
             let quarters = (late - median).as_nanos() * 4 / target.as_nanos().max(1);
             let penalty = u8::try_from(quarters.saturating_sub(1)).unwrap_or(u8::MAX);
-            let penalty = penalty.max(tuple.ce.into());
             tally.marked |= tuple.ce;
             self.paths.on_delay(now, record.path, record.generation, delay_ns, penalty);
         }
