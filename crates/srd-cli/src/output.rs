@@ -50,9 +50,14 @@ impl JsonOutput {
         if self.owns_stdout() {
             return Ok(());
         }
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{text}").and_then(|()| out.flush()).context("standard output")
+        say(text)
     }
+}
+
+/// Prints a line for people. A reader that has left is an error like any other, not a panic.
+pub(crate) fn say(text: impl std::fmt::Display) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).context("standard output")
 }
 
 /// Refuses a file that cannot be created because of its directory.

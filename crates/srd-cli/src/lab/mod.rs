@@ -184,7 +184,7 @@ pub(crate) fn run(command: LabCommand) -> Result<u8> {
             srd_lab::config::check_name(&args.name)?;
             require_root()?;
             let report = Fabric::down_by_name(&args.name)?;
-            println!("{}", show::removed(&args.name, &report));
+            crate::output::say(show::removed(&args.name, &report))?;
         }
         LabCommand::Exec(args) => return exec(&args),
         LabCommand::Status(args) => status(&args)?,
@@ -220,8 +220,7 @@ fn up(args: &UpArgs) -> Result<()> {
     config.validate()?;
     require_fabric()?;
     let fabric = Fabric::up(config)?;
-    println!("{}", show::built(&fabric)?);
-    Ok(())
+    crate::output::say(show::built(&fabric)?)
 }
 
 fn exec(args: &ExecArgs) -> Result<u8> {

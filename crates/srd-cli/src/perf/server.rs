@@ -4,6 +4,7 @@ use super::control::{self, Message};
 use super::keys::{self, Key};
 use super::params::{Params, Protection, ServerResult, Transport};
 use super::{ServerArgs, srd, tcp, udp};
+use crate::output::say;
 use crate::units;
 use anyhow::{Context, Result, bail};
 use srd_net::{LocalEndpoint, clock};
@@ -60,12 +61,14 @@ pub(super) fn run(args: &ServerArgs) -> Result<()> {
     let at = SocketAddr::new(args.bind, args.port);
     let listener = TcpListener::bind(at)
         .with_context(|| format!("cannot listen on {at}; another --port or --bind may be free"))?;
-    println!("srd perf server on {}", listener.local_addr()?);
-    println!("public key {}", keys::hex(&keys::public(&secrets.private)));
+    say(format_args!("srd perf server on {}", listener.local_addr()?))?;
+    say(format_args!("public key {}", keys::hex(&keys::public(&secrets.private))))?;
     loop {
         let (mut control, from) = listener.accept().context("accept")?;
         match serve(&listener, &mut control, &secrets) {
-            Ok((params, received)) => println!("{from}: {}", describe(&params, &received)),
+            Ok((params, received)) => {
+                say(format_args!("{from}: {}", describe(&params, &received)))?;
+            }
             Err(error) => {
                 eprintln!("srd: {from}: {error:#}");
                 let reason = format!("{error:#}");

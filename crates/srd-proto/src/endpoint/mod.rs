@@ -322,7 +322,8 @@ impl Endpoint {
         self.peers.schedule(id, now, &self.config);
     }
 
-    /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late.
+    /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late, once
+    /// [`Endpoint::poll_transmit`] has said that there is nothing more to send.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.peers.wakes.peek().map(|Reverse((at, _))| *at)
     }
@@ -342,7 +343,6 @@ impl Endpoint {
             let transmit = peer.poll_transmit(now, shared, buf);
             if transmit.is_some() {
                 self.peers.ready.rotate_left(1);
-                self.peers.schedule(id, now, &self.config);
                 return transmit;
             }
             peer.queued_ready = false;

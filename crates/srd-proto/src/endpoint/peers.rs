@@ -48,17 +48,16 @@ impl Peers {
         }
     }
 
-    /// Makes sure that the heap wakes a peer in time. Entries are never removed early: one
+    /// Makes sure that the heap wakes a peer in time, unless it is in the ready queue: that is
+    /// done when its turn there finds nothing to send. Entries are never removed early: one
     /// that comes due finds out by itself whether it is still wanted.
     pub(super) fn schedule(&mut self, id: PeerId, now: Instant, config: &Config) {
-        if let Some(peer) = self.peer(id) {
+        if let Some(peer) = self.peer(id)
+            && !peer.queued_ready
+        {
             let mut at = peer.next_timeout(config);
             if at <= now {
-                // What is due is something to send. While the peer is in the ready queue,
-                // `poll_transmit` sees to it; if it could not, it tries again shortly.
-                if peer.queued_ready {
-                    return;
-                }
+                // What is due is something to send, and it could not be sent.
                 at = now + RETRY_AFTER;
             }
             if at < peer.wake_at {

@@ -135,7 +135,6 @@ impl Endpoint {
             }
         };
         self.peers.make_ready(id);
-        self.peers.schedule(id, now, &self.config);
         Ok(delivery)
     }
 

@@ -38,7 +38,6 @@ impl Endpoint {
             peer.on_heard(now, true, shared);
         }
         self.peers.make_ready(id);
-        self.peers.schedule(id, now, &self.config);
         Ok(())
     }
 
@@ -93,7 +92,6 @@ impl Endpoint {
             peer.on_hello(now, hello.noise, request, shared)?;
         }
         self.peers.make_ready(id);
-        self.peers.schedule(id, now, &self.config);
         Ok(())
     }
 
@@ -124,7 +122,6 @@ impl Endpoint {
             peer.restart(now, shared, DownReason::Restarted);
         }
         self.peers.make_ready(id);
-        self.peers.schedule(id, now, &self.config);
         Ok(())
     }
 }
