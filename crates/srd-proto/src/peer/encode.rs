@@ -26,6 +26,9 @@ const RUN_BYTES_MAX: usize = 64_000;
 /// A packet as small as this, sent in answer to another, does not ask to be acknowledged at
 /// once: the peer's next word is on its way, and one acknowledgement will do for several.
 const CONVERSATION_BYTES_MAX: usize = 512;
+/// A payload up to this size is copied behind its header: cheaper than to count who holds it,
+/// and than for a kernel to gather packets from two pieces each.
+const COPIED_BYTES_MAX: usize = 2048;
 /// Acknowledgements rotate over entropies by this prime, so that a stretch of dead ones does
 /// not swallow many in a row.
 const ACK_STRIDE: u16 = 37;
@@ -361,8 +364,14 @@ impl Peer {
             imm: held.imm,
         }
         .encode(&mut buf.bytes);
-        let payload = held.payload.clone();
-        let total = buf.bytes.len() - start + payload.len();
+        let total = buf.bytes.len() - start + held.payload.len();
+        let payload = if shared.config.protection.is_on() || held.payload.len() <= COPIED_BYTES_MAX
+        {
+            buf.bytes.extend_from_slice(&held.payload);
+            Bytes::new()
+        } else {
+            held.payload.clone()
+        };
         self.finish(buf, start, Space::Data, psn.0, payload)?;
         Some((total, next.ok()))
     }
