@@ -21,7 +21,7 @@ use crate::time::{Duration, Instant};
 /// queue, and its acknowledgement, are out for about that long.
 const INITIAL: f64 = 2.25;
 /// Growth per round trip with empty queues, as a share of B.
-const GROWTH: f64 = 0.11;
+const GROWTH: f64 = 0.08;
 /// Unconditional growth per round trip, as a share of B.
 const FAIR: f64 = 0.01;
 /// Strength of the decrease.
