@@ -49,6 +49,8 @@ pub struct Recovery {
     pub worst_us: f64,
     /// From the fault to the repair.
     pub during: f64,
+    /// From the bound to the repair: single means of a network at its limit go up and down.
+    pub from_bound: f64,
     /// Over the second half of what came after the repair.
     pub repaired: Option<f64>,
     /// From the repair until the link carried half of what it did before; absent if it did
@@ -103,6 +105,7 @@ fn recovery(series: &Series, goodput: &[f64], fault: &Fault, bound_us: f64) -> O
         worst: worst / before_bps,
         worst_us: time(worst_bin),
         during: mean(after) / before_bps,
+        from_bound: mean(after.get(bin(bound_us)..).unwrap_or_default()) / before_bps,
         repaired: (repaired.len() >= 2 * SMOOTH)
             .then(|| mean(&repaired[repaired.len() / 2..]) / before_bps),
         used_again_us: load.and_then(|l| l.back(series, end)).map(time),
@@ -136,6 +139,13 @@ struct Load {
     bytes: f64,
     // Of all the load that was recorded.
     share: f64,
+}
+
+impl Recovery {
+    /// Whether what was left is used well once it should be.
+    pub fn is_used_from_bound(&self) -> bool {
+        self.from_bound >= RECOVERED
+    }
 }
 
 impl Load {
@@ -200,6 +210,8 @@ mod tests {
         let r = recovery_of(|n| if (42..50).contains(&n) || n == 80 { 0.2 } else { 1.0 });
         assert_eq!((r.back_us, r.steady_us), (Some(100.0), Some(410.0)));
         assert_eq!(r.steady_of_left_us, Some(70.0));
+        // One of the 46 intervals from 140 us on lost four fifths.
+        assert!((r.from_bound - (1.0 - 0.8 / 46.0)).abs() < 1e-6, "{}", r.from_bound);
     }
 
     #[test]
