@@ -9,6 +9,7 @@ mod control;
 mod intervals;
 mod keys;
 mod params;
+mod received;
 mod report;
 mod server;
 mod srd;

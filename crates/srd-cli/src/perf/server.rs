@@ -3,6 +3,7 @@
 use super::control::{self, Message};
 use super::keys::{self, Key};
 use super::params::{Params, Protection, ServerResult, Transport};
+use super::received::Received;
 use super::{ServerArgs, srd, tcp, udp};
 use crate::output::say;
 use crate::units;
@@ -11,7 +12,7 @@ use srd_net::{LocalEndpoint, clock};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a stranger may take to say what it wants.
 const HELLO_MAX: Duration = Duration::from_secs(5);
@@ -22,36 +23,6 @@ const GRACE: Duration = Duration::from_secs(60);
 struct Secrets {
     private: Key,
     job: Option<Key>,
-}
-
-/// What arrived.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Received {
-    bytes: u64,
-    span: Option<(Instant, Instant)>,
-}
-
-impl Received {
-    /// Counts bytes that arrived now.
-    pub(super) fn add(&mut self, bytes: u64) {
-        let now = Instant::now();
-        let first = self.span.map_or(now, |(first, _)| first);
-        self.bytes += bytes;
-        self.span = Some((first, now));
-    }
-
-    /// Counts what another thread received.
-    pub(super) fn merge(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.span = match (self.span, other.span) {
-            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            (a, b) => a.or(b),
-        };
-    }
-
-    fn seconds(&self) -> f64 {
-        self.span.map_or(0.0, |(first, last)| (last - first).as_secs_f64())
-    }
 }
 
 /// Serves until it is stopped.
@@ -83,13 +54,13 @@ pub(super) fn run(args: &ServerArgs) -> Result<()> {
 
 fn describe(params: &Params, received: &Received) -> String {
     let seconds = received.seconds();
-    let rate = units::rate(received.bytes as f64 * 8.0 / seconds.max(1e-9));
+    let rate = units::rate(received.bytes() as f64 * 8.0 / seconds.max(1e-9));
     format!(
         "{} {}, {}: {} in {seconds:.2} s, {rate}",
         params.transport.name(),
         params.mode.name(),
         params.streams_text(),
-        units::bytes(received.bytes)
+        units::bytes(received.bytes())
     )
 }
 
@@ -146,7 +117,7 @@ fn serve(
         Message::Finish => {}
         other => bail!("a client that ends with {other:?}"),
     }
-    let (bytes, seconds) = (received.bytes, received.seconds());
+    let (bytes, seconds) = (received.bytes(), received.seconds());
     control::send(control, &Message::Result(ServerResult { bytes, seconds, cpu_s }))?;
     Ok((params, received))
 }
@@ -167,25 +138,4 @@ fn open(local: SocketAddr, params: &Params, secrets: &Secrets, token: u64) -> Re
             Data::Srd(Box::new(srd::bind(local, params, protection)?))
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_span_of_several_threads_is_from_the_first_byte_to_the_last() {
-        let mut a = Received::default();
-        a.add(1);
-        thread::sleep(Duration::from_millis(2));
-        let mut b = Received::default();
-        b.add(2);
-        let mut all = Received::default();
-        all.merge(b);
-        all.merge(a);
-        assert_eq!(all.bytes, 3);
-        assert!(all.seconds() >= 0.002);
-        all.merge(Received::default());
-        assert_eq!(all.bytes, 3);
-    }
 }

@@ -3,8 +3,8 @@
 use super::intervals::Intervals;
 use super::keys::Key;
 use super::params::{Mode, Params};
+use super::received::Received;
 use super::report::Rtt;
-use super::server::Received;
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
 use srd_net::{Application, BindOptions, Context, LocalEndpoint, PollMode};
@@ -59,15 +59,19 @@ pub(super) fn serve(
     stop: &AtomicBool,
 ) -> Result<Received> {
     let answer = params.mode == Mode::RequestResponse;
-    let mut sink = Sink { received: Received::default(), answer, refused: None };
+    let mut sink = Sink { bytes: 0, answer, refused: None };
+    let mut received = Received::default();
     while !stop.load(Ordering::Relaxed) {
         endpoint.poll(NAP, &mut sink).context("the SRD socket broke")?;
+        if sink.bytes > 0 {
+            received.add(std::mem::take(&mut sink.bytes));
+        }
         if let Some(reason) = sink.refused.take() {
             bail!("cannot answer: {reason}");
         }
     }
     tell_stats(endpoint);
-    Ok(sink.received)
+    Ok(received)
 }
 
 /// For `-v`: what the transport and its sockets counted.
@@ -78,14 +82,15 @@ fn tell_stats(endpoint: &LocalEndpoint) {
 
 /// The server's application.
 struct Sink {
-    received: Received,
+    /// What arrived since the last poll.
+    bytes: u64,
     answer: bool,
     refused: Option<srd_proto::SendError>,
 }
 
 impl Application for Sink {
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
-        self.received.add(delivery.payload.len() as u64);
+        self.bytes += delivery.payload.len() as u64;
         if self.answer {
             let payload = Bytes::copy_from_slice(delivery.payload);
             if let Err(error) = context.send(delivery.peer, datagram(payload, 0)) {

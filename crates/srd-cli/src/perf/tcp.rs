@@ -3,8 +3,8 @@
 use super::control::{self, Message};
 use super::intervals::Intervals;
 use super::params::{Mode, Params};
+use super::received::Received;
 use super::report::Rtt;
-use super::server::Received;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

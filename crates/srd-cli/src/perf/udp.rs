@@ -3,8 +3,8 @@
 
 use super::intervals::Intervals;
 use super::params::{Mode, Params};
+use super::received::Received;
 use super::report::Rtt;
-use super::server::Received;
 use anyhow::{Context, Result, bail};
 use srd_net::raw;
 use std::io::ErrorKind;
