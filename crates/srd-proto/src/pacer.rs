@@ -7,22 +7,34 @@ use crate::time::{Duration, Instant};
 pub(crate) struct Pacer {
     /// When the bytes sent so far would have left at the pacing rate.
     virtual_time: Instant,
+    rate_bps: u64,
+    /// How much time may be owed.
+    burst: Duration,
 }
 
 impl Pacer {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { virtual_time: now }
+        Self { virtual_time: now, rate_bps: 1, burst: Duration::ZERO }
     }
 
-    /// When the next packet may leave: at once while less than `burst` of time is owed.
-    pub(crate) fn next_departure(&self, burst: Duration) -> Instant {
-        self.virtual_time - burst
+    /// From now on packets leave at this rate, beyond a burst that leaves at once.
+    pub(crate) fn set_pace(&mut self, rate_bps: u64, burst_bytes: u64) {
+        self.rate_bps = rate_bps.max(1);
+        self.burst = self.time_for(burst_bytes);
+    }
+
+    fn time_for(&self, bytes: u64) -> Duration {
+        Duration::from_nanos(bytes.saturating_mul(8_000_000_000) / self.rate_bps)
+    }
+
+    /// When the next packet may leave: at once while less than a burst is owed.
+    pub(crate) fn next_departure(&self) -> Instant {
+        self.virtual_time - self.burst
     }
 
     /// A packet of `bytes` left.
-    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, rate_bps: u64) {
-        let ns = bytes.saturating_mul(8_000_000_000) / rate_bps.max(1);
-        self.virtual_time = self.virtual_time.max(now) + Duration::from_nanos(ns);
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
+        self.virtual_time = self.virtual_time.max(now) + self.time_for(bytes);
     }
 }
 
@@ -33,15 +45,15 @@ mod tests {
     #[test]
     fn a_burst_leaves_at_once_and_the_rest_at_the_rate() {
         let mut pacer = Pacer::new(Instant::ZERO);
-        let burst = Duration::from_micros(20);
+        pacer.set_pace(1_000_000_000, 2500); // 10 us a packet, two of them at once
         let mut now = Instant::ZERO;
         let mut at_once = 0;
         for _ in 0..100 {
-            if pacer.next_departure(burst) <= Instant::ZERO {
+            if pacer.next_departure() <= Instant::ZERO {
                 at_once += 1;
             }
-            now = now.max(pacer.next_departure(burst));
-            pacer.on_sent(now, 1250, 1_000_000_000); // 10 us each
+            now = now.max(pacer.next_departure());
+            pacer.on_sent(now, 1250);
         }
         assert_eq!(at_once, 3);
         assert_eq!(now, Instant::ZERO + Duration::from_micros(970));

@@ -58,6 +58,7 @@ impl Peer {
             in_flight_bytes: tx.sent.in_flight_bytes(),
             credit_rules: tx.limited,
         });
+        tx.set_pace(shared.config);
         if tally.progress {
             tx.last_progress_at = now;
             tx.probe_backoff = 0;

@@ -409,7 +409,7 @@ impl Tx {
         path: PathId,
     ) {
         self.paths.on_sent(path);
-        self.pacer.on_sent(now, bytes as u64, self.window.pacing_rate_bps(self.rtt.smoothed()));
+        self.pacer.on_sent(now, bytes as u64);
         shared.stats.data_pkts += 1;
         if again {
             shared.stats.retrans_pkts += 1;

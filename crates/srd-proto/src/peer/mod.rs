@@ -311,7 +311,7 @@ impl Peer {
 impl Tx {
     fn new(config: &Config, seed: u64, now: Instant) -> Self {
         let window = Window::new(config, now);
-        Self {
+        let mut tx = Self {
             queue: SendQueue::default(),
             sent: SentPackets::default(),
             paths: PathSet::new(config, seed),
@@ -348,7 +348,9 @@ impl Tx {
             mtu: Mtu::new(config.packet_bytes_max, config.mtu_discovery, now),
             abandoned: None,
             departure_at: Instant::FAR_FUTURE,
-        }
+        };
+        tx.set_pace(config);
+        tx
     }
 
     /// How long a path's confirmation counts.
@@ -356,12 +358,12 @@ impl Tx {
         self.rtt.base().times(2) + self.delay.median()
     }
 
-    /// How long a burst may leave at once.
-    pub(crate) fn pacing_burst(&self, config: &Config) -> Duration {
+    /// Takes over what the window and the round trip have become.
+    pub(crate) fn set_pace(&mut self, config: &Config) {
         let burst_bytes =
             u64::from(config.packet_bytes_max) * u64::from(config.spray_burst_packets.max(4));
-        let rate = self.window.pacing_rate_bps(self.rtt.smoothed()).max(1);
-        Duration::from_nanos(burst_bytes.saturating_mul(8_000_000_000) / rate)
+        let rate_bps = self.window.pacing_rate_bps(self.rtt.smoothed()).max(1);
+        self.pacer.set_pace(rate_bps, burst_bytes);
     }
 
     /// Time by which a packet may be overtaken before it counts as lost.

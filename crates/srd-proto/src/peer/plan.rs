@@ -90,7 +90,7 @@ impl Tx {
         if self.limited && self.settled_bytes + in_flight + bytes > self.limit {
             return Err(Blocked::Window);
         }
-        let departure = self.pacer.next_departure(self.pacing_burst(config));
+        let departure = self.pacer.next_departure();
         if departure > now {
             return Err(Blocked::Until(departure));
         }
