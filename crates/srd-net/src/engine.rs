@@ -198,9 +198,10 @@ impl<I: PacketIo> Engine<I> {
             let Some(batch) = self.waiting.take().or_else(|| self.build(now)) else {
                 return Ok(Flow::Idle);
             };
-            if self.io.send(std::slice::from_ref(&batch))? != crate::io::Sent::All {
+            let sent = self.io.send(std::slice::from_ref(&batch));
+            if !matches!(sent, Ok(crate::io::Sent::All)) {
                 self.waiting = Some(batch);
-                return Ok(Flow::Blocked);
+                return sent.map(|_| Flow::Blocked);
             }
             let (_, mut buf) = batch;
             // Lets go of the payloads now, not when the buffer is next used.

@@ -4,7 +4,7 @@ mod support;
 
 use srd_proto::{
     Class, Config, Datagram, DownReason, Duration, Event, PeerConfig, Qpn, ReceiveBuffers,
-    SendError, Status,
+    SendError, Status, TransmitBuf,
 };
 use support::{Fault, Pair};
 
@@ -217,6 +217,23 @@ fn an_idle_context_gives_its_memory_back() {
     pair.run_until_idle(Duration::from_millis(2));
     pair.run_for(Duration::from_millis(20));
     assert!(pair.a.peer_stats(pair.b_at_a).is_none());
+}
+
+#[test]
+fn a_silent_peer_is_found_out_though_nothing_more_can_be_sent() {
+    let mut pair = Pair::new(config(), 15);
+    pair.try_send(1).unwrap();
+    let mut buf = TransmitBuf::new(1, 65_000);
+    // The first packet finds the socket full, so nobody asks for a second.
+    assert!(pair.a.poll_transmit(pair.now, &mut buf).is_some());
+    for _ in 0..1000 {
+        let Some(at) = pair.a.poll_timeout() else { panic!("nothing wakes it") };
+        pair.a.handle_timeout(at);
+        if matches!(pair.a.poll_event(), Some(Event::Completed { .. } | Event::PeerDown { .. })) {
+            return;
+        }
+    }
+    panic!("it waits for ever");
 }
 
 #[test]

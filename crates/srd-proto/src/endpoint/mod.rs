@@ -342,7 +342,12 @@ impl Endpoint {
             };
             let transmit = peer.poll_transmit(now, shared, buf);
             if transmit.is_some() {
+                let unwatched = peer.wake_at == Instant::FAR_FUTURE;
                 self.peers.ready.rotate_left(1);
+                if unwatched {
+                    // A socket that never empties must not keep a silent peer from being found out.
+                    self.peers.schedule(id, now, &self.config);
+                }
                 return transmit;
             }
             peer.queued_ready = false;

@@ -48,16 +48,18 @@ impl Peers {
         }
     }
 
-    /// Makes sure that the heap wakes a peer in time, unless it is in the ready queue: that is
-    /// done when its turn there finds nothing to send. Entries are never removed early: one
-    /// that comes due finds out by itself whether it is still wanted.
+    /// Makes sure that the heap wakes a peer in time. Entries are never removed early: one
+    /// that comes due finds out by itself whether it is still wanted. What a packet or a
+    /// sending changes waits until the peer's turn in the ready queue finds nothing to send.
     pub(super) fn schedule(&mut self, id: PeerId, now: Instant, config: &Config) {
-        if let Some(peer) = self.peer(id)
-            && !peer.queued_ready
-        {
+        if let Some(peer) = self.peer(id) {
             let mut at = peer.next_timeout(config);
             if at <= now {
-                // What is due is something to send, and it could not be sent.
+                // What is due is something to send. While the peer is in the ready queue,
+                // `poll_transmit` sees to it; if it could not, it tries again shortly.
+                if peer.queued_ready {
+                    return;
+                }
                 at = now + RETRY_AFTER;
             }
             if at < peer.wake_at {
