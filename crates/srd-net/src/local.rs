@@ -103,7 +103,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         let now = self.engine.look();
         let bytes = self.engine.core().config().packet_bytes_max;
         self.engine.io().check_destination(address, bytes);
-        self.engine.core().add_peer(now, PeerConfig { address, public_key })
+        self.engine.core().add_peer(now, PeerConfig::at(address).with_key(public_key))
     }
 
     /// Opens a queue pair for receiving.

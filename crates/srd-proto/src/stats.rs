@@ -41,6 +41,10 @@ pub struct Stats {
     pub rx_rnr: u64,
     /// Data packets sent.
     pub data_pkts: u64,
+    /// Unreliable datagrams sent.
+    pub unreliable_tx_pkts: u64,
+    /// Unreliable datagrams delivered.
+    pub unreliable_rx_pkts: u64,
     /// Acknowledgements sent.
     pub ack_pkts: u64,
     /// Probes sent.

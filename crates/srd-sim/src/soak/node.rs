@@ -138,7 +138,7 @@ impl SoakNode {
         let to = address(host, self.common.plan.config.local_port);
         let public_key = self.common.keys.get(host as usize).copied();
         self.endpoint.peer_at(to).unwrap_or_else(|| {
-            let peer = PeerConfig { address: to, public_key };
+            let peer = PeerConfig::at(to).with_key(public_key);
             self.endpoint.add_peer(now, peer).expect("fewer hosts than peers_max")
         })
     }
