@@ -168,7 +168,8 @@ impl Security {
         greeting.encode(&mut hello);
         match (request.reading, &self.mode) {
             (Reading::Noise(responder), _) => {
-                let done = responder.answer(preshared, &hello).map_err(|_| DropReason::Unauthentic)?;
+                let done =
+                    responder.answer(preshared, &hello).map_err(|_| DropReason::Unauthentic)?;
                 Ok((done.message2, done.secrets))
             }
             (Reading::Job(theirs), Protection::JobKey(key)) => {

@@ -308,10 +308,9 @@ fn build(
         .local_private_key(static_private)?
         .prologue(prologue)?;
     match remote {
-        Some((key, preshared)) => builder
-            .remote_public_key(key)?
-            .psk(PSK_LOCATION, preshared)?
-            .build_initiator(),
+        Some((key, preshared)) => {
+            builder.remote_public_key(key)?.psk(PSK_LOCATION, preshared)?.build_initiator()
+        }
         None => builder.build_responder(),
     }
 }

@@ -34,9 +34,7 @@ use crate::credit::ReceiverShare;
 use crate::error::{AddPeerError, ConfigError, SendError};
 use crate::event::{Datagram, Event, Status};
 use crate::ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
-use crate::peer::{
-    DATAGRAM_HEADER_BYTES, Peer, Shared, packet_overhead, unreliable_overhead,
-};
+use crate::peer::{DATAGRAM_HEADER_BYTES, Peer, Shared, packet_overhead, unreliable_overhead};
 use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
 use crate::rng::Rng;
 use crate::security::Security;
@@ -354,6 +352,18 @@ impl Endpoint {
     pub fn unsent_bytes(&self, peer: PeerId) -> u64 {
         let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
         tx.map_or(0, |tx| tx.queue.unsent_bytes())
+    }
+
+    /// Unreliable datagrams to this peer that wait to be sent.
+    pub fn unreliable_waiting(&self, peer: PeerId) -> usize {
+        let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
+        tx.map_or(0, |tx| tx.unreliable.len())
+    }
+
+    /// The rate at which this peer has been taking data, in bits per second.
+    pub fn delivery_rate_bps(&self, peer: PeerId) -> u64 {
+        let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
+        tx.map_or(0, |tx| tx.window.delivery_rate_bps())
     }
 
     /// Runs every timer that is due.

@@ -108,13 +108,12 @@ impl Peer {
     ) -> Option<([u8; COOKIE_BYTES], Vec<u8>)> {
         if self.protected.opening.is_none() {
             let greeting = self.greeting(self.local_context, shared);
-            let (state, message) =
-                shared.security.open(
-                    self.public_key.as_ref(),
-                    &self.preshared_key,
-                    &greeting,
-                    now,
-                )?;
+            let (state, message) = shared.security.open(
+                self.public_key.as_ref(),
+                &self.preshared_key,
+                &greeting,
+                now,
+            )?;
             let cookie = [0; COOKIE_BYTES];
             let interval = RETRY_FIRST.max(shared.config.rtt_initial.times(4));
             let opening = OurOpening { state, message, cookie, retry_at: now, interval };
@@ -161,7 +160,8 @@ impl Peer {
         let context = self.local_context.wrapping_add(CONTEXT_GENERATION);
         let remote = request.greeting;
         let greeting = self.greeting(context, shared);
-        let (answer, secrets) = shared.security.answer(request, &self.preshared_key, &greeting, now)?;
+        let (answer, secrets) =
+            shared.security.answer(request, &self.preshared_key, &greeting, now)?;
         let keys = shared.security.keys(secrets, now);
         self.protected.pending = Some(Box::new(Pending { keys, context, remote }));
         self.protected.answered = Some(Box::new((opening_id(message), answer)));

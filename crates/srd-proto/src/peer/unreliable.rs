@@ -83,12 +83,8 @@ impl Peer {
         let start = buf.head_start();
         let header = self.header(now, Kind::Unreliable, number, 0);
         self.begin(shared, buf, header);
-        Unreliable {
-            dst_qpn: datagram.dst_qpn.0,
-            src_qpn: datagram.src_qpn.0,
-            imm: datagram.imm,
-        }
-        .encode(&mut buf.bytes);
+        Unreliable { dst_qpn: datagram.dst_qpn.0, src_qpn: datagram.src_qpn.0, imm: datagram.imm }
+            .encode(&mut buf.bytes);
         buf.bytes.extend_from_slice(&datagram.payload);
         shared.stats.unreliable_tx_pkts += 1;
         self.tx.as_mut()?.unreliable_sent = number + 1;

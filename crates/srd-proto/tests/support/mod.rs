@@ -132,7 +132,8 @@ impl Pair {
         self.epoch += 1;
         self.a = make(&self.config, 1, self.epoch, self.epoch, self.now);
         let (address, public_key) = (SocketAddr::new(ip(2), PORT), self.b.public_key());
-        self.b_at_a = self.a.add_peer(self.now, PeerConfig::at(address).with_key(public_key)).unwrap();
+        self.b_at_a =
+            self.a.add_peer(self.now, PeerConfig::at(address).with_key(public_key)).unwrap();
     }
 
     /// B turns out to hold another key than a was told.

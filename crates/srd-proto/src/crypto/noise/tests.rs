@@ -66,11 +66,14 @@ fn messages_and_noted_keys_match_the_published_vector() {
     let side = |private: &[u8; 32], ephemeral: &[u8; 32], remote: Option<&[u8; 32]>| {
         let split = Arc::new(SplitKeys::default());
         let resolver = Resolver::new(rng(0), split.clone());
-        let builder = Builder::with_resolver("Noise_IK_25519_ChaChaPoly_BLAKE2s".parse().unwrap(), Box::new(resolver))
-            .fixed_ephemeral_key_for_testing_only(ephemeral)
-            .local_private_key(private)
-            .and_then(|b| b.prologue(&prologue))
-            .unwrap();
+        let builder = Builder::with_resolver(
+            "Noise_IK_25519_ChaChaPoly_BLAKE2s".parse().unwrap(),
+            Box::new(resolver),
+        )
+        .fixed_ephemeral_key_for_testing_only(ephemeral)
+        .local_private_key(private)
+        .and_then(|b| b.prologue(&prologue))
+        .unwrap();
         let state = match remote {
             Some(key) => builder.remote_public_key(key).unwrap().build_initiator().unwrap(),
             None => builder.build_responder().unwrap(),
@@ -147,7 +150,8 @@ fn a_seed_fixes_the_transcript_and_another_changes_it() {
 #[test]
 fn one_generator_never_gives_two_handshakes_one_ephemeral() {
     let mut rng = rng(1);
-    let mut start = || Initiator::start(&ALICE, &public_key(&BOB), &NO_PSK, b"", &mut rng).unwrap().1;
+    let mut start =
+        || Initiator::start(&ALICE, &public_key(&BOB), &NO_PSK, b"", &mut rng).unwrap().1;
     let (first, second) = (start(), start());
     assert_ne!(ephemeral(&first), ephemeral(&second));
     assert_eq!(ephemeral(&first).unwrap()[..], first[..32]);
@@ -226,7 +230,8 @@ fn greetings_have_a_limit_on_both_sides() {
     let bob = public_key(&BOB);
     let too_long = Some(HandshakeError::PayloadTooLong);
     assert_eq!(Initiator::start(&ALICE, &bob, &NO_PSK, &over, &mut rng(1)).err(), too_long);
-    let (mut initiator, message1) = Initiator::start(&ALICE, &bob, &NO_PSK, &full, &mut rng(1)).unwrap();
+    let (mut initiator, message1) =
+        Initiator::start(&ALICE, &bob, &NO_PSK, &full, &mut rng(1)).unwrap();
     assert_eq!(respond(&BOB, &message1, &NO_PSK, &over, &mut rng(2)).err(), too_long);
     let responded = respond(&BOB, &message1, &NO_PSK, &full, &mut rng(2)).unwrap();
     assert_eq!(responded.payload, full);
@@ -261,7 +266,8 @@ fn generated_keys_work_and_differ() {
     let mut rng = rng(5);
     let (a, b) = (generate_private(&mut rng), generate_private(&mut rng));
     assert_ne!(a, b);
-    let (mut initiator, message1) = Initiator::start(&a, &public_key(&b), &NO_PSK, b"", &mut rng).unwrap();
+    let (mut initiator, message1) =
+        Initiator::start(&a, &public_key(&b), &NO_PSK, b"", &mut rng).unwrap();
     let message2 = respond(&b, &message1, &NO_PSK, b"", &mut rng).unwrap().message2;
     assert!(initiator.finish(&message2).is_ok());
 }
