@@ -25,6 +25,10 @@
 
 pub mod config;
 pub mod keys;
+pub mod netconf;
 pub mod plane;
+mod privileges;
+mod routing;
+pub mod run;
 pub mod snapshot;
 pub mod units;

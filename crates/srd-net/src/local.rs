@@ -162,6 +162,14 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.receive(until, app)
     }
 
+    /// A handle that ends a wait from another thread.
+    ///
+    /// # Errors
+    /// The operating system's, if it has no descriptor left.
+    pub fn waker(&mut self) -> io::Result<std::sync::Arc<crate::IoWaker>> {
+        self.engine.io().waker()
+    }
+
     /// The core itself, and the time that it was last told.
     pub fn core_mut(&mut self) -> (&mut srd_proto::Endpoint, Instant) {
         let now = self.engine.look();

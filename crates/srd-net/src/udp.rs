@@ -58,6 +58,8 @@ pub struct UdpOptions {
     pub send_buffer_bytes: u32,
     /// Whether to use segmentation offload where the kernel has it.
     pub segmentation: bool,
+    /// A mark on every packet that leaves (`SO_MARK`). Takes `CAP_NET_ADMIN`.
+    pub mark: Option<u32>,
 }
 
 impl UdpOptions {
@@ -71,6 +73,7 @@ impl UdpOptions {
             receive_buffer_bytes: 16 << 20,
             send_buffer_bytes: 4 << 20,
             segmentation: true,
+            mark: None,
         }
     }
 }
@@ -121,6 +124,9 @@ impl UdpIo {
         let mut receive_buffer_bytes = 0;
         for (i, socket) in sockets.iter().enumerate() {
             socket.never_fragment()?;
+            if let Some(mark) = options.mark {
+                socket.mark(mark)?;
+            }
             socket.default_ecn(options.ecn)?;
             let wanted = if i == 0 { options.receive_buffer_bytes } else { 0 };
             let size = socket.buffers(options.send_buffer_bytes, wanted)?;

@@ -87,6 +87,8 @@ pub struct PeerStats {
     pub credit_limited: bool,
     /// Delivery rate measured, bits per second.
     pub delivery_rate_bps: u64,
+    /// Data packets sent again since this context began.
+    pub retrans_pkts: u64,
     /// Paths in each state: good, skipped, assumed bad, denied.
     pub paths: [u16; 4],
 }

@@ -93,17 +93,19 @@ impl Express {
         self.count_queue(index, counts);
     }
 
-    /// Hands frames over to the transport, as many as it should have.
-    pub fn pump(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    /// Hands frames over to the transport, as many as it should have. Returns how many.
+    pub fn pump(&mut self, now: Instant, endpoint: &mut Endpoint) -> usize {
         self.offer(now, endpoint);
+        let mut handed = 0;
         for _ in 0..self.ready.len() {
-            let Some(index) = self.ready.pop_front() else { return };
-            if self.pump_peer(now, index, endpoint) {
+            let Some(index) = self.ready.pop_front() else { break };
+            if self.pump_peer(now, index, endpoint, &mut handed) {
                 self.ready.push_back(index);
             } else if let Some(peer) = self.peer_mut(index) {
                 peer.queued = false;
             }
         }
+        handed
     }
 
     /// Whether any frame waits.
@@ -112,7 +114,13 @@ impl Express {
     }
 
     /// One peer's share. Returns whether it has more.
-    fn pump_peer(&mut self, now: Instant, index: u32, endpoint: &mut Endpoint) -> bool {
+    fn pump_peer(
+        &mut self,
+        now: Instant,
+        index: u32,
+        endpoint: &mut Endpoint,
+        handed: &mut usize,
+    ) -> bool {
         let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
             return false;
         };
@@ -141,6 +149,7 @@ impl Express {
             let queues = &mut self.flows.queues;
             let taken = peer.scheduler.take(queues, slot, now, &self.aqm, &mut counts);
             let Some(waiting) = taken else { continue };
+            *handed += 1;
             self.send(now, index, slot, fresh, reach, waiting.frame, endpoint);
         };
         self.count_queue(index, counts);

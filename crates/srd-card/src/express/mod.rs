@@ -222,6 +222,12 @@ impl Express {
         self.order.set_wait(wait);
     }
 
+    /// The queueing delay above which frames are marked.
+    pub fn set_queue_target(&mut self, target: Duration) {
+        self.config.queue_target = target;
+        self.aqm.target = target;
+    }
+
     /// The peer that packets to an address go to.
     pub fn peer_of(&self, address: IpAddr) -> Option<PeerSlot> {
         self.routes.find(address).map(PeerSlot)

@@ -116,7 +116,7 @@ impl Config {
     }
 }
 
-fn is_same(a: &PeerSettings, b: &PeerSettings) -> bool {
+pub(crate) fn is_same(a: &PeerSettings, b: &PeerSettings) -> bool {
     match (&a.public_key, &b.public_key) {
         (Some(a), Some(b)) => a == b,
         (None, None) => a.endpoint == b.endpoint,

@@ -422,6 +422,7 @@ impl Tx {
         shared.stats.data_pkts += 1;
         if again {
             shared.stats.retrans_pkts += 1;
+            self.retrans_pkts += 1;
             shared.stats.retrans_bytes += bytes as u64;
         }
         self.last_sent_at = now;

@@ -166,6 +166,8 @@ pub(crate) struct Tx {
     pub newest_acked_sent_at: Instant,
     pub largest_acked: Option<u64>,
     pub last_sent_at: Instant,
+    /// Data packets sent again.
+    pub retrans_pkts: u64,
     pub last_progress_at: Instant,
     /// When something was first outstanding with no answer since.
     pub silent_since: Instant,
@@ -312,6 +314,7 @@ impl Peer {
                 - (tx.settled_bytes + tx.sent.in_flight_bytes()).cast_signed(),
             credit_limited: tx.limited,
             delivery_rate_bps: tx.window.delivery_rate_bps(),
+            retrans_pkts: tx.retrans_pkts,
             paths: tx.paths.counts(),
         }
     }
@@ -343,6 +346,7 @@ impl Tx {
             newest_acked_sent_at: Instant::ZERO,
             largest_acked: None,
             last_sent_at: now,
+            retrans_pkts: 0,
             last_progress_at: now,
             silent_since: Instant::FAR_FUTURE,
             probe_at: Instant::FAR_FUTURE,

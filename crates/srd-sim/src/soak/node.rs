@@ -267,7 +267,7 @@ impl SoakNode {
             PacketRef::Split(head, payload)
         };
         let Some(delivery) = self.endpoint.handle_packet(now, meta, bytes) else { return };
-        let Delivery { peer, src_qpn, dst_qpn, imm, payload } = delivery;
+        let Delivery { peer, src_qpn, dst_qpn, imm, payload, .. } = delivery;
         let from = self.endpoint.address_of(peer).and_then(host_at);
         let (host, epoch) = (self.host, self.epoch);
         let at = Arrived { host, epoch, from, src_qpn, dst_qpn, payload };
