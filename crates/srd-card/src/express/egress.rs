@@ -21,7 +21,7 @@ use crate::{FRAME_QPN, FRESH_QPN, mss, too_big};
 /// be marked, dropped, or overtaken by a flow that has just begun.
 const FEED_BYTES_MIN: u64 = 16 * 1024;
 const FEED_BYTES_MAX: u64 = 256 * 1024;
-const FEED_NS: u64 = 250_000;
+const FEED_NS: u64 = 1_000_000;
 /// Plain packets that may wait in the transport.
 const FEED_PLAIN_MAX: usize = 128;
 /// A frame up to this size of a flow that has just begun goes before bulk.
