@@ -15,16 +15,20 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`capture`] | packets for Wireshark |
 //! | [`config`] | the file `srd.toml`: read, checked, compared |
 //! | [`keys`] | private, public and preshared keys, and the files that hold them |
+//! | [`notify`] | what systemd is told |
 //! | [`plane`] | what the rest may ask of the data plane |
 //! | [`snapshot`] | the state of the data plane, for people and machines |
 //! | [`units`] | rates as people write them |
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod config;
 pub mod keys;
+pub mod notify;
 pub mod plane;
 pub mod snapshot;
 pub mod units;
