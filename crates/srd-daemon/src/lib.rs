@@ -17,6 +17,7 @@
 //! |---|---|
 //! | [`capture`] | packets for Wireshark |
 //! | [`config`] | the file `srd.toml`: read, checked, compared |
+//! | [`control`] | the control socket, both sides |
 //! | [`keys`] | private, public and preshared keys, and the files that hold them |
 //! | [`notify`] | what systemd is told |
 //! | [`plane`] | what the rest may ask of the data plane |
@@ -27,6 +28,9 @@
 
 pub mod capture;
 pub mod config;
+pub mod control;
+#[cfg(test)]
+mod fake_plane;
 pub mod keys;
 pub mod notify;
 pub mod plane;
