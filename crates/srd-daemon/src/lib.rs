@@ -15,17 +15,25 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`capture`] | packets for Wireshark |
 //! | [`config`] | the file `srd.toml`: read, checked, compared |
+//! | [`control`] | the control socket, both sides |
 //! | [`keys`] | private, public and preshared keys, and the files that hold them |
+//! | [`notify`] | what systemd is told |
 //! | [`plane`] | what the rest may ask of the data plane |
 //! | [`snapshot`] | the state of the data plane, for people and machines |
 //! | [`units`] | rates as people write them |
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod config;
+pub mod control;
+#[cfg(test)]
+mod fake_plane;
 pub mod keys;
 pub mod netconf;
+pub mod notify;
 pub mod plane;
 mod privileges;
 mod routing;

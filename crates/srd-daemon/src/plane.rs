@@ -8,9 +8,9 @@
 //!                  <------- reply.send(answer) ----
 //! ```
 //!
-//! Bounds: [`COMMANDS_MAX`] commands wait; who comes when they do is refused ([`PlaneError::Busy`]).
-//! Nobody waits for an answer longer than [`ANSWER_WAIT_MAX`]. Answering never blocks: a reply
-//! holds one answer, and one that nobody waits for any more is dropped.
+//! Bounds: [`COMMANDS_MAX`] commands wait, and who comes then is refused
+//! ([`PlaneError::Busy`]). Nobody waits for an answer longer than [`ANSWER_WAIT_MAX`]. Answering
+//! never blocks: a reply holds one answer, and one that nobody waits for any more is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::capture::Tap;
 use crate::config::{Config, ReloadReport, UdpOrdering};
 use crate::snapshot::Snapshot;
 
@@ -50,6 +51,13 @@ pub enum Command {
         config: Box<Config>,
         /// What was taken over; else why nothing was, for a person.
         reply: Reply<Result<ReloadReport, String>>,
+    },
+    /// Show packets to a capture, until its reader goes away.
+    Capture {
+        /// The capture.
+        tap: Tap,
+        /// Whether it was taken up ([`crate::capture::Taps::add`]); else why not, for a person.
+        reply: Reply<Result<(), String>>,
     },
     /// End in order.
     Stop,
@@ -188,6 +196,14 @@ impl PlaneHandle {
     /// There was no answer; the inner error is the data plane's refusal.
     pub fn reload(&self, config: Box<Config>) -> Result<Result<ReloadReport, String>, PlaneError> {
         self.ask(|reply| Command::Reload { config, reply })
+    }
+
+    /// Begins a capture.
+    ///
+    /// # Errors
+    /// There was no answer; the inner error is the data plane's refusal.
+    pub fn capture(&self, tap: Tap) -> Result<Result<(), String>, PlaneError> {
+        self.ask(|reply| Command::Capture { tap, reply })
     }
 
     /// Hands over a command and waits for its answer.

@@ -99,7 +99,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// ENA Express: 0 off, 1 on without UDP, 2 off with UDP remembered, 3 on with UDP (bit 2: UDP order is bypassed).
+    /// ENA Express: 0 off, 1 on, without UDP, 2 off, with UDP remembered, 3 on, with UDP;
+    /// 4 more if the order of UDP is bypassed.
     ena_srd_mode: Gauge,
     /// Inner packets sent over SRD.
     ena_srd_tx_pkts: Counter,
