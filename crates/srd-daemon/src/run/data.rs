@@ -6,14 +6,17 @@
 //!   interface <-write-- Express <-delivered-- LocalEndpoint <-receive-- sockets
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use anyhow::{Context as _, Result};
+use srd_card::packet::Packet;
 use srd_card::{Express, Guest, PeerSlot};
 use srd_net::{Application, Context, LocalEndpoint, Notice, Tun};
 use srd_proto::{Delivery, Duration, Event, Instant, PeerConfig, PeerId};
 
 use super::own_address;
+use crate::capture::{Direction, Taps};
 use crate::config::diff::is_same;
 use crate::config::{Config, Mode, PeerSettings, ReloadReport, UdpOrdering};
 use crate::plane::{Change, Command};
@@ -47,10 +50,28 @@ pub(super) struct Peer {
 pub(super) struct Port {
     pub(super) tun: Tun,
     pub(super) refused: u64,
+    /// Captures that run.
+    taps: Taps,
+    /// The time of the present call, for captures.
+    now: Instant,
+    /// The peer whose frames these are, for captures; empty: unknown.
+    peer: String,
+}
+
+impl Port {
+    /// Shows a frame to whoever captures.
+    fn show(&mut self, direction: Direction, frame: &[u8]) {
+        if !self.taps.is_empty()
+            && let Some(packet) = frame.get(srd_card::offload::OFFLOAD_BYTES..)
+        {
+            self.taps.inner(self.now, direction, &self.peer, packet);
+        }
+    }
 }
 
 impl Guest for Port {
     fn deliver(&mut self, frame: &[u8]) {
+        self.show(Direction::In, frame);
         if self.tun.write(frame).is_err() {
             self.refused += 1;
         }
@@ -65,10 +86,16 @@ pub(super) struct Card {
     /// Peers that came up or went down since the last look.
     news: Vec<(PeerId, PeerState)>,
     pub(super) peer_downs: u64,
+    /// Names of peers, for captures.
+    names: BTreeMap<PeerId, String>,
 }
 
 impl Application for Card {
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
+        if !self.port.taps.is_empty() {
+            self.port.now = context.now();
+            self.port.peer = self.names.get(&delivery.peer).cloned().unwrap_or_default();
+        }
         self.express.delivered(context.now(), &delivery, &mut self.port);
     }
 
@@ -131,8 +158,10 @@ impl Data {
         };
         let (core, now) = endpoint.core_mut();
         let express = Express::new(card_config, core);
-        let port = Port { tun, refused: 0 };
-        let card = Card { express, port, news: Vec::new(), peer_downs: 0 };
+        let taps = Taps::default();
+        let port = Port { tun, refused: 0, taps, now, peer: String::new() };
+        let names = BTreeMap::new();
+        let card = Card { express, port, news: Vec::new(), peer_downs: 0, names };
         let peers = config.peers.clone();
         let mut data = Self {
             config,
@@ -161,6 +190,7 @@ impl Data {
             .add_peer(now, transport)
             .with_context(|| format!("cannot add the peer {}", settings.name))?;
         let slot = self.card.express.add_peer(now, card_settings(&settings, id));
+        self.card.names.insert(id, settings.name.clone());
         let mut peer = Peer {
             settings,
             id,
@@ -184,6 +214,7 @@ impl Data {
         let mut peer = self.peers.remove(index);
         route(&mut self.routing, self.config.interface.mode, &mut peer, false);
         self.card.express.remove_peer(peer.slot);
+        self.card.names.remove(&peer.id);
         let (core, now) = self.endpoint.core_mut();
         core.remove_peer(now, peer.id);
     }
@@ -236,9 +267,23 @@ impl Data {
         let now = self.endpoint.now();
         for _ in 0..FRAMES_PER_TURN_MAX {
             let Some(frame) = self.card.port.tun.read()? else { return Ok(false) };
+            self.show_outgoing(now, &frame);
             self.card.express.from_guest(now, frame, &mut self.card.port);
         }
         Ok(true)
+    }
+
+    /// Shows what the guest sends to whoever captures.
+    fn show_outgoing(&mut self, now: Instant, frame: &[u8]) {
+        if self.card.port.taps.is_empty() {
+            return;
+        }
+        let packet = frame.get(srd_card::offload::OFFLOAD_BYTES..).and_then(Packet::read);
+        let slot = packet.and_then(|p| self.card.express.peer_of(p.destination));
+        let peer = slot.and_then(|slot| self.peers.iter().find(|p| p.slot == slot));
+        self.card.port.now = now;
+        self.card.port.peer = peer.map_or(String::new(), |p| p.settings.name.clone());
+        self.card.port.show(Direction::Out, frame);
     }
 
     /// Peers have come or gone.
@@ -282,6 +327,7 @@ impl Data {
             Command::Snapshot { detail, reply } => reply.send(self.snapshot(&detail)),
             Command::Set { change, reply } => reply.send(self.set(&change)),
             Command::Reload { config, reply } => reply.send(self.reload(*config)),
+            Command::Capture { tap, reply } => reply.send(self.card.port.taps.add(tap)),
             Command::Stop => {}
         }
     }

@@ -6,6 +6,7 @@
 
 mod data;
 mod report;
+mod signals;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +17,9 @@ use srd_net::{BindOptions, Link, LocalEndpoint, PollMode, Tun};
 use srd_proto::{Config as CoreConfig, Duration, Protection as CoreProtection};
 
 use crate::config::{Config, Mode, Protection};
+use crate::control;
 use crate::netconf::Network;
+use crate::notify::Notify;
 use crate::plane::{Command, PlaneHandle};
 use crate::privileges;
 use crate::routing::{self, Routing};
@@ -54,6 +57,9 @@ pub struct Daemon {
     data: Data,
     handle: PlaneHandle,
     commands: std::sync::mpsc::Receiver<Command>,
+    /// What serves people and machines, for as long as the daemon lives.
+    control: control::Server,
+    notify: Notify,
 }
 
 impl Daemon {
@@ -65,6 +71,9 @@ impl Daemon {
         if !privileges::may_administer() {
             return Err(NotPermitted.into());
         }
+        signals::hold();
+        let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
+        let socket = control::Socket::bind(&config.control)?;
         let network = Network::start()?;
         let mut endpoint = bind(&config)?;
         let tun = Tun::open(&config.interface.name).map_err(|e| tun_error(&config, &e))?;
@@ -75,8 +84,12 @@ impl Daemon {
         let waker = endpoint.waker().context("cannot make a descriptor to be woken by")?;
         privileges::drop_all()?;
         let (handle, commands) = PlaneHandle::new(Arc::new(move || waker.wake()));
+        let file = config.file.clone();
         let data = Data::new(config, endpoint, tun, routing, mtu)?;
-        Ok(Self { data, handle, commands })
+        let loader: control::Loader = Arc::new(move || Config::load(&file));
+        let control = control::Server::start(socket, handle.clone(), Arc::clone(&loader))?;
+        signals::obey(handle.clone(), loader)?;
+        Ok(Self { data, handle, commands, control, notify })
     }
 
     /// For whoever wants to ask or tell the daemon something.
@@ -84,12 +97,23 @@ impl Daemon {
         self.handle.clone()
     }
 
-    /// Moves packets until [`Command::Stop`].
+    /// Moves packets until [`Command::Stop`], or SIGTERM or SIGINT.
     ///
     /// # Errors
     /// What makes the interface or the sockets unusable.
     pub fn run(mut self) -> Result<()> {
-        self.data.run(&self.commands)
+        let peers = self.data.config.peers.len();
+        self.notify.ready(&format!("{} is up, {peers} peers", self.data.config.interface.name));
+        tracing::info!(
+            interface = self.data.config.interface.name,
+            mtu = self.data.mtu,
+            peers,
+            "up"
+        );
+        let done = self.data.run(&self.commands);
+        self.notify.stopping();
+        drop(self.control);
+        done
     }
 }
 

@@ -24,7 +24,7 @@ fn answer(message1: &[u8], seed: u8) -> Responded {
 
 #[test]
 fn sides_that_share_another_secret_do_not_meet() {
-    let mut start = |preshared: [u8; 32]| {
+    let start = |preshared: [u8; 32]| {
         Initiator::start(&ALICE, &public_key(&BOB), &preshared, b"hello", &mut rng(1)).unwrap()
     };
     let (mut same, message1) = start([7; 32]);
