@@ -65,7 +65,7 @@ pub(crate) struct Window {
     period_start: Instant,
     period_acked: u64,
     period_lost: u64,
-    /// Whether the window limited the sender at any time in the period.
+    /// Whether the sender used at least half of its window at any time in the period.
     period_limited: bool,
     rate_bps: u64,
     rate_max_bps: [u64; 2],
@@ -176,7 +176,7 @@ impl Window {
         // Growth only while the window is what limits the sender.
         let used = (s.in_flight_bytes + s.acked_bytes) as f64;
         let limited = used * 1.25 >= self.bytes || used + self.bytes_min > self.bytes;
-        self.period_limited |= limited;
+        self.period_limited |= used * 2.0 >= self.bytes;
         let share = s.acked_bytes as f64 / self.bytes;
         if !congested && limited {
             let gain = if self.link_rate_bps == 0 { 4.0 * GROWTH } else { GROWTH };
