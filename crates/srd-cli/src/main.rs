@@ -9,10 +9,12 @@
 //! | [`lab`] | `srd lab`: a fabric of network namespaces |
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
+//! | [`check`] | `srd check`: are this system's settings fit for spraying |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
 //! | [`failure`], [`output`], [`table`], [`units`], [`chart`] | what they share |
 
 mod chart;
+mod check;
 mod demo;
 mod failure;
 mod lab;
@@ -34,7 +36,8 @@ EXIT CODES
   0  it worked
   1  it ran and failed, a target was missed, or flows stayed unfinished
   2  bad usage or configuration: nothing was started
-  3  a privilege or a program is missing: the message says which";
+  3  a privilege or a program is missing: the message says which
+`srd check` counts instead: see `srd check --help`.";
 
 /// SRD: a reliable datagram transport that sprays one flow over every path of a network.
 ///
@@ -65,6 +68,8 @@ enum Command {
     /// Build and break a leaf-spine fabric of network namespaces on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    /// Check the settings of this system that matter for ENA Express, and mend them.
+    Check(check::CheckArgs),
     /// Print the completion script of a shell.
     ///
     /// For example: srd completions bash > /etc/bash_completion.d/srd
@@ -75,7 +80,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return not_understood(&error),
+    };
     log_to_stderr(cli.verbose);
     let code = match run(cli.command, cli.verbose > 0) {
         Ok(code) => code,
@@ -88,12 +96,23 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Prints what clap has to say: help, the version, or what is wrong.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    // A reader that has left wants no message.
+    let _ = error.print();
+    if error.use_stderr() && check::is_meant(std::env::args_os().skip(1)) {
+        return ExitCode::from(check::UNCHECKED);
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE))
+}
+
 fn run(command: Command, verbose: bool) -> Result<u8> {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Perf(command) => perf::run(&command),
         Command::Sim(command) => sim::run(&command, verbose || std::io::stderr().is_terminal()),
         Command::Lab(command) => lab::run(command),
+        Command::Check(args) => check::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "srd", &mut std::io::stdout());
             Ok(0)
