@@ -11,6 +11,7 @@
 //! | [`sim`] | `srd sim`: experiments in the simulator |
 //! | [`check`] | `srd check`: are this system's settings fit for spraying |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
+//! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`failure`], [`output`], [`table`], [`units`], [`chart`] | what they share |
 
 mod chart;
@@ -18,6 +19,7 @@ mod check;
 mod demo;
 mod failure;
 mod lab;
+mod man;
 mod output;
 mod perf;
 mod sim;
@@ -27,6 +29,7 @@ mod units;
 use anyhow::Result;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -77,6 +80,12 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write a man page for every command into a directory.
+    #[command(hide = true)]
+    Man {
+        /// The directory; made if it is not there.
+        directory: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -115,6 +124,10 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Check(args) => check::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "srd", &mut std::io::stdout());
+            Ok(0)
+        }
+        Command::Man { directory } => {
+            man::write(Cli::command(), &directory)?;
             Ok(0)
         }
     }
