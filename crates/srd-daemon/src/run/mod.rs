@@ -17,12 +17,12 @@ use srd_net::{BindOptions, Link, LocalEndpoint, PollMode, Tun};
 use srd_proto::{Config as CoreConfig, Duration, Protection as CoreProtection};
 
 use crate::config::{Config, Mode, Protection};
-use crate::{control, metrics};
 use crate::netconf::Network;
 use crate::notify::Notify;
 use crate::plane::{Command, PlaneHandle};
 use crate::privileges;
 use crate::routing::{self, Routing};
+use crate::{control, metrics};
 
 pub use data::Data;
 
