@@ -44,7 +44,10 @@ pub(crate) fn usage<T>(text: impl Into<String>) -> anyhow::Result<T> {
 /// The exit code of an error.
 pub(crate) fn exit_code(error: &Error) -> u8 {
     let any = |is: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(is);
-    if error.is::<Missing>() || any(|e| e.is::<Missing>()) {
+    let missing = |e: &(dyn std::error::Error + 'static)| {
+        e.is::<Missing>() || e.is::<srd_daemon::run::NotPermitted>()
+    };
+    if error.is::<Missing>() || any(missing) {
         MISSING
     } else if error.is::<Usage>()
         || any(|e| {
@@ -52,6 +55,7 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
                 || e.is::<srd_lab::ConfigError>()
                 || e.is::<srd_lab::id::ParseIdError>()
                 || e.is::<srd_proto::ConfigError>()
+                || e.is::<srd_daemon::config::ConfigError>()
                 || e.is::<srd_sim::scenario::ScenarioError>()
         })
     {
