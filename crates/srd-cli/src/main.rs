@@ -6,6 +6,7 @@
 //!
 //! | module | command |
 //! |---|---|
+//! | [`daemon`] | `srd status`, `top`, `set` and the like: talk to a running daemon; keys |
 //! | [`lab`] | `srd lab`: a fabric of network namespaces |
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
@@ -13,6 +14,7 @@
 //! | [`failure`], [`output`], [`table`], [`units`], [`chart`] | what they share |
 
 mod chart;
+mod daemon;
 mod demo;
 mod failure;
 mod lab;
@@ -65,6 +67,8 @@ enum Command {
     /// Build and break a leaf-spine fabric of network namespaces on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    #[command(flatten)]
+    Daemon(daemon::DaemonCommand),
     /// Print the completion script of a shell.
     ///
     /// For example: srd completions bash > /etc/bash_completion.d/srd
@@ -94,6 +98,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Perf(command) => perf::run(&command),
         Command::Sim(command) => sim::run(&command, verbose || std::io::stderr().is_terminal()),
         Command::Lab(command) => lab::run(command),
+        Command::Daemon(command) => daemon::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "srd", &mut std::io::stdout());
             Ok(0)
