@@ -2,7 +2,7 @@
 
 use super::Congestion;
 use crate::fabric::Fabric;
-use crate::id::{Family, HostId};
+use crate::id::{Family, HostId, Network};
 use anyhow::{Context, Result};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -10,7 +10,8 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto,
 };
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -27,12 +28,15 @@ const PORT: u16 = 7000;
 
 /// What kind of connections, and from where to where.
 pub(super) struct Wanted<'a> {
-    pub(super) senders: &'a [HostId],
-    pub(super) flows_per_sender: usize,
-    pub(super) receiver: HostId,
-    pub(super) family: Family,
+    /// Who sends to whom.
+    pub(super) pairs: &'a [(HostId, HostId)],
+    pub(super) flows_per_pair: usize,
+    pub(super) network: Network,
     pub(super) congestion: Congestion,
     pub(super) mptcp: bool,
+    /// Source port of the first connection; each further one takes the next. The kernel draws
+    /// them if there is none.
+    pub(super) first_port: Option<u16>,
 }
 
 /// One connection. Both ends do not block.
@@ -41,35 +45,47 @@ pub(super) struct Connection {
     pub(super) receiver: OwnedFd,
 }
 
-/// Connections, sender by sender. Dropped, they are reset, so that what is still on its way
+/// Connections, pair by pair. Dropped, they are reset, so that what is still on its way
 /// cannot disturb the next ones.
 pub(super) struct Connections {
     pub(super) all: Vec<Connection>,
     /// Must outlive the connections: MPTCP subflows join through it, and without it they fail
     /// silently.
-    _listener: OwnedFd,
+    _listeners: BTreeMap<HostId, OwnedFd>,
 }
 
 impl Connections {
     pub(super) fn establish(fabric: &Fabric, wanted: &Wanted<'_>) -> Result<Connections> {
-        let Wanted { receiver, family, .. } = *wanted;
-        let listener = fabric.within(receiver, || listen(wanted))?;
-        let listener = listener.with_context(|| format!("listen in {receiver}"))?;
-        let target = SocketAddr::new(fabric.host_address(receiver, family)?, PORT);
+        let mut listeners = BTreeMap::new();
+        for (_, receiver) in wanted.pairs {
+            if !listeners.contains_key(receiver) {
+                let listener = fabric.within(*receiver, || listen(wanted))?;
+                listeners
+                    .insert(*receiver, listener.with_context(|| format!("listen in {receiver}"))?);
+            }
+        }
         let mut all = Vec::new();
-        for sender in wanted.senders {
-            for _ in 0..wanted.flows_per_sender {
-                let near = fabric.within(*sender, || connect(wanted, target))?;
+        for (sender, receiver) in wanted.pairs {
+            let target = SocketAddr::new(fabric.address_in(*receiver, wanted.network)?, PORT);
+            for _ in 0..wanted.flows_per_pair {
+                let port = source_port(wanted, all.len())?;
+                let near = fabric.within(*sender, || connect(wanted, target, port))?;
                 let near =
                     near.with_context(|| format!("{sender} cannot connect to {receiver}"))?;
-                let far = accept(&listener)
+                let far = accept(&listeners[receiver])
                     .with_context(|| format!("{receiver} cannot accept {sender}"))?;
                 all.push(Connection { sender: near, receiver: far });
             }
         }
         thread::sleep(SETTLE);
-        Ok(Connections { all, _listener: listener })
+        Ok(Connections { all, _listeners: listeners })
     }
+}
+
+fn source_port(wanted: &Wanted<'_>, number: usize) -> Result<Option<u16>> {
+    let Some(first) = wanted.first_port else { return Ok(None) };
+    let port = u16::try_from(number).ok().and_then(|number| first.checked_add(number));
+    port.map(Some).context("more connections than source ports")
 }
 
 impl Drop for Connections {
@@ -83,7 +99,7 @@ impl Drop for Connections {
 }
 
 fn socket(wanted: &Wanted<'_>) -> Result<OwnedFd> {
-    let domain = match wanted.family {
+    let domain = match wanted.network.family() {
         Family::V4 => AddressFamily::INET,
         Family::V6 => AddressFamily::INET6,
     };
@@ -106,10 +122,7 @@ fn socket(wanted: &Wanted<'_>) -> Result<OwnedFd> {
 }
 
 fn listen(wanted: &Wanted<'_>) -> Result<OwnedFd> {
-    let any: IpAddr = match wanted.family {
-        Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-    };
+    let any = wanted.network.unspecified();
     let socket = socket(wanted)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(CONNECT_MAX))?;
@@ -124,8 +137,13 @@ fn listen(wanted: &Wanted<'_>) -> Result<OwnedFd> {
     anyhow::bail!("port {PORT} is in use: another measurement runs in this host")
 }
 
-fn connect(wanted: &Wanted<'_>, target: SocketAddr) -> Result<OwnedFd> {
+fn connect(wanted: &Wanted<'_>, target: SocketAddr, port: Option<u16>) -> Result<OwnedFd> {
     let socket = socket(wanted)?;
+    if let Some(port) = port {
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &SocketAddr::new(wanted.network.unspecified(), port))
+            .with_context(|| format!("source port {port}"))?;
+    }
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_MAX))?;
     rustix::net::connect(&socket, &target)?;
     rustix::io::ioctl_fionbio(&socket, true)?;
@@ -145,6 +163,16 @@ pub(super) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>> {
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
         Err(error) => Err(error).context("send"),
     }
+}
+
+/// Until the socket is full (then it will say when it is not) or all is sent.
+pub(super) fn push(socket: &OwnedFd, chunk: &[u8], left: &mut u64) -> Result<()> {
+    while *left > 0 {
+        let size = usize::try_from(*left).unwrap_or(usize::MAX).min(chunk.len());
+        let Some(sent) = send(socket, &chunk[..size])? else { break };
+        *left -= sent as u64;
+    }
+    Ok(())
 }
 
 /// Receives what is there; `None` if nothing is right now. The other end of these connections

@@ -6,17 +6,27 @@
 //!
 //! | function | what |
 //! |---|---|
-//! | [`barrier_incast`] | many flows start at once towards one host: flow completion times |
+//! | [`Barrier`] | many flows start at once, round by round: flow completion times |
+//! | [`barrier_incast`] | the same towards one host |
+//! | [`ClosedLoop`] | message after message on every connection: completion times |
 //! | [`single_flow`] | one long flow: delivered bytes per interval |
+//! | [`LongFlows`] | many long flows at once: delivered bytes of each per interval |
 //! | [`failover`] | one long flow whose spine dies silently and heals: how long nothing arrives |
 
+mod barrier;
+mod closed;
 mod connection;
 mod failover;
 mod incast;
+mod long;
+pub(crate) mod poll;
 mod single;
 
+pub use barrier::{Barrier, BarrierResult, FLOWS_MAX, Round};
+pub use closed::{ClosedLoop, ClosedLoopResult};
 pub use failover::{Failover, FailoverResult, failover, silence_ms};
-pub use incast::{FLOWS_MAX, Incast, IncastResult, IncastSummary, Round, barrier_incast};
+pub use incast::{Incast, IncastResult, IncastSummary, barrier_incast};
+pub use long::{LongFlows, Timelines};
 pub use single::{Flow, INTERVALS_MAX, Interval, Throughput, single_flow};
 
 use crate::fabric::Fabric;
