@@ -41,6 +41,7 @@ impl Iperf {
     /// Runs the test. Figures: goodput, its parts of the ideal and of one path, fairness.
     pub(super) fn measure(&self, stage: &Stage<'_>) -> Result<Measured> {
         let config = stage.fabric.config();
+        let _subflows = stage.subflows()?;
         let report = self.run(stage)?;
         let uplinks_mbps = config.uplink_rate_mbps * u32::from(config.spines);
         let most_mbps = uplinks_mbps.min(config.host_rate_mbps);

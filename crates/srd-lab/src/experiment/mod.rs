@@ -12,23 +12,30 @@
 //! | [`result`] | figures, samples, and how repetitions become one figure |
 //! | [`programs`] | what has to be installed, and what a program printed |
 //! | [`cpu`] | CPU that a run took itself |
+//! | [`requests`], [`frames`] | a load of GET and SET, the account of a video |
+//! | [`elephants`] | long flows beside a measurement |
 //! | [`iperf`] | iperf3 there and back |
 //! | the others | one experiment each |
 
 mod collisions;
 mod cpu;
+mod elephants;
 mod failover;
 mod fairness;
+mod frames;
 mod incast;
 mod iperf;
 mod loss;
 mod nconnect;
 pub mod programs;
+mod redis;
+mod requests;
 pub mod result;
 pub mod run;
 mod shuffle;
 mod single_flow;
 pub mod variant;
+mod video;
 
 pub use programs::{MissingPrograms, Program};
 pub use result::Outcome;
@@ -39,6 +46,7 @@ use crate::config::{ConfigError, FabricConfig, check};
 use crate::express::Overlay;
 use crate::fabric::Fabric;
 use crate::id::{HostId, Network};
+use crate::tcp::Subflows;
 use anyhow::Result;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -117,9 +125,11 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 8] = [
+pub const ALL: [&Experiment; 10] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
+    &redis::EXPERIMENT,
+    &video::EXPERIMENT,
     &incast::EXPERIMENT,
     &failover::EXPERIMENT,
     &fairness::EXPERIMENT,
@@ -190,6 +200,11 @@ impl Stage<'_> {
     /// The address that programs use for a host.
     pub(crate) fn address(&self, host: HostId) -> Result<IpAddr> {
         self.fabric.address_in(host, self.network())
+    }
+
+    /// The hosts have the MPTCP subflows of the variant while this lives, for programs.
+    pub(crate) fn subflows(&self) -> Result<Subflows<'_>> {
+        Subflows::set(self.fabric, self.variant.mptcp_subflows(), self.network().family())
     }
 
     /// Source port of the first measured connection: from the seed, so that all variants of a

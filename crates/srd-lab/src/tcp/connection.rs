@@ -98,21 +98,31 @@ impl Drop for Connections {
     }
 }
 
-fn socket(wanted: &Wanted<'_>) -> Result<OwnedFd> {
-    let domain = match wanted.network.family() {
+/// A connection of the calling thread's namespace to anything that accepts it. It does not block.
+pub(crate) fn connect_to(
+    target: SocketAddr,
+    congestion: Congestion,
+    mptcp: bool,
+) -> Result<OwnedFd> {
+    let family = if target.is_ipv4() { Family::V4 } else { Family::V6 };
+    let socket = socket(family, congestion, mptcp)?;
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_MAX))?;
+    rustix::net::connect(&socket, &target)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
+}
+
+fn socket(family: Family, congestion: Congestion, mptcp: bool) -> Result<OwnedFd> {
+    let domain = match family {
         Family::V4 => AddressFamily::INET,
         Family::V6 => AddressFamily::INET6,
     };
-    let protocol: Option<Protocol> = wanted.mptcp.then_some(ipproto::MPTCP);
+    let protocol: Option<Protocol> = mptcp.then_some(ipproto::MPTCP);
     let socket =
         rustix::net::socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, protocol)
-            .context(if wanted.mptcp {
-                "MPTCP socket (needs CONFIG_MPTCP)"
-            } else {
-                "TCP socket"
-            })?;
+            .context(if mptcp { "MPTCP socket (needs CONFIG_MPTCP)" } else { "TCP socket" })?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    let name = wanted.congestion.name();
+    let name = congestion.name();
     sockopt::set_tcp_congestion(&socket, name).with_context(|| {
         format!(
             "this kernel refuses congestion control `{name}` (modprobe tcp_{name}, or run as root)"
@@ -123,7 +133,7 @@ fn socket(wanted: &Wanted<'_>) -> Result<OwnedFd> {
 
 fn listen(wanted: &Wanted<'_>) -> Result<OwnedFd> {
     let any = wanted.network.unspecified();
-    let socket = socket(wanted)?;
+    let socket = socket(wanted.network.family(), wanted.congestion, wanted.mptcp)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(CONNECT_MAX))?;
     rustix::net::bind(&socket, &SocketAddr::new(any, PORT)).context("bind")?;
@@ -138,7 +148,7 @@ fn listen(wanted: &Wanted<'_>) -> Result<OwnedFd> {
 }
 
 fn connect(wanted: &Wanted<'_>, target: SocketAddr, port: Option<u16>) -> Result<OwnedFd> {
-    let socket = socket(wanted)?;
+    let socket = socket(wanted.network.family(), wanted.congestion, wanted.mptcp)?;
     if let Some(port) = port {
         sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &SocketAddr::new(wanted.network.unspecified(), port))
@@ -157,7 +167,7 @@ fn accept(listener: &OwnedFd) -> Result<OwnedFd> {
 }
 
 /// Sends what fits; `None` if nothing does right now.
-pub(super) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>> {
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>> {
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(count) => Ok(Some(count)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -177,7 +187,7 @@ pub(super) fn push(socket: &OwnedFd, chunk: &[u8], left: &mut u64) -> Result<()>
 
 /// Receives what is there; `None` if nothing is right now. The other end of these connections
 /// never closes first, so the end of the stream is an error.
-pub(super) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>> {
+pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>> {
     match rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT) {
         Ok((0, _)) => anyhow::bail!("connection closed"),
         Ok((count, _)) => Ok(Some(count)),

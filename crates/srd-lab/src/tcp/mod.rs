@@ -23,6 +23,8 @@ pub(crate) mod poll;
 mod single;
 
 pub use barrier::{Barrier, BarrierResult, FLOWS_MAX, Round};
+pub(crate) use connection::{connect_to, receive, send};
+
 pub use closed::{ClosedLoop, ClosedLoopResult};
 pub use failover::{Failover, FailoverResult, failover, silence_ms};
 pub use incast::{Incast, IncastResult, IncastSummary, barrier_incast};
@@ -81,7 +83,7 @@ impl FromStr for Congestion {
 
 /// While this lives, the hosts have the MPTCP subflows a measurement asked for; afterwards those
 /// they had before.
-struct Subflows<'a> {
+pub(crate) struct Subflows<'a> {
     fabric: &'a Fabric,
     before: u16,
     during: u16,
@@ -89,7 +91,7 @@ struct Subflows<'a> {
 
 impl<'a> Subflows<'a> {
     /// Zero leaves the hosts alone: a plain TCP socket does not care about endpoints.
-    fn set(fabric: &'a Fabric, subflows: u16, family: Family) -> Result<Subflows<'a>> {
+    pub(crate) fn set(fabric: &'a Fabric, subflows: u16, family: Family) -> Result<Subflows<'a>> {
         if subflows > 0 && family == Family::V6 {
             bail!("mptcp_subflows = {subflows}: must be 0 over IPv6, subflows have IPv4 addresses");
         }
