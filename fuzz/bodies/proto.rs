@@ -203,10 +203,8 @@ impl World {
         let mut ends = [make(0), make(1)];
         let keys = [ends[0].public_key(), ends[1].public_key()];
         let to = [1, 0].map(|other| {
-            let peer = PeerConfig {
-                address: SocketAddr::new(address(other), PORT),
-                public_key: keys[other],
-            };
+            let at = SocketAddr::new(address(other), PORT);
+            let peer = PeerConfig::at(at).with_key(keys[other]);
             ends[1 - other].add_peer(now, peer).expect("there is room for one")
         });
         Self {

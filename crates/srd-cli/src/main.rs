@@ -21,6 +21,7 @@ mod perf;
 mod sim;
 mod table;
 mod units;
+mod up;
 
 use anyhow::Result;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -65,6 +66,11 @@ enum Command {
     /// Build and break a leaf-spine fabric of network namespaces on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    /// Carry TCP and UDP between machines over SRD, unknown to the applications.
+    Up(up::UpArgs),
+    /// The process that sets up addresses and routes for `srd up`.
+    #[command(hide = true)]
+    Network,
     /// Print the completion script of a shell.
     ///
     /// For example: srd completions bash > /etc/bash_completion.d/srd
@@ -94,6 +100,8 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Perf(command) => perf::run(&command),
         Command::Sim(command) => sim::run(&command, verbose || std::io::stderr().is_terminal()),
         Command::Lab(command) => lab::run(command),
+        Command::Up(args) => up::run(&args),
+        Command::Network => srd_daemon::netconf::serve().map(|()| 0),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "srd", &mut std::io::stdout());
             Ok(0)

@@ -280,7 +280,7 @@ impl Ledger {
             Some(id) => id,
             None => {
                 let now = engine.look();
-                engine.core().add_peer(now, PeerConfig { address, public_key })?
+                engine.core().add_peer(now, PeerConfig::at(address).with_key(public_key))?
             }
         };
         let bytes = engine.core().config().packet_bytes_max;
@@ -370,7 +370,7 @@ impl Ledger {
         }
         *id = match core.peer_at(address) {
             Some(known) => known,
-            None => core.add_peer(now, PeerConfig { address, public_key: peer.public_key }).ok()?,
+            None => core.add_peer(now, PeerConfig::at(address).with_key(peer.public_key)).ok()?,
         };
         self.keep(*id, peer.clone());
         Some(*id)

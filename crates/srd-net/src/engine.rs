@@ -90,13 +90,15 @@ pub(crate) struct Engine<I> {
     spare: Option<TransmitBuf>,
     /// When the clock was last read.
     last_look: Instant,
+    /// Why transmitting last stopped.
+    flow: Flow,
 }
 
 impl<I: PacketIo> Engine<I> {
     pub(crate) fn new(core: srd_proto::Endpoint, io: I) -> Self {
         let spare = Some(TransmitBuf::new(io.batch_segments_max(), BATCH_BYTES_MAX));
         let last_look = io.clock().now();
-        Self { core, io, waiting: None, spare, last_look }
+        Self { core, io, waiting: None, spare, last_look, flow: Flow::Idle }
     }
 
     pub(crate) fn core(&mut self) -> &mut srd_proto::Endpoint {
@@ -138,7 +140,18 @@ impl<I: PacketIo> Engine<I> {
         until: Instant,
         app: &mut impl Application,
     ) -> io::Result<usize> {
-        let flow = self.send_and_tell(app)?;
+        self.send_and_tell(app)?;
+        self.receive(until, app)
+    }
+
+    /// Receives, waiting until `until` if there is nothing to send. Returns how many packets
+    /// arrived.
+    pub(crate) fn receive(
+        &mut self,
+        until: Instant,
+        app: &mut impl Application,
+    ) -> io::Result<usize> {
+        let flow = self.flow;
         let wait = match flow {
             Flow::More => Wait::NOT,
             Flow::Idle | Flow::Blocked => {
@@ -176,6 +189,7 @@ impl<I: PacketIo> Engine<I> {
         while let Some(notice) = self.io.take_notice() {
             app.notice(notice);
         }
+        self.flow = flow;
         Ok(flow)
     }
 

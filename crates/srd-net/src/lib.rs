@@ -58,6 +58,7 @@ mod ports;
 pub mod raw;
 mod sync;
 mod sys;
+pub mod tun;
 mod udp;
 mod wake;
 
@@ -70,5 +71,6 @@ pub use local::LocalEndpoint;
 pub use memory::{MemoryIo, MemoryNet, MemoryOptions};
 pub use news::{News, Report};
 pub use options::{BindError, BindOptions};
+pub use tun::Tun;
 pub use udp::{UdpIo, UdpOptions};
 pub use wake::IoWaker;

@@ -10,7 +10,7 @@ use srd_proto::{
     ReceiveBuffers, SendError,
 };
 
-use crate::engine::{Application, Context, Engine};
+use crate::engine::{Application, Context, Engine, Flow};
 use crate::io::{IoStats, Notice, PacketIo};
 use crate::options::{BindError, BindOptions, engine_over};
 use crate::sys::os;
@@ -103,7 +103,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         let now = self.engine.look();
         let bytes = self.engine.core().config().packet_bytes_max;
         self.engine.io().check_destination(address, bytes);
-        self.engine.core().add_peer(now, PeerConfig { address, public_key })
+        self.engine.core().add_peer(now, PeerConfig::at(address).with_key(public_key))
     }
 
     /// Opens a queue pair for receiving.
@@ -141,6 +141,39 @@ impl<I: PacketIo> LocalEndpoint<I> {
         }
         self.engine.send_and_tell(&mut counted)?;
         Ok(counted.calls)
+    }
+
+    /// Half of a round, for callers with queues of their own: runs timers that are due, sends
+    /// what may be sent, and hands out events. Returns whether there is more to send at once.
+    ///
+    /// # Errors
+    /// What makes the sockets unusable.
+    pub fn transmit(&mut self, app: &mut impl Application) -> io::Result<bool> {
+        Ok(self.engine.send_and_tell(app)? == Flow::More)
+    }
+
+    /// The other half: receives what has arrived, after a [`LocalEndpoint::transmit`] that left
+    /// nothing to send waiting until `until`, a wake-up, or a watched descriptor. Returns how
+    /// many packets arrived.
+    ///
+    /// # Errors
+    /// What makes the sockets unusable.
+    pub fn receive(&mut self, until: Instant, app: &mut impl Application) -> io::Result<usize> {
+        self.engine.receive(until, app)
+    }
+
+    /// A handle that ends a wait from another thread.
+    ///
+    /// # Errors
+    /// The operating system's, if it has no descriptor left.
+    pub fn waker(&mut self) -> io::Result<std::sync::Arc<crate::IoWaker>> {
+        self.engine.io().waker()
+    }
+
+    /// The core itself, and the time that it was last told.
+    pub fn core_mut(&mut self) -> (&mut srd_proto::Endpoint, Instant) {
+        let now = self.engine.look();
+        (self.engine.core(), now)
     }
 
     /// The most payload bytes that one datagram carries.

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use srd_proto::ids::Entropy;
@@ -58,6 +58,8 @@ pub struct UdpOptions {
     pub send_buffer_bytes: u32,
     /// Whether to use segmentation offload where the kernel has it.
     pub segmentation: bool,
+    /// A mark on every packet that leaves (`SO_MARK`). Takes `CAP_NET_ADMIN`.
+    pub mark: Option<u32>,
 }
 
 impl UdpOptions {
@@ -71,6 +73,7 @@ impl UdpOptions {
             receive_buffer_bytes: 16 << 20,
             send_buffer_bytes: 4 << 20,
             segmentation: true,
+            mark: None,
         }
     }
 }
@@ -97,6 +100,8 @@ pub struct UdpIo {
     /// either when the next wait begins.
     slept: bool,
     waker: Option<Arc<IoWaker>>,
+    /// Another descriptor that ends a sleep when it can be read.
+    watched: Option<Arc<OwnedFd>>,
     alarm: Alarm,
     notices: std::collections::VecDeque<Notice>,
     failures_told: Vec<i32>,
@@ -119,6 +124,9 @@ impl UdpIo {
         let mut receive_buffer_bytes = 0;
         for (i, socket) in sockets.iter().enumerate() {
             socket.never_fragment()?;
+            if let Some(mark) = options.mark {
+                socket.mark(mark)?;
+            }
             socket.default_ecn(options.ecn)?;
             let wanted = if i == 0 { options.receive_buffer_bytes } else { 0 };
             let size = socket.buffers(options.send_buffer_bytes, wanted)?;
@@ -146,6 +154,7 @@ impl UdpIo {
             blocked: None,
             slept: false,
             waker: None,
+            watched: None,
             alarm: Alarm::new()?,
             notices: std::collections::VecDeque::new(),
             failures_told: Vec::new(),
@@ -167,6 +176,11 @@ impl UdpIo {
     /// Changes how to wait.
     pub fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;
+    }
+
+    /// Ends waits also when this descriptor can be read.
+    pub fn watch(&mut self, fd: Arc<OwnedFd>) {
+        self.watched = Some(fd);
     }
 
     fn path_of(&self, entropy: Entropy) -> usize {
@@ -354,11 +368,13 @@ impl UdpIo {
             let base = self.sockets[0].as_fd();
             let bell = self.waker.as_ref().and_then(|w| w.fd());
             let full = if wait.writable { self.blocked } else { None };
-            let mut interests = [Interest::readable(base); 4];
+            let mut interests = [Interest::readable(base); 5];
             interests[1] = Interest::readable(self.alarm.fd());
             let mut count = 2;
             let writable = full.map(|path| Interest::writable(self.sockets[path].as_fd()));
-            for interest in bell.map(Interest::readable).into_iter().chain(writable) {
+            let watched = self.watched.as_ref().map(|fd| Interest::readable(fd.as_fd()));
+            let others = bell.map(Interest::readable).into_iter().chain(writable).chain(watched);
+            for interest in others {
                 interests[count] = interest;
                 count += 1;
             }

@@ -110,6 +110,8 @@ pub struct Config {
     pub flows_max: u32,
     /// Datagrams that may wait or be in flight per peer. 1..=1,048,576.
     pub send_queue_datagrams_max: u32,
+    /// Unreliable datagrams that may wait per peer. 1..=65,536.
+    pub unreliable_queue_datagrams_max: u32,
     /// Packets in flight per peer, also the receiver's window. A power of two, 128..=4096.
     pub window_packets_max: u16,
     /// Undelivered events that an endpoint holds before it stops accepting sends.
@@ -159,6 +161,7 @@ impl Default for Config {
             peers_max: 16_384,
             flows_max: 4096,
             send_queue_datagrams_max: 256,
+            unreliable_queue_datagrams_max: 256,
             window_packets_max: 1024,
             events_max: 1 << 20,
             handshakes_per_second_max: 1000,
@@ -187,6 +190,7 @@ impl Config {
             ack_delay_conversation: Duration::from_micros(1000),
             rto_min: Duration::from_micros(1000),
             send_queue_datagrams_max: 8192,
+            unreliable_queue_datagrams_max: 1024,
             window_packets_max: 4096,
             mtu_discovery: true,
             ..Self::default()
@@ -228,6 +232,12 @@ impl Config {
         within("peers_max", self.peers_max.into(), 1, 1_000_000)?;
         within("flows_max", self.flows_max.into(), 1, 65_536)?;
         within("send_queue_datagrams_max", self.send_queue_datagrams_max.into(), 1, 1 << 20)?;
+        within(
+            "unreliable_queue_datagrams_max",
+            self.unreliable_queue_datagrams_max.into(),
+            1,
+            65_536,
+        )?;
         // One bitmap word of the window is kept free, so it needs two.
         within("window_packets_max", self.window_packets_max.into(), 128, 4096)?;
         within("events_max", self.events_max.into(), 1, 1 << 30)?;

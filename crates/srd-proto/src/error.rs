@@ -33,8 +33,10 @@ pub enum AddPeerError {
     TooManyPeers,
     /// A peer with this address exists.
     AddressInUse,
-    /// The endpoint runs encrypted and no key was given for the peer.
+    /// The endpoint runs encrypted, or the peer has no address, and no key was given for it.
     KeyMissing,
+    /// Another peer holds this key.
+    KeyInUse,
 }
 
 impl fmt::Display for AddPeerError {
@@ -42,7 +44,8 @@ impl fmt::Display for AddPeerError {
         f.write_str(match self {
             Self::TooManyPeers => "the endpoint has as many peers as `peers_max` allows",
             Self::AddressInUse => "a peer with this address exists already",
-            Self::KeyMissing => "the endpoint is encrypted: the peer needs a public key",
+            Self::KeyMissing => "without a public key the peer would not be known",
+            Self::KeyInUse => "another peer has this public key already",
         })
     }
 }
@@ -107,11 +110,13 @@ pub enum DropReason {
     StaleEpoch,
     /// A verdict was due and too many verdicts wait for acknowledgement.
     VerdictsFull,
+    /// An unreliable datagram for a queue pair that is not there or has no receive buffer.
+    NoReceiver,
 }
 
 impl DropReason {
     /// How many reasons there are.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
     /// Every reason, in counter order.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Malformed,
@@ -125,5 +130,6 @@ impl DropReason {
         Self::CookieDemanded,
         Self::StaleEpoch,
         Self::VerdictsFull,
+        Self::NoReceiver,
     ];
 }

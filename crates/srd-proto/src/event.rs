@@ -122,6 +122,8 @@ pub struct Delivery<'a> {
     pub dst_qpn: Qpn,
     /// The header's eight opaque bytes.
     pub imm: u64,
+    /// Whether it came by the reliable service: acknowledged, repeated if lost, delivered once.
+    pub reliable: bool,
     /// The payload.
     pub payload: &'a [u8],
 }

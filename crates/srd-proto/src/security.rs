@@ -115,6 +115,7 @@ impl Security {
     pub(crate) fn open(
         &mut self,
         remote_public: Option<&[u8; 32]>,
+        preshared: &[u8; 32],
         greeting: &Greeting,
         now: Instant,
     ) -> Option<(Opening, Vec<u8>)> {
@@ -124,7 +125,8 @@ impl Security {
             Protection::Plain => None,
             Protection::Static(private) => {
                 let (initiator, message) =
-                    Initiator::start(private, remote_public?, &hello, &mut self.drbg).ok()?;
+                    Initiator::start(private, remote_public?, preshared, &hello, &mut self.drbg)
+                        .ok()?;
                 Some((Opening::Noise(Box::new(initiator)), message))
             }
             Protection::JobKey(key) => {
@@ -158,6 +160,7 @@ impl Security {
     pub(crate) fn answer(
         &mut self,
         request: Request,
+        preshared: &[u8; 32],
         greeting: &Greeting,
         now: Instant,
     ) -> Result<(Vec<u8>, SessionSecrets), DropReason> {
@@ -165,7 +168,8 @@ impl Security {
         greeting.encode(&mut hello);
         match (request.reading, &self.mode) {
             (Reading::Noise(responder), _) => {
-                let done = responder.answer(&hello).map_err(|_| DropReason::Unauthentic)?;
+                let done =
+                    responder.answer(preshared, &hello).map_err(|_| DropReason::Unauthentic)?;
                 Ok((done.message2, done.secrets))
             }
             (Reading::Job(theirs), Protection::JobKey(key)) => {

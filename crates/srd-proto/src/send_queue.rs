@@ -90,6 +90,8 @@ pub(crate) struct SendQueue {
     bulk: VecDeque<u16>,
     /// Bulk bytes sent minus three times the low-latency bytes sent while bulk waited.
     low_latency_credit: i64,
+    /// Payload bytes that wait for their first sending.
+    unsent_bytes: u64,
     refused: bool,
 }
 
@@ -110,6 +112,7 @@ impl SendQueue {
             return Err(SendError::QueueFull);
         }
         let flow = self.flow(d.src_qpn, d.class, flows_max)?;
+        self.unsent_bytes += d.payload.len() as u64;
         let held = Held {
             payload: d.payload,
             user: d.user,
@@ -193,6 +196,7 @@ impl SendQueue {
         if self.retransmit.front() == Some(&slot) {
             self.retransmit.pop_front();
         } else if let Some(flow) = self.next_flow() {
+            self.unsent_bytes -= self.held[slot as usize].payload.len() as u64;
             self.take_from(flow, bytes);
         }
         let held = &mut self.held[slot as usize];
@@ -289,6 +293,7 @@ impl SendQueue {
                 self.rnr_slots.retain(|s| *s != slot);
             }
             Place::Queued => {
+                self.unsent_bytes -= held.payload.len() as u64;
                 let (flow, class) = (held.flow, self.flows[held.flow as usize].class);
                 let f = &mut self.flows[flow as usize];
                 f.queue.retain(|s| *s != slot);
@@ -325,6 +330,11 @@ impl SendQueue {
             .filter(|(_, h)| h.place != Place::Free && of.is_none_or(|q| h.src_qpn == q))
             .map(|(slot, _)| slot)
             .collect()
+    }
+
+    /// Payload bytes that wait for their first sending.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes
     }
 
     /// Datagrams in the queue's care.

@@ -41,6 +41,10 @@ pub struct Stats {
     pub rx_rnr: u64,
     /// Data packets sent.
     pub data_pkts: u64,
+    /// Unreliable datagrams sent.
+    pub unreliable_tx_pkts: u64,
+    /// Unreliable datagrams delivered.
+    pub unreliable_rx_pkts: u64,
     /// Acknowledgements sent.
     pub ack_pkts: u64,
     /// Probes sent.
@@ -83,6 +87,8 @@ pub struct PeerStats {
     pub credit_limited: bool,
     /// Delivery rate measured, bits per second.
     pub delivery_rate_bps: u64,
+    /// Data packets sent again since this context began.
+    pub retrans_pkts: u64,
     /// Paths in each state: good, skipped, assumed bad, denied.
     pub paths: [u16; 4],
 }

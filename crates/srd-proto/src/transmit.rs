@@ -116,6 +116,12 @@ impl TransmitBuf {
         self.segments.first().map_or(0, |s| s.head_end + s.payload.len())
     }
 
+    /// UDP payload bytes of the newest segment.
+    pub(crate) fn last_segment_bytes(&self) -> usize {
+        let before = self.segments.len().checked_sub(2).map_or(0, |i| self.segments[i].head_end);
+        self.segments.last().map_or(0, |s| s.head_end - before + s.payload.len())
+    }
+
     /// UDP payload bytes in the batch.
     pub(crate) fn total_bytes(&self) -> usize {
         self.total

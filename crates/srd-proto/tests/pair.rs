@@ -244,7 +244,7 @@ fn the_name_of_a_forgotten_peer_names_nobody() {
     let stranger = pair.b.peer_at("10.0.0.1:7471".parse().unwrap()).expect("it has written");
     pair.run_for(Duration::from_millis(20));
     assert_eq!(pair.b.address_of(stranger), None);
-    let other = PeerConfig { address: "10.0.0.9:7471".parse().unwrap(), public_key: None };
+    let other = PeerConfig::at("10.0.0.9:7471".parse().unwrap());
     let other = pair.b.add_peer(pair.now, other).unwrap();
     assert_eq!(other.index(), stranger.index(), "the slot is used again");
     let d = Datagram {

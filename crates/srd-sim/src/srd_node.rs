@@ -192,7 +192,7 @@ impl SrdNode {
         }
         let to = address(host, self.config.endpoint.local_port);
         let id = self.endpoint.peer_at(to).unwrap_or_else(|| {
-            let peer = PeerConfig { address: to, public_key: None };
+            let peer = PeerConfig::at(to);
             self.endpoint.add_peer(now, peer).expect("fewer hosts than peers_max")
         });
         self.known.insert(host, Known { id, flows: Vec::new() });

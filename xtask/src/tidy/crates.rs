@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
 /// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
 /// into the core.
-const LAYERS: [(&str, u8); 10] = [
+const LAYERS: [(&str, u8); 11] = [
     ("srd-proto", 0),
     ("srd-efa", 1),
     ("srd-card", 1),
@@ -17,8 +17,9 @@ const LAYERS: [(&str, u8); 10] = [
     ("srd-lab", 2),
     ("srd-ofi", 3),
     ("srd-py", 3),
-    ("srd-cli", 3),
-    ("xtask", 4),
+    ("srd-daemon", 3),
+    ("srd-cli", 4),
+    ("xtask", 5),
 ];
 /// The highest layer that is pure: no clock, no socket, no `unsafe`.
 const PURE: u8 = 1;

@@ -88,6 +88,11 @@ impl Socket {
         Ok(usize::try_from(self.value(libc::SOL_SOCKET, libc::SO_RCVBUF)?).unwrap_or(0))
     }
 
+    /// Marks every packet that leaves.
+    pub(crate) fn mark(&self, mark: u32) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())
+    }
+
     /// Never lets a packet be fragmented, nor the kernel second-guess the size: too large for
     /// the interface is an error, too large for the path is a loss that the core discovers.
     pub(crate) fn never_fragment(&self) -> io::Result<()> {

@@ -65,6 +65,8 @@ pub(crate) struct Window {
     period_start: Instant,
     period_acked: u64,
     period_lost: u64,
+    /// Whether the sender used at least half of its window at any time in the period.
+    period_limited: bool,
     rate_bps: u64,
     rate_max_bps: [u64; 2],
     rate_generation_ends: Instant,
@@ -89,6 +91,7 @@ impl Window {
             period_start: now,
             period_acked: 0,
             period_lost: 0,
+            period_limited: false,
             rate_bps: 0,
             rate_max_bps: [0; 2],
             rate_generation_ends: now + Duration::from_secs(5),
@@ -173,6 +176,7 @@ impl Window {
         // Growth only while the window is what limits the sender.
         let used = (s.in_flight_bytes + s.acked_bytes) as f64;
         let limited = used * 1.25 >= self.bytes || used + self.bytes_min > self.bytes;
+        self.period_limited |= used * 2.0 >= self.bytes;
         let share = s.acked_bytes as f64 / self.bytes;
         if !congested && limited {
             let gain = if self.link_rate_bps == 0 { 4.0 * GROWTH } else { GROWTH };
@@ -201,11 +205,16 @@ impl Window {
         }
         let rate = self.period_acked as f64 * 8e9 / elapsed.as_nanos() as f64;
         self.rate_bps = rate as u64;
-        if s.now >= self.rate_generation_ends {
+        // What a sender with little to send delivers says nothing about what could be: it may
+        // raise a known rate, never make one known nor let one be forgotten.
+        if self.period_limited && s.now >= self.rate_generation_ends {
             self.rate_generation_ends = s.now + Duration::from_secs(5);
             self.rate_max_bps = [0, self.rate_max_bps[0]];
         }
-        self.rate_max_bps[0] = self.rate_max_bps[0].max(self.rate_bps);
+        if self.period_limited || self.rate_max_bps != [0, 0] {
+            self.rate_max_bps[0] = self.rate_max_bps[0].max(self.rate_bps);
+        }
+        self.period_limited = false;
         let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
         if swamped && !s.credit_rules && (self.period_acked as f64) < self.bdp / 4.0 {
             self.bytes = self.bytes.min(self.period_acked as f64);
@@ -252,6 +261,29 @@ mod tests {
             in_flight_bytes: window.bytes(),
             credit_rules: false,
         }
+    }
+
+    #[test]
+    fn regression_a_trickle_does_not_teach_a_rate() {
+        let mut w = window(0);
+        let first = w.bytes();
+        for second in 1..30 {
+            let s = AckSignal {
+                acked_bytes: 50,
+                in_flight_bytes: 0,
+                ..ack(&w, after(Duration::from_secs(second)), Duration::ZERO)
+            };
+            w.on_ack(&s);
+        }
+        assert!(w.bytes() < first * 11 / 10, "the trickle says nothing about the network");
+        let target = w.target();
+        assert!(target < Duration::from_millis(1), "{target:?}");
+        for i in 0..200u64 {
+            let at = after(Duration::from_secs(30) + Duration::from_micros(10 * i));
+            let s = AckSignal { acked_bytes: w.bytes(), ..ack(&w, at, Duration::ZERO) };
+            w.on_ack(&s);
+        }
+        assert!(w.bytes() > 2 * first, "{} from {first}", w.bytes());
     }
 
     fn after(span: Duration) -> Instant {

@@ -1,9 +1,9 @@
-//! The handshake of nodes with static keys: `Noise_IK_25519_ChaChaPoly_BLAKE2s`, one round
+//! The handshake of nodes with static keys: `Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s`, one round
 //! trip, each message with a short greeting as its payload.
 //!
 //! ```text
 //! message 1, initiator -> responder   e, es, s, ss   32 + 48 + (greeting + 16) bytes
-//! message 2, responder -> initiator   e, ee, se      32 + (greeting + 16) bytes
+//! message 2, responder -> initiator   e, ee, se, psk 32 + (greeting + 16) bytes
 //!
 //! prologue  "OpenSRD/1"
 //! h         handshake hash after message 2;  k1, k2  the outputs of Split()
@@ -12,6 +12,9 @@
 //! secret of the responder's direction
 //!     HKDF(ikm = k2, salt = h, info = "OpenSRD/1 noise responder")
 //! ```
+//!
+//! The pre-shared key is all zeros unless the two have one, as in WireGuard: one pattern serves
+//! both. Message 2 mixes it in, so the responder may look it up by the key in message 1.
 //!
 //! # What each side knows when
 //!
@@ -58,7 +61,9 @@ pub const MESSAGE1_OVERHEAD_BYTES: usize = 96;
 /// Bytes of message 2 beyond its greeting.
 pub const MESSAGE2_OVERHEAD_BYTES: usize = 48;
 
-const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
+/// Where the pattern mixes the pre-shared key in: at the end of message 2.
+const PSK_LOCATION: u8 = 2;
 const PROLOGUE: &[u8] = b"OpenSRD/1";
 
 /// Why a handshake message was not made or not accepted.
@@ -165,10 +170,11 @@ impl Initiator {
     pub fn start(
         static_private: &[u8; 32],
         remote_public: &[u8; 32],
+        preshared: &[u8; 32],
         payload: &[u8],
         rng: &mut Drbg,
     ) -> Result<(Self, Vec<u8>), HandshakeError> {
-        let mut handshake = Handshake::new(static_private, Some(remote_public), rng);
+        let mut handshake = Handshake::new(static_private, Some((remote_public, preshared)), rng);
         let message1 = handshake.write(payload, MESSAGE1_OVERHEAD_BYTES)?;
         Ok((Self(handshake), message1))
     }
@@ -209,7 +215,12 @@ impl Responder {
     ///
     /// # Errors
     /// `PayloadTooLong`, or `WeakKey` if the initiator's ephemeral key is of small order.
-    pub fn answer(mut self, payload: &[u8]) -> Result<Responded, HandshakeError> {
+    pub fn answer(
+        mut self,
+        preshared: &[u8; 32],
+        payload: &[u8],
+    ) -> Result<Responded, HandshakeError> {
+        self.handshake.state.set_psk(PSK_LOCATION.into(), preshared)?;
         let message2 = self.handshake.write(payload, MESSAGE2_OVERHEAD_BYTES)?;
         let (receive, send) = self.handshake.secrets();
         Ok(Responded {
@@ -228,10 +239,11 @@ impl Responder {
 pub fn respond(
     static_private: &[u8; 32],
     message1: &[u8],
+    preshared: &[u8; 32],
     payload2: &[u8],
     rng: &mut Drbg,
 ) -> Result<Responded, HandshakeError> {
-    Responder::read(static_private, message1, rng)?.answer(payload2)
+    Responder::read(static_private, message1, rng)?.answer(preshared, payload2)
 }
 
 /// One side's Noise state and the keys that its ciphers note.
@@ -241,10 +253,14 @@ struct Handshake {
 }
 
 impl Handshake {
-    fn new(static_private: &[u8; 32], remote_public: Option<&[u8; 32]>, rng: &mut Drbg) -> Self {
+    fn new(
+        static_private: &[u8; 32],
+        remote: Option<(&[u8; 32], &[u8; 32])>,
+        rng: &mut Drbg,
+    ) -> Self {
         let split = Arc::new(SplitKeys::default());
         let resolver = Resolver::new(rng.fork("noise"), split.clone());
-        let state = build(resolver, PROLOGUE, static_private, remote_public)
+        let state = build(resolver, PROLOGUE, static_private, remote)
             .expect("pattern, keys and primitives are complete and of the right lengths");
         Self { state, split }
     }
@@ -281,18 +297,20 @@ impl Handshake {
     }
 }
 
-/// A handshake's start; the initiator is whoever knows the other's key.
+/// A handshake's start; the initiator is whoever knows the other's key and what they share.
 fn build(
     resolver: Resolver,
     prologue: &[u8],
     static_private: &[u8; 32],
-    remote_public: Option<&[u8; 32]>,
+    remote: Option<(&[u8; 32], &[u8; 32])>,
 ) -> Result<HandshakeState, snow::Error> {
     let builder = Builder::with_resolver(PATTERN.parse()?, Box::new(resolver))
         .local_private_key(static_private)?
         .prologue(prologue)?;
-    match remote_public {
-        Some(key) => builder.remote_public_key(key)?.build_initiator(),
+    match remote {
+        Some((key, preshared)) => {
+            builder.remote_public_key(key)?.psk(PSK_LOCATION, preshared)?.build_initiator()
+        }
         None => builder.build_responder(),
     }
 }

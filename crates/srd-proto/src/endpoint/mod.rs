@@ -25,7 +25,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use self::peers::Peers;
 use self::replies::Replies;
@@ -34,7 +34,7 @@ use crate::credit::ReceiverShare;
 use crate::error::{AddPeerError, ConfigError, SendError};
 use crate::event::{Datagram, Event, Status};
 use crate::ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
-use crate::peer::{DATAGRAM_HEADER_BYTES, Peer, Shared, packet_overhead};
+use crate::peer::{DATAGRAM_HEADER_BYTES, Peer, Shared, packet_overhead, unreliable_overhead};
 use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
 use crate::rng::Rng;
 use crate::security::Security;
@@ -45,13 +45,31 @@ use crate::transmit::{Transmit, TransmitBuf};
 /// Bits of a context number that are the peer's index plus one.
 const INDEX_MASK: u32 = (1 << 20) - 1;
 
+/// The address of a peer that has not called yet.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 /// What is known of a peer beforehand.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PeerConfig {
-    /// Its address and well-known port.
-    pub address: SocketAddr,
+    /// Its address and well-known port. `None`: not known until it calls, which takes a key.
+    pub address: Option<SocketAddr>,
     /// Its static public key, when the endpoint runs with static keys.
     pub public_key: Option<[u8; 32]>,
+    /// A secret that both share beside their keys (`psk2` of Noise): a recorded session stays
+    /// secret even from whoever breaks the curve.
+    pub preshared_key: Option<[u8; 32]>,
+}
+
+impl PeerConfig {
+    /// A peer at an address, without keys.
+    pub fn at(address: SocketAddr) -> Self {
+        Self { address: Some(address), ..Self::default() }
+    }
+
+    /// With its public key.
+    pub fn with_key(self, public_key: Option<[u8; 32]>) -> Self {
+        Self { public_key, ..self }
+    }
 }
 
 /// One node's end of every context it has.
@@ -134,17 +152,23 @@ impl Endpoint {
     /// When there is no room, or the address has a peer.
     pub fn add_peer(&mut self, now: Instant, peer: PeerConfig) -> Result<PeerId, AddPeerError> {
         let now = self.at(now);
-        if self.by_address.contains_key(&peer.address) {
+        if peer.address.is_some_and(|address| self.by_address.contains_key(&address)) {
             return Err(AddPeerError::AddressInUse);
         }
-        if matches!(self.config.protection, Protection::Static(_)) && peer.public_key.is_none() {
+        let keyed = matches!(self.config.protection, Protection::Static(_));
+        if (keyed || peer.address.is_none()) && peer.public_key.is_none() {
             return Err(AddPeerError::KeyMissing);
         }
+        if peer.public_key.is_some_and(|key| self.by_key.contains_key(&key)) {
+            return Err(AddPeerError::KeyInUse);
+        }
         let id = self.insert_peer(now, peer.address).ok_or(AddPeerError::TooManyPeers)?;
+        let PeerConfig { public_key, preshared_key, .. } = peer;
         if let Some(peer) = self.peers.peer(id) {
             peer.configured = true;
+            peer.preshared_key = preshared_key.unwrap_or_default();
         }
-        self.set_key(id, peer.public_key);
+        self.set_key(id, public_key);
         Ok(id)
     }
 
@@ -170,7 +194,7 @@ impl Endpoint {
         self.security.public()
     }
 
-    fn insert_peer(&mut self, now: Instant, address: SocketAddr) -> Option<PeerId> {
+    fn insert_peer(&mut self, now: Instant, address: Option<SocketAddr>) -> Option<PeerId> {
         let live = self.peers.slots.len() - self.free.len();
         if live >= self.config.peers_max as usize {
             return None;
@@ -189,10 +213,13 @@ impl Endpoint {
         #[allow(clippy::cast_possible_truncation)] // twelve random bits
         let generation = (self.rng.next_u64() as u32) & !INDEX_MASK;
         let context = generation | (index + 1);
-        let mut peer = Box::new(Peer::new(id, address, context, seed, now));
+        let at = address.unwrap_or(NOWHERE);
+        let mut peer = Box::new(Peer::new(id, at, context, seed, now));
         peer.epoch_bump = self.epoch_bump_next;
         self.peers.slots[index as usize] = Some(peer);
-        self.by_address.insert(address, id);
+        if let Some(address) = address {
+            self.by_address.insert(address, id);
+        }
         Some(id)
     }
 
@@ -206,7 +233,7 @@ impl Endpoint {
         let shared = shared!(self);
         peer.fail_all(Status::Flushed, None, shared);
         peer.drop_rx(shared);
-        self.by_address.remove(&peer.address);
+        self.by_address.retain(|_, named| *named != id);
         if let Some(key) = peer.public_key {
             self.by_key.remove(&key);
         }
@@ -288,6 +315,55 @@ impl Endpoint {
         self.next_datagram += 1;
         self.peers.make_ready(to);
         Ok(id)
+    }
+
+    /// The most payload bytes that one unreliable datagram carries. Plain contexts carry a
+    /// greeting beside the first ones, which the configured packet size leaves room for.
+    pub fn unreliable_bytes_max(&self) -> usize {
+        usize::from(self.config.packet_bytes_max) - unreliable_overhead(&self.config)
+    }
+
+    /// Accepts a datagram to be sent once, on the path with this entropy: never repeated,
+    /// never acknowledged, outside of window and pacer, in order on its path. No completion
+    /// follows.
+    ///
+    /// # Errors
+    /// When the peer is unknown, the datagram too large, or too many wait already.
+    pub fn send_unreliable(
+        &mut self,
+        now: Instant,
+        to: PeerId,
+        entropy: Entropy,
+        datagram: Datagram,
+    ) -> Result<(), SendError> {
+        let now = self.at(now);
+        let max_bytes = self.unreliable_bytes_max();
+        if datagram.payload.len() > max_bytes {
+            return Err(SendError::TooLarge { max_bytes });
+        }
+        let peer = self.peers.peer(to).ok_or(SendError::UnknownPeer)?;
+        peer.push_unreliable(now, entropy, datagram, &self.config)?;
+        self.peers.make_ready(to);
+        Ok(())
+    }
+
+    /// Payload bytes of datagrams to this peer that wait for their first sending: what a caller
+    /// with queues of its own keeps low.
+    pub fn unsent_bytes(&self, peer: PeerId) -> u64 {
+        let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
+        tx.map_or(0, |tx| tx.queue.unsent_bytes())
+    }
+
+    /// Unreliable datagrams to this peer that wait to be sent.
+    pub fn unreliable_waiting(&self, peer: PeerId) -> usize {
+        let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
+        tx.map_or(0, |tx| tx.unreliable.len())
+    }
+
+    /// The rate at which this peer has been taking data, in bits per second.
+    pub fn delivery_rate_bps(&self, peer: PeerId) -> u64 {
+        let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
+        tx.map_or(0, |tx| tx.window.delivery_rate_bps())
     }
 
     /// Runs every timer that is due.

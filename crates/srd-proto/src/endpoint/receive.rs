@@ -4,9 +4,9 @@ use core::net::SocketAddr;
 
 use super::{Endpoint, INDEX_MASK};
 use crate::error::DropReason;
-use crate::event::Delivery;
+use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
-use crate::peer::{Accepted, DataPacket, Shared};
+use crate::peer::{Accepted, DataPacket, Shared, read_unreliable};
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
@@ -113,6 +113,7 @@ impl Endpoint {
         self.share.hear_rtt(wire::decode_rtt(header.rtt_code));
         let delivery = match header.kind {
             Kind::Data => self.on_data(now, id, meta, header, body, payload)?,
+            Kind::Unreliable => Some(self.on_unreliable(id, body, payload)?),
             Kind::Ack => {
                 let ack = AckView::decode(body)?;
                 let shared = shared!(self);
@@ -172,7 +173,7 @@ impl Endpoint {
             let address = SocketAddr::new(meta.source.ip(), greeting.port);
             match self.by_address.get(&address) {
                 Some(id) => *id,
-                None => self.insert_peer(now, address).ok_or(DropReason::PeersFull)?,
+                None => self.insert_peer(now, Some(address)).ok_or(DropReason::PeersFull)?,
             }
         };
         if let (Some(greeting), Some(peer)) = (greeting, self.peers.peer(id))
@@ -220,6 +221,7 @@ impl Endpoint {
                     src_qpn: Qpn(data.src_qpn),
                     dst_qpn: Qpn(data.dst_qpn),
                     imm: data.imm,
+                    reliable: true,
                     payload,
                 }))
             }
@@ -228,6 +230,23 @@ impl Endpoint {
                 Err(reason)
             }
         }
+    }
+
+    /// An unreliable datagram goes up if somebody takes it.
+    fn on_unreliable<'a>(
+        &mut self,
+        peer: PeerId,
+        body: &'a [u8],
+        payload: &'a [u8],
+    ) -> Result<Delivery<'a>, DropReason> {
+        let (fields, payload) = read_unreliable(body, payload)?;
+        let dst_qpn = Qpn(fields.dst_qpn);
+        if self.queue_pairs.take_buffer(dst_qpn) != Status::Ok {
+            return Err(DropReason::NoReceiver);
+        }
+        self.stats.unreliable_rx_pkts += 1;
+        let (src_qpn, imm) = (Qpn(fields.src_qpn), fields.imm);
+        Ok(Delivery { peer, src_qpn, dst_qpn, imm, reliable: false, payload })
     }
 
     /// Someone uses a context that we do not have: say so, within the limit.

@@ -74,7 +74,7 @@ impl Endpoint {
                 if self.by_address.contains_key(&address) {
                     return Err(DropReason::Unauthentic); // another key lives there
                 }
-                let id = self.insert_peer(now, address).ok_or(DropReason::PeersFull)?;
+                let id = self.insert_peer(now, Some(address)).ok_or(DropReason::PeersFull)?;
                 self.set_key(id, request.public);
                 id
             }
@@ -89,7 +89,7 @@ impl Endpoint {
             if peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch) {
                 return Err(DropReason::StaleEpoch);
             }
-            peer.on_hello(now, hello.noise, request, shared)?;
+            peer.on_hello(now, hello.noise, request, address, shared)?;
         }
         self.peers.make_ready(id);
         Ok(())

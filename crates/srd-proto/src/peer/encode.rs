@@ -41,7 +41,12 @@ impl Peer {
         shared: &mut Shared<'_>,
         buf: &mut TransmitBuf,
     ) -> Option<Transmit> {
-        let (entropy, ecn, control) = match self.plan(now, shared.config) {
+        let plan = self.plan(now, shared.config);
+        let destination = match plan {
+            Plan::HelloReply => self.protected.reply_address.unwrap_or(self.address),
+            _ => self.address,
+        };
+        let (entropy, ecn, control) = match plan {
             Plan::Nothing => {
                 self.note_departure(now, shared.config);
                 return None;
@@ -67,6 +72,10 @@ impl Peer {
             Plan::TailProbe => {
                 (self.write_probe(now, shared, buf, ProbeKind::Tail)?, Ecn::NotEct, true)
             }
+            Plan::Unreliable => {
+                let ecn = Ecn::NotEct;
+                (self.write_unreliable(now, shared, buf)?, ecn, false)
+            }
             Plan::Data(slot) => {
                 let ecn = if shared.config.ecn { Ecn::Ect } else { Ecn::NotEct };
                 (self.write_run(now, shared, buf, slot)?, ecn, false)
@@ -75,7 +84,7 @@ impl Peer {
         shared.stats.tx_pkts += buf.len() as u64;
         shared.stats.tx_bytes += buf.total_bytes() as u64;
         Some(Transmit {
-            destination: self.address,
+            destination,
             entropy,
             ecn,
             segment_bytes: buf.first_segment_bytes(),
@@ -85,7 +94,7 @@ impl Peer {
         })
     }
 
-    fn header(&mut self, now: Instant, kind: Kind, number: u64, flags: u8) -> Header {
+    pub(super) fn header(&mut self, now: Instant, kind: Kind, number: u64, flags: u8) -> Header {
         let rtt = self.tx.as_ref().map_or(0, |tx| tx.rtt.base().as_nanos());
         let greeting = if self.greeted { 0 } else { FLAG_GREETING };
         Header {
@@ -101,7 +110,7 @@ impl Peer {
 
     /// Ends a segment that began at `start`: in protected modes the payload joins the body and
     /// all after the header is sealed in place.
-    fn finish(
+    pub(super) fn finish(
         &mut self,
         buf: &mut TransmitBuf,
         start: usize,
@@ -156,7 +165,7 @@ impl Peer {
         Entropy(0)
     }
 
-    fn begin(&self, shared: &Shared<'_>, buf: &mut TransmitBuf, header: Header) {
+    pub(super) fn begin(&self, shared: &Shared<'_>, buf: &mut TransmitBuf, header: Header) {
         header.encode(&mut buf.bytes);
         if header.flags & FLAG_GREETING != 0 {
             Greeting {
@@ -183,7 +192,7 @@ impl Peer {
         }
     }
 
-    fn next_control_number(&mut self) -> u64 {
+    pub(super) fn next_control_number(&mut self) -> u64 {
         self.control_number += 1;
         self.control_number - 1
     }
@@ -413,6 +422,7 @@ impl Tx {
         shared.stats.data_pkts += 1;
         if again {
             shared.stats.retrans_pkts += 1;
+            self.retrans_pkts += 1;
             shared.stats.retrans_bytes += bytes as u64;
         }
         self.last_sent_at = now;

@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
+use core::net::SocketAddr;
 
 use super::lifecycle::CONTEXT_GENERATION;
 use super::{Peer, Shared};
@@ -42,6 +43,8 @@ pub(crate) struct Protected {
     hold_until: Instant,
     /// Whom the answer goes to: the context that the opening named.
     pub reply_context: u32,
+    /// Where it called from: the answer goes there, and all else once it has proved itself.
+    pub reply_address: Option<SocketAddr>,
     /// The answer is to be sent now.
     pub answer_due: bool,
     /// The peer does not know our session any more, it says: open another.
@@ -105,8 +108,12 @@ impl Peer {
     ) -> Option<([u8; COOKIE_BYTES], Vec<u8>)> {
         if self.protected.opening.is_none() {
             let greeting = self.greeting(self.local_context, shared);
-            let (state, message) =
-                shared.security.open(self.public_key.as_ref(), &greeting, now)?;
+            let (state, message) = shared.security.open(
+                self.public_key.as_ref(),
+                &self.preshared_key,
+                &greeting,
+                now,
+            )?;
             let cookie = [0; COOKIE_BYTES];
             let interval = RETRY_FIRST.max(shared.config.rtt_initial.times(4));
             let opening = OurOpening { state, message, cookie, retry_at: now, interval };
@@ -147,18 +154,21 @@ impl Peer {
         now: Instant,
         message: &[u8],
         request: Request,
+        address: SocketAddr,
         shared: &mut Shared<'_>,
     ) -> Result<(), DropReason> {
         let context = self.local_context.wrapping_add(CONTEXT_GENERATION);
         let remote = request.greeting;
         let greeting = self.greeting(context, shared);
-        let (answer, secrets) = shared.security.answer(request, &greeting, now)?;
+        let (answer, secrets) =
+            shared.security.answer(request, &self.preshared_key, &greeting, now)?;
         let keys = shared.security.keys(secrets, now);
         self.protected.pending = Some(Box::new(Pending { keys, context, remote }));
         self.protected.answered = Some(Box::new((opening_id(message), answer)));
         self.protected.opening = None;
         self.protected.hold_until = now + HOLD;
         self.protected.reply_context = remote.context;
+        self.protected.reply_address = Some(address);
         self.protected.answer_due = true;
         Ok(())
     }
@@ -210,6 +220,7 @@ impl Peer {
                 .map_err(|_| DropReason::Unauthentic)?;
             if let Some(p) = self.protected.pending.take() {
                 let Pending { keys, context, remote } = *p;
+                self.address = self.protected.reply_address.unwrap_or(self.address);
                 self.take_over(now, keys, context, &remote, shared);
             }
             self.note_control(space, number)?;
@@ -251,11 +262,13 @@ impl Peer {
         let answered = self.protected.answered.take();
         let answer_due = self.protected.answer_due;
         let reply_context = self.protected.reply_context;
+        let reply_address = self.protected.reply_address;
         self.protected = Protected {
             session: Some(keys),
             answered,
             answer_due,
             reply_context,
+            reply_address,
             ..Protected::default()
         };
         self.local_context = context;

@@ -63,7 +63,9 @@ impl Peer {
     pub(crate) fn has_outstanding(&self, number: u32) -> bool {
         let Some(tx) = &self.tx else { return false };
         let psn = crate::wire::expand(number, tx.sent.next().0);
-        tx.sent.record(psn).is_some() || tx.probes.iter().any(|p| p.number == number)
+        tx.sent.record(psn).is_some()
+            || tx.probes.iter().any(|p| p.number == number)
+            || self.sent_unreliable(number)
     }
 
     /// Something authentic came from the peer.

@@ -13,6 +13,7 @@ mod mtu;
 mod plan;
 mod recv;
 mod timeout;
+mod unreliable;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -25,8 +26,8 @@ use crate::config::Config;
 use crate::credit::{ReceiverShare, Share};
 use crate::crypto::ReplayWindow;
 use crate::delay::{DelayEstimator, RttEstimator};
-use crate::event::{Event, Status};
-use crate::ids::{Epoch, PathId, PeerId};
+use crate::event::{Datagram, Event, Status};
+use crate::ids::{Entropy, Epoch, PathId, PeerId};
 use crate::pacer::Pacer;
 use crate::path::PathSet;
 use crate::received::Received;
@@ -41,6 +42,7 @@ pub(crate) use encode::bare_header;
 use handshake::Protected;
 use mtu::Mtu;
 pub(crate) use recv::{Accepted, DataPacket};
+pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 
 /// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
@@ -106,6 +108,8 @@ pub(crate) struct Peer {
     pub protected: Protected,
     /// The peer's static public key.
     pub public_key: Option<[u8; 32]>,
+    /// What we share with it beside; all zeros: nothing.
+    pub preshared_key: [u8; 32],
     pub seed: u64,
     pub tx: Option<Box<Tx>>,
     pub rx: Option<Box<Rx>>,
@@ -134,6 +138,10 @@ pub(crate) struct OutProbe {
 #[derive(Debug)]
 pub(crate) struct Tx {
     pub queue: SendQueue,
+    /// Unreliable datagrams that wait, each with the path that it is to take.
+    pub unreliable: VecDeque<(Entropy, Datagram)>,
+    /// The number of the newest of them that was sent, plus one.
+    pub unreliable_sent: u64,
     pub sent: SentPackets,
     pub paths: PathSet,
     pub delay: DelayEstimator,
@@ -158,6 +166,8 @@ pub(crate) struct Tx {
     pub newest_acked_sent_at: Instant,
     pub largest_acked: Option<u64>,
     pub last_sent_at: Instant,
+    /// Data packets sent again.
+    pub retrans_pkts: u64,
     pub last_progress_at: Instant,
     /// When something was first outstanding with no answer since.
     pub silent_since: Instant,
@@ -265,6 +275,7 @@ impl Peer {
             control_window: Box::default(),
             protected: Protected::default(),
             public_key: None,
+            preshared_key: [0; 32],
             seed,
             tx: None,
             rx: None,
@@ -303,6 +314,7 @@ impl Peer {
                 - (tx.settled_bytes + tx.sent.in_flight_bytes()).cast_signed(),
             credit_limited: tx.limited,
             delivery_rate_bps: tx.window.delivery_rate_bps(),
+            retrans_pkts: tx.retrans_pkts,
             paths: tx.paths.counts(),
         }
     }
@@ -313,6 +325,8 @@ impl Tx {
         let window = Window::new(config, now);
         let mut tx = Self {
             queue: SendQueue::default(),
+            unreliable: VecDeque::new(),
+            unreliable_sent: 0,
             sent: SentPackets::default(),
             paths: PathSet::new(config, seed),
             delay: DelayEstimator::new(now),
@@ -332,6 +346,7 @@ impl Tx {
             newest_acked_sent_at: Instant::ZERO,
             largest_acked: None,
             last_sent_at: now,
+            retrans_pkts: 0,
             last_progress_at: now,
             silent_since: Instant::FAR_FUTURE,
             probe_at: Instant::FAR_FUTURE,

@@ -21,6 +21,8 @@ pub(crate) enum Plan {
     MtuProbe,
     /// A probe for the tail.
     TailProbe,
+    /// Unreliable datagrams that wait.
+    Unreliable,
     /// The datagram in this slot.
     Data(u32),
 }
@@ -63,6 +65,9 @@ impl Peer {
         if tx.mtu.probe_at <= now && self.remote_context != 0 {
             return Plan::MtuProbe;
         }
+        if !tx.unreliable.is_empty() {
+            return Plan::Unreliable;
+        }
         tx.plan_data(now, config).map_or(Plan::Nothing, Plan::Data)
     }
 }
@@ -71,11 +76,17 @@ impl Peer {
     /// Whether we should be opening a session: there is something to send, or the peer has
     /// forgotten the one we have.
     pub(crate) fn wants_session(&self) -> bool {
-        self.protected.must_open() && self.tx.as_ref().is_some_and(|tx| tx.queue.len() > 0)
+        let reachable = self.address.port() != 0;
+        reachable && self.protected.must_open() && self.tx.as_ref().is_some_and(|tx| tx.has_work())
     }
 }
 
 impl Tx {
+    /// Whether there is anything that waits or travels.
+    pub(crate) fn has_work(&self) -> bool {
+        self.queue.len() > 0 || !self.unreliable.is_empty()
+    }
+
     /// The next datagram, or why there is none.
     pub(crate) fn plan_data(&self, now: Instant, config: &Config) -> Result<u32, Blocked> {
         let slot = self.queue.peek().ok_or(Blocked::Empty)?;

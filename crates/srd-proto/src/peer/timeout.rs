@@ -115,7 +115,7 @@ impl Peer {
 
     /// Whether nothing is outstanding and there is something to let go of.
     fn is_idle(&self) -> bool {
-        let idle = self.tx.as_ref().is_none_or(|tx| tx.queue.len() == 0);
+        let idle = self.tx.as_ref().is_none_or(|tx| !tx.has_work());
         idle && (self.has_context() || !self.configured)
     }
 }

@@ -22,6 +22,7 @@ pub mod data;
 pub mod greeting;
 pub mod handshake;
 pub mod probe;
+pub mod unreliable;
 
 use alloc::vec::Vec;
 
@@ -50,6 +51,8 @@ pub enum Kind {
     Retry = 6,
     /// "I know no such context."
     Reset = 7,
+    /// A datagram that is neither acknowledged nor repeated.
+    Unreliable = 8,
 }
 
 impl Kind {
@@ -62,6 +65,7 @@ impl Kind {
             5 => Self::HelloReply,
             6 => Self::Retry,
             7 => Self::Reset,
+            8 => Self::Unreliable,
             _ => return None,
         })
     }

@@ -85,10 +85,10 @@ fn make(config: &Config, n: u8, epoch: u64, seed: u64, now: Instant) -> Endpoint
 fn introduce(a: &mut Endpoint, b: &mut Endpoint, now: Instant) -> PeerId {
     if a.public_key().is_some() {
         let address = SocketAddr::new(ip(1), PORT);
-        b.add_peer(now, PeerConfig { address, public_key: a.public_key() }).unwrap();
+        b.add_peer(now, PeerConfig::at(address).with_key(a.public_key())).unwrap();
     }
     let address = SocketAddr::new(ip(2), PORT);
-    a.add_peer(now, PeerConfig { address, public_key: b.public_key() }).unwrap()
+    a.add_peer(now, PeerConfig::at(address).with_key(b.public_key())).unwrap()
 }
 
 impl Pair {
@@ -123,7 +123,7 @@ impl Pair {
         self.b = make(&self.config, 2, self.epoch, self.epoch, self.now);
         let (address, public_key) = (SocketAddr::new(ip(1), PORT), self.a.public_key());
         if public_key.is_some() {
-            self.b.add_peer(self.now, PeerConfig { address, public_key }).unwrap();
+            self.b.add_peer(self.now, PeerConfig::at(address).with_key(public_key)).unwrap();
         }
     }
 
@@ -132,7 +132,8 @@ impl Pair {
         self.epoch += 1;
         self.a = make(&self.config, 1, self.epoch, self.epoch, self.now);
         let (address, public_key) = (SocketAddr::new(ip(2), PORT), self.b.public_key());
-        self.b_at_a = self.a.add_peer(self.now, PeerConfig { address, public_key }).unwrap();
+        self.b_at_a =
+            self.a.add_peer(self.now, PeerConfig::at(address).with_key(public_key)).unwrap();
     }
 
     /// B turns out to hold another key than a was told.
@@ -145,7 +146,7 @@ impl Pair {
         let address = SocketAddr::new(ip(1), PORT);
         let public_key = self.a.public_key();
         let to = self.b.peer_at(address).unwrap_or_else(|| {
-            self.b.add_peer(self.now, PeerConfig { address, public_key }).unwrap()
+            self.b.add_peer(self.now, PeerConfig::at(address).with_key(public_key)).unwrap()
         });
         for _ in 0..n {
             let mut d = self.datagram(Qpn(1), Qpn(7), bytes);

@@ -138,7 +138,7 @@ impl SoakNode {
         let to = address(host, self.common.plan.config.local_port);
         let public_key = self.common.keys.get(host as usize).copied();
         self.endpoint.peer_at(to).unwrap_or_else(|| {
-            let peer = PeerConfig { address: to, public_key };
+            let peer = PeerConfig::at(to).with_key(public_key);
             self.endpoint.add_peer(now, peer).expect("fewer hosts than peers_max")
         })
     }
@@ -267,7 +267,7 @@ impl SoakNode {
             PacketRef::Split(head, payload)
         };
         let Some(delivery) = self.endpoint.handle_packet(now, meta, bytes) else { return };
-        let Delivery { peer, src_qpn, dst_qpn, imm, payload } = delivery;
+        let Delivery { peer, src_qpn, dst_qpn, imm, payload, .. } = delivery;
         let from = self.endpoint.address_of(peer).and_then(host_at);
         let (host, epoch) = (self.host, self.epoch);
         let at = Arrived { host, epoch, from, src_qpn, dst_qpn, payload };

@@ -8,17 +8,34 @@ use crate::crypto::testing::{hex, hex_array};
 
 const ALICE: [u8; 32] = [0xa1; 32];
 const BOB: [u8; 32] = [0xb0; 32];
+const NO_PSK: [u8; 32] = [0; 32];
 
 fn rng(seed: u8) -> Drbg {
     Drbg::new(&[seed; 32], "test")
 }
 
 fn start(seed: u8) -> (Initiator, Vec<u8>) {
-    Initiator::start(&ALICE, &public_key(&BOB), b"hello", &mut rng(seed)).unwrap()
+    Initiator::start(&ALICE, &public_key(&BOB), &NO_PSK, b"hello", &mut rng(seed)).unwrap()
 }
 
 fn answer(message1: &[u8], seed: u8) -> Responded {
-    respond(&BOB, message1, b"welcome", &mut rng(seed)).unwrap()
+    respond(&BOB, message1, &NO_PSK, b"welcome", &mut rng(seed)).unwrap()
+}
+
+#[test]
+fn sides_that_share_another_secret_do_not_meet() {
+    let start = |preshared: [u8; 32]| {
+        Initiator::start(&ALICE, &public_key(&BOB), &preshared, b"hello", &mut rng(1)).unwrap()
+    };
+    let (mut same, message1) = start([7; 32]);
+    let responded = respond(&BOB, &message1, &[7; 32], b"welcome", &mut rng(2)).unwrap();
+    assert!(same.finish(&responded.message2).is_ok());
+    for theirs in [NO_PSK, [8; 32]] {
+        let (mut initiator, message1) = start([7; 32]);
+        let responded = respond(&BOB, &message1, &theirs, b"welcome", &mut rng(2)).unwrap();
+        let refused = initiator.finish(&responded.message2).err();
+        assert_eq!(refused, Some(HandshakeError::Unauthentic));
+    }
 }
 
 /// RFC 7748, section 6.1, Bob's key pair.
@@ -49,11 +66,14 @@ fn messages_and_noted_keys_match_the_published_vector() {
     let side = |private: &[u8; 32], ephemeral: &[u8; 32], remote: Option<&[u8; 32]>| {
         let split = Arc::new(SplitKeys::default());
         let resolver = Resolver::new(rng(0), split.clone());
-        let builder = Builder::with_resolver(PATTERN.parse().unwrap(), Box::new(resolver))
-            .fixed_ephemeral_key_for_testing_only(ephemeral)
-            .local_private_key(private)
-            .and_then(|b| b.prologue(&prologue))
-            .unwrap();
+        let builder = Builder::with_resolver(
+            "Noise_IK_25519_ChaChaPoly_BLAKE2s".parse().unwrap(),
+            Box::new(resolver),
+        )
+        .fixed_ephemeral_key_for_testing_only(ephemeral)
+        .local_private_key(private)
+        .and_then(|b| b.prologue(&prologue))
+        .unwrap();
         let state = match remote {
             Some(key) => builder.remote_public_key(key).unwrap().build_initiator().unwrap(),
             None => builder.build_responder().unwrap(),
@@ -130,7 +150,8 @@ fn a_seed_fixes_the_transcript_and_another_changes_it() {
 #[test]
 fn one_generator_never_gives_two_handshakes_one_ephemeral() {
     let mut rng = rng(1);
-    let mut start = || Initiator::start(&ALICE, &public_key(&BOB), b"", &mut rng).unwrap().1;
+    let mut start =
+        || Initiator::start(&ALICE, &public_key(&BOB), &NO_PSK, b"", &mut rng).unwrap().1;
     let (first, second) = (start(), start());
     assert_ne!(ephemeral(&first), ephemeral(&second));
     assert_eq!(ephemeral(&first).unwrap()[..], first[..32]);
@@ -140,7 +161,7 @@ fn one_generator_never_gives_two_handshakes_one_ephemeral() {
 #[test]
 fn a_message_for_another_key_fails() {
     let (_, message1) = start(1);
-    let result = respond(&[0xcc; 32], &message1, b"", &mut rng(2));
+    let result = respond(&[0xcc; 32], &message1, &NO_PSK, b"", &mut rng(2));
     assert_eq!(result.err(), Some(HandshakeError::Unauthentic));
 }
 
@@ -151,8 +172,8 @@ fn an_answer_by_another_key_or_to_another_message_fails() {
     assert_eq!(initiator.finish(&to_another).err(), Some(HandshakeError::Unauthentic));
     // Mallory relays our message to Bob's greeting under her own key.
     let mut mallory =
-        Initiator::start(&ALICE, &public_key(&[0xcc; 32]), b"hello", &mut rng(1)).unwrap();
-    let by_bob = respond(&[0xcc; 32], &mallory.1, b"", &mut rng(2)).unwrap().message2;
+        Initiator::start(&ALICE, &public_key(&[0xcc; 32]), &NO_PSK, b"hello", &mut rng(1)).unwrap();
+    let by_bob = respond(&[0xcc; 32], &mallory.1, &NO_PSK, b"", &mut rng(2)).unwrap().message2;
     assert_eq!(initiator.finish(&by_bob).err(), Some(HandshakeError::Unauthentic));
     assert!(mallory.0.finish(&by_bob).is_ok());
     assert!(initiator.finish(&answer(&message1, 2).message2).is_ok());
@@ -194,7 +215,7 @@ fn garbage_of_every_length_is_refused() {
     for len in 0..=200 {
         let mut garbage = vec![0; len];
         for _ in 0..3 {
-            assert!(respond(&BOB, &garbage, b"", &mut rng(2)).is_err());
+            assert!(respond(&BOB, &garbage, &NO_PSK, b"", &mut rng(2)).is_err());
             let error = start(1).0.finish(&garbage).err();
             assert!(error.is_some_and(|e| e != HandshakeError::Finished));
             noise.fill(&mut garbage);
@@ -208,10 +229,11 @@ fn greetings_have_a_limit_on_both_sides() {
     let over = [7; PAYLOAD_BYTES_MAX + 1];
     let bob = public_key(&BOB);
     let too_long = Some(HandshakeError::PayloadTooLong);
-    assert_eq!(Initiator::start(&ALICE, &bob, &over, &mut rng(1)).err(), too_long);
-    let (mut initiator, message1) = Initiator::start(&ALICE, &bob, &full, &mut rng(1)).unwrap();
-    assert_eq!(respond(&BOB, &message1, &over, &mut rng(2)).err(), too_long);
-    let responded = respond(&BOB, &message1, &full, &mut rng(2)).unwrap();
+    assert_eq!(Initiator::start(&ALICE, &bob, &NO_PSK, &over, &mut rng(1)).err(), too_long);
+    let (mut initiator, message1) =
+        Initiator::start(&ALICE, &bob, &NO_PSK, &full, &mut rng(1)).unwrap();
+    assert_eq!(respond(&BOB, &message1, &NO_PSK, &over, &mut rng(2)).err(), too_long);
+    let responded = respond(&BOB, &message1, &NO_PSK, &full, &mut rng(2)).unwrap();
     assert_eq!(responded.payload, full);
     assert_eq!(initiator.finish(&responded.message2).unwrap().payload, full);
 }
@@ -230,11 +252,11 @@ fn public_keys_of_small_order_are_refused() {
         hex_array("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),
     ];
     for key in weak {
-        let result = Initiator::start(&ALICE, &key, b"", &mut rng(1));
+        let result = Initiator::start(&ALICE, &key, &NO_PSK, b"", &mut rng(1));
         assert_eq!(result.err(), Some(HandshakeError::WeakKey));
         let mut message1 = start(1).1;
         message1[..32].copy_from_slice(&key);
-        let result = respond(&BOB, &message1, b"", &mut rng(2));
+        let result = respond(&BOB, &message1, &NO_PSK, b"", &mut rng(2));
         assert_eq!(result.err(), Some(HandshakeError::WeakKey));
     }
 }
@@ -244,8 +266,9 @@ fn generated_keys_work_and_differ() {
     let mut rng = rng(5);
     let (a, b) = (generate_private(&mut rng), generate_private(&mut rng));
     assert_ne!(a, b);
-    let (mut initiator, message1) = Initiator::start(&a, &public_key(&b), b"", &mut rng).unwrap();
-    let message2 = respond(&b, &message1, b"", &mut rng).unwrap().message2;
+    let (mut initiator, message1) =
+        Initiator::start(&a, &public_key(&b), &NO_PSK, b"", &mut rng).unwrap();
+    let message2 = respond(&b, &message1, &NO_PSK, b"", &mut rng).unwrap().message2;
     assert!(initiator.finish(&message2).is_ok());
 }
 
@@ -267,7 +290,7 @@ proptest! {
         let (_, message1) = start(1);
         let mut message = message1[..keep].to_vec();
         message.extend(tail);
-        prop_assert!(respond(&BOB, &message, b"", &mut rng(2)).is_err());
+        prop_assert!(respond(&BOB, &message, &NO_PSK, b"", &mut rng(2)).is_err());
     }
 }
 
@@ -290,9 +313,9 @@ fn handshake_cost() {
     let (_, message1) = start(1);
     let mut forged = message1.clone();
     forged[40] ^= 1;
-    time("start", &mut || drop(Initiator::start(&ALICE, &bob, b"hello", &mut rng)));
-    time("respond", &mut || drop(respond(&BOB, &message1, b"welcome", &mut rng)));
-    time("reject message 1", &mut || drop(respond(&BOB, &forged, b"", &mut rng)));
+    time("start", &mut || drop(Initiator::start(&ALICE, &bob, &NO_PSK, b"hello", &mut rng)));
+    time("respond", &mut || drop(respond(&BOB, &message1, &NO_PSK, b"welcome", &mut rng)));
+    time("reject message 1", &mut || drop(respond(&BOB, &forged, &NO_PSK, b"", &mut rng)));
     let message2 = answer(&message1, 2).message2;
     time("start and finish", &mut || {
         drop(start(1).0.finish(&message2));

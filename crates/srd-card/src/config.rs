@@ -1,0 +1,67 @@
+//! Every knob of the stage, with unit, default and meaning.
+
+use alloc::vec::Vec;
+
+use srd_proto::PeerId;
+use srd_proto::time::Duration;
+
+use crate::prefix::Prefix;
+
+/// How the stage behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Largest inner packet that rides SRD, and what TCP connections are clamped to: the guest
+    /// interface's MTU. Larger UDP packets go plain.
+    pub mtu: u16,
+    /// Whether SRD is on at all (`ena_srd_enabled`).
+    pub express: bool,
+    /// Whether it is on for UDP, too (`ena_srd_udp_enabled`).
+    pub express_udp: bool,
+    /// Whether UDP datagrams go up as they come, in any order.
+    pub udp_bypass: bool,
+    /// Longest wait for a hole in one flow.
+    pub order_wait: Duration,
+    /// Queueing delay above which frames are marked.
+    pub queue_target: Duration,
+    /// Time above the target after which a flow that cannot be marked loses frames.
+    pub queue_interval: Duration,
+    /// Bytes that may wait for one peer.
+    pub queue_bytes_max: usize,
+    /// Flows known at a time, in each direction.
+    pub flows_max: u32,
+    /// Bytes of arrived frames that may wait for their turn or for their other chunks.
+    pub receive_bytes_max: usize,
+    /// Secret that flows are hashed with.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mtu: 8900,
+            express: true,
+            express_udp: true,
+            udp_bypass: false,
+            order_wait: Duration::from_millis(100),
+            queue_target: Duration::from_millis(2),
+            queue_interval: Duration::from_millis(100),
+            queue_bytes_max: 32 << 20,
+            flows_max: 65_536,
+            receive_bytes_max: 64 << 20,
+            seed: 0,
+        }
+    }
+}
+
+/// A peer, as the stage is told of it.
+#[derive(Clone, Debug)]
+pub struct PeerSettings {
+    /// Its name in the transport.
+    pub id: PeerId,
+    /// Inner addresses behind it.
+    pub allowed: Vec<Prefix>,
+    /// Whether SRD is on towards it.
+    pub express: bool,
+    /// For UDP, too.
+    pub express_udp: bool,
+}

@@ -1,0 +1,93 @@
+//! Counters, under ENA's names where ENA has them: `ena_srd_*` count packets of the guest, a
+//! super-packet as the packets that it stands for.
+
+use crate::order::OrderCounts;
+
+/// What one peer, or all of them, have cost and brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Packets that left by SRD (`ena_srd_tx_pkts`).
+    pub srd_tx_pkts: u64,
+    /// Packets that left by SRD or could have (`ena_srd_eligible_tx_pkts`).
+    pub eligible_tx_pkts: u64,
+    /// Packets that came by SRD (`ena_srd_rx_pkts`).
+    pub srd_rx_pkts: u64,
+    /// Bytes of packets that left by SRD.
+    pub srd_tx_bytes: u64,
+    /// Bytes of packets that came by SRD.
+    pub srd_rx_bytes: u64,
+    /// Packets that left by plain encapsulation.
+    pub plain_tx_pkts: u64,
+    /// Packets that came by plain encapsulation.
+    pub plain_rx_pkts: u64,
+    /// Their bytes.
+    pub plain_tx_bytes: u64,
+    /// Their bytes.
+    pub plain_rx_bytes: u64,
+    /// Packets marked by our queue: congestion experienced.
+    pub queue_marked: u64,
+    /// Frames dropped because they waited too long and could not be marked.
+    pub queue_dropped_late: u64,
+    /// Frames dropped because the peer's queue was full.
+    pub queue_dropped_full: u64,
+}
+
+/// Why packets went nowhere, and everything that is not about one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// All peers together.
+    pub traffic: Traffic,
+    /// From the guest: no IP packet, or its offload header contradicts it.
+    pub guest_malformed: u64,
+    /// From the guest: for an address behind no peer.
+    pub guest_no_peer: u64,
+    /// From the guest: too large for any encapsulation; it was told so.
+    pub guest_too_big: u64,
+    /// From a peer: no IP packet, or its offload header contradicts it.
+    pub peer_malformed: u64,
+    /// From a peer: from an inner address that it is not allowed.
+    pub peer_bad_source: u64,
+    /// TCP connections whose segment size was lowered.
+    pub mss_clamped: u64,
+    /// Packets that found the table of flows full: they went plain.
+    pub flows_full: u64,
+    /// Datagrams that the transport did not take.
+    pub send_refused: u64,
+    /// Datagrams that the transport gave up: their frames are lost.
+    pub send_failed: u64,
+    /// The receiving side's order.
+    pub order: OrderCounts,
+}
+
+impl Counters {
+    /// Every counter that is a plain number, by the name that tools show.
+    pub fn named(&self) -> [(&'static str, u64); 23] {
+        let t = &self.traffic;
+        let o = &self.order;
+        [
+            ("srd_tx_bytes", t.srd_tx_bytes),
+            ("srd_rx_bytes", t.srd_rx_bytes),
+            ("plain_tx_pkts", t.plain_tx_pkts),
+            ("plain_rx_pkts", t.plain_rx_pkts),
+            ("plain_tx_bytes", t.plain_tx_bytes),
+            ("plain_rx_bytes", t.plain_rx_bytes),
+            ("queue_marked", t.queue_marked),
+            ("queue_dropped_late", t.queue_dropped_late),
+            ("queue_dropped_full", t.queue_dropped_full),
+            ("order_waited", o.waited),
+            ("order_wait_timeouts", o.wait_timeouts),
+            ("order_given_up", o.given_up),
+            ("order_bad_chunks", o.bad_chunks),
+            ("order_full", o.full),
+            ("guest_malformed", self.guest_malformed),
+            ("guest_no_peer", self.guest_no_peer),
+            ("guest_too_big", self.guest_too_big),
+            ("peer_malformed", self.peer_malformed),
+            ("peer_bad_source", self.peer_bad_source),
+            ("mss_clamped", self.mss_clamped),
+            ("flows_full", self.flows_full),
+            ("send_refused", self.send_refused),
+            ("send_failed", self.send_failed),
+        ]
+    }
+}

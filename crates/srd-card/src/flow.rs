@@ -1,0 +1,79 @@
+//! Inner flows: what packets are told apart by, and the hash that pins a plain flow to a path.
+
+use core::hash::{BuildHasher, Hash};
+use core::net::IpAddr;
+
+use foldhash::fast::FixedState;
+
+use crate::packet::{Packet, protocol};
+
+/// Which way a packet goes, seen from the guest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Direction {
+    /// From the guest to the network.
+    Egress,
+    /// From the network to the guest.
+    Ingress,
+}
+
+/// What a flow's packets have in common: the 5-tuple of TCP and UDP; of everything else (GRE,
+/// ESP, ICMP, fragments) the three fields that each packet has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct FlowKey {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Transport protocol.
+    pub protocol: u8,
+    /// Source and destination port; zeros where there are none.
+    pub ports: (u16, u16),
+}
+
+impl FlowKey {
+    /// The flow that a packet belongs to.
+    pub fn of(packet: &Packet) -> Self {
+        Self {
+            source: packet.source,
+            destination: packet.destination,
+            protocol: packet.protocol,
+            ports: packet.ports.unwrap_or_default(),
+        }
+    }
+
+    /// Whether SRD may carry it: TCP and UDP with their ports in sight.
+    pub fn is_tcp_or_udp(&self, packet: &Packet) -> bool {
+        matches!(self.protocol, protocol::TCP | protocol::UDP) && packet.ports.is_some()
+    }
+
+    /// A hash that packets of one flow share, keyed by `seed`.
+    pub fn hash(&self, seed: u64) -> u64 {
+        let mut state = FixedState::with_seed(seed).build_hasher();
+        Hash::hash(self, &mut state);
+        core::hash::Hasher::finish(&state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::tests::v4;
+    use std::collections::BTreeSet;
+
+    fn key(protocol: u8, ports: (u16, u16)) -> FlowKey {
+        FlowKey::of(&Packet::read(&v4(protocol, ports, b"xxxxxxxx")).unwrap())
+    }
+
+    #[test]
+    fn gre_packets_of_one_pair_are_one_flow_whatever_their_bytes() {
+        assert_eq!(key(47, (1, 2)), key(47, (3, 4)));
+        assert_ne!(key(protocol::UDP, (1, 2)), key(protocol::UDP, (1, 3)));
+    }
+
+    #[test]
+    fn flows_spread_over_paths() {
+        let paths: BTreeSet<u64> =
+            (0..512).map(|port| key(protocol::TCP, (port, 80)).hash(7) % 64).collect();
+        assert_eq!(paths.len(), 64);
+    }
+}

@@ -1,0 +1,267 @@
+//! An inner packet as the card sees it: addresses, protocol, ports, and where things are.
+//!
+//! Reads only as far as it must, never trusts a length, and says `None` to what is not a whole
+//! IPv4 or IPv6 header. A GSO super-packet is a packet like any other here: its IP length field
+//! may be stale, so lengths come from the buffer.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Protocol numbers that the card knows by name.
+pub mod protocol {
+    /// ICMP.
+    pub const ICMP: u8 = 1;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// ICMPv6.
+    pub const ICMP_V6: u8 = 58;
+}
+
+/// IPv6 extension headers looked through before the packet counts as unknown.
+const EXTENSIONS_MAX: usize = 8;
+/// Bytes of an IPv6 header.
+pub(crate) const IPV6_BYTES: usize = 40;
+
+/// What a packet's headers say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Transport protocol; behind IPv6 extension headers the first that is none.
+    pub protocol: u8,
+    /// Where the transport header begins.
+    pub transport_at: usize,
+    /// Source and destination port, where the protocol has them and they are here.
+    pub ports: Option<(u16, u16)>,
+    /// Whether this is a part of a fragmented packet.
+    pub fragment: bool,
+    /// Whether a router may not fragment it (always so with IPv6).
+    pub whole: bool,
+}
+
+impl Packet {
+    /// Reads the headers.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        match bytes.first()? >> 4 {
+            4 => Self::read_v4(bytes),
+            6 => Self::read_v6(bytes),
+            _ => None,
+        }
+    }
+
+    fn read_v4(bytes: &[u8]) -> Option<Self> {
+        let header_bytes = usize::from(bytes[0] & 15) * 4;
+        if header_bytes < 20 || bytes.len() < header_bytes {
+            return None;
+        }
+        let flags = u16_at(bytes, 6);
+        let fragment = flags & 0x3fff != 0;
+        let mut packet = Self {
+            source: Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]).into(),
+            destination: Ipv4Addr::new(bytes[16], bytes[17], bytes[18], bytes[19]).into(),
+            protocol: bytes[9],
+            transport_at: header_bytes,
+            ports: None,
+            fragment,
+            whole: flags & 0x4000 != 0,
+        };
+        packet.ports = packet.find_ports(bytes);
+        Some(packet)
+    }
+
+    fn read_v6(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < IPV6_BYTES {
+            return None;
+        }
+        let address = |at: usize| {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&bytes[at..at + 16]);
+            IpAddr::V6(Ipv6Addr::from(octets))
+        };
+        let (mut next, mut at, mut fragment) = (bytes[6], IPV6_BYTES, false);
+        for _ in 0..EXTENSIONS_MAX {
+            let length = match next {
+                // Hop-by-hop options, routing, destination options.
+                0 | 43 | 60 if bytes.len() >= at + 8 => (usize::from(bytes[at + 1]) + 1) * 8,
+                44 if bytes.len() >= at + 8 => {
+                    fragment = true;
+                    8
+                }
+                _ => break,
+            };
+            next = bytes[at];
+            at += length;
+        }
+        let mut packet = Self {
+            source: address(8),
+            destination: address(24),
+            protocol: next,
+            transport_at: at.min(bytes.len()),
+            ports: None,
+            fragment,
+            whole: true,
+        };
+        packet.ports = packet.find_ports(bytes);
+        Some(packet)
+    }
+
+    fn find_ports(&self, bytes: &[u8]) -> Option<(u16, u16)> {
+        let has = matches!(self.protocol, protocol::TCP | protocol::UDP) && !self.fragment;
+        let at = self.transport_at;
+        (has && bytes.len() >= at + 8).then(|| (u16_at(bytes, at), u16_at(bytes, at + 2)))
+    }
+
+    /// Whether it is IPv4.
+    pub fn is_v4(&self) -> bool {
+        self.source.is_ipv4()
+    }
+
+    /// Bytes of the TCP header, if this is TCP and all of it is here.
+    pub fn tcp_header_bytes(&self, bytes: &[u8]) -> Option<usize> {
+        if self.protocol != protocol::TCP || self.fragment {
+            return None;
+        }
+        let length = usize::from(*bytes.get(self.transport_at + 12)? >> 4) * 4;
+        (length >= 20 && bytes.len() >= self.transport_at + length).then_some(length)
+    }
+}
+
+/// The ECN field of an IP packet that [`Packet::read`] has accepted.
+pub fn ecn(bytes: &[u8]) -> u8 {
+    if bytes[0] >> 4 == 4 { bytes[1] & 3 } else { bytes[1] >> 4 & 3 }
+}
+
+/// Marks an ECN-capable packet: congestion experienced. Returns whether it is marked now.
+pub fn mark(bytes: &mut [u8]) -> bool {
+    match ecn(bytes) {
+        0 => false,
+        3 => true,
+        _ if bytes[0] >> 4 == 4 => {
+            let before = u16_at(bytes, 0);
+            bytes[1] |= 3;
+            let after = u16_at(bytes, 0);
+            let sum = crate::checksum::adjust(u16_at(bytes, 10), before, after);
+            bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+            true
+        }
+        _ => {
+            bytes[1] |= 0x30;
+            true
+        }
+    }
+}
+
+/// The big-endian `u16` at `at`; the caller has checked the length.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::checksum;
+    use std::vec;
+    use std::vec::Vec;
+
+    /// A packet with correct IP header and no transport checksum.
+    pub(crate) fn v4(protocol: u8, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+        let transport = transport(protocol, ports, payload);
+        let mut p =
+            vec![0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let total = u16::try_from(20 + transport.len()).unwrap_or(u16::MAX);
+        p[2..4].copy_from_slice(&total.to_be_bytes());
+        let sum = checksum::of(&p);
+        p[10..12].copy_from_slice(&sum.to_be_bytes());
+        p.extend_from_slice(&transport);
+        p
+    }
+
+    pub(crate) fn v6(protocol: u8, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+        let transport = transport(protocol, ports, payload);
+        let mut p = vec![0; IPV6_BYTES];
+        p[0] = 0x60;
+        let length = u16::try_from(transport.len()).unwrap_or(u16::MAX);
+        p[4..6].copy_from_slice(&length.to_be_bytes());
+        (p[6], p[7], p[23], p[39]) = (protocol, 64, 1, 2);
+        p.extend_from_slice(&transport);
+        p
+    }
+
+    fn transport(protocol: u8, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+        let mut t = Vec::new();
+        t.extend_from_slice(&ports.0.to_be_bytes());
+        t.extend_from_slice(&ports.1.to_be_bytes());
+        match protocol {
+            protocol::TCP => {
+                t.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+            }
+            _ => {
+                let length = u16::try_from(8 + payload.len()).unwrap_or(0);
+                t.extend_from_slice(&length.to_be_bytes());
+                t.extend_from_slice(&[0, 0]);
+            }
+        }
+        t.extend_from_slice(payload);
+        t
+    }
+
+    #[test]
+    fn both_families_are_read() {
+        for p in [v4(protocol::TCP, (1, 2), b"x"), v6(protocol::UDP, (1, 2), b"x")] {
+            let read = Packet::read(&p).unwrap();
+            assert_eq!(read.ports, Some((1, 2)));
+            assert!(!read.fragment);
+        }
+    }
+
+    #[test]
+    fn ports_are_found_behind_extension_headers() {
+        let mut p = v6(0, (0, 0), b"");
+        p.truncate(IPV6_BYTES);
+        p.extend_from_slice(&[60, 0, 0, 0, 0, 0, 0, 0]);
+        p.extend_from_slice(&[protocol::UDP, 0, 0, 0, 0, 0, 0, 0]);
+        p.extend_from_slice(&[0, 9, 0, 10, 0, 8, 0, 0]);
+        assert_eq!(Packet::read(&p).unwrap().ports, Some((9, 10)));
+    }
+
+    #[test]
+    fn a_fragment_has_no_ports() {
+        let mut p = v4(protocol::UDP, (1, 2), b"payload");
+        p[6] = 0x20;
+        let read = Packet::read(&p).unwrap();
+        assert!(read.fragment && read.ports.is_none() && !read.whole);
+    }
+
+    #[test]
+    fn no_cut_or_changed_byte_makes_it_panic() {
+        for p in [v4(protocol::TCP, (1, 2), b"abc"), v6(protocol::TCP, (1, 2), b"abc")] {
+            for end in 0..p.len() {
+                let _ = Packet::read(&p[..end]).map(|q| q.tcp_header_bytes(&p[..end]));
+                for value in [0, 0x4f, 0xff] {
+                    let mut changed = p.clone();
+                    changed[end] = value;
+                    let _ = Packet::read(&changed).map(|q| q.tcp_header_bytes(&changed));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn marking_keeps_the_header_checksum_right_and_respects_the_incapable() {
+        let mut p = v4(protocol::TCP, (1, 2), b"x");
+        assert!(!mark(&mut p));
+        p[1] = 2;
+        p[10..12].copy_from_slice(&[0, 0]);
+        let sum = checksum::of(&p[..20]);
+        p[10..12].copy_from_slice(&sum.to_be_bytes());
+        assert!(mark(&mut p));
+        assert_eq!(ecn(&p), 3);
+        assert_eq!(checksum::of(&p[..20]), 0);
+        let mut p = v6(protocol::TCP, (1, 2), b"x");
+        p[1] = 0x10;
+        assert!(mark(&mut p) && ecn(&p) == 3);
+    }
+}

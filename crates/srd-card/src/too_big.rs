@@ -1,0 +1,100 @@
+//! "Packet too big": the answer to a packet that cannot be carried whole, ICMP (RFC 1191) or
+//! ICMPv6 (RFC 4443), written as if by the destination so that it needs no address of ours.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use crate::checksum;
+use crate::packet::{Packet, protocol};
+
+/// Bytes of the offending packet that the answer quotes: RFC 4443 allows up to the minimum MTU.
+const QUOTED_BYTES_MAX: usize = 1200;
+
+/// The answer for `bytes`, which `mtu` bytes of would have fitted. `None` for what must not be
+/// answered: fragments other than the first, and ICMP errors.
+pub fn answer(bytes: &[u8], packet: &Packet, mtu: u16) -> Option<Vec<u8>> {
+    let icmp = matches!(packet.protocol, protocol::ICMP | protocol::ICMP_V6);
+    if icmp && is_error(bytes, packet) {
+        return None;
+    }
+    match (packet.source, packet.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let quoted = &bytes[..bytes.len().min(packet.transport_at + 8)];
+            let mut icmp = vec![3, 4, 0, 0, 0, 0, 0, 0];
+            icmp[6..8].copy_from_slice(&mtu.to_be_bytes());
+            icmp.extend_from_slice(quoted);
+            let sum = checksum::of(&icmp);
+            icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+            let total = u16::try_from(20 + icmp.len()).ok()?;
+            let mut out = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol::ICMP, 0, 0];
+            out[2..4].copy_from_slice(&total.to_be_bytes());
+            out.extend_from_slice(&destination.octets());
+            out.extend_from_slice(&source.octets());
+            let sum = checksum::of(&out);
+            out[10..12].copy_from_slice(&sum.to_be_bytes());
+            out.extend_from_slice(&icmp);
+            Some(out)
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let quoted = &bytes[..bytes.len().min(QUOTED_BYTES_MAX)];
+            let mut icmp = vec![2, 0, 0, 0];
+            icmp.extend_from_slice(&u32::from(mtu).to_be_bytes());
+            icmp.extend_from_slice(quoted);
+            let (from, to) = (&packet.destination, &packet.source);
+            let sum = checksum::transport(from, to, protocol::ICMP_V6, &icmp);
+            icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+            let mut out = vec![0x60, 0, 0, 0, 0, 0, protocol::ICMP_V6, 64];
+            out[4..6].copy_from_slice(&u16::try_from(icmp.len()).ok()?.to_be_bytes());
+            out.extend_from_slice(&destination.octets());
+            out.extend_from_slice(&source.octets());
+            out.extend_from_slice(&icmp);
+            Some(out)
+        }
+        _ => None,
+    }
+}
+
+/// Whether an ICMP packet reports an error itself (or cannot be read).
+fn is_error(bytes: &[u8], packet: &Packet) -> bool {
+    let Some(kind) = bytes.get(packet.transport_at) else { return true };
+    if packet.is_v4() { !matches!(kind, 0 | 8 | 13..=18) } else { *kind < 128 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::tests::{v4, v6};
+    use crate::packet::u16_at;
+
+    #[test]
+    fn the_answer_is_a_whole_packet_with_right_checksums_to_the_sender() {
+        let bytes = v4(protocol::UDP, (1, 2), &[0; 3000]);
+        let packet = Packet::read(&bytes).unwrap();
+        let out = answer(&bytes, &packet, 1400).unwrap();
+        let read = Packet::read(&out).unwrap();
+        assert_eq!((read.source, read.destination), (packet.destination, packet.source));
+        assert_eq!(checksum::of(&out[..20]), 0);
+        assert_eq!(checksum::of(&out[20..]), 0);
+        assert_eq!((out[20], out[21], u16_at(&out, 26)), (3, 4, 1400));
+
+        let bytes = v6(protocol::UDP, (1, 2), &[0; 3000]);
+        let packet = Packet::read(&bytes).unwrap();
+        let out = answer(&bytes, &packet, 1400).unwrap();
+        let read = Packet::read(&out).unwrap();
+        assert_eq!(read.destination, packet.source);
+        let icmp = &out[40..];
+        let sum = checksum::transport(&read.source, &read.destination, protocol::ICMP_V6, icmp);
+        assert_eq!((sum, icmp[0], u16_at(icmp, 6)), (0, 2, 1400));
+    }
+
+    #[test]
+    fn an_error_is_not_answered_with_an_error() {
+        let mut bytes = v4(protocol::ICMP, (0, 0), &[0; 100]);
+        bytes[20] = 3;
+        let packet = Packet::read(&bytes).unwrap();
+        assert_eq!(answer(&bytes, &packet, 1400), None);
+        bytes[20] = 8;
+        assert!(answer(&bytes, &packet, 1400).is_some());
+    }
+}

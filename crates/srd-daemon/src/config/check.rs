@@ -1,0 +1,491 @@
+//! From the form of the file to a [`Config`]: defaults, bounds, and what must agree.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::{Range, RangeInclusive};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use toml::Spanned;
+
+use super::error::{ConfigError, Source};
+use super::file::{ControlTable, Document, InterfaceTable, MetricsTable, PeerTable};
+use super::{
+    ALLOWED_MAX, Config, Control, Group, Interface, Metrics, Mode, PEERS_MAX, PeerSettings,
+    Protection, UdpOrdering, socket_default,
+};
+use crate::keys::{PublicKey, SecretKey};
+use crate::units::parse_rate;
+
+/// Most bytes of an interface's name in Linux.
+const INTERFACE_NAME_BYTES_MAX: usize = 15;
+/// Most characters of a peer's name.
+const PEER_NAME_CHARS_MAX: usize = 64;
+/// Smallest MTU that IPv6 works with, and most that a TUN device takes.
+const MTU: RangeInclusive<i64> = 1280..=65_535;
+/// Paths: one byte of entropy.
+const PATHS: RangeInclusive<i64> = 1..=256;
+/// The longest that a hole may be waited for.
+const ORDER_WAIT_MS: RangeInclusive<f64> = 0.1..=10_000.0;
+/// What queue management may aim at.
+const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
+/// Paths unless the file says.
+const PATHS_DEFAULT: i64 = 64;
+
+type Result<T> = std::result::Result<T, ConfigError>;
+
+/// Checks a document.
+pub(super) fn check(source: &Source<'_>, document: Document) -> Result<Config> {
+    let Some(table) = &document.interface else {
+        let remedy = "begin with [interface] and the address, private_key_file and listen of it";
+        return Err(source.error(None, "there is no table [interface]", remedy));
+    };
+    let interface = interface(source, table)?;
+    let control = control(source, &document.control.unwrap_or_default(), &interface.name)?;
+    let metrics = document.metrics.as_ref().map(|table| metrics(source, table)).transpose()?;
+    let peers = peers(source, &document.peer, &interface)?;
+    Ok(Config { file: source.path.to_path_buf(), interface, control, metrics, peers })
+}
+
+fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<Interface> {
+    let table = spanned.as_ref();
+    let name = match &table.name {
+        Some(name) => interface_name(source, name)?,
+        None => "srd0".to_owned(),
+    };
+    let mode = choice(source, table.mode.as_ref(), "mode", &Mode::ALL)?;
+    let address = addresses(source, spanned, mode)?;
+    let protection = protection(source, spanned)?;
+    let paths = whole(source, table.paths.as_ref(), "paths", &PATHS)?.unwrap_or(PATHS_DEFAULT);
+    let listen = listen(source, spanned, paths)?;
+    let mtu = whole(source, table.mtu.as_ref(), "mtu", &MTU)?;
+    let orderings = [(UdpOrdering::Ordered, "ordered"), (UdpOrdering::Bypass, "bypass")];
+    let order_wait = table.order_wait_ms.as_ref();
+    let queue_delay = table.queue_delay_ms.as_ref();
+    Ok(Interface {
+        name,
+        mode,
+        address,
+        protection,
+        listen,
+        mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
+        paths: u16::try_from(paths).unwrap_or(u16::MAX),
+        link_rate_bps: link_rate(source, table.link_rate.as_ref())?,
+        express: table.express.unwrap_or(true),
+        express_udp: table.express_udp.unwrap_or(true),
+        udp_ordering: choice(source, table.udp_ordering.as_ref(), "udp_ordering", &orderings)?,
+        order_wait: millis(source, order_wait, "order_wait_ms", &ORDER_WAIT_MS, 100.0)?,
+        queue_delay: millis(source, queue_delay, "queue_delay_ms", &QUEUE_DELAY_MS, 2.0)?,
+    })
+}
+
+/// What the kernel takes for a name, and a path to the socket can be made of.
+fn interface_name(source: &Source<'_>, name: &Spanned<String>) -> Result<String> {
+    let text = name.as_ref();
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_good = !text.is_empty()
+        && text.len() <= INTERFACE_NAME_BYTES_MAX
+        && text.chars().all(good)
+        && text != "."
+        && text != ".."
+        && !["all", "default", "lo"].contains(&text.as_str());
+    if is_good {
+        return Ok(text.clone());
+    }
+    let remedy = "at most 15 letters, digits, '-', '_' and '.', as in srd0";
+    Err(source.error(Some(name.span()), format!("`{text}` can be no interface's name"), remedy))
+}
+
+fn addresses(
+    source: &Source<'_>,
+    spanned: &Spanned<InterfaceTable>,
+    mode: Mode,
+) -> Result<Vec<IpNet>> {
+    let list = &spanned.as_ref().address;
+    match (mode, list.first()) {
+        (Mode::Overlay, None) => {
+            let remedy = "add address = [\"10.77.0.1/24\"], or mode = \"transparent\"";
+            let span = Some(spanned.span());
+            Err(source.error(span, "an overlay needs an `address` of its own", remedy))
+        }
+        (Mode::Transparent, Some(first)) => {
+            let what = "a transparent interface has no `address`: it takes the real ones' packets";
+            Err(source.error(Some(first.span()), what, "take `address` out, or mode = \"overlay\""))
+        }
+        _ => {
+            let example = "write address and prefix length, as in \"10.77.0.1/24\"";
+            let mut found: Vec<IpNet> = Vec::new();
+            for text in list {
+                let net = prefix(source, text, example)?;
+                if !is_host_address(net.addr()) {
+                    let what = format!("no interface can have the address {}", net.addr());
+                    return Err(source.error(Some(text.span()), what, example));
+                }
+                if found.iter().any(|other| other.addr() == net.addr()) {
+                    let what = format!("the address {} is given twice", net.addr());
+                    return Err(source.error(Some(text.span()), what, "keep one of the two"));
+                }
+                found.push(net);
+            }
+            Ok(found)
+        }
+    }
+}
+
+fn is_host_address(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !address.is_unspecified() && !address.is_multicast() && !address.is_loopback() && !is_broadcast
+}
+
+fn protection(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<Protection> {
+    let table = spanned.as_ref();
+    let kinds = [(true, "encrypted"), (false, "plain")];
+    let encrypted = match &table.protection {
+        Some(_) => choice(source, table.protection.as_ref(), "protection", &kinds)?,
+        None => true,
+    };
+    if !encrypted {
+        return Ok(Protection::Plain);
+    }
+    let Some(file) = &table.private_key_file else {
+        let remedy = "umask 077; srd genkey > /etc/srd/private.key, and name that file; \
+                      or, on a network that you trust, protection = \"plain\"";
+        let what = "encryption needs a `private_key_file`";
+        return Err(source.error(Some(spanned.span()), what, remedy));
+    };
+    key_file(source, file).map(Protection::Encrypted)
+}
+
+/// The key in a file that the configuration names.
+fn key_file(source: &Source<'_>, file: &Spanned<String>) -> Result<SecretKey> {
+    let path = beside(source.path, file.as_ref());
+    SecretKey::load(&path).map_err(|e| source.error(Some(file.span()), e.what, e.remedy))
+}
+
+/// A relative path starts from the directory of the file that it stands in.
+fn beside(file: &Path, path: &str) -> PathBuf {
+    file.parent().unwrap_or(Path::new("")).join(path)
+}
+
+fn listen(
+    source: &Source<'_>,
+    spanned: &Spanned<InterfaceTable>,
+    paths: i64,
+) -> Result<SocketAddr> {
+    let Some(text) = &spanned.as_ref().listen else {
+        let remedy = "add listen = \"0.0.0.0:7471\"";
+        return Err(source.error(Some(spanned.span()), "`listen` is missing", remedy));
+    };
+    let address = socket_address(source, text, "\"0.0.0.0:7471\" or \"[::]:7471\"")?;
+    let last = i64::from(address.port()) + paths - 1;
+    if last > i64::from(u16::MAX) {
+        let what = format!("{paths} paths from port {} on end at {last}", address.port());
+        let remedy = format!("take a port of at most {}", i64::from(u16::MAX) + 1 - paths);
+        return Err(source.error(Some(text.span()), what, remedy));
+    }
+    Ok(address)
+}
+
+/// An address with a port that is not zero.
+fn socket_address(
+    source: &Source<'_>,
+    text: &Spanned<String>,
+    example: &str,
+) -> Result<SocketAddr> {
+    let remedy = format!("write an address and a port, as in {example}");
+    let found: Option<SocketAddr> = text.as_ref().parse().ok();
+    found.filter(|address| address.port() != 0).ok_or_else(|| {
+        let what = format!("`{}` is no address with a port", text.as_ref());
+        source.error(Some(text.span()), what, remedy)
+    })
+}
+
+fn link_rate(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Option<u64>> {
+    let Some(text) = text else { return Ok(None) };
+    if text.as_ref() == "0" {
+        return Ok(Some(0));
+    }
+    let bps = parse_rate(text.as_ref()).map_err(|expected| {
+        let what = format!("`{}` is no rate", text.as_ref());
+        source.error(Some(text.span()), what, format!("{expected}; \"0\" means unknown"))
+    })?;
+    Ok(Some(bps))
+}
+
+fn control(source: &Source<'_>, table: &ControlTable, interface: &str) -> Result<Control> {
+    let socket = match &table.socket {
+        Some(path) if !Path::new(path.as_ref()).is_absolute() => {
+            let what = format!("the socket `{}` is no absolute path", path.as_ref());
+            return Err(source.error(Some(path.span()), what, "begin it with /run/srd/"));
+        }
+        Some(path) => PathBuf::from(path.as_ref()),
+        None => socket_default(interface),
+    };
+    let group = table.group.as_ref().map(|name| group(source, name)).transpose()?;
+    Ok(Control { socket, group })
+}
+
+fn group(source: &Source<'_>, name: &Spanned<String>) -> Result<Group> {
+    let text = name.as_ref();
+    match nix::unistd::Group::from_name(text) {
+        Ok(Some(group)) => Ok(Group { name: text.clone(), id: group.gid.as_raw() }),
+        _ => {
+            let what = format!("there is no group `{text}` on this machine");
+            let remedy = format!("groupadd --system {text}, or take `group` out");
+            Err(source.error(Some(name.span()), what, remedy))
+        }
+    }
+}
+
+fn metrics(source: &Source<'_>, spanned: &Spanned<MetricsTable>) -> Result<Metrics> {
+    let example = "\"127.0.0.1:9471\"";
+    let table = spanned.as_ref();
+    let Some(text) = &table.listen else {
+        let remedy = format!("add listen = {example}, or take [metrics] out");
+        return Err(source.error(Some(spanned.span()), "[metrics] has no `listen`", remedy));
+    };
+    let listen = socket_address(source, text, example)?;
+    let allow_remote = table.allow_remote.unwrap_or(false);
+    if !listen.ip().is_loopback() && !allow_remote {
+        let what = format!("others than this machine could read the metrics at {listen}");
+        let remedy = format!("listen = {example}; if they shall, add allow_remote = true");
+        return Err(source.error(Some(text.span()), what, remedy));
+    }
+    Ok(Metrics { listen, allow_remote })
+}
+
+fn peers(
+    source: &Source<'_>,
+    tables: &[Spanned<PeerTable>],
+    interface: &Interface,
+) -> Result<Vec<PeerSettings>> {
+    if let Some(first) = tables.get(PEERS_MAX) {
+        let what = format!("there are more than {PEERS_MAX} peers");
+        return Err(source.error(Some(first.span()), what, "take some out"));
+    }
+    let mut found: Vec<PeerSettings> = Vec::new();
+    let mut prefixes: Vec<(IpNet, usize)> = Vec::new();
+    for spanned in tables {
+        let peer = peer(source, spanned, interface)?;
+        distinct(source, spanned, &peer, &found)?;
+        for (net, text) in peer.allowed.iter().zip(&spanned.as_ref().allowed) {
+            let same = |other: &IpNet| other.contains(net) || net.contains(other);
+            if let Some((other, owner)) = prefixes.iter().find(|(other, _)| same(other)) {
+                let owner = found.get(*owner).map_or(&peer.name, |p| &p.name);
+                let what = format!("{net} overlaps {other}, which is behind `{owner}`");
+                let remedy = "let each inner address lie behind one peer, once";
+                return Err(source.error(Some(text.span()), what, remedy));
+            }
+            prefixes.push((*net, found.len()));
+        }
+        found.push(peer);
+    }
+    Ok(found)
+}
+
+fn peer(
+    source: &Source<'_>,
+    spanned: &Spanned<PeerTable>,
+    interface: &Interface,
+) -> Result<PeerSettings> {
+    let table = spanned.as_ref();
+    let public_key = public_key(source, spanned, interface)?;
+    let preshared = table.preshared_key_file.as_ref();
+    let endpoint = match &table.endpoint {
+        Some(text) => Some(endpoint(source, text, interface)?),
+        None if public_key.is_none() => {
+            let what = "without a key only its address tells a peer: `endpoint` is missing";
+            let remedy = "add endpoint = \"192.0.2.2:7471\"";
+            return Err(source.error(Some(spanned.span()), what, remedy));
+        }
+        None => None,
+    };
+    let by_key = || public_key.as_ref().map(PublicKey::short);
+    let name = match &table.name {
+        Some(name) => peer_name(source, name)?,
+        None => by_key().or(endpoint.map(|e| e.to_string())).unwrap_or_default(),
+    };
+    let allowed = allowed(source, spanned, interface)?;
+    Ok(PeerSettings {
+        name,
+        public_key,
+        preshared_key: preshared.map(|file| key_file(source, file)).transpose()?,
+        endpoint,
+        allowed,
+        express: table.express.unwrap_or(true),
+        express_udp: table.express_udp.unwrap_or(true),
+    })
+}
+
+fn public_key(
+    source: &Source<'_>,
+    spanned: &Spanned<PeerTable>,
+    interface: &Interface,
+) -> Result<Option<PublicKey>> {
+    let Some(text) = &spanned.as_ref().public_key else {
+        if interface.protection == Protection::Plain {
+            return Ok(None);
+        }
+        let remedy = "add what `srd pubkey < private.key` prints on the peer's machine";
+        let what = "this peer has no `public_key`";
+        return Err(source.error(Some(spanned.span()), what, remedy));
+    };
+    let remedy = "write what `srd pubkey < private.key` prints on the peer's machine";
+    let error = |what: String| source.error(Some(text.span()), what, remedy);
+    let key = PublicKey::parse(text.as_ref())
+        .map_err(|e| error(format!("this is no public key: {e}")))?;
+    if interface.protection.private_key().is_some_and(|ours| ours.public() == key) {
+        return Err(error("this is our own public key, not a peer's".into()));
+    }
+    Ok(Some(key))
+}
+
+fn endpoint(
+    source: &Source<'_>,
+    text: &Spanned<String>,
+    interface: &Interface,
+) -> Result<SocketAddr> {
+    let address = socket_address(source, text, "\"192.0.2.2:7471\"")?;
+    let ip = address.ip();
+    let error = |what: String, remedy: &str| Err(source.error(Some(text.span()), what, remedy));
+    if ip.is_unspecified() || ip.is_multicast() {
+        return error(format!("no peer is at {ip}"), "write the address that the peer listens on");
+    }
+    if interface.listen.is_ipv4() && ip.is_ipv6() {
+        let what = format!("{ip} cannot be reached from {}, an IPv4 socket", interface.listen);
+        return error(what, "listen = \"[::]:7471\", or the peer's IPv4 address");
+    }
+    Ok(address)
+}
+
+fn peer_name(source: &Source<'_>, name: &Spanned<String>) -> Result<String> {
+    let text = name.as_ref();
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    if !text.is_empty() && text.len() <= PEER_NAME_CHARS_MAX && text.chars().all(good) {
+        return Ok(text.clone());
+    }
+    let remedy = "at most 64 letters, digits, '-', '_', '.' and ':'";
+    Err(source.error(Some(name.span()), format!("`{text}` can be no peer's name"), remedy))
+}
+
+fn allowed(
+    source: &Source<'_>,
+    spanned: &Spanned<PeerTable>,
+    interface: &Interface,
+) -> Result<Vec<IpNet>> {
+    let list = &spanned.as_ref().allowed;
+    let example = "write an address or a prefix, as in \"10.77.0.2/32\"";
+    if list.is_empty() {
+        let remedy = "add allowed = [\"10.77.0.2/32\"], the inner addresses behind it";
+        let what = "no packet would go to this peer: `allowed` is missing";
+        return Err(source.error(Some(spanned.span()), what, remedy));
+    }
+    if let Some(first) = list.get(ALLOWED_MAX) {
+        let what = format!("there are more than {ALLOWED_MAX} prefixes behind this peer");
+        return Err(source.error(Some(first.span()), what, "join neighbours to shorter prefixes"));
+    }
+    let mut found = Vec::new();
+    for text in list {
+        let net = prefix(source, text, example)?;
+        if net.trunc() != net {
+            let what = format!("{net} has bits set beyond its prefix");
+            let remedy = format!("write {} or {}", IpNet::from(net.addr()), net.trunc());
+            return Err(source.error(Some(text.span()), what, remedy));
+        }
+        let ours = |own: &&IpNet| IpNet::from(own.addr()) == net;
+        if let Some(own) = interface.address.iter().find(ours) {
+            let what = format!("{} is our own address", own.addr());
+            return Err(source.error(Some(text.span()), what, "write the peer's"));
+        }
+        found.push(net);
+    }
+    Ok(found)
+}
+
+/// A prefix; an address alone is one of full length.
+fn prefix(source: &Source<'_>, text: &Spanned<String>, example: &str) -> Result<IpNet> {
+    let words = text.as_ref();
+    let alone = || words.parse::<IpAddr>().ok().map(IpNet::from);
+    words.parse().ok().or_else(alone).ok_or_else(|| {
+        source.error(Some(text.span()), format!("`{words}` is no IP prefix"), example)
+    })
+}
+
+/// Refuses a peer that is one of those before it.
+fn distinct(
+    source: &Source<'_>,
+    spanned: &Spanned<PeerTable>,
+    peer: &PeerSettings,
+    before: &[PeerSettings],
+) -> Result<()> {
+    let table = spanned.as_ref();
+    let twin = |span: Option<Range<usize>>, what: String, remedy: &str| {
+        Err(source.error(Some(span.unwrap_or(spanned.span())), what, remedy))
+    };
+    for other in before {
+        if peer.public_key.is_some() && peer.public_key == other.public_key {
+            let span = table.public_key.as_ref().map(Spanned::span);
+            let what = format!("`{}` has this public key already", other.name);
+            return twin(span, what, "join the two, or write each one's own key");
+        }
+        if peer.endpoint.is_some() && peer.endpoint == other.endpoint {
+            let span = table.endpoint.as_ref().map(Spanned::span);
+            let what = format!("`{}` has this endpoint already", other.name);
+            return twin(span, what, "join the two, or write each one's own address");
+        }
+        if peer.name == other.name {
+            let span = table.name.as_ref().map(Spanned::span);
+            let what = format!("there is a peer `{}` already", other.name);
+            return twin(span, what, "give each peer a name of its own");
+        }
+    }
+    Ok(())
+}
+
+/// One of several words; the first of them unless given.
+fn choice<T: Copy>(
+    source: &Source<'_>,
+    text: Option<&Spanned<String>>,
+    key: &str,
+    words: &[(T, &str)],
+) -> Result<T> {
+    let Some(text) = text else { return Ok(words[0].0) };
+    let found = words.iter().find(|(_, word)| word == text.as_ref());
+    found.map(|(value, _)| *value).ok_or_else(|| {
+        let what = format!("`{key}` cannot be `{}`", text.as_ref());
+        let known: Vec<String> = words.iter().map(|(_, word)| format!("\"{word}\"")).collect();
+        source.error(Some(text.span()), what, format!("write {}", known.join(" or ")))
+    })
+}
+
+/// A number within its bounds.
+fn whole(
+    source: &Source<'_>,
+    value: Option<&Spanned<i64>>,
+    key: &str,
+    bounds: &RangeInclusive<i64>,
+) -> Result<Option<i64>> {
+    let Some(value) = value else { return Ok(None) };
+    if bounds.contains(value.as_ref()) {
+        return Ok(Some(*value.as_ref()));
+    }
+    let remedy = format!("write a number from {} to {}", bounds.start(), bounds.end());
+    let what = format!("`{key}` cannot be {}", value.as_ref());
+    Err(source.error(Some(value.span()), what, remedy))
+}
+
+/// Milliseconds within their bounds.
+fn millis(
+    source: &Source<'_>,
+    value: Option<&Spanned<f64>>,
+    key: &str,
+    bounds: &RangeInclusive<f64>,
+    default: f64,
+) -> Result<Duration> {
+    let ms = value.map_or(default, |v| *v.as_ref());
+    if bounds.contains(&ms) {
+        return Ok(Duration::from_secs_f64(ms / 1e3));
+    }
+    let remedy = format!("write milliseconds from {} to {}", bounds.start(), bounds.end());
+    Err(source.error(value.map(Spanned::span), format!("`{key}` cannot be {ms}"), remedy))
+}

@@ -1,0 +1,169 @@
+//! What changes between two configurations, and how much of it a running daemon takes over.
+//!
+//! Peers are known by their key, or by their address without encryption: a new name is a
+//! change, a new key is another peer.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Config, Interface, PeerSettings, Protection};
+
+/// What changes from one configuration to the next.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Difference {
+    /// Peers that are new.
+    pub added: Vec<PeerSettings>,
+    /// Peers that are gone, as they were.
+    pub removed: Vec<PeerSettings>,
+    /// Peers that stay and change.
+    pub changed: Vec<PeerChange>,
+    /// Settings that change and can be taken over while running: their keys in the file.
+    pub live: Vec<&'static str>,
+    /// Settings that change and need a restart: their keys in the file.
+    pub restart: Vec<&'static str>,
+}
+
+/// A peer that stays and changes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PeerChange {
+    /// As it was.
+    pub old: PeerSettings,
+    /// As it shall be.
+    pub new: PeerSettings,
+    /// The keys in the file that changed.
+    pub keys: Vec<&'static str>,
+}
+
+/// What a reload did: names of peers, and keys in the file.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReloadReport {
+    /// Peers that were added.
+    pub added: Vec<String>,
+    /// Peers that were removed.
+    pub removed: Vec<String>,
+    /// Peers that were changed.
+    pub changed: Vec<String>,
+    /// Settings that were taken over.
+    pub live: Vec<String>,
+    /// Settings that wait for a restart.
+    pub restart: Vec<String>,
+}
+
+impl Difference {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What is to be told of it.
+    pub fn report(&self) -> ReloadReport {
+        let names = |peers: &[PeerSettings]| peers.iter().map(|p| p.name.clone()).collect();
+        let words = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
+        ReloadReport {
+            added: names(&self.added),
+            removed: names(&self.removed),
+            changed: self.changed.iter().map(|c| c.new.name.clone()).collect(),
+            live: words(&self.live),
+            restart: words(&self.restart),
+        }
+    }
+}
+
+impl fmt::Display for ReloadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = [
+            ("peers added", &self.added),
+            ("peers removed", &self.removed),
+            ("peers changed", &self.changed),
+            ("settings taken over", &self.live),
+            ("settings that wait for a restart", &self.restart),
+        ];
+        let mut is_first = true;
+        for (what, names) in rows.iter().filter(|(_, names)| !names.is_empty()) {
+            if !is_first {
+                writeln!(f)?;
+            }
+            write!(f, "{what}: {}", names.join(", "))?;
+            is_first = false;
+        }
+        if is_first { f.write_str("nothing has changed") } else { Ok(()) }
+    }
+}
+
+impl Config {
+    /// What changes from `self` to `new`.
+    pub fn diff(&self, new: &Self) -> Difference {
+        let mut difference = Difference::default();
+        for peer in &new.peers {
+            match self.peers.iter().find(|old| is_same(old, peer)) {
+                None => difference.added.push(peer.clone()),
+                Some(old) => {
+                    let keys = peer_keys(old, peer);
+                    if !keys.is_empty() {
+                        let (old, new) = (old.clone(), peer.clone());
+                        difference.changed.push(PeerChange { old, new, keys });
+                    }
+                }
+            }
+        }
+        let is_gone = |old: &&PeerSettings| !new.peers.iter().any(|peer| is_same(old, peer));
+        difference.removed = self.peers.iter().filter(is_gone).cloned().collect();
+        difference.live = live_keys(&self.interface, &new.interface);
+        difference.restart = restart_keys(self, new);
+        difference
+    }
+}
+
+pub(crate) fn is_same(a: &PeerSettings, b: &PeerSettings) -> bool {
+    match (&a.public_key, &b.public_key) {
+        (Some(a), Some(b)) => a == b,
+        (None, None) => a.endpoint == b.endpoint,
+        _ => false,
+    }
+}
+
+fn changed<const N: usize>(pairs: [(&'static str, bool); N]) -> Vec<&'static str> {
+    pairs.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| *key).collect()
+}
+
+fn peer_keys(old: &PeerSettings, new: &PeerSettings) -> Vec<&'static str> {
+    changed([
+        ("name", old.name != new.name),
+        ("preshared_key_file", old.preshared_key != new.preshared_key),
+        ("endpoint", old.endpoint != new.endpoint),
+        ("allowed", old.allowed != new.allowed),
+        ("express", old.express != new.express),
+        ("express_udp", old.express_udp != new.express_udp),
+    ])
+}
+
+fn live_keys(old: &Interface, new: &Interface) -> Vec<&'static str> {
+    changed([
+        ("express", old.express != new.express),
+        ("express_udp", old.express_udp != new.express_udp),
+        ("udp_ordering", old.udp_ordering != new.udp_ordering),
+        ("order_wait_ms", old.order_wait != new.order_wait),
+        ("queue_delay_ms", old.queue_delay != new.queue_delay),
+    ])
+}
+
+fn restart_keys(old: &Config, new: &Config) -> Vec<&'static str> {
+    let (from, to) = (&old.interface, &new.interface);
+    let is_plain = |p: &Protection| *p == Protection::Plain;
+    let key = |i: &Interface| i.protection.private_key().map(crate::keys::SecretKey::bytes);
+    changed([
+        ("name", from.name != to.name),
+        ("mode", from.mode != to.mode),
+        ("address", from.address != to.address),
+        ("protection", is_plain(&from.protection) != is_plain(&to.protection)),
+        ("private_key_file", key(from) != key(to)),
+        ("listen", from.listen != to.listen),
+        ("mtu", from.mtu != to.mtu),
+        ("paths", from.paths != to.paths),
+        ("link_rate", from.link_rate_bps != to.link_rate_bps),
+        ("control", old.control != new.control),
+        ("metrics", old.metrics != new.metrics),
+    ])
+}

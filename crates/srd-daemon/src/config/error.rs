@@ -1,0 +1,93 @@
+//! What is wrong with a configuration, where, and what to do about it.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Most characters of a line that are shown.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// Why a configuration was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// Where in it, if one place is to blame.
+    pub place: Option<Place>,
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// A place in a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// How many characters of that line are meant.
+    pub width: usize,
+    /// The line itself.
+    pub text: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, place, what, remedy } = self;
+        write!(f, "{}:", file.display())?;
+        if let Some(Place { line, column, .. }) = place {
+            write!(f, "{line}:{column}:")?;
+        }
+        write!(f, " {what}")?;
+        if let Some(Place { line, column, width, text }) = place
+            && text.chars().count() <= SHOWN_CHARS_MAX
+        {
+            let (number, indent) = (line.to_string(), column.saturating_sub(1));
+            write!(f, "\n  {number} | {text}\n  {:1$} | ", "", number.len())?;
+            write!(f, "{}{}", " ".repeat(indent), "^".repeat((*width).max(1)))?;
+        }
+        if remedy.is_empty() { Ok(()) } else { write!(f, "\n  remedy: {remedy}") }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A file's text under its name: what errors point into.
+pub(super) struct Source<'a> {
+    pub(super) path: &'a Path,
+    pub(super) text: &'a str,
+}
+
+impl Source<'_> {
+    /// An error at these bytes of the text.
+    pub(super) fn error(
+        &self,
+        span: Option<Range<usize>>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> ConfigError {
+        ConfigError {
+            file: self.path.to_path_buf(),
+            place: span.map(|span| self.place(&span)),
+            what: what.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    fn place(&self, span: &Range<usize>) -> Place {
+        let begin = span.start.min(self.text.len());
+        let before = self.text.get(..begin).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let line_begin = before.rfind('\n').map_or(0, |at| at + 1);
+        let rest = self.text.get(line_begin..).unwrap_or_default();
+        let text = rest.lines().next().unwrap_or_default();
+        let line_end = line_begin + text.len();
+        let meant = self.text.get(begin..span.end.min(line_end)).unwrap_or_default();
+        // A tab is one character to count, and would be several to look at.
+        let text = text.replace('\t', " ");
+        let column = before.get(line_begin..).unwrap_or_default().chars().count() + 1;
+        Place { line, column, width: meant.chars().count(), text }
+    }
+}

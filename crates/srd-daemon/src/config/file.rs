@@ -1,0 +1,166 @@
+//! The form of `srd.toml`: every key that may be in it, each value with its place.
+//!
+//! Nothing has a default here and nothing is checked but types and names of keys.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::error::{ConfigError, Source};
+use super::{FILE_BYTES_MAX, Mode};
+use crate::keys::words;
+
+/// A value with its place, if it is there.
+type Maybe<T> = Option<Spanned<T>>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Document {
+    pub(super) interface: Maybe<InterfaceTable>,
+    pub(super) control: Option<ControlTable>,
+    pub(super) metrics: Maybe<MetricsTable>,
+    #[serde(default)]
+    pub(super) peer: Vec<Spanned<PeerTable>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InterfaceTable {
+    pub(super) name: Maybe<String>,
+    pub(super) mode: Maybe<String>,
+    #[serde(default)]
+    pub(super) address: Vec<Spanned<String>>,
+    pub(super) private_key_file: Maybe<String>,
+    pub(super) listen: Maybe<String>,
+    pub(super) protection: Maybe<String>,
+    pub(super) mtu: Maybe<i64>,
+    pub(super) paths: Maybe<i64>,
+    pub(super) link_rate: Maybe<String>,
+    pub(super) express: Option<bool>,
+    pub(super) express_udp: Option<bool>,
+    pub(super) udp_ordering: Maybe<String>,
+    pub(super) order_wait_ms: Maybe<f64>,
+    pub(super) queue_delay_ms: Maybe<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ControlTable {
+    pub(super) socket: Maybe<String>,
+    pub(super) group: Maybe<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MetricsTable {
+    pub(super) listen: Maybe<String>,
+    pub(super) allow_remote: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PeerTable {
+    pub(super) name: Maybe<String>,
+    pub(super) public_key: Maybe<String>,
+    pub(super) preshared_key_file: Maybe<String>,
+    pub(super) endpoint: Maybe<String>,
+    #[serde(default)]
+    pub(super) allowed: Vec<Spanned<String>>,
+    pub(super) express: Option<bool>,
+    pub(super) express_udp: Option<bool>,
+}
+
+/// Reads a file that is not larger than it may be.
+pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
+    let source = Source { path, text: "" };
+    let refused = |e: std::io::Error| {
+        source.error(None, format!("cannot read it: {}", words(&e)), "name a readable file")
+    };
+    let file = File::open(path).map_err(refused)?;
+    if file.metadata().map_err(refused)?.is_dir() {
+        return Err(source.error(None, "this is a directory", "name the file in it"));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text).map_err(refused)?;
+    if text.len() > FILE_BYTES_MAX {
+        let what = format!("it has more than {FILE_BYTES_MAX} bytes");
+        return Err(source.error(None, what, "name a configuration"));
+    }
+    Ok(text)
+}
+
+/// Reads the form.
+pub(super) fn parse(source: &Source<'_>) -> Result<Document, ConfigError> {
+    toml::from_str(source.text).map_err(|e| {
+        let message = e.message().trim().replace('\n', "; ");
+        source.error(e.span(), &*message, remedy(&message))
+    })
+}
+
+/// What to do about a complaint of the parser's.
+fn remedy(message: &str) -> String {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    if message.starts_with("unknown field")
+        && let [unknown, known @ ..] = quoted.as_slice()
+    {
+        let near = known.iter().min_by_key(|name| distance(unknown, name));
+        let is_near = |name: &&&str| distance(unknown, name) <= 1 + name.len() / 4;
+        return match near.filter(is_near) {
+            Some(name) => format!("write `{name}`"),
+            None => "take it out, or move it to the table that it belongs to".into(),
+        };
+    }
+    if message.starts_with("duplicate key") {
+        return "keep one of the two".into();
+    }
+    if message.starts_with("invalid type") {
+        return "write what is expected; text stands in quotes, numbers and true or false do not"
+            .into();
+    }
+    "a line is key = value, text stands in quotes, a table begins with [its name]".into()
+}
+
+/// How many letters must be changed, added or taken out to make `b` of `a`.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let change = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+impl Mode {
+    /// Every mode, with its name.
+    pub(super) const ALL: [(Self, &str); 2] =
+        [(Self::Overlay, "overlay"), (Self::Transparent, "transparent")];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_key_gets_the_nearest_known_one_for_a_remedy() {
+        let known = "unknown field `adress`, expected one of `name`, `address`, `paths`";
+        assert_eq!(remedy(known), "write `address`");
+        let far = "unknown field `colour`, expected one of `name`, `address`";
+        assert!(remedy(far).contains("take it out"));
+    }
+
+    #[test]
+    fn distances_are_counted_in_letters() {
+        for (a, b, n) in [("", "", 0), ("a", "", 1), ("adress", "address", 1), ("ab", "ba", 2)] {
+            assert_eq!(distance(a, b), n, "{a} {b}");
+        }
+    }
+}

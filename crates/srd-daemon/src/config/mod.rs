@@ -1,0 +1,205 @@
+//! The file `srd.toml`, read and checked: whoever holds a [`Config`] need not check again.
+//!
+//! ```text
+//!   text --file--> Document, each value with its place --check--> Config
+//!                                                      \--------> ConfigError: file, line,
+//!                                                                 column, what, remedy
+//! ```
+//!
+//! What a checked configuration promises: keys are read, every peer can be told from every
+//! other (by key, or by address without encryption), no inner address lies behind two peers,
+//! and the ports of all paths exist.
+//!
+//! | module | what |
+//! |---|---|
+//! | `file` | the form of the file, with the place of each value |
+//! | `check` | from that form to a [`Config`] |
+//! | [`diff`] | what changes between two |
+//! | [`error`] | what is wrong where, and what to do |
+//!
+//! Bounds: a file has at most [`FILE_BYTES_MAX`], [`PEERS_MAX`] peers, and [`ALLOWED_MAX`]
+//! prefixes behind each.
+
+mod check;
+pub mod diff;
+pub mod error;
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::keys::{PublicKey, SecretKey};
+
+pub use diff::{Difference, PeerChange, ReloadReport};
+pub use error::ConfigError;
+
+/// Most bytes of a configuration file.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+/// Most peers.
+pub const PEERS_MAX: usize = 1024;
+/// Most prefixes behind one peer.
+pub const ALLOWED_MAX: usize = 256;
+
+/// A checked configuration.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// The file it was read from.
+    pub file: PathBuf,
+    /// The interface and the transport under it.
+    pub interface: Interface,
+    /// The control socket.
+    pub control: Control,
+    /// Metrics and web page; absent: off.
+    pub metrics: Option<Metrics>,
+    /// The peers, in the order of the file.
+    pub peers: Vec<PeerSettings>,
+}
+
+/// The TUN device and the transport under it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// How inner addresses relate to outer ones.
+    pub mode: Mode,
+    /// Its addresses: at least one in [`Mode::Overlay`], none in [`Mode::Transparent`].
+    pub address: Vec<IpNet>,
+    /// How packets are protected.
+    pub protection: Protection,
+    /// Where packets are received. Its port is the first of the paths' ports.
+    pub listen: SocketAddr,
+    /// Largest inner packet; absent: what the outer MTU allows.
+    pub mtu: Option<u16>,
+    /// Paths per peer.
+    pub paths: u16,
+    /// Speed of our own link in bits per second: absent, the kernel is asked; zero, unknown.
+    pub link_rate_bps: Option<u64>,
+    /// Whether packets ride SRD.
+    pub express: bool,
+    /// Whether UDP does, too.
+    pub express_udp: bool,
+    /// How order is kept for UDP.
+    pub udp_ordering: UdpOrdering,
+    /// Longest wait for a hole in one flow.
+    pub order_wait: Duration,
+    /// Delay in a peer's queue that its management aims at.
+    pub queue_delay: Duration,
+}
+
+/// How inner addresses relate to outer ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The interface has addresses of its own.
+    #[default]
+    Overlay,
+    /// Packets between the machines' real addresses are taken.
+    Transparent,
+}
+
+/// How order is kept for UDP flows; TCP is always handed up in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UdpOrdering {
+    /// As TCP.
+    #[default]
+    Ordered,
+    /// Packets are handed up as they arrive.
+    Bypass,
+}
+
+/// How packets are protected.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Protection {
+    /// Authenticated and encrypted under static keys; this is ours.
+    Encrypted(SecretKey),
+    /// Not at all.
+    Plain,
+}
+
+impl Protection {
+    /// Our private key, with encryption.
+    pub fn private_key(&self) -> Option<&SecretKey> {
+        match self {
+            Self::Encrypted(key) => Some(key),
+            Self::Plain => None,
+        }
+    }
+}
+
+/// The control socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Control {
+    /// Its path.
+    pub socket: PathBuf,
+    /// The group that may use it besides root.
+    pub group: Option<Group>,
+}
+
+/// A group of this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+}
+
+/// Metrics and web page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metrics {
+    /// Where they are served.
+    pub listen: SocketAddr,
+    /// Whether others than this machine may ask. Without it `listen` is a loopback address.
+    pub allow_remote: bool,
+}
+
+/// One peer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PeerSettings {
+    /// Its name; if the file gives none, the beginning of its key, or its address.
+    pub name: String,
+    /// Its public key; always there with encryption.
+    pub public_key: Option<PublicKey>,
+    /// The key that both share besides.
+    pub preshared_key: Option<SecretKey>,
+    /// Where it is; without encryption always there.
+    pub endpoint: Option<SocketAddr>,
+    /// Inner addresses behind it. At least one.
+    pub allowed: Vec<IpNet>,
+    /// Whether packets to it ride SRD.
+    pub express: bool,
+    /// Whether UDP does, too.
+    pub express_udp: bool,
+}
+
+/// Where the control socket of an interface is unless the file says otherwise.
+pub fn socket_default(interface: &str) -> PathBuf {
+    Path::new("/run/srd").join(format!("{interface}.sock"))
+}
+
+impl Config {
+    /// Reads and checks a file, and the key files that it names.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = file::read(path)?;
+        Self::parse(&text, path)
+    }
+
+    /// Checks the text of a file. Key files are looked for from the file's directory on.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let source = error::Source { path, text };
+        check::check(&source, file::parse(&source)?)
+    }
+}

@@ -1,0 +1,305 @@
+use super::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+/// A directory with a private key in it.
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["private.key", "b.psk"] {
+        let file = directory.path().join(name);
+        fs::write(&file, SecretKey::draw_private().unwrap().expose()).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    directory
+}
+
+const KEY_B: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+const KEY_C: &str = "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08=";
+
+fn whole() -> String {
+    format!(
+        r#"
+[interface]
+name = "srd7"
+mode = "overlay"
+address = ["10.77.0.1/24", "fd77::1/64"]
+private_key_file = "private.key"
+listen = "0.0.0.0:7471"
+protection = "encrypted"
+mtu = 8900
+paths = 32
+link_rate = "10G"
+express = true
+express_udp = false
+udp_ordering = "bypass"
+order_wait_ms = 50
+queue_delay_ms = 1.5
+
+[control]
+socket = "/run/srd/other.sock"
+group = "root"
+
+[metrics]
+listen = "127.0.0.1:9471"
+
+[[peer]]
+name = "b"
+public_key = "{KEY_B}"
+preshared_key_file = "b.psk"
+endpoint = "192.0.2.2:7471"
+allowed = ["10.77.0.2/32", "fd77::2/128"]
+
+[[peer]]
+public_key = "{KEY_C}"
+allowed = ["10.77.0.3", "10.78.0.0/16"]
+express = false
+"#
+    )
+}
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    let directory = directory();
+    Config::parse(text, &directory.path().join("srd.toml"))
+}
+
+/// The whole file with one part of it replaced.
+fn with(from: &str, to: &str) -> String {
+    let text = whole();
+    assert!(text.contains(from), "{from}");
+    text.replacen(from, to, 1)
+}
+
+#[track_caller]
+fn refused(text: &str, says: &[&str]) -> ConfigError {
+    let error = parse(text).expect_err("it is accepted");
+    for word in says {
+        assert!(error.to_string().contains(word), "`{word}` is not in\n{error}");
+    }
+    assert!(!error.remedy.is_empty(), "{error}");
+    error
+}
+
+#[test]
+fn the_whole_file_is_understood() {
+    let config = parse(&whole()).unwrap();
+    let interface = &config.interface;
+    assert_eq!((interface.name.as_str(), interface.mode), ("srd7", Mode::Overlay));
+    assert_eq!(interface.address[0].to_string(), "10.77.0.1/24");
+    assert!(interface.protection.private_key().is_some());
+    assert_eq!(interface.listen.port(), 7471);
+    assert_eq!((interface.mtu, interface.paths), (Some(8900), 32));
+    assert_eq!(interface.link_rate_bps, Some(10_000_000_000));
+    assert!(interface.express && !interface.express_udp);
+    assert_eq!(interface.udp_ordering, UdpOrdering::Bypass);
+    assert_eq!(interface.order_wait, Duration::from_millis(50));
+    assert_eq!(interface.queue_delay, Duration::from_micros(1500));
+    assert_eq!(config.control.socket, Path::new("/run/srd/other.sock"));
+    assert_eq!(config.control.group, Some(Group { name: "root".into(), id: 0 }));
+    assert!(!config.metrics.unwrap().allow_remote);
+    let [b, c] = config.peers.as_slice() else { panic!("two peers") };
+    assert!(b.name == "b" && b.preshared_key.is_some() && b.express && b.express_udp);
+    assert_eq!(c.name, "3p7bfXt9");
+    assert_eq!(c.allowed[0].to_string(), "10.77.0.3/32");
+    assert!(!c.express && c.endpoint.is_none());
+}
+
+#[test]
+fn what_is_not_given_has_the_documented_default() {
+    let config = parse(
+        "[interface]\naddress = [\"10.0.0.1/8\"]\nprivate_key_file = \"private.key\"\n\
+         listen = \"[::]:7471\"\n",
+    )
+    .unwrap();
+    let interface = &config.interface;
+    assert_eq!(interface.name, "srd0");
+    assert_eq!((interface.mtu, interface.paths, interface.link_rate_bps), (None, 64, None));
+    assert!(interface.express && interface.express_udp);
+    assert_eq!(interface.udp_ordering, UdpOrdering::Ordered);
+    assert_eq!(interface.order_wait, Duration::from_millis(100));
+    assert_eq!(interface.queue_delay, Duration::from_millis(2));
+    assert_eq!(config.control.socket, Path::new("/run/srd/srd0.sock"));
+    assert!(config.metrics.is_none() && config.peers.is_empty());
+}
+
+#[test]
+fn an_error_names_file_line_and_column_and_shows_the_place() {
+    let error = refused(&with("mode = \"overlay\"", "mode = \"overlap\""), &["overlap"]);
+    let place = error.place.clone().unwrap();
+    assert_eq!((place.line, place.column, place.width), (4, 8, 9));
+    let text = error.to_string();
+    assert!(text.contains("srd.toml:4:8: `mode` cannot be `overlap`"), "{text}");
+    assert!(text.contains("  4 | mode = \"overlap\"\n    |        ^^^^^^^^^\n"), "{text}");
+    assert!(text.ends_with("remedy: write \"overlay\" or \"transparent\""), "{text}");
+}
+
+#[test]
+fn unknown_keys_wrong_types_and_broken_files_are_refused_at_their_place() {
+    let error = refused(&with("address =", "adress ="), &["adress", "write `address`"]);
+    assert_eq!(error.place.unwrap().line, 5);
+    refused(&with("[control]", "[controls]"), &["controls", "write `control`"]);
+    refused(&with("allowed = [\"10.77.0.2", "allow = [\"10.77.0.2"), &["allow", "allowed"]);
+    refused(&with("mtu = 8900", "mtu = \"8900\""), &["srd.toml:9:7", "in quotes"]);
+    refused(&with("paths = 32", "mtu = 9000"), &["srd.toml:10:", "keep one of the two"]);
+    refused(&with("paths = 32", "paths ="), &["srd.toml:10:"]);
+    refused("", &["no table [interface]"]);
+    refused(&"[".repeat(10_000), &["srd.toml:1:"]);
+}
+
+#[test]
+fn bad_values_are_refused_with_what_is_good() {
+    let cases = [
+        ("name = \"srd7\"", "name = \"a/b\"", "srd0"),
+        ("name = \"srd7\"", "name = \"sixteen-letters-\"", "at most 15"),
+        ("\"10.77.0.1/24\"", "\"10.77.0.1/33\"", "10.77.0.1/24"),
+        ("\"10.77.0.1/24\"", "\"224.0.0.1/24\"", "no interface can have"),
+        ("\"fd77::1/64\"", "\"10.77.0.1/16\"", "given twice"),
+        ("mtu = 8900", "mtu = 500", "from 1280 to 65535"),
+        ("paths = 32", "paths = 0", "from 1 to 256"),
+        ("paths = 32", "paths = 257", "from 1 to 256"),
+        ("0.0.0.0:7471", "0.0.0.0", "and a port"),
+        ("0.0.0.0:7471", "0.0.0.0:0", "and a port"),
+        ("0.0.0.0:7471", "0.0.0.0:65520", "at most 65504"),
+        ("\"10G\"", "\"fast\"", "100G"),
+        ("\"bypass\"", "\"sometimes\"", "\"ordered\" or \"bypass\""),
+        ("order_wait_ms = 50", "order_wait_ms = -1", "from 0.1 to 10000"),
+        ("order_wait_ms = 50", "order_wait_ms = nan", "from 0.1 to 10000"),
+        ("queue_delay_ms = 1.5", "queue_delay_ms = inf", "from 0.05 to 1000"),
+        ("protection = \"encrypted\"", "protection = \"some\"", "\"encrypted\" or \"plain\""),
+        ("/run/srd/other.sock", "other.sock", "absolute"),
+        ("group = \"root\"", "group = \"nobody-has-this\"", "groupadd"),
+        ("127.0.0.1:9471", "0.0.0.0:9471", "allow_remote = true"),
+        ("name = \"b\"", "name = \"b c\"", "peer's name"),
+        ("192.0.2.2:7471", "0.0.0.0:7471", "no peer is at"),
+        ("192.0.2.2:7471", "[2001:db8::1]:7471", "IPv4 socket"),
+        ("192.0.2.2:7471", "host.example:7471", "and a port"),
+        ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", "10.77.0.0/24"),
+        ("\"10.77.0.2/32\"", "\"everything\"", "no IP prefix"),
+        ("\"10.77.0.2/32\"", "\"10.77.0.1/32\"", "our own address"),
+        ("[\"10.77.0.2/32\", \"fd77::2/128\"]", "[]", "`allowed` is missing"),
+    ];
+    for (from, to, says) in cases {
+        let error = refused(&with(from, to), &[says]);
+        assert!(error.place.is_some(), "{error}");
+    }
+    parse(&with("127.0.0.1:9471\"", "0.0.0.0:9471\"\nallow_remote = true")).unwrap();
+    parse(&with("\"10G\"", "\"0\"")).unwrap();
+}
+
+#[test]
+fn peers_that_are_one_and_prefixes_that_overlap_are_refused() {
+    let second = with(&format!("public_key = \"{KEY_C}\""), &format!("public_key = \"{KEY_B}\""));
+    refused(&second, &["`b` has this public key already"]);
+    refused(&with("[\"10.77.0.3\"", "[\"10.77.0.0/30\""), &["10.77.0.0/30 overlaps 10.77.0.2/32"]);
+    refused(&with("\"10.78.0.0/16\"", "\"10.77.0.3/32\""), &["overlaps", "`3p7bfXt9`"]);
+    let twin = format!("public_key = \"{KEY_C}\"\nname = \"b\"");
+    refused(&with(&format!("public_key = \"{KEY_C}\""), &twin), &["a peer `b` already"]);
+    let twin = format!("public_key = \"{KEY_C}\"\nendpoint = \"192.0.2.2:7471\"");
+    refused(&with(&format!("public_key = \"{KEY_C}\""), &twin), &["this endpoint already"]);
+}
+
+#[test]
+fn keys_that_are_wrong_missing_or_open_to_others_are_refused_without_being_shown() {
+    let error = refused(&with(KEY_B, "secret"), &["no public key", "srd pubkey"]);
+    assert!(!error.what.contains("secret"));
+    refused(&with(&format!("public_key = \"{KEY_B}\"\n"), ""), &["no `public_key`"]);
+    refused(&with("private_key_file = \"private.key\"\n", ""), &["srd genkey"]);
+    refused(&with("\"private.key\"", "\"none.key\""), &["no such file", "srd genkey"]);
+    let directory = directory();
+    let key = directory.path().join("private.key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let error = Config::parse(&whole(), &directory.path().join("srd.toml")).unwrap_err();
+    assert!(error.remedy.contains("chmod 600"), "{error}");
+    assert_eq!(error.place.unwrap().line, 6);
+}
+
+#[test]
+fn our_own_key_is_no_peer() {
+    let directory = directory();
+    let ours = SecretKey::load(&directory.path().join("private.key")).unwrap().public();
+    let text = with(KEY_B, &ours.to_string());
+    let error = Config::parse(&text, &directory.path().join("srd.toml")).unwrap_err();
+    assert!(error.what.contains("our own public key"), "{error}");
+}
+
+#[test]
+fn without_encryption_keys_are_not_needed_but_addresses_are() {
+    let text = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+                protection = \"plain\"\n[[peer]]\nendpoint = \"192.0.2.2:7471\"\n\
+                allowed = [\"192.0.2.2/32\"]\n";
+    let config = parse(text).unwrap();
+    assert_eq!(config.peers[0].name, "192.0.2.2:7471");
+    assert_eq!(config.interface.protection, Protection::Plain);
+    refused(&text.replace("endpoint = \"192.0.2.2:7471\"\n", ""), &["`endpoint` is missing"]);
+}
+
+#[test]
+fn mode_and_address_must_agree() {
+    refused(&with("mode = \"overlay\"", "mode = \"transparent\""), &["has no `address`"]);
+    let line = "address = [\"10.77.0.1/24\", \"fd77::1/64\"]\n";
+    refused(&with(line, ""), &["needs an `address`"]);
+}
+
+#[test]
+fn peers_and_prefixes_are_bounded() {
+    let mut text = String::from(
+        "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\nprotection = \"plain\"\n",
+    );
+    for n in 0..PEERS_MAX {
+        let (high, low) = (n / 256, n % 256);
+        text += &format!(
+            "[[peer]]\nendpoint = \"10.1.{high}.{low}:7471\"\nallowed = [\"10.1.{high}.{low}\"]\n"
+        );
+    }
+    assert_eq!(parse(&text).unwrap().peers.len(), PEERS_MAX);
+    text += "[[peer]]\nendpoint = \"10.2.0.0:7471\"\nallowed = [\"10.2.0.0\"]\n";
+    refused(&text, &["more than 1024 peers"]);
+    let list: Vec<String> =
+        (0..=ALLOWED_MAX).map(|n| format!("\"10.9.{}.{}\"", n / 256, n % 256)).collect();
+    refused(&with("\"10.78.0.0/16\"", &list.join(",")), &["more than 256 prefixes"]);
+}
+
+#[test]
+fn a_file_that_is_absent_too_large_or_no_text_is_refused() {
+    let directory = directory();
+    let file = directory.path().join("srd.toml");
+    assert!(Config::load(&file).unwrap_err().what.contains("no such file"));
+    assert!(Config::load(directory.path()).unwrap_err().what.contains("a directory"));
+    fs::write(&file, [0xff, 0xfe]).unwrap();
+    assert!(Config::load(&file).unwrap_err().what.contains("not a text file"));
+    fs::write(&file, "#".repeat(FILE_BYTES_MAX + 1)).unwrap();
+    assert!(Config::load(&file).unwrap_err().what.contains("more than"));
+    fs::write(&file, whole()).unwrap();
+    assert_eq!(Config::load(&file).unwrap().file, file);
+}
+
+#[test]
+fn a_difference_tells_peers_by_key_and_settings_by_what_they_need() {
+    let directory = directory();
+    let at = directory.path().join("srd.toml");
+    let read = |text: &str| Config::parse(text, &at).unwrap();
+    let old = read(&whole());
+    assert!(old.diff(&old).is_empty());
+    let new = read(
+        &with("name = \"b\"", "name = \"bee\"")
+            .replace("express_udp = false", "express_udp = true"),
+    );
+    let difference = old.diff(&new);
+    assert_eq!(difference.changed[0].keys, ["name"]);
+    assert_eq!(difference.live, ["express_udp"]);
+    assert!(difference.added.is_empty() && difference.removed.is_empty());
+    assert!(difference.restart.is_empty());
+    let other = "yNpFWtMfWUMmYhW5mRmyHFJrKCmlhSQTR1hOfTwFDRg=";
+    let new = read(&with(KEY_C, other).replace("mtu = 8900", "mtu = 1400"));
+    let difference = old.diff(&new);
+    assert_eq!((difference.added.len(), difference.removed.len()), (1, 1));
+    assert_eq!(difference.restart, ["mtu"]);
+    let report = difference.report();
+    assert_eq!(report.removed, ["3p7bfXt9"]);
+    assert!(report.to_string().contains("settings that wait for a restart: mtu"), "{report}");
+    assert_eq!(ReloadReport::default().to_string(), "nothing has changed");
+    // A new private key is a restart, too.
+    let fresh = SecretKey::draw_private().unwrap();
+    let mut new = old.clone();
+    new.interface.protection = Protection::Encrypted(fresh);
+    assert_eq!(old.diff(&new).restart, ["private_key_file"]);
+}

@@ -1,0 +1,209 @@
+//! The commands' side: ask, and say clearly why there is no answer.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::{Gid, Group};
+use serde::de::DeserializeOwned;
+
+use super::protocol::{Answer, Refusal, Request};
+
+/// How long the daemon may take for an answer: longer than the data plane may.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Most bytes of an answer; a thousand peers with all their paths have fewer.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// A connection to a daemon, for one request.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+    path: PathBuf,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No daemon serves this socket.
+    NotRunning(PathBuf),
+    /// This user may not use it.
+    Denied {
+        /// The socket.
+        socket: PathBuf,
+        /// The group that may.
+        group: Option<String>,
+    },
+    /// The daemon refused.
+    Refused(Refusal),
+    /// The connection failed.
+    Io(PathBuf, io::Error),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRunning(path) => {
+                let path = path.display();
+                write!(f, "no daemon serves {path}; start one: srd up -c /etc/srd/srd.toml")
+            }
+            Self::Denied { socket, group } => {
+                write!(f, "permission denied: {} is for root", socket.display())?;
+                match group {
+                    Some(group) => write!(
+                        f,
+                        " and the group {group}: use sudo, or join it (usermod -aG {group} USER, \
+                         then log in again)"
+                    ),
+                    None => f.write_str(": use sudo, or give it a group ([control] group)"),
+                }
+            }
+            Self::Refused(refusal) => write!(f, "{refusal}"),
+            Self::Io(path, e)
+                if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+            {
+                write!(f, "the daemon at {} does not answer; look at its log", path.display())
+            }
+            Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+impl Client {
+    /// Connects to the daemon at a socket.
+    ///
+    /// # Errors
+    /// There is none, or this user may not.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path).map_err(|e| match e.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning(path.to_path_buf())
+            }
+            ErrorKind::PermissionDenied => {
+                ClientError::Denied { socket: path.to_path_buf(), group: group_of(path) }
+            }
+            _ => ClientError::Io(path.to_path_buf(), e),
+        })?;
+        let client = Self { stream: BufReader::new(stream), path: path.to_path_buf() };
+        client.wait_at_most(ANSWER_WAIT_MAX)?;
+        Ok(client)
+    }
+
+    fn wait_at_most(&self, wait_max: Duration) -> Result<(), ClientError> {
+        let stream = self.stream.get_ref();
+        let set = stream.set_read_timeout(Some(wait_max));
+        set.and_then(|()| stream.set_write_timeout(Some(wait_max))).map_err(|e| self.io(e))
+    }
+
+    fn io(&self, e: io::Error) -> ClientError {
+        ClientError::Io(self.path.clone(), e)
+    }
+
+    /// Asks, and waits for the one answer.
+    ///
+    /// # Errors
+    /// There was none, or a refusal.
+    pub fn ask<T: DeserializeOwned>(mut self, request: &Request) -> Result<T, ClientError> {
+        self.send(request)?;
+        let answer = self.answer()?;
+        answer.ok_or_else(|| self.io(ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// Asks for a watch: answers until the daemon ends.
+    ///
+    /// # Errors
+    /// It could not be asked.
+    pub fn watch(mut self, request: &Request, interval: Duration) -> Result<Watch, ClientError> {
+        self.send(request)?;
+        self.wait_at_most(interval + ANSWER_WAIT_MAX)?;
+        Ok(Watch(self))
+    }
+
+    /// Asks for a capture: what follows is pcapng. Reads time out every `pause`.
+    ///
+    /// # Errors
+    /// It could not be asked, or was refused.
+    pub fn capture(
+        mut self,
+        request: &Request,
+        pause: Duration,
+    ) -> Result<impl Read + use<>, ClientError> {
+        self.send(request)?;
+        let answer: Option<()> = self.answer()?;
+        answer.ok_or_else(|| self.io(ErrorKind::UnexpectedEof.into()))?;
+        self.wait_at_most(pause)?;
+        Ok(self.stream)
+    }
+
+    fn send(&mut self, request: &Request) -> Result<(), ClientError> {
+        let mut line = serde_json::to_vec(request).map_err(|e| self.io(e.into()))?;
+        line.push(b'\n');
+        // A daemon that has no place for us answers without reading, and hangs up.
+        match self.stream.get_ref().write_all(&line) {
+            Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(self.io(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next answer; nothing at the end.
+    fn answer<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
+        let mut line = Vec::new();
+        let read = (&mut self.stream).take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line);
+        if read.map_err(|e| self.io(e))? == 0 {
+            return Ok(None);
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Answer::Ok(value)) => Ok(Some(value)),
+            Ok(Answer::Error(refusal)) => Err(ClientError::Refused(refusal)),
+            Err(e) => Err(self.io(e.into())),
+        }
+    }
+}
+
+/// The answers to a watch.
+#[derive(Debug)]
+pub struct Watch(Client);
+
+impl Watch {
+    /// The next answer; nothing when the daemon ends.
+    ///
+    /// # Errors
+    /// The connection failed, or the daemon refused.
+    pub fn wait<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
+        self.0.answer()
+    }
+}
+
+/// The group that may use a socket, unless it is root's.
+fn group_of(path: &Path) -> Option<String> {
+    // Without a way into the directory, its group is that of the socket.
+    let facts = fs::metadata(path).or_else(|_| fs::metadata(path.parent().unwrap_or(path))).ok()?;
+    let group = Group::from_gid(Gid::from_raw(facts.gid())).ok().flatten()?;
+    (facts.gid() != 0).then_some(group.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = Client::connect(&directory.path().join("none.sock")).unwrap_err();
+        assert!(error.to_string().contains("srd up -c"), "{error}");
+        let denied = |group: Option<&str>| {
+            let socket = PathBuf::from("/run/srd/srd0.sock");
+            ClientError::Denied { socket, group: group.map(str::to_owned) }.to_string()
+        };
+        assert!(denied(Some("srd")).contains("usermod -aG srd"));
+        assert!(denied(None).contains("[control] group"));
+        let silent = ClientError::Io("/x".into(), ErrorKind::WouldBlock.into());
+        assert!(silent.to_string().contains("does not answer"));
+    }
+}

@@ -1,0 +1,291 @@
+//! One connection: a request is read, answered, and that is all; watches and captures last.
+//!
+//! Reading and writing have deadlines, so that a client that does neither costs its own thread
+//! a few seconds, and nobody else anything.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_peercred;
+use serde::Serialize;
+
+use super::protocol::{
+    Answer, FLOWS_MAX, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Stats, WATCH_INTERVAL_MS,
+};
+use super::server::{ANSWER_TAKEN_MAX, REQUEST_WAIT_MAX, STREAMS_MAX, Shared, Slot};
+use crate::capture::{self, Filter};
+use crate::config::ReloadReport;
+use crate::plane::{Change, Detail, PathsOf, PlaneHandle};
+use crate::snapshot::{PeerSnapshot, Snapshot};
+
+/// Serves a connection to its end.
+pub(super) fn serve(stream: &UnixStream, slot: &Slot) {
+    match read_request(stream) {
+        Ok(Some(line)) => {
+            if let Err(e) = answer(stream, slot, &line) {
+                tracing::debug!("a client of the control socket left early: {e}");
+            }
+        }
+        Ok(None) => {}
+        Err(e) => {
+            tracing::debug!("control socket: {e}");
+            let text = match e.kind() {
+                ErrorKind::InvalidData => e.to_string(),
+                _ => "the request did not come in time".to_owned(),
+            };
+            let _ = write_answer::<()>(stream, Err(Refusal::new(RefusalKind::BadRequest, text)));
+        }
+    }
+}
+
+/// Tells a client that there is no place for it, if it can be told at once.
+pub(super) fn refuse_busy(stream: &UnixStream) {
+    let text = "too many clients of the control socket at once; try again";
+    if stream.set_nonblocking(true).is_ok() {
+        let _ = write_answer::<()>(stream, Err(Refusal::new(RefusalKind::Busy, text)));
+    }
+}
+
+/// The first line; nothing if the client leaves without one.
+fn read_request(mut stream: &UnixStream) -> io::Result<Option<Vec<u8>>> {
+    let deadline = Instant::now() + REQUEST_WAIT_MAX;
+    let (mut line, mut buffer) = (Vec::new(), [0; 512]);
+    loop {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(None),
+            Ok(length) => line.extend(&buffer[..length]),
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        }
+        if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+            line.truncate(end);
+            return Ok(Some(line));
+        }
+        if line.len() >= REQUEST_BYTES_MAX {
+            let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+            return Err(io::Error::new(ErrorKind::InvalidData, text));
+        }
+    }
+}
+
+/// What is left until a deadline.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+fn answer(stream: &UnixStream, slot: &Slot, line: &[u8]) -> io::Result<()> {
+    let request: Request = match serde_json::from_slice(line) {
+        Ok(request) => request,
+        Err(e) => {
+            let text = format!("not a request: {e}");
+            let refusal = Refusal::new(RefusalKind::BadRequest, text);
+            return write_answer::<()>(stream, Err(refusal));
+        }
+    };
+    log(stream, &request);
+    let shared = &slot.shared;
+    let plane = &shared.plane;
+    let _place = match request.is_stream().then(|| stream_place(shared)) {
+        None => None,
+        Some(Ok(place)) => Some(place),
+        Some(Err(refusal)) => return write_answer::<()>(stream, Err(refusal)),
+    };
+    match request {
+        Request::Status { paths, flows } => {
+            let snapshot = plane.snapshot(detail(paths, flows)).map_err(Refusal::from);
+            write_answer(stream, snapshot)
+        }
+        Request::Stats => write_answer(stream, stats(plane)),
+        Request::Paths { peer } => write_answer(stream, paths(plane, &peer)),
+        Request::Set(change) => write_answer(stream, set(plane, change)),
+        Request::Reload => write_answer(stream, reload(shared)),
+        Request::Watch { interval_ms, paths, flows } => {
+            watch(stream, shared, interval_ms, &detail(paths, flows))
+        }
+        Request::Capture(filter) => run_capture(stream, shared, filter),
+    }
+}
+
+/// A place for a connection that lasts.
+fn stream_place(shared: &Arc<Shared>) -> Result<Slot, Refusal> {
+    Slot::take(shared, |shared| &shared.streams, STREAMS_MAX).ok_or_else(|| {
+        let text = format!("{STREAMS_MAX} watches and captures run already; end one first");
+        Refusal::new(RefusalKind::Busy, text)
+    })
+}
+
+/// Who asked is worth a line if it changes something or looks into packets.
+fn log(stream: &UnixStream, request: &Request) {
+    let name = request.name();
+    if !matches!(request, Request::Set(_) | Request::Reload | Request::Capture(_)) {
+        tracing::debug!("control: {name}");
+        return;
+    }
+    match socket_peercred(stream) {
+        Ok(who) => {
+            let (user, process) = (who.uid.as_raw(), who.pid.as_raw_nonzero());
+            tracing::info!("control: {name} by user {user}, process {process}: {request:?}");
+        }
+        Err(e) => tracing::info!("control: {name} by somebody unknown ({e}): {request:?}"),
+    }
+}
+
+fn detail(paths: bool, flows: usize) -> Detail {
+    let paths = if paths { PathsOf::Everybody } else { PathsOf::Nobody };
+    Detail { paths, flows_max: flows.min(FLOWS_MAX) }
+}
+
+fn stats(plane: &PlaneHandle) -> Result<Stats, Refusal> {
+    let Snapshot { interface, counters, drops, .. } = plane.snapshot(Detail::default())?;
+    Ok(Stats { interface, counters, drops })
+}
+
+fn paths(plane: &PlaneHandle, peer: &str) -> Result<PeerSnapshot, Refusal> {
+    let paths = PathsOf::Peer(peer.to_owned());
+    let snapshot = plane.snapshot(Detail { paths, flows_max: 0 })?;
+    find(&snapshot, peer).cloned()
+}
+
+fn find<'a>(snapshot: &'a Snapshot, peer: &str) -> Result<&'a PeerSnapshot, Refusal> {
+    snapshot.peer(peer).ok_or_else(|| {
+        let names: Vec<&str> = snapshot.peers.iter().map(|p| p.name.as_str()).take(20).collect();
+        let text = format!("there is no peer `{peer}`; there are: {}", names.join(", "));
+        Refusal::new(RefusalKind::UnknownPeer, text)
+    })
+}
+
+/// The name of a peer that is meant by the beginning of its key.
+fn resolve(plane: &PlaneHandle, peer: Option<String>) -> Result<Option<String>, Refusal> {
+    let Some(peer) = peer else { return Ok(None) };
+    let snapshot = plane.snapshot(Detail::default())?;
+    find(&snapshot, &peer).map(|found| Some(found.name.clone()))
+}
+
+fn set(plane: &PlaneHandle, change: Change) -> Result<(), Refusal> {
+    let bad = |text: &str| Err(Refusal::new(RefusalKind::BadRequest, text));
+    let Change { express, udp, udp_ordering, .. } = change;
+    if express.is_none() && udp.is_none() && udp_ordering.is_none() {
+        return bad("nothing to set: name express, udp or udp_ordering");
+    }
+    if udp_ordering.is_some() && change.peer.is_some() {
+        return bad("udp_ordering is of the whole interface: leave the peer out");
+    }
+    let change = Change { peer: resolve(plane, change.peer)?, ..change };
+    plane.set(change)?.map_err(|text| Refusal::new(RefusalKind::Refused, text))
+}
+
+fn reload(shared: &Shared) -> Result<ReloadReport, Refusal> {
+    let config = (shared.loader)()
+        .map_err(|e| Refusal::new(RefusalKind::BadConfig, format!("nothing was changed: {e}")))?;
+    let report = shared.plane.reload(Box::new(config))?;
+    report.map_err(|text| Refusal::new(RefusalKind::Refused, text))
+}
+
+fn watch(
+    mut stream: &UnixStream,
+    shared: &Shared,
+    interval_ms: u64,
+    detail: &Detail,
+) -> io::Result<()> {
+    if !WATCH_INTERVAL_MS.contains(&interval_ms) {
+        let (least, most) = (WATCH_INTERVAL_MS.start(), WATCH_INTERVAL_MS.end());
+        let text = format!("interval_ms must be between {least} and {most}");
+        return write_answer::<()>(stream, Err(Refusal::new(RefusalKind::BadRequest, text)));
+    }
+    let interval = Duration::from_millis(interval_ms);
+    let mut next = Instant::now();
+    while !shared.is_ending.load(Ordering::Relaxed) {
+        let snapshot = shared.plane.snapshot(detail.clone()).map_err(Refusal::from);
+        let is_over = snapshot.is_err();
+        write_answer(stream, snapshot)?;
+        if is_over {
+            break;
+        }
+        next = (next + interval).max(Instant::now());
+        // Waiting is reading: a client that leaves is noticed at once.
+        let Ok(pause) = left(next) else { continue };
+        stream.set_read_timeout(Some(pause))?;
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => break,
+            // Whatever it says now, nobody asked; it may not make us hurry either.
+            Ok(_) => std::thread::sleep(left(next).unwrap_or_default()),
+            Err(e) if is_pause(&e) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn run_capture(stream: &UnixStream, shared: &Shared, filter: Filter) -> io::Result<()> {
+    let begun = begin_capture(&shared.plane, filter);
+    let (reader, filter, interface) = match begun {
+        Ok(begun) => begun,
+        Err(refusal) => return write_answer::<()>(stream, Err(refusal)),
+    };
+    write_answer(stream, Ok(()))?;
+    stream.set_read_timeout(Some(Duration::from_millis(1)))?;
+    let has_left = |mut stream: &UnixStream| match stream.read(&mut [0; 64]) {
+        Ok(length) => length == 0,
+        Err(e) => !is_pause(&e),
+    };
+    let is_over = || shared.is_ending.load(Ordering::Relaxed) || has_left(stream);
+    capture::stream(&reader, &interface, &filter, &mut Timely(stream), is_over)
+}
+
+fn begin_capture(
+    plane: &PlaneHandle,
+    filter: Filter,
+) -> Result<(capture::TapReader, Filter, String), Refusal> {
+    let peer = resolve(plane, filter.peer.clone())?;
+    let filter = Filter { peer, ..filter };
+    let interface = plane.snapshot(Detail::default())?.interface;
+    let (tap, reader) = capture::tap(filter.clone());
+    plane.capture(tap)?.map_err(|text| Refusal::new(RefusalKind::Busy, text))?;
+    Ok((reader, filter, interface))
+}
+
+fn write_answer<T: Serialize>(stream: &UnixStream, answer: Result<T, Refusal>) -> io::Result<()> {
+    let answer = match answer {
+        Ok(value) => Answer::Ok(value),
+        Err(refusal) => Answer::Error(refusal),
+    };
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    Timely(stream).write_all(&line)
+}
+
+/// A stream on which each `write_all` has a deadline.
+struct Timely<'a>(&'a UnixStream);
+
+impl Write for Timely<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let deadline = Instant::now() + ANSWER_TAKEN_MAX;
+        while !bytes.is_empty() {
+            self.0.set_write_timeout(Some(left(deadline)?))?;
+            match self.0.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(length) => bytes = &bytes[length..],
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

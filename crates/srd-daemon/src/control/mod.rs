@@ -1,0 +1,39 @@
+//! The control socket: how `srd status` and its like talk to a running daemon.
+//!
+//! ```text
+//!   client                                  server, one thread per connection
+//!   {"request":"status"}\n      ----->
+//!                               <-----      {"ok":{...}}\n or {"error":{"kind":..,"text":..}}\n
+//!   {"request":"watch",..}\n    ----->
+//!                               <-----      {"ok":{...}}\n  {"ok":{...}}\n  ...
+//!   {"request":"capture",..}\n  ----->
+//!                               <-----      {"ok":null}\n, then pcapng until either side ends
+//! ```
+//!
+//! One request per connection. Who may connect is decided by the socket's owner, group and mode
+//! (0660), nothing else; who changed something is logged.
+//!
+//! Bounds: [`server::CONNECTIONS_MAX`] at once, of them [`server::STREAMS_MAX`] that last; a
+//! request of [`protocol::REQUEST_BYTES_MAX`] within [`server::REQUEST_WAIT_MAX`]; an answer
+//! that is not taken within [`server::ANSWER_TAKEN_MAX`] is given up. So a client that stalls
+//! costs one thread for seconds, and never another client or the data plane.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`protocol`] | requests and answers |
+//! | [`socket`] | the socket's file: made, kept, found |
+//! | [`server`] | the daemon's side |
+//! | [`client`] | the commands' side |
+
+pub mod client;
+mod connection;
+pub mod protocol;
+pub mod server;
+pub mod socket;
+#[cfg(test)]
+mod tests;
+
+pub use client::{Client, ClientError};
+pub use protocol::{Refusal, RefusalKind, Request, Stats};
+pub use server::{Loader, Server};
+pub use socket::Socket;

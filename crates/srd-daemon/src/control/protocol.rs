@@ -1,0 +1,212 @@
+//! Requests and answers: one line of JSON each.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+
+use crate::capture::Filter;
+use crate::plane::{Change, PlaneError};
+use crate::snapshot::Counters;
+
+/// Most bytes of a request with its line break.
+pub const REQUEST_BYTES_MAX: usize = 4096;
+/// Milliseconds between two answers to a watch.
+pub const WATCH_INTERVAL_MS: RangeInclusive<u64> = 100..=60_000;
+/// Most flows that a request may ask for.
+pub const FLOWS_MAX: usize = 1000;
+
+/// What the daemon is asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// How things stand: a [`crate::snapshot::Snapshot`].
+    Status {
+        /// Each path of every peer, too.
+        #[serde(default)]
+        paths: bool,
+        /// At most so many flows, too.
+        #[serde(default)]
+        flows: usize,
+    },
+    /// The counters of the interface: [`Stats`].
+    Stats,
+    /// One peer with each of its paths: a [`crate::snapshot::PeerSnapshot`].
+    Paths {
+        /// Its name or the beginning of its key.
+        peer: String,
+    },
+    /// Change a setting until the next restart or reload: nothing.
+    Set(Change),
+    /// Read the configuration again: a [`crate::config::ReloadReport`].
+    Reload,
+    /// How things stand, again and again until the client leaves.
+    Watch {
+        /// Time between two answers.
+        interval_ms: u64,
+        /// Each path of every peer, too.
+        #[serde(default)]
+        paths: bool,
+        /// At most so many flows, too.
+        #[serde(default)]
+        flows: usize,
+    },
+    /// Packets, as pcapng after the answer.
+    Capture(Filter),
+}
+
+impl Request {
+    /// Its name, for the log.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Status { .. } => "status",
+            Self::Stats => "stats",
+            Self::Paths { .. } => "paths",
+            Self::Set(_) => "set",
+            Self::Reload => "reload",
+            Self::Watch { .. } => "watch",
+            Self::Capture(_) => "capture",
+        }
+    }
+
+    /// Whether it may keep a connection for long.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Watch { .. } | Self::Capture(_))
+    }
+}
+
+/// What the daemon answers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer<T> {
+    /// What was asked for.
+    Ok(T),
+    /// Why not.
+    Error(Refusal),
+}
+
+/// The counters of the interface.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stats {
+    /// The interface.
+    pub interface: String,
+    /// Its counters.
+    pub counters: Counters,
+    /// Dropped packets by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
+impl Stats {
+    /// Every counter with its name, in the order of `ethtool -S`: the driver's five, ours, and
+    /// drops by reason.
+    pub fn all(&self) -> Vec<(String, u64)> {
+        let counters = self.counters.all();
+        let ours = counters.iter().map(|c| (c.name.to_owned(), c.value));
+        ours.chain(self.drops.iter().map(|(why, n)| (format!("drop_{why}"), *n))).collect()
+    }
+}
+
+/// Why a request was not fulfilled.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Of which kind, for programs.
+    pub kind: RefusalKind,
+    /// For people: what, and what to do.
+    pub text: String,
+}
+
+/// Kinds of refusals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum RefusalKind {
+    /// The request is none of those above, or has a value that cannot be.
+    BadRequest,
+    /// There is no such peer.
+    UnknownPeer,
+    /// Others keep the daemon busy.
+    Busy,
+    /// The new configuration is wrong.
+    BadConfig,
+    /// The data plane cannot do it.
+    Refused,
+}
+
+impl Refusal {
+    pub(super) fn new(kind: RefusalKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<PlaneError> for Refusal {
+    fn from(e: PlaneError) -> Self {
+        Self::new(RefusalKind::Busy, e.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_read_as_documented() {
+        let read = |text: &str| serde_json::from_str::<Request>(text);
+        let status = Request::Status { paths: false, flows: 0 };
+        assert_eq!(read(r#"{"request":"status"}"#).unwrap(), status);
+        assert_eq!(read(r#"{"request":"reload"}"#).unwrap(), Request::Reload);
+        let set = read(r#"{"request":"set","peer":"b","express":false}"#).unwrap();
+        let change = Change { peer: Some("b".into()), express: Some(false), ..Change::default() };
+        assert_eq!(set, Request::Set(change));
+        let capture = read(r#"{"request":"capture","layers":"inner","count":5}"#).unwrap();
+        assert!(matches!(capture, Request::Capture(f) if f.count == Some(5)));
+        for bad in ["{}", "[]", r#"{"request":"fly"}"#, r#"{"request":"set","colour":1}"#] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        assert!(read(r#"{"request":"status","path":true}"#).is_err());
+    }
+
+    #[test]
+    fn every_request_survives_writing_and_reading() {
+        let all = [
+            Request::Status { paths: true, flows: 3 },
+            Request::Stats,
+            Request::Paths { peer: "b".into() },
+            Request::Set(Change { udp: Some(true), ..Change::default() }),
+            Request::Reload,
+            Request::Watch { interval_ms: 1000, paths: false, flows: 1 },
+            Request::Capture(Filter::default()),
+        ];
+        for request in all {
+            let text = serde_json::to_string(&request).unwrap();
+            assert!(text.contains(&format!("\"request\":\"{}\"", request.name())), "{text}");
+            assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
+        }
+    }
+
+    #[test]
+    fn an_answer_is_ok_or_an_error_with_a_kind() {
+        let ok = serde_json::to_string(&Answer::Ok(5)).unwrap();
+        assert_eq!(ok, r#"{"ok":5}"#);
+        let refusal = Refusal::new(RefusalKind::UnknownPeer, "no peer");
+        let error = serde_json::to_string(&Answer::<()>::Error(refusal)).unwrap();
+        assert_eq!(error, r#"{"error":{"kind":"unknown-peer","text":"no peer"}}"#);
+    }
+
+    #[test]
+    fn stats_list_the_drivers_names_first_and_drops_last() {
+        let drops = BTreeMap::from([("malformed".to_owned(), 3)]);
+        let all = Stats { drops, ..Stats::default() }.all();
+        assert_eq!(all[0].0, "ena_srd_mode");
+        assert_eq!(all.last().unwrap(), &("drop_malformed".to_owned(), 3));
+    }
+}

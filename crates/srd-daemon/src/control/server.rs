@@ -1,0 +1,141 @@
+//! The daemon's side: takes connections, at most so many, each with a thread of its own.
+//!
+//! Invariant: this thread only accepts. Whatever a client does or does not do, happens on the
+//! client's own thread ([`super::connection`]).
+
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::net::Shutdown;
+
+use super::connection;
+use super::socket::Socket;
+use crate::config::{Config, ConfigError};
+use crate::plane::PlaneHandle;
+
+/// Connections at once.
+pub const CONNECTIONS_MAX: usize = 16;
+/// Of them, those that may last: watches and captures. The rest is left for short requests.
+pub const STREAMS_MAX: usize = 8;
+/// How long a client may take for its request.
+pub const REQUEST_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a client may take for one answer.
+pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
+/// Pause after the system refused a connection, for want of memory or files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Reads the configuration anew, when a reload is asked for.
+pub type Loader = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub(super) plane: PlaneHandle,
+    pub(super) loader: Loader,
+    pub(super) connections: AtomicUsize,
+    pub(super) streams: AtomicUsize,
+    pub(super) is_ending: AtomicBool,
+}
+
+/// A control server that runs until it is dropped.
+pub struct Server {
+    socket: Arc<Socket>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server({})", self.socket.path().display())
+    }
+}
+
+impl Server {
+    /// Serves a socket.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn start(socket: Socket, plane: PlaneHandle, loader: Loader) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            plane,
+            loader,
+            connections: AtomicUsize::new(0),
+            streams: AtomicUsize::new(0),
+            is_ending: AtomicBool::new(false),
+        });
+        let socket = Arc::new(socket);
+        let (at, with) = (Arc::clone(&socket), Arc::clone(&shared));
+        let name = "srd-control".to_owned();
+        let thread = thread::Builder::new().name(name).spawn(move || accept(&at, &with))?;
+        Ok(Self { socket, shared, thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.is_ending.store(true, Ordering::Relaxed);
+        // Wakes the thread: accepting fails from now on.
+        let _ = rustix::net::shutdown(&self.socket.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept(socket: &Socket, shared: &Arc<Shared>) {
+    loop {
+        let accepted = socket.listener.accept();
+        if shared.is_ending.load(Ordering::Relaxed) {
+            return;
+        }
+        match accepted {
+            Ok((stream, _)) => take(stream, shared),
+            Err(e) => {
+                tracing::warn!("control socket: {e}");
+                thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+fn take(stream: UnixStream, shared: &Arc<Shared>) {
+    let Some(slot) = Slot::take(shared, |shared| &shared.connections, CONNECTIONS_MAX) else {
+        connection::refuse_busy(&stream);
+        return;
+    };
+    let spawned = thread::Builder::new()
+        .name("srd-client".to_owned())
+        .spawn(move || connection::serve(&stream, &slot));
+    if let Err(e) = spawned {
+        tracing::warn!("no thread for a client of the control socket: {e}");
+    }
+}
+
+/// One of a bounded number of places; given back when dropped.
+pub(super) struct Slot {
+    pub(super) shared: Arc<Shared>,
+    count: fn(&Shared) -> &AtomicUsize,
+}
+
+impl Slot {
+    /// A place, if one is free.
+    pub(super) fn take(
+        shared: &Arc<Shared>,
+        count: fn(&Shared) -> &AtomicUsize,
+        max: usize,
+    ) -> Option<Self> {
+        let one_more = |taken: usize| (taken < max).then_some(taken + 1);
+        let taken = count(shared).fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        taken.ok().map(|_| Self { shared: Arc::clone(shared), count })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        (self.count)(&self.shared).fetch_sub(1, Ordering::Relaxed);
+    }
+}

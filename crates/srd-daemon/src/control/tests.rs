@@ -1,0 +1,248 @@
+use super::*;
+use crate::capture::copy::copy;
+use crate::capture::{Filter, Layers};
+use crate::config::{Config, ConfigError, Control, ReloadReport, UdpOrdering};
+use crate::fake_plane::FakePlane;
+use crate::plane::{Change, PlaneHandle};
+use crate::snapshot::{PeerSnapshot, Snapshot};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+struct Daemon {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+    plane: FakePlane,
+    _server: Server,
+}
+
+fn config() -> Result<Config, ConfigError> {
+    let text = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+                protection = \"plain\"\n[[peer]]\nname = \"d\"\n\
+                endpoint = \"192.0.2.2:7471\"\nallowed = [\"192.0.2.2\"]\n";
+    Config::parse(text, Path::new("srd.toml"))
+}
+
+fn start_with(loader: Loader, plane: &PlaneHandle) -> (tempfile::TempDir, PathBuf, Server) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run/srd0.sock");
+    let socket = Socket::bind(&Control { socket: path.clone(), group: None }).unwrap();
+    let server = Server::start(socket, plane.clone(), loader).unwrap();
+    (directory, path, server)
+}
+
+fn daemon() -> Daemon {
+    let plane = FakePlane::start();
+    let (directory, path, server) = start_with(Arc::new(config), &plane.handle);
+    Daemon { _directory: directory, path, plane, _server: server }
+}
+
+impl Daemon {
+    fn ask<T: serde::de::DeserializeOwned>(&self, request: &Request) -> Result<T, ClientError> {
+        Client::connect(&self.path)?.ask(request)
+    }
+
+    /// What the daemon answers to raw bytes.
+    fn raw(&self, bytes: &[u8]) -> String {
+        let mut stream = UnixStream::connect(&self.path).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut text = String::new();
+        // The server may hang up before it has read everything.
+        let _ = stream.read_to_string(&mut text);
+        text
+    }
+}
+
+const STATUS: Request = Request::Status { paths: false, flows: 0 };
+
+fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> Refusal {
+    match answer {
+        Err(ClientError::Refused(refusal)) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn every_request_has_its_answer() {
+    let daemon = daemon();
+    let status: Snapshot = daemon.ask(&STATUS).unwrap();
+    assert_eq!((status.interface.as_str(), status.peers.len()), ("srd0", 2));
+    assert!(status.flows.is_empty() && status.peers[0].path_reports.is_empty());
+    let status: Snapshot = daemon.ask(&Request::Status { paths: true, flows: 5 }).unwrap();
+    assert_eq!((status.flows.len(), status.peers[1].path_reports.len()), (1, 16));
+    let stats: Stats = daemon.ask(&Request::Stats).unwrap();
+    assert_eq!((stats.counters.ena_srd_mode, stats.drops["malformed"]), (3, 2));
+    let peer: PeerSnapshot = daemon.ask(&Request::Paths { peer: "b".into() }).unwrap();
+    assert_eq!(peer.path_reports.len(), 16);
+    let report: ReloadReport = daemon.ask(&Request::Reload).unwrap();
+    assert_eq!(report.added, ["d"]);
+}
+
+#[test]
+fn a_change_reaches_the_plane_under_the_peers_name() {
+    let daemon = daemon();
+    let peer = Some("bbbbkey0".to_owned());
+    let change = Change { peer, express: Some(false), ..Change::default() };
+    daemon.ask::<()>(&Request::Set(change.clone())).unwrap();
+    let named = Change { peer: Some("b".into()), ..change };
+    assert_eq!(daemon.plane.changes(), [named]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_kind_and_words() {
+    let daemon = daemon();
+    let unknown = refusal(daemon.ask::<PeerSnapshot>(&Request::Paths { peer: "x".into() }));
+    assert_eq!(unknown.kind, RefusalKind::UnknownPeer);
+    assert!(unknown.text.contains("there are: b, c"), "{unknown}");
+    let set = |change: Change| refusal(daemon.ask::<()>(&Request::Set(change)));
+    assert_eq!(set(Change::default()).kind, RefusalKind::BadRequest);
+    let change = Change {
+        peer: Some("b".into()),
+        udp_ordering: Some(UdpOrdering::Bypass),
+        ..Change::default()
+    };
+    assert!(set(change).text.contains("whole interface"));
+    let refused = set(Change { express: Some(false), ..Change::default() });
+    assert_eq!(refused, Refusal::new(RefusalKind::Refused, "not while it rains"));
+    let watch = Request::Watch { interval_ms: 1, paths: false, flows: 0 };
+    assert!(refusal(daemon.ask::<()>(&watch)).text.contains("between 100 and 60000"));
+    assert!(daemon.raw(b"hello\n").contains(r#""kind":"bad-request""#));
+    assert!(daemon.raw(b"\xff\xfe\n").contains("bad-request"));
+    assert!(daemon.raw(&vec![b'x'; protocol::REQUEST_BYTES_MAX]).contains("at most 4096 bytes"));
+}
+
+#[test]
+fn a_configuration_that_is_wrong_changes_nothing_and_says_where() {
+    let plane = FakePlane::start();
+    let loader = || Config::parse("[interfaces]\n", Path::new("srd.toml"));
+    let (_directory, path, _server) = start_with(Arc::new(loader), &plane.handle);
+    let answer = Client::connect(&path).unwrap().ask::<ReloadReport>(&Request::Reload);
+    let refusal = refusal(answer);
+    assert_eq!(refusal.kind, RefusalKind::BadConfig);
+    assert!(refusal.text.contains("srd.toml:1:2"), "{refusal}");
+}
+
+#[test]
+fn a_watch_goes_on_until_either_side_leaves() {
+    let daemon = daemon();
+    let interval = Duration::from_millis(100);
+    let request = Request::Watch { interval_ms: 100, paths: true, flows: 1 };
+    for _ in 0..server::STREAMS_MAX * 2 {
+        // More than may run at once: each must have been noticed to leave.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut watch = loop {
+            let mut watch = Client::connect(&daemon.path).unwrap().watch(&request, interval);
+            match watch.as_mut().unwrap().wait::<Snapshot>() {
+                Ok(Some(_)) => break watch.unwrap(),
+                _ => assert!(Instant::now() < deadline, "places are not given back"),
+            }
+        };
+        let next: Snapshot = watch.wait().unwrap().unwrap();
+        assert_eq!(next.peers[0].path_reports.len(), 16);
+    }
+}
+
+#[test]
+fn lasting_connections_leave_room_for_short_ones() {
+    let daemon = daemon();
+    let request = Request::Watch { interval_ms: 60_000, paths: false, flows: 0 };
+    let watch = || {
+        let client = Client::connect(&daemon.path).unwrap();
+        let mut watch = client.watch(&request, Duration::from_secs(60)).unwrap();
+        watch.wait::<Snapshot>().map(|_| watch)
+    };
+    let watches: Vec<_> = (0..server::STREAMS_MAX).map(|_| watch().unwrap()).collect();
+    assert_eq!(refusal(watch()).kind, RefusalKind::Busy);
+    daemon.ask::<Snapshot>(&STATUS).unwrap();
+    drop(watches);
+}
+
+#[test]
+fn clients_that_say_nothing_block_nobody_until_there_is_no_place_left() {
+    let daemon = daemon();
+    let mut silent = Vec::new();
+    for _ in 0..server::CONNECTIONS_MAX - 1 {
+        silent.push(UnixStream::connect(&daemon.path).unwrap());
+    }
+    let before = Instant::now();
+    daemon.ask::<Snapshot>(&STATUS).unwrap();
+    assert!(before.elapsed() < Duration::from_secs(2));
+    // The place of the last one is given back just after its answer.
+    let deadline = Instant::now() + Duration::from_secs(3);
+    loop {
+        silent.push(UnixStream::connect(&daemon.path).unwrap());
+        match daemon.ask::<Snapshot>(&STATUS) {
+            Ok(_) => assert!(Instant::now() < deadline, "places have no bound"),
+            Err(ClientError::Refused(refusal)) => {
+                assert_eq!(refusal.kind, RefusalKind::Busy);
+                break;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    // They are shown out, and there is room again.
+    std::thread::sleep(server::REQUEST_WAIT_MAX + Duration::from_millis(500));
+    daemon.ask::<Snapshot>(&STATUS).unwrap();
+    let mut text = String::new();
+    silent[0].read_to_string(&mut text).unwrap();
+    assert!(text.contains("in time"), "{text}");
+}
+
+#[test]
+fn a_capture_is_copied_and_counted() {
+    let daemon = daemon();
+    let filter = Filter { count: Some(5), peer: Some("b".into()), ..Filter::default() };
+    let client = Client::connect(&daemon.path).unwrap();
+    let pause = Duration::from_secs(1);
+    let mut stream = client.capture(&Request::Capture(filter), pause).unwrap();
+    let mut file = Vec::new();
+    let copied = copy(&mut stream, &mut file, || false).unwrap();
+    assert_eq!((copied.packets, copied.dropped), (5, 0));
+    let filter = Filter { peer: Some("x".into()), ..Filter::default() };
+    let client = Client::connect(&daemon.path).unwrap();
+    let refused = client.capture(&Request::Capture(filter), pause).map(|_| ());
+    assert_eq!(refusal(refused).kind, RefusalKind::UnknownPeer);
+}
+
+#[test]
+fn an_idle_capture_ends_when_its_client_leaves() {
+    let daemon = daemon();
+    for _ in 0..crate::capture::TAPS_MAX * 2 {
+        let filter = Filter { layers: Layers::Outer, ..Filter::default() };
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let request = Request::Capture(filter);
+        loop {
+            let client = Client::connect(&daemon.path).unwrap();
+            match client.capture(&request, Duration::from_secs(1)) {
+                Ok(stream) => break drop(stream),
+                Err(e) => assert!(Instant::now() < deadline, "{e}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plane_that_is_gone_is_said_to_be() {
+    let daemon = daemon();
+    let Daemon { path, plane, .. } = &daemon;
+    plane.handle.command(crate::plane::Command::Stop).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match Client::connect(path).unwrap().ask::<Snapshot>(&STATUS) {
+            Err(ClientError::Refused(refusal)) => break assert!(refusal.text.contains("ending")),
+            _ => assert!(Instant::now() < deadline),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_dropped_leaves_no_socket() {
+    let plane = FakePlane::start();
+    let (_directory, path, server) = start_with(Arc::new(config), &plane.handle);
+    drop(server);
+    assert!(!path.exists());
+    let error = Client::connect(&path).unwrap_err();
+    assert!(matches!(error, ClientError::NotRunning(_)), "{error}");
+}

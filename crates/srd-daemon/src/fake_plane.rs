@@ -1,0 +1,165 @@
+//! A data plane without packets, for tests of whatever talks to one: a thread that answers every
+//! command with figures that are known.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::capture::{Direction, Taps};
+use crate::config::ReloadReport;
+use crate::plane::{Change, Command, Detail, PathsOf, PlaneHandle};
+use crate::snapshot::{
+    Counters, ExpressState, FlowSnapshot, PathCounts, PathSnapshot, PeerSnapshot, PeerState,
+    Snapshot,
+};
+
+/// How often the plane shows a packet to captures.
+const ROUND: Duration = Duration::from_millis(5);
+/// Paths of each peer.
+const PATHS: u16 = 16;
+
+/// A plane that answers until it is dropped.
+pub(crate) struct FakePlane {
+    pub(crate) handle: PlaneHandle,
+    changes: Arc<Mutex<Vec<Change>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FakePlane {
+    pub(crate) fn start() -> Self {
+        let (handle, commands) = PlaneHandle::new(Arc::new(|| {}));
+        let changes = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&changes);
+        let thread = Some(thread::spawn(move || run(&commands, &seen)));
+        Self { handle, changes, thread }
+    }
+
+    /// Every change that was asked for.
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for FakePlane {
+    fn drop(&mut self) {
+        let _ = self.handle.command(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(commands: &Receiver<Command>, changes: &Mutex<Vec<Change>>) {
+    let (mut taps, mut round) = (Taps::default(), 0);
+    loop {
+        round += 1;
+        let now = srd_net::Clock::new().now();
+        taps.inner(now, Direction::Out, "b", &[0x45; 40]);
+        match commands.recv_timeout(ROUND) {
+            Ok(Command::Snapshot { detail, reply }) => reply.send(snapshot(round, &detail)),
+            Ok(Command::Set { change, reply }) => {
+                let is_refused = change.express == Some(false) && change.peer.is_none();
+                changes.lock().unwrap_or_else(PoisonError::into_inner).push(change);
+                reply.send(if is_refused { Err("not while it rains".into()) } else { Ok(()) });
+            }
+            Ok(Command::Reload { config, reply }) => {
+                let added = config.peers.iter().map(|p| p.name.clone()).collect();
+                reply.send(Ok(ReloadReport { added, ..ReloadReport::default() }));
+            }
+            Ok(Command::Capture { tap, reply }) => reply.send(taps.add(tap)),
+            Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// Figures that grow with every round.
+pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
+    let peer = |name: &str, state, express| {
+        let is_wanted = match &detail.paths {
+            PathsOf::Nobody => false,
+            PathsOf::Everybody => true,
+            PathsOf::Peer(wanted) => wanted == name,
+        };
+        let is_up = state == PeerState::Up;
+        let busy = if is_up { round } else { 0 };
+        PeerSnapshot {
+            name: name.to_owned(),
+            public_key: Some(format!("{}key0{}=", name.repeat(4), "A".repeat(34))),
+            endpoint: is_up.then(|| "192.0.2.2:7471".to_owned()),
+            allowed: vec![format!("10.77.0.{}/32", name.len())],
+            state,
+            express,
+            express_udp: is_up,
+            last_handshake_s: is_up.then_some(1.2),
+            rtt_us: if is_up { 61.5 } else { 0.0 },
+            queue_delay_us: if is_up { 3.25 } else { 0.0 },
+            tx_bps: if is_up { 9_876_000_000 + busy * 1_000_000 } else { 0 },
+            rx_bps: 12_000 * busy,
+            srd_tx_pkts: 1000 * busy,
+            srd_tx_bytes: 1_400_000 * busy,
+            retransmissions: busy / 10,
+            paths: PathCounts { good: PATHS - 2, skip: 1, assumed_bad: 1, denied: 0 },
+            path_reports: if is_wanted { paths(busy) } else { Vec::new() },
+            ..PeerSnapshot::default()
+        }
+    };
+    let flow = FlowSnapshot {
+        peer: "b".into(),
+        direction: "tx".into(),
+        protocol: "tcp".into(),
+        source: "10.77.0.1:40000".into(),
+        destination: "10.77.0.2:80".into(),
+        srd: true,
+        bps: 9_876_000_000,
+        pkts: 1000 * round,
+        bytes: 1_400_000 * round,
+    };
+    Snapshot {
+        version: "0.1.0".into(),
+        interface: "srd0".into(),
+        encrypted: true,
+        public_key: Some(format!("{}=", "A".repeat(43))),
+        listen: "0.0.0.0:7471".into(),
+        mtu: 8900,
+        paths: PATHS,
+        uptime_s: 1.5,
+        counters: Counters {
+            ena_srd_mode: 3,
+            ena_srd_tx_pkts: 1000 * round,
+            ena_srd_eligible_tx_pkts: 1001 * round,
+            retransmissions: round / 10,
+            ..Counters::default()
+        },
+        drops: BTreeMap::from([("malformed".to_owned(), 2)]),
+        peers: vec![
+            peer("b", PeerState::Up, ExpressState::On),
+            peer("c", PeerState::Down, ExpressState::Waiting),
+        ],
+        flows: vec![flow; detail.flows_max.min(1)],
+        flows_total: 1,
+        ..Snapshot::default()
+    }
+}
+
+fn paths(round: u64) -> Vec<PathSnapshot> {
+    let path = |path: u16| {
+        let state = match path {
+            3 => "skip",
+            7 => "assumed-bad",
+            _ => "good",
+        };
+        let share = if state == "good" { 4 + u64::from(path % 3) } else { 0 };
+        PathSnapshot {
+            path,
+            source_port: 7471 + path,
+            state: state.to_owned(),
+            delay_us: f64::from(path % 5) * 4.5,
+            sent_pkts: share * round,
+            lost_pkts: if state == "good" { 0 } else { 12 },
+        }
+    };
+    (0..PATHS).map(path).collect()
+}

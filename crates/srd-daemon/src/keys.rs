@@ -1,0 +1,269 @@
+//! Keys: 32 bytes, written as one line of base64, as WireGuard writes them.
+//!
+//! A secret lives in a file of its own that only its owner may read. It is never shown: not in
+//! an error, not by `Debug`.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use srd_proto::crypto;
+
+/// Most bytes of a key file: a key is 44 characters, the rest may be white space.
+const KEY_FILE_BYTES_MAX: u64 = 1024;
+/// Bits of a file's mode that let others read or change it.
+const OTHERS: u32 = 0o077;
+
+/// A public key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey(pub [u8; 32]);
+
+/// A private or preshared key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretKey([u8; 32]);
+
+/// Why a text is no key. The text itself is not repeated.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyError(String);
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+/// Reads 32 bytes of base64.
+fn decode(text: &str) -> Result<[u8; 32], KeyError> {
+    let text = text.trim();
+    let wrong = |what: &str| KeyError(format!("{what}; a key is 44 characters of base64"));
+    let characters = text.chars().count();
+    if characters != 44 {
+        return Err(wrong(&format!("it has {characters} characters")));
+    }
+    let bytes = STANDARD.decode(text).map_err(|_| wrong("it is not base64"))?;
+    bytes.try_into().map_err(|_| wrong("it does not hold 32 bytes"))
+}
+
+impl PublicKey {
+    /// Reads a key as people write it.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
+        let key = decode(text)?;
+        if key == [0; 32] {
+            return Err(KeyError("it is all zeros, which is nobody's key".into()));
+        }
+        Ok(Self(key))
+    }
+
+    /// Its first characters, to name a peer that has no name.
+    pub fn short(&self) -> String {
+        let mut text = self.to_string();
+        text.truncate(8);
+        text
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&STANDARD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl SecretKey {
+    /// Thirty-two random bytes from the kernel: a preshared key.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn draw() -> io::Result<Self> {
+        srd_net::clock::seed().map(Self)
+    }
+
+    /// A new private key, clamped for X25519 as WireGuard clamps it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn draw_private() -> io::Result<Self> {
+        let Self(mut key) = Self::draw()?;
+        key[0] &= 248;
+        key[31] = (key[31] & 127) | 64;
+        Ok(Self(key))
+    }
+
+    /// Reads a key as people write it.
+    ///
+    /// # Errors
+    /// What is wrong with the text, without the text.
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
+        decode(text).map(Self)
+    }
+
+    /// The public key that belongs to this private one.
+    pub fn public(&self) -> PublicKey {
+        PublicKey(crypto::public_key(&self.0))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
+    /// The key as people write it. For the file that will hold it, and nowhere else.
+    pub fn expose(&self) -> String {
+        STANDARD.encode(self.0)
+    }
+
+    /// The key in a file that nobody but its owner may read, and whose owner is us or root.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do about it.
+    pub fn load(path: &Path) -> Result<Self, KeyFileError> {
+        let error = |what: String, remedy: String| KeyFileError { what, remedy };
+        let shown = path.display();
+        let refused = |e: io::Error| {
+            let remedy = match e.kind() {
+                io::ErrorKind::NotFound => format!("make one: umask 077; srd genkey > {shown}"),
+                io::ErrorKind::PermissionDenied => "run as the file's owner or as root".into(),
+                _ => "name a readable file".into(),
+            };
+            error(format!("cannot read {shown}: {}", words(&e)), remedy)
+        };
+        // The open file is looked at, not its name: it could change between.
+        let file = File::open(path).map_err(refused)?;
+        let facts = file.metadata().map_err(refused)?;
+        if !facts.is_file() {
+            return Err(error(format!("{shown} is no ordinary file"), "name a key file".into()));
+        }
+        if facts.mode() & OTHERS != 0 {
+            let what = format!("others may use the key in {shown} (mode {:04o})", mode(&facts));
+            return Err(error(what, format!("chmod 600 {shown}")));
+        }
+        let us = rustix::process::geteuid().as_raw();
+        if facts.uid() != us && facts.uid() != 0 {
+            let what = format!("{shown} belongs to user {}, neither root nor us", facts.uid());
+            return Err(error(what, format!("chown {us} {shown}")));
+        }
+        let mut text = String::new();
+        file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text).map_err(refused)?;
+        Self::parse(&text).map_err(|e| {
+            error(format!("{shown} holds no key: {e}"), format!("srd genkey > {shown}"))
+        })
+    }
+}
+
+/// The permission bits of a file.
+fn mode(facts: &std::fs::Metadata) -> u32 {
+    facts.mode() & 0o7777
+}
+
+/// An error of the system without its number.
+pub(crate) fn words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::InvalidData => "not a text file (UTF-8)".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey") // keys stay out of logs
+    }
+}
+
+/// Why a key file was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyFileError {
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl fmt::Display for KeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.remedy)
+    }
+}
+
+impl std::error::Error for KeyFileError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn keys_survive_writing_and_reading_and_pair_up() {
+        let private = SecretKey::draw_private().unwrap();
+        assert_eq!(SecretKey::parse(&format!(" {}\n", private.expose())).unwrap(), private);
+        let public = private.public();
+        assert_eq!(PublicKey::parse(&public.to_string()).unwrap(), public);
+        assert_eq!(public.short().len(), 8);
+    }
+
+    #[test]
+    fn the_public_key_is_that_of_rfc_7748() {
+        // Section 6.1, Alice.
+        let alice = SecretKey::parse("dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=").unwrap();
+        assert_eq!(alice.public().to_string(), "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=");
+    }
+
+    #[test]
+    fn a_bad_key_is_refused_without_showing_it() {
+        let text = format!("{}=", "!".repeat(43));
+        for text in ["abc", &text, &"é".repeat(44)] {
+            let error = SecretKey::parse(text).unwrap_err().to_string();
+            assert!(error.contains("44 characters of base64") && !error.contains(text), "{error}");
+        }
+        assert!(PublicKey::parse(&STANDARD.encode([0; 32])).is_err());
+        assert_eq!(format!("{:?}", SecretKey([7; 32])), "SecretKey");
+    }
+
+    #[test]
+    fn a_key_file_that_others_may_read_is_refused_with_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("key");
+        let key = SecretKey::draw_private().unwrap();
+        fs::write(&file, key.expose() + "\n").unwrap();
+        for (mode, good) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            match SecretKey::load(&file) {
+                Ok(read) => assert!(good && read == key),
+                Err(error) => {
+                    assert!(!good && error.remedy.starts_with("chmod 600"), "{error}");
+                    assert!(error.what.contains(&format!("{mode:04o}")), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_file_that_is_absent_or_no_file_or_no_key_is_refused_with_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = SecretKey::load(&directory.path().join("none")).unwrap_err();
+        assert!(error.remedy.contains("srd genkey"), "{error}");
+        let error = SecretKey::load(directory.path()).unwrap_err();
+        assert!(error.what.contains("no ordinary file"), "{error}");
+        let file = directory.path().join("key");
+        fs::write(&file, "not a key").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let error = SecretKey::load(&file).unwrap_err();
+        assert!(error.what.contains("holds no key"), "{error}");
+    }
+}

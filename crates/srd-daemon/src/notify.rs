@@ -1,0 +1,126 @@
+//! What systemd is told: datagrams of `KEY=value` lines to the socket that the environment names.
+//!
+//! Without that socket (started by hand, or by something else) every call does nothing.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The way to systemd, if it started us and wants to hear.
+#[derive(Debug)]
+pub struct Notify {
+    to: Option<(UnixDatagram, SocketAddr)>,
+}
+
+impl Notify {
+    /// The way that `NOTIFY_SOCKET` names. Call it before privileges or namespaces change.
+    ///
+    /// # Errors
+    /// The variable names a socket that cannot be.
+    pub fn from_environment() -> io::Result<Self> {
+        Self::to(env::var_os("NOTIFY_SOCKET"))
+    }
+
+    fn to(name: Option<OsString>) -> io::Result<Self> {
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            return Ok(Self { to: None });
+        };
+        let address = match name.as_bytes() {
+            [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest)?,
+            _ => SocketAddr::from_pathname(&name)?,
+        };
+        let socket = UnixDatagram::unbound()?;
+        // Nobody waits for a systemd that does not read.
+        socket.set_nonblocking(true)?;
+        Ok(Self { to: Some((socket, address)) })
+    }
+
+    /// The service works.
+    pub fn ready(&self, status: &str) {
+        self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
+    }
+
+    /// The configuration is being read again; [`Notify::ready`] ends it.
+    pub fn reloading(&self) {
+        let now_us = srd_net::Clock::new().now().as_nanos() / 1000;
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}"));
+    }
+
+    /// The service ends.
+    pub fn stopping(&self) {
+        self.send("STOPPING=1");
+    }
+
+    /// A word for `systemctl status`.
+    pub fn status(&self, status: &str) {
+        self.send(&format!("STATUS={}", one_line(status)));
+    }
+
+    fn send(&self, state: &str) {
+        let Some((socket, address)) = &self.to else { return };
+        if let Err(e) = socket.send_to_addr(state.as_bytes(), address) {
+            tracing::warn!("systemd was not told: {e}");
+        }
+    }
+}
+
+/// A line break would begin another variable.
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(socket: &UnixDatagram) -> String {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    }
+
+    fn tell_all(notify: &Notify, socket: &UnixDatagram) {
+        notify.ready("up\nSTOPPING=1");
+        assert_eq!(heard(socket), "READY=1\nSTATUS=up STOPPING=1");
+        notify.reloading();
+        let text = heard(socket);
+        let (head, time) = text.rsplit_once('=').unwrap();
+        assert_eq!(head, "RELOADING=1\nMONOTONIC_USEC");
+        assert!(time.parse::<u64>().unwrap() > 0);
+        notify.status("2 peers");
+        assert_eq!(heard(socket), "STATUS=2 peers");
+        notify.stopping();
+        assert_eq!(heard(socket), "STOPPING=1");
+    }
+
+    #[test]
+    fn systemd_hears_through_a_path_and_through_an_abstract_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        tell_all(&Notify::to(Some(path.into_os_string())).unwrap(), &socket);
+        let name = format!("srd-notify-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let socket = UnixDatagram::bind_addr(&address).unwrap();
+        tell_all(&Notify::to(Some(format!("@{name}").into())).unwrap(), &socket);
+    }
+
+    #[test]
+    fn without_systemd_nothing_happens_and_a_silent_one_holds_nobody_up() {
+        for name in [None, Some(OsString::new())] {
+            Notify::to(name).unwrap().ready("up");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let unread = UnixDatagram::bind(&path).unwrap();
+        let notify = Notify::to(Some(path.into_os_string())).unwrap();
+        for _ in 0..10_000 {
+            notify.status("x");
+        }
+        drop(unread);
+        notify.stopping();
+    }
+}

@@ -1,0 +1,276 @@
+//! What the rest may ask of the data plane, and how: a bounded channel of commands into its
+//! thread, an answer that is waited for with a limit, and a waker.
+//!
+//! ```text
+//!   any thread                                       the data plane's thread
+//!   PlaneHandle::snapshot --- Command + Reply ---->  receiver.try_recv() between rounds
+//!                         --- waker() ----------->   leaves its wait for packets
+//!                  <------- reply.send(answer) ----
+//! ```
+//!
+//! Bounds: [`COMMANDS_MAX`] commands wait, and who comes then is refused
+//! ([`PlaneError::Busy`]). Nobody waits for an answer longer than [`ANSWER_WAIT_MAX`]. Answering
+//! never blocks: a reply holds one answer, and one that nobody waits for any more is dropped.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::capture::Tap;
+use crate::config::{Config, ReloadReport, UdpOrdering};
+use crate::snapshot::Snapshot;
+
+/// Commands that may wait for the data plane.
+pub const COMMANDS_MAX: usize = 64;
+/// How long an answer is waited for.
+pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// What the data plane is asked.
+#[derive(Debug)]
+pub enum Command {
+    /// Say how things stand.
+    Snapshot {
+        /// How much of it.
+        detail: Detail,
+        /// Where the answer goes.
+        reply: Reply<Snapshot>,
+    },
+    /// Change a setting until the next restart or reload.
+    Set {
+        /// What.
+        change: Change,
+        /// Whether it was done; else why not, for a person.
+        reply: Reply<Result<(), String>>,
+    },
+    /// Take over what a new configuration changes, as far as that is possible while running.
+    Reload {
+        /// The new configuration, checked.
+        config: Box<Config>,
+        /// What was taken over; else why nothing was, for a person.
+        reply: Reply<Result<ReloadReport, String>>,
+    },
+    /// Show packets to a capture, until its reader goes away.
+    Capture {
+        /// The capture.
+        tap: Tap,
+        /// Whether it was taken up ([`crate::capture::Taps::add`]); else why not, for a person.
+        reply: Reply<Result<(), String>>,
+    },
+    /// End in order.
+    Stop,
+}
+
+/// How much a snapshot holds beyond interface and peers, which it always does.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Detail {
+    /// Whose paths.
+    pub paths: PathsOf,
+    /// At most so many flows.
+    pub flows_max: usize,
+}
+
+/// Whose paths a snapshot lists one by one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum PathsOf {
+    /// Nobody's.
+    #[default]
+    Nobody,
+    /// Everybody's.
+    Everybody,
+    /// Those of the peer that goes by this name, or by this beginning of its key.
+    Peer(String),
+}
+
+/// A setting that changes while the daemon runs. What is absent stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Change {
+    /// The peer's name or the beginning of its key; absent: the whole interface.
+    pub peer: Option<String>,
+    /// Whether packets ride SRD.
+    pub express: Option<bool>,
+    /// Whether UDP does, too.
+    pub udp: Option<bool>,
+    /// How order is kept for UDP. Of the whole interface only.
+    pub udp_ordering: Option<UdpOrdering>,
+}
+
+/// Where one answer goes.
+#[derive(Debug)]
+pub struct Reply<T>(SyncSender<T>);
+
+impl<T> Reply<T> {
+    /// A reply and where its answer arrives.
+    pub fn new() -> (Self, Receiver<T>) {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        (Self(sender), receiver)
+    }
+
+    /// Answers. Never blocks; an answer that nobody waits for any more is dropped.
+    pub fn send(self, answer: T) {
+        // There is room for the one answer, so only an absent reader can refuse it.
+        let _ = self.0.try_send(answer);
+    }
+}
+
+/// Why the data plane gave no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PlaneError {
+    /// It has ended.
+    Gone,
+    /// Too many commands wait already.
+    Busy,
+    /// It did not answer in time.
+    Silent,
+}
+
+impl fmt::Display for PlaneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gone => "the daemon is ending",
+            Self::Busy => "too many requests wait for the data plane; try again",
+            Self::Silent => "the data plane did not answer in time; try again",
+        })
+    }
+}
+
+impl std::error::Error for PlaneError {}
+
+/// The way to the data plane, for any number of threads.
+#[derive(Clone)]
+pub struct PlaneHandle {
+    sender: SyncSender<Command>,
+    waker: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for PlaneHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PlaneHandle")
+    }
+}
+
+impl PlaneHandle {
+    /// A handle, and where its commands arrive. `waker` must make the data plane leave its wait;
+    /// it is called after each command, by any thread.
+    pub fn new(waker: Arc<dyn Fn() + Send + Sync>) -> (Self, Receiver<Command>) {
+        let (sender, receiver) = mpsc::sync_channel(COMMANDS_MAX);
+        (Self { sender, waker }, receiver)
+    }
+
+    /// Hands over a command without waiting.
+    ///
+    /// # Errors
+    /// [`PlaneError::Gone`] and [`PlaneError::Busy`].
+    pub fn command(&self, command: Command) -> Result<(), PlaneError> {
+        self.sender.try_send(command).map_err(|e| match e {
+            TrySendError::Full(_) => PlaneError::Busy,
+            TrySendError::Disconnected(_) => PlaneError::Gone,
+        })?;
+        (self.waker)();
+        Ok(())
+    }
+
+    /// How things stand.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub fn snapshot(&self, detail: Detail) -> Result<Snapshot, PlaneError> {
+        self.ask(|reply| Command::Snapshot { detail, reply })
+    }
+
+    /// Changes a setting.
+    ///
+    /// # Errors
+    /// There was no answer; the inner error is the data plane's refusal.
+    pub fn set(&self, change: Change) -> Result<Result<(), String>, PlaneError> {
+        self.ask(|reply| Command::Set { change, reply })
+    }
+
+    /// Takes over a new configuration.
+    ///
+    /// # Errors
+    /// There was no answer; the inner error is the data plane's refusal.
+    pub fn reload(&self, config: Box<Config>) -> Result<Result<ReloadReport, String>, PlaneError> {
+        self.ask(|reply| Command::Reload { config, reply })
+    }
+
+    /// Begins a capture.
+    ///
+    /// # Errors
+    /// There was no answer; the inner error is the data plane's refusal.
+    pub fn capture(&self, tap: Tap) -> Result<Result<(), String>, PlaneError> {
+        self.ask(|reply| Command::Capture { tap, reply })
+    }
+
+    /// Hands over a command and waits for its answer.
+    ///
+    /// # Errors
+    /// There was none.
+    pub(crate) fn ask<T>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, PlaneError> {
+        let (reply, answer) = Reply::new();
+        self.command(command(reply))?;
+        answer.recv_timeout(ANSWER_WAIT_MAX).map_err(|e| match e {
+            RecvTimeoutError::Timeout => PlaneError::Silent,
+            RecvTimeoutError::Disconnected => PlaneError::Gone,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn quiet() -> (PlaneHandle, Receiver<Command>) {
+        PlaneHandle::new(Arc::new(|| {}))
+    }
+
+    #[test]
+    fn a_command_wakes_the_plane_and_its_answer_comes_back() {
+        let woken = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&woken);
+        let waker = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        };
+        let (handle, commands) = PlaneHandle::new(Arc::new(waker));
+        let plane = std::thread::spawn(move || {
+            let Ok(Command::Snapshot { detail, reply }) = commands.recv() else { return };
+            reply
+                .send(Snapshot { flows_total: 7 + detail.flows_max as u64, ..Snapshot::default() });
+        });
+        let detail = Detail { flows_max: 2, ..Detail::default() };
+        assert_eq!(handle.snapshot(detail).unwrap().flows_total, 9);
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+        plane.join().unwrap();
+        assert_eq!(handle.snapshot(Detail::default()), Err(PlaneError::Gone));
+    }
+
+    #[test]
+    fn beyond_the_bound_a_command_is_refused_at_once() {
+        let (handle, commands) = quiet();
+        for _ in 0..COMMANDS_MAX {
+            handle.command(Command::Stop).unwrap();
+        }
+        assert_eq!(handle.command(Command::Stop), Err(PlaneError::Busy));
+        drop(commands);
+        assert_eq!(handle.command(Command::Stop), Err(PlaneError::Gone));
+    }
+
+    #[test]
+    fn a_plane_that_drops_the_reply_is_gone_and_a_late_answer_harms_nobody() {
+        let (handle, commands) = quiet();
+        let plane = std::thread::spawn(move || drop(commands.recv()));
+        assert_eq!(handle.snapshot(Detail::default()), Err(PlaneError::Gone));
+        plane.join().unwrap();
+        let (reply, answer) = Reply::new();
+        drop(answer);
+        reply.send(1);
+    }
+}

@@ -1,0 +1,207 @@
+//! The data plane's state, for people and machines.
+
+use srd_card::Reach;
+use srd_proto::DropReason;
+
+use super::data::{Data, Peer};
+use crate::plane::{Detail, PathsOf};
+use crate::snapshot::{Counters, ExpressState, PathCounts, PathSnapshot, PeerSnapshot, Snapshot};
+
+/// Nanoseconds of a microsecond.
+const US: f64 = 1000.0;
+
+impl Data {
+    /// How things stand.
+    pub(super) fn snapshot(&mut self, detail: &Detail) -> Snapshot {
+        let interface = &self.config.interface;
+        let now = self.endpoint.now();
+        let mut snapshot = Snapshot {
+            version: env!("CARGO_PKG_VERSION").into(),
+            interface: interface.name.clone(),
+            mode: interface.mode,
+            encrypted: self.endpoint.core().config().protection.is_on(),
+            public_key: interface.protection.private_key().map(|key| key.public().to_string()),
+            listen: self.endpoint.local_address().to_string(),
+            mtu: self.mtu.into(),
+            paths: self.endpoint.core().config().paths,
+            uptime_s: seconds(now.since(self.started_at)),
+            udp_ordering: interface.udp_ordering,
+            link_rate_bps: self.endpoint.core().config().link_rate_bps,
+            counters: self.counters(),
+            drops: self.drops(),
+            ..Snapshot::default()
+        };
+        let (tx, rx) = self.card.express.flow_counts();
+        snapshot.flows_total = (tx + rx) as u64;
+        snapshot.peers = self.peers.iter().map(|peer| self.peer_snapshot(peer, detail)).collect();
+        snapshot
+    }
+
+    fn counters(&self) -> Counters {
+        let core = self.endpoint.core().stats();
+        let card = self.card.express.counters();
+        let (traffic, order) = (card.traffic, card.order);
+        let express = &self.card.express;
+        let waiting = self.peers.iter().filter_map(|p| express.report(p.slot));
+        Counters {
+            ena_srd_mode: express.mode(),
+            ena_srd_tx_pkts: traffic.srd_tx_pkts,
+            ena_srd_eligible_tx_pkts: traffic.eligible_tx_pkts,
+            ena_srd_rx_pkts: traffic.srd_rx_pkts,
+            ena_srd_resource_utilization: express.resource_utilization(),
+            tx_pkts: traffic.srd_tx_pkts + traffic.plain_tx_pkts,
+            tx_bytes: traffic.srd_tx_bytes + traffic.plain_tx_bytes,
+            rx_pkts: traffic.srd_rx_pkts + traffic.plain_rx_pkts,
+            rx_bytes: traffic.srd_rx_bytes + traffic.plain_rx_bytes,
+            srd_tx_bytes: traffic.srd_tx_bytes,
+            srd_rx_bytes: traffic.srd_rx_bytes,
+            plain_tx_pkts: traffic.plain_tx_pkts,
+            plain_tx_bytes: traffic.plain_tx_bytes,
+            plain_rx_pkts: traffic.plain_rx_pkts,
+            plain_rx_bytes: traffic.plain_rx_bytes,
+            tx_drops: card.guest_malformed
+                + card.guest_no_peer
+                + card.guest_too_big
+                + card.send_refused
+                + traffic.queue_dropped_late
+                + traffic.queue_dropped_full,
+            rx_drops: card.peer_malformed
+                + card.peer_bad_source
+                + order.bad_chunks
+                + order.full
+                + self.card.port.refused,
+            queue_drops: traffic.queue_dropped_late + traffic.queue_dropped_full,
+            ecn_marks: traffic.queue_marked,
+            queue_bytes: waiting.map(|r| r.queued_bytes as u64).sum(),
+            order_waits: order.waited,
+            order_timeouts: order.wait_timeouts,
+            order_late_pkts: order.bad_chunks,
+            reassembly_drops: order.given_up,
+            decrypt_failures: core.drops[DropReason::Unauthentic as usize],
+            retransmissions: core.retrans_pkts,
+            retransmission_timeouts: core.retrans_timeout_events,
+            spurious_retransmissions: core.spurious_retrans_pkts,
+            handshakes_done: self.peers.iter().map(|p| p.handshakes).sum(),
+            peer_downs: self.card.peer_downs,
+            outer_tx_pkts: core.tx_pkts,
+            outer_tx_bytes: core.tx_bytes,
+            outer_rx_pkts: core.rx_pkts,
+            outer_rx_bytes: core.rx_bytes,
+            ..Counters::default()
+        }
+    }
+
+    fn drops(&self) -> std::collections::BTreeMap<String, u64> {
+        let core = self.endpoint.core().stats();
+        let by_transport = DropReason::ALL.iter().zip(core.drops);
+        let by_transport = by_transport.map(|(reason, n)| (snake(&format!("{reason:?}")), n));
+        let by_card = self.card.express.counters();
+        let named = by_card.named().into_iter();
+        let card = named.filter(|(name, _)| !name.ends_with("_pkts") && !name.ends_with("_bytes"));
+        let card = card.map(|(name, n)| (name.to_owned(), n));
+        let guest = [("interface_refused".to_owned(), self.card.port.refused)];
+        by_transport.chain(card).chain(guest).filter(|(_, n)| *n > 0).collect()
+    }
+
+    fn peer_snapshot(&self, peer: &Peer, detail: &Detail) -> PeerSnapshot {
+        let core = self.endpoint.core();
+        let stats = core.peer_stats(peer.id).unwrap_or_default();
+        let report = self.card.express.report(peer.slot);
+        let traffic = report.map(|r| r.traffic).unwrap_or_default();
+        let reach = report.map_or(Reach::Off, |r| r.reach);
+        let address = core.address_of(peer.id).filter(|a| a.port() != 0);
+        let now = self.endpoint.now();
+        let [good, skip, assumed_bad, denied] = stats.paths;
+        let settings = &peer.settings;
+        let listed = match &detail.paths {
+            PathsOf::Nobody => false,
+            PathsOf::Everybody => true,
+            PathsOf::Peer(name) => self.is_called(peer, name),
+        };
+        PeerSnapshot {
+            name: settings.name.clone(),
+            public_key: settings.public_key.map(|key| key.to_string()),
+            endpoint: address.map(|a| a.to_string()),
+            allowed: settings.allowed.iter().map(ToString::to_string).collect(),
+            state: peer.state,
+            express: match reach {
+                Reach::Express { .. } => ExpressState::On,
+                Reach::Waiting => ExpressState::Waiting,
+                Reach::Off if self.config.interface.express && settings.express => {
+                    ExpressState::Waiting
+                }
+                Reach::Off => ExpressState::Off,
+            },
+            express_udp: matches!(reach, Reach::Express { udp: true }),
+            last_handshake_s: peer.met_at.map(|at| seconds(now.since(at))),
+            handshakes: peer.handshakes,
+            rtt_us: ns(stats.rtt_smoothed_ns) / US,
+            rtt_base_us: ns(stats.rtt_base_ns) / US,
+            queue_delay_us: ns(stats.delay_median_ns) / US,
+            delay_spread_us: ns(stats.delay_spread_ns) / US,
+            tx_bps: peer.tx_bps,
+            rx_bps: peer.rx_bps,
+            srd_tx_pkts: traffic.srd_tx_pkts,
+            srd_tx_bytes: traffic.srd_tx_bytes,
+            srd_rx_pkts: traffic.srd_rx_pkts,
+            srd_rx_bytes: traffic.srd_rx_bytes,
+            plain_tx_pkts: traffic.plain_tx_pkts,
+            plain_tx_bytes: traffic.plain_tx_bytes,
+            plain_rx_pkts: traffic.plain_rx_pkts,
+            plain_rx_bytes: traffic.plain_rx_bytes,
+            retransmissions: stats.retrans_pkts,
+            queue_drops: traffic.queue_dropped_full + traffic.queue_dropped_late,
+            ecn_marks: traffic.queue_marked,
+            queue_bytes: report.map_or(0, |r| r.queued_bytes as u64),
+            window_bytes: stats.window_bytes,
+            in_flight_bytes: stats.in_flight_bytes,
+            delivery_rate_bps: stats.delivery_rate_bps,
+            credit_limited: stats.credit_limited,
+            packet_bytes_max: core.config().packet_bytes_max.into(),
+            paths: PathCounts { good, skip, assumed_bad, denied },
+            path_reports: if listed { self.path_reports(peer) } else { Vec::new() },
+            ..PeerSnapshot::default()
+        }
+    }
+
+    fn is_called(&self, peer: &Peer, name: &str) -> bool {
+        let key = peer.settings.public_key.map(|k| k.to_string());
+        peer.settings.name == name
+            || name.len() >= 8 && key.is_some_and(|key| key.starts_with(name))
+    }
+
+    fn path_reports(&self, peer: &Peer) -> Vec<PathSnapshot> {
+        let base = self.endpoint.local_address().port();
+        let reports = self.endpoint.core().paths(peer.id);
+        let one = |(path, r): (u16, srd_proto::PathReport)| PathSnapshot {
+            path,
+            source_port: base.saturating_add(r.entropy),
+            state: r.state.to_owned(),
+            delay_us: ns(r.delay_ns.into()) / US,
+            sent_pkts: r.sent_pkts,
+            lost_pkts: r.lost_pkts,
+        };
+        (0u16..).zip(reports).map(one).collect()
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // times of seconds at most
+fn ns(value: u64) -> f64 {
+    value as f64
+}
+
+fn seconds(time: srd_proto::Duration) -> f64 {
+    ns(time.as_nanos()) / 1e9
+}
+
+/// `UnknownContext` as `unknown_context`.
+fn snake(name: &str) -> String {
+    let mut out = String::new();
+    for (i, c) in name.chars().enumerate() {
+        if c.is_ascii_uppercase() && i > 0 {
+            out.push('_');
+        }
+        out.push(c.to_ascii_lowercase());
+    }
+    out
+}

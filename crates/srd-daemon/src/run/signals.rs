@@ -1,0 +1,53 @@
+//! Signals: SIGTERM and SIGINT end the daemon in order, SIGHUP reads its configuration anew.
+
+use std::thread;
+
+use anyhow::{Context as _, Result};
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::control::Loader;
+use crate::plane::{Command, PlaneHandle};
+
+fn ours() -> SigSet {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    set
+}
+
+/// Holds the signals back in this thread and those that it starts, until one waits for them.
+pub(super) fn hold() {
+    // Only an invalid argument could make it fail.
+    let _ = ours().thread_block();
+}
+
+/// Starts the thread that waits for them.
+pub(super) fn obey(plane: PlaneHandle, loader: Loader) -> Result<()> {
+    let wait = move || {
+        loop {
+            match ours().wait() {
+                Ok(Signal::SIGHUP) => reload(&plane, &loader),
+                Ok(_) => {
+                    let _ = plane.command(Command::Stop);
+                }
+                Err(_) => return,
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("srd-signals".into()).spawn(wait);
+    thread.context("cannot start a thread")?;
+    Ok(())
+}
+
+fn reload(plane: &PlaneHandle, loader: &Loader) {
+    let config = match loader() {
+        Ok(config) => config,
+        Err(error) => return tracing::error!("not reloaded: {error}"),
+    };
+    match plane.reload(Box::new(config)) {
+        Ok(Ok(report)) => tracing::info!("reloaded: {report}"),
+        Ok(Err(error)) => tracing::error!("not reloaded: {error}"),
+        Err(error) => tracing::error!("not reloaded: {error}"),
+    }
+}

@@ -1,0 +1,91 @@
+//! Rates as people write them, and rates measured.
+
+use std::time::{Duration, Instant};
+
+/// Bits per second: `250M`, `1G`, `100G`, in powers of 1000.
+///
+/// # Errors
+/// What is expected instead, for a person.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let expected = "write a rate in bits per second as 250M, 1G or 100G";
+    let plain = text.trim_end_matches("bit/s").trim_end_matches("b/s").trim_end_matches("bps");
+    let (digits, factor) = match plain.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&plain[..at], 1e3),
+        Some((at, 'm' | 'M')) => (&plain[..at], 1e6),
+        Some((at, 'g' | 'G')) => (&plain[..at], 1e9),
+        _ => (plain, 1.0),
+    };
+    let number: f64 = digits.parse().map_err(|_| expected.to_owned())?;
+    let bps = number * factor;
+    if !(1.0..=1e13).contains(&bps) {
+        return Err(format!("must be between 1 bit/s and 10,000 G; {expected}"));
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked above
+    let bps = bps.round() as u64;
+    Ok(bps)
+}
+
+/// How long a measured rate is looked at before it is taken anew.
+const RATE_WINDOW: Duration = Duration::from_millis(500);
+
+/// Bits per second from a counter of bytes that is shown now and then.
+#[derive(Clone, Debug)]
+pub struct RateMeter {
+    began: Instant,
+    began_bytes: u64,
+    bps: f64,
+}
+
+impl RateMeter {
+    /// A meter of a counter that stands at `bytes` now.
+    pub fn new(now: Instant, bytes: u64) -> Self {
+        Self { began: now, began_bytes: bytes, bps: 0.0 }
+    }
+
+    /// Shows the counter. The rate is taken anew when half a second has passed since it was
+    /// last: call it at least that often for a rate of the present.
+    pub fn show(&mut self, now: Instant, bytes: u64) {
+        let passed = now.saturating_duration_since(self.began);
+        if passed >= RATE_WINDOW {
+            let grown = bytes.saturating_sub(self.began_bytes);
+            self.bps = grown as f64 * 8.0 / passed.as_secs_f64();
+            (self.began, self.began_bytes) = (now, bytes);
+        }
+    }
+
+    /// The rate, in whole bits per second.
+    pub fn bps(&self) -> u64 {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it saturates
+        let bps = self.bps.round() as u64;
+        bps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_as_people_write_them() {
+        assert_eq!(parse_rate("250M"), Ok(250_000_000));
+        assert_eq!(parse_rate("2.5Gbit/s"), Ok(2_500_000_000));
+        for text in ["", "fast", "0", "-1G", "inf", "NaN"] {
+            assert!(parse_rate(text).expect_err(text).contains("100G"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_taken_over_half_a_second_and_falls_to_zero() {
+        let start = Instant::now();
+        let mut meter = RateMeter::new(start, 1000);
+        meter.show(start + Duration::from_millis(100), 500_000);
+        assert_eq!(meter.bps(), 0);
+        meter.show(start + Duration::from_secs(1), 1_001_000);
+        assert_eq!(meter.bps(), 8_000_000);
+        meter.show(start + Duration::from_secs(2), 1_001_000);
+        assert_eq!(meter.bps(), 0);
+        // A counter that runs backwards is no reason to panic.
+        meter.show(start + Duration::from_secs(3), 0);
+        assert_eq!(meter.bps(), 0);
+    }
+}

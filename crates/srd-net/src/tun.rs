@@ -1,0 +1,71 @@
+//! A TUN device: the guest's side of the card.
+//!
+//! Frames are packets behind ten bytes of offload header (`srd_card::offload`): checksums that
+//! nobody has added up, and super-packets of up to 64 KB that nobody has cut. The kernel is
+//! crossed once for each, not once per MTU.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::sys::tun;
+
+/// Bytes of the largest frame.
+pub const FRAME_BYTES_MAX: usize = 65_536 + 10;
+/// A frame from this size on keeps the buffer that it was read into; smaller ones are copied
+/// into one of their own, so that no small packet holds 64 KB while it waits.
+const HANDED_OVER_BYTES_MIN: usize = 16 * 1024;
+
+/// One queue of a TUN device.
+#[derive(Debug)]
+pub struct Tun {
+    fd: Arc<OwnedFd>,
+    udp_segmentation: bool,
+    buffer: Vec<u8>,
+}
+
+impl Tun {
+    /// Opens the device `name`, and makes it if there is none: it goes when it is closed.
+    ///
+    /// # Errors
+    /// The operating system's: without `CAP_NET_ADMIN` it is refused.
+    pub fn open(name: &str) -> io::Result<Self> {
+        let (fd, udp_segmentation) = tun::open(name, false)?;
+        Ok(Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() })
+    }
+
+    /// To wait on.
+    pub fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
+    /// Whether UDP super-packets cross whole, too.
+    pub fn udp_segmentation(&self) -> bool {
+        self.udp_segmentation
+    }
+
+    /// The next frame that the guest sends; `None`: there is none now.
+    ///
+    /// # Errors
+    /// The operating system's: the device is gone.
+    pub fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if self.buffer.capacity() < FRAME_BYTES_MAX {
+            self.buffer = Vec::with_capacity(FRAME_BYTES_MAX);
+        }
+        self.buffer.clear();
+        match tun::read(&self.fd, &mut self.buffer) {
+            Ok(n) if n >= HANDED_OVER_BYTES_MIN => Ok(Some(std::mem::take(&mut self.buffer))),
+            Ok(_) => Ok(Some(self.buffer.as_slice().to_vec())),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Gives a frame to the guest.
+    ///
+    /// # Errors
+    /// The operating system's: it finds the frame wrong, or the interface is down.
+    pub fn write(&self, frame: &[u8]) -> io::Result<()> {
+        tun::write(&self.fd, frame)
+    }
+}

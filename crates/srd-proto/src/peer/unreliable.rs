@@ -1,0 +1,109 @@
+//! Unreliable datagrams: sent once, each on the path that its sender names, outside of window,
+//! credit and pacer; never acknowledged, never repeated. They share the context's session, so
+//! they are sealed as everything else, and count in the control space, whose replay window
+//! keeps a captured one from being delivered again.
+//!
+//! Bound: `unreliable_queue_datagrams_max` wait per peer.
+
+use bytes::Bytes;
+
+use super::{Peer, Shared};
+use crate::config::Config;
+use crate::crypto::Space;
+use crate::error::{DropReason, SendError};
+use crate::event::Datagram;
+use crate::ids::Entropy;
+use crate::time::Instant;
+use crate::transmit::TransmitBuf;
+use crate::wire::greeting::GREETING_BYTES;
+use crate::wire::unreliable::{UNRELIABLE_BYTES, Unreliable};
+use crate::wire::{HEADER_BYTES, Kind, TAG_BYTES};
+
+/// A reset that names an unreliable packet is believed for so many of the newest.
+const RESETTABLE: u64 = 1024;
+
+/// What an unreliable datagram's packet holds beside the payload.
+pub(crate) fn unreliable_overhead(config: &Config) -> usize {
+    let tag = if config.protection.is_on() { TAG_BYTES } else { 0 };
+    HEADER_BYTES + UNRELIABLE_BYTES + tag
+}
+
+impl Peer {
+    /// Accepts a datagram, to leave on the path with this entropy.
+    pub(crate) fn push_unreliable(
+        &mut self,
+        now: Instant,
+        entropy: Entropy,
+        datagram: Datagram,
+        config: &Config,
+    ) -> Result<(), SendError> {
+        let tx = self.tx(config, now);
+        if tx.unreliable.len() >= config.unreliable_queue_datagrams_max as usize {
+            return Err(SendError::QueueFull);
+        }
+        tx.unreliable.push_back((Entropy(entropy.0 % config.paths), datagram));
+        Ok(())
+    }
+
+    /// Writes those that wait for one path, as far as they make one batch.
+    pub(crate) fn write_unreliable(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+    ) -> Option<Entropy> {
+        let mut first: Option<Entropy> = None;
+        loop {
+            let tx = self.tx.as_deref_mut()?;
+            let Some((entropy, next)) = tx.unreliable.front() else { break };
+            let greeting = if self.greeted { 0 } else { GREETING_BYTES };
+            let size = next.payload.len() + unreliable_overhead(shared.config) + greeting;
+            let joins = first.is_none_or(|path| {
+                path == *entropy && buf.has_room(size) && size <= buf.last_segment_bytes()
+            });
+            let short = first.is_some() && buf.last_segment_bytes() < buf.first_segment_bytes();
+            if !joins || short {
+                break;
+            }
+            let (entropy, datagram) = tx.unreliable.pop_front()?;
+            self.write_one_unreliable(now, shared, buf, &datagram)?;
+            first = Some(entropy);
+        }
+        first
+    }
+
+    fn write_one_unreliable(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+        datagram: &Datagram,
+    ) -> Option<()> {
+        let number = self.next_control_number();
+        let start = buf.head_start();
+        let header = self.header(now, Kind::Unreliable, number, 0);
+        self.begin(shared, buf, header);
+        Unreliable { dst_qpn: datagram.dst_qpn.0, src_qpn: datagram.src_qpn.0, imm: datagram.imm }
+            .encode(&mut buf.bytes);
+        buf.bytes.extend_from_slice(&datagram.payload);
+        shared.stats.unreliable_tx_pkts += 1;
+        self.tx.as_mut()?.unreliable_sent = number + 1;
+        self.finish(buf, start, Space::Control, number, Bytes::new())
+    }
+
+    /// Whether a packet with these low number bits is one of the newest unreliable ones.
+    pub(crate) fn sent_unreliable(&self, number: u32) -> bool {
+        let sent = self.tx.as_ref().map_or(0, |tx| tx.unreliable_sent);
+        let number = crate::wire::expand(number, sent);
+        number < sent && sent - number <= RESETTABLE
+    }
+}
+
+/// Reads an unreliable datagram's fields and payload; `rest` is the payload's second half.
+pub(crate) fn read_unreliable<'a>(
+    body: &'a [u8],
+    rest: &'a [u8],
+) -> Result<(Unreliable, &'a [u8]), DropReason> {
+    let (fields, payload) = Unreliable::decode(body)?;
+    Ok((fields, if payload.is_empty() { rest } else { payload }))
+}

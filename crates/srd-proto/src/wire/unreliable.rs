@@ -1,0 +1,48 @@
+//! An unreliable datagram: sent once, on the path that its sender names, and never acknowledged.
+//!
+//! ```text
+//! +-------------------------------+-------------------------------+
+//! |    destination queue pair     |       source queue pair       |
+//! +-------------------------------+-------------------------------+
+//! |                 opaque to SRD (64 bits)                       |
+//! +---------------------------------------------------------------+
+//! |                          payload ...                          |
+//! ```
+
+use alloc::vec::Vec;
+
+use super::{WireError, u16_at, u64_at};
+
+/// Bytes of the body before the payload.
+pub const UNRELIABLE_BYTES: usize = 12;
+
+/// The fields between header and payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unreliable {
+    /// The queue pair it is for.
+    pub dst_qpn: u16,
+    /// The queue pair it is from.
+    pub src_qpn: u16,
+    /// Opaque.
+    pub imm: u64,
+}
+
+impl Unreliable {
+    /// Appends the fields.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.dst_qpn.to_be_bytes());
+        out.extend_from_slice(&self.src_qpn.to_be_bytes());
+        out.extend_from_slice(&self.imm.to_be_bytes());
+    }
+
+    /// Reads the fields; the rest is payload.
+    ///
+    /// # Errors
+    /// When the bytes are too few.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (b, payload) =
+            bytes.split_first_chunk::<UNRELIABLE_BYTES>().ok_or(WireError::Malformed)?;
+        let fields = Self { dst_qpn: u16_at(b, 0), src_qpn: u16_at(b, 2), imm: u64_at(b, 4) };
+        Ok((fields, payload))
+    }
+}
