@@ -1,10 +1,10 @@
-# The two commands: `make demo` shows what SRD is for, `make test` runs every test.
-# Both ask nothing and may be repeated. As root they install the Debian or Ubuntu packages that
+# `make demo` shows what SRD is for, `make test` runs every test, `make deb` makes a package.
+# All ask nothing and may be repeated. As root they install the Debian or Ubuntu packages that
 # they need; without root they say what is missing and go on with what is possible.
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test packages
+.PHONY: demo test deb packages
 
 demo: packages
 	cargo build --release -p srd-cli
@@ -13,11 +13,15 @@ demo: packages
 test: packages
 	cargo test --workspace
 
+# A Debian package, beside what cargo builds.
+deb: packages
+	packaging/deb.sh
+
 # Each program, and the package that brings it. `cc` links Rust programs and compiles the
-# cryptography.
+# cryptography; `man` shows whether the man pages are fit to be read.
 packages:
 	@missing=; \
-	for pair in ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool sysctl:procps cc:gcc; do \
+	for pair in ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool sysctl:procps cc:gcc man:man-db; do \
 	    program=$${pair%%:*}; package=$${pair#*:}; \
 	    PATH="$$PATH:/usr/sbin:/sbin" command -v $$program >/dev/null && continue; \
 	    case " $$missing " in *" $$package "*) ;; *) missing="$$missing $$package" ;; esac; \

@@ -9,7 +9,7 @@ use std::fmt;
 /// The run failed.
 const RUN: u8 = 1;
 /// The usage or the configuration is wrong; `clap` exits with the same code.
-const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 /// A privilege or a program is missing.
 const MISSING: u8 = 3;
 

@@ -9,13 +9,17 @@
 //! | [`lab`] | `srd lab`: a fabric of network namespaces |
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
+//! | [`check`] | `srd check`: are this system's settings fit for spraying |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
+//! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`failure`], [`output`], [`table`], [`units`], [`chart`] | what they share |
 
 mod chart;
+mod check;
 mod demo;
 mod failure;
 mod lab;
+mod man;
 mod output;
 mod perf;
 mod sim;
@@ -26,6 +30,7 @@ mod up;
 use anyhow::Result;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -35,7 +40,8 @@ EXIT CODES
   0  it worked
   1  it ran and failed, a target was missed, or flows stayed unfinished
   2  bad usage or configuration: nothing was started
-  3  a privilege or a program is missing: the message says which";
+  3  a privilege or a program is missing: the message says which
+`srd check` counts instead: see `srd check --help`.";
 
 /// SRD: a reliable datagram transport that sprays one flow over every path of a network.
 ///
@@ -71,6 +77,8 @@ enum Command {
     /// The process that sets up addresses and routes for `srd up`.
     #[command(hide = true)]
     Network,
+    /// Check the settings of this system that matter for ENA Express, and mend them.
+    Check(check::CheckArgs),
     /// Print the completion script of a shell.
     ///
     /// For example: srd completions bash > /etc/bash_completion.d/srd
@@ -78,10 +86,19 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write a man page for every command into a directory.
+    #[command(hide = true)]
+    Man {
+        /// The directory; made if it is not there.
+        directory: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return not_understood(&error),
+    };
     log_to_stderr(cli.verbose);
     let code = match run(cli.command, cli.verbose > 0) {
         Ok(code) => code,
@@ -94,6 +111,16 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Prints what clap has to say: help, the version, or what is wrong.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    // A reader that has left wants no message.
+    let _ = error.print();
+    if error.use_stderr() && check::is_meant(std::env::args_os().skip(1)) {
+        return ExitCode::from(check::UNCHECKED);
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE))
+}
+
 fn run(command: Command, verbose: bool) -> Result<u8> {
     match command {
         Command::Demo(args) => demo::run(&args),
@@ -102,8 +129,13 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Lab(command) => lab::run(command),
         Command::Up(args) => up::run(&args),
         Command::Network => srd_daemon::netconf::serve().map(|()| 0),
+        Command::Check(args) => check::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "srd", &mut std::io::stdout());
+            Ok(0)
+        }
+        Command::Man { directory } => {
+            man::write(Cli::command(), &directory)?;
             Ok(0)
         }
     }

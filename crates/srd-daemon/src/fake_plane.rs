@@ -125,7 +125,7 @@ pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
         listen: "0.0.0.0:7471".into(),
         mtu: 8900,
         paths: PATHS,
-        uptime_s: 1.5,
+        uptime_s: round as f64 * 0.005,
         counters: Counters {
             ena_srd_mode: 3,
             ena_srd_tx_pkts: 1000 * round,

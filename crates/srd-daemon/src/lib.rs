@@ -19,6 +19,7 @@
 //! | [`config`] | the file `srd.toml`: read, checked, compared |
 //! | [`control`] | the control socket, both sides |
 //! | [`keys`] | private, public and preshared keys, and the files that hold them |
+//! | [`metrics`] | figures for Prometheus, and a page for people |
 //! | [`notify`] | what systemd is told |
 //! | [`plane`] | what the rest may ask of the data plane |
 //! | [`snapshot`] | the state of the data plane, for people and machines |
@@ -32,6 +33,7 @@ pub mod control;
 #[cfg(test)]
 mod fake_plane;
 pub mod keys;
+pub mod metrics;
 pub mod netconf;
 pub mod notify;
 pub mod plane;

@@ -17,12 +17,12 @@ use srd_net::{BindOptions, Link, LocalEndpoint, PollMode, Tun};
 use srd_proto::{Config as CoreConfig, Duration, Protection as CoreProtection};
 
 use crate::config::{Config, Mode, Protection};
-use crate::control;
 use crate::netconf::Network;
 use crate::notify::Notify;
 use crate::plane::{Command, PlaneHandle};
 use crate::privileges;
 use crate::routing::{self, Routing};
+use crate::{control, metrics};
 
 pub use data::Data;
 
@@ -59,6 +59,7 @@ pub struct Daemon {
     commands: std::sync::mpsc::Receiver<Command>,
     /// What serves people and machines, for as long as the daemon lives.
     control: control::Server,
+    metrics: Option<metrics::Server>,
     notify: Notify,
 }
 
@@ -74,6 +75,7 @@ impl Daemon {
         signals::hold();
         let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
         let socket = control::Socket::bind(&config.control)?;
+        let listener = config.metrics.as_ref().map(metrics::Listener::bind).transpose()?;
         let network = Network::start()?;
         let mut endpoint = bind(&config)?;
         let tun = Tun::open(&config.interface.name).map_err(|e| tun_error(&config, &e))?;
@@ -88,8 +90,9 @@ impl Daemon {
         let data = Data::new(config, endpoint, tun, routing, mtu)?;
         let loader: control::Loader = Arc::new(move || Config::load(&file));
         let control = control::Server::start(socket, handle.clone(), Arc::clone(&loader))?;
+        let metrics = listener.map(|l| metrics::Server::start(l, handle.clone())).transpose()?;
         signals::obey(handle.clone(), loader)?;
-        Ok(Self { data, handle, commands, control, notify })
+        Ok(Self { data, handle, commands, control, metrics, notify })
     }
 
     /// For whoever wants to ask or tell the daemon something.
@@ -112,7 +115,7 @@ impl Daemon {
         );
         let done = self.data.run(&self.commands);
         self.notify.stopping();
-        drop(self.control);
+        drop((self.control, self.metrics));
         done
     }
 }

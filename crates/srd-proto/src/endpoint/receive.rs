@@ -6,7 +6,7 @@ use super::{Endpoint, INDEX_MASK};
 use crate::error::DropReason;
 use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
-use crate::peer::{Accepted, DataPacket, Shared, read_unreliable};
+use crate::peer::{Accepted, DataPacket, Peer, Shared, read_unreliable};
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
@@ -66,6 +66,10 @@ impl Endpoint {
             return Err(DropReason::WrongProtection);
         }
         let id = self.find_named(now, meta, &header, None)?;
+        if !self.peers.look(id).is_some_and(Peer::has_keys) {
+            self.queue_reset(now, meta, &header, None);
+            return Err(DropReason::UnknownContext);
+        }
         let (head, sealed) =
             bytes.split_first_chunk_mut::<HEADER_BYTES>().ok_or(DropReason::Malformed)?;
         let shared = shared!(self);

@@ -192,6 +192,12 @@ impl Peer {
             || self.protected.pending.as_ref().is_some_and(|p| p.context == context)
     }
 
+    /// Whether there are keys for packets that name this peer: a run of us that has just begun
+    /// may, by chance, have the number of the one before.
+    pub(crate) fn has_keys(&self) -> bool {
+        self.protected.session.is_some() || self.protected.pending.is_some()
+    }
+
     /// Opens a packet in place. The first that opens under the pending session puts it in use.
     pub(crate) fn unseal<'a>(
         &mut self,

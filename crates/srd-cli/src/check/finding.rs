@@ -1,0 +1,240 @@
+//! What a check is, what it finds, and what mends it.
+//!
+//! A rule only reads. It answers with a judgement, which holds the fix as data: the command that
+//! a person would type, and the steps that `--fix` takes.
+
+use super::system::System;
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::fmt;
+
+/// Whom the system is checked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Purpose {
+    /// ENA Express on an EC2 instance: the card sprays.
+    Ena,
+    /// `srd up`: the daemon of this project sprays.
+    Daemon,
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ena => "ENA Express",
+            Self::Daemon => "`srd up`",
+        })
+    }
+}
+
+/// What is checked.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    /// The interface that packets leave by.
+    pub(super) interface: String,
+    /// Its driver, where there is one.
+    pub(super) driver: Option<String>,
+    /// For whom.
+    pub(super) purpose: Purpose,
+    /// Whether peers are near: what only long round trips need is left out.
+    pub(super) low_rtt: bool,
+    /// Whether the daemon works with the hosts' own addresses.
+    pub(super) transparent: bool,
+}
+
+impl Subject {
+    /// A file of the interface in sysfs.
+    pub(super) fn file(&self, name: &str) -> String {
+        format!("sys/class/net/{}/{name}", self.interface)
+    }
+
+    /// The class of a check that the card needs and the daemon only likes.
+    pub(super) fn required_by_card(&self) -> Class {
+        match self.purpose {
+            Purpose::Ena => Class::Required,
+            Purpose::Daemon => Class::Recommended,
+        }
+    }
+}
+
+/// How much a check matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Class {
+    /// Without it, it does not work, or works badly.
+    Required,
+    /// With it, it works better.
+    Recommended,
+}
+
+/// What came of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Status {
+    /// As wanted.
+    Ok,
+    /// Worth mending.
+    Warn,
+    /// A required check that failed.
+    Error,
+    /// It says nothing here; the reason is given.
+    NotApplicable,
+}
+
+/// One step of a fix.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Set a kernel setting.
+    Sysctl { key: String, value: String },
+    /// Write a file of sysfs.
+    Write { file: String, value: String },
+    /// Run a program.
+    Run(Vec<String>),
+}
+
+impl Step {
+    /// Takes it.
+    pub(super) fn take(&self, system: &System) -> Result<()> {
+        match self {
+            Self::Sysctl { key, value } => system.set_sysctl(key, value),
+            Self::Write { file, value } => system.write(file, value),
+            Self::Run(argv) => {
+                let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+                system.run(&argv).map(drop)
+            }
+        }
+    }
+}
+
+/// What mends a finding.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Fix {
+    /// What a person types.
+    pub(super) command: String,
+    /// What `--fix` does instead.
+    pub(super) steps: Vec<Step>,
+    /// Why `--fix` leaves it to a person.
+    pub(super) by_hand: Option<&'static str>,
+    /// How it is made to last, beyond kernel settings, which all last in the same way.
+    pub(super) lasting: Option<String>,
+}
+
+impl Fix {
+    /// Kernel settings.
+    pub(super) fn sysctls(settings: Vec<(&str, String)>) -> Self {
+        let quoted = |(key, value): &(&str, String)| {
+            if value.contains(' ') { format!("'{key}={value}'") } else { format!("{key}={value}") }
+        };
+        let words: Vec<String> = settings.iter().map(quoted).collect();
+        let step = |(key, value): (&str, String)| Step::Sysctl { key: key.to_owned(), value };
+        Self {
+            command: format!("sudo sysctl -w {}", words.join(" ")),
+            steps: settings.into_iter().map(step).collect(),
+            by_hand: None,
+            lasting: None,
+        }
+    }
+
+    /// A program with its arguments.
+    pub(super) fn run(argv: &[&str], lasting: String) -> Self {
+        Self {
+            command: format!("sudo {}", argv.join(" ")),
+            steps: vec![Step::Run(argv.iter().map(ToString::to_string).collect())],
+            by_hand: None,
+            lasting: Some(lasting),
+        }
+    }
+
+    /// A command that a person has to decide on.
+    pub(super) fn by_hand(command: String, why: &'static str) -> Self {
+        Self { command, steps: Vec::new(), by_hand: Some(why), lasting: None }
+    }
+}
+
+/// What a rule says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Judgement {
+    /// It says nothing here, for this reason.
+    NotApplicable(String),
+    /// It was looked at.
+    Judged { class: Class, status: Status, found: String, wanted: String, fix: Option<Fix> },
+}
+
+impl Judgement {
+    /// It says nothing here.
+    pub(super) fn not_applicable(reason: impl Into<String>) -> Self {
+        Self::NotApplicable(reason.into())
+    }
+
+    /// As wanted.
+    pub(super) fn ok(class: Class, found: impl Into<String>, wanted: impl Into<String>) -> Self {
+        let (found, wanted) = (found.into(), wanted.into());
+        Self::Judged { class, status: Status::Ok, found, wanted, fix: None }
+    }
+
+    /// Not as wanted: as bad as its class.
+    pub(super) fn failed(
+        class: Class,
+        found: impl Into<String>,
+        wanted: impl Into<String>,
+        fix: Fix,
+    ) -> Self {
+        let status = match class {
+            Class::Required => Status::Error,
+            Class::Recommended => Status::Warn,
+        };
+        Self::Judged { class, status, found: found.into(), wanted: wanted.into(), fix: Some(fix) }
+    }
+
+    /// Good enough for a required check, and yet worth a warning.
+    pub(super) fn weak(found: impl Into<String>, wanted: impl Into<String>, fix: Fix) -> Self {
+        let (found, wanted) = (found.into(), wanted.into());
+        let (class, status) = (Class::Required, Status::Warn);
+        Self::Judged { class, status, found, wanted, fix: Some(fix) }
+    }
+}
+
+/// A rule of the list.
+pub(super) struct Rule {
+    /// Its number; 1 to 10 are those of Amazon's script.
+    pub(super) number: u8,
+    /// Its name.
+    pub(super) name: &'static str,
+    /// What it is good for, in a sentence.
+    pub(super) why: &'static str,
+    /// Looks.
+    pub(super) judge: fn(&System, &Subject) -> Judgement,
+}
+
+/// A rule with what it said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Finding {
+    pub(super) number: u8,
+    pub(super) name: &'static str,
+    pub(super) why: &'static str,
+    pub(super) judgement: Judgement,
+}
+
+impl Finding {
+    /// What came of it.
+    pub(super) fn status(&self) -> Status {
+        match &self.judgement {
+            Judgement::NotApplicable(_) => Status::NotApplicable,
+            Judgement::Judged { status, .. } => *status,
+        }
+    }
+
+    /// What would mend it.
+    pub(super) fn fix(&self) -> Option<&Fix> {
+        match &self.judgement {
+            Judgement::NotApplicable(_) => None,
+            Judgement::Judged { fix, .. } => fix.as_ref(),
+        }
+    }
+}
+
+/// How many findings came out so.
+pub(super) fn count(findings: &[Finding], status: Status) -> usize {
+    findings.iter().filter(|finding| finding.status() == status).count()
+}

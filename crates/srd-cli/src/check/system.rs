@@ -1,0 +1,213 @@
+//! What the checks read and what fixes write: files below a root directory, and a few programs.
+//!
+//! Everything goes through here, so that tests run on trees of their own, and so that a container
+//! can look at its host through a directory. Nothing is cached: after a fix the same questions
+//! get new answers.
+
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// System directories that a plain user's `PATH` may lack.
+const SYSTEM_DIRS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+/// The longest name of an interface.
+const INTERFACE_BYTES_MAX: usize = 15;
+
+/// Runs programs; replaced in tests.
+pub(super) trait Programs {
+    /// Runs to the end. Standard output, or why there is none.
+    fn run(&self, argv: &[&str]) -> Result<String>;
+}
+
+/// The programs of this machine.
+struct Installed;
+
+impl Programs for Installed {
+    fn run(&self, argv: &[&str]) -> Result<String> {
+        let (program, arguments) = argv.split_first().context("no program")?;
+        let path = std::env::var("PATH").unwrap_or_default();
+        let output = Command::new(program)
+            .args(arguments)
+            .env("PATH", format!("{path}:{SYSTEM_DIRS}"))
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("{program} is not installed"))?;
+        if !output.status.success() {
+            let error = String::from_utf8_lossy(&output.stderr);
+            bail!("{}: {}", argv.join(" "), error.lines().next().unwrap_or("failed").trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+/// A system to look at and to set.
+pub(super) struct System {
+    root: PathBuf,
+    programs: Option<Box<dyn Programs>>,
+}
+
+impl System {
+    /// The system below `root`. Programs speak to the kernel of this very system only, so none
+    /// are run for any other root.
+    pub(super) fn below(root: &Path) -> Self {
+        let programs: Option<Box<dyn Programs>> =
+            if root == Path::new("/") { Some(Box::new(Installed)) } else { None };
+        Self { root: root.to_owned(), programs }
+    }
+
+    /// A tree with programs of its own.
+    #[cfg(test)]
+    pub(super) fn with_programs(root: &Path, programs: Box<dyn Programs>) -> Self {
+        Self { root: root.to_owned(), programs: Some(programs) }
+    }
+
+    /// Whether this is the system that we run on.
+    pub(super) fn is_this_one(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// The text of a file such as `proc/sys/kernel/osrelease`, without white space around it.
+    pub(super) fn read(&self, file: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(file)).ok().map(|text| text.trim().to_owned())
+    }
+
+    /// The number that a file holds.
+    pub(super) fn number(&self, file: &str) -> Option<u64> {
+        self.read(file)?.parse().ok()
+    }
+
+    /// The value of a kernel setting such as `net.ipv4.tcp_autocorking`.
+    pub(super) fn sysctl(&self, key: &str) -> Option<String> {
+        self.read(&sysctl_file(key))
+    }
+
+    /// Writes a file that must be there already: settings are never made up.
+    pub(super) fn write(&self, file: &str, value: &str) -> Result<()> {
+        let path = self.root.join(file);
+        let mut options = fs::OpenOptions::new();
+        options.write(true).truncate(true);
+        let opened = options.open(&path).with_context(|| format!("/{file}"))?;
+        std::io::Write::write_all(&mut &opened, format!("{value}\n").as_bytes())
+            .with_context(|| format!("/{file}: the kernel refuses {value}"))
+    }
+
+    /// Sets a kernel setting.
+    pub(super) fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
+        self.write(&sysctl_file(key), value)
+    }
+
+    /// Whether a file or directory is there.
+    pub(super) fn exists(&self, file: &str) -> bool {
+        self.root.join(file).exists()
+    }
+
+    /// The last part of where a symbolic link leads.
+    pub(super) fn link_target(&self, file: &str) -> Option<String> {
+        let target = fs::read_link(self.root.join(file)).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// The names in a directory, in order.
+    pub(super) fn entries(&self, directory: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    /// Runs a program on this system.
+    pub(super) fn run(&self, argv: &[&str]) -> Result<String> {
+        match &self.programs {
+            Some(programs) => programs.run(argv),
+            None => bail!("programs do not run under --root {}", self.root.display()),
+        }
+    }
+
+    /// The interface of the default route: of IPv4 if there is one, else of IPv6.
+    pub(super) fn default_interface(&self) -> Option<String> {
+        let v4 = self.read("proc/net/route").and_then(|table| default_v4(&table));
+        v4.or_else(|| self.read("proc/net/ipv6_route").and_then(|table| default_v6(&table)))
+    }
+
+    /// Whether there is an interface of this name.
+    pub(super) fn has_interface(&self, name: &str) -> bool {
+        let is_name = !name.is_empty()
+            && name.len() <= INTERFACE_BYTES_MAX
+            && !name.contains('/')
+            && name != "."
+            && name != "..";
+        is_name && self.exists(&format!("sys/class/net/{name}/mtu"))
+    }
+}
+
+/// The file of a kernel setting.
+fn sysctl_file(key: &str) -> String {
+    format!("proc/sys/{}", key.replace('.', "/"))
+}
+
+/// The interface of the default route with the smallest metric in `/proc/net/route`.
+fn default_v4(table: &str) -> Option<String> {
+    let routes = table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [interface, "00000000", _, _, _, _, metric, "00000000", ..] = fields[..] else {
+            return None;
+        };
+        Some((metric.parse::<u32>().ok()?, interface.to_owned()))
+    });
+    routes.min().map(|(_, interface)| interface)
+}
+
+/// The same in `/proc/net/ipv6_route`, where loopback stands for "unreachable".
+fn default_v6(table: &str) -> Option<String> {
+    let routes = table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [destination, "00", _, _, _, metric, .., interface] = fields[..] else { return None };
+        let is_default = destination.bytes().all(|b| b == b'0') && interface != "lo";
+        let metric = u32::from_str_radix(metric, 16).ok()?;
+        is_default.then(|| (metric, interface.to_owned()))
+    });
+    routes.min().map(|(_, interface)| interface)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_route_with_the_smallest_metric_wins() {
+        let v4 = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tW\tI\n\
+                  wlan0\t00000000\t010200C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
+                  eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+                  eth1\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n";
+        assert_eq!(default_v4(v4).as_deref(), Some("eth1"));
+        assert_eq!(default_v4("Iface\tDestination\n"), None);
+        let zeros = "0".repeat(32);
+        let v6 = format!(
+            "{zeros} 00 {zeros} 00 {zeros} ffffffff 00000001 00000000 00200200       lo\n\
+             {zeros} 00 {zeros} 00 {zeros} 00000400 00000001 00000000 00450003     eth2\n"
+        );
+        assert_eq!(default_v6(&v6).as_deref(), Some("eth2"));
+    }
+
+    #[test]
+    fn names_of_interfaces_are_no_paths() {
+        let system = System::below(Path::new("/"));
+        assert!(system.has_interface("lo"));
+        for name in ["", ".", "..", "../net/lo", "nosuch0", "longer-than-fifteen"] {
+            assert!(!system.has_interface(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_program_runs_for_another_root() {
+        let system = System::below(Path::new("/nowhere"));
+        let error = system.run(&["true"]).expect_err("refused").to_string();
+        assert!(error.contains("--root /nowhere"), "{error}");
+        assert!(System::below(Path::new("/")).run(&["true"]).is_ok());
+        let error = System::below(Path::new("/")).run(&["nosuchprogram"]).expect_err("missing");
+        assert!(error.to_string().contains("not installed"), "{error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! `srd check` as a program: on this system, and in a network namespace of its own.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+
+const UNCHECKED: i32 = 255;
+/// An account without privileges.
+const NOBODY: u32 = 65534;
+
+fn srd(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_srd")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn is_root() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    status.lines().any(|line| line.starts_with("Uid:\t0\t"))
+}
+
+#[track_caller]
+fn refused(args: &[&str], says: &[&str]) {
+    let output = srd(args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(UNCHECKED), "srd {args:?}\n{error}");
+    assert!(output.stdout.is_empty(), "srd {args:?}");
+    for text in says {
+        assert!(error.contains(text), "srd {args:?}: `{text}` is not in\n{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_checked_is_no_count() {
+    refused(&["check", "--nonsense"], &["--nonsense", "--help"]);
+    refused(&["check", "--for", "nobody"], &["ena, daemon"]);
+    refused(&["check", "--interface", "nosuch0"], &["nosuch0", "lo"]);
+    refused(&["check", "--interface", "../lo"], &["../lo"]);
+    refused(&["check", "--interface", "lo", "--only", "99"], &["99", "tcp-autocorking"]);
+    refused(&["check", "--root", "/no/such/dir"], &["/no/such/dir"]);
+    refused(&["check", "--interface", "lo", "--json", "/no/such/dir/x"], &["no such directory"]);
+}
+
+#[test]
+fn help_is_no_failure_and_tells_the_exit_codes() {
+    let output = srd(&["check", "--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    let help = String::from_utf8_lossy(&output.stdout);
+    assert!(help.contains("EXIT CODES") && help.contains("255"), "{help}");
+}
+
+#[test]
+fn the_count_in_the_result_is_the_exit_code_and_looking_needs_no_privilege() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(directory.path(), open).unwrap();
+    let binary = directory.path().join("srd");
+    // By a process of its own: see `bad_input.rs`.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_srd")).arg(&binary).status();
+    assert!(copied.unwrap().success());
+    let run = |args: &[&str]| {
+        let mut command = Command::new(&binary);
+        command.args(["check", "--interface", "lo"]).args(args).current_dir(directory.path());
+        if is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command.output().unwrap()
+    };
+    let output = run(&["--json"]);
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["interface"], "lo");
+    assert_eq!(result["for"], "daemon");
+    assert_eq!(result["checks"].as_array().unwrap().len(), 17);
+    assert_eq!(result["required_failed"].as_i64(), output.status.code().map(i64::from));
+    let output = run(&["--fix"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(UNCHECKED), "{error}");
+    assert!(error.contains("sudo"), "{error}");
+}
+
+/// Runs a script in a network namespace of its own, with a sysfs that shows it, and with an
+/// interface of the default route. All of it goes with the script.
+fn in_namespace(script: &str) -> String {
+    let before = "set -e\nmount -t sysfs sysfs /sys\nip link set lo up\n\
+                  ip link add check0 mtu 1500 type veth peer name check1\n\
+                  ip link set check0 up; ip link set check1 up\n\
+                  ip addr add 192.0.2.1/24 dev check0\n\
+                  ip route add default via 192.0.2.2 dev check0\n";
+    let output = Command::new("unshare")
+        .args(["--net", "--mount", "sh", "-c", &format!("{before}{script}")])
+        .env("SRD", env!("CARGO_BIN_EXE_srd"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn status(result: &Value, name: &str) -> String {
+    let checks = result["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["name"] == name).unwrap();
+    check["status"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_real_kernel_is_read_and_mended() {
+    if !is_root() {
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(!ci, "in CI this test must run, as root");
+        println!("skipped: it needs root");
+        return;
+    }
+    // Only settings that belong to the namespace are written.
+    let script = "sysctl -qw net.ipv4.tcp_autocorking=1 net.ipv4.conf.all.rp_filter=1 \
+                  net.ipv6.auto_flowlabels=0\n\
+                  ethtool -K check0 gro off\n\
+                  $SRD check --transparent --json || echo \"exit $?\"\n\
+                  ip link set check0 mtu 1300\n\
+                  $SRD check --only mtu >/dev/null || echo \"exit $?\"\n\
+                  ip link set check0 mtu 9000\n\
+                  $SRD check --transparent --fix --only 4,12,14,15 >/dev/null\n\
+                  $SRD check --transparent --json --only 1,4,12,14,15\n\
+                  sysctl -n net.ipv4.tcp_autocorking net.ipv4.conf.all.rp_filter \
+                  net.ipv6.auto_flowlabels | tr '\\n' ' '\n";
+    let text = in_namespace(script);
+    let (first, rest) = text.split_once("\nexit 1\nexit 1\n").expect(&text);
+    let first: Value = serde_json::from_str(first).unwrap();
+    assert_eq!(first["interface"], "check0");
+    assert_eq!(status(&first, "mtu"), "warn");
+    assert_eq!(status(&first, "tcp-autocorking"), "warn");
+    assert_eq!(status(&first, "reverse-path-filter"), "error");
+    assert_eq!(status(&first, "flow-labels"), "warn");
+    assert_eq!(status(&first, "uplink-hash"), "not_applicable");
+    assert_eq!(status(&first, "rx-ring"), "not_applicable");
+    assert_eq!(status(&first, "udp-offload"), "warn");
+    let (second, settings) = rest.rsplit_once('\n').unwrap();
+    let second: Value = serde_json::from_str(second).unwrap();
+    for name in ["mtu", "tcp-autocorking", "udp-offload", "reverse-path-filter", "flow-labels"] {
+        assert_eq!(status(&second, name), "ok", "{second}");
+    }
+    assert_eq!(settings.trim(), "0 2 1");
+}

@@ -1,0 +1,61 @@
+use super::*;
+use crate::config::Metrics;
+use crate::fake_plane::FakePlane;
+use std::process::{Command, Stdio};
+
+/// Milliseconds of the page's own time, which passes as fast as answers come: a hundred of them,
+/// so that there are several snapshots among them.
+const TIME: &str = "--virtual-time-budget=100000";
+
+/// Runs a browser without a screen; nothing if there is none.
+fn browse(url: &str, arguments: &[&str]) -> Option<String> {
+    let profile = tempfile::tempdir().unwrap();
+    let profile = format!("--user-data-dir={}", profile.path().display());
+    for browser in ["chromium", "chromium-browser", "google-chrome"] {
+        let output = Command::new(browser)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--no-first-run", "--disable-background-networking", "--no-proxy-server"])
+            .args([&profile, "--enable-logging=stderr", "--window-size=1200,1500"])
+            .args(arguments)
+            .arg(url)
+            .stdin(Stdio::null())
+            .output();
+        let Ok(output) = output else { continue };
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        let script: Vec<&str> = complaints.lines().filter(|l| l.contains("CONSOLE")).collect();
+        assert!(script.is_empty(), "the page complains: {script:?}");
+        assert!(output.status.success(), "{browser}: {complaints}");
+        return Some(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    None
+}
+
+#[test]
+fn a_browser_shows_peers_paths_and_flows_without_complaint() {
+    let plane = FakePlane::start();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let listener = Listener::bind(&Metrics { listen, allow_remote: false }).unwrap();
+    let url = format!("http://{}/", listener.address().unwrap());
+    let _server = Server::start(listener, plane.handle.clone()).unwrap();
+    // To look at: SRD_SCREENSHOTS names a directory for pictures.
+    if let Some(directory) = std::env::var_os("SRD_SCREENSHOTS") {
+        for (scheme, name) in [(0, "dark"), (1, "light")] {
+            let file = std::path::Path::new(&directory).join(name).with_extension("png");
+            let file = format!("--screenshot={}", file.display());
+            let scheme = format!("--blink-settings=preferredColorScheme={scheme}");
+            browse(&url, &[&file, &scheme, TIME]);
+        }
+    }
+    let Some(page) = browse(&url, &["--dump-dom", TIME]) else {
+        println!("skipped: there is no chromium on this machine");
+        return;
+    };
+    for text in ["srd0", "9.88 Gb/s", "waiting for the peer", "10.77.0.2:80", "malformed"] {
+        assert!(page.contains(text), "`{text}` is not in\n{page}");
+    }
+    // Every path has its bar, in the colour of its state.
+    assert_eq!(page.matches("class=\"path good\"").count(), 14);
+    assert_eq!(page.matches("class=\"path skip\"").count(), 1);
+    assert_eq!(page.matches("class=\"path assumed-bad\"").count(), 1);
+    assert!(page.contains("share of packets in the last second"), "{page}");
+}

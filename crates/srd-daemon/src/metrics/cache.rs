@@ -1,0 +1,88 @@
+//! Snapshots that several may share, so that however many ask us, the data plane is asked
+//! seldom.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::plane::{Detail, PlaneError, PlaneHandle};
+use crate::snapshot::Snapshot;
+
+/// The data plane is asked at most once in this time.
+pub const PLANE_PAUSE: Duration = Duration::from_millis(20);
+/// How old a snapshot may be that is given to another.
+pub const AGE_MAX: Duration = Duration::from_millis(250);
+/// Snapshots of different detail that are kept.
+pub const KEPT_MAX: usize = 8;
+
+/// The last snapshots.
+#[derive(Debug)]
+pub(super) struct Cache {
+    plane: PlaneHandle,
+    /// The newest last. Held while the data plane is asked: who else asks then, waits.
+    kept: Mutex<Vec<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    detail: Detail,
+    at: Instant,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Cache {
+    pub(super) fn new(plane: PlaneHandle) -> Self {
+        Self { plane, kept: Mutex::new(Vec::new()) }
+    }
+
+    /// A snapshot that is not older than [`AGE_MAX`].
+    pub(super) fn snapshot(&self, detail: Detail) -> Result<Arc<Snapshot>, PlaneError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_good = |k: &&Kept| k.detail == detail && k.at.elapsed() <= AGE_MAX;
+        if let Some(good) = kept.iter().find(is_good) {
+            return Ok(Arc::clone(&good.snapshot));
+        }
+        if let Some(newest) = kept.last() {
+            thread::sleep(PLANE_PAUSE.saturating_sub(newest.at.elapsed()));
+        }
+        let snapshot = Arc::new(self.plane.snapshot(detail.clone())?);
+        kept.retain(|k| k.detail != detail);
+        if kept.len() >= KEPT_MAX {
+            kept.remove(0);
+        }
+        kept.push(Kept { detail, at: Instant::now(), snapshot: Arc::clone(&snapshot) });
+        Ok(snapshot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_plane::FakePlane;
+    use crate::plane::PathsOf;
+
+    #[test]
+    fn a_young_snapshot_is_shared_and_an_old_one_is_not() {
+        let plane = FakePlane::start();
+        let cache = Cache::new(plane.handle.clone());
+        let first = cache.snapshot(Detail::default()).unwrap();
+        let second = cache.snapshot(Detail::default()).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        thread::sleep(AGE_MAX + Duration::from_millis(10));
+        let third = cache.snapshot(Detail::default()).unwrap();
+        assert!(third.counters.ena_srd_tx_pkts > first.counters.ena_srd_tx_pkts);
+    }
+
+    #[test]
+    fn asking_for_ever_other_things_does_not_hurry_the_plane_nor_fill_memory() {
+        let plane = FakePlane::start();
+        let cache = Cache::new(plane.handle.clone());
+        let (began, asked) = (Instant::now(), 12_u32);
+        for n in 0..asked {
+            let paths = PathsOf::Peer(n.to_string());
+            cache.snapshot(Detail { paths, flows_max: 0 }).unwrap();
+        }
+        assert!(began.elapsed() >= PLANE_PAUSE * (asked - 1));
+        assert_eq!(cache.kept.lock().unwrap().len(), KEPT_MAX);
+    }
+}

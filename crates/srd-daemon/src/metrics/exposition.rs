@@ -1,0 +1,279 @@
+//! A snapshot as OpenMetrics text.
+//!
+//! The driver's five counters have the names that exporters give them on ENA, of the type that
+//! these give (unknown): `node_ethtool_ena_srd_tx_pkts{device="srd0"}`, so that dashboards and
+//! alerts for ENA Express work as they are. The rest is `srd_*{device}`,
+//! `srd_peer_*{device,peer}` and `srd_path_*{device,peer,path}`.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::EncodeMetric;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+use crate::snapshot::{
+    Counter, ExpressState, Kind, PathSnapshot, PeerSnapshot, PeerState, Snapshot,
+};
+
+/// Of which media type the text is.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Counters of the driver, which come first.
+const DRIVER_COUNTERS: usize = 5;
+
+/// Writes a snapshot as text.
+pub(super) fn write(snapshot: Arc<Snapshot>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Figures(snapshot)));
+    let mut written = String::new();
+    text::encode(&mut written, &registry)?;
+    Ok(written)
+}
+
+#[derive(Debug)]
+struct Figures(Arc<Snapshot>);
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let snapshot = &*self.0;
+        interface(snapshot, &mut encoder)?;
+        for family in PEER_FAMILIES {
+            family.encode(snapshot, &mut encoder)?;
+        }
+        for family in PATH_FAMILIES {
+            family.encode(snapshot, &mut encoder)?;
+        }
+        Ok(())
+    }
+}
+
+fn interface(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let device = [("device", snapshot.interface.as_str())];
+    for (at, counter) in snapshot.counters.all().into_iter().enumerate() {
+        let Counter { name, help, kind, value } = counter;
+        let (name, metric) = match kind {
+            _ if at < DRIVER_COUNTERS => (format!("node_ethtool_{name}"), MetricType::Unknown),
+            Kind::Counter => (format!("srd_{name}"), MetricType::Counter),
+            Kind::Gauge => (format!("srd_{name}"), MetricType::Gauge),
+        };
+        let mut family = encoder.encode_descriptor(&name, help, None, metric)?;
+        let one = family.encode_family(&device)?;
+        match metric {
+            MetricType::Counter => ConstCounter::new(value).encode(one)?,
+            _ => ConstGauge::new(value).encode(one)?,
+        }
+    }
+    let help = "Packets dropped, by reason.";
+    let mut family = encoder.encode_descriptor("srd_drops", help, None, MetricType::Counter)?;
+    for (reason, count) in &snapshot.drops {
+        let labels = [("device", snapshot.interface.as_str()), ("reason", reason.as_str())];
+        ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+    }
+    let help = "Seconds since the data plane started.";
+    let name = "srd_uptime_seconds";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    ConstGauge::new(snapshot.uptime_s).encode(family.encode_family(&device)?)?;
+    let help = "Version of the daemon.";
+    let mut family = encoder.encode_descriptor("srd_build", help, None, MetricType::Gauge)?;
+    let labels = [device[0], ("version", snapshot.version.as_str())];
+    ConstGauge::new(1_u64).encode(family.encode_family(&labels)?)
+}
+
+/// One figure of every peer.
+struct PeerFamily {
+    name: &'static str,
+    help: &'static str,
+    value: Value<PeerSnapshot>,
+}
+
+/// One figure of every path.
+struct PathFamily {
+    name: &'static str,
+    help: &'static str,
+    value: Value<PathSnapshot>,
+}
+
+enum Value<T> {
+    Counter(fn(&T) -> u64),
+    Gauge(fn(&T) -> f64),
+}
+
+impl<T> Value<T> {
+    fn metric(&self) -> MetricType {
+        match self {
+            Self::Counter(_) => MetricType::Counter,
+            Self::Gauge(_) => MetricType::Gauge,
+        }
+    }
+}
+
+const fn count(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&PeerSnapshot) -> u64,
+) -> PeerFamily {
+    PeerFamily { name, help, value: Value::Counter(value) }
+}
+
+const fn gauge(
+    name: &'static str,
+    help: &'static str,
+    value: fn(&PeerSnapshot) -> f64,
+) -> PeerFamily {
+    PeerFamily { name, help, value: Value::Gauge(value) }
+}
+
+const PEER_FAMILIES: [PeerFamily; 25] = [
+    gauge("srd_peer_up", "Whether the peer answers.", |p| truth(p.state == PeerState::Up)),
+    gauge("srd_peer_express", "Whether packets to the peer ride SRD.", |p| {
+        truth(p.express == ExpressState::On)
+    }),
+    gauge("srd_peer_rtt_seconds", "Smoothed round trip.", |p| p.rtt_us / 1e6),
+    gauge("srd_peer_queue_delay_seconds", "Median queueing delay over paths.", |p| {
+        p.queue_delay_us / 1e6
+    }),
+    gauge("srd_peer_window_bytes", "Congestion window.", |p| p.window_bytes as f64),
+    gauge("srd_peer_in_flight_bytes", "Bytes in flight.", |p| p.in_flight_bytes as f64),
+    gauge("srd_peer_queue_bytes", "Inner bytes that wait.", |p| p.queue_bytes as f64),
+    gauge("srd_peer_delivery_rate_bps", "Delivery rate, bits per second.", |p| {
+        p.delivery_rate_bps as f64
+    }),
+    gauge("srd_peer_paths_good", "Paths that carry packets.", |p| p.paths.good.into()),
+    gauge("srd_peer_paths_skip", "Paths skipped for a while.", |p| p.paths.skip.into()),
+    gauge("srd_peer_paths_assumed_bad", "Paths held to be broken.", |p| p.paths.assumed_bad.into()),
+    gauge("srd_peer_paths_denied", "Paths denied by hand.", |p| p.paths.denied.into()),
+    gauge("srd_peer_tx_bps", "Inner bits per second to the peer.", |p| p.tx_bps as f64),
+    gauge("srd_peer_rx_bps", "Inner bits per second from the peer.", |p| p.rx_bps as f64),
+    count("srd_peer_srd_tx_pkts", "Inner packets sent over SRD.", |p| p.srd_tx_pkts),
+    count("srd_peer_srd_tx_bytes", "Inner bytes sent over SRD.", |p| p.srd_tx_bytes),
+    count("srd_peer_srd_rx_pkts", "Inner packets received over SRD.", |p| p.srd_rx_pkts),
+    count("srd_peer_srd_rx_bytes", "Inner bytes received over SRD.", |p| p.srd_rx_bytes),
+    count("srd_peer_plain_tx_pkts", "Inner packets sent without SRD.", |p| p.plain_tx_pkts),
+    count("srd_peer_plain_rx_pkts", "Inner packets received without SRD.", |p| p.plain_rx_pkts),
+    count("srd_peer_plain_tx_bytes", "Inner bytes sent without SRD.", |p| p.plain_tx_bytes),
+    count("srd_peer_plain_rx_bytes", "Inner bytes received without SRD.", |p| p.plain_rx_bytes),
+    count("srd_peer_retransmissions", "Data packets sent again.", |p| p.retransmissions),
+    count("srd_peer_queue_drops", "Inner packets that found the queue full.", |p| p.queue_drops),
+    count("srd_peer_handshakes", "Handshakes that ended with a session.", |p| p.handshakes),
+];
+
+const PATH_FAMILIES: [PathFamily; 4] = [
+    PathFamily {
+        name: "srd_path_good",
+        help: "Whether the path carries packets.",
+        value: Value::Gauge(|p| truth(p.state == "good")),
+    },
+    PathFamily {
+        name: "srd_path_delay_seconds",
+        help: "Last queueing delay of the path.",
+        value: Value::Gauge(|p| p.delay_us / 1e6),
+    },
+    PathFamily {
+        name: "srd_path_sent_pkts",
+        help: "Packets sent on the path.",
+        value: Value::Counter(|p| p.sent_pkts),
+    },
+    PathFamily {
+        name: "srd_path_lost_pkts",
+        help: "Packets lost on the path.",
+        value: Value::Counter(|p| p.lost_pkts),
+    },
+];
+
+fn truth(is: bool) -> f64 {
+    if is { 1.0 } else { 0.0 }
+}
+
+impl PeerFamily {
+    fn encode(&self, snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let metric = self.value.metric();
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, metric)?;
+        for peer in &snapshot.peers {
+            let labels = [("device", snapshot.interface.as_str()), ("peer", peer.name.as_str())];
+            let one = family.encode_family(&labels)?;
+            match self.value {
+                Value::Counter(of) => ConstCounter::new(of(peer)).encode(one)?,
+                Value::Gauge(of) => ConstGauge::new(of(peer)).encode(one)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PathFamily {
+    fn encode(&self, snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let metric = self.value.metric();
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, metric)?;
+        for peer in &snapshot.peers {
+            for path in &peer.path_reports {
+                let number = path.path.to_string();
+                let labels = [
+                    ("device", snapshot.interface.as_str()),
+                    ("peer", peer.name.as_str()),
+                    ("path", number.as_str()),
+                ];
+                let one = family.encode_family(&labels)?;
+                match self.value {
+                    Value::Counter(of) => ConstCounter::new(of(path)).encode(one)?,
+                    Value::Gauge(of) => ConstGauge::new(of(path)).encode(one)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_plane::snapshot;
+    use crate::plane::{Detail, PathsOf};
+    use std::collections::BTreeSet;
+
+    fn text() -> String {
+        let detail = Detail { paths: PathsOf::Everybody, flows_max: 0 };
+        write(Arc::new(snapshot(7, &detail))).unwrap()
+    }
+
+    #[test]
+    fn names_are_those_of_exporters_for_ena_and_ours() {
+        let text = text();
+        let lines = [
+            "# TYPE node_ethtool_ena_srd_tx_pkts unknown",
+            "node_ethtool_ena_srd_mode{device=\"srd0\"} 3",
+            "node_ethtool_ena_srd_tx_pkts{device=\"srd0\"} 7000",
+            "srd_drops_total{device=\"srd0\",reason=\"malformed\"} 2",
+            "srd_peer_up{device=\"srd0\",peer=\"b\"} 1.0",
+            "srd_peer_up{device=\"srd0\",peer=\"c\"} 0.0",
+            "srd_peer_srd_tx_pkts_total{device=\"srd0\",peer=\"b\"} 7000",
+            "srd_path_sent_pkts_total{device=\"srd0\",peer=\"b\",path=\"1\"} 35",
+            "srd_path_good{device=\"srd0\",peer=\"b\",path=\"7\"} 0.0",
+        ];
+        for line in lines {
+            assert!(text.lines().any(|l| l == line), "`{line}` is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn every_family_is_there_once_and_every_sample_belongs_to_the_one_before() {
+        let (mut families, mut samples) = (BTreeSet::new(), BTreeSet::new());
+        let mut current = String::new();
+        for line in text().lines().filter(|l| !l.starts_with("# HELP") && *l != "# EOF") {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                current = rest.split(' ').next().unwrap().to_owned();
+                assert!(families.insert(current.clone()), "{current} is there twice");
+            } else {
+                let (sample, value) = line.rsplit_once(' ').unwrap();
+                assert!(value.parse::<f64>().unwrap().is_finite(), "{line}");
+                assert!(sample.starts_with(&current), "{line} is not of {current}");
+                assert!(samples.insert(sample.to_owned()), "{sample} is there twice");
+            }
+        }
+        assert!(families.len() > 60 && samples.len() > 150);
+    }
+}

@@ -1,0 +1,126 @@
+use super::*;
+use crate::config::Metrics;
+use crate::fake_plane::FakePlane;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+struct Daemon {
+    address: SocketAddr,
+    _plane: FakePlane,
+    _server: Server,
+}
+
+fn daemon() -> Daemon {
+    let plane = FakePlane::start();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let listener = Listener::bind(&Metrics { listen, allow_remote: false }).unwrap();
+    let address = listener.address().unwrap();
+    let server = Server::start(listener, plane.handle.clone()).unwrap();
+    Daemon { address, _plane: plane, _server: server }
+}
+
+impl Daemon {
+    /// What comes back for raw bytes.
+    fn raw(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        // The server may hang up before it has read everything.
+        let _ = stream.read_to_string(&mut text);
+        text
+    }
+
+    fn get(&self, path: &str, host: &str) -> (String, String) {
+        let text = self.raw(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        (head.to_owned(), body.to_owned())
+    }
+}
+
+#[test]
+fn page_status_and_metrics_are_served() {
+    let daemon = daemon();
+    let (head, body) = daemon.get("/", "localhost");
+    assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("text/html"), "{head}");
+    assert!(body.starts_with("<!doctype html>") && body.trim_end().ends_with("</html>"));
+    assert!(head.contains(&format!("Content-Length: {}", body.len())));
+    let (head, body) = daemon.get("/status.json?peer=b", "127.0.0.1:9471");
+    assert!(head.contains("application/json"), "{head}");
+    let status: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status["peers"][0]["path_reports"].as_array().unwrap().len(), 16);
+    assert_eq!(status["peers"][1]["path_reports"].as_array().unwrap().len(), 0);
+    assert_eq!(status["flows"][0]["destination"], "10.77.0.2:80");
+    let (head, body) = daemon.get("/metrics", "[::1]");
+    assert!(head.contains("openmetrics-text; version=1.0.0"), "{head}");
+    assert!(body.contains("node_ethtool_ena_srd_mode{device=\"srd0\"} 3"), "{body}");
+    assert!(body.contains("srd_path_sent_pkts_total"), "{body}");
+    assert!(daemon.get("/etc/passwd", "localhost").0.contains("404"));
+}
+
+#[test]
+fn the_page_takes_nothing_from_elsewhere() {
+    let (head, body) = daemon().get("/", "localhost");
+    for part in ["src=", "href=", "url(", "@import", "//"] {
+        let outside = body.lines().filter(|line| line.contains(part));
+        let outside: Vec<&str> = outside.filter(|line| !is_harmless(line)).collect();
+        assert!(outside.is_empty(), "{part}: {outside:?}");
+    }
+    assert!(head.contains("Content-Security-Policy: default-src 'none'"), "{head}");
+}
+
+/// A comment, or the name of a vocabulary that is never fetched.
+fn is_harmless(line: &str) -> bool {
+    line.trim_start().starts_with("//") || line.contains("http://www.w3.org/2000/svg")
+}
+
+#[test]
+fn a_name_that_was_bent_to_us_gets_nothing() {
+    let daemon = daemon();
+    for host in ["evil.example", "evil.example:9471", "localhost.evil.example", ""] {
+        for path in ["/", "/status.json", "/metrics"] {
+            let (head, body) = daemon.get(path, host);
+            assert!(head.starts_with("HTTP/1.1 421"), "{host} {path}: {head}");
+            assert!(!body.contains("srd0"), "{body}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_request_of_ours_is_refused() {
+    let daemon = daemon();
+    let says = |request: &str, status: &str| {
+        let answer = daemon.raw(request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request:.40}: {answer}");
+    };
+    says("hello\r\n\r\n", "400");
+    says("GET / HTTP/1.1\r\n\r\n", "400");
+    says("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n", "405");
+    let long = "x".repeat(http::HEAD_BYTES_MAX);
+    says(&format!("GET / HTTP/1.1\r\nX: {long}"), "431");
+    let many = "X: y\r\n".repeat(http::HEADERS_MAX + 1);
+    says(&format!("GET / HTTP/1.1\r\n{many}\r\n"), "431");
+    let head = daemon.raw("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+#[test]
+fn connections_are_bounded_and_stalled_ones_are_shown_out() {
+    let daemon = daemon();
+    let stalled: Vec<TcpStream> = (0..server::CONNECTIONS_MAX)
+        .map(|_| {
+            let mut stream = TcpStream::connect(daemon.address).unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+            stream
+        })
+        .collect();
+    let deadline = Instant::now() + Duration::from_secs(3);
+    while !daemon.get("/metrics", "localhost").0.is_empty() {
+        assert!(Instant::now() < deadline, "connections have no bound");
+    }
+    std::thread::sleep(http::HEAD_WAIT_MAX + Duration::from_millis(500));
+    assert!(daemon.get("/metrics", "localhost").0.starts_with("HTTP/1.1 200"));
+    let mut text = String::new();
+    (&stalled[0]).read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 408"), "{text}");
+}

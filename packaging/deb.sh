@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Makes a Debian package of the program: srd_<version>_<arch>.deb.
+#
+#   packaging/deb.sh [--binary FILE] [--out DIR] [--fast]
+#
+# --binary  a program that is there already; otherwise cargo builds one for release
+# --out     where the package goes [default: the target directory]
+# --fast    without compression, for tests
+#
+# The maintainer is DEBFULLNAME and DEBEMAIL, where they are set.
+#
+# Needs dpkg-deb, gzip and binutils, which come with every compiler on Debian. Man pages and
+# completions are what the program says about itself: a command that is added is packaged by
+# itself. The same program and the same commit make the same package.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+target=${CARGO_TARGET_DIR:-$root/target}
+
+binary='' out=$target compression=xz
+while [ $# -gt 0 ]; do
+    case $1 in
+    --binary) binary=$2 && shift 2 ;;
+    --out) out=$2 && shift 2 ;;
+    --fast) compression=none && shift ;;
+    *) echo "usage: packaging/deb.sh [--binary FILE] [--out DIR] [--fast]" >&2 && exit 2 ;;
+    esac
+done
+for program in dpkg-deb dpkg gzip strip objdump; do
+    command -v "$program" >/dev/null && continue
+    echo "$program is not installed: apt-get install dpkg gzip binutils" >&2
+    exit 3
+done
+if [ -z "$binary" ]; then
+    (cd "$root" && cargo build --release --locked --package srd-cli)
+    binary=$target/release/srd
+fi
+
+maintainer="${DEBFULLNAME:-OpenSRD maintainers} <${DEBEMAIL:-maintainers@localhost}>"
+# The time of the commit, so that a package can be made again; outside of a clone, now.
+epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH=$epoch
+version=$("$binary" --version | cut -d' ' -f2)
+architecture=$(dpkg --print-architecture)
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+umask 022
+package=$stage/srd
+control=$package/DEBIAN
+
+put() { install -D -m "$1" "$2" "$package/$3"; }
+
+put 755 "$binary" usr/bin/srd
+strip --strip-unneeded --remove-section=.comment "$package/usr/bin/srd"
+put 644 "$here/srd@.service" lib/systemd/system/srd@.service
+put 644 "$here/srd0.toml.example" etc/srd/srd0.toml.example
+
+"$binary" man "$package/usr/share/man/man1"
+install -d "$package/usr/share/man/man5"
+sed "s/@VERSION@/$version/" "$here/srd.toml.5" >"$package/usr/share/man/man5/srd.toml.5"
+gzip -9n "$package"/usr/share/man/man?/*
+
+completions() {
+    install -d "$package/$(dirname "$2")"
+    "$binary" completions "$1" >"$package/$2"
+}
+completions bash usr/share/bash-completion/completions/srd
+completions zsh usr/share/zsh/vendor-completions/_srd
+completions fish usr/share/fish/vendor_completions.d/srd.fish
+
+doc=usr/share/doc/srd
+put 644 "$here/copyright" $doc/copyright
+for file in README.md ARCHITECTURE.md; do put 644 "$root/$file" "$doc/$file"; done
+(cd "$root" && find docs -name '*.md') | while read -r file; do
+    put 644 "$root/$file" "$doc/$file"
+done
+(cd "$root" && find scenarios -name '*.toml') | while read -r file; do
+    put 644 "$root/$file" "$doc/examples/$file"
+done
+when=$(LC_ALL=C date -uR -d "@$epoch")
+gzip -9nc >"$package/$doc/changelog.gz" <<TEXT
+srd ($version) unstable; urgency=medium
+
+  * See README.md for what is supported.
+
+ -- $maintainer  $when
+TEXT
+
+# What the program is linked with, and since when the C library has what it calls.
+depends() {
+    local needed glibc
+    needed=$(objdump -p "$1" | awk '$1 == "NEEDED" { print $2 }')
+    glibc=$(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n1)
+    for library in $needed; do
+        case $library in
+        libc.so.6 | libm.so.6 | ld-linux*.so.*) echo "libc6 (>= ${glibc#GLIBC_})" ;;
+        libgcc_s.so.1) echo "libgcc-s1 (>= 4.2)" ;;
+        *) echo "no package is known for $library: name it in packaging/deb.sh" >&2 && return 1 ;;
+        esac
+    done | sort -u
+}
+libraries=$(depends "$package/usr/bin/srd" | paste -sd, | sed 's/,/, /g')
+
+install -d "$control"
+for script in postinst prerm postrm; do install -m 755 "$here/$script" "$control/$script"; done
+(cd "$package" && find etc -type f -printf '/%p\n') >"$control/conffiles"
+(cd "$package" && find usr lib -type f -print0 | sort -z | xargs -0 md5sum) >"$control/md5sums"
+cat >"$control/control" <<TEXT
+Package: srd
+Version: $version
+Architecture: $architecture
+Maintainer: $maintainer
+Installed-Size: $(du -sk --exclude=DEBIAN "$package" | cut -f1)
+Depends: $libraries, adduser
+Recommends: ethtool, iproute2
+Suggests: nftables
+Section: net
+Priority: optional
+Description: reliable datagrams over every path of a network
+ A TCP connection takes one path of a datacenter network. This package has ENA
+ Express in software: an interface whose packets travel over many paths at
+ once, are sent again when they get lost, and leave in order, for programs that
+ need not know.
+ .
+ Besides, the command srd measures the transport between machines, builds a
+ small datacenter out of network namespaces, simulates large ones, and checks
+ the settings of a system that matter for ENA Express.
+TEXT
+
+mkdir -p "$out"
+file=$out/srd_${version}_$architecture.deb
+dpkg-deb --root-owner-group -Z"$compression" --build "$package" "$file" >/dev/null
+echo "$file"
