@@ -75,6 +75,9 @@ pub(crate) struct RunArgs {
     /// Let the experiment `redis` use memcached instead.
     #[arg(long)]
     memcached: bool,
+    /// The `srd` program whose daemons are measured, to compare two builds; this one by default.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
     /// Let `srd up` run without encryption.
     #[arg(long)]
     no_encryption: bool,
@@ -157,7 +160,10 @@ impl RunArgs {
             seed: self.seed,
             keep: self.keep,
             memcached: self.memcached,
-            program: std::env::current_exe().context("the path of this program")?,
+            program: match &self.program {
+                Some(program) => program.clone(),
+                None => std::env::current_exe().context("the path of this program")?,
+            },
             daemon_priority: Some(self.daemon_priority).filter(|priority| *priority > 0),
             encrypted: !self.no_encryption,
             name: self.name.clone(),

@@ -125,7 +125,7 @@ pub(super) fn notes(case: &CaseResult) -> Vec<String> {
         let busy = run.own_cpu_share;
         let busy = (busy > BUSY_MAX).then(|| {
             let percent = busy * 100.0;
-            format!("{who}: it took {percent:.0} % of all CPU; its figures are the machine's")
+            format!("{who}: it took up to {percent:.0} % of all CPU; its figures may be the machine's")
         });
         notes.extend(own.chain(busy));
     }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(rows[3], ["fct, count", "4", "4"]);
         let notes = notes(&case);
         assert_eq!(notes.len(), 1, "{notes:?}");
-        assert!(notes[0].starts_with("express, repetition 2: it took 90 % of all CPU"));
+        assert!(notes[0].starts_with("express, repetition 2: it took up to 90 % of all CPU"));
     }
 
     #[test]
