@@ -125,7 +125,9 @@ pub(super) fn notes(case: &CaseResult) -> Vec<String> {
         let busy = run.own_cpu_share;
         let busy = (busy > BUSY_MAX).then(|| {
             let percent = busy * 100.0;
-            format!("{who}: it took up to {percent:.0} % of all CPU; its figures may be the machine's")
+            format!(
+                "{who}: it took up to {percent:.0} % of all CPU; its figures may be the machine's"
+            )
         });
         notes.extend(own.chain(busy));
     }
