@@ -44,10 +44,12 @@ pub(crate) fn usage<T>(text: impl Into<String>) -> anyhow::Result<T> {
 /// The exit code of an error.
 pub(crate) fn exit_code(error: &Error) -> u8 {
     let any = |is: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(is);
-    let missing = |e: &(dyn std::error::Error + 'static)| {
-        e.is::<Missing>() || e.is::<srd_daemon::run::NotPermitted>()
+    let is_missing = |e: &(dyn std::error::Error + 'static)| {
+        e.is::<Missing>()
+            || e.is::<srd_daemon::run::NotPermitted>()
+            || e.is::<srd_lab::experiment::MissingPrograms>()
     };
-    if error.is::<Missing>() || any(missing) {
+    if error.is::<Missing>() || any(is_missing) {
         MISSING
     } else if error.is::<Usage>()
         || any(|e| {
@@ -77,6 +79,8 @@ mod tests {
         assert_eq!(exit_code(&anyhow!("plain")), RUN);
         assert_eq!(exit_code(&wrapped(Usage("u".into()).into())), USAGE);
         assert_eq!(exit_code(&wrapped(Missing("m".into()).into())), MISSING);
+        let programs = srd_lab::experiment::MissingPrograms(Vec::new());
+        assert_eq!(exit_code(&wrapped(programs.into())), MISSING);
         assert_eq!(exit_code(&anyhow!("below").context(Missing("m".into()))), MISSING);
     }
 }

@@ -14,6 +14,16 @@ impl Table {
         Self { rows: vec![columns.map(str::to_owned).to_vec()] }
     }
 
+    /// An empty table with as many columns as names.
+    pub(crate) fn with_columns(columns: Vec<String>) -> Self {
+        Self { rows: vec![columns] }
+    }
+
+    /// Appends a row of any length.
+    pub(crate) fn push(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
     /// Appends a row; missing cells stay empty.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.to_vec());

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | host `h` of leaf `l` | `198.18.l.(8h+1)/29`, extra MPTCP addresses `+2 ..= +5` | `fd00:18:l:h::1/64` |
 //! | its gateway on the leaf | `198.18.l.(8h+6)/29` | `fd00:18:l:h::f/64` |
+//! | host `h` of leaf `l` behind `srd up` | `10.99.l.(h+1)/16` | |
 //! | leaf `l`, link to spine `s` | `198.19.l.(2s)/31` | `fd00:19:l:s::1/64` |
 //! | spine `s`, link to leaf `l` | `198.19.l.(2s+1)/31` | `fd00:19:l:s::2/64` |
 //!
@@ -39,6 +40,12 @@ pub fn host(id: HostId, family: Family) -> IpAddr {
 pub fn host_v4(id: HostId, extra: u16) -> Ipv4Addr {
     debug_assert!(extra <= EXTRA_ADDRESSES_MAX);
     Ipv4Addr::new(198, 18, octet(id.leaf), octet(8 * id.host + 1 + extra))
+}
+
+/// A host's address behind `srd up`.
+#[must_use]
+pub fn overlay(id: HostId) -> Ipv4Addr {
+    Ipv4Addr::new(10, 99, octet(id.leaf), octet(id.host + 1))
 }
 
 /// The leaf's address on a host's link.
@@ -106,6 +113,7 @@ mod tests {
         let id = HostId { leaf: 1, host: 3 };
         assert_eq!(host(id, Family::V4).to_string(), "198.18.1.25");
         assert_eq!(host_v4(id, 4).to_string(), "198.18.1.29");
+        assert_eq!(overlay(id).to_string(), "10.99.1.4");
         assert_eq!(gateway(id, Family::V4).to_string(), "198.18.1.30");
         assert_eq!(host(id, Family::V6).to_string(), "fd00:18:1:3::1");
         assert_eq!(leaf_prefix(10, Family::V6), "fd00:18:a::/48");

@@ -101,7 +101,7 @@ pub(crate) fn qdisc_json(namespace: &str) -> Result<String> {
 }
 
 /// Runs to the end with `input` on standard input; returns standard output.
-fn run(command: &mut Command, input: &str) -> Result<String> {
+pub(crate) fn run(command: &mut Command, input: &str) -> Result<String> {
     let what = format!("{command:?}");
     let mut child = command
         .stdin(Stdio::piped())

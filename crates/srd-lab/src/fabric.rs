@@ -4,7 +4,7 @@
 //! fabric to the life of a process is [`crate::FabricGuard`].
 
 use crate::config::{FabricConfig, check_name};
-use crate::id::{Family, HostId};
+use crate::id::{Family, HostId, Network};
 use crate::plan::{self, NamespacePlan};
 use crate::state::{Owner, State, StateLock, Store};
 use crate::{address, command, namespace, requirements, tune};
@@ -137,6 +137,16 @@ impl Fabric {
     pub fn host_address(&self, host: HostId, family: Family) -> Result<IpAddr> {
         self.config.check_host(host)?;
         Ok(address::host(host, family))
+    }
+
+    /// A host's address in one of its networks. That of the overlay is a promise: it leads
+    /// somewhere while [`crate::express::Overlay`] lives.
+    pub fn address_in(&self, host: HostId, network: Network) -> Result<IpAddr> {
+        self.config.check_host(host)?;
+        Ok(match network {
+            Network::V4 | Network::V6 => address::host(host, network.family()),
+            Network::Overlay => address::overlay(host).into(),
+        })
     }
 
     /// Where a host's network namespace can be opened for `setns`.

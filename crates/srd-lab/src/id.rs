@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// A host: the `host`-th machine under leaf `leaf`, both counted from zero. Written `h0.1`.
@@ -35,6 +36,45 @@ pub enum Family {
     V4,
     /// IPv6.
     V6,
+}
+
+/// Which of a host's addresses a measurement uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// The fabric itself, over IPv4.
+    #[default]
+    V4,
+    /// The fabric itself, over IPv6.
+    V6,
+    /// The addresses behind `srd up`, over IPv4: see [`crate::express`].
+    Overlay,
+}
+
+impl Network {
+    /// The version of its addresses.
+    #[must_use]
+    pub fn family(self) -> Family {
+        if self == Network::V6 { Family::V6 } else { Family::V4 }
+    }
+
+    /// The address that means all of a host's.
+    #[must_use]
+    pub fn unspecified(self) -> IpAddr {
+        match self.family() {
+            Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+}
+
+impl From<Family> for Network {
+    fn from(family: Family) -> Network {
+        match family {
+            Family::V4 => Network::V4,
+            Family::V6 => Network::V6,
+        }
+    }
 }
 
 /// A string that names no host or link.

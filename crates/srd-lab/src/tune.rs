@@ -14,6 +14,7 @@ const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const RTO_MIN: &str = "/proc/sys/net/ipv4/tcp_rto_min_us";
+const HASH_SEED: &str = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
 /// Permitted minimum retransmission timeout; Linux's own default is 200 ms.
 const RTO_MIN_MS: std::ops::RangeInclusive<u64> = 1..=10_000;
 
@@ -82,6 +83,25 @@ impl Fabric {
             state.mptcp_subflows = subflows;
             Ok(())
         })
+    }
+
+    /// The hosts' minimum retransmission timeout, if it was set.
+    pub fn rto_min_ms(&self) -> Result<Option<u32>> {
+        Ok(self.state()?.rto_min_ms)
+    }
+
+    /// Gives the leaves another seed of their ECMP hash, also for flows that exist. A kernel
+    /// before 6.11 cannot be told, and keeps its own.
+    pub fn set_hash_seed(&self, seed: u32) -> Result<()> {
+        check("hash_seed", seed.into(), 1..=u64::from(u32::MAX))?;
+        for leaf in 0..self.config().leaves {
+            let space = plan::leaf_namespace(self.name(), leaf);
+            match namespace::within(&space, || fs::write(HASH_SEED, seed.to_string()))? {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                result => result.with_context(|| format!("{HASH_SEED} in {space}"))?,
+            }
+        }
+        Ok(())
     }
 
     /// How many extra MPTCP subflows the hosts have.

@@ -1,5 +1,7 @@
-//! `srd lab`: a leaf-spine fabric of network namespaces, from the command line.
+//! `srd lab`: a leaf-spine fabric of network namespaces, from the command line, and experiments
+//! in it.
 
+mod run;
 mod show;
 
 use crate::failure::{Missing, usage};
@@ -49,6 +51,8 @@ pub(crate) enum LabCommand {
     Slow(SlowArgs),
     /// Undo `fail` and `slow` of a spine or a link; of everything, if none is named.
     Heal(HealArgs),
+    /// Run experiments with real programs, with and without ENA Express, and write a report.
+    Run(Box<run::RunArgs>),
 }
 
 /// Which fabric.
@@ -198,6 +202,7 @@ pub(crate) fn run(command: LabCommand) -> Result<u8> {
         }
         LabCommand::Slow(args) => slow(&args)?,
         LabCommand::Heal(args) => heal(&args)?,
+        LabCommand::Run(args) => run::run(&args)?,
     }
     Ok(0)
 }

@@ -1,33 +1,13 @@
-//! Barrier-synchronised incast: many flows start at once towards one host.
-//!
-//! Connections are established beforehand and reused. In every round all flows start to send at
-//! one moment; the receiving application answers one byte when it has *all* bytes of a flow, and
-//! a flow is complete when its sender has read that byte. So the completion time is what the
-//! sending application can know, and it is the same for a transport that has no streams.
+//! Barrier-synchronised incast: many flows start at once towards one host. The rounds are those
+//! of [`Barrier`].
 
-use super::connection::{self, Connection, Connections, Wanted};
-use super::{Congestion, Subflows};
-use crate::config::check;
+use super::Congestion;
+use super::barrier::{Barrier, Round};
 use crate::fabric::Fabric;
-use crate::id::{Family, HostId};
-use crate::priority::{CpuMeter, CpuUse};
-use anyhow::{Context, Result};
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::fd::OwnedFd;
+use crate::id::{HostId, Network};
+use crate::priority::CpuUse;
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-/// Most flows of one incast.
-pub const FLOWS_MAX: u64 = 1024;
-/// Bytes given to the kernel at a time.
-const CHUNK_BYTES: usize = 256 << 10;
-/// Events taken from the kernel at a time.
-const EVENTS_MAX: usize = 256;
-/// Longest sleep of a worker, so that it notices the end of a round.
-const NAP: Duration = Duration::from_millis(20);
 
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +27,8 @@ pub struct Incast {
     pub congestion: Congestion,
     /// Extra MPTCP subflows per connection; zero for plain TCP.
     pub mptcp_subflows: u16,
-    /// Which protocol below.
-    pub family: Family,
+    /// Over which addresses.
+    pub network: Network,
     /// Pause between rounds.
     pub gap_ms: u64,
     /// A round ends after this long even if flows are unfinished.
@@ -66,18 +46,11 @@ impl Default for Incast {
             rounds: 20,
             congestion: Congestion::Cubic,
             mptcp_subflows: 0,
-            family: Family::V4,
+            network: Network::V4,
             gap_ms: 50,
             round_limit_s: 60,
         }
     }
-}
-
-/// One round.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Round {
-    /// Completion time of each flow, sender by sender; `None` if it was unfinished at the limit.
-    pub fct_us: Vec<Option<u64>>,
 }
 
 /// All rounds.
@@ -114,14 +87,6 @@ pub struct IncastSummary {
     pub unfinished: usize,
 }
 
-impl Round {
-    /// The slowest flow; `None` if one is unfinished.
-    #[must_use]
-    pub fn worst_us(&self) -> Option<u64> {
-        self.fct_us.iter().copied().try_fold(0, |worst, fct| Some(worst.max(fct?)))
-    }
-}
-
 impl IncastResult {
     /// The usual figures.
     #[must_use]
@@ -155,44 +120,26 @@ fn percentile(sorted: &[u64], percent: usize) -> u64 {
 
 /// Runs an incast. Takes about `rounds * (ideal + gap)`, more if the transport does badly.
 pub fn barrier_incast(fabric: &Fabric, incast: &Incast) -> Result<IncastResult> {
-    let flows = incast.senders.len() * incast.flows_per_sender;
-    check("senders * flows_per_sender", flows as u64, 1..=FLOWS_MAX)?;
-    check("bytes", incast.bytes, 1..=1 << 32)?;
-    check("rounds", incast.rounds as u64, 1..=100_000)?;
-    check("round_limit_s", incast.round_limit_s, 1..=3600)?;
-    let wanted = Wanted {
-        senders: &incast.senders,
-        flows_per_sender: incast.flows_per_sender,
-        receiver: incast.receiver,
-        family: incast.family,
+    let pairs: Vec<_> = incast.senders.iter().map(|sender| (*sender, incast.receiver)).collect();
+    let barrier = Barrier {
+        pairs,
+        flows_per_pair: incast.flows_per_sender,
+        bytes: incast.bytes,
+        rounds: incast.rounds,
         congestion: incast.congestion,
-        mptcp: incast.mptcp_subflows > 0,
+        mptcp_subflows: incast.mptcp_subflows,
+        network: incast.network,
+        gap_ms: incast.gap_ms,
+        round_limit_s: incast.round_limit_s,
+        first_port: None,
     };
-    let _subflows = Subflows::set(fabric, incast.mptcp_subflows, incast.family)?;
-    let dropped_before = fabric.dropped_packets()?;
-    let cpu = CpuMeter::start()?;
-    let mut rounds = Vec::new();
-    let mut connections = Connections::establish(fabric, &wanted)?;
-    for number in 0..incast.rounds {
-        let round = run_round(&connections.all, incast)?;
-        let unfinished = round.worst_us().is_none();
-        rounds.push(round);
-        if number + 1 == incast.rounds {
-            break;
-        }
-        if unfinished {
-            // What is still on its way belongs to the old round.
-            drop(connections);
-            connections = Connections::establish(fabric, &wanted)?;
-        }
-        thread::sleep(Duration::from_millis(incast.gap_ms));
-    }
+    let seen = barrier.run(fabric)?;
     Ok(IncastResult {
         incast: incast.clone(),
         ideal_us: ideal_us(fabric, incast),
-        rounds,
-        dropped_packets: fabric.dropped_packets()?.saturating_sub(dropped_before),
-        cpu: cpu.stop()?,
+        rounds: seen.rounds,
+        dropped_packets: seen.dropped_packets,
+        cpu: seen.cpu,
     })
 }
 
@@ -204,108 +151,6 @@ fn ideal_us(fabric: &Fabric, incast: &Incast) -> u64 {
     #[allow(clippy::cast_possible_truncation)] // bounded by the checks of `barrier_incast`
     let us = (bits / goodput_mbps).round() as u64;
     us
-}
-
-fn run_round(connections: &[Connection], incast: &Incast) -> Result<Round> {
-    let over = AtomicBool::new(false);
-    let bytes = incast.bytes;
-    thread::scope(|scope| {
-        let receiver = scope.spawn(|| receive_all(connections, bytes, &over));
-        let sent = send_all(connections, bytes, Duration::from_secs(incast.round_limit_s));
-        over.store(true, Ordering::Release);
-        let received = receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        received.context("receiver")?;
-        Ok(Round { fct_us: sent.context("sender")? })
-    })
-}
-
-/// Sends `bytes` on every connection, from one moment on; returns each completion time.
-fn send_all(connections: &[Connection], bytes: u64, limit: Duration) -> Result<Vec<Option<u64>>> {
-    let poll = watch(connections.iter().map(|c| &c.sender), EventFlags::IN | EventFlags::OUT)?;
-    let chunk = vec![0u8; CHUNK_BYTES];
-    let mut left = vec![bytes; connections.len()];
-    let mut fct_us = vec![None; connections.len()];
-    let mut pending = connections.len();
-    let mut events = Vec::with_capacity(EVENTS_MAX);
-    let start = Instant::now();
-    for (connection, left) in connections.iter().zip(&mut left) {
-        push(&connection.sender, &chunk, left)?;
-    }
-    while pending > 0 && start.elapsed() < limit {
-        wait(&poll, &mut events)?;
-        for event in &events {
-            let flow = index(*event);
-            push(&connections[flow].sender, &chunk, &mut left[flow])?;
-            let mut answer = [0];
-            if fct_us[flow].is_none()
-                && connection::receive(&connections[flow].sender, &mut answer)?.is_some()
-            {
-                let elapsed = start.elapsed().as_micros();
-                fct_us[flow] = Some(u64::try_from(elapsed).unwrap_or(u64::MAX));
-                pending -= 1;
-            }
-        }
-    }
-    Ok(fct_us)
-}
-
-/// Until the socket is full (then it will say when it is not) or all is sent.
-fn push(socket: &OwnedFd, chunk: &[u8], left: &mut u64) -> Result<()> {
-    while *left > 0 {
-        let size = usize::try_from(*left).unwrap_or(usize::MAX).min(chunk.len());
-        let Some(sent) = connection::send(socket, &chunk[..size])? else { break };
-        *left -= sent as u64;
-    }
-    Ok(())
-}
-
-/// Answers one byte on every connection that has delivered `bytes`; until all have, or `over`.
-fn receive_all(connections: &[Connection], bytes: u64, over: &AtomicBool) -> Result<()> {
-    let poll = watch(connections.iter().map(|c| &c.receiver), EventFlags::IN)?;
-    let mut buffer = vec![0u8; CHUNK_BYTES];
-    let mut left = vec![bytes; connections.len()];
-    let mut pending = connections.len();
-    let mut events = Vec::with_capacity(EVENTS_MAX);
-    while pending > 0 && !over.load(Ordering::Acquire) {
-        wait(&poll, &mut events)?;
-        for event in &events {
-            let flow = index(*event);
-            let socket = &connections[flow].receiver;
-            while let Some(count) = connection::receive(socket, &mut buffer)? {
-                left[flow] -= count as u64;
-                if left[flow] == 0 {
-                    pending -= 1;
-                    connection::send(socket, &[1])?.context("no room for one byte")?;
-                    connection::stay_one_way(socket)?;
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Edge-triggered: an event per change, so a reader must read to the end.
-fn watch<'a>(sockets: impl Iterator<Item = &'a OwnedFd>, flags: EventFlags) -> Result<OwnedFd> {
-    let poll = epoll::create(CreateFlags::CLOEXEC).context("epoll")?;
-    for (number, socket) in (0u64..).zip(sockets) {
-        epoll::add(&poll, socket, EventData::new_u64(number), flags | EventFlags::ET)
-            .context("epoll")?;
-    }
-    Ok(poll)
-}
-
-fn wait(poll: &OwnedFd, events: &mut Vec<Event>) -> Result<()> {
-    let nap = Timespec::try_from(NAP).context("a short nap")?;
-    events.clear();
-    match epoll::wait(poll, rustix::buffer::spare_capacity(events), Some(&nap)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error).context("epoll"),
-    }
-}
-
-fn index(event: Event) -> usize {
-    let data = event.data;
-    usize::try_from(data.u64()).expect("an index of the connections")
 }
 
 #[cfg(test)]

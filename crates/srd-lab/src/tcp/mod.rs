@@ -6,17 +6,29 @@
 //!
 //! | function | what |
 //! |---|---|
-//! | [`barrier_incast`] | many flows start at once towards one host: flow completion times |
+//! | [`Barrier`] | many flows start at once, round by round: flow completion times |
+//! | [`barrier_incast`] | the same towards one host |
+//! | [`ClosedLoop`] | message after message on every connection: completion times |
 //! | [`single_flow`] | one long flow: delivered bytes per interval |
+//! | [`LongFlows`] | many long flows at once: delivered bytes of each per interval |
 //! | [`failover`] | one long flow whose spine dies silently and heals: how long nothing arrives |
 
+mod barrier;
+mod closed;
 mod connection;
 mod failover;
 mod incast;
+mod long;
+pub(crate) mod poll;
 mod single;
 
+pub use barrier::{Barrier, BarrierResult, FLOWS_MAX, Round};
+pub(crate) use connection::{connect_to, receive, send};
+
+pub use closed::{ClosedLoop, ClosedLoopResult};
 pub use failover::{Failover, FailoverResult, failover, silence_ms};
-pub use incast::{FLOWS_MAX, Incast, IncastResult, IncastSummary, Round, barrier_incast};
+pub use incast::{Incast, IncastResult, IncastSummary, barrier_incast};
+pub use long::{LongFlows, Timelines};
 pub use single::{Flow, INTERVALS_MAX, Interval, Throughput, single_flow};
 
 use crate::fabric::Fabric;
@@ -71,7 +83,7 @@ impl FromStr for Congestion {
 
 /// While this lives, the hosts have the MPTCP subflows a measurement asked for; afterwards those
 /// they had before.
-struct Subflows<'a> {
+pub(crate) struct Subflows<'a> {
     fabric: &'a Fabric,
     before: u16,
     during: u16,
@@ -79,7 +91,7 @@ struct Subflows<'a> {
 
 impl<'a> Subflows<'a> {
     /// Zero leaves the hosts alone: a plain TCP socket does not care about endpoints.
-    fn set(fabric: &'a Fabric, subflows: u16, family: Family) -> Result<Subflows<'a>> {
+    pub(crate) fn set(fabric: &'a Fabric, subflows: u16, family: Family) -> Result<Subflows<'a>> {
         if subflows > 0 && family == Family::V6 {
             bail!("mptcp_subflows = {subflows}: must be 0 over IPv6, subflows have IPv4 addresses");
         }

@@ -4,7 +4,7 @@ use super::connection::{self, Connection, Connections, Wanted};
 use super::{Congestion, Subflows};
 use crate::config::check;
 use crate::fabric::Fabric;
-use crate::id::{Family, HostId};
+use crate::id::{HostId, Network};
 use crate::priority::{CpuMeter, CpuUse};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -35,8 +35,8 @@ pub struct Flow {
     pub congestion: Congestion,
     /// Extra MPTCP subflows; zero for plain TCP.
     pub mptcp_subflows: u16,
-    /// Which protocol below.
-    pub family: Family,
+    /// Over which addresses.
+    pub network: Network,
     /// Length of an interval.
     pub interval_ms: u64,
 }
@@ -49,7 +49,7 @@ impl Default for Flow {
             seconds: 5,
             congestion: Congestion::Cubic,
             mptcp_subflows: 0,
-            family: Family::V4,
+            network: Network::V4,
             interval_ms: 5,
         }
     }
@@ -87,14 +87,14 @@ pub(super) fn single_flow_with<T>(
     check("interval_ms", flow.interval_ms, 1..=1000)?;
     check("seconds / interval_ms", flow.seconds * 1000 / flow.interval_ms, 1..=INTERVALS_MAX)?;
     let wanted = Wanted {
-        senders: &[flow.from],
-        flows_per_sender: 1,
-        receiver: flow.to,
-        family: flow.family,
+        pairs: &[(flow.from, flow.to)],
+        flows_per_pair: 1,
+        network: flow.network,
         congestion: flow.congestion,
         mptcp: flow.mptcp_subflows > 0,
+        first_port: None,
     };
-    let _subflows = Subflows::set(fabric, flow.mptcp_subflows, flow.family)?;
+    let _subflows = Subflows::set(fabric, flow.mptcp_subflows, flow.network.family())?;
     let connections = Connections::establish(fabric, &wanted)?;
     let connection = &connections.all[0];
     let cpu = CpuMeter::start()?;

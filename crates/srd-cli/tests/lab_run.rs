@@ -1,0 +1,98 @@
+//! `srd lab run` from end to end: the cheapest experiment, and what it refuses.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn srd(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_srd")).args(arguments).output().expect("srd")
+}
+
+/// Whether to go on; says why not.
+fn ready() -> bool {
+    let missing: Vec<String> = srd_lab::requirements()
+        .iter()
+        .filter(|missing| missing.required)
+        .map(ToString::to_string)
+        .collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(!ci, "in CI this test must run: {}", missing.join("; "));
+    println!("skipped: {}", missing.join("; "));
+    false
+}
+
+#[test]
+fn cheapest_experiment_yields_table_json_and_report() {
+    if !ready() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (json, report) = (directory.path().join("out.json"), directory.path().join("out.html"));
+    // The process id: a second checkout may run its tests at the same time.
+    let name = format!("e2e{}", std::process::id());
+    let output = srd(&[
+        "lab",
+        "run",
+        "incast",
+        "--quick",
+        "--variants",
+        "plain,rto5",
+        "--name",
+        &name,
+        "--high-priority",
+        "false",
+        "--json",
+        json.to_str().unwrap(),
+        "--report",
+        report.to_str().unwrap(),
+    ]);
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    assert!(out.contains("plain (cubic)") && out.contains("slowest flow"), "{out}");
+    assert!(err.contains("incast: [1/1] 64 KB, plain, 1 of 1"), "{err}");
+
+    let json: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let case = &json["experiments"][0]["cases"][0];
+    let runs = case["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        let flows = &run["measured"]["samples"][1];
+        assert_eq!(flows["name"], "flow completion time");
+        assert_eq!(flows["count"], 5 * 48, "every flow of every round");
+        // The slowest flow needs at least the time that the receiver's link does, but for what
+        // its token bucket had saved up.
+        assert!(flows["percentiles"]["p100"].as_f64().unwrap() > 0.9, "{flows}");
+    }
+    assert_eq!(case["summaries"][0]["variant"], "plain");
+    assert!(std::fs::read_to_string(&report).unwrap().contains("<svg"));
+    assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&name));
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_starts() {
+    for (arguments, complaint) in [
+        (&["lab", "run", "nonesuch"][..], "there is no experiment `nonesuch`: single-flow"),
+        (&["lab", "run", "incast", "--variants", "tcp"], "is not a variant: plain, express"),
+        (&["lab", "run", "incast", "--reps", "0"], "reps = 0: must be 1 to 1000"),
+        (&["lab", "run"], "required"),
+    ] {
+        let output = srd(arguments);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
+        assert!(err.contains(complaint), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn list_describes_every_experiment() {
+    let output = srd(&["lab", "run", "--list"]);
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    for experiment in srd_lab::experiment::ALL {
+        assert!(out.contains(experiment.name) && out.contains(experiment.summary), "{out}");
+    }
+    assert!(out.contains("iperf3 (apt-get install iperf3)"), "{out}");
+}

@@ -1,0 +1,403 @@
+//! `srd up` in the hosts: the addresses behind it, for as long as a guard lives.
+//!
+//! Every host that takes part gets a key pair, a configuration and a daemon in its namespace.
+//! The daemons are separate processes of the `srd` program, started as a person would start
+//! them; this module knows their files and their commands and nothing else of them.
+//!
+//! Bound: an overlay of `n` hosts is a full mesh, `n - 1` peers each; [`HOSTS_MAX`] keeps it sane.
+
+use crate::fabric::Fabric;
+use crate::id::{Family, HostId};
+use crate::running::Running;
+use crate::{FabricConfig, address, command};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Most hosts of one overlay.
+pub const HOSTS_MAX: usize = 64;
+/// UDP port the daemons listen on.
+const PORT: u16 = 7471;
+/// How long all peers may take to see each other.
+const UP_MAX: Duration = Duration::from_secs(20);
+/// How long a daemon may take to leave when asked to.
+const LEAVE_MAX: Duration = Duration::from_secs(5);
+/// How often to ask a daemon how it is.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+/// Lines of a daemon's log that an error shows.
+const LOG_LINES: usize = 12;
+/// Port of the datagram that makes a daemon look for its peer.
+const DISCARD_PORT: u16 = 9;
+
+/// How to run the daemons.
+#[derive(Clone, Debug)]
+pub struct OverlayOptions {
+    /// The `srd` program.
+    pub program: PathBuf,
+    /// Where configurations, keys, sockets and logs go.
+    pub directory: PathBuf,
+    /// Real-time priority of the daemons. The kernel's TCP runs in interrupts, before every
+    /// thread; a daemon without priority would be compared with that. `None`: a normal process.
+    pub fifo_priority: Option<u8>,
+    /// Encrypt, as `srd up` does by default.
+    pub encrypted: bool,
+}
+
+/// Daemons that are up and see each other. Dropped, they are stopped.
+#[derive(Debug)]
+pub struct Overlay<'a> {
+    fabric: &'a Fabric,
+    options: OverlayOptions,
+    hosts: Vec<HostId>,
+    daemons: BTreeMap<HostId, Running>,
+}
+
+struct KeyPair {
+    file: PathBuf,
+    public: String,
+}
+
+impl<'a> Overlay<'a> {
+    /// Starts a daemon in each host and waits until every one sees all others.
+    pub fn up(fabric: &'a Fabric, hosts: &[HostId], options: &OverlayOptions) -> Result<Self> {
+        if !(2..=HOSTS_MAX).contains(&hosts.len()) {
+            bail!("an overlay has 2 to {HOSTS_MAX} hosts, not {}", hosts.len());
+        }
+        let mut keys = BTreeMap::new();
+        for host in hosts {
+            fabric.config().check_host(*host)?;
+            keys.insert(*host, options.key_pair(*host)?);
+        }
+        for host in hosts {
+            let file = options.file(*host, "toml");
+            let text = config_text(fabric.config(), *host, &keys, options);
+            fs::write(&file, text).with_context(|| file.display().to_string())?;
+        }
+        let mut overlay = Overlay {
+            fabric,
+            options: options.clone(),
+            hosts: hosts.to_vec(),
+            daemons: BTreeMap::new(),
+        };
+        for host in hosts {
+            overlay.start(*host)?;
+        }
+        overlay.wait_until_up()?;
+        Ok(overlay)
+    }
+
+    /// The hosts that take part.
+    #[must_use]
+    pub fn hosts(&self) -> &[HostId] {
+        &self.hosts
+    }
+
+    /// Starts the daemon of a host, which must not run.
+    pub fn start(&mut self, host: HostId) -> Result<()> {
+        let log = self.options.file(host, "log");
+        let out = OpenOptions::new().create(true).append(true).open(&log);
+        let out = out.with_context(|| log.display().to_string())?;
+        let namespace = self.fabric.host_namespace(host)?;
+        // `ip netns exec` rather than setns alone: it also shows the host's own /sys/class/net.
+        let mut command = Command::new(command::program("ip")?);
+        command.args(["netns", "exec", &namespace]);
+        if let Some(priority) = self.options.fifo_priority {
+            command.args(["chrt", "-f", &priority.to_string()]);
+        }
+        command.arg(&self.options.program).args(["up", "-c"]).arg(self.options.file(host, "toml"));
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        let child = command.spawn().with_context(|| format!("{command:?}"))?;
+        self.daemons.insert(host, Running::new(child, LEAVE_MAX));
+        Ok(())
+    }
+
+    /// Ends the daemon of a host as a crash would.
+    pub fn kill(&mut self, host: HostId) -> Result<()> {
+        let daemon = self.daemons.remove(&host).with_context(|| format!("no daemon in {host}"))?;
+        daemon.kill()
+    }
+
+    /// Waits until every daemon sees all its peers, with Express on.
+    pub fn wait_until_up(&mut self) -> Result<()> {
+        let deadline = Instant::now() + UP_MAX;
+        for host in self.hosts.clone() {
+            let mut asked = 0u32;
+            loop {
+                let daemon = self.daemons.get_mut(&host).context("a daemon per host")?;
+                if let Some(status) = daemon.ended()? {
+                    bail!("`srd up` in {host} ended ({status}){}", self.log_end(host));
+                }
+                let seen = self.status(host).and_then(|status| missing_peers(&status));
+                let why = match seen {
+                    Ok(missing) if missing.is_empty() => break,
+                    Ok(missing) => format!("not up: {}", missing.join(", ")),
+                    Err(error) => format!("{error:#}"),
+                };
+                if Instant::now() > deadline {
+                    bail!(
+                        "`srd up` in {host} does not see its peers after {} s: {why}{}",
+                        UP_MAX.as_secs(),
+                        self.log_end(host)
+                    );
+                }
+                if asked.is_multiple_of(10) {
+                    self.provoke(host)?;
+                }
+                asked += 1;
+                thread::sleep(ASK_EVERY);
+            }
+        }
+        Ok(())
+    }
+
+    /// A datagram to each peer, for daemons that shake hands when there is something to send.
+    fn provoke(&self, host: HostId) -> Result<()> {
+        let peers: Vec<_> = self.hosts.iter().filter(|peer| **peer != host).collect();
+        self.fabric.within(host, || {
+            let Ok(socket) = UdpSocket::bind("0.0.0.0:0") else { return };
+            for peer in peers {
+                // No route before the daemon is there; the next try comes.
+                let _ = socket.send_to(b"hello", (address::overlay(*peer), DISCARD_PORT));
+            }
+        })
+    }
+
+    /// What a daemon says about itself: the object of `srd status --json`.
+    pub fn status(&self, host: HostId) -> Result<Value> {
+        let mut command = Command::new(&self.options.program);
+        command.args(["status", "--socket"]).arg(self.options.file(host, "sock")).arg("--json");
+        let output = command.output().with_context(|| format!("{command:?}"))?;
+        if !output.status.success() {
+            bail!("`srd status`: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        serde_json::from_slice(&output.stdout).context("the answer of `srd status --json`")
+    }
+
+    /// The counters of all daemons, added up by name.
+    pub fn counters(&self) -> Result<BTreeMap<String, f64>> {
+        let mut sum = BTreeMap::new();
+        for host in &self.hosts {
+            add_counters(&self.status(*host)?, &mut sum);
+        }
+        Ok(sum)
+    }
+
+    /// Stops all daemons; one that does not leave cleanly is an error.
+    pub fn down(mut self) -> Result<()> {
+        for daemon in self.daemons.values() {
+            daemon.ask_to_leave();
+        }
+        while let Some((host, daemon)) = self.daemons.pop_first() {
+            let status = daemon.leave().with_context(|| format!("`srd up` in {host}"))?;
+            if !status.success() {
+                bail!("`srd up` in {host} ended with {status}{}", self.log_end(host));
+            }
+        }
+        Ok(())
+    }
+
+    fn log_end(&self, host: HostId) -> String {
+        let file = self.options.file(host, "log");
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let end = &lines[lines.len().saturating_sub(LOG_LINES)..];
+        format!("; the end of {}:\n{}", file.display(), end.join("\n"))
+    }
+}
+
+impl OverlayOptions {
+    fn file(&self, host: HostId, extension: &str) -> PathBuf {
+        self.directory.join(format!("{host}.{extension}"))
+    }
+
+    /// A new key pair from `srd genkey` and `srd pubkey`; only the owner can read the file.
+    fn key_pair(&self, host: HostId) -> Result<KeyPair> {
+        let file = self.file(host, "key");
+        let private = self.key_command("genkey", "")?;
+        let mut out: File = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&file)
+            .with_context(|| file.display().to_string())?;
+        writeln!(out, "{private}").with_context(|| file.display().to_string())?;
+        let public = self.key_command("pubkey", &format!("{private}\n"))?;
+        Ok(KeyPair { file, public })
+    }
+
+    fn key_command(&self, name: &str, input: &str) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        let text = command::run(command.arg(name), input)
+            .with_context(|| format!("`{} {name}`", self.program.display()))?;
+        Ok(text.trim().to_owned())
+    }
+}
+
+/// The configuration of one host: everybody else is a peer.
+fn config_text(
+    config: &FabricConfig,
+    host: HostId,
+    keys: &BTreeMap<HostId, KeyPair>,
+    options: &OverlayOptions,
+) -> String {
+    let quoted = |path: &Path| toml_string(&path.display().to_string());
+    let protection = if options.encrypted { "encrypted" } else { "plain" };
+    let mut text = format!(
+        "[interface]\n\
+         name = \"srd0\"\n\
+         mode = \"overlay\"\n\
+         address = [\"{}/16\"]\n\
+         private_key_file = {}\n\
+         listen = \"{}:{PORT}\"\n\
+         protection = \"{protection}\"\n\
+         link_rate = \"{}M\"\n\
+         \n[control]\nsocket = {}\n",
+        address::overlay(host),
+        quoted(&keys[&host].file),
+        address::host(host, Family::V4),
+        config.host_rate_mbps,
+        quoted(&options.file(host, "sock")),
+    );
+    for (peer, key) in keys.iter().filter(|(peer, _)| **peer != host) {
+        let _ = write!(
+            text,
+            "\n[[peer]]\n\
+             name = \"{peer}\"\n\
+             public_key = {}\n\
+             endpoint = \"{}:{PORT}\"\n\
+             allowed = [\"{}/32\"]\n",
+            toml_string(&key.public),
+            address::host(*peer, Family::V4),
+            address::overlay(*peer),
+        );
+    }
+    text
+}
+
+/// A basic string: quotes, backslashes and control characters escaped.
+fn toml_string(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+/// The peers a daemon does not see yet, and how it stands with them.
+fn missing_peers(status: &Value) -> Result<Vec<String>> {
+    let peers = status["peers"].as_array().context("`srd status` names no peers")?;
+    if peers.is_empty() {
+        bail!("`srd status` lists no peer");
+    }
+    let text = |peer: &Value, field: &str| peer[field].as_str().unwrap_or("?").to_owned();
+    let ready = |peer: &&Value| peer["state"] == "up" && peer["express"] == "on";
+    let missing = peers.iter().filter(|peer| !ready(peer)).map(|peer| {
+        format!(
+            "{} ({}, express {})",
+            text(peer, "name"),
+            text(peer, "state"),
+            text(peer, "express")
+        )
+    });
+    Ok(missing.collect())
+}
+
+/// Numbers of `counters`, and the retransmissions of the peers.
+fn add_counters(status: &Value, sum: &mut BTreeMap<String, f64>) {
+    for (name, value) in status["counters"].as_object().into_iter().flatten() {
+        if let Some(value) = value.as_f64() {
+            *sum.entry(name.clone()).or_default() += value;
+        }
+    }
+    for peer in status["peers"].as_array().into_iter().flatten() {
+        let again = peer["retransmissions"].as_f64().unwrap_or(0.0);
+        *sum.entry("retransmissions".into()).or_default() += again;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const A: HostId = HostId { leaf: 0, host: 0 };
+    const B: HostId = HostId { leaf: 1, host: 2 };
+
+    fn options() -> OverlayOptions {
+        OverlayOptions {
+            program: "srd".into(),
+            directory: "/tmp/a \"quoted\" place".into(),
+            fifo_priority: None,
+            encrypted: true,
+        }
+    }
+
+    fn keys() -> BTreeMap<HostId, KeyPair> {
+        let pair = |host: HostId| KeyPair {
+            file: options().file(host, "key"),
+            public: format!("PUBLIC-{host}="),
+        };
+        [A, B].into_iter().map(|host| (host, pair(host))).collect()
+    }
+
+    #[test]
+    fn configuration_names_itself_and_everybody_else() {
+        let text = config_text(&FabricConfig::default(), A, &keys(), &options());
+        assert!(text.contains("address = [\"10.99.0.1/16\"]\n"), "{text}");
+        assert!(text.contains("listen = \"198.18.0.1:7471\"\n"));
+        assert!(text.contains("link_rate = \"1000M\"\n"));
+        assert!(text.contains("protection = \"encrypted\"\n"));
+        assert!(text.contains("socket = \"/tmp/a \\\"quoted\\\" place/h0.0.sock\"\n"));
+        assert_eq!(text.matches("[[peer]]").count(), 1, "not itself");
+        assert!(text.contains("public_key = \"PUBLIC-h1.2=\"\n"));
+        assert!(text.contains("endpoint = \"198.18.1.17:7471\"\n"));
+        assert!(text.contains("allowed = [\"10.99.1.3/32\"]\n"));
+    }
+
+    #[test]
+    fn text_becomes_one_toml_string() {
+        assert_eq!(toml_string("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000A\"");
+    }
+
+    #[test]
+    fn a_peer_is_missing_until_it_is_up_with_express_on() {
+        let peer = |state, express| json!({"name": "b", "state": state, "express": express});
+        let status = |peers: Vec<Value>| json!({ "peers": peers });
+        assert!(missing_peers(&status(vec![peer("up", "on")])).unwrap().is_empty());
+        let waiting = missing_peers(&status(vec![peer("up", "waiting for the peer")])).unwrap();
+        assert_eq!(waiting, ["b (up, express waiting for the peer)"]);
+        assert_eq!(missing_peers(&status(vec![peer("connecting", "on")])).unwrap().len(), 1);
+        assert!(missing_peers(&status(vec![])).is_err());
+        assert!(missing_peers(&json!({})).is_err());
+    }
+
+    #[test]
+    fn counters_of_all_daemons_add_up() {
+        let status = json!({
+            "counters": {"ena_srd_tx_pkts": 5, "text": "no number"},
+            "peers": [{"retransmissions": 2}, {"retransmissions": 1}],
+        });
+        let mut sum = BTreeMap::new();
+        add_counters(&status, &mut sum);
+        add_counters(&status, &mut sum);
+        assert_eq!(sum["ena_srd_tx_pkts"], 10.0);
+        assert_eq!(sum["retransmissions"], 6.0);
+        assert!(!sum.contains_key("text"));
+    }
+}

@@ -1,0 +1,131 @@
+//! A program that runs beside us and does not outlive its guard.
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal};
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often to look whether a program has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A started program. Dropped, it is asked to end, and made to if it does not.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Option<Child>,
+    leave_max: Duration,
+}
+
+impl Running {
+    /// Takes charge of a child, which gets this long to end when asked to.
+    pub(crate) fn new(child: Child, leave_max: Duration) -> Running {
+        Running { child: Some(child), leave_max }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.as_mut().context("it was waited for")?.try_wait().context("wait")
+    }
+
+    /// Waits for it to end by itself.
+    pub(crate) fn wait(mut self, at_most: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + at_most;
+        loop {
+            if let Some(status) = self.ended()? {
+                self.child = None;
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!("still running after {} s", at_most.as_secs());
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// SIGTERM.
+    pub(crate) fn ask_to_leave(&self) {
+        if let Some(child) = &self.child {
+            // It may have ended by itself, and is not reaped before we wait.
+            let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
+        }
+    }
+
+    /// SIGTERM, and waits. One that does not end is killed, which is an error.
+    pub(crate) fn leave(mut self) -> Result<ExitStatus> {
+        self.ask_to_leave();
+        let deadline = Instant::now() + self.leave_max;
+        loop {
+            if let Some(status) = self.ended()? {
+                self.child = None;
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!("did not end within {} s of SIGTERM; killed", self.leave_max.as_secs());
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// SIGKILL, as a crash would end it, and waits.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        let mut child = self.child.take().context("it was waited for")?;
+        child.kill().context("kill")?;
+        child.wait().context("wait")?;
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.ask_to_leave();
+        let Some(mut child) = self.child.take() else { return };
+        let deadline = Instant::now() + self.leave_max;
+        while matches!(child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn shell(text: &str) -> Child {
+        Command::new("sh").args(["-c", text]).spawn().expect("sh")
+    }
+
+    #[test]
+    fn a_program_ends_with_its_guard() {
+        let child = shell("exec sleep 60");
+        let pid = child.id();
+        drop(Running::new(child, Duration::from_secs(5)));
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn one_that_does_not_listen_is_killed_and_reported() {
+        let mut running =
+            Running::new(shell("trap '' TERM; exec sleep 60"), Duration::from_millis(200));
+        thread::sleep(Duration::from_millis(200));
+        assert!(running.ended().unwrap().is_none());
+        let error = running.leave().expect_err("does not listen").to_string();
+        assert!(error.contains("SIGTERM"), "{error}");
+    }
+
+    #[test]
+    fn waiting_has_a_limit() {
+        assert!(
+            Running::new(shell("exit 3"), Duration::ZERO)
+                .wait(Duration::from_secs(5))
+                .is_ok_and(|status| status.code() == Some(3))
+        );
+        let slow = Running::new(shell("exec sleep 60"), Duration::from_secs(5));
+        assert!(slow.wait(Duration::from_millis(50)).is_err());
+    }
+}
