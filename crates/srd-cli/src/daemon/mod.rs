@@ -48,7 +48,7 @@ pub(crate) enum DaemonCommand {
     /// Make the daemon read its configuration again.
     Reload(ShowArgs),
     /// Capture packets for Wireshark: inner ones as applications see them, outer ones as the
-    /// network does.
+    /// network does. tcpdump reads only one of the two at a time: --inner or --outer.
     Capture(capture::CaptureArgs),
     /// Print a new private key: umask 077; srd genkey > private.key
     Genkey,

@@ -99,12 +99,13 @@ fn dropped(block: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Layers;
     use super::super::pcapng::Writer;
     use super::super::tap::{Direction, Packet};
     use super::*;
 
     fn file(packets: u8, dropped: [u64; 2]) -> Vec<u8> {
-        let mut writer = Writer::begin("srd0", 100);
+        let mut writer = Writer::begin("srd0", Layers::Both, 100);
         for n in 0..packets {
             let bytes = vec![n; n.into()];
             let (is_outer, direction, time_ns, length) = (n % 2 == 0, Direction::In, 1, n.into());

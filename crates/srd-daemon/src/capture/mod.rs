@@ -14,11 +14,11 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`tap`] | the data plane's side: filter, copy, count |
+//! | [`mod@tap`] | the data plane's side: filter, copy, count |
 //! | `headers` | IP and UDP headers for outer packets, which sockets do not show |
 //! | `pcapng` | the file format, written |
 //! | `stream` | from the queue into that format |
-//! | [`copy`] | the file format, followed block by block into a file |
+//! | [`mod@copy`] | the file format, followed block by block into a file |
 
 pub mod copy;
 mod headers;

@@ -5,7 +5,8 @@
 //!
 //!  0x0A0D0D0A section     byte order 0x1A2B3C4D | 1.0 | section length unknown (-1) | options
 //!  0x00000001 interface   link type 101 (raw IP) | 0 | snaplen | options: name, 10^-9 s
-//!             one for inner packets (0), one for outer ones (1)
+//!             one for inner packets, then one for outer ones; if only one kind is wanted, only
+//!             that, since tcpdump reads no second interface of raw IP
 //!  0x00000006 packet      interface | time high | time low | kept | length | bytes, padded
 //!                         | options: flags (1 inbound, 2 outbound)
 //!  0x00000005 statistics  interface | time high | time low | options: received, dropped
@@ -16,6 +17,7 @@
 //!
 //! Numbers are little-endian, which the section says.
 
+use super::Layers;
 use super::tap::{Direction, Packet};
 
 /// Block types.
@@ -43,14 +45,15 @@ pub(super) const STATISTICS_HEAD_BYTES: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
+    layers: Layers,
     /// Packets written, inner and outer ones.
     written: [u64; 2],
 }
 
 impl Writer {
     /// The blocks that a file begins with.
-    pub(super) fn begin(interface: &str, snaplen: u32) -> Self {
-        let mut writer = Self::default();
+    pub(super) fn begin(interface: &str, layers: Layers, snaplen: u32) -> Self {
+        let mut writer = Self { layers, ..Self::default() };
         writer.block(SECTION, |body| {
             body.extend(0x1A2B_3C4D_u32.to_le_bytes());
             body.extend([1, 0, 0, 0]);
@@ -59,7 +62,8 @@ impl Writer {
             option(body, SECTION_APPLICATION, name.as_bytes());
             end_options(body);
         });
-        for layer in ["inner", "outer"] {
+        for (_, is_outer) in writer.interfaces() {
+            let layer = if is_outer { "outer" } else { "inner" };
             writer.block(INTERFACE, |body| {
                 body.extend(LINKTYPE_RAW.to_le_bytes());
                 body.extend([0, 0]);
@@ -72,6 +76,14 @@ impl Writer {
         writer
     }
 
+    /// The number of each interface, and whether it is that of outer packets.
+    fn interfaces(&self) -> impl Iterator<Item = (u32, bool)> + use<> {
+        let layers = self.layers;
+        let is_there =
+            move |is_outer: &bool| layers == Layers::Both || (layers == Layers::Outer) == *is_outer;
+        (0..).zip([false, true].into_iter().filter(is_there))
+    }
+
     /// One packet.
     pub(super) fn packet(&mut self, packet: &Packet) {
         self.written[usize::from(packet.is_outer)] += 1;
@@ -79,8 +91,9 @@ impl Writer {
             Direction::In => 1,
             Direction::Out => 2,
         };
+        let is_second = packet.is_outer && self.layers == Layers::Both;
         self.block(PACKET, |body| {
-            body.extend(u32::from(packet.is_outer).to_le_bytes());
+            body.extend(u32::from(is_second).to_le_bytes());
             body.extend(time(packet.time_ns));
             let kept = u32::try_from(packet.bytes.len()).unwrap_or(u32::MAX);
             body.extend(kept.to_le_bytes());
@@ -94,8 +107,9 @@ impl Writer {
 
     /// The blocks that a file ends with. `dropped`: packets that are missing in it.
     pub(super) fn end(&mut self, now_ns: u64, dropped: [u64; 2]) {
-        for (interface, dropped) in (0_u32..).zip(dropped) {
-            let received = self.written[usize::from(interface == 1)] + dropped;
+        for (interface, is_outer) in self.interfaces() {
+            let dropped = dropped[usize::from(is_outer)];
+            let received = self.written[usize::from(is_outer)] + dropped;
             self.block(STATISTICS, |body| {
                 body.extend(interface.to_le_bytes());
                 body.extend(time(now_ns));
@@ -183,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_file_is_a_section_two_interfaces_packets_and_statistics() {
-        let mut writer = Writer::begin("srd0", 1500);
+        let mut writer = Writer::begin("srd0", Layers::Both, 1500);
         for bytes in [&[1][..], &[1, 2, 3, 4], &[]] {
             writer.packet(&packet(bytes.len() == 4, bytes));
         }
@@ -203,6 +217,21 @@ mod tests {
         let dropped = |body: &[u8]| number(body, 12 + 12 + 4);
         assert_eq!((dropped(&blocks[6].1), dropped(&blocks[7].1)), (7, 9));
         assert_eq!(number(&blocks[6].1, 12 + 4), 2 + 7);
+    }
+
+    #[test]
+    fn one_layer_alone_has_one_interface() {
+        for (layers, name) in [(Layers::Inner, "srd0 inner"), (Layers::Outer, "srd0 outer")] {
+            let mut writer = Writer::begin("srd0", layers, 1500);
+            writer.packet(&packet(layers == Layers::Outer, &[1]));
+            writer.end(5, [7, 7]);
+            let blocks = blocks(&writer.take());
+            let kinds: Vec<u32> = blocks.iter().map(|(kind, _)| *kind).collect();
+            assert_eq!(kinds, [SECTION, 1, 6, 5]);
+            assert_eq!(&blocks[1].1[12..22], name.as_bytes());
+            assert_eq!((number(&blocks[2].1, 0), number(&blocks[3].1, 0)), (0, 0));
+            assert_eq!(number(&blocks[3].1, 12 + 4), 1 + 7);
+        }
     }
 
     #[test]

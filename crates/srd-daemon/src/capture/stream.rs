@@ -28,7 +28,7 @@ pub fn stream(
     let time_max = filter.time_ms.map_or(Duration::MAX, Duration::from_millis);
     let count_max = filter.count.unwrap_or(u64::MAX);
     let began = Instant::now();
-    let mut writer = Writer::begin(interface, filter.snaplen);
+    let mut writer = Writer::begin(interface, filter.layers, filter.snaplen);
     loop {
         to.write_all(&writer.take())?;
         let left = time_max.saturating_sub(began.elapsed());

@@ -137,7 +137,8 @@ fn flows(frame: &mut Frame<'_>, area: Rect, view: &View) {
         ])
     };
     let widths = [6, 28, 28, 16, 6, 11].map(Constraint::Length);
-    let heads = ["flow", "source", "destination", "peer", "way", "rate"];
+    let names = ["flow", "source", "destination", "peer", "way"].map(Line::from);
+    let heads = names.into_iter().chain([Line::from("rate").right_aligned()]);
     let table = Table::new(view.now.flows.iter().map(row), widths)
         .header(Row::new(heads).style(Style::new().add_modifier(Modifier::DIM)));
     frame.render_widget(table, area);
