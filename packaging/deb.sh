@@ -111,8 +111,8 @@ Version: $version
 Architecture: $architecture
 Maintainer: $maintainer
 Installed-Size: $(du -sk --exclude=DEBIAN "$package" | cut -f1)
-Depends: $libraries, adduser
-Recommends: ethtool, iproute2
+Depends: $libraries, adduser, iproute2
+Recommends: ethtool
 Suggests: nftables
 Section: net
 Priority: optional

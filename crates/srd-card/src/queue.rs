@@ -227,7 +227,7 @@ impl Codel {
             self.drop_next = now;
         }
         let wait = interval.as_nanos() / u64::from(self.drops).isqrt().max(1);
-        self.drop_next = self.drop_next + Duration::from_nanos(wait);
+        self.drop_next += Duration::from_nanos(wait);
         true
     }
 }

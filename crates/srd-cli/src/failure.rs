@@ -45,16 +45,20 @@ pub(crate) fn usage<T>(text: impl Into<String>) -> anyhow::Result<T> {
 pub(crate) fn exit_code(error: &Error) -> u8 {
     let any = |is: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(is);
     let is_missing = |e: &(dyn std::error::Error + 'static)| {
-        e.is::<Missing>() || e.is::<srd_lab::experiment::MissingPrograms>()
+        e.is::<Missing>()
+            || e.is::<srd_daemon::run::NotPermitted>()
+            || e.is::<srd_lab::experiment::MissingPrograms>()
     };
     if error.is::<Missing>() || any(is_missing) {
         MISSING
     } else if error.is::<Usage>()
         || any(|e| {
             e.is::<Usage>()
+                || e.is::<srd_daemon::config::ConfigError>()
                 || e.is::<srd_lab::ConfigError>()
                 || e.is::<srd_lab::id::ParseIdError>()
                 || e.is::<srd_proto::ConfigError>()
+                || e.is::<srd_daemon::config::ConfigError>()
                 || e.is::<srd_sim::scenario::ScenarioError>()
         })
     {

@@ -6,6 +6,7 @@
 //!
 //! | module | command |
 //! |---|---|
+//! | [`daemon`] | `srd status`, `top`, `set` and the like: talk to a running daemon; keys |
 //! | [`lab`] | `srd lab`: a fabric of network namespaces |
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
@@ -16,6 +17,7 @@
 
 mod chart;
 mod check;
+mod daemon;
 mod demo;
 mod failure;
 mod lab;
@@ -25,7 +27,6 @@ mod perf;
 mod sim;
 mod table;
 mod units;
-mod up;
 
 use anyhow::Result;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -72,13 +73,10 @@ enum Command {
     /// Build and break a leaf-spine fabric of network namespaces on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Carry TCP and UDP between machines over SRD, unknown to the applications.
-    Up(up::UpArgs),
-    /// The process that sets up addresses and routes for `srd up`.
-    #[command(hide = true)]
-    Network,
     /// Check the settings of this system that matter for ENA Express, and mend them.
     Check(check::CheckArgs),
+    #[command(flatten)]
+    Daemon(daemon::DaemonCommand),
     /// Print the completion script of a shell.
     ///
     /// For example: srd completions bash > /etc/bash_completion.d/srd
@@ -127,9 +125,8 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Perf(command) => perf::run(&command),
         Command::Sim(command) => sim::run(&command, verbose || std::io::stderr().is_terminal()),
         Command::Lab(command) => lab::run(command),
-        Command::Up(args) => up::run(&args),
-        Command::Network => srd_daemon::netconf::serve().map(|()| 0),
         Command::Check(args) => check::run(&args),
+        Command::Daemon(command) => daemon::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "srd", &mut std::io::stdout());
             Ok(0)

@@ -1,5 +1,6 @@
 //! Sizes, rates and times as people write and read them.
 
+pub(crate) use srd_daemon::units::parse_rate;
 use std::time::Duration;
 
 /// Bytes: `512`, `64K`, `2M`, `1G`, in powers of 1024; a trailing `B` or `iB` is welcome.
@@ -14,26 +15,6 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| expected.to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("too large; {expected}"))
-}
-
-/// Bits per second: `250M`, `1G`, `100G`, in powers of 1000.
-pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
-    let expected = "write a rate in bits per second as 250M, 1G or 100G";
-    let plain = text.trim_end_matches("bit/s").trim_end_matches("b/s").trim_end_matches("bps");
-    let (digits, factor) = match plain.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&plain[..at], 1e3),
-        Some((at, 'm' | 'M')) => (&plain[..at], 1e6),
-        Some((at, 'g' | 'G')) => (&plain[..at], 1e9),
-        _ => (plain, 1.0),
-    };
-    let number: f64 = digits.parse().map_err(|_| expected.to_owned())?;
-    let bps = number * factor;
-    if !(1.0..=1e13).contains(&bps) {
-        return Err(format!("must be between 1 bit/s and 10,000 G; {expected}"));
-    }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked above
-    let bps = bps.round() as u64;
-    Ok(bps)
 }
 
 /// A time: `5`, `5s`, `500ms`, `2m`; a bare number is seconds.

@@ -67,7 +67,10 @@ pub(crate) fn packet_bytes_max(destination: SocketAddr) -> io::Result<u16> {
 
 /// UDP payload bytes that fit into one packet leaving from the local address `ip`. For the
 /// unspecified address, from any interface but loopback.
-pub(crate) fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
+///
+/// # Errors
+/// The operating system's.
+pub fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
     let addresses = interface::addresses()?;
     let same_family = |a: &&Address| a.ip.is_ipv4() == ip.is_ipv4() && a.up;
     let mut interfaces: Vec<&Address> = addresses
@@ -88,7 +91,7 @@ pub(crate) fn local_packet_bytes(ip: IpAddr) -> io::Result<u16> {
 }
 
 /// The speed of the interface with the local address `ip`, if it knows.
-pub(crate) fn local_rate(ip: IpAddr) -> Option<u64> {
+pub fn local_rate(ip: IpAddr) -> Option<u64> {
     rate_of(&interface::name_of(ip).ok()??)
 }
 

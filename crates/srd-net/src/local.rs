@@ -61,11 +61,12 @@ impl LocalEndpoint {
 }
 
 impl<I: PacketIo> LocalEndpoint<I> {
-    /// An endpoint over any back end.
+    /// An endpoint over any back end. The calling thread's timers are made precise.
     ///
     /// # Errors
     /// A knob of the configuration that is out of range.
     pub fn over(io: I, config: Config) -> Result<Self, BindError> {
+        os::timer_slack_minimum();
         Ok(Self { engine: engine_over(io, config)? })
     }
 

@@ -41,9 +41,6 @@ pub struct BindOptions {
     pub send_buffer_bytes: u32,
     /// Whether to use segmentation offload where the kernel has it.
     pub segmentation: bool,
-    /// A mark on every packet that leaves (`SO_MARK`), for routing rules. Takes
-    /// `CAP_NET_ADMIN`.
-    pub mark: Option<u32>,
     /// Datagrams that may wait for `recv`. Beyond it peers are told to try again (RNR).
     pub receive_queue_datagrams: u32,
     /// How long an endpoint that is dropped goes on to have its last datagrams acknowledged.
@@ -62,7 +59,6 @@ impl Default for BindOptions {
             receive_buffer_bytes: 32 << 20,
             send_buffer_bytes: 4 << 20,
             segmentation: true,
-            mark: None,
             receive_queue_datagrams: 8192,
             linger: Duration::from_secs(1),
         }
@@ -99,7 +95,6 @@ impl BindOptions {
         options.receive_buffer_bytes = self.receive_buffer_bytes;
         options.send_buffer_bytes = self.send_buffer_bytes;
         options.segmentation = self.segmentation;
-        options.mark = self.mark;
         let io = UdpIo::open(&options).map_err(BindError::Io)?;
         engine_over(io, config)
     }

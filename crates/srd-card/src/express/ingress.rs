@@ -106,6 +106,7 @@ impl Express {
         peer.offer = Some(offer);
         if offer.asks {
             peer.offer_at = now;
+            self.offer_at = now;
         } else if !peer.offering {
             // It knows ours, or will ask.
             peer.offer_at = Instant::FAR_FUTURE;

@@ -7,7 +7,7 @@ mod ingress;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -104,6 +104,9 @@ pub struct Express {
     config: Config,
     aqm: Aqm,
     peers: Vec<Option<Peer>>,
+    by_id: BTreeMap<PeerId, u32>,
+    /// No offer is due before.
+    offer_at: Instant,
     routes: Routes<u32>,
     flows: Flows,
     /// Peers with frames in their queues.
@@ -132,6 +135,8 @@ impl Express {
         Self {
             aqm,
             peers: Vec::new(),
+            by_id: BTreeMap::new(),
+            offer_at: Instant::ZERO,
             routes: Routes::default(),
             flows: Flows::new(config.flows_max, config.seed),
             ready: VecDeque::new(),
@@ -159,6 +164,8 @@ impl Express {
             self.routes.insert(*prefix, slot);
         }
         self.flows.forget_routes();
+        self.by_id.insert(settings.id, slot);
+        self.offer_at = now;
         self.peers[index] = Some(Peer {
             id: settings.id,
             allowed: settings.allowed,
@@ -181,8 +188,8 @@ impl Express {
     pub fn remove_peer(&mut self, slot: PeerSlot) {
         self.routes.remove(slot.0);
         self.flows.forget_peer(slot.0);
-        if let Some(peer) = self.peers.get_mut(slot.0 as usize) {
-            *peer = None;
+        if let Some(peer) = self.peers.get_mut(slot.0 as usize).and_then(Option::take) {
+            self.by_id.remove(&peer.id);
         }
         self.ready.retain(|s| *s != slot.0);
     }
@@ -205,11 +212,13 @@ impl Express {
             (peer.express, peer.express_udp) = (express, udp);
             peer.offer_at = now;
         }
+        self.offer_at = now;
     }
 
     /// Turns SRD on or off as a whole.
     pub fn set_enabled(&mut self, now: Instant, express: bool, udp: bool) {
         (self.config.express, self.config.express_udp) = (express, udp);
+        self.offer_at = now;
         for peer in self.peers.iter_mut().flatten() {
             peer.offer_at = now;
         }
@@ -242,8 +251,7 @@ impl Express {
     }
 
     fn slot_of(&self, id: PeerId) -> Option<u32> {
-        let found = self.peers.iter().position(|p| p.as_ref().is_some_and(|p| p.id == id));
-        found.and_then(|index| u32::try_from(index).ok())
+        self.by_id.get(&id).copied()
     }
 
     /// Something happened in the transport.
@@ -257,6 +265,7 @@ impl Express {
                 if let Some(peer) = self.slot_of(*peer).and_then(|slot| self.peer_mut(slot)) {
                     peer.offer_at = now;
                 }
+                self.offer_at = now;
             }
             Event::PeerDown { peer, .. } => {
                 if let Some(peer) = self.slot_of(*peer).and_then(|slot| self.peer_mut(slot)) {
@@ -265,6 +274,7 @@ impl Express {
                     peer.generation += 1;
                     peer.bytes_lost = 0;
                 }
+                self.offer_at = self.offer_at.min(now + OFFER_INTERVAL);
             }
             Event::PathMtu { peer, works_bytes, configured_bytes } => {
                 let lost = usize::from(configured_bytes.saturating_sub(*works_bytes));
@@ -283,6 +293,8 @@ impl Express {
             if status != Status::Ok {
                 peer.offer_at = now + OFFER_INTERVAL;
             }
+            let at = peer.offer_at;
+            self.offer_at = self.offer_at.min(at);
             return;
         }
         self.counters.send_failed += 1;
@@ -294,9 +306,17 @@ impl Express {
 
     /// Sends the offers that are due.
     fn offer(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        if now < self.offer_at {
+            return;
+        }
+        self.offer_at = Instant::FAR_FUTURE;
         let (express, express_udp) = (self.config.express, self.config.express_udp);
         for peer in self.peers.iter_mut().flatten() {
-            if peer.offering || peer.offer_at > now {
+            if peer.offering {
+                continue;
+            }
+            if peer.offer_at > now {
+                self.offer_at = self.offer_at.min(peer.offer_at);
                 continue;
             }
             let offer = Offer {
@@ -315,14 +335,16 @@ impl Express {
             peer.offering = endpoint.send(now, peer.id, datagram).is_ok();
             let answered = peer.offer.is_some() && peer.offering;
             peer.offer_at = if answered { Instant::FAR_FUTURE } else { now + OFFER_INTERVAL };
+            if !peer.offering {
+                self.offer_at = self.offer_at.min(peer.offer_at);
+            }
         }
     }
 
     /// When [`Express::handle_timeout`] (or [`Express::pump`], for offers) wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let offers = self.peers.iter().flatten().filter(|p| !p.offering).map(|p| p.offer_at);
-        let offers = offers.filter(|at| *at != Instant::FAR_FUTURE);
-        offers.chain(self.order.poll_timeout()).min()
+        let offer = Some(self.offer_at).filter(|at| *at != Instant::FAR_FUTURE);
+        offer.into_iter().chain(self.order.poll_timeout()).min()
     }
 
     /// The counters.

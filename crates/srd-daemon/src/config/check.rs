@@ -11,8 +11,8 @@ use toml::Spanned;
 use super::error::{ConfigError, Source};
 use super::file::{ControlTable, Document, InterfaceTable, MetricsTable, PeerTable};
 use super::{
-    ALLOWED_MAX, Config, Control, Group, Interface, Metrics, Mode, PEERS_MAX, PeerSettings,
-    Protection, UdpOrdering, socket_default,
+    ALL_PEERS, ALLOWED_MAX, Config, Control, Group, Interface, Metrics, Mode, PEERS_MAX,
+    PeerSettings, Protection, UdpOrdering, socket_default,
 };
 use crate::keys::{PublicKey, SecretKey};
 use crate::units::parse_rate;
@@ -361,6 +361,10 @@ fn endpoint(
 fn peer_name(source: &Source<'_>, name: &Spanned<String>) -> Result<String> {
     let text = name.as_ref();
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    if text == ALL_PEERS {
+        let what = format!("`{text}` means every peer in commands, and can be no peer's name");
+        return Err(source.error(Some(name.span()), what, "give it another"));
+    }
     if !text.is_empty() && text.len() <= PEER_NAME_CHARS_MAX && text.chars().all(good) {
         return Ok(text.clone());
     }

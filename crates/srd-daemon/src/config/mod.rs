@@ -46,6 +46,9 @@ pub const PEERS_MAX: usize = 1024;
 /// Most prefixes behind one peer.
 pub const ALLOWED_MAX: usize = 256;
 
+/// What commands call all peers together, so that none may have this name.
+pub const ALL_PEERS: &str = "all";
+
 /// A checked configuration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {

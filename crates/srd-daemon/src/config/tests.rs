@@ -169,6 +169,7 @@ fn bad_values_are_refused_with_what_is_good() {
         ("group = \"root\"", "group = \"nobody-has-this\"", "groupadd"),
         ("127.0.0.1:9471", "0.0.0.0:9471", "allow_remote = true"),
         ("name = \"b\"", "name = \"b c\"", "peer's name"),
+        ("name = \"b\"", "name = \"all\"", "every peer"),
         ("192.0.2.2:7471", "0.0.0.0:7471", "no peer is at"),
         ("192.0.2.2:7471", "[2001:db8::1]:7471", "IPv4 socket"),
         ("192.0.2.2:7471", "host.example:7471", "and a port"),

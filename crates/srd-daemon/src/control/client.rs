@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -129,16 +130,12 @@ impl Client {
     ///
     /// # Errors
     /// It could not be asked, or was refused.
-    pub fn capture(
-        mut self,
-        request: &Request,
-        pause: Duration,
-    ) -> Result<impl Read + use<>, ClientError> {
+    pub fn capture(mut self, request: &Request, pause: Duration) -> Result<Capture, ClientError> {
         self.send(request)?;
         let answer: Option<()> = self.answer()?;
         answer.ok_or_else(|| self.io(ErrorKind::UnexpectedEof.into()))?;
         self.wait_at_most(pause)?;
-        Ok(self.stream)
+        Ok(Capture(self.stream))
     }
 
     fn send(&mut self, request: &Request) -> Result<(), ClientError> {
@@ -177,6 +174,38 @@ impl Watch {
     /// The connection failed, or the daemon refused.
     pub fn wait<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
         self.0.answer()
+    }
+}
+
+/// A capture that runs, to be read.
+#[derive(Debug)]
+pub struct Capture(BufReader<UnixStream>);
+
+impl Capture {
+    /// What ends it in order.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn stopper(&self) -> io::Result<Stopper> {
+        self.0.get_ref().try_clone().map(Stopper)
+    }
+}
+
+impl Read for Capture {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+/// Ends a capture in order.
+#[derive(Debug)]
+pub struct Stopper(UnixStream);
+
+impl Stopper {
+    /// Tells the daemon that it is enough; its last figures are still to be read.
+    pub fn stop(&self) {
+        // A daemon that has hung up has ended the capture already.
+        let _ = self.0.shutdown(Shutdown::Write);
     }
 }
 

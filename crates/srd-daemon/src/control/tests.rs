@@ -207,6 +207,26 @@ fn a_capture_is_copied_and_counted() {
 }
 
 #[test]
+fn a_capture_that_is_stopped_still_brings_its_figures() {
+    let daemon = daemon();
+    let client = Client::connect(&daemon.path).unwrap();
+    let request = Request::Capture(Filter::default());
+    let mut stream = client.capture(&request, Duration::from_millis(20)).unwrap();
+    let stopper = stream.stopper().unwrap();
+    let (began, mut file) = (Instant::now(), Vec::new());
+    let stop = || {
+        if began.elapsed() > Duration::from_millis(100) {
+            stopper.stop();
+        }
+        false
+    };
+    let copied = copy(&mut stream, &mut file, stop).unwrap();
+    assert!(copied.packets > 0);
+    // The statistics of the second interface are the last block.
+    assert_eq!(file[file.len() - 52..][..4], 5_u32.to_le_bytes());
+}
+
+#[test]
 fn an_idle_capture_ends_when_its_client_leaves() {
     let daemon = daemon();
     for _ in 0..crate::capture::TAPS_MAX * 2 {

@@ -12,11 +12,12 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use anyhow::{Context as _, Result};
 use srd_card::packet::Packet;
 use srd_card::{Express, Guest, PeerSlot};
-use srd_net::{Application, Context, LocalEndpoint, Notice, Tun};
+use srd_net::{Application, Context, Notice, Tun};
 use srd_proto::{Delivery, Duration, Event, Instant, PeerConfig, PeerId};
 
-use super::own_address;
-use crate::capture::{Direction, Taps};
+use super::tapped::SharedTaps;
+use super::{Endpoint, own_address};
+use crate::capture::Direction;
 use crate::config::diff::is_same;
 use crate::config::{Config, Mode, PeerSettings, ReloadReport, UdpOrdering};
 use crate::plane::{Change, Command};
@@ -51,7 +52,7 @@ pub(super) struct Port {
     pub(super) tun: Tun,
     pub(super) refused: u64,
     /// Captures that run.
-    taps: Taps,
+    taps: SharedTaps,
     /// The time of the present call, for captures.
     now: Instant,
     /// The peer whose frames these are, for captures; empty: unknown.
@@ -61,10 +62,11 @@ pub(super) struct Port {
 impl Port {
     /// Shows a frame to whoever captures.
     fn show(&mut self, direction: Direction, frame: &[u8]) {
-        if !self.taps.is_empty()
+        let mut taps = self.taps.borrow_mut();
+        if !taps.is_empty()
             && let Some(packet) = frame.get(srd_card::offload::OFFLOAD_BYTES..)
         {
-            self.taps.inner(self.now, direction, &self.peer, packet);
+            taps.inner(self.now, direction, &self.peer, packet);
         }
     }
 }
@@ -92,7 +94,7 @@ pub(super) struct Card {
 
 impl Application for Card {
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
-        if !self.port.taps.is_empty() {
+        if !self.port.taps.borrow().is_empty() {
             self.port.now = context.now();
             self.port.peer = self.names.get(&delivery.peer).cloned().unwrap_or_default();
         }
@@ -127,7 +129,7 @@ impl Application for Card {
 #[derive(Debug)]
 pub struct Data {
     pub(super) config: Config,
-    pub(super) endpoint: LocalEndpoint,
+    pub(super) endpoint: Endpoint,
     pub(super) card: Card,
     pub(super) routing: Routing,
     pub(super) peers: Vec<Peer>,
@@ -139,8 +141,8 @@ pub struct Data {
 impl Data {
     pub(super) fn new(
         config: Config,
-        mut endpoint: LocalEndpoint,
-        tun: Tun,
+        mut endpoint: Endpoint,
+        (tun, taps): (Tun, SharedTaps),
         routing: Routing,
         mtu: u16,
     ) -> Result<Self> {
@@ -158,7 +160,6 @@ impl Data {
         };
         let (core, now) = endpoint.core_mut();
         let express = Express::new(card_config, core);
-        let taps = Taps::default();
         let port = Port { tun, refused: 0, taps, now, peer: String::new() };
         let names = BTreeMap::new();
         let card = Card { express, port, news: Vec::new(), peer_downs: 0, names };
@@ -275,7 +276,7 @@ impl Data {
 
     /// Shows what the guest sends to whoever captures.
     fn show_outgoing(&mut self, now: Instant, frame: &[u8]) {
-        if self.card.port.taps.is_empty() {
+        if self.card.port.taps.borrow().is_empty() {
             return;
         }
         let packet = frame.get(srd_card::offload::OFFLOAD_BYTES..).and_then(Packet::read);
@@ -327,7 +328,9 @@ impl Data {
             Command::Snapshot { detail, reply } => reply.send(self.snapshot(&detail)),
             Command::Set { change, reply } => reply.send(self.set(&change)),
             Command::Reload { config, reply } => reply.send(self.reload(*config)),
-            Command::Capture { tap, reply } => reply.send(self.card.port.taps.add(tap)),
+            Command::Capture { tap, reply } => {
+                reply.send(self.card.port.taps.borrow_mut().add(tap))
+            }
             Command::Stop => {}
         }
     }

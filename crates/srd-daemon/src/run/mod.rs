@@ -7,13 +7,14 @@
 mod data;
 mod report;
 mod signals;
+mod tapped;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use srd_net::{BindOptions, Link, LocalEndpoint, PollMode, Tun};
+use srd_net::{Link, LocalEndpoint, PollMode, Tun, UdpIo, UdpOptions};
 use srd_proto::{Config as CoreConfig, Duration, Protection as CoreProtection};
 
 use crate::config::{Config, Mode, Protection};
@@ -25,6 +26,10 @@ use crate::routing::{self, Routing};
 use crate::{control, metrics};
 
 pub use data::Data;
+use tapped::{SharedTaps, Tapped};
+
+/// The transport over sockets that captures may look at.
+type Endpoint = LocalEndpoint<Tapped>;
 
 /// Bytes that a frame's offload header takes of a datagram.
 const OFFLOAD_BYTES: usize = srd_card::offload::OFFLOAD_BYTES;
@@ -35,7 +40,9 @@ const MTU_MIN: u16 = 1280;
 /// A context that is quiet for so long is asked whether the peer is there.
 const KEEPALIVE: Duration = Duration::from_millis(1000);
 /// A peer that does not answer for so long is down.
-const PEER_TIMEOUT: Duration = Duration::from_secs(3);
+const PEER_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Receive buffer of the base port: what arrives while the thread is kept from running.
+const RECEIVE_BUFFER_BYTES: u32 = 32 << 20;
 
 /// A privilege that is missing, for the exit code.
 #[derive(Debug)]
@@ -77,9 +84,10 @@ impl Daemon {
         let socket = control::Socket::bind(&config.control)?;
         let listener = config.metrics.as_ref().map(metrics::Listener::bind).transpose()?;
         let network = Network::start()?;
-        let mut endpoint = bind(&config)?;
+        let taps = SharedTaps::default();
+        let mut endpoint = bind(&config, &taps)?;
         let tun = Tun::open(&config.interface.name).map_err(|e| tun_error(&config, &e))?;
-        endpoint.io().watch(tun.fd());
+        endpoint.io().udp().watch(tun.fd());
         let mtu = inner_mtu(&config, &endpoint)?;
         let mut routing = Routing::new(network, &config.interface.name, config.interface.mode);
         routing.bring_up(mtu, &config.interface.address)?;
@@ -87,7 +95,7 @@ impl Daemon {
         privileges::drop_all()?;
         let (handle, commands) = PlaneHandle::new(Arc::new(move || waker.wake()));
         let file = config.file.clone();
-        let data = Data::new(config, endpoint, tun, routing, mtu)?;
+        let data = Data::new(config, endpoint, (tun, taps), routing, mtu)?;
         let loader: control::Loader = Arc::new(move || Config::load(&file));
         let control = control::Server::start(socket, handle.clone(), Arc::clone(&loader))?;
         let metrics = listener.map(|l| metrics::Server::start(l, handle.clone())).transpose()?;
@@ -121,7 +129,7 @@ impl Daemon {
 }
 
 /// The transport of a configuration.
-fn bind(config: &Config) -> Result<LocalEndpoint> {
+fn bind(config: &Config, taps: &SharedTaps) -> Result<Endpoint> {
     let interface = &config.interface;
     let mut core = CoreConfig::sockets();
     core.protection = match &interface.protection {
@@ -133,22 +141,23 @@ fn bind(config: &Config) -> Result<LocalEndpoint> {
     core.peer_timeout = PEER_TIMEOUT;
     core.idle_reclaim = Duration::MAX;
     core.peers_max = u32::try_from(crate::config::PEERS_MAX).unwrap_or(u32::MAX);
-    let mut options = BindOptions::at(interface.listen);
-    if let Some(bytes) = outer_packet_bytes(config) {
-        let greeting = if core.protection.is_on() { 0 } else { GREETING_BYTES };
-        core.packet_bytes_max = bytes.saturating_sub(greeting);
-        options.packet_bytes_from_interface = false;
-    }
-    if let Some(rate) = interface.link_rate_bps {
-        core.link_rate_bps = rate;
-        options.link_rate_from_interface = false;
-    }
-    options.config = core;
+    let listen = interface.listen;
+    let greeting = if core.protection.is_on() { 0 } else { GREETING_BYTES };
+    let bytes = match outer_packet_bytes(config) {
+        Some(bytes) => bytes,
+        None => srd_net::link::local_packet_bytes(listen.ip()).context("asking for the MTU")?,
+    };
+    core.packet_bytes_max = bytes.saturating_sub(greeting);
+    let known = || srd_net::link::local_rate(listen.ip());
+    core.link_rate_bps = interface.link_rate_bps.or_else(known).unwrap_or(0);
+    let mut options = UdpOptions::new(listen);
+    options.paths = core.paths;
+    options.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
     options.poll = PollMode::Block;
     options.mark = Some(routing::table_of(&interface.name));
-    let listen = interface.listen;
-    LocalEndpoint::bind(&options)
-        .with_context(|| format!("cannot listen at {listen} with {} paths", interface.paths))
+    let io = UdpIo::open(&options)
+        .with_context(|| format!("cannot listen at {listen} with {} paths", interface.paths))?;
+    Ok(Endpoint::over(Tapped::new(io, taps.clone()), core)?)
 }
 
 /// Bytes of the greeting that a plain context's first packets carry.
@@ -162,7 +171,7 @@ fn outer_packet_bytes(config: &Config) -> Option<u16> {
 }
 
 /// The inner MTU: as configured, if it fits, or the largest that does.
-fn inner_mtu(config: &Config, endpoint: &LocalEndpoint) -> Result<u16> {
+fn inner_mtu(config: &Config, endpoint: &Endpoint) -> Result<u16> {
     let room = endpoint.payload_bytes_max().saturating_sub(OFFLOAD_BYTES);
     let fits = u16::try_from(room).unwrap_or(u16::MAX);
     match config.interface.mtu {

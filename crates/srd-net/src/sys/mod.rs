@@ -1,8 +1,8 @@
 //! The operating system: everything that needs `unsafe`, behind safe functions.
 //!
 //! Nothing here knows SRD. Each file wraps one concern: addresses and control messages (pure
-//! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, TUN devices, alarms,
-//! and the odd system call (clocks, waiting, wake-ups, random bytes).
+//! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, TUN devices,
+//! alarms, and the odd system call (clocks, waiting, wake-ups, random bytes).
 #![allow(unsafe_code)]
 
 pub(crate) mod addr;

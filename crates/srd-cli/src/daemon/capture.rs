@@ -1,0 +1,118 @@
+//! `srd capture`: packets from the daemon into a file or a pipe.
+
+use super::{Target, explain};
+use crate::failure::usage;
+use crate::{output, units};
+use anyhow::{Context, Result};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use srd_daemon::capture::copy::{Copied, copy};
+use srd_daemon::capture::{Filter, Layers, SNAPLEN_MAX};
+use srd_daemon::control::Request;
+use std::cell::Cell;
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How soon Ctrl-C is noticed while no packets come.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long the daemon may take to end the capture after Ctrl-C.
+const END_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// `srd capture`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CaptureArgs {
+    /// Write to this file; `-` is standard output: srd capture -w - | wireshark -k -i -
+    #[arg(long, short, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Only inner packets, as applications see them.
+    #[arg(long, conflicts_with = "outer")]
+    inner: bool,
+    /// Only outer packets, as the network sees them.
+    #[arg(long)]
+    outer: bool,
+    /// Only packets of this peer: its name, or the beginning of its public key.
+    #[arg(long, value_name = "PEER")]
+    peer: Option<String>,
+    /// End after so many packets.
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after this time, for example 10 or 500ms. Default: at Ctrl-C.
+    #[arg(long, short, value_name = "TIME", value_parser = units::parse_time)]
+    seconds: Option<Duration>,
+    /// Keep at most so many bytes of each packet.
+    #[arg(long, value_name = "BYTES", default_value_t = SNAPLEN_MAX,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(SNAPLEN_MAX)))]
+    snaplen: u32,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Runs `srd capture`.
+pub(super) fn run(args: &CaptureArgs) -> Result<()> {
+    let layers = match (args.inner, args.outer) {
+        (true, _) => Layers::Inner,
+        (_, true) => Layers::Outer,
+        _ => Layers::Both,
+    };
+    let filter = Filter {
+        layers,
+        peer: args.peer.clone(),
+        snaplen: args.snaplen,
+        count: args.count,
+        time_ms: args.seconds.map(|t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX)),
+    };
+    let request = Request::Capture(filter);
+    let copied = match &args.write {
+        Some(file) if file.as_os_str() != "-" => to_file(file, &args.target, &request)?,
+        None if io::stdout().is_terminal() => {
+            return usage("a capture is nothing to look at in a terminal: name a file with -w");
+        }
+        _ => {
+            follow(&args.target, &request, || Ok(io::stdout().lock())).context("standard output")?
+        }
+    };
+    let Copied { packets, dropped } = copied;
+    eprintln!("{packets} packets captured, {dropped} dropped because the reader was too slow");
+    Ok(())
+}
+
+/// The file holds what the network must not see, so it is for its owner only.
+fn to_file(file: &Path, target: &Target, request: &Request) -> Result<Copied> {
+    output::check_writable(file)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let open = || options.open(file).with_context(|| format!("cannot write {}", file.display()));
+    follow(target, request, open)
+}
+
+/// Copies a capture to its end, or to a signal; the daemon is asked before anything is opened.
+fn follow<W: Write>(
+    target: &Target,
+    request: &Request,
+    open: impl FnOnce() -> Result<W>,
+) -> Result<Copied> {
+    let mut stream = target.connect()?.capture(request, PAUSE).map_err(explain)?;
+    let stopper = stream.stopper().context("the connection to the daemon")?;
+    let is_enough = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&is_enough)).context("signals")?;
+    }
+    let mut to = open()?;
+    let stopped_at = Cell::new(None::<Instant>);
+    let stop = || {
+        if !is_enough.load(Ordering::Relaxed) {
+            return false;
+        }
+        let at = stopped_at.get().unwrap_or_else(Instant::now);
+        if stopped_at.replace(Some(at)).is_none() {
+            stopper.stop();
+        }
+        at.elapsed() > END_WAIT_MAX
+    };
+    Ok(copy(&mut stream, &mut to, stop)?)
+}

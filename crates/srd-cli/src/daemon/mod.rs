@@ -1,0 +1,156 @@
+//! Commands that talk to a running daemon, and the keys that it needs.
+//!
+//! | module | command |
+//! |---|---|
+//! | [`show`] | `srd status`, `srd stats`, `srd paths`: what they print |
+//! | [`top`] | `srd top`: the same, live |
+//! | [`set`] | `srd set` |
+//! | [`capture`] | `srd capture` |
+//! | [`keys`] | `srd genkey`, `srd pubkey`, `srd genpsk` |
+//! | [`up`] | `srd up`, the daemon itself |
+
+mod capture;
+mod keys;
+mod set;
+mod show;
+mod top;
+mod up;
+
+use crate::failure::{Missing, Usage};
+use crate::output;
+use anyhow::{Context, Error, Result};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use srd_daemon::config::ReloadReport;
+use srd_daemon::control::{Client, ClientError, RefusalKind, Request, Stats, socket};
+use srd_daemon::snapshot::{PeerSnapshot, Snapshot};
+use std::path::PathBuf;
+
+/// Commands around the daemon.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DaemonCommand {
+    /// Carry TCP and UDP between machines over SRD, unknown to the applications.
+    Up(up::UpArgs),
+    /// The process that sets up addresses and routes for `srd up`.
+    #[command(hide = true)]
+    Network,
+    /// Show the daemon's interface and its peers.
+    Status(ShowArgs),
+    /// Show the daemon live: peers, paths, flows. Ends with q.
+    Top(top::TopArgs),
+    /// Print the interface's counters as `ethtool -S` prints those of an ENA interface.
+    Stats(ShowArgs),
+    /// Show every path to a peer.
+    Paths(PathsArgs),
+    /// Change a setting until the next restart or reload.
+    Set(set::SetArgs),
+    /// Make the daemon read its configuration again.
+    Reload(ShowArgs),
+    /// Capture packets for Wireshark: inner ones as applications see them, outer ones as the
+    /// network does.
+    Capture(capture::CaptureArgs),
+    /// Print a new private key: umask 077; srd genkey > private.key
+    Genkey,
+    /// Print the public key of a private key: srd pubkey < private.key
+    Pubkey,
+    /// Print a new preshared key: umask 077; srd genpsk > b.psk
+    Genpsk,
+}
+
+/// Which daemon is meant.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Target {
+    /// The daemon's interface. Default: srd0, or the only one that runs.
+    #[arg(long, short, value_name = "NAME", conflicts_with = "socket")]
+    interface: Option<String>,
+    /// The daemon's control socket, where it is not in /run/srd.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// A command that shows something.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    target: Target,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `srd paths`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PathsArgs {
+    /// The peer's name, or the beginning of its public key.
+    peer: String,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Runs a command. Returns the exit code.
+pub(crate) fn run(command: &DaemonCommand) -> Result<u8> {
+    match command {
+        DaemonCommand::Up(args) => return up::run(args),
+        DaemonCommand::Network => srd_daemon::netconf::serve()?,
+        DaemonCommand::Status(args) => {
+            let status = Request::Status { paths: false, flows: if args.json { 100 } else { 0 } };
+            print(args, &args.target.ask::<Snapshot>(&status)?, show::status)?;
+        }
+        DaemonCommand::Stats(args) => {
+            print(args, &args.target.ask::<Stats>(&Request::Stats)?, show::stats)?;
+        }
+        DaemonCommand::Paths(PathsArgs { peer, show: args }) => {
+            let request = Request::Paths { peer: peer.clone() };
+            print(args, &args.target.ask::<PeerSnapshot>(&request)?, show::paths)?;
+        }
+        DaemonCommand::Reload(args) => {
+            let report = args.target.ask::<ReloadReport>(&Request::Reload)?;
+            print(args, &report, ReloadReport::to_string)?;
+        }
+        DaemonCommand::Set(args) => set::run(args)?,
+        DaemonCommand::Top(args) => top::run(args)?,
+        DaemonCommand::Capture(args) => capture::run(args)?,
+        DaemonCommand::Genkey => keys::generate(keys::Kind::Private)?,
+        DaemonCommand::Genpsk => keys::generate(keys::Kind::Preshared)?,
+        DaemonCommand::Pubkey => keys::public(std::io::stdin().lock())?,
+    }
+    Ok(0)
+}
+
+fn print<T: Serialize>(args: &ShowArgs, value: &T, text: impl Fn(&T) -> String) -> Result<()> {
+    if args.json {
+        let json = serde_json::to_string_pretty(value).context("the answer as JSON")?;
+        return output::say(json);
+    }
+    output::say(text(value))
+}
+
+impl Target {
+    /// The socket of the daemon that is meant.
+    fn path(&self) -> Result<PathBuf> {
+        let found = socket::find(self.interface.as_deref(), self.socket.as_deref());
+        found.map_err(|names| {
+            let names = names.join(", ");
+            Usage(format!("several daemons run: {names}; name one with --interface")).into()
+        })
+    }
+
+    fn connect(&self) -> Result<Client> {
+        Client::connect(&self.path()?).map_err(explain)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        self.connect()?.ask(request).map_err(explain)
+    }
+}
+
+/// The error with the exit code that belongs to it.
+fn explain(error: ClientError) -> Error {
+    let text = error.to_string();
+    match error {
+        ClientError::Denied { .. } => Missing(text).into(),
+        ClientError::Refused(refusal) if refusal.kind != RefusalKind::Busy => Usage(text).into(),
+        other => other.into(),
+    }
+}

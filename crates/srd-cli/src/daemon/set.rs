@@ -1,0 +1,75 @@
+//! `srd set`: one setting, of one peer or of all, until the next restart or reload.
+
+use super::Target;
+use crate::failure::usage;
+use crate::output;
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use srd_daemon::config::{ALL_PEERS, UdpOrdering};
+use srd_daemon::control::Request;
+use srd_daemon::plane::Change;
+
+/// `srd set`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SetArgs {
+    /// The peer's name, the beginning of its public key, or `all` for the whole interface.
+    peer: String,
+    /// What to change.
+    #[arg(value_enum)]
+    setting: Setting,
+    /// To what: on or off; ordered or bypass.
+    #[arg(value_enum)]
+    value: Value,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Setting {
+    /// Whether packets ride SRD: on or off.
+    Express,
+    /// Whether UDP rides SRD, too: on or off.
+    Udp,
+    /// Whether UDP is handed up in order: ordered or bypass; only for `all`.
+    UdpOrdering,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Value {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+    /// In the order in which it was sent.
+    Ordered,
+    /// As it arrives.
+    Bypass,
+}
+
+fn change(setting: Setting, value: Value) -> Result<Change> {
+    let nothing = Change::default();
+    match (setting, value) {
+        (Setting::Express, Value::On | Value::Off) => {
+            Ok(Change { express: Some(value == Value::On), ..nothing })
+        }
+        (Setting::Udp, Value::On | Value::Off) => {
+            Ok(Change { udp: Some(value == Value::On), ..nothing })
+        }
+        (Setting::UdpOrdering, Value::Ordered) => {
+            Ok(Change { udp_ordering: Some(UdpOrdering::Ordered), ..nothing })
+        }
+        (Setting::UdpOrdering, Value::Bypass) => {
+            Ok(Change { udp_ordering: Some(UdpOrdering::Bypass), ..nothing })
+        }
+        (Setting::UdpOrdering, _) => usage("udp-ordering is ordered or bypass"),
+        (Setting::Express | Setting::Udp, _) => usage("express and udp are on or off"),
+    }
+}
+
+/// Runs `srd set`.
+pub(super) fn run(args: &SetArgs) -> Result<()> {
+    let peer = (args.peer != ALL_PEERS).then(|| args.peer.clone());
+    let change = Change { peer, ..change(args.setting, args.value)? };
+    args.target.ask::<()>(&Request::Set(change))?;
+    output::say("set, until the next restart or reload")
+}

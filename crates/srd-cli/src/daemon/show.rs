@@ -1,0 +1,207 @@
+//! What `srd status`, `srd stats` and `srd paths` print for people.
+
+use crate::table::Table;
+use crate::units;
+use srd_daemon::control::Stats;
+use srd_daemon::snapshot::{ExpressState, PathCounts, PeerSnapshot, PeerState, Snapshot};
+
+/// The interface and its peers.
+pub(super) fn status(snapshot: &Snapshot) -> String {
+    let mut text = facts(snapshot);
+    if snapshot.peers.is_empty() {
+        return text + "\nno peers: add a [[peer]] to the configuration, then srd reload";
+    }
+    let names = [
+        "peer",
+        "state",
+        "express",
+        "sent",
+        "received",
+        "rtt",
+        "queueing",
+        "again",
+        "good",
+        "handshake",
+        "endpoint",
+    ];
+    let mut table = Table::new(names);
+    for peer in &snapshot.peers {
+        table.row([
+            peer.name.clone(),
+            state(peer.state).to_owned(),
+            express(peer),
+            units::rate(peer.tx_bps as f64),
+            units::rate(peer.rx_bps as f64),
+            if peer.rtt_us > 0.0 { micros(peer.rtt_us) } else { "-".into() },
+            micros(peer.queue_delay_us),
+            peer.retransmissions.to_string(),
+            good_paths(peer.paths),
+            peer.last_handshake_s.map_or_else(|| "-".into(), |s| format!("{} ago", span(s))),
+            peer.endpoint.clone().unwrap_or_else(|| "not known yet".into()),
+        ]);
+    }
+    text += &format!("\n\n{table}");
+    text
+}
+
+/// What is the same for all peers.
+fn facts(snapshot: &Snapshot) -> String {
+    let Snapshot { interface, listen, mtu, paths, counters, .. } = snapshot;
+    let mut rows = vec![format!(
+        "{interface}: {}, {}, listening on {listen}, MTU {mtu}, {paths} paths per peer, up {}",
+        match snapshot.mode {
+            srd_daemon::config::Mode::Overlay => "overlay",
+            srd_daemon::config::Mode::Transparent => "transparent",
+        },
+        if snapshot.encrypted { "encrypted" } else { "NOT ENCRYPTED" },
+        span(snapshot.uptime_s)
+    )];
+    if let Some(key) = &snapshot.public_key {
+        rows.push(format!("public key {key}"));
+    }
+    let words = ["off", "on, without UDP", "off", "on"];
+    let word = words[usize::try_from(counters.ena_srd_mode & 3).unwrap_or(0)];
+    rows.push(format!(
+        "express {word}: {} of {} eligible packets sent over SRD, {} received",
+        counters.ena_srd_tx_pkts, counters.ena_srd_eligible_tx_pkts, counters.ena_srd_rx_pkts
+    ));
+    rows.join("\n")
+}
+
+/// Counters in the form of `ethtool -S`.
+pub(super) fn stats(stats: &Stats) -> String {
+    let lines = stats.all().into_iter().map(|(name, value)| format!("\n     {name}: {value}"));
+    lines.fold("NIC statistics:".to_owned(), |text, line| text + &line)
+}
+
+/// Every path of a peer.
+pub(super) fn paths(peer: &PeerSnapshot) -> String {
+    let list = &peer.path_reports;
+    let all: u64 = list.iter().map(|path| path.sent_pkts).sum();
+    let head = format!(
+        "{}: {}, express {}, {} paths good",
+        peer.name,
+        state(peer.state),
+        express(peer),
+        good_paths(peer.paths)
+    );
+    if list.is_empty() {
+        return head + "\nno paths yet: nothing has been sent";
+    }
+    let mut table = Table::new(["path", "port", "state", "queueing", "sent", "share", "lost"]);
+    for path in list {
+        let share = 100.0 * path.sent_pkts as f64 / all.max(1) as f64;
+        table.row([
+            path.path.to_string(),
+            path.source_port.to_string(),
+            path.state.clone(),
+            micros(path.delay_us),
+            path.sent_pkts.to_string(),
+            format!("{share:.1} %"),
+            path.lost_pkts.to_string(),
+        ]);
+    }
+    format!("{head}\n\n{table}")
+}
+
+/// Whether the peer answers.
+pub(super) fn state(state: PeerState) -> &'static str {
+    match state {
+        PeerState::Up => "up",
+        PeerState::Connecting => "connecting",
+        PeerState::Down => "down",
+    }
+}
+
+/// What rides SRD to the peer.
+pub(super) fn express(peer: &PeerSnapshot) -> String {
+    match peer.express {
+        ExpressState::On if peer.express_udp => "on".into(),
+        ExpressState::On => "on, without UDP".into(),
+        ExpressState::Off => "off".into(),
+        ExpressState::Waiting => "waiting for the peer".into(),
+    }
+}
+
+/// `62/64`.
+pub(super) fn good_paths(paths: PathCounts) -> String {
+    let PathCounts { good, skip, assumed_bad, denied } = paths;
+    let all = [good, skip, assumed_bad, denied].map(u32::from).iter().sum::<u32>();
+    format!("{good}/{all}")
+}
+
+/// `61.5 us`, `12.3 ms`.
+pub(super) fn micros(us: f64) -> String {
+    if us < 1000.0 { format!("{us:.1} us") } else { format!("{:.1} ms", us / 1000.0) }
+}
+
+/// `3 s`, `12 min`, `7.5 h`, `3.1 days`.
+pub(super) fn span(s: f64) -> String {
+    if s < 90.0 {
+        format!("{s:.0} s")
+    } else if s < 5400.0 {
+        format!("{:.0} min", s / 60.0)
+    } else if s < 172_800.0 {
+        format!("{:.1} h", s / 3600.0)
+    } else {
+        format!("{:.1} days", s / 86_400.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use srd_daemon::snapshot::{Counters, PathSnapshot};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn stats_have_the_form_of_ethtool() {
+        let counters = Counters { ena_srd_mode: 3, ena_srd_rx_pkts: 7, ..Counters::default() };
+        let drops = BTreeMap::from([("replay".to_owned(), 1)]);
+        let text = stats(&Stats { interface: "srd0".into(), counters, drops });
+        let begin = "NIC statistics:\n     ena_srd_mode: 3\n     ena_srd_tx_pkts: 0\n     \
+                     ena_srd_eligible_tx_pkts: 0\n     ena_srd_rx_pkts: 7\n     \
+                     ena_srd_resource_utilization: 0\n";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(text.ends_with("\n     drop_replay: 1"), "{text}");
+    }
+
+    #[test]
+    fn status_warns_of_what_is_not_encrypted_and_lists_peers() {
+        let empty = status(&Snapshot::default());
+        assert!(empty.contains("NOT ENCRYPTED") && empty.contains("srd reload"), "{empty}");
+        let peer = PeerSnapshot {
+            name: "b".into(),
+            express: ExpressState::Waiting,
+            paths: PathCounts { good: 60, skip: 4, ..PathCounts::default() },
+            last_handshake_s: Some(125.0),
+            ..PeerSnapshot::default()
+        };
+        let text = status(&Snapshot { peers: vec![peer], ..Snapshot::default() });
+        let row = text.lines().last().unwrap();
+        for word in ["b", "connecting", "waiting for the peer", "60/64", "2 min ago", "not known"] {
+            assert!(row.contains(word), "{word}: {text}");
+        }
+    }
+
+    #[test]
+    fn paths_show_their_share() {
+        let path = |path, sent_pkts| PathSnapshot {
+            path,
+            sent_pkts,
+            state: "good".into(),
+            ..PathSnapshot::default()
+        };
+        let path_reports = vec![path(0, 30), path(1, 10)];
+        let text = paths(&PeerSnapshot { path_reports, ..PeerSnapshot::default() });
+        assert!(text.contains("75.0 %") && text.contains("25.0 %"), "{text}");
+        assert!(paths(&PeerSnapshot::default()).contains("nothing has been sent"));
+    }
+
+    #[test]
+    fn times_read_well() {
+        assert_eq!((micros(61.54), micros(12_345.0)), ("61.5 us".into(), "12.3 ms".into()));
+        let spans = [3.0, 700.0, 27_000.0, 270_000.0].map(span);
+        assert_eq!(spans, ["3 s", "12 min", "7.5 h", "3.1 days"]);
+    }
+}

@@ -1,0 +1,112 @@
+//! The daemon's sockets, in view of whoever captures outer packets.
+//!
+//! Without a capture, one look at a flag per batch.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use srd_net::{Clock, IoStats, IoWaker, Notice, PacketIo, Segments, Sent, UdpIo, Wait};
+use srd_proto::{Instant, PacketMeta, Transmit};
+
+use crate::capture::{Direction, Outer, Taps};
+
+/// Captures that run, shared with the inner side.
+pub(super) type SharedTaps = Rc<RefCell<Taps>>;
+
+/// Kernel sockets with a view.
+#[derive(Debug)]
+pub(super) struct Tapped {
+    io: UdpIo,
+    taps: SharedTaps,
+    buffer: Vec<u8>,
+}
+
+impl Tapped {
+    pub(super) fn new(io: UdpIo, taps: SharedTaps) -> Self {
+        Self { io, taps, buffer: Vec::new() }
+    }
+
+    pub(super) fn udp(&mut self) -> &mut UdpIo {
+        &mut self.io
+    }
+
+    fn show_sent<S: Segments>(&mut self, batches: &[(Transmit, S)]) {
+        let (now, local) = (self.io.clock().now(), self.io.local_address());
+        let mut taps = self.taps.borrow_mut();
+        for (transmit, segments) in batches {
+            let port = local.port().wrapping_add(transmit.entropy.0 % self.io.paths());
+            let source = SocketAddr::new(local.ip(), port);
+            let outer = Outer { source, destination: transmit.destination, ecn: transmit.ecn };
+            for (head, payload) in segments.parts() {
+                self.buffer.clear();
+                self.buffer.extend_from_slice(head);
+                self.buffer.extend_from_slice(payload);
+                taps.outer(now, Direction::Out, None, &outer, &self.buffer);
+            }
+        }
+    }
+}
+
+impl PacketIo for Tapped {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+        let sent = self.io.send(batches)?;
+        if !self.taps.borrow().is_empty() {
+            let went = match sent {
+                Sent::All => batches.len(),
+                Sent::Blocked { batches } => batches,
+            };
+            self.show_sent(&batches[..went]);
+        }
+        Ok(sent)
+    }
+
+    fn receive(
+        &mut self,
+        wait: Wait,
+        mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        let (taps, local) = (&self.taps, self.io.local_address());
+        self.io.receive(wait, |now, meta, bytes| {
+            if !taps.borrow().is_empty() {
+                let outer = Outer { source: meta.source, destination: local, ecn: meta.ecn };
+                taps.borrow_mut().outer(now, Direction::In, None, &outer, bytes);
+            }
+            each(now, meta, bytes);
+        })
+    }
+
+    fn clock(&self) -> &Clock {
+        self.io.clock()
+    }
+
+    fn local_address(&self) -> SocketAddr {
+        self.io.local_address()
+    }
+
+    fn paths(&self) -> u16 {
+        self.io.paths()
+    }
+
+    fn batch_segments_max(&self) -> usize {
+        self.io.batch_segments_max()
+    }
+
+    fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
+        self.io.check_destination(destination, packet_bytes_max);
+    }
+
+    fn take_notice(&mut self) -> Option<Notice> {
+        self.io.take_notice()
+    }
+
+    fn stats(&self) -> IoStats {
+        self.io.stats()
+    }
+
+    fn waker(&mut self) -> io::Result<Arc<IoWaker>> {
+        self.io.waker()
+    }
+}
