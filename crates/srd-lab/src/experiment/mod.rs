@@ -11,7 +11,7 @@
 //! | [`mod@run`] | cases, repetitions and variants in turn |
 //! | [`result`] | figures, samples, and how repetitions become one figure |
 //! | [`programs`] | what has to be installed, and what a program printed |
-//! | [`cpu`] | CPU that a run took itself |
+//! | [`cpu`], [`pulse`] | CPU that a run took itself, and whether the machine held it up |
 //! | [`requests`], [`frames`] | a load of GET and SET, the account of a video |
 //! | [`elephants`] | long flows beside a measurement |
 //! | [`iperf`] | iperf3 there and back |
@@ -27,7 +27,9 @@ mod incast;
 mod iperf;
 mod loss;
 mod nconnect;
+mod nfs;
 pub mod programs;
+pub mod pulse;
 mod redis;
 mod requests;
 pub mod result;
@@ -125,7 +127,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 10] = [
+pub const ALL: [&Experiment; 11] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &redis::EXPERIMENT,
@@ -136,6 +138,7 @@ pub const ALL: [&Experiment; 10] = [
     &collisions::EXPERIMENT,
     &loss::EXPERIMENT,
     &shuffle::EXPERIMENT,
+    &nfs::EXPERIMENT,
 ];
 
 /// Finds an experiment by its name.

@@ -5,6 +5,7 @@
 //! repetitions are pooled before percentiles are taken, so that a tail is that of all requests.
 
 use super::Variant;
+use super::pulse::Lateness;
 use crate::priority::CpuUse;
 use serde::Serialize;
 use serde::ser::SerializeStruct;
@@ -103,6 +104,8 @@ pub struct Run {
     /// The part of the machine that this run itself took, 0 to 1. Above about 0.7, rates are the
     /// CPU's and not the fabric's.
     pub own_cpu_share: f64,
+    /// How late the machine woke up a thread of this run's priority.
+    pub late: Lateness,
     /// The daemons' counters added up, if there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub express: Option<BTreeMap<String, f64>>,
@@ -326,6 +329,7 @@ mod tests {
             },
             cpu: CpuUse::default(),
             own_cpu_share: 0.0,
+            late: Lateness::default(),
             express: None,
         }
     }

@@ -4,6 +4,7 @@
 //! hash seed of a repetition is the same for all variants.
 
 use super::cpu::OwnCpu;
+use super::pulse::{Lateness, Pulse};
 use super::result::{CaseResult, Measured, Outcome, Run};
 use super::variant::order;
 use super::{Case, Experiment, Options, Stage, Variant, programs};
@@ -98,7 +99,7 @@ impl Turns<'_> {
                 let what = format!("{}, {variant}, {} of {repetitions}", case.name, repetition + 1);
                 let begun = Instant::now();
                 match self.run_once(&fabric, variant, options.seed + repetition) {
-                    Ok(Seen { measured, cpu, own_cpu_share, express }) => {
+                    Ok(Seen { measured, cpu, own_cpu_share, late, express }) => {
                         let (headline, took) = (headline(&measured), begun.elapsed().as_secs());
                         let busy = own_cpu_share * 100.0;
                         say(&format!("{what}: {headline} ({took} s, CPU {busy:.0} %)"));
@@ -108,6 +109,7 @@ impl Turns<'_> {
                             measured,
                             cpu,
                             own_cpu_share,
+                            late,
                             express,
                         });
                     }
@@ -142,10 +144,12 @@ impl Turns<'_> {
         };
         let mut stage = Stage { fabric, variant, seed, overlay, directory };
         let cpu = OwnCpu::start(fabric)?;
+        let pulse = Pulse::start()?;
         let mut measured = (case.measure)(&mut stage)?;
+        let late = pulse.stop();
         let (cpu, own_cpu_share) = cpu.stop(fabric)?;
         let Some(overlay) = stage.overlay else {
-            return Ok(Seen { measured, cpu, own_cpu_share, express: None });
+            return Ok(Seen { measured, cpu, own_cpu_share, late, express: None });
         };
         let counters = overlay.counters()?;
         overlay.down()?;
@@ -153,7 +157,7 @@ impl Turns<'_> {
             bail!("no packet of the programs went over SRD: {counters:?}");
         }
         measured.notes.extend(share_note(&counters));
-        Ok(Seen { measured, cpu, own_cpu_share, express: Some(counters) })
+        Ok(Seen { measured, cpu, own_cpu_share, late, express: Some(counters) })
     }
 }
 
@@ -162,6 +166,7 @@ struct Seen {
     measured: Measured,
     cpu: CpuUse,
     own_cpu_share: f64,
+    late: Lateness,
     express: Option<BTreeMap<String, f64>>,
 }
 

@@ -18,8 +18,8 @@ const ROUND_LIMIT_S: u64 = 60;
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "shuffle",
     summary: "When every worker sends a part to every other, when does the last one have all?",
-    about: "8 workers, 4 under each leaf, all links at 200 Mb/s, as many uplinks as workers under a \
-            leaf. In every round each worker sends one part to each of the 7 others over its own \
+    about: "8 workers, 4 under each leaf, all links at 200 Mb/s, as many uplinks as workers under \
+            a leaf. In every round each worker sends one part to each of the 7 others over its own \
             connection, all at one moment; the round is complete when the last part is. The ideal \
             is what a worker's link needs for its seven parts.",
     repetitions: 3,

@@ -213,6 +213,7 @@ fn timeline(variant: Variant, line: &Timeline, top: f64) -> LineChart {
 mod tests {
     use super::*;
     use crate::chart::check_well_formed;
+    use srd_lab::experiment::pulse::Lateness;
     use srd_lab::experiment::result::{Figure, Measured, Run, Samples};
     use srd_lab::priority::CpuUse;
 
@@ -238,6 +239,7 @@ mod tests {
             },
             cpu: CpuUse::default(),
             own_cpu_share: 0.0,
+            late: Lateness::default(),
             express: None,
         };
         let runs = vec![run(Variant::Plain), run(Variant::Express)];

@@ -129,7 +129,13 @@ pub(super) fn notes(case: &CaseResult) -> Vec<String> {
                 "{who}: it took up to {percent:.0} % of all CPU; its figures may be the machine's"
             )
         });
-        notes.extend(own.chain(busy));
+        let late = run.late.is_suspect().then(|| {
+            let ms = run.late.p99_ms;
+            format!(
+                "{who}: SUSPECT, the machine held it up (a thread woke up {ms:.0} ms late, p99)"
+            )
+        });
+        notes.extend(own.chain(busy).chain(late));
     }
     notes
 }
@@ -138,6 +144,7 @@ pub(super) fn notes(case: &CaseResult) -> Vec<String> {
 mod tests {
     use super::*;
     use srd_lab::experiment::Variant;
+    use srd_lab::experiment::pulse::Lateness;
     use srd_lab::experiment::result::{Figure, Measured, Run, Samples};
     use srd_lab::priority::CpuUse;
 
@@ -153,6 +160,7 @@ mod tests {
             },
             cpu: CpuUse::default(),
             own_cpu_share,
+            late: Lateness::default(),
             express: None,
         }
     }

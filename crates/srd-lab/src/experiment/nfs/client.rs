@@ -1,0 +1,101 @@
+//! A client of one file: many reads at once, or one write after another.
+
+use super::xdr;
+use anyhow::{Context, Result, bail};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Bytes of one read.
+pub(super) const READ_BYTES: u32 = 256 << 10;
+/// Reads without an answer, per connection.
+const READS_OPEN: u64 = 16;
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// A connection to a server, and the file.
+pub(super) struct Client {
+    stream: TcpStream,
+    handle: Vec<u8>,
+    xid: u32,
+    reply: Vec<u8>,
+}
+
+impl Client {
+    /// Connects from the calling thread's namespace and looks the file up.
+    pub(super) fn connect(server: SocketAddr, path: &[&str]) -> Result<Client> {
+        let stream = TcpStream::connect_timeout(&server, ANSWER_MAX)
+            .with_context(|| format!("NFS server {server}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        let mut client = Client { stream, handle: Vec::new(), xid: 0, reply: Vec::new() };
+        let call = xdr::lookup(client.next_xid(), path);
+        client.call(&call)?;
+        client.handle = xdr::handle(&client.reply, path.len()).context("lookup")?;
+        Ok(client)
+    }
+
+    /// Reads the file from the beginning, again and again, until `end`: how many bytes were read
+    /// after `from`.
+    pub(super) fn read_until(
+        &mut self,
+        file_bytes: u64,
+        from: Instant,
+        end: Instant,
+    ) -> Result<u64> {
+        let (mut offset, mut open, mut counted) = (0, 0, 0u64);
+        loop {
+            let now = Instant::now();
+            while open < READS_OPEN && now < end {
+                let call = xdr::read(self.next_xid(), &self.handle, offset, READ_BYTES);
+                self.stream.write_all(&call).context("a call")?;
+                offset = (offset + u64::from(READ_BYTES)) % file_bytes;
+                open += 1;
+            }
+            if open == 0 {
+                return Ok(counted);
+            }
+            self.receive()?;
+            open -= 1;
+            let bytes = xdr::read_bytes(&self.reply).context("a read")? as u64;
+            if bytes != u64::from(READ_BYTES) {
+                bail!("a read of {READ_BYTES} bytes brought {bytes}");
+            }
+            let now = Instant::now();
+            if now >= from && now < end {
+                counted += bytes;
+            }
+        }
+    }
+
+    /// Writes and waits for the answer: how long that took.
+    pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Result<Duration> {
+        let call = xdr::write(self.next_xid(), &self.handle, offset, data);
+        let begun = Instant::now();
+        self.call(&call)?;
+        let took = begun.elapsed();
+        let written = xdr::written_bytes(&self.reply).context("a write")?;
+        if written != data.len() {
+            bail!("of {} bytes only {written} were written", data.len());
+        }
+        Ok(took)
+    }
+
+    fn next_xid(&mut self) -> u32 {
+        self.xid = self.xid.wrapping_add(1);
+        self.xid
+    }
+
+    fn call(&mut self, call: &[u8]) -> Result<()> {
+        self.stream.write_all(call).context("a call")?;
+        self.receive()
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        let mut mark = [0; 4];
+        self.stream.read_exact(&mut mark).context("a reply")?;
+        self.reply.resize(xdr::record_bytes(mark)?, 0);
+        self.stream.read_exact(&mut self.reply).context("a reply")
+    }
+}
