@@ -1,7 +1,7 @@
 //! The daemon's side: takes connections, at most so many, each with a thread of its own.
 //!
 //! Invariant: this thread only accepts. Whatever a client does or does not do, happens on the
-//! client's own thread ([`super::connection`]).
+//! client's own thread (`connection`).
 
 use std::fmt;
 use std::io;
