@@ -72,6 +72,46 @@ fn cheapest_experiment_yields_table_json_and_report() {
 }
 
 #[test]
+fn express_carries_the_same_flows_and_all_of_them() {
+    if !ready() {
+        return;
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(!ci, "in CI this test must run: there is no /dev/net/tun");
+        println!("skipped: there is no /dev/net/tun");
+        return;
+    }
+    let name = format!("e2x{}", std::process::id());
+    let output = srd(&[
+        "lab",
+        "run",
+        "incast",
+        "--quick",
+        "--variants",
+        "express",
+        "--name",
+        &name,
+        "--high-priority",
+        "false",
+        "--json",
+        "-",
+    ]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+    let run = &json["experiments"][0]["cases"][0]["runs"][0];
+    assert_eq!(run["variant"], "express");
+    assert_eq!(run["measured"]["samples"][1]["count"], 5 * 48, "every flow of every round");
+    let figures = run["measured"]["figures"].as_array().unwrap();
+    let unfinished = figures.iter().find(|figure| figure["name"] == "unfinished").unwrap();
+    assert_eq!(unfinished["value"], 0.0);
+    // Five rounds of 48 flows of 64 KB in packets of at most 9000 bytes.
+    let packets = run["express"]["ena_srd_tx_pkts"].as_f64().unwrap();
+    assert!(packets > 5.0 * 48.0 * 65_536.0 / 9000.0, "{packets} packets over SRD");
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_starts() {
     for (arguments, complaint) in [
         (&["lab", "run", "nonesuch"][..], "there is no experiment `nonesuch`: single-flow"),

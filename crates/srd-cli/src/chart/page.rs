@@ -69,6 +69,11 @@ impl Page {
         let _ = writeln!(self.body, "<h2>{}</h2>", escape(text));
     }
 
+    /// A heading within a section.
+    pub(crate) fn subsection(&mut self, text: &str) {
+        let _ = writeln!(self.body, "<h3>{}</h3>", escape(text));
+    }
+
     /// A paragraph.
     pub(crate) fn paragraph(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p>{}</p>", escape(text));
@@ -133,6 +138,7 @@ mod tests {
     fn the_page_is_well_formed_and_needs_nothing_from_outside() {
         let mut page = Page::new("A <title> & more");
         page.section("one");
+        page.subsection("<within>");
         page.lead("5 > 3");
         page.paragraph("\"quoted\"");
         page.remark("it's");

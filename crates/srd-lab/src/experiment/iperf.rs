@@ -104,7 +104,8 @@ fn parse(text: &str) -> Result<Report> {
         Ok(number(&stream["receiver"]["bits_per_second"], "a receiver's rate")? / 1e6)
     };
     let steps = json["intervals"].as_array().context("iperf3 reports no intervals")?;
-    let counted = steps.iter().filter(|step| step["sum"]["omitted"] != true);
+    // The first one that counts still has a part of what does not.
+    let counted = steps.iter().filter(|step| step["sum"]["omitted"] != true).skip(1);
     let step = |step: &Value| Ok(number(&step["sum"]["bits_per_second"], "an interval")? / 1e6);
     Ok(Report {
         mbps: number(&end["sum_received"]["bits_per_second"], "the receiver's rate")? / 1e6,
@@ -123,6 +124,7 @@ mod tests {
         let text = r#"{
             "intervals": [
                 {"sum": {"bits_per_second": 1e6, "omitted": true}},
+                {"sum": {"bits_per_second": 2e6, "omitted": false}},
                 {"sum": {"bits_per_second": 9e6, "omitted": false}}],
             "end": {
                 "streams": [{"sender": {"bits_per_second": 9e9},

@@ -37,7 +37,8 @@ pub(super) fn page(outcomes: &[Outcome]) -> String {
 }
 
 fn add_case(page: &mut Page, case: &CaseResult) {
-    page.paragraph(&format!("{}: {}", case.name, case.setting));
+    page.subsection(&case.name);
+    page.remark(&case.setting);
     for (caption, chart) in bars(case) {
         page.chart(&format!("{}: {caption}", case.name), &chart.to_svg());
     }
@@ -82,7 +83,8 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
                     label: summary.variant.label().to_owned(),
                     tone: tone(summary.variant),
                     value: found.map(|found| found.median),
-                    worst: found.map(|found| found.max),
+                    // Where more is better, the greatest is not the worst.
+                    worst: found.map(|found| found.max).filter(|max| *max > ideal.value),
                 }
             });
             let unit = match figure.unit {
@@ -95,7 +97,7 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
                 ideal: (ideal.value, ideal.label.to_owned()),
                 bars: bars.collect(),
             };
-            (format!("{}, median and greatest of all repetitions", figure.name), chart)
+            (format!("{}, median of the repetitions", figure.name), chart)
         })
         .collect()
 }
