@@ -15,6 +15,7 @@ use srd_card::{Express, Guest, PeerSlot};
 use srd_net::{Application, Context, Notice, Tun};
 use srd_proto::{Delivery, Duration, Event, Instant, PeerConfig, PeerId};
 
+use super::moderation::Moderation;
 use super::tapped::SharedTaps;
 use super::{Endpoint, own_address};
 use crate::capture::Direction;
@@ -136,6 +137,7 @@ pub struct Data {
     pub(super) mtu: u16,
     pub(super) started_at: Instant,
     tick_at: Instant,
+    moderation: Moderation,
 }
 
 impl Data {
@@ -173,6 +175,7 @@ impl Data {
             mtu,
             started_at: now,
             tick_at: now + TICK,
+            moderation: Moderation::new(now),
         };
         for settings in peers {
             data.add_peer(settings)?;
@@ -251,6 +254,9 @@ impl Data {
             until = until.min(at);
         }
         let until = if again { Instant::ZERO } else { until };
+        if !again {
+            self.moderation.before_sleep(&self.endpoint);
+        }
         self.endpoint.receive(until, &mut self.card).context("receiving")?;
         let now = self.endpoint.now();
         self.card.express.handle_timeout(now, &mut self.card.port);

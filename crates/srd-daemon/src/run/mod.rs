@@ -5,6 +5,7 @@
 //! [`crate::plane`].
 
 mod data;
+mod moderation;
 mod report;
 mod signals;
 mod tapped;

@@ -1,0 +1,59 @@
+//! Moderation of wake-ups, as cards moderate interrupts.
+//!
+//! On a link of 1 Gb/s a packet of 9 KB arrives every 72 us, and to wake a sleeping thread for each
+//! costs more than to handle it. A thread that is woken again and again by a stream naps before it
+//! waits, so that several packets come at a time. A conversation moves few bytes between two
+//! sleeps, and is never made to wait.
+
+use srd_proto::{Duration, Instant};
+
+use super::Endpoint;
+
+/// How long a nap is.
+const NAP: std::time::Duration = std::time::Duration::from_micros(100);
+/// Who slept less than this ago is being woken again and again.
+const BUSY: Duration = Duration::from_micros(400);
+/// Bytes moved between two sleeps, less than [`BUSY`] apart, from which on it is a stream.
+const STREAM_BYTES_MIN: u64 = 4096;
+
+/// What the last sleep looked like.
+#[derive(Debug)]
+pub(super) struct Moderation {
+    slept_at: Instant,
+    moved_bytes: u64,
+}
+
+impl Moderation {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { slept_at: now, moved_bytes: 0 }
+    }
+
+    /// Call before the thread waits: naps if it would be woken at once.
+    pub(super) fn before_sleep(&mut self, endpoint: &Endpoint) {
+        let stats = endpoint.core().stats();
+        let moved_bytes = stats.tx_bytes + stats.rx_bytes;
+        if self.is_stream(endpoint.now(), moved_bytes) {
+            std::thread::sleep(NAP);
+        }
+        self.slept_at = endpoint.now();
+        self.moved_bytes = moved_bytes;
+    }
+
+    fn is_stream(&self, now: Instant, moved_bytes: u64) -> bool {
+        now.since(self.slept_at) < BUSY && moved_bytes - self.moved_bytes >= STREAM_BYTES_MIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_many_bytes_in_little_time() {
+        let at = |us| Instant::ZERO + Duration::from_micros(us);
+        let last = Moderation { slept_at: at(1000), moved_bytes: 10_000 };
+        assert!(last.is_stream(at(1100), 19_000));
+        assert!(!last.is_stream(at(1100), 10_300), "a word of a conversation");
+        assert!(!last.is_stream(at(2000), 19_000), "it has slept for long");
+    }
+}
