@@ -21,9 +21,9 @@ pub struct Config {
     pub udp_bypass: bool,
     /// Longest wait for a hole in one flow.
     pub order_wait: Duration,
-    /// Queueing delay above which frames are marked.
+    /// Queueing delay that is too long.
     pub queue_target: Duration,
-    /// Time above the target after which a flow that cannot be marked loses frames.
+    /// Time above the target after which a flow has frames marked, or dropped if they cannot be.
     pub queue_interval: Duration,
     /// Bytes that may wait for one peer.
     pub queue_bytes_max: usize,
@@ -43,8 +43,8 @@ impl Default for Config {
             express_udp: true,
             udp_bypass: false,
             order_wait: Duration::from_millis(100),
-            queue_target: Duration::from_millis(2),
-            queue_interval: Duration::from_millis(100),
+            queue_target: Duration::from_millis(5),
+            queue_interval: Duration::from_millis(50),
             queue_bytes_max: 32 << 20,
             flows_max: 65_536,
             receive_bytes_max: 64 << 20,

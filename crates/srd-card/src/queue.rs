@@ -1,10 +1,10 @@
 //! Frames that wait for one peer: fair between flows, and short.
 //!
 //! Flow queueing as in FQ-CoDel (RFC 8290): deficit round robin over flows with something to
-//! send, flows that have just begun first. A frame that has waited for longer than the target
-//! while others wait behind it is marked if its packet is ECN-capable; a flow that is not, and
-//! keeps its queue above the target for a whole interval, has frames dropped by CoDel's law
-//! (RFC 8289).
+//! send, flows that have just begun first. A flow whose frames have waited for longer than the
+//! target, others behind them, for a whole interval, has frames marked by CoDel's law (RFC 8289),
+//! ever more often; or dropped, if its packets are not ECN-capable. Bursts pass unmarked: a hole
+//! that is filled lets go of all that waited behind it at once.
 //!
 //! Bound: `queue_bytes_max` per peer; beyond it the flow with most bytes loses its oldest frames.
 
@@ -22,9 +22,9 @@ const QUANTUM_BYTES: i64 = 16 * 1024;
 /// What decides about marks and drops.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aqm {
-    /// A frame that waited for longer is marked.
+    /// A queue that is longer is too long.
     pub target: Duration,
-    /// A flow above the target for so long loses a frame, if it cannot be marked.
+    /// A flow above the target for so long has a frame marked or dropped.
     pub interval: Duration,
     /// Bytes that may wait for one peer.
     pub bytes_max: usize,
@@ -178,13 +178,12 @@ impl Scheduler {
             flow.bytes -= bytes;
             self.bytes -= bytes;
             let late = now.since(waiting.at) > aqm.target && !flow.frames.is_empty();
-            if late && packet::ecn(&waiting.frame[OFFLOAD_BYTES..]) != 0 {
-                if packet::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
-                    counts.marked += 1;
+            if flow.codel.strikes(late, now, aqm.interval) {
+                if !packet::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
+                    counts.dropped_late += 1;
+                    continue;
                 }
-            } else if flow.codel.drops(late, now, aqm.interval) {
-                counts.dropped_late += 1;
-                continue;
+                counts.marked += 1;
             }
             flow.deficit -= i64::try_from(bytes).unwrap_or(i64::MAX);
             return Some(waiting);
@@ -192,42 +191,42 @@ impl Scheduler {
     }
 }
 
-/// CoDel's drop law for one flow.
+/// CoDel's law for one flow.
 #[derive(Debug, Default)]
 struct Codel {
     /// When the queue will have been above the target for an interval.
     above_until: Option<Instant>,
-    dropping: bool,
-    drop_next: Instant,
-    drops: u32,
+    striking: bool,
+    strike_next: Instant,
+    strikes: u32,
 }
 
 impl Codel {
-    /// Whether the frame at the head is dropped.
-    fn drops(&mut self, late: bool, now: Instant, interval: Duration) -> bool {
+    /// Whether the frame at the head is marked or dropped.
+    fn strikes(&mut self, late: bool, now: Instant, interval: Duration) -> bool {
         if !late {
             self.above_until = None;
-            self.dropping = false;
+            self.striking = false;
             return false;
         }
         let until = *self.above_until.get_or_insert(now + interval);
-        if self.dropping {
-            if now < self.drop_next {
+        if self.striking {
+            if now < self.strike_next {
                 return false;
             }
-            self.drops += 1;
+            self.strikes += 1;
         } else {
             if now < until {
                 return false;
             }
             // Soon after the last episode: go on where it had to go.
-            let recent = now.since(self.drop_next) < interval.times(16);
-            self.drops = if recent && self.drops > 2 { self.drops - 2 } else { 1 };
-            self.dropping = true;
-            self.drop_next = now;
+            let recent = now.since(self.strike_next) < interval.times(16);
+            self.strikes = if recent && self.strikes > 2 { self.strikes - 2 } else { 1 };
+            self.striking = true;
+            self.strike_next = now;
         }
-        let wait = interval.as_nanos() / u64::from(self.drops).isqrt().max(1);
-        self.drop_next += Duration::from_nanos(wait);
+        let wait = interval.as_nanos() / u64::from(self.strikes).isqrt().max(1);
+        self.strike_next += Duration::from_nanos(wait);
         true
     }
 }
@@ -314,37 +313,49 @@ mod tests {
         assert_eq!(bench.take(Instant::ZERO).unwrap().0, 1);
     }
 
-    #[test]
-    fn late_frames_are_marked_if_they_can_be_and_nothing_is_dropped_then() {
+    /// A queue that grows for a second: how many frames were marked and dropped by then, by ms.
+    fn grows(ecn: u8) -> Vec<QueueCounts> {
         let mut bench = Bench::new(1);
-        for _ in 0..10 {
-            bench.push(0, 1500, 2, Instant::ZERO);
+        let mut counts = Vec::new();
+        for ms in 0..1000u64 {
+            let now = Instant::ZERO + Duration::from_millis(ms);
+            for _ in 0..2 {
+                bench.push(0, 1500, ecn, now);
+            }
+            bench.take(now);
+            counts.push(bench.counts);
         }
-        let late = Instant::ZERO + Duration::from_millis(3);
-        for i in 0..10 {
-            let (_, waiting) = bench.take(late).unwrap();
-            let marked = packet::ecn(&waiting.frame[OFFLOAD_BYTES..]) == 3;
-            assert_eq!(marked, i < 9, "the last has nobody behind it");
-        }
-        assert_eq!(bench.counts, QueueCounts { marked: 9, ..QueueCounts::default() });
+        counts
     }
 
     #[test]
-    fn a_queue_that_stays_long_and_cannot_be_marked_loses_frames_ever_faster() {
+    fn a_queue_that_stays_long_is_marked_ever_more_often_and_loses_nothing() {
+        let counts = grows(2);
+        assert_eq!(counts[90].marked, 0, "one interval of grace");
+        let (half, whole) = (counts[500].marked, counts[999].marked);
+        assert!(half >= 4 && whole - half > half, "{half} {whole}");
+        assert_eq!(counts[999].dropped_late, 0);
+    }
+
+    #[test]
+    fn what_cannot_be_marked_is_dropped_by_the_same_law() {
+        let counts = grows(0);
+        assert_eq!(counts[90].dropped_late, 0, "one interval of grace");
+        let (half, whole) = (counts[500].dropped_late, counts[999].dropped_late);
+        assert!(half >= 4 && whole - half > half, "{half} {whole}");
+        assert_eq!(counts[999].marked, 0);
+    }
+
+    #[test]
+    fn a_burst_that_drains_is_neither_marked_nor_dropped() {
         let mut bench = Bench::new(1);
-        let mut now = Instant::ZERO;
-        let mut dropped = Vec::new();
-        for ms in 0..1000u64 {
-            now = Instant::ZERO + Duration::from_millis(ms);
-            for _ in 0..2 {
-                bench.push(0, 1500, 0, now);
-            }
-            bench.take(now);
-            dropped.push(bench.counts.dropped_late);
+        for _ in 0..40 {
+            bench.push(0, 9000, 2, Instant::ZERO);
         }
-        assert_eq!(dropped[90], 0, "one interval of grace");
-        assert!(dropped[500] >= 4 && dropped[999] - dropped[500] > dropped[500], "{dropped:?}");
-        assert!(now > Instant::ZERO);
+        for ms in 0..40 {
+            bench.take(Instant::ZERO + Duration::from_millis(ms)).unwrap();
+        }
+        assert_eq!(bench.counts, QueueCounts::default());
     }
 
     #[test]

@@ -231,7 +231,7 @@ impl Express {
         self.order.set_wait(wait);
     }
 
-    /// The queueing delay above which frames are marked.
+    /// The queueing delay that is too long.
     pub fn set_queue_target(&mut self, target: Duration) {
         self.config.queue_target = target;
         self.aqm.target = target;

@@ -75,7 +75,7 @@ fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<I
         express_udp: table.express_udp.unwrap_or(true),
         udp_ordering: choice(source, table.udp_ordering.as_ref(), "udp_ordering", &orderings)?,
         order_wait: millis(source, order_wait, "order_wait_ms", &ORDER_WAIT_MS, 100.0)?,
-        queue_delay: millis(source, queue_delay, "queue_delay_ms", &QUEUE_DELAY_MS, 2.0)?,
+        queue_delay: millis(source, queue_delay, "queue_delay_ms", &QUEUE_DELAY_MS, 5.0)?,
     })
 }
 

@@ -116,7 +116,7 @@ fn what_is_not_given_has_the_documented_default() {
     assert!(interface.express && interface.express_udp);
     assert_eq!(interface.udp_ordering, UdpOrdering::Ordered);
     assert_eq!(interface.order_wait, Duration::from_millis(100));
-    assert_eq!(interface.queue_delay, Duration::from_millis(2));
+    assert_eq!(interface.queue_delay, Duration::from_millis(5));
     assert_eq!(config.control.socket, Path::new("/run/srd/srd0.sock"));
     assert!(config.metrics.is_none() && config.peers.is_empty());
 }
