@@ -226,8 +226,7 @@ fn transparent_steering_takes_packets_while_the_peer_answers_and_leaves_nothing_
         pair.configure(end, false, "");
     }
     let name = pair.names[0].clone();
-    let steered =
-        move || must(&format!("-n {name} route get 198.18.0.2")).contains("dev srd0");
+    let steered = move || must(&format!("-n {name} route get 198.18.0.2")).contains("dev srd0");
     pair.start(0);
     pair.wait("a socket", |p| p.ask(0, &["status"]).is_some());
     assert!(!steered(), "the peer does not answer yet");
