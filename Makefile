@@ -21,7 +21,7 @@ deb: packages
 # cryptography; `man` shows whether the man pages are fit to be read.
 packages:
 	@missing=; \
-	for pair in ip:iproute2 tc:iproute2 nft:nftables ethtool:ethtool sysctl:procps cc:gcc man:man-db; do \
+	for pair in ip:iproute2 tc:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool sysctl:procps cc:gcc man:man-db; do \
 	    program=$${pair%%:*}; package=$${pair#*:}; \
 	    PATH="$$PATH:/usr/sbin:/sbin" command -v $$program >/dev/null && continue; \
 	    case " $$missing " in *" $$package "*) ;; *) missing="$$missing $$package" ;; esac; \

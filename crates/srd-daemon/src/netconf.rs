@@ -10,9 +10,9 @@
 //!
 //! So the daemon can drop its privileges, routes can still change when peers come and go, and
 //! even after `kill -9` nothing is left behind. The child does nothing but `ip` commands of the
-//! few kinds in [`ALLOWED`].
+//! few kinds in `ALLOWED`.
 //!
-//! Bound: [`UNDO_MAX`] commands are remembered.
+//! Bound: `UNDO_MAX` commands are remembered.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -80,6 +80,9 @@ pub(super) fn tell(args: &DemoArgs) -> Result<Story> {
         }
         fabric.down()?;
     }
+    if wants(Part::D) {
+        story.programs = super::program::tell(scaled(8.0, scale, 3), args.plain, output)?;
+    }
     Ok(story)
 }
 

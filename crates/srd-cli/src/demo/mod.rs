@@ -1,15 +1,17 @@
 //! `srd demo`: one flow, an incast and a dead spine, told by kernel TCP and by SRD over the same
-//! wires.
+//! wires; and an ordinary program that knows nothing of SRD, with `srd up` and without.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`story`] | the figures, and which goals they meet |
 //! | [`fabric`] | the three measurements in a fabric of network namespaces |
 //! | [`srd_probe`], [`srd_incast`] | SRD's side of them |
+//! | [`program`] | iperf3, as it is, with `srd up` and without |
 //! | [`simulated`] | the same three in the simulator, where there is no root |
 //! | [`show`], [`report`] | the table, and the page with the charts |
 
 mod fabric;
+mod program;
 mod report;
 mod show;
 mod simulated;
@@ -30,9 +32,11 @@ WHAT IT SHOWS
   (a) one flow: four paths of a quarter of the host's link each; how much does one flow get?
   (b) incast: 4 hosts x 12 flows start at one moment towards one host; when is the last one done?
   (c) a spine dies silently in mid-transfer, and heals: for how long does nothing arrive?
+  (d) iperf3, which knows nothing of SRD, over kernel TCP and through `srd up`: how much does its
+      one connection get?
 
 As root it builds a fabric of network namespaces (nothing is left behind, also after Ctrl-C) and
-takes about 3 minutes. Without root it runs the same in the simulator, and says so.
+takes about 4 minutes. Without root it runs (a) to (c) in the simulator, and says so.
 
 EXAMPLES
   sudo srd demo
@@ -59,7 +63,7 @@ pub(crate) struct DemoArgs {
     plain: bool,
     /// Tell only these parts.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS",
-          default_values_t = [Part::A, Part::B, Part::C])]
+          default_values_t = [Part::A, Part::B, Part::C, Part::D])]
     only: Vec<Part>,
     #[command(flatten)]
     json: JsonOutput,
@@ -74,6 +78,8 @@ pub(crate) enum Part {
     B,
     /// A spine dies.
     C,
+    /// An ordinary program.
+    D,
 }
 
 /// Runs `srd demo`. Returns the exit code: 1 if a goal is missed.

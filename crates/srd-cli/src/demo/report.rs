@@ -28,6 +28,7 @@ pub(super) fn page(story: &Story, goals: &[Goal]) -> String {
     singles(&mut page, story);
     incasts(&mut page, story);
     failovers(&mut page, story);
+    programs(&mut page, story);
     page.finish()
 }
 
@@ -67,6 +68,33 @@ fn singles(page: &mut Page, story: &Story) {
     };
     page.chart("Goodput of one flow", &chart.to_svg());
 }
+
+fn programs(page: &mut Page, story: &Story) {
+    if story.programs.is_empty() {
+        return;
+    }
+    page.section("A program that knows nothing of it");
+    page.paragraph(
+        "iperf3 as it is installed, with one TCP connection over the same kind of fabric: over \
+         kernel TCP, and between hosts that run srd up, which carries the connection over SRD.",
+    );
+    let bars = story.programs.iter().map(|program| Bar {
+        label: program.label().into(),
+        tone: if program.through_srd { Contestant::Srd } else { CUBIC }.tone(),
+        value: Some(program.mbps),
+        worst: None,
+    });
+    let chart = BarChart {
+        label: "Goodput of iperf3, beside the sum of the uplinks".into(),
+        unit: " Mb/s".into(),
+        ideal: (story.uplinks_mbps, "sum of the uplinks".into()),
+        bars: bars.collect(),
+    };
+    page.chart("Goodput of iperf3", &chart.to_svg());
+}
+
+/// The contestant whose colour kernel TCP has.
+const CUBIC: Contestant = Contestant::Cubic { rto_min_ms: 200 };
 
 fn incasts(page: &mut Page, story: &Story) {
     if story.incasts.is_empty() {

@@ -5,7 +5,8 @@ use crate::table::Table;
 
 /// Everything, the goals last.
 pub(super) fn tables(story: &Story, goals: &[Goal]) -> String {
-    let sections = [singles(story), incasts(story), failovers(story), judged(goals)];
+    let sections =
+        [singles(story), incasts(story), failovers(story), programs(story), judged(goals)];
     sections.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
@@ -55,6 +56,22 @@ fn incasts(story: &Story) -> String {
         text += &format!("\n{table}\n");
     }
     text
+}
+
+fn programs(story: &Story) -> String {
+    if story.programs.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["(d) a program that knows nothing", "Mb/s", "ideal", "of ideal"]);
+    for program in &story.programs {
+        table.row([
+            program.label().to_owned(),
+            format!("{:.0}", program.mbps),
+            format!("{:.0}", story.uplinks_mbps),
+            format!("{:.2}", program.mbps / story.uplinks_mbps),
+        ]);
+    }
+    format!("\n{table}")
 }
 
 fn failovers(story: &Story) -> String {
