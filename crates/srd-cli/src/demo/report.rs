@@ -274,7 +274,7 @@ mod tests {
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
         assert!(!html.contains("http:") && !html.contains("https:"));
         assert!(html.contains("2 leaves &amp; &lt;4&gt; spines"));
-        assert_eq!(html.matches("<svg").count(), 6);
+        assert_eq!(html.matches("<svg").count(), 7);
     }
 
     #[test]

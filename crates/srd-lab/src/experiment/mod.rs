@@ -7,14 +7,14 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`variant`] | the transports below the programs |
+//! | `variant` | the transports below the programs |
 //! | [`mod@run`] | cases, repetitions and variants in turn |
-//! | [`result`] | figures, samples, and how repetitions become one figure |
-//! | [`programs`] | what has to be installed, and what a program printed |
-//! | [`cpu`], [`pulse`] | CPU that a run took itself, and whether the machine held it up |
-//! | [`requests`], [`frames`] | a load of GET and SET, the account of a video |
-//! | [`elephants`] | long flows beside a measurement |
-//! | [`iperf`] | iperf3 there and back |
+//! | `result` | figures, samples, and how repetitions become one figure |
+//! | `programs` | what has to be installed, and what a program printed |
+//! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
+//! | `requests`, `frames` | a load of GET and SET, the account of a video |
+//! | `elephants` | long flows beside a measurement |
+//! | `iperf` | iperf3 there and back |
 //! | the others | one experiment each |
 
 mod collisions;
