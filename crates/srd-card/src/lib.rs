@@ -54,7 +54,7 @@ pub mod too_big;
 
 pub use config::{Config, PeerSettings};
 pub use counters::{Counters, Traffic};
-pub use express::{Express, Guest, PeerReport, PeerSlot, Reach};
+pub use express::{Express, FlowReport, Guest, PeerReport, PeerSlot, Reach};
 pub use flow::{Direction, FlowKey};
 pub use frame::FRAME_BYTES_MAX;
 pub use order::OrderCounts;

@@ -177,6 +177,7 @@ impl Express {
         let carriage = carriage(carriable, packet.protocol, reach, fits);
         let packets = offload.packets(&frame[OFFLOAD_BYTES..], &packet);
         let hash = flow.hash;
+        self.flows.count(slot, packets, bytes as u64, carriage == Carriage::Srd);
         let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
             return;
         };

@@ -36,6 +36,14 @@ pub(super) struct Flow {
     pub(super) generation: u32,
     /// Its hash: the path that it takes when it goes plain.
     pub(super) hash: u64,
+    /// Packets and bytes sent.
+    pub(super) pkts: u64,
+    pub(super) bytes: u64,
+    /// Whether the last of them rode SRD.
+    pub(super) rides_srd: bool,
+    /// Bytes at the last look at rates, and the rate since the one before.
+    bytes_before: u64,
+    bps: u64,
     used_at: Instant,
     /// Whether the peer must be looked up again.
     stale: bool,
@@ -132,6 +140,11 @@ impl Flows {
             sequence: 0,
             generation: 0,
             hash,
+            pkts: 0,
+            bytes: 0,
+            rides_srd: false,
+            bytes_before: 0,
+            bps: 0,
             used_at: now,
             stale: false,
             pinned: false,
@@ -159,6 +172,11 @@ impl Flows {
             sequence: 0,
             generation: 0,
             hash,
+            pkts: 0,
+            bytes: 0,
+            rides_srd: false,
+            bytes_before: 0,
+            bps: 0,
             used_at: now,
             stale: false,
             pinned: true,
@@ -200,6 +218,33 @@ impl Flows {
         let sequence = flow.sequence;
         flow.sequence = sequence.wrapping_add(1);
         (number, sequence)
+    }
+
+    /// Counts a frame that leaves.
+    pub(super) fn count(&mut self, slot: u32, pkts: u64, bytes: u64, rides_srd: bool) {
+        let flow = &mut self.flows[slot as usize];
+        flow.pkts += pkts;
+        flow.bytes += bytes;
+        flow.rides_srd = rides_srd;
+    }
+
+    /// Takes the rates of all flows, which were last taken `elapsed` ago.
+    pub(super) fn take_rates(&mut self, elapsed: Duration) {
+        let ns = elapsed.as_nanos().max(1);
+        for flow in &mut self.flows {
+            let bits = u128::from(flow.bytes - flow.bytes_before) * 8;
+            flow.bps = u64::try_from(bits * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX);
+            flow.bytes_before = flow.bytes;
+        }
+    }
+
+    /// The flows with the highest rates, busiest first, at most `most`.
+    pub(super) fn busiest(&self, most: usize) -> Vec<(&Flow, u64)> {
+        let active = self.flows.iter().filter(|flow| flow.bps > 0 && !flow.pinned);
+        let mut active: Vec<_> = active.map(|flow| (flow, flow.bps)).collect();
+        active.sort_by_key(|(flow, bps)| (core::cmp::Reverse(*bps), flow.key));
+        active.truncate(most);
+        active
     }
 
     /// A frame of this flow was lost: the next ones begin anew.

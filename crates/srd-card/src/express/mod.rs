@@ -75,6 +75,23 @@ pub struct PeerReport {
     pub queued_bytes: usize,
 }
 
+/// One flow that the guest sends, for people and monitoring.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowReport {
+    /// Whose packets these are.
+    pub key: FlowKey,
+    /// Where they go.
+    pub peer: PeerSlot,
+    /// Whether they ride SRD.
+    pub rides_srd: bool,
+    /// Bits per second when rates were last taken.
+    pub bps: u64,
+    /// Packets sent.
+    pub pkts: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+}
+
 #[derive(Debug)]
 struct Peer {
     id: PeerId,
@@ -363,6 +380,24 @@ impl Express {
     /// `ena_srd_resource_utilization`: the fullest table or buffer, in percent.
     pub fn resource_utilization(&self) -> u64 {
         self.order.utilization().max(self.flows.utilization())
+    }
+
+    /// Takes the rates of flows, which were last taken `elapsed` ago.
+    pub fn take_rates(&mut self, elapsed: Duration) {
+        self.flows.take_rates(elapsed);
+    }
+
+    /// The flows that the guest sends with the highest rates, busiest first.
+    pub fn busiest(&self, most: usize) -> Vec<FlowReport> {
+        let report = |(flow, bps): (&flows::Flow, u64)| FlowReport {
+            key: flow.key,
+            peer: PeerSlot(flow.peer),
+            rides_srd: flow.rides_srd,
+            bps,
+            pkts: flow.pkts,
+            bytes: flow.bytes,
+        };
+        self.flows.busiest(most).into_iter().map(report).collect()
     }
 
     /// Flows known in each direction.

@@ -386,6 +386,25 @@ fn a_peer_that_restarts_is_met_again_and_flows_go_on() {
 }
 
 #[test]
+fn the_busiest_flows_are_listed_with_their_rates() {
+    let mut rig = Rig::both();
+    rig.ends[0].express.take_rates(Duration::from_secs(1));
+    for n in 0..30 {
+        rig.send(0, &udp(n, 7));
+        if n % 3 == 0 {
+            rig.send(0, &udp(n, 8));
+        }
+    }
+    rig.run_ms(5);
+    rig.ends[0].express.take_rates(Duration::from_secs(2));
+    let listed = rig.ends[0].express.busiest(5);
+    let seen: Vec<_> = listed.iter().map(|f| (f.key.ports.0, f.pkts, f.bps)).collect();
+    assert_eq!(seen, [(7, 30, 30 * 32 * 8 / 2), (8, 10, 10 * 32 * 8 / 2)]);
+    assert!(listed.iter().all(|f| f.rides_srd && f.peer == rig.ends[0].peer));
+    assert_eq!(rig.ends[0].express.busiest(1).len(), 1);
+}
+
+#[test]
 fn nobody_sends_from_an_address_that_is_not_theirs() {
     let mut rig = Rig::both();
     let mut forged = tcp(1);

@@ -318,6 +318,7 @@ impl Data {
 
     /// Once a second: rates.
     fn tick(&mut self, now: Instant) {
+        self.card.express.take_rates(TICK + now.since(self.tick_at));
         self.tick_at = now + TICK;
         for peer in &mut self.peers {
             let Some(report) = self.card.express.report(peer.slot) else { continue };

@@ -1,11 +1,16 @@
 //! The data plane's state, for people and machines.
 
-use srd_card::Reach;
+use std::net::SocketAddr;
+
+use srd_card::packet::protocol;
+use srd_card::{FlowKey, Reach};
 use srd_proto::DropReason;
 
 use super::data::{Data, Peer};
 use crate::plane::{Detail, PathsOf};
-use crate::snapshot::{Counters, ExpressState, PathCounts, PathSnapshot, PeerSnapshot, Snapshot};
+use crate::snapshot::{
+    Counters, ExpressState, FlowSnapshot, PathCounts, PathSnapshot, PeerSnapshot, Snapshot,
+};
 
 /// Nanoseconds of a microsecond.
 const US: f64 = 1000.0;
@@ -33,8 +38,36 @@ impl Data {
         };
         let (tx, rx) = self.card.express.flow_counts();
         snapshot.flows_total = (tx + rx) as u64;
+        snapshot.flows = self.flows(detail.flows_max);
         snapshot.peers = self.peers.iter().map(|peer| self.peer_snapshot(peer, detail)).collect();
         snapshot
+    }
+
+    /// The busiest flows that leave.
+    fn flows(&self, most: usize) -> Vec<FlowSnapshot> {
+        let name = |slot| {
+            let peer = self.peers.iter().find(|p| p.slot == slot);
+            peer.map_or(String::new(), |p| p.settings.name.clone())
+        };
+        let one = |flow: srd_card::FlowReport| {
+            let FlowKey { source, destination, protocol, ports } = flow.key;
+            FlowSnapshot {
+                peer: name(flow.peer),
+                direction: "tx".into(),
+                protocol: match protocol {
+                    protocol::TCP => "tcp".into(),
+                    protocol::UDP => "udp".into(),
+                    other => other.to_string(),
+                },
+                source: SocketAddr::new(source, ports.0).to_string(),
+                destination: SocketAddr::new(destination, ports.1).to_string(),
+                srd: flow.rides_srd,
+                bps: flow.bps,
+                pkts: flow.pkts,
+                bytes: flow.bytes,
+            }
+        };
+        self.card.express.busiest(most).into_iter().map(one).collect()
     }
 
     fn counters(&self) -> Counters {
