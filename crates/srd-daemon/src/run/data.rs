@@ -7,7 +7,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 
 use anyhow::{Context as _, Result};
 use srd_card::packet::Packet;
@@ -226,13 +226,10 @@ impl Data {
     /// Moves packets until it is told to stop.
     pub(super) fn run(&mut self, commands: &Receiver<Command>) -> Result<()> {
         loop {
-            loop {
-                match commands.try_recv() {
-                    Ok(Command::Stop) => return Ok(()),
-                    Ok(command) => self.obey(command),
-                    Err(TryRecvError::Empty) => break,
-                    // Nobody is left who could stop us: go on.
-                    Err(TryRecvError::Disconnected) => break,
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    Command::Stop => return Ok(()),
+                    command => self.obey(command),
                 }
             }
             self.turn().context("the data plane")?;
