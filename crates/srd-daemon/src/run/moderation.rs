@@ -13,8 +13,9 @@ use super::Endpoint;
 const NAP: std::time::Duration = std::time::Duration::from_micros(100);
 /// Who slept less than this ago is being woken again and again.
 const BUSY: Duration = Duration::from_micros(400);
-/// Bytes moved between two sleeps, less than [`BUSY`] apart, from which on it is a stream.
-const STREAM_BYTES_MIN: u64 = 4096;
+/// Bytes moved between two sleeps, less than [`BUSY`] apart: fewer are a conversation; with more
+/// a wake-up has paid already, and a nap would only hold the stream up.
+const STREAM_BYTES: std::ops::Range<u64> = 4096..24_576;
 
 /// What the last sleep looked like.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Moderation {
     }
 
     fn is_stream(&self, now: Instant, moved_bytes: u64) -> bool {
-        now.since(self.slept_at) < BUSY && moved_bytes - self.moved_bytes >= STREAM_BYTES_MIN
+        now.since(self.slept_at) < BUSY && STREAM_BYTES.contains(&(moved_bytes - self.moved_bytes))
     }
 }
 
@@ -49,11 +50,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_many_bytes_in_little_time() {
+    fn a_stream_of_few_packets_at_a_time_is_moderated() {
         let at = |us| Instant::ZERO + Duration::from_micros(us);
         let last = Moderation { slept_at: at(1000), moved_bytes: 10_000 };
         assert!(last.is_stream(at(1100), 19_000));
         assert!(!last.is_stream(at(1100), 10_300), "a word of a conversation");
         assert!(!last.is_stream(at(2000), 19_000), "it has slept for long");
+        assert!(!last.is_stream(at(1100), 90_000), "much came at a time already");
     }
 }
