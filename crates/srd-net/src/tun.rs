@@ -16,7 +16,7 @@ pub const FRAME_BYTES_MAX: usize = 65_536 + 10;
 /// into one of their own, so that no small packet holds 64 KB while it waits.
 const HANDED_OVER_BYTES_MIN: usize = 16 * 1024;
 
-/// One queue of a TUN device.
+/// A TUN device.
 #[derive(Debug)]
 pub struct Tun {
     fd: Arc<OwnedFd>,
@@ -30,7 +30,7 @@ impl Tun {
     /// # Errors
     /// The operating system's: without `CAP_NET_ADMIN` it is refused.
     pub fn open(name: &str) -> io::Result<Self> {
-        let (fd, udp_segmentation) = tun::open(name, false)?;
+        let (fd, udp_segmentation) = tun::open(name)?;
         Ok(Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() })
     }
 

@@ -51,6 +51,29 @@ pub(super) struct Flow {
     pinned: bool,
 }
 
+impl Flow {
+    /// A flow that has sent nothing, and may not ride SRD.
+    fn new(now: Instant, key: FlowKey, peer: u32, hash: u64) -> Self {
+        Self {
+            key,
+            peer,
+            carriable: false,
+            number: None,
+            sequence: 0,
+            generation: 0,
+            hash,
+            pkts: 0,
+            bytes: 0,
+            rides_srd: false,
+            bytes_before: 0,
+            bps: 0,
+            used_at: now,
+            stale: false,
+            pinned: false,
+        }
+    }
+}
+
 /// The table.
 #[derive(Debug)]
 pub(super) struct Flows {
@@ -132,23 +155,7 @@ impl Flows {
             return Some(slot);
         }
         let hash = key.hash(self.seed);
-        let flow = Flow {
-            key,
-            peer,
-            carriable,
-            number: None,
-            sequence: 0,
-            generation: 0,
-            hash,
-            pkts: 0,
-            bytes: 0,
-            rides_srd: false,
-            bytes_before: 0,
-            bps: 0,
-            used_at: now,
-            stale: false,
-            pinned: false,
-        };
+        let flow = Flow { carriable, ..Flow::new(now, key, peer, hash) };
         let slot = if self.flows.len() < self.flows_max as usize {
             self.push(flow)?
         } else {
@@ -164,23 +171,7 @@ impl Flows {
     /// An entry that stands for every flow of a peer that finds no room.
     pub(super) fn pin(&mut self, now: Instant, peer: u32, key: FlowKey) -> Option<u32> {
         let hash = key.hash(self.seed ^ u64::from(peer));
-        self.push(Flow {
-            key,
-            peer,
-            carriable: false,
-            number: None,
-            sequence: 0,
-            generation: 0,
-            hash,
-            pkts: 0,
-            bytes: 0,
-            rides_srd: false,
-            bytes_before: 0,
-            bps: 0,
-            used_at: now,
-            stale: false,
-            pinned: true,
-        })
+        self.push(Flow { pinned: true, ..Flow::new(now, key, peer, hash) })
     }
 
     fn push(&mut self, flow: Flow) -> Option<u32> {

@@ -47,6 +47,14 @@ pub(super) struct Peer {
     pub(super) rx_bps: u64,
 }
 
+impl Peer {
+    /// Whether its key begins like this; fewer than eight characters name nobody.
+    pub(super) fn has_key_like(&self, wanted: &str) -> bool {
+        let key = self.settings.public_key.map(|key| key.to_string());
+        wanted.len() >= 8 && key.is_some_and(|key| key.starts_with(wanted))
+    }
+}
+
 /// What stands between the card and the kernel: counts what the interface refuses.
 #[derive(Debug)]
 pub(super) struct Port {
@@ -341,12 +349,7 @@ impl Data {
 
     fn find(&self, wanted: &str) -> Option<usize> {
         let by_name = self.peers.iter().position(|p| p.settings.name == wanted);
-        by_name.or_else(|| {
-            let key = |p: &Peer| p.settings.public_key.map(|k| k.to_string());
-            self.peers
-                .iter()
-                .position(|p| wanted.len() >= 8 && key(p).is_some_and(|k| k.starts_with(wanted)))
-        })
+        by_name.or_else(|| self.peers.iter().position(|p| p.has_key_like(wanted)))
     }
 
     fn set(&mut self, change: &Change) -> Result<(), String> {

@@ -149,7 +149,7 @@ impl Data {
         let listed = match &detail.paths {
             PathsOf::Nobody => false,
             PathsOf::Everybody => true,
-            PathsOf::Peer(name) => self.is_called(peer, name),
+            PathsOf::Peer(name) => peer.settings.name == *name || peer.has_key_like(name),
         };
         PeerSnapshot {
             name: settings.name.clone(),
@@ -195,12 +195,6 @@ impl Data {
             path_reports: if listed { self.path_reports(peer) } else { Vec::new() },
             ..PeerSnapshot::default()
         }
-    }
-
-    fn is_called(&self, peer: &Peer, name: &str) -> bool {
-        let key = peer.settings.public_key.map(|k| k.to_string());
-        peer.settings.name == name
-            || name.len() >= 8 && key.is_some_and(|key| key.starts_with(name))
     }
 
     fn path_reports(&self, peer: &Peer) -> Vec<PathSnapshot> {
