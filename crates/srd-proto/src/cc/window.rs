@@ -31,9 +31,11 @@ const DECREASE_FLOOR: f64 = 0.5;
 /// The target queueing delay is at least the time of so many packets of full size at the known
 /// rate: on slow links a packet that waits for a few others has met no congestion.
 const TARGET_PACKETS: u64 = 16;
-/// The largest window is at least so many packets of full size: room for the target's on each
-/// of a few slow paths.
-const MAX_PACKETS: f64 = 24.0;
+/// The largest window is at least so many packets of full size: room for the target's, and for
+/// those that are being sent on each of eight slow paths.
+const MAX_PACKETS: f64 = 48.0;
+/// A delivery rate is taken over about so many periods before it counts as the network's.
+const RATE_PERIODS: f64 = 8.0;
 /// How much wider the target is while credit rules.
 const CREDIT_TARGET: f64 = 4.0;
 
@@ -68,6 +70,11 @@ pub(crate) struct Window {
     /// Whether the sender used at least half of its window at any time in the period.
     period_limited: bool,
     rate_bps: u64,
+    /// What was delivered in the last periods in which the sender used its window, and the time
+    /// that it took; each period counts for less than the next.
+    recent_bits: f64,
+    recent_ns: f64,
+    /// The highest rate of such periods in this and the former generation.
     rate_max_bps: [u64; 2],
     rate_generation_ends: Instant,
     rtt: Duration,
@@ -93,6 +100,8 @@ impl Window {
             period_lost: 0,
             period_limited: false,
             rate_bps: 0,
+            recent_bits: 0.0,
+            recent_ns: 0.0,
             rate_max_bps: [0; 2],
             rate_generation_ends: now + Duration::from_secs(5),
             rtt: config.rtt_initial,
@@ -203,16 +212,21 @@ impl Window {
         if elapsed < s.rtt_base + self.target() {
             return;
         }
-        let rate = self.period_acked as f64 * 8e9 / elapsed.as_nanos() as f64;
-        self.rate_bps = rate as u64;
-        // What a sender with little to send delivers says nothing about what could be: it may
-        // raise a known rate, never make one known nor let one be forgotten.
-        if self.period_limited && s.now >= self.rate_generation_ends {
-            self.rate_generation_ends = s.now + Duration::from_secs(5);
-            self.rate_max_bps = [0, self.rate_max_bps[0]];
-        }
-        if self.period_limited || self.rate_max_bps != [0, 0] {
-            self.rate_max_bps[0] = self.rate_max_bps[0].max(self.rate_bps);
+        let rate = (self.period_acked as f64 * 8e9 / elapsed.as_nanos() as f64) as u64;
+        self.rate_bps = rate;
+        // What a sender with little to send delivers says nothing about what could be. A period
+        // is a few packets where these take long, and acknowledgements come in bursts: one alone
+        // says little, either.
+        if self.period_limited {
+            let keep = 1.0 - 1.0 / RATE_PERIODS;
+            self.recent_bits = self.recent_bits * keep + self.period_acked as f64 * 8.0;
+            self.recent_ns = self.recent_ns * keep + elapsed.as_nanos() as f64;
+            let recent_bps = (self.recent_bits * 1e9 / self.recent_ns) as u64;
+            if s.now >= self.rate_generation_ends {
+                self.rate_generation_ends = s.now + Duration::from_secs(5);
+                self.rate_max_bps = [0, self.rate_max_bps[0]];
+            }
+            self.rate_max_bps[0] = self.rate_max_bps[0].max(recent_bps);
         }
         self.period_limited = false;
         let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
@@ -284,6 +298,23 @@ mod tests {
             w.on_ack(&s);
         }
         assert!(w.bytes() > 2 * first, "{} from {first}", w.bytes());
+    }
+
+    /// On slow links a period is a few packets, and several acknowledgements may fall into one
+    /// and none into the next: their fastest is not the network's rate.
+    #[test]
+    fn regression_bursts_of_acknowledgements_do_not_teach_twice_the_rate() {
+        let mut w = window(0);
+        // 1 Gb/s in packets that take 71 us each, told of in heaps every 2.8 ms.
+        for heap in 1..400u64 {
+            let at = after(Duration::from_micros(2848 * heap));
+            for packet in 0..40u64 {
+                let at = at + Duration::from_micros(30 * packet);
+                w.on_ack(&ack(&w, at, Duration::from_micros(500)));
+            }
+        }
+        let packets = w.target().as_nanos() / (8900 * 8);
+        assert!(packets >= TARGET_PACKETS * 3 / 4, "at 1 Gb/s only {packets} packets");
     }
 
     fn after(span: Duration) -> Instant {

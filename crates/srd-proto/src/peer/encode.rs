@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::crypto::Space;
 use crate::ids::{Entropy, PathId};
 use crate::sent_packets::{Fate, Sent};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::transmit::{Ecn, Transmit, TransmitBuf};
 use crate::wire::ack::{self, AckHead, SACK_WORDS_MAX};
 use crate::wire::data::Data;
@@ -20,8 +20,10 @@ use crate::wire::handshake::Hello;
 use crate::wire::probe::Probe;
 use crate::wire::{self, FLAG_ACK_LATER, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
 
-/// A run of packets on one path is at most this part of the window, and this many bytes.
+/// A run of packets on one path is at most this part of the window, what leaves in this time,
+/// and this many bytes.
 const RUN_WINDOW_PART: u64 = 16;
+const RUN_TIME: Duration = Duration::from_micros(50);
 const RUN_BYTES_MAX: usize = 64_000;
 /// A packet as small as this, sent in answer to another, does not ask to be acknowledged at
 /// once: the peer's next word is on its way, and one acknowledgement will do for several.
@@ -395,7 +397,9 @@ impl Tx {
     /// How many bytes may leave in a row on one path: a small part of the window, so that the
     /// paths stay balanced, and at most what one segmentation batch holds.
     fn run_bytes(&self) -> usize {
-        usize::try_from(self.window.bytes() / RUN_WINDOW_PART)
+        let rate_bps = self.window.pacing_rate_bps(self.rtt.smoothed());
+        let timely = rate_bps / 8 * RUN_TIME.as_nanos() / 1_000_000_000;
+        usize::try_from(timely.min(self.window.bytes() / RUN_WINDOW_PART))
             .unwrap_or(RUN_BYTES_MAX)
             .min(RUN_BYTES_MAX)
     }
