@@ -8,13 +8,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::sys::tun;
+use crate::sys::{os, tun};
 
 /// Bytes of the largest frame.
 pub const FRAME_BYTES_MAX: usize = 65_536 + 10;
 /// A frame from this size on keeps the buffer that it was read into; smaller ones are copied
 /// into one of their own, so that no small packet holds 64 KB while it waits.
 const HANDED_OVER_BYTES_MIN: usize = 16 * 1024;
+/// What the heap keeps for the next frames: a few hundred of the largest.
+const HEAP_KEPT_BYTES: u32 = 32 << 20;
 
 /// A TUN device.
 #[derive(Debug)]
@@ -26,11 +28,13 @@ pub struct Tun {
 
 impl Tun {
     /// Opens the device `name`, and makes it if there is none: it goes when it is closed.
+    /// From then on the process keeps up to 32 MiB of unused heap for frames.
     ///
     /// # Errors
     /// The operating system's: without `CAP_NET_ADMIN` it is refused.
     pub fn open(name: &str) -> io::Result<Self> {
         let (fd, udp_segmentation) = tun::open(name)?;
+        os::heap_keeps(HEAP_KEPT_BYTES);
         Ok(Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() })
     }
 

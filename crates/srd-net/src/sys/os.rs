@@ -52,6 +52,20 @@ pub(crate) fn timer_slack_minimum() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
+/// Lets the heap of this process keep up to `bytes` that nobody uses, instead of giving them back
+/// to the kernel and taking them again, page fault by page fault. Where the C library is not
+/// glibc, nothing happens: others have their own ways.
+pub(crate) fn heap_keeps(bytes: u32) {
+    #[cfg(target_env = "gnu")]
+    {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // SAFETY: mallopt takes two integers; it locks the heap itself.
+        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, bytes) };
+    }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = bytes;
+}
+
 /// What to wait for on one descriptor, and what happened.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
