@@ -12,13 +12,14 @@
 //! | `result` | figures, samples, and how repetitions become one figure |
 //! | `programs` | what has to be installed, and what a program printed |
 //! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
-//! | `requests`, `frames` | a load of GET and SET, the account of a video |
+//! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
 //! | `elephants` | long flows beside a measurement |
 //! | `iperf` | iperf3 there and back |
 //! | the others | one experiment each |
 
 mod collisions;
 mod cpu;
+mod datagrams;
 mod elephants;
 mod failover;
 mod fairness;
@@ -28,6 +29,7 @@ mod iperf;
 mod loss;
 mod nconnect;
 mod nfs;
+mod ordering;
 pub mod programs;
 pub mod pulse;
 mod redis;
@@ -127,7 +129,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 11] = [
+pub const ALL: [&Experiment; 12] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &redis::EXPERIMENT,
@@ -137,6 +139,7 @@ pub const ALL: [&Experiment; 11] = [
     &fairness::EXPERIMENT,
     &collisions::EXPERIMENT,
     &loss::EXPERIMENT,
+    &ordering::EXPERIMENT,
     &shuffle::EXPERIMENT,
     &nfs::EXPERIMENT,
 ];
