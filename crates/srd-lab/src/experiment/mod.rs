@@ -23,6 +23,7 @@ mod datagrams;
 mod elephants;
 mod failover;
 mod fairness;
+mod flood;
 mod frames;
 mod incast;
 mod iperf;
@@ -129,7 +130,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 12] = [
+pub const ALL: [&Experiment; 13] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &redis::EXPERIMENT,
@@ -140,6 +141,7 @@ pub const ALL: [&Experiment; 12] = [
     &collisions::EXPERIMENT,
     &loss::EXPERIMENT,
     &ordering::EXPERIMENT,
+    &flood::EXPERIMENT,
     &shuffle::EXPERIMENT,
     &nfs::EXPERIMENT,
 ];
