@@ -112,6 +112,42 @@ fn express_carries_the_same_flows_and_all_of_them() {
 }
 
 #[test]
+fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
+    if !ready() {
+        return;
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(!ci, "in CI this test must run: there is no /dev/net/tun");
+        println!("skipped: there is no /dev/net/tun");
+        return;
+    }
+    let name = format!("e2o{}", std::process::id());
+    let mut arguments = vec!["lab", "run", "ordering", "--quick", "--seconds", "1"];
+    arguments.extend(["--variants", "express", "--name", &name, "--high-priority", "false"]);
+    arguments.extend(["--json", "-"]);
+    let output = srd(&arguments);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+    let cases = json["experiments"][0]["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 2, "in order, and in any order");
+    for case in cases {
+        let figures = case["runs"][0]["measured"]["figures"].as_array().unwrap();
+        let figure = |name: &str| {
+            let found = figures.iter().find(|figure| figure["name"] == name);
+            found.expect(name)["value"].as_f64().unwrap()
+        };
+        assert!(figure("lost by the spines") > 0.0, "{case}");
+        // IP, UDP, header, fields, offload header, IP, UDP, payload, tag: A's packets and no
+        // other, each a single one.
+        let length = f64::from(20 + 8 + 12 + 24 + 10 + 20 + 8 + 4000 + 16);
+        assert!((figure("mean length of these") - length).abs() < 1e-9, "{case}");
+        assert_eq!(figure("A lost") + figure("B lost"), 0.0, "{case}");
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_starts() {
     for (arguments, complaint) in [
         (&["lab", "run", "nonesuch"][..], "there is no experiment `nonesuch`: single-flow"),

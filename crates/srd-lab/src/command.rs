@@ -86,6 +86,13 @@ pub(crate) fn nft_in(namespace: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
+/// `nft -j list ...` inside of a namespace.
+pub(crate) fn nft_list_in(namespace: &str, what: &str) -> Result<String> {
+    let mut command = Command::new(program("nft")?);
+    command.args(["-j", "list"]).args(what.split(' '));
+    namespace::within(namespace, || run(&mut command, ""))?
+}
+
 /// Segmentation offloads of a device off, inside of a namespace.
 pub(crate) fn offloads_off_in(namespace: &str, device: &str) -> Result<()> {
     let mut command = Command::new(program("ethtool")?);

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 /// Most hosts of one overlay.
 pub const HOSTS_MAX: usize = 64;
 /// UDP port the daemons listen on.
-const PORT: u16 = 7471;
+pub(crate) const PORT: u16 = 7471;
 /// How long all peers may take to see each other.
 const UP_MAX: Duration = Duration::from_secs(20);
 /// How long a daemon may take to leave when asked to.
@@ -58,6 +58,7 @@ pub struct Overlay<'a> {
     fabric: &'a Fabric,
     options: OverlayOptions,
     hosts: Vec<HostId>,
+    public_keys: BTreeMap<HostId, String>,
     daemons: BTreeMap<HostId, Running>,
 }
 
@@ -86,6 +87,7 @@ impl<'a> Overlay<'a> {
             fabric,
             options: options.clone(),
             hosts: hosts.to_vec(),
+            public_keys: keys.into_iter().map(|(host, pair)| (host, pair.public)).collect(),
             daemons: BTreeMap::new(),
         };
         for host in hosts {
@@ -99,6 +101,21 @@ impl<'a> Overlay<'a> {
     #[must_use]
     pub fn hosts(&self) -> &[HostId] {
         &self.hosts
+    }
+
+    /// How the daemons are run.
+    pub(crate) fn options(&self) -> &OverlayOptions {
+        &self.options
+    }
+
+    /// The public key of a host, if it takes part.
+    pub(crate) fn public_key(&self, host: HostId) -> Option<&str> {
+        self.public_keys.get(&host).map(String::as_str)
+    }
+
+    /// The process id of a host's daemon, if it runs.
+    pub(crate) fn pid(&self, host: HostId) -> Option<u32> {
+        self.daemons.get(&host).and_then(Running::pid)
     }
 
     /// Starts the daemon of a host, which must not run.
@@ -180,6 +197,16 @@ impl<'a> Overlay<'a> {
             bail!("`srd status`: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         serde_json::from_slice(&output.stdout).context("the answer of `srd status --json`")
+    }
+
+    /// Changes a setting of every daemon until it ends: the words of `srd set`.
+    pub fn set(&self, words: &[&str]) -> Result<()> {
+        for host in &self.hosts {
+            let mut command = Command::new(&self.options.program);
+            command.arg("set").args(words).arg("--socket").arg(self.options.file(*host, "sock"));
+            command::run(&mut command, "").with_context(|| format!("`srd set` in {host}"))?;
+        }
+        Ok(())
     }
 
     /// The counters of all daemons, added up by name.

@@ -12,6 +12,7 @@ use crate::id::{Family, LinkId};
 use crate::{address, plan};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is broken right now.
@@ -26,6 +27,17 @@ pub struct Faults {
     pub slowed_links: BTreeMap<LinkId, u32>,
     /// Spines that lose packets at random: how many of a thousand.
     pub loss_permille: BTreeMap<u16, u16>,
+    /// Packets of up to so many bytes, IP header and all, that such a spine does not lose.
+    pub loss_spares_bytes: BTreeMap<u16, u32>,
+}
+
+/// What spines lost at random.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, IP headers and all.
+    pub bytes: u64,
 }
 
 impl Faults {
@@ -66,9 +78,13 @@ pub fn changes(config: &FabricConfig, old: &Faults, new: &Faults) -> Vec<Change>
         for leaf in 0..config.leaves {
             spine_link(config, LinkId { leaf, spine }, [old, new], &mut change);
         }
-        let loss = |faults: &Faults| faults.loss_permille.get(&spine).copied().unwrap_or(0);
+        let loss = |faults: &Faults| {
+            let permille = faults.loss_permille.get(&spine).copied().unwrap_or(0);
+            (permille, faults.loss_spares_bytes.get(&spine).copied().unwrap_or(0))
+        };
         if loss(old) != loss(new) {
-            change.nft = loss_rules(loss(new));
+            let (permille, spares_bytes) = loss(new);
+            change.nft = loss_rules(permille, spares_bytes);
         }
         all.push(change);
     }
@@ -122,7 +138,7 @@ fn rate(config: &FabricConfig, faults: &Faults, link: LinkId) -> u32 {
     faults.slowed_links.get(&link).copied().unwrap_or(config.uplink_rate_mbps)
 }
 
-fn loss_rules(permille: u16) -> String {
+fn loss_rules(permille: u16, spares_bytes: u32) -> String {
     // Add before delete: deleting a table that is not there is an error.
     let mut text = String::from("add table inet srdlab\ndelete table inet srdlab\n");
     if permille > 0 {
@@ -135,9 +151,23 @@ fn loss_rules(permille: u16) -> String {
         } else {
             String::new()
         };
-        text += &format!("add rule inet srdlab loss {some}counter drop\n");
+        let large =
+            if spares_bytes > 0 { format!("meta length > {spares_bytes} ") } else { String::new() };
+        text += &format!("add rule inet srdlab loss {large}{some}counter drop\n");
     }
     text
+}
+
+/// The counter of a loss rule, from `nft -j list chain`.
+fn counted(json: &str) -> Result<Lost> {
+    let list: Value = serde_json::from_str(json).context("what nft lists")?;
+    let parts = list["nftables"].as_array().into_iter().flatten();
+    let statements = parts.flat_map(|part| part["rule"]["expr"].as_array()).flatten();
+    let counter = statements.map(|one| &one["counter"]).find(|counter| counter.is_object());
+    let number = |name| counter.and_then(|counter| counter[name].as_u64());
+    let (packets, bytes) =
+        number("packets").zip(number("bytes")).context("nft lists no counter")?;
+    Ok(Lost { packets, bytes })
 }
 
 impl Fabric {
@@ -155,6 +185,7 @@ impl Fabric {
         self.change_faults(|faults| {
             faults.failed_spines.remove(&spine);
             faults.loss_permille.remove(&spine);
+            faults.loss_spares_bytes.remove(&spine);
         })
     }
 
@@ -187,15 +218,37 @@ impl Fabric {
     /// Makes a spine lose this many of a thousand packets it forwards, at random; zero for none.
     /// Needs `nft`.
     pub fn loss(&self, spine: u16, permille: u16) -> Result<()> {
+        self.loss_above(spine, permille, 0)
+    }
+
+    /// Like [`Fabric::loss`], but packets of up to so many bytes, IP header and all, are spared:
+    /// encrypted flows over shared paths can be told apart by the size of their packets. Hosts
+    /// must not hand out super-packets ([`FabricConfig::offloads`]): these are longer.
+    pub fn loss_above(&self, spine: u16, permille: u16, spares_bytes: u32) -> Result<()> {
         self.config().check_spine(spine)?;
         check("loss permille", permille.into(), 0..=1000)?;
         command::program("nft").context("packet loss needs nftables")?;
         self.change_faults(|faults| {
             faults.loss_permille.remove(&spine);
+            faults.loss_spares_bytes.remove(&spine);
             if permille > 0 {
                 faults.loss_permille.insert(spine, permille);
             }
+            if permille > 0 && spares_bytes > 0 {
+                faults.loss_spares_bytes.insert(spine, spares_bytes);
+            }
         })
+    }
+
+    /// What the spines that lose packets at random have lost since they began to.
+    pub fn lost(&self) -> Result<Lost> {
+        let mut all = Lost::default();
+        for spine in self.state()?.faults.loss_permille.into_keys() {
+            let space = plan::spine_namespace(self.name(), spine);
+            let one = counted(&command::nft_list_in(&space, "chain inet srdlab loss")?)?;
+            (all.packets, all.bytes) = (all.packets + one.packets, all.bytes + one.bytes);
+        }
+        Ok(all)
     }
 
     /// Heals every fault.
@@ -316,5 +369,27 @@ mod tests {
         assert!(list[0].nft.ends_with("add rule inet srdlab loss counter drop\n"));
         let off = changes(&small(), &lossy, &Faults::default());
         assert_eq!(off[0].nft, "add table inet srdlab\ndelete table inet srdlab\n");
+    }
+
+    #[test]
+    fn loss_may_spare_small_packets() {
+        let lossy = with(|f| {
+            f.loss_permille.insert(0, 20);
+            f.loss_spares_bytes.insert(0, 2500);
+        });
+        let on = changes(&small(), &Faults::default(), &lossy);
+        assert!(on[0].nft.contains(
+            "rule inet srdlab loss meta length > 2500 numgen random mod 1000 < 20 counter drop"
+        ));
+    }
+
+    #[test]
+    fn what_a_rule_counted_is_found_among_what_nft_lists() {
+        let json = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
+            {"chain": {"name": "loss"}},
+            {"rule": {"chain": "loss", "expr": [{"match": {"op": ">"}},
+                {"counter": {"packets": 7, "bytes": 28826}}, {"drop": null}]}}]}"#;
+        assert_eq!(counted(json).unwrap(), Lost { packets: 7, bytes: 28826 });
+        assert!(counted(r#"{"nftables": []}"#).is_err());
     }
 }

@@ -62,7 +62,7 @@ pub mod tune;
 
 pub use config::{ConfigError, FabricConfig};
 pub use fabric::{DownReport, Fabric};
-pub use fault::Faults;
+pub use fault::{Faults, Lost};
 pub use guard::FabricGuard;
 pub use id::{Family, HostId, LinkId, Network};
 pub use requirements::{Missing, requirements};

@@ -1,6 +1,7 @@
 //! `srd lab`: a leaf-spine fabric of network namespaces, from the command line, and experiments
 //! in it.
 
+mod flood;
 mod run;
 mod show;
 
@@ -53,6 +54,9 @@ pub(crate) enum LabCommand {
     Heal(HealArgs),
     /// Run experiments with real programs, with and without ENA Express, and write a report.
     Run(Box<run::RunArgs>),
+    /// Send handshake packets as strangers would: a part of the experiment `flood`.
+    #[command(hide = true)]
+    Flood(flood::FloodArgs),
 }
 
 /// Which fabric.
@@ -184,6 +188,7 @@ impl FromStr for Part {
 pub(crate) fn run(command: LabCommand) -> Result<u8> {
     match command {
         LabCommand::Up(args) => up(&args)?,
+        LabCommand::Flood(args) => flood::run(&args)?,
         LabCommand::Down(args) => {
             srd_lab::config::check_name(&args.name)?;
             require_root()?;

@@ -45,6 +45,14 @@ fn own_ticks() -> Result<u64> {
     ticks(&stat, 4).context("/proc/self/stat")
 }
 
+/// CPU seconds that a process has used, of a child that we have started.
+pub(super) fn of_process(pid: u32) -> Result<f64> {
+    let file = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&file).with_context(|| file.clone())?;
+    let ticks = ticks(&stat, 2).context(file)?;
+    Ok(ticks as f64 / sys::clock_ticks_per_s() as f64)
+}
+
 /// The processes inside of the fabric that live.
 fn inside(fabric: &Fabric) -> BTreeMap<i32, u64> {
     let names = plan::namespace_names(fabric.config());

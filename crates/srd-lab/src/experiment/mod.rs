@@ -12,22 +12,25 @@
 //! | `result` | figures, samples, and how repetitions become one figure |
 //! | `programs` | what has to be installed, and what a program printed |
 //! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
-//! | `requests`, `frames` | a load of GET and SET, the account of a video |
+//! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
 //! | `elephants` | long flows beside a measurement |
 //! | `iperf` | iperf3 there and back |
 //! | the others | one experiment each |
 
 mod collisions;
 mod cpu;
+mod datagrams;
 mod elephants;
 mod failover;
 mod fairness;
+mod flood;
 mod frames;
 mod incast;
 mod iperf;
 mod loss;
 mod nconnect;
 mod nfs;
+mod ordering;
 pub mod programs;
 pub mod pulse;
 mod redis;
@@ -127,7 +130,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 11] = [
+pub const ALL: [&Experiment; 13] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &redis::EXPERIMENT,
@@ -137,6 +140,8 @@ pub const ALL: [&Experiment; 11] = [
     &fairness::EXPERIMENT,
     &collisions::EXPERIMENT,
     &loss::EXPERIMENT,
+    &ordering::EXPERIMENT,
+    &flood::EXPERIMENT,
     &shuffle::EXPERIMENT,
     &nfs::EXPERIMENT,
 ];

@@ -105,14 +105,16 @@ pub(crate) fn run_to_end(
 ) -> Result<String> {
     let running = start(stage, host, name, command)?;
     let status = running.wait(at_most).with_context(|| format!("{name} in {host}"))?;
-    let read = |extension: &str| {
-        let path = output(stage, host, name, extension);
-        fs::read_to_string(&path).with_context(|| path.display().to_string())
-    };
     if !status.success() {
         bail!("{name} in {host} ended with {status}: {}", complaint(stage, host, name));
     }
-    read("out")
+    printed(stage, host, name)
+}
+
+/// The standard output of a program that has ended.
+pub(crate) fn printed(stage: &Stage<'_>, host: HostId, name: &str) -> Result<String> {
+    let path = output(stage, host, name, "out");
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
 /// Waits until a server in a host listens on a TCP port, without connecting to it.
@@ -156,7 +158,7 @@ fn listens(table: &str, port: u16) -> bool {
 }
 
 /// The end of what a program printed.
-fn complaint(stage: &Stage<'_>, host: HostId, name: &str) -> String {
+pub(crate) fn complaint(stage: &Stage<'_>, host: HostId, name: &str) -> String {
     let read =
         |extension| fs::read_to_string(output(stage, host, name, extension)).unwrap_or_default();
     let all = read("err") + &read("out");

@@ -1,0 +1,176 @@
+//! `srd lab flood`: handshake packets from strangers, as fast as asked for. A part of the
+//! experiment `flood`, and of no other use.
+//!
+//! Packets are made before the first is sent, so that the rate is that of the network and not of
+//! the generator's key exchange: [`STRANGERS`] different ones, again and again. Each leaves from
+//! another source, an address of a prefix and any port.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto};
+use srd_daemon::keys::PublicKey;
+use srd_proto::crypto::{Drbg, Initiator, generate_private};
+use srd_proto::wire::greeting::Greeting;
+use srd_proto::wire::handshake::Hello;
+use srd_proto::wire::{HEADER_BYTES, Header, Kind};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Different packets that are made.
+const STRANGERS: usize = 512;
+/// Source addresses: a prefix of 64.
+const SOURCES: u64 = 64;
+/// How often to look how many packets are due.
+const TICK: Duration = Duration::from_millis(1);
+/// Ticks that may be made up for at once; what a longer pause cost is not sent.
+const LATE_TICKS_MAX: u64 = 4;
+const IP_BYTES: usize = 20;
+const UDP_BYTES: usize = 8;
+const TTL: u8 = 64;
+const UDP: u8 = 17;
+
+/// What strangers send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Sent {
+    /// Openings as they must be, each from a key that nobody knows.
+    Strangers,
+    /// One packet from a file, again and again.
+    Replay,
+    /// An opening's header, and random bytes.
+    Noise,
+}
+
+/// `srd lab flood`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FloodArgs {
+    /// What to send.
+    #[arg(value_enum)]
+    what: Sent,
+    /// Where a daemon listens.
+    #[arg(long, value_name = "ADDR:PORT")]
+    to: SocketAddrV4,
+    /// The daemon's public key, for strangers.
+    #[arg(long, value_name = "KEY", value_parser = PublicKey::parse)]
+    public_key: Option<PublicKey>,
+    /// The packet to replay: the payload of a UDP datagram.
+    #[arg(long, value_name = "FILE")]
+    packet: Option<PathBuf>,
+    /// The first of 64 source addresses.
+    #[arg(long, value_name = "ADDR")]
+    from: Ipv4Addr,
+    /// Packets a second.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rate: u64,
+    /// For how long.
+    #[arg(long, value_name = "TIME", value_parser = crate::units::parse_time)]
+    time: Duration,
+}
+
+/// Runs `srd lab flood`; prints a line of JSON about what was sent.
+pub(super) fn run(args: &FloodArgs) -> Result<()> {
+    let mut rng = Drbg::new(&srd_net::clock::seed().context("cannot draw a seed")?, "flood");
+    let payloads = match args.what {
+        Sent::Strangers => {
+            let key = args.public_key.as_ref();
+            strangers(&key.context("name the daemon's key: --public-key KEY")?.0, &mut rng)?
+        }
+        Sent::Replay => {
+            let file = args.packet.as_ref().context("name the packet to replay: --packet FILE")?;
+            vec![std::fs::read(file).with_context(|| file.display().to_string())?]
+        }
+        Sent::Noise => noise(&mut rng),
+    };
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW))
+        .context("a raw socket needs root (CAP_NET_RAW)")?;
+    let packets: Vec<_> = payloads.iter().map(|bytes| datagram(args.to, bytes)).collect();
+    let begun = Instant::now();
+    let (sent, refused) = send(&socket, args, packets, &mut rng)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{}", serde_json::json!({ "sent": sent, "refused": refused, "seconds": seconds }));
+    Ok(())
+}
+
+fn header() -> Header {
+    let dst_context = 0;
+    Header { kind: Kind::Hello, flags: 0, key_phase: 0, rtt_code: 0, dst_context, number: 0 }
+}
+
+/// Openings by keys that nobody knows, complete and correct.
+fn strangers(public: &[u8; 32], rng: &mut Drbg) -> Result<Vec<Vec<u8>>> {
+    let opening = |_| {
+        let context = u32::from_be_bytes(rng.array()).max(1);
+        let greeting = Greeting { context, epoch: rng.next_u64(), port: 7471, features: 0 };
+        let mut hello = Vec::new();
+        greeting.encode(&mut hello);
+        let private = generate_private(rng);
+        let (_, noise) = Initiator::start(&private, public, &[0; 32], &hello, rng)?;
+        let mut packet = Vec::new();
+        header().encode(&mut packet);
+        Hello { context, cookie: [0; 16], noise: &noise }.encode(&mut packet);
+        Ok(packet)
+    };
+    (0..STRANGERS).map(opening).collect()
+}
+
+/// As long as an opening, and random after its header.
+fn noise(rng: &mut Drbg) -> Vec<Vec<u8>> {
+    let packet = |_| {
+        let mut packet = Vec::new();
+        header().encode(&mut packet);
+        packet.resize(HEADER_BYTES + 4 + 16 + 112, 0);
+        rng.fill(&mut packet[HEADER_BYTES..]);
+        packet
+    };
+    (0..STRANGERS).map(packet).collect()
+}
+
+/// IP and UDP before a payload; the kernel fills in lengths and checksum of the former, and the
+/// latter has none.
+fn datagram(to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0; IP_BYTES + UDP_BYTES];
+    packet[0] = 0x45;
+    packet[8..10].copy_from_slice(&[TTL, UDP]);
+    packet[16..20].copy_from_slice(&to.ip().octets());
+    packet[22..24].copy_from_slice(&to.port().to_be_bytes());
+    let udp_bytes = u16::try_from(UDP_BYTES + payload.len()).unwrap_or(u16::MAX);
+    packet[24..26].copy_from_slice(&udp_bytes.to_be_bytes());
+    packet.extend_from_slice(payload);
+    packet
+}
+
+/// Sends at the rate; how many packets left, and how many our own card refused.
+fn send(
+    socket: &OwnedFd,
+    args: &FloodArgs,
+    mut packets: Vec<Vec<u8>>,
+    rng: &mut Drbg,
+) -> Result<(u64, u64)> {
+    let (begun, mut ticks, mut counts) = (Instant::now(), 0u64, (0, 0));
+    let per_tick = args.rate.div_ceil(1000);
+    let first = u64::from(u32::from(args.from));
+    let mut next = 0;
+    while begun.elapsed() < args.time {
+        let due = u64::try_from(begun.elapsed().as_millis())? + 1;
+        ticks = ticks.max(due.saturating_sub(LATE_TICKS_MAX));
+        for _ in 0..(due - ticks) * per_tick {
+            let packet = &mut packets[next];
+            let random = rng.next_u64();
+            let source = u32::try_from(first + random % SOURCES)?;
+            packet[12..16].copy_from_slice(&source.to_be_bytes());
+            packet[20..22].copy_from_slice(&random.to_be_bytes()[..2]);
+            match rustix::net::sendto(socket, packet, SendFlags::empty(), &args.to) {
+                Ok(_) => counts.0 += 1,
+                Err(rustix::io::Errno::NOBUFS | rustix::io::Errno::AGAIN) => counts.1 += 1,
+                Err(error) => bail!("cannot send: {error}"),
+            }
+            next = (next + 1) % packets.len();
+        }
+        ticks = due;
+        let next_tick = begun + TICK * u32::try_from(ticks)?;
+        thread::sleep(next_tick.saturating_duration_since(Instant::now()));
+    }
+    Ok(counts)
+}

@@ -1,0 +1,8 @@
+//! What tests share that run two daemons.
+
+// Each test file uses its part; a test may fail loudly.
+#![allow(dead_code, clippy::unwrap_used)]
+
+pub(crate) mod inner;
+pub(crate) mod pair;
+pub(crate) mod pcapng;

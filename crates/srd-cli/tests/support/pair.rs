@@ -1,0 +1,225 @@
+//! Two machines: network namespaces with a wire between them, and a daemon in each.
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const SRD: &str = env!("CARGO_BIN_EXE_srd");
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Whether to go on; says why not.
+pub(crate) fn ready() -> bool {
+    let mut missing: Vec<String> =
+        srd_lab::requirements().iter().filter(|m| m.required).map(ToString::to_string).collect();
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        missing.push("/dev/net/tun does not exist".into());
+    }
+    if missing.is_empty() {
+        return true;
+    }
+    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(!ci, "in CI this test must run: {}", missing.join("; "));
+    println!("skipped: {}", missing.join("; "));
+    false
+}
+
+/// Runs `ip`, whatever comes of it.
+pub(crate) fn ip(arguments: &str) -> Output {
+    Command::new("ip").args(arguments.split(' ')).output().unwrap()
+}
+
+/// Runs `ip`, which must succeed; what it prints.
+pub(crate) fn must(arguments: &str) -> String {
+    let output = ip(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {arguments}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Two machines and the wire between them.
+pub(crate) struct Pair {
+    /// Their namespaces.
+    pub(crate) names: [String; 2],
+    /// Their daemons, if they run.
+    pub(crate) daemons: [Option<Child>; 2],
+    directory: tempfile::TempDir,
+    public: [String; 2],
+}
+
+/// What an end is configured with, beside keys and addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings<'a> {
+    /// Overlay addresses, or transparent steering.
+    pub(crate) overlay: bool,
+    /// Lines for `[interface]`.
+    pub(crate) interface: &'a str,
+    /// Lines for `[[peer]]`.
+    pub(crate) peer: &'a str,
+}
+
+impl Settings<'_> {
+    pub(crate) const OVERLAY: Settings<'static> =
+        Settings { overlay: true, interface: "", peer: "" };
+    pub(crate) const TRANSPARENT: Settings<'static> =
+        Settings { overlay: false, interface: "", peer: "" };
+}
+
+impl Pair {
+    pub(crate) fn new(tag: &str) -> Self {
+        let names = ["a", "b"].map(|end| format!("srdup{tag}{end}{}", std::process::id()));
+        for name in &names {
+            must(&format!("netns add {name}"));
+        }
+        let [a, b] = &names;
+        must(&format!("link add v0 netns {a} mtu 1500 type veth peer name v0 netns {b} mtu 1500"));
+        for (i, name) in (1..).zip(&names) {
+            must(&format!("-n {name} addr add 198.18.0.{i}/24 dev v0"));
+            must(&format!("-n {name} link set v0 up"));
+            must(&format!("-n {name} link set lo up"));
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let public = [0, 1].map(|end| {
+            let private = Command::new(SRD).arg("genkey").output().unwrap().stdout;
+            let path = directory.path().join(format!("{end}.key"));
+            std::fs::write(&path, &private).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                .unwrap();
+            let pubkey = Command::new(SRD)
+                .arg("pubkey")
+                .stdin(std::fs::File::open(&path).unwrap())
+                .output()
+                .unwrap();
+            String::from_utf8(pubkey.stdout).unwrap().trim().to_owned()
+        });
+        Self { names, daemons: [None, None], directory, public }
+    }
+
+    /// A file of this pair's own.
+    pub(crate) fn path(&self, file: String) -> PathBuf {
+        self.directory.path().join(file)
+    }
+
+    /// Writes an end's configuration.
+    pub(crate) fn configure(&self, end: usize, settings: &Settings<'_>) {
+        let Settings { overlay, interface, peer } = *settings;
+        let (own, other) = (end + 1, 2 - end);
+        let (mode, allowed) = if overlay {
+            (format!("address = [\"10.77.0.{own}/24\"]"), format!("10.77.0.{other}/32"))
+        } else {
+            ("mode = \"transparent\"".to_owned(), format!("198.18.0.{other}/32"))
+        };
+        let text = format!(
+            "[interface]\n{mode}\nlisten = \"198.18.0.{own}:7471\"\npaths = 4\n\
+             private_key_file = \"{key}\"\n{interface}\n[control]\nsocket = \"{socket}\"\n\
+             [[peer]]\nname = \"other\"\npublic_key = \"{public}\"\n\
+             endpoint = \"198.18.0.{other}:7471\"\nallowed = [\"{allowed}\"]\n{peer}\n",
+            key = self.path(format!("{end}.key")).display(),
+            socket = self.path(format!("{end}.sock")).display(),
+            public = self.public[1 - end],
+        );
+        std::fs::write(self.path(format!("{end}.toml")), text).unwrap();
+    }
+
+    /// Starts an end's daemon.
+    pub(crate) fn start(&mut self, end: usize) {
+        let config = self.path(format!("{end}.toml"));
+        let child = self.command(end).arg("up").arg("-c").arg(config).spawn().unwrap();
+        self.daemons[end] = Some(child);
+    }
+
+    /// `srd` in an end's namespace.
+    pub(crate) fn command(&self, end: usize) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[end], SRD]);
+        command
+    }
+
+    /// What an end's daemon answers to a command, if it does.
+    pub(crate) fn ask(&self, end: usize, words: &[&str]) -> Option<Value> {
+        let socket = self.path(format!("{end}.sock"));
+        let mut command = Command::new(SRD);
+        let output = command.args(words).arg("--socket").arg(socket).arg("--json").output();
+        serde_json::from_slice(&output.unwrap().stdout).ok()
+    }
+
+    /// Waits until something is so.
+    pub(crate) fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let begin = Instant::now();
+        while !done(self) {
+            assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until both say that they use SRD.
+    pub(crate) fn wait_for_express(&self) {
+        self.wait("SRD between the two", |pair| {
+            [0, 1].iter().all(|end| {
+                let status = pair.ask(*end, &["status"]);
+                status.is_some_and(|s| s["peers"][0]["express"] == "on")
+            })
+        });
+    }
+
+    /// Runs `work` on a thread in an end's namespace; sockets that it makes stay there.
+    pub(crate) fn within<T: Send>(&self, end: usize, work: impl FnOnce() -> T + Send) -> T {
+        let file = std::fs::File::open(format!("/run/netns/{}", self.names[end])).unwrap();
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(move || {
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(file.as_fd(), kind).unwrap();
+                work()
+            });
+            inside.join().unwrap()
+        })
+    }
+
+    /// Half a second of TCP from the first to the second.
+    pub(crate) fn transfer(&self, to: &str) {
+        let mut server = self
+            .command(1)
+            .args(["perf", "server", "--bind", to, "--port", "9000", "--one-off"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begin = Instant::now();
+        let result = loop {
+            let output = self
+                .command(0)
+                .args(["perf", "client", to, "--port", "9000", "--transport", "tcp"])
+                .args(["--time", "500ms", "--json", "-"])
+                .output()
+                .unwrap();
+            if output.status.success() {
+                break serde_json::from_slice::<Value>(&output.stdout).unwrap();
+            }
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(begin.elapsed() < PATIENCE, "{error}");
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        let _ = server.kill();
+        let _ = server.wait();
+        assert!(result["gbps"].as_f64().unwrap() > 0.0, "{result}");
+    }
+
+    pub(crate) fn counter(&self, end: usize, name: &str) -> u64 {
+        let status = self.ask(end, &["status"]).unwrap();
+        status["counters"][name].as_u64().unwrap()
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for mut child in self.daemons.iter_mut().filter_map(Option::take) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for name in &self.names {
+            ip(&format!("netns del {name}"));
+        }
+    }
+}

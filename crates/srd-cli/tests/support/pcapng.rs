@@ -1,0 +1,113 @@
+//! Reads what `srd capture` writes: packets by layer and direction.
+//!
+//! ```text
+//!  block   type (4) | length (4) | body, padded to 4 | length (4)
+//!
+//!  interface   link type (2) | 0 (2) | snaplen (4) | options: name
+//!  packet      interface (4) | time (8) | kept (4) | length (4) | bytes, padded | options: flags
+//!  statistics  interface (4) | time (8) | options: dropped
+//! ```
+//!
+//! Written from draft-ietf-opsawg-pcapng and not from the writer. It reads little-endian files
+//! whose packets are whole; anything else fails the test.
+
+use std::path::Path;
+
+const SECTION: u32 = 0x0A0D_0D0A;
+const INTERFACE: u32 = 1;
+const STATISTICS: u32 = 5;
+const PACKET: u32 = 6;
+const INTERFACE_NAME: u16 = 2;
+const PACKET_FLAGS: u16 = 2;
+const STATISTICS_DROPPED: u16 = 5;
+
+/// A packet, from its IP header on.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    /// As the network sees it, not as applications do.
+    pub(crate) is_outer: bool,
+    /// From this machine, not towards it.
+    pub(crate) leaves: bool,
+    /// All of it.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A whole file.
+#[derive(Debug, Default)]
+pub(crate) struct Capture {
+    /// In the order of the file.
+    pub(crate) packets: Vec<Packet>,
+    /// Packets that the file lacks, by its own account; `None` if it has none.
+    pub(crate) dropped: Option<u64>,
+}
+
+impl Capture {
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> Self {
+        let file = std::fs::read(path).unwrap();
+        let (mut capture, mut outer_interfaces) = (Self::default(), Vec::new());
+        let mut rest = &file[..];
+        while !rest.is_empty() {
+            let length = number(rest, 4);
+            assert_eq!(number(rest, length - 4), length, "both lengths of a block agree");
+            let body = &rest[8..length - 4];
+            match u32::from_le_bytes(rest[..4].try_into().unwrap()) {
+                SECTION => assert_eq!(number(body, 0), 0x1A2B_3C4D, "little-endian"),
+                INTERFACE => {
+                    let name = option(&body[8..], INTERFACE_NAME).unwrap();
+                    outer_interfaces.push(name.ends_with(b" outer"));
+                }
+                PACKET => capture.packets.push(packet(body, &outer_interfaces)),
+                STATISTICS => {
+                    let dropped = option(&body[12..], STATISTICS_DROPPED).unwrap();
+                    let dropped = u64::from_le_bytes(dropped.try_into().unwrap());
+                    *capture.dropped.get_or_insert(0) += dropped;
+                }
+                _ => {}
+            }
+            rest = &rest[length..];
+        }
+        capture
+    }
+
+    /// The packets of one layer and direction.
+    pub(crate) fn of(&self, is_outer: bool, leaves: bool) -> impl Iterator<Item = &[u8]> {
+        let wanted = move |p: &&Packet| p.is_outer == is_outer && p.leaves == leaves;
+        self.packets.iter().filter(wanted).map(|p| &p.bytes[..])
+    }
+}
+
+fn packet(body: &[u8], outer_interfaces: &[bool]) -> Packet {
+    let (kept, length) = (number(body, 12), number(body, 16));
+    assert_eq!(kept, length, "packets are whole");
+    let flags = option(&body[20 + kept.next_multiple_of(4)..], PACKET_FLAGS).unwrap();
+    Packet {
+        is_outer: outer_interfaces[number(body, 0)],
+        leaves: match flags[0] & 3 {
+            1 => false,
+            2 => true,
+            other => panic!("direction {other}"),
+        },
+        bytes: body[20..20 + kept].to_vec(),
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+}
+
+/// The value of an option in a list.
+fn option(mut list: &[u8], wanted: u16) -> Option<&[u8]> {
+    while list.len() >= 4 {
+        let code = u16::from_le_bytes([list[0], list[1]]);
+        let length = usize::from(u16::from_le_bytes([list[2], list[3]]));
+        if code == wanted {
+            return Some(&list[4..4 + length]);
+        }
+        if code == 0 {
+            break;
+        }
+        list = &list[4 + length.next_multiple_of(4)..];
+    }
+    None
+}
