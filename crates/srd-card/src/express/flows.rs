@@ -1,7 +1,8 @@
 //! The table of flows that the guest sends: to which peer, under which number, on which path.
 //!
-//! Bound: `flows_max`, and an entry per peer. When it is full, the flow that a moving hand finds unused for a while
-//! gives up its place; if it finds none, the newcomer has no entry and goes plain.
+//! Bound: `flows_max`, and an entry per peer. When it is full, the flow that a moving hand finds
+//! unused for a while gives up its place; if it finds none, the newcomer has no entry and goes
+//! plain.
 
 use alloc::vec::Vec;
 
