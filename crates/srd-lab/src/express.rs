@@ -6,6 +6,10 @@
 //!
 //! Bound: an overlay of `n` hosts is a full mesh, `n - 1` peers each; [`HOSTS_MAX`] keeps it sane.
 
+mod change;
+
+pub use change::Variation;
+
 use crate::fabric::Fabric;
 use crate::id::{Family, HostId};
 use crate::running::Running;
@@ -58,9 +62,11 @@ pub struct Overlay<'a> {
     fabric: &'a Fabric,
     options: OverlayOptions,
     hosts: Vec<HostId>,
+    keys: BTreeMap<HostId, KeyPair>,
     daemons: BTreeMap<HostId, Running>,
 }
 
+#[derive(Clone, Debug)]
 struct KeyPair {
     file: PathBuf,
     public: String,
@@ -86,6 +92,7 @@ impl<'a> Overlay<'a> {
             fabric,
             options: options.clone(),
             hosts: hosts.to_vec(),
+            keys,
             daemons: BTreeMap::new(),
         };
         for host in hosts {
@@ -93,6 +100,12 @@ impl<'a> Overlay<'a> {
         }
         overlay.wait_until_up()?;
         Ok(overlay)
+    }
+
+    /// How the daemons are run.
+    #[must_use]
+    pub fn options(&self) -> &OverlayOptions {
+        &self.options
     }
 
     /// The hosts that take part.

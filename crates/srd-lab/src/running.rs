@@ -22,6 +22,11 @@ impl Running {
         Running { child: Some(child), leave_max }
     }
 
+    /// Its process; `None` once it was waited for.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// How it ended, if it has.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.as_mut().context("it was waited for")?.try_wait().context("wait")

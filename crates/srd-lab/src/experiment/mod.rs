@@ -36,6 +36,7 @@ pub mod result;
 pub mod run;
 mod shuffle;
 mod single_flow;
+mod soak;
 pub mod variant;
 mod video;
 
@@ -127,7 +128,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 11] = [
+pub const ALL: [&Experiment; 12] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &redis::EXPERIMENT,
@@ -139,6 +140,7 @@ pub const ALL: [&Experiment; 11] = [
     &loss::EXPERIMENT,
     &shuffle::EXPERIMENT,
     &nfs::EXPERIMENT,
+    &soak::EXPERIMENT,
 ];
 
 /// Finds an experiment by its name.
