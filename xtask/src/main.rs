@@ -1,12 +1,17 @@
 //! Chores of the project: `cargo xtask tidy` checks what no compiler checks, `cargo xtask soak`
-//! runs random worlds.
+//! runs random worlds, `cargo xtask soak-express` hours of the Express stage.
 
+mod express;
+mod heap;
 mod soak;
 mod tidy;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// Seconds of traffic in an hour of simulated time; the rest of it is calm and quiet.
+const HOUR_S: u64 = 3600 - 165;
 
 /// Chores of the project.
 #[derive(Debug, Parser)]
@@ -37,12 +42,28 @@ enum Chore {
         #[arg(short, long)]
         verbose: bool,
     },
+    /// Run the Express stage for hours of simulated time, while nodes restart, links die and
+    /// settings change, and look at order, counters and memory. The same seed is the same run.
+    SoakExpress {
+        /// Hours of simulated time.
+        #[arg(long, default_value_t = 8)]
+        hours: u32,
+        /// What to run.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Say how each hour was.
+        #[arg(short, long)]
+        verbose: bool,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::Tidy => tidy::run(),
         Chore::Soak { seeds, from, threads, verbose } => soak::run(seeds, from, threads, verbose),
+        Chore::SoakExpress { hours, seed, verbose } => {
+            express::run(express::Settings { seed, hours, hour_s: HOUR_S, verbose })
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,11 +5,14 @@
 //! its way again. If it does not come (the sender gave it up), the flow goes on without it after
 //! `order_wait`, and that is counted.
 //!
-//! Bounds: `receive_flows_max` flows, `receive_bytes_max` bytes that wait, [`WINDOW`] frames per
-//! flow. What exceeds them is dropped and counted; the flow's wait then ends by time.
+//! Bounds: `flows_max` flows, `receive_bytes_max` bytes that wait, [`WINDOW`] frames per flow,
+//! one wait in line per flow. A flow that finds the table full takes the place of one that has
+//! been silent for a second. What exceeds the bounds is dropped and counted; the flow's wait then
+//! ends by time.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -23,6 +26,10 @@ pub(crate) const WINDOW: u16 = 4096;
 const SPARE_MAX: usize = 64;
 /// A flow that was silent for so long is forgotten. Senders take a new number well before.
 const IDLE: Duration = Duration::from_secs(120);
+/// A flow that was silent for so long may lose its place to another.
+const UNUSED_AFTER: Duration = Duration::from_secs(1);
+/// Flows that are looked at to find a place for one newcomer.
+const LOOKS_MAX: u32 = 64;
 /// Time between two looks for idle flows.
 const SWEEP: Duration = Duration::from_secs(10);
 
@@ -78,6 +85,8 @@ struct Flow {
     slots: VecDeque<Slot>,
     /// Since when it has been waiting for the frame at the head.
     waits_since: Option<Instant>,
+    /// Whether a wait of it is in line.
+    in_line: bool,
     used_at: Instant,
 }
 
@@ -97,8 +106,11 @@ pub(crate) struct Order {
     /// Bytes in frames that wait or are not whole.
     bytes: usize,
     spare: Vec<Vec<u8>>,
-    /// Flows that wait, oldest first: when their wait is over.
-    waiting: VecDeque<(Instant, (u32, u32))>,
+    /// Flows that wait or did: when to look at each, earliest first.
+    waiting: BinaryHeap<Reverse<(Instant, (u32, u32))>>,
+    /// All flows, who may have been silent for longest first: when each was last in use, as of
+    /// the last look at it.
+    silent: VecDeque<(Instant, (u32, u32))>,
     sweep_at: Instant,
     pub(crate) counts: OrderCounts,
 }
@@ -110,7 +122,8 @@ impl Order {
             limits,
             bytes: 0,
             spare: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: BinaryHeap::new(),
+            silent: VecDeque::new(),
             sweep_at: Instant::ZERO,
             counts: OrderCounts::default(),
         }
@@ -147,7 +160,7 @@ impl Order {
             return;
         };
         let key = (peer, place.flow);
-        if !self.flows.contains_key(&key) && !self.open(now, key) {
+        if !self.flows.contains_key(&key) && !self.open(now, key, place.sequence) {
             self.counts.full += 1;
             return;
         }
@@ -177,13 +190,33 @@ impl Order {
         self.release(now, key, sink);
     }
 
-    fn open(&mut self, now: Instant, key: (u32, u32)) -> bool {
-        if self.flows.len() >= self.limits.flows_max {
+    /// Makes an entry. Returns whether there is room.
+    fn open(&mut self, now: Instant, key: (u32, u32), sequence: u16) -> bool {
+        if self.flows.len() >= self.limits.flows_max && !self.make_room(now) {
             return false;
         }
-        let fresh = Flow { next: 0, slots: VecDeque::new(), waits_since: None, used_at: now };
-        self.flows.insert(key, fresh);
+        // A flow that begins so late had its entry, and lost it: its earlier frames went up.
+        let next = if sequence < WINDOW { 0 } else { sequence };
+        let slots = VecDeque::new();
+        let flow = Flow { next, slots, waits_since: None, in_line: false, used_at: now };
+        self.flows.insert(key, flow);
+        self.silent.push_back((now, key));
         true
+    }
+
+    /// Forgets a flow that has been silent for a while and waits for nothing, if one is found.
+    fn make_room(&mut self, now: Instant) -> bool {
+        for _ in 0..LOOKS_MAX {
+            let Some((seen, key)) = self.silent.pop_front() else { return false };
+            let Some(flow) = self.flows.get(&key) else { continue };
+            let idle = flow.used_at == seen && flow.slots.is_empty();
+            if idle && now.since(seen) > UNUSED_AFTER {
+                self.flows.remove(&key);
+                return true;
+            }
+            self.silent.push_back((flow.used_at, key));
+        }
+        false
     }
 
     fn put_whole(&mut self, key: (u32, u32), ahead: usize, payload: &[u8], sink: &mut impl Sink) {
@@ -266,7 +299,10 @@ impl Order {
                     // Alone it is no hole: nothing waits behind it.
                     if flow.waits_since.is_none() {
                         flow.waits_since = Some(now);
-                        self.waiting.push_back((now + self.limits.wait, key));
+                        if !flow.in_line {
+                            flow.in_line = true;
+                            self.waiting.push(Reverse((now + self.limits.wait, key)));
+                        }
                     }
                     return;
                 }
@@ -295,7 +331,7 @@ impl Order {
 
     /// When [`Order::handle_timeout`] wants to be called.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.waiting.front().map(|(at, _)| *at)
+        self.waiting.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Whether it is time to look for idle flows.
@@ -305,17 +341,18 @@ impl Order {
 
     /// Ends waits that have lasted too long, and forgets flows that have gone.
     pub(crate) fn handle_timeout(&mut self, now: Instant, sink: &mut impl Sink) {
-        while let Some(&(at, key)) = self.waiting.front() {
+        while let Some(&Reverse((at, key))) = self.waiting.peek() {
             if at > now {
                 break;
             }
-            self.waiting.pop_front();
+            self.waiting.pop();
             let Some(flow) = self.flows.get_mut(&key) else { continue };
+            flow.in_line = false;
             let Some(since) = flow.waits_since else { continue };
             if since + self.limits.wait > now {
-                // It has waited for another hole since; that wait is in line too, or its
-                // place is here.
-                self.waiting.push_back((since + self.limits.wait, key));
+                // It has waited for another hole since.
+                flow.in_line = true;
+                self.waiting.push(Reverse((since + self.limits.wait, key)));
                 continue;
             }
             self.give_up(now, key, sink);
@@ -331,6 +368,7 @@ impl Order {
                 keep
             });
             self.bytes -= freed;
+            self.silent.retain(|(_, key)| self.flows.contains_key(key));
         }
     }
 

@@ -175,3 +175,49 @@ fn flows_beyond_the_limit_are_refused_until_others_have_gone() {
     order.handle_timeout(ms(130_000), &mut up);
     assert_eq!(order.flows(), 0);
 }
+
+#[test]
+fn regression_a_full_table_takes_a_newcomer_in_place_of_a_silent_flow() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    let mut put = |at, flow, sequence| {
+        let (place, payload) = chunks(flow, sequence, 10, 10).remove(0);
+        order.chunk(ms(at), 0, place, &payload, &mut up);
+        up.frames.len()
+    };
+    for flow in 0..4 {
+        put(0, flow, 0);
+    }
+    assert_eq!(put(900, 3, 1), 5);
+    // Everybody but flow 3 has been silent for more than a second: three newcomers, not four.
+    let arrived: Vec<_> = (10..14).map(|flow| put(1500, flow, 0)).collect();
+    assert_eq!(arrived, [6, 7, 8, 8]);
+    assert_eq!((order.flows(), order.counts.full), (4, 1));
+}
+
+#[test]
+fn regression_a_flow_that_was_forgotten_goes_on_where_it_is() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    for sequence in [WINDOW, WINDOW + 2, WINDOW + 1] {
+        let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
+        order.chunk(ms(0), 0, place, &payload, &mut up);
+    }
+    assert_eq!((up.frames.len(), order.counts.bad_chunks), (3, 0));
+}
+
+#[test]
+fn regression_a_flow_that_always_waits_for_something_is_in_line_once() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    for n in 0..10_000u16 {
+        // Each hole is filled at once, and the next one is there already.
+        for sequence in [2 * n + 1, 2 * n] {
+            let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
+            order.chunk(ms(n.into()), 0, place, &payload, &mut up);
+        }
+        assert!(order.waiting.len() <= 1);
+        order.handle_timeout(ms(n.into()), &mut up);
+    }
+    assert_eq!((up.frames.len(), order.counts.wait_timeouts), (20_000, 0));
+}

@@ -59,11 +59,6 @@ pub(crate) struct FlowQueue {
 }
 
 impl FlowQueue {
-    /// Whether nothing waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
-
     /// Whether no list names it, so that its slot may become another flow's.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.list == List::None
@@ -367,6 +362,6 @@ mod tests {
         }
         assert!(bench.scheduler.bytes() <= AQM.bytes_max);
         assert!(bench.counts.dropped_full > 0);
-        assert!(!bench.flows[1].is_empty());
+        assert!(!bench.flows[1].frames.is_empty());
     }
 }

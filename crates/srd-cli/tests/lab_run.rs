@@ -148,6 +148,40 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
 }
 
 #[test]
+fn soak_of_a_few_seconds_leaves_nothing_behind() {
+    if !ready() {
+        return;
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(!ci, "in CI this test must run: there is no /dev/net/tun");
+        println!("skipped: there is no /dev/net/tun");
+        return;
+    }
+    let name = format!("e2s{}", std::process::id());
+    let quick = ["lab", "run", "soak", "--quick", "--daemon-priority", "0", "--json", "-"];
+    let more = ["--high-priority", "false", "--name", &name];
+    let output = srd(&[&quick[..], &more].concat());
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON");
+    let runs = json["experiments"][0]["cases"][0]["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 1, "Express, and nothing else");
+    let figures = runs[0]["measured"]["figures"].as_array().unwrap();
+    let value = |name: &str| {
+        let figure = figures.iter().find(|figure| figure["name"] == name);
+        figure.unwrap_or_else(|| panic!("{name}: {figures:?}"))["value"].as_f64().unwrap()
+    };
+    assert_eq!((value("long connections that died"), value("wrong bytes")), (0.0, 0.0));
+    assert_eq!(value("routes and rules before"), value("routes and rules after"));
+    // A round of trouble: every kind once.
+    for kind in ["daemons killed", "spines died", "peers removed", "Express switched off"] {
+        assert_eq!(value(kind), 1.0, "{kind}");
+    }
+    assert!(!String::from_utf8_lossy(&srd(&["lab", "status"]).stdout).contains(&name));
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_starts() {
     for (arguments, complaint) in [
         (&["lab", "run", "nonesuch"][..], "there is no experiment `nonesuch`: single-flow"),

@@ -6,6 +6,10 @@
 //!
 //! Bound: an overlay of `n` hosts is a full mesh, `n - 1` peers each; [`HOSTS_MAX`] keeps it sane.
 
+mod change;
+
+pub use change::Variation;
+
 use crate::fabric::Fabric;
 use crate::id::{Family, HostId};
 use crate::running::Running;
@@ -58,10 +62,11 @@ pub struct Overlay<'a> {
     fabric: &'a Fabric,
     options: OverlayOptions,
     hosts: Vec<HostId>,
-    public_keys: BTreeMap<HostId, String>,
+    keys: BTreeMap<HostId, KeyPair>,
     daemons: BTreeMap<HostId, Running>,
 }
 
+#[derive(Clone, Debug)]
 struct KeyPair {
     file: PathBuf,
     public: String,
@@ -87,7 +92,7 @@ impl<'a> Overlay<'a> {
             fabric,
             options: options.clone(),
             hosts: hosts.to_vec(),
-            public_keys: keys.into_iter().map(|(host, pair)| (host, pair.public)).collect(),
+            keys,
             daemons: BTreeMap::new(),
         };
         for host in hosts {
@@ -97,25 +102,21 @@ impl<'a> Overlay<'a> {
         Ok(overlay)
     }
 
+    /// How the daemons are run.
+    #[must_use]
+    pub fn options(&self) -> &OverlayOptions {
+        &self.options
+    }
+
     /// The hosts that take part.
     #[must_use]
     pub fn hosts(&self) -> &[HostId] {
         &self.hosts
     }
 
-    /// How the daemons are run.
-    pub(crate) fn options(&self) -> &OverlayOptions {
-        &self.options
-    }
-
     /// The public key of a host, if it takes part.
     pub(crate) fn public_key(&self, host: HostId) -> Option<&str> {
-        self.public_keys.get(&host).map(String::as_str)
-    }
-
-    /// The process id of a host's daemon, if it runs.
-    pub(crate) fn pid(&self, host: HostId) -> Option<u32> {
-        self.daemons.get(&host).and_then(Running::pid)
+        self.keys.get(&host).map(|pair| pair.public.as_str())
     }
 
     /// Starts the daemon of a host, which must not run.
@@ -197,16 +198,6 @@ impl<'a> Overlay<'a> {
             bail!("`srd status`: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         serde_json::from_slice(&output.stdout).context("the answer of `srd status --json`")
-    }
-
-    /// Changes a setting of every daemon until it ends: the words of `srd set`.
-    pub fn set(&self, words: &[&str]) -> Result<()> {
-        for host in &self.hosts {
-            let mut command = Command::new(&self.options.program);
-            command.arg("set").args(words).arg("--socket").arg(self.options.file(*host, "sock"));
-            command::run(&mut command, "").with_context(|| format!("`srd set` in {host}"))?;
-        }
-        Ok(())
     }
 
     /// The counters of all daemons, added up by name.

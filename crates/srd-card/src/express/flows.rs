@@ -1,7 +1,8 @@
 //! The table of flows that the guest sends: to which peer, under which number, on which path.
 //!
-//! Bound: `flows_max`. When it is full, the flow that a moving hand finds unused for a while
-//! gives up its place; if it finds none, the newcomer has no entry and goes plain.
+//! Bound: `flows_max`, and an entry per peer. When it is full, the flow that a moving hand finds
+//! unused for a while gives up its place; if it finds none, the newcomer has no entry and goes
+//! plain.
 
 use alloc::vec::Vec;
 
@@ -81,6 +82,8 @@ pub(super) struct Flows {
     flows: Vec<Flow>,
     /// What waits of each flow, by the same slot.
     pub(super) queues: Vec<FlowQueue>,
+    /// Entries of peers that are gone, for those that come.
+    pins_free: Vec<u32>,
     flows_max: u32,
     hand: u32,
     next_number: u32,
@@ -101,6 +104,7 @@ impl Flows {
             by_key: HashMap::with_hasher(FixedState::with_seed(seed)),
             flows: Vec::new(),
             queues: Vec::new(),
+            pins_free: Vec::new(),
             flows_max,
             hand: 0,
             // Anywhere: a restarted card must not use numbers that its peers remember.
@@ -142,10 +146,11 @@ impl Flows {
         carriable: bool,
     ) -> Option<u32> {
         if let Some(&slot) = self.by_key.get(&key) {
-            let queue_empty = self.queues[slot as usize].is_empty();
+            let unlisted = self.queues[slot as usize].is_unlisted();
             let flow = &mut self.flows[slot as usize];
-            if flow.peer != peer && !queue_empty {
-                // What waits belongs to the old peer; until that has left, packets follow it.
+            if flow.peer != peer && !unlisted {
+                // The old peer's scheduler names it, perhaps with frames: packets follow them
+                // until it does no more.
                 return Some(slot);
             }
             if flow.peer != peer {
@@ -162,6 +167,8 @@ impl Flows {
             let slot = self.unused(now)?;
             let before = core::mem::replace(&mut self.flows[slot as usize], flow);
             self.by_key.remove(&before.key);
+            // Nor does what the old flow's queue once held stay allocated.
+            self.queues[slot as usize] = FlowQueue::default();
             slot
         };
         self.by_key.insert(key, slot);
@@ -171,7 +178,10 @@ impl Flows {
     /// An entry that stands for every flow of a peer that finds no room.
     pub(super) fn pin(&mut self, now: Instant, peer: u32, key: FlowKey) -> Option<u32> {
         let hash = key.hash(self.seed ^ u64::from(peer));
-        self.push(Flow { pinned: true, ..Flow::new(now, key, peer, hash) })
+        let flow = Flow { pinned: true, ..Flow::new(now, key, peer, hash) };
+        let Some(slot) = self.pins_free.pop() else { return self.push(flow) };
+        self.flows[slot as usize] = flow;
+        Some(slot)
     }
 
     fn push(&mut self, flow: Flow) -> Option<u32> {
@@ -254,11 +264,16 @@ impl Flows {
 
     /// A peer is gone, and with it what waited for it.
     pub(super) fn forget_peer(&mut self, peer: u32) {
-        for (flow, queue) in self.flows.iter_mut().zip(&mut self.queues) {
-            if flow.peer == peer {
-                flow.stale = true;
-                flow.pinned = false;
-                *queue = FlowQueue::default();
+        for (slot, (flow, queue)) in (0..).zip(self.flows.iter_mut().zip(&mut self.queues)) {
+            if flow.peer != peer {
+                continue;
+            }
+            *queue = FlowQueue::default();
+            if !flow.pinned {
+                // Whoever gets the peer's slot next knows nothing of its number.
+                (flow.stale, flow.number) = (true, None);
+            } else if !self.pins_free.contains(&slot) {
+                self.pins_free.push(slot);
             }
         }
     }

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 
+mod regressions;
+
 #[derive(Default)]
 struct Frames(Vec<Vec<u8>>);
 

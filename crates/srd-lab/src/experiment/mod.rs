@@ -39,6 +39,7 @@ pub mod result;
 pub mod run;
 mod shuffle;
 mod single_flow;
+mod soak;
 pub mod variant;
 mod video;
 
@@ -130,7 +131,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 13] = [
+pub const ALL: [&Experiment; 14] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &redis::EXPERIMENT,
@@ -144,6 +145,7 @@ pub const ALL: [&Experiment; 13] = [
     &flood::EXPERIMENT,
     &shuffle::EXPERIMENT,
     &nfs::EXPERIMENT,
+    &soak::EXPERIMENT,
 ];
 
 /// Finds an experiment by its name.

@@ -23,7 +23,7 @@ use crate::id::HostId;
 use crate::tcp::poll::Poll;
 use crate::tcp::{self, Congestion};
 use anyhow::{Context, Result, bail};
-use random::Random;
+pub(super) use random::Random;
 use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;

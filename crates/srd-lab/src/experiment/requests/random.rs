@@ -7,10 +7,10 @@ use std::time::Duration;
 const SET_ONE_IN: usize = 5;
 
 /// A generator; the same seed gives the same numbers.
-pub(super) struct Random(u64);
+pub(in crate::experiment) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Random {
+    pub(in crate::experiment) fn new(seed: u64) -> Random {
         Random(seed)
     }
 
@@ -23,7 +23,7 @@ impl Random {
     }
 
     /// Zero to below `count`, which is small: the bias is not noticeable.
-    pub(super) fn below(&mut self, count: usize) -> usize {
+    pub(in crate::experiment) fn below(&mut self, count: usize) -> usize {
         usize::try_from(self.next() % count as u64).unwrap_or(0)
     }
 
@@ -38,7 +38,7 @@ impl Random {
     }
 
     /// Time to the next of so many arrivals per second.
-    pub(super) fn exponential(&mut self, rate: u32) -> Duration {
+    pub(in crate::experiment) fn exponential(&mut self, rate: u32) -> Duration {
         // 53 bits, above zero: the logarithm is finite.
         let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         Duration::from_secs_f64(-uniform.ln() / f64::from(rate))

@@ -1,0 +1,93 @@
+//! What the soak found: each test is named for what went wrong.
+
+use super::*;
+use crate::express::flows::Flows;
+use crate::order::OrderCounts;
+use crate::queue::{QueueCounts, Scheduler, Waiting};
+
+fn id_of(end: &End) -> PeerId {
+    end.endpoint.peer_at(outer(1)).unwrap()
+}
+
+#[test]
+fn regression_an_address_that_moves_takes_no_flow_out_of_its_old_queue() {
+    let now = Instant::ZERO;
+    let aqm = Aqm {
+        target: Duration::from_secs(1),
+        interval: Duration::from_secs(1),
+        bytes_max: 1 << 20,
+    };
+    let key = |port| FlowKey { ports: (port, 80), ..NO_FLOW };
+    let (mut flows, mut old) = (Flows::new(8, 1), Scheduler::default());
+    let [bulk, short] = [1, 2].map(|port| flows.insert(now, key(port), 0, true).unwrap());
+    let mut counts = QueueCounts::default();
+    for (slot, bytes) in [(bulk, 20_000), (bulk, 20_000), (short, 100)] {
+        let waiting = Waiting { frame: vec![0; bytes], at: now };
+        old.push(&mut flows.queues, slot, waiting, &aqm, &mut counts);
+    }
+    // The short flow runs dry while the other has more: it is in line without a frame.
+    for expected in [bulk, short] {
+        let (slot, _) = old.next(&mut flows.queues).unwrap();
+        assert_eq!(slot, expected);
+        old.take(&mut flows.queues, slot, now, &aqm, &mut counts).unwrap();
+    }
+    assert_eq!(old.next(&mut flows.queues), Some((bulk, false)));
+    // Its address moves to another peer: it follows when the old one's line does not name it.
+    flows.forget_routes();
+    assert_eq!(flows.insert(now, key(2), 1, true), Some(short));
+    assert_eq!(flows.flow(short).peer, 0);
+    old.take(&mut flows.queues, bulk, now, &aqm, &mut counts).unwrap();
+    assert_eq!(old.next(&mut flows.queues), None);
+    assert_eq!(flows.insert(now, key(2), 1, true), Some(short));
+    assert_eq!(flows.flow(short).peer, 1);
+}
+
+#[test]
+fn regression_peers_that_come_and_go_leave_nothing_in_the_table_of_flows() {
+    let mut rig = Rig::new(Config { flows_max: 4, ..settings() }, settings());
+    for round in 0..50u16 {
+        let end = &mut rig.ends[0];
+        end.express.remove_peer(end.peer);
+        end.endpoint.remove_peer(rig.now, id_of(end));
+        let id = end.endpoint.add_peer(rig.now, known(1)).unwrap();
+        let peer = PeerSettings { id, allowed: vec![inner(1)], express: true, express_udp: true };
+        end.peer = end.express.add_peer(rig.now, peer);
+        for port in 0..8 {
+            rig.send(0, &udp(1, 100 * round + port + 1));
+        }
+        rig.run_ms(1500);
+        let (known, _) = rig.ends[0].express.flow_counts();
+        assert!(known <= 4, "{known} flows in round {round}");
+    }
+}
+
+#[test]
+fn regression_a_flow_takes_a_new_number_when_its_peer_was_removed() {
+    let mut rig = Rig::both();
+    for n in 0..300 {
+        rig.send(0, &tcp(n));
+        if n % 20 == 0 {
+            rig.run_ms(1);
+        }
+    }
+    rig.run_ms(20);
+    let end = &mut rig.ends[0];
+    end.endpoint.remove_peer(rig.now, id_of(end));
+    end.express.remove_peer(end.peer);
+    // Meanwhile the other begins anew, and remembers nothing.
+    rig.epoch += 1;
+    rig.ends[1] = stage(1, rig.epoch, rig.now, &settings());
+    rig.wire.clear();
+    let end = &mut rig.ends[0];
+    let id = end.endpoint.add_peer(rig.now, known(1)).unwrap();
+    let peer = PeerSettings { id, allowed: vec![inner(1)], express: true, express_udp: true };
+    end.peer = end.express.add_peer(rig.now, peer);
+    rig.run_ms(2000);
+    assert_eq!(rig.reach(0), Reach::Express { udp: true });
+    for n in 300..400 {
+        rig.send(0, &tcp(n));
+    }
+    rig.run_ms(20);
+    assert_eq!(numbers(&rig.ends[1].guest.0), (300..400).collect::<Vec<_>>());
+    assert_eq!(rig.ends[1].express.counters().order, OrderCounts::default());
+}

@@ -1,0 +1,70 @@
+//! Changing daemons while they run: what `srd reload` and `srd set` do, and who the processes are.
+
+use super::{Overlay, config_text};
+use crate::command;
+use crate::id::HostId;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::process::{Command, ExitStatus};
+
+/// What differs from the configuration that a daemon began with.
+#[derive(Clone, Debug, Default)]
+pub struct Variation {
+    /// A peer that is left out.
+    pub without: Option<HostId>,
+    /// Lines for `[interface]`, each with its end.
+    pub settings: &'static str,
+}
+
+impl Overlay<'_> {
+    /// The process of a host's daemon; `None` if it does not run.
+    #[must_use]
+    pub fn pid(&self, host: HostId) -> Option<u32> {
+        self.daemons.get(&host)?.pid()
+    }
+
+    /// How a host's daemon ended, if it ended by itself.
+    pub fn ended(&mut self, host: HostId) -> Result<Option<ExitStatus>> {
+        self.daemons.get_mut(&host).map_or(Ok(None), |daemon| daemon.ended())
+    }
+
+    /// Writes a host's configuration anew. Its daemon reads it when it starts.
+    pub fn configure(&self, host: HostId, variation: &Variation) -> Result<()> {
+        let mut keys = self.keys.clone();
+        if let Some(without) = variation.without.filter(|without| *without != host) {
+            keys.remove(&without);
+        }
+        let text = config_text(self.fabric.config(), host, &keys, &self.options);
+        let head = format!("[interface]\n{}", variation.settings);
+        let text = text.replacen("[interface]\n", &head, 1);
+        let file = self.options.file(host, "toml");
+        fs::write(&file, text).with_context(|| file.display().to_string())
+    }
+
+    /// Writes a host's configuration anew, and makes its daemon read it.
+    pub fn reload(&self, host: HostId, variation: &Variation) -> Result<()> {
+        self.configure(host, variation)?;
+        self.ask(host, &["reload"])
+    }
+
+    /// Changes a setting of a host's daemon: the words of `srd set`.
+    pub fn set_in(&self, host: HostId, words: &[&str]) -> Result<()> {
+        let all: Vec<&str> = ["set"].iter().chain(words).copied().collect();
+        self.ask(host, &all)
+    }
+
+    /// Changes a setting of every daemon until it ends: the words of `srd set`.
+    pub fn set(&self, words: &[&str]) -> Result<()> {
+        self.hosts.iter().try_for_each(|host| self.set_in(*host, words))
+    }
+
+    fn ask(&self, host: HostId, words: &[&str]) -> Result<()> {
+        if !self.daemons.contains_key(&host) {
+            bail!("no daemon in {host}");
+        }
+        let mut command = Command::new(&self.options.program);
+        command.args(words).arg("--socket").arg(self.options.file(host, "sock"));
+        let what = format!("`srd {}` in {host}", words.join(" "));
+        command::run(&mut command, "").map(drop).context(what)
+    }
+}

@@ -1,0 +1,183 @@
+//! The frames of the soak's guests: each packet says in its payload which it is.
+//!
+//! ```text
+//! +--------------------+-------+---------+-------------------+-----------------+----------+
+//! | offload header, 10 | IP 20 | TCP, UDP| flow 4 | number 4 | cell length 2   | pattern  |
+//! +--------------------+-------+---------+-------------------+-----------------+----------+
+//!                                        |<-------------- a cell, once per segment ------>|
+//! ```
+//!
+//! A super-packet has as many cells as segments, so it makes no difference who cuts it.
+
+use std::net::Ipv4Addr;
+
+use srd_card::offload::{Gso, OFFLOAD_BYTES, Offload};
+use srd_card::packet::{Packet, protocol};
+
+/// Bytes of a cell before its pattern.
+pub(super) const CELL_HEADER_BYTES: usize = 10;
+/// Most cells of one frame.
+pub(super) const CELLS_MAX: u32 = 8;
+const IP_BYTES: usize = 20;
+
+/// What packets of a flow have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FlowHeader {
+    /// Number in the ledger.
+    pub id: u32,
+    pub from: Ipv4Addr,
+    pub to: Ipv4Addr,
+    /// TCP, or else UDP.
+    pub tcp: bool,
+    /// Source and destination port.
+    pub ports: (u16, u16),
+}
+
+/// One packet as a guest got it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cell {
+    pub flow: u32,
+    pub number: u32,
+}
+
+/// A frame of `cells` packets of `cell_bytes` each, numbered from `first`.
+pub(super) fn frame(header: &FlowHeader, first: u32, cells: u32, cell_bytes: usize) -> Vec<u8> {
+    let transport_bytes = if header.tcp { 20 } else { 8 };
+    let begins = header.tcp && first == 0;
+    // The first packet of a connection has an option that the stage may clamp.
+    let option_bytes = if begins { 4 } else { 0 };
+    let headers = IP_BYTES + transport_bytes + option_bytes;
+    let bytes = headers + cells as usize * cell_bytes;
+    let mut packet = vec![0; headers];
+    packet[0] = 0x45;
+    // TCP is ECN-capable, so that a long queue marks it; UDP is not, and is dropped.
+    packet[1] = if header.tcp { 2 } else { 0 };
+    packet[2..4].copy_from_slice(&u16::try_from(bytes).unwrap_or(0).to_be_bytes());
+    packet[6] = 0x40;
+    packet[8] = 64;
+    packet[9] = if header.tcp { protocol::TCP } else { protocol::UDP };
+    packet[12..16].copy_from_slice(&header.from.octets());
+    packet[16..20].copy_from_slice(&header.to.octets());
+    let sum = srd_sum(&packet[..IP_BYTES]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet[20..22].copy_from_slice(&header.ports.0.to_be_bytes());
+    packet[22..24].copy_from_slice(&header.ports.1.to_be_bytes());
+    if header.tcp {
+        packet[32] = if begins { 0x60 } else { 0x50 };
+        packet[33] = if begins { 0x02 } else { 0x10 };
+        if begins {
+            packet[40..44].copy_from_slice(&[2, 4, 0x22, 0xf4]);
+        }
+    } else {
+        let udp = u16::try_from(bytes - IP_BYTES).unwrap_or(0);
+        packet[24..26].copy_from_slice(&udp.to_be_bytes());
+    }
+    for number in first..first + cells {
+        cell(&mut packet, header.id, number, cell_bytes);
+    }
+    let gso = (cells > 1).then_some((Gso::Tcp { ecn: false }, u16::try_from(cell_bytes)));
+    let offload = Offload {
+        gso: gso.map(|(kind, bytes)| (kind, bytes.unwrap_or(u16::MAX))),
+        checksum: header.tcp.then_some((20, 16)),
+        checked: false,
+    };
+    let mut frame = offload.write(true, headers).to_vec();
+    frame.extend_from_slice(&packet);
+    frame
+}
+
+fn srd_sum(header: &[u8]) -> u16 {
+    let words = header.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1]));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !u16::try_from(sum).unwrap_or(u16::MAX)
+}
+
+fn cell(out: &mut Vec<u8>, flow: u32, number: u32, bytes: usize) {
+    out.extend_from_slice(&flow.to_be_bytes());
+    out.extend_from_slice(&number.to_be_bytes());
+    out.extend_from_slice(&u16::try_from(bytes).unwrap_or(0).to_be_bytes());
+    out.extend((CELL_HEADER_BYTES..bytes).map(|at| pattern(flow, number, at)));
+}
+
+fn pattern(flow: u32, number: u32, at: usize) -> u8 {
+    let at = u32::try_from(at).unwrap_or(0);
+    (flow.wrapping_mul(31) ^ number.wrapping_mul(7)).wrapping_add(at).to_le_bytes()[0]
+}
+
+/// What a delivered frame is.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// Packets of a flow, with the addresses and ports that they have now.
+    Cells(FlowHeader, Vec<Cell>),
+    /// An answer of the stage: a packet was too big.
+    Answer,
+}
+
+/// Reads a frame that a guest got.
+///
+/// # Errors
+/// What about it is not as it was sent.
+pub(super) fn read(frame: &[u8]) -> Result<Read, String> {
+    let bytes = frame.get(OFFLOAD_BYTES..).ok_or("shorter than an offload header")?;
+    let packet = Packet::read(bytes).ok_or("no IP packet")?;
+    if packet.protocol == protocol::ICMP {
+        return Ok(Read::Answer);
+    }
+    let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) =
+        (packet.source, packet.destination)
+    else {
+        return Err("not IPv4".into());
+    };
+    let tcp = packet.protocol == protocol::TCP;
+    let transport = if tcp { packet.tcp_header_bytes(bytes).ok_or("no TCP header")? } else { 8 };
+    let mut rest = bytes.get(packet.transport_at + transport..).ok_or("no payload")?;
+    let mut cells = Vec::new();
+    while !rest.is_empty() {
+        let word = |at: usize| -> Option<u32> {
+            Some(u32::from_be_bytes(rest.get(at..at + 4)?.try_into().ok()?))
+        };
+        let (flow, number) = word(0).zip(word(4)).ok_or("a torn cell")?;
+        let length = rest.get(8..10).map_or(0, |l| usize::from(l[0]) << 8 | usize::from(l[1]));
+        let body = rest.get(CELL_HEADER_BYTES..length).ok_or("a cell shorter than it says")?;
+        let wrong =
+            (CELL_HEADER_BYTES..).zip(body).find(|(at, b)| pattern(flow, number, *at) != **b);
+        if let Some((at, _)) = wrong {
+            return Err(format!("byte {at} of packet {number} of flow {flow} has changed"));
+        }
+        cells.push(Cell { flow, number });
+        rest = &rest[length..];
+    }
+    let id = cells.first().ok_or("no cell")?.flow;
+    let ports = packet.ports.ok_or("no ports")?;
+    Ok(Read::Cells(FlowHeader { id, from, to, tcp, ports }, cells))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLOW: FlowHeader = FlowHeader {
+        id: 7,
+        from: Ipv4Addr::new(10, 0, 0, 1),
+        to: Ipv4Addr::new(10, 0, 1, 1),
+        tcp: true,
+        ports: (5, 80),
+    };
+
+    #[test]
+    fn what_is_sent_is_read_and_a_flipped_bit_is_seen() {
+        for (tcp, first, cells) in [(true, 0, 1), (true, 9, 5), (false, 3, 1)] {
+            let flow = FlowHeader { tcp, ..FLOW };
+            let sent = frame(&flow, first, cells, 300);
+            let Ok(Read::Cells(header, seen)) = read(&sent) else { panic!("unreadable") };
+            assert_eq!(header, flow);
+            assert!(seen.iter().map(|cell| cell.number).eq(first..first + cells));
+            let mut torn = sent;
+            let last = torn.len() - 1;
+            torn[last] ^= 1;
+            assert!(read(&torn).unwrap_err().contains("has changed"));
+        }
+    }
+}

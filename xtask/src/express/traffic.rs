@@ -1,0 +1,131 @@
+//! Flows that come and go: short ones by the hundred, long ones, UDP, super-packets.
+
+use std::net::Ipv4Addr;
+
+use srd_proto::rng::Rng;
+use srd_proto::time::Duration;
+
+use super::NODES;
+use super::frames::{self, CELL_HEADER_BYTES, CELLS_MAX, FlowHeader};
+use super::node::{MOVING, inner};
+use super::world::World;
+
+/// Largest packet payload: fits the stage's MTU of 1400 with any header.
+const CELL_BYTES_MAX: u32 = 1300;
+
+/// How much is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Burst {
+    /// Milliseconds of it.
+    ms: u64,
+    /// New flows per node in each of them, of a hundred.
+    births_percent: u32,
+    /// Frames per node in each.
+    frames: u32,
+    /// Packets after which a flow ends, at most.
+    packets_max: u32,
+    /// Whether some go to the address that moves.
+    moving: bool,
+}
+
+impl Burst {
+    /// Few long flows, many short ones, or more at a time than queues hold.
+    pub(super) fn any(rng: &mut Rng) -> Self {
+        let ordinary =
+            Self { ms: 150, births_percent: 40, frames: 3, packets_max: 300, moving: true };
+        match rng.below(8) {
+            0 => Self { births_percent: 500, frames: 6, packets_max: 3, ..ordinary },
+            1 => Self { ms: 30, frames: 60, packets_max: 4000, births_percent: 10, ..ordinary },
+            2 => Self { ms: 400, births_percent: 2, packets_max: 8000, frames: 12, ..ordinary },
+            _ => ordinary,
+        }
+    }
+
+    /// Within all limits.
+    pub(super) fn calm() -> Self {
+        Self { ms: 300, births_percent: 30, frames: 2, packets_max: 200, moving: false }
+    }
+}
+
+#[derive(Debug)]
+struct Flow {
+    header: FlowHeader,
+    node: usize,
+    left: u32,
+    cell_bytes: usize,
+}
+
+/// Flows that are not over.
+#[derive(Debug, Default)]
+pub(super) struct Flows(Vec<Flow>);
+
+impl Flows {
+    /// Lets guests send for a part of a burst.
+    pub(super) fn burst(
+        &mut self,
+        world: &mut World,
+        burst: &Burst,
+        parts: u64,
+    ) -> Result<(), String> {
+        for _ in 0..burst.ms.div_ceil(parts) {
+            for node in 0..NODES {
+                let births = burst.births_percent / 100
+                    + u32::from(world.rng.below(100) < burst.births_percent % 100);
+                for _ in 0..births {
+                    self.begin(world, node, burst);
+                }
+            }
+            for _ in 0..burst.frames * u32::try_from(NODES).unwrap_or(1) {
+                self.send_one(world);
+            }
+            let us = 900 + u64::from(world.rng.below(200));
+            world.run(Duration::from_micros(us))?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, world: &mut World, node: usize, burst: &Burst) {
+        let rng = &mut world.rng;
+        let others = u32::try_from(NODES - 1).unwrap_or(1);
+        let other = (node + 1 + rng.below(others) as usize) % NODES;
+        let moving = burst.moving && rng.below(4) == 0;
+        let to: Ipv4Addr = if moving { MOVING } else { inner(other) };
+        if moving && world.wanted[node].peers[node].owns_moving {
+            return;
+        }
+        let tcp = rng.below(3) > 0;
+        let mut port = || u16::try_from(1024 + rng.below(60_000)).unwrap_or(u16::MAX);
+        let header = FlowHeader { id: 0, from: inner(node), to, tcp, ports: (port(), port()) };
+        let left = 1 + rng.below(burst.packets_max);
+        let span = CELL_BYTES_MAX - u32::try_from(CELL_HEADER_BYTES).unwrap_or(0);
+        let cell_bytes = CELL_HEADER_BYTES + rng.below(span) as usize;
+        let header = world.ledger.open(header, false);
+        self.0.push(Flow { header, node, left, cell_bytes });
+    }
+
+    fn send_one(&mut self, world: &mut World) {
+        let Ok(count @ 1..) = u32::try_from(self.0.len()) else { return };
+        // The newest are chosen more often, so that short flows end soon.
+        let most = world.rng.below(count);
+        let at = (most + world.rng.below(count - most)) as usize;
+        let flow = &mut self.0[at];
+        let many = flow.header.tcp && world.rng.below(4) == 0;
+        let cells = if many { 1 + world.rng.below(CELLS_MAX) } else { 1 };
+        let begins = world.ledger.give(flow.header.id, 0) == 0;
+        // A connection begins with one packet.
+        let cells = if begins { 1 } else { cells.min(flow.left) };
+        let (header, node, cell_bytes) = (flow.header, flow.node, flow.cell_bytes);
+        flow.left -= cells;
+        if flow.left == 0 {
+            self.0.swap_remove(at);
+        }
+        let first = world.ledger.give(header.id, cells);
+        let full = |world: &World| world.nodes[node].express.counters().flows_full;
+        let before = full(world);
+        world.give(node, frames::frame(&header, first, cells, cell_bytes), cells);
+        let bypassed = !header.tcp && world.wanted.iter().any(|wanted| wanted.udp_bypass);
+        if full(world) > before || bypassed {
+            world.ledger.unordered(header.id);
+        }
+    }
+}

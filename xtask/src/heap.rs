@@ -1,0 +1,66 @@
+//! Counts the heap: what each thread has allocated and not freed.
+//!
+//! A soak wants to know whether memory grows. The resident set is rounded by pages and by the
+//! allocator's habits; the sum of live allocations is exact. It is kept by thread, so that tests
+//! beside a soak do not disturb it: what one thread allocates and another frees counts wrongly,
+//! and a soak has one thread.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Bytes that this thread has allocated and not freed.
+pub(crate) fn live_bytes() -> i64 {
+    LIVE_BYTES.get()
+}
+
+struct Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn add(bytes: usize) {
+    count(i64::try_from(bytes).unwrap_or(i64::MAX));
+}
+
+fn count(bytes: i64) {
+    // A thread that is ending has no counter any more, and nobody who reads it.
+    let _ = LIVE_BYTES.try_with(|live| live.set(live.get().wrapping_add(bytes)));
+}
+
+// SAFETY: every call goes to the system's allocator with the same arguments; the counter is a
+// thread-local integer without a destructor, so that touching it allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `alloc`, which is the system's.
+        let at = unsafe { System.alloc(layout) };
+        if !at.is_null() {
+            add(layout.size());
+        }
+        at
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(i64::try_from(layout.size()).map_or(i64::MIN, |bytes| -bytes));
+        // SAFETY: `at` came from `alloc` above, hence from the system, with this layout.
+        unsafe { System.dealloc(at, layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allocated_counts_until_it_is_freed() {
+        let before = live_bytes();
+        let held = vec![1u8; 100_000];
+        assert!(live_bytes() - before >= 100_000);
+        drop(held);
+        assert_eq!(live_bytes(), before);
+    }
+}
