@@ -33,6 +33,9 @@ const UPLINKS_MBPS: u32 = 250;
 const INTERVAL_MS: u64 = 100;
 /// The beginning of each phase, which is not counted. The generator makes its packets in it.
 const SETTLE: Duration = Duration::from_millis(1500);
+/// The case without a listener, and its port (discard).
+const ELSEWHERE: &str = "elsewhere";
+const DISCARD_PORT: u16 = 9;
 /// How much longer than asked for the generator may take.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long the peer may take to open a session after its restart.
@@ -60,7 +63,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 fn cases(options: &Options) -> Vec<Case> {
     let phase = Duration::from_secs(options.seconds_or(6, 2));
-    let all = ["strangers", "replay", "noise"];
+    let all = ["strangers", "replay", "noise", ELSEWHERE];
     all.into_iter().map(|what| case(options, what, phase)).collect()
 }
 
@@ -161,8 +164,9 @@ fn both_phases(stage: &Stage<'_>, what: &str, phase: Duration, start: Instant) -
 
     let key = overlay.public_key(VICTIM).context("no key")?;
     let mut command = Command::new(&overlay.options().program);
-    command.args(["lab", "flood", what, "--public-key", key, "--from", SOURCES_FROM]);
-    command.args(["--to", &format!("{}:{PORT}", victim_address(stage)?)]);
+    let (kind, port) = if what == ELSEWHERE { ("noise", DISCARD_PORT) } else { (what, PORT) };
+    command.args(["lab", "flood", kind, "--public-key", key, "--from", SOURCES_FROM]);
+    command.args(["--to", &format!("{}:{port}", victim_address(stage)?)]);
     command.arg("--packet").arg(stage.directory.join("opening"));
     command.args(["--rate", &RATE.to_string()]);
     let time_ms = (SETTLE + phase).as_millis();

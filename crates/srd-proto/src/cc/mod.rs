@@ -5,6 +5,7 @@
 //! (Ultra Ethernet) with "median delay above target" in the place of marks where the fabric
 //! does not mark, so that one late path moves nothing.
 
+mod rate;
 mod window;
 
 pub(crate) use window::{AckSignal, Window};

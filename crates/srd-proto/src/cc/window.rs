@@ -14,6 +14,7 @@
 // Windows are far below 2^53 bytes; conversions are clamped.
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
 
+use super::rate::Rate;
 use crate::config::Config;
 use crate::time::{Duration, Instant};
 
@@ -34,8 +35,6 @@ const TARGET_PACKETS: u64 = 16;
 /// The largest window is at least so many packets of full size: room for the target's, and for
 /// those that are being sent on each of eight slow paths.
 const MAX_PACKETS: f64 = 48.0;
-/// A delivery rate is taken over about so many periods before it counts as the network's.
-const RATE_PERIODS: f64 = 8.0;
 /// How much wider the target is while credit rules.
 const CREDIT_TARGET: f64 = 4.0;
 
@@ -70,13 +69,7 @@ pub(crate) struct Window {
     /// Whether the sender used at least half of its window at any time in the period.
     period_limited: bool,
     rate_bps: u64,
-    /// What was delivered in the last periods in which the sender used its window, and the time
-    /// that it took; each period counts for less than the next.
-    recent_bits: f64,
-    recent_ns: f64,
-    /// The highest rate of such periods in this and the former generation.
-    rate_max_bps: [u64; 2],
-    rate_generation_ends: Instant,
+    rate: Rate,
     rtt: Duration,
     /// The least target queueing delay, for the host's jitter and for slow links.
     target_least: Duration,
@@ -100,10 +93,7 @@ impl Window {
             period_lost: 0,
             period_limited: false,
             rate_bps: 0,
-            recent_bits: 0.0,
-            recent_ns: 0.0,
-            rate_max_bps: [0; 2],
-            rate_generation_ends: now + Duration::from_secs(5),
+            rate: Rate::new(now),
             rtt: config.rtt_initial,
             target_least: config.delay_target_min,
             restore: 0.0,
@@ -152,11 +142,8 @@ impl Window {
 
     fn update_bdp(&mut self, rtt: Duration) {
         self.rtt = rtt;
-        let rate = if self.link_rate_bps > 0 {
-            self.link_rate_bps
-        } else {
-            self.rate_max_bps[0].max(self.rate_max_bps[1])
-        };
+        let known = self.link_rate_bps > 0;
+        let rate = if known { self.link_rate_bps } else { self.rate.bps() };
         let packets = TARGET_PACKETS * 8_000_000_000 * self.bytes_min as u64;
         if let Some(packets_ns) = packets.checked_div(rate) {
             self.target_least = self.target_min.max(Duration::from_nanos(packets_ns));
@@ -212,21 +199,9 @@ impl Window {
         if elapsed < s.rtt_base + self.target() {
             return;
         }
-        let rate = (self.period_acked as f64 * 8e9 / elapsed.as_nanos() as f64) as u64;
-        self.rate_bps = rate;
-        // What a sender with little to send delivers says nothing about what could be. A period
-        // is a few packets where these take long, and acknowledgements come in bursts: one alone
-        // says little, either.
+        self.rate_bps = (self.period_acked as f64 * 8e9 / elapsed.as_nanos() as f64) as u64;
         if self.period_limited {
-            let keep = 1.0 - 1.0 / RATE_PERIODS;
-            self.recent_bits = self.recent_bits * keep + self.period_acked as f64 * 8.0;
-            self.recent_ns = self.recent_ns * keep + elapsed.as_nanos() as f64;
-            let recent_bps = (self.recent_bits * 1e9 / self.recent_ns) as u64;
-            if s.now >= self.rate_generation_ends {
-                self.rate_generation_ends = s.now + Duration::from_secs(5);
-                self.rate_max_bps = [0, self.rate_max_bps[0]];
-            }
-            self.rate_max_bps[0] = self.rate_max_bps[0].max(recent_bps);
+            self.rate.on_period(s.now, self.period_acked, elapsed);
         }
         self.period_limited = false;
         let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
@@ -298,23 +273,6 @@ mod tests {
             w.on_ack(&s);
         }
         assert!(w.bytes() > 2 * first, "{} from {first}", w.bytes());
-    }
-
-    /// On slow links a period is a few packets, and several acknowledgements may fall into one
-    /// and none into the next: their fastest is not the network's rate.
-    #[test]
-    fn regression_bursts_of_acknowledgements_do_not_teach_twice_the_rate() {
-        let mut w = window(0);
-        // 1 Gb/s in packets that take 71 us each, told of in heaps every 2.8 ms.
-        for heap in 1..400u64 {
-            let at = after(Duration::from_micros(2848 * heap));
-            for packet in 0..40u64 {
-                let at = at + Duration::from_micros(30 * packet);
-                w.on_ack(&ack(&w, at, Duration::from_micros(500)));
-            }
-        }
-        let packets = w.target().as_nanos() / (8900 * 8);
-        assert!(packets >= TARGET_PACKETS * 3 / 4, "at 1 Gb/s only {packets} packets");
     }
 
     fn after(span: Duration) -> Instant {

@@ -1,6 +1,5 @@
 //! How sessions are opened, and what happens when a peer says that it has lost ours.
 
-use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use super::Endpoint;
@@ -8,7 +7,7 @@ use crate::config::Admission as AdmissionRule;
 use crate::crypto::Admission;
 use crate::error::DropReason;
 use crate::event::DownReason;
-use crate::peer::{Peer, Shared, bare_header};
+use crate::peer::{Peer, Shared};
 use crate::time::Instant;
 use crate::transmit::PacketMeta;
 use crate::wire::handshake::{Hello, Reset, decode_retry};
@@ -52,10 +51,8 @@ impl Endpoint {
         match self.security.admit(now, reply_to, &hello.cookie) {
             Admission::Accept => {}
             Admission::DemandCookie => {
-                let mut bytes = Vec::new();
-                bare_header(Kind::Retry, hello.context).encode(&mut bytes);
-                bytes.extend_from_slice(&self.security.cookie_for(now, reply_to));
-                self.replies.push(now, reply_to, bytes);
+                let cookie = || self.security.cookie_for(now, reply_to);
+                self.replies.push_retry(now, reply_to, hello.context, cookie);
                 return Err(DropReason::CookieDemanded);
             }
             Admission::Drop => return Err(DropReason::CookieDemanded),

@@ -1,0 +1,139 @@
+//! The network's rate, as far as what was delivered shows it.
+//!
+//! What a sender with little to send delivers says nothing, so only periods count in which it
+//! used its window. A period is a few packets where packets take long, acknowledgements come in
+//! bursts, and shapers let some packets pass at once before they hold to their rate: what counts is
+//! an average over [`SPAN`], the highest of the last seconds. Until so much time has been watched,
+//! the average over the last few periods stands for it, so that a fast link is known soon.
+
+// Rates and times are far below 2^53; conversions are clamped.
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+
+use crate::time::{Duration, Instant};
+
+/// Time that a rate is taken over.
+const SPAN: Duration = Duration::from_millis(50);
+/// Periods that it is taken over at first.
+const PERIODS: f64 = 8.0;
+/// How long a generation of highest rates lives.
+const GENERATION: Duration = Duration::from_secs(5);
+
+/// Bits and the time they took; each period counts for less than the next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Average {
+    bits: f64,
+    ns: f64,
+}
+
+impl Average {
+    /// Takes a period in, and keeps a share of what was there.
+    fn take(&mut self, bits: f64, ns: f64, keep: f64) {
+        self.bits = self.bits * keep + bits;
+        self.ns = self.ns * keep + ns;
+    }
+
+    fn bps(&self) -> u64 {
+        if self.ns > 0.0 { (self.bits * 1e9 / self.ns) as u64 } else { 0 }
+    }
+}
+
+/// The estimator.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    first: Average,
+    long: Average,
+    /// The highest of this and the former generation.
+    highest_bps: [u64; 2],
+    generation_ends: Instant,
+}
+
+impl Rate {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            first: Average::default(),
+            long: Average::default(),
+            highest_bps: [0; 2],
+            generation_ends: now + GENERATION,
+        }
+    }
+
+    /// A period of a sender that used its window has passed.
+    pub(crate) fn on_period(&mut self, now: Instant, bytes: u64, elapsed: Duration) {
+        let (bits, ns) = (bytes as f64 * 8.0, elapsed.as_nanos() as f64);
+        let span = SPAN.as_nanos() as f64;
+        self.first.take(bits, ns, 1.0 - 1.0 / PERIODS);
+        self.long.take(bits, ns, (1.0 - ns / span).max(0.0));
+        if self.long.ns < span / 2.0 {
+            return;
+        }
+        if now >= self.generation_ends {
+            self.generation_ends = now + GENERATION;
+            self.highest_bps = [0, self.highest_bps[0]];
+        }
+        self.highest_bps[0] = self.highest_bps[0].max(self.long.bps());
+    }
+
+    /// Bits per second; zero: not known.
+    pub(crate) fn bps(&self) -> u64 {
+        let highest = self.highest_bps[0].max(self.highest_bps[1]);
+        if highest > 0 { highest } else { self.first.bps() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant::ZERO + Duration::from_micros(us)
+    }
+
+    /// On slow links a period is a few packets, and several acknowledgements may fall into one
+    /// and none into the next: their fastest is not the network's rate.
+    #[test]
+    fn regression_bursts_of_acknowledgements_do_not_teach_twice_the_rate() {
+        let mut rate = Rate::new(Instant::ZERO);
+        let mut now = 0;
+        for _ in 0..200 {
+            // 40 packets of 8900 bytes in 2.85 ms are 1 Gb/s.
+            for (packets, us) in [(39, 1150), (1, 1698)] {
+                now += us;
+                rate.on_period(at(now), packets * 8900, Duration::from_micros(us));
+            }
+        }
+        let gbps = rate.bps() as f64 / 1e9;
+        assert!((0.95..1.1).contains(&gbps), "{gbps}");
+    }
+
+    /// A shaper that was idle lets 200 KB pass at 1 Gb/s and then holds to 250 Mb/s.
+    #[test]
+    fn regression_what_a_shaper_lets_pass_at_first_is_not_its_rate() {
+        let mut rate = Rate::new(Instant::ZERO);
+        for ms in 1..200 {
+            let bytes = if ms <= 2 { 125_000 } else { 31_250 };
+            rate.on_period(at(1000 * ms), bytes, Duration::from_millis(1));
+            assert!(rate.bps() > 0);
+        }
+        let mbps = rate.bps() / 1_000_000;
+        assert!((250..350).contains(&mbps), "{mbps}");
+    }
+
+    #[test]
+    fn a_fast_link_is_known_after_a_period_and_a_rate_lasts_for_seconds() {
+        let mut rate = Rate::new(Instant::ZERO);
+        assert_eq!(rate.bps(), 0);
+        rate.on_period(at(100), 125_000, Duration::from_micros(100));
+        assert_eq!(rate.bps(), 10_000_000_000);
+        let mut now = 100;
+        let mut go = |rate: &mut Rate, seconds: u64, bytes: u64| {
+            for _ in 0..seconds * 1000 {
+                now += 1000;
+                rate.on_period(at(now), bytes, Duration::from_millis(1));
+            }
+            rate.bps() / 1_000_000
+        };
+        assert_eq!(go(&mut rate, 1, 1_250_000), 10_000);
+        assert_eq!(go(&mut rate, 3, 125_000), 10_000, "others share the link for a while");
+        assert!(go(&mut rate, 10, 125_000) < 1100, "the link has become slower");
+    }
+}
