@@ -4,7 +4,8 @@
 //! Invariant: no call here waits. A tap whose reader has gone is taken out at the next packet
 //! that it wants.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -143,6 +144,8 @@ impl Tap {
 #[derive(Debug, Default)]
 pub struct Taps {
     taps: Vec<Tap>,
+    /// Who is at an address, for outer packets.
+    names: BTreeMap<IpAddr, String>,
 }
 
 impl Taps {
@@ -165,6 +168,11 @@ impl Taps {
         Ok(())
     }
 
+    /// Says who is at an address from now on; of several peers behind one, the last.
+    pub fn set_names(&mut self, names: BTreeMap<IpAddr, String>) {
+        self.names = names;
+    }
+
     /// Shows an inner packet, from its IP header on, of the peer that goes by this name.
     pub fn inner(&mut self, now: Instant, direction: Direction, peer: &str, packet: &[u8]) {
         if !self.taps.is_empty() {
@@ -175,15 +183,13 @@ impl Taps {
     }
 
     /// Shows an outer packet: the UDP payload of one datagram (each segment of an offloaded run
-    /// alone), of a peer if it is known already.
-    pub fn outer(
-        &mut self,
-        now: Instant,
-        direction: Direction,
-        peer: Option<&str>,
-        outer: &Outer,
-        payload: &[u8],
-    ) {
+    /// alone). It is the peer's that is known to be at the other end's address.
+    pub fn outer(&mut self, now: Instant, direction: Direction, outer: &Outer, payload: &[u8]) {
+        let other = match direction {
+            Direction::In => outer.source,
+            Direction::Out => outer.destination,
+        };
+        let peer = self.names.get(&other.ip().to_canonical()).map(String::as_str);
         if !self.taps.iter().any(|tap| tap.wants(true, peer)) {
             return;
         }
@@ -218,19 +224,20 @@ mod tests {
     const SOON: Duration = Duration::from_millis(10);
     const NOW: Instant = Instant::from_nanos(1_000_000_000);
 
-    fn outer() -> Outer {
+    fn between(source: &str, destination: &str) -> Outer {
         let address = |text: &str| text.parse().unwrap();
-        Outer {
-            source: address("192.0.2.1:7480"),
-            destination: address("192.0.2.2:7471"),
-            ecn: Ecn::Ect,
-        }
+        Outer { source: address(source), destination: address(destination), ecn: Ecn::Ect }
+    }
+
+    fn outer() -> Outer {
+        between("192.0.2.1:7480", "192.0.2.2:7471")
     }
 
     fn with(filter: Filter) -> (Taps, TapReader) {
         let (tap, reader) = tap(filter);
         let mut taps = Taps::default();
         taps.add(tap).unwrap();
+        taps.set_names([("192.0.2.2".parse().unwrap(), "b".into())].into());
         (taps, reader)
     }
 
@@ -239,14 +246,14 @@ mod tests {
         let filter = Filter { peer: Some("b".into()), ..Filter::default() };
         let (mut taps, reader) = with(Filter { layers: Layers::Inner, ..filter.clone() });
         taps.inner(NOW, Direction::Out, "c", &[1]);
-        taps.outer(NOW, Direction::Out, Some("b"), &outer(), &[2]);
+        taps.outer(NOW, Direction::Out, &outer(), &[2]);
         taps.inner(NOW, Direction::Out, "b", &[3]);
         assert_eq!(reader.next(SOON).unwrap().bytes, [3]);
         assert!(reader.next(SOON).is_err());
         let (mut taps, reader) = with(Filter { layers: Layers::Outer, ..filter });
         taps.inner(NOW, Direction::In, "b", &[1]);
-        taps.outer(NOW, Direction::In, None, &outer(), &[2]);
-        taps.outer(NOW, Direction::In, Some("b"), &outer(), &[3]);
+        taps.outer(NOW, Direction::In, &between("192.0.2.3:7480", "192.0.2.1:7471"), &[2]);
+        taps.outer(NOW, Direction::In, &between("192.0.2.2:7490", "192.0.2.1:7471"), &[3]);
         let packet = reader.next(SOON).unwrap();
         assert_eq!((packet.length, packet.bytes.last()), (29, Some(&3)));
         assert!(packet.is_outer && packet.direction == Direction::In);
@@ -257,7 +264,7 @@ mod tests {
     fn long_packets_are_cut_and_their_length_remembered() {
         let (mut taps, reader) = with(Filter { snaplen: 30, ..Filter::default() });
         taps.inner(NOW, Direction::Out, "b", &[7; 100]);
-        taps.outer(NOW, Direction::Out, Some("b"), &outer(), &[8; 100]);
+        taps.outer(NOW, Direction::Out, &outer(), &[8; 100]);
         let inner = reader.next(SOON).unwrap();
         assert_eq!((inner.length, inner.bytes.len()), (100, 30));
         let outer = reader.next(SOON).unwrap();

@@ -321,8 +321,9 @@ impl Data {
         }
     }
 
-    /// Once a second: rates.
+    /// Once a second: rates, and addresses of peers that roam.
     fn tick(&mut self, now: Instant) {
+        self.name_addresses();
         self.card.express.take_rates(TICK + now.since(self.tick_at));
         self.tick_at = now + TICK;
         for peer in &mut self.peers {
@@ -335,13 +336,22 @@ impl Data {
         }
     }
 
+    /// Tells captures who is where.
+    fn name_addresses(&self) {
+        let mut taps = self.card.port.taps.borrow_mut();
+        if !taps.is_empty() {
+            taps.set_names(self.names_by_address());
+        }
+    }
+
     fn obey(&mut self, command: Command) {
         match command {
             Command::Snapshot { detail, reply } => reply.send(self.snapshot(&detail)),
             Command::Set { change, reply } => reply.send(self.set(&change)),
             Command::Reload { config, reply } => reply.send(self.reload(*config)),
             Command::Capture { tap, reply } => {
-                reply.send(self.card.port.taps.borrow_mut().add(tap))
+                reply.send(self.card.port.taps.borrow_mut().add(tap));
+                self.name_addresses();
             }
             Command::Stop => {}
         }

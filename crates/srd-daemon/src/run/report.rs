@@ -1,6 +1,7 @@
 //! The data plane's state, for people and machines.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use srd_card::packet::protocol;
 use srd_card::{FlowKey, Reach};
@@ -70,6 +71,16 @@ impl Data {
         self.card.express.busiest(most).into_iter().map(one).collect()
     }
 
+    /// Who is at which address now, for captures of outer packets.
+    pub(super) fn names_by_address(&self) -> BTreeMap<IpAddr, String> {
+        let core = self.endpoint.core();
+        let one = |peer: &Peer| {
+            let address = core.address_of(peer.id).filter(|a| a.port() != 0)?;
+            Some((address.ip().to_canonical(), peer.settings.name.clone()))
+        };
+        self.peers.iter().filter_map(one).collect()
+    }
+
     fn counters(&self) -> Counters {
         let core = self.endpoint.core().stats();
         let card = self.card.express.counters();
@@ -124,14 +135,12 @@ impl Data {
         }
     }
 
-    fn drops(&self) -> std::collections::BTreeMap<String, u64> {
+    fn drops(&self) -> BTreeMap<String, u64> {
         let core = self.endpoint.core().stats();
         let by_transport = DropReason::ALL.iter().zip(core.drops);
         let by_transport = by_transport.map(|(reason, n)| (snake(&format!("{reason:?}")), n));
-        let by_card = self.card.express.counters();
-        let named = by_card.named().into_iter();
-        let card = named.filter(|(name, _)| !name.ends_with("_pkts") && !name.ends_with("_bytes"));
-        let card = card.map(|(name, n)| (name.to_owned(), n));
+        let by_card = self.card.express.counters().drops();
+        let card = by_card.into_iter().map(|(name, n)| (name.to_owned(), n));
         let guest = [("interface_refused".to_owned(), self.card.port.refused)];
         by_transport.chain(card).chain(guest).filter(|(_, n)| *n > 0).collect()
     }

@@ -44,7 +44,7 @@ impl Tapped {
                 self.buffer.clear();
                 self.buffer.extend_from_slice(head);
                 self.buffer.extend_from_slice(payload);
-                taps.outer(now, Direction::Out, None, &outer, &self.buffer);
+                taps.outer(now, Direction::Out, &outer, &self.buffer);
             }
         }
     }
@@ -72,7 +72,7 @@ impl PacketIo for Tapped {
         self.io.receive(wait, |now, meta, bytes| {
             if !taps.borrow().is_empty() {
                 let outer = Outer { source: meta.source, destination: local, ecn: meta.ecn };
-                taps.borrow_mut().outer(now, Direction::In, None, &outer, bytes);
+                taps.borrow_mut().outer(now, Direction::In, &outer, bytes);
             }
             each(now, meta, bytes);
         })
