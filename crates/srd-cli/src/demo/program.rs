@@ -17,6 +17,7 @@ pub(super) fn tell(seconds: u64, plain: bool, output: &JsonOutput) -> Result<Vec
         repetitions: Some(1),
         seconds: Some(seconds),
         spines: Some(4),
+        only_cases: Vec::new(),
         quick: false,
         seed: 1,
         keep: false,

@@ -53,7 +53,7 @@ use crate::express::Overlay;
 use crate::fabric::Fabric;
 use crate::id::{HostId, Network};
 use crate::tcp::Subflows;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +73,8 @@ pub struct Options {
     pub seconds: Option<u64>,
     /// Spines, for experiments that do not prescribe them.
     pub spines: Option<u16>,
+    /// Only the cases of these names; all without one.
+    pub only_cases: Vec<String>,
     /// One short repetition of the smallest case: a smoke test, not a measurement.
     pub quick: bool,
     /// Seed of hashes, ports and arrivals.
@@ -159,6 +161,20 @@ impl Experiment {
     #[must_use]
     pub fn case_names(&self, options: &Options) -> Vec<String> {
         (self.cases)(options).into_iter().map(|case| case.name).collect()
+    }
+
+    /// The cases that were asked for.
+    ///
+    /// # Errors
+    /// It has none of that name.
+    fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>> {
+        let names = self.case_names(options);
+        if let Some(missing) = options.only_cases.iter().find(|name| !names.contains(name)) {
+            bail!("`{}` has no case `{missing}`: {}", self.name, names.join(", "));
+        }
+        let mut cases = (self.cases)(options);
+        cases.retain(|c| options.only_cases.is_empty() || options.only_cases.contains(&c.name));
+        Ok(cases)
     }
 
     /// The programs it needs under these options.
@@ -260,6 +276,7 @@ mod tests {
             repetitions: None,
             seconds: None,
             spines: None,
+            only_cases: Vec::new(),
             quick: false,
             seed: 1,
             keep: false,
@@ -289,6 +306,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn cases_are_chosen_by_name_and_an_unknown_one_is_refused() {
+        let chosen = |name: &str| {
+            let options = Options { only_cases: vec![name.into()], ..options() };
+            find("video").unwrap().chosen_cases(&options)
+        };
+        assert_eq!(chosen("incast").unwrap().len(), 1);
+        let error = chosen("nonesuch").err().unwrap().to_string();
+        assert!(error.contains("`video` has no case `nonesuch`: collisions, incast"), "{error}");
     }
 
     #[test]

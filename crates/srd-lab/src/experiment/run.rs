@@ -32,12 +32,12 @@ pub fn run(
     say: &mut dyn FnMut(&str),
 ) -> Result<Outcome> {
     options.validate()?;
+    let cases = experiment.chosen_cases(options)?;
     let mut needed = experiment.programs(options);
     needed.extend(programs::of_variants(options));
     programs::require(&needed)?;
     let begun = Instant::now();
     let directory = Directory::new(&options.name, options.keep)?;
-    let cases = (experiment.cases)(options);
     let repetitions =
         options.repetitions.unwrap_or(if options.quick { 1 } else { experiment.repetitions });
     let mut outcome = Outcome {

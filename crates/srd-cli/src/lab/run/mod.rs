@@ -23,6 +23,7 @@ EXAMPLES
   sudo srd lab run incast --quick          does it work here? a smoke test
   sudo srd lab run incast failover --report /tmp/report.html --json /tmp/report.json
   sudo srd lab run redis --variants plain,express,bbr --reps 5 --seconds 30
+  sudo srd lab run video --case collisions --variants express --seconds 300
 
 Each variant runs in the same fabric of network namespaces, one after the other, and every second
 repetition in the opposite order. With `express` every host runs `srd up`, and the programs use
@@ -47,6 +48,9 @@ pub(crate) struct RunArgs {
     /// Describe all experiments instead of running one.
     #[arg(long)]
     list: bool,
+    /// Only these cases of the experiment; `--list` names them.
+    #[arg(long = "case", value_name = "NAMES", value_delimiter = ',')]
+    cases: Vec<String>,
     /// What to compare.
     #[arg(long, value_delimiter = ',', value_name = "VARIANTS", default_value = "plain,express")]
     variants: Vec<Variant>,
@@ -156,6 +160,7 @@ impl RunArgs {
             repetitions: self.reps,
             seconds: self.seconds,
             spines: self.spines,
+            only_cases: self.cases.clone(),
             quick: self.quick,
             seed: self.seed,
             keep: self.keep,
