@@ -59,14 +59,39 @@ pub struct Counters {
     pub order: OrderCounts,
 }
 
+/// Which of the counters are of lost packets.
+const DROPS: [&str; 12] = [
+    "queue_dropped_late",
+    "queue_dropped_full",
+    "order_given_up",
+    "order_bad_chunks",
+    "order_full",
+    "guest_malformed",
+    "guest_no_peer",
+    "guest_too_big",
+    "peer_malformed",
+    "peer_bad_source",
+    "send_refused",
+    "send_failed",
+];
+
 impl Counters {
-    /// Packets that were lost here, by reason and under the names that tools show.
-    pub fn drops(&self) -> [(&'static str, u64); 12] {
+    /// Every counter that is a plain number, by the name that tools show.
+    pub fn named(&self) -> [(&'static str, u64); 23] {
         let t = &self.traffic;
         let o = &self.order;
         [
+            ("srd_tx_bytes", t.srd_tx_bytes),
+            ("srd_rx_bytes", t.srd_rx_bytes),
+            ("plain_tx_pkts", t.plain_tx_pkts),
+            ("plain_rx_pkts", t.plain_rx_pkts),
+            ("plain_tx_bytes", t.plain_tx_bytes),
+            ("plain_rx_bytes", t.plain_rx_bytes),
+            ("queue_marked", t.queue_marked),
             ("queue_dropped_late", t.queue_dropped_late),
             ("queue_dropped_full", t.queue_dropped_full),
+            ("order_waited", o.waited),
+            ("order_wait_timeouts", o.wait_timeouts),
             ("order_given_up", o.given_up),
             ("order_bad_chunks", o.bad_chunks),
             ("order_full", o.full),
@@ -75,8 +100,25 @@ impl Counters {
             ("guest_too_big", self.guest_too_big),
             ("peer_malformed", self.peer_malformed),
             ("peer_bad_source", self.peer_bad_source),
+            ("mss_clamped", self.mss_clamped),
+            ("flows_full", self.flows_full),
             ("send_refused", self.send_refused),
             ("send_failed", self.send_failed),
         ]
+    }
+
+    /// Those of them that count packets which were lost here.
+    pub fn drops(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.named().into_iter().filter(|(name, _)| DROPS.contains(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_for_a_drop_is_a_counter() {
+        assert_eq!(Counters::default().drops().count(), DROPS.len());
     }
 }

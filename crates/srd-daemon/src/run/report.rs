@@ -139,8 +139,8 @@ impl Data {
         let core = self.endpoint.core().stats();
         let by_transport = DropReason::ALL.iter().zip(core.drops);
         let by_transport = by_transport.map(|(reason, n)| (snake(&format!("{reason:?}")), n));
-        let by_card = self.card.express.counters().drops();
-        let card = by_card.into_iter().map(|(name, n)| (name.to_owned(), n));
+        let counters = self.card.express.counters();
+        let card = counters.drops().map(|(name, n)| (name.to_owned(), n));
         let guest = [("interface_refused".to_owned(), self.card.port.refused)];
         by_transport.chain(card).chain(guest).filter(|(_, n)| *n > 0).collect()
     }
