@@ -220,10 +220,18 @@ impl Window {
         self.bytes = self.bytes_min;
     }
 
+    /// Keeps the window between a packet and a few times what is under way and may wait.
     fn clamp(&mut self) {
-        let max =
-            (self.bdp * f64::from(self.max_percent) / 100.0).max(MAX_PACKETS * self.bytes_min);
+        let waits = if self.link_rate_bps > 0 { 0.0 } else { self.waiting_bytes() };
+        let share = f64::from(self.max_percent) / 100.0;
+        let max = ((self.bdp + waits) * share).max(MAX_PACKETS * self.bytes_min);
         self.bytes = self.bytes.clamp(self.bytes_min, max);
+    }
+
+    /// What waits in queues at the target delay. Where the rate is measured and not known, a window
+    /// without it could hold the rate down that it is derived from.
+    fn waiting_bytes(&self) -> f64 {
+        self.rate.bps() as f64 * self.target().as_nanos() as f64 / 8e9
     }
 }
 
@@ -273,6 +281,28 @@ mod tests {
             w.on_ack(&s);
         }
         assert!(w.bytes() > 2 * first, "{} from {first}", w.bytes());
+    }
+
+    /// A path whose round trip under load is six times that of the idle one: the rate that a
+    /// window reached must not be the reason why it goes no higher.
+    #[test]
+    fn regression_a_measured_rate_does_not_hold_the_window_down() {
+        let config = Config { packet_bytes_max: 1472, ..Config::sockets() };
+        let mut w = Window::new(&config, Instant::ZERO);
+        let (base, loaded) = (Duration::from_micros(30), Duration::from_micros(700));
+        let mut now = Instant::ZERO;
+        for _ in 0..3000 {
+            now += loaded.over(10);
+            let s = AckSignal {
+                now,
+                acked_bytes: w.bytes() / 10,
+                rtt_base: base,
+                ..ack(&w, now, Duration::from_micros(20))
+            };
+            w.on_ack(&s);
+        }
+        let packets = w.bytes() / 1472;
+        assert!(packets > 200, "{packets} packets");
     }
 
     fn after(span: Duration) -> Instant {
