@@ -23,6 +23,20 @@ fn ready() -> bool {
     false
 }
 
+/// Whether daemons can run as well; says why not.
+fn ready_for_daemons() -> bool {
+    if !ready() {
+        return false;
+    }
+    if std::path::Path::new("/dev/net/tun").exists() {
+        return true;
+    }
+    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(!ci, "in CI this test must run: there is no /dev/net/tun");
+    println!("skipped: there is no /dev/net/tun");
+    false
+}
+
 #[test]
 fn cheapest_experiment_yields_table_json_and_report() {
     if !ready() {
@@ -73,13 +87,7 @@ fn cheapest_experiment_yields_table_json_and_report() {
 
 #[test]
 fn express_carries_the_same_flows_and_all_of_them() {
-    if !ready() {
-        return;
-    }
-    if !std::path::Path::new("/dev/net/tun").exists() {
-        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!ci, "in CI this test must run: there is no /dev/net/tun");
-        println!("skipped: there is no /dev/net/tun");
+    if !ready_for_daemons() {
         return;
     }
     let name = format!("e2x{}", std::process::id());
@@ -113,13 +121,7 @@ fn express_carries_the_same_flows_and_all_of_them() {
 
 #[test]
 fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
-    if !ready() {
-        return;
-    }
-    if !std::path::Path::new("/dev/net/tun").exists() {
-        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!ci, "in CI this test must run: there is no /dev/net/tun");
-        println!("skipped: there is no /dev/net/tun");
+    if !ready_for_daemons() {
         return;
     }
     let name = format!("e2o{}", std::process::id());
@@ -149,13 +151,7 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
 
 #[test]
 fn soak_of_a_few_seconds_leaves_nothing_behind() {
-    if !ready() {
-        return;
-    }
-    if !std::path::Path::new("/dev/net/tun").exists() {
-        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!ci, "in CI this test must run: there is no /dev/net/tun");
-        println!("skipped: there is no /dev/net/tun");
+    if !ready_for_daemons() {
         return;
     }
     let name = format!("e2s{}", std::process::id());

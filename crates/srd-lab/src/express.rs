@@ -83,11 +83,6 @@ impl<'a> Overlay<'a> {
             fabric.config().check_host(*host)?;
             keys.insert(*host, options.key_pair(*host)?);
         }
-        for host in hosts {
-            let file = options.file(*host, "toml");
-            let text = config_text(fabric.config(), *host, &keys, options);
-            fs::write(&file, text).with_context(|| file.display().to_string())?;
-        }
         let mut overlay = Overlay {
             fabric,
             options: options.clone(),
@@ -95,6 +90,9 @@ impl<'a> Overlay<'a> {
             keys,
             daemons: BTreeMap::new(),
         };
+        for host in hosts {
+            overlay.configure(*host, &Variation::default())?;
+        }
         for host in hosts {
             overlay.start(*host)?;
         }

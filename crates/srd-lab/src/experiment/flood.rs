@@ -4,6 +4,7 @@
 //! which has room for both: what the flow loses, it loses to the daemon's work. The generator is
 //! the hidden command `srd lab flood`, a process of its own, so that its CPU can be told apart.
 
+use super::process::Status;
 use super::result::{Figure, Measured, Timeline};
 use super::{Case, Experiment, Options, Stage, Variant, cpu, describe, programs};
 use crate::config::FabricConfig;
@@ -222,15 +223,7 @@ fn drops(stage: &Stage<'_>) -> Result<BTreeMap<String, f64>> {
 
 /// Resident memory of a process.
 fn memory_mb(pid: u32) -> Result<f64> {
-    let file = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&file).with_context(|| file.clone())?;
-    let kb = resident_kb(&text).context(file)?;
-    Ok(kb / 1024.0)
-}
-
-fn resident_kb(status: &str) -> Option<f64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse().ok()
+    Ok(Status::of(pid)?.number("VmRSS:")? as f64 / 1024.0)
 }
 
 /// Restarts the sender's daemon, and returns the opening of the session that is then in use, as it
@@ -297,12 +290,5 @@ mod tests {
         assert_eq!(opening_in(&packet(PORT, 0x11)), None);
         assert_eq!(opening_in(&packet(53, HELLO)), None);
         assert_eq!(opening_in(&[0x45, 0]), None);
-    }
-
-    #[test]
-    fn resident_memory_is_read_in_kb() {
-        let status = "Name:\tsrd\nVmPeak:\t   9 kB\nVmRSS:\t   18432 kB\nThreads:\t3\n";
-        assert_eq!(resident_kb(status), Some(18432.0));
-        assert_eq!(resident_kb("Name:\tsrd\n"), None);
     }
 }

@@ -12,6 +12,7 @@
 //! | `result` | figures, samples, and how repetitions become one figure |
 //! | `programs` | what has to be installed, and what a program printed |
 //! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
+//! | `process` | memory and threads of one process |
 //! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
 //! | `elephants` | long flows beside a measurement |
 //! | `iperf` | iperf3 there and back |
@@ -31,6 +32,7 @@ mod loss;
 mod nconnect;
 mod nfs;
 mod ordering;
+mod process;
 pub mod programs;
 pub mod pulse;
 mod redis;

@@ -85,6 +85,9 @@ fn cases(options: &Options) -> Vec<Case> {
     }]
 }
 
+/// How a trouble begins, or ends.
+type Step = fn(&Trouble, &Fabric, &mut Overlay<'_>) -> Result<()>;
+
 /// A soak while it runs.
 struct Soak<'a, 'f> {
     fabric: &'f Fabric,
@@ -217,9 +220,10 @@ impl<'a, 'f> Soak<'a, 'f> {
             self.away = (trouble.kind == Kind::DaemonKilled).then_some(trouble.host);
             *self.counts.entry(trouble.kind).or_default() += 1;
             let what = trouble.kind.name();
-            self.begin_when_ready(&trouble).with_context(|| format!("{what}: to begin"))?;
+            self.when_ready(&trouble, Trouble::begin)
+                .with_context(|| format!("{what}: to begin"))?;
             self.watch_until(Instant::now() + trouble.lasts)?;
-            self.end_when_ready(&trouble).with_context(|| format!("{what}: to end"))?;
+            self.when_ready(&trouble, Trouble::end).with_context(|| format!("{what}: to end"))?;
             if self.away.take().is_some() {
                 self.started.insert(trouble.host, Instant::now());
             }
@@ -228,19 +232,10 @@ impl<'a, 'f> Soak<'a, 'f> {
         self.watch_until(until)
     }
 
-    /// A daemon that was started a moment ago has no control socket yet.
-    fn begin_when_ready(&mut self, trouble: &Trouble) -> Result<()> {
+    /// Begins or ends a trouble. A daemon that was started a moment ago has no control socket yet.
+    fn when_ready(&mut self, trouble: &Trouble, step: Step) -> Result<()> {
         loop {
-            match trouble.begin(self.fabric, self.overlay) {
-                Err(_) if self.is_young(trouble.host) => thread::sleep(NAP),
-                result => return result,
-            }
-        }
-    }
-
-    fn end_when_ready(&mut self, trouble: &Trouble) -> Result<()> {
-        loop {
-            match trouble.end(self.fabric, self.overlay) {
+            match step(trouble, self.fabric, self.overlay) {
                 Err(_) if self.is_young(trouble.host) => thread::sleep(NAP),
                 result => return result,
             }

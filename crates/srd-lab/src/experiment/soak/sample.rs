@@ -1,5 +1,6 @@
 //! What daemons take and what the system holds, every few seconds.
 
+use super::super::process::Status;
 use crate::command;
 use crate::express::Overlay;
 use crate::id::HostId;
@@ -36,24 +37,18 @@ pub(super) struct HostNetwork {
 pub(super) fn daemon(overlay: &Overlay<'_>, host: HostId, at_s: f64) -> Result<Sample> {
     let pid = overlay.pid(host).with_context(|| format!("no daemon in {host}"))?;
     let told = overlay.status(host)?;
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).context("/proc/PID/status")?;
+    let status = Status::of(pid)?;
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).context("/proc/PID/fd")?.count();
     let number = |value: &Value| value.as_f64().unwrap_or(0.0);
     Ok(Sample {
         at_s,
         age_s: number(&told["uptime_s"]),
-        rss_kb: field(&text, "VmRSS:")?,
+        rss_kb: status.number("VmRSS:")?,
         fds: fds as u64,
-        threads: field(&text, "Threads:")?,
+        threads: status.number("Threads:")?,
         flows: told["flows_total"].as_u64().unwrap_or(0),
         peers: told["peers"].as_array().map_or(0, Vec::len) as u64,
     })
-}
-
-fn field(text: &str, name: &str) -> Result<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
-    number.with_context(|| format!("no {name} in /proc/PID/status"))
 }
 
 /// Processes in the hosts by what they are: daemons, their network processes, others.
@@ -124,14 +119,6 @@ impl HostNetwork {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fields_of_a_process_are_numbers() {
-        let text = "Name:\tsrd\nVmRSS:\t   12345 kB\nThreads:\t5\n";
-        assert_eq!(field(text, "VmRSS:").unwrap(), 12345);
-        assert_eq!(field(text, "Threads:").unwrap(), 5);
-        assert!(field(text, "VmSwap:").is_err());
-    }
 
     #[test]
     fn a_link_local_address_is_drawn_anew() {
