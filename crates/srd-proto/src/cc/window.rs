@@ -175,7 +175,9 @@ impl Window {
         self.period_limited |= used * 2.0 >= self.bytes;
         let share = s.acked_bytes as f64 / self.bytes;
         if !congested && limited {
-            let gain = if self.link_rate_bps == 0 { 4.0 * GROWTH } else { GROWTH };
+            // What a slow link holds at the target is many B.
+            let slow = self.target_least > self.rtt;
+            let gain = if self.link_rate_bps == 0 || slow { 4.0 * GROWTH } else { GROWTH };
             self.bytes += gain * self.bdp * (1.0 - delay / target) * share;
         }
         if limited {

@@ -12,6 +12,17 @@ const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// How long most paths may be bad before it is called an impairment.
 const IMPAIRED_AFTER: Duration = Duration::from_millis(10);
 
+/// How a path's packet fared beside most others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fares {
+    /// Much earlier.
+    Early,
+    /// About the same.
+    AsMost,
+    /// Later: so often the path is passed over.
+    Late(u8),
+}
+
 /// A probe that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PathProbe {
@@ -41,26 +52,35 @@ impl PathSet {
     }
 
     /// A path observation: ordinary paths are used again soon, outliers (later than most)
-    /// are passed over once.
+    /// are passed over.
     pub(crate) fn on_delay(
         &mut self,
         now: Instant,
         path: PathId,
         generation: u8,
         delay_ns: u32,
-        penalty: u8,
+        fares: Fares,
     ) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.generation != generation {
             return;
         }
         slot.delay_ns = delay_ns;
-        if penalty > 0 && slot.penalty == 0 {
-            // A late path gives up one of the packets it has in flight, not all: the others come
-            // round again, so that a slow path goes on carrying what it can.
-            slot.penalty = penalty.min(PENALTY_MAX);
-        } else if self.policy == Spray::Adaptive {
-            self.push_confirmed(path, now);
+        // A late path gives up one of the packets it has in flight, not all: the others come round
+        // again, so that a slow path goes on carrying what it can.
+        let gives_up = match fares {
+            Fares::Late(penalty) if slot.penalty == 0 => {
+                slot.penalty = penalty.min(PENALTY_MAX);
+                true
+            }
+            _ => false,
+        };
+        if self.policy != Spray::Adaptive {
+            return;
+        }
+        match self.explore(path, fares == Fares::Early) {
+            Some(again) if again != path || !gives_up => self.push_confirmed(again, now),
+            _ => {}
         }
     }
 

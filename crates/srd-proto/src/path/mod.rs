@@ -10,8 +10,12 @@
 //!
 //! Congestion control does not know paths; path selection does not know windows.
 
+mod explore;
 mod health;
 mod select;
+
+use explore::Exploration;
+pub(crate) use health::Fares;
 
 use alloc::vec::Vec;
 
@@ -67,6 +71,7 @@ pub(crate) struct PathSet {
     ring: [(u8, Instant); RING],
     ring_head: usize,
     ring_len: usize,
+    exploration: Exploration,
     policy: Spray,
     /// Entropy values to choose from.
     entropies: u16,
@@ -114,6 +119,7 @@ impl PathSet {
             ring: [(0, Instant::ZERO); RING],
             ring_head: 0,
             ring_len: 0,
+            exploration: Exploration::after(explore::EVERY_MIN),
             policy: config.spray,
             entropies: config.paths,
             rng,

@@ -13,7 +13,10 @@ impl PathSet {
             Spray::Single => PathId(0),
             Spray::Oblivious => self.rotate(|_| true),
             Spray::Adaptive => {
-                self.pop_confirmed(now, fresh).unwrap_or_else(|| self.rotate_adaptive(now))
+                let unknown = self.pick_unknown();
+                unknown
+                    .or_else(|| self.pop_confirmed(now, fresh))
+                    .unwrap_or_else(|| self.rotate_adaptive(now))
             }
         }
     }
@@ -83,7 +86,7 @@ impl PathSet {
         self.rotate_usable()
     }
 
-    fn rotate_usable(&mut self) -> PathId {
+    pub(super) fn rotate_usable(&mut self) -> PathId {
         self.rotate(|slot| {
             if slot.state != PathState::Good {
                 return false;
