@@ -111,7 +111,7 @@ mod tests {
 
         /// Each link serves a packet; each that was served is confirmed, and another leaves.
         fn tick(&mut self) {
-            self.now = self.now + Duration::from_nanos(10);
+            self.now += Duration::from_nanos(10);
             let mut lengths: Vec<usize> = self
                 .queues
                 .iter()
