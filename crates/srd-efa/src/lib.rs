@@ -34,6 +34,8 @@
 //! }
 //! ```
 //!
+//! Beside the verbs stands [`rdm`]: what a messaging layer needs that knows no wire.
+//!
 //! The endpoint needs `keepalive`, or a read whose answer is lost with its peer waits for ever.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -50,6 +52,7 @@ mod error;
 mod memory;
 mod mr;
 mod qp;
+pub mod rdm;
 mod slab;
 mod wire;
 mod wr;
