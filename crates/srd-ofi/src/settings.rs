@@ -2,6 +2,9 @@
 //!
 //! Each is read once per fabric, and checked then. A value that cannot be is an error with a
 //! reason in the log, not a default.
+//!
+//! Paths, keys and timeouts are for the data path, which does not exist yet: until it does, they
+//! are checked, and nothing else happens with them.
 
 use std::ffi::{CStr, c_int};
 
