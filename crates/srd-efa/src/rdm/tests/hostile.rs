@@ -1,3 +1,5 @@
+//! A peer that is let in and writes whatever it likes.
+
 use super::*;
 use crate::wire::Opaque;
 use srd_proto::{Delivery, PeerId, Status};

@@ -1,3 +1,5 @@
+//! Every limit is reached, and nothing fails for it.
+
 use super::*;
 
 #[test]
