@@ -4,7 +4,7 @@
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test deb packages
+.PHONY: demo test deb provider packages
 
 demo: packages
 	cargo build --release -p srd-cli
@@ -17,16 +17,24 @@ test: packages
 deb: packages
 	packaging/deb.sh
 
+# The libfabric provider, under the name that libfabric looks for.
+provider: packages
+	cargo build --release -p srd-ofi
+	install -D $(TARGET)/release/libsrd_fi.so $(TARGET)/provider/libsrd-fi.so
+
 # Each program, and the package that brings it. `cc` links Rust programs and compiles the
-# cryptography; `man` shows whether the man pages are fit to be read.
+# cryptography; `man` shows whether the man pages are fit to be read; `fi_info` and libfabric's
+# headers are what the provider is tested with.
 packages:
 	@missing=; \
-	for pair in ip:iproute2 tc:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool sysctl:procps cc:gcc man:man-db; do \
+	for pair in ip:iproute2 tc:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool sysctl:procps cc:gcc man:man-db \
+	    fi_info:libfabric-bin readelf:binutils; do \
 	    program=$${pair%%:*}; package=$${pair#*:}; \
 	    PATH="$$PATH:/usr/sbin:/sbin" command -v $$program >/dev/null && continue; \
 	    case " $$missing " in *" $$package "*) ;; *) missing="$$missing $$package" ;; esac; \
 	    if [ $$package = gcc ]; then missing="$$missing libc6-dev"; fi; \
 	done; \
+	if [ ! -e /usr/include/rdma/fabric.h ]; then missing="$$missing libfabric-dev"; fi; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    echo "installing:$$missing"; \

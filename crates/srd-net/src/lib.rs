@@ -66,7 +66,7 @@ pub use clock::Clock;
 pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};
 pub use engine::{Application, Context};
 pub use io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Wait};
-pub use link::{Link, detect_link_rate};
+pub use link::{Link, LocalAddress, detect_link_rate, local_addresses};
 pub use local::LocalEndpoint;
 pub use memory::{MemoryIo, MemoryNet, MemoryOptions};
 pub use news::{News, Report};

@@ -65,6 +65,28 @@ pub(crate) fn packet_bytes_max(destination: SocketAddr) -> io::Result<u16> {
     Link::towards(destination).map(|link| link.packet_bytes_max)
 }
 
+/// An IP address of an interface that is up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocalAddress {
+    /// The interface's name.
+    pub interface: String,
+    /// The address.
+    pub ip: IpAddr,
+    /// Whether packets never leave the machine.
+    pub loopback: bool,
+}
+
+/// Every IP address of every interface that is up, as the kernel orders them.
+///
+/// # Errors
+/// The operating system's.
+pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
+    let up = interface::addresses()?.into_iter().filter(|address| address.up);
+    let known =
+        |a: Address| LocalAddress { interface: a.interface, ip: a.ip, loopback: a.loopback };
+    Ok(up.map(known).collect())
+}
+
 /// UDP payload bytes that fit into one packet leaving from the local address `ip`. For the
 /// unspecified address, from any interface but loopback.
 ///

@@ -43,16 +43,37 @@ pub enum Status {
     Flushed = 1,
     /// The fabric turned out to pass no packet of this size; see [`Event::PathMtu`].
     LocalBadLength = 6,
-    /// The peer restarted while it was in flight; it may or may not have been delivered.
+    /// The layer above the peer's transport refused it: no such key, or out of its bounds.
+    RemoteBadAddress = 7,
+    /// The peer restarted while it was in flight, and it may or may not have been delivered; or
+    /// the layer above the peer's transport had given up what it belongs to.
     RemoteAbort = 8,
     /// The peer has no such queue pair.
     BadDestQpn = 9,
     /// The peer's queue pair had no receive buffer, as often as the sender would retry.
     RemoteRnr = 10,
+    /// The layer above the peer's transport refused it: its receive buffer is too small.
+    RemoteBadLength = 11,
     /// The peer answered before and has gone silent.
     UnrespRemote = 13,
+    /// The layer above the peer's transport refused it: it does not know us.
+    UnknownPeer = 14,
     /// The peer never answered.
     UnreachRemote = 15,
+}
+
+impl Status {
+    /// The status that a verdict on the wire stands for.
+    pub(crate) fn of_verdict(number: u8) -> Self {
+        let verdicts = [
+            Self::RemoteBadAddress,
+            Self::RemoteAbort,
+            Self::RemoteRnr,
+            Self::RemoteBadLength,
+            Self::UnknownPeer,
+        ];
+        verdicts.into_iter().find(|v| *v as u8 == number).unwrap_or(Self::BadDestQpn)
+    }
 }
 
 /// Why a peer went down.

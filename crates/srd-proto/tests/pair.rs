@@ -74,6 +74,44 @@ fn a_datagram_without_receive_buffer_is_retried_until_there_is_one() {
 }
 
 #[test]
+fn the_layer_above_refuses_one_datagram_and_its_sender_hears_why() {
+    let refusals = [
+        Status::RemoteBadAddress,
+        Status::RemoteAbort,
+        Status::BadDestQpn,
+        Status::RemoteBadLength,
+        Status::UnknownPeer,
+    ];
+    for (seed, refusal) in (0..).zip(refusals) {
+        let mut pair = Pair::new(config(), seed);
+        pair.fault = Fault { loss_permille: 50, duplicate_permille: 50, ..Fault::default() };
+        pair.judge = Box::new(move |n| if n == 3 { refusal } else { Status::Ok });
+        pair.send_many(50, 100);
+        pair.run_until_idle(Duration::from_millis(50));
+        let ended = pair.completions();
+        assert_eq!(ended.len(), 50);
+        assert_eq!(ended.iter().filter(|s| **s == refusal).count(), 1, "{refusal:?}");
+        assert_eq!(ended.iter().filter(|s| **s == Status::Ok).count(), 49, "{refusal:?}");
+        assert_eq!(pair.delivered(), 49);
+    }
+}
+
+#[test]
+fn a_queue_pair_may_have_its_own_number_of_rnr_retries() {
+    let mut pair = Pair::new(config(), 4);
+    pair.judge = Box::new(|_| Status::RemoteRnr);
+    pair.a.set_rnr_retries(Qpn(1), 2);
+    pair.send_from(Qpn(1), 1, 100);
+    pair.send_from(Qpn(2), 1, 100);
+    pair.run_for(Duration::from_millis(20));
+    assert_eq!(pair.completions(), [Status::RemoteRnr], "the other retries for ever");
+    assert!(pair.b.stats().rx_rnr > 3);
+    pair.judge = Box::new(|_| Status::Ok);
+    pair.run_until_idle(Duration::from_millis(100));
+    assert_eq!(pair.completions().last(), Some(&Status::Ok));
+}
+
+#[test]
 fn a_receiver_that_was_short_of_buffers_for_long_recovers_when_it_has_them() {
     let mut pair = Pair::new(config(), 13);
     pair.b.open_qp(Qpn(7), ReceiveBuffers::Counted(16));

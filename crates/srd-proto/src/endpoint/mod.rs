@@ -12,6 +12,7 @@ macro_rules! shared {
             limit_binds: $self.share.binds(),
             senders: u16::try_from($self.share.senders($self.now)).unwrap_or(u16::MAX),
             share: &mut $self.share,
+            rnr_retries: &$self.rnr_retries,
         }
     };
 }
@@ -86,6 +87,8 @@ pub struct Endpoint {
     generation: u32,
     share: ReceiverShare,
     queue_pairs: QueuePairs,
+    /// Bound: as many entries as there are queue pair numbers.
+    rnr_retries: BTreeMap<Qpn, u8>,
     events: VecDeque<Event>,
     /// Peers whose sends were refused because too many events waited.
     refused: Vec<PeerId>,
@@ -126,6 +129,7 @@ impl Endpoint {
             free: Vec::new(),
             generation: 0,
             queue_pairs: QueuePairs::default(),
+            rnr_retries: BTreeMap::new(),
             events: VecDeque::new(),
             refused: Vec::new(),
             stats: Stats::default(),
@@ -170,6 +174,14 @@ impl Endpoint {
         }
         self.set_key(id, public_key);
         Ok(id)
+    }
+
+    /// Keeps a peer that introduced itself as if it had been added: its number stays its own
+    /// however long it is silent.
+    pub fn keep_peer(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.peer(id) {
+            peer.configured = true;
+        }
     }
 
     /// The peer at an address, if there is one.
@@ -261,6 +273,12 @@ impl Endpoint {
         self.queue_pairs.post(qpn, n);
     }
 
+    /// RNR verdicts before a datagram of this sending queue pair fails, in place of the
+    /// endpoint's `rnr_retries`; 7 and above mean for ever. Until the queue pair is closed.
+    pub fn set_rnr_retries(&mut self, qpn: Qpn, retries: u8) {
+        self.rnr_retries.insert(qpn, retries.min(7));
+    }
+
     /// Closes a queue pair: what it has outstanding completes as flushed, what arrives for it
     /// is refused.
     pub fn close_qp(&mut self, now: Instant, qpn: Qpn) {
@@ -269,6 +287,7 @@ impl Endpoint {
         for peer in self.peers.slots.iter_mut().flatten() {
             peer.fail_all(Status::Flushed, Some(qpn), shared!(self));
         }
+        self.rnr_retries.remove(&qpn);
     }
 
     /// The most payload bytes that one datagram carries.

@@ -16,6 +16,13 @@ use crate::wire::handshake::Reset;
 use crate::wire::probe::Probe;
 use crate::wire::{self, FLAG_GREETING, HEADER_BYTES, Header, Kind, WireError};
 
+/// What one packet brings along, and who says whether its datagram is wanted.
+struct Call<'m, J> {
+    now: Instant,
+    meta: &'m PacketMeta,
+    judge: J,
+}
+
 impl Endpoint {
     /// Takes a received packet. A datagram is delivered at once, borrowed from the packet.
     pub fn handle_packet<'a>(
@@ -24,11 +31,27 @@ impl Endpoint {
         meta: PacketMeta,
         packet: PacketRef<'a>,
     ) -> Option<Delivery<'a>> {
+        self.handle_packet_with(now, meta, packet, |_| Status::Ok)
+    }
+
+    /// As [`Endpoint::handle_packet`], with a layer above that may refuse a datagram: `judge` is
+    /// asked once for a datagram that is new and that its queue pair would take. A status other
+    /// than `Ok` travels back as the datagram's verdict and ends it at its sender (after
+    /// retries, if it is `RemoteRnr`); an unreliable datagram is dropped. A judge that refuses
+    /// must have changed nothing: it may see the datagram again.
+    pub fn handle_packet_with<'a>(
+        &mut self,
+        now: Instant,
+        meta: PacketMeta,
+        packet: PacketRef<'a>,
+        judge: impl FnMut(&Delivery<'a>) -> Status,
+    ) -> Option<Delivery<'a>> {
         let now = self.at(now);
+        let mut call = Call { now, meta: &meta, judge };
         let (size, taken) = match packet {
-            PacketRef::Whole(bytes) => (bytes.len(), self.take_whole(now, &meta, bytes)),
+            PacketRef::Whole(bytes) => (bytes.len(), self.take_whole(&mut call, bytes)),
             PacketRef::Split(head, payload) => {
-                (head.len() + payload.len(), self.take_plain(now, &meta, head, payload))
+                (head.len() + payload.len(), self.take_plain(&mut call, head, payload))
             }
         };
         match taken {
@@ -45,12 +68,12 @@ impl Endpoint {
     }
 
     /// A packet in one piece: a handshake, or sealed, or plain.
-    fn take_whole<'a>(
+    fn take_whole<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
-        now: Instant,
-        meta: &PacketMeta,
+        call: &mut Call<'_, J>,
         bytes: &'a mut [u8],
     ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let (now, meta) = (call.now, call.meta);
         let (header, _) = Header::decode(bytes)?;
         match header.kind {
             Kind::Hello | Kind::HelloReply | Kind::Retry => {
@@ -58,7 +81,7 @@ impl Endpoint {
                 return self.on_handshake(now, meta, &header, body).map(|()| None);
             }
             _ if !self.security.is_on() || header.kind == Kind::Reset => {
-                return self.take_plain(now, meta, bytes, &[]);
+                return self.take_plain(call, bytes, &[]);
             }
             _ => {}
         }
@@ -76,17 +99,17 @@ impl Endpoint {
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         let body = peer.unseal(now, &header, head, sealed, shared)?;
         peer.heard_from(now, meta, shared);
-        self.dispatch(now, id, meta, &header, body, &[])
+        self.dispatch(call, id, &header, body, &[])
     }
 
     /// A plain packet, in one piece or two.
-    fn take_plain<'a>(
+    fn take_plain<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
-        now: Instant,
-        meta: &PacketMeta,
+        call: &mut Call<'_, J>,
         head: &'a [u8],
         payload: &'a [u8],
     ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let (now, meta) = (call.now, call.meta);
         let (header, body) = Header::decode(head)?;
         if header.kind == Kind::Reset {
             return self.on_reset(now, meta, &Reset::decode(body)?).map(|()| None);
@@ -101,23 +124,23 @@ impl Endpoint {
             (None, body)
         };
         let id = self.find_peer(now, meta, &header, greeting.as_ref())?;
-        self.dispatch(now, id, meta, &header, body, payload)
+        self.dispatch(call, id, &header, body, payload)
     }
 
     /// An authentic packet of a known peer.
-    fn dispatch<'a>(
+    fn dispatch<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
-        now: Instant,
+        call: &mut Call<'_, J>,
         id: PeerId,
-        meta: &PacketMeta,
         header: &Header,
         body: &'a [u8],
         payload: &'a [u8],
     ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let (now, meta) = (call.now, call.meta);
         self.share.hear_rtt(wire::decode_rtt(header.rtt_code));
         let delivery = match header.kind {
-            Kind::Data => self.on_data(now, id, meta, header, body, payload)?,
-            Kind::Unreliable => Some(self.on_unreliable(id, body, payload)?),
+            Kind::Data => self.on_data(call, id, header, body, payload)?,
+            Kind::Unreliable => Some(self.on_unreliable(call, id, body, payload)?),
             Kind::Ack => {
                 let ack = AckView::decode(body)?;
                 let shared = shared!(self);
@@ -197,37 +220,41 @@ impl Endpoint {
         Ok(id)
     }
 
-    fn on_data<'a>(
+    fn on_data<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
-        now: Instant,
+        call: &mut Call<'_, J>,
         id: PeerId,
-        meta: &PacketMeta,
         header: &Header,
         body: &'a [u8],
         payload: &'a [u8],
     ) -> Result<Option<Delivery<'a>>, DropReason> {
+        let Call { now, meta, judge } = call;
         let (data, rest) = Data::decode(body)?;
         let payload = if rest.is_empty() { payload } else { rest };
         let packet = DataPacket { header, data, payload_bytes: payload.len() };
+        let delivery = Delivery {
+            peer: id,
+            src_qpn: Qpn(data.src_qpn),
+            dst_qpn: Qpn(data.dst_qpn),
+            imm: data.imm,
+            reliable: true,
+            payload,
+        };
         let shared = shared!(self);
         let queue_pairs = &mut self.queue_pairs;
         let Some(peer) = self.peers.peer(id) else { return Ok(None) };
-        let accepted =
-            peer.on_data(now, meta, &packet, shared, || queue_pairs.take_buffer(Qpn(data.dst_qpn)));
-        self.share.on_arrival(now, id, &mut self.peers);
+        let verdict = || match queue_pairs.take_buffer(delivery.dst_qpn) {
+            Status::Ok => judge(&delivery),
+            refusal => refusal,
+        };
+        let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
+        self.share.on_arrival(*now, id, &mut self.peers);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),
-            Ok(Accepted::Deliver(data)) => {
+            Ok(Accepted::Deliver) => {
                 self.stats.recv_wrs += 1;
                 self.stats.recv_bytes += payload.len() as u64;
-                Ok(Some(Delivery {
-                    peer: id,
-                    src_qpn: Qpn(data.src_qpn),
-                    dst_qpn: Qpn(data.dst_qpn),
-                    imm: data.imm,
-                    reliable: true,
-                    payload,
-                }))
+                Ok(Some(delivery))
             }
             Err(reason) => {
                 self.peers.make_ready(id);
@@ -237,20 +264,24 @@ impl Endpoint {
     }
 
     /// An unreliable datagram goes up if somebody takes it.
-    fn on_unreliable<'a>(
+    fn on_unreliable<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
+        call: &mut Call<'_, J>,
         peer: PeerId,
         body: &'a [u8],
         payload: &'a [u8],
     ) -> Result<Delivery<'a>, DropReason> {
         let (fields, payload) = read_unreliable(body, payload)?;
-        let dst_qpn = Qpn(fields.dst_qpn);
-        if self.queue_pairs.take_buffer(dst_qpn) != Status::Ok {
+        let (src_qpn, dst_qpn) = (Qpn(fields.src_qpn), Qpn(fields.dst_qpn));
+        let delivery =
+            Delivery { peer, src_qpn, dst_qpn, imm: fields.imm, reliable: false, payload };
+        let taken = self.queue_pairs.take_buffer(dst_qpn) == Status::Ok
+            && (call.judge)(&delivery) == Status::Ok;
+        if !taken {
             return Err(DropReason::NoReceiver);
         }
         self.stats.unreliable_rx_pkts += 1;
-        let (src_qpn, imm) = (Qpn(fields.src_qpn), fields.imm);
-        Ok(Delivery { peer, src_qpn, dst_qpn, imm, reliable: false, payload })
+        Ok(delivery)
     }
 
     /// Someone uses a context that we do not have: say so, within the limit.

@@ -126,7 +126,8 @@ impl Tx {
             }
             let held = self.queue.held(record.slot);
             let bytes = (held.payload.len() + DATAGRAM_HEADER_BYTES) as u64;
-            let retries = shared.config.rnr_retries;
+            let retries = shared.rnr_retries.get(&held.src_qpn).copied();
+            let retries = retries.unwrap_or(shared.config.rnr_retries);
             let retry = verdict.status == STATUS_RNR && (retries == 7 || held.rnr_count < retries);
             self.settle_acked(psn, tally);
             self.settled_bytes += bytes;
@@ -135,10 +136,7 @@ impl Tx {
                 self.queue.renew(record.slot);
                 self.queued_bytes += bytes;
             } else if let Some((id, user)) = self.queue.finish(record.slot) {
-                let status = match verdict.status {
-                    STATUS_RNR => Status::RemoteRnr,
-                    _ => Status::BadDestQpn,
-                };
+                let status = Status::of_verdict(verdict.status);
                 shared.events.push_back(Event::Completed { peer, id, user, status });
             }
         }

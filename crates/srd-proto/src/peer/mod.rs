@@ -16,7 +16,7 @@ mod timeout;
 mod unreliable;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -27,7 +27,7 @@ use crate::credit::{ReceiverShare, Share};
 use crate::crypto::ReplayWindow;
 use crate::delay::{DelayEstimator, RttEstimator};
 use crate::event::{Datagram, Event, Status};
-use crate::ids::{Entropy, Epoch, PathId, PeerId};
+use crate::ids::{Entropy, Epoch, PathId, PeerId, Qpn};
 use crate::pacer::Pacer;
 use crate::path::PathSet;
 use crate::received::Received;
@@ -69,6 +69,8 @@ pub(crate) struct Shared<'a> {
     pub limit_binds: bool,
     pub senders: u16,
     pub share: &'a mut ReceiverShare,
+    /// RNR retries of sending queue pairs that have a number of their own.
+    pub rnr_retries: &'a BTreeMap<Qpn, u8>,
 }
 
 /// One remote node.

@@ -19,7 +19,7 @@ use crate::wire::{FLAG_ACK_LATER, FLAG_ACK_NOW, Header, expand};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Accepted {
     /// Its datagram is new and goes up.
-    Deliver(Data),
+    Deliver,
     /// It was taken note of, nothing goes up.
     Noted,
 }
@@ -87,7 +87,7 @@ impl Peer {
         rx.share.received += bytes;
         if status == Status::Ok {
             self.to_answer = self.to_answer.saturating_add(1).min(CONVERSATION_PACKETS_MAX);
-            Ok(Accepted::Deliver(data))
+            Ok(Accepted::Deliver)
         } else {
             if status == Status::RemoteRnr {
                 shared.stats.rx_rnr += 1;

@@ -49,6 +49,8 @@ pub(crate) struct Pair {
     pub(crate) check_payload: bool,
     /// The application at a does not look at events.
     pub(crate) leave_events: bool,
+    /// What the layer above the receiver says to each new datagram.
+    pub(crate) judge: Box<dyn Fn(u64) -> Status>,
     config: Config,
     wire: BTreeMap<(Instant, u64), InFlight>,
     sequence: u64,
@@ -106,6 +108,7 @@ impl Pair {
             events: Vec::new(),
             check_payload: true,
             leave_events: false,
+            judge: Box::new(|_| Status::Ok),
             config,
             wire: BTreeMap::new(),
             sequence: 0,
@@ -264,7 +267,8 @@ impl Pair {
         let meta = PacketMeta { source: packet.source, ecn: packet.ecn, received_at: self.now };
         let endpoint = if packet.to_b { &mut self.b } else { &mut self.a };
         let whole = PacketRef::Whole(&mut packet.bytes);
-        if let Some(d) = endpoint.handle_packet(self.now, meta, whole)
+        let judge = &self.judge;
+        if let Some(d) = endpoint.handle_packet_with(self.now, meta, whole, |d| judge(d.imm))
             && self.check_payload
         {
             let delivered =

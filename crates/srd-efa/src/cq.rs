@@ -1,0 +1,235 @@
+//! Completion queues and what stands in them.
+//!
+//! A completion queue never overflows. Each posted work request keeps an entry free for its
+//! completion until it has one; a request for which there is none is not taken, and what
+//! arrives without a request and finds none is refused as if there were no receive buffer.
+
+use alloc::collections::VecDeque;
+
+use srd_proto::{PeerId, Qpn, Status};
+
+use crate::device::Ah;
+
+/// How a work request ended: the numbers of `EFA_IO_COMP_STATUS_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum WcStatus {
+    /// It succeeded.
+    Ok = 0,
+    /// Its queue pair failed, or its address handle was destroyed.
+    Flushed = 1,
+    /// The queue pair is broken.
+    LocalQpInternal = 2,
+    /// The queue pair does not do this.
+    LocalUnsupportedOp = 3,
+    /// There is no such address handle.
+    LocalInvalidAh = 4,
+    /// A local key is wrong, or its range or rights do not suffice.
+    LocalInvalidLkey = 5,
+    /// The message is larger than one datagram carries.
+    LocalBadLength = 6,
+    /// The remote key is wrong, or its range or rights do not suffice.
+    RemoteBadAddress = 7,
+    /// The peer has given up what this belongs to, or has restarted.
+    RemoteAbort = 8,
+    /// The peer has no such queue pair, or it is in no state to receive, or its Q key differs.
+    RemoteBadDestQpn = 9,
+    /// The peer's queue pair had no receive request, as often as was retried.
+    RemoteRnr = 10,
+    /// The peer's receive request was too small.
+    RemoteBadLength = 11,
+    /// The peer answered with a status that we do not know.
+    RemoteBadStatus = 12,
+    /// The peer answered before and has gone silent.
+    UnrespRemote = 13,
+    /// The peer has no address handle for us, which RDMA needs.
+    RemoteUnknownPeer = 14,
+    /// The peer never answered.
+    UnreachRemote = 15,
+}
+
+impl WcStatus {
+    pub(crate) const fn of(status: Status) -> Self {
+        match status {
+            Status::Ok => Self::Ok,
+            Status::Flushed => Self::Flushed,
+            Status::LocalBadLength => Self::LocalBadLength,
+            Status::RemoteBadAddress => Self::RemoteBadAddress,
+            Status::RemoteAbort => Self::RemoteAbort,
+            Status::BadDestQpn => Self::RemoteBadDestQpn,
+            Status::RemoteRnr => Self::RemoteRnr,
+            Status::RemoteBadLength => Self::RemoteBadLength,
+            Status::UnrespRemote => Self::UnrespRemote,
+            Status::UnknownPeer => Self::RemoteUnknownPeer,
+            Status::UnreachRemote => Self::UnreachRemote,
+        }
+    }
+
+    /// The number of the `ibv_wc_status` that EFA's library turns it into.
+    pub const fn ibv_wc_status(self) -> u32 {
+        match self {
+            Self::Ok => 0,
+            Self::LocalBadLength => 1,
+            Self::LocalQpInternal | Self::LocalUnsupportedOp | Self::LocalInvalidAh => 2,
+            Self::LocalInvalidLkey => 4,
+            Self::Flushed => 5,
+            Self::RemoteBadStatus => 7,
+            Self::RemoteBadLength => 9,
+            Self::RemoteBadAddress => 10,
+            Self::RemoteUnknownPeer => 11,
+            Self::RemoteRnr => 13,
+            Self::RemoteBadDestQpn => 15,
+            Self::RemoteAbort => 16,
+            Self::UnrespRemote | Self::UnreachRemote => 20,
+        }
+    }
+}
+
+/// What ended (`ibv_wc_opcode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum WcOpcode {
+    /// A send.
+    Send,
+    /// A write.
+    RdmaWrite,
+    /// A read.
+    RdmaRead,
+    /// A message has arrived.
+    Recv,
+    /// A peer's write with immediate data has arrived, all of it.
+    RecvRdmaWithImm,
+}
+
+/// A completion (`ibv_wc`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The work request's number; 0 for an unsolicited one.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: WcStatus,
+    /// What ended.
+    pub opcode: WcOpcode,
+    /// The local queue pair.
+    pub qpn: Qpn,
+    /// Bytes of the message; in error, what the request asked for.
+    pub byte_len: u32,
+    /// The sender's immediate data.
+    pub imm: Option<u32>,
+    /// The remote queue pair, of something received.
+    pub src_qpn: Option<Qpn>,
+    /// The sender's address handle, of something received; `None` if there is none, where EFA
+    /// says 0xFFFF.
+    pub ah: Option<Ah>,
+    /// The peer at the other end; `None` for receive requests that were flushed. It is what
+    /// EFA's wide completions tell of an unknown sender.
+    pub peer: Option<PeerId>,
+    /// A write with immediate data that used no receive request.
+    pub unsolicited: bool,
+}
+
+/// The queue. Bound: `entries_max`, standing and promised together.
+#[derive(Debug)]
+pub(crate) struct CompletionQueue {
+    entries: VecDeque<Completion>,
+    promised: u32,
+    entries_max: u32,
+    /// Queue pairs that use it, once for sends and once for receives.
+    pub(crate) users: u32,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(entries_max: u32) -> Self {
+        Self { entries: VecDeque::new(), promised: 0, entries_max, users: 0 }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.entries.len() + (self.promised as usize) < self.entries_max as usize
+    }
+
+    /// Keeps an entry free; false if there is none.
+    pub(crate) fn promise(&mut self) -> bool {
+        let room = self.has_room();
+        self.promised += u32::from(room);
+        room
+    }
+
+    /// Gives a promised entry back.
+    pub(crate) fn release(&mut self) {
+        debug_assert!(self.promised > 0, "an entry was promised");
+        self.promised = self.promised.saturating_sub(1);
+    }
+
+    /// Fills a promised entry.
+    pub(crate) fn fulfil(&mut self, completion: Completion) {
+        self.release();
+        self.entries.push_back(completion);
+    }
+
+    /// Fills an entry that nobody was promised, when there is room.
+    pub(crate) fn push_unsolicited(&mut self, completion: Completion) {
+        debug_assert!(self.has_room(), "the caller has asked");
+        self.entries.push_back(completion);
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Completion> {
+        self.entries.pop_front()
+    }
+
+    /// Forgets the completions of a queue pair that is destroyed.
+    pub(crate) fn forget(&mut self, qpn: Qpn) {
+        self.entries.retain(|completion| completion.qpn != qpn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_of_the_transport_has_its_number_here() {
+        let all = [
+            Status::Ok,
+            Status::Flushed,
+            Status::LocalBadLength,
+            Status::RemoteBadAddress,
+            Status::RemoteAbort,
+            Status::BadDestQpn,
+            Status::RemoteRnr,
+            Status::RemoteBadLength,
+            Status::UnrespRemote,
+            Status::UnknownPeer,
+            Status::UnreachRemote,
+        ];
+        for status in all {
+            assert_eq!(WcStatus::of(status) as u8, status as u8);
+        }
+    }
+
+    #[test]
+    fn statuses_become_those_of_the_verbs_as_in_rdma_core() {
+        // IBV_WC_SUCCESS, WR_FLUSH_ERR, LOC_QP_OP_ERR (three), LOC_PROT_ERR, LOC_LEN_ERR, ...
+        let expected = [0, 5, 2, 2, 2, 4, 1, 10, 16, 15, 13, 9, 7, 20, 11, 20];
+        let all = [
+            WcStatus::Ok,
+            WcStatus::Flushed,
+            WcStatus::LocalQpInternal,
+            WcStatus::LocalUnsupportedOp,
+            WcStatus::LocalInvalidAh,
+            WcStatus::LocalInvalidLkey,
+            WcStatus::LocalBadLength,
+            WcStatus::RemoteBadAddress,
+            WcStatus::RemoteAbort,
+            WcStatus::RemoteBadDestQpn,
+            WcStatus::RemoteRnr,
+            WcStatus::RemoteBadLength,
+            WcStatus::RemoteBadStatus,
+            WcStatus::UnrespRemote,
+            WcStatus::RemoteUnknownPeer,
+            WcStatus::UnreachRemote,
+        ];
+        for (number, (status, expected)) in (0u8..).zip(all.into_iter().zip(expected)) {
+            assert_eq!(status as u8, number);
+            assert_eq!(status.ibv_wc_status(), expected, "{status:?}");
+        }
+    }
+}

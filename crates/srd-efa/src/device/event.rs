@@ -1,0 +1,196 @@
+//! What the transport says: datagrams settled, peers lost, room again.
+
+use alloc::vec::Vec;
+
+use srd_proto::{DownReason, Event, Instant, PeerId, Status};
+
+use super::{Device, Note, Stage, TAG, Work};
+use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::mr::Place;
+use crate::slab::Key;
+
+impl Device {
+    /// Takes note of something that happened in the transport. Events of datagrams that others
+    /// sent through the same endpoint are none of ours, and are left alone.
+    pub fn event(&mut self, _now: Instant, event: &Event) {
+        match event {
+            Event::Completed { user, status, .. } => {
+                if let Some(key) = Key::of_user(*user, TAG) {
+                    self.settled(key, *status);
+                }
+            }
+            Event::PeerDown { peer, reason } => self.peer_down(*peer, *reason),
+            Event::Writable { peer } => self.outbox.unblock(*peer),
+            Event::PathMtu { peer, works_bytes, configured_bytes } => {
+                let fewer = configured_bytes.saturating_sub(*works_bytes);
+                self.outbox.shrink(*peer, usize::from(fewer));
+            }
+            Event::PeerUp { .. } => {}
+        }
+    }
+
+    /// A datagram of an operation was settled.
+    fn settled(&mut self, key: Key, status: Status) {
+        let Some(op) = self.ops.at_mut(key) else { return };
+        op.in_flight -= 1;
+        if status != Status::Ok && op.status == WcStatus::Ok {
+            op.status = WcStatus::of(status);
+        }
+        let failed = op.status != WcStatus::Ok;
+        let (quiet, length) = (op.in_flight == 0, op.length);
+        let mut reopened = false;
+        let over = match &mut op.work {
+            Work::Send { .. } => true,
+            Work::Write { sent, stage, .. } => {
+                reopened = *stage == Stage::Opening && *sent < length && !failed;
+                if *stage == Stage::Opening && !failed {
+                    *stage = Stage::Open;
+                }
+                quiet && (failed || *sent == length)
+            }
+            Work::Read { received, .. } => failed || *received == length,
+            Work::Respond { sent, .. } => failed || quiet && *sent == length,
+        };
+        if reopened {
+            self.list(key);
+        } else if over {
+            self.over(key);
+        }
+    }
+
+    /// An operation has ended with the status that it has.
+    fn over(&mut self, key: Key) {
+        let Some(op) = self.ops.at(key) else { return };
+        let status = op.status;
+        let opened = matches!(op.work, Work::Write { stage: Stage::Open, .. });
+        if opened && status != WcStatus::Ok {
+            self.fail(key, status);
+        } else {
+            self.end(key, status);
+        }
+    }
+
+    /// Ends an operation: its place in the send queue is free, and its completion stands in the
+    /// completion queue. An answer to a peer's read just goes.
+    pub(super) fn end(&mut self, key: Key, status: WcStatus) {
+        let Some(op) = self.ops.remove(key) else { return };
+        if let Work::Respond { from, .. } = op.work {
+            self.responded(&op, from, status == WcStatus::Ok);
+            return;
+        }
+        if let Work::Read { number, .. } = op.work {
+            self.reads.remove(&number);
+        }
+        self.count(op.opcode, status, op.length);
+        let Some(qp) = self.qp_mut(op.qpn) else { return };
+        qp.sends -= 1;
+        let cq = qp.init.send_cq;
+        if let Some(queue) = self.cqs.at_mut(cq.0) {
+            queue.fulfil(Completion {
+                wr_id: op.wr_id,
+                status,
+                opcode: op.opcode,
+                qpn: op.qpn,
+                byte_len: op.length,
+                imm: None,
+                src_qpn: None,
+                ah: None,
+                peer: Some(op.peer),
+                unsolicited: false,
+            });
+        }
+    }
+
+    /// Ends an operation that cannot go on, and tells the other end of its transfer.
+    pub(super) fn fail(&mut self, key: Key, status: WcStatus) {
+        self.abandon(key, status);
+        self.end(key, status);
+    }
+
+    /// Tells the other end of a transfer that it is over.
+    fn abandon(&mut self, key: Key, status: WcStatus) {
+        let Some(op) = self.ops.at(key) else { return };
+        match op.work {
+            Work::Write { number, stage, .. } if stage != Stage::Unsent => {
+                self.abort_write(key, number);
+            }
+            Work::Respond { number, .. } => {
+                let own = status == WcStatus::RemoteBadAddress;
+                let status = if own { status } else { WcStatus::RemoteAbort };
+                self.deny_read(op.peer, op.qpn, op.remote_qpn, number, status);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends an operation without a completion, and tells the other end of its transfer.
+    pub(super) fn cancel(&mut self, key: Key) {
+        self.abandon(key, WcStatus::RemoteAbort);
+        let Some(op) = self.ops.remove(key) else { return };
+        match op.work {
+            Work::Respond { from, .. } => {
+                self.responded(&op, from, false);
+                return;
+            }
+            Work::Read { number, .. } => {
+                self.reads.remove(&number);
+            }
+            Work::Send { .. } | Work::Write { .. } => {}
+        }
+        let Some(qp) = self.qp_mut(op.qpn) else { return };
+        qp.sends -= 1;
+        let cq = qp.init.send_cq;
+        if let Some(queue) = self.cqs.at_mut(cq.0) {
+            queue.release();
+        }
+    }
+
+    /// A peer's read is over.
+    fn responded(&mut self, op: &super::Op, from: Place, whole: bool) {
+        self.responding -= 1;
+        self.regions.lend(from.key, -1);
+        let (peer, length) = (op.peer, op.length);
+        self.take_note(Note { peer, read: true, length, lkey: from.key, whole });
+    }
+
+    fn count(&mut self, opcode: WcOpcode, status: WcStatus, length: u32) {
+        let c = &mut self.counters;
+        let (wrs, bytes, errors) = match opcode {
+            WcOpcode::RdmaRead => {
+                (&mut c.rdma_read_wrs, &mut c.rdma_read_bytes, Some(&mut c.rdma_read_wr_err))
+            }
+            WcOpcode::RdmaWrite => {
+                (&mut c.rdma_write_wrs, &mut c.rdma_write_bytes, Some(&mut c.rdma_write_wr_err))
+            }
+            _ => (&mut c.send_wrs, &mut c.send_bytes, None),
+        };
+        if status == WcStatus::Ok {
+            *wrs += 1;
+            *bytes += u64::from(length);
+        } else if let Some(errors) = errors {
+            *errors += 1;
+        }
+    }
+
+    /// A peer has lost its memory of us, or we of it: transfers that wait for it will not end.
+    fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
+        let status = match reason {
+            DownReason::Unreachable => WcStatus::UnreachRemote,
+            DownReason::Unresponsive => WcStatus::UnrespRemote,
+            DownReason::Restarted => WcStatus::RemoteAbort,
+        };
+        // A read whose request is still to be sent goes to the peer's new run.
+        let lost = |op: &super::Op| match op.work {
+            Work::Read { asked, .. } => asked && op.in_flight == 0,
+            Work::Respond { .. } => true,
+            Work::Send { .. } | Work::Write { .. } => false,
+        };
+        let theirs = self.ops.iter().filter(|(_, op)| op.peer == peer && lost(op));
+        for key in theirs.map(|(key, _)| key).collect::<Vec<_>>() {
+            self.end(key, status);
+        }
+        let before = self.writes_in.len();
+        self.writes_in.retain(|(from, _, _), _| *from != peer);
+        self.counters.writes_forgotten += (before - self.writes_in.len()) as u64;
+    }
+}

@@ -1,0 +1,300 @@
+//! Memory registrations: which ranges, whose, and what may be done to them.
+//!
+//! A key is the slot of its registration (20 bits) under its generation (12 bits), so that the
+//! key of memory that was deregistered finds nothing, and its slot has to be used 4,096 times
+//! before it could. A registration may have a remote key of the caller's choice instead, which
+//! then is the only one that peers can use. Bound: [`MRS_MAX`] registrations.
+
+use foldhash::quality::FixedState;
+use hashbrown::HashMap;
+
+use crate::error::CreateError;
+use crate::slab::{Key, Slab};
+
+/// Most registrations: as many as a key has slots.
+pub const MRS_MAX: u32 = 1 << 20;
+const GENERATION_BITS: u32 = 12;
+const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+
+/// What may be done to registered memory (`IBV_ACCESS_*`). Sending from it needs no right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Access {
+    /// Received data may be placed there.
+    pub local_write: bool,
+    /// Peers may write; takes `local_write` as well.
+    pub remote_write: bool,
+    /// Peers may read.
+    pub remote_read: bool,
+}
+
+/// A piece of memory to register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Registration {
+    /// What the caller's [`crate::Memory`] knows it by.
+    pub region: u64,
+    /// The address of its first byte, as work requests and peers will name it.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u64,
+    /// What may be done to it.
+    pub access: Access,
+}
+
+/// A registration's keys. On EFA both are one number; so are they here, unless the caller chose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mr {
+    /// For work requests of one's own.
+    pub lkey: u32,
+    /// For peers.
+    pub rkey: u64,
+}
+
+/// What a right is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// To send from it.
+    Gather,
+    /// To place received data of our own requests.
+    Scatter,
+    /// A peer's write.
+    RemoteWrite,
+    /// A peer's read.
+    RemoteRead,
+}
+
+/// A range of a registration that has been checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) region: u64,
+    pub(crate) offset: u64,
+    pub(crate) key: u32,
+}
+
+/// A range that somebody names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Range {
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) key: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    pd: Key,
+    registration: Registration,
+    /// The remote key, if the caller chose it.
+    chosen: Option<u64>,
+    /// Where it begins in its region.
+    base: u64,
+    /// Peers' reads that are being answered from it.
+    lent: u32,
+    /// It was deregistered: no key finds it, and its place is kept until nothing is lent.
+    gone: bool,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    entries: Slab<Entry>,
+    /// Registrations by the remote keys that callers chose.
+    chosen: HashMap<u64, Key, FixedState>,
+    leaving: usize,
+}
+
+impl Regions {
+    pub(crate) fn new(seed: u64) -> Self {
+        let chosen = HashMap::with_hasher(FixedState::with_seed(seed));
+        Self { entries: Slab::default(), chosen, leaving: 0 }
+    }
+
+    pub(crate) fn register(
+        &mut self,
+        pd: Key,
+        registration: Registration,
+        (rkey, base): (Option<u64>, u64),
+        mrs_max: u32,
+    ) -> Result<Mr, CreateError> {
+        let Registration { addr, length, access, .. } = registration;
+        if addr.checked_add(length).and(base.checked_add(length)).is_none()
+            || access.remote_write && !access.local_write
+        {
+            return Err(CreateError::Invalid);
+        }
+        if rkey.is_some_and(|rkey| self.chosen.contains_key(&rkey)) {
+            return Err(CreateError::Exists);
+        }
+        let entry = Entry { pd, registration, chosen: rkey, base, lent: 0, gone: false };
+        let key = self.entries.insert(entry, mrs_max.min(MRS_MAX)).ok_or(CreateError::Full)?;
+        let number = Self::number(key);
+        if let Some(rkey) = rkey {
+            self.chosen.insert(rkey, key);
+        }
+        Ok(Mr { lkey: number, rkey: rkey.unwrap_or(number.into()) })
+    }
+
+    /// The registration of a local key, deregistered or not.
+    fn find_any(&self, number: u32) -> Option<Key> {
+        let key = self.entries.key_at(number >> GENERATION_BITS)?;
+        (key.generation & GENERATION_MASK == number & GENERATION_MASK).then_some(key)
+    }
+
+    fn find(&self, number: u32) -> Option<Key> {
+        let key = self.find_any(number)?;
+        (!self.entries.at(key)?.gone).then_some(key)
+    }
+
+    pub(crate) fn deregister(&mut self, lkey: u32) -> bool {
+        let Some(key) = self.find(lkey) else { return false };
+        let Some(entry) = self.entries.at_mut(key) else { return false };
+        entry.gone = true;
+        if let Some(rkey) = entry.chosen {
+            self.chosen.remove(&rkey);
+        }
+        if entry.lent == 0 {
+            self.entries.remove(key);
+        } else {
+            self.leaving += 1;
+        }
+        true
+    }
+
+    /// The registration that a peer names.
+    fn find_remote(&self, rkey: u64) -> Option<Key> {
+        if let Some(key) = self.chosen.get(&rkey) {
+            return Some(*key);
+        }
+        let key = self.find(u32::try_from(rkey).ok()?)?;
+        self.entries.at(key)?.chosen.is_none().then_some(key)
+    }
+
+    /// The local key under which a slot is known.
+    fn number(key: Key) -> u32 {
+        key.index << GENERATION_BITS | key.generation & GENERATION_MASK
+    }
+
+    /// Whether a protection domain has registrations.
+    pub(crate) fn has(&self, pd: Key) -> bool {
+        self.entries.iter().any(|(_, entry)| entry.pd == pd && !entry.gone)
+    }
+
+    /// Counts a peer's read of a registration that begins (`by` 1) or ends (-1).
+    pub(crate) fn lend(&mut self, lkey: u32, by: i32) {
+        let Some(key) = self.find_any(lkey) else { return };
+        let Some(entry) = self.entries.at_mut(key) else { return };
+        entry.lent = entry.lent.saturating_add_signed(by);
+        if entry.gone && entry.lent == 0 {
+            self.entries.remove(key);
+            self.leaving -= 1;
+        }
+    }
+
+    /// Registrations that were deregistered while peers' reads were being answered from them.
+    pub(crate) fn leaving(&self) -> usize {
+        self.leaving
+    }
+
+    /// Whether peers' reads of a registration are being answered.
+    pub(crate) fn is_lent(&self, lkey: u32) -> bool {
+        let entry = self.find_any(lkey).and_then(|key| self.entries.at(key));
+        entry.is_some_and(|entry| entry.lent > 0)
+    }
+
+    /// Whether a key is still good.
+    pub(crate) fn is_live(&self, key: u32) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Where a range lies, if `pd` may use it for this purpose.
+    pub(crate) fn check(&self, pd: Key, range: Range, purpose: Purpose) -> Option<Place> {
+        let key = match purpose {
+            Purpose::Gather | Purpose::Scatter => self.find(u32::try_from(range.key).ok()?)?,
+            Purpose::RemoteWrite | Purpose::RemoteRead => self.find_remote(range.key)?,
+        };
+        let entry = self.entries.at(key)?;
+        let Registration { region, addr, length, access } = entry.registration;
+        let allowed = match purpose {
+            Purpose::Gather => true,
+            Purpose::Scatter => access.local_write,
+            Purpose::RemoteWrite => access.remote_write,
+            Purpose::RemoteRead => access.remote_read,
+        };
+        let offset = range.addr.checked_sub(addr)?;
+        let fits = offset.checked_add(range.length).is_some_and(|end| end <= length);
+        let offset = entry.base + offset;
+        let place = Place { region, offset, key: Self::number(key) };
+        (entry.pd == pd && allowed && fits).then_some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PD: Key = Key { index: 0, generation: 1 };
+    const ALL: Access = Access { local_write: true, remote_write: true, remote_read: true };
+
+    fn piece(access: Access) -> Registration {
+        Registration { region: 9, addr: 1000, length: 100, access }
+    }
+
+    #[test]
+    fn bounds_are_exact_and_do_not_overflow() {
+        let mut regions = Regions::new(1);
+        let key = regions.register(PD, piece(ALL), (None, 0), 4).unwrap().rkey;
+        let check = |addr, length| {
+            regions.check(PD, Range { addr, length, key }, Purpose::RemoteRead).map(|p| p.offset)
+        };
+        assert_eq!(check(1000, 100), Some(0));
+        assert_eq!(check(1099, 1), Some(99));
+        assert_eq!(check(1100, 0), Some(100));
+        assert_eq!(check(999, 1), None);
+        assert_eq!(check(1000, 101), None);
+        assert_eq!(check(1001, u64::MAX), None);
+        assert_eq!(check(u64::MAX, 1), None);
+        let over = Registration { addr: u64::MAX, ..piece(ALL) };
+        assert_eq!(regions.register(PD, over, (None, 0), 4), Err(CreateError::Invalid));
+    }
+
+    #[test]
+    fn rights_are_asked_one_by_one() {
+        let mut regions = Regions::new(1);
+        let read = Access { remote_read: true, ..Access::default() };
+        let key = regions.register(PD, piece(read), (None, 0), 4).unwrap().rkey;
+        let range = Range { addr: 1000, length: 1, key };
+        let may = |purpose| regions.check(PD, range, purpose).is_some();
+        assert!(may(Purpose::Gather) && may(Purpose::RemoteRead));
+        assert!(!may(Purpose::Scatter) && !may(Purpose::RemoteWrite));
+        let other = Key { index: 1, generation: 1 };
+        assert!(regions.check(other, range, Purpose::Gather).is_none(), "another domain's");
+        let half = Access { remote_write: true, ..Access::default() };
+        assert_eq!(regions.register(PD, piece(half), (None, 0), 4), Err(CreateError::Invalid));
+    }
+
+    #[test]
+    fn a_key_dies_with_its_registration_and_the_table_has_a_bound() {
+        let mut regions = Regions::new(1);
+        let old = regions.register(PD, piece(ALL), (None, 0), 1).unwrap().lkey;
+        assert_eq!(regions.register(PD, piece(ALL), (None, 0), 1), Err(CreateError::Full));
+        assert!(regions.deregister(old) && !regions.deregister(old));
+        let new = regions.register(PD, piece(ALL), (None, 0), 1).unwrap().lkey;
+        assert_ne!(old, new);
+        assert!(!regions.is_live(old) && regions.is_live(new) && regions.has(PD));
+    }
+
+    #[test]
+    fn a_chosen_key_is_the_only_one_that_peers_can_use_and_is_given_once() {
+        let mut regions = Regions::new(1);
+        let plain = regions.register(PD, piece(ALL), (None, 0), 4).unwrap();
+        let range = |key: u64| Range { addr: 1000, length: 1, key };
+        let mine = Registration { region: 7, ..piece(ALL) };
+        let chosen = regions.register(PD, mine, (Some(plain.rkey), 0), 4).unwrap();
+        let region = |key, purpose| regions.check(PD, range(key), purpose).map(|p| p.region);
+        assert_eq!(region(plain.rkey, Purpose::RemoteRead), Some(7), "the caller's choice wins");
+        assert_eq!(region(chosen.lkey.into(), Purpose::RemoteRead), None);
+        assert_eq!(region(chosen.lkey.into(), Purpose::Gather), Some(7));
+        let again = regions.register(PD, mine, (Some(plain.rkey), 0), 4);
+        assert_eq!(again, Err(CreateError::Exists));
+        assert!(regions.deregister(chosen.lkey));
+        regions.register(PD, mine, (Some(u64::MAX), 0), 4).unwrap();
+    }
+}

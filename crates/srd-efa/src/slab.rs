@@ -1,0 +1,131 @@
+//! A table with keys that never name another entry than the one they were made for.
+//!
+//! A slot's generation rises each time it is freed, so that a key kept for too long finds
+//! nothing. Freed slots are used again in the order in which they were freed: generations wear
+//! evenly. Bound: `entries_max`, given to [`Slab::insert`].
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Names an entry.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub(crate) struct Key {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Generations have 24 bits.
+const GENERATION_MASK: u32 = (1 << 24) - 1;
+
+impl Key {
+    /// As a number that a datagram is completed under; `tag` tells our datagrams from those of
+    /// others who send through the same endpoint.
+    pub(crate) fn to_user(self, tag: u8) -> u64 {
+        u64::from(tag) << 56 | u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// Back from it, if it carries the tag.
+    #[allow(clippy::cast_possible_truncation)] // the halves of the number
+    pub(crate) fn of_user(user: u64, tag: u8) -> Option<Self> {
+        let key = Self { index: user as u32, generation: (user >> 32) as u32 & GENERATION_MASK };
+        (user >> 56 == u64::from(tag)).then_some(key)
+    }
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    entry: Option<T>,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: VecDeque<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: VecDeque::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Entries in the table.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Adds an entry, unless there are `entries_max`.
+    pub(crate) fn insert(&mut self, entry: T, entries_max: u32) -> Option<Key> {
+        if self.len() >= entries_max as usize {
+            return None;
+        }
+        if let Some(index) = self.free.pop_front() {
+            let slot = &mut self.slots[index as usize];
+            slot.entry = Some(entry);
+            return Some(Key { index, generation: slot.generation });
+        }
+        let index = u32::try_from(self.slots.len()).ok()?;
+        self.slots.push(Slot { generation: 1, entry: Some(entry) });
+        Some(Key { index, generation: 1 })
+    }
+
+    /// The entry, if the key still names one.
+    pub(crate) fn at(&self, key: Key) -> Option<&T> {
+        let slot = self.slots.get(key.index as usize)?;
+        slot.entry.as_ref().filter(|_| slot.generation == key.generation)
+    }
+
+    /// The entry, to be changed.
+    pub(crate) fn at_mut(&mut self, key: Key) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        slot.entry.as_mut().filter(|_| slot.generation == key.generation)
+    }
+
+    /// Takes the entry out.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        self.at(key)?;
+        let slot = &mut self.slots[key.index as usize];
+        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        self.free.push_back(key.index);
+        slot.entry.take()
+    }
+
+    /// The key of the entry in a slot, whatever its generation.
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+        let slot = self.slots.get(index as usize).filter(|slot| slot.entry.is_some())?;
+        Some(Key { index, generation: slot.generation })
+    }
+
+    /// Every entry with its key, in the order of slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
+            let entry = slot.entry.as_ref()?;
+            Some((Key { index, generation: slot.generation }, entry))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_finds_its_own_entry_or_nothing() {
+        let mut slab = Slab::default();
+        let a = slab.insert("a", 2).unwrap();
+        let b = slab.insert("b", 2).unwrap();
+        assert_eq!(slab.insert("c", 2), None, "full");
+        assert_eq!(slab.remove(a), Some("a"));
+        assert_eq!(slab.remove(a), None);
+        let c = slab.insert("c", 2).unwrap();
+        assert_eq!(c.index, a.index);
+        assert_eq!((slab.at(a), slab.at(b), slab.at(c)), (None, Some(&"b"), Some(&"c")));
+        assert_eq!(Key::of_user(c.to_user(7), 7), Some(c));
+        assert_eq!(Key::of_user(c.to_user(7), 8), None);
+        assert_eq!(slab.iter().map(|(key, _)| key).collect::<Vec<_>>(), [c, b]);
+        assert_eq!((slab.key_at(0), slab.key_at(7)), (Some(c), None));
+    }
+}

@@ -1,0 +1,77 @@
+//! Work requests: what an application asks a queue pair to do.
+
+use srd_proto::Qpn;
+
+use crate::device::Ah;
+use crate::memory::Sge;
+
+/// Where a message's bytes come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source<'a> {
+    /// In the request itself (`IBV_SEND_INLINE`), at most the queue pair's `inline_bytes_max`.
+    Inline(&'a [u8]),
+    /// In registered memory, at most [`crate::SGES_MAX`] pieces.
+    Gather(&'a [Sge]),
+}
+
+/// A peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remote {
+    /// Address of the first byte, as the peer registered it.
+    pub addr: u64,
+    /// The registration's remote key.
+    pub rkey: u64,
+}
+
+/// What is to be done (`ibv_wr_opcode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendOp<'a> {
+    /// Send a message of at most one datagram into the peer's next receive request.
+    Send {
+        /// The message.
+        source: Source<'a>,
+        /// Data for the completion at the other end.
+        imm: Option<u32>,
+    },
+    /// Write to a peer's memory: one piece, at most [`crate::RDMA_BYTES_MAX`].
+    RdmaWrite {
+        /// What to write.
+        local: Sge,
+        /// Where to.
+        remote: Remote,
+        /// With it, the peer hears of the write when all of it has arrived.
+        imm: Option<u32>,
+    },
+    /// Read a peer's memory: one piece, at most [`crate::RDMA_BYTES_MAX`].
+    RdmaRead {
+        /// Where to.
+        local: Sge,
+        /// What to read.
+        remote: Remote,
+    },
+}
+
+/// A request for the send queue (`ibv_send_wr`). Its completion always follows: EFA knows no
+/// unsignalled requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SendWr<'a> {
+    /// Handed back in the completion.
+    pub wr_id: u64,
+    /// The peer.
+    pub ah: Ah,
+    /// The peer's queue pair.
+    pub remote_qpn: Qpn,
+    /// Its Q key.
+    pub remote_qkey: u32,
+    /// What to do.
+    pub op: SendOp<'a>,
+}
+
+/// A request for the receive queue (`ibv_recv_wr`): room for one message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecvWr<'a> {
+    /// Handed back in the completion.
+    pub wr_id: u64,
+    /// Where the message goes, at most [`crate::SGES_MAX`] pieces, filled in order.
+    pub sges: &'a [Sge],
+}

@@ -1,0 +1,195 @@
+//! An endpoint's address: where it is, and which of those that were ever there.
+//!
+//! Written as the socket addresses that applications know, so that they may also make them up
+//! themselves, from a host's name or a number:
+//!
+//! ```text
+//! FI_SOCKADDR_IN    family u16 | port u16, big endian | IPv4 | incarnation, 8 bytes
+//! FI_SOCKADDR_IN6   family u16 | port | incarnation, 4 B | IPv6, 16 B | incarnation, 4 B
+//! ```
+//!
+//! The incarnation says which run of an endpoint this is: the nanoseconds since 1970 at which it
+//! was opened, which is also what the transport calls its epoch (`srd_proto::ids::Epoch`) and
+//! tells in every handshake. So comparing the two costs nothing on the wire. It
+//! stands where a `sockaddr_in` has nothing (`sin_zero`), and where a `sockaddr_in6` has flow label
+//! and scope: one belongs to packets, the other to link-local addresses, which are never offered.
+//!
+//! Why it is needed: ports are used again. A process that restarts may get the IP address and port
+//! of the one before it, and so may a stranger. Whoever holds the old address would then reach
+//! somebody who knows nothing of what was sent before: order, tags and keys of memory would mean
+//! something else. With the incarnation the address names one run, and a message to a run that is
+//! over can be refused with that reason. Two runs at one place never coincide, for a port has one
+//! owner at a time; only a clock that is set back by exactly the time between two openings, to
+//! the nanosecond, could give both the same number.
+//!
+//! Zero means "whoever is there". It comes from addresses that were made from a name, and is
+//! replaced by the number of whoever answers first, for as long as the entry lives.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::abi::bits::{FI_SOCKADDR_IN, FI_SOCKADDR_IN6};
+
+/// Bytes of the longest form.
+pub const ADDRESS_BYTES_MAX: usize = 28;
+const V4_BYTES: usize = 16;
+const V6_BYTES: usize = 28;
+const FAMILY_V4: u16 = 2;
+const FAMILY_V6: u16 = 10;
+
+/// The address of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Address {
+    /// Where the endpoint's host is.
+    pub ip: IpAddr,
+    /// The UDP port; zero if none is chosen yet.
+    pub port: u16,
+    /// Which run of an endpoint at this place; zero for whoever is there.
+    pub incarnation: u64,
+}
+
+impl Address {
+    /// Whoever is at `place`.
+    #[must_use]
+    pub fn anyone(place: SocketAddr) -> Self {
+        Self { ip: place.ip(), port: place.port(), incarnation: 0 }
+    }
+
+    /// IP address and port.
+    #[must_use]
+    pub fn place(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.port)
+    }
+
+    /// What libfabric calls the form of this address.
+    #[must_use]
+    pub fn format(&self) -> u32 {
+        if self.ip.is_ipv4() { FI_SOCKADDR_IN } else { FI_SOCKADDR_IN6 }
+    }
+
+    /// Bytes of an address of this form; `None` for a form that is not ours.
+    #[must_use]
+    pub fn bytes_of(format: u32) -> Option<usize> {
+        match format {
+            FI_SOCKADDR_IN => Some(V4_BYTES),
+            FI_SOCKADDR_IN6 => Some(V6_BYTES),
+            _ => None,
+        }
+    }
+
+    /// The address as bytes.
+    #[must_use]
+    pub fn encode(&self) -> Encoded {
+        let mut bytes = [0; ADDRESS_BYTES_MAX];
+        let incarnation = self.incarnation.to_be_bytes();
+        bytes[2..4].copy_from_slice(&self.port.to_be_bytes());
+        let length = match self.ip {
+            IpAddr::V4(ip) => {
+                bytes[..2].copy_from_slice(&FAMILY_V4.to_ne_bytes());
+                bytes[4..8].copy_from_slice(&ip.octets());
+                bytes[8..16].copy_from_slice(&incarnation);
+                V4_BYTES
+            }
+            IpAddr::V6(ip) => {
+                bytes[..2].copy_from_slice(&FAMILY_V6.to_ne_bytes());
+                bytes[4..8].copy_from_slice(&incarnation[..4]);
+                bytes[8..24].copy_from_slice(&ip.octets());
+                bytes[24..28].copy_from_slice(&incarnation[4..]);
+                V6_BYTES
+            }
+        };
+        Encoded { bytes, length }
+    }
+
+    /// Reads an address; `None` if it is short or of another family.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let family = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
+        let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
+        let (ip, incarnation) = if family == FAMILY_V4 {
+            let ip: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
+            (IpAddr::V4(Ipv4Addr::from(ip)), bytes.get(8..16)?.try_into().ok()?)
+        } else if family == FAMILY_V6 {
+            let ip: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
+            let mut incarnation = [0; 8];
+            incarnation[..4].copy_from_slice(bytes.get(4..8)?);
+            incarnation[4..].copy_from_slice(bytes.get(24..28)?);
+            (IpAddr::V6(Ipv6Addr::from(ip)), incarnation)
+        } else {
+            return None;
+        };
+        Some(Self { ip, port, incarnation: u64::from_be_bytes(incarnation) })
+    }
+}
+
+/// As people read it: `fi_srd://10.0.0.1:4791/9f02...`, without the last part for whoever is
+/// there.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fi_srd://{}", self.place())?;
+        if self.incarnation == 0 { Ok(()) } else { write!(f, "/{:016x}", self.incarnation) }
+    }
+}
+
+/// An address as bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoded {
+    bytes: [u8; ADDRESS_BYTES_MAX],
+    length: usize,
+}
+
+impl Encoded {
+    /// The bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(ip: &str) -> Address {
+        Address { ip: ip.parse().unwrap(), port: 4791, incarnation: 0x0102_0304_0506_0708 }
+    }
+
+    #[test]
+    fn addresses_survive_their_form_and_every_truncation_is_refused() {
+        for ip in ["10.77.0.1", "2001:db8::7"] {
+            let address = sample(ip);
+            let encoded = address.encode();
+            assert_eq!(Address::bytes_of(address.format()), Some(encoded.as_slice().len()));
+            assert_eq!(Address::decode(encoded.as_slice()), Some(address));
+            for length in 0..encoded.as_slice().len() {
+                assert_eq!(Address::decode(&encoded.as_slice()[..length]), None, "{length}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_families_are_refused() {
+        let mut bytes = sample("10.0.0.1").encode().as_slice().to_vec();
+        bytes[..2].copy_from_slice(&1u16.to_ne_bytes());
+        assert_eq!(Address::decode(&bytes), None);
+        assert_eq!(Address::decode(&[0; 28]), None);
+    }
+
+    #[test]
+    fn an_ordinary_socket_address_names_whoever_is_there() {
+        let mut bytes = [0u8; 16];
+        bytes[..2].copy_from_slice(&2u16.to_ne_bytes());
+        bytes[2..8].copy_from_slice(&[0x12, 0xb7, 10, 0, 0, 1]);
+        let address = Address::decode(&bytes).unwrap();
+        assert_eq!(address, Address::anyone("10.0.0.1:4791".parse().unwrap()));
+        assert_eq!(address.to_string(), "fi_srd://10.0.0.1:4791");
+    }
+
+    #[test]
+    fn two_runs_at_one_place_differ() {
+        let (first, mut second) = (sample("10.0.0.1"), sample("10.0.0.1"));
+        second.incarnation += 1;
+        assert_ne!(first, second);
+        assert_eq!(first.to_string(), "fi_srd://10.0.0.1:4791/0102030405060708");
+    }
+}

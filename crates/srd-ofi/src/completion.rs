@@ -1,0 +1,180 @@
+//! Completion queues: how the application hears what became of its operations.
+//!
+//! Failures wait in line with everything else: what completed before a failure is read first, then
+//! the failure must be read on its own, then the rest.
+
+use std::ffi::c_int;
+
+use crate::abi::cq::{
+    FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED,
+    FI_CQ_FORMAT_UNSPEC,
+};
+use crate::abi::errno::{FI_EAGAIN, FI_EAVAIL, FI_ECANCELED, FI_EINVAL, FI_ENOSYS};
+use crate::domain::Slot;
+use crate::queue::{Queue, Waited, Waiting};
+use crate::{Errno, Outcome};
+
+/// Completions that a queue holds at most, whatever is asked for.
+pub const COMPLETIONS_MAX: usize = 1 << 20;
+
+/// What became of an operation.
+#[derive(Clone, Debug, Default)]
+pub struct Completion {
+    /// The application's word for the operation: an address that is only handed back.
+    pub context: usize,
+    /// What kind of operation it was, and what else is valid here.
+    pub flags: u64,
+    /// Bytes received.
+    pub length: usize,
+    /// Where they are: an address that is only handed back.
+    pub buffer: usize,
+    /// The sender's data.
+    pub data: u64,
+    /// The sender's tag.
+    pub tag: u64,
+    /// The sender, as the address vector knows it.
+    pub source: u64,
+    /// Why it failed, if it did.
+    pub failure: Option<Box<Failure>>,
+}
+
+/// Why an operation failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// What libfabric calls it.
+    pub error: c_int,
+    /// What this provider calls it.
+    pub provider_error: c_int,
+    /// Bytes that found no room.
+    pub overflow: usize,
+    /// Which peer and why, for people.
+    pub text: String,
+}
+
+/// How much of a completion the application wants to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// The context.
+    Context,
+    /// And flags and length.
+    Message,
+    /// And buffer and data.
+    Data,
+    /// And tag.
+    Tagged,
+}
+
+impl Format {
+    /// From `enum fi_cq_format`.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` for a format of a later release.
+    pub fn from_number(number: c_int) -> Outcome<Self> {
+        match number {
+            FI_CQ_FORMAT_UNSPEC | FI_CQ_FORMAT_CONTEXT => Ok(Self::Context),
+            FI_CQ_FORMAT_MSG => Ok(Self::Message),
+            FI_CQ_FORMAT_DATA => Ok(Self::Data),
+            FI_CQ_FORMAT_TAGGED => Ok(Self::Tagged),
+            _ => Err(Errno(FI_ENOSYS)),
+        }
+    }
+
+    /// Bytes of an entry.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Context => 8,
+            Self::Message => 24,
+            Self::Data => 40,
+            Self::Tagged => 48,
+        }
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    /// The domain that it belongs to.
+    pub slot: Slot,
+    /// What is read of each completion.
+    pub format: Format,
+    queue: Queue<Completion>,
+}
+
+impl CompletionQueue {
+    /// An empty queue. `size` is what the application asks for; zero for the default.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` beyond [`COMPLETIONS_MAX`]; what [`Queue::new`] says.
+    pub fn new(slot: Slot, size: usize, format: Format, waiting: Waiting) -> Outcome<Self> {
+        let size = if size == 0 { slot.domain().fabric.settings.completions } else { size };
+        if size > COMPLETIONS_MAX {
+            return Err(Errno(FI_EINVAL));
+        }
+        Ok(Self { slot, format, queue: Queue::new(size, waiting)? })
+    }
+
+    /// The queue below, to wait for.
+    #[must_use]
+    pub fn queue(&self) -> &Queue<Completion> {
+        &self.queue
+    }
+
+    /// Takes up to `most` completions and shows each to `each` with its number.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` if there is none; `FI_EAVAIL` if a failure is next.
+    pub fn read(&self, most: usize, mut each: impl FnMut(usize, &Completion)) -> Outcome<usize> {
+        self.queue.with(|entries| {
+            let mut count = 0;
+            while count < most {
+                match entries.front() {
+                    Some(entry) if entry.failure.is_none() => each(count, entry),
+                    _ => break,
+                }
+                entries.pop_front();
+                count += 1;
+            }
+            match entries.front() {
+                _ if count > 0 => Ok(count),
+                None => Err(Errno(FI_EAGAIN)),
+                Some(entry) if entry.failure.is_some() => Err(Errno(FI_EAVAIL)),
+                Some(_) => Ok(0),
+            }
+        })
+    }
+
+    /// As [`CompletionQueue::read`], and waits for the first.
+    ///
+    /// # Errors
+    /// Those, `FI_EAGAIN` after the timeout, too; `FI_ECANCELED` after a signal.
+    pub fn wait_read(
+        &self,
+        most: usize,
+        milliseconds: c_int,
+        each: impl FnMut(usize, &Completion),
+    ) -> Outcome<usize> {
+        match self.queue.wait(crate::queue::timeout(milliseconds))? {
+            Waited::News => self.read(most, each),
+            Waited::Signalled => Err(Errno(FI_ECANCELED)),
+            Waited::TimedOut => Err(Errno(FI_EAGAIN)),
+        }
+    }
+
+    /// Takes the failure that is next.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` if none is.
+    pub fn read_failure(&self) -> Outcome<(Completion, Failure)> {
+        self.queue.with(|entries| {
+            let failure = entries.front_mut().and_then(|entry| entry.failure.take());
+            let failure = failure.ok_or(Errno(FI_EAGAIN))?;
+            let entry = entries.pop_front().ok_or(Errno(FI_EAGAIN))?;
+            Ok((entry, *failure))
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "completion_tests.rs"]
+mod tests;

@@ -1,0 +1,179 @@
+//! The calls of libfabric that the provider makes, looked up in the libfabric that is loaded.
+//!
+//! `RTLD_NOLOAD` finds it even where it is hidden from ordinary lookups, as under Open MPI, which
+//! loads plug-ins that bring it. `dlsym` gives the newest version of each call, so that
+//! `fi_dupinfo(NULL)` allocates structures of this core's own size.
+//!
+//! If a process has loaded two libfabrics, the first is used for logs and allocation. Both
+//! take memory from one `malloc`, and releases only append to structures.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use crate::abi::bits::fi_version;
+use crate::abi::info::fi_info;
+use crate::abi::provider::{FI_LOG_CORE, FI_LOG_INFO, FI_LOG_WARN, fi_provider};
+use crate::entry::provider::provider;
+
+type Version = unsafe extern "C" fn() -> u32;
+type DupInfo = unsafe extern "C" fn(*const fi_info) -> *mut fi_info;
+type FreeInfo = unsafe extern "C" fn(*mut fi_info);
+type ParamDefine =
+    unsafe extern "C" fn(*const fi_provider, *const c_char, c_int, *const c_char, ...) -> c_int;
+type ParamGet = unsafe extern "C" fn(*mut fi_provider, *const c_char, *mut c_void) -> c_int;
+type LogEnabled = unsafe extern "C" fn(*const fi_provider, c_int, c_int) -> c_int;
+type Log = unsafe extern "C" fn(
+    *const fi_provider,
+    c_int,
+    c_int,
+    *const c_char,
+    c_int,
+    *const c_char,
+    ...
+);
+
+/// The oldest release whose structures are known.
+pub const OLDEST: u32 = fi_version(1, 17);
+
+/// The libfabric that loaded the provider.
+#[derive(Debug)]
+pub struct Core {
+    version: Version,
+    dup_info: DupInfo,
+    free_info: FreeInfo,
+    param_define: ParamDefine,
+    param_get: ParamGet,
+    log_enabled: LogEnabled,
+    log: Log,
+}
+
+/// How grave a line of the log is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// The user should do something.
+    Warn,
+    /// Why something was refused.
+    Info,
+}
+
+/// The loaded libfabric; `None` in a process that has none, or an older one than
+/// [`OLDEST`].
+pub fn core() -> Option<&'static Core> {
+    static CORE: OnceLock<Option<Core>> = OnceLock::new();
+    CORE.get_or_init(Core::find).as_ref()
+}
+
+/// Writes to libfabric's log, if it is loaded and wants to know.
+pub fn log(level: Level, text: &str) {
+    if let Some(core) = core() {
+        core.log(level, text);
+    }
+}
+
+impl Core {
+    fn find() -> Option<Self> {
+        // SAFETY: the name is a C string; nothing is loaded, and no code runs.
+        let mut library =
+            unsafe { libc::dlopen(c"libfabric.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        if library.is_null() {
+            // SAFETY: a null name stands for the program and what is linked to it.
+            library = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_NOW) };
+        }
+        let find = |name: &CStr| {
+            // SAFETY: `library` came from `dlopen` and is never closed.
+            let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
+            (!symbol.is_null()).then_some(symbol)
+        };
+        // SAFETY: libfabric documents each of these functions with this signature, in all
+        // releases since 1.5.
+        let core = unsafe {
+            use std::mem::transmute;
+            Self {
+                version: transmute::<*mut c_void, Version>(find(c"fi_version")?),
+                dup_info: transmute::<*mut c_void, DupInfo>(find(c"fi_dupinfo")?),
+                free_info: transmute::<*mut c_void, FreeInfo>(find(c"fi_freeinfo")?),
+                param_define: transmute::<*mut c_void, ParamDefine>(find(c"fi_param_define")?),
+                param_get: transmute::<*mut c_void, ParamGet>(find(c"fi_param_get")?),
+                log_enabled: transmute::<*mut c_void, LogEnabled>(find(c"fi_log_enabled")?),
+                log: transmute::<*mut c_void, Log>(find(c"fi_log")?),
+            }
+        };
+        (core.version() >= OLDEST).then_some(core)
+    }
+
+    /// The release, as [`fi_version`] writes it.
+    pub fn version(&self) -> u32 {
+        // SAFETY: takes nothing and reads a constant.
+        unsafe { (self.version)() }
+    }
+
+    /// An empty `fi_info` with all its attributes, in this core's layout; null without memory.
+    #[must_use]
+    pub fn allocate_info(&self) -> *mut fi_info {
+        // SAFETY: null asks for an empty structure.
+        unsafe { (self.dup_info)(std::ptr::null()) }
+    }
+
+    /// Frees a list of infos.
+    ///
+    /// # Safety
+    /// `info` is null, or came from [`Core::allocate_info`] and is not used any more.
+    pub unsafe fn free_info(&self, info: *mut fi_info) {
+        // SAFETY: as the caller promises.
+        unsafe { (self.free_info)(info) };
+    }
+
+    /// Declares a parameter of the provider. `kind` is one of `FI_PARAM_*`.
+    pub fn define(&self, name: &CStr, kind: c_int, help: &CStr) {
+        let provider = provider();
+        // SAFETY: the core copies name and help; the help has no place for arguments, because it
+        // is one itself.
+        let code = unsafe {
+            let text = c"%s".as_ptr();
+            (self.param_define)(provider, name.as_ptr(), kind, text, help.as_ptr())
+        };
+        if code != 0 {
+            self.log(Level::Warn, &format!("cannot define {}: {code}", name.to_string_lossy()));
+        }
+    }
+
+    /// The value of a parameter of type string, if it is set.
+    pub fn string(&self, name: &CStr) -> Option<String> {
+        let mut value: *mut c_char = std::ptr::null_mut();
+        // SAFETY: a string's value is a pointer to one, which belongs to the environment.
+        let code = unsafe { (self.param_get)(provider(), name.as_ptr(), (&raw mut value).cast()) };
+        if code != 0 || value.is_null() {
+            return None;
+        }
+        // SAFETY: the core gave a C string.
+        Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
+    }
+
+    /// The value of a parameter of type integer or boolean, if it is set and legible; the core
+    /// warns of others.
+    pub fn integer(&self, name: &CStr) -> Option<c_int> {
+        let mut value: c_int = 0;
+        // SAFETY: the value of an integer or boolean is an `int`.
+        let code = unsafe { (self.param_get)(provider(), name.as_ptr(), (&raw mut value).cast()) };
+        (code == 0).then_some(value)
+    }
+
+    /// Writes to the log.
+    pub fn log(&self, level: Level, text: &str) {
+        let level = match level {
+            Level::Warn => FI_LOG_WARN,
+            Level::Info => FI_LOG_INFO,
+        };
+        let provider = provider();
+        // SAFETY: the provider lives as long as the process.
+        if unsafe { (self.log_enabled)(provider, level, FI_LOG_CORE) } == 0 {
+            return;
+        }
+        let Ok(text) = CString::new(text) else { return };
+        // SAFETY: all strings end in zero and live until the call is over.
+        unsafe {
+            let format = c"%s\n".as_ptr();
+            (self.log)(provider, level, FI_LOG_CORE, c"srd".as_ptr(), 0, format, text.as_ptr());
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Counters: how many operations completed, and how many failed.
+
+use std::ffi::c_int;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::abi::errno::{FI_EAVAIL, FI_EINVAL, FI_ETIMEDOUT};
+use crate::domain::Slot;
+use crate::queue::{Waiting, timeout};
+use crate::{Errno, Outcome};
+
+/// A counter. Both numbers wrap around.
+#[derive(Debug)]
+pub struct Counter {
+    /// The domain that it belongs to.
+    pub slot: Slot,
+    waiting: Waiting,
+    count: Mutex<Count>,
+    changed: Condvar,
+}
+
+/// The numbers of a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Count {
+    /// Operations that completed.
+    pub completed: u64,
+    /// Operations that failed.
+    pub failed: u64,
+}
+
+impl Counter {
+    /// A counter at zero.
+    #[must_use]
+    pub fn new(slot: Slot, waiting: Waiting) -> Self {
+        Self { slot, waiting, count: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Both numbers.
+    #[must_use]
+    pub fn read(&self) -> Count {
+        *self.lock()
+    }
+
+    /// Changes the numbers.
+    pub fn change(&self, change: impl FnOnce(&mut Count)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Waits until `threshold` operations completed.
+    ///
+    /// # Errors
+    /// `FI_EAVAIL` as soon as one fails; `FI_ETIMEDOUT`; `FI_EINVAL` for a counter that cannot
+    /// be waited for.
+    pub fn wait(&self, threshold: u64, milliseconds: c_int) -> Outcome {
+        if self.waiting == Waiting::None {
+            return Err(Errno(FI_EINVAL));
+        }
+        let count = self.lock();
+        let failed = count.failed;
+        let idle = |count: &mut Count| count.completed < threshold && count.failed == failed;
+        let count = match timeout(milliseconds) {
+            None => self.changed.wait_while(count, idle).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = self.changed.wait_timeout_while(count, timeout, idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        if count.completed >= threshold {
+            Ok(())
+        } else if count.failed == failed {
+            Err(Errno(FI_ETIMEDOUT))
+        } else {
+            Err(Errno(FI_EAVAIL))
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{Kind, tests::domain};
+
+    fn counter(waiting: Waiting) -> Counter {
+        Counter::new(Slot::take(&domain(), Kind::Counter).unwrap(), waiting)
+    }
+
+    #[test]
+    fn waiting_ends_at_the_threshold_with_a_failure_or_in_time() {
+        let counter = counter(Waiting::Calls);
+        assert_eq!(counter.wait(1, 0), Err(Errno(FI_ETIMEDOUT)));
+        counter.change(|count| count.completed += 2);
+        assert_eq!(counter.wait(2, -1), Ok(()));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| counter.wait(9, 60_000));
+            while !waiter.is_finished() {
+                counter.change(|count| count.failed += 1);
+                std::thread::yield_now();
+            }
+            assert_eq!(waiter.join().unwrap(), Err(Errno(FI_EAVAIL)));
+        });
+    }
+
+    #[test]
+    fn a_counter_without_waiting_says_so() {
+        assert_eq!(counter(Waiting::None).wait(0, 0), Err(Errno(FI_EINVAL)));
+    }
+}

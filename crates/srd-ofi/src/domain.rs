@@ -1,0 +1,110 @@
+//! A domain: an interface in use, and the objects that share it.
+//!
+//! What was opened in a domain holds it: [`Slot`] counts each kind up to its limit, and keeps the
+//! domain open.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::abi::errno::FI_ENOSPC;
+use crate::fabric::Fabric;
+use crate::offers::OBJECTS_MAX;
+use crate::region::Regions;
+use crate::{Errno, Outcome};
+
+/// An open domain.
+#[derive(Debug)]
+pub struct Domain {
+    /// The fabric that it belongs to.
+    pub fabric: Arc<Fabric>,
+    /// The interface's address.
+    pub ip: IpAddr,
+    /// Whether keys of memory are ours to choose, and remote addresses are the owner's pointers
+    /// (`FI_MR_BASIC`); else the application chooses keys, and addresses start at zero.
+    pub basic_mr: bool,
+    regions: Mutex<Regions>,
+    objects: [AtomicUsize; 4],
+}
+
+/// Kinds of objects that are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Address vectors.
+    Vector,
+    /// Completion queues.
+    CompletionQueue,
+    /// Counters.
+    Counter,
+    /// Endpoints.
+    Endpoint,
+}
+
+impl Domain {
+    /// A domain on the interface with the address `ip`.
+    #[must_use]
+    pub fn new(fabric: Arc<Fabric>, ip: IpAddr, basic_mr: bool) -> Self {
+        let regions = Mutex::new(Regions::new(crate::offers::REGIONS_MAX));
+        Self { fabric, ip, basic_mr, regions, objects: [const { AtomicUsize::new(0) }; 4] }
+    }
+
+    /// The registered memory.
+    pub fn regions(&self) -> MutexGuard<'_, Regions> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one object in its domain.
+#[derive(Debug)]
+pub struct Slot {
+    domain: Arc<Domain>,
+    kind: Kind,
+}
+
+impl Slot {
+    /// A place for one more object.
+    ///
+    /// # Errors
+    /// `FI_ENOSPC` if there are [`OBJECTS_MAX`] of its kind.
+    pub fn take(domain: &Arc<Domain>, kind: Kind) -> Outcome<Self> {
+        let slot = Self { domain: Arc::clone(domain), kind };
+        // A slot that was not free is given back when it is dropped.
+        let before = domain.objects[kind as usize].fetch_add(1, Ordering::Relaxed);
+        if before < OBJECTS_MAX { Ok(slot) } else { Err(Errno(FI_ENOSPC)) }
+    }
+
+    /// The domain.
+    #[must_use]
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.domain.objects[self.kind as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A domain on loopback.
+    pub(crate) fn domain() -> Arc<Domain> {
+        let fabric = crate::fabric::tests::fabric();
+        Arc::new(Domain::new(fabric, [127, 0, 0, 1].into(), false))
+    }
+
+    #[test]
+    fn objects_have_a_limit_per_kind_and_give_their_place_back() {
+        let domain = domain();
+        let mut slots: Vec<_> =
+            (0..OBJECTS_MAX).map(|_| Slot::take(&domain, Kind::Counter).unwrap()).collect();
+        assert_eq!(Slot::take(&domain, Kind::Counter).unwrap_err(), Errno(FI_ENOSPC));
+        assert!(Slot::take(&domain, Kind::Endpoint).is_ok());
+        slots.pop();
+        assert!(Slot::take(&domain, Kind::Counter).is_ok());
+        assert!(Slot::take(&domain, Kind::Counter).is_ok());
+    }
+}

@@ -1,0 +1,217 @@
+//! Calls on completion queues.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use super::{Object, close, code, count, give, head, state, state_of, table, write_text};
+use crate::abi::cq::{fi_cq_attr, fi_cq_err_entry, fi_cq_tagged_entry, fi_ops_cq, fid_cq};
+use crate::abi::domain::fid_domain;
+use crate::abi::errno::{FI_EINVAL, FI_ENOSYS};
+use crate::abi::fid::{FI_CLASS_CQ, FI_GETWAIT, FI_GETWAITOBJ, fi_addr_t, fi_ops, fid};
+use crate::completion::{Completion, CompletionQueue, Format};
+use crate::domain::{Kind, Slot};
+use crate::queue::Waiting;
+use crate::{Errno, Outcome};
+
+// SAFETY: `fid_cq` begins with a fid, and only `open` makes completion queues.
+unsafe impl Object for CompletionQueue {
+    type Head = fid_cq;
+    const CLASS: usize = FI_CLASS_CQ;
+    const OPS: &'static fi_ops = &fi_ops { close: close::<Self>, control, ..fi_ops::REFUSING };
+}
+
+static OPS: fi_ops_cq = fi_ops_cq {
+    read,
+    readfrom,
+    readerr,
+    sread,
+    sreadfrom,
+    signal,
+    strerror,
+    ..fi_ops_cq::REFUSING
+};
+
+/// `fi_cq_open`.
+pub(super) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attr: *mut fi_cq_attr,
+    out: *mut *mut fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    let open = || -> Outcome {
+        // SAFETY: the application passes attributes, or null.
+        let attr = unsafe { attr.as_ref() }.ok_or(Errno(FI_EINVAL))?;
+        let format = Format::from_number(attr.format)?;
+        let waiting = Waiting::from_object(attr.wait_obj)?;
+        if attr.wait_cond != 0 {
+            return Err(Errno(FI_ENOSYS));
+        }
+        // SAFETY: the domain is open.
+        let slot = Slot::take(unsafe { super::domain::domain(domain) }, Kind::CompletionQueue)?;
+        let queue = CompletionQueue::new(slot, attr.size, format, waiting)?;
+        let make = |_: &CompletionQueue| fid_cq {
+            fid: head::<CompletionQueue>(context),
+            ops: table(&OPS),
+        };
+        // SAFETY: `out` is the application's.
+        unsafe { give(out, queue, make) }
+    };
+    code(open())
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: this is the table of completion queues.
+    let queue = unsafe { state_of::<CompletionQueue>(fid) };
+    let Some(queue) = queue.map(|queue| queue.queue()) else { return -FI_EINVAL };
+    // SAFETY: both commands want an `int` to write to.
+    unsafe { answer_wait(command, arg, queue.descriptor(), queue.waiting()) }
+}
+
+/// Answers the two questions about what one can wait on.
+pub(super) unsafe fn answer_wait(
+    command: c_int,
+    arg: *mut c_void,
+    descriptor: Outcome<c_int>,
+    waiting: Waiting,
+) -> c_int {
+    let answer = match command {
+        FI_GETWAIT => descriptor,
+        FI_GETWAITOBJ => Ok(waiting.object()),
+        _ => Err(Errno(FI_ENOSYS)),
+    };
+    let write = |value: c_int| {
+        if arg.is_null() {
+            return Err(Errno(FI_EINVAL));
+        }
+        // SAFETY: the caller vouches for an `int` at `arg`.
+        unsafe { *arg.cast::<c_int>() = value };
+        Ok(())
+    };
+    code(answer.and_then(write))
+}
+
+/// Where the application wants completions: entries of the queue's format, and their senders.
+struct Entries {
+    buffer: *mut u8,
+    sources: *mut fi_addr_t,
+    bytes: usize,
+}
+
+impl Entries {
+    /// Writes one completion. The shorter formats are beginnings of the longest.
+    unsafe fn write(&self, at: usize, completion: &Completion) {
+        let entry = fi_cq_tagged_entry {
+            op_context: ptr::with_exposed_provenance_mut(completion.context),
+            flags: completion.flags,
+            len: completion.length,
+            buf: ptr::with_exposed_provenance_mut(completion.buffer),
+            data: completion.data,
+            tag: completion.tag,
+        };
+        // SAFETY: the application gives room for more entries of this format than `at`, and for
+        // as many senders if it wants them.
+        unsafe {
+            let to = self.buffer.add(at * self.bytes);
+            ptr::copy_nonoverlapping((&raw const entry).cast::<u8>(), to, self.bytes);
+            if !self.sources.is_null() {
+                *self.sources.add(at) = completion.source;
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, most: usize) -> isize {
+    // SAFETY: the same, without senders.
+    unsafe { readfrom(cq, buf, most, ptr::null_mut()) }
+}
+
+unsafe extern "C" fn readfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    most: usize,
+    sources: *mut fi_addr_t,
+) -> isize {
+    // SAFETY: the queue is open.
+    let queue = unsafe { state::<CompletionQueue>(cq) };
+    let entries = Entries { buffer: buf.cast(), sources, bytes: queue.format.bytes() };
+    // SAFETY: there is room for `most`.
+    count(queue.read(most, |at, completion| unsafe { entries.write(at, completion) }))
+}
+
+unsafe extern "C" fn sread(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    most: usize,
+    cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: the same, without senders.
+    unsafe { sreadfrom(cq, buf, most, ptr::null_mut(), cond, timeout) }
+}
+
+unsafe extern "C" fn sreadfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    most: usize,
+    sources: *mut fi_addr_t,
+    _: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: the queue is open.
+    let queue = unsafe { state::<CompletionQueue>(cq) };
+    let entries = Entries { buffer: buf.cast(), sources, bytes: queue.format.bytes() };
+    // SAFETY: there is room for `most`.
+    count(queue.wait_read(most, timeout, |at, completion| unsafe { entries.write(at, completion) }))
+}
+
+/// Writes what all releases have of an error. Its text goes where the application gives room, as
+/// is the rule since release 1.5; without room it is in the log only.
+unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64) -> isize {
+    // SAFETY: the queue is open.
+    let (completion, failure) = match unsafe { state::<CompletionQueue>(cq) }.read_failure() {
+        Ok(found) => found,
+        Err(error) => return count(Err(error)),
+    };
+    crate::core::log(crate::core::Level::Info, &failure.text);
+    // SAFETY: the application gives an entry, with the room for text that it names.
+    unsafe {
+        let (err_data, room) = ((*buf).err_data, (*buf).err_data_size);
+        let fits = if err_data.is_null() { 0 } else { room };
+        write_text(&failure.text, err_data.cast(), fits);
+        *buf = fi_cq_err_entry {
+            op_context: ptr::with_exposed_provenance_mut(completion.context),
+            flags: completion.flags,
+            len: completion.length,
+            buf: ptr::with_exposed_provenance_mut(completion.buffer),
+            data: completion.data,
+            tag: completion.tag,
+            olen: failure.overflow,
+            err: failure.error,
+            prov_errno: failure.provider_error,
+            err_data,
+            err_data_size: fits.min(failure.text.len() + 1),
+        };
+    }
+    1
+}
+
+unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
+    // SAFETY: the queue is open.
+    unsafe { state::<CompletionQueue>(cq) }.queue().signal();
+    0
+}
+
+/// The text of an error is what `readerr` gave with it.
+unsafe extern "C" fn strerror(
+    _: *mut fid_cq,
+    _: c_int,
+    err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    // SAFETY: the application passes on what it got from `readerr`, or null.
+    let given = unsafe { super::text(err_data.cast()) };
+    // SAFETY: it gives `len` bytes.
+    unsafe { write_text(given.unwrap_or("no text was kept: see the log"), buf, len) };
+    if given.is_some() { err_data.cast() } else { c"no text was kept: see the log".as_ptr() }
+}

@@ -1,0 +1,66 @@
+//! Calls on domains.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use super::{Object, close, code, give, head, table};
+use crate::abi::bits::{FI_EP_DGRAM, FI_EP_RDM, FI_MR_BASIC};
+use crate::abi::domain::{fi_ops_domain, fid_domain};
+use crate::abi::errno::FI_EINVAL;
+use crate::abi::fabric::fid_fabric;
+use crate::abi::fid::{FI_CLASS_DOMAIN, fi_ops};
+use crate::abi::info::fi_info;
+use crate::domain::Domain;
+use crate::{Errno, Outcome};
+
+// SAFETY: `fid_domain` begins with a fid, and only `open` makes domains.
+unsafe impl Object for Domain {
+    type Head = fid_domain;
+    const CLASS: usize = FI_CLASS_DOMAIN;
+    const OPS: &'static fi_ops = &fi_ops { close: close::<Self>, ..fi_ops::REFUSING };
+}
+
+static OPS: fi_ops_domain = fi_ops_domain {
+    av_open: super::av::open,
+    cq_open: super::cq::open,
+    endpoint: super::endpoint::open,
+    cntr_open: super::cntr::open,
+    ..fi_ops_domain::REFUSING
+};
+
+/// `fi_domain`.
+pub(super) unsafe extern "C" fn open(
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    out: *mut *mut fid_domain,
+    context: *mut c_void,
+) -> c_int {
+    let open = || -> Outcome {
+        // SAFETY: the application passes an info, or null.
+        let info = unsafe { info.as_ref() }.ok_or(Errno(FI_EINVAL))?;
+        // SAFETY: it is whole.
+        let asked = unsafe { super::info::read(info) };
+        let source = asked.source.ok_or(Errno(FI_EINVAL))?;
+        let known = [FI_EP_RDM, FI_EP_DGRAM];
+        if asked.ep.is_some_and(|ep| !known.contains(&ep.r#type)) {
+            return Err(Errno(FI_EINVAL));
+        }
+        let basic_mr = asked.domain.is_some_and(|domain| domain.mr_mode == FI_MR_BASIC);
+        // SAFETY: the fabric is open.
+        let fabric = Arc::clone(unsafe { super::fabric::fabric(fabric) });
+        let make = |_: &Domain| fid_domain {
+            fid: head::<Domain>(context),
+            ops: table(&OPS),
+            mr: table(&super::mr::OPS),
+        };
+        // SAFETY: `out` is the application's.
+        unsafe { give(out, Domain::new(fabric, source.ip, basic_mr), make) }
+    };
+    code(open())
+}
+
+/// The state of an open domain.
+pub(super) unsafe fn domain<'a>(head: *const fid_domain) -> &'a Arc<Domain> {
+    // SAFETY: the application passes an open domain.
+    unsafe { super::state::<Domain>(head) }
+}

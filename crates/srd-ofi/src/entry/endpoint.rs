@@ -1,0 +1,168 @@
+//! Calls on endpoints, but for data.
+
+use std::ffi::{c_int, c_void};
+use std::slice;
+
+use super::{Object, close, code, give, head, state_of, table};
+use crate::abi::collective::fi_ops_collective;
+use crate::abi::domain::fid_domain;
+use crate::abi::endpoint::{FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, fi_ops_cm, fi_ops_ep, fid_ep};
+use crate::abi::errno::{FI_EINVAL, FI_ENOPROTOOPT, FI_ENOSYS, FI_ETOOSMALL};
+use crate::abi::fid::{FI_CLASS_EP, FI_ENABLE, fi_ops, fid};
+use crate::abi::info::fi_info;
+use crate::address::Address;
+use crate::completion::CompletionQueue;
+use crate::counter::Counter;
+use crate::domain::{Kind, Slot};
+use crate::endpoint::{ATOMIC, Endpoint, MSG, Plan, RMA, TAGGED};
+use crate::event::EventQueue;
+use crate::vector::AddressVector;
+use crate::{Errno, Outcome};
+
+// SAFETY: `fid_ep` begins with a fid, and only `open` makes endpoints.
+unsafe impl Object for Endpoint {
+    type Head = fid_ep;
+    const CLASS: usize = FI_CLASS_EP;
+    const OPS: &'static fi_ops =
+        &fi_ops { close: close::<Self>, bind, control, ..fi_ops::REFUSING };
+}
+
+static OPS: fi_ops_ep = fi_ops_ep { getopt, setopt, ..fi_ops_ep::REFUSING };
+static CM: fi_ops_cm = fi_ops_cm { setname, getname, ..fi_ops_cm::REFUSING };
+static COLLECTIVE: fi_ops_collective = fi_ops_collective::REFUSING;
+
+/// `fi_endpoint`.
+pub(super) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    out: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    let open = || -> Outcome {
+        // SAFETY: the application passes an info, or null.
+        let info = unsafe { info.as_ref() }.ok_or(Errno(FI_EINVAL))?;
+        // SAFETY: it is whole.
+        let asked = unsafe { super::info::read(info) };
+        let source = asked.source.ok_or(Errno(FI_EINVAL))?;
+        let kind = asked.ep.ok_or(Errno(FI_EINVAL))?.r#type;
+        // SAFETY: the domain is open.
+        let domain = unsafe { super::domain::domain(domain) };
+        if source.ip != domain.ip {
+            return Err(Errno(FI_EINVAL));
+        }
+        let slot = Slot::take(domain, Kind::Endpoint)?;
+        let endpoint = Endpoint::new(slot, Plan { kind, caps: asked.caps, source })?;
+        let make = |_: &Endpoint| fid_ep {
+            fid: head::<Endpoint>(context),
+            ops: table(&OPS),
+            cm: table(&CM),
+            msg: table(&MSG),
+            rma: table(&RMA),
+            tagged: table(&TAGGED),
+            atomic: table(&ATOMIC),
+            collective: table(&COLLECTIVE),
+        };
+        // SAFETY: `out` is the application's.
+        unsafe { give(out, endpoint, make) }
+    };
+    code(open())
+}
+
+unsafe fn endpoint<'a>(fid: *mut fid) -> Outcome<&'a Endpoint> {
+    // SAFETY: `fid` is an open object.
+    unsafe { state_of::<Endpoint>(fid) }.map(AsRef::as_ref).ok_or(Errno(FI_EINVAL))
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    let bind = || -> Outcome {
+        // SAFETY: both are open objects.
+        unsafe {
+            let endpoint = endpoint(fid)?;
+            if let Some(vector) = state_of::<AddressVector>(other) {
+                endpoint.bind_vector(vector)
+            } else if let Some(queue) = state_of::<CompletionQueue>(other) {
+                endpoint.bind_completions(queue, flags)
+            } else if let Some(counter) = state_of::<Counter>(other) {
+                endpoint.bind_counter(counter, flags)
+            } else if let Some(events) = state_of::<EventQueue>(other) {
+                endpoint.bind_events(events)
+            } else {
+                Err(Errno(FI_EINVAL))
+            }
+        }
+    };
+    code(bind())
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, _: *mut c_void) -> c_int {
+    if command != FI_ENABLE {
+        return -FI_ENOSYS;
+    }
+    // SAFETY: `fid` is an open endpoint.
+    code(unsafe { endpoint(fid) }.and_then(Endpoint::enable))
+}
+
+unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, addrlen: *mut usize) -> c_int {
+    // SAFETY: `fid` is an open endpoint; room and length are the application's.
+    let get = || unsafe { super::av::write_address(endpoint(fid)?.name(), addr, addrlen) };
+    code(get())
+}
+
+unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, addrlen: usize) -> c_int {
+    let set = || -> Outcome {
+        if addr.is_null() {
+            return Err(Errno(FI_EINVAL));
+        }
+        // SAFETY: the application passes so many bytes.
+        let bytes = unsafe { slice::from_raw_parts(addr.cast(), addrlen) };
+        let place = Address::decode(bytes).ok_or(Errno(FI_EINVAL))?;
+        // SAFETY: `fid` is an open endpoint.
+        unsafe { endpoint(fid) }?.rename(place)
+    };
+    code(set())
+}
+
+unsafe extern "C" fn getopt(
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    bytes: *mut usize,
+) -> c_int {
+    let get = || -> Outcome {
+        known_option(level, name)?;
+        // SAFETY: `fid` is an open endpoint; the application gives `*bytes` bytes.
+        unsafe {
+            if *bytes < size_of::<usize>() {
+                return Err(Errno(FI_ETOOSMALL));
+            }
+            value.cast::<usize>().write_unaligned(endpoint(fid)?.multi_recv_bytes());
+            *bytes = size_of::<usize>();
+        }
+        Ok(())
+    };
+    code(get())
+}
+
+unsafe extern "C" fn setopt(
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    bytes: usize,
+) -> c_int {
+    let set = || -> Outcome {
+        known_option(level, name)?;
+        if bytes != size_of::<usize>() || value.is_null() {
+            return Err(Errno(FI_EINVAL));
+        }
+        // SAFETY: `fid` is an open endpoint; the application gives as many bytes.
+        unsafe { endpoint(fid)?.set_multi_recv_bytes(value.cast::<usize>().read_unaligned()) }
+    };
+    code(set())
+}
+
+fn known_option(level: c_int, name: c_int) -> Outcome {
+    let known = level == FI_OPT_ENDPOINT && name == FI_OPT_MIN_MULTI_RECV;
+    if known { Ok(()) } else { Err(Errno(FI_ENOPROTOOPT)) }
+}

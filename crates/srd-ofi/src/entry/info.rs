@@ -1,0 +1,203 @@
+//! `fi_getinfo`: from hints in C to offers, and back.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::ptr;
+
+use crate::abi::bits::{FI_NUMERICHOST, FI_SOURCE};
+use crate::abi::errno::{FI_EINVAL, FI_ENODATA, FI_ENOMEM};
+use crate::abi::info::{fi_domain_attr, fi_info};
+use crate::address::Address;
+use crate::core::{Core, Level, core, log};
+use crate::hints::{Hints, Places};
+use crate::offers::Offer;
+use crate::{Errno, Outcome};
+
+/// Set by the core's own layers (`ofi_rxm`, `ofi_rxd`), which ask what they could stand on. It is
+/// declined: a layer over datagrams would come first in the list of what there is, before the
+/// native endpoint, and bring an acknowledgement and a window of its own.
+const FOR_A_LAYER: u64 = 1 << 59;
+
+/// Bytes of a domain's attributes that all releases share: without the padding after the last.
+const DOMAIN_BYTES: usize = std::mem::offset_of!(fi_domain_attr, tclass) + size_of::<u32>();
+
+/// The core's question what there is.
+pub(super) unsafe extern "C" fn getinfo(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    out: *mut *mut fi_info,
+) -> c_int {
+    let Some(core) = core() else { return -FI_ENODATA };
+    if flags & FOR_A_LAYER != 0 {
+        log(Level::Info, "no layer is needed: the native endpoint does what it would add");
+        return -FI_ENODATA;
+    }
+    // SAFETY: the core passes its own hints, whole, or null.
+    let hints = unsafe { hints.as_ref().map(|hints| read(hints)) };
+    // SAFETY: both are C strings or null.
+    let (node, service) = unsafe { (super::text(node), super::text(service)) };
+    let found = places(node, service, flags).and_then(|places| answer(hints, &places, version));
+    let offers = match found {
+        Ok(offers) => offers,
+        Err(error) => return -error.0,
+    };
+    // SAFETY: the core wants the list at `out`.
+    super::code(unsafe { write_all(core, &offers, out) })
+}
+
+/// What fits.
+fn answer(hints: Option<Hints>, places: &Places, version: u32) -> Outcome<Vec<Offer>> {
+    let nothing = Errno(FI_ENODATA);
+    let settings = super::provider::settings().ok_or(nothing)?;
+    if !settings.incomplete {
+        log(Level::Info, "this build moves no data; FI_SRD_INCOMPLETE=1 shows it nevertheless");
+        return Err(nothing);
+    }
+    let addresses = srd_net::local_addresses().map_err(|error| {
+        log(Level::Warn, &format!("cannot list this machine's interfaces: {error}"));
+        nothing
+    })?;
+    let all = crate::offers::offers(&addresses, &settings, |address| {
+        srd_net::link::local_packet_bytes(address.ip).ok()
+    });
+    let (offers, reasons) = crate::negotiate::select(all, hints.as_ref(), places, version, |to| {
+        srd_net::Link::towards(to).ok().map(|link| link.local)
+    });
+    for reason in reasons {
+        log(Level::Info, &reason);
+    }
+    if offers.is_empty() { Err(nothing) } else { Ok(offers) }
+}
+
+/// What node and service of the call name.
+fn places(node: Option<&str>, service: Option<&str>, flags: u64) -> Outcome<Places> {
+    let source = flags & FI_SOURCE != 0;
+    if node.is_none() && service.is_none() {
+        return if source { Err(Errno(FI_EINVAL)) } else { Ok(Places::default()) };
+    }
+    let host = match node {
+        Some(node) if flags & FI_NUMERICHOST != 0 && node.parse::<std::net::IpAddr>().is_err() => {
+            return Err(Errno(FI_ENODATA));
+        }
+        Some(node) => vec![node],
+        // A port alone: here, at any address, or there, on this machine.
+        None if source => vec!["0.0.0.0", "::"],
+        None => vec!["127.0.0.1", "::1"],
+    };
+    let mut found = Vec::new();
+    for host in host {
+        match crate::vector::resolve(host, service) {
+            Ok(places) => found.extend(places.into_iter().map(Address::anyone)),
+            Err(_) => log(Level::Info, &format!("nobody knows {host}:{}", service.unwrap_or("0"))),
+        }
+    }
+    if found.is_empty() {
+        return Err(Errno(FI_ENODATA));
+    }
+    Ok(if source {
+        Places { source: found, ..Places::default() }
+    } else {
+        Places { destination: found, ..Places::default() }
+    })
+}
+
+/// A copy of an info, as hints or as what a domain or an endpoint shall be.
+pub(super) unsafe fn read(info: &fi_info) -> Hints {
+    let address = |from: *const c_void, bytes: usize| {
+        if from.is_null() {
+            return None;
+        }
+        // SAFETY: the application says that so many bytes are there.
+        Address::decode(unsafe { std::slice::from_raw_parts(from.cast(), bytes) })
+    };
+    // SAFETY: attributes are null or whole; names are null or C strings. Later releases only
+    // append to them.
+    unsafe {
+        let domain = info.domain_attr.as_ref().copied();
+        let fabric = info.fabric_attr.as_ref().copied();
+        let name = |name: *mut c_char| super::text(name).map(str::to_string);
+        Hints {
+            caps: info.caps,
+            mode: info.mode,
+            addr_format: info.addr_format,
+            tx: info.tx_attr.as_ref().copied(),
+            rx: info.rx_attr.as_ref().copied(),
+            ep: info.ep_attr.as_ref().copied(),
+            domain,
+            domain_name: domain.and_then(|domain| name(domain.name)),
+            fabric_name: fabric.and_then(|fabric| name(fabric.name)),
+            source: address(info.src_addr, info.src_addrlen),
+            destination: address(info.dest_addr, info.dest_addrlen),
+        }
+    }
+}
+
+/// Writes a list of infos.
+unsafe fn write_all(core: &Core, offers: &[Offer], out: *mut *mut fi_info) -> Outcome {
+    let mut first: *mut fi_info = ptr::null_mut();
+    for offer in offers.iter().rev() {
+        let info = core.allocate_info();
+        // SAFETY: the core allocated the info with all its attributes, and it is ours alone.
+        let written = if info.is_null() { None } else { unsafe { write(offer, &mut *info) } };
+        if written.is_none() {
+            // SAFETY: both came from the core, and nobody has seen them.
+            unsafe {
+                core.free_info(info);
+                core.free_info(first);
+            }
+            return Err(Errno(FI_ENOMEM));
+        }
+        // SAFETY: not null, as was checked.
+        unsafe { (*info).next = first };
+        first = info;
+    }
+    // SAFETY: the core wants the list there.
+    unsafe { *out = first };
+    Ok(())
+}
+
+/// Fills an empty info; `None` without memory. What it points to belongs to `malloc`, for the core
+/// frees it.
+unsafe fn write(offer: &Offer, info: &mut fi_info) -> Option<()> {
+    info.caps = offer.caps;
+    info.mode = offer.mode;
+    info.addr_format = offer.source.format();
+    (info.src_addr, info.src_addrlen) = allocate_address(offer.source)?;
+    if let Some(destination) = offer.destination {
+        (info.dest_addr, info.dest_addrlen) = allocate_address(destination)?;
+    }
+    // SAFETY: the attributes are the core's, all there, and at least as long as ours; what is
+    // copied into the domain's ends before anything that only later releases have.
+    unsafe {
+        *info.tx_attr = offer.tx;
+        *info.rx_attr = offer.rx;
+        *info.ep_attr = offer.ep;
+        let domain: *const fi_domain_attr = &raw const offer.domain;
+        ptr::copy_nonoverlapping(domain.cast::<u8>(), info.domain_attr.cast(), DOMAIN_BYTES);
+        (*info.domain_attr).name = allocate_text(&offer.domain_name)?;
+        (*info.fabric_attr).name = allocate_text(offer.fabric_name)?;
+    }
+    Some(())
+}
+
+fn allocate_address(address: Address) -> Option<(*mut c_void, usize)> {
+    let encoded = address.encode();
+    let bytes = encoded.as_slice();
+    // SAFETY: asks for memory of this size.
+    let memory = unsafe { libc::malloc(bytes.len()) };
+    if memory.is_null() {
+        return None;
+    }
+    // SAFETY: the memory is new and as long as the bytes.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), memory.cast(), bytes.len()) };
+    Some((memory, bytes.len()))
+}
+
+fn allocate_text(text: &str) -> Option<*mut c_char> {
+    let text = CString::new(text).ok()?;
+    // SAFETY: copies a C string.
+    let copy = unsafe { libc::strdup(text.as_ptr()) };
+    (!copy.is_null()).then_some(copy)
+}

@@ -1,0 +1,138 @@
+//! Calls from C. What pointers lead to is copied or borrowed here; everything behind is ordinary
+//! Rust.
+//!
+//! An object of libfabric is a structure that begins with its head, `fid_...`, whose address the
+//! application holds. Here it is a [`Handle`]: head and state in one allocation, from `fi_...open`
+//! to `fi_close`. Other objects that need the state share it, and while one does, `fi_close`
+//! answers `-FI_EBUSY`.
+//!
+//! What libfabric's manual asks of applications is the safety condition of every function of this
+//! module: pointers are null where that is allowed, or valid for the call; objects are used between
+//! opening and closing only, and closed once.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+
+use crate::abi::errno::{FI_EBUSY, FI_EINVAL};
+use crate::abi::fid::{fi_ops, fid};
+use crate::{Errno, Outcome};
+
+pub mod av;
+pub mod cntr;
+pub mod cq;
+pub mod domain;
+pub mod endpoint;
+pub mod eq;
+pub mod fabric;
+pub mod info;
+pub mod mr;
+pub mod provider;
+
+/// A kind of object.
+///
+/// # Safety
+/// `Head` is `repr(C)` and begins with a `fid`; heads of `CLASS` are made from this type only.
+pub unsafe trait Object: Sized {
+    /// What the application sees.
+    type Head;
+    /// What `fid.fclass` says.
+    const CLASS: usize;
+    /// The calls that every object has.
+    const OPS: &'static fi_ops;
+}
+
+/// Head and state of an object.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Handle<T: Object> {
+    head: T::Head,
+    state: Arc<T>,
+}
+
+/// The beginning of a head.
+fn head<T: Object>(context: *mut c_void) -> fid {
+    fid { fclass: T::CLASS, context, ops: table(T::OPS) }
+}
+
+/// A table of calls as C wants it. Nobody writes into tables.
+fn table<T>(ops: &'static T) -> *mut T {
+    std::ptr::from_ref(ops).cast_mut()
+}
+
+/// Hands a new object to the application.
+unsafe fn give<T: Object>(
+    out: *mut *mut T::Head,
+    state: T,
+    head: impl FnOnce(&T) -> T::Head,
+) -> Outcome {
+    if out.is_null() {
+        return Err(Errno(FI_EINVAL));
+    }
+    let head = head(&state);
+    let handle = Box::into_raw(Box::new(Handle::<T> { head, state: Arc::new(state) }));
+    // SAFETY: `out` is where the application wants the pointer, and the head is first.
+    unsafe { *out = handle.cast() };
+    Ok(())
+}
+
+/// The state of an object.
+unsafe fn state<'a, T: Object>(head: *const T::Head) -> &'a Arc<T> {
+    // SAFETY: the application got `head` from `give`, and has not closed it.
+    unsafe { &(*head.cast::<Handle<T>>()).state }
+}
+
+/// The state of an object that is known by its `fid`; `None` for an object of another kind.
+unsafe fn state_of<'a, T: Object>(fid: *const fid) -> Option<&'a Arc<T>> {
+    // SAFETY: `fid` is null or the beginning of an object.
+    let class = unsafe { fid.as_ref() }?.fclass;
+    // SAFETY: objects of this class are made from this type only.
+    (class == T::CLASS).then(|| unsafe { state::<T>(fid.cast()) })
+}
+
+/// Closes an object that nobody else holds.
+unsafe extern "C" fn close<T: Object>(fid: *mut fid) -> c_int {
+    let Some(state) = (
+        // SAFETY: the application passes an object that is not closed.
+        unsafe { state_of::<T>(fid) }
+    ) else {
+        return -FI_EINVAL;
+    };
+    if Arc::strong_count(state) > 1 {
+        return -FI_EBUSY;
+    }
+    // SAFETY: the object came from `give`, and the application gives it back.
+    drop(unsafe { Box::from_raw(fid.cast::<Handle<T>>()) });
+    0
+}
+
+/// Success is zero, an error is negative.
+fn code(outcome: Outcome) -> c_int {
+    outcome.map_or_else(|error| -error.0, |()| 0)
+}
+
+/// A count of entries or bytes; an error is negative.
+fn count(outcome: Outcome<usize>) -> isize {
+    outcome.map_or_else(|error| -(error.0 as isize), |count| count.cast_signed())
+}
+
+/// A C string as text; `None` for null or what is no text.
+unsafe fn text<'a>(string: *const c_char) -> Option<&'a str> {
+    if string.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so it is a C string that lives for the call.
+    unsafe { CStr::from_ptr(string) }.to_str().ok()
+}
+
+/// Writes text with its closing zero into `room` bytes, cut if need be.
+unsafe fn write_text(text: &str, buffer: *mut c_char, room: usize) {
+    if buffer.is_null() || room == 0 {
+        return;
+    }
+    let bytes = text.len().min(room - 1);
+    // SAFETY: the application gives `room` bytes, of which `bytes` and one more are written.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), bytes);
+        *buffer.add(bytes) = 0;
+    }
+}

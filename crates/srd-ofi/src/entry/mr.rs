@@ -1,0 +1,128 @@
+//! Calls that register memory.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use super::{Object, close, code, give, head, state_of};
+use crate::abi::domain::{fi_mr_attr, fi_ops_mr, fid_mr};
+use crate::abi::errno::{FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS};
+use crate::abi::fid::{FI_CLASS_MR, FI_ENABLE, fi_ops, fid, iovec};
+use crate::domain::Domain;
+use crate::offers::IOV_LIMIT;
+use crate::region::{Piece, Registration};
+use crate::{Errno, Outcome};
+
+// SAFETY: `fid_mr` begins with a fid, and only `register` makes regions.
+unsafe impl Object for Registration {
+    type Head = fid_mr;
+    const CLASS: usize = FI_CLASS_MR;
+    const OPS: &'static fi_ops = &fi_ops { close: close::<Self>, control, ..fi_ops::REFUSING };
+}
+
+/// How a domain registers memory.
+pub(super) static OPS: fi_ops_mr = fi_ops_mr { reg, regv, regattr, ..fi_ops_mr::REFUSING };
+
+unsafe extern "C" fn reg(
+    fid: *mut fid,
+    buf: *const c_void,
+    len: usize,
+    access: u64,
+    offset: u64,
+    requested_key: u64,
+    flags: u64,
+    out: *mut *mut fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    let wanted = Wanted { access, offset, key: requested_key, flags, context };
+    // SAFETY: `fid` is a domain, `out` the application's.
+    code(unsafe { register(fid, vec![(buf.addr(), len)], wanted, out) })
+}
+
+unsafe extern "C" fn regv(
+    fid: *mut fid,
+    iov: *const iovec,
+    count: usize,
+    access: u64,
+    offset: u64,
+    requested_key: u64,
+    flags: u64,
+    out: *mut *mut fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    let wanted = Wanted { access, offset, key: requested_key, flags, context };
+    // SAFETY: the application passes so many pieces.
+    let pieces = unsafe { pieces(iov, count) };
+    // SAFETY: `fid` is a domain, `out` the application's.
+    code(pieces.and_then(|pieces| unsafe { register(fid, pieces, wanted, out) }))
+}
+
+unsafe extern "C" fn regattr(
+    fid: *mut fid,
+    attr: *const fi_mr_attr,
+    flags: u64,
+    out: *mut *mut fid_mr,
+) -> c_int {
+    // SAFETY: the application passes attributes, or null.
+    let Some(attr) = (unsafe { attr.as_ref() }) else { return -FI_EINVAL };
+    // Memory of devices is not offered, so nobody may ask for it.
+    if attr.iface != 0 {
+        return -FI_ENOSYS;
+    }
+    let wanted = Wanted {
+        access: attr.access,
+        offset: attr.offset,
+        key: attr.requested_key,
+        flags,
+        context: attr.context,
+    };
+    // SAFETY: the application passes so many pieces.
+    let pieces = unsafe { pieces(attr.mr_iov, attr.iov_count) };
+    // SAFETY: `fid` is a domain, `out` the application's.
+    code(pieces.and_then(|pieces| unsafe { register(fid, pieces, wanted, out) }))
+}
+
+struct Wanted {
+    access: u64,
+    offset: u64,
+    key: u64,
+    flags: u64,
+    context: *mut c_void,
+}
+
+unsafe fn pieces(iov: *const iovec, count: usize) -> Outcome<Vec<Piece>> {
+    if iov.is_null() || !(1..=IOV_LIMIT).contains(&count) {
+        return Err(Errno(FI_EINVAL));
+    }
+    // SAFETY: the caller vouches for so many pieces.
+    let iov = unsafe { std::slice::from_raw_parts(iov, count) };
+    Ok(iov.iter().map(|piece| (piece.iov_base.addr(), piece.iov_len)).collect())
+}
+
+unsafe fn register(
+    fid: *mut fid,
+    pieces: Vec<Piece>,
+    wanted: Wanted,
+    out: *mut *mut fid_mr,
+) -> Outcome {
+    // SAFETY: `fid` is an open object.
+    let domain = unsafe { state_of::<Domain>(fid) }.ok_or(Errno(FI_EINVAL))?;
+    if wanted.offset != 0 {
+        return Err(Errno(FI_EINVAL));
+    }
+    if wanted.flags != 0 {
+        return Err(Errno(FI_EBADFLAGS));
+    }
+    let registration = Registration::new(domain, pieces, wanted.access, wanted.key)?;
+    let make = |made: &Registration| fid_mr {
+        fid: head::<Registration>(wanted.context),
+        mem_desc: ptr::null_mut(),
+        key: made.key,
+    };
+    // SAFETY: `out` is the application's.
+    unsafe { give(out, registration, make) }
+}
+
+/// A region is ready from the beginning, so enabling it is no work.
+extern "C" fn control(_: *mut fid, command: c_int, _: *mut c_void) -> c_int {
+    if command == FI_ENABLE { 0 } else { -FI_ENOSYS }
+}

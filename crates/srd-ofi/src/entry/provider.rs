@@ -1,0 +1,77 @@
+//! What libfabric finds in the library: `fi_prov_ini`, and the provider that it returns.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_int};
+use std::ptr;
+
+use crate::abi::bits::fi_version;
+use crate::abi::fid::fi_context;
+use crate::abi::provider::fi_provider;
+use crate::core::core;
+use crate::settings::{PARAMETERS, Settings, Values};
+
+/// The provider's own version: raised with each release, so that the newest of two is taken.
+const VERSION: u32 = fi_version(0, 1);
+
+struct Shared(UnsafeCell<fi_provider>);
+
+// SAFETY: this library writes only in `fi_prov_ini`, which the core calls once, before it uses
+// the provider; then only the core writes, under its own locks.
+unsafe impl Sync for Shared {}
+
+static PROVIDER: Shared = Shared(UnsafeCell::new(fi_provider {
+    version: VERSION,
+    fi_version: crate::core::OLDEST,
+    context: fi_context { internal: [ptr::null_mut(); 4] },
+    name: c"srd".as_ptr(),
+    getinfo: super::info::getinfo,
+    fabric: super::fabric::open,
+    cleanup,
+}));
+
+/// The provider, as the core knows it. The core writes into it.
+#[must_use]
+pub fn provider() -> *mut fi_provider {
+    PROVIDER.0.get()
+}
+
+/// The core's first call. Null if the core is older than what is known of its structures.
+///
+/// # Safety
+/// Only libfabric calls this, once, before anything else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
+    let Some(core) = core() else { return ptr::null_mut() };
+    let provider = provider();
+    // A core refuses a provider that is older than what the application was written for, so this
+    // one claims to be as new as the core: structures only grow at their ends.
+    // SAFETY: nobody else uses the provider before it is returned.
+    unsafe { (*provider).fi_version = core.version() };
+    for parameter in PARAMETERS {
+        core.define(parameter.name, parameter.kind, parameter.help);
+    }
+    provider
+}
+
+/// The core unloads the provider. No thread is running that does not belong to an endpoint, and
+/// nothing else is held.
+extern "C" fn cleanup() {}
+
+/// The parameters as the core knows them.
+struct FromCore;
+
+impl Values for FromCore {
+    fn string(&self, name: &CStr) -> Option<String> {
+        core()?.string(name)
+    }
+
+    fn integer(&self, name: &CStr) -> Option<c_int> {
+        core()?.integer(name)
+    }
+}
+
+/// The settings of this process; what is wrong with them is in the log.
+pub(super) fn settings() -> Option<Settings> {
+    let warn = |reason: String| crate::core::log(crate::core::Level::Warn, &reason);
+    Settings::read(&FromCore).map_err(warn).ok()
+}

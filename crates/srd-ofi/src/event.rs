@@ -1,0 +1,116 @@
+//! Event queues: what the application, or a later provider, has to tell beside data.
+
+use crate::abi::errno::{FI_EAGAIN, FI_EINVAL, FI_ETOOSMALL};
+use crate::queue::{Queue, Waiting};
+use crate::{Errno, Outcome};
+
+/// Events of a queue whose size nobody gave.
+const EVENTS_DEFAULT: usize = 256;
+/// Events that a queue holds at most.
+pub const EVENTS_MAX: usize = 1 << 16;
+/// Bytes of an event.
+pub const EVENT_BYTES_MAX: usize = 1024;
+
+/// An event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// What happened.
+    pub kind: u32,
+    /// About what: a structure of libfabric, as bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// An event queue.
+#[derive(Debug)]
+pub struct EventQueue {
+    /// The fabric that it belongs to, which stays open as long.
+    pub fabric: std::sync::Arc<crate::fabric::Fabric>,
+    /// Whether the application may write.
+    pub writable: bool,
+    queue: Queue<Event>,
+}
+
+impl EventQueue {
+    /// An empty queue; size zero for the default.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` beyond [`EVENTS_MAX`]; what [`Queue::new`] says.
+    pub fn new(
+        fabric: std::sync::Arc<crate::fabric::Fabric>,
+        size: usize,
+        writable: bool,
+        waiting: Waiting,
+    ) -> Outcome<Self> {
+        if size > EVENTS_MAX {
+            return Err(Errno(FI_EINVAL));
+        }
+        let size = if size == 0 { EVENTS_DEFAULT } else { size };
+        Ok(Self { fabric, writable, queue: Queue::new(size, waiting)? })
+    }
+
+    /// The queue below, to wait for.
+    #[must_use]
+    pub fn queue(&self) -> &Queue<Event> {
+        &self.queue
+    }
+
+    /// Appends an event of the application.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` if that is not allowed or it is too long; `FI_EAGAIN` if the queue is full.
+    pub fn write(&self, kind: u32, bytes: &[u8]) -> Outcome {
+        if !self.writable || bytes.len() > EVENT_BYTES_MAX {
+            return Err(Errno(FI_EINVAL));
+        }
+        let event = Event { kind, bytes: bytes.to_vec() };
+        self.queue.push(event).map_err(|_| Errno(FI_EAGAIN))
+    }
+
+    /// The next event that fits into `room` bytes; it stays if `peek`.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` if there is none; `FI_ETOOSMALL` if it does not fit, and stays.
+    pub fn read(&self, room: usize, peek: bool) -> Outcome<Event> {
+        self.queue.with(|events| {
+            let next = events.front().ok_or(Errno(FI_EAGAIN))?;
+            if next.bytes.len() > room {
+                return Err(Errno(FI_ETOOSMALL));
+            }
+            let event = next.clone();
+            if !peek {
+                events.pop_front();
+            }
+            Ok(event)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::tests::fabric;
+
+    #[test]
+    fn events_are_peeked_at_read_and_kept_when_there_is_no_room() {
+        let queue = EventQueue::new(fabric(), 4, true, Waiting::None).unwrap();
+        queue.write(7, b"event").unwrap();
+        assert_eq!(queue.read(4, false), Err(Errno(FI_ETOOSMALL)));
+        assert_eq!(queue.read(5, true).unwrap().kind, 7);
+        assert_eq!(queue.read(5, false).unwrap().bytes, b"event");
+        assert_eq!(queue.read(5, false), Err(Errno(FI_EAGAIN)));
+    }
+
+    #[test]
+    fn size_length_and_permission_have_limits() {
+        let queue = EventQueue::new(fabric(), 2, true, Waiting::None).unwrap();
+        assert_eq!(queue.write(0, &[0; EVENT_BYTES_MAX + 1]), Err(Errno(FI_EINVAL)));
+        for _ in 0..2 {
+            queue.write(0, &[0; EVENT_BYTES_MAX]).unwrap();
+        }
+        assert_eq!(queue.write(0, &[]), Err(Errno(FI_EAGAIN)));
+        let silent = EventQueue::new(fabric(), 0, false, Waiting::None).unwrap();
+        assert_eq!(silent.write(0, &[]), Err(Errno(FI_EINVAL)));
+        let refused = EventQueue::new(fabric(), EVENTS_MAX + 1, true, Waiting::None);
+        assert_eq!(refused.unwrap_err(), Errno(FI_EINVAL));
+    }
+}

@@ -1,0 +1,41 @@
+//! What an application asks for: libfabric's hints, without their pointers.
+
+use crate::abi::info::{fi_domain_attr, fi_ep_attr, fi_rx_attr, fi_tx_attr};
+use crate::address::Address;
+
+/// A copy of the hints. Attributes that are absent ask for nothing. The pointers within the
+/// attributes are not followed.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// Capabilities; zero for whatever there is.
+    pub caps: u64,
+    /// What the application is ready to do for a provider.
+    pub mode: u64,
+    /// The form of addresses.
+    pub addr_format: u32,
+    /// The sending half.
+    pub tx: Option<fi_tx_attr>,
+    /// The receiving half.
+    pub rx: Option<fi_rx_attr>,
+    /// The endpoint.
+    pub ep: Option<fi_ep_attr>,
+    /// The domain.
+    pub domain: Option<fi_domain_attr>,
+    /// The domain's name.
+    pub domain_name: Option<String>,
+    /// The fabric's name.
+    pub fabric_name: Option<String>,
+    /// Where the application wants to be.
+    pub source: Option<Address>,
+    /// Whom it wants to reach.
+    pub destination: Option<Address>,
+}
+
+/// Which addresses the call itself names: its node and service, resolved.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// Where the application wants to be: an address, or a port at any.
+    pub source: Vec<Address>,
+    /// Whom it wants to reach; the first that has a way is taken.
+    pub destination: Vec<Address>,
+}

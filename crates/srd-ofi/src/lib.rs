@@ -1,0 +1,70 @@
+//! SRD for libfabric: the provider `libsrd-fi.so`.
+//!
+//! **What works now.** libfabric loads the provider, and shows its interfaces and parameters.
+//! Fabrics, domains, address vectors, queues, counters, memory regions and endpoints open, bind and
+//! close. **No data moves yet**: every call that would send, receive, read, write or compute
+//! answers `-FI_ENOSYS`, in one place, [`endpoint`]. So that no application picks the provider
+//! before it can serve, `fi_getinfo` answers `-FI_ENODATA` unless `FI_SRD_INCOMPLETE` is set.
+//!
+//! # Loading
+//!
+//! libfabric loads files called `*-fi.so` from the directories in `FI_PROVIDER_PATH`. Cargo calls
+//! the library `libsrd_fi.so`, for a crate's name has no dash; `make provider` copies it to
+//! `libsrd-fi.so`, in a directory of its own.
+//!
+//! ```text
+//! FI_PROVIDER_PATH=target/provider FI_SRD_INCOMPLETE=1 fi_info -p srd
+//! ```
+//!
+//! The library does not link libfabric: one process may bring its own, and releases differ. What
+//! is needed of the core is looked up in the one that is loaded ([`core`]). Structures that grow
+//! from release to release are allocated by the core only.
+//!
+//! # Parts
+//!
+//! | module | what |
+//! |---|---|
+//! | [`abi`] | libfabric's binary interface |
+//! | [`core`] | the calls of libfabric that the provider makes |
+//! | [`provider`] | what libfabric finds in the library |
+//! | [`settings`] | the parameters `FI_SRD_*` |
+//! | [`offers`] [`hints`] [`negotiate`] | what there is, what is asked for, what fits |
+//! | [`address`] | the form of addresses |
+//! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
+//! | [`queue`] [`completion`] [`event`] [`counter`] [`region`] | what they fill and know |
+//! | [`entry`] | C calls to these objects, and back |
+//!
+//! # Safety and panics
+//!
+//! Unsafe code lives in [`entry`] and [`core`]: what pointers lead to is copied or borrowed there,
+//! and everything behind them is ordinary Rust. A panic in a function that C called ends the
+//! process, with its message: Rust aborts when one would leave an `extern "C"` function.
+
+pub mod abi;
+pub mod address;
+pub mod completion;
+#[allow(unsafe_code, reason = "calls into libfabric")]
+pub mod core;
+pub mod counter;
+pub mod domain;
+pub mod endpoint;
+#[allow(unsafe_code, reason = "calls from C")]
+pub mod entry;
+pub mod event;
+pub mod fabric;
+pub mod hints;
+pub mod negotiate;
+pub mod offers;
+pub mod queue;
+pub mod region;
+pub mod settings;
+pub mod vector;
+
+pub use entry::provider;
+
+/// What went wrong, as libfabric numbers it: positive, and returned negated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errno(pub std::ffi::c_int);
+
+/// What a call of an object returns.
+pub type Outcome<T = ()> = Result<T, Errno>;

@@ -1,0 +1,84 @@
+use std::ffi::CStr;
+
+use super::*;
+use crate::settings::Values;
+
+struct Given(Option<&'static str>);
+
+impl Values for Given {
+    fn string(&self, name: &CStr) -> Option<String> {
+        self.0.filter(|_| name == c"iface").map(str::to_string)
+    }
+
+    fn integer(&self, _: &CStr) -> Option<i32> {
+        None
+    }
+}
+
+fn address(interface: &str, ip: &str) -> LocalAddress {
+    let ip = ip.parse().unwrap();
+    LocalAddress { interface: interface.into(), ip, loopback: interface == "lo" }
+}
+
+fn machine() -> Vec<LocalAddress> {
+    let addresses = [
+        ("lo", "127.0.0.1"),
+        ("eth0", "10.0.0.1"),
+        ("eth0", "fe80::1"),
+        ("eth0", "2001:db8::1"),
+        ("eth1", "10.1.0.1"),
+    ];
+    addresses.map(|(interface, ip)| address(interface, ip)).to_vec()
+}
+
+fn shown(interface: Option<&'static str>) -> Vec<(i32, String, String)> {
+    let settings = Settings::read(&Given(interface)).unwrap();
+    let offers = offers(&machine(), &settings, |_| Some(8952));
+    let brief = |o: Offer| (o.ep.r#type, o.fabric_name.to_string(), o.source.ip.to_string());
+    offers.into_iter().map(brief).collect()
+}
+
+#[test]
+fn interfaces_keep_their_order_loopback_is_last_and_link_local_absent() {
+    let ips = ["10.0.0.1", "2001:db8::1", "10.1.0.1", "127.0.0.1"];
+    let kinds = [(FI_EP_RDM, "srd"), (FI_EP_DGRAM, "srd"), (FI_EP_RDM, "srd-direct")];
+    let expected: Vec<_> = kinds
+        .iter()
+        .flat_map(|(kind, fabric)| ips.map(|ip| (*kind, fabric.to_string(), ip.to_string())))
+        .collect();
+    assert_eq!(shown(None), expected);
+}
+
+#[test]
+fn one_interface_may_be_chosen_by_name_or_by_address() {
+    assert_eq!(shown(Some("eth1")).len(), 3);
+    assert_eq!(shown(Some("eth0")).len(), 6);
+    assert_eq!(shown(Some("2001:db8::1")).len(), 3);
+    assert!(shown(Some("eth9")).is_empty());
+}
+
+#[test]
+fn loopback_claims_both_near_and_far() {
+    let settings = Settings::read(&Given(Some("lo"))).unwrap();
+    for offer in offers(&machine(), &settings, |_| Some(8952)) {
+        assert_eq!(offer.caps & DOMAIN_CAPS, DOMAIN_CAPS);
+        assert_eq!(offer.domain.caps, DOMAIN_CAPS);
+    }
+}
+
+#[test]
+fn a_datagram_is_what_a_packet_has_room_for() {
+    let settings = Settings::read(&Given(Some("eth1"))).unwrap();
+    let offers = offers(&machine(), &settings, |_| Some(1472));
+    let sizes: Vec<_> = offers.iter().map(|offer| offer.ep.max_msg_size).collect();
+    assert_eq!(sizes, [MESSAGE_BYTES_MAX, 1472 - HEADERS_BYTES, 1472 - HEADERS_BYTES]);
+}
+
+#[test]
+fn a_machine_with_very_many_addresses_shows_the_first() {
+    let many: Vec<_> = (0..=u16::try_from(ADDRESSES_MAX).unwrap())
+        .map(|n| address("eth0", &format!("10.0.{}.{}", n >> 8, n & 255)))
+        .collect();
+    let settings = Settings::read(&Given(None)).unwrap();
+    assert_eq!(offers(&many, &settings, |_| Some(8952)).len(), 3 * ADDRESSES_MAX);
+}

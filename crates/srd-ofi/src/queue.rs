@@ -1,0 +1,254 @@
+//! A bounded queue that one can wait for: under completions and events.
+//!
+//! A queue with a file descriptor keeps it readable exactly as long as something waits, so
+//! that `poll` never sleeps over an entry, nor wakes for none.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::abi::cq::{FI_WAIT_FD, FI_WAIT_NONE, FI_WAIT_UNSPEC};
+use crate::abi::errno::{FI_EINVAL, FI_ENOMEM, FI_ENOSYS};
+use crate::{Errno, Outcome};
+
+/// How one may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waiting {
+    /// Not at all.
+    None,
+    /// In calls of libfabric.
+    Calls,
+    /// With a file descriptor, too.
+    Descriptor,
+}
+
+impl Waiting {
+    /// From `enum fi_wait_obj`.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` for wait sets and other objects that are not offered.
+    pub fn from_object(object: c_int) -> Outcome<Self> {
+        match object {
+            FI_WAIT_NONE => Ok(Self::None),
+            FI_WAIT_UNSPEC => Ok(Self::Calls),
+            FI_WAIT_FD => Ok(Self::Descriptor),
+            _ => Err(Errno(FI_ENOSYS)),
+        }
+    }
+
+    /// To `enum fi_wait_obj`.
+    #[must_use]
+    pub fn object(self) -> c_int {
+        match self {
+            Self::None => FI_WAIT_NONE,
+            Self::Calls => FI_WAIT_UNSPEC,
+            Self::Descriptor => FI_WAIT_FD,
+        }
+    }
+}
+
+/// How waiting ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// Something waits in the queue.
+    News,
+    /// Somebody called [`Queue::signal`].
+    Signalled,
+    /// Nothing came in time.
+    TimedOut,
+}
+
+/// A queue of at most so many entries.
+#[derive(Debug)]
+pub struct Queue<T> {
+    entries: Mutex<Entries<T>>,
+    news: Condvar,
+    limit: usize,
+    waiting: Waiting,
+    descriptor: Option<OwnedFd>,
+}
+
+#[derive(Debug)]
+struct Entries<T> {
+    waiting: VecDeque<T>,
+    signalled: bool,
+}
+
+impl<T> Queue<T> {
+    /// An empty queue for `limit` entries.
+    ///
+    /// # Errors
+    /// `FI_ENOMEM` if the system gives no file descriptor.
+    pub fn new(limit: usize, waiting: Waiting) -> Outcome<Self> {
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        let descriptor = match waiting {
+            Waiting::Descriptor => Some(eventfd(0, flags).map_err(|_| Errno(FI_ENOMEM))?),
+            Waiting::None | Waiting::Calls => None,
+        };
+        let entries = Mutex::new(Entries { waiting: VecDeque::new(), signalled: false });
+        Ok(Self { entries, news: Condvar::new(), limit, waiting, descriptor })
+    }
+
+    /// Appends an entry.
+    ///
+    /// # Errors
+    /// The entry itself, if the queue is full.
+    pub fn push(&self, entry: T) -> Result<(), T> {
+        let mut entries = self.lock();
+        if entries.waiting.len() >= self.limit {
+            return Err(entry);
+        }
+        entries.waiting.push_back(entry);
+        if entries.waiting.len() == 1 {
+            self.raise();
+        }
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// Lets `take` have what it wants of the entries.
+    pub fn with<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
+        let mut entries = self.lock();
+        let before = entries.waiting.len();
+        let result = take(&mut entries.waiting);
+        if before > 0 && entries.waiting.is_empty() {
+            self.lower();
+        }
+        result
+    }
+
+    /// Waits until there are entries, for `timeout` at most, or for ever.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for a queue without waiting.
+    pub fn wait(&self, timeout: Option<Duration>) -> Outcome<Waited> {
+        if self.waiting == Waiting::None {
+            return Err(Errno(FI_EINVAL));
+        }
+        let idle = |entries: &mut Entries<T>| entries.waiting.is_empty() && !entries.signalled;
+        let entries = self.lock();
+        let mut entries = match timeout {
+            None => self.news.wait_while(entries, idle).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = self.news.wait_timeout_while(entries, timeout, idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        Ok(if !entries.waiting.is_empty() {
+            Waited::News
+        } else if std::mem::take(&mut entries.signalled) {
+            Waited::Signalled
+        } else {
+            Waited::TimedOut
+        })
+    }
+
+    /// Ends one wait, or the next one.
+    pub fn signal(&self) {
+        self.lock().signalled = true;
+        self.news.notify_all();
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.lock().waiting.is_empty()
+    }
+
+    /// How one may wait.
+    pub fn waiting(&self) -> Waiting {
+        self.waiting
+    }
+
+    /// The file descriptor that is readable while something waits. It belongs to the queue.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` if the queue was made without one.
+    pub fn descriptor(&self) -> Outcome<RawFd> {
+        self.descriptor.as_ref().map(AsRawFd::as_raw_fd).ok_or(Errno(FI_ENOSYS))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries<T>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The counter of the descriptor is 0 or 1, so writing cannot fail for want of room.
+    fn raise(&self) {
+        if let Some(descriptor) = &self.descriptor {
+            let _ = rustix::io::write(descriptor, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn lower(&self) {
+        if let Some(descriptor) = &self.descriptor {
+            let _ = rustix::io::read(descriptor, &mut [0; 8]);
+        }
+    }
+}
+
+/// A timeout in milliseconds as libfabric gives it: negative for ever.
+#[must_use]
+pub fn timeout(milliseconds: c_int) -> Option<Duration> {
+    u64::try_from(milliseconds).ok().map(Duration::from_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    fn is_readable(queue: &Queue<u32>) -> bool {
+        let descriptor = queue.descriptor.as_ref().unwrap();
+        let mut fds = [PollFd::new(descriptor, PollFlags::IN)];
+        poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
+    }
+
+    #[test]
+    fn a_full_queue_refuses() {
+        let queue = Queue::new(3, Waiting::None).unwrap();
+        for n in 0..3 {
+            queue.push(n).unwrap();
+        }
+        assert_eq!(queue.push(3), Err(3));
+        assert_eq!(queue.with(VecDeque::pop_front), Some(0));
+        queue.push(3).unwrap();
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_as_long_as_something_waits() {
+        let queue = Queue::new(8, Waiting::Descriptor).unwrap();
+        assert!(!is_readable(&queue));
+        queue.push(1).unwrap();
+        queue.push(2).unwrap();
+        queue.with(VecDeque::pop_front);
+        assert!(is_readable(&queue));
+        queue.with(VecDeque::pop_front);
+        assert!(!is_readable(&queue));
+    }
+
+    #[test]
+    fn waiting_ends_with_news_a_signal_or_the_timeout() {
+        let queue = Queue::new(8, Waiting::Calls).unwrap();
+        assert_eq!(queue.wait(Some(Duration::ZERO)), Ok(Waited::TimedOut));
+        queue.signal();
+        assert_eq!(queue.wait(None), Ok(Waited::Signalled));
+        assert_eq!(queue.wait(timeout(0)), Ok(Waited::TimedOut));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| queue.wait(timeout(-1)));
+            queue.push(1).unwrap();
+            assert_eq!(waiter.join().unwrap(), Ok(Waited::News));
+        });
+    }
+
+    #[test]
+    fn what_cannot_be_waited_for_says_so() {
+        let queue = Queue::<u32>::new(8, Waiting::None).unwrap();
+        assert_eq!(queue.wait(None), Err(Errno(FI_EINVAL)));
+        assert_eq!(queue.descriptor(), Err(Errno(FI_ENOSYS)));
+        assert_eq!(Waiting::from_object(2), Err(Errno(FI_ENOSYS)));
+    }
+}

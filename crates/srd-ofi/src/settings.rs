@@ -1,0 +1,272 @@
+//! The parameters `FI_SRD_*`, which `fi_info -g srd` shows.
+//!
+//! Each is read once per fabric, and checked then. A value that cannot be is an error with a
+//! reason in the log, not a default.
+//!
+//! Paths, keys and timeouts are for the data path, which does not exist yet: until it does, they
+//! are checked, and nothing else happens with them.
+
+use std::ffi::{CStr, c_int};
+
+use crate::abi::provider::{FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_STRING};
+
+/// A parameter as libfabric knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Its name, without `FI_SRD_`.
+    pub name: &'static CStr,
+    /// Its type: one of `FI_PARAM_*`.
+    pub kind: c_int,
+    /// What it does, with unit and default.
+    pub help: &'static CStr,
+}
+
+/// Every parameter.
+pub const PARAMETERS: [Parameter; 10] = [
+    Parameter {
+        name: c"incomplete",
+        kind: FI_PARAM_BOOL,
+        help: c"Offer the provider although this build moves no data: for tests of what is there \
+            (default: no)",
+    },
+    Parameter {
+        name: c"iface",
+        kind: FI_PARAM_STRING,
+        help: c"The only interface to use, by name or by IP address (default: all that are up)",
+    },
+    Parameter {
+        name: c"mtu",
+        kind: FI_PARAM_INT,
+        help: c"UDP payload bytes of the largest packet, 1024 to 65000 (default: what the \
+            interface passes, up to jumbo frames)",
+    },
+    Parameter {
+        name: c"paths",
+        kind: FI_PARAM_INT,
+        help: c"Paths to each peer, which are UDP source ports, 1 to 256 (default: 64)",
+    },
+    Parameter {
+        name: c"encryption",
+        kind: FI_PARAM_BOOL,
+        help: c"Encrypt what is sent and refuse what is not encrypted; needs key_file or job_key \
+            (default: yes if there is one of these)",
+    },
+    Parameter {
+        name: c"key_file",
+        kind: FI_PARAM_STRING,
+        help: c"File with the key that all processes of a job share: 32 bytes in base64",
+    },
+    Parameter {
+        name: c"job_key",
+        kind: FI_PARAM_STRING,
+        help: c"That key itself. Other users may see it where they see the environment of \
+            processes: prefer key_file",
+    },
+    Parameter {
+        name: c"answer_timeout_ms",
+        kind: FI_PARAM_INT,
+        help: c"Milliseconds until a peer that never answered fails what is sent to it \
+            (default: 30000)",
+    },
+    Parameter {
+        name: c"peer_timeout_ms",
+        kind: FI_PARAM_INT,
+        help: c"Milliseconds until a peer that fell silent fails what is sent to it \
+            (default: 10000)",
+    },
+    Parameter {
+        name: c"cq_size",
+        kind: FI_PARAM_INT,
+        help: c"Completions that a queue holds if the application does not say, 16 to 1048576 \
+            (default: 8192)",
+    },
+];
+
+/// Where values come from.
+pub trait Values {
+    /// A parameter of type string.
+    fn string(&self, name: &CStr) -> Option<String>;
+    /// A parameter of type integer or boolean.
+    fn integer(&self, name: &CStr) -> Option<c_int>;
+}
+
+/// What the parameters say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Offer the provider although no data moves.
+    pub incomplete: bool,
+    /// The only interface to use, by name or address.
+    pub interface: Option<String>,
+    /// UDP payload bytes of the largest packet.
+    pub packet_bytes_max: Option<u16>,
+    /// Paths to each peer.
+    pub paths: u16,
+    /// Where the key of a job comes from.
+    pub key: Key,
+    /// Milliseconds until a peer that never answered is given up.
+    pub answer_timeout_ms: u32,
+    /// Milliseconds until a peer that fell silent is given up.
+    pub peer_timeout_ms: u32,
+    /// Completions that a queue holds.
+    pub completions: usize,
+}
+
+/// Where the key of a job comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Key {
+    /// Nothing is encrypted.
+    None,
+    /// A file with 32 bytes in base64.
+    File(String),
+    /// 32 bytes in base64.
+    Text(String),
+}
+
+/// Keys are not for logs.
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::File(_) => "File(..)",
+            Self::Text(_) => "Text(..)",
+        })
+    }
+}
+
+impl Settings {
+    /// Reads and checks every parameter.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn read(values: &impl Values) -> Result<Self, String> {
+        let packet_bytes_max = match values.integer(c"mtu") {
+            None => None,
+            Some(value) => Some(within(c"mtu", value, 1024, 65_000)?),
+        };
+        Ok(Self {
+            incomplete: values.integer(c"incomplete").is_some_and(|value| value != 0),
+            interface: values.string(c"iface"),
+            packet_bytes_max,
+            paths: number(values, c"paths", 64, 256)?,
+            key: key(values)?,
+            answer_timeout_ms: number(values, c"answer_timeout_ms", 30_000, 3_600_000)?,
+            peer_timeout_ms: number(values, c"peer_timeout_ms", 10_000, 3_600_000)?,
+            completions: match values.integer(c"cq_size") {
+                None => 8192,
+                Some(value) => within(c"cq_size", value, 16, 1 << 20)?,
+            },
+        })
+    }
+}
+
+fn number<T: TryFrom<c_int>>(
+    values: &impl Values,
+    name: &CStr,
+    default: c_int,
+    most: c_int,
+) -> Result<T, String> {
+    within(name, values.integer(name).unwrap_or(default), 1, most)
+}
+
+fn within<T: TryFrom<c_int>>(
+    name: &CStr,
+    value: c_int,
+    least: c_int,
+    most: c_int,
+) -> Result<T, String> {
+    let refusal = || {
+        let name = name.to_string_lossy().to_uppercase();
+        format!("FI_SRD_{name}={value}: give a number from {least} to {most}")
+    };
+    if !(least..=most).contains(&value) {
+        return Err(refusal());
+    }
+    T::try_from(value).map_err(|_| refusal())
+}
+
+fn key(values: &impl Values) -> Result<Key, String> {
+    let key = match (values.string(c"key_file"), values.string(c"job_key")) {
+        (Some(_), Some(_)) => {
+            return Err("FI_SRD_KEY_FILE and FI_SRD_JOB_KEY are both set: give one".into());
+        }
+        (Some(path), None) => Key::File(path),
+        (None, Some(text)) => Key::Text(text),
+        (None, None) => Key::None,
+    };
+    match (values.integer(c"encryption"), &key) {
+        (Some(0), Key::None) | (None, _) => Ok(key),
+        (Some(0), _) => Err("FI_SRD_ENCRYPTION=0 with a key: take one of them away".into()),
+        (Some(_), Key::None) => {
+            Err("FI_SRD_ENCRYPTION=1 without a key: set FI_SRD_KEY_FILE".into())
+        }
+        (Some(_), _) => Ok(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    struct Given(BTreeMap<&'static str, &'static str>);
+
+    impl Values for Given {
+        fn string(&self, name: &CStr) -> Option<String> {
+            self.0.get(name.to_str().unwrap()).map(ToString::to_string)
+        }
+
+        fn integer(&self, name: &CStr) -> Option<c_int> {
+            self.0.get(name.to_str().unwrap()).map(|value| value.parse().unwrap())
+        }
+    }
+
+    fn read(given: &[(&'static str, &'static str)]) -> Result<Settings, String> {
+        Settings::read(&Given(given.iter().copied().collect()))
+    }
+
+    #[test]
+    fn nothing_is_needed() {
+        let settings = read(&[]).unwrap();
+        assert_eq!((settings.paths, settings.key.clone()), (64, Key::None));
+        assert_eq!(settings.completions, 8192);
+        assert!(!settings.incomplete);
+    }
+
+    #[test]
+    fn every_number_has_bounds() {
+        for (name, below, above) in [
+            ("mtu", "1023", "65001"),
+            ("paths", "0", "257"),
+            ("answer_timeout_ms", "0", "3600001"),
+            ("peer_timeout_ms", "-1", "3600001"),
+            ("cq_size", "15", "1048577"),
+        ] {
+            for value in [below, above] {
+                let refusal = read(&[(name, value)]).unwrap_err();
+                assert!(refusal.contains(&name.to_uppercase()), "{refusal}");
+            }
+        }
+        assert_eq!(read(&[("paths", "256")]).unwrap().paths, 256);
+        assert_eq!(read(&[("mtu", "1024")]).unwrap().packet_bytes_max, Some(1024));
+    }
+
+    #[test]
+    fn encryption_and_keys_must_agree() {
+        assert_eq!(read(&[("key_file", "k")]).unwrap().key, Key::File("k".into()));
+        assert_eq!(
+            read(&[("job_key", "k"), ("encryption", "1")]).unwrap().key,
+            Key::Text("k".into())
+        );
+        assert_eq!(read(&[("encryption", "0")]).unwrap().key, Key::None);
+        assert!(read(&[("encryption", "1")]).is_err());
+        assert!(read(&[("encryption", "0"), ("job_key", "k")]).is_err());
+        assert!(read(&[("key_file", "k"), ("job_key", "k")]).is_err());
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        let settings = read(&[("job_key", "secret")]).unwrap();
+        assert!(!format!("{settings:?}").contains("secret"));
+    }
+}

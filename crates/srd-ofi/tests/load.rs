@@ -1,0 +1,96 @@
+//! libfabric loads the provider, and shows what it has.
+
+mod support;
+
+use std::process::Command;
+
+use support::{Provider, is_here};
+
+const SHOWN: [(&str, &str); 1] = [("FI_SRD_INCOMPLETE", "1")];
+
+fn text(output: &std::process::Output) -> String {
+    let both = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+#[test]
+fn fi_info_shows_loopback_under_each_fabric() {
+    if !is_here("fi_info", "libfabric-bin") {
+        return;
+    }
+    let output = Provider::new().fi_info(&["-p", "srd"], &SHOWN);
+    let shown = text(&output);
+    assert!(output.status.success(), "{shown}");
+    for line in [
+        "provider: srd",
+        "fabric: srd\n",
+        "fabric: srd-direct",
+        "domain: lo",
+        "type: FI_EP_RDM",
+        "type: FI_EP_DGRAM",
+    ] {
+        assert!(shown.contains(line), "no {line:?} in {shown}");
+    }
+    assert!(!shown.contains("ofi_rx"), "a layer stands on the provider: {shown}");
+}
+
+#[test]
+fn nothing_is_offered_until_data_moves_and_the_log_says_why() {
+    if !is_here("fi_info", "libfabric-bin") {
+        return;
+    }
+    let output = Provider::new().fi_info(&["-p", "srd"], &[("FI_LOG_LEVEL", "info")]);
+    assert!(!output.status.success());
+    assert!(text(&output).contains("FI_SRD_INCOMPLETE=1"), "{}", text(&output));
+}
+
+#[test]
+fn fi_info_documents_every_parameter() {
+    if !is_here("fi_info", "libfabric-bin") {
+        return;
+    }
+    let shown = text(&Provider::new().fi_info(&["-g", "srd"], &[]));
+    for parameter in srd_fi::settings::PARAMETERS {
+        let name = format!("FI_SRD_{}", parameter.name.to_string_lossy().to_uppercase());
+        assert!(shown.contains(&name), "no {name} in {shown}");
+    }
+}
+
+#[test]
+fn a_setting_that_cannot_be_is_refused_with_its_bounds() {
+    if !is_here("fi_info", "libfabric-bin") {
+        return;
+    }
+    let settings = [SHOWN[0], ("FI_SRD_PATHS", "100000"), ("FI_LOG_LEVEL", "warn")];
+    let output = Provider::new().fi_info(&["-p", "srd"], &settings);
+    assert!(!output.status.success());
+    assert!(text(&output).contains("FI_SRD_PATHS=100000: give a number"), "{}", text(&output));
+}
+
+#[test]
+fn hints_choose_and_refuse_with_a_reason() {
+    if !is_here("fi_info", "libfabric-bin") {
+        return;
+    }
+    let provider = Provider::new();
+    let shown = text(&provider.fi_info(&["-p", "srd", "-t", "FI_EP_DGRAM"], &SHOWN));
+    assert!(shown.contains("FI_EP_DGRAM") && !shown.contains("FI_EP_RDM"), "{shown}");
+    let shown = text(&provider.fi_info(&["-p", "srd", "-f", "srd-direct"], &SHOWN));
+    assert!(shown.contains("srd-direct") && !shown.contains("FI_EP_DGRAM"), "{shown}");
+    let settings = [SHOWN[0], ("FI_LOG_LEVEL", "info")];
+    let output = provider.fi_info(&["-p", "srd", "-c", "FI_HMEM"], &settings);
+    assert!(!output.status.success());
+    assert!(text(&output).contains("caps: asked"), "{}", text(&output));
+}
+
+#[test]
+fn the_library_needs_no_libfabric_and_stays_loaded() {
+    if !is_here("readelf", "binutils") {
+        return;
+    }
+    let provider = Provider::new();
+    let output = Command::new("readelf").arg("-dW").arg(provider.library()).output().unwrap();
+    let dynamic = text(&output);
+    assert!(!dynamic.contains("libfabric"), "{dynamic}");
+    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+}
