@@ -173,6 +173,11 @@ impl UdpIo {
         self.segmentation
     }
 
+    /// Another descriptor of the socket that everything arrives at.
+    pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
+        self.sockets[0].as_fd().try_clone_to_owned()
+    }
+
     /// Changes how to wait.
     pub fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;
