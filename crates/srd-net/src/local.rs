@@ -177,6 +177,11 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.receive(until, app)
     }
 
+    /// The time when this endpoint last looked at the clock.
+    pub fn last_look(&self) -> Instant {
+        self.engine.last_look()
+    }
+
     /// When the next round is due at the latest, unless something arrives;
     /// [`Instant::ZERO`]: at once.
     pub fn due(&self) -> Instant {
