@@ -11,7 +11,8 @@ pub enum CreateError {
     Full,
     /// An object that it names does not exist, or belongs to another protection domain.
     NoSuchObject,
-    /// There is an address handle for this peer in this protection domain already.
+    /// There is an address handle for this peer in this protection domain already, or a
+    /// registration under this key.
     Exists,
     /// A size or combination that cannot be.
     Invalid,
@@ -22,7 +23,7 @@ impl fmt::Display for CreateError {
         f.write_str(match self {
             Self::Full => "as many of these exist as the configuration allows",
             Self::NoSuchObject => "an object that it names does not exist",
-            Self::Exists => "the peer has an address handle in this protection domain already",
+            Self::Exists => "such an address handle or key exists already",
             Self::Invalid => "a size or a combination of attributes that cannot be",
         })
     }

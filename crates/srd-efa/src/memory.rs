@@ -1,6 +1,6 @@
 //! The application's memory, as far as safe code may speak of it.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 /// What holds the application's memory. Every access has been checked before it is asked for:
 /// the key was valid, the range lies inside of the registration, and the right was given.
@@ -9,6 +9,12 @@ pub trait Memory {
     /// returned may be kept until the datagram that carries it has been settled, even after its
     /// work request was flushed.
     fn read(&mut self, region: u64, offset: u64, bytes: usize) -> Bytes;
+
+    /// Copies `bytes` bytes at `offset` of a registration behind what stands in `into`: for what
+    /// is so small that a reference costs more. Worth overriding.
+    fn append(&mut self, region: u64, offset: u64, bytes: usize, into: &mut BytesMut) {
+        into.extend_from_slice(&self.read(region, offset, bytes));
+    }
 
     /// Places received bytes at `offset` of a registration.
     fn write(&mut self, region: u64, offset: u64, bytes: &[u8]);

@@ -2,7 +2,11 @@
 //!
 //! A key is the slot of its registration (20 bits) under its generation (12 bits), so that the
 //! key of memory that was deregistered finds nothing, and its slot has to be used 4,096 times
-//! before it could. Bound: [`MRS_MAX`] registrations.
+//! before it could. A registration may have a remote key of the caller's choice instead, which
+//! then is the only one that peers can use. Bound: [`MRS_MAX`] registrations.
+
+use foldhash::quality::FixedState;
+use hashbrown::HashMap;
 
 use crate::error::CreateError;
 use crate::slab::{Key, Slab};
@@ -36,13 +40,13 @@ pub struct Registration {
     pub access: Access,
 }
 
-/// A registration's keys. On EFA both are one number; so are they here.
+/// A registration's keys. On EFA both are one number; so are they here, unless the caller chose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mr {
     /// For work requests of one's own.
     pub lkey: u32,
     /// For peers.
-    pub rkey: u32,
+    pub rkey: u64,
 }
 
 /// What a right is asked for.
@@ -71,36 +75,58 @@ pub(crate) struct Place {
 pub(crate) struct Range {
     pub(crate) addr: u64,
     pub(crate) length: u64,
-    pub(crate) key: u32,
+    pub(crate) key: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     pd: Key,
     registration: Registration,
+    /// The remote key, if the caller chose it.
+    chosen: Option<u64>,
+    /// Where it begins in its region.
+    base: u64,
+    /// Peers' reads that are being answered from it.
+    lent: u32,
 }
 
 /// The table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Regions {
     entries: Slab<Entry>,
+    /// Registrations by the remote keys that callers chose.
+    chosen: HashMap<u64, Key, FixedState>,
 }
 
 impl Regions {
+    pub(crate) fn new(seed: u64) -> Self {
+        let chosen = HashMap::with_hasher(FixedState::with_seed(seed));
+        Self { entries: Slab::default(), chosen }
+    }
+
     pub(crate) fn register(
         &mut self,
         pd: Key,
         registration: Registration,
+        (rkey, base): (Option<u64>, u64),
         mrs_max: u32,
     ) -> Result<Mr, CreateError> {
         let Registration { addr, length, access, .. } = registration;
-        if addr.checked_add(length).is_none() || access.remote_write && !access.local_write {
+        if addr.checked_add(length).and(base.checked_add(length)).is_none()
+            || access.remote_write && !access.local_write
+        {
             return Err(CreateError::Invalid);
         }
-        let entry = Entry { pd, registration };
+        if rkey.is_some_and(|rkey| self.chosen.contains_key(&rkey)) {
+            return Err(CreateError::Exists);
+        }
+        let entry = Entry { pd, registration, chosen: rkey, base, lent: 0 };
         let key = self.entries.insert(entry, mrs_max.min(MRS_MAX)).ok_or(CreateError::Full)?;
-        let number = key.index << GENERATION_BITS | key.generation & GENERATION_MASK;
-        Ok(Mr { lkey: number, rkey: number })
+        let number = Self::number(key);
+        if let Some(rkey) = rkey {
+            self.chosen.insert(rkey, key);
+        }
+        Ok(Mr { lkey: number, rkey: rkey.unwrap_or(number.into()) })
     }
 
     fn find(&self, number: u32) -> Option<Key> {
@@ -109,12 +135,45 @@ impl Regions {
     }
 
     pub(crate) fn deregister(&mut self, lkey: u32) -> bool {
-        self.find(lkey).and_then(|key| self.entries.remove(key)).is_some()
+        let Some(entry) = self.find(lkey).and_then(|key| self.entries.remove(key)) else {
+            return false;
+        };
+        if let Some(rkey) = entry.chosen {
+            self.chosen.remove(&rkey);
+        }
+        true
+    }
+
+    /// The registration that a peer names.
+    fn find_remote(&self, rkey: u64) -> Option<Key> {
+        if let Some(key) = self.chosen.get(&rkey) {
+            return Some(*key);
+        }
+        let key = self.find(u32::try_from(rkey).ok()?)?;
+        self.entries.at(key)?.chosen.is_none().then_some(key)
+    }
+
+    /// The local key under which a slot is known.
+    fn number(key: Key) -> u32 {
+        key.index << GENERATION_BITS | key.generation & GENERATION_MASK
     }
 
     /// Whether a protection domain has registrations.
     pub(crate) fn has(&self, pd: Key) -> bool {
         self.entries.iter().any(|(_, entry)| entry.pd == pd)
+    }
+
+    /// Counts a peer's read of a registration that begins (`by` 1) or ends (-1).
+    pub(crate) fn lend(&mut self, lkey: u32, by: i32) {
+        if let Some(entry) = self.find(lkey).and_then(|key| self.entries.at_mut(key)) {
+            entry.lent = entry.lent.saturating_add_signed(by);
+        }
+    }
+
+    /// Whether peers' reads of a registration are being answered.
+    pub(crate) fn is_lent(&self, lkey: u32) -> bool {
+        let entry = self.find(lkey).and_then(|key| self.entries.at(key));
+        entry.is_some_and(|entry| entry.lent > 0)
     }
 
     /// Whether a key is still good.
@@ -124,7 +183,11 @@ impl Regions {
 
     /// Where a range lies, if `pd` may use it for this purpose.
     pub(crate) fn check(&self, pd: Key, range: Range, purpose: Purpose) -> Option<Place> {
-        let entry = self.entries.at(self.find(range.key)?)?;
+        let key = match purpose {
+            Purpose::Gather | Purpose::Scatter => self.find(u32::try_from(range.key).ok()?)?,
+            Purpose::RemoteWrite | Purpose::RemoteRead => self.find_remote(range.key)?,
+        };
+        let entry = self.entries.at(key)?;
         let Registration { region, addr, length, access } = entry.registration;
         let allowed = match purpose {
             Purpose::Gather => true,
@@ -134,7 +197,8 @@ impl Regions {
         };
         let offset = range.addr.checked_sub(addr)?;
         let fits = offset.checked_add(range.length).is_some_and(|end| end <= length);
-        let place = Place { region, offset, key: range.key };
+        let offset = entry.base + offset;
+        let place = Place { region, offset, key: Self::number(key) };
         (entry.pd == pd && allowed && fits).then_some(place)
     }
 }
@@ -152,8 +216,8 @@ mod tests {
 
     #[test]
     fn bounds_are_exact_and_do_not_overflow() {
-        let mut regions = Regions::default();
-        let key = regions.register(PD, piece(ALL), 4).unwrap().rkey;
+        let mut regions = Regions::new(1);
+        let key = regions.register(PD, piece(ALL), (None, 0), 4).unwrap().rkey;
         let check = |addr, length| {
             regions.check(PD, Range { addr, length, key }, Purpose::RemoteRead).map(|p| p.offset)
         };
@@ -165,14 +229,14 @@ mod tests {
         assert_eq!(check(1001, u64::MAX), None);
         assert_eq!(check(u64::MAX, 1), None);
         let over = Registration { addr: u64::MAX, ..piece(ALL) };
-        assert_eq!(regions.register(PD, over, 4), Err(CreateError::Invalid));
+        assert_eq!(regions.register(PD, over, (None, 0), 4), Err(CreateError::Invalid));
     }
 
     #[test]
     fn rights_are_asked_one_by_one() {
-        let mut regions = Regions::default();
+        let mut regions = Regions::new(1);
         let read = Access { remote_read: true, ..Access::default() };
-        let key = regions.register(PD, piece(read), 4).unwrap().rkey;
+        let key = regions.register(PD, piece(read), (None, 0), 4).unwrap().rkey;
         let range = Range { addr: 1000, length: 1, key };
         let may = |purpose| regions.check(PD, range, purpose).is_some();
         assert!(may(Purpose::Gather) && may(Purpose::RemoteRead));
@@ -180,17 +244,34 @@ mod tests {
         let other = Key { index: 1, generation: 1 };
         assert!(regions.check(other, range, Purpose::Gather).is_none(), "another domain's");
         let half = Access { remote_write: true, ..Access::default() };
-        assert_eq!(regions.register(PD, piece(half), 4), Err(CreateError::Invalid));
+        assert_eq!(regions.register(PD, piece(half), (None, 0), 4), Err(CreateError::Invalid));
     }
 
     #[test]
     fn a_key_dies_with_its_registration_and_the_table_has_a_bound() {
-        let mut regions = Regions::default();
-        let old = regions.register(PD, piece(ALL), 1).unwrap().lkey;
-        assert_eq!(regions.register(PD, piece(ALL), 1), Err(CreateError::Full));
+        let mut regions = Regions::new(1);
+        let old = regions.register(PD, piece(ALL), (None, 0), 1).unwrap().lkey;
+        assert_eq!(regions.register(PD, piece(ALL), (None, 0), 1), Err(CreateError::Full));
         assert!(regions.deregister(old) && !regions.deregister(old));
-        let new = regions.register(PD, piece(ALL), 1).unwrap().lkey;
+        let new = regions.register(PD, piece(ALL), (None, 0), 1).unwrap().lkey;
         assert_ne!(old, new);
         assert!(!regions.is_live(old) && regions.is_live(new) && regions.has(PD));
+    }
+
+    #[test]
+    fn a_chosen_key_is_the_only_one_that_peers_can_use_and_is_given_once() {
+        let mut regions = Regions::new(1);
+        let plain = regions.register(PD, piece(ALL), (None, 0), 4).unwrap();
+        let range = |key: u64| Range { addr: 1000, length: 1, key };
+        let mine = Registration { region: 7, ..piece(ALL) };
+        let chosen = regions.register(PD, mine, (Some(plain.rkey), 0), 4).unwrap();
+        let region = |key, purpose| regions.check(PD, range(key), purpose).map(|p| p.region);
+        assert_eq!(region(plain.rkey, Purpose::RemoteRead), Some(7), "the caller's choice wins");
+        assert_eq!(region(chosen.lkey.into(), Purpose::RemoteRead), None);
+        assert_eq!(region(chosen.lkey.into(), Purpose::Gather), Some(7));
+        let again = regions.register(PD, mine, (Some(plain.rkey), 0), 4);
+        assert_eq!(again, Err(CreateError::Exists));
+        assert!(regions.deregister(chosen.lkey));
+        regions.register(PD, mine, (Some(u64::MAX), 0), 4).unwrap();
     }
 }

@@ -15,17 +15,17 @@
 //! before the data of an RDMA WRITE, and all there is of an RDMA READ:
 //! +-----------------------------------------------------------------------+
 //! |                           remote address                              |
+//! +-----------------------------------------------------------------------+
+//! |                             remote key                                |
 //! +-----------------------------------+-----------------------------------+
-//! |            remote key             |          bytes in all             |
+//! |          bytes in all             |      number of the transfer       |
 //! +-----------------------------------+-----------------------------------+
-//! |      number of the transfer       |
-//! +-----------------------------------+
 //! ```
 //!
 //! Integers are big-endian.
 
 /// Bytes of the header of an RDMA request.
-pub(crate) const RDMA_HEADER_BYTES: usize = 20;
+pub(crate) const RDMA_HEADER_BYTES: usize = 24;
 /// Numbers of transfers are below this.
 pub(crate) const TRANSFERS: u32 = 1 << 24;
 
@@ -99,7 +99,7 @@ pub(crate) const fn check_of(qkey: u32) -> u32 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RdmaHeader {
     pub(crate) addr: u64,
-    pub(crate) rkey: u32,
+    pub(crate) rkey: u64,
     pub(crate) length: u32,
     pub(crate) number: u32,
 }
@@ -108,9 +108,9 @@ impl RdmaHeader {
     pub(crate) fn encode(&self) -> [u8; RDMA_HEADER_BYTES] {
         let mut b = [0; RDMA_HEADER_BYTES];
         b[..8].copy_from_slice(&self.addr.to_be_bytes());
-        b[8..12].copy_from_slice(&self.rkey.to_be_bytes());
-        b[12..16].copy_from_slice(&self.length.to_be_bytes());
-        b[16..].copy_from_slice(&self.number.to_be_bytes());
+        b[8..16].copy_from_slice(&self.rkey.to_be_bytes());
+        b[16..20].copy_from_slice(&self.length.to_be_bytes());
+        b[20..].copy_from_slice(&self.number.to_be_bytes());
         b
     }
 
@@ -118,8 +118,8 @@ impl RdmaHeader {
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (b, rest) = bytes.split_first_chunk::<RDMA_HEADER_BYTES>()?;
         let word = |at: usize| u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
-        let addr = u64::from(word(0)) << 32 | u64::from(word(4));
-        let header = Self { addr, rkey: word(8), length: word(12), number: word(16) };
+        let long = |at| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+        let header = Self { addr: long(0), rkey: long(8), length: word(16), number: word(20) };
         (header.number < TRANSFERS).then_some((header, rest))
     }
 }
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_header_survives_and_a_short_one_is_none() {
-        let header = RdmaHeader { addr: 1 << 40 | 5, rkey: 6, length: 7, number: 8 };
+        let header = RdmaHeader { addr: 1 << 40 | 5, rkey: 6 << 50 | 7, length: 7, number: 8 };
         let bytes = header.encode();
         assert_eq!(RdmaHeader::decode(&bytes), Some((header, &[][..])));
         for n in 0..bytes.len() {

@@ -20,7 +20,7 @@ pub struct Remote {
     /// Address of the first byte, as the peer registered it.
     pub addr: u64,
     /// The registration's remote key.
-    pub rkey: u32,
+    pub rkey: u64,
 }
 
 /// What is to be done (`ibv_wr_opcode`).

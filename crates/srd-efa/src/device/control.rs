@@ -100,7 +100,32 @@ impl Device {
     /// local writing, or there are `mrs_max`.
     pub fn reg_mr(&mut self, pd: Pd, registration: Registration) -> Result<Mr, CreateError> {
         self.pds.at(pd.0).ok_or(CreateError::NoSuchObject)?;
-        self.regions.register(pd.0, registration, self.config.mrs_max)
+        self.regions.register(pd.0, registration, (None, 0), self.config.mrs_max)
+    }
+
+    /// Registers memory under a remote key of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`Device::reg_mr`], and when the key is taken.
+    pub fn reg_mr_as(
+        &mut self,
+        pd: Pd,
+        registration: Registration,
+        rkey: u64,
+    ) -> Result<Mr, CreateError> {
+        self.pds.at(pd.0).ok_or(CreateError::NoSuchObject)?;
+        self.regions.register(pd.0, registration, (Some(rkey), 0), self.config.mrs_max)
+    }
+
+    /// The same, of memory that begins at `base` of its region.
+    pub(crate) fn reg_mr_at(
+        &mut self,
+        pd: Pd,
+        registration: Registration,
+        rkey: u64,
+        base: u64,
+    ) -> Result<Mr, CreateError> {
+        self.regions.register(pd.0, registration, (Some(rkey), base), self.config.mrs_max)
     }
 
     /// Deregisters memory: from now on its keys name nothing. Requests that use it and have not

@@ -148,7 +148,7 @@ impl Device {
             ahs: Slab::default(),
             ah_of: HashMap::with_hasher(state()),
             cqs: Slab::default(),
-            regions: Regions::default(),
+            regions: Regions::new(config.seed),
             qps: Vec::new(),
             qpn_next: 0,
             ops: Slab::default(),
@@ -186,6 +186,17 @@ impl Device {
     /// Peers' transfers that are under way here: writes and reads.
     pub fn transfers_in(&self) -> (usize, u32) {
         (self.writes_in.len(), self.responding)
+    }
+
+    /// Whether the transport still has pieces of a registration to send: a peer's read is being
+    /// answered from it.
+    pub(crate) fn is_lent(&self, mr: crate::mr::Mr) -> bool {
+        self.regions.is_lent(mr.lkey)
+    }
+
+    /// Whether no request waits for its end, and no peer's read for its answer.
+    pub fn is_quiet(&self) -> bool {
+        self.ops.len() == 0
     }
 
     fn slot(&self, qpn: Qpn) -> Option<usize> {

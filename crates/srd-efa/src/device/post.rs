@@ -197,7 +197,7 @@ impl Device {
 }
 
 fn range(sge: &Sge) -> Range {
-    Range { addr: sge.addr, length: u64::from(sge.length), key: sge.lkey }
+    Range { addr: sge.addr, length: u64::from(sge.length), key: sge.lkey.into() }
 }
 
 fn check_source(source: &Source<'_>, inline_bytes_max: u32) -> Result<(), PostError> {

@@ -174,6 +174,12 @@ impl<R, M> Matcher<R, M> {
         self.receives.at_mut(key.0).map(|posted| &mut posted.receive)
     }
 
+    /// The receive posted first that the caller looks for by what it knows of it. Looks at all.
+    pub fn find(&self, is_it: impl Fn(&R) -> bool) -> Option<ReceiveKey> {
+        let found = self.receives.iter().filter(|(_, posted)| is_it(&posted.receive));
+        found.min_by_key(|(_, posted)| posted.order).map(|(key, _)| ReceiveKey(key))
+    }
+
     /// Posts a receive. The caller has found no kept message for it ([`Matcher::message_for`]).
     ///
     /// # Errors

@@ -1,18 +1,65 @@
 //! The Messaging Layer, pure: reliable datagram endpoints (`FI_EP_RDM`) over SRD.
 //!
-//! [`Matcher`] brings receives and messages together: one for tagged messages, another for those
-//! without a tag. It knows nothing of packets or buffers, so that whoever moves bytes can look a
-//! message up while it still lies in the packet that brought it, and copy it once.
+//! An [`Rdm`] sends messages of any length, in order to each peer, to receives that are matched by
+//! tag and source; it reads and writes peers' memory, and lets them do so. It is what EFA's
+//! libfabric provider is to EFA's device: `docs/spec/rdm.md` is the specification.
+//!
+//! | module | what |
+//! |---|---|
+//! | `peers` | addresses, runs, and links to them |
+//! | `handshake` | HELLO and its answer, the end of sessions |
+//! | `send`, `message`, `transmit` | what is asked for, and how it leaves |
+//! | `settle` | what becomes of it |
+//! | `arrive`, `reorder` | judges what peers send, brings messages into their order |
+//! | `deliver`, `receive` | brings messages and receives together |
+//! | `matching` | which message goes into which receive |
+//! | `long` | long messages: the receiver reads them |
+//! | `rma`, `atomic`, `arithmetic` | reads, writes and atomic operations |
+//! | `own` | what we send to ourselves |
+//!
+//! # Three decisions
+//! - **Nothing is posted.** A message is looked up while it lies in the packet that brought it,
+//!   and copied once, into the application's buffer.
+//! - **The receiver decides.** Short messages come by credit, and long ones are read by their
+//!   receiver, so many at a time: nothing that senders do can flood it, and it refuses nobody.
+//! - **Doubt opens a session.** When anything sent may be lost, the sender begins to count anew and
+//!   says so first; no message is delivered twice, or out of order, and none vanishes unsaid.
 
 mod api;
+mod arrive;
+mod atomic;
 mod chain;
+mod deliver;
+mod handshake;
+mod link;
+mod long;
 mod matching;
 #[cfg(test)]
 mod matching_tests;
+mod message;
+mod op;
+mod own;
+mod peers;
+mod pieces;
+mod receive;
+mod reorder;
+mod rma;
+mod send;
+mod settle;
+#[cfg(test)]
+mod tests;
+mod transmit;
+mod wire;
 
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use srd_proto::{Delivery, Endpoint, Event, Instant, Status};
+use foldhash::quality::FixedState;
+use hashbrown::HashMap;
+use srd_proto::rng::Rng;
+use srd_proto::{Endpoint, PeerId, Qpn};
 
 pub use api::{
     Atomic, AtomicOp, Datatype, Done, Kind, Message, Outcome, Peek, Peer, Piece, Receive, Refused,
@@ -20,8 +67,19 @@ pub use api::{
 };
 pub use matching::{Limits, Matcher, MessageKey, Offer, ReceiveKey, Want};
 
-use crate::memory::Memory;
-use crate::mr::Access;
+use self::deliver::{Kept, Multi, Posted};
+use self::link::{Control, Link};
+use self::op::{OPERATIONS_MAX, Op};
+use self::peers::Entry;
+use self::reorder::Partial;
+use crate::cq::Completion;
+use crate::device::{Cq, Device, Pd};
+use crate::mr::{Access, MRS_MAX, Registration};
+use crate::qp::{QpAttr, QpInit, QpType};
+use crate::slab::Slab;
+
+/// The queue pair of every messaging layer.
+const QPN: Qpn = Qpn(1);
 
 /// Every limit of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +97,7 @@ pub struct Config {
 /// A piece of memory that peers may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shared {
-    /// What [`Memory`] knows it by.
+    /// What [`crate::Memory`] knows it by.
     pub region: u64,
     /// The address of its first byte, as peers name it.
     pub addr: u64,
@@ -51,120 +109,270 @@ pub struct Shared {
     pub access: Access,
 }
 
-/// A reliable datagram endpoint.
-#[derive(Debug)]
-pub struct Rdm {}
+/// What was counted since the endpoint was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RdmCounters {
+    /// Refused: what no sender writes.
+    pub malformed: u64,
+    /// Refused: for another run of this endpoint, or under a session that is not open.
+    pub stale: u64,
+    /// Refused for now: no room.
+    pub rnr: u64,
+    /// Refused: memory that may not be used so.
+    pub bad_address: u64,
+    /// Messages that came before their turn.
+    pub early: u64,
+    /// Messages that found no receive.
+    pub unexpected: u64,
+    /// Sessions that we opened.
+    pub sessions: u64,
+    /// Messages sent as long ones because there was no credit for their bytes.
+    pub long_for_credit: u64,
+    /// Messages sent again because the peer had forgotten the session.
+    pub sent_again: u64,
+}
 
-#[allow(unused_variables, missing_docs, clippy::missing_errors_doc)]
+/// Limits that follow from the configuration, or that nobody has needed to change.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    operations_max: u32,
+    /// Ends of operations that may stand unpolled before nothing more is taken.
+    dones_max: usize,
+    /// Peers by number.
+    peers_max: u32,
+    /// Greetings of peers that may wait for the next pump.
+    hellos_max: usize,
+    /// The longest message that is sent without being asked for.
+    medium_bytes_max: u64,
+    /// The shortest that is worth being read by its receiver.
+    long_bytes_min: u64,
+    /// Bytes kept of what came before its turn.
+    reorder_bytes_max: usize,
+    /// How far ahead of its turn a message may come.
+    reorder_ids_max: u32,
+    /// Credit of all senders together, and the most and the least of one.
+    credit_bytes: u64,
+    window_bytes_max: u64,
+    window_bytes_min: u64,
+    /// Reads of long messages under way.
+    reads_max: u32,
+}
+
+impl Bounds {
+    fn of(config: &Config) -> Self {
+        let operations_max = config.operations_max.clamp(1, OPERATIONS_MAX);
+        Self {
+            operations_max,
+            dones_max: operations_max as usize + 2 * config.receives_max as usize + 64,
+            peers_max: 1 << 20,
+            hellos_max: 4096,
+            medium_bytes_max: 65_536,
+            long_bytes_min: 1024,
+            reorder_bytes_max: 64 << 20,
+            reorder_ids_max: 1 << 14,
+            credit_bytes: 64 << 20,
+            window_bytes_max: 1 << 20,
+            window_bytes_min: 16 << 10,
+            reads_max: 16,
+        }
+    }
+}
+
+/// A reliable datagram endpoint. Bounds: those of its [`Config`], and credit for messages that
+/// nobody has asked for.
+#[derive(Debug)]
+pub struct Rdm {
+    config: Config,
+    bounds: Bounds,
+    own: SocketAddr,
+    incarnation: u64,
+    /// What travels of our own Q key.
+    own_check: u32,
+    payload_bytes_max: usize,
+    device: Device,
+    pd: Pd,
+    cq: Cq,
+    /// The local key of all memory.
+    lkey: u32,
+    rng: Rng,
+    entries: Vec<Option<Entry>>,
+    /// Numbers below the highest that no peer has.
+    free: BTreeSet<u32>,
+    by_name: HashMap<(SocketAddr, u64), u32, FixedState>,
+    /// By the transport's number of the peer.
+    links: Vec<Option<Box<Link>>>,
+    links_count: u32,
+    ops: Slab<Op>,
+    controls: Slab<Control>,
+    tagged: Matcher<Posted, Kept>,
+    plain: Matcher<Posted, Kept>,
+    multis: Slab<Multi>,
+    /// Claimed messages by context, and whether they have tags.
+    claims: HashMap<(u64, bool), MessageKey, FixedState>,
+    /// Messages of which a part has come, or that came before their turn: by link and id.
+    partials: HashMap<(u32, u32), Partial, FixedState>,
+    reorder_bytes: usize,
+    /// Greetings that wait for the next pump.
+    hellos: VecDeque<(PeerId, handshake::Hello)>,
+    /// Links that have something to send, or whose messages could not go on.
+    ready: VecDeque<u32>,
+    stalled: Vec<u32>,
+    session_next: u32,
+    done: VecDeque<Done>,
+    counters: RdmCounters,
+}
+
 impl Rdm {
     /// An endpoint over the transport's. `own` is our address, and `incarnation` the run of this
-    /// endpoint as addresses name it.
+    /// endpoint as addresses name it: not zero, and another one for every run.
+    ///
+    /// # Panics
+    /// Never: a new device has room for what this makes.
     pub fn new(config: Config, endpoint: &mut Endpoint, own: SocketAddr, incarnation: u64) -> Self {
-        unimplemented!()
+        let bounds = Bounds::of(&config);
+        let requests_max = bounds.operations_max.saturating_mul(8).min(1 << 20) + 4096;
+        let limits = crate::Config {
+            qpn_first: QPN.0,
+            qps_max: 1,
+            pds_max: 1,
+            ahs_max: bounds.peers_max,
+            cqs_max: 1,
+            mrs_max: MRS_MAX,
+            sq_wrs_max: requests_max,
+            rq_wrs_max: 0,
+            cq_entries_max: requests_max,
+            seed: config.seed,
+            ..crate::Config::default()
+        };
+        let mut device = Device::new(limits, endpoint);
+        let pd = device.alloc_pd().expect("a new device has room");
+        let cq = device.create_cq(requests_max).expect("a new device has room");
+        let qp = QpInit {
+            pd,
+            qp_type: QpType::Srd,
+            send_cq: cq,
+            recv_cq: cq,
+            sq_wrs_max: requests_max,
+            rq_wrs_max: 0,
+            inline_bytes_max: 0,
+            service_level: 0,
+            unsolicited_write_recv: true,
+        };
+        let qpn = device.create_qp(endpoint, qp).expect("a new device has room");
+        debug_assert_eq!(qpn, QPN);
+        let now = srd_proto::Instant::ZERO;
+        let rts = QpAttr { rnr_retry: Some(7), ..QpAttr::rts() };
+        for attr in [QpAttr::init(wire::qkey_of(incarnation)), QpAttr::rtr(), rts] {
+            device.modify_qp(now, endpoint, qpn, &attr).expect("the way of every queue pair");
+        }
+        let access = Access { local_write: true, ..Access::default() };
+        let all = Registration { region: 0, addr: 0, length: u64::MAX, access };
+        let lkey = device.reg_mr(pd, all).expect("a new device has room").lkey;
+        let messages_max = u32::try_from(bounds.credit_bytes / link::MESSAGE_COST);
+        let limits = Limits {
+            receives_max: config.receives_max,
+            messages_max: messages_max.unwrap_or(u32::MAX),
+        };
+        let state = || FixedState::with_seed(config.seed);
+        Self {
+            own,
+            incarnation,
+            own_check: wire::run_check(incarnation),
+            payload_bytes_max: endpoint.payload_bytes_max(),
+            device,
+            pd,
+            cq,
+            lkey,
+            rng: Rng::new(config.seed),
+            entries: Vec::new(),
+            free: BTreeSet::new(),
+            by_name: HashMap::with_hasher(state()),
+            links: Vec::new(),
+            links_count: 0,
+            ops: Slab::default(),
+            controls: Slab::default(),
+            tagged: Matcher::new(limits, config.seed),
+            plain: Matcher::new(limits, config.seed),
+            multis: Slab::default(),
+            claims: HashMap::with_hasher(state()),
+            partials: HashMap::with_hasher(state()),
+            reorder_bytes: 0,
+            hellos: VecDeque::new(),
+            ready: VecDeque::new(),
+            stalled: Vec::new(),
+            session_next: 0,
+            done: VecDeque::new(),
+            counters: RdmCounters::default(),
+            config,
+            bounds,
+        }
     }
-    /// The peer at an address; our own address is the endpoint itself. `incarnation`: the run that
-    /// is meant, zero for whoever is there. Added as often as it must be removed.
-    pub fn add_peer(
-        &mut self,
-        world: &mut World<'_>,
-        address: SocketAddr,
-        incarnation: u64,
-    ) -> Result<Peer, Refused> {
-        unimplemented!()
-    }
-    /// What is under way to the peer ends as `Removed`. Who only wrote to us stays known.
-    pub fn remove_peer(&mut self, world: &mut World<'_>, peer: Peer) {
-        unimplemented!()
-    }
-    /// Where a peer is, and its run as far as it is known.
-    pub fn address_of(&self, peer: Peer) -> Option<(SocketAddr, u64)> {
-        unimplemented!()
-    }
+
     /// Bytes that an injected message may have.
     pub fn inject_bytes_max(&self) -> u64 {
-        unimplemented!()
+        let room = self.payload_bytes_max - wire::MESSAGE_HEADER_MAX;
+        (room as u64).min(self.bounds.window_bytes_min / 2)
     }
-    /// Bytes that an atomic operation may name.
+
+    /// Bytes that an atomic operation may name: small enough for every path.
     pub fn atomic_bytes_max(&self, compare: bool) -> u64 {
-        unimplemented!()
+        let header = wire::BASE_BYTES + 8 + pieces::PIECES_MAX * wire::ATOMIC_PIECE_BYTES;
+        let room = self.payload_bytes_max.saturating_sub(header).min(1024) as u64;
+        // Whole elements of every type.
+        (if compare { room / 2 } else { room }) & !15
     }
-    pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
-        unimplemented!()
+
+    /// The counters.
+    pub fn counters(&self) -> &RdmCounters {
+        &self.counters
     }
-    pub fn recv(&mut self, world: &mut World<'_>, receive: Receive<'_>) -> Result<(), Refused> {
-        unimplemented!()
+
+    /// The counters of reads and writes.
+    pub fn device_counters(&self) -> &crate::Counters {
+        self.device.counters()
     }
-    /// A receive for the message that was claimed under the context; it completes as any other.
-    pub fn recv_claimed(
-        &mut self,
-        world: &mut World<'_>,
-        receive: Receive<'_>,
-    ) -> Result<(), Refused> {
-        unimplemented!()
-    }
-    /// Throws the message away that was claimed under the context (`FI_CLAIM | FI_DISCARD`).
-    pub fn discard_claimed(
-        &mut self,
-        world: &mut World<'_>,
-        context: u64,
-        tagged: bool,
-    ) -> Result<(), Refused> {
-        unimplemented!()
-    }
-    /// Looks for an unexpected message. What was found, or [`Outcome::NoMessage`], is told as a
-    /// receive.
-    pub fn peek(
-        &mut self,
-        world: &mut World<'_>,
-        tagged: bool,
-        want: Want,
-        what: Peek,
-        context: u64,
-    ) -> Result<(), Refused> {
-        unimplemented!()
-    }
-    /// Cancels a receive; false if none of this context waits.
-    pub fn cancel(&mut self, context: u64) -> bool {
-        unimplemented!()
-    }
-    pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
-        unimplemented!()
-    }
-    pub fn atomic(&mut self, world: &mut World<'_>, atomic: Atomic<'_>) -> Result<(), Refused> {
-        unimplemented!()
-    }
-    /// Lets peers use memory. `Invalid` if the key is taken.
-    pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
-        unimplemented!()
-    }
-    /// Takes it back: transfers that use it fail.
-    pub fn unshare(&mut self, rkey: u64) {
-        unimplemented!()
-    }
-    /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
-    pub fn judge(
-        &mut self,
-        now: Instant,
-        delivery: &Delivery<'_>,
-        memory: &mut dyn Memory,
-    ) -> Status {
-        unimplemented!()
-    }
-    /// Takes note of something that happened in the transport.
-    pub fn event(&mut self, now: Instant, event: &Event) {
-        unimplemented!()
-    }
-    /// Sends on what waits, as far as the transport takes it. Returns whether it took anything.
-    pub fn pump(&mut self, world: &mut World<'_>) -> bool {
-        unimplemented!()
-    }
+
     /// The oldest end of something.
     pub fn poll(&mut self) -> Option<Done> {
-        unimplemented!()
+        self.done.pop_front()
     }
+
     /// Whether nothing is under way that a peer waits for: what was sent has been acknowledged, and
     /// no answer is owed.
     pub fn is_quiet(&self) -> bool {
-        unimplemented!()
+        self.ops.len() == 0
+            && self.controls.len() == 0
+            && self.hellos.is_empty()
+            && self.stalled.is_empty()
+            && self.device.is_quiet()
     }
+
+    /// Whether what ended must be polled before more is taken.
+    fn is_full(&self) -> bool {
+        self.done.len() >= self.bounds.dones_max
+    }
+
+    /// Sends on what waits, as far as the transport takes it. Returns whether it took anything.
+    pub fn pump(&mut self, world: &mut World<'_>) -> bool {
+        let mut took = self.device.pump(world.now, world.endpoint, world.memory) > 0;
+        while let Some(completion) = self.device.poll_cq(self.cq) {
+            self.completed(&completion);
+            took = true;
+        }
+        took |= self.greet_back(world);
+        for link in core::mem::take(&mut self.stalled) {
+            took |= self.advance(link, world.memory);
+        }
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else { break };
+            if let Some(link) = self.link_mut(index) {
+                link.ready = false;
+                took |= self.flush(world, index);
+            }
+        }
+        took
+    }
+
+    /// A request of the device has ended.
+    fn completed(&mut self, _completion: &Completion) {}
 }

@@ -176,6 +176,14 @@ impl Endpoint {
         Ok(id)
     }
 
+    /// Keeps a peer that introduced itself as if it had been added: its number stays its own
+    /// however long it is silent.
+    pub fn keep_peer(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.peer(id) {
+            peer.configured = true;
+        }
+    }
+
     /// The peer at an address, if there is one.
     pub fn peer_at(&self, address: SocketAddr) -> Option<PeerId> {
         self.by_address.get(&address).copied()

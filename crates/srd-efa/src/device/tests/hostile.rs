@@ -115,8 +115,8 @@ fn every_truncation_of_a_request_is_refused() {
     let above = RdmaHeader { addr: BASE, rkey, length: 30, number: TRANSFERS }.encode();
     stranger.throw(Opaque::Read { check }.encode(), &above);
     let verdicts = stranger.hear();
-    assert_eq!(verdicts, vec![Status::BadDestQpn; 43]);
-    assert_eq!(stranger.rig.ends[1].device.counters().malformed, 43);
+    assert_eq!(verdicts, vec![Status::BadDestQpn; 51]);
+    assert_eq!(stranger.rig.ends[1].device.counters().malformed, 51);
     assert!(stranger.untouched());
 }
 

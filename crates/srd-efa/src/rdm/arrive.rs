@@ -1,0 +1,260 @@
+//! Judges what peers send: whose it is, whether it is for this run of us, and what it says.
+//!
+//! A frame that is refused has changed nothing, and may come again.
+
+use alloc::vec::Vec;
+
+use srd_proto::{Delivery, Instant, Status};
+
+use super::handshake::Hello;
+use super::link::MESSAGE_COST;
+use super::wire::Frame;
+use super::{QPN, Rdm};
+use crate::memory::Memory;
+use crate::wire::Opaque;
+
+/// Why a frame is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// No sender writes that.
+    Malformed,
+    /// It is for another run of us, or its session is not open.
+    Stale,
+    /// There is no room now.
+    Rnr,
+    /// It may not use that memory so.
+    BadAddress,
+}
+
+impl Rdm {
+    /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
+    pub fn judge(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery<'_>,
+        memory: &mut dyn Memory,
+    ) -> Status {
+        if delivery.dst_qpn != QPN || !delivery.reliable {
+            return self.device.judge(now, delivery, memory);
+        }
+        let taken = match Opaque::decode(delivery.imm) {
+            Some(Opaque::Send { check, imm: None }) => self.on_frame(delivery, check, memory),
+            Some(Opaque::Send { check, imm: Some(part) }) => {
+                self.on_part(delivery, check, part, memory)
+            }
+            _ => return self.device.judge(now, delivery, memory),
+        };
+        match taken {
+            Ok(()) => Status::Ok,
+            Err(refusal) => self.refuse(refusal),
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Status {
+        let c = &mut self.counters;
+        let (counter, status) = match refusal {
+            Refusal::Malformed => (&mut c.malformed, Status::RemoteBadLength),
+            Refusal::Stale => (&mut c.stale, Status::BadDestQpn),
+            Refusal::Rnr => (&mut c.rnr, Status::RemoteRnr),
+            Refusal::BadAddress => (&mut c.bad_address, Status::RemoteBadAddress),
+        };
+        *counter += 1;
+        status
+    }
+
+    fn on_frame(
+        &mut self,
+        delivery: &Delivery<'_>,
+        check: u32,
+        memory: &mut dyn Memory,
+    ) -> Result<(), Refusal> {
+        let frame = Frame::decode(delivery.payload).ok_or(Refusal::Malformed)?;
+        if let Frame::Hello { version, session, incarnation } = frame {
+            return self.on_hello(delivery, check, Hello { version, session, incarnation });
+        }
+        let index = self.link_of(delivery.peer).ok_or(Refusal::Stale)?;
+        if let Some(id) = frame.message_id() {
+            return self.on_numbered(index, check, id, &frame, delivery.payload, memory);
+        }
+        if check != self.own_check {
+            return Err(Refusal::Stale);
+        }
+        match frame {
+            Frame::Answer { version, session, incarnation, limit } => {
+                let hello = Hello { version, session, incarnation };
+                self.on_answer(index, session, &hello, limit);
+            }
+            Frame::Credit { session, limit } => self.on_credit(index, session, limit),
+            Frame::Receipt { token, status } => {
+                self.on_word(index, token, status);
+            }
+            Frame::Result { token, status, bytes } => {
+                self.on_result(index, token, status, bytes, memory);
+            }
+            Frame::Put { .. } | Frame::Note { .. } => self.on_write(index, &frame, memory)?,
+            Frame::Hello { .. }
+            | Frame::Message { .. }
+            | Frame::Long { .. }
+            | Frame::Atomic { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn on_hello(
+        &mut self,
+        delivery: &Delivery<'_>,
+        check: u32,
+        hello: Hello,
+    ) -> Result<(), Refusal> {
+        if check != 0 && check != self.own_check {
+            return Err(Refusal::Stale);
+        }
+        if hello.incarnation == 0 {
+            return Err(Refusal::Malformed);
+        }
+        if self.hellos.len() >= self.bounds.hellos_max {
+            return Err(Refusal::Rnr);
+        }
+        self.hellos.push_back((delivery.peer, hello));
+        Ok(())
+    }
+
+    /// A message or atomic operation: in its turn, or kept until it is.
+    fn on_numbered(
+        &mut self,
+        index: u32,
+        check: u32,
+        id: u32,
+        frame: &Frame<'_>,
+        payload: &[u8],
+        memory: &mut dyn Memory,
+    ) -> Result<(), Refusal> {
+        let incoming = self.link(index).and_then(|link| link.incoming);
+        let incoming = incoming.filter(|i| i.check == check).ok_or(Refusal::Stale)?;
+        let charge = frame.charge();
+        if incoming.charged + charge > incoming.granted {
+            return Err(Refusal::Malformed);
+        }
+        let ahead = id.wrapping_sub(incoming.expected);
+        if ahead == 0 {
+            self.on_turn(index, frame, memory)?;
+        } else if ahead < self.bounds.reorder_ids_max {
+            self.keep_early(index, id, payload)?;
+        } else if ahead < 1 << 31 {
+            return Err(Refusal::Rnr);
+        } else {
+            return Err(Refusal::Malformed);
+        }
+        let Some(incoming) = self.incoming_mut(index) else { return Ok(()) };
+        incoming.charged += charge;
+        if ahead == 0 {
+            incoming.expected = incoming.expected.wrapping_add(1);
+            if incoming.early > 0 {
+                self.advance(index, memory);
+            }
+        }
+        Ok(())
+    }
+
+    /// The message that is next in order.
+    pub(super) fn on_turn(
+        &mut self,
+        index: u32,
+        frame: &Frame<'_>,
+        memory: &mut dyn Memory,
+    ) -> Result<(), Refusal> {
+        match frame {
+            Frame::Message { envelope, length, bytes } => {
+                self.on_message(index, envelope, *length, bytes, memory)
+            }
+            Frame::Long { envelope, pieces, count } => {
+                self.on_long(index, envelope, &pieces[..*count], memory)
+            }
+            _ => self.on_atomic(index, frame, memory),
+        }
+    }
+
+    /// The receiver's share of credit for one sender.
+    pub(super) fn window(&self) -> u64 {
+        let b = &self.bounds;
+        let share = b.credit_bytes / u64::from(self.links_count.max(1));
+        share.clamp(b.window_bytes_min, b.window_bytes_max)
+    }
+
+    /// More credit from a peer.
+    fn on_credit(&mut self, index: u32, session: u32, limit: u64) {
+        let Some(link) = self.link_mut(index) else { return };
+        if let Some(ours) = link.session.as_mut().filter(|ours| ours.number == session) {
+            ours.limit = ours.limit.max(limit);
+            self.wake(index);
+        }
+    }
+
+    /// A message does not take room any more: when half of the window is free, its sender is told.
+    pub(super) fn give_back(&mut self, index: u32, session: u32, charge: u64) {
+        let window = self.window();
+        let Some(incoming) = self.incoming_mut(index).filter(|i| i.number == session) else {
+            return;
+        };
+        incoming.consumed += charge;
+        let due = incoming.consumed + window >= incoming.granted + window / 2;
+        if due && !core::mem::replace(&mut incoming.credit_due, true) {
+            self.wake(index);
+        }
+    }
+
+    /// Says how much more a peer may send, if that is due.
+    pub(super) fn grant(&mut self, index: u32) {
+        let window = self.window();
+        let Some(incoming) = self.incoming_mut(index).filter(|i| i.credit_due) else { return };
+        incoming.credit_due = false;
+        let limit = incoming.consumed + window;
+        if limit <= incoming.granted {
+            return;
+        }
+        incoming.granted = limit;
+        let number = incoming.number;
+        self.say_word(index, super::wire::credit(number, limit));
+    }
+
+    /// What a link's receiving half held is dropped: receives that it had begun end so.
+    pub(super) fn drop_incoming(&mut self, index: u32, outcome: super::Outcome) {
+        let Some(link) = self.link_mut(index) else { return };
+        if link.incoming.take().is_none() {
+            return;
+        }
+        let keys = self.partials.keys().filter(|(link, _)| *link == index).copied();
+        let mut keys: Vec<(u32, u32)> = keys.collect();
+        keys.sort_unstable();
+        for key in keys {
+            if let Some(partial) = self.partials.remove(&key) {
+                self.drop_partial(partial, outcome);
+            }
+        }
+    }
+
+    pub(super) fn incoming_mut(&mut self, index: u32) -> Option<&mut super::link::Incoming> {
+        self.link_mut(index)?.incoming.as_mut()
+    }
+}
+
+impl Frame<'_> {
+    /// The id, of what comes in order.
+    fn message_id(&self) -> Option<u32> {
+        match self {
+            Self::Message { envelope, .. } | Self::Long { envelope, .. } => Some(envelope.id),
+            Self::Atomic { id, .. } => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// What it costs of its sender's credit.
+    pub(super) fn charge(&self) -> u64 {
+        match self {
+            Self::Message { length, bytes, .. } => {
+                MESSAGE_COST + length.map_or(bytes.len() as u64, u64::from)
+            }
+            _ => MESSAGE_COST,
+        }
+    }
+}

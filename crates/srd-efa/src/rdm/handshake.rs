@@ -1,0 +1,189 @@
+//! The beginning of sessions: HELLO, its answer, and what a peer's HELLO ends.
+//!
+//! Both directions greet for themselves, when they have something to send. A greeting may be
+//! repeated, cross the other's, or be for a run that is gone; it changes nothing before it was
+//! answered. Peers' greetings are noted as they arrive and answered by the next pump, which needs
+//! no call of the application's.
+
+use srd_proto::{DownReason, PeerId};
+
+use super::link::{Greeting, Incoming, Purpose, Session};
+use super::wire::{self, VERSION};
+use super::{Outcome, Rdm, World};
+
+/// A peer's greeting.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hello {
+    pub version: u8,
+    pub session: u32,
+    pub incarnation: u64,
+}
+
+impl Rdm {
+    /// Greets a run at the other end of a link, unless that is under way, or too early: what
+    /// flies of a session that is over has to land first, so that it can go again in its order.
+    pub(super) fn greet(&mut self, index: u32, aim: u64) {
+        let Some(link) = self.link(index) else { return };
+        let over = link.session.is_none();
+        if link.greeting.is_some() || over && link.flying > 0 {
+            return;
+        }
+        self.session_next = self.session_next.wrapping_add(1);
+        let number = self.session_next;
+        let check = if aim == 0 { 0 } else { wire::run_check(aim) };
+        let bytes = wire::hello(number, self.incarnation).freeze();
+        if let Some(link) = self.link_mut(index) {
+            link.greeting = Some(Greeting { number, aim });
+        }
+        self.counters.sessions += 1;
+        self.say(index, Purpose::Hello, check, bytes);
+    }
+
+    /// The run that a greeting has to be for, if one is due.
+    pub(super) fn greeting_due(&self, index: u32) -> Option<u64> {
+        let link = self.link(index)?;
+        if link.greeting.is_some() {
+            return None;
+        }
+        if link.in_doubt {
+            return Some(link.remote);
+        }
+        let heads = [link.messages.front(), link.rmas.front()];
+        let mut aims = heads.into_iter().flatten().filter_map(|key| self.ops.at(*key));
+        aims.find(|op| !link.is_open_for(op.aim)).map(|op| op.aim)
+    }
+
+    /// A peer's answer to our greeting.
+    pub(super) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) {
+        let Some(link) = self.link_mut(index) else { return };
+        let Some(greeting) = link.greeting.filter(|greeting| greeting.number == number) else {
+            return;
+        };
+        let wrong = greeting.aim != 0 && greeting.aim != their.incarnation;
+        if wrong {
+            link.greeting = None;
+            self.is_gone(index, greeting.aim);
+            return;
+        }
+        link.greeting = None;
+        link.in_doubt = false;
+        if their.version != VERSION {
+            self.fail_link(index, Outcome::Protocol);
+            return;
+        }
+        self.is_run(index, their.incarnation);
+        let Some(link) = self.link_mut(index) else { return };
+        let check = wire::session_check(their.incarnation, number);
+        link.session = Some(Session { number, check, next_id: 0, limit, used: 0 });
+        self.wake(index);
+    }
+
+    /// Our greeting was refused: the run that it was for is not there any more.
+    pub(super) fn on_hello_refused(&mut self, index: u32) {
+        let Some(greeting) = self.link_mut(index).and_then(|link| link.greeting.take()) else {
+            return;
+        };
+        if greeting.aim != 0 {
+            self.is_gone(index, greeting.aim);
+        } else {
+            self.fail_link(index, Outcome::Protocol);
+        }
+        self.wake(index);
+    }
+
+    /// A run of a peer's is over: what is meant for it fails.
+    fn is_gone(&mut self, index: u32, run: u64) {
+        let Some(link) = self.link_mut(index) else { return };
+        link.in_doubt = false;
+        if link.remote == run {
+            link.remote = 0;
+            link.session = None;
+        }
+        self.fail_run(index, run);
+        self.wake(index);
+    }
+
+    /// The run at the other end of a link is this one.
+    fn is_run(&mut self, index: u32, incarnation: u64) {
+        let Some(link) = self.link_mut(index) else { return };
+        let before = core::mem::replace(&mut link.remote, incarnation);
+        if before == incarnation {
+            return;
+        }
+        link.source = None;
+        if before != 0 {
+            link.session = None;
+            self.fail_run(index, before);
+            self.drop_incoming(index, Outcome::Restarted);
+        }
+        self.choose_source(Some(index));
+    }
+
+    /// Answers greetings. Returns whether there were any.
+    pub(super) fn greet_back(&mut self, world: &mut World<'_>) -> bool {
+        let any = !self.hellos.is_empty();
+        while let Some((peer, hello)) = self.hellos.pop_front() {
+            self.answer(world, peer, &hello);
+        }
+        any
+    }
+
+    fn answer(&mut self, world: &mut World<'_>, peer: PeerId, hello: &Hello) {
+        let Some(address) = world.endpoint.address_of(peer) else { return };
+        world.endpoint.keep_peer(peer);
+        let Some(index) = self.make_link(peer, address) else { return };
+        self.is_run(index, hello.incarnation);
+        let window = self.window();
+        let own = self.incarnation;
+        let known = self.link(index).and_then(|link| link.incoming);
+        let mut granted = window;
+        if hello.version == VERSION {
+            match known.filter(|incoming| incoming.number == hello.session) {
+                Some(incoming) => granted = incoming.granted,
+                None => self.open_incoming(index, hello.session, window),
+            }
+        }
+        let check = wire::run_check(hello.incarnation);
+        let bytes = wire::answer(hello.session, own, granted).freeze();
+        self.say(index, Purpose::Word, check, bytes);
+    }
+
+    /// A peer counts its messages from zero again.
+    fn open_incoming(&mut self, index: u32, number: u32, window: u64) {
+        self.drop_incoming(index, Outcome::Unresponsive);
+        let check = wire::session_check(self.incarnation, number);
+        if let Some(link) = self.link_mut(index) {
+            link.incoming = Some(Incoming {
+                number,
+                check,
+                expected: 0,
+                early: 0,
+                charged: 0,
+                consumed: 0,
+                granted: window,
+                credit_due: false,
+            });
+        }
+    }
+
+    /// The transport has lost a peer, or the peer has lost us.
+    pub(super) fn on_peer_down(&mut self, peer: PeerId, reason: DownReason) {
+        let Some(index) = self.link_of(peer) else { return };
+        let outcome = match reason {
+            DownReason::Unreachable => Outcome::Unreachable,
+            DownReason::Unresponsive => Outcome::Unresponsive,
+            DownReason::Restarted => Outcome::Restarted,
+        };
+        self.drop_incoming(index, outcome);
+        let Some(link) = self.link_mut(index) else { return };
+        link.session = None;
+        if reason == DownReason::Restarted {
+            // It may be the same run, whose transport has begun anew.
+            link.in_doubt = link.remote != 0;
+        } else {
+            link.greeting = None;
+            self.fail_link(index, outcome);
+        }
+        self.wake(index);
+    }
+}

@@ -1,0 +1,138 @@
+//! A link: everything kept about one transport peer. The messaging layer's run at its other end
+//! may change; the link stays.
+//!
+//! Each direction has a **session**, numbered by its sender: message ids and credit begin anew with
+//! it. A sender opens one with HELLO before its first message, and another when anything of the old
+//! one is in doubt. A link without anything in its queues is below 512 bytes.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use bytes::Bytes;
+use srd_proto::PeerId;
+
+use crate::device::Ah;
+use crate::slab::Key;
+
+/// What every message costs of its sender's credit, beside its bytes.
+pub(super) const MESSAGE_COST: u64 = 256;
+
+/// A session of ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Session {
+    pub number: u32,
+    /// What travels of the peer's Q key in its messages.
+    pub check: u32,
+    pub next_id: u32,
+    /// Credit that was granted and that was used, since the session began.
+    pub limit: u64,
+    pub used: u64,
+}
+
+/// A HELLO of ours that has not been answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Greeting {
+    pub number: u32,
+    /// The run that it is for; zero for any.
+    pub aim: u64,
+}
+
+/// A session of the peer's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incoming {
+    pub number: u32,
+    pub check: u32,
+    /// The id of the message that is next in order.
+    pub expected: u32,
+    /// Messages that came before their turn.
+    pub early: u32,
+    /// Credit: used by what has come, given back, and granted.
+    pub charged: u64,
+    pub consumed: u64,
+    pub granted: u64,
+    /// A grant is to be sent.
+    pub credit_due: bool,
+}
+
+/// One transport peer.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub id: PeerId,
+    pub ah: Ah,
+    pub address: SocketAddr,
+    /// The run at the other end as far as it is known; zero: not at all.
+    pub remote: u64,
+    /// The peer as the application numbers it, for what this run sends.
+    pub source: Option<u32>,
+    pub session: Option<Session>,
+    pub greeting: Option<Greeting>,
+    /// What waits to be sent: messages and atomic operations in their order, and reads and
+    /// writes, which have none.
+    pub messages: VecDeque<Key>,
+    pub rmas: VecDeque<Key>,
+    /// Frames of our own, which go first.
+    pub control: VecDeque<Key>,
+    /// Datagrams of messages that have not been settled.
+    pub flying: u32,
+    /// Messages that the peer did not know what to do with: they go again in a new session.
+    pub refused: Vec<Key>,
+    /// Whether it still is the same run is to be found out.
+    pub in_doubt: bool,
+    /// The transport is full, and will say when it is not.
+    pub blocked: bool,
+    /// Whether it stands in line to be looked after.
+    pub ready: bool,
+    /// What a datagram carries.
+    pub payload_bytes_max: usize,
+    pub incoming: Option<Incoming>,
+}
+
+impl Link {
+    pub(super) fn new(id: PeerId, ah: Ah, address: SocketAddr, payload_bytes_max: usize) -> Self {
+        Self {
+            id,
+            ah,
+            address,
+            remote: 0,
+            source: None,
+            session: None,
+            greeting: None,
+            messages: VecDeque::new(),
+            rmas: VecDeque::new(),
+            control: VecDeque::new(),
+            flying: 0,
+            refused: Vec::new(),
+            in_doubt: false,
+            blocked: false,
+            ready: false,
+            payload_bytes_max,
+            incoming: None,
+        }
+    }
+
+    /// Whether what is meant for a run may be sent.
+    pub(super) fn is_open_for(&self, aim: u64) -> bool {
+        self.session.is_some() && !self.in_doubt && (aim == 0 || aim == self.remote)
+    }
+}
+
+/// What a frame of our own is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// Opens a session.
+    Hello,
+    /// Anything that may be said twice.
+    Word,
+}
+
+/// A frame of our own, until it was settled.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub link: u32,
+    pub purpose: Purpose,
+    pub check: u32,
+    pub bytes: Bytes,
+    /// How often it was lost with a context.
+    pub tries: u8,
+}

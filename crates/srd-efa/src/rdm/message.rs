@@ -1,0 +1,239 @@
+//! Messages leave: short ones whole, medium ones in parts, long ones to be read.
+
+use bytes::Bytes;
+
+use super::link::MESSAGE_COST;
+use super::op::{Op, Source, Stage, Work, token_of};
+use super::send::Step;
+use super::transmit::Handed;
+use super::wire::{self, LongPiece};
+use super::{Outcome, Rdm, Until, World};
+use crate::mr::{Access, Registration};
+use crate::slab::Key;
+
+/// How often a message may be sent again because the peer forgot the session.
+pub(super) const TRIES_MAX: u8 = 8;
+
+impl Rdm {
+    /// Goes on with the message at the head of its link's queue.
+    pub(super) fn step_message(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
+        let Some(session) = self.link(index).and_then(|link| link.session) else {
+            return Step::Wait;
+        };
+        let Some(Op { work: Work::Message(message), acked, .. }) = self.ops.at_mut(key) else {
+            return Step::Over;
+        };
+        if message.stage != Stage::Waiting && message.session != session.number {
+            if *acked > 0 {
+                self.end(key, Outcome::Restarted);
+                return Step::Over;
+            }
+            message.stage = Stage::Waiting;
+        }
+        if message.stage == Stage::Waiting && !self.admit_message(index, key) {
+            return Step::Wait;
+        }
+        loop {
+            let Some(Op { work: Work::Message(message), .. }) = self.ops.at(key) else {
+                return Step::Over;
+            };
+            let handed = match (message.again.last(), message.stage) {
+                (Some(&(from, to)), _) => self.send_again(world, index, key, (from, to)),
+                (None, Stage::Waiting | Stage::Sent) => return Step::Over,
+                (None, Stage::Sending { .. }) if !message.shared.is_empty() => {
+                    self.send_long(world, index, key)
+                }
+                (None, Stage::Sending { sent: 0 }) => self.send_first(world, index, key),
+                (None, Stage::Sending { sent }) => self.send_part(world, index, key, sent),
+            };
+            if let Some(step) = self.note_handed(index, key, handed) {
+                return step;
+            }
+        }
+    }
+
+    /// Gives a message its id and takes its credit, or makes a long one of it; false if there is
+    /// no credit.
+    fn admit_message(&mut self, index: u32, key: Key) -> bool {
+        let Some(op) = self.ops.at(key) else { return false };
+        let Work::Message(message) = &op.work else { return false };
+        let length = op.length;
+        let Some(session) = self.link(index).and_then(|link| link.session) else { return false };
+        let room = session.limit.saturating_sub(session.used);
+        let by_reference = matches!(message.source, Source::Pieces(_));
+        let medium = length <= self.bounds.medium_bytes_max;
+        let whole = medium && MESSAGE_COST + length <= room;
+        let long = by_reference && (!medium || length >= self.bounds.long_bytes_min);
+        if !whole && (!long || MESSAGE_COST > room) {
+            return false;
+        }
+        if !whole {
+            self.counters.long_for_credit += u64::from(medium);
+            if !self.share_message(key) {
+                return false;
+            }
+        }
+        let cost = MESSAGE_COST + if whole { length } else { 0 };
+        let Some(session) = self.link_mut(index).and_then(|link| link.session.as_mut()) else {
+            return false;
+        };
+        session.used += cost;
+        let (id, number) = (session.next_id, session.number);
+        session.next_id = id.wrapping_add(1);
+        if let Some((stage, to_id, to_session)) = self.ops.at_mut(key).and_then(Op::stage_mut) {
+            (*stage, *to_id, *to_session) = (Stage::Sending { sent: 0 }, id, number);
+        }
+        true
+    }
+
+    /// Lets the receiver read a message, under keys for this once.
+    fn share_message(&mut self, key: Key) -> bool {
+        let Some(Op { work: Work::Message(message), .. }) = self.ops.at_mut(key) else {
+            return false;
+        };
+        let Source::Pieces(pieces) = message.source else { return false };
+        let access = Access { remote_read: true, ..Access::default() };
+        for piece in pieces.as_slice().iter().filter(|piece| piece.length > 0) {
+            let to = Registration { region: 0, addr: 0, length: piece.length, access };
+            let rkey = self.rng.next_u64() | 1 << 63;
+            let Ok(mr) = self.device.reg_mr_at(self.pd, to, rkey, piece.addr) else {
+                let shared = core::mem::take(&mut message.shared);
+                for mr in shared {
+                    let _ = self.device.dereg_mr(mr);
+                }
+                return false;
+            };
+            message.shared.push(mr);
+        }
+        true
+    }
+
+    /// The datagram with the header and as many bytes as fit.
+    fn send_first(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+            return Handed::Never;
+        };
+        let (Some(session), Work::Message(message)) = (link.session, &op.work) else {
+            return Handed::Never;
+        };
+        let token = (op.until == Until::Delivered).then(|| token_of(key));
+        let envelope = op.envelope(message.id, token);
+        let room = link.payload_bytes_max as u64;
+        let header = |parts| wire::message_header_bytes(&envelope, parts) as u64;
+        let in_parts = header(false) + op.length > room;
+        let first = if in_parts { room - header(true) } else { op.length };
+        let length = in_parts.then(|| u32::try_from(op.length).unwrap_or(u32::MAX));
+        let bytes = usize::try_from(first).unwrap_or(0);
+        let mut frame = wire::message(&envelope, length, bytes);
+        message.source.append(world.memory, 0, bytes, &mut frame);
+        let handed = self.hand_op(world, index, key, 0, (session.check, None, frame.freeze()));
+        if handed == Handed::Yes
+            && let Some(Op { work: Work::Message(message), .. }) = self.ops.at_mut(key)
+        {
+            message.first_bytes = first;
+            // What fails for its size was cut before anything was known of the path.
+            message.part_bytes = message.part_bytes.max(room);
+            message.stage = if in_parts { Stage::Sending { sent: first } } else { Stage::Sent };
+        }
+        handed
+    }
+
+    /// A part of a message: its bytes, and nothing else.
+    fn part(
+        &mut self,
+        world: &mut World<'_>,
+        index: u32,
+        key: Key,
+        from: u64,
+        to: u64,
+    ) -> (Handed, u64) {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+            return (Handed::Never, to);
+        };
+        let (Some(session), Work::Message(message)) = (link.session, &op.work) else {
+            return (Handed::Never, to);
+        };
+        let bytes = (to - from).min(link.payload_bytes_max as u64);
+        let Ok(offset) = u16::try_from(from) else { return (Handed::Never, to) };
+        let payload: Bytes =
+            message.source.read(world.memory, from, usize::try_from(bytes).unwrap_or(0));
+        let imm = Some(wire::part(message.id, offset));
+        let handed = self.hand_op(world, index, key, offset, (session.check, imm, payload));
+        (handed, from + bytes)
+    }
+
+    fn send_part(&mut self, world: &mut World<'_>, index: u32, key: Key, sent: u64) -> Handed {
+        let length = self.ops.at(key).map_or(0, |op| op.length);
+        let (handed, end) = self.part(world, index, key, sent, length);
+        if handed == Handed::Yes
+            && let Some((stage, _, _)) = self.ops.at_mut(key).and_then(Op::stage_mut)
+        {
+            *stage = if end == length { Stage::Sent } else { Stage::Sending { sent: end } };
+        }
+        handed
+    }
+
+    /// A part that was too large for the path. What was the first datagram goes as a header with
+    /// fewer bytes, and the rest of it as parts.
+    fn send_again(
+        &mut self,
+        world: &mut World<'_>,
+        index: u32,
+        key: Key,
+        (from, to): (u64, u64),
+    ) -> Handed {
+        if from > 0 {
+            let (handed, end) = self.part(world, index, key, from, to);
+            if handed == Handed::Yes
+                && let Some(Op { work: Work::Message(message), .. }) = self.ops.at_mut(key)
+            {
+                message.again.pop();
+                if end < to {
+                    message.again.push((end, to));
+                }
+            }
+            return handed;
+        }
+        let before = match self.ops.at_mut(key).and_then(Op::stage_mut) {
+            Some((stage, _, _)) => *stage,
+            None => return Handed::Never,
+        };
+        let handed = self.send_first(world, index, key);
+        if handed == Handed::Yes
+            && let Some(Op { work: Work::Message(message), .. }) = self.ops.at_mut(key)
+        {
+            message.stage = before;
+            message.again.pop();
+            if message.first_bytes < to {
+                message.again.push((message.first_bytes, to));
+            }
+        }
+        handed
+    }
+
+    /// The header of a long message.
+    fn send_long(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+            return Handed::Never;
+        };
+        let (Some(session), Work::Message(message)) = (link.session, &op.work) else {
+            return Handed::Never;
+        };
+        let Source::Pieces(pieces) = &message.source else { return Handed::Never };
+        let mut list = [LongPiece::default(); super::pieces::PIECES_MAX];
+        let filled = pieces.as_slice().iter().filter(|piece| piece.length > 0);
+        let count = message.shared.len();
+        for ((to, piece), mr) in list.iter_mut().zip(filled).zip(&message.shared) {
+            *to = LongPiece { rkey: mr.rkey, length: piece.length };
+        }
+        let envelope = op.envelope(message.id, None);
+        let frame = wire::long(&envelope, token_of(key), &list[..count]).freeze();
+        let handed = self.hand_op(world, index, key, 0, (session.check, None, frame));
+        if handed == Handed::Yes
+            && let Some((stage, _, _)) = self.ops.at_mut(key).and_then(Op::stage_mut)
+        {
+            *stage = Stage::Sent;
+        }
+        handed
+    }
+}

@@ -1,0 +1,78 @@
+//! What we send to ourselves: matched inside, copied once, on no wire.
+
+use bytes::Bytes;
+
+use super::deliver::{Body, Info, Landing};
+use super::op::{Op, Source, Work};
+use super::{Outcome, Rdm, Refused, Until, World};
+use crate::memory::Memory;
+use crate::slab::Key;
+
+impl Rdm {
+    /// Carries an operation out whose peer is this endpoint.
+    pub(super) fn submit_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+        let Some(op) = self.ops.at(key) else { return Ok(()) };
+        if op.aim != 0 && op.aim != self.incarnation {
+            self.end(key, Outcome::Restarted);
+            return Ok(());
+        }
+        match &op.work {
+            Work::Message(_) => self.send_own(world, key),
+            Work::Atomic(_) => self.atomic_own(world, key),
+            Work::Rma(_) => self.rma_own(world, key),
+        }
+    }
+
+    fn send_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+        let Some(op) = self.ops.at(key) else { return Ok(()) };
+        let Work::Message(message) = &op.work else { return Ok(()) };
+        let info = Info {
+            link: None,
+            session: 0,
+            charge: 0,
+            source: op.peer,
+            tag: op.tag,
+            data: op.data,
+            token: None,
+            length: op.length,
+        };
+        let copied = matches!(message.source, Source::Owned(_));
+        let copy = copied || op.until != Until::Delivered && op.length <= self.inject_bytes_max();
+        if let Some(landing) = self.match_message(&info) {
+            self.copy_own(key, &landing, world.memory);
+            self.end(key, Outcome::Ok);
+            self.landed(&landing, None);
+            return Ok(());
+        }
+        // As many as a peer may send without being asked; the others wait in their buffers.
+        let window = usize::try_from(self.window() / super::link::MESSAGE_COST).unwrap_or(0);
+        let many = self.matcher(info.tag.is_some()).len().1 >= window;
+        let copy = copy && (copied || !many);
+        let body = if copy {
+            Body::Whole(self.bytes_own(key, world.memory).as_ref().into())
+        } else {
+            Body::Own(key)
+        };
+        if self.keep(info, body).is_err() {
+            self.ops.remove(key);
+            return Err(Refused::Again);
+        }
+        if copy {
+            self.end(key, Outcome::Ok);
+        }
+        Ok(())
+    }
+
+    fn bytes_own(&self, key: Key, memory: &mut dyn Memory) -> Bytes {
+        let Some(Op { work: Work::Message(message), length, .. }) = self.ops.at(key) else {
+            return Bytes::new();
+        };
+        message.source.read(memory, 0, usize::try_from(*length).unwrap_or(0))
+    }
+
+    /// Copies a message to ourselves into its receive.
+    pub(super) fn copy_own(&mut self, key: Key, landing: &Landing, memory: &mut dyn Memory) {
+        let bytes = self.bytes_own(key, memory);
+        landing.write(memory, 0, &bytes);
+    }
+}

@@ -1,0 +1,101 @@
+//! Memory in pieces, as applications name it (`struct iovec`). Bound: [`PIECES_MAX`].
+
+use bytes::{Bytes, BytesMut};
+
+use super::Piece;
+use crate::memory::Memory;
+
+/// Most pieces of a buffer.
+pub(super) const PIECES_MAX: usize = 4;
+
+/// A buffer of the application's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Pieces {
+    list: [Piece; PIECES_MAX],
+    count: usize,
+    /// Bytes of all.
+    length: u64,
+}
+
+impl Pieces {
+    /// `None` if there are more than [`PIECES_MAX`], or one reaches beyond the last address.
+    pub(super) fn of(pieces: &[Piece]) -> Option<Self> {
+        let mut list = [Piece { addr: 0, length: 0 }; PIECES_MAX];
+        let mut length = 0u64;
+        for (to, from) in list.get_mut(..pieces.len())?.iter_mut().zip(pieces) {
+            from.addr.checked_add(from.length)?;
+            length = length.checked_add(from.length)?;
+            *to = *from;
+        }
+        Some(Self { list, count: pieces.len(), length })
+    }
+
+    /// Bytes of all pieces.
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    pub(super) fn as_slice(&self) -> &[Piece] {
+        &self.list[..self.count]
+    }
+
+    /// The piece that holds the byte at `offset`: its address, and how many bytes follow in the
+    /// piece, at most `most`.
+    pub(super) fn run_at(&self, mut offset: u64, most: u64) -> Option<Piece> {
+        for piece in self.as_slice() {
+            if offset < piece.length {
+                let length = (piece.length - offset).min(most);
+                return Some(Piece { addr: piece.addr + offset, length });
+            }
+            offset -= piece.length;
+        }
+        None
+    }
+
+    /// The runs of `bytes` from `offset` on.
+    fn runs(&self, offset: u64, bytes: usize) -> impl Iterator<Item = (u64, usize)> {
+        let (mut at, end) = (offset, offset + bytes as u64);
+        core::iter::from_fn(move || {
+            let run = self.run_at(at, end - at)?;
+            at += run.length;
+            let length = usize::try_from(run.length).ok().filter(|length| *length > 0)?;
+            Some((run.addr, length))
+        })
+    }
+
+    /// Bytes to be sent: by reference if they lie in one piece.
+    pub(super) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
+        if bytes == 0 {
+            return Bytes::new();
+        }
+        let first = self.run_at(offset, bytes as u64);
+        if let Some(run) = first.filter(|run| run.length == bytes as u64) {
+            return memory.read(0, run.addr, bytes);
+        }
+        let mut whole = BytesMut::with_capacity(bytes);
+        self.append(memory, offset, bytes, &mut whole);
+        whole.freeze()
+    }
+
+    /// Copies bytes behind what stands in `into`.
+    pub(super) fn append(
+        &self,
+        memory: &mut dyn Memory,
+        offset: u64,
+        bytes: usize,
+        into: &mut BytesMut,
+    ) {
+        for (addr, length) in self.runs(offset, bytes) {
+            memory.append(0, addr, length, into);
+        }
+    }
+
+    /// Places bytes at `offset`, as far as there is room.
+    pub(super) fn write(&self, memory: &mut dyn Memory, offset: u64, mut bytes: &[u8]) {
+        for (addr, length) in self.runs(offset, bytes.len()) {
+            let (now, later) = bytes.split_at(length);
+            memory.write(0, addr, now);
+            bytes = later;
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Messages that came before their turn, and messages of which a part has come.
+//!
+//! Datagrams take many paths, so a message's parts come in any order, its header among them, and
+//! messages come before those sent first. All of that is kept here by message id, until its turn.
+//! Bounds: `reorder_bytes_max`, and `reorder_ids_max` ahead of the turn; a sender's credit
+//! bounds what a buffer was made for.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use srd_proto::Delivery;
+
+use super::arrive::Refusal;
+use super::deliver::{Body, Info, Landing};
+use super::wire::Frame;
+use super::{MessageKey, Outcome, Rdm, wire};
+use crate::memory::Memory;
+
+/// What a kept piece costs beside its bytes.
+const PIECE_COST: usize = 128;
+
+/// Where the parts of a message go.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Its header has not had its turn: they wait, each with its offset.
+    Unknown(Vec<(u16, Box<[u8]>)>),
+    /// Nobody has asked for it.
+    Buffer { buffer: Vec<u8>, kept: MessageKey, tagged: bool },
+    /// Into a receive.
+    Landing(Box<Landing>),
+    /// It was thrown away.
+    Nowhere(Box<Info>),
+}
+
+/// A message that is not complete, or not in its turn.
+#[derive(Debug)]
+pub(super) struct Partial {
+    /// Its frame, if it came before its turn.
+    pub early: Option<Box<[u8]>>,
+    /// Bytes that have come, and of the whole; zero if that is not known.
+    pub got: u64,
+    pub length: u64,
+    pub place: Place,
+}
+
+impl Partial {
+    fn new(place: Place) -> Self {
+        Self { early: None, got: 0, length: 0, place }
+    }
+}
+
+impl Rdm {
+    /// Keeps a frame that came before its turn.
+    pub(super) fn keep_early(
+        &mut self,
+        index: u32,
+        id: u32,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        let cost = payload.len() + PIECE_COST;
+        if self.reorder_bytes + cost > self.bounds.reorder_bytes_max {
+            return Err(Refusal::Rnr);
+        }
+        let partial = self.partials.entry((index, id));
+        let partial = partial.or_insert_with(|| Partial::new(Place::Unknown(Vec::new())));
+        if partial.early.is_some() {
+            return Err(Refusal::Malformed);
+        }
+        partial.early = Some(payload.into());
+        self.reorder_bytes += cost;
+        self.counters.early += 1;
+        if let Some(incoming) = self.incoming_mut(index) {
+            incoming.early += 1;
+        }
+        Ok(())
+    }
+
+    /// Lets kept messages have their turn. Returns whether any had.
+    pub(super) fn advance(&mut self, index: u32, memory: &mut dyn Memory) -> bool {
+        let mut any = false;
+        while let Some(incoming) = self.link(index).and_then(|link| link.incoming) {
+            let key = (index, incoming.expected);
+            if incoming.early == 0 {
+                break;
+            }
+            let Some(partial) = self.partials.get_mut(&key) else { break };
+            let Some(payload) = partial.early.take() else { break };
+            let turn = match Frame::decode(&payload) {
+                Some(frame) => self.on_turn(index, &frame, memory),
+                None => Err(Refusal::Malformed),
+            };
+            if turn == Err(Refusal::Rnr) {
+                if let Some(partial) = self.partials.get_mut(&key) {
+                    partial.early = Some(payload);
+                }
+                if !self.stalled.contains(&index) {
+                    self.stalled.push(index);
+                }
+                break;
+            }
+            any = true;
+            self.reorder_bytes -= payload.len() + PIECE_COST;
+            // What came in one frame has nothing more to come.
+            let unknown = |partial: &Partial| matches!(partial.place, Place::Unknown(_));
+            if self.partials.get(&key).is_some_and(unknown)
+                && let Some(partial) = self.partials.remove(&key)
+            {
+                self.forget_pieces(&partial);
+            }
+            if let Some(incoming) = self.incoming_mut(index) {
+                incoming.early -= 1;
+                incoming.expected = incoming.expected.wrapping_add(1);
+            }
+        }
+        any
+    }
+
+    fn forget_pieces(&mut self, partial: &Partial) {
+        if let Place::Unknown(pieces) = &partial.place {
+            let bytes: usize = pieces.iter().map(|(_, bytes)| bytes.len() + PIECE_COST).sum();
+            self.reorder_bytes -= bytes;
+        }
+    }
+
+    /// The header of a message has had its turn, and brought its first bytes: the others go to
+    /// their place, those that have come already at once.
+    pub(super) fn begin_partial(
+        &mut self,
+        index: u32,
+        id: u32,
+        got: u64,
+        length: u64,
+        place: Place,
+        memory: &mut dyn Memory,
+    ) {
+        let before = self.partials.remove(&(index, id));
+        let mut partial = Partial { early: None, got, length, place };
+        if let Some(before) = before {
+            self.forget_pieces(&before);
+            if let Place::Unknown(pieces) = before.place {
+                for (offset, bytes) in pieces {
+                    if !partial.put(u64::from(offset), &bytes, memory) {
+                        self.counters.malformed += 1;
+                    }
+                }
+            }
+        }
+        self.put_back(index, id, partial);
+    }
+
+    /// Keeps a message of which more will come, or ends it.
+    fn put_back(&mut self, index: u32, id: u32, partial: Partial) {
+        if partial.got < partial.length {
+            self.partials.insert((index, id), partial);
+            return;
+        }
+        match partial.place {
+            Place::Unknown(_) => {}
+            Place::Landing(landing) => self.landed(&landing, None),
+            Place::Nowhere(info) => self.confirm(&info, wire::STATUS_OK),
+            Place::Buffer { buffer, kept, tagged } => {
+                let matcher = if tagged { &mut self.tagged } else { &mut self.plain };
+                if let Some(kept) = matcher.message_mut(kept) {
+                    kept.body = Body::Whole(buffer.into_boxed_slice());
+                }
+            }
+        }
+    }
+
+    /// More of a message.
+    pub(super) fn on_part(
+        &mut self,
+        delivery: &Delivery<'_>,
+        check: u32,
+        part: u32,
+        memory: &mut dyn Memory,
+    ) -> Result<(), Refusal> {
+        let index = self.link_of(delivery.peer).ok_or(Refusal::Stale)?;
+        let incoming = self.link(index).and_then(|link| link.incoming);
+        let incoming = incoming.filter(|i| i.check == check).ok_or(Refusal::Stale)?;
+        let id = nearest(incoming.expected, part >> 16);
+        let offset = u16::try_from(part & 0xffff).map_err(|_| Refusal::Malformed)?;
+        let bytes = delivery.payload;
+        if bytes.is_empty() || offset == 0 {
+            return Err(Refusal::Malformed);
+        }
+        let ahead = id.wrapping_sub(incoming.expected).cast_signed() >= 0;
+        match self.partials.get_mut(&(index, id)) {
+            Some(partial) if !matches!(partial.place, Place::Unknown(_)) => {
+                if matches!(partial.place, Place::Landing(_))
+                    && self.done.len() >= self.bounds.dones_max
+                {
+                    return Err(Refusal::Rnr);
+                }
+                if !partial.put(u64::from(offset), bytes, memory) {
+                    return Err(Refusal::Malformed);
+                }
+                if partial.got == partial.length
+                    && let Some(partial) = self.partials.remove(&(index, id))
+                {
+                    self.put_back(index, id, partial);
+                }
+                Ok(())
+            }
+            _ if !ahead => Err(Refusal::Malformed),
+            _ => self.keep_part(index, id, offset, bytes),
+        }
+    }
+
+    /// Keeps a part whose header has not had its turn.
+    fn keep_part(&mut self, index: u32, id: u32, offset: u16, bytes: &[u8]) -> Result<(), Refusal> {
+        let cost = bytes.len() + PIECE_COST;
+        if self.reorder_bytes + cost > self.bounds.reorder_bytes_max {
+            return Err(Refusal::Rnr);
+        }
+        self.reorder_bytes += cost;
+        let partial = self.partials.entry((index, id));
+        let partial = partial.or_insert_with(|| Partial::new(Place::Unknown(Vec::new())));
+        if let Place::Unknown(pieces) = &mut partial.place {
+            pieces.push((offset, bytes.into()));
+        }
+        Ok(())
+    }
+
+    /// The rest of a message will not come.
+    pub(super) fn drop_partial(&mut self, partial: Partial, outcome: Outcome) {
+        if let Some(early) = &partial.early {
+            self.reorder_bytes -= early.len() + PIECE_COST;
+        }
+        self.forget_pieces(&partial);
+        match partial.place {
+            Place::Landing(landing) => self.landed(&landing, Some(outcome)),
+            Place::Buffer { kept, tagged, .. } => {
+                let matcher = if tagged { &mut self.tagged } else { &mut self.plain };
+                matcher.take(kept);
+            }
+            Place::Unknown(_) | Place::Nowhere(_) => {}
+        }
+    }
+}
+
+impl Partial {
+    /// Places a part; false if it reaches beyond the message, or more comes than it has.
+    fn put(&mut self, offset: u64, bytes: &[u8], memory: &mut dyn Memory) -> bool {
+        let count = bytes.len() as u64;
+        if offset + count > self.length || self.got + count > self.length {
+            return false;
+        }
+        self.got += count;
+        match &mut self.place {
+            Place::Buffer { buffer, .. } => {
+                let at = usize::try_from(offset).unwrap_or(usize::MAX);
+                if let Some(to) = buffer.get_mut(at..at + bytes.len()) {
+                    to.copy_from_slice(bytes);
+                }
+            }
+            Place::Landing(landing) => landing.write(memory, offset, bytes),
+            Place::Unknown(_) | Place::Nowhere(_) => {}
+        }
+        true
+    }
+}
+
+/// The id that ends in these 16 bits and is nearest to another.
+#[allow(clippy::cast_possible_truncation)] // the low halves
+fn nearest(to: u32, low: u32) -> u32 {
+    let ahead = (low as u16).wrapping_sub(to as u16).cast_signed();
+    to.wrapping_add_signed(i32::from(ahead))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn the_nearest_id_may_lie_before_or_behind_and_across_the_wrap() {
+        assert_eq!(nearest(0x1_0005, 0x0007), 0x1_0007);
+        assert_eq!(nearest(0x1_0005, 0xfffe), 0xfffe);
+        assert_eq!(nearest(0xffff_ffff, 0x0001), 1);
+        assert_eq!(nearest(1, 0xffff), 0xffff_ffff);
+    }
+}

@@ -1,0 +1,276 @@
+//! Takes what the application asks for, and looks after each link's queues.
+
+use bytes::{Bytes, BytesMut};
+
+use super::link::{Control, Purpose};
+use super::op::{Op, Source, Stage, Work};
+use super::pieces::Pieces;
+use super::transmit::Handed;
+use super::{Done, Kind, Message, Outcome, Peer, Piece, Rdm, Refused, Until, World};
+use crate::slab::Key;
+
+/// What came of an attempt to go on with an operation.
+pub(super) enum Step {
+    /// There is nothing more to hand over.
+    Over,
+    /// It has to wait.
+    Wait,
+}
+
+impl Rdm {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// When there is no such peer, no room, or the pieces make no sense.
+    pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
+        let source = self.source_of(world, message.pieces, message.until)?;
+        let out = super::op::MessageOut {
+            stage: Stage::Waiting,
+            id: 0,
+            session: 0,
+            first_bytes: 0,
+            part_bytes: 0,
+            again: alloc::vec::Vec::new(),
+            shared: alloc::vec::Vec::new(),
+            source,
+        };
+        let op = self.new_op(message.to, Kind::Send, Work::Message(out))?;
+        self.submit(
+            world,
+            Op {
+                context: message.context,
+                until: message.until,
+                tell: message.tell,
+                tag: message.tag,
+                data: message.data,
+                ..op
+            },
+        )
+    }
+
+    /// Where the bytes of an operation come from.
+    pub(super) fn source_of(
+        &self,
+        world: &mut World<'_>,
+        pieces: &[Piece],
+        until: Until,
+    ) -> Result<Source, Refused> {
+        let pieces = Pieces::of(pieces).ok_or(Refused::Invalid)?;
+        if until != Until::Injected {
+            return Ok(Source::Pieces(pieces));
+        }
+        if pieces.length() > self.inject_bytes_max() {
+            return Err(Refused::TooLong);
+        }
+        let length = usize::try_from(pieces.length()).map_err(|_| Refused::TooLong)?;
+        let mut copy = BytesMut::with_capacity(length);
+        pieces.append(world.memory, 0, length, &mut copy);
+        Ok(Source::Owned(copy.freeze()))
+    }
+
+    /// An operation with nothing asked for yet.
+    pub(super) fn new_op(&self, to: Peer, kind: Kind, work: Work) -> Result<Op, Refused> {
+        let entry = self.entry(to).ok_or(Refused::NoSuchPeer)?;
+        if self.ops.len() >= self.bounds.operations_max as usize || self.is_full() {
+            return Err(Refused::Again);
+        }
+        let length = match &work {
+            Work::Message(m) => m.source.length(),
+            Work::Rma(rma) => rma.source.length(),
+            Work::Atomic(a) => a.remote.length().unwrap_or(0),
+        };
+        let own = entry.address == self.own;
+        if entry.link.is_none() && !own {
+            return Err(Refused::NoSuchPeer);
+        }
+        Ok(Op {
+            kind,
+            peer: to.0,
+            link: if own { u32::MAX } else { entry.link.unwrap_or(u32::MAX) },
+            aim: entry.incarnation,
+            context: 0,
+            until: Until::Transmitted,
+            tell: true,
+            told: false,
+            tag: None,
+            data: None,
+            length,
+            in_flight: 0,
+            acked: 0,
+            refused: 0,
+            tries: 0,
+            failure: None,
+            answer: None,
+            queued: false,
+            work,
+        })
+    }
+
+    /// Begins an operation, at once if nothing waits before it.
+    pub(super) fn submit(&mut self, world: &mut World<'_>, op: Op) -> Result<(), Refused> {
+        let (index, is_rma) = (op.link, matches!(op.work, Work::Rma(_)));
+        let injected = op.until == Until::Injected && !matches!(op.work, Work::Atomic(_));
+        let key = self.ops.insert(op, self.bounds.operations_max).ok_or(Refused::Again)?;
+        if index == u32::MAX {
+            return self.submit_own(world, key);
+        }
+        if injected {
+            self.tell_injected(key);
+        }
+        let Some(link) = self.link_mut(index) else { return Err(Refused::NoSuchPeer) };
+        let queue = if is_rma { &mut link.rmas } else { &mut link.messages };
+        queue.push_back(key);
+        let first = queue.len() == 1 && !link.blocked;
+        if let Some(op) = self.ops.at_mut(key) {
+            op.queued = true;
+        }
+        if first {
+            self.flush(world, index);
+        }
+        Ok(())
+    }
+
+    /// What was copied is over for its caller. Should it fail, that is told as well.
+    pub(super) fn tell_injected(&mut self, key: Key) {
+        if let Some(op) = self.ops.at_mut(key) {
+            op.told = true;
+            let done = done_of(op, Outcome::Ok);
+            self.done.push_back(done);
+        }
+    }
+
+    /// Ends an operation.
+    pub(super) fn end(&mut self, key: Key, outcome: Outcome) {
+        let Some(op) = self.ops.remove(key) else { return };
+        if let Work::Message(message) = &op.work {
+            for mr in &message.shared {
+                let _ = self.device.dereg_mr(*mr);
+            }
+        }
+        if !op.told || outcome != Outcome::Ok {
+            self.done.push_back(done_of(&op, outcome));
+        }
+    }
+
+    /// Sends a frame of our own.
+    pub(super) fn say(&mut self, index: u32, purpose: Purpose, check: u32, bytes: Bytes) {
+        let control = Control { link: index, purpose, check, bytes, tries: 0 };
+        // Bound: one for each message that credit let in, and a few for each link.
+        if let Some(key) = self.controls.insert(control, u32::MAX)
+            && let Some(link) = self.link_mut(index)
+        {
+            link.control.push_back(key);
+            self.wake(index);
+        }
+    }
+
+    /// Says something about the peer's operations to its present run.
+    pub(super) fn say_word(&mut self, index: u32, bytes: BytesMut) {
+        let Some(link) = self.link(index).filter(|link| link.remote != 0) else { return };
+        let check = super::wire::run_check(link.remote);
+        self.say(index, Purpose::Word, check, bytes.freeze());
+    }
+
+    /// Hands over what waits for a link, as far as the transport takes it.
+    pub(super) fn flush(&mut self, world: &mut World<'_>, index: u32) -> bool {
+        if let Some(aim) = self.greeting_due(index) {
+            self.greet(index, aim);
+        }
+        let mut took = self.flush_control(world, index);
+        took |= self.flush_queue(world, index, false);
+        took |= self.flush_queue(world, index, true);
+        // An operation that failed may have brought forward one for another run.
+        if self.greeting_due(index).is_some() && took {
+            self.wake(index);
+        }
+        took
+    }
+
+    fn flush_control(&mut self, world: &mut World<'_>, index: u32) -> bool {
+        self.grant(index);
+        let mut took = false;
+        while let Some(link) = self.link(index).filter(|link| !link.blocked) {
+            let Some(&key) = link.control.front() else { break };
+            if !self.hand_control(world, key) {
+                break;
+            }
+            took = true;
+            if let Some(link) = self.link_mut(index) {
+                link.control.pop_front();
+            }
+        }
+        took
+    }
+
+    fn flush_queue(&mut self, world: &mut World<'_>, index: u32, rmas: bool) -> bool {
+        let mut took = false;
+        while let Some(link) = self.link(index).filter(|link| !link.blocked) {
+            let queue = if rmas { &link.rmas } else { &link.messages };
+            let Some(&key) = queue.front() else { break };
+            let open = self.ops.at(key).is_some_and(|op| link.is_open_for(op.aim));
+            let step = if open { self.step(world, index, key) } else { Step::Wait };
+            let Step::Over = step else { break };
+            took = true;
+            if let Some(link) = self.link_mut(index) {
+                let queue = if rmas { &mut link.rmas } else { &mut link.messages };
+                // An operation that failed has left by itself.
+                if queue.front() == Some(&key) {
+                    queue.pop_front();
+                }
+            }
+            if let Some(op) = self.ops.at_mut(key) {
+                op.queued = false;
+            }
+        }
+        took
+    }
+
+    fn step(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
+        match self.ops.at(key).map(|op| &op.work) {
+            Some(Work::Message(_)) => self.step_message(world, index, key),
+            Some(Work::Atomic(_)) => self.step_atomic(world, index, key),
+            Some(Work::Rma(_)) => self.step_rma(world, index, key),
+            None => Step::Over,
+        }
+    }
+
+    /// What follows from an attempt to hand a datagram over.
+    pub(super) fn note_handed(&mut self, index: u32, key: Key, handed: Handed) -> Option<Step> {
+        match handed {
+            Handed::Yes => {
+                if let Some(op) = self.ops.at_mut(key) {
+                    op.in_flight += 1;
+                }
+                if let Some(link) = self.link_mut(index) {
+                    link.flying += 1;
+                }
+                None
+            }
+            Handed::Full => Some(Step::Wait),
+            Handed::Never => {
+                if let Some(op) = self.ops.at_mut(key) {
+                    op.failure = op.failure.or(Some(Outcome::Protocol));
+                }
+                self.quiet(key);
+                Some(Step::Over)
+            }
+        }
+    }
+}
+
+/// How the end of an operation is told.
+pub(super) fn done_of(op: &Op, outcome: Outcome) -> Done {
+    Done {
+        kind: op.kind,
+        outcome,
+        context: op.context,
+        tagged: op.tag.is_some(),
+        tell: op.tell || outcome != Outcome::Ok,
+        peer: Some(Peer(op.peer)),
+        length: op.length,
+        offset: 0,
+        tag: op.tag.unwrap_or(0),
+        data: op.data,
+        released: false,
+    }
+}

@@ -1,0 +1,323 @@
+//! What becomes of what was handed over, and the peer's words about it.
+
+use alloc::vec::Vec;
+
+use srd_proto::{Event, Instant, PeerId, Status};
+
+use super::link::Purpose;
+use super::message::TRIES_MAX;
+use super::op::{Op, Stage, Work, of_token, of_user, outcome_of};
+use super::wire::{STATUS_BAD_KEY, STATUS_OK};
+use super::{Outcome, Rdm};
+use crate::slab::Key;
+
+/// How often a frame of our own is sent again after a context was lost.
+const CONTROL_TRIES_MAX: u8 = 3;
+
+impl Rdm {
+    /// Takes note of something that happened in the transport.
+    pub fn event(&mut self, now: Instant, event: &Event) {
+        match event {
+            Event::Completed { user, status, .. } => {
+                if let Some((index, generation, part)) = of_user(*user) {
+                    let key = self.ops.key_at(index);
+                    if let Some(key) = key.filter(|key| key.generation & 0xffff == generation) {
+                        self.settled(key, part, *status);
+                    }
+                    return;
+                }
+                if let Some(key) = Self::control_of(*user) {
+                    self.control_settled(key, *status);
+                    return;
+                }
+            }
+            Event::PeerDown { peer, reason } => self.on_peer_down(*peer, *reason),
+            Event::Writable { peer } => {
+                if let Some(index) = self.link_of(*peer) {
+                    if let Some(link) = self.link_mut(index) {
+                        link.blocked = false;
+                    }
+                    self.wake(index);
+                }
+            }
+            Event::PathMtu { peer, works_bytes, configured_bytes } => {
+                self.shrink(*peer, configured_bytes.saturating_sub(*works_bytes));
+            }
+            Event::PeerUp { .. } => {}
+        }
+        self.device.event(now, event);
+    }
+
+    fn shrink(&mut self, peer: PeerId, fewer: u16) {
+        let most = self.payload_bytes_max.saturating_sub(usize::from(fewer));
+        if let Some(link) = self.link_of(peer).and_then(|index| self.link_mut(index)) {
+            link.payload_bytes_max = most;
+        }
+    }
+
+    /// A datagram of an operation was settled.
+    fn settled(&mut self, key: Key, part: u16, status: Status) {
+        let Some(op) = self.ops.at_mut(key) else { return };
+        let index = op.link;
+        op.in_flight -= 1;
+        match status {
+            Status::Ok => op.acked += 1,
+            Status::LocalBadLength => op.cut_again(part),
+            Status::BadDestQpn => op.refused += 1,
+            other => op.failure = Some(outcome_of(other)),
+        }
+        let is_message = !matches!(op.work, Work::Rma(_));
+        let session = op.stage_mut().map(|(_, _, session)| *session);
+        let lost = !matches!(status, Status::Ok | Status::LocalBadLength);
+        if let Some(link) = self.link_mut(index) {
+            link.flying -= 1;
+            let current = link.session.map(|session| session.number);
+            if lost && is_message && current == session {
+                link.session = None;
+            }
+        }
+        self.quiet(key);
+        self.regather(index);
+    }
+
+    /// What follows when nothing of an operation is under way.
+    pub(super) fn quiet(&mut self, key: Key) {
+        let Some(op) = self.ops.at_mut(key) else { return };
+        if op.in_flight > 0 {
+            return;
+        }
+        let (index, again) = (op.link, op.is_again());
+        if let Some(outcome) = op.failure {
+            self.leave_queue(key);
+            self.end(key, outcome);
+        } else if op.refused > 0 {
+            self.refused(key);
+        } else if again {
+            op.tries += 1;
+            if op.tries > TRIES_MAX {
+                op.failure = Some(Outcome::Protocol);
+                self.quiet(key);
+            } else if !core::mem::replace(&mut op.queued, true) {
+                let rma = matches!(op.work, Work::Rma(_));
+                if let Some(link) = self.link_mut(index) {
+                    let queue = if rma { &mut link.rmas } else { &mut link.messages };
+                    queue.push_front(key);
+                }
+                self.wake(index);
+            } else {
+                self.wake(index);
+            }
+        } else if op.is_sent() {
+            self.sent(key);
+        }
+    }
+
+    /// All of an operation has been acknowledged.
+    fn sent(&mut self, key: Key) {
+        let Some(op) = self.ops.at(key) else { return };
+        match (op.wants_answer(), op.answer, &op.work) {
+            (true, None, _) => {}
+            (true, Some(STATUS_OK), _) | (false, _, Work::Message(_)) => self.end_quietly(key),
+            (true, Some(STATUS_BAD_KEY), _) => self.end(key, Outcome::BadKey),
+            (true, Some(_), _) => self.end(key, Outcome::Protocol),
+            (false, _, Work::Rma(_)) => self.rma_sent(key),
+            (false, _, Work::Atomic(_)) => {}
+        }
+    }
+
+    /// Ends an operation with success, as soon as nothing of its memory is under way to the peer.
+    pub(super) fn end_quietly(&mut self, key: Key) {
+        if let Some(Op { work: Work::Message(message), .. }) = self.ops.at(key) {
+            let lent = message.shared.iter().any(|mr| self.device.is_lent(*mr));
+            if lent {
+                return; // the device's note of the read's end brings it back here
+            }
+        }
+        self.end(key, Outcome::Ok);
+    }
+
+    /// The peer knew neither the session nor us: nothing was delivered, so all of it can go again,
+    /// in a new session.
+    fn refused(&mut self, key: Key) {
+        let Some(op) = self.ops.at_mut(key) else { return };
+        let index = op.link;
+        op.tries += 1;
+        if op.acked > 0 || op.tries > TRIES_MAX {
+            op.failure = Some(Outcome::Restarted);
+            self.quiet(key);
+            return;
+        }
+        op.refused = 0;
+        self.counters.sent_again += 1;
+        let waits = op.queued;
+        op.restart();
+        if let Some(link) = self.link_mut(index) {
+            link.in_doubt = link.remote != 0;
+            if !waits {
+                link.refused.push(key);
+            }
+        }
+        self.wake(index);
+    }
+
+    /// When the last datagram of a session that is over has landed, what was refused goes back to
+    /// the head of the queue, in its order.
+    fn regather(&mut self, index: u32) {
+        let Some(link) = self.link_mut(index).filter(|l| l.flying == 0 && !l.refused.is_empty())
+        else {
+            return;
+        };
+        let mut again = core::mem::take(&mut link.refused);
+        let mut ids: Vec<(u32, Key)> = Vec::with_capacity(again.len());
+        for key in again.drain(..) {
+            if let Some(op) = self.ops.at_mut(key) {
+                op.queued = true;
+                let id = op.stage_mut().map_or(0, |(_, id, _)| *id);
+                ids.push((id, key));
+            }
+        }
+        let first = ids.first().map_or(0, |(id, _)| *id);
+        ids.sort_by_key(|(id, _)| id.wrapping_sub(first).cast_signed());
+        for (_, key) in ids.into_iter().rev() {
+            let rma = matches!(self.ops.at(key).map(|op| &op.work), Some(Work::Rma(_)));
+            if let Some(link) = self.link_mut(index) {
+                let queue = if rma { &mut link.rmas } else { &mut link.messages };
+                queue.push_front(key);
+            }
+        }
+        self.wake(index);
+    }
+
+    fn leave_queue(&mut self, key: Key) {
+        let Some(op) = self.ops.at_mut(key) else { return };
+        if !core::mem::replace(&mut op.queued, false) {
+            return;
+        }
+        let index = op.link;
+        if let Some(link) = self.link_mut(index) {
+            for queue in [&mut link.messages, &mut link.rmas] {
+                if queue.front() == Some(&key) {
+                    queue.pop_front();
+                } else {
+                    queue.retain(|other| *other != key);
+                }
+            }
+        }
+    }
+
+    fn control_settled(&mut self, key: Key, status: Status) {
+        let Some(control) = self.controls.at_mut(key) else { return };
+        let (index, purpose) = (control.link, control.purpose);
+        control.tries += 1;
+        let again = status == Status::RemoteAbort && control.tries < CONTROL_TRIES_MAX;
+        if purpose == Purpose::Word && again {
+            if let Some(link) = self.link_mut(index) {
+                link.control.push_back(key);
+            }
+            self.wake(index);
+            return;
+        }
+        self.controls.remove(key);
+        if purpose == Purpose::Word || status == Status::Ok {
+            return;
+        }
+        match status {
+            Status::BadDestQpn => self.on_hello_refused(index),
+            Status::RemoteAbort | Status::Flushed => {
+                if let Some(link) = self.link_mut(index) {
+                    link.greeting = None;
+                }
+                self.wake(index);
+            }
+            other => {
+                if let Some(link) = self.link_mut(index) {
+                    link.greeting = None;
+                }
+                self.fail_link(index, outcome_of(other));
+            }
+        }
+    }
+
+    /// A peer's word about a message or atomic operation of ours. False if there is none that
+    /// waits for it.
+    pub(super) fn on_word(&mut self, index: u32, token: u64, status: u8) -> bool {
+        let key = of_token(token);
+        let Some(op) = self.ops.at_mut(key).filter(|op| op.link == index) else { return false };
+        if !op.wants_answer() || op.answer.is_some() {
+            return false;
+        }
+        op.answer = Some(status);
+        if op.in_flight == 0 && op.is_sent() {
+            self.sent(key);
+        }
+        true
+    }
+
+    /// Everything of a link fails that is not under way in the transport; the rest does when it
+    /// comes back.
+    pub(super) fn fail_link(&mut self, index: u32, outcome: Outcome) {
+        self.fail_where(outcome, |op| op.link == index);
+    }
+
+    /// The same, of what is meant for a run, or has been sent to it.
+    pub(super) fn fail_run(&mut self, index: u32, run: u64) {
+        self.fail_where(Outcome::Restarted, |op| {
+            let begun = op.acked > 0 || op.in_flight > 0;
+            op.link == index && (op.aim == run || begun)
+        });
+    }
+
+    /// The same, of a peer as the application numbers it.
+    pub(super) fn fail_peer(&mut self, peer: u32, outcome: Outcome) {
+        self.fail_where(outcome, |op| op.peer == peer);
+    }
+
+    fn fail_where(&mut self, outcome: Outcome, hit: impl Fn(&Op) -> bool) {
+        let hits = self.ops.iter().filter(|(_, op)| hit(op) && op.failure.is_none());
+        for key in hits.map(|(key, _)| key).collect::<Vec<_>>() {
+            let Some(op) = self.ops.at_mut(key) else { continue };
+            op.failure = Some(outcome);
+            let begun = !op.is_sent() && op.acked + op.in_flight > 0;
+            let index = op.link;
+            if begun && let Some(link) = self.link_mut(index) {
+                // The receiver waits for the rest: another session tells it that none comes.
+                link.session = None;
+                link.in_doubt = link.remote != 0;
+                self.wake(index);
+            }
+            self.leave_queue(key);
+            self.quiet(key);
+        }
+    }
+}
+
+impl Op {
+    /// A datagram was too large for the path.
+    fn cut_again(&mut self, part: u16) {
+        let length = self.length;
+        match &mut self.work {
+            Work::Message(message) => {
+                let from = u64::from(part);
+                let bytes = if part == 0 { message.first_bytes } else { message.part_bytes };
+                message.again.push((from, length.min(from + bytes)));
+            }
+            Work::Rma(_) | Work::Atomic(_) => self.failure = Some(Outcome::Protocol),
+        }
+    }
+
+    fn is_again(&self) -> bool {
+        matches!(&self.work, Work::Message(message) if !message.again.is_empty())
+    }
+
+    /// Nothing of it was delivered.
+    fn restart(&mut self) {
+        match &mut self.work {
+            Work::Message(message) => {
+                message.stage = Stage::Waiting;
+                message.again.clear();
+            }
+            Work::Atomic(atomic) => atomic.stage = Stage::Waiting,
+            Work::Rma(_) => {}
+        }
+    }
+}

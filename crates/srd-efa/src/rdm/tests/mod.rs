@@ -1,0 +1,266 @@
+//! Messaging layers over endpoints and a wire that misbehaves. Each test is named for the rule
+//! that it shows.
+
+mod basics;
+
+use super::*;
+use crate::memory::Memory;
+use bytes::Bytes;
+use core::net::SocketAddr;
+use srd_proto::{
+    Config as CoreConfig, Duration, Ecn, Epoch, Instant, PacketMeta, PacketRef, TransmitBuf,
+};
+use std::collections::BTreeMap;
+use std::vec;
+use std::vec::Vec;
+
+/// Bytes of each node's memory.
+const RAM_BYTES: usize = 8 << 20;
+
+/// Memory that is one vector: addresses are offsets. Region 1 is its second half.
+struct Ram(Vec<u8>);
+
+impl Ram {
+    fn at(region: u64, offset: u64) -> usize {
+        usize::try_from(offset).unwrap() + if region == 0 { 0 } else { RAM_BYTES / 2 }
+    }
+}
+
+impl Memory for Ram {
+    fn read(&mut self, region: u64, offset: u64, bytes: usize) -> Bytes {
+        let at = Self::at(region, offset);
+        Bytes::copy_from_slice(&self.0[at..at + bytes])
+    }
+
+    fn write(&mut self, region: u64, offset: u64, bytes: &[u8]) {
+        let at = Self::at(region, offset);
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// One node.
+struct Node {
+    endpoint: Endpoint,
+    rdm: Rdm,
+    ram: Ram,
+    incarnation: u64,
+}
+
+/// All of them, and the wire between.
+struct Net {
+    nodes: Vec<Node>,
+    config: Config,
+    now: Instant,
+    wire: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
+    sequence: u64,
+    rng: Rng,
+    loss_permille: u32,
+    duplicate_permille: u32,
+    jitter_us: u32,
+    /// Packets to this node vanish.
+    dead: Option<usize>,
+    /// Packets larger than this vanish.
+    mtu_bytes: usize,
+    core: CoreConfig,
+}
+
+fn address(node: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, u8::try_from(node).unwrap()], 7471))
+}
+
+fn config() -> Config {
+    Config { operations_max: 256, receives_max: 256, tell_remote: false, seed: 3 }
+}
+
+impl Node {
+    fn new(net: (&Config, &CoreConfig), node: usize, incarnation: u64, now: Instant) -> Self {
+        let seed = [u8::try_from(node as u64 + 16 * (incarnation & 7)).unwrap(); 32];
+        let mut endpoint = Endpoint::new(net.1.clone(), Epoch(incarnation), seed, now).unwrap();
+        let rdm = Rdm::new(*net.0, &mut endpoint, address(node), incarnation);
+        Self { endpoint, rdm, ram: Ram(vec![0; RAM_BYTES]), incarnation }
+    }
+}
+
+impl Net {
+    fn new(nodes: usize) -> Self {
+        Self::with(nodes, config())
+    }
+
+    fn with(nodes: usize, config: Config) -> Self {
+        let now = Instant::ZERO + Duration::from_secs(1);
+        let core = CoreConfig {
+            packet_bytes_max: 1472,
+            keepalive: Duration::from_millis(50),
+            peer_timeout: Duration::from_millis(500),
+            mtu_discovery: false,
+            ..CoreConfig::sockets()
+        };
+        let new = |node: usize| Node::new((&config, &core), node, 100 + node as u64, now);
+        Self {
+            nodes: (0..nodes).map(new).collect(),
+            config,
+            now,
+            wire: BTreeMap::new(),
+            sequence: 0,
+            rng: Rng::new(5),
+            loss_permille: 0,
+            duplicate_permille: 0,
+            jitter_us: 0,
+            dead: None,
+            mtu_bytes: usize::MAX,
+            core,
+        }
+    }
+
+    /// A wire that loses, doubles and reorders.
+    fn bad(nodes: usize) -> Self {
+        let bad = Self::new(nodes);
+        Self { loss_permille: 50, duplicate_permille: 20, jitter_us: 300, ..bad }
+    }
+
+    /// Calls a node's messaging layer.
+    fn on<R>(&mut self, node: usize, call: impl FnOnce(&mut Rdm, &mut World<'_>) -> R) -> R {
+        let Node { endpoint, rdm, ram, .. } = &mut self.nodes[node];
+        call(rdm, &mut World { now: self.now, endpoint, memory: ram })
+    }
+
+    /// The number of another node (or itself) at a node: whoever is there.
+    fn peer(&mut self, at: usize, of: usize) -> Peer {
+        self.on(at, |rdm, world| rdm.add_peer(world, address(of), 0).unwrap())
+    }
+
+    /// The same, meaning the run that is there now.
+    fn exact(&mut self, at: usize, of: usize) -> Peer {
+        let run = self.nodes[of].incarnation;
+        self.on(at, |rdm, world| rdm.add_peer(world, address(of), run).unwrap())
+    }
+
+    fn fill(&mut self, node: usize, at: u64, length: u64, seed: u64) {
+        let mut rng = Rng::new(seed);
+        let at = usize::try_from(at).unwrap();
+        for byte in &mut self.nodes[node].ram.0[at..at + usize::try_from(length).unwrap()] {
+            *byte = u8::try_from(rng.below(256)).unwrap();
+        }
+    }
+
+    fn bytes(&self, node: usize, at: u64, length: u64) -> &[u8] {
+        let at = usize::try_from(at).unwrap();
+        &self.nodes[node].ram.0[at..at + usize::try_from(length).unwrap()]
+    }
+
+    fn send(&mut self, node: usize, to: Peer, tag: u64, at: u64, length: u64) {
+        self.try_send(node, message(to, tag, &[Piece { addr: at, length }])).unwrap();
+    }
+
+    fn try_send(&mut self, node: usize, message: Message<'_>) -> Result<(), Refused> {
+        self.on(node, |rdm, world| rdm.send(world, message))
+    }
+
+    fn recv(&mut self, node: usize, from: Option<Peer>, tag: u64, at: u64, length: u64) {
+        let pieces = [Piece { addr: at, length }];
+        self.on(node, |rdm, world| rdm.recv(world, receive(from, tag, &pieces))).unwrap();
+    }
+
+    fn done(&mut self, node: usize) -> Vec<Done> {
+        core::iter::from_fn(|| self.nodes[node].rdm.poll()).collect()
+    }
+
+    fn outcomes(&mut self, node: usize) -> Vec<(Kind, u64, Outcome)> {
+        self.done(node).iter().map(|d| (d.kind, d.context, d.outcome)).collect()
+    }
+
+    fn drain(&mut self) {
+        let mut buf = TransmitBuf::new(16, 65_000);
+        for node in 0..self.nodes.len() {
+            loop {
+                let took = self.on(node, |rdm, world| rdm.pump(world));
+                let Node { endpoint, rdm, .. } = &mut self.nodes[node];
+                buf.clear();
+                let transmit = endpoint.poll_transmit(self.now, &mut buf);
+                let mut events = 0;
+                while let Some(event) = endpoint.poll_event() {
+                    rdm.event(self.now, &event);
+                    events += 1;
+                }
+                let Some(t) = transmit else {
+                    if took || events > 0 {
+                        continue;
+                    }
+                    break;
+                };
+                self.put_on_wire(node, &t, &buf);
+            }
+        }
+    }
+
+    fn put_on_wire(&mut self, node: usize, t: &srd_proto::Transmit, buf: &TransmitBuf) {
+        let to = usize::from(match t.destination.ip() {
+            core::net::IpAddr::V4(ip) => ip.octets()[3],
+            core::net::IpAddr::V6(_) => 255,
+        });
+        let source = SocketAddr::new(address(node).ip(), 7471 + t.entropy.0);
+        for (head, payload) in buf.segments() {
+            let bytes = [head, payload].concat();
+            let lost = self.rng.below(1000) < self.loss_permille;
+            if lost || self.dead == Some(to) || bytes.len() > self.mtu_bytes {
+                continue;
+            }
+            let copies = 1 + u64::from(self.rng.below(1000) < self.duplicate_permille);
+            for _ in 0..copies {
+                let jitter = u64::from(self.rng.below(self.jitter_us + 1));
+                let at = self.now + Duration::from_micros(20 + jitter);
+                self.sequence += 1;
+                self.wire.insert((at, self.sequence), (to, source, bytes.clone()));
+            }
+        }
+    }
+
+    fn run_ms(&mut self, ms: u64) {
+        let until = self.now + Duration::from_millis(ms);
+        loop {
+            self.drain();
+            let wire = self.wire.keys().next().map(|(at, _)| *at);
+            let timers = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout());
+            let next = wire.into_iter().chain(timers).min();
+            let Some(next) = next.filter(|next| *next <= until) else {
+                self.now = until;
+                return;
+            };
+            self.now = self.now.max(next);
+            self.arrivals();
+            for node in &mut self.nodes {
+                node.endpoint.handle_timeout(self.now);
+            }
+        }
+    }
+
+    fn arrivals(&mut self) {
+        while let Some(entry) = self.wire.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            let (to, source, mut bytes) = entry.remove();
+            let Some(Node { endpoint, rdm, ram, .. }) = self.nodes.get_mut(to) else { continue };
+            let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+            let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
+            endpoint.handle_packet_with(now, meta, whole, |d| rdm.judge(now, d, ram));
+        }
+    }
+
+    /// A node crashes and comes back, with nothing that it knew.
+    fn restart(&mut self, node: usize) {
+        let incarnation = self.nodes[node].incarnation + 1000;
+        let limits = (&self.config, &self.core);
+        self.nodes[node] = Node::new(limits, node, incarnation, self.now);
+    }
+}
+
+fn message(to: Peer, tag: u64, pieces: &[Piece]) -> Message<'_> {
+    let until = Until::Transmitted;
+    Message { to, tag: Some(tag), pieces, data: None, context: tag, until, tell: true }
+}
+
+fn receive(from: Option<Peer>, tag: u64, pieces: &[Piece]) -> Receive<'_> {
+    let want = Want { tag, ignore: 0, source: from.map(|peer| peer.0) };
+    Receive { tagged: true, want, pieces, context: tag, multi: None, tell: true }
+}

@@ -1,0 +1,100 @@
+//! The way into the transport: verbs SENDs, straight from their queue.
+//!
+//! What a queue pair's send queue would add, operations have already: a record, a bound, an end.
+//! So messages are handed to the transport as the device's SENDs are written, without going
+//! through its queues.
+
+use bytes::Bytes;
+use srd_proto::{Class, Datagram, SendError};
+
+use super::op::user_of;
+use super::{QPN, Rdm, World};
+use crate::slab::Key;
+use crate::wire::Opaque;
+
+/// What our own frames are completed under, in the upper byte.
+const TAG_CONTROL: u8 = 0xec;
+
+/// What the transport said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Handed {
+    Yes,
+    /// It is full, and will say when it is not.
+    Full,
+    /// It will never take it: too large, or the peer is gone.
+    Never,
+}
+
+/// A SEND.
+pub(super) struct Out {
+    pub check: u32,
+    pub imm: Option<u32>,
+    pub payload: Bytes,
+    pub user: u64,
+}
+
+impl Rdm {
+    /// Hands a datagram over.
+    pub(super) fn hand(&mut self, world: &mut World<'_>, index: u32, out: Out) -> Handed {
+        let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+            return Handed::Never;
+        };
+        let Out { check, imm, payload, user } = out;
+        let datagram = Datagram {
+            src_qpn: QPN,
+            dst_qpn: QPN,
+            imm: Opaque::Send { check, imm }.encode(),
+            payload,
+            class: Class::Bulk,
+            user,
+        };
+        match world.endpoint.send(world.now, link.id, datagram) {
+            Ok(_) => Handed::Yes,
+            Err(SendError::QueueFull) => {
+                link.blocked = true;
+                Handed::Full
+            }
+            Err(SendError::TooLarge { max_bytes }) if max_bytes < link.payload_bytes_max => {
+                // Cut it smaller at the next pump.
+                link.payload_bytes_max = max_bytes;
+                self.wake(index);
+                Handed::Full
+            }
+            Err(_) => Handed::Never,
+        }
+    }
+
+    /// Hands over a datagram of an operation. `part`: which of them.
+    pub(super) fn hand_op(
+        &mut self,
+        world: &mut World<'_>,
+        index: u32,
+        key: Key,
+        part: u16,
+        what: (u32, Option<u32>, Bytes),
+    ) -> Handed {
+        let (check, imm, payload) = what;
+        self.hand(world, index, Out { check, imm, payload, user: user_of(key, part) })
+    }
+
+    /// Hands over a frame of our own; false if it has to wait.
+    pub(super) fn hand_control(&mut self, world: &mut World<'_>, key: Key) -> bool {
+        let Some(control) = self.controls.at(key) else { return true };
+        let index = control.link;
+        let (check, payload) = (control.check, control.bytes.clone());
+        let user = key.to_user(TAG_CONTROL);
+        match self.hand(world, index, Out { check, imm: None, payload, user }) {
+            Handed::Yes => true,
+            Handed::Full => false,
+            Handed::Never => {
+                self.controls.remove(key);
+                true
+            }
+        }
+    }
+
+    /// The frame of our own that a datagram was.
+    pub(super) fn control_of(user: u64) -> Option<Key> {
+        Key::of_user(user, TAG_CONTROL)
+    }
+}
