@@ -52,21 +52,23 @@ impl fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
-/// What may be driven without knowing what it is: hosts behind a queue.
-pub trait Drive: Send + Sync {
-    /// As [`Host::poll`].
-    fn poll(&self);
-    /// As [`Host::hand_over`].
-    fn hand_over(&self);
-}
-
 /// An endpoint of the Messaging Layer. See the crate's page.
 #[derive(Debug)]
 pub struct Host<S: Sink> {
-    shared: Arc<Shared<S>>,
+    handle: Handle<S>,
     card: Option<JoinHandle<()>>,
     address: SocketAddr,
     incarnation: u64,
+}
+
+/// What a host is called through. Handles outlive their host; then calls say so.
+#[derive(Debug)]
+pub struct Handle<S>(Arc<Shared<S>>);
+
+impl<S> Clone for Handle<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
 }
 
 /// What callers and the card share.
@@ -114,7 +116,7 @@ impl<S: Sink> Host<S> {
             bell,
         });
         let card = card::start(Arc::clone(&shared), arrivals)?;
-        Ok(Self { shared, card: Some(card), address, incarnation })
+        Ok(Self { handle: Handle(shared), card: Some(card), address, incarnation })
     }
 
     /// Where peers reach it.
@@ -129,35 +131,10 @@ impl<S: Sink> Host<S> {
         self.incarnation
     }
 
-    /// Calls `f` with the Messaging Layer, then sends what that led to.
-    ///
-    /// # Errors
-    /// When there is nothing to call any more.
-    ///
-    /// # Safety
-    /// Memory that is named in calls of the Messaging Layer must be valid: readable where it is sent
-    /// or shared for reading, writable where it is received into or shared for writing. It must
-    /// stay so, and nobody else may write what is read or touch what is written, until the end of
-    /// the operation was told to the sink, the sharing was taken back, or the host was closed.
-    #[allow(unsafe_code, reason = "callers vouch for addresses")]
-    pub unsafe fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
-        self.shared.call(f)
-    }
-
-    /// One round of work, without waiting.
-    pub fn poll(&self) {
-        self.shared.poll();
-    }
-
-    /// The card does the work from now on, until the next call.
-    pub fn hand_over(&self) {
-        self.shared.hand_over();
-    }
-
-    /// What queues drive it by.
+    /// What it is called through.
     #[must_use]
-    pub fn driver(&self) -> Arc<dyn Drive> {
-        Arc::clone(&self.shared) as Arc<dyn Drive>
+    pub fn handle(&self) -> &Handle<S> {
+        &self.handle
     }
 
     /// Closes the host; returns within [`LINGER`] and a little more. Afterwards the application's
@@ -168,19 +145,19 @@ impl<S: Sink> Host<S> {
 
     fn end(&mut self) {
         let Some(card) = self.card.take() else { return };
-        if !self.shared.process.is_current() {
+        if !self.handle.0.process.is_current() {
             // The card is no thread of this process, and whoever held the lock at the fork is
             // none either: nothing can be waited for, and memory is all there is to lose.
-            std::mem::forget(Arc::clone(&self.shared));
+            std::mem::forget(Arc::clone(&self.handle.0));
             std::mem::forget(card);
             return;
         }
         self.linger();
-        self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.ring();
+        self.handle.0.closing.store(true, Ordering::SeqCst);
+        self.handle.0.ring();
         // A card that panicked has said why, and is over as well.
         let _ = card.join();
-        drop(self.shared.lock().take());
+        drop(self.handle.0.lock().take());
     }
 
     fn linger(&self) {
@@ -188,7 +165,7 @@ impl<S: Sink> Host<S> {
         let mut last = start + LINGER;
         let mut quiet = false;
         loop {
-            let Some((due, is_quiet)) = self.shared.round_for_card() else { return };
+            let Some((due, is_quiet)) = self.handle.0.round_for_card() else { return };
             let now = srd_net::clock::now();
             if is_quiet && !quiet {
                 quiet = true;
@@ -206,6 +183,39 @@ impl<S: Sink> Host<S> {
 impl<S: Sink> Drop for Host<S> {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+impl<S: Sink> Handle<S> {
+    /// Calls `f` with the Messaging Layer, then sends what that led to.
+    ///
+    /// # Errors
+    /// When there is nothing to call any more.
+    ///
+    /// # Safety
+    /// Memory that is named in calls of the Messaging Layer must be valid: readable where it is sent
+    /// or shared for reading, writable where it is received into or shared for writing. It must
+    /// stay so, and nobody else may write what is read or touch what is written, until the end of
+    /// the operation was told to the sink, the sharing was taken back, or the host was closed.
+    #[allow(unsafe_code, reason = "callers vouch for addresses")]
+    pub unsafe fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
+        self.0.call(f)
+    }
+
+    /// One round of work, without waiting.
+    pub fn poll(&self) {
+        self.0.poll();
+    }
+
+    /// The card does the work from now on, until the next call.
+    pub fn hand_over(&self) {
+        self.0.hand_over();
+    }
+
+    /// Whether both are of one host.
+    #[must_use]
+    pub fn is_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -302,7 +312,7 @@ impl<S: Sink> Shared<S> {
     }
 }
 
-impl<S: Sink> Drive for Shared<S> {
+impl<S: Sink> Shared<S> {
     fn poll(&self) {
         if !self.process.is_current() {
             return;

@@ -7,13 +7,13 @@
 //! # Who does the work
 //!
 //! The application's own thread, whenever it calls: a send leaves within the call, and
-//! [`Host::poll`] does one round without waiting. That is the fast way, for nothing is handed from
+//! [`Handle::poll`] does one round without waiting. That is the fast way, for nothing is handed from
 //! one thread to another. Beside it each host has a **card**, a thread that does a card's work
 //! while the application computes: it acknowledges, repeats what was lost, places what peers write
 //! and answers what they read. It looks once a millisecond whether the application has called; as
 //! long as it has, it does nothing. When the application stays away, the card waits at the sockets.
 //! Whoever wants to wait for a descriptor or a condition leaves the work to the card at once
-//! ([`Host::hand_over`]).
+//! ([`Handle::hand_over`]).
 //!
 //! # The application's memory
 //!
@@ -42,6 +42,6 @@ pub mod memory;
 mod options;
 
 pub use crate::core::Sink;
-pub use host::{Call, Drive, Gone, Host, LINGER};
+pub use host::{Call, Gone, Handle, Host, LINGER};
 pub use memory::{RegionNumber, Span, UserMemory};
 pub use options::Options;

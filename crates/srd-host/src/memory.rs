@@ -6,7 +6,7 @@
 //! # Why this is sound
 //!
 //! Addresses come from the application with its operations and registrations, which is what makes
-//! [`crate::Host::call`] unsafe: its caller vouches that they are valid, and nobody else writes to
+//! [`crate::Handle::call`] unsafe: its caller vouches that they are valid, and nobody else writes to
 //! them where we read, nor touches them where we write, until the operation's end was told, the
 //! registration was taken back, or the host was closed.
 //!
@@ -117,6 +117,10 @@ impl Memory for UserMemory {
         // SAFETY: the application vouches for the range until the operation's end was told. The
         // lifetime is longer than that, but no reference is: see the top of this file.
         Bytes::from_static(unsafe { std::slice::from_raw_parts(pointer(addr), bytes) })
+    }
+
+    fn append(&mut self, region: u64, offset: u64, bytes: usize, into: &mut BytesMut) {
+        self.copy_to(region, offset, bytes, into);
     }
 
     fn write(&mut self, region: u64, offset: u64, bytes: &[u8]) {

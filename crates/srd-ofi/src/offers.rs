@@ -65,7 +65,8 @@ const ORDER: u64 = FI_ORDER_SAS
     | FI_ORDER_ATOMIC_RAW
     | FI_ORDER_ATOMIC_WAR
     | FI_ORDER_ATOMIC_WAW;
-const TX_FLAGS: u64 =
+/// Flags that operations of the sending half may have by themselves.
+pub const TX_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 
 /// One way to communicate: an `fi_info` without its pointers.
@@ -118,7 +119,7 @@ pub fn offers(
     usable.extend(last);
     usable.truncate(ADDRESSES_MAX);
     let mut offers = Vec::new();
-    for kind in [Kind::Rdm, Kind::Dgram, Kind::Direct] {
+    for kind in [Kind::Rdm] {
         for address in &usable {
             let Some(bytes) = settings.packet_bytes_max.or_else(|| packet_bytes(address)) else {
                 continue;

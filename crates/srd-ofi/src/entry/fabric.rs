@@ -58,7 +58,12 @@ unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid, count: c_i
         let (completions, events) =
             unsafe { (state_of::<CompletionQueue>(fid), state_of::<EventQueue>(fid)) };
         let idle = match (completions, events) {
-            (Some(queue), _) => queue.queue().is_empty(),
+            (Some(queue), _) => {
+                queue.hosts.poll();
+                // From now on the card fills the queue, and with it the descriptor.
+                queue.hosts.hand_over();
+                queue.queue().is_empty()
+            }
             (_, Some(queue)) => queue.queue().is_empty(),
             (None, None) => return -FI_EINVAL,
         };
