@@ -173,11 +173,15 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64)
         Ok(found) => found,
         Err(error) => return count(Err(error)),
     };
-    crate::core::log(crate::core::Level::Info, &failure.text);
+    if !failure.text.is_empty() {
+        crate::core::log(crate::core::Level::Info, &failure.text);
+    }
     // SAFETY: the application gives an entry, with the room for text that it names.
     unsafe {
         let (given, room) = ((*buf).err_data, (*buf).err_data_size);
-        let (err_data, err_data_size) = if given.is_null() || room == 0 {
+        let (err_data, err_data_size) = if failure.text.is_empty() {
+            (given, 0)
+        } else if given.is_null() || room == 0 {
             let (kept, bytes) = queue.keep_text(&failure.text);
             (kept.cast_mut().cast(), bytes)
         } else {
