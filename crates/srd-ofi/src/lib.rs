@@ -42,6 +42,7 @@
 
 pub mod abi;
 pub mod address;
+pub mod arithmetic;
 pub mod completion;
 #[allow(unsafe_code, reason = "calls into libfabric")]
 pub mod core;

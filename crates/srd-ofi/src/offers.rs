@@ -33,6 +33,8 @@ pub const IOV_LIMIT: usize = 4;
 pub const DATA_BYTES: usize = 8;
 /// Bytes of an error's text.
 pub const ERROR_TEXT_BYTES: usize = 256;
+/// Bytes that an atomic operation may name, whatever the interface; an endpoint may take more.
+pub const ATOMIC_BYTES: usize = 512;
 /// What is kept of each packet for the headers of transport and messages, and the seal.
 const HEADERS_BYTES: usize = 128;
 /// The largest message of all: lengths travel in 64 bits, and differences of pointers are signed.

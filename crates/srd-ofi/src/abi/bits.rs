@@ -54,6 +54,10 @@ pub const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 pub const FI_SYNC_ERR: u64 = 1 << 58;
 pub const FI_NUMERICHOST: u64 = 1 << 55;
 
+// How an atomic operation is asked for.
+pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
+pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
+
 // Modes.
 pub const FI_LOCAL_MR: u64 = 1 << 55;
 

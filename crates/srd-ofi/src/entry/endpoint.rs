@@ -4,7 +4,6 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 
 use super::{Object, close, code, give, head, state_of, table};
-use crate::abi::atomic::fi_ops_atomic;
 use crate::abi::collective::fi_ops_collective;
 use crate::abi::domain::fid_domain;
 use crate::abi::endpoint::{FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, fi_ops_cm, fi_ops_ep, fid_ep};
@@ -31,7 +30,6 @@ unsafe impl Object for Endpoint {
 
 static OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, ..fi_ops_ep::REFUSING };
 static CM: fi_ops_cm = fi_ops_cm { setname, getname, ..fi_ops_cm::REFUSING };
-static ATOMIC: fi_ops_atomic = fi_ops_atomic::REFUSING;
 static COLLECTIVE: fi_ops_collective = fi_ops_collective::REFUSING;
 
 /// `fi_endpoint`.
@@ -71,7 +69,7 @@ pub(super) unsafe extern "C" fn open(
             msg: table(&super::msg::OPS),
             rma: table(&super::rma::OPS),
             tagged: table(&super::tagged::OPS),
-            atomic: table(&ATOMIC),
+            atomic: table(&super::atomic::OPS),
             collective: table(&COLLECTIVE),
         };
         // SAFETY: `out` is the application's.

@@ -18,6 +18,7 @@ use crate::abi::fid::{fi_ops, fid, iovec};
 use crate::transfer::Buffer;
 use crate::{Errno, Outcome};
 
+pub mod atomic;
 pub mod av;
 pub mod cntr;
 pub mod cq;
