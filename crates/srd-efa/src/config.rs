@@ -36,6 +36,8 @@ pub struct Config {
     /// Payload bytes of transfers that may wait in the transport for one peer: enough to keep
     /// it busy, and little, so that messages behind them do not wait for long.
     pub unsent_bytes_max: u64,
+    /// Keep a [`crate::Note`] of every transfer of a peer's that ends, for [`crate::Device::note`].
+    pub notes: bool,
     /// Secret that tables are keyed with, so that strangers cannot aim at one bucket.
     pub seed: u64,
 }
@@ -57,6 +59,7 @@ impl Default for Config {
             write_idle: Duration::from_secs(10),
             reads_in_max: 4096,
             unsent_bytes_max: 256 * 1024,
+            notes: false,
             seed: 0,
         }
     }

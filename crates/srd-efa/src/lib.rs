@@ -60,7 +60,7 @@ mod wr;
 pub use config::Config;
 pub use counters::Counters;
 pub use cq::{Completion, WcOpcode, WcStatus};
-pub use device::{Ah, Cq, Device, Pd};
+pub use device::{Ah, Cq, Device, Note, Pd};
 pub use error::{CreateError, DestroyError, ModifyError, PostError};
 pub use memory::{Memory, Sge};
 pub use mr::{Access, MRS_MAX, Mr, Registration};

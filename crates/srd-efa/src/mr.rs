@@ -88,6 +88,8 @@ struct Entry {
     base: u64,
     /// Peers' reads that are being answered from it.
     lent: u32,
+    /// It was deregistered: no key finds it, and its place is kept until nothing is lent.
+    gone: bool,
 }
 
 /// The table.
@@ -96,12 +98,13 @@ pub(crate) struct Regions {
     entries: Slab<Entry>,
     /// Registrations by the remote keys that callers chose.
     chosen: HashMap<u64, Key, FixedState>,
+    leaving: usize,
 }
 
 impl Regions {
     pub(crate) fn new(seed: u64) -> Self {
         let chosen = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { entries: Slab::default(), chosen }
+        Self { entries: Slab::default(), chosen, leaving: 0 }
     }
 
     pub(crate) fn register(
@@ -120,7 +123,7 @@ impl Regions {
         if rkey.is_some_and(|rkey| self.chosen.contains_key(&rkey)) {
             return Err(CreateError::Exists);
         }
-        let entry = Entry { pd, registration, chosen: rkey, base, lent: 0 };
+        let entry = Entry { pd, registration, chosen: rkey, base, lent: 0, gone: false };
         let key = self.entries.insert(entry, mrs_max.min(MRS_MAX)).ok_or(CreateError::Full)?;
         let number = Self::number(key);
         if let Some(rkey) = rkey {
@@ -129,17 +132,28 @@ impl Regions {
         Ok(Mr { lkey: number, rkey: rkey.unwrap_or(number.into()) })
     }
 
-    fn find(&self, number: u32) -> Option<Key> {
+    /// The registration of a local key, deregistered or not.
+    fn find_any(&self, number: u32) -> Option<Key> {
         let key = self.entries.key_at(number >> GENERATION_BITS)?;
         (key.generation & GENERATION_MASK == number & GENERATION_MASK).then_some(key)
     }
 
+    fn find(&self, number: u32) -> Option<Key> {
+        let key = self.find_any(number)?;
+        (!self.entries.at(key)?.gone).then_some(key)
+    }
+
     pub(crate) fn deregister(&mut self, lkey: u32) -> bool {
-        let Some(entry) = self.find(lkey).and_then(|key| self.entries.remove(key)) else {
-            return false;
-        };
+        let Some(key) = self.find(lkey) else { return false };
+        let Some(entry) = self.entries.at_mut(key) else { return false };
+        entry.gone = true;
         if let Some(rkey) = entry.chosen {
             self.chosen.remove(&rkey);
+        }
+        if entry.lent == 0 {
+            self.entries.remove(key);
+        } else {
+            self.leaving += 1;
         }
         true
     }
@@ -160,19 +174,28 @@ impl Regions {
 
     /// Whether a protection domain has registrations.
     pub(crate) fn has(&self, pd: Key) -> bool {
-        self.entries.iter().any(|(_, entry)| entry.pd == pd)
+        self.entries.iter().any(|(_, entry)| entry.pd == pd && !entry.gone)
     }
 
     /// Counts a peer's read of a registration that begins (`by` 1) or ends (-1).
     pub(crate) fn lend(&mut self, lkey: u32, by: i32) {
-        if let Some(entry) = self.find(lkey).and_then(|key| self.entries.at_mut(key)) {
-            entry.lent = entry.lent.saturating_add_signed(by);
+        let Some(key) = self.find_any(lkey) else { return };
+        let Some(entry) = self.entries.at_mut(key) else { return };
+        entry.lent = entry.lent.saturating_add_signed(by);
+        if entry.gone && entry.lent == 0 {
+            self.entries.remove(key);
+            self.leaving -= 1;
         }
+    }
+
+    /// Registrations that were deregistered while peers' reads were being answered from them.
+    pub(crate) fn leaving(&self) -> usize {
+        self.leaving
     }
 
     /// Whether peers' reads of a registration are being answered.
     pub(crate) fn is_lent(&self, lkey: u32) -> bool {
-        let entry = self.find(lkey).and_then(|key| self.entries.at(key));
+        let entry = self.find_any(lkey).and_then(|key| self.entries.at(key));
         entry.is_some_and(|entry| entry.lent > 0)
     }
 

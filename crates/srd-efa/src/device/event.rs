@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 
 use srd_proto::{DownReason, Event, Instant, PeerId, Status};
 
-use super::{Device, Stage, TAG, Work};
+use super::{Device, Note, Stage, TAG, Work};
 use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::mr::Place;
 use crate::slab::Key;
 
 impl Device {
@@ -73,8 +74,8 @@ impl Device {
     /// completion queue. An answer to a peer's read just goes.
     pub(super) fn end(&mut self, key: Key, status: WcStatus) {
         let Some(op) = self.ops.remove(key) else { return };
-        if matches!(op.work, Work::Respond { .. }) {
-            self.responding -= 1;
+        if let Work::Respond { from, .. } = op.work {
+            self.responded(&op, from, status == WcStatus::Ok);
             return;
         }
         if let Work::Read { number, .. } = op.work {
@@ -127,8 +128,8 @@ impl Device {
         self.abandon(key, WcStatus::RemoteAbort);
         let Some(op) = self.ops.remove(key) else { return };
         match op.work {
-            Work::Respond { .. } => {
-                self.responding -= 1;
+            Work::Respond { from, .. } => {
+                self.responded(&op, from, false);
                 return;
             }
             Work::Read { number, .. } => {
@@ -142,6 +143,14 @@ impl Device {
         if let Some(queue) = self.cqs.at_mut(cq.0) {
             queue.release();
         }
+    }
+
+    /// A peer's read is over.
+    fn responded(&mut self, op: &super::Op, from: Place, whole: bool) {
+        self.responding -= 1;
+        self.regions.lend(from.key, -1);
+        let (peer, length) = (op.peer, op.length);
+        self.take_note(Note { peer, read: true, length, lkey: from.key, whole });
     }
 
     fn count(&mut self, opcode: WcOpcode, status: WcStatus, length: u32) {

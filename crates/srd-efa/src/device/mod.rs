@@ -19,6 +19,7 @@ mod rdma;
 mod tests;
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use bytes::Bytes;
@@ -30,7 +31,7 @@ use self::outbox::Outbox;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::cq::{Completion, CompletionQueue, WcOpcode, WcStatus};
-use crate::mr::{Place, Regions};
+use crate::mr::{Place, Purpose, Range, Regions};
 use crate::qp::{QpState, QueuePair};
 use crate::slab::{Key, Slab};
 use crate::wr::Remote;
@@ -54,6 +55,21 @@ pub struct Cq(pub(crate) Key);
 struct AhEntry {
     pd: Key,
     peer: PeerId,
+}
+
+/// A transfer of a peer's has ended here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// The peer.
+    pub peer: PeerId,
+    /// It read; else it wrote, without immediate data.
+    pub read: bool,
+    /// Bytes.
+    pub length: u32,
+    /// The local key of the registration.
+    pub lkey: u32,
+    /// All of it was transferred.
+    pub whole: bool,
 }
 
 /// How far a write has come.
@@ -136,6 +152,8 @@ pub struct Device {
     /// Peers' reads that are being answered.
     responding: u32,
     transfer_next: u32,
+    /// Ends of peers' transfers. Bound: whoever asks for notes takes them as they come.
+    notes: VecDeque<Note>,
     counters: Counters,
 }
 
@@ -157,6 +175,7 @@ impl Device {
             writes_in: HashMap::with_hasher(state()),
             responding: 0,
             transfer_next: 0,
+            notes: VecDeque::new(),
             counters: Counters::default(),
             config,
         }
@@ -176,6 +195,28 @@ impl Device {
     /// send queue complete in any order.
     pub fn poll_cq(&mut self, cq: Cq) -> Option<Completion> {
         self.cqs.at_mut(cq.0)?.poll()
+    }
+
+    /// The oldest note of a peer's transfer that has ended, if the configuration asks for notes:
+    /// to be taken after every call of [`Device::judge`], [`Device::event`] and [`Device::pump`].
+    pub fn note(&mut self) -> Option<Note> {
+        self.notes.pop_front()
+    }
+
+    fn take_note(&mut self, note: Note) {
+        if self.config.notes {
+            self.notes.push_back(note);
+        }
+    }
+
+    /// Where a range of a peer's lies, if it may be used so: for requests that come as messages.
+    pub(crate) fn target(&self, pd: Pd, range: Range, purpose: Purpose) -> Option<Place> {
+        self.regions.check(pd.0, range, purpose)
+    }
+
+    /// Registrations that are gone, and that answers to peers' reads are still sent from.
+    pub(crate) fn leaving(&self) -> usize {
+        self.regions.leaving()
     }
 
     /// A queue pair's state (`ibv_query_qp`).

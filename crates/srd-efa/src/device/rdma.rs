@@ -7,7 +7,7 @@
 use srd_proto::{Delivery, Instant};
 
 use super::arrive::{Arrival, Refusal};
-use super::{Device, Op, TransferId, Work, WriteIn};
+use super::{Device, Note, Op, TransferId, Work, WriteIn};
 use crate::RDMA_BYTES_MAX;
 use crate::cq::{WcOpcode, WcStatus};
 use crate::memory::Memory;
@@ -51,7 +51,7 @@ impl Device {
         if bytes == header.length {
             self.may_tell(delivery, imm)?;
             self.place(to, 0, data, memory);
-            self.tell(delivery, imm, header.length);
+            self.tell(delivery, imm, (header.length, to.key));
             return Ok(());
         }
         let id = (delivery.peer, delivery.src_qpn, header.number);
@@ -113,7 +113,7 @@ impl Device {
         }
         self.place(to, offset, delivery.payload, memory);
         if last {
-            self.tell(delivery, imm, length);
+            self.tell(delivery, imm, (length, to.key));
         }
         Ok(())
     }
@@ -149,8 +149,10 @@ impl Device {
     }
 
     /// Tells the application of a write with immediate data; [`Device::may_tell`] said yes.
-    fn tell(&mut self, delivery: &Delivery<'_>, imm: Option<u32>, byte_len: u32) {
+    fn tell(&mut self, delivery: &Delivery<'_>, imm: Option<u32>, (byte_len, lkey): (u32, u32)) {
         if imm.is_none() {
+            let (peer, length) = (delivery.peer, byte_len);
+            self.take_note(Note { peer, read: false, length, lkey, whole: true });
             return;
         }
         let qpn = delivery.dst_qpn;
@@ -199,6 +201,7 @@ impl Device {
         };
         let key = self.ops.insert(op, u32::MAX).ok_or(Refusal::Rnr)?;
         self.responding += 1;
+        self.regions.lend(from.key, 1);
         self.counters.rdma_read_resp_bytes += u64::from(header.length);
         self.list(key);
         Ok(())

@@ -13,6 +13,9 @@ use super::{QPN, Rdm};
 use crate::memory::Memory;
 use crate::wire::Opaque;
 
+/// Frames of our own that may wait for a peer before it gets no more credit.
+const CONTROL_MAX: usize = 64;
+
 /// Why a frame is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
@@ -35,19 +38,34 @@ impl Rdm {
         memory: &mut dyn Memory,
     ) -> Status {
         if delivery.dst_qpn != QPN || !delivery.reliable {
-            return self.device.judge(now, delivery, memory);
+            return self.judge_transfer(now, delivery, memory);
         }
         let taken = match Opaque::decode(delivery.imm) {
             Some(Opaque::Send { check, imm: None }) => self.on_frame(delivery, check, memory),
             Some(Opaque::Send { check, imm: Some(part) }) => {
                 self.on_part(delivery, check, part, memory)
             }
-            _ => return self.device.judge(now, delivery, memory),
+            _ => return self.judge_transfer(now, delivery, memory),
         };
         match taken {
             Ok(()) => Status::Ok,
             Err(refusal) => self.refuse(refusal),
         }
+    }
+
+    /// Reads and writes are the device's.
+    fn judge_transfer(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery<'_>,
+        memory: &mut dyn Memory,
+    ) -> Status {
+        if self.config.tell_remote && self.is_full() {
+            return self.refuse(Refusal::Rnr);
+        }
+        let status = self.device.judge(now, delivery, memory);
+        self.take_notes();
+        status
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Status {
@@ -206,6 +224,11 @@ impl Rdm {
     /// Says how much more a peer may send, if that is due.
     pub(super) fn grant(&mut self, index: u32) {
         let window = self.window();
+        // Who does not hear us gets no more: what we owe it is bounded by its credit.
+        let heard = |link: &super::link::Link| !link.blocked && link.control.len() < CONTROL_MAX;
+        if !self.link(index).is_some_and(heard) {
+            return;
+        }
         let Some(incoming) = self.incoming_mut(index).filter(|i| i.credit_due) else { return };
         incoming.credit_due = false;
         let limit = incoming.consumed + window;

@@ -1,41 +1,249 @@
-//! Atomic operations.
+//! Atomic operations: one frame there, one back. The target does them as they have their turn among
+//! the messages of their sender, so two of one sender happen in their order; nothing else touches
+//! the elements in between, as long as everything that does is an atomic operation.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use bytes::{Bytes, BytesMut};
+
+use super::arithmetic::apply;
 use super::arrive::Refusal;
+use super::link::MESSAGE_COST;
+use super::op::{AtomicKind, AtomicOut, Op, RemotePieces, Stage, Work, of_token, token_of};
+use super::pieces::Pieces;
 use super::send::Step;
-use super::wire::Frame;
-use super::{Atomic, Rdm, Refused, World};
+use super::wire::{AtomicPiece, Frame, STATUS_BAD_KEY, STATUS_FAILED, STATUS_OK};
+use super::{Atomic, AtomicOp, Datatype, Kind, Outcome, Rdm, Refused, RemotePiece, World, wire};
 use crate::memory::Memory;
+use crate::mr::{Place, Purpose, Range};
 use crate::slab::Key;
+
+/// What an operation is to do, checked.
+struct Request<'a> {
+    kind: AtomicKind,
+    pieces: &'a [RemotePiece],
+    operands: &'a [u8],
+}
 
 impl Rdm {
     /// An atomic operation on a peer's memory.
     ///
     /// # Errors
-    /// Not done yet.
-    pub fn atomic(&mut self, _world: &mut World<'_>, _atomic: Atomic<'_>) -> Result<(), Refused> {
-        Err(Refused::Invalid)
+    /// `Invalid` if it is not defined, or its pieces do not fit each other; `TooLong` beyond
+    /// [`Rdm::atomic_bytes_max`]; when there is no such peer, or no room.
+    pub fn atomic(&mut self, world: &mut World<'_>, atomic: Atomic<'_>) -> Result<(), Refused> {
+        let (op, datatype) = (atomic.op, atomic.datatype);
+        let of = |pieces| Pieces::of(pieces).ok_or(Refused::Invalid);
+        let (operand, compare) = (of(atomic.operand)?, of(atomic.compare)?);
+        let result = of(atomic.result)?;
+        let remote = RemotePieces::of(atomic.remote).ok_or(Refused::Invalid)?;
+        let bytes = remote.length().filter(|bytes| *bytes > 0).ok_or(Refused::Invalid)?;
+        let fetches = result.length() > 0;
+        let fits = operand.length() == if op == AtomicOp::Read { 0 } else { bytes }
+            && compare.length() == if op.compares() { bytes } else { 0 }
+            && (!fetches || result.length() == bytes)
+            && (fetches || op != AtomicOp::Read)
+            && are_whole(remote.as_slice(), datatype);
+        if !fits || !op.is_defined(datatype) {
+            return Err(Refused::Invalid);
+        }
+        if bytes > self.atomic_bytes_max(op.compares()) {
+            return Err(Refused::TooLong);
+        }
+        let form = if op.compares() { 2 } else { u8::from(fetches) };
+        let mut operands = BytesMut::new();
+        for from in [&operand, &compare] {
+            let bytes = usize::try_from(from.length()).unwrap_or(0);
+            from.append(world.memory, 0, bytes, &mut operands);
+        }
+        let out = AtomicOut {
+            kind: AtomicKind { op, datatype, form },
+            operands: operands.freeze(),
+            result,
+            remote,
+            stage: Stage::Waiting,
+            id: 0,
+            session: 0,
+        };
+        let kind = if form == 0 { Kind::Atomic } else { Kind::FetchAtomic };
+        let op = self.new_op(atomic.to, kind, Work::Atomic(Box::new(out)))?;
+        let (context, until, tell) = (atomic.context, atomic.until, atomic.tell);
+        self.submit(world, Op { context, until, tell, ..op })
     }
-    pub(super) fn step_atomic(&mut self, _world: &mut World<'_>, _index: u32, _key: Key) -> Step {
+
+    /// Sends the operation at the head of its link's queue.
+    pub(super) fn step_atomic(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
+        let Some(link) = self.link_mut(index) else { return Step::Over };
+        let Some(session) = link.session.as_mut() else { return Step::Wait };
+        if session.used + MESSAGE_COST > session.limit {
+            return Step::Wait;
+        }
+        let (id, number, check) = (session.next_id, session.number, session.check);
+        let Some(Op { work: Work::Atomic(atomic), .. }) = self.ops.at_mut(key) else {
+            return Step::Over;
+        };
+        if atomic.stage == Stage::Sent {
+            return Step::Over;
+        }
+        let AtomicOut { kind, operands, remote, .. } = &**atomic;
+        let mut list = [AtomicPiece::default(); super::pieces::PIECES_MAX];
+        for (to, piece) in list.iter_mut().zip(remote.as_slice()) {
+            let bytes = u32::try_from(piece.length).unwrap_or(0);
+            *to = AtomicPiece { addr: piece.addr, rkey: piece.rkey, bytes };
+        }
+        let pieces = &list[..remote.as_slice().len()];
+        let what = [kind.op.number(), kind.datatype.number(), kind.form];
+        let mut frame = wire::atomic(id, what, token_of(key), pieces);
+        frame.extend_from_slice(operands);
+        let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
+        if let Some(step) = self.note_handed(index, key, handed) {
+            return step;
+        }
+        if let Some(session) = self.link_mut(index).and_then(|link| link.session.as_mut()) {
+            session.next_id = id.wrapping_add(1);
+            session.used += MESSAGE_COST;
+        }
+        if let Some((stage, to_id, to_session)) = self.ops.at_mut(key).and_then(Op::stage_mut) {
+            (*stage, *to_id, *to_session) = (Stage::Sent, id, number);
+        }
         Step::Over
     }
-    pub(super) fn atomic_own(&mut self, _world: &mut World<'_>, _key: Key) -> Result<(), Refused> {
-        Err(Refused::Invalid)
-    }
+
+    /// A peer's operation, in its turn. Whatever is wrong with it is told in the answer.
     pub(super) fn on_atomic(
         &mut self,
-        _index: u32,
-        _frame: &Frame<'_>,
-        _memory: &mut dyn Memory,
+        index: u32,
+        frame: &Frame<'_>,
+        memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
-        Err(Refusal::Malformed)
+        let Frame::Atomic { op, datatype, form, token, pieces, count, operands, .. } = *frame
+        else {
+            return Err(Refusal::Malformed);
+        };
+        if self.is_full() {
+            return Err(Refusal::Rnr);
+        }
+        let list = pieces.map(|AtomicPiece { addr, rkey, bytes }| RemotePiece {
+            addr,
+            rkey,
+            length: bytes.into(),
+        });
+        let op = AtomicOp::of_number(op);
+        let datatype = Datatype::of_number(datatype);
+        let kind = op.zip(datatype).map(|(op, datatype)| AtomicKind { op, datatype, form });
+        let pieces = &list[..count];
+        let before = match kind {
+            Some(kind) => self.execute(&Request { kind, pieces, operands }, memory),
+            None => Err(STATUS_FAILED),
+        };
+        let session = self.incoming_mut(index).map_or(0, |incoming| incoming.number);
+        self.give_back(index, session, MESSAGE_COST);
+        let (status, bytes) = match &before {
+            Ok(bytes) if form > 0 => (STATUS_OK, &bytes[..]),
+            Ok(_) => (STATUS_OK, &[][..]),
+            Err(status) => (*status, &[][..]),
+        };
+        self.say_word(index, wire::result(token, status, bytes));
+        if before.is_ok() && self.config.tell_remote {
+            let read = op == Some(AtomicOp::Read);
+            let kind = if read { Kind::RemoteRead } else { Kind::RemoteWrite };
+            let length = list[..count].iter().map(|piece| piece.length).sum();
+            self.tell_remote(index, kind, length, None);
+        }
+        Ok(())
     }
+
+    /// Does an operation to our own memory. The elements from before, or the status that says what
+    /// is wrong.
+    fn execute(&self, request: &Request<'_>, memory: &mut dyn Memory) -> Result<Vec<u8>, u8> {
+        let Request { kind: AtomicKind { op, datatype, form }, pieces, operands } = *request;
+        let bytes = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));
+        let most = self.atomic_bytes_max(op.compares());
+        let bytes = bytes.filter(|bytes| *bytes > 0 && *bytes <= most).ok_or(STATUS_FAILED)?;
+        let bytes = usize::try_from(bytes).map_err(|_| STATUS_FAILED)?;
+        let (operand, compare) = match op {
+            AtomicOp::Read => (0, 0),
+            _ if op.compares() => (bytes, bytes),
+            _ => (bytes, 0),
+        };
+        let fits = op.is_defined(datatype)
+            && op.compares() == (form == 2)
+            && (op != AtomicOp::Read || form == 1)
+            && operands.len() == operand + compare
+            && are_whole(pieces, datatype);
+        if !fits {
+            return Err(STATUS_FAILED);
+        }
+        let mut places: Vec<(Place, usize)> = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let range = Range { addr: piece.addr, length: piece.length, key: piece.rkey };
+            let may = |purpose| self.device.target(self.pd, range, purpose);
+            let read = if form > 0 { may(Purpose::RemoteRead) } else { None };
+            let place = if op == AtomicOp::Read { read } else { may(Purpose::RemoteWrite) };
+            let place = place.filter(|_| form == 0 || read.is_some()).ok_or(STATUS_BAD_KEY)?;
+            places.push((place, usize::try_from(piece.length).map_err(|_| STATUS_FAILED)?));
+        }
+        let (operand, compare) = operands.split_at(operand);
+        let mut before = Vec::with_capacity(bytes);
+        for (place, length) in places {
+            let mut elements = memory.read(place.region, place.offset, length).to_vec();
+            let at = before.len();
+            before.extend_from_slice(&elements);
+            if op == AtomicOp::Read {
+                continue;
+            }
+            let part = |of: &[u8]| at.min(of.len())..(at + length).min(of.len());
+            apply(op, datatype, &mut elements, &operand[part(operand)], &compare[part(compare)]);
+            memory.write(place.region, place.offset, &elements);
+        }
+        Ok(before)
+    }
+
+    /// A peer's answer.
     pub(super) fn on_result(
         &mut self,
-        _index: u32,
-        _token: u64,
-        _status: u8,
-        _bytes: &[u8],
-        _memory: &mut dyn Memory,
+        index: u32,
+        token: u64,
+        status: u8,
+        bytes: &[u8],
+        memory: &mut dyn Memory,
     ) {
+        let Some(op) = self.ops.at(of_token(token)).filter(|op| op.link == index) else { return };
+        let Work::Atomic(atomic) = &op.work else { return };
+        let expected = if atomic.kind.form > 0 { op.length } else { 0 };
+        let (mut status, result) = (status, atomic.result);
+        if status == STATUS_OK && bytes.len() as u64 != expected {
+            status = STATUS_FAILED;
+        }
+        let waits = op.answer.is_none() && op.failure.is_none();
+        if waits && status == STATUS_OK && result.length() > 0 {
+            result.write(memory, 0, bytes);
+        }
+        self.on_word(index, token, status);
     }
+
+    /// An operation on our own memory.
+    pub(super) fn atomic_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+        let Some(Op { work: Work::Atomic(atomic), .. }) = self.ops.at(key) else { return Ok(()) };
+        let (kind, result, remote) = (atomic.kind, atomic.result, atomic.remote);
+        let operands: Bytes = atomic.operands.clone();
+        let request = Request { kind, pieces: remote.as_slice(), operands: &operands };
+        let outcome = match self.execute(&request, world.memory) {
+            Ok(before) => {
+                result.write(world.memory, 0, &before);
+                Outcome::Ok
+            }
+            Err(STATUS_BAD_KEY) => Outcome::BadKey,
+            Err(_) => Outcome::Protocol,
+        };
+        self.end(key, outcome);
+        Ok(())
+    }
+}
+
+/// Whether every piece holds whole elements.
+fn are_whole(pieces: &[RemotePiece], datatype: Datatype) -> bool {
+    let size = datatype.bytes() as u64;
+    pieces.iter().all(|piece| piece.length % size == 0)
 }

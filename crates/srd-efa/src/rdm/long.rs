@@ -1,9 +1,20 @@
-//! Long messages: their receiver reads them.
+//! Long messages: their receiver reads them, straight into the application's buffer.
+//!
+//! However many senders have announced messages, only `reads_max` requests are under way: the
+//! receiver paces what comes at it. The sender hears in a RECEIPT that it has its buffer back.
 
-use super::Rdm;
 use super::deliver::Landing;
 use super::pieces::PIECES_MAX;
+use super::settle::outcome_of_wc;
 use super::wire::LongPiece;
+use super::{Outcome, QPN, Rdm, World, wire};
+use crate::cq::{Completion, WcStatus};
+use crate::memory::Sge;
+use crate::slab::Key;
+use crate::wr::{Remote, SendOp, SendWr};
+
+/// What requests for reads of long messages complete under, in the upper byte.
+pub(super) const TAG_LONG: u8 = 1;
 
 /// Where a long message lies at its sender.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +22,18 @@ pub(super) struct LongIn {
     /// The sender's run.
     pub run: u64,
     pub pieces: [LongPiece; PIECES_MAX],
+}
+
+/// A long message that is being read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    landing: Landing,
+    from: LongIn,
+    /// Bytes asked for.
+    asked: u64,
+    /// Requests that have not completed.
+    requests: u32,
+    failure: Option<Outcome>,
 }
 
 impl LongIn {
@@ -21,12 +44,115 @@ impl LongIn {
         }
         Self { run, pieces }
     }
+
+    /// The piece that holds the byte at `offset`: its key, the byte's place in it, and how many
+    /// bytes follow there, at most `most`.
+    fn run_at(&self, mut offset: u64, most: u64) -> Option<(Remote, u64)> {
+        for piece in &self.pieces {
+            if offset < piece.length {
+                let remote = Remote { addr: offset, rkey: piece.rkey };
+                return Some((remote, (piece.length - offset).min(most)));
+            }
+            offset -= piece.length;
+        }
+        None
+    }
 }
 
 impl Rdm {
     /// Begins to read a message into its receive.
     pub(super) fn begin_read(&mut self, landing: Landing, from: &LongIn) {
-        let _ = from;
-        self.landed(&landing, Some(super::Outcome::Protocol));
+        if landing.room == 0 {
+            self.landed(&landing, None);
+            return;
+        }
+        let reading = Reading { landing, from: *from, asked: 0, requests: 0, failure: None };
+        // Bound: each has used a receive, or part of one, and a message's credit.
+        if let Some(key) = self.readings.insert(reading, u32::MAX) {
+            self.reads_waiting.push_back(key);
+        }
+    }
+
+    /// Asks for more of what waits to be read. Returns whether it asked for anything.
+    pub(super) fn ask_reads(&mut self, world: &mut World<'_>) -> bool {
+        let mut any = false;
+        while self.reads_active < self.bounds.reads_max {
+            let Some(&key) = self.reads_waiting.front() else { break };
+            match self.ask_read(world, key) {
+                Some(true) => {}
+                Some(false) => {
+                    self.reads_waiting.pop_front();
+                }
+                None => break,
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Asks for the next piece of a message. Whether there is more to ask for; `None` if the
+    /// device has no room.
+    fn ask_read(&mut self, world: &mut World<'_>, key: Key) -> Option<bool> {
+        let Some(reading) = self.readings.at(key) else { return Some(false) };
+        let Reading { landing, from, asked, failure, .. } = reading;
+        let link = landing.info.link.and_then(|index| self.link(index));
+        let Some(link) = link.filter(|link| link.remote == from.run) else {
+            self.fail_reading(key, Outcome::Restarted);
+            return Some(false);
+        };
+        let (room, run) = (landing.room, from.run);
+        if failure.is_some() {
+            return Some(false);
+        }
+        let most = (room - asked).min(self.bounds.read_bytes_max);
+        let (remote, bytes) = from.run_at(*asked, most)?;
+        let piece = landing.pieces.run_at(landing.offset + asked, bytes)?;
+        let length = u32::try_from(piece.length).ok()?;
+        let local = Sge { addr: piece.addr, length, lkey: self.lkey };
+        let wr = SendWr {
+            wr_id: key.to_user(TAG_LONG),
+            ah: link.ah,
+            remote_qpn: QPN,
+            remote_qkey: wire::qkey_of(run),
+            op: SendOp::RdmaRead { local, remote },
+        };
+        self.device.post_send(world.now, world.endpoint, world.memory, QPN, wr).ok()?;
+        self.reads_active += 1;
+        let reading = self.readings.at_mut(key)?;
+        reading.asked += u64::from(length);
+        reading.requests += 1;
+        Some(reading.asked < room)
+    }
+
+    fn fail_reading(&mut self, key: Key, outcome: Outcome) {
+        let Some(reading) = self.readings.at_mut(key) else { return };
+        reading.failure = reading.failure.or(Some(outcome));
+        if reading.requests == 0
+            && let Some(reading) = self.readings.remove(key)
+        {
+            self.landed(&reading.landing, reading.failure);
+        }
+    }
+
+    /// A piece of a long message has come, or will not.
+    pub(super) fn read_ended(&mut self, key: Key, completion: &Completion) {
+        self.reads_active -= 1;
+        let Some(reading) = self.readings.at_mut(key) else { return };
+        reading.requests -= 1;
+        if completion.status != WcStatus::Ok {
+            // Its sender has given it up, if its keys are not good any more.
+            let outcome = match outcome_of_wc(completion.status) {
+                Outcome::BadKey => Outcome::Protocol,
+                other => other,
+            };
+            self.fail_reading(key, outcome);
+            return;
+        }
+        if reading.asked == reading.landing.room
+            && reading.requests == 0
+            && let Some(reading) = self.readings.remove(key)
+        {
+            self.landed(&reading.landing, reading.failure);
+        }
     }
 }

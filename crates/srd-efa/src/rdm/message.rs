@@ -103,6 +103,7 @@ impl Rdm {
                 }
                 return false;
             };
+            self.shared_by.insert(mr.lkey, key);
             message.shared.push(mr);
         }
         true

@@ -26,6 +26,7 @@
 //!   says so first; no message is delivered twice, or out of order, and none vanishes unsaid.
 
 mod api;
+mod arithmetic;
 mod arrive;
 mod atomic;
 mod chain;
@@ -69,14 +70,14 @@ pub use matching::{Limits, Matcher, MessageKey, Offer, ReceiveKey, Want};
 
 use self::deliver::{Kept, Multi, Posted};
 use self::link::{Control, Link};
+use self::long::Reading;
 use self::op::{OPERATIONS_MAX, Op};
 use self::peers::Entry;
 use self::reorder::Partial;
-use crate::cq::Completion;
 use crate::device::{Cq, Device, Pd};
-use crate::mr::{Access, MRS_MAX, Registration};
+use crate::mr::{Access, MRS_MAX, Mr, Registration};
 use crate::qp::{QpAttr, QpInit, QpType};
-use crate::slab::Slab;
+use crate::slab::{Key, Slab};
 
 /// The queue pair of every messaging layer.
 const QPN: Qpn = Qpn(1);
@@ -156,6 +157,8 @@ struct Bounds {
     window_bytes_min: u64,
     /// Reads of long messages under way.
     reads_max: u32,
+    /// Bytes of one request to read or write.
+    read_bytes_max: u64,
 }
 
 impl Bounds {
@@ -174,6 +177,7 @@ impl Bounds {
             window_bytes_max: 1 << 20,
             window_bytes_min: 16 << 10,
             reads_max: 16,
+            read_bytes_max: crate::RDMA_BYTES_MAX.into(),
         }
     }
 }
@@ -207,6 +211,15 @@ pub struct Rdm {
     tagged: Matcher<Posted, Kept>,
     plain: Matcher<Posted, Kept>,
     multis: Slab<Multi>,
+    /// Operations by the local keys of memory that a receiver may read.
+    shared_by: HashMap<u32, Key, FixedState>,
+    /// What the application lets peers use, by key.
+    shares: HashMap<u64, Mr, FixedState>,
+    /// Long messages that are being read, those of which more is to be asked for, and requests
+    /// under way.
+    readings: Slab<Reading>,
+    reads_waiting: VecDeque<Key>,
+    reads_active: u32,
     /// Claimed messages by context, and whether they have tags.
     claims: HashMap<(u64, bool), MessageKey, FixedState>,
     /// Messages of which a part has come, or that came before their turn: by link and id.
@@ -241,6 +254,7 @@ impl Rdm {
             sq_wrs_max: requests_max,
             rq_wrs_max: 0,
             cq_entries_max: requests_max,
+            notes: true,
             seed: config.seed,
             ..crate::Config::default()
         };
@@ -294,6 +308,11 @@ impl Rdm {
             tagged: Matcher::new(limits, config.seed),
             plain: Matcher::new(limits, config.seed),
             multis: Slab::default(),
+            shared_by: HashMap::with_hasher(state()),
+            shares: HashMap::with_hasher(state()),
+            readings: Slab::default(),
+            reads_waiting: VecDeque::new(),
+            reads_active: 0,
             claims: HashMap::with_hasher(state()),
             partials: HashMap::with_hasher(state()),
             reorder_bytes: 0,
@@ -344,6 +363,7 @@ impl Rdm {
             && self.controls.len() == 0
             && self.hellos.is_empty()
             && self.stalled.is_empty()
+            && self.readings.len() == 0
             && self.device.is_quiet()
     }
 
@@ -359,6 +379,8 @@ impl Rdm {
             self.completed(&completion);
             took = true;
         }
+        self.take_notes();
+        took |= self.ask_reads(world);
         took |= self.greet_back(world);
         for link in core::mem::take(&mut self.stalled) {
             took |= self.advance(link, world.memory);
@@ -372,7 +394,4 @@ impl Rdm {
         }
         took
     }
-
-    /// A request of the device has ended.
-    fn completed(&mut self, _completion: &Completion) {}
 }

@@ -158,14 +158,15 @@ pub(super) struct RmaOut {
     pub read: bool,
     pub source: Source,
     pub remote: RemotePieces,
-    /// Bytes asked of the device.
+    /// Bytes asked of the device, or handed over; and whether anything was, of no bytes too.
     pub asked: u64,
+    pub begun: bool,
     /// Work requests of the device that have not completed.
     pub requests: u32,
-    /// It was small enough to travel with its data for the peer in one frame.
-    pub put: bool,
-    /// The peer was told of it.
-    pub noted: bool,
+    /// The peer was told of its data, or is being told.
+    pub told: bool,
+    /// A frame was too large for the path: all of it goes again.
+    pub again: bool,
 }
 
 /// What is to be done.
@@ -200,6 +201,8 @@ pub(super) struct Op {
     /// How often all of it was sent again.
     pub tries: u8,
     pub failure: Option<Outcome>,
+    /// It has ended so, but for memory that the transport still sends from.
+    pub leaving: Option<Outcome>,
     /// The peer's word has come: a status of its RECEIPT or RESULT.
     pub answer: Option<u8>,
     /// Whether it stands in its link's queue.
@@ -226,7 +229,9 @@ impl Op {
         let stage = match &self.work {
             Work::Message(m) => m.stage,
             Work::Atomic(a) => a.stage,
-            Work::Rma(rma) => return rma.asked == self.length && rma.requests == 0,
+            Work::Rma(rma) => {
+                return rma.begun && rma.asked == self.length && rma.requests == 0;
+            }
         };
         stage == Stage::Sent
     }

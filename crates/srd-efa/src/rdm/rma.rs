@@ -1,43 +1,373 @@
 //! Reads and writes of peers' memory, and registrations for theirs.
+//!
+//! The device does them; they keep no order. A write with data for the peer that fits one datagram
+//! travels as a frame of its own (PUT), as do writes whose bytes were copied. A larger one
+//! carries its data as the last request's immediate, if it fits one, or is followed by a frame
+//! that says it (NOTE).
+
+use alloc::boxed::Box;
 
 use super::arrive::Refusal;
+use super::op::{Op, RemotePieces, RmaOut, Source, Work};
 use super::send::Step;
-use super::wire::Frame;
-use super::{Rdm, Refused, Rma, Shared, World};
-use crate::memory::Memory;
+use super::settle::outcome_of_wc;
+use super::transmit::Handed;
+use super::wire::{Frame, PUT_HEADER_BYTES};
+use super::{Done, Kind, Outcome, Peer, QPN, Rdm, Refused, Rma, Shared, World, wire};
+use crate::RDMA_BYTES_MAX;
+use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::device::Note;
+use crate::memory::{Memory, Sge};
+use crate::mr::{Purpose, Range, Registration};
 use crate::slab::Key;
+use crate::wr::{Remote, SendOp, SendWr};
+
+/// What requests of reads and writes complete under, in the upper byte.
+pub(super) const TAG_RMA: u8 = 2;
 
 impl Rdm {
     /// Reads or writes a peer's memory.
     ///
     /// # Errors
-    /// Not done yet.
-    pub fn rma(&mut self, _world: &mut World<'_>, _rma: Rma<'_>) -> Result<(), Refused> {
-        Err(Refused::Invalid)
+    /// When there is no such peer, no room, or the pieces do not fit each other.
+    pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
+        if rma.read && (rma.until == super::Until::Injected || rma.data.is_some()) {
+            return Err(Refused::Invalid);
+        }
+        let remote = RemotePieces::of(rma.remote).ok_or(Refused::Invalid)?;
+        let source = self.source_of(world, rma.local, rma.until)?;
+        if remote.length() != Some(source.length()) || remote.as_slice().is_empty() {
+            return Err(Refused::Invalid);
+        }
+        let kind = if rma.read { Kind::Read } else { Kind::Write };
+        let out = RmaOut {
+            read: rma.read,
+            source,
+            remote,
+            asked: 0,
+            begun: false,
+            requests: 0,
+            told: false,
+            again: false,
+        };
+        let op = self.new_op(rma.to, kind, Work::Rma(Box::new(out)))?;
+        let (context, until, tell, data) = (rma.context, rma.until, rma.tell, rma.data);
+        self.submit(world, Op { context, until, tell, data, ..op })
     }
-    /// Lets peers use memory. `Invalid` if the key is taken.
+
+    /// Lets peers use memory.
     ///
     /// # Errors
-    /// Not done yet.
-    pub fn share(&mut self, _shared: Shared) -> Result<(), Refused> {
+    /// `Invalid` if the key is taken, or the piece makes no sense; `Again` if there are too many.
+    pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
+        let Shared { region, addr, length, rkey, mut access } = shared;
+        // Who may write from afar may be written to.
+        access.local_write |= access.remote_write;
+        let registration = Registration { region, addr, length, access };
+        let mr =
+            self.device.reg_mr_as(self.pd, registration, rkey).map_err(|error| match error {
+                crate::CreateError::Full => Refused::Again,
+                _ => Refused::Invalid,
+            })?;
+        self.shares.insert(rkey, mr);
         Ok(())
     }
-    /// Takes it back: transfers that use it fail.
-    pub fn unshare(&mut self, _rkey: u64) {}
 
-    pub(super) fn step_rma(&mut self, _world: &mut World<'_>, _index: u32, _key: Key) -> Step {
-        Step::Over
+    /// Takes it back: transfers that use it fail. What the transport still has of it to send
+    /// is seen in [`Rdm::lent`].
+    pub fn unshare(&mut self, rkey: u64) {
+        if let Some(mr) = self.shares.remove(&rkey) {
+            let _ = self.device.dereg_mr(mr);
+        }
     }
-    pub(super) fn rma_own(&mut self, _world: &mut World<'_>, _key: Key) -> Result<(), Refused> {
-        Err(Refused::Invalid)
+
+    /// Pieces of memory that were taken back while the transport was sending from them: as long
+    /// as there are any, none of them may be unmapped.
+    pub fn lent(&self) -> usize {
+        self.device.leaving()
     }
-    pub(super) fn rma_sent(&mut self, _key: Key) {}
+
+    /// Goes on with a read or write.
+    pub(super) fn step_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
+        loop {
+            let alone = self.puts(index, key);
+            let Some(op) = self.ops.at_mut(key) else { return Step::Over };
+            let (length, data, failed) = (op.length, op.data, op.failure.is_some());
+            let idle = op.in_flight == 0;
+            let Work::Rma(rma) = &mut op.work else { return Step::Over };
+            rma.again = false;
+            let more = !failed && (!rma.begun || rma.asked < length);
+            let note = !more && !failed && data.is_some() && !rma.told;
+            let copied = matches!(rma.source, Source::Owned(_));
+            let handed = if more && (copied || alone) {
+                self.send_put(world, index, key)
+            } else if more {
+                match self.post_rma(world, index, key) {
+                    Some(step) => return step,
+                    None => continue,
+                }
+            } else if note && rma.requests == 0 && idle {
+                self.send_note(world, index, key)
+            } else {
+                return Step::Over;
+            };
+            if let Some(step) = self.note_handed(index, key, handed) {
+                return step;
+            }
+        }
+    }
+
+    /// Whether a write travels in one frame with its data.
+    fn puts(&self, index: u32, key: Key) -> bool {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else { return false };
+        let Work::Rma(rma) = &op.work else { return false };
+        let fits = PUT_HEADER_BYTES as u64 + op.length <= link.payload_bytes_max as u64;
+        let bare = op.length == 0;
+        !rma.read && fits && (op.data.is_some() || bare) && rma.remote.as_slice().len() == 1
+    }
+
+    /// The next frame of a write that needs no request.
+    fn send_put(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+            return Handed::Never;
+        };
+        let Work::Rma(rma) = &op.work else { return Handed::Never };
+        let room = (link.payload_bytes_max - PUT_HEADER_BYTES) as u64;
+        let first = rma.remote.as_slice()[0];
+        let none = super::RemotePiece { length: 0, ..first };
+        let to = rma.remote.run_at(rma.asked, room).unwrap_or(none);
+        let last = rma.asked + to.length == op.length;
+        let whole = last && rma.asked == 0;
+        // Data travels with a write in one frame; of more, the order is not known.
+        let data = op.data.filter(|_| whole);
+        let bytes = usize::try_from(to.length).unwrap_or(0);
+        let mut frame = wire::put(data, !last, to.addr, to.rkey, bytes);
+        rma.source.append(world.memory, rma.asked, bytes, &mut frame);
+        let check = wire::run_check(link.remote);
+        let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
+        if handed == Handed::Yes
+            && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.at_mut(key)
+        {
+            rma.begun = true;
+            rma.asked += to.length;
+            rma.told |= data.is_some();
+        }
+        handed
+    }
+
+    /// Tells the peer of a write that was made in pieces.
+    fn send_note(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+            return Handed::Never;
+        };
+        let check = wire::run_check(link.remote);
+        let frame = wire::note(op.data.unwrap_or(0), op.length).freeze();
+        let handed = self.hand_op(world, index, key, 0, (check, None, frame));
+        if handed == Handed::Yes
+            && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.at_mut(key)
+        {
+            rma.told = true;
+        }
+        handed
+    }
+
+    /// Asks the device for the next piece. `None`: go on.
+    fn post_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Option<Step> {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+            return Some(Step::Over);
+        };
+        let Work::Rma(rma) = &op.work else { return Some(Step::Over) };
+        let Source::Pieces(local) = &rma.source else { return Some(Step::Over) };
+        let most = u64::from(RDMA_BYTES_MAX).min(self.bounds.read_bytes_max);
+        let local = local.run_at(rma.asked, most);
+        let bytes = local.map_or(0, |local| local.length);
+        let none = super::RemotePiece { length: 0, ..rma.remote.as_slice()[0] };
+        let remote = rma.remote.run_at(rma.asked, bytes).unwrap_or(none);
+        let length = u32::try_from(remote.length).unwrap_or(0);
+        let addr = local.map_or(0, |local| local.addr);
+        let local = Sge { addr, length, lkey: self.lkey };
+        let to = Remote { addr: remote.addr, rkey: remote.rkey };
+        // Data of 32 bits travels with a write of one piece.
+        let whole = u64::from(length) == op.length;
+        let imm = op.data.filter(|_| whole).and_then(|data| u32::try_from(data).ok());
+        let told = imm.is_some();
+        let op = if rma.read {
+            SendOp::RdmaRead { local, remote: to }
+        } else {
+            SendOp::RdmaWrite { local, remote: to, imm }
+        };
+        let wr = SendWr {
+            wr_id: key.to_user(TAG_RMA),
+            ah: link.ah,
+            remote_qpn: QPN,
+            remote_qkey: wire::qkey_of(link.remote),
+            op,
+        };
+        let posted = self.device.post_send(world.now, world.endpoint, world.memory, QPN, wr);
+        if posted.is_err() {
+            self.wake(index);
+            return Some(Step::Wait);
+        }
+        if let Some(Op { work: Work::Rma(rma), .. }) = self.ops.at_mut(key) {
+            rma.begun = true;
+            rma.asked += u64::from(length);
+            rma.requests += 1;
+            rma.told |= told;
+        }
+        None
+    }
+
+    /// A request of a read or write has ended.
+    pub(super) fn rma_ended(&mut self, key: Key, completion: &Completion) {
+        let Some(op) = self.ops.at_mut(key) else { return };
+        let index = op.link;
+        match completion.status {
+            WcStatus::Ok => op.acked += 1,
+            WcStatus::RemoteBadDestQpn | WcStatus::RemoteUnknownPeer => op.refused += 1,
+            other => op.failure = op.failure.or(Some(outcome_of_wc(other))),
+        }
+        if let Work::Rma(rma) = &mut op.work {
+            rma.requests -= 1;
+        }
+        self.quiet(key);
+        self.regather(index);
+    }
+
+    /// All of a read or write has been acknowledged.
+    pub(super) fn rma_sent(&mut self, key: Key) {
+        let Some(op) = self.ops.at_mut(key) else { return };
+        let (index, data) = (op.link, op.data);
+        let Work::Rma(rma) = &op.work else { return };
+        if data.is_none() || rma.told {
+            self.end(key, Outcome::Ok);
+        } else if !core::mem::replace(&mut op.queued, true) {
+            if let Some(link) = self.link_mut(index) {
+                link.rmas.push_front(key);
+            }
+            self.wake(index);
+        }
+    }
+
+    /// A peer's write that came as a frame, or its word about one.
     pub(super) fn on_write(
         &mut self,
-        _index: u32,
-        _frame: &Frame<'_>,
-        _memory: &mut dyn Memory,
+        index: u32,
+        frame: &Frame<'_>,
+        memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
-        Err(Refusal::Malformed)
+        if self.is_full() {
+            return Err(Refusal::Rnr);
+        }
+        match *frame {
+            Frame::Put { data, more, addr, rkey, bytes } => {
+                let length = bytes.len() as u64;
+                let range = Range { addr, length, key: rkey };
+                let to = self.device.target(self.pd, range, Purpose::RemoteWrite);
+                let to = to.ok_or(Refusal::BadAddress)?;
+                if !bytes.is_empty() {
+                    memory.write(to.region, to.offset, bytes);
+                }
+                if data.is_some() || self.config.tell_remote && !more {
+                    self.tell_remote(index, Kind::RemoteWrite, length, data);
+                }
+            }
+            Frame::Note { data, length } => {
+                self.tell_remote(index, Kind::RemoteWrite, length, Some(data));
+            }
+            _ => return Err(Refusal::Malformed),
+        }
+        Ok(())
+    }
+
+    /// Tells of something that a peer did.
+    pub(super) fn tell_remote(&mut self, index: u32, kind: Kind, length: u64, data: Option<u64>) {
+        let source = self.link(index).and_then(|link| link.source);
+        self.done.push_back(Done {
+            kind,
+            outcome: Outcome::Ok,
+            context: 0,
+            tagged: false,
+            tell: data.is_some(),
+            peer: source.map(Peer),
+            length,
+            offset: 0,
+            tag: 0,
+            data,
+            released: false,
+        });
+    }
+
+    /// A request of the device has ended, or a peer's write with data.
+    pub(super) fn completed(&mut self, completion: &Completion) {
+        if completion.opcode == WcOpcode::RecvRdmaWithImm {
+            let index = completion.peer.and_then(|peer| self.link_of(peer));
+            let data = completion.imm.map(u64::from);
+            if let Some(index) = index {
+                let length = u64::from(completion.byte_len);
+                self.tell_remote(index, Kind::RemoteWrite, length, data);
+            }
+        } else if let Some(key) = Key::of_user(completion.wr_id, super::long::TAG_LONG) {
+            self.read_ended(key, completion);
+        } else if let Some(key) = Key::of_user(completion.wr_id, TAG_RMA) {
+            self.rma_ended(key, completion);
+        }
+    }
+
+    /// Takes the device's notes of peers' transfers.
+    pub(super) fn take_notes(&mut self) {
+        while let Some(Note { peer, read, length, lkey, whole }) = self.device.note() {
+            if let Some(key) = self.shared_by.get(&lkey).copied() {
+                self.given_back(key);
+                continue;
+            }
+            let Some(index) = self.link_of(peer).filter(|_| whole && self.config.tell_remote)
+            else {
+                continue;
+            };
+            let kind = if read { Kind::RemoteRead } else { Kind::RemoteWrite };
+            self.tell_remote(index, kind, u64::from(length), None);
+        }
+    }
+
+    /// Reads or writes our own memory as a peer would.
+    pub(super) fn rma_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+        let Some(op) = self.ops.at(key) else { return Ok(()) };
+        let (length, data, peer) = (op.length, op.data, op.peer);
+        let Work::Rma(rma) = &op.work else { return Ok(()) };
+        let purpose = if rma.read { Purpose::RemoteRead } else { Purpose::RemoteWrite };
+        let place = |piece: &super::RemotePiece| {
+            let range = Range { addr: piece.addr, length: piece.length, key: piece.rkey };
+            self.device.target(self.pd, range, purpose)
+        };
+        if !rma.remote.as_slice().iter().all(|piece| place(piece).is_some()) {
+            self.end(key, Outcome::BadKey);
+            return Ok(());
+        }
+        let mut at = 0;
+        for piece in rma.remote.as_slice() {
+            let Some(to) = place(piece).filter(|_| piece.length > 0) else { continue };
+            let bytes = usize::try_from(piece.length).unwrap_or(0);
+            match (&rma.source, rma.read) {
+                (Source::Pieces(local), true) => {
+                    let read = world.memory.read(to.region, to.offset, bytes);
+                    local.write(world.memory, at, &read);
+                }
+                (source, _) => {
+                    let from = source.read(world.memory, at, bytes);
+                    world.memory.write(to.region, to.offset, &from);
+                }
+            }
+            at += piece.length;
+        }
+        let read = rma.read;
+        self.end(key, Outcome::Ok);
+        if data.is_some() || self.config.tell_remote {
+            let kind = if read { Kind::RemoteRead } else { Kind::RemoteWrite };
+            self.tell_remote(u32::MAX, kind, length, data);
+            if let Some(done) = self.done.back_mut() {
+                done.peer = Some(Peer(peer));
+            }
+        }
+        Ok(())
     }
 }

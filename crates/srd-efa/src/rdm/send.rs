@@ -100,6 +100,7 @@ impl Rdm {
             refused: 0,
             tries: 0,
             failure: None,
+            leaving: None,
             answer: None,
             queued: false,
             work,
@@ -141,14 +142,32 @@ impl Rdm {
 
     /// Ends an operation.
     pub(super) fn end(&mut self, key: Key, outcome: Outcome) {
-        let Some(op) = self.ops.remove(key) else { return };
+        let Some(op) = self.ops.at_mut(key) else { return };
         if let Work::Message(message) = &op.work {
+            let mut lent = false;
             for mr in &message.shared {
                 let _ = self.device.dereg_mr(*mr);
+                lent |= self.device.is_lent(*mr);
+            }
+            if lent {
+                // The device's note of the last read's end brings it back here.
+                op.leaving = op.leaving.or(Some(outcome));
+                return;
+            }
+            for mr in &message.shared {
+                self.shared_by.remove(&mr.lkey);
             }
         }
+        let Some(op) = self.ops.remove(key) else { return };
         if !op.told || outcome != Outcome::Ok {
             self.done.push_back(done_of(&op, outcome));
+        }
+    }
+
+    /// A peer's read of a long message is over.
+    pub(super) fn given_back(&mut self, key: Key) {
+        if let Some(outcome) = self.ops.at(key).and_then(|op| op.leaving) {
+            self.end(key, outcome);
         }
     }
 

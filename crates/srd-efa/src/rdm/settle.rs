@@ -9,6 +9,7 @@ use super::message::TRIES_MAX;
 use super::op::{Op, Stage, Work, of_token, of_user, outcome_of};
 use super::wire::{STATUS_BAD_KEY, STATUS_OK};
 use super::{Outcome, Rdm};
+use crate::cq::WcStatus;
 use crate::slab::Key;
 
 /// How often a frame of our own is sent again after a context was lost.
@@ -17,6 +18,7 @@ const CONTROL_TRIES_MAX: u8 = 3;
 impl Rdm {
     /// Takes note of something that happened in the transport.
     pub fn event(&mut self, now: Instant, event: &Event) {
+        self.device.event(now, event);
         match event {
             Event::Completed { user, status, .. } => {
                 if let Some((index, generation, part)) = of_user(*user) {
@@ -24,11 +26,8 @@ impl Rdm {
                     if let Some(key) = key.filter(|key| key.generation & 0xffff == generation) {
                         self.settled(key, part, *status);
                     }
-                    return;
-                }
-                if let Some(key) = Self::control_of(*user) {
+                } else if let Some(key) = Self::control_of(*user) {
                     self.control_settled(key, *status);
-                    return;
                 }
             }
             Event::PeerDown { peer, reason } => self.on_peer_down(*peer, *reason),
@@ -45,7 +44,7 @@ impl Rdm {
             }
             Event::PeerUp { .. } => {}
         }
-        self.device.event(now, event);
+        self.take_notes();
     }
 
     fn shrink(&mut self, peer: PeerId, fewer: u16) {
@@ -83,7 +82,8 @@ impl Rdm {
     /// What follows when nothing of an operation is under way.
     pub(super) fn quiet(&mut self, key: Key) {
         let Some(op) = self.ops.at_mut(key) else { return };
-        if op.in_flight > 0 {
+        let requests = if let Work::Rma(rma) = &op.work { rma.requests } else { 0 };
+        if op.in_flight + requests > 0 {
             return;
         }
         let (index, again) = (op.link, op.is_again());
@@ -94,6 +94,9 @@ impl Rdm {
             self.refused(key);
         } else if again {
             op.tries += 1;
+            if matches!(op.work, Work::Rma(_)) {
+                op.restart();
+            }
             if op.tries > TRIES_MAX {
                 op.failure = Some(Outcome::Protocol);
                 self.quiet(key);
@@ -117,23 +120,12 @@ impl Rdm {
         let Some(op) = self.ops.at(key) else { return };
         match (op.wants_answer(), op.answer, &op.work) {
             (true, None, _) => {}
-            (true, Some(STATUS_OK), _) | (false, _, Work::Message(_)) => self.end_quietly(key),
+            (true, Some(STATUS_OK), _) | (false, _, Work::Message(_)) => self.end(key, Outcome::Ok),
             (true, Some(STATUS_BAD_KEY), _) => self.end(key, Outcome::BadKey),
             (true, Some(_), _) => self.end(key, Outcome::Protocol),
             (false, _, Work::Rma(_)) => self.rma_sent(key),
             (false, _, Work::Atomic(_)) => {}
         }
-    }
-
-    /// Ends an operation with success, as soon as nothing of its memory is under way to the peer.
-    pub(super) fn end_quietly(&mut self, key: Key) {
-        if let Some(Op { work: Work::Message(message), .. }) = self.ops.at(key) {
-            let lent = message.shared.iter().any(|mr| self.device.is_lent(*mr));
-            if lent {
-                return; // the device's note of the read's end brings it back here
-            }
-        }
-        self.end(key, Outcome::Ok);
     }
 
     /// The peer knew neither the session nor us: nothing was delivered, so all of it can go again,
@@ -142,7 +134,8 @@ impl Rdm {
         let Some(op) = self.ops.at_mut(key) else { return };
         let index = op.link;
         op.tries += 1;
-        if op.acked > 0 || op.tries > TRIES_MAX {
+        let partly = op.acked > 0 && !matches!(op.work, Work::Rma(_));
+        if partly || op.tries > TRIES_MAX {
             op.failure = Some(Outcome::Restarted);
             self.quiet(key);
             return;
@@ -162,7 +155,7 @@ impl Rdm {
 
     /// When the last datagram of a session that is over has landed, what was refused goes back to
     /// the head of the queue, in its order.
-    fn regather(&mut self, index: u32) {
+    pub(super) fn regather(&mut self, index: u32) {
         let Some(link) = self.link_mut(index).filter(|l| l.flying == 0 && !l.refused.is_empty())
         else {
             return;
@@ -243,7 +236,7 @@ impl Rdm {
     pub(super) fn on_word(&mut self, index: u32, token: u64, status: u8) -> bool {
         let key = of_token(token);
         let Some(op) = self.ops.at_mut(key).filter(|op| op.link == index) else { return false };
-        if !op.wants_answer() || op.answer.is_some() {
+        if !op.wants_answer() || op.answer.or(op.leaving.map(|_| 0)).is_some() {
             return false;
         }
         op.answer = Some(status);
@@ -273,11 +266,13 @@ impl Rdm {
     }
 
     fn fail_where(&mut self, outcome: Outcome, hit: impl Fn(&Op) -> bool) {
-        let hits = self.ops.iter().filter(|(_, op)| hit(op) && op.failure.is_none());
+        let hits = self.ops.iter();
+        let hits = hits.filter(|(_, op)| hit(op) && op.failure.or(op.leaving).is_none());
         for key in hits.map(|(key, _)| key).collect::<Vec<_>>() {
             let Some(op) = self.ops.at_mut(key) else { continue };
             op.failure = Some(outcome);
-            let begun = !op.is_sent() && op.acked + op.in_flight > 0;
+            let message = matches!(op.work, Work::Message(_));
+            let begun = message && !op.is_sent() && op.acked + op.in_flight > 0;
             let index = op.link;
             if begun && let Some(link) = self.link_mut(index) {
                 // The receiver waits for the rest: another session tells it that none comes.
@@ -301,12 +296,17 @@ impl Op {
                 let bytes = if part == 0 { message.first_bytes } else { message.part_bytes };
                 message.again.push((from, length.min(from + bytes)));
             }
-            Work::Rma(_) | Work::Atomic(_) => self.failure = Some(Outcome::Protocol),
+            Work::Rma(rma) => rma.again = true,
+            Work::Atomic(_) => self.failure = Some(Outcome::Protocol),
         }
     }
 
     fn is_again(&self) -> bool {
-        matches!(&self.work, Work::Message(message) if !message.again.is_empty())
+        match &self.work {
+            Work::Message(message) => !message.again.is_empty(),
+            Work::Rma(rma) => rma.again,
+            Work::Atomic(_) => false,
+        }
     }
 
     /// Nothing of it was delivered.
@@ -317,7 +317,24 @@ impl Op {
                 message.again.clear();
             }
             Work::Atomic(atomic) => atomic.stage = Stage::Waiting,
-            Work::Rma(_) => {}
+            Work::Rma(rma) => {
+                (rma.asked, rma.begun, rma.told) = (0, false, false);
+            }
         }
+    }
+}
+
+/// How what a request of the device was for ends.
+pub(super) fn outcome_of_wc(status: WcStatus) -> Outcome {
+    match status {
+        WcStatus::Ok => Outcome::Ok,
+        WcStatus::Flushed => Outcome::Removed,
+        WcStatus::RemoteBadAddress => Outcome::BadKey,
+        WcStatus::RemoteAbort | WcStatus::RemoteBadDestQpn | WcStatus::RemoteUnknownPeer => {
+            Outcome::Restarted
+        }
+        WcStatus::UnrespRemote => Outcome::Unresponsive,
+        WcStatus::UnreachRemote => Outcome::Unreachable,
+        _ => Outcome::Protocol,
     }
 }

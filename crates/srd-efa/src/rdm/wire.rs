@@ -11,7 +11,7 @@
 //! RECEIPT    |   6    | status |        0        |           0            | token
 //! ATOMIC     |   7    |   op   |  type  |  form  |       message id       | token, pieces, operands
 //! RESULT     |   8    | status |        0        |           0            | token, bytes
-//! PUT        |   9    |   0    |        0        |           0            | data, address, key, bytes
+//! PUT        |   9    | flags  |        0        |           0            | data? address, key, bytes
 //! NOTE       |   10   |   0    |        0        |           0            | data, length
 //! ```
 //!
@@ -121,8 +121,10 @@ pub(super) enum Frame<'a> {
         status: u8,
         bytes: &'a [u8],
     },
+    /// `more`: other frames belong to the same write.
     Put {
-        data: u64,
+        data: Option<u64>,
+        more: bool,
         addr: u64,
         rkey: u64,
         bytes: &'a [u8],
@@ -179,9 +181,10 @@ impl<'a> Frame<'a> {
                     bytes: reader.0,
                 });
             }
-            9 if plain && number == 0 && second == 0 => {
-                let (data, addr, rkey) = (reader.u64()?, reader.u64()?, reader.u64()?);
-                return Some(Self::Put { data, addr, rkey, bytes: reader.0 });
+            9 if plain && number == 0 && second & !(DATA | PARTS) == 0 => {
+                let data = reader.u64_if(second & DATA != 0)?;
+                let (addr, rkey, more) = (reader.u64()?, reader.u64()?, second & PARTS != 0);
+                return Some(Self::Put { data, more, addr, rkey, bytes: reader.0 });
             }
             10 if plain && number == 0 && second == 0 => {
                 Self::Note { data: reader.u64()?, length: reader.u64()? }
@@ -349,10 +352,14 @@ pub(super) fn result(token: u64, status: u8, bytes: &[u8]) -> BytesMut {
     b
 }
 
-pub(super) fn put(data: u64, addr: u64, rkey: u64, bytes: usize) -> BytesMut {
+/// A PUT up to its bytes. `more`: other frames belong to the same write.
+pub(super) fn put(data: Option<u64>, more: bool, addr: u64, rkey: u64, bytes: usize) -> BytesMut {
     let mut b = BytesMut::with_capacity(PUT_HEADER_BYTES + bytes);
-    base(&mut b, 9, 0, 0, 0);
-    b.put_u64(data);
+    let flags = if data.is_some() { DATA } else { 0 } | if more { PARTS } else { 0 };
+    base(&mut b, 9, flags, 0, 0);
+    if let Some(data) = data {
+        b.put_u64(data);
+    }
     b.put_u64(addr);
     b.put_u64(rkey);
     b

@@ -2,6 +2,12 @@
 //! that it shows.
 
 mod basics;
+mod faults;
+mod hostile;
+mod limits;
+mod memory;
+mod protocols;
+mod receives;
 
 use super::*;
 use crate::memory::Memory;
@@ -216,7 +222,11 @@ impl Net {
     }
 
     fn run_ms(&mut self, ms: u64) {
-        let until = self.now + Duration::from_millis(ms);
+        self.run_us(1000 * ms);
+    }
+
+    fn run_us(&mut self, us: u64) {
+        let until = self.now + Duration::from_micros(us);
         loop {
             self.drain();
             let wire = self.wire.keys().next().map(|(at, _)| *at);

@@ -1,0 +1,128 @@
+use super::*;
+
+fn multi(net: &mut Net, node: usize, at: u64, size: u64, min: u64) {
+    let pieces = [Piece { addr: at, length: size }];
+    let receive = Receive { multi: Some(min), ..receive(None, 1, &pieces) };
+    net.on(node, |rdm, world| rdm.recv(world, receive)).unwrap();
+}
+
+#[test]
+fn a_receive_for_many_takes_messages_one_behind_the_other_until_little_is_left() {
+    for before in [true, false] {
+        let mut net = Net::bad(2);
+        let to = net.peer(0, 1);
+        net.fill(0, 0, 300_000, 3);
+        if before {
+            multi(&mut net, 1, 1 << 20, 200_000, 2000);
+        }
+        let lengths = [100u64, 20_000, 100_000, 78_000, 500];
+        for length in lengths {
+            net.send(0, to, 1, length, length);
+        }
+        net.run_ms(300);
+        if !before {
+            multi(&mut net, 1, 1 << 20, 200_000, 2000);
+            net.run_ms(300);
+        }
+        let mut done = net.done(1);
+        assert_eq!(done.iter().filter(|d| d.released).count(), 1);
+        assert!(done.last().unwrap().released, "with the last that lands");
+        done.sort_by_key(|d| d.offset);
+        let offsets: Vec<u64> = done.iter().map(|d| d.offset).collect();
+        assert_eq!(offsets, [0, 100, 20_100, 120_100], "the fifth found it over");
+        for (done, length) in done.iter().zip(lengths) {
+            assert_eq!(done.length, length);
+            let at = (1 << 20) + done.offset;
+            assert!(net.bytes(1, at, length) == net.bytes(0, length, length));
+        }
+        multi(&mut net, 1, 1 << 20, 400, 10);
+        let cut = net.done(1);
+        assert_eq!((cut[0].outcome, cut[0].released), (Outcome::Truncated(100), true));
+    }
+}
+
+#[test]
+fn a_cancelled_receive_for_many_is_released_when_nothing_lands_any_more() {
+    let mut net = Net::new(2);
+    let to = net.peer(0, 1);
+    multi(&mut net, 1, 1 << 20, 1 << 20, 100);
+    net.send(0, to, 1, 0, 8);
+    net.run_ms(20);
+    assert!(!net.done(1)[0].released);
+    net.send(0, to, 1, 0, 300_000);
+    net.run_us(100);
+    assert!(net.nodes[1].rdm.cancel(1));
+    let done = net.done(1);
+    assert_eq!((done[0].outcome, done[0].released), (Outcome::Cancelled, false));
+    net.run_ms(50);
+    let done = net.done(1);
+    assert_eq!((done[0].outcome, done[0].released), (Outcome::Ok, true));
+    multi(&mut net, 1, 1 << 20, 1 << 20, 100);
+    assert!(net.nodes[1].rdm.cancel(1));
+    assert!(net.done(1)[0].released);
+    assert_eq!(net.nodes[1].rdm.multis.len(), 0);
+}
+
+#[test]
+fn peek_claim_and_discard_find_every_sort_of_message() {
+    for length in [50u64, 30_000, 300_000] {
+        let mut net = Net::new(2);
+        let to = net.peer(0, 1);
+        let source = net.peer(1, 0);
+        net.fill(0, 0, 400_000, 3);
+        let want = Want { tag: 1, ignore: 0, source: Some(source.0) };
+        let look = |net: &mut Net, what, context| {
+            net.on(1, |rdm, world| rdm.peek(world, true, want, what, context)).unwrap();
+            let done = net.done(1);
+            assert_eq!((done.len(), done[0].context), (1, context));
+            done[0]
+        };
+        assert_eq!(look(&mut net, Peek::Look, 5).outcome, Outcome::NoMessage);
+        for at in 0..4 {
+            net.send(0, to, 1, at, length);
+        }
+        net.run_ms(100);
+        let seen = look(&mut net, Peek::Look, 6);
+        assert_eq!((seen.outcome, seen.length, seen.peer), (Outcome::Ok, length, Some(source)));
+        assert_eq!(look(&mut net, Peek::Claim, 7).outcome, Outcome::Ok);
+        assert_eq!(look(&mut net, Peek::Claim, 8).outcome, Outcome::Ok);
+        let again = net.on(1, |rdm, world| rdm.peek(world, true, want, Peek::Claim, 7));
+        assert_eq!(again, Err(Refused::Invalid), "one is claimed so");
+        assert_eq!(look(&mut net, Peek::Discard, 9).outcome, Outcome::Ok);
+        net.recv(1, None, 1, 1 << 20, length);
+        net.run_ms(100);
+        net.done(1);
+        assert!(net.bytes(1, 1 << 20, length) == net.bytes(0, 3, length), "the fourth");
+        let pieces = [Piece { addr: 2 << 20, length }];
+        let claimed = Receive { context: 7, ..receive(None, 1, &pieces) };
+        net.on(1, |rdm, world| rdm.recv_claimed(world, claimed)).unwrap();
+        net.run_ms(100);
+        assert_eq!(net.done(1)[0].outcome, Outcome::Ok);
+        assert!(net.bytes(1, 2 << 20, length) == net.bytes(0, 0, length), "the first");
+        net.on(1, |rdm, world| rdm.discard_claimed(world, 8, true)).unwrap();
+        assert_eq!(net.done(1)[0].context, 8);
+        let gone = net.on(1, |rdm, world| rdm.discard_claimed(world, 8, true));
+        assert_eq!(gone, Err(Refused::Invalid));
+        net.run_ms(100);
+        let ended = net.outcomes(0);
+        assert_eq!(ended, [(Kind::Send, 1, Outcome::Ok); 4], "each sender has its buffer back");
+    }
+}
+
+#[test]
+fn what_fails_or_nobody_wants_to_hear_of_is_told_as_asked() {
+    let mut net = Net::new(2);
+    let to = net.peer(0, 1);
+    let pieces = [Piece { addr: 0, length: 10 }];
+    let small = [Piece { addr: 0, length: 5 }];
+    net.try_send(0, Message { tell: false, ..message(to, 1, &pieces) }).unwrap();
+    net.try_send(0, Message { tell: false, ..message(to, 1, &pieces) }).unwrap();
+    for pieces in [&pieces, &small] {
+        let quiet = Receive { tell: false, ..receive(None, 1, pieces) };
+        net.on(1, |rdm, world| rdm.recv(world, quiet)).unwrap();
+    }
+    net.run_ms(5);
+    let tells = |done: Vec<Done>| done.iter().map(|d| d.tell).collect::<Vec<_>>();
+    assert_eq!(tells(net.done(0)), [false, false]);
+    assert_eq!(tells(net.done(1)), [false, true], "truncation is told");
+}
