@@ -65,6 +65,7 @@ impl Options {
             config.packet_bytes_max = bytes;
         }
         BindOptions {
+            paths_anywhere: true,
             config,
             packet_bytes_from_interface: self.packet_bytes_max.is_none(),
             ..BindOptions::at(self.address)

@@ -8,7 +8,7 @@ use srd_proto::Duration;
 
 use crate::abi::bits::{
     FI_COMPLETION, FI_EP_RDM, FI_MULTI_RECV, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
-    FI_RMA_EVENT, FI_SELECTIVE_COMPLETION, FI_SEND, FI_SOURCE, FI_TRANSMIT, FI_WRITE,
+    FI_SELECTIVE_COMPLETION, FI_SEND, FI_SOURCE, FI_TRANSMIT, FI_WRITE,
 };
 use crate::abi::errno::{
     FI_EADDRNOTAVAIL, FI_EBADFLAGS, FI_EBUSY, FI_EDOMAIN, FI_EINVAL, FI_ENOAV, FI_ENOCQ,
@@ -223,7 +223,6 @@ impl Endpoint {
             return Err(Errno(FI_ENOCQ));
         }
         state.bound.sources = self.plan.caps & FI_SOURCE != 0;
-        state.bound.remote_events = self.plan.caps & FI_RMA_EVENT != 0;
         let host = state.host.as_ref().ok_or(Errno(FI_EOPBADSTATE))?.handle().clone();
         let bound = state.bound.clone();
         bind(&host, &bound)?;

@@ -49,8 +49,6 @@ pub struct Bound {
     pub counters: Vec<(Arc<Counter>, u64)>,
     /// Whether completions tell their senders.
     pub sources: bool,
-    /// Whether peers' accesses without data are told.
-    pub remote_events: bool,
 }
 
 /// What a kind of operation is counted as, and the flags of its completion beside the entry's.
@@ -94,8 +92,9 @@ impl Ends {
     /// Whether the queue of an end wants it, beside its failure.
     fn is_told(&self, done: &Done) -> bool {
         match done.kind {
-            Kind::RemoteWrite => done.data.is_some() || self.bound.remote_events,
-            Kind::RemoteRead => self.bound.remote_events,
+            // Without data they are counted only: nobody expects them in a queue.
+            Kind::RemoteWrite => done.data.is_some(),
+            Kind::RemoteRead => false,
             _ => done.tell,
         }
     }
