@@ -7,8 +7,8 @@
 #                                    with the provider in the directory PROVIDERS
 #
 # Debian does not package the tests, but the source of its `trixie` release has them. It is
-# fetched with an apt state of its own, so nothing of the machine changes. Needs autoconf, automake,
-# libtool, make, gcc and xz.
+# fetched from where this machine gets its own packages, with an apt state apart, so nothing of the
+# machine changes. Needs autoconf, automake, libtool, make, gcc and xz.
 set -euo pipefail
 
 version=2.1.0
@@ -18,10 +18,19 @@ directory=$(mkdir -p "${2:?directory}" && cd "$2" && pwd)
 source=$directory/source
 prefix=$directory/prefix
 
+# The archive that this machine's packages come from.
+archive() {
+    apt-get indextargets --format '$(REPO_URI)' 'Origin: Debian' 'Created-By: Packages' |
+        grep -v security | head -n 1
+}
+
 fetch() {
+    local from
+    from=$(archive)
+    : "${from:?apt knows no archive of Debian: run apt-get update}"
     mkdir -p "$directory"/apt/{lists,cache/archives}/partial
     cat >"$directory/apt/sources.list" <<-LIST
-	deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main
+	deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $from trixie main
 	LIST
     cat >"$directory/apt/apt.conf" <<-CONF
 	Dir::Etc::sourcelist "$directory/apt/sources.list";
@@ -50,7 +59,7 @@ build() {
     cd "$source/fabtests"
     [ -x configure ] || ./autogen.sh
     ./configure --quiet --prefix="$prefix" --with-libfabric="$prefix"
-    make -s -j"$(nproc)" unit/fi_{getinfo,eq,av,cq,cntr,mr,dom}_test
+    make -s -j"$(nproc)" install
 }
 
 # Each test prints a line for each case, and a summary.

@@ -78,6 +78,11 @@ pub fn epoch() -> Epoch {
     Epoch(os::realtime_ns())
 }
 
+/// The present, on the axis of every endpoint of this machine.
+pub fn now() -> Instant {
+    Instant::from_nanos(os::monotonic_ns())
+}
+
 /// Thirty-two bytes from the kernel's random generator.
 ///
 /// # Errors

@@ -6,9 +6,9 @@
 
 use std::io;
 
-use srd_proto::time::Instant;
+use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{PacketRef, Transmit, TransmitBuf};
-use srd_proto::{Datagram, DatagramId, Delivery, Event, PeerId, Qpn, SendError};
+use srd_proto::{Datagram, DatagramId, Delivery, Event, PeerId, Qpn, SendError, Status};
 
 use crate::io::{Notice, PacketIo, Wait};
 use crate::udp::BATCH_BYTES_MAX;
@@ -18,10 +18,19 @@ const ROUND_BATCHES_MAX: usize = 8;
 /// Turns of sending and handing out events in one round. An application that answers every
 /// event with a send must not keep arrivals waiting.
 const ROUND_TURNS_MAX: usize = 4;
+/// When a full socket is tried again by who does not wait for it.
+const BLOCKED_RETRY: Duration = Duration::from_micros(200);
 
 /// What an application does when something happens. Called on the thread that drives the
 /// endpoint; `context` lets it send at once.
 pub trait Application {
+    /// Whether a datagram is taken, as [`srd_proto::Endpoint::handle_packet_with`] asks. The
+    /// default takes every one.
+    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+        let _ = (now, delivery);
+        Status::Ok
+    }
+
     /// A datagram arrived. Its payload lives until this returns.
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>);
 
@@ -127,6 +136,18 @@ impl<I: PacketIo> Engine<I> {
         self.last_look
     }
 
+    /// When the next round is due at the latest, unless something arrives.
+    pub(crate) fn due(&self) -> Instant {
+        match self.flow {
+            Flow::More => Instant::ZERO,
+            Flow::Idle => self.core.poll_timeout().unwrap_or(Instant::FAR_FUTURE),
+            Flow::Blocked => {
+                let timer = self.core.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+                timer.min(self.last_look + BLOCKED_RETRY)
+            }
+        }
+    }
+
     /// Looks at the clock.
     pub(crate) fn look(&mut self) -> Instant {
         self.last_look = self.now();
@@ -162,7 +183,9 @@ impl<I: PacketIo> Engine<I> {
         let (core, last_look) = (&mut self.core, &mut self.last_look);
         self.io.receive(wait, |now, meta, bytes| {
             *last_look = now;
-            if let Some(delivery) = core.handle_packet(now, meta, PacketRef::Whole(bytes)) {
+            let packet = PacketRef::Whole(bytes);
+            let judge = |delivery: &Delivery<'_>| app.judge(now, delivery);
+            if let Some(delivery) = core.handle_packet_with(now, meta, packet, judge) {
                 app.delivered(&mut Context { core, now }, delivery);
             }
         })
@@ -214,7 +237,9 @@ impl<I: PacketIo> Engine<I> {
             };
             let sent = self.io.send(std::slice::from_ref(&batch));
             if !matches!(sent, Ok(crate::io::Sent::All)) {
-                self.waiting = Some(batch);
+                let (transmit, mut buf) = batch;
+                buf.own_payloads();
+                self.waiting = Some((transmit, buf));
                 return sent.map(|_| Flow::Blocked);
             }
             let (_, mut buf) = batch;

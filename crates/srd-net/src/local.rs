@@ -3,11 +3,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 use srd_proto::time::{Duration, Instant};
 use srd_proto::{
     AddPeerError, Config, Datagram, DatagramId, Delivery, Event, PeerConfig, PeerId, Qpn,
-    ReceiveBuffers, SendError,
+    ReceiveBuffers, SendError, Status,
 };
 
 use crate::engine::{Application, Context, Engine, Flow};
@@ -34,6 +35,10 @@ struct Counted<'a, A> {
 }
 
 impl<A: Application> Application for Counted<'_, A> {
+    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+        self.app.judge(now, delivery)
+    }
+
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
         self.calls += 1;
         self.app.delivered(context, delivery);
@@ -57,6 +62,15 @@ impl LocalEndpoint {
     pub fn bind(options: &BindOptions) -> Result<Self, BindError> {
         os::timer_slack_minimum();
         Ok(Self { engine: options.open()? })
+    }
+
+    /// A descriptor that can be read while packets wait, for callers that wait on their own.
+    /// Only to be waited on: packets are received by a round.
+    ///
+    /// # Errors
+    /// The operating system's, if it has no descriptor left.
+    pub fn arrivals(&self) -> io::Result<OwnedFd> {
+        self.engine.io_ref().arrivals()
     }
 }
 
@@ -161,6 +175,17 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// What makes the sockets unusable.
     pub fn receive(&mut self, until: Instant, app: &mut impl Application) -> io::Result<usize> {
         self.engine.receive(until, app)
+    }
+
+    /// The time when this endpoint last looked at the clock.
+    pub fn last_look(&self) -> Instant {
+        self.engine.last_look()
+    }
+
+    /// When the next round is due at the latest, unless something arrives;
+    /// [`Instant::ZERO`]: at once.
+    pub fn due(&self) -> Instant {
+        self.engine.due()
     }
 
     /// A handle that ends a wait from another thread.

@@ -25,6 +25,9 @@ pub struct BindOptions {
     pub address: IpAddr,
     /// The port that peers send to, and the first of the source ports. Zero: found.
     pub base_port: u16,
+    /// Whether a path may leave from any free port when the one behind a given base port is taken:
+    /// for hosts where many endpoints choose their ports without each other.
+    pub paths_anywhere: bool,
     /// The core's configuration. Its `local_port` is set by binding, and what the next two
     /// options find out.
     pub config: Config,
@@ -52,6 +55,7 @@ impl Default for BindOptions {
         Self {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             base_port: 0,
+            paths_anywhere: false,
             config: Config::sockets(),
             packet_bytes_from_interface: true,
             link_rate_from_interface: true,
@@ -90,6 +94,7 @@ impl BindOptions {
         }
         let mut options = UdpOptions::new(SocketAddr::new(ip, self.base_port));
         options.paths = config.paths;
+        options.paths_anywhere = self.paths_anywhere;
         options.ecn = if config.ecn { Ecn::Ect } else { Ecn::NotEct };
         options.poll = self.poll;
         options.receive_buffer_bytes = self.receive_buffer_bytes;

@@ -1,4 +1,5 @@
-//! A run of consecutive ports, one socket on each.
+//! A run of consecutive ports, one socket on each; if that is allowed, with others in place of
+//! ports that are taken.
 
 use std::io;
 
@@ -31,7 +32,12 @@ pub(crate) fn bind(options: &UdpOptions) -> io::Result<Vec<Socket>> {
 fn bind_from(options: &UdpOptions, base: u16) -> io::Result<Vec<Socket>> {
     let mut sockets = Vec::with_capacity(usize::from(options.paths));
     for path in 0..options.paths {
-        let Some(port) = base.checked_add(path) else {
+        let port = match base.checked_add(path) {
+            // Any port: there is none behind the last one.
+            None if options.paths_anywhere => Some(0),
+            port => port,
+        };
+        let Some(port) = port else {
             let text = format!("{} paths from port {base} on exceed 65,535", options.paths);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };
@@ -41,7 +47,12 @@ fn bind_from(options: &UdpOptions, base: u16) -> io::Result<Vec<Socket>> {
         if path > 0 {
             socket.deaf()?;
         }
-        socket.bind(&address).map_err(|e| {
+        let mut bound = socket.bind(&address);
+        if path > 0 && options.paths_anywhere && is_taken(&bound) {
+            address.set_port(0);
+            bound = socket.bind(&address);
+        }
+        bound.map_err(|e| {
             let advice = if e.kind() == io::ErrorKind::AddrInUse {
                 "; choose another base port or fewer paths"
             } else {
@@ -52,4 +63,52 @@ fn bind_from(options: &UdpOptions, base: u16) -> io::Result<Vec<Socket>> {
         sockets.push(socket);
     }
     Ok(sockets)
+}
+
+fn is_taken(bound: &io::Result<()>) -> bool {
+    bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    /// Two ports side by side: one free, and one that is taken.
+    fn neighbours() -> (u16, UdpSocket) {
+        for _ in 0..PORT_ATTEMPTS_MAX {
+            let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let port = free.local_addr().unwrap().port();
+            if let Ok(taken) = UdpSocket::bind(("127.0.0.1", port.saturating_add(1))) {
+                return (port, taken);
+            }
+        }
+        panic!("no two ports side by side are free");
+    }
+
+    fn options(port: u16, paths_anywhere: bool) -> UdpOptions {
+        let mut options = UdpOptions::new(([127, 0, 0, 1], port).into());
+        options.paths = 4;
+        options.paths_anywhere = paths_anywhere;
+        options
+    }
+
+    #[test]
+    fn a_taken_port_behind_the_base_is_passed_over_if_that_is_allowed() {
+        let (base, _taken) = neighbours();
+        let refused = bind(&options(base, false)).unwrap_err();
+        assert!(refused.to_string().contains("path 1"), "{refused}");
+        let sockets = bind(&options(base, true)).unwrap();
+        let ports: std::collections::BTreeSet<u16> =
+            sockets.iter().map(|socket| socket.local_address().unwrap().port()).collect();
+        assert_eq!((ports.len(), sockets[0].local_address().unwrap().port()), (4, base));
+    }
+
+    #[test]
+    fn the_base_port_itself_must_be_free() {
+        let (_, taken) = neighbours();
+        let port = taken.local_addr().unwrap().port();
+        assert_eq!(bind(&options(port, true)).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
 }

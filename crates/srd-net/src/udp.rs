@@ -47,6 +47,8 @@ pub struct UdpOptions {
     pub address: SocketAddr,
     /// Paths: source ports from the base port on. 1 to 256.
     pub paths: u16,
+    /// Whether a path leaves from any free port when the one behind the base port is taken.
+    pub paths_anywhere: bool,
     /// The ECN field of most packets (the others pay for a control message).
     pub ecn: Ecn,
     /// How to wait.
@@ -68,6 +70,7 @@ impl UdpOptions {
         Self {
             address,
             paths: 64,
+            paths_anywhere: false,
             ecn: Ecn::Ect,
             poll: PollMode::Block,
             receive_buffer_bytes: 16 << 20,
@@ -171,6 +174,11 @@ impl UdpIo {
     /// Whether segmentation offload is in use.
     pub fn segmentation(&self) -> bool {
         self.segmentation
+    }
+
+    /// Another descriptor of the socket that everything arrives at.
+    pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
+        self.sockets[0].as_fd().try_clone_to_owned()
     }
 
     /// Changes how to wait.

@@ -3,7 +3,9 @@
 //! Failures wait in line with everything else: what completed before a failure is read first, then
 //! the failure must be read on its own, then the rest.
 
-use std::ffi::c_int;
+use std::ffi::{CString, c_int};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::abi::cq::{
     FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_TAGGED,
@@ -11,9 +13,12 @@ use crate::abi::cq::{
 };
 use crate::abi::errno::{FI_EAGAIN, FI_EAVAIL, FI_ECANCELED, FI_EINVAL, FI_ENOSYS};
 use crate::domain::Slot;
+use crate::hosts::Hosts;
 use crate::queue::{Queue, Waited, Waiting};
 use crate::{Errno, Outcome};
 
+/// How long a call that waits asks again and again before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
 /// Completions that a queue holds at most, whatever is asked for.
 pub const COMPLETIONS_MAX: usize = 1 << 20;
 
@@ -98,7 +103,11 @@ pub struct CompletionQueue {
     pub slot: Slot,
     /// What is read of each completion.
     pub format: Format,
+    /// The endpoints that complete here.
+    pub hosts: Hosts,
     queue: Queue<Completion>,
+    /// The text of the failure that was read last, which the application may refer to.
+    text: Mutex<CString>,
 }
 
 impl CompletionQueue {
@@ -111,7 +120,8 @@ impl CompletionQueue {
         if size > COMPLETIONS_MAX {
             return Err(Errno(FI_EINVAL));
         }
-        Ok(Self { slot, format, queue: Queue::new(size, waiting)? })
+        let queue = Queue::new(size, waiting)?;
+        Ok(Self { slot, format, hosts: Hosts::default(), queue, text: Mutex::default() })
     }
 
     /// The queue below, to wait for.
@@ -120,11 +130,21 @@ impl CompletionQueue {
         &self.queue
     }
 
-    /// Takes up to `most` completions and shows each to `each` with its number.
+    /// Takes up to `most` completions and shows each to `each` with its number. Works for more
+    /// if there are none.
     ///
     /// # Errors
     /// `FI_EAGAIN` if there is none; `FI_EAVAIL` if a failure is next.
     pub fn read(&self, most: usize, mut each: impl FnMut(usize, &Completion)) -> Outcome<usize> {
+        match self.take(most, &mut each) {
+            Err(Errno(FI_EAGAIN)) => {}
+            taken => return taken,
+        }
+        self.hosts.poll();
+        self.take(most, &mut each)
+    }
+
+    fn take(&self, most: usize, each: &mut impl FnMut(usize, &Completion)) -> Outcome<usize> {
         self.queue.with(|entries| {
             let mut count = 0;
             while count < most {
@@ -152,13 +172,34 @@ impl CompletionQueue {
         &self,
         most: usize,
         milliseconds: c_int,
-        each: impl FnMut(usize, &Completion),
+        mut each: impl FnMut(usize, &Completion),
     ) -> Outcome<usize> {
-        match self.queue.wait(crate::queue::timeout(milliseconds))? {
+        let begin = Instant::now();
+        loop {
+            match self.read(most, &mut each) {
+                Err(Errno(FI_EAGAIN)) => {}
+                read => return read,
+            }
+            // Most answers come soon: sleeping at once would cost more than they take.
+            if milliseconds == 0 || begin.elapsed() > SPIN {
+                break;
+            }
+        }
+        self.hosts.hand_over();
+        let left =
+            crate::queue::timeout(milliseconds).map(|all| all.saturating_sub(begin.elapsed()));
+        match self.queue.wait(left)? {
             Waited::News => self.read(most, each),
             Waited::Signalled => Err(Errno(FI_ECANCELED)),
             Waited::TimedOut => Err(Errno(FI_EAGAIN)),
         }
+    }
+
+    /// Keeps the text of a failure until the next one is read; where it is.
+    pub fn keep_text(&self, text: &str) -> (*const std::ffi::c_char, usize) {
+        let mut kept = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = CString::new(text).unwrap_or_default();
+        (kept.as_ptr(), kept.as_bytes_with_nul().len())
     }
 
     /// Takes the failure that is next.

@@ -5,6 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::errno::{FI_EAVAIL, FI_EINVAL, FI_ETIMEDOUT};
 use crate::domain::Slot;
+use crate::hosts::Hosts;
 use crate::queue::{Waiting, timeout};
 use crate::{Errno, Outcome};
 
@@ -13,6 +14,8 @@ use crate::{Errno, Outcome};
 pub struct Counter {
     /// The domain that it belongs to.
     pub slot: Slot,
+    /// The endpoints that it counts for.
+    pub hosts: Hosts,
     waiting: Waiting,
     count: Mutex<Count>,
     changed: Condvar,
@@ -31,12 +34,19 @@ impl Counter {
     /// A counter at zero.
     #[must_use]
     pub fn new(slot: Slot, waiting: Waiting) -> Self {
-        Self { slot, waiting, count: Mutex::default(), changed: Condvar::new() }
+        Self {
+            slot,
+            hosts: Hosts::default(),
+            waiting,
+            count: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
-    /// Both numbers.
+    /// Both numbers, after some work that may raise them.
     #[must_use]
     pub fn read(&self) -> Count {
+        self.hosts.poll();
         *self.lock()
     }
 
@@ -55,8 +65,10 @@ impl Counter {
         if self.waiting == Waiting::None {
             return Err(Errno(FI_EINVAL));
         }
+        let failed = self.lock().failed;
+        self.hosts.poll();
+        self.hosts.hand_over();
         let count = self.lock();
-        let failed = count.failed;
         let idle = |count: &mut Count| count.completed < threshold && count.failed == failed;
         let count = match timeout(milliseconds) {
             None => self.changed.wait_while(count, idle).unwrap_or_else(PoisonError::into_inner),

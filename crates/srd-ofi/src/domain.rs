@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::abi::errno::FI_ENOSPC;
 use crate::fabric::Fabric;
+use crate::hosts::Hosts;
 use crate::offers::OBJECTS_MAX;
 use crate::region::Regions;
 use crate::{Errno, Outcome};
@@ -23,6 +24,8 @@ pub struct Domain {
     /// Whether keys of memory are ours to choose, and remote addresses are the owner's pointers
     /// (`FI_MR_BASIC`); else the application chooses keys, and addresses start at zero.
     pub basic_mr: bool,
+    /// Its endpoints.
+    pub hosts: Hosts,
     regions: Mutex<Regions>,
     objects: [AtomicUsize; 4],
 }
@@ -45,7 +48,14 @@ impl Domain {
     #[must_use]
     pub fn new(fabric: Arc<Fabric>, ip: IpAddr, basic_mr: bool) -> Self {
         let regions = Mutex::new(Regions::new(crate::offers::REGIONS_MAX));
-        Self { fabric, ip, basic_mr, regions, objects: [const { AtomicUsize::new(0) }; 4] }
+        Self {
+            fabric,
+            ip,
+            basic_mr,
+            hosts: Hosts::default(),
+            regions,
+            objects: [const { AtomicUsize::new(0) }; 4],
+        }
     }
 
     /// The registered memory.

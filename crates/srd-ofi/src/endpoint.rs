@@ -1,26 +1,28 @@
-//! Endpoints: names, bindings and options. **Data transfer is missing**, and says so here: the
-//! tables at the end refuse every call with `-FI_ENOSYS`.
+//! Endpoints: names, bindings and options. What moves data is in [`crate::transfer`].
 
-use std::net::UdpSocket;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::abi::atomic::fi_ops_atomic;
+use srd_host::{Host, Options};
+use srd_proto::Duration;
+
 use crate::abi::bits::{
-    FI_EP_RDM, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SELECTIVE_COMPLETION, FI_SEND,
-    FI_TRANSMIT, FI_WRITE,
+    FI_COMPLETION, FI_EP_RDM, FI_MULTI_RECV, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
+    FI_SELECTIVE_COMPLETION, FI_SEND, FI_SOURCE, FI_TRANSMIT, FI_WRITE,
 };
 use crate::abi::errno::{
-    FI_EADDRNOTAVAIL, FI_EBADFLAGS, FI_EBUSY, FI_EDOMAIN, FI_EINVAL, FI_ENOAV, FI_ENOCQ,
+    FI_EADDRNOTAVAIL, FI_EBADFLAGS, FI_EBUSY, FI_EDOMAIN, FI_EINVAL, FI_ENOAV, FI_ENOCQ, FI_ENOMEM,
     FI_EOPBADSTATE,
 };
-use crate::abi::msg::fi_ops_msg;
-use crate::abi::rma::fi_ops_rma;
-use crate::abi::tagged::fi_ops_tagged;
 use crate::address::Address;
 use crate::completion::CompletionQueue;
+use crate::core::{Level, log};
 use crate::counter::Counter;
 use crate::domain::{Domain, Slot};
+use crate::ends::{Bound, Ends};
 use crate::event::EventQueue;
+use crate::hosts::HostHandle;
+use crate::offers::TX_FLAGS;
 use crate::vector::AddressVector;
 use crate::{Errno, Outcome};
 
@@ -32,12 +34,16 @@ pub const COUNTERS_MAX: usize = 12;
 /// What an endpoint shall be.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// `FI_EP_RDM` or `FI_EP_DGRAM`.
+    /// `FI_EP_RDM`: there is no other kind.
     pub kind: i32,
     /// Capabilities.
     pub caps: u64,
     /// Where it shall be; port zero for any.
     pub source: Address,
+    /// Flags of operations that name none, of the sending half.
+    pub tx_flags: u64,
+    /// And of the receiving half.
+    pub rx_flags: u64,
 }
 
 /// An open endpoint.
@@ -47,20 +53,34 @@ pub struct Endpoint {
     pub slot: Slot,
     /// What it was opened as.
     pub plan: Plan,
+    /// What moves data, once it is enabled.
+    active: OnceLock<Active>,
+    tx_flags: AtomicU64,
+    rx_flags: AtomicU64,
+    multi_recv_bytes: AtomicUsize,
     state: Mutex<State>,
+}
+
+/// What an enabled endpoint moves data with.
+#[derive(Debug)]
+pub struct Active {
+    /// Its host.
+    pub host: HostHandle,
+    /// Whether successes of its sending half are told only on demand.
+    pub transmit_selective: bool,
+    /// And of its receiving half.
+    pub receive_selective: bool,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Keeps the port, and does nothing else yet.
-    _socket: UdpSocket,
+    /// `None` only while it is being replaced.
+    host: Option<Host<Ends>>,
     name: Address,
-    vector: Option<Arc<AddressVector>>,
-    transmit: Option<Arc<CompletionQueue>>,
-    receive: Option<Arc<CompletionQueue>>,
-    counters: Vec<(Arc<Counter>, u64)>,
+    bound: Bound,
+    transmit_selective: bool,
+    receive_selective: bool,
     events: Option<Arc<EventQueue>>,
-    multi_recv_bytes: usize,
     enabled: bool,
 }
 
@@ -70,19 +90,25 @@ impl Endpoint {
     /// # Errors
     /// `FI_EADDRNOTAVAIL` if the address is not of this machine, or the port is taken.
     pub fn new(slot: Slot, plan: Plan) -> Outcome<Self> {
-        let (socket, name) = open(plan.source)?;
+        let (host, name) = open(&slot, plan.source)?;
         let state = State {
-            _socket: socket,
+            host: Some(host),
             name,
-            vector: None,
-            transmit: None,
-            receive: None,
-            counters: Vec::new(),
+            bound: Bound::default(),
+            transmit_selective: false,
+            receive_selective: false,
             events: None,
-            multi_recv_bytes: MULTI_RECV_BYTES,
             enabled: false,
         };
-        Ok(Self { slot, plan, state: Mutex::new(state) })
+        Ok(Self {
+            slot,
+            plan,
+            active: OnceLock::new(),
+            tx_flags: AtomicU64::new(plan.tx_flags),
+            rx_flags: AtomicU64::new(plan.rx_flags),
+            multi_recv_bytes: AtomicUsize::new(MULTI_RECV_BYTES),
+            state: Mutex::new(state),
+        })
     }
 
     /// The endpoint's address, complete.
@@ -94,10 +120,19 @@ impl Endpoint {
     /// Moves the endpoint to another address. The old one is over: its incarnation, too.
     ///
     /// # Errors
-    /// As [`Endpoint::new`]; `FI_EOPBADSTATE` once it is enabled.
+    /// As [`Endpoint::new`], also for an address that is not the domain's; `FI_EOPBADSTATE` once
+    /// it is enabled.
     pub fn rename(&self, place: Address) -> Outcome {
         let mut state = self.before_enabling()?;
-        (state._socket, state.name) = open(place)?;
+        if place.ip != self.slot.domain().ip {
+            return Err(Errno(FI_EADDRNOTAVAIL));
+        }
+        let (host, name) = open(&self.slot, place)?;
+        if let Some(old) = state.host.replace(host) {
+            self.slot.domain().hosts.remove(old.handle());
+            old.close();
+        }
+        state.name = name;
         Ok(())
     }
 
@@ -108,7 +143,7 @@ impl Endpoint {
     pub fn bind_vector(&self, vector: &Arc<AddressVector>) -> Outcome {
         let mut state = self.before_enabling()?;
         self.same_domain(&vector.slot)?;
-        place(&mut state.vector, vector)
+        place(&mut state.bound.vector, vector)
     }
 
     /// Gives the endpoint a queue for completions of its sending or receiving half, or both.
@@ -122,16 +157,18 @@ impl Endpoint {
         }
         let mut state = self.before_enabling()?;
         self.same_domain(&queue.slot)?;
-        let taken = (halves & FI_TRANSMIT != 0 && state.transmit.is_some())
-            || (halves & FI_RECV != 0 && state.receive.is_some());
+        let taken = (halves & FI_TRANSMIT != 0 && state.bound.transmit.is_some())
+            || (halves & FI_RECV != 0 && state.bound.receive.is_some());
         if taken {
             return Err(Errno(FI_EBUSY));
         }
         if halves & FI_TRANSMIT != 0 {
-            state.transmit = Some(Arc::clone(queue));
+            state.bound.transmit = Some(Arc::clone(queue));
+            state.transmit_selective = flags & FI_SELECTIVE_COMPLETION != 0;
         }
         if halves & FI_RECV != 0 {
-            state.receive = Some(Arc::clone(queue));
+            state.bound.receive = Some(Arc::clone(queue));
+            state.receive_selective = flags & FI_SELECTIVE_COMPLETION != 0;
         }
         Ok(())
     }
@@ -148,10 +185,10 @@ impl Endpoint {
         }
         let mut state = self.before_enabling()?;
         self.same_domain(&counter.slot)?;
-        if state.counters.len() == COUNTERS_MAX {
+        if state.bound.counters.len() == COUNTERS_MAX {
             return Err(Errno(FI_EBUSY));
         }
-        state.counters.push((Arc::clone(counter), flags));
+        state.bound.counters.push((Arc::clone(counter), flags));
         Ok(())
     }
 
@@ -174,24 +211,77 @@ impl Endpoint {
     /// has neither queue nor counter.
     pub fn enable(&self) -> Outcome {
         let mut state = self.before_enabling()?;
-        if state.vector.is_none() {
+        if state.bound.vector.is_none() {
             return Err(Errno(FI_ENOAV));
         }
-        let counted = state.counters.iter().fold(0, |all, (_, flags)| all | flags);
+        let counted = state.bound.counters.iter().fold(0, |all, (_, flags)| all | flags);
         let sends = FI_SEND | FI_READ | FI_WRITE;
         let deaf =
             |half: u64, queue: bool| self.plan.caps & half != 0 && !queue && counted & half == 0;
-        if deaf(sends, state.transmit.is_some()) || deaf(FI_RECV, state.receive.is_some()) {
+        if deaf(sends, state.bound.transmit.is_some())
+            || deaf(FI_RECV, state.bound.receive.is_some())
+        {
             return Err(Errno(FI_ENOCQ));
         }
+        state.bound.sources = self.plan.caps & FI_SOURCE != 0;
+        let host = state.host.as_ref().ok_or(Errno(FI_EOPBADSTATE))?.handle().clone();
+        let bound = state.bound.clone();
+        bind(&host, &bound)?;
+        let Bound { vector, transmit, receive, counters, .. } = &bound;
+        let vector = vector.iter().map(|vector| &vector.hosts);
+        let queues = [transmit, receive].into_iter().flatten().map(|queue| &queue.hosts);
+        let counters = counters.iter().map(|(counter, _)| &counter.hosts);
+        vector.chain(queues).chain(counters).for_each(|hosts| hosts.add(&host));
+        let _ = self.active.set(Active {
+            host,
+            transmit_selective: state.transmit_selective,
+            receive_selective: state.receive_selective,
+        });
         state.enabled = true;
+        Ok(())
+    }
+
+    /// What moves data.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` before it is enabled.
+    pub fn active(&self) -> Outcome<&Active> {
+        self.active.get().ok_or(Errno(FI_EOPBADSTATE))
+    }
+
+    /// Flags of operations that name none, of the sending half.
+    #[must_use]
+    pub fn tx_flags(&self) -> u64 {
+        self.tx_flags.load(Ordering::Relaxed)
+    }
+
+    /// And of the receiving half.
+    #[must_use]
+    pub fn rx_flags(&self) -> u64 {
+        self.rx_flags.load(Ordering::Relaxed)
+    }
+
+    /// Sets the flags of operations that name none; one half at a time.
+    ///
+    /// # Errors
+    /// `FI_EBADFLAGS` for no half, both, or flags that no operation has by itself.
+    pub fn set_flags(&self, flags: u64) -> Outcome {
+        let half = flags & (FI_TRANSMIT | FI_RECV);
+        let flags = flags & !half;
+        if half == FI_TRANSMIT && flags & !TX_FLAGS == 0 {
+            self.tx_flags.store(flags, Ordering::Relaxed);
+        } else if half == FI_RECV && flags & !(FI_COMPLETION | FI_MULTI_RECV) == 0 {
+            self.rx_flags.store(flags, Ordering::Relaxed);
+        } else {
+            return Err(Errno(FI_EBADFLAGS));
+        }
         Ok(())
     }
 
     /// Bytes that a buffer for many messages keeps free.
     #[must_use]
     pub fn multi_recv_bytes(&self) -> usize {
-        self.lock().multi_recv_bytes
+        self.multi_recv_bytes.load(Ordering::Relaxed)
     }
 
     /// Sets what [`Endpoint::multi_recv_bytes`] returns.
@@ -202,7 +292,7 @@ impl Endpoint {
         if self.plan.kind != FI_EP_RDM {
             return Err(Errno(FI_EINVAL));
         }
-        self.lock().multi_recv_bytes = bytes;
+        self.multi_recv_bytes.store(bytes, Ordering::Relaxed);
         Ok(())
     }
 
@@ -229,23 +319,63 @@ fn place<T>(to: &mut Option<Arc<T>>, what: &Arc<T>) -> Outcome {
     Ok(())
 }
 
-/// Takes a port, and a new incarnation with it.
-fn open(place: Address) -> Outcome<(UdpSocket, Address)> {
-    let unavailable = |_| Errno(FI_EADDRNOTAVAIL);
-    let socket = UdpSocket::bind(place.place()).map_err(unavailable)?;
-    let local = socket.local_addr().map_err(unavailable)?;
-    let incarnation = srd_net::clock::epoch().0;
-    Ok((socket, Address { ip: local.ip(), port: local.port(), incarnation }))
+/// Nothing is driven any more that goes, and what is left of it is settled in bounded time.
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Some(host) = state.host.take() else { return };
+        let Bound { vector, transmit, receive, counters, .. } = &state.bound;
+        let vector = vector.iter().map(|vector| &vector.hosts);
+        let queues = [transmit, receive].into_iter().flatten().map(|queue| &queue.hosts);
+        let counters = counters.iter().map(|(counter, _)| &counter.hosts);
+        let domain = [&self.slot.domain().hosts];
+        for hosts in vector.chain(queues).chain(counters).chain(domain) {
+            hosts.remove(host.handle());
+        }
+        host.close();
+    }
 }
 
-/// Messages: none yet.
-pub static MSG: fi_ops_msg = fi_ops_msg::REFUSING;
-/// Tagged messages: none yet.
-pub static TAGGED: fi_ops_tagged = fi_ops_tagged::REFUSING;
-/// Remote memory: none yet.
-pub static RMA: fi_ops_rma = fi_ops_rma::REFUSING;
-/// Atomic operations: none yet.
-pub static ATOMIC: fi_ops_atomic = fi_ops_atomic::REFUSING;
+/// Gives a host what the endpoint is bound to.
+#[allow(unsafe_code, reason = "every call of a host is unsafe")]
+fn bind(host: &HostHandle, bound: &Bound) -> Outcome {
+    // SAFETY: names no memory.
+    let called = unsafe { host.call(|call| call.sink.bound = bound.clone()) };
+    called.map_err(|_| Errno(FI_EOPBADSTATE))
+}
+
+/// Opens a host, which takes a port and a new incarnation, and knows the domain's memory.
+fn open(slot: &Slot, place: Address) -> Outcome<(Host<Ends>, Address)> {
+    let domain = slot.domain();
+    let settings = &domain.fabric.settings;
+    let millis = |ms: u32| Duration::from_millis(ms.into());
+    let options = Options {
+        packet_bytes_max: settings.packet_bytes_max,
+        paths: settings.paths,
+        job_key: settings.job_key,
+        answer_timeout: millis(settings.answer_timeout_ms),
+        peer_timeout: millis(settings.peer_timeout_ms),
+        ..Options::at(place.place())
+    };
+    let host = Host::open(&options, Ends::default()).map_err(|error| {
+        log(Level::Warn, &format!("cannot open an endpoint at {}: {error}", place.place()));
+        match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => Errno(libc::EMFILE),
+            Some(libc::ENOMEM) => Errno(FI_ENOMEM),
+            _ => Errno(FI_EADDRNOTAVAIL),
+        }
+    })?;
+    let name = Address {
+        ip: host.address().ip(),
+        port: host.address().port(),
+        incarnation: host.incarnation(),
+    };
+    // Registrations that come meanwhile wait for the lock, and find the host.
+    let regions = domain.regions();
+    regions.share_all(host.handle())?;
+    domain.hosts.add(host.handle());
+    Ok((host, name))
+}
 
 #[cfg(test)]
 #[path = "endpoint_tests.rs"]

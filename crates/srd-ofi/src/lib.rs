@@ -42,22 +42,28 @@
 
 pub mod abi;
 pub mod address;
+pub mod arithmetic;
 pub mod completion;
 #[allow(unsafe_code, reason = "calls into libfabric")]
 pub mod core;
 pub mod counter;
 pub mod domain;
 pub mod endpoint;
+pub mod ends;
 #[allow(unsafe_code, reason = "calls from C")]
 pub mod entry;
 pub mod event;
 pub mod fabric;
+pub mod failure;
 pub mod hints;
+pub mod hosts;
+pub mod ledger;
 pub mod negotiate;
 pub mod offers;
 pub mod queue;
 pub mod region;
 pub mod settings;
+pub mod transfer;
 pub mod vector;
 
 pub use entry::provider;

@@ -110,6 +110,22 @@ impl<T> Queue<T> {
         Ok(())
     }
 
+    /// Appends an entry, also beyond the limit: for who asked [`Queue::has_room`] before, or has
+    /// bounds of its own.
+    pub fn push_over(&self, entry: T) {
+        let mut entries = self.lock();
+        entries.waiting.push_back(entry);
+        if entries.waiting.len() == 1 {
+            self.raise();
+        }
+        self.news.notify_all();
+    }
+
+    /// Whether the queue is below its limit.
+    pub fn has_room(&self) -> bool {
+        self.lock().waiting.len() < self.limit
+    }
+
     /// Lets `take` have what it wants of the entries.
     pub fn with<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let mut entries = self.lock();

@@ -1,10 +1,19 @@
 //! Registered memory: what peers may read and write, by key.
+//!
+//! A registration belongs to its domain, and so to all endpoints of it: to those that are open, and
+//! to those that will be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use srd_efa::Access;
+use srd_efa::rdm::Shared;
+use srd_host::{RegionNumber, Span};
+
+use crate::abi::bits::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use crate::abi::errno::{FI_ENOKEY, FI_ENOSPC};
 use crate::domain::Domain;
+use crate::hosts::HostHandle;
 use crate::{Errno, Outcome};
 
 /// A piece of the application's memory: an address that is only compared, and bytes.
@@ -21,17 +30,26 @@ pub struct Region {
     pub first: u64,
 }
 
+impl Region {
+    /// Whether peers may do anything with it.
+    fn is_shared(&self) -> bool {
+        self.access & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0
+    }
+}
+
 /// The regions of a domain.
 #[derive(Debug)]
 pub struct Regions {
-    by_key: BTreeMap<u64, Region>,
+    by_key: BTreeMap<u64, (Region, RegionNumber)>,
+    /// Numbers below the highest that are free.
+    free: BTreeSet<u32>,
     next_key: u64,
     limit: usize,
 }
 
 impl Regions {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { by_key: BTreeMap::new(), next_key: 1, limit }
+        Self { by_key: BTreeMap::new(), free: BTreeSet::new(), next_key: 1, limit }
     }
 
     /// Registers a region under the key that is given, or one that nothing had before.
@@ -47,25 +65,85 @@ impl Regions {
             return Err(Errno(FI_ENOKEY));
         }
         self.next_key = self.next_key.max(key.wrapping_add(1));
-        self.by_key.insert(key, region);
+        // Without a gap the numbers in use are those from one on.
+        let next = u32::try_from(self.by_key.len() + 1).map_err(|_| Errno(FI_ENOSPC))?;
+        let number = RegionNumber(self.free.pop_first().unwrap_or(next));
+        self.by_key.insert(key, (region, number));
         Ok(key)
     }
 
     /// The region of a key.
     #[must_use]
     pub fn find(&self, key: u64) -> Option<&Region> {
-        self.by_key.get(&key)
+        self.by_key.get(&key).map(|(region, _)| region)
     }
 
-    fn remove(&mut self, key: u64) {
-        self.by_key.remove(&key);
+    fn remove(&mut self, key: u64) -> Option<RegionNumber> {
+        let (_, number) = self.by_key.remove(&key)?;
+        self.free.insert(number.0);
+        Some(number)
     }
+
+    /// Makes every region known to an endpoint.
+    ///
+    /// # Errors
+    /// What the Messaging Layer refuses.
+    pub fn share_all(&self, host: &HostHandle) -> Outcome {
+        self.by_key
+            .iter()
+            .try_for_each(|(key, (region, number))| share(host, *key, region, *number))
+    }
+}
+
+/// Makes a region known to an endpoint.
+#[allow(unsafe_code, reason = "names memory of the application's")]
+fn share(host: &HostHandle, key: u64, region: &Region, number: RegionNumber) -> Outcome {
+    if !region.is_shared() {
+        return Ok(());
+    }
+    let span = |&(addr, length): &Piece| Span { addr, length };
+    let spans: Box<[Span]> = region.pieces.iter().map(span).collect();
+    let length = region.pieces.iter().map(|piece| piece.1 as u64).sum();
+    let write = region.access & FI_REMOTE_WRITE != 0;
+    let access = Access {
+        local_write: write,
+        remote_write: write,
+        remote_read: region.access & FI_REMOTE_READ != 0,
+    };
+    let shared =
+        Shared { region: u64::from(number.0), addr: region.first, length, rkey: key, access };
+    // SAFETY: the application leaves registered memory where it is until `fi_close`, which
+    // takes it back.
+    let called = unsafe {
+        host.call(|call| {
+            call.memory.add(number, spans);
+            call.rdm.share(shared)
+        })
+    };
+    match called {
+        Ok(Err(_)) => Err(Errno(FI_ENOSPC)),
+        // An endpoint that is gone needs to know nothing.
+        Ok(Ok(())) | Err(_) => Ok(()),
+    }
+}
+
+/// Takes a region back from an endpoint: nothing of it is used afterwards.
+#[allow(unsafe_code, reason = "every call of a host is unsafe")]
+fn unshare(host: &HostHandle, key: u64, number: RegionNumber) {
+    // SAFETY: names no memory.
+    let _ = unsafe {
+        host.call(|call| {
+            call.rdm.unshare(key);
+            call.memory.remove(number);
+        })
+    };
 }
 
 /// A registration, which ends when it is dropped.
 #[derive(Debug)]
 pub struct Registration {
-    domain: Arc<Domain>,
+    /// The domain that it belongs to.
+    pub domain: Arc<Domain>,
     /// The region's key.
     pub key: u64,
 }
@@ -79,14 +157,32 @@ impl Registration {
         let start = pieces.first().map_or(0, |piece| piece.0 as u64);
         let first = if domain.basic_mr { start } else { 0 };
         let key = if domain.basic_mr { None } else { Some(key) };
-        let key = domain.regions().add(Region { pieces, access, first }, key)?;
-        Ok(Self { domain: Arc::clone(domain), key })
+        let region = Region { pieces, access, first };
+        // Endpoints that open meanwhile wait for the lock, and find the region.
+        let mut regions = domain.regions();
+        let key = regions.add(region.clone(), key)?;
+        let registration = Self { domain: Arc::clone(domain), key };
+        let number = regions.by_key.get(&key).map(|(_, number)| *number);
+        let mut shared = Ok(());
+        if let Some(number) = number {
+            domain.hosts.each(|host| {
+                if shared.is_ok() {
+                    shared = share(host, key, &region, number);
+                }
+            });
+        }
+        drop(regions);
+        // One that some endpoint has no room for is taken back from all, by its drop.
+        shared.map(|()| registration)
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.domain.regions().remove(self.key);
+        let mut regions = self.domain.regions();
+        if let Some(number) = regions.remove(self.key) {
+            self.domain.hosts.each(|host| unshare(host, self.key, number));
+        }
     }
 }
 

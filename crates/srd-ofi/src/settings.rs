@@ -3,8 +3,9 @@
 //! Each is read once per fabric, and checked then. A value that cannot be is an error with a
 //! reason in the log, not a default.
 //!
-//! Paths, keys and timeouts are for the data path, which does not exist yet: until it does, they
-//! are checked, and nothing else happens with them.
+//! Without a key nothing is encrypted, and whoever reaches an endpoint's port is believed: the
+//! default is for trusted networks, as the TCP provider's is. With one, all processes of the job
+//! must have it, and nobody else is answered.
 
 use std::ffi::{CStr, c_int};
 
@@ -22,13 +23,7 @@ pub struct Parameter {
 }
 
 /// Every parameter.
-pub const PARAMETERS: [Parameter; 10] = [
-    Parameter {
-        name: c"incomplete",
-        kind: FI_PARAM_BOOL,
-        help: c"Offer the provider although this build moves no data: for tests of what is there \
-            (default: no)",
-    },
+pub const PARAMETERS: [Parameter; 9] = [
     Parameter {
         name: c"iface",
         kind: FI_PARAM_STRING,
@@ -54,7 +49,7 @@ pub const PARAMETERS: [Parameter; 10] = [
     Parameter {
         name: c"key_file",
         kind: FI_PARAM_STRING,
-        help: c"File with the key that all processes of a job share: 32 bytes in base64",
+        help: c"File with the key that all processes of a job share: 64 hexadecimal digits",
     },
     Parameter {
         name: c"job_key",
@@ -91,18 +86,16 @@ pub trait Values {
 }
 
 /// What the parameters say.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Offer the provider although no data moves.
-    pub incomplete: bool,
     /// The only interface to use, by name or address.
     pub interface: Option<String>,
     /// UDP payload bytes of the largest packet.
     pub packet_bytes_max: Option<u16>,
     /// Paths to each peer.
     pub paths: u16,
-    /// Where the key of a job comes from.
-    pub key: Key,
+    /// The key of the job; without one nothing is encrypted.
+    pub job_key: Option<[u8; 32]>,
     /// Milliseconds until a peer that never answered is given up.
     pub answer_timeout_ms: u32,
     /// Milliseconds until a peer that fell silent is given up.
@@ -111,25 +104,12 @@ pub struct Settings {
     pub completions: usize,
 }
 
-/// Where the key of a job comes from.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Key {
-    /// Nothing is encrypted.
-    None,
-    /// A file with 32 bytes in base64.
-    File(String),
-    /// 32 bytes in base64.
-    Text(String),
-}
-
 /// Keys are not for logs.
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::None => "None",
-            Self::File(_) => "File(..)",
-            Self::Text(_) => "Text(..)",
-        })
+        let mut f = f.debug_struct("Settings");
+        f.field("interface", &self.interface).field("encrypted", &self.job_key.is_some());
+        f.finish_non_exhaustive()
     }
 }
 
@@ -144,11 +124,10 @@ impl Settings {
             Some(value) => Some(within(c"mtu", value, 1024, 65_000)?),
         };
         Ok(Self {
-            incomplete: values.integer(c"incomplete").is_some_and(|value| value != 0),
             interface: values.string(c"iface"),
             packet_bytes_max,
             paths: number(values, c"paths", 64, 256)?,
-            key: key(values)?,
+            job_key: key(values)?,
             answer_timeout_ms: number(values, c"answer_timeout_ms", 30_000, 3_600_000)?,
             peer_timeout_ms: number(values, c"peer_timeout_ms", 10_000, 3_600_000)?,
             completions: match values.integer(c"cq_size") {
@@ -184,23 +163,42 @@ fn within<T: TryFrom<c_int>>(
     T::try_from(value).map_err(|_| refusal())
 }
 
-fn key(values: &impl Values) -> Result<Key, String> {
+fn key(values: &impl Values) -> Result<Option<[u8; 32]>, String> {
     let key = match (values.string(c"key_file"), values.string(c"job_key")) {
         (Some(_), Some(_)) => {
             return Err("FI_SRD_KEY_FILE and FI_SRD_JOB_KEY are both set: give one".into());
         }
-        (Some(path), None) => Key::File(path),
-        (None, Some(text)) => Key::Text(text),
-        (None, None) => Key::None,
+        (Some(path), None) => {
+            let text = std::fs::read_to_string(&path);
+            let text = text.map_err(|error| format!("FI_SRD_KEY_FILE={path}: {error}"))?;
+            Some(digits(&text).ok_or(format!("FI_SRD_KEY_FILE={path}: {KEY_FORM}"))?)
+        }
+        (None, Some(text)) => Some(digits(&text).ok_or(format!("FI_SRD_JOB_KEY: {KEY_FORM}"))?),
+        (None, None) => None,
     };
-    match (values.integer(c"encryption"), &key) {
-        (Some(0), Key::None) | (None, _) => Ok(key),
-        (Some(0), _) => Err("FI_SRD_ENCRYPTION=0 with a key: take one of them away".into()),
-        (Some(_), Key::None) => {
+    match (values.integer(c"encryption"), key.is_some()) {
+        (Some(0), true) => Err("FI_SRD_ENCRYPTION=0 with a key: take one of them away".into()),
+        (Some(on), false) if on != 0 => {
             Err("FI_SRD_ENCRYPTION=1 without a key: set FI_SRD_KEY_FILE".into())
         }
-        (Some(_), _) => Ok(key),
+        _ => Ok(key),
     }
+}
+
+const KEY_FORM: &str = "a key is 64 hexadecimal digits, as `openssl rand -hex 32` writes them";
+
+/// The bytes of a key.
+fn digits(text: &str) -> Option<[u8; 32]> {
+    let text = text.trim().as_bytes();
+    let mut key = [0; 32];
+    if text.len() != 2 * key.len() {
+        return None;
+    }
+    let digit = |at: u8| char::from(at).to_digit(16);
+    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
+    }
+    Some(key)
 }
 
 #[cfg(test)]
@@ -228,9 +226,8 @@ mod tests {
     #[test]
     fn nothing_is_needed() {
         let settings = read(&[]).unwrap();
-        assert_eq!((settings.paths, settings.key.clone()), (64, Key::None));
+        assert_eq!((settings.paths, settings.job_key), (64, None));
         assert_eq!(settings.completions, 8192);
-        assert!(!settings.incomplete);
     }
 
     #[test]
@@ -251,22 +248,43 @@ mod tests {
         assert_eq!(read(&[("mtu", "1024")]).unwrap().packet_bytes_max, Some(1024));
     }
 
+    const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1F";
+
     #[test]
     fn encryption_and_keys_must_agree() {
-        assert_eq!(read(&[("key_file", "k")]).unwrap().key, Key::File("k".into()));
-        assert_eq!(
-            read(&[("job_key", "k"), ("encryption", "1")]).unwrap().key,
-            Key::Text("k".into())
-        );
-        assert_eq!(read(&[("encryption", "0")]).unwrap().key, Key::None);
+        let bytes: [u8; 32] = std::array::from_fn(|at| u8::try_from(at).unwrap());
+        assert_eq!(read(&[("job_key", KEY)]).unwrap().job_key, Some(bytes));
+        assert_eq!(read(&[("job_key", KEY), ("encryption", "1")]).unwrap().job_key, Some(bytes));
+        assert_eq!(read(&[("encryption", "0")]).unwrap().job_key, None);
         assert!(read(&[("encryption", "1")]).is_err());
-        assert!(read(&[("encryption", "0"), ("job_key", "k")]).is_err());
-        assert!(read(&[("key_file", "k"), ("job_key", "k")]).is_err());
+        assert!(read(&[("encryption", "0"), ("job_key", KEY)]).is_err());
+        assert!(read(&[("key_file", "k"), ("job_key", KEY)]).is_err());
+    }
+
+    #[test]
+    fn keys_come_from_files_and_bad_ones_are_refused_without_being_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("key");
+        std::fs::write(&file, format!("{KEY}\n")).unwrap();
+        let path: &'static str = file.to_str().unwrap().to_string().leak();
+        assert!(read(&[("key_file", path)]).unwrap().job_key.is_some());
+        let absent = read(&[("key_file", "/nowhere/key")]).unwrap_err();
+        assert!(absent.contains("/nowhere/key"), "{absent}");
+        for wrong in [
+            "secret",
+            &KEY[1..],
+            "g00102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+        ] {
+            let wrong: &'static str = wrong.to_string().leak();
+            let refusal = read(&[("job_key", wrong)]).unwrap_err();
+            assert!(refusal.contains("64 hexadecimal") && !refusal.contains(wrong), "{refusal}");
+        }
     }
 
     #[test]
     fn keys_are_not_shown() {
-        let settings = read(&[("job_key", "secret")]).unwrap();
-        assert!(!format!("{settings:?}").contains("secret"));
+        let settings = read(&[("job_key", KEY)]).unwrap();
+        let shown = format!("{settings:?}");
+        assert!(shown.contains("encrypted: true") && !shown.contains("31"), "{shown}");
     }
 }

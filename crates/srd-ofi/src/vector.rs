@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::abi::errno::{FI_EINVAL, FI_ENOENT, FI_ENOSPC};
 use crate::address::Address;
 use crate::domain::Slot;
+use crate::hosts::Hosts;
 use crate::{Errno, Outcome};
 
 /// Addresses in a vector at most.
@@ -21,6 +22,8 @@ pub const VECTOR_MAX: usize = 1 << 20;
 pub struct AddressVector {
     /// The domain that it belongs to.
     pub slot: Slot,
+    /// The endpoints that use it.
+    pub hosts: Hosts,
     table: Mutex<Table>,
 }
 
@@ -28,7 +31,7 @@ impl AddressVector {
     /// An empty vector.
     #[must_use]
     pub fn new(slot: Slot) -> Self {
-        Self { slot, table: Mutex::new(Table::new(VECTOR_MAX)) }
+        Self { slot, hosts: Hosts::default(), table: Mutex::new(Table::new(VECTOR_MAX)) }
     }
 
     /// Inserts an address; the number that it has.
@@ -48,7 +51,19 @@ impl AddressVector {
     /// # Errors
     /// `FI_EINVAL` if there is none of this number.
     pub fn remove(&self, number: u64) -> Outcome {
-        self.lock().remove(number)
+        if self.lock().remove(number)? {
+            self.hosts.each(|host| crate::transfer::forget(host, number));
+        }
+        Ok(())
+    }
+
+    /// The number of an address, or of whoever is at its place.
+    #[must_use]
+    pub fn number_of(&self, address: Address) -> Option<u64> {
+        let table = self.lock();
+        let anyone = Address { incarnation: 0, ..address };
+        let found = table.numbers.get(&address).or_else(|| table.numbers.get(&anyone));
+        found.map(|at| *at as u64)
     }
 
     /// The address of a number.
@@ -103,7 +118,8 @@ impl Table {
         Ok(at as u64)
     }
 
-    fn remove(&mut self, number: u64) -> Outcome {
+    /// Returns whether the number is free now.
+    fn remove(&mut self, number: u64) -> Outcome<bool> {
         let at = usize::try_from(number).map_err(|_| Errno(FI_EINVAL))?;
         let entry = self.entries.get_mut(at).ok_or(Errno(FI_EINVAL))?;
         let (address, uses) = entry.as_mut().ok_or(Errno(FI_EINVAL))?;
@@ -112,8 +128,9 @@ impl Table {
             self.numbers.remove(address);
             *entry = None;
             self.free.insert(at);
+            return Ok(true);
         }
-        Ok(())
+        Ok(false)
     }
 
     fn find(&self, number: u64) -> Option<Address> {

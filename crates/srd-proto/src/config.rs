@@ -97,6 +97,9 @@ pub struct Config {
     pub rto_max: Duration,
     /// How long a peer may be silent with data outstanding before it is declared down.
     pub peer_timeout: Duration,
+    /// How long a peer that has never answered may leave data unanswered; zero means
+    /// `peer_timeout`.
+    pub answer_timeout: Duration,
     /// Silence after which an idle context sends a probe. [`Duration::MAX`]: never.
     pub keepalive: Duration,
     /// Idle time after which a context gives its memory back. Longer than any peer's
@@ -155,6 +158,7 @@ impl Default for Config {
             rto_min: Duration::from_micros(100),
             rto_max: Duration::from_secs(1),
             peer_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::ZERO,
             keepalive: Duration::MAX,
             idle_reclaim: Duration::from_secs(60),
             rnr_retries: 7,
@@ -195,6 +199,12 @@ impl Config {
             mtu_discovery: true,
             ..Self::default()
         }
+    }
+
+    /// How long a peer may be silent, which has answered before or has not.
+    pub(crate) fn patience(&self, heard: bool) -> Duration {
+        let known = heard || self.answer_timeout == Duration::ZERO;
+        if known { self.peer_timeout } else { self.answer_timeout }
     }
 
     /// How long an acknowledgement that was not asked for may wait.

@@ -24,7 +24,8 @@ pub struct Datagram {
     /// Eight bytes that travel in the header, opaque to SRD: message and segment numbers of
     /// the layer above.
     pub imm: u64,
-    /// The payload, at most [`crate::Endpoint::payload_bytes_max`] bytes.
+    /// The payload, at most [`crate::Endpoint::payload_bytes_max`] bytes. Let go of before the
+    /// completion is told, but for batches that were written and not yet sent.
     pub payload: Bytes,
     /// Its queue.
     pub class: Class,

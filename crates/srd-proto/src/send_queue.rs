@@ -311,8 +311,18 @@ impl SendQueue {
         (!held.orphan).then_some((held.id, held.user))
     }
 
-    /// Gives a sent datagram's completion now and lets it travel on.
+    /// Gives a sent datagram's completion now and lets it travel on, with a copy of its payload:
+    /// what the application gave is not referred to beyond the completion.
     pub(crate) fn orphan(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
+        let held = &mut self.held[slot as usize];
+        if !held.orphan {
+            held.payload = Bytes::copy_from_slice(&held.payload);
+        }
+        self.abandon(slot)
+    }
+
+    /// Gives a sent datagram's completion now; the queue itself goes next.
+    pub(crate) fn abandon(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
         let held = &mut self.held[slot as usize];
         let first = !core::mem::replace(&mut held.orphan, true);
         first.then_some((held.id, held.user))

@@ -111,6 +111,13 @@ impl TransmitBuf {
         core::mem::take(&mut self.segments[index].payload)
     }
 
+    /// Copies the payloads: a batch that has to wait may be kept for longer than they live.
+    pub fn own_payloads(&mut self) {
+        for segment in &mut self.segments {
+            segment.payload = Bytes::copy_from_slice(&segment.payload);
+        }
+    }
+
     /// UDP payload bytes of the first segment.
     pub(crate) fn first_segment_bytes(&self) -> usize {
         self.segments.first().map_or(0, |s| s.head_end + s.payload.len())

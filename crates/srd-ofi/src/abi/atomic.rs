@@ -23,6 +23,14 @@ layout! {
 }
 
 layout! {
+    /// How many elements an operation takes, and how large they are.
+    struct fi_atomic_attr: 16 {
+        count @ 0: usize,
+        size @ 8: usize,
+    }
+}
+
+layout! {
     /// An atomic operation.
     struct fi_msg_atomic: 72 {
         msg_iov @ 0: *const fi_ioc,

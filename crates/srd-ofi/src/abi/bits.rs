@@ -39,6 +39,10 @@ pub const FI_NAMED_RX_CTX: u64 = 1 << 58;
 pub const FI_DIRECTED_RECV: u64 = 1 << 59;
 
 // Flags of operations, queues and calls.
+pub const FI_REMOTE_CQ_DATA: u64 = 1 << 17;
+pub const FI_MORE: u64 = 1 << 18;
+pub const FI_CLAIM: u64 = 1 << 59;
+pub const FI_DISCARD: u64 = 1 << 58;
 pub const FI_PEEK: u64 = 1 << 19;
 pub const FI_COMPLETION: u64 = 1 << 24;
 pub const FI_EVENT: u64 = FI_COMPLETION;
@@ -49,6 +53,10 @@ pub const FI_DELIVERY_COMPLETE: u64 = 1 << 28;
 pub const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 pub const FI_SYNC_ERR: u64 = 1 << 58;
 pub const FI_NUMERICHOST: u64 = 1 << 55;
+
+// How an atomic operation is asked for.
+pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
+pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 
 // Modes.
 pub const FI_LOCAL_MR: u64 = 1 << 55;

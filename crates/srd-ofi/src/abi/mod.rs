@@ -189,6 +189,7 @@ pub const LAYOUTS: &[Layout] = &[
     rma::fi_ops_rma::LAYOUT,
     atomic::fi_ioc::LAYOUT,
     atomic::fi_rma_ioc::LAYOUT,
+    atomic::fi_atomic_attr::LAYOUT,
     atomic::fi_msg_atomic::LAYOUT,
     atomic::fi_ops_atomic::LAYOUT,
     collective::fi_ops_collective::LAYOUT,

@@ -164,20 +164,30 @@ unsafe extern "C" fn sreadfrom(
     count(queue.wait_read(most, timeout, |at, completion| unsafe { entries.write(at, completion) }))
 }
 
-/// Writes what all releases have of an error. Its text goes where the application gives room, as
-/// is the rule since release 1.5; without room it is in the log only.
+/// Writes what all releases have of an error. Its text goes where the application gives room, or
+/// stays with the queue until the next error is read.
 unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64) -> isize {
     // SAFETY: the queue is open.
-    let (completion, failure) = match unsafe { state::<CompletionQueue>(cq) }.read_failure() {
+    let queue = unsafe { state::<CompletionQueue>(cq) };
+    let (completion, failure) = match queue.read_failure() {
         Ok(found) => found,
         Err(error) => return count(Err(error)),
     };
-    crate::core::log(crate::core::Level::Info, &failure.text);
+    if !failure.text.is_empty() {
+        crate::core::log(crate::core::Level::Info, &failure.text);
+    }
     // SAFETY: the application gives an entry, with the room for text that it names.
     unsafe {
-        let (err_data, room) = ((*buf).err_data, (*buf).err_data_size);
-        let fits = if err_data.is_null() { 0 } else { room };
-        write_text(&failure.text, err_data.cast(), fits);
+        let (given, room) = ((*buf).err_data, (*buf).err_data_size);
+        let (err_data, err_data_size) = if failure.text.is_empty() {
+            (given, 0)
+        } else if given.is_null() || room == 0 {
+            let (kept, bytes) = queue.keep_text(&failure.text);
+            (kept.cast_mut().cast(), bytes)
+        } else {
+            write_text(&failure.text, given.cast(), room);
+            (given, room.min(failure.text.len() + 1))
+        };
         *buf = fi_cq_err_entry {
             op_context: ptr::with_exposed_provenance_mut(completion.context),
             flags: completion.flags,
@@ -189,7 +199,7 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _: u64)
             err: failure.error,
             prov_errno: failure.provider_error,
             err_data,
-            err_data_size: fits.min(failure.text.len() + 1),
+            err_data_size,
         };
     }
     1
@@ -201,17 +211,19 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     0
 }
 
-/// The text of an error is what `readerr` gave with it.
+/// The text of an error is what `readerr` gave with it; else what its number means.
 unsafe extern "C" fn strerror(
     _: *mut fid_cq,
-    _: c_int,
+    provider_error: c_int,
     err_data: *const c_void,
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    // SAFETY: the application passes on what it got from `readerr`, or null.
-    let given = unsafe { super::text(err_data.cast()) };
-    // SAFETY: it gives `len` bytes.
-    unsafe { write_text(given.unwrap_or("no text was kept: see the log"), buf, len) };
-    if given.is_some() { err_data.cast() } else { c"no text was kept: see the log".as_ptr() }
+    let meaning = crate::failure::meaning(provider_error);
+    // SAFETY: the application passes on what it got from `readerr`, or null; it gives `len` bytes.
+    unsafe {
+        let given = super::text(err_data.cast()).filter(|text| !text.is_empty());
+        write_text(given.unwrap_or(&meaning.to_string_lossy()), buf, len);
+        if given.is_some() { err_data.cast() } else { meaning.as_ptr() }
+    }
 }

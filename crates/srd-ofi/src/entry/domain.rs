@@ -4,13 +4,16 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use super::{Object, close, code, give, head, table};
-use crate::abi::bits::{FI_EP_DGRAM, FI_EP_RDM, FI_MR_BASIC};
+use crate::abi::atomic::fi_atomic_attr;
+use crate::abi::bits::{FI_COMPARE_ATOMIC, FI_EP_RDM, FI_FETCH_ATOMIC, FI_MR_BASIC};
 use crate::abi::domain::{fi_ops_domain, fid_domain};
-use crate::abi::errno::FI_EINVAL;
+use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
 use crate::abi::fabric::fid_fabric;
 use crate::abi::fid::{FI_CLASS_DOMAIN, fi_ops};
 use crate::abi::info::fi_info;
+use crate::arithmetic::{Form, Operation};
 use crate::domain::Domain;
+use crate::offers::ATOMIC_BYTES;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_domain` begins with a fid, and only `open` makes domains.
@@ -25,6 +28,7 @@ static OPS: fi_ops_domain = fi_ops_domain {
     cq_open: super::cq::open,
     endpoint: super::endpoint::open,
     cntr_open: super::cntr::open,
+    query_atomic,
     ..fi_ops_domain::REFUSING
 };
 
@@ -41,13 +45,15 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: it is whole.
         let asked = unsafe { super::info::read(info) };
         let source = asked.source.ok_or(Errno(FI_EINVAL))?;
-        let known = [FI_EP_RDM, FI_EP_DGRAM];
-        if asked.ep.is_some_and(|ep| !known.contains(&ep.r#type)) {
+        if asked.ep.is_some_and(|ep| ep.r#type != FI_EP_RDM) {
             return Err(Errno(FI_EINVAL));
         }
         let basic_mr = asked.domain.is_some_and(|domain| domain.mr_mode == FI_MR_BASIC);
         // SAFETY: the fabric is open.
         let fabric = Arc::clone(unsafe { super::fabric::fabric(fabric) });
+        if asked.fabric_name.is_some_and(|name| name != fabric.name) {
+            return Err(Errno(FI_EINVAL));
+        }
         let make = |_: &Domain| fid_domain {
             fid: head::<Domain>(context),
             ops: table(&OPS),
@@ -57,6 +63,32 @@ pub(super) unsafe extern "C" fn open(
         unsafe { give(out, Domain::new(fabric, source.ip, basic_mr), make) }
     };
     code(open())
+}
+
+/// Says how large elements are, and how many fit an operation.
+unsafe extern "C" fn query_atomic(
+    _: *mut fid_domain,
+    datatype: c_int,
+    op: c_int,
+    attr: *mut c_void,
+    flags: u64,
+) -> c_int {
+    let form = match flags {
+        0 => Form::Change,
+        FI_FETCH_ATOMIC => Form::Fetch,
+        FI_COMPARE_ATOMIC => Form::Compare,
+        _ => return -FI_EOPNOTSUPP,
+    };
+    let Some(operation) = Operation::from_numbers(form, op, datatype) else {
+        return -FI_EOPNOTSUPP;
+    };
+    let room = ATOMIC_BYTES;
+    let bytes = if form == Form::Compare { room / 2 } else { room };
+    // SAFETY: the application gives an attribute, or null.
+    if let Some(attr) = unsafe { attr.cast::<fi_atomic_attr>().as_mut() } {
+        *attr = fi_atomic_attr { count: bytes / operation.size, size: operation.size };
+    }
+    0
 }
 
 /// The state of an open domain.

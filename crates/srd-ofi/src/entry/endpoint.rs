@@ -4,17 +4,18 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 
 use super::{Object, close, code, give, head, state_of, table};
+use crate::abi::bits::{FI_EP_RDM, FI_RECV, FI_TRANSMIT};
 use crate::abi::collective::fi_ops_collective;
 use crate::abi::domain::fid_domain;
 use crate::abi::endpoint::{FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, fi_ops_cm, fi_ops_ep, fid_ep};
 use crate::abi::errno::{FI_EINVAL, FI_ENOPROTOOPT, FI_ENOSYS, FI_ETOOSMALL};
-use crate::abi::fid::{FI_CLASS_EP, FI_ENABLE, fi_ops, fid};
+use crate::abi::fid::{FI_CLASS_EP, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_ops, fid};
 use crate::abi::info::fi_info;
 use crate::address::Address;
 use crate::completion::CompletionQueue;
 use crate::counter::Counter;
 use crate::domain::{Kind, Slot};
-use crate::endpoint::{ATOMIC, Endpoint, MSG, Plan, RMA, TAGGED};
+use crate::endpoint::{Endpoint, Plan};
 use crate::event::EventQueue;
 use crate::vector::AddressVector;
 use crate::{Errno, Outcome};
@@ -27,7 +28,7 @@ unsafe impl Object for Endpoint {
         &fi_ops { close: close::<Self>, bind, control, ..fi_ops::REFUSING };
 }
 
-static OPS: fi_ops_ep = fi_ops_ep { getopt, setopt, ..fi_ops_ep::REFUSING };
+static OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, ..fi_ops_ep::REFUSING };
 static CM: fi_ops_cm = fi_ops_cm { setname, getname, ..fi_ops_cm::REFUSING };
 static COLLECTIVE: fi_ops_collective = fi_ops_collective::REFUSING;
 
@@ -47,19 +48,28 @@ pub(super) unsafe extern "C" fn open(
         let kind = asked.ep.ok_or(Errno(FI_EINVAL))?.r#type;
         // SAFETY: the domain is open.
         let domain = unsafe { super::domain::domain(domain) };
-        if source.ip != domain.ip {
+        if source.ip != domain.ip || kind != FI_EP_RDM {
             return Err(Errno(FI_EINVAL));
         }
         let slot = Slot::take(domain, Kind::Endpoint)?;
-        let endpoint = Endpoint::new(slot, Plan { kind, caps: asked.caps, source })?;
+        let endpoint = Endpoint::new(
+            slot,
+            Plan {
+                kind,
+                caps: asked.caps,
+                source,
+                tx_flags: asked.tx.map_or(0, |tx| tx.op_flags),
+                rx_flags: asked.rx.map_or(0, |rx| rx.op_flags),
+            },
+        )?;
         let make = |_: &Endpoint| fid_ep {
             fid: head::<Endpoint>(context),
             ops: table(&OPS),
             cm: table(&CM),
-            msg: table(&MSG),
-            rma: table(&RMA),
-            tagged: table(&TAGGED),
-            atomic: table(&ATOMIC),
+            msg: table(&super::msg::OPS),
+            rma: table(&super::rma::OPS),
+            tagged: table(&super::tagged::OPS),
+            atomic: table(&super::atomic::OPS),
             collective: table(&COLLECTIVE),
         };
         // SAFETY: `out` is the application's.
@@ -94,12 +104,37 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     code(bind())
 }
 
-unsafe extern "C" fn control(fid: *mut fid, command: c_int, _: *mut c_void) -> c_int {
-    if command != FI_ENABLE {
-        return -FI_ENOSYS;
-    }
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    let control = || -> Outcome {
+        // SAFETY: `fid` is an open endpoint.
+        let endpoint = unsafe { endpoint(fid) }?;
+        let flags = arg.cast::<u64>();
+        match command {
+            FI_ENABLE => endpoint.enable(),
+            FI_GETOPSFLAG | FI_SETOPSFLAG if flags.is_null() => Err(Errno(FI_EINVAL)),
+            // SAFETY: both commands come with flags.
+            FI_SETOPSFLAG => endpoint.set_flags(unsafe { *flags }),
+            FI_GETOPSFLAG => {
+                // SAFETY: as above.
+                let half = unsafe { *flags } & (FI_TRANSMIT | FI_RECV);
+                let answer = match half {
+                    FI_TRANSMIT => endpoint.tx_flags(),
+                    FI_RECV => endpoint.rx_flags(),
+                    _ => return Err(Errno(FI_EINVAL)),
+                };
+                // SAFETY: as above.
+                unsafe { *flags = answer };
+                Ok(())
+            }
+            _ => Err(Errno(FI_ENOSYS)),
+        }
+    };
+    code(control())
+}
+
+unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: `fid` is an open endpoint.
-    code(unsafe { endpoint(fid) }.and_then(Endpoint::enable))
+    super::sent(unsafe { endpoint(fid) }.and_then(|endpoint| endpoint.cancel(super::at(context))))
 }
 
 unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, addrlen: *mut usize) -> c_int {

@@ -36,7 +36,7 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: the core passes attributes of an info, or null.
         let attr = unsafe { attr.as_ref() }.ok_or(Errno(FI_EINVAL))?;
         // SAFETY: the name is a C string or null.
-        let name = unsafe { text(attr.name) }.filter(|name| ["srd", "srd-direct"].contains(name));
+        let name = unsafe { text(attr.name) }.filter(|name| *name == crate::offers::FABRIC);
         let name = name.ok_or(Errno(FI_ENODATA))?.to_string();
         let settings = super::provider::settings().ok_or(Errno(FI_EINVAL))?;
         let api_version = attr.api_version;
@@ -58,7 +58,12 @@ unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid, count: c_i
         let (completions, events) =
             unsafe { (state_of::<CompletionQueue>(fid), state_of::<EventQueue>(fid)) };
         let idle = match (completions, events) {
-            (Some(queue), _) => queue.queue().is_empty(),
+            (Some(queue), _) => {
+                queue.hosts.poll();
+                // From now on the card fills the queue, and with it the descriptor.
+                queue.hosts.hand_over();
+                queue.queue().is_empty()
+            }
             (_, Some(queue)) => queue.queue().is_empty(),
             (None, None) => return -FI_EINVAL,
         };

@@ -14,9 +14,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
 use crate::abi::errno::{FI_EBUSY, FI_EINVAL};
-use crate::abi::fid::{fi_ops, fid};
+use crate::abi::fid::{fi_ops, fid, iovec};
+use crate::transfer::Buffer;
 use crate::{Errno, Outcome};
 
+pub mod atomic;
 pub mod av;
 pub mod cntr;
 pub mod cq;
@@ -26,7 +28,10 @@ pub mod eq;
 pub mod fabric;
 pub mod info;
 pub mod mr;
+pub mod msg;
 pub mod provider;
+pub mod rma;
+pub mod tagged;
 
 /// A kind of object.
 ///
@@ -113,6 +118,29 @@ fn code(outcome: Outcome) -> c_int {
 /// A count of entries or bytes; an error is negative.
 fn count(outcome: Outcome<usize>) -> isize {
     outcome.map_or_else(|error| -(error.0 as isize), |count| count.cast_signed())
+}
+
+/// What a transfer returns: zero, or a negative error.
+fn sent(outcome: Outcome) -> isize {
+    outcome.map_or_else(|error| -(error.0 as isize), |()| 0)
+}
+
+/// A pointer as an address, to be used as one later.
+fn at<T>(pointer: *const T) -> usize {
+    pointer.expose_provenance()
+}
+
+/// The pieces of a buffer; null for no pieces.
+unsafe fn buffer(iov: *const iovec, count: usize) -> Outcome<Buffer> {
+    if count == 0 {
+        return Buffer::of(std::iter::empty());
+    }
+    if iov.is_null() || count > crate::offers::IOV_LIMIT {
+        return Err(Errno(FI_EINVAL));
+    }
+    // SAFETY: the caller vouches for so many pieces.
+    let pieces = unsafe { std::slice::from_raw_parts(iov, count) };
+    Buffer::of(pieces.iter().map(|piece| (at(piece.iov_base), piece.iov_len)))
 }
 
 /// A C string as text; `None` for null or what is no text.

@@ -210,7 +210,13 @@ impl Peer {
         for slot in tx.queue.slots(of) {
             let bytes = tx.queue.held(slot).payload.len() + super::DATAGRAM_HEADER_BYTES;
             let sent = tx.queue.held(slot).place != Place::Queued;
-            let ended = if sent { tx.queue.orphan(slot) } else { tx.queue.finish(slot) };
+            // Only a queue pair's datagrams travel on; those of a whole peer are dropped next.
+            let travels = sent && of.is_some();
+            let ended = match (sent, travels) {
+                (_, true) => tx.queue.orphan(slot),
+                (true, false) => tx.queue.abandon(slot),
+                (false, false) => tx.queue.finish(slot),
+            };
             if let Some((id, user)) = ended {
                 if !sent {
                     tx.queued_bytes -= bytes as u64;

@@ -22,7 +22,7 @@ impl Peer {
                 at = at.min(tx.paths.probe_due()).min(tx.mtu.probe_at);
             }
             if tx.silent_since != Instant::FAR_FUTURE {
-                at = at.min(tx.silent_since + shared_config.peer_timeout);
+                at = at.min(tx.silent_since + shared_config.patience(self.heard));
             }
         }
         at.min(self.idle_at(shared_config))
@@ -48,7 +48,8 @@ impl Peer {
             || self.wants_session() && self.protected.hello_at() <= now;
         let config = shared.config;
         let unresponsive = self.tx.as_ref().is_some_and(|tx| {
-            tx.silent_since != Instant::FAR_FUTURE && now >= tx.silent_since + config.peer_timeout
+            let patience = config.patience(self.heard);
+            tx.silent_since != Instant::FAR_FUTURE && now >= tx.silent_since + patience
         });
         if unresponsive {
             self.give_up(now, shared);

@@ -1,0 +1,117 @@
+//! One round of work: receive, send, and tell what came to an end.
+
+use std::io;
+
+use srd_efa::rdm::{Done, Rdm, World};
+use srd_net::{Application, Context, LocalEndpoint, Notice};
+use srd_proto::{Delivery, Event, Instant, Status};
+
+use crate::memory::UserMemory;
+
+/// Turns of handing over and sending in one round: what is told of one turn may allow another.
+const ROUND_TURNS_MAX: usize = 8;
+
+/// Where the ends of operations go.
+pub trait Sink: Send + 'static {
+    /// Whether one more can be taken. What cannot is kept, and holds up what comes behind it.
+    fn has_room(&mut self) -> bool;
+
+    /// Something came to an end.
+    fn done(&mut self, done: Done, rdm: &Rdm);
+
+    /// Something that a person should know.
+    fn notice(&mut self, notice: Notice);
+
+    /// The sockets are lost, and nothing will come to an end any more.
+    fn broken(&mut self, error: &io::Error);
+}
+
+/// What the lock is around.
+#[derive(Debug)]
+pub(crate) struct Core<S> {
+    pub(crate) local: LocalEndpoint,
+    pub(crate) rdm: Rdm,
+    pub(crate) memory: UserMemory,
+    pub(crate) sink: S,
+    pub(crate) broken: bool,
+}
+
+/// What the transport calls during a round.
+struct Upcalls<'a, S> {
+    rdm: &'a mut Rdm,
+    memory: &'a mut UserMemory,
+    sink: &'a mut S,
+}
+
+impl<S: Sink> Application for Upcalls<'_, S> {
+    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+        self.rdm.judge(now, delivery, self.memory)
+    }
+
+    /// Whoever judged a datagram good has taken it.
+    fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {}
+
+    fn event(&mut self, context: &mut Context<'_>, event: Event) {
+        self.rdm.event(context.now(), &event);
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        self.sink.notice(notice);
+    }
+}
+
+impl<S: Sink> Core<S> {
+    /// Does what there is to do now. Returns how many packets arrived.
+    pub(crate) fn round(&mut self) -> usize {
+        if self.broken {
+            return 0;
+        }
+        let worked = self.receive().and_then(|packets| self.send().map(|()| packets));
+        let packets = worked.unwrap_or_else(|error| {
+            self.broken = true;
+            self.sink.broken(&error);
+            0
+        });
+        self.tell();
+        packets
+    }
+
+    /// Sends what waits, as far as it may.
+    pub(crate) fn flush(&mut self) {
+        if self.broken {
+            return;
+        }
+        if let Err(error) = self.send() {
+            self.broken = true;
+            self.sink.broken(&error);
+        }
+        self.tell();
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        let Self { local, rdm, memory, sink, .. } = self;
+        local.receive(Instant::ZERO, &mut Upcalls { rdm, memory, sink })
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let Self { local, rdm, memory, sink, .. } = self;
+        for _ in 0..ROUND_TURNS_MAX {
+            let handed_over = {
+                let (endpoint, now) = local.core_mut();
+                rdm.pump(&mut World { now, endpoint, memory })
+            };
+            local.transmit(&mut Upcalls { rdm, memory, sink })?;
+            if !handed_over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self) {
+        while self.sink.has_room() {
+            let Some(done) = self.rdm.poll() else { break };
+            self.sink.done(done, &self.rdm);
+        }
+    }
+}

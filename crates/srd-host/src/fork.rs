@@ -1,0 +1,56 @@
+//! Finding out that this process is the child of a fork: one load, no system call.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Forks between the first process that asked and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// A process, as far as forks tell processes apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Process(u32);
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Process {
+    /// This process.
+    pub(crate) fn current() -> Self {
+        static WATCHED: Once = Once::new();
+        WATCHED.call_once(|| {
+            // SAFETY: the handler only changes an atomic number, which is allowed in the child of
+            // a fork, and the library that holds it is never unloaded. Without memory for the
+            // handler forks stay unnoticed, as they are in most libraries.
+            unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        });
+        Self(FORKS.load(Ordering::Relaxed))
+    }
+
+    /// Whether it still is this process.
+    pub(crate) fn is_current(self) -> bool {
+        self.0 == FORKS.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_child_of_a_fork_is_another_process() {
+        let parent = Process::current();
+        // SAFETY: the child only reads an atomic and ends, without running any destructor.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe { libc::_exit(i32::from(parent.is_current())) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for our own child, and writes to our own integer.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child took itself for its parent");
+        assert!(parent.is_current());
+    }
+}

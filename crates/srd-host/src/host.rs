@@ -1,0 +1,330 @@
+//! A host, as its callers see it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use srd_efa::rdm::{Config, Rdm, World};
+use srd_net::LocalEndpoint;
+use srd_proto::{Duration, Instant};
+
+use crate::card;
+use crate::core::{Core, Sink};
+use crate::fork::Process;
+use crate::memory::UserMemory;
+use crate::options::Options;
+
+/// How long a host that is closed goes on to have everything acknowledged.
+pub const LINGER: Duration = Duration::from_secs(1);
+/// How long it then answers, so that acknowledgements that are due leave, and what a peer repeats
+/// because it missed one is acknowledged again.
+const LAST_WORDS: Duration = Duration::from_millis(3);
+/// How long the application may stay away before the card does its work.
+pub(crate) const STALE: Duration = Duration::from_millis(1);
+
+/// Why a call was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gone {
+    /// The host belongs to the process that this one was forked from.
+    Forked,
+    /// The host was closed.
+    Closed,
+    /// The sockets were lost; the sink was told why.
+    Broken,
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forked => {
+                "the endpoint belongs to the process that forked this one: open another after fork"
+            }
+            Self::Closed => "the endpoint was closed",
+            Self::Broken => "the endpoint's sockets were lost",
+        })
+    }
+}
+
+impl std::error::Error for Gone {}
+
+/// An endpoint of the Messaging Layer. See the crate's page.
+#[derive(Debug)]
+pub struct Host<S: Sink> {
+    handle: Handle<S>,
+    card: Option<JoinHandle<()>>,
+    address: SocketAddr,
+    incarnation: u64,
+}
+
+/// What a host is called through. Handles outlive their host; then calls say so.
+#[derive(Debug)]
+pub struct Handle<S>(Arc<Shared<S>>);
+
+impl<S> Clone for Handle<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+/// What callers and the card share.
+#[derive(Debug)]
+pub(crate) struct Shared<S> {
+    core: Mutex<Option<Core<S>>>,
+    process: Process,
+    /// When the application last called: nanoseconds on the clock of the transport.
+    called_at_ns: AtomicU64,
+    /// Until when the card sleeps if nothing arrives; zero while it is awake.
+    sleeps_until_ns: AtomicU64,
+    closing: AtomicBool,
+    /// Ends the card's sleep.
+    bell: OwnedFd,
+}
+
+impl<S: Sink> Host<S> {
+    /// Opens sockets, and starts the card.
+    ///
+    /// # Errors
+    /// What the system refuses: the address or port, memory, descriptors or a thread.
+    pub fn open(options: &Options, sink: S) -> io::Result<Self> {
+        let mut local = LocalEndpoint::bind(&options.bind())?;
+        let address = local.local_address();
+        let incarnation = srd_net::clock::epoch().0;
+        let seed = srd_net::clock::seed()?;
+        let mut low = [0; 8];
+        low.copy_from_slice(&seed[..8]);
+        let config = Config {
+            operations_max: options.operations_max,
+            receives_max: options.receives_max,
+            tell_remote: true,
+            seed: u64::from_le_bytes(low),
+        };
+        let rdm = Rdm::new(config, local.core_mut().0, address, incarnation);
+        let arrivals = local.arrivals()?;
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let core = Core { local, rdm, memory: UserMemory::default(), sink, broken: false };
+        let shared = Arc::new(Shared {
+            core: Mutex::new(Some(core)),
+            process: Process::current(),
+            called_at_ns: AtomicU64::new(0),
+            sleeps_until_ns: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+            bell,
+        });
+        let card = card::start(Arc::clone(&shared), arrivals)?;
+        Ok(Self { handle: Handle(shared), card: Some(card), address, incarnation })
+    }
+
+    /// Where peers reach it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Which run of an endpoint at this address it is.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// What it is called through.
+    #[must_use]
+    pub fn handle(&self) -> &Handle<S> {
+        &self.handle
+    }
+
+    /// Closes the host; returns within [`LINGER`] and a little more. Afterwards the application's
+    /// memory is not touched, and the sink is gone.
+    pub fn close(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let Some(card) = self.card.take() else { return };
+        if !self.handle.0.process.is_current() {
+            // The card is no thread of this process, and whoever held the lock at the fork is
+            // none either: nothing can be waited for, and memory is all there is to lose.
+            std::mem::forget(Arc::clone(&self.handle.0));
+            std::mem::forget(card);
+            return;
+        }
+        self.linger();
+        self.handle.0.closing.store(true, Ordering::SeqCst);
+        self.handle.0.ring();
+        // A card that panicked has said why, and is over as well.
+        let _ = card.join();
+        drop(self.handle.0.lock().take());
+    }
+
+    fn linger(&self) {
+        let start = srd_net::clock::now();
+        let mut last = start + LINGER;
+        let mut quiet = false;
+        loop {
+            let Some((due, is_quiet)) = self.handle.0.round_for_card() else { return };
+            let now = srd_net::clock::now();
+            if is_quiet && !quiet {
+                quiet = true;
+                last = last.min(now + LAST_WORDS);
+            }
+            if now >= last {
+                return;
+            }
+            let wait = due.min(last).since(now).min(Duration::from_millis(1));
+            std::thread::sleep(std::time::Duration::from_nanos(wait.as_nanos()));
+        }
+    }
+}
+
+impl<S: Sink> Drop for Host<S> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<S: Sink> Handle<S> {
+    /// Calls `f` with the Messaging Layer, then sends what that led to.
+    ///
+    /// # Errors
+    /// When there is nothing to call any more.
+    ///
+    /// # Safety
+    /// Memory that is named in calls of the Messaging Layer must be valid: readable where it is sent
+    /// or shared for reading, writable where it is received into or shared for writing. It must
+    /// stay so, and nobody else may write what is read or touch what is written, until the end of
+    /// the operation was told to the sink, the sharing was taken back, or the host was closed.
+    #[allow(unsafe_code, reason = "callers vouch for addresses")]
+    pub unsafe fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
+        self.0.call(f)
+    }
+
+    /// One round of work, without waiting.
+    pub fn poll(&self) {
+        self.0.poll();
+    }
+
+    /// The card does the work from now on, until the next call.
+    pub fn hand_over(&self) {
+        self.0.hand_over();
+    }
+
+    /// Whether both are of one host.
+    #[must_use]
+    pub fn is_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// What a call may use.
+#[derive(Debug)]
+pub struct Call<'a, S> {
+    /// The Messaging Layer.
+    pub rdm: &'a mut Rdm,
+    /// What is known of the application's memory.
+    pub memory: &'a mut UserMemory,
+    /// The caller's own.
+    pub sink: &'a mut S,
+    local: &'a mut LocalEndpoint,
+}
+
+impl<S> Call<'_, S> {
+    /// The Messaging Layer, what it wants to be lent, and the caller's own.
+    pub fn parts(&mut self) -> (&mut Rdm, World<'_>, &mut S) {
+        let (endpoint, now) = self.local.core_mut();
+        (self.rdm, World { now, endpoint, memory: self.memory }, self.sink)
+    }
+}
+
+impl<S: Sink> Shared<S> {
+    fn lock(&self) -> MutexGuard<'_, Option<Core<S>>> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
+        if !self.process.is_current() {
+            return Err(Gone::Forked);
+        }
+        let mut locked = self.lock();
+        let core = locked.as_mut().ok_or(Gone::Closed)?;
+        if core.broken {
+            return Err(Gone::Broken);
+        }
+        let Core { local, rdm, memory, sink, .. } = core;
+        let result = f(Call { rdm, memory, sink, local });
+        core.flush();
+        self.called(core);
+        Ok(result)
+    }
+
+    /// Notes that the application has called. A card that sleeps too long for what has become
+    /// due is woken; while the application keeps calling that is the case once.
+    fn called(&self, core: &Core<S>) {
+        let now = core.local.last_look();
+        self.called_at_ns.store(now.as_nanos(), Ordering::Relaxed);
+        let wanted = core.local.due().max(now + STALE);
+        if self.sleeps_until_ns.load(Ordering::SeqCst) > wanted.as_nanos() {
+            self.ring();
+        }
+    }
+
+    /// A round of the card's. Returns when the next is due, and whether nothing is under way;
+    /// `None` if the host was closed.
+    pub(crate) fn round_for_card(&self) -> Option<(Instant, bool)> {
+        let mut locked = self.lock();
+        let core = locked.as_mut()?;
+        core.round();
+        let due = if core.broken { Instant::FAR_FUTURE } else { core.local.due() };
+        // Said under the lock: a call that makes something due earlier either came before this
+        // round, or sees it and wakes the card.
+        self.sleeps_until(due);
+        Some((due, core.broken || core.rdm.is_quiet()))
+    }
+
+    /// Until when the application's last call keeps the card from working; the past if it stays
+    /// away.
+    pub(crate) fn fresh_until(&self) -> Instant {
+        match self.called_at_ns.load(Ordering::Relaxed) {
+            0 => Instant::ZERO,
+            at => Instant::from_nanos(at) + STALE,
+        }
+    }
+
+    /// The card sleeps until then.
+    pub(crate) fn sleeps_until(&self, until: Instant) {
+        self.sleeps_until_ns.store(until.as_nanos(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn bell(&self) -> &OwnedFd {
+        &self.bell
+    }
+
+    /// Ends the card's sleep, or the next one. A bell that rings already is full, and as good.
+    fn ring(&self) {
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+}
+
+impl<S: Sink> Shared<S> {
+    fn poll(&self) {
+        if !self.process.is_current() {
+            return;
+        }
+        if let Some(core) = self.lock().as_mut() {
+            core.round();
+            self.called(core);
+        }
+    }
+
+    fn hand_over(&self) {
+        self.called_at_ns.store(0, Ordering::Relaxed);
+        self.ring();
+    }
+}

@@ -1,0 +1,47 @@
+//! The Messaging Layer in an application: over real sockets, in its own memory and its own threads.
+//! What the libfabric provider and every other face in C stand on.
+//!
+//! A [`Host`] is one endpoint: sockets, transport, Messaging Layer and what is known of the
+//! application's memory, behind one lock. What comes to an end goes to the caller's [`Sink`].
+//!
+//! # Who does the work
+//!
+//! The application's own thread, whenever it calls: a send leaves within the call, and
+//! [`Handle::poll`] does one round without waiting. That is the fast way, for nothing is handed from
+//! one thread to another. Beside it each host has a **card**, a thread that does a card's work
+//! while the application computes: it acknowledges, repeats what was lost, places what peers write
+//! and answers what they read. It looks once a millisecond whether the application has called; as
+//! long as it has, it does nothing. When the application stays away, the card waits at the sockets.
+//! Whoever wants to wait for a descriptor or a condition leaves the work to the card at once
+//! ([`Handle::hand_over`]).
+//!
+//! # The application's memory
+//!
+//! See [`memory`]: what is sent is not copied, so an operation's buffers belong to the host until
+//! its end was told to the sink, or the host was closed.
+//!
+//! # Closing
+//!
+//! [`Host::close`] goes on until everything that was sent is acknowledged and every answer is out,
+//! but at most [`LINGER`], then sends what acknowledgements are due, ends the thread and lets go of
+//! everything: afterwards nobody reads or writes the application's memory.
+//!
+//! # After `fork`
+//!
+//! The child has neither the card nor a right to the sockets' conversation, which goes on in the
+//! parent. Each call in the child fails with [`Gone::Forked`]; closing there only forgets.
+//! The parent is not disturbed.
+
+mod card;
+mod core;
+#[allow(unsafe_code, reason = "a handler that is called in the child of a fork")]
+mod fork;
+mod host;
+#[allow(unsafe_code, reason = "the application's memory, by address")]
+pub mod memory;
+mod options;
+
+pub use crate::core::Sink;
+pub use host::{Call, Gone, Handle, Host, LINGER};
+pub use memory::{RegionNumber, Span, UserMemory};
+pub use options::Options;

@@ -1,0 +1,74 @@
+//! What a host is opened with.
+
+use std::net::SocketAddr;
+
+use srd_net::BindOptions;
+use srd_proto::config::Protection;
+use srd_proto::{Config, Duration};
+
+/// What a host is opened with.
+#[derive(Clone)]
+pub struct Options {
+    /// Where it is; port zero for any.
+    pub address: SocketAddr,
+    /// UDP payload bytes of the largest packet; `None` for what the interface passes.
+    pub packet_bytes_max: Option<u16>,
+    /// Paths to each peer.
+    pub paths: u16,
+    /// The key that all endpoints of a job share. Without one nothing is encrypted, and whoever
+    /// reaches the port is believed: for trusted networks.
+    pub job_key: Option<[u8; 32]>,
+    /// How long a peer that never answered may leave operations open.
+    pub answer_timeout: Duration,
+    /// How long a peer may stay silent that has answered before.
+    pub peer_timeout: Duration,
+    /// Operations that may be under way.
+    pub operations_max: u32,
+    /// Receives that may be posted, of each sort.
+    pub receives_max: u32,
+}
+
+/// Keys are not for logs.
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut f = f.debug_struct("Options");
+        f.field("address", &self.address).field("encrypted", &self.job_key.is_some());
+        f.finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// The defaults at an address.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        Self {
+            address,
+            packet_bytes_max: None,
+            paths: 64,
+            job_key: None,
+            answer_timeout: Duration::from_secs(30),
+            peer_timeout: Duration::from_secs(10),
+            operations_max: 4096,
+            receives_max: 1 << 16,
+        }
+    }
+
+    pub(crate) fn bind(&self) -> BindOptions {
+        let mut config = Config {
+            paths: self.paths,
+            answer_timeout: self.answer_timeout,
+            peer_timeout: self.peer_timeout,
+            protection: self.job_key.map_or(Protection::Plain, Protection::JobKey),
+            ..Config::sockets()
+        };
+        if let Some(bytes) = self.packet_bytes_max {
+            config.packet_bytes_max = bytes;
+        }
+        BindOptions {
+            paths_anywhere: true,
+            config,
+            packet_bytes_from_interface: self.packet_bytes_max.is_none(),
+            ..BindOptions::at(self.address)
+        }
+    }
+}

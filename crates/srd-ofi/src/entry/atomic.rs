@@ -1,0 +1,400 @@
+//! Calls that compute in peers' memory.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use srd_efa::rdm::RemotePiece;
+
+use super::{at, sent};
+use crate::abi::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc};
+use crate::abi::endpoint::fid_ep;
+use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
+use crate::abi::fid::fi_addr_t;
+use crate::arithmetic::{Form, Operation};
+use crate::endpoint::Endpoint;
+use crate::offers::IOV_LIMIT;
+use crate::transfer::{Buffer, Compute, Manner};
+use crate::{Errno, Outcome};
+
+/// What an endpoint computes in peers' memory.
+pub(super) static OPS: fi_ops_atomic = fi_ops_atomic {
+    write,
+    writev,
+    writemsg,
+    inject,
+    readwrite,
+    readwritev,
+    readwritemsg,
+    compwrite,
+    compwritev,
+    compwritemsg,
+    writevalid,
+    readwritevalid,
+    compwritevalid,
+    ..fi_ops_atomic::REFUSING
+};
+
+/// Elements of the application's, in pieces.
+#[derive(Clone, Copy)]
+struct Elements {
+    pieces: *const fi_ioc,
+    count: usize,
+}
+
+impl Elements {
+    const NONE: Self = Self { pieces: ptr::null(), count: 0 };
+
+    /// The bytes of elements of a size. Nowhere, as fetches without an operand have it, is none.
+    unsafe fn buffer(self, size: usize) -> Outcome<Buffer> {
+        if self.count > IOV_LIMIT {
+            return Err(Errno(FI_EINVAL));
+        }
+        if self.count == 0 || self.pieces.is_null() {
+            return Buffer::of(std::iter::empty());
+        }
+        // SAFETY: the application passes so many pieces.
+        let pieces = unsafe { std::slice::from_raw_parts(self.pieces, self.count) };
+        if pieces.iter().any(|piece| piece.count.checked_mul(size).is_none()) {
+            return Err(Errno(FI_EINVAL));
+        }
+        Buffer::of(pieces.iter().map(|piece| (at(piece.addr), piece.count * size)))
+    }
+}
+
+/// What a call asks for.
+#[derive(Clone, Copy)]
+struct Call {
+    form: Form,
+    datatype: c_int,
+    op: c_int,
+    operand: Elements,
+    compare: Elements,
+    result: Elements,
+    to: fi_addr_t,
+    context: *mut c_void,
+}
+
+/// Asks for it. `remote` are the peer's elements; `None` for as many as the operands, or results, at
+/// an address under a key.
+unsafe fn compute(
+    ep: *mut fid_ep,
+    call: &Call,
+    remote: Result<&[fi_rma_ioc], (u64, u64)>,
+    manner: impl FnOnce(&Endpoint) -> Manner,
+) -> isize {
+    let ask = || -> Outcome {
+        let operation = Operation::from_numbers(call.form, call.op, call.datatype);
+        let Operation { op, datatype, size } = operation.ok_or(Errno(FI_EOPNOTSUPP))?;
+        // SAFETY: the application passes as many pieces as it says, and leaves them alone until
+        // it hears of the end; the endpoint is open.
+        unsafe {
+            let operand = if operation.is_some_and(|operation| operation.has_operand()) {
+                call.operand.buffer(size)?
+            } else {
+                Buffer::of(std::iter::empty())?
+            };
+            let (compare, result) = (call.compare.buffer(size)?, call.result.buffer(size)?);
+            let mut pieces = [RemotePiece { addr: 0, length: 0, rkey: 0 }; IOV_LIMIT];
+            let count = match remote {
+                Ok(given) if given.len() <= IOV_LIMIT => {
+                    for (to, from) in pieces.iter_mut().zip(given) {
+                        let length = from.count.checked_mul(size).ok_or(Errno(FI_EINVAL))?;
+                        *to =
+                            RemotePiece { addr: from.addr, length: length as u64, rkey: from.key };
+                    }
+                    given.len()
+                }
+                Ok(_) => return Err(Errno(FI_EINVAL)),
+                Err((addr, rkey)) => {
+                    let length = operand.bytes().max(result.bytes());
+                    pieces[0] = RemotePiece { addr, length, rkey };
+                    1
+                }
+            };
+            let endpoint: &Endpoint = super::state::<Endpoint>(ep);
+            let (to, context, remote) = (call.to, at(call.context), &pieces[..count]);
+            let compute = Compute { to, op, datatype, operand, compare, result, remote, context };
+            endpoint.atomic(&compute, manner(endpoint))
+        }
+    };
+    sent(ask())
+}
+
+/// As a message describes it.
+unsafe fn described(
+    ep: *mut fid_ep,
+    form: Form,
+    msg: *const fi_msg_atomic,
+    compare: Elements,
+    result: Elements,
+    flags: u64,
+) -> isize {
+    // SAFETY: the application passes a message, with as many pieces as it says.
+    unsafe {
+        let Some(msg) = msg.as_ref() else { return -(FI_EINVAL as isize) };
+        if msg.rma_iov.is_null() || !(1..=IOV_LIMIT).contains(&msg.rma_iov_count) {
+            return -(FI_EINVAL as isize);
+        }
+        let remote = std::slice::from_raw_parts(msg.rma_iov, msg.rma_iov_count);
+        let call = Call {
+            form,
+            datatype: msg.datatype,
+            op: msg.op,
+            operand: Elements { pieces: msg.msg_iov, count: msg.iov_count },
+            compare,
+            result,
+            to: msg.addr,
+            context: msg.context,
+        };
+        compute(ep, &call, Ok(remote), |_| Manner::flags(flags))
+    }
+}
+
+fn one<T>(addr: *const T, count: usize) -> fi_ioc {
+    fi_ioc { addr: addr.cast_mut().cast(), count }
+}
+
+fn by_endpoint(endpoint: &Endpoint) -> Manner {
+    Manner::flags(endpoint.tx_flags())
+}
+
+unsafe extern "C" fn write(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    count: usize,
+    _: *mut c_void,
+    to: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let piece = one(buf, count);
+    // SAFETY: as that function wants it.
+    unsafe { writev(ep, &piece, ptr::null_mut(), 1, to, addr, key, datatype, op, context) }
+}
+
+unsafe extern "C" fn writev(
+    ep: *mut fid_ep,
+    iov: *const fi_ioc,
+    _: *mut *mut c_void,
+    count: usize,
+    to: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let operand = Elements { pieces: iov, count };
+    let (compare, result) = (Elements::NONE, Elements::NONE);
+    let call = Call { form: Form::Change, datatype, op, operand, compare, result, to, context };
+    // SAFETY: as that function wants it.
+    unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
+}
+
+unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize {
+    // SAFETY: as that function wants it.
+    unsafe { described(ep, Form::Change, msg, Elements::NONE, Elements::NONE, flags) }
+}
+
+unsafe extern "C" fn inject(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    count: usize,
+    to: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_int,
+    op: c_int,
+) -> isize {
+    let piece = one(buf, count);
+    let operand = Elements { pieces: &raw const piece, count: 1 };
+    let (compare, result) = (Elements::NONE, Elements::NONE);
+    let context = ptr::null_mut();
+    let call = Call { form: Form::Change, datatype, op, operand, compare, result, to, context };
+    let manner = |endpoint: &Endpoint| Manner::inject(endpoint.tx_flags());
+    // SAFETY: as that function wants it; the Messaging Layer copies operands.
+    unsafe { compute(ep, &call, Err((addr, key)), manner) }
+}
+
+unsafe extern "C" fn readwrite(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    count: usize,
+    _: *mut c_void,
+    result: *mut c_void,
+    _: *mut c_void,
+    to: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let (operand, result) = (one(buf, count), one(result, count));
+    let operand = Elements { pieces: &raw const operand, count: 1 };
+    let result = Elements { pieces: &raw const result, count: 1 };
+    let compare = Elements::NONE;
+    let call = Call { form: Form::Fetch, datatype, op, operand, compare, result, to, context };
+    // SAFETY: as that function wants it.
+    unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
+}
+
+unsafe extern "C" fn readwritev(
+    ep: *mut fid_ep,
+    iov: *const fi_ioc,
+    _: *mut *mut c_void,
+    count: usize,
+    resultv: *mut fi_ioc,
+    _: *mut *mut c_void,
+    result_count: usize,
+    to: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let operand = Elements { pieces: iov, count };
+    let result = Elements { pieces: resultv, count: result_count };
+    let compare = Elements::NONE;
+    let call = Call { form: Form::Fetch, datatype, op, operand, compare, result, to, context };
+    // SAFETY: as that function wants it.
+    unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
+}
+
+unsafe extern "C" fn readwritemsg(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_atomic,
+    resultv: *mut fi_ioc,
+    _: *mut *mut c_void,
+    result_count: usize,
+    flags: u64,
+) -> isize {
+    let result = Elements { pieces: resultv, count: result_count };
+    // SAFETY: as that function wants it.
+    unsafe { described(ep, Form::Fetch, msg, Elements::NONE, result, flags) }
+}
+
+unsafe extern "C" fn compwrite(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    count: usize,
+    _: *mut c_void,
+    compare: *const c_void,
+    _: *mut c_void,
+    result: *mut c_void,
+    _: *mut c_void,
+    to: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let (operand, compare, result) = (one(buf, count), one(compare, count), one(result, count));
+    let operand = Elements { pieces: &raw const operand, count: 1 };
+    let compare = Elements { pieces: &raw const compare, count: 1 };
+    let result = Elements { pieces: &raw const result, count: 1 };
+    let call = Call { form: Form::Compare, datatype, op, operand, compare, result, to, context };
+    // SAFETY: as that function wants it.
+    unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
+}
+
+unsafe extern "C" fn compwritev(
+    ep: *mut fid_ep,
+    iov: *const fi_ioc,
+    _: *mut *mut c_void,
+    count: usize,
+    comparev: *const fi_ioc,
+    _: *mut *mut c_void,
+    compare_count: usize,
+    resultv: *mut fi_ioc,
+    _: *mut *mut c_void,
+    result_count: usize,
+    to: fi_addr_t,
+    addr: u64,
+    key: u64,
+    datatype: c_int,
+    op: c_int,
+    context: *mut c_void,
+) -> isize {
+    let operand = Elements { pieces: iov, count };
+    let compare = Elements { pieces: comparev, count: compare_count };
+    let result = Elements { pieces: resultv, count: result_count };
+    let call = Call { form: Form::Compare, datatype, op, operand, compare, result, to, context };
+    // SAFETY: as that function wants it.
+    unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
+}
+
+unsafe extern "C" fn compwritemsg(
+    ep: *mut fid_ep,
+    msg: *const fi_msg_atomic,
+    comparev: *const fi_ioc,
+    _: *mut *mut c_void,
+    compare_count: usize,
+    resultv: *mut fi_ioc,
+    _: *mut *mut c_void,
+    result_count: usize,
+    flags: u64,
+) -> isize {
+    let compare = Elements { pieces: comparev, count: compare_count };
+    let result = Elements { pieces: resultv, count: result_count };
+    // SAFETY: as that function wants it.
+    unsafe { described(ep, Form::Compare, msg, compare, result, flags) }
+}
+
+/// Says how many elements an operation takes.
+unsafe fn valid(
+    ep: *mut fid_ep,
+    form: Form,
+    datatype: c_int,
+    op: c_int,
+    count: *mut usize,
+) -> c_int {
+    let ask = || -> Outcome {
+        let operation = Operation::from_numbers(form, op, datatype).ok_or(Errno(FI_EOPNOTSUPP))?;
+        // SAFETY: the endpoint is open; the count is the application's.
+        unsafe {
+            let endpoint: &Endpoint = super::state::<Endpoint>(ep);
+            let bytes = endpoint.atomic_bytes_max(form == Form::Compare);
+            if !count.is_null() {
+                *count = bytes? / operation.size;
+            }
+        }
+        Ok(())
+    };
+    super::code(ask())
+}
+
+unsafe extern "C" fn writevalid(
+    ep: *mut fid_ep,
+    datatype: c_int,
+    op: c_int,
+    count: *mut usize,
+) -> c_int {
+    // SAFETY: as that function wants it.
+    unsafe { valid(ep, Form::Change, datatype, op, count) }
+}
+
+unsafe extern "C" fn readwritevalid(
+    ep: *mut fid_ep,
+    datatype: c_int,
+    op: c_int,
+    count: *mut usize,
+) -> c_int {
+    // SAFETY: as that function wants it.
+    unsafe { valid(ep, Form::Fetch, datatype, op, count) }
+}
+
+unsafe extern "C" fn compwritevalid(
+    ep: *mut fid_ep,
+    datatype: c_int,
+    op: c_int,
+    count: *mut usize,
+) -> c_int {
+    // SAFETY: as that function wants it.
+    unsafe { valid(ep, Form::Compare, datatype, op, count) }
+}

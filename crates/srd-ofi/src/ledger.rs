@@ -1,0 +1,132 @@
+//! The operations of an endpoint that have not ended, and what the application is told of each.
+//!
+//! The Messaging Layer knows an operation by a number, [`Ledger::open`]; the application by its
+//! context, which may be the same for many. Bound: what the Messaging Layer takes, for an operation
+//! that it refuses is closed at once.
+
+/// What is to be told of an operation.
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// The application's word for it.
+    pub context: usize,
+    /// Where its first byte is or goes: an address that is only handed back.
+    pub buffer: usize,
+    /// Flags of its completion.
+    pub flags: u64,
+    /// What it is.
+    pub sort: Sort,
+    /// Its bytes, where the application's own buffer was free at once.
+    pub copy: Option<Box<[u8]>>,
+}
+
+/// What an operation is, as far as the ledger must know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sort {
+    /// Anything that ends once.
+    #[default]
+    Once,
+    /// A receive, which may be cancelled.
+    Receive,
+    /// A receive for many messages, which ends when it is released.
+    ManyReceives,
+    /// A look for a message that keeps it.
+    Claim,
+    /// A message that was found and kept.
+    Claimed,
+}
+
+/// Entries by number.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    entry: Option<Entry>,
+}
+
+impl Ledger {
+    /// A number for an operation; never zero, and not used again soon.
+    pub fn open(&mut self, entry: Entry) -> u64 {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, entry: None });
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        let slot = &mut self.slots[at as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.entry = Some(entry);
+        u64::from(slot.generation) << 32 | (u64::from(at) + 1)
+    }
+
+    /// The entry of a number.
+    pub fn find(&mut self, number: u64) -> Option<&mut Entry> {
+        let slot = self.slots.get_mut(index(number)?)?;
+        let current = number >> 32 == u64::from(slot.generation);
+        slot.entry.as_mut().filter(|_| current)
+    }
+
+    /// The operation has ended.
+    pub fn close(&mut self, number: u64) -> Option<Entry> {
+        self.find(number)?;
+        let at = index(number)?;
+        self.free.push(u32::try_from(at).ok()?);
+        self.slots[at].entry.take()
+    }
+
+    /// The numbers of operations that `is` true of.
+    pub fn numbers(&self, is: impl Fn(&Entry) -> bool) -> Vec<u64> {
+        let number = |(at, slot): (u64, &Slot)| {
+            let open = slot.entry.as_ref().is_some_and(&is);
+            open.then_some(u64::from(slot.generation) << 32 | at)
+        };
+        (1u64..).zip(&self.slots).filter_map(number).collect()
+    }
+}
+
+fn index(number: u64) -> Option<usize> {
+    usize::try_from(number & u64::from(u32::MAX)).ok()?.checked_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(context: usize) -> Entry {
+        Entry { context, ..Entry::default() }
+    }
+
+    #[test]
+    fn an_entry_is_found_until_it_is_closed_and_its_number_never_names_another() {
+        let mut ledger = Ledger::default();
+        let first = ledger.open(entry(7));
+        assert_ne!(first, 0);
+        assert_eq!(ledger.find(first).unwrap().context, 7);
+        assert_eq!(ledger.close(first).unwrap().context, 7);
+        let second = ledger.open(entry(8));
+        assert_ne!(first, second);
+        assert!(ledger.find(first).is_none() && ledger.close(first).is_none());
+        assert!(ledger.find(0).is_none() && ledger.find(u64::MAX).is_none());
+        assert_eq!(ledger.close(second).unwrap().context, 8);
+    }
+
+    #[test]
+    fn operations_are_found_by_what_they_are() {
+        let mut ledger = Ledger::default();
+        let numbers: Vec<_> = (0..4).map(|context| ledger.open(entry(context % 2))).collect();
+        ledger.close(numbers[1]);
+        assert_eq!(ledger.numbers(|entry| entry.context == 1), [numbers[3]]);
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let mut ledger = Ledger::default();
+        for context in 0..100 {
+            let number = ledger.open(entry(context));
+            ledger.close(number);
+        }
+        assert_eq!(ledger.slots.len(), 1);
+    }
+}

@@ -1,0 +1,523 @@
+//! Data transfer: what the calls in C ask of an endpoint, asked of the Messaging Layer.
+
+use srd_efa::rdm::{
+    Atomic, AtomicOp, Datatype, Message, Peek, Peer, Piece, Rdm, Receive, Refused, RemotePiece,
+    Rma, Until, Want, World,
+};
+use srd_host::Gone;
+
+use crate::abi::bits::{
+    FI_CLAIM, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_DIRECTED_RECV, FI_DISCARD, FI_INJECT,
+    FI_MULTI_RECV, FI_PEEK,
+};
+use crate::abi::errno::{
+    FI_EAGAIN, FI_EBADFLAGS, FI_EINVAL, FI_EIO, FI_EMSGSIZE, FI_ENOMSG, FI_EOPBADSTATE,
+};
+use crate::abi::fid::{FI_ADDR_NOTAVAIL, FI_ADDR_UNSPEC};
+use crate::endpoint::{Active, Endpoint};
+use crate::ends::Ends;
+use crate::hosts::HostHandle;
+use crate::ledger::{Entry, Sort};
+use crate::offers::IOV_LIMIT;
+use crate::{Errno, Outcome};
+
+/// Pieces of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer {
+    pieces: [Piece; IOV_LIMIT],
+    count: usize,
+}
+
+impl Buffer {
+    /// A buffer in pieces.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for more than [`IOV_LIMIT`].
+    pub fn of(pieces: impl ExactSizeIterator<Item = (usize, usize)>) -> Outcome<Self> {
+        let mut buffer = Self { pieces: [Piece { addr: 0, length: 0 }; IOV_LIMIT], count: 0 };
+        if pieces.len() > IOV_LIMIT {
+            return Err(Errno(FI_EINVAL));
+        }
+        for (addr, length) in pieces {
+            buffer.pieces[buffer.count] = Piece { addr: addr as u64, length: length as u64 };
+            buffer.count += 1;
+        }
+        Ok(buffer)
+    }
+
+    /// A buffer in one piece.
+    #[must_use]
+    pub fn one(addr: usize, length: usize) -> Self {
+        let mut pieces = [Piece { addr: 0, length: 0 }; IOV_LIMIT];
+        pieces[0] = Piece { addr: addr as u64, length: length as u64 };
+        Self { pieces, count: 1 }
+    }
+
+    fn as_slice(&self) -> &[Piece] {
+        &self.pieces[..self.count]
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.as_slice().iter().fold(0, |sum, piece| sum.saturating_add(piece.length))
+    }
+
+    fn first(&self) -> usize {
+        usize::try_from(self.pieces[0].addr).unwrap_or(0)
+    }
+}
+
+/// What the flags of an operation say of its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    flags: u64,
+    /// Whether success is told at all.
+    silent: bool,
+}
+
+impl Manner {
+    /// With the flags of a call, or of the endpoint.
+    #[must_use]
+    pub fn flags(flags: u64) -> Self {
+        Self { flags, silent: false }
+    }
+
+    /// As `fi_inject` and its relatives: the buffer is free at once, and success is not told.
+    #[must_use]
+    pub fn inject(flags: u64) -> Self {
+        Self { flags: flags | FI_INJECT, silent: true }
+    }
+
+    fn tell(self, selective: bool) -> bool {
+        !self.silent && (!selective || self.flags & FI_COMPLETION != 0)
+    }
+
+    fn is_copied(self) -> bool {
+        self.flags & FI_INJECT != 0
+    }
+
+    fn until(self) -> Until {
+        if self.flags & FI_DELIVERY_COMPLETE != 0 {
+            Until::Delivered
+        } else if self.is_copied() {
+            Until::Injected
+        } else {
+            Until::Transmitted
+        }
+    }
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Send {
+    /// The peer's number in the address vector.
+    pub to: u64,
+    /// Its tag, if it has one.
+    pub tag: Option<u64>,
+    /// Its bytes.
+    pub buffer: Buffer,
+    /// Data for the receiver's completion.
+    pub data: Option<u64>,
+    /// The application's word for it.
+    pub context: usize,
+}
+
+/// Room for a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Recv {
+    /// The sender's number in the address vector; `FI_ADDR_UNSPEC` for anyone.
+    pub from: u64,
+    /// Tag and bits of it to ignore, if it shall have a tag.
+    pub tag: Option<(u64, u64)>,
+    /// Where it goes.
+    pub buffer: Buffer,
+    /// The application's word for it.
+    pub context: usize,
+}
+
+/// An access to a peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Access<'a> {
+    /// The peer's number in the address vector.
+    pub to: u64,
+    /// Read it; else write it.
+    pub read: bool,
+    /// Our end.
+    pub buffer: Buffer,
+    /// The peer's end.
+    pub remote: &'a [RemotePiece],
+    /// Data for the peer's completion.
+    pub data: Option<u64>,
+    /// The application's word for it.
+    pub context: usize,
+}
+
+/// An atomic operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Compute<'a> {
+    /// The peer's number in the address vector.
+    pub to: u64,
+    /// What happens.
+    pub op: AtomicOp,
+    /// To what.
+    pub datatype: Datatype,
+    /// Operands.
+    pub operand: Buffer,
+    /// Comparands.
+    pub compare: Buffer,
+    /// Where the former values go.
+    pub result: Buffer,
+    /// The peer's elements.
+    pub remote: &'a [RemotePiece],
+    /// The application's word for it.
+    pub context: usize,
+}
+
+fn refused(refused: Refused) -> Errno {
+    Errno(match refused {
+        Refused::Again => FI_EAGAIN,
+        Refused::NoSuchPeer | Refused::Invalid => FI_EINVAL,
+        Refused::TooLong => FI_EMSGSIZE,
+    })
+}
+
+fn gone(gone: Gone) -> Errno {
+    match gone {
+        Gone::Forked => {
+            crate::core::log(crate::core::Level::Warn, &gone.to_string());
+            Errno(FI_EOPBADSTATE)
+        }
+        Gone::Closed => Errno(FI_EOPBADSTATE),
+        Gone::Broken => Errno(FI_EIO),
+    }
+}
+
+/// What is needed to ask for an operation.
+struct Asking<'a> {
+    rdm: &'a mut Rdm,
+    world: World<'a>,
+    ends: &'a mut Ends,
+}
+
+impl Asking<'_> {
+    /// The Messaging Layer's number of a peer, made known if it was not.
+    fn peer(&mut self, number: u64) -> Outcome<Peer> {
+        let at = usize::try_from(number).map_err(|_| Errno(FI_EINVAL))?;
+        if let Some(Some(peer)) = self.ends.peers.get(at) {
+            return Ok(*peer);
+        }
+        let vector = self.ends.bound.vector.as_ref().ok_or(Errno(FI_EINVAL))?;
+        let address = vector.find(number)?;
+        let added = self.rdm.add_peer(&mut self.world, address.place(), address.incarnation);
+        let peer = added.map_err(refused)?;
+        let place = peer.0 as usize;
+        if self.ends.peers.len() <= at {
+            self.ends.peers.resize(at + 1, None);
+        }
+        if self.ends.numbers.len() <= place {
+            self.ends.numbers.resize(place + 1, FI_ADDR_NOTAVAIL);
+        }
+        self.ends.peers[at] = Some(peer);
+        self.ends.numbers[place] = number;
+        Ok(peer)
+    }
+
+    /// Opens an entry, and closes it if the operation is refused.
+    fn open(
+        &mut self,
+        entry: Entry,
+        ask: impl FnOnce(&mut Rdm, &mut World<'_>, u64) -> Result<(), Refused>,
+    ) -> Outcome {
+        let number = self.ends.ledger.open(entry);
+        let asked = ask(self.rdm, &mut self.world, number);
+        if asked.is_err() {
+            self.ends.ledger.close(number);
+        }
+        asked.map_err(refused)
+    }
+
+    /// A copy of a buffer that is free at once, for an operation that has to refer to one.
+    fn copy(&mut self, buffer: &Buffer) -> Outcome<Box<[u8]>> {
+        if buffer.bytes() > self.rdm.inject_bytes_max() {
+            return Err(Errno(FI_EMSGSIZE));
+        }
+        let mut copy = Vec::new();
+        for piece in buffer.as_slice() {
+            let bytes = usize::try_from(piece.length).map_err(|_| Errno(FI_EMSGSIZE))?;
+            copy.extend_from_slice(&self.world.memory.read(0, piece.addr, bytes));
+        }
+        Ok(copy.into_boxed_slice())
+    }
+
+    /// The pieces to send, and what keeps them: a copy, if the application's buffer is free at once
+    /// and the operation lasts longer.
+    fn kept(&mut self, buffer: Buffer, manner: Manner) -> Outcome<(Buffer, Option<Box<[u8]>>)> {
+        if !manner.is_copied() || manner.until() == Until::Injected {
+            return Ok((buffer, None));
+        }
+        let copy = self.copy(&buffer)?;
+        let pieces = Buffer::one(copy.as_ptr().expose_provenance(), copy.len());
+        Ok((pieces, Some(copy)))
+    }
+
+    fn send(&mut self, send: &Send, manner: Manner, selective: bool) -> Outcome {
+        let to = self.peer(send.to)?;
+        let (buffer, copy) = self.kept(send.buffer, manner)?;
+        let entry = Entry { context: send.context, copy, ..Entry::default() };
+        self.open(entry, |rdm, world, context| {
+            let message = Message {
+                to,
+                tag: send.tag,
+                pieces: buffer.as_slice(),
+                data: send.data,
+                context,
+                until: manner.until(),
+                tell: manner.tell(selective),
+            };
+            rdm.send(world, message)
+        })
+    }
+
+    fn recv(&mut self, recv: &Recv, flags: u64, tell: bool, way: &Way) -> Outcome {
+        let source = match recv.from {
+            FI_ADDR_UNSPEC => None,
+            number if way.directed => Some(self.peer(number)?.0),
+            _ => None,
+        };
+        let (tag, ignore) = recv.tag.unwrap_or((0, u64::MAX));
+        let want = Want { tag, ignore, source };
+        let tagged = recv.tag.is_some();
+        let buffer = recv.buffer.first();
+        let entry = Entry { context: recv.context, buffer, ..Entry::default() };
+        if flags & FI_PEEK != 0 {
+            let (what, sort) = match flags & (FI_CLAIM | FI_DISCARD) {
+                0 => (Peek::Look, Sort::Once),
+                FI_CLAIM => (Peek::Claim, Sort::Claim),
+                FI_DISCARD => (Peek::Discard, Sort::Once),
+                _ => return Err(Errno(FI_EBADFLAGS)),
+            };
+            let entry = Entry { sort, ..entry };
+            return self
+                .open(entry, |rdm, world, context| rdm.peek(world, tagged, want, what, context));
+        }
+        let receive = Receive {
+            tagged,
+            want,
+            pieces: recv.buffer.as_slice(),
+            context: 0,
+            multi: way.many,
+            tell,
+        };
+        if flags & FI_CLAIM != 0 {
+            return self.claimed(recv, receive, flags);
+        }
+        let sort = if way.many.is_some() { Sort::ManyReceives } else { Sort::Receive };
+        self.open(Entry { sort, ..entry }, |rdm, world, context| {
+            rdm.recv(world, Receive { context, ..receive })
+        })
+    }
+
+    /// A receive for the message that was claimed with the same context, or the end of it.
+    fn claimed(&mut self, recv: &Recv, receive: Receive<'_>, flags: u64) -> Outcome {
+        let is_it = |e: &Entry| e.sort == Sort::Claimed && e.context == recv.context;
+        let numbers = self.ends.ledger.numbers(is_it);
+        let number = *numbers.first().ok_or(Errno(FI_EINVAL))?;
+        let asked = if flags & FI_DISCARD != 0 {
+            self.rdm.discard_claimed(&mut self.world, number, receive.tagged)
+        } else {
+            let receive = Receive { context: number, multi: None, ..receive };
+            self.rdm.recv_claimed(&mut self.world, receive)
+        };
+        match asked {
+            Ok(()) => {
+                if let Some(entry) = self.ends.ledger.find(number) {
+                    entry.sort = Sort::Receive;
+                    entry.buffer = recv.buffer.first();
+                }
+                Ok(())
+            }
+            Err(Refused::Again) => Err(Errno(FI_EAGAIN)),
+            // Its sender was lost before all of it had come.
+            Err(_) => {
+                self.ends.ledger.close(number);
+                Err(Errno(FI_ENOMSG))
+            }
+        }
+    }
+
+    fn rma(&mut self, access: &Access<'_>, manner: Manner, selective: bool) -> Outcome {
+        let to = self.peer(access.to)?;
+        let (buffer, copy) = self.kept(access.buffer, manner)?;
+        let entry = Entry { context: access.context, copy, ..Entry::default() };
+        self.open(entry, |rdm, world, context| {
+            let rma = Rma {
+                to,
+                read: access.read,
+                local: buffer.as_slice(),
+                remote: access.remote,
+                data: access.data,
+                context,
+                until: manner.until(),
+                tell: manner.tell(selective),
+            };
+            rdm.rma(world, rma)
+        })
+    }
+
+    fn atomic(&mut self, compute: &Compute<'_>, manner: Manner, selective: bool) -> Outcome {
+        let to = self.peer(compute.to)?;
+        let entry = Entry { context: compute.context, ..Entry::default() };
+        self.open(entry, |rdm, world, context| {
+            let atomic = Atomic {
+                to,
+                op: compute.op,
+                datatype: compute.datatype,
+                operand: compute.operand.as_slice(),
+                compare: compute.compare.as_slice(),
+                result: compute.result.as_slice(),
+                remote: compute.remote,
+                context,
+                until: manner.until(),
+                tell: manner.tell(selective),
+            };
+            rdm.atomic(world, atomic)
+        })
+    }
+}
+
+/// How an endpoint takes receives.
+struct Way {
+    /// Whether the sender matters.
+    directed: bool,
+    /// Bytes that are kept free of a buffer for many messages, if it is one.
+    many: Option<u64>,
+}
+
+#[allow(unsafe_code, reason = "names memory of the application's")]
+impl Endpoint {
+    unsafe fn ask(&self, ask: impl FnOnce(&mut Asking<'_>, &Active) -> Outcome) -> Outcome {
+        let active = self.active()?;
+        // SAFETY: as our caller promises.
+        let called = unsafe {
+            active.host.call(|mut call| {
+                let (rdm, world, ends) = call.parts();
+                ask(&mut Asking { rdm, world, ends }, active)
+            })
+        };
+        let outcome = called.map_err(gone)?;
+        if outcome == Err(Errno(FI_EAGAIN)) {
+            // Whoever tries again and again must not wait for the card to make room.
+            active.host.poll();
+        }
+        outcome
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN`, `FI_EINVAL` for an unknown peer or too many pieces, `FI_EMSGSIZE`,
+    /// `FI_EOPBADSTATE`.
+    ///
+    /// # Safety
+    /// The buffer is readable, and is left alone until the end of the operation was told; if the
+    /// flags have `FI_INJECT`, for the call.
+    pub unsafe fn send(&self, send: &Send, manner: Manner) -> Outcome {
+        // SAFETY: as our caller promises.
+        unsafe { self.ask(|asking, active| asking.send(send, manner, active.transmit_selective)) }
+    }
+
+    /// Posts a receive, or looks for a message.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send`]; `FI_EBADFLAGS` for flags that contradict each other; `FI_ENOMSG`
+    /// for a claimed message that is lost.
+    ///
+    /// # Safety
+    /// The buffer is writable, and is left alone until the end of the operation was told.
+    pub unsafe fn recv(&self, recv: &Recv, flags: u64) -> Outcome {
+        let many = flags & FI_MULTI_RECV != 0;
+        let way = Way {
+            directed: self.plan.caps & FI_DIRECTED_RECV != 0,
+            many: many.then(|| self.multi_recv_bytes() as u64),
+        };
+        // SAFETY: as our caller promises.
+        unsafe {
+            self.ask(|asking, active| {
+                let tell = !active.receive_selective || flags & FI_COMPLETION != 0;
+                asking.recv(recv, flags, tell, &way)
+            })
+        }
+    }
+
+    /// Reads or writes a peer's memory.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send`].
+    ///
+    /// # Safety
+    /// As [`Endpoint::send`]; what is read into must be writable.
+    pub unsafe fn rma(&self, access: &Access<'_>, manner: Manner) -> Outcome {
+        // SAFETY: as our caller promises.
+        unsafe { self.ask(|asking, active| asking.rma(access, manner, active.transmit_selective)) }
+    }
+
+    /// Computes in a peer's memory.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send`].
+    ///
+    /// # Safety
+    /// As [`Endpoint::send`] for operands and comparands; the result must be writable.
+    pub unsafe fn atomic(&self, compute: &Compute<'_>, manner: Manner) -> Outcome {
+        // SAFETY: as our caller promises.
+        unsafe {
+            self.ask(|asking, active| asking.atomic(compute, manner, active.transmit_selective))
+        }
+    }
+
+    /// Cancels the oldest receive with this context; nothing happens if there is none.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE`.
+    pub fn cancel(&self, context: usize) -> Outcome {
+        // SAFETY: names no memory.
+        unsafe {
+            self.ask(|asking, _| {
+                let receives = [Sort::Receive, Sort::ManyReceives];
+                let is_it = |e: &Entry| e.context == context && receives.contains(&e.sort);
+                let numbers = asking.ends.ledger.numbers(is_it);
+                numbers.into_iter().any(|number| asking.rdm.cancel(number));
+                Ok(())
+            })
+        }
+    }
+
+    /// Bytes that an atomic operation may name.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE`.
+    pub fn atomic_bytes_max(&self, compare: bool) -> Outcome<usize> {
+        let active = self.active()?;
+        // SAFETY: names no memory.
+        let bytes = unsafe { active.host.call(|call| call.rdm.atomic_bytes_max(compare)) };
+        bytes.map(|bytes| usize::try_from(bytes).unwrap_or(0)).map_err(gone)
+    }
+}
+
+/// A peer was removed from the vector of an endpoint.
+#[allow(unsafe_code, reason = "every call of a host is unsafe")]
+pub(crate) fn forget(host: &HostHandle, number: u64) {
+    // SAFETY: names no memory.
+    let _ = unsafe {
+        host.call(|mut call| {
+            let (rdm, mut world, ends) = call.parts();
+            let at = usize::try_from(number).ok();
+            let peer = at.and_then(|at| ends.peers.get_mut(at)).and_then(Option::take);
+            if let Some(peer) = peer {
+                ends.numbers[peer.0 as usize] = FI_ADDR_NOTAVAIL;
+                rdm.remove_peer(&mut world, peer);
+            }
+        })
+    };
+}
