@@ -103,6 +103,8 @@ impl Launch {
         };
         if !self.agent.is_empty() {
             words.add(&[runtime, agent, &self.agent.join(" ")]);
+            // Agents that stay our children end with us, and their CPU time is ours.
+            words.add(&["--leave-session-attached"]);
         }
         if let Some(device) = &self.control {
             words.add(&[runtime, control, device]);
@@ -261,7 +263,8 @@ mod tests {
         assert_eq!(
             line(tcp(), &old),
             format!(
-                "{before} --mca plm_rsh_agent /bin/srd lab enter --mca oob_tcp_if_include eth0 \
+                "{before} --mca plm_rsh_agent /bin/srd lab enter --leave-session-attached \
+                 --mca oob_tcp_if_include eth0 \
                  --mca mpi_yield_when_idle 1 --mca pml ob1 --mca btl self,vader,tcp \
                  --mca btl_tcp_if_include eth0 prog 8"
             )
@@ -270,7 +273,7 @@ mod tests {
             line(srd(), &new),
             format!(
                 "{before} --prtemca plm_ssh_agent /bin/srd lab enter \
-                 --prtemca prte_if_include eth0 --mca mpi_yield_when_idle 1 --mca pml cm \
+                 --leave-session-attached --prtemca prte_if_include eth0 --mca mpi_yield_when_idle 1 --mca pml cm \
                  --mca mtl ofi --mca mtl_ofi_provider_include srd -x FI_PROVIDER=srd \
                  -x FI_PROVIDER_PATH=/p -x FI_SRD_IFACE=eth0 prog 8"
             )

@@ -17,72 +17,108 @@ pub mod offers;
 pub mod provider;
 pub mod ranks;
 
-pub use installed::{Kind, Mpi};
+pub use self::installed::{Kind, Mpi};
 pub use launch::{Launch, Transport};
 pub use offers::{Offer, Offers};
 
-use anyhow::{Context, Result, bail};
-use std::io::Read;
+use crate::running::Running;
+use anyhow::{Context, Result};
+use std::io::{ErrorKind, Read};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// How long a program may take to answer a question.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// Most bytes of an answer that are read, per stream.
-const ANSWER_BYTES_MAX: u64 = 4 << 20;
-/// How often to look whether a program has ended.
+/// Most bytes of an answer that are kept, per stream.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// How long it may take to end when asked to.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+/// How long its streams may stay open after its end.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+/// How often to look whether a stream has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What a program printed.
-pub(crate) struct Answer {
-    pub(crate) succeeded: bool,
-    pub(crate) out: String,
-    pub(crate) err: String,
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Whether it said that it succeeded.
+    pub succeeded: bool,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
 }
 
-/// Runs a program that answers a question. One that takes longer than it may is killed.
+/// Runs a program that answers a question. One that takes longer than it may is ended.
 pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
+    command.stdin(Stdio::null());
     ask_for(command, ANSWER_MAX)
 }
 
-fn ask_for(command: &mut Command, at_most: Duration) -> Result<Answer> {
+/// The same with a limit of its own, and with the standard input that the command has.
+///
+/// # Errors
+/// It cannot be started, or does not end in time.
+pub fn ask_for(command: &mut Command, at_most: Duration) -> Result<Answer> {
     let what = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| what.clone())?;
-    let out = read_aside(child.stdout.take());
-    let err = read_aside(child.stderr.take());
-    let deadline = Instant::now() + at_most;
-    let status = loop {
-        if let Some(status) = child.try_wait().with_context(|| what.clone())? {
-            break status;
-        }
-        if Instant::now() > deadline {
-            child.kill().with_context(|| what.clone())?;
-            child.wait().with_context(|| what.clone())?;
-            bail!("{what} did not answer within {} s", at_most.as_secs());
-        }
-        thread::sleep(LOOK_EVERY);
-    };
-    Ok(Answer { succeeded: status.success(), out: text(out), err: text(err) })
+    let out = Reading::start(child.stdout.take());
+    let err = Reading::start(child.stderr.take());
+    let status = Running::new(child, LEAVE_MAX).wait(at_most).with_context(|| what.clone());
+    let (out, err) = (out.finish(), err.finish());
+    match status {
+        Ok(status) => Ok(Answer { succeeded: status.success(), out, err }),
+        Err(error) if err.trim().is_empty() => Err(error),
+        Err(error) => Err(error.context(err.trim().to_owned())),
+    }
 }
 
-type Reading = Option<thread::JoinHandle<Vec<u8>>>;
-
-fn read_aside(stream: Option<impl Read + Send + 'static>) -> Reading {
-    stream.map(|stream| {
-        thread::spawn(move || {
-            let mut bytes = Vec::new();
-            // What was read until an error is what there is.
-            let _ = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes);
-            bytes
-        })
-    })
+/// What a stream has brought so far. A program that is left behind may hold it open for ever.
+struct Reading {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-fn text(reading: Reading) -> String {
-    let bytes = reading.and_then(|reading| reading.join().ok()).unwrap_or_default();
-    String::from_utf8_lossy(&bytes).into_owned()
+impl Reading {
+    fn start(stream: Option<impl Read + Send + 'static>) -> Reading {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&bytes);
+        let thread = stream.map(|stream| thread::spawn(move || keep(stream, &kept)));
+        Reading { bytes, thread }
+    }
+
+    fn finish(self) -> String {
+        let deadline = Instant::now() + LINGER_MAX;
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            if Instant::now() > deadline {
+                break;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// Reads to the end; of more than fits, the rest is dropped.
+fn keep(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut part = [0; 4096];
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => return,
+            Ok(count) => {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = ANSWER_BYTES_MAX - kept.len();
+                kept.extend(&part[..count.min(room)]);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // What was read until then is what there is.
+            Err(_) => return,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,15 +142,25 @@ mod tests {
     #[test]
     fn one_that_does_not_answer_is_killed() {
         let mut slow = shell("exec sleep 60");
-        let error = ask_for(&mut slow, Duration::from_millis(50)).err().unwrap().to_string();
-        assert!(error.contains("did not answer"), "{error}");
+        let error = ask_for(&mut slow, Duration::from_millis(50)).expect_err("too slow");
+        assert!(format!("{error:#}").contains("sh: still running"), "{error:#}");
     }
 
     #[test]
-    fn an_answer_without_end_is_cut() {
-        let mut endless = shell("yes | head -c 8388608");
-        let answer = ask_for(&mut endless, Duration::from_secs(5));
-        // Cut off, it ends of a broken pipe; what was read is what may be read.
-        assert!(answer.is_ok_and(|answer| answer.out.len() as u64 == ANSWER_BYTES_MAX));
+    fn of_a_long_answer_the_beginning_is_kept() {
+        let answer = ask(&mut shell("yes | head -c 8388608")).unwrap();
+        assert!(answer.succeeded);
+        assert_eq!(answer.out.len(), ANSWER_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_stream_that_stays_open_is_not_waited_for() {
+        let begin = Instant::now();
+        let answer = ask(&mut shell("echo out; sleep 60 & echo $! >&2")).unwrap();
+        assert_eq!(answer.out, "out\n");
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        // Left behind by our own shell.
+        let left = answer.err.trim().to_owned();
+        assert!(Command::new("kill").arg(left).status().unwrap().success());
     }
 }

@@ -119,13 +119,10 @@ fn offer(info: &Info) -> Offer {
 }
 
 fn text(string: Option<*const c_char>) -> String {
-    match string {
-        // SAFETY: a C string of an entry that is still there.
-        Some(string) if !string.is_null() => {
-            unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
-        }
-        _ => String::new(),
-    }
+    let Some(string) = string.filter(|string| !string.is_null()) else { return String::new() };
+    // SAFETY: a C string of an entry that is still there.
+    let text = unsafe { CStr::from_ptr(string) };
+    text.to_string_lossy().into_owned()
 }
 
 /// A function of the library, which must be of the type that is asked for.

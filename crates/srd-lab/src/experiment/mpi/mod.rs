@@ -73,13 +73,13 @@ fn cases(options: &Options) -> Vec<Case> {
     let pair = || two_hosts(options);
     let racks = || two_racks(options);
     let mut all = vec![
-        case(options, "ping-pong, 8 B".into(), pair(), PingPong, 8),
-        case(options, "ping-pong, 64 KB".into(), pair(), PingPong, 64 << 10),
-        case(options, "bandwidth, 1 MB".into(), pair(), Bandwidth, 1 << 20),
-        case(options, "all-to-all, 256 KB".into(), racks(), AllToAll, 256 << 10),
-        case(options, "all-reduce, 1 MB".into(), racks(), AllReduce, 1 << 20),
-        case(options, "gather, 256 KB".into(), racks(), Gather, 256 << 10),
-        case(options, "collisions, 256 KB".into(), many_uplinks(options), Across, 256 << 10),
+        case(options, "ping-pong 8 B".into(), pair(), PingPong, 8),
+        case(options, "ping-pong 64 KB".into(), pair(), PingPong, 64 << 10),
+        case(options, "bandwidth 1 MB".into(), pair(), Bandwidth, 1 << 20),
+        case(options, "all-to-all 256 KB".into(), racks(), AllToAll, 256 << 10),
+        case(options, "all-reduce 1 MB".into(), racks(), AllReduce, 1 << 20),
+        case(options, "gather 256 KB".into(), racks(), Gather, 256 << 10),
+        case(options, "collisions 256 KB".into(), many_uplinks(options), Across, 256 << 10),
         outage::case(options, two_racks(options)),
     ];
     all.truncate(options.quick_or(1, all.len()));
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_smoke_test_is_the_smallest_case_alone() {
         let quick = Options { quick: true, ..options() };
-        assert_eq!(EXPERIMENT.case_names(&quick), ["ping-pong, 8 B"]);
+        assert_eq!(EXPERIMENT.case_names(&quick), ["ping-pong 8 B"]);
         assert_eq!(INCAST.case_names(&quick), ["64 KB"]);
         assert_eq!(EXPERIMENT.case_names(&options()).len(), 8);
     }

@@ -1,0 +1,133 @@
+//! The key that all ranks of a job share: variables that agree, and a file that nobody else reads.
+
+use super::List;
+use crate::check::finding::{Class, Fix, Judgement};
+use srd_daemon::keys::SecretKey;
+use std::env;
+use std::path::{Path, PathBuf};
+
+const WHY: &str = "whoever holds the key can join the job; without one nothing is encrypted";
+const WANTED: &str = "FI_SRD_KEY_FILE names a file that only you can read";
+const MAKE: &str = "(umask 077; srd genkey > ~/srd-job.key); export FI_SRD_KEY_FILE=~/srd-job.key";
+
+/// What the variables of the provider say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Variables {
+    pub(super) file: Option<PathBuf>,
+    pub(super) has_text: bool,
+    pub(super) encryption: Option<String>,
+}
+
+impl Variables {
+    /// Those of this process.
+    pub(super) fn read() -> Self {
+        Self {
+            file: env::var_os("FI_SRD_KEY_FILE").map(PathBuf::from),
+            has_text: env::var_os("FI_SRD_JOB_KEY").is_some(),
+            encryption: env::var("FI_SRD_ENCRYPTION").ok(),
+        }
+    }
+
+    fn is_off(&self) -> bool {
+        let off = ["0", "no", "off", "false"];
+        self.encryption.as_deref().is_some_and(|value| off.contains(&value.to_lowercase().as_str()))
+    }
+}
+
+/// Judges this machine's.
+pub(super) fn judge(list: &mut List) {
+    list.add("job-key", WHY, judgement(&Variables::read()));
+}
+
+fn judgement(variables: &Variables) -> Judgement {
+    let failed = |found: &str, command: &str, why| {
+        let fix = Fix::by_hand(command.to_owned(), why);
+        Judgement::failed(Class::Required, found, WANTED, fix)
+    };
+    let Variables { file, has_text, encryption } = variables;
+    match (file, has_text) {
+        (Some(_), true) => failed(
+            "FI_SRD_KEY_FILE and FI_SRD_JOB_KEY are both set",
+            "unset FI_SRD_JOB_KEY",
+            "the provider refuses both",
+        ),
+        (None, false) if encryption.is_some() && !variables.is_off() => failed(
+            "FI_SRD_ENCRYPTION is on, and there is no key",
+            MAKE,
+            "then copy it to all hosts",
+        ),
+        (Some(_), _) | (_, true) if variables.is_off() => failed(
+            "FI_SRD_ENCRYPTION is off, and there is a key",
+            "unset FI_SRD_ENCRYPTION",
+            "or take the key away",
+        ),
+        (None, false) => {
+            let fix = Fix::by_hand(MAKE.to_owned(), "then copy it to all hosts");
+            Judgement::failed(Class::Recommended, "no key: nothing is encrypted", WANTED, fix)
+        }
+        (None, true) => {
+            let fix = Fix::by_hand(MAKE.to_owned(), "other users may see variables of processes");
+            Judgement::failed(Class::Recommended, "the key itself is in a variable", WANTED, fix)
+        }
+        (Some(file), false) => of_file(file),
+    }
+}
+
+fn of_file(file: &Path) -> Judgement {
+    match SecretKey::load(file) {
+        Ok(_) => Judgement::ok(Class::Required, file.display().to_string(), WANTED),
+        Err(error) => {
+            let fix = Fix::by_hand(error.remedy, "the same on every host");
+            Judgement::failed(Class::Required, error.what, WANTED, fix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::finding::Status;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn status(variables: &Variables) -> Status {
+        match judgement(variables) {
+            Judgement::Judged { status, .. } => status,
+            Judgement::NotApplicable(reason) => panic!("{reason}"),
+        }
+    }
+
+    #[test]
+    fn variables_must_agree() {
+        let file = || Some(PathBuf::from("/no/such/key"));
+        let all = |file, has_text, encryption: Option<&str>| Variables {
+            file,
+            has_text,
+            encryption: encryption.map(str::to_owned),
+        };
+        assert_eq!(status(&all(None, false, None)), Status::Warn);
+        assert_eq!(status(&all(None, false, Some("0"))), Status::Warn);
+        assert_eq!(status(&all(None, false, Some("1"))), Status::Error);
+        assert_eq!(status(&all(None, true, None)), Status::Warn);
+        assert_eq!(status(&all(None, true, Some("no"))), Status::Error);
+        assert_eq!(status(&all(file(), true, None)), Status::Error);
+        assert_eq!(status(&all(file(), false, None)), Status::Error, "no such file");
+    }
+
+    #[test]
+    fn the_file_must_hold_a_key_and_be_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        let variables = Variables { file: Some(path.clone()), ..Variables::default() };
+        let write = |text: &str, mode| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        write(&SecretKey::draw().unwrap().expose(), 0o600);
+        assert_eq!(status(&variables), Status::Ok);
+        write(&SecretKey::draw().unwrap().expose(), 0o644);
+        assert_eq!(status(&variables), Status::Error);
+        write("not a key", 0o600);
+        assert_eq!(status(&variables), Status::Error);
+    }
+}
