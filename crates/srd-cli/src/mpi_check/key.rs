@@ -2,13 +2,19 @@
 
 use super::List;
 use crate::check::finding::{Class, Fix, Judgement};
-use srd_daemon::keys::SecretKey;
+use srd_lab::mpi::key;
 use std::env;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const WHY: &str = "whoever holds the key can join the job; without one nothing is encrypted";
 const WANTED: &str = "FI_SRD_KEY_FILE names a file that only you can read";
-const MAKE: &str = "(umask 077; srd genkey > ~/srd-job.key); export FI_SRD_KEY_FILE=~/srd-job.key";
+/// More is no file of a key.
+const FILE_BYTES_MAX: u64 = 4096;
+/// Rights of others than the owner.
+const OTHERS: u32 = 0o077;
 
 /// What the variables of the provider say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -40,6 +46,8 @@ pub(super) fn judge(list: &mut List) {
 }
 
 fn judgement(variables: &Variables) -> Judgement {
+    let make =
+        format!("(umask 077; {} > ~/srd-job.key); export FI_SRD_KEY_FILE=~/srd-job.key", key::MAKE);
     let failed = |found: &str, command: &str, why| {
         let fix = Fix::by_hand(command.to_owned(), why);
         Judgement::failed(Class::Required, found, WANTED, fix)
@@ -53,7 +61,7 @@ fn judgement(variables: &Variables) -> Judgement {
         ),
         (None, false) if encryption.is_some() && !variables.is_off() => failed(
             "FI_SRD_ENCRYPTION is on, and there is no key",
-            MAKE,
+            &make,
             "then copy it to all hosts",
         ),
         (Some(_), _) | (_, true) if variables.is_off() => failed(
@@ -62,11 +70,11 @@ fn judgement(variables: &Variables) -> Judgement {
             "or take the key away",
         ),
         (None, false) => {
-            let fix = Fix::by_hand(MAKE.to_owned(), "then copy it to all hosts");
+            let fix = Fix::by_hand(make, "then copy it to all hosts");
             Judgement::failed(Class::Recommended, "no key: nothing is encrypted", WANTED, fix)
         }
         (None, true) => {
-            let fix = Fix::by_hand(MAKE.to_owned(), "other users may see variables of processes");
+            let fix = Fix::by_hand(make, "other users may see variables of processes");
             Judgement::failed(Class::Recommended, "the key itself is in a variable", WANTED, fix)
         }
         (Some(file), false) => of_file(file),
@@ -74,13 +82,36 @@ fn judgement(variables: &Variables) -> Judgement {
 }
 
 fn of_file(file: &Path) -> Judgement {
-    match SecretKey::load(file) {
-        Ok(_) => Judgement::ok(Class::Required, file.display().to_string(), WANTED),
-        Err(error) => {
-            let fix = Fix::by_hand(error.remedy, "the same on every host");
-            Judgement::failed(Class::Required, error.what, WANTED, fix)
+    match look(file) {
+        Ok(()) => Judgement::ok(Class::Required, file.display().to_string(), WANTED),
+        Err((found, command)) => {
+            let found = format!("{}: {found}", file.display());
+            let fix = Fix::by_hand(command, "the same on every host");
+            Judgement::failed(Class::Required, found, WANTED, fix)
         }
     }
+}
+
+/// What is wrong with a file, and the command that mends it.
+fn look(file: &Path) -> Result<(), (String, String)> {
+    let shown = file.display();
+    let make = format!("(umask 077; {} > {shown})", key::MAKE);
+    // The open file is looked at, not its name: it could change between.
+    let opened = File::open(file).map_err(|error| (error.to_string(), make.clone()))?;
+    let facts = opened.metadata().map_err(|error| (error.to_string(), make.clone()))?;
+    if !facts.is_file() {
+        return Err(("it is no ordinary file".into(), make));
+    }
+    let mode = facts.permissions().mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err((format!("others may use it (mode {mode:04o})"), format!("chmod 600 {shown}")));
+    }
+    let mut text = String::new();
+    let read = opened.take(FILE_BYTES_MAX).read_to_string(&mut text);
+    if read.is_err() || !key::is_one(&text) {
+        return Err((format!("it holds no key, which is {}", key::FORM), make));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -88,7 +119,6 @@ mod tests {
     use super::*;
     use crate::check::finding::Status;
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     fn status(variables: &Variables) -> Status {
         match judgement(variables) {
@@ -123,9 +153,9 @@ mod tests {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         };
-        write(&SecretKey::draw().unwrap().expose(), 0o600);
+        write(&key::draw().unwrap(), 0o600);
         assert_eq!(status(&variables), Status::Ok);
-        write(&SecretKey::draw().unwrap().expose(), 0o644);
+        write(&key::draw().unwrap(), 0o644);
         assert_eq!(status(&variables), Status::Error);
         write("not a key", 0o600);
         assert_eq!(status(&variables), Status::Error);

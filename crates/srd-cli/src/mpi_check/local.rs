@@ -50,8 +50,9 @@ pub(super) fn look(args: &MpiCheckArgs, system: &System, work: &Path) -> Result<
     let srd = std::env::current_exe().context("the path of this program")?;
     let provider = provider::find(args.provider.as_deref(), &srd);
     let staged = provider.as_ref().ok().map(|file| provider::stage(file, work)).transpose()?;
-    let ask =
-        |providers| offers::of(&srd, &libfabric, providers).map_err(|error| format!("{error:#}"));
+    let ask = |providers| {
+        offers::of(&srd, &libfabric, providers, &[]).map_err(|error| format!("{error:#}"))
+    };
     let bare = ask(None).map(|(offers, _)| offers);
     let offered = staged.as_deref().map(|directory| ask(Some(directory)));
     let subject = subject(args, system)?;
@@ -196,7 +197,7 @@ impl Machine {
                     offers.srd().map(|offer| offer.domain.as_str()).collect();
                 domains.dedup();
                 if domains.is_empty() {
-                    let why = log.last().cloned().or_else(|| offers.error.clone());
+                    let why = log.first().cloned().or_else(|| offers.error.clone());
                     let found = format!("nothing: {}", why.unwrap_or_default());
                     return Judgement::failed(Class::Required, found, wanted, fix);
                 }

@@ -6,12 +6,14 @@
 //! | [`installed`] | Open MPI, MPICH, Intel MPI: version, compiler, the libfabric each uses |
 //! | [`provider`] | where `libsrd-fi.so` is |
 //! | [`offers`] | what a libfabric offers, asked in a process of its own |
+//! | [`key`] | the key of a job |
 //! | [`launch`] | the words and variables that start a job |
 //! | [`ranks`] | the program that is measured, and what it prints |
 //!
 //! Bounds: every program that is asked has a time limit; what it prints is cut to what matters.
 
 pub mod installed;
+pub mod key;
 pub mod launch;
 pub mod offers;
 pub mod provider;

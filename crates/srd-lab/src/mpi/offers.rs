@@ -64,14 +64,20 @@ pub fn probe(libfabric: &Path) -> Result<Offers, String> {
     sys::libfabric::ask(libfabric)
 }
 
-/// What a libfabric offers with the providers of a directory; and what it logs.
+/// What a libfabric offers with the providers of a directory, under variables that are set for
+/// it; and what it logs.
 ///
 /// # Errors
 /// It cannot be loaded, crashes or hangs: the last lines of its log say more.
-pub fn of(srd: &Path, libfabric: &Path, providers: Option<&Path>) -> Result<(Offers, Vec<String>)> {
+pub fn of(
+    srd: &Path,
+    libfabric: &Path,
+    providers: Option<&Path>,
+    settings: &[(String, String)],
+) -> Result<(Offers, Vec<String>)> {
     let mut command = Command::new(srd);
     command.arg("mpi-check").arg("--probe").arg(libfabric);
-    command.env("FI_LOG_LEVEL", "warn").env("RUST_LOG", "off");
+    command.env("FI_LOG_LEVEL", "warn").env("RUST_LOG", "off").envs(settings.iter().cloned());
     match providers {
         Some(directory) => command.env("FI_PROVIDER_PATH", directory).env("FI_PROVIDER", PROVIDER),
         None => command.env_remove("FI_PROVIDER_PATH").env_remove("FI_PROVIDER"),
@@ -87,8 +93,14 @@ pub fn of(srd: &Path, libfabric: &Path, providers: Option<&Path>) -> Result<(Off
 }
 
 fn last_lines(log: &str) -> Vec<String> {
-    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = log.lines().map(said).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(ToString::to_string).collect()
+}
+
+/// A line of libfabric's log without its head: `libfabric:PID:TIME::srd:core:srd():0<warn> text`.
+fn said(line: &str) -> &str {
+    let text = line.strip_prefix("libfabric:").and_then(|rest| rest.split_once("> "));
+    text.map_or(line, |(_, text)| text).trim()
 }
 
 #[cfg(test)]
@@ -120,8 +132,10 @@ mod tests {
     #[test]
     fn a_probe_that_fails_says_why_by_the_end_of_its_log() {
         assert_eq!(last_lines("a\n\nb\nc\nd\ne\n"), ["b", "c", "d", "e"]);
-        let error = of(Path::new("/bin/false"), Path::new("x"), None).unwrap_err();
+        let line = "libfabric:1:2::srd:core:srd():0<warn> FI_SRD_MTU=7: too small";
+        assert_eq!(last_lines(line), ["FI_SRD_MTU=7: too small"]);
+        let error = of(Path::new("/bin/false"), Path::new("x"), None, &[]).unwrap_err();
         assert_eq!(error.to_string(), "it crashed");
-        assert!(of(Path::new("/bin/true"), Path::new("x"), None).is_err(), "it says nothing");
+        assert!(of(Path::new("/bin/true"), Path::new("x"), None, &[]).is_err(), "it says nothing");
     }
 }

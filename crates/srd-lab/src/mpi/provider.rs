@@ -32,8 +32,14 @@ pub struct NotFound {
 
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let looked: Vec<String> = self.looked.iter().map(|p| p.display().to_string()).collect();
-        write!(f, "there is no {FILE}: not at {}", looked.join(", "))
+        match &self.looked[..] {
+            [one] => write!(f, "there is no {}", one.display()),
+            [first, .., last] => {
+                let (first, last, all) = (first.display(), last.display(), self.looked.len());
+                write!(f, "there is no {FILE}: not {first}, not {last}, nor any of {all} in all")
+            }
+            [] => write!(f, "there is no {FILE}"),
+        }
     }
 }
 
@@ -119,7 +125,7 @@ mod tests {
     fn what_was_given_is_all_that_is_looked_at() {
         let missing = Path::new("/no/such/libsrd-fi.so");
         let error = find(Some(missing), Path::new("/bin/sh")).expect_err("missing");
-        assert_eq!(error.to_string(), "there is no libsrd-fi.so: not at /no/such/libsrd-fi.so");
+        assert_eq!(error.to_string(), "there is no /no/such/libsrd-fi.so");
         let error = find(Some(Path::new("/proc")), Path::new("/bin/sh")).expect_err("missing");
         assert_eq!(error.looked.len(), 2);
         assert_eq!(find(Some(Path::new("/bin/sh")), missing), Ok("/bin/sh".into()));

@@ -6,16 +6,17 @@ use crate::enter::{host_name, quoted};
 use crate::experiment::programs::{complaint, printed, start};
 use crate::experiment::run::Unavailable;
 use crate::experiment::{Options, Stage, Variant};
+use crate::express;
 use crate::id::{Family, HostId};
 use crate::mpi::launch::{Node, check_agent};
 use crate::mpi::ranks::{self, Seen};
-use crate::mpi::{Launch, Mpi, Transport, offers, provider};
+use crate::mpi::{Launch, Mpi, Transport, key, offers, provider};
 use crate::plan::HOST_DEVICE;
 use crate::running::Running;
-use crate::{command, express};
 use anyhow::{Context, Result, bail};
 use std::env;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,32 +84,34 @@ impl Setup {
         let found = provider::find(self.provider.as_deref(), &self.srd)
             .map_err(|error| unavailable(error.to_string()))?;
         let providers = provider::stage(&found, directory)?;
-        let (offered, log) = offers::of(&self.srd, &mpi.libfabric(), Some(&providers))
-            .with_context(|| format!("the libfabric of {who} with {}", found.display()))?;
+        let mut settings = vec![("FI_SRD_IFACE".to_owned(), HOST_DEVICE.to_owned())];
+        if self.encrypted {
+            let file = job_key(directory)?;
+            settings.push(("FI_SRD_KEY_FILE".to_owned(), file.display().to_string()));
+        }
+        // Outside of the fabric, where no interface need be called so.
+        let (offered, log) =
+            offers::of(&self.srd, &mpi.libfabric(), Some(&providers), &settings[1..])
+                .with_context(|| format!("the libfabric of {who} with {}", found.display()))?;
         if offered.srd().next().is_none() {
-            let why = log.into_iter().next_back().or(offered.error).unwrap_or_default();
+            let why = log.into_iter().next().or(offered.error).unwrap_or_default();
             let found = found.display();
             return Err(unavailable(format!("{found} offers nothing to {who}: {why}")));
         }
-        let mut settings = vec![("FI_SRD_IFACE".to_owned(), HOST_DEVICE.to_owned())];
-        if self.encrypted {
-            let file = self.key(directory)?;
-            settings.push(("FI_SRD_KEY_FILE".to_owned(), file.display().to_string()));
-        }
         Ok(Transport::Srd { providers: Some(providers), settings })
     }
+}
 
-    /// A key for the job: any 32 bytes in base64 that nobody can guess.
-    fn key(&self, directory: &Path) -> Result<PathBuf> {
-        let file = directory.join("job.key");
-        if !file.exists() {
-            let key = command::run(Command::new(&self.srd).arg("genkey"), "")?;
-            let mut options = fs::OpenOptions::new();
-            let mut opened = options.write(true).create_new(true).mode(0o600).open(&file)?;
-            std::io::Write::write_all(&mut opened, key.as_bytes())?;
-        }
-        Ok(file)
+/// A file with a key for the job.
+fn job_key(directory: &Path) -> Result<PathBuf> {
+    let file = directory.join("job.key");
+    if !file.exists() {
+        let mut options = fs::OpenOptions::new();
+        let opened = options.write(true).create_new(true).mode(0o600).open(&file);
+        let what = || file.display().to_string();
+        opened.with_context(what)?.write_all(key::draw()?.as_bytes()).with_context(what)?;
     }
+    Ok(file)
 }
 
 impl Job {
