@@ -74,7 +74,7 @@ fn cases(options: &Options) -> Vec<Case> {
     let racks = || two_racks(options);
     let mut all = vec![
         case(options, "ping-pong 8 B".into(), pair(), PingPong, 8),
-        case(options, "ping-pong 64 KB".into(), pair(), PingPong, 64 << 10),
+        case(options, "ping-pong 256 KB".into(), pair(), PingPong, 256 << 10),
         case(options, "bandwidth 1 MB".into(), pair(), Bandwidth, 1 << 20),
         case(options, "all-to-all 256 KB".into(), racks(), AllToAll, 256 << 10),
         case(options, "all-reduce 1 MB".into(), racks(), AllReduce, 1 << 20),
