@@ -15,7 +15,8 @@
  * slowest rank, from when it left a barrier; filling and checking are not part of it. Words
  * depend on sender, receiver, iteration and place, so a word of another iteration is wrong.
  *
- * Bounds: ITERATIONS_MAX times, BYTES_MAX bytes a message.
+ * Bounds: ITERATIONS_MAX times, BYTES_MAX bytes a message, MEMORY_MAX bytes for all that a rank
+ * sends, and as many for what it receives.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <mpi.h>
@@ -27,6 +28,7 @@
 
 enum { WINDOW = 16, WARM_UP = 2, BATCH_SMALL = 100, ITERATIONS_MAX = 20000, TAG = 1 };
 #define BYTES_MAX (1L << 28)
+#define MEMORY_MAX (1L << 30)
 #define SMALL_MAX 4096
 
 static int rank, ranks, words;
@@ -380,6 +382,8 @@ int main(int argc, char **argv)
         refuse("two ranks at least");
     words = (int)(bytes / 8);
     int blocks = ranks > WINDOW ? ranks : WINDOW;
+    if (blocks > MEMORY_MAX / bytes)
+        refuse("too much: ranks, 16 at least, times BYTES must be at most 2^30");
     sent = memory((size_t)blocks * (size_t)bytes);
     arrived = memory((size_t)blocks * (size_t)bytes);
     requests = memory(2 * (size_t)blocks * sizeof *requests);

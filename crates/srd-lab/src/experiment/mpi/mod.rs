@@ -35,7 +35,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             `collisions` has twice as many uplinks as needed, and TCP's flows meet on some; in \
             `dead spine` the spine that carries most dies silently in mid-run and comes back six \
             seconds later, and silence is the longest time in which no iteration ended. Ranks \
-            spin while they wait, so the CPU is always busy.",
+            spin while they wait, so the CPU is always busy, whatever share of it is told: ranks \
+            on other hosts outlive who started them.",
     repetitions: 3,
     variants: COMPARED,
     programs,
