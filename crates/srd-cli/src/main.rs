@@ -11,6 +11,7 @@
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
 //! | [`check`] | `srd check`: are this system's settings fit for spraying |
+//! | [`mpi_check`] | `srd mpi-check`: will MPI find SRD through libfabric and use it |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
 //! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`failure`], [`output`], [`table`], [`units`], [`chart`] | what they share |
@@ -22,6 +23,7 @@ mod demo;
 mod failure;
 mod lab;
 mod man;
+mod mpi_check;
 mod output;
 mod perf;
 mod sim;
@@ -42,7 +44,7 @@ EXIT CODES
   1  it ran and failed, a target was missed, or flows stayed unfinished
   2  bad usage or configuration: nothing was started
   3  a privilege or a program is missing: the message says which
-`srd check` counts instead: see `srd check --help`.";
+`srd check` and `srd mpi-check` count instead: see their help.";
 
 /// SRD: a reliable datagram transport that sprays one flow over every path of a network.
 ///
@@ -75,6 +77,8 @@ enum Command {
     Lab(lab::LabCommand),
     /// Check the settings of this system that matter for ENA Express, and mend them.
     Check(check::CheckArgs),
+    /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
+    MpiCheck(Box<mpi_check::MpiCheckArgs>),
     #[command(flatten)]
     Daemon(daemon::DaemonCommand),
     /// Print the completion script of a shell.
@@ -126,6 +130,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Sim(command) => sim::run(&command, verbose || std::io::stderr().is_terminal()),
         Command::Lab(command) => lab::run(command),
         Command::Check(args) => check::run(&args),
+        Command::MpiCheck(args) => mpi_check::run(&args),
         Command::Daemon(command) => daemon::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "srd", &mut std::io::stdout());

@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 pub const HOSTS_MAX: usize = 64;
 /// UDP port the daemons listen on.
 pub(crate) const PORT: u16 = 7471;
+/// The interface that the daemons make.
+pub(crate) const DEVICE: &str = "srd0";
 /// How long all peers may take to see each other.
 const UP_MAX: Duration = Duration::from_secs(20);
 /// How long a daemon may take to leave when asked to.
@@ -270,7 +272,7 @@ fn config_text(
     let protection = if options.encrypted { "encrypted" } else { "plain" };
     let mut text = format!(
         "[interface]\n\
-         name = \"srd0\"\n\
+         name = \"{DEVICE}\"\n\
          mode = \"overlay\"\n\
          address = [\"{}/16\"]\n\
          private_key_file = {}\n\

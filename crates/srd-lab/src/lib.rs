@@ -26,6 +26,7 @@
 //! | [`fault`], [`tune`], [`status`], [`exec`] | break and heal, kernel knobs, counters, run programs |
 //! | [`probe`] | one UDP datagram there and back, and a spray over source ports |
 //! | [`tcp`] | kernel TCP and MPTCP measured: incast, one flow, failover |
+//! | [`mpi`], [`enter`] | MPIs of this machine, and `ssh` into a host for their launchers |
 //! | [`priority`] | run a measurement above the other load of the machine, and count CPU |
 //! | [`mod@requirements`] | what is missing on this machine, and what to install |
 //!
@@ -40,6 +41,7 @@ pub mod address;
 mod command;
 pub mod config;
 pub mod counters;
+pub mod enter;
 pub mod exec;
 pub mod experiment;
 pub mod express;
@@ -47,6 +49,7 @@ pub mod fabric;
 pub mod fault;
 pub mod guard;
 pub mod id;
+pub mod mpi;
 mod namespace;
 pub mod plan;
 pub mod priority;

@@ -85,10 +85,12 @@ pub(super) fn classify(command: &str) -> Kind {
     }
 }
 
-/// The subcommands that a command's words begin with: at most two, all of letters. A command
+/// The subcommands that a command's words begin with: at most two, of letters and dashes. A command
 /// without subcommands of its own is told apart by the program's help.
 pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
-    let is_name = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase());
+    let is_name = |word: &&str| {
+        !word.starts_with('-') && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+    };
     let depth = match words.first().map(String::as_str) {
         Some("perf" | "sim" | "lab") => 2,
         _ => 1,

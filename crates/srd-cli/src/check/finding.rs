@@ -30,27 +30,27 @@ impl fmt::Display for Purpose {
 
 /// What is checked.
 #[derive(Clone, Debug)]
-pub(super) struct Subject {
+pub(crate) struct Subject {
     /// The interface that packets leave by.
-    pub(super) interface: String,
+    pub(crate) interface: String,
     /// Its driver, where there is one.
-    pub(super) driver: Option<String>,
+    pub(crate) driver: Option<String>,
     /// For whom.
-    pub(super) purpose: Purpose,
+    pub(crate) purpose: Purpose,
     /// Whether peers are near: what only long round trips need is left out.
-    pub(super) low_rtt: bool,
+    pub(crate) low_rtt: bool,
     /// Whether the daemon works with the hosts' own addresses.
-    pub(super) transparent: bool,
+    pub(crate) transparent: bool,
 }
 
 impl Subject {
     /// A file of the interface in sysfs.
-    pub(super) fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         format!("sys/class/net/{}/{name}", self.interface)
     }
 
     /// The class of a check that the card needs and the daemon only likes.
-    pub(super) fn required_by_card(&self) -> Class {
+    pub(crate) fn required_by_card(&self) -> Class {
         match self.purpose {
             Purpose::Ena => Class::Required,
             Purpose::Daemon => Class::Recommended,
@@ -61,7 +61,7 @@ impl Subject {
 /// How much a check matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Class {
+pub(crate) enum Class {
     /// Without it, it does not work, or works badly.
     Required,
     /// With it, it works better.
@@ -71,7 +71,7 @@ pub(super) enum Class {
 /// What came of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Status {
+pub(crate) enum Status {
     /// As wanted.
     Ok,
     /// Worth mending.
@@ -84,7 +84,7 @@ pub(super) enum Status {
 
 /// One step of a fix.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Set a kernel setting.
     Sysctl { key: String, value: String },
     /// Write a file of sysfs.
@@ -95,7 +95,7 @@ pub(super) enum Step {
 
 impl Step {
     /// Takes it.
-    pub(super) fn take(&self, system: &System) -> Result<()> {
+    pub(crate) fn take(&self, system: &System) -> Result<()> {
         match self {
             Self::Sysctl { key, value } => system.set_sysctl(key, value),
             Self::Write { file, value } => system.write(file, value),
@@ -109,20 +109,20 @@ impl Step {
 
 /// What mends a finding.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Fix {
+pub(crate) struct Fix {
     /// What a person types.
-    pub(super) command: String,
+    pub(crate) command: String,
     /// What `--fix` does instead.
-    pub(super) steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     /// Why `--fix` leaves it to a person.
-    pub(super) by_hand: Option<&'static str>,
+    pub(crate) by_hand: Option<&'static str>,
     /// How it is made to last, beyond kernel settings, which all last in the same way.
-    pub(super) lasting: Option<String>,
+    pub(crate) lasting: Option<String>,
 }
 
 impl Fix {
     /// Kernel settings.
-    pub(super) fn sysctls(settings: Vec<(&str, String)>) -> Self {
+    pub(crate) fn sysctls(settings: Vec<(&str, String)>) -> Self {
         let quoted = |(key, value): &(&str, String)| {
             if value.contains(' ') { format!("'{key}={value}'") } else { format!("{key}={value}") }
         };
@@ -137,7 +137,7 @@ impl Fix {
     }
 
     /// A program with its arguments.
-    pub(super) fn run(argv: &[&str], lasting: String) -> Self {
+    pub(crate) fn run(argv: &[&str], lasting: String) -> Self {
         Self {
             command: format!("sudo {}", argv.join(" ")),
             steps: vec![Step::Run(argv.iter().map(ToString::to_string).collect())],
@@ -147,14 +147,14 @@ impl Fix {
     }
 
     /// A command that a person has to decide on.
-    pub(super) fn by_hand(command: String, why: &'static str) -> Self {
+    pub(crate) fn by_hand(command: String, why: &'static str) -> Self {
         Self { command, steps: Vec::new(), by_hand: Some(why), lasting: None }
     }
 }
 
 /// What a rule says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Judgement {
+pub(crate) enum Judgement {
     /// It says nothing here, for this reason.
     NotApplicable(String),
     /// It was looked at.
@@ -163,18 +163,18 @@ pub(super) enum Judgement {
 
 impl Judgement {
     /// It says nothing here.
-    pub(super) fn not_applicable(reason: impl Into<String>) -> Self {
+    pub(crate) fn not_applicable(reason: impl Into<String>) -> Self {
         Self::NotApplicable(reason.into())
     }
 
     /// As wanted.
-    pub(super) fn ok(class: Class, found: impl Into<String>, wanted: impl Into<String>) -> Self {
+    pub(crate) fn ok(class: Class, found: impl Into<String>, wanted: impl Into<String>) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
         Self::Judged { class, status: Status::Ok, found, wanted, fix: None }
     }
 
     /// Not as wanted: as bad as its class.
-    pub(super) fn failed(
+    pub(crate) fn failed(
         class: Class,
         found: impl Into<String>,
         wanted: impl Into<String>,
@@ -188,7 +188,7 @@ impl Judgement {
     }
 
     /// Good enough for a required check, and yet worth a warning.
-    pub(super) fn weak(found: impl Into<String>, wanted: impl Into<String>, fix: Fix) -> Self {
+    pub(crate) fn weak(found: impl Into<String>, wanted: impl Into<String>, fix: Fix) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
         let (class, status) = (Class::Required, Status::Warn);
         Self::Judged { class, status, found, wanted, fix: Some(fix) }
@@ -196,29 +196,29 @@ impl Judgement {
 }
 
 /// A rule of the list.
-pub(super) struct Rule {
+pub(crate) struct Rule {
     /// Its number; 1 to 10 are those of Amazon's script.
-    pub(super) number: u8,
+    pub(crate) number: u8,
     /// Its name.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// What it is good for, in a sentence.
-    pub(super) why: &'static str,
+    pub(crate) why: &'static str,
     /// Looks.
-    pub(super) judge: fn(&System, &Subject) -> Judgement,
+    pub(crate) judge: fn(&System, &Subject) -> Judgement,
 }
 
 /// A rule with what it said.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Finding {
-    pub(super) number: u8,
-    pub(super) name: &'static str,
-    pub(super) why: &'static str,
-    pub(super) judgement: Judgement,
+pub(crate) struct Finding {
+    pub(crate) number: u8,
+    pub(crate) name: String,
+    pub(crate) why: &'static str,
+    pub(crate) judgement: Judgement,
 }
 
 impl Finding {
     /// What came of it.
-    pub(super) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         match &self.judgement {
             Judgement::NotApplicable(_) => Status::NotApplicable,
             Judgement::Judged { status, .. } => *status,
@@ -226,7 +226,7 @@ impl Finding {
     }
 
     /// What would mend it.
-    pub(super) fn fix(&self) -> Option<&Fix> {
+    pub(crate) fn fix(&self) -> Option<&Fix> {
         match &self.judgement {
             Judgement::NotApplicable(_) => None,
             Judgement::Judged { fix, .. } => fix.as_ref(),
@@ -235,6 +235,6 @@ impl Finding {
 }
 
 /// How many findings came out so.
-pub(super) fn count(findings: &[Finding], status: Status) -> usize {
+pub(crate) fn count(findings: &[Finding], status: Status) -> usize {
     findings.iter().filter(|finding| finding.status() == status).count()
 }

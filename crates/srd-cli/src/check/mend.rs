@@ -25,7 +25,7 @@ pub(super) enum Outcome {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Mended {
     pub(super) number: u8,
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) command: String,
     #[serde(flatten)]
     pub(super) outcome: Outcome,
@@ -58,7 +58,7 @@ pub(super) fn mend(system: &System, findings: &[Finding]) -> Vec<Mended> {
         };
         mended.push(Mended {
             number: finding.number,
-            name: finding.name,
+            name: finding.name.clone(),
             command: fix.command.clone(),
             outcome,
             lasting: fix.lasting.clone(),
@@ -84,7 +84,7 @@ pub(super) fn how_to_keep(mended: &[Mended]) -> Vec<String> {
         lines.push(format!("in {SYSCTL_FILE}:"));
         lines.extend(settings.iter().map(|(key, value)| format!("    {key} = {value}")));
     }
-    let others = done().filter_map(|m| Some((m.name, m.lasting.as_ref()?)));
+    let others = done().filter_map(|m| Some((&m.name, m.lasting.as_ref()?)));
     lines.extend(others.map(|(name, how)| format!("{name}: {how}")));
     lines
 }

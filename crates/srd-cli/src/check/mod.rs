@@ -13,13 +13,13 @@
 //! errors of usage are 255 here and not 2.
 
 mod facts;
-mod finding;
+pub(crate) mod finding;
 mod interface;
 mod kernel;
 mod mend;
-mod rules;
-mod show;
-mod system;
+pub(crate) mod rules;
+pub(crate) mod show;
+pub(crate) mod system;
 #[cfg(test)]
 mod tests;
 
@@ -31,7 +31,6 @@ use facts::Fact;
 use finding::{Finding, Purpose, Status, Subject};
 use mend::Mended;
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use system::System;
 
@@ -95,20 +94,18 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8> {
     }
 }
 
-/// Whether a command line that could not be understood was meant for `srd check`: then bad
-/// usage must not look like two failed checks.
+/// Whether a command line that could not be understood was meant for a command that counts
+/// failed checks: then bad usage must not look like two of them.
 pub(crate) fn is_meant(mut words: impl Iterator<Item = OsString>) -> bool {
     let is_flag = |word: &OsStr| word.to_string_lossy().starts_with('-');
-    words.find(|word| !is_flag(word)).is_some_and(|word| word == "check")
+    words.find(|word| !is_flag(word)).is_some_and(|word| word == "check" || word == "mpi-check")
 }
 
 fn check(args: &CheckArgs, system: &System) -> Result<u8> {
     let json = JsonOutput { json: args.json.clone() };
     json.check()?;
     let report = examine(args, system)?;
-    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let paint = show::Paint(std::io::stdout().is_terminal() && !plain);
-    json.say(show::people(&report, paint))?;
+    json.say(show::people(&report, show::Paint::of_terminal()))?;
     json.write(&show::machine(&report))?;
     Ok(exit_code(&report.findings))
 }
@@ -140,7 +137,7 @@ fn examine(args: &CheckArgs, system: &System) -> Result<Report> {
 }
 
 /// How many required checks failed, as far as an exit code can tell.
-fn exit_code(findings: &[Finding]) -> u8 {
+pub(crate) fn exit_code(findings: &[Finding]) -> u8 {
     let failed = finding::count(findings, Status::Error);
     u8::try_from(failed).unwrap_or(FAILED_MAX).min(FAILED_MAX)
 }

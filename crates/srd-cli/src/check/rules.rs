@@ -6,7 +6,7 @@ use super::system::System;
 use super::{interface, kernel};
 
 /// Every rule, by number.
-pub(super) const RULES: [Rule; 17] = [
+pub(crate) const RULES: [Rule; 17] = [
     Rule {
         number: 1,
         name: "mtu",
@@ -113,7 +113,7 @@ pub(super) const RULES: [Rule; 17] = [
 ];
 
 /// The rules called `names`, or all of them.
-pub(super) fn select(names: &[String]) -> Result<Vec<&'static Rule>, String> {
+pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Rule>, String> {
     if names.is_empty() {
         return Ok(RULES.iter().collect());
     }
@@ -130,10 +130,10 @@ pub(super) fn select(names: &[String]) -> Result<Vec<&'static Rule>, String> {
 }
 
 /// Looks at everything that the rules are about.
-pub(super) fn judge(system: &System, subject: &Subject, rules: &[&'static Rule]) -> Vec<Finding> {
+pub(crate) fn judge(system: &System, subject: &Subject, rules: &[&'static Rule]) -> Vec<Finding> {
     let judged = |rule: &&'static Rule| Finding {
         number: rule.number,
-        name: rule.name,
+        name: rule.name.to_owned(),
         why: rule.why,
         judgement: (rule.judge)(system, subject),
     };

@@ -5,15 +5,22 @@ use super::facts::Fact;
 use super::finding::{Class, Finding, Judgement, Status, Subject, count};
 use super::mend::{Mended, Outcome, how_to_keep};
 use serde_json::{Value, json};
+use std::io::IsTerminal;
 
 /// The widest value that stands in line with the others.
 const FOUND_WIDTH_MAX: usize = 32;
 
 /// Colours, where a terminal shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Paint(pub(super) bool);
+pub(crate) struct Paint(pub(super) bool);
 
 impl Paint {
+    /// Colours if standard output shows them and nobody minds.
+    pub(crate) fn of_terminal() -> Self {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self(std::io::stdout().is_terminal() && !plain)
+    }
+
     fn status(self, status: Status) -> String {
         let (word, colour) = match status {
             Status::Ok => ("ok", "32"),
@@ -46,7 +53,7 @@ fn heading(subject: &Subject, facts: &[Fact]) -> String {
 }
 
 /// The list: a line for each, and more for what is to be mended.
-fn list(findings: &[Finding], paint: Paint) -> String {
+pub(crate) fn list(findings: &[Finding], paint: Paint) -> String {
     let name_width = findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
     let fitting = findings.iter().map(found_width).filter(|width| *width <= FOUND_WIDTH_MAX);
     let width = fitting.max().unwrap_or(0);
@@ -112,7 +119,7 @@ fn mended(mended: &[Mended]) -> String {
 }
 
 /// The last line.
-fn verdict(findings: &[Finding]) -> String {
+pub(crate) fn verdict(findings: &[Finding]) -> String {
     let (errors, warnings) = (count(findings, Status::Error), count(findings, Status::Warn));
     let skipped = count(findings, Status::NotApplicable);
     let checked = findings.len() - skipped;
@@ -147,7 +154,7 @@ pub(super) fn machine(report: &Report) -> Value {
     value
 }
 
-fn check(finding: &Finding) -> Value {
+pub(crate) fn check(finding: &Finding) -> Value {
     let mut value = json!({
         "number": finding.number,
         "name": finding.name,

@@ -15,7 +15,7 @@ const SYSTEM_DIRS: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 const INTERFACE_BYTES_MAX: usize = 15;
 
 /// Runs programs; replaced in tests.
-pub(super) trait Programs {
+pub(crate) trait Programs {
     /// Runs to the end. Standard output, or why there is none.
     fn run(&self, argv: &[&str]) -> Result<String>;
 }
@@ -43,7 +43,7 @@ impl Programs for Installed {
 }
 
 /// A system to look at and to set.
-pub(super) struct System {
+pub(crate) struct System {
     root: PathBuf,
     programs: Option<Box<dyn Programs>>,
 }
@@ -51,7 +51,7 @@ pub(super) struct System {
 impl System {
     /// The system below `root`. Programs speak to the kernel of this very system only, so none
     /// are run for any other root.
-    pub(super) fn below(root: &Path) -> Self {
+    pub(crate) fn below(root: &Path) -> Self {
         let programs: Option<Box<dyn Programs>> =
             if root == Path::new("/") { Some(Box::new(Installed)) } else { None };
         Self { root: root.to_owned(), programs }
@@ -59,32 +59,32 @@ impl System {
 
     /// A tree with programs of its own.
     #[cfg(test)]
-    pub(super) fn with_programs(root: &Path, programs: Box<dyn Programs>) -> Self {
+    pub(crate) fn with_programs(root: &Path, programs: Box<dyn Programs>) -> Self {
         Self { root: root.to_owned(), programs: Some(programs) }
     }
 
     /// Whether this is the system that we run on.
-    pub(super) fn is_this_one(&self) -> bool {
+    pub(crate) fn is_this_one(&self) -> bool {
         self.root == Path::new("/")
     }
 
     /// The text of a file such as `proc/sys/kernel/osrelease`, without white space around it.
-    pub(super) fn read(&self, file: &str) -> Option<String> {
+    pub(crate) fn read(&self, file: &str) -> Option<String> {
         fs::read_to_string(self.root.join(file)).ok().map(|text| text.trim().to_owned())
     }
 
     /// The number that a file holds.
-    pub(super) fn number(&self, file: &str) -> Option<u64> {
+    pub(crate) fn number(&self, file: &str) -> Option<u64> {
         self.read(file)?.parse().ok()
     }
 
     /// The value of a kernel setting such as `net.ipv4.tcp_autocorking`.
-    pub(super) fn sysctl(&self, key: &str) -> Option<String> {
+    pub(crate) fn sysctl(&self, key: &str) -> Option<String> {
         self.read(&sysctl_file(key))
     }
 
     /// Writes a file that must be there already: settings are never made up.
-    pub(super) fn write(&self, file: &str, value: &str) -> Result<()> {
+    pub(crate) fn write(&self, file: &str, value: &str) -> Result<()> {
         let path = self.root.join(file);
         let mut options = fs::OpenOptions::new();
         options.write(true).truncate(true);
@@ -94,23 +94,23 @@ impl System {
     }
 
     /// Sets a kernel setting.
-    pub(super) fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
+    pub(crate) fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
         self.write(&sysctl_file(key), value)
     }
 
     /// Whether a file or directory is there.
-    pub(super) fn exists(&self, file: &str) -> bool {
+    pub(crate) fn exists(&self, file: &str) -> bool {
         self.root.join(file).exists()
     }
 
     /// The last part of where a symbolic link leads.
-    pub(super) fn link_target(&self, file: &str) -> Option<String> {
+    pub(crate) fn link_target(&self, file: &str) -> Option<String> {
         let target = fs::read_link(self.root.join(file)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
     /// The names in a directory, in order.
-    pub(super) fn entries(&self, directory: &str) -> Vec<String> {
+    pub(crate) fn entries(&self, directory: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -119,7 +119,7 @@ impl System {
     }
 
     /// Runs a program on this system.
-    pub(super) fn run(&self, argv: &[&str]) -> Result<String> {
+    pub(crate) fn run(&self, argv: &[&str]) -> Result<String> {
         match &self.programs {
             Some(programs) => programs.run(argv),
             None => bail!("programs do not run under --root {}", self.root.display()),
@@ -127,13 +127,13 @@ impl System {
     }
 
     /// The interface of the default route: of IPv4 if there is one, else of IPv6.
-    pub(super) fn default_interface(&self) -> Option<String> {
+    pub(crate) fn default_interface(&self) -> Option<String> {
         let v4 = self.read("proc/net/route").and_then(|table| default_v4(&table));
         v4.or_else(|| self.read("proc/net/ipv6_route").and_then(|table| default_v6(&table)))
     }
 
     /// Whether there is an interface of this name.
-    pub(super) fn has_interface(&self, name: &str) -> bool {
+    pub(crate) fn has_interface(&self, name: &str) -> bool {
         let is_name = !name.is_empty()
             && name.len() <= INTERFACE_BYTES_MAX
             && !name.contains('/')

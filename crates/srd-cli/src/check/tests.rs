@@ -413,7 +413,7 @@ fn only_the_named_checks_are_made_and_counted() {
 #[test]
 fn the_exit_code_stops_at_its_bound() {
     let failed = Judgement::failed(Class::Required, "", "", finding::Fix::sysctls(vec![]));
-    let finding = Finding { number: 1, name: "mtu", why: "", judgement: failed };
+    let finding = Finding { number: 1, name: "mtu".into(), why: "", judgement: failed };
     assert_eq!(exit_code(&vec![finding.clone(); 249]), 249);
     assert_eq!(exit_code(&vec![finding; 300]), FAILED_MAX);
 }

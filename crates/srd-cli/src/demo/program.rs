@@ -13,7 +13,7 @@ const DAEMON_PRIORITY: u8 = 10;
 pub(super) fn tell(seconds: u64, plain: bool, output: &JsonOutput) -> Result<Vec<Program>> {
     output.say("(d) iperf3, over kernel TCP and through srd up")?;
     let options = Options {
-        variants: vec![Variant::Plain, Variant::Express],
+        variants: Some(vec![Variant::Plain, Variant::Express]),
         repetitions: Some(1),
         seconds: Some(seconds),
         spines: Some(4),
@@ -25,6 +25,8 @@ pub(super) fn tell(seconds: u64, plain: bool, output: &JsonOutput) -> Result<Vec
         program: std::env::current_exe().context("where is this program")?,
         daemon_priority: Some(DAEMON_PRIORITY),
         encrypted: !plain,
+        mpirun: None,
+        provider: None,
         name: "demoapp".into(),
     };
     let experiment = experiment::find("single-flow").context("the experiment exists")?;

@@ -1,6 +1,7 @@
 //! `srd lab`: a leaf-spine fabric of network namespaces, from the command line, and experiments
 //! in it.
 
+mod enter;
 mod flood;
 mod run;
 mod show;
@@ -57,6 +58,9 @@ pub(crate) enum LabCommand {
     /// Send handshake packets as strangers would: a part of the experiment `flood`.
     #[command(hide = true)]
     Flood(flood::FloodArgs),
+    /// Run a command in a host as `ssh` would: for launchers of MPI.
+    #[command(hide = true)]
+    Enter(enter::EnterArgs),
 }
 
 /// Which fabric.
@@ -189,6 +193,7 @@ pub(crate) fn run(command: LabCommand) -> Result<u8> {
     match command {
         LabCommand::Up(args) => up(&args)?,
         LabCommand::Flood(args) => flood::run(&args)?,
+        LabCommand::Enter(args) => enter::run(&args)?,
         LabCommand::Down(args) => {
             srd_lab::config::check_name(&args.name)?;
             require_root()?;

@@ -24,6 +24,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             needs for the messages of all its connections. Hash seed and source ports are the \
             same for all variants and change with the repetition.",
     repetitions: 5,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

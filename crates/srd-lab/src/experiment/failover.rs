@@ -41,6 +41,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             longest time without a byte at the receiving application, known to 5 ms, of the flow \
             that suffers most.",
     repetitions: 3,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

@@ -24,6 +24,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             a second is 1 if all got the same and 1/48 if one got everything. The first second is \
             not counted.",
     repetitions: 3,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

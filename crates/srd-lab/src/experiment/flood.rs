@@ -58,6 +58,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             opening's header (noise). The flood has room on the victim's link, so that what the \
             flow loses is the daemon's work. CPU is in cores: one is a whole one.",
     repetitions: 2,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

@@ -22,6 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             answer to the last byte. Everything is shown over the ideal: the time the receiver's \
             link needs for the payload of all flows.",
     repetitions: 3,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

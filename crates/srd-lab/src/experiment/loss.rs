@@ -30,6 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             counted by the sending host's kernel; with Express these are the program's own \
             connections, for what SRD sends again is UDP to the kernel.",
     repetitions: 3,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

@@ -16,6 +16,7 @@
 //! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
 //! | `elephants` | long flows beside a measurement |
 //! | `iperf` | iperf3 there and back |
+//! | `mpi` | MPI, over kernel TCP and over SRD |
 //! | the others | one experiment each |
 
 mod collisions;
@@ -29,6 +30,7 @@ mod frames;
 mod incast;
 mod iperf;
 mod loss;
+mod mpi;
 mod nconnect;
 mod nfs;
 mod ordering;
@@ -66,8 +68,9 @@ const PORTS_SPAN: u32 = 30_000;
 /// What the caller of an experiment may choose.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which transports, in their order of the first repetition.
-    pub variants: Vec<Variant>,
+    /// Which transports, in their order of the first repetition; the experiment's own if there
+    /// are none.
+    pub variants: Option<Vec<Variant>>,
     /// How often each; the experiment's own number if there is none.
     pub repetitions: Option<u32>,
     /// Length of one run; the experiment's own if there is none. Experiments that count rounds
@@ -89,8 +92,12 @@ pub struct Options {
     pub program: PathBuf,
     /// Real-time priority of the daemons, if any.
     pub daemon_priority: Option<u8>,
-    /// Whether Express encrypts.
+    /// Whether Express and the libfabric provider encrypt.
     pub encrypted: bool,
+    /// The launcher of the MPI that is measured; `mpirun` if there is none.
+    pub mpirun: Option<PathBuf>,
+    /// The libfabric provider, or its directory; looked for in the usual places if there is none.
+    pub provider: Option<PathBuf>,
     /// Name of the fabric.
     pub name: String,
 }
@@ -98,7 +105,8 @@ pub struct Options {
 impl Options {
     /// Checks what has a range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        check("variants", self.variants.len() as u64, 1..=Variant::ALL.len() as u64)?;
+        let variants = self.variants.as_ref().map_or(1, Vec::len) as u64;
+        check("variants", variants, 1..=Variant::ALL.len() as u64)?;
         check("reps", self.repetitions.unwrap_or(1).into(), 1..=1000)?;
         check("seconds", self.seconds.unwrap_or(1), 1..=3600)?;
         check("spines", self.spines.unwrap_or(1).into(), crate::config::SPINES)?;
@@ -109,6 +117,11 @@ impl Options {
     /// The length of a run, given the experiment's own and the one of a smoke test.
     fn seconds_or(&self, normal: u64, quick: u64) -> u64 {
         self.seconds.unwrap_or(if self.quick { quick } else { normal })
+    }
+
+    /// Whether a transport is among those that were chosen.
+    fn compares(&self, variant: Variant) -> bool {
+        self.variants.as_ref().is_some_and(|variants| variants.contains(&variant))
     }
 
     /// A number that a smoke test has less of.
@@ -128,6 +141,8 @@ pub struct Experiment {
     pub about: &'static str,
     /// Repetitions unless chosen.
     pub repetitions: u32,
+    /// What it compares unless chosen.
+    pub variants: &'static [Variant],
     /// What must be installed.
     pub(crate) programs: fn(&Options) -> Vec<Program>,
     /// The settings.
@@ -135,7 +150,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 14] = [
+pub const ALL: [&Experiment; 16] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &redis::EXPERIMENT,
@@ -149,6 +164,8 @@ pub const ALL: [&Experiment; 14] = [
     &flood::EXPERIMENT,
     &shuffle::EXPERIMENT,
     &nfs::EXPERIMENT,
+    &mpi::EXPERIMENT,
+    &mpi::INCAST,
     &soak::EXPERIMENT,
 ];
 
@@ -177,6 +194,19 @@ impl Experiment {
         let mut cases = (self.cases)(options);
         cases.retain(|c| options.only_cases.is_empty() || options.only_cases.contains(&c.name));
         Ok(cases)
+    }
+
+    /// What it compares under these options.
+    ///
+    /// # Errors
+    /// One of them is none that its programs can use.
+    fn chosen_variants(&self, options: &Options) -> Result<Vec<Variant>, ConfigError> {
+        let chosen = options.variants.clone().unwrap_or_else(|| self.variants.to_vec());
+        if chosen.contains(&Variant::Srd) && !self.variants.contains(&Variant::Srd) {
+            let permitted = format!("another for `{}`: its programs know no libfabric", self.name);
+            return Err(ConfigError { field: "variants", value: "srd".into(), permitted });
+        }
+        Ok(chosen)
     }
 
     /// The programs it needs under these options.
@@ -268,13 +298,13 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
     pub(crate) fn options() -> Options {
         Options {
-            variants: vec![Variant::Plain, Variant::Express],
+            variants: None,
             repetitions: None,
             seconds: None,
             spines: None,
@@ -286,6 +316,8 @@ mod tests {
             program: "srd".into(),
             daemon_priority: Some(10),
             encrypted: true,
+            mpirun: None,
+            provider: None,
             name: "exp".into(),
         }
     }
@@ -322,6 +354,20 @@ mod tests {
     }
 
     #[test]
+    fn libfabric_is_only_for_programs_that_use_it() {
+        let chosen = |name: &str, variants| {
+            let options = Options { variants, ..options() };
+            find(name).unwrap().chosen_variants(&options)
+        };
+        let both = vec![Variant::Srd, Variant::Plain];
+        assert_eq!(chosen("mpi", Some(both.clone())), Ok(both.clone()));
+        assert_eq!(chosen("mpi", None), Ok(vec![Variant::Plain, Variant::Srd]));
+        assert_eq!(chosen("incast", None), Ok(vec![Variant::Plain, Variant::Express]));
+        let error = chosen("incast", Some(both)).expect_err("refused").to_string();
+        assert!(error.starts_with("variants = srd: must be another for `incast`"), "{error}");
+    }
+
+    #[test]
     fn names_are_found_and_unique() {
         let names: BTreeSet<_> = ALL.into_iter().map(|experiment| experiment.name).collect();
         assert_eq!(names.len(), ALL.len());
@@ -337,7 +383,7 @@ mod tests {
         };
         assert!(error(|o| o.repetitions = Some(0)).contains("reps = 0: must be 1 to 1000"));
         assert!(error(|o| o.seconds = Some(9999)).contains("seconds"));
-        assert!(error(|o| o.variants.clear()).contains("variants"));
+        assert!(error(|o| o.variants = Some(Vec::new())).contains("variants"));
         assert!(error(|o| o.name = "a b".into()).contains("name"));
         assert_eq!(options().validate(), Ok(()));
     }

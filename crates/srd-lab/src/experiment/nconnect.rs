@@ -14,6 +14,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             one path. Hashing spreads them unevenly, so some get less than others: Jain's index \
             says how evenly, 1 being all equal.",
     repetitions: 3,
+    variants: super::variant::USUAL,
     programs: |options| single_flow::needed(options),
     cases: |options| single_flow::cases(options, FLOWS),
 };

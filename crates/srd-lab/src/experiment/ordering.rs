@@ -44,6 +44,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             inversion is a datagram behind one of a higher number. With Express, once with order \
             kept (the default) and once without (udp_ordering = \"bypass\").",
     repetitions: 2,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

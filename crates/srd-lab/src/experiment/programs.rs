@@ -62,7 +62,7 @@ pub(crate) fn require(programs: &[Program]) -> Result<(), MissingPrograms> {
 
 /// What the variants need whatever the experiment does.
 pub(crate) fn of_variants(options: &Options) -> Vec<Program> {
-    let daemons = options.variants.contains(&Variant::Express);
+    let daemons = options.compares(Variant::Express);
     let chrt = (daemons && options.daemon_priority.is_some()).then_some(CHRT);
     chrt.into_iter().collect()
 }

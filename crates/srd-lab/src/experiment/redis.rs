@@ -39,13 +39,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             Beside it nothing (idle), 4 long TCP flows of two other hosts into the server's host \
             (incast), or 6 between other hosts of the same racks (collisions).",
     repetitions: 3,
+    variants: super::variant::USUAL,
     programs: |options| needed(options),
     cases,
 };
 
 fn needed(options: &Options) -> Vec<Program> {
     let server = if options.memcached { MEMCACHED } else { REDIS };
-    let mptcp = options.variants.contains(&Variant::Mptcp);
+    let mptcp = options.compares(Variant::Mptcp);
     [Some(server), mptcp.then_some(MPTCPIZE)].into_iter().flatten().collect()
 }
 

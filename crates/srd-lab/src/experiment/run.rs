@@ -14,6 +14,7 @@ use crate::fabric::Fabric;
 use crate::priority::CpuUse;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub fn run(
     say: &mut dyn FnMut(&str),
 ) -> Result<Outcome> {
     options.validate()?;
+    let variants = experiment.chosen_variants(options)?;
+    let options = &Options { variants: Some(variants.clone()), ..options.clone() };
     let cases = experiment.chosen_cases(options)?;
     let mut needed = experiment.programs(options);
     needed.extend(programs::of_variants(options));
@@ -56,6 +59,7 @@ pub fn run(
         let turns = Turns {
             case,
             options,
+            variants: &variants,
             repetitions,
             keep: options.keep && number == last,
             directory: &directory.path,
@@ -74,10 +78,23 @@ pub fn run(
     Ok(outcome)
 }
 
+/// A transport that this machine does not have, and why. It is left out, whatever it is.
+#[derive(Debug)]
+pub(super) struct Unavailable(pub(super) String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
 /// The runs of one case.
 struct Turns<'a> {
     case: &'a Case,
     options: &'a Options,
+    variants: &'a [Variant],
     repetitions: u32,
     keep: bool,
     directory: &'a Path,
@@ -86,7 +103,7 @@ struct Turns<'a> {
 impl Turns<'_> {
     fn run(&self, left_out: &mut Vec<String>, say: &mut dyn FnMut(&str)) -> Result<Vec<Run>> {
         let Turns { case, options, repetitions, .. } = *self;
-        let mut variants = options.variants.clone();
+        let mut variants = self.variants.to_vec();
         variants.retain(|variant| case.only.is_none_or(|only| only == *variant));
         if variants.is_empty() {
             return Ok(Vec::new());
@@ -113,8 +130,7 @@ impl Turns<'_> {
                             express,
                         });
                     }
-                    // What is compared with may be missing here; what is compared may not.
-                    Err(error) if !matches!(variant, Variant::Plain | Variant::Express) => {
+                    Err(error) if !variant.must_run() || error.is::<Unavailable>() => {
                         let text = format!("{what}: left out: {error:#}");
                         say(&text);
                         left_out.push(text);

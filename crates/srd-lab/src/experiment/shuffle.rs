@@ -23,6 +23,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             connection, all at one moment; the round is complete when the last part is. The ideal \
             is what a worker's link needs for its seven parts.",
     repetitions: 3,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

@@ -15,13 +15,14 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             keep a connection on one of them. \"Of one path\" is goodput over the payload rate of \
             one uplink, which is the most that plain TCP can get.",
     repetitions: 3,
+    variants: super::variant::USUAL,
     programs: |options| needed(options),
     cases: |options| cases(options, 1),
 };
 
 /// iperf3, and what makes it use Multipath TCP.
 pub(super) fn needed(options: &Options) -> Vec<super::Program> {
-    let mptcp = options.variants.contains(&Variant::Mptcp);
+    let mptcp = options.compares(Variant::Mptcp);
     [Some(IPERF3), mptcp.then_some(MPTCPIZE)].into_iter().flatten().collect()
 }
 

@@ -26,17 +26,23 @@ pub enum Variant {
     Rto50,
     /// Kernel TCP with cubic and a smallest retransmission timeout of 5 ms.
     Rto5,
+    /// SRD, which the programs themselves use, through libfabric.
+    Srd,
 }
+
+/// What experiments compare unless told otherwise.
+pub(super) const USUAL: &[Variant] = &[Variant::Plain, Variant::Express];
 
 impl Variant {
     /// All of them.
-    pub const ALL: [Variant; 6] = [
+    pub const ALL: [Variant; 7] = [
         Variant::Plain,
         Variant::Express,
         Variant::Bbr,
         Variant::Mptcp,
         Variant::Rto50,
         Variant::Rto5,
+        Variant::Srd,
     ];
 
     /// The name on the command line.
@@ -49,6 +55,7 @@ impl Variant {
             Variant::Mptcp => "mptcp",
             Variant::Rto50 => "rto50",
             Variant::Rto5 => "rto5",
+            Variant::Srd => "srd",
         }
     }
 
@@ -62,6 +69,7 @@ impl Variant {
             Variant::Mptcp => "MPTCP, 5 subflows",
             Variant::Rto50 => "plain, RTO 50 ms",
             Variant::Rto5 => "plain, RTO 5 ms",
+            Variant::Srd => "SRD (libfabric)",
         }
     }
 
@@ -85,6 +93,13 @@ impl Variant {
             Variant::Rto5 => 5,
             _ => RTO_MIN_DEFAULT_MS,
         }
+    }
+
+    /// Whether a failure of it fails the experiment. What is compared with may be missing here;
+    /// what is compared may not.
+    #[must_use]
+    pub fn must_run(self) -> bool {
+        matches!(self, Variant::Plain | Variant::Express | Variant::Srd)
     }
 
     /// The addresses the programs use.

@@ -49,6 +49,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             last. Beside it 6 long TCP flows between other hosts of the same racks (collisions), \
             4 into the receiver's host (incast), or nothing (idle).",
     repetitions: 2,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

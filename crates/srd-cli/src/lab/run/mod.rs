@@ -24,6 +24,7 @@ EXAMPLES
   sudo srd lab run incast failover --report /tmp/report.html --json /tmp/report.json
   sudo srd lab run redis --variants plain,express,bbr --reps 5 --seconds 30
   sudo srd lab run video --case collisions --variants express --seconds 300
+  sudo srd lab run mpi mpi-incast --mpirun /opt/openmpi/bin/mpirun
 
 Each variant runs in the same fabric of network namespaces, one after the other, and every second
 repetition in the opposite order. With `express` every host runs `srd up`, and the programs use
@@ -36,7 +37,8 @@ VARIANTS
   bbr      kernel TCP with bbr
   mptcp    Multipath TCP of five subflows
   rto50    plain with a smallest retransmission timeout of 50 ms
-  rto5     plain with a smallest retransmission timeout of 5 ms";
+  rto5     plain with a smallest retransmission timeout of 5 ms
+  srd      SRD itself, through libfabric: for the experiments with MPI";
 
 /// `srd lab run`.
 #[derive(Args, Clone, Debug)]
@@ -51,9 +53,9 @@ pub(crate) struct RunArgs {
     /// Only these cases of the experiment; `--list` names them.
     #[arg(long = "case", value_name = "NAMES", value_delimiter = ',')]
     cases: Vec<String>,
-    /// What to compare.
-    #[arg(long, value_delimiter = ',', value_name = "VARIANTS", default_value = "plain,express")]
-    variants: Vec<Variant>,
+    /// What to compare [default: plain,express; for MPI plain,srd].
+    #[arg(long, value_delimiter = ',', value_name = "VARIANTS")]
+    variants: Option<Vec<Variant>>,
     /// How often each variant runs; each experiment has a number of its own.
     #[arg(long, value_name = "N")]
     reps: Option<u32>,
@@ -82,9 +84,16 @@ pub(crate) struct RunArgs {
     /// The `srd` program whose daemons are measured, to compare two builds; this one by default.
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Let `srd up` run without encryption.
+    /// Let `srd up` and the libfabric provider run without encryption.
     #[arg(long)]
     no_encryption: bool,
+    /// The launcher of the MPI to measure, Open MPI's, MPICH's or Intel's [default: mpirun].
+    #[arg(long, value_name = "FILE")]
+    mpirun: Option<PathBuf>,
+    /// The libfabric provider libsrd-fi.so, or its directory [default: FI_PROVIDER_PATH, beside
+    /// this program, where packages put it].
+    #[arg(long, value_name = "FILE")]
+    provider: Option<PathBuf>,
     /// Real-time priority of the daemons, 1 to 50; 0 for none. Kernel TCP runs in interrupts,
     /// before every thread.
     #[arg(long, value_name = "N", default_value_t = 10,
@@ -149,11 +158,15 @@ impl RunArgs {
     }
 
     fn options(&self) -> Result<Options> {
-        let mut variants: Vec<Variant> = Vec::new();
-        for variant in &self.variants {
-            if !variants.contains(variant) {
-                variants.push(*variant);
-            }
+        let mut variants = self.variants.clone();
+        if let Some(variants) = &mut variants {
+            let mut seen = Vec::new();
+            variants.retain(|variant| {
+                !seen.contains(variant) && {
+                    seen.push(*variant);
+                    true
+                }
+            });
         }
         Ok(Options {
             variants,
@@ -171,6 +184,8 @@ impl RunArgs {
             },
             daemon_priority: Some(self.daemon_priority).filter(|priority| *priority > 0),
             encrypted: !self.no_encryption,
+            mpirun: self.mpirun.clone(),
+            provider: self.provider.clone(),
             name: self.name.clone(),
         })
     }

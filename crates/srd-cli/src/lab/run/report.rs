@@ -59,7 +59,7 @@ fn add_case(page: &mut Page, case: &CaseResult) {
 
 fn tone(variant: Variant) -> Tone {
     match variant {
-        Variant::Express => Tone::Srd,
+        Variant::Express | Variant::Srd => Tone::Srd,
         Variant::Plain => Tone::Cubic,
         Variant::Bbr => Tone::Bbr,
         Variant::Mptcp => Tone::Mptcp,
@@ -68,7 +68,7 @@ fn tone(variant: Variant) -> Tone {
 }
 
 fn dashes(variant: Variant) -> Option<&'static str> {
-    (variant == Variant::Rto5).then_some("6 3")
+    matches!(variant, Variant::Rto5 | Variant::Srd).then_some("6 3")
 }
 
 /// A chart for each figure that has an ideal.

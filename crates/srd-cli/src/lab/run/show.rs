@@ -121,7 +121,9 @@ pub(super) fn notes(case: &CaseResult) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     for run in &case.runs {
         let who = format!("{}, repetition {}", run.variant, run.repetition + 1);
-        let own = run.measured.notes.iter().map(|note| format!("{who}: {note}"));
+        let all = |note: &String| case.runs.iter().all(|run| run.measured.notes.contains(note));
+        let own = run.measured.notes.iter();
+        let own = own.map(|note| if all(note) { note.clone() } else { format!("{who}: {note}") });
         let busy = run.own_cpu_share;
         let busy = (busy > BUSY_MAX).then(|| {
             let percent = busy * 100.0;
@@ -135,7 +137,11 @@ pub(super) fn notes(case: &CaseResult) -> Vec<String> {
                 "{who}: SUSPECT, the machine held it up (a thread woke up {ms:.0} ms late, p99)"
             )
         });
-        notes.extend(own.chain(busy).chain(late));
+        for note in own.chain(busy).chain(late) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
     }
     notes
 }
@@ -183,6 +189,18 @@ mod tests {
         let notes = notes(&case);
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].starts_with("express, repetition 2: it took up to 90 % of all CPU"));
+    }
+
+    #[test]
+    fn what_all_runs_say_is_told_once() {
+        let with = |variant, notes: &[&str]| {
+            let mut run = run(variant, 0, 1.0, 0.1);
+            run.measured.notes = notes.iter().map(ToString::to_string).collect();
+            run
+        };
+        let runs = vec![with(Variant::Plain, &["MPI 4", "odd"]), with(Variant::Srd, &["MPI 4"])];
+        let case = CaseResult::new("c".into(), String::new(), runs);
+        assert_eq!(notes(&case), ["MPI 4", "plain, repetition 1: odd"]);
     }
 
     #[test]

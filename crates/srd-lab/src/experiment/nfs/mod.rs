@@ -55,6 +55,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             segment back only while another small one is on its way, so a proxy that writes a \
             whole call at once, as stunnel does, is not expected to differ.",
     repetitions: 3,
+    variants: super::variant::USUAL,
     programs: |_| vec![GANESHA, STUNNEL, OPENSSL],
     cases,
 };

@@ -61,6 +61,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             that ends or does not answer, or anything that is left behind fails the run. \
             --seconds 1800 is a serious one.",
     repetitions: 1,
+    variants: super::variant::USUAL,
     programs: |_| Vec::new(),
     cases,
 };

@@ -1,5 +1,8 @@
-//! All `unsafe` of this crate: signal handlers, what runs between fork and exec, `SCHED_FIFO`.
+//! All `unsafe` of this crate: signal handlers, what runs between fork and exec, `SCHED_FIFO`,
+//! another host name, and calls into libfabric.
 #![allow(unsafe_code)]
+
+pub(crate) mod libfabric;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -114,6 +117,13 @@ pub(crate) fn die_of(number: i32) -> ! {
         libc::raise(number);
     }
     std::process::exit(128 + number)
+}
+
+/// This process, which has one thread, and what it starts have a host name of their own.
+pub(crate) fn own_host_name(name: &str) -> io::Result<()> {
+    // SAFETY: unsafe only for file descriptors, which stay shared.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWUTS) }?;
+    Ok(rustix::system::sethostname(name.as_bytes())?)
 }
 
 /// Makes the command start in a session of its own, at the highest nice level in it and for it.

@@ -1,0 +1,213 @@
+//! This machine: which MPI, which libfabric it loads, whether that offers SRD, by which interface.
+
+use super::advice::{self, Advice};
+use super::{List, MpiCheckArgs};
+use crate::check::finding::{Class, Fix, Judgement, Purpose, Subject};
+use crate::check::rules;
+use crate::check::system::System;
+use crate::failure::usage;
+use anyhow::{Context, Result};
+use srd_lab::mpi::installed::SYSTEM_LIBFABRIC;
+use srd_lab::mpi::{Mpi, Offers, offers, provider};
+use std::path::{Path, PathBuf};
+
+/// Checks of `srd check` that matter for the provider as well.
+const SHARED: [&str; 3] = ["mtu", "srd-buffers", "udp-offload"];
+const INSTALL_MPI: &str = "sudo apt-get install openmpi-bin libopenmpi-dev";
+const INSTALL_LIBFABRIC: &str = "sudo apt-get install libfabric1";
+
+/// What was found, before it is judged.
+pub(super) struct Machine {
+    /// The MPI that is looked at.
+    pub(super) mpi: Option<Mpi>,
+    /// Other MPIs that are installed.
+    pub(super) others: Vec<Mpi>,
+    /// The libfabric that it loads.
+    pub(super) libfabric: PathBuf,
+    /// The provider's file, or where it is not.
+    pub(super) provider: Result<PathBuf, provider::NotFound>,
+    /// What that libfabric offers by itself: shows that it can be loaded, and its version.
+    pub(super) bare: Result<Offers, String>,
+    /// What it offers with the provider, and what it logs; `None` without a provider.
+    pub(super) offered: Option<Result<(Offers, Vec<String>), String>>,
+    /// A directory with the provider under the name that libfabric looks for.
+    pub(super) staged: Option<PathBuf>,
+    /// The interface.
+    pub(super) subject: Subject,
+}
+
+/// Looks.
+pub(super) fn look(args: &MpiCheckArgs, system: &System, work: &Path) -> Result<Machine> {
+    let mut all = match &args.mpirun {
+        Some(file) => match Mpi::of(file) {
+            Ok(mpi) => vec![mpi],
+            Err(error) => return usage(format!("--mpirun: {error:#}")),
+        },
+        None => Mpi::installed(),
+    };
+    let mpi = (!all.is_empty()).then(|| all.remove(0));
+    let libfabric = mpi.as_ref().map_or_else(|| SYSTEM_LIBFABRIC.into(), Mpi::libfabric);
+    let srd = std::env::current_exe().context("the path of this program")?;
+    let provider = provider::find(args.provider.as_deref(), &srd);
+    let staged = provider.as_ref().ok().map(|file| provider::stage(file, work)).transpose()?;
+    let ask = |providers| {
+        offers::of(&srd, &libfabric, providers, &[]).map_err(|error| format!("{error:#}"))
+    };
+    let bare = ask(None).map(|(offers, _)| offers);
+    let offered = staged.as_deref().map(|directory| ask(Some(directory)));
+    let subject = subject(args, system)?;
+    Ok(Machine { mpi, others: all, libfabric, provider, bare, offered, staged, subject })
+}
+
+fn subject(args: &MpiCheckArgs, system: &System) -> Result<Subject> {
+    let Some(interface) = args.interface.clone().or_else(|| system.default_interface()) else {
+        return usage("there is no default route: name the interface with --interface");
+    };
+    if !system.has_interface(&interface) {
+        return usage(format!("no interface `{interface}`"));
+    }
+    let (driver, purpose) = (None, Purpose::Daemon);
+    Ok(Subject { interface, driver, purpose, low_rtt: true, transparent: false })
+}
+
+impl Machine {
+    /// Judges all of it.
+    pub(super) fn judge(&self, system: &System, list: &mut List) {
+        list.add("mpi", "jobs are started by it", self.judge_mpi());
+        list.add(
+            "mpi-libfabric",
+            "an MPI that was built without libfabric cannot use any provider",
+            self.judge_support(),
+        );
+        list.add(
+            "mpi-settings",
+            "some distributions switch libfabric off in a configuration file",
+            self.judge_settings(),
+        );
+        list.add(
+            "libfabric",
+            "older releases have other structures than the provider writes",
+            self.judge_libfabric(),
+        );
+        list.add("provider", "libfabric loads SRD from this file", self.judge_provider());
+        list.add("offer", "an MPI uses only what its libfabric offers", self.judge_offer());
+        let names = SHARED.map(str::to_owned);
+        for rule in rules::select(&names).unwrap_or_default() {
+            list.add(rule.name, rule.why, (rule.judge)(system, &self.subject));
+        }
+    }
+
+    /// Whether SRD can be tried.
+    pub(super) fn offers_srd(&self) -> bool {
+        matches!(&self.offered, Some(Ok((offers, _))) if offers.srd().next().is_some())
+    }
+
+    /// What has to be typed.
+    pub(super) fn advice(&self) -> Option<Advice> {
+        let mpi = self.mpi.as_ref()?;
+        Some(advice::of(mpi, self.provider.as_deref().ok(), &self.libfabric, &self.subject))
+    }
+
+    fn judge_mpi(&self) -> Judgement {
+        let wanted = "Open MPI, MPICH or Intel MPI";
+        let Some(mpi) = &self.mpi else {
+            let fix = Fix::by_hand(INSTALL_MPI.into(), "any MPI that uses libfabric will do");
+            return Judgement::failed(Class::Required, "none in PATH", wanted, fix);
+        };
+        let named =
+            |mpi: &Mpi| format!("{} {} ({})", mpi.name(), mpi.version, mpi.mpirun.display());
+        let mut found = named(mpi);
+        if !self.others.is_empty() {
+            let others: Vec<String> = self.others.iter().map(named).collect();
+            found += &format!("; --mpirun chooses {}", others.join(", "));
+        }
+        Judgement::ok(Class::Required, found, wanted)
+    }
+
+    fn judge_support(&self) -> Judgement {
+        let Some(mpi) = &self.mpi else { return Judgement::not_applicable("there is no MPI") };
+        match mpi.uses_libfabric() {
+            Ok(found) => Judgement::ok(Class::Required, found, "built with libfabric"),
+            Err(found) => {
+                let command = format!("srd mpi-check --mpirun FILE   # or: {INSTALL_MPI}");
+                let fix = Fix::by_hand(command, "another MPI is needed, or another build of it");
+                Judgement::failed(Class::Required, found, "built with libfabric", fix)
+            }
+        }
+    }
+
+    fn judge_settings(&self) -> Judgement {
+        let Some(mpi) = &self.mpi else { return Judgement::not_applicable("there is no MPI") };
+        let wanted = "libfabric is not excluded";
+        match mpi.excludes_libfabric() {
+            None => Judgement::ok(Class::Recommended, "nothing excludes it", wanted),
+            Some(found) => {
+                let fix = Fix::by_hand(
+                    "mpirun --mca pml cm --mca mtl ofi ...".into(),
+                    "it can stay if jobs are started with the words below",
+                );
+                Judgement::failed(Class::Recommended, found, wanted, fix)
+            }
+        }
+    }
+
+    fn judge_libfabric(&self) -> Judgement {
+        let (major, minor) = offers::OLDEST;
+        let (wanted, path) = (format!("{major}.{minor} or later"), self.libfabric.display());
+        let class = Class::Required;
+        match &self.bare {
+            Ok(offers) => {
+                let found = format!("{}.{} ({path})", offers.major, offers.minor);
+                if offers.is_new_enough() {
+                    return Judgement::ok(class, found, wanted);
+                }
+                let fix = Fix::by_hand(INSTALL_LIBFABRIC.into(), "of a newer distribution");
+                Judgement::failed(class, found, wanted, fix)
+            }
+            Err(why) => {
+                let fix = Fix::by_hand(INSTALL_LIBFABRIC.into(), "if this MPI brings none itself");
+                Judgement::failed(class, format!("{path}: {why}"), wanted, fix)
+            }
+        }
+    }
+
+    fn judge_provider(&self) -> Judgement {
+        match &self.provider {
+            Ok(path) => Judgement::ok(Class::Required, path.display().to_string(), provider::FILE),
+            Err(missing) => {
+                let command = "srd mpi-check --provider FILE".to_owned();
+                let fix = Fix::by_hand(command, "or install it where FI_PROVIDER_PATH says");
+                Judgement::failed(Class::Required, missing.to_string(), provider::FILE, fix)
+            }
+        }
+    }
+
+    fn judge_offer(&self) -> Judgement {
+        let wanted = "reliable endpoints (FI_EP_RDM) of provider srd";
+        let command = format!(
+            "FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p srd",
+            self.provider_directory().display()
+        );
+        let fix = Fix::by_hand(command, "libfabric's log says why");
+        match &self.offered {
+            None => Judgement::not_applicable("there is no provider"),
+            Some(Err(why)) => Judgement::failed(Class::Required, why.clone(), wanted, fix),
+            Some(Ok((offers, log))) => {
+                let mut domains: Vec<&str> =
+                    offers.srd().map(|offer| offer.domain.as_str()).collect();
+                domains.dedup();
+                if domains.is_empty() {
+                    let why = log.first().cloned().or_else(|| offers.error.clone());
+                    let found = format!("nothing: {}", why.unwrap_or_default());
+                    return Judgement::failed(Class::Required, found, wanted, fix);
+                }
+                Judgement::ok(Class::Required, format!("srd on {}", domains.join(", ")), wanted)
+            }
+        }
+    }
+
+    fn provider_directory(&self) -> PathBuf {
+        let found = self.provider.as_ref().ok();
+        found.and_then(|file| file.parent()).unwrap_or(Path::new("DIRECTORY")).to_owned()
+    }
+}
