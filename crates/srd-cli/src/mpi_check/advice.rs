@@ -18,8 +18,10 @@ pub(super) struct Advice {
     pub(super) first: Option<String>,
     /// Variables of the ranks, name and value.
     pub(super) variables: Vec<(String, String)>,
-    /// The launcher and its words up to the program.
+    /// The launcher and its words up to the number of ranks and the hosts.
     pub(super) command: Vec<String>,
+    /// How the launcher is told those.
+    pub(super) rest: &'static str,
 }
 
 /// For an MPI and what was found.
@@ -50,7 +52,16 @@ pub(super) fn of(
             command.extend(["--mca".into(), name.into(), value]);
         }
     }
-    Advice { first, variables, command }
+    let rest = match mpi.kind {
+        Kind::OpenMpi => "-np N --host HOSTS PROGRAM",
+        Kind::Mpich | Kind::Intel => "-n N -hosts HOSTS PROGRAM",
+    };
+    Advice { first, variables, command, rest }
+}
+
+/// What gives a provider the name that libfabric looks for, if it has another.
+pub(super) fn rename(provider: &Path) -> Option<String> {
+    place(Some(provider)).0
 }
 
 /// The provider's directory, and what has to be done for libfabric to find it there.
@@ -74,7 +85,7 @@ fn default_directory() -> String {
 
 /// For people: something that can be copied into a shell.
 pub(super) fn people(advice: &Option<Advice>) -> String {
-    let Some(Advice { first, command, .. }) = advice else {
+    let Some(Advice { first, command, rest, .. }) = advice else {
         return String::new();
     };
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
@@ -82,7 +93,7 @@ pub(super) fn people(advice: &Option<Advice>) -> String {
     if let Some(first) = first {
         text += &format!("  {first}\n");
     }
-    text += &format!("  {} -np N --host HOSTS PROGRAM", words.join(" "));
+    text += &format!("  {} {rest}", words.join(" "));
     text
 }
 
@@ -124,7 +135,7 @@ mod tests {
         }
         let text = line(&mpi(Kind::Mpich, "5.0.2"), "/p/libsrd-fi.so");
         assert!(text.contains("-genv MPIR_CVAR_CH4_NETMOD ofi -genv FI_PROVIDER srd"), "{text}");
-        assert!(!text.contains("--mca"), "{text}");
+        assert!(!text.contains("--mca") && text.ends_with("-n N -hosts HOSTS PROGRAM"), "{text}");
     }
 
     #[test]

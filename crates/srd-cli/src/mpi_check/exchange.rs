@@ -8,7 +8,6 @@ use crate::check::finding::{Class, Fix, Judgement};
 use srd_lab::enter::quoted;
 use srd_lab::mpi::launch::{Launch, Node};
 use srd_lab::mpi::{Mpi, Transport, ask_for, ranks};
-use std::env;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -65,14 +64,16 @@ pub(super) fn judge(place: &Place<'_>, machine: &Machine, list: &mut List) {
     let seen = exchange(place, mpi, &copies, &tcp);
     let is_alive = seen.is_ok();
     list.add(name("tcp"), why_tcp, judgement(Class::Required, &seen, "ranks exchange messages"));
-    let judgement = match (&machine.staged, is_alive, machine.offers_srd()) {
-        (_, false, _) => nothing("not even TCP works"),
-        (Some(_), true, true) => {
-            let settings = env::vars().filter(|(name, _)| name.starts_with("FI_SRD_")).collect();
-            // Where the provider is here, it has to be there, too.
+    let judgement = match (is_alive, machine.is_named(), machine.offers_srd()) {
+        (false, _, _) => nothing("not even TCP works"),
+        (true, false, true) => nothing("give the provider the name that libfabric looks for"),
+        (true, true, true) => {
+            // As people are told to; where the provider is here, it has to be there, too.
             let advice = machine.advice().map(|advice| advice.variables).unwrap_or_default();
-            let path = advice.into_iter().find(|(name, _)| name == "FI_PROVIDER_PATH");
+            let path = advice.iter().find(|(name, _)| name == "FI_PROVIDER_PATH");
             let providers = path.map(|(_, path)| PathBuf::from(path));
+            let ours = |(name, _): &(String, String)| name.starts_with("FI_SRD_");
+            let settings = advice.into_iter().filter(ours).collect();
             let srd = Transport::Srd { providers, settings };
             let seen = exchange(place, mpi, &copies, &srd);
             judgement(Class::Required, &seen, "the same over SRD")
@@ -142,8 +143,11 @@ fn run(
 fn complaint(text: &str) -> Option<String> {
     let is_frame = |line: &str| line.chars().all(|c| "-=*".contains(c) || c.is_whitespace());
     let lines = text.lines().map(str::trim).filter(|line| !is_frame(line));
-    let first: Vec<&str> = lines.take(3).collect();
-    (!first.is_empty()).then(|| first.join(" "))
+    let lines: Vec<&str> = lines.collect();
+    // Some begin with what is wrong, and some end with it.
+    let mut said: Vec<&str> = lines.iter().take(3).copied().collect();
+    said.extend(lines.last().filter(|_| lines.len() > said.len()));
+    (!said.is_empty()).then(|| said.join(" "))
 }
 
 impl<'a> Copies<'a> {
@@ -183,6 +187,7 @@ mod tests {
     fn a_complaint_is_cut_out_of_its_frame() {
         let text = "-----------\n\nNo such\n  program\n-------\n";
         assert_eq!(complaint(text).as_deref(), Some("No such program"));
+        assert_eq!(complaint("a\nb\nc\nd\ne\n").as_deref(), Some("a b c e"));
         assert_eq!(complaint("----\n"), None);
     }
 

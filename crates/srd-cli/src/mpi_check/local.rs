@@ -30,8 +30,6 @@ pub(super) struct Machine {
     pub(super) bare: Result<Offers, String>,
     /// What it offers with the provider, and what it logs; `None` without a provider.
     pub(super) offered: Option<Result<(Offers, Vec<String>), String>>,
-    /// A directory with the provider under the name that libfabric looks for.
-    pub(super) staged: Option<PathBuf>,
     /// The interface.
     pub(super) subject: Subject,
 }
@@ -56,7 +54,7 @@ pub(super) fn look(args: &MpiCheckArgs, system: &System, work: &Path) -> Result<
     let bare = ask(None).map(|(offers, _)| offers);
     let offered = staged.as_deref().map(|directory| ask(Some(directory)));
     let subject = subject(args, system)?;
-    Ok(Machine { mpi, others: all, libfabric, provider, bare, offered, staged, subject })
+    Ok(Machine { mpi, others: all, libfabric, provider, bare, offered, subject })
 }
 
 fn subject(args: &MpiCheckArgs, system: &System) -> Result<Subject> {
@@ -100,6 +98,11 @@ impl Machine {
     /// Whether SRD can be tried.
     pub(super) fn offers_srd(&self) -> bool {
         matches!(&self.offered, Some(Ok((offers, _))) if offers.srd().next().is_some())
+    }
+
+    /// Whether the provider has the name that libfabric looks for.
+    pub(super) fn is_named(&self) -> bool {
+        self.provider.as_ref().is_ok_and(|path| advice::rename(path).is_none())
     }
 
     /// What has to be typed.

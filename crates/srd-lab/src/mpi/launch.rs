@@ -275,7 +275,8 @@ mod tests {
                 "{before} --prtemca plm_ssh_agent /bin/srd lab enter \
                  --leave-session-attached --prtemca prte_if_include eth0 \
                  --mca mpi_yield_when_idle 1 --mca pml cm --mca mtl ofi \
-                 --mca mtl_ofi_provider_include srd -x FI_PROVIDER=srd -x FI_PROVIDER_PATH=/p -x FI_SRD_IFACE=eth0 prog 8"
+                 --mca mtl_ofi_provider_include srd -x FI_PROVIDER=srd \
+                 -x FI_PROVIDER_PATH=/p -x FI_SRD_IFACE=eth0 prog 8"
             )
         );
         let started = launch(srd()).started(&new, &[]);

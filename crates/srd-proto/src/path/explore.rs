@@ -1,10 +1,10 @@
-//! Is there a better path than those in use? A window that is full of confirmed paths' packets would
-//! never find out that the links beside them are idle.
+//! Is there a better path than those in use? A window that is full of confirmed paths' packets
+//! would never find out that the links beside them are idle.
 //!
 //! So from time to time a packet does not follow the confirmation that lets it go, but takes the
-//! next path in rotation. If that one turns out to be much faster than most it stays in use;
-//! else the confirmed one comes back, for among paths that are alike each change would only unsettle
-//! how the packets in flight are spread.
+//! next path in rotation. If that one turns out to be much faster than most it stays in use; else
+//! the confirmed one comes back, for among paths that are alike each change would only unsettle how
+//! the packets in flight are spread.
 
 use super::{PathId, PathSet};
 
