@@ -193,10 +193,11 @@ impl<S: Sink> Handle<S> {
     /// When there is nothing to call any more.
     ///
     /// # Safety
-    /// Memory that is named in calls of the Messaging Layer must be valid: readable where it is sent
-    /// or shared for reading, writable where it is received into or shared for writing. It must
-    /// stay so, and nobody else may write what is read or touch what is written, until the end of
-    /// the operation was told to the sink, the sharing was taken back, or the host was closed.
+    /// Memory that is named in calls of the Messaging Layer must be valid: readable where it is
+    /// sent or shared for reading, writable where it is received into or shared for writing. It
+    /// must stay so, and nobody else may write what is read or touch what is written, until the
+    /// end of the operation was told to the sink, the sharing was taken back, or the host was
+    /// closed.
     #[allow(unsafe_code, reason = "callers vouch for addresses")]
     pub unsafe fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
         self.0.call(f)

@@ -7,7 +7,7 @@
 //! # Who does the work
 //!
 //! The application's own thread, whenever it calls: a send leaves within the call, and
-//! [`Handle::poll`] does one round without waiting. That is the fast way, for nothing is handed from
+//! [`Handle::poll`] does one round without waiting. That is fast, for nothing is handed from
 //! one thread to another. Beside it each host has a **card**, a thread that does a card's work
 //! while the application computes: it acknowledges, repeats what was lost, places what peers write
 //! and answers what they read. It looks once a millisecond whether the application has called; as

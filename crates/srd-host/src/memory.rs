@@ -6,9 +6,9 @@
 //! # Why this is sound
 //!
 //! Addresses come from the application with its operations and registrations, which is what makes
-//! [`crate::Handle::call`] unsafe: its caller vouches that they are valid, and nobody else writes to
-//! them where we read, nor touches them where we write, until the operation's end was told, the
-//! registration was taken back, or the host was closed.
+//! [`crate::Handle::call`] unsafe: its caller vouches that they are valid, and nobody else writes
+//! to them where we read, nor touches them where we write, until the operation's end was told,
+//! the registration was taken back, or the host was closed.
 //!
 //! Our side of the bargain, that nothing is touched later, stands on four rules:
 //!
@@ -19,8 +19,8 @@
 //!   closed, and a batch that a full socket keeps waiting, carry copies.
 //! * What peers *read* of a registration is copied. So a registration may be taken back at any
 //!   time, also while answers are on their way.
-//! * What is *written* is copied in when it arrives, and only if its operation or registration still
-//!   stands.
+//! * What is *written* is copied in when it arrives, and only if its operation or registration
+//!   still stands.
 //!
 //! Closing a host drops transport and Messaging Layer, and every reference with them.
 

@@ -1,5 +1,6 @@
 //! Two hosts on loopback, in one process: who does the work, and when buffers are free.
 
+#![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 #![allow(unsafe_code, reason = "hosts work in memory that is named by address")]
 
 use std::collections::VecDeque;

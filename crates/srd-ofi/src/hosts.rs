@@ -1,4 +1,5 @@
-//! Hosts by the objects that drive them: queues, counters, vectors and domains know their endpoints.
+//! Hosts by the objects that drive them: queues, counters, vectors and domains know their
+//! endpoints.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

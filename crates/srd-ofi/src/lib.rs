@@ -1,10 +1,17 @@
 //! SRD for libfabric: the provider `libsrd-fi.so`.
 //!
-//! **What works now.** libfabric loads the provider, and shows its interfaces and parameters.
-//! Fabrics, domains, address vectors, queues, counters, memory regions and endpoints open, bind and
-//! close. **No data moves yet**: every call that would send, receive, read, write or compute
-//! answers `-FI_ENOSYS`, in one place, [`endpoint`]. So that no application picks the provider
-//! before it can serve, `fi_getinfo` answers `-FI_ENODATA` unless `FI_SRD_INCOMPLETE` is set.
+//! **What there is.** Reliable datagram endpoints (`FI_EP_RDM`): messages with and without tags,
+//! reads, writes and atomic operations on peers' memory, receives for many messages, looking for
+//! and claiming messages, data and sources in completions, counters, and waiting by call or file
+//! descriptor. Every interface that is up is offered, over IPv4 and IPv6.
+//!
+//! **What there is not.** `FI_EP_MSG` and `FI_EP_DGRAM`; memory of devices (`FI_HMEM`); triggered
+//! operations, fences, collectives, shared and scalable contexts, and shared address vectors;
+//! atomics on `long double`; counters of memory regions. What is asked for beyond the offer is
+//! refused by `fi_getinfo`, with the reason in the log (`FI_LOG_LEVEL=info`).
+//!
+//! **Progress** is automatic: the application's own calls do the work, and while it computes, a
+//! thread per endpoint does ([`srd_host`]).
 //!
 //! # Loading
 //!
@@ -13,7 +20,7 @@
 //! `libsrd-fi.so`, in a directory of its own.
 //!
 //! ```text
-//! FI_PROVIDER_PATH=target/provider FI_SRD_INCOMPLETE=1 fi_info -p srd
+//! FI_PROVIDER_PATH=target/provider fi_info -p srd
 //! ```
 //!
 //! The library does not link libfabric: one process may bring its own, and releases differ. What
@@ -31,14 +38,19 @@
 //! | [`offers`] [`hints`] [`negotiate`] | what there is, what is asked for, what fits |
 //! | [`address`] | the form of addresses |
 //! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
+//! | [`transfer`] [`arithmetic`] | what moves data |
+//! | [`ends`] [`ledger`] [`failure`] | what came of it |
+//! | [`hosts`] | which endpoints an object drives |
 //! | [`queue`] [`completion`] [`event`] [`counter`] [`region`] | what they fill and know |
 //! | [`entry`] | C calls to these objects, and back |
 //!
 //! # Safety and panics
 //!
-//! Unsafe code lives in [`entry`] and [`core`]: what pointers lead to is copied or borrowed there,
-//! and everything behind them is ordinary Rust. A panic in a function that C called ends the
-//! process, with its message: Rust aborts when one would leave an `extern "C"` function.
+//! Unsafe code lives in [`entry`] and [`core`]: what pointers lead to is copied or borrowed there.
+//! Buffers of operations and registered memory travel on as addresses, which [`srd_host::memory`]
+//! turns into bytes; the calls that name such memory to it are unsafe as well. A panic in a
+//! function that C called ends the process, with its message: Rust aborts when one would leave an
+//! `extern "C"` function.
 
 pub mod abi;
 pub mod address;

@@ -399,6 +399,22 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_that_travels_on_after_its_completion_refers_to_nothing_of_the_applications() {
+        static GIVEN: [u8; 3] = [1, 2, 3];
+        let mut q = SendQueue::default();
+        push(
+            &mut q,
+            Datagram { payload: Bytes::from_static(&GIVEN), ..datagram(1, Class::Bulk, 0) },
+        );
+        let slot = q.peek().unwrap();
+        send_next(&mut q, 0);
+        assert_eq!(q.held(slot).payload.as_ptr(), GIVEN.as_ptr());
+        assert!(q.orphan(slot).is_some() && q.orphan(slot).is_none());
+        assert_ne!(q.held(slot).payload.as_ptr(), GIVEN.as_ptr());
+        assert_eq!(&q.held(slot).payload[..], GIVEN);
+    }
+
+    #[test]
     fn flows_share_bytes_equally_whatever_their_datagram_sizes() {
         let mut q = SendQueue::default();
         for _ in 0..900 {

@@ -77,3 +77,16 @@ fn regression_room_is_announced_when_events_were_too_many() {
     assert!(pair.events.iter().any(|e| matches!(e, Event::Writable { .. })));
     assert!(pair.try_send(10).is_ok());
 }
+
+#[test]
+fn a_peer_that_never_answered_has_a_patience_of_its_own() {
+    let (answer, peer) = (Duration::from_millis(20), Duration::from_millis(5));
+    let patient = Config { answer_timeout: answer, peer_timeout: peer, ..config() };
+    let mut pair = Pair::new(patient, 1);
+    pair.fault.loss_permille = 1000;
+    pair.send_many(1, 100);
+    pair.run_for(Duration::from_millis(15));
+    assert_eq!(pair.completions(), []);
+    pair.run_for(Duration::from_millis(20));
+    assert_eq!(pair.completions(), [Status::UnreachRemote]);
+}

@@ -74,8 +74,8 @@ struct Call {
     context: *mut c_void,
 }
 
-/// Asks for it. `remote` are the peer's elements; `None` for as many as the operands, or results, at
-/// an address under a key.
+/// Asks for it. `remote` are the peer's elements; `None` for as many as the operands, or results,
+/// at an address under a key.
 unsafe fn compute(
     ep: *mut fid_ep,
     call: &Call,
