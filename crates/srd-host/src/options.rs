@@ -6,6 +6,10 @@ use srd_net::BindOptions;
 use srd_proto::config::Protection;
 use srd_proto::{Config, Duration};
 
+/// How long an acknowledgement waits for an answer to travel with. Applications wait for the ends
+/// of what they sent, a window at a time; an answer that is on its way takes less.
+const ACK_DELAY: Duration = Duration::from_micros(25);
+
 /// What a host is opened with.
 #[derive(Clone)]
 pub struct Options {
@@ -58,6 +62,8 @@ impl Options {
             paths: self.paths,
             answer_timeout: self.answer_timeout,
             peer_timeout: self.peer_timeout,
+            ack_delay: ACK_DELAY,
+            ack_delay_conversation: ACK_DELAY,
             protection: self.job_key.map_or(Protection::Plain, Protection::JobKey),
             ..Config::sockets()
         };
