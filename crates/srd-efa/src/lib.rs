@@ -34,7 +34,7 @@
 //! }
 //! ```
 //!
-//! Beside the verbs stands [`rdm`]: what a messaging layer needs that knows no wire.
+//! On the verbs stands [`rdm`], the Messaging Layer: `docs/spec/rdm.md`.
 //!
 //! The endpoint needs `keepalive`, or a read whose answer is lost with its peer waits for ever.
 #![no_std]

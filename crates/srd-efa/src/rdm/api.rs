@@ -44,7 +44,8 @@ pub struct RemotePiece {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
     /// Its buffers may be used again as soon as the call returns (`FI_INJECT`); the bytes are
-    /// copied, at most [`super::Rdm::inject_bytes_max`].
+    /// copied, at most [`super::Rdm::inject_bytes_max`]. Its end is told at once; should it fail
+    /// later, that is told as a second end of the same context.
     Injected,
     /// The peer's transport has it (`FI_TRANSMIT_COMPLETE`).
     Transmitted,

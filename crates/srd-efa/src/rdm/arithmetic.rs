@@ -1,7 +1,7 @@
 //! Atomic operations on single elements: which there are, and what they do.
 //!
-//! What is defined follows libfabric: order is for real numbers, bits are for integers, the rest for
-//! all. Integers wrap. A truth value is one or zero of the element's type.
+//! What is defined follows libfabric: order is for real numbers, bits are for integers, the rest
+//! for all. Integers wrap. A truth value is one or zero of the element's type.
 
 use super::{AtomicOp, Datatype};
 

@@ -138,9 +138,9 @@ impl Rdm {
         let known = self.link(index).and_then(|link| link.incoming);
         let mut granted = window;
         if hello.version == VERSION {
-            match known.filter(|incoming| incoming.number == hello.session) {
+            match known.filter(|i| (i.run, i.number) == (hello.incarnation, hello.session)) {
                 Some(incoming) => granted = incoming.granted,
-                None => self.open_incoming(index, hello.session, window),
+                None => self.open_incoming(index, hello, window),
             }
         }
         let check = wire::run_check(hello.incarnation);
@@ -149,11 +149,13 @@ impl Rdm {
     }
 
     /// A peer counts its messages from zero again.
-    fn open_incoming(&mut self, index: u32, number: u32, window: u64) {
+    fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
         self.drop_incoming(index, Outcome::Unresponsive);
+        let (run, number) = (hello.incarnation, hello.session);
         let check = wire::session_check(self.incarnation, number);
         if let Some(link) = self.link_mut(index) {
             link.incoming = Some(Incoming {
+                run,
                 number,
                 check,
                 expected: 0,
@@ -175,11 +177,12 @@ impl Rdm {
             DownReason::Restarted => Outcome::Restarted,
         };
         self.drop_incoming(index, outcome);
+        let waits = self.ops.iter().any(|(_, op)| op.link == index);
         let Some(link) = self.link_mut(index) else { return };
         link.session = None;
         if reason == DownReason::Restarted {
             // It may be the same run, whose transport has begun anew.
-            link.in_doubt = link.remote != 0;
+            link.in_doubt = waits && link.remote != 0;
         } else {
             link.greeting = None;
             self.fail_link(index, outcome);

@@ -42,6 +42,8 @@ pub(super) struct Greeting {
 /// A session of the peer's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incoming {
+    /// The run of the peer that it belongs to, and its number there.
+    pub run: u64,
     pub number: u32,
     pub check: u32,
     /// The id of the message that is next in order.

@@ -2,17 +2,17 @@
 //! SEND.
 //!
 //! ```text
-//!            0        1        2        3        4                        8
-//! HELLO      |   1    |version |        0        |        session         | features, incarnation
-//! ANSWER     |   2    |version |        0        |        session         | the same, limit
-//! CREDIT     |   3    |   0    |        0        |        session         | limit
-//! MESSAGE    |   4    | flags  |        0        |       message id       | tag? data? token? length? bytes
-//! LONG       |   5    | flags  |     pieces      |       message id       | tag? data? token, pieces
-//! RECEIPT    |   6    | status |        0        |           0            | token
-//! ATOMIC     |   7    |   op   |  type  |  form  |       message id       | token, pieces, operands
-//! RESULT     |   8    | status |        0        |           0            | token, bytes
-//! PUT        |   9    | flags  |        0        |           0            | data? address, key, bytes
-//! NOTE       |   10   |   0    |        0        |           0            | data, length
+//! bytes     0    1         2            4            8
+//! HELLO    | 1  | version | 0          | session    | features, incarnation
+//! ANSWER   | 2  | version | 0          | session    | the same, limit
+//! CREDIT   | 3  | 0       | 0          | session    | limit
+//! MESSAGE  | 4  | flags   | 0          | message id | tag? data? token? length? bytes
+//! LONG     | 5  | flags   | pieces     | message id | tag? data? token, pieces
+//! RECEIPT  | 6  | status  | 0          | 0          | token
+//! ATOMIC   | 7  | op      | type, form | message id | token, pieces, operands
+//! RESULT   | 8  | status  | 0          | 0          | token, bytes
+//! PUT      | 9  | flags   | 0          | 0          | data? address, key, bytes
+//! NOTE     | 10 | 0       | 0          | 0          | data, length
 //! ```
 //!
 //! Integers are big-endian. More of a MESSAGE travels without a frame: its SEND has an immediate,

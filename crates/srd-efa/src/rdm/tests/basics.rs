@@ -1,3 +1,5 @@
+//! Order, tags, sources, cancel, ourselves.
+
 use super::*;
 
 #[test]

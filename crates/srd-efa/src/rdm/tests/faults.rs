@@ -1,3 +1,5 @@
+//! Restarts, silence, removal, greetings.
+
 use super::*;
 
 #[test]

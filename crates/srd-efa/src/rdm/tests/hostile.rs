@@ -1,1 +1,181 @@
+//! A peer that is let in and writes whatever it likes.
 
+use super::*;
+use crate::wire::Opaque;
+use srd_proto::{Delivery, PeerId, Status};
+
+/// A peer that is let in, has a session here, and writes whatever it likes.
+struct Stranger {
+    net: Net,
+    peer: PeerId,
+    check: u32,
+}
+
+impl Stranger {
+    fn new() -> Self {
+        let mut net = Net::new(2);
+        let to = net.peer(0, 1);
+        let pieces = [Piece { addr: 0, length: 300_000 }];
+        for tag in [1, 2] {
+            let until = Until::Delivered;
+            net.try_send(0, Message { until, ..message(to, tag, &pieces) }).unwrap();
+        }
+        let back = net.peer(1, 0);
+        net.send(1, back, 3, 0, 100_000);
+        net.recv(1, None, 7, 0, 1000);
+        let access = Access { local_write: true, remote_write: true, remote_read: true };
+        let shared = Shared { region: 1, addr: 0, length: 1000, rkey: 5, access };
+        net.nodes[1].rdm.share(shared).unwrap();
+        net.run_ms(20);
+        let peer = net.nodes[1].endpoint.peer_at(address(0)).unwrap();
+        let index = net.nodes[1].rdm.link_of(peer).unwrap();
+        let check = net.nodes[1].rdm.link(index).unwrap().incoming.unwrap().check;
+        Self { net, peer, check }
+    }
+
+    fn throw(&mut self, opaque: Opaque, payload: &[u8]) -> Status {
+        let imm = opaque.encode();
+        let (src_qpn, dst_qpn) = (QPN, QPN);
+        let delivery = Delivery { peer: self.peer, src_qpn, dst_qpn, imm, reliable: true, payload };
+        let Node { rdm, ram, .. } = &mut self.net.nodes[1];
+        let status = rdm.judge(self.net.now, &delivery, ram);
+        while rdm.done.len() > 40 {
+            rdm.poll();
+        }
+        status
+    }
+
+    fn frame(&mut self, check: u32, payload: &[u8]) -> Status {
+        self.throw(Opaque::Send { check, imm: None }, payload)
+    }
+}
+
+fn envelope(id: u32) -> wire::Envelope {
+    wire::Envelope { id, tag: Some(7), data: Some(1), token: Some(9) }
+}
+
+/// One of each frame, valid but for what it names.
+fn frames(id: u32) -> Vec<Vec<u8>> {
+    let long = [wire::LongPiece { rkey: 5, length: 100_000 }; 2];
+    let atomic = [wire::AtomicPiece { addr: 0, rkey: 5, bytes: 8 }];
+    let mut short = wire::message(&envelope(id), None, 5);
+    short.extend_from_slice(b"hello");
+    let mut parts = wire::message(&envelope(id + 1), Some(3000), 5);
+    parts.extend_from_slice(b"hello");
+    let mut sum = wire::atomic(id + 3, [2, 7, 1], 3, &atomic);
+    sum.extend_from_slice(&[1; 8]);
+    let mut put = wire::put(Some(3), false, 0, 5, 4);
+    put.extend_from_slice(b"data");
+    [
+        wire::hello(77, 100),
+        wire::answer(1, 100, 1 << 40),
+        wire::credit(1, 1 << 40),
+        short,
+        parts,
+        wire::long(&envelope(id + 2), 9, &long),
+        wire::receipt(1 << 32, 0),
+        sum,
+        wire::result(1 << 32, 0, &[1; 8]),
+        put,
+        wire::note(4, 5),
+    ]
+    .iter()
+    .map(|frame| frame.to_vec())
+    .collect()
+}
+
+#[test]
+fn frames_survive_and_no_truncation_of_a_header_is_taken_for_another() {
+    for frame in frames(0) {
+        assert!(wire::Frame::decode(&frame).is_some());
+        for n in 0..8 {
+            assert_eq!(wire::Frame::decode(&frame[..n]), None);
+        }
+    }
+    let mut stranger = Stranger::new();
+    let own = stranger.net.nodes[1].rdm.own_check;
+    for n in 0..8 {
+        assert_eq!(stranger.frame(own, &vec![4; n]), Status::RemoteBadLength);
+    }
+    assert_eq!(stranger.net.nodes[1].rdm.counters().malformed, 8);
+}
+
+#[test]
+fn what_is_not_of_the_session_is_refused_as_stale() {
+    let mut stranger = Stranger::new();
+    let check = stranger.check;
+    for frame in frames(2) {
+        assert_eq!(stranger.frame(check ^ 1, &frame), Status::BadDestQpn);
+    }
+    let part = Opaque::Send { check: check ^ 1, imm: Some(wire::part(2, 5)) };
+    assert_eq!(stranger.throw(part, b"x"), Status::BadDestQpn);
+    assert_eq!(stranger.net.nodes[1].rdm.counters().stale, 12);
+}
+
+#[test]
+fn credit_is_enforced_and_so_are_the_bounds_of_a_message() {
+    let mut stranger = Stranger::new();
+    let check = stranger.check;
+    let mut id = 2;
+    let mut status = Status::Ok;
+    while status == Status::Ok {
+        let mut frame = wire::message(&wire::Envelope { tag: Some(8), ..envelope(id) }, None, 1000);
+        frame.extend_from_slice(&[0; 1000]);
+        status = stranger.frame(check, &frame);
+        id += 1;
+    }
+    assert_eq!(status, Status::RemoteBadLength);
+    let window = stranger.net.nodes[1].rdm.bounds.window_bytes_max;
+    assert!(u64::from(id) * 1000 < window + 2000, "{id}");
+    let mut stranger = Stranger::new();
+    let frame = &frames(1)[4]; // parts of a message of 3000 bytes, with id 2
+    assert_eq!(stranger.frame(check, frame), Status::Ok);
+    let part = |offset| Opaque::Send { check, imm: Some(wire::part(2, offset)) };
+    assert_eq!(stranger.throw(part(2999), b"xx"), Status::RemoteBadLength, "beyond the end");
+    assert_eq!(stranger.throw(part(5), &[1; 2995]), Status::Ok);
+    assert_eq!(stranger.throw(part(5), &[1; 10]), Status::RemoteBadLength, "it is complete");
+    assert_eq!(stranger.frame(check, frame), Status::RemoteBadLength, "an id comes once");
+}
+
+#[test]
+fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
+    for seed in 0..300 {
+        let mut stranger = Stranger::new();
+        let (check, own) = (stranger.check, stranger.net.nodes[1].rdm.own_check);
+        let mut rng = Rng::new(seed);
+        let mut refused = 0;
+        for round in 0..200u32 {
+            let id = 2 + round.wrapping_mul(rng.below(3));
+            let mut all = frames(id);
+            let mut frame = all.swap_remove(rng.below(11) as usize);
+            for _ in 0..rng.below(4) {
+                let at = rng.below(u32::try_from(frame.len()).unwrap()) as usize;
+                frame[at] ^= 1 << rng.below(8);
+            }
+            frame.truncate(frame.len() - rng.below(3) as usize * rng.below(6) as usize % 8);
+            let check = if rng.below(2) == 0 { check } else { own };
+            let part = wire::part(id, u16::try_from(rng.below(65_536)).unwrap());
+            let opaque = match rng.below(8) {
+                0 => Opaque::Send { check, imm: Some(part) },
+                1 => Opaque::Read { check: own },
+                2 => Opaque::Write { check: own, imm: None },
+                3 => Opaque::ReadData { number: rng.below(4), offset: 0 },
+                _ => Opaque::Send { check, imm: None },
+            };
+            refused += u64::from(stranger.throw(opaque, &frame) != Status::Ok);
+            if rng.below(20) == 0 {
+                stranger.net.run_us(50);
+            }
+        }
+        let node = &mut stranger.net.nodes[1].rdm;
+        let (c, d) = (*node.counters(), *node.device_counters());
+        let counted = c.malformed + c.stale + c.rnr + c.bad_address;
+        let device = d.bad_qkey + d.malformed + d.bad_address + d.unknown_peer + d.rnr;
+        assert!(counted + device + d.no_transfer >= refused && refused > 0);
+        stranger.net.run_ms(100);
+        let to = stranger.net.peer(1, 1);
+        stranger.net.done(1);
+        stranger.net.send(1, to, 99, 0, 8);
+        assert!(!stranger.net.done(1).is_empty(), "it goes on");
+    }
+}

@@ -1,3 +1,5 @@
+//! Every limit is reached, and nothing fails for it.
+
 use super::*;
 
 #[test]
@@ -10,12 +12,12 @@ fn with_one_operation_each_an_all_to_all_of_64_deep_ends() {
         for at in 0..nodes {
             peers.push((0..nodes).map(|of| net.peer(at, of)).collect::<Vec<_>>());
         }
-        for node in 0..nodes {
+        for (node, peers) in peers.iter().enumerate() {
             net.fill(node, 0, length, node as u64);
-            for from in 0..nodes {
+            for (from, peer) in peers.iter().enumerate() {
                 for _ in 0..64 {
-                    let source = Some(peers[node][from]);
-                    net.recv(node, source, 1, (1 << 20) + from as u64 * 100_000, length);
+                    let at = (1 << 20) + from as u64 * 100_000;
+                    net.recv(node, Some(*peer), 1, at, length);
                 }
             }
         }

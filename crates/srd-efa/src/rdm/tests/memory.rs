@@ -1,3 +1,5 @@
+//! Reads, writes and atomic operations.
+
 use super::*;
 use crate::rdm::arithmetic::apply;
 

@@ -1,3 +1,5 @@
+//! Messages of every length.
+
 use super::*;
 
 /// Lengths that cross every boundary: eager, in parts, long.

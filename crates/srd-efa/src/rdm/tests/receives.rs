@@ -1,3 +1,5 @@
+//! Receives for many messages, peek, claim, discard.
+
 use super::*;
 
 fn multi(net: &mut Net, node: usize, at: u64, size: u64, min: u64) {
