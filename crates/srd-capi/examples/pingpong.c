@@ -107,10 +107,12 @@ static int serve(srd_endpoint *endpoint)
     while (count == 0)
         check(count = srd_poll(endpoint, &event, 1, -1), "wait for a client");
     srd_peer client = event.peer;
-    check(srd_recv(endpoint, client, TAG_PING, 0, in, sizeof in, NULL), "receive");
+    check(srd_recv(endpoint, client, TAG_PING, 0, out, sizeof out, NULL), "receive");
     check(srd_send(endpoint, client, TAG_HELLO, &hello, sizeof hello, SRD_INJECT, NULL), "send");
 
-    /* Pings, until bytes stand in our memory. */
+    /* Pings, until bytes stand in our memory. They are received into two buffers in turns, for the
+       one before may still be on its way back. */
+    int sending[2] = {0, 0}, now = 0;
     for (;;) {
         do
             check(count = srd_poll(endpoint, &event, 1, TIMEOUT_MS), "poll");
@@ -121,11 +123,17 @@ static int serve(srd_endpoint *endpoint)
         }
         if (event.kind == SRD_NOTIFIED)
             break;
-        if (event.kind == SRD_RECEIVED) {
-            check(srd_send(endpoint, client, TAG_PING, in, event.length, 0, NULL), "send");
-            await(endpoint, SRD_SENT, "send");
-            check(srd_recv(endpoint, client, TAG_PING, 0, in, sizeof in, NULL), "receive");
-        }
+        if (event.kind == SRD_SENT)
+            sending[event.context == in] = 0;
+        if (event.kind != SRD_RECEIVED)
+            continue;
+        unsigned char *ping = now ? in : out;
+        check(srd_send(endpoint, client, TAG_PING, ping, event.length, 0, ping), "send");
+        sending[now] = 1;
+        now = !now;
+        while (sending[now])
+            sending[await(endpoint, SRD_SENT, "send").context == in] = 0;
+        check(srd_recv(endpoint, client, TAG_PING, 0, now ? in : out, sizeof in, NULL), "receive");
     }
     unsigned char right = event.data == 42 && is_filled(memory, sizeof memory, 42);
     check(srd_send(endpoint, client, TAG_BYE, &right, 1, SRD_INJECT, NULL), "send");
