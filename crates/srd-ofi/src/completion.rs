@@ -186,7 +186,8 @@ impl CompletionQueue {
             }
         }
         self.hosts.hand_over();
-        let left = crate::queue::timeout(milliseconds).map(|all| all.saturating_sub(begin.elapsed()));
+        let left =
+            crate::queue::timeout(milliseconds).map(|all| all.saturating_sub(begin.elapsed()));
         match self.queue.wait(left)? {
             Waited::News => self.read(most, each),
             Waited::Signalled => Err(Errno(FI_ECANCELED)),

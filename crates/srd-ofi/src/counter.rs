@@ -34,7 +34,13 @@ impl Counter {
     /// A counter at zero.
     #[must_use]
     pub fn new(slot: Slot, waiting: Waiting) -> Self {
-        Self { slot, hosts: Hosts::default(), waiting, count: Mutex::default(), changed: Condvar::new() }
+        Self {
+            slot,
+            hosts: Hosts::default(),
+            waiting,
+            count: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// Both numbers, after some work that may raise them.

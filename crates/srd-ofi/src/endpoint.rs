@@ -11,13 +11,13 @@ use crate::abi::bits::{
     FI_SELECTIVE_COMPLETION, FI_SEND, FI_SOURCE, FI_TRANSMIT, FI_WRITE,
 };
 use crate::abi::errno::{
-    FI_EADDRNOTAVAIL, FI_EBADFLAGS, FI_EBUSY, FI_EDOMAIN, FI_EINVAL, FI_ENOAV, FI_ENOCQ,
-    FI_ENOMEM, FI_EOPBADSTATE,
+    FI_EADDRNOTAVAIL, FI_EBADFLAGS, FI_EBUSY, FI_EDOMAIN, FI_EINVAL, FI_ENOAV, FI_ENOCQ, FI_ENOMEM,
+    FI_EOPBADSTATE,
 };
 use crate::address::Address;
 use crate::completion::CompletionQueue;
-use crate::counter::Counter;
 use crate::core::{Level, log};
+use crate::counter::Counter;
 use crate::domain::{Domain, Slot};
 use crate::ends::{Bound, Ends};
 use crate::event::EventQueue;
@@ -34,7 +34,7 @@ pub const COUNTERS_MAX: usize = 12;
 /// What an endpoint shall be.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// `FI_EP_RDM` or `FI_EP_DGRAM`.
+    /// `FI_EP_RDM`: there is no other kind.
     pub kind: i32,
     /// Capabilities.
     pub caps: u64,
@@ -219,7 +219,8 @@ impl Endpoint {
         let deaf =
             |half: u64, queue: bool| self.plan.caps & half != 0 && !queue && counted & half == 0;
         if deaf(sends, state.bound.transmit.is_some())
-            || deaf(FI_RECV, state.bound.receive.is_some()) {
+            || deaf(FI_RECV, state.bound.receive.is_some())
+        {
             return Err(Errno(FI_ENOCQ));
         }
         state.bound.sources = self.plan.caps & FI_SOURCE != 0;

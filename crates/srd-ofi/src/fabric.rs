@@ -5,7 +5,7 @@ use crate::settings::Settings;
 /// An open fabric. It cannot be closed while a domain or an event queue holds it.
 #[derive(Debug)]
 pub struct Fabric {
-    /// `srd` or `srd-direct`.
+    /// Its name.
     pub name: String,
     /// The release that the application was written for.
     pub api_version: u32,

@@ -40,7 +40,9 @@ pub fn meaning(provider_error: c_int) -> &'static CStr {
             c"the peer never answered: it is not there, packets do not pass, or it has another key"
         }
         5 => c"the peer answered before and has gone silent",
-        6 => c"the peer has restarted, or its address belongs to another process than the one meant",
+        6 => {
+            c"the peer has restarted, or its address belongs to another process than the one meant"
+        }
         7 => c"the peer was removed from the address vector",
         8 => c"the peer refused: no such memory key, out of its bounds, or no right to it",
         9 => c"the peer does not do this, or answered with what makes no sense",

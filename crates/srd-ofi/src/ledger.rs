@@ -58,7 +58,7 @@ impl Ledger {
         let slot = &mut self.slots[at as usize];
         slot.generation = slot.generation.wrapping_add(1);
         slot.entry = Some(entry);
-        u64::from(slot.generation) << 32 | u64::from(at) + 1
+        u64::from(slot.generation) << 32 | (u64::from(at) + 1)
     }
 
     /// The entry of a number.

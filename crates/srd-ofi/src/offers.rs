@@ -1,13 +1,7 @@
-//! What there is: for each address of each interface, the ways to communicate.
+//! What there is: for each address of each interface, reliable datagram endpoints (`FI_EP_RDM`) of
+//! the fabric `srd`: messages of any size, in order, with tags, remote memory and atomics.
 //!
-//! | fabric | endpoint | what |
-//! |---|---|---|
-//! | `srd` | `FI_EP_RDM` | messages of any size, in order, with tags, remote memory and atomics |
-//! | `srd` | `FI_EP_DGRAM` | datagrams that may be lost |
-//! | `srd-direct` | `FI_EP_RDM` | what SRD itself gives: datagrams, reliable, in no order |
-//!
-//! Ordered by preference: all of the first, then the second, then the third; within each, the
-//! machine's interfaces in the kernel's order, loopback last. Loopback claims
+//! The machine's interfaces come in the kernel's order, loopback last. Loopback claims
 //! `FI_REMOTE_COMM`, too: without it Open MPI takes no provider on a machine that has nothing
 //! else. IPv6 link-local addresses are left out: they mean nothing on another link, and MPICH hangs
 //! with them.
@@ -19,6 +13,8 @@ use crate::abi::info::{fi_domain_attr, fi_ep_attr, fi_rx_attr, fi_tx_attr};
 use crate::address::Address;
 use crate::settings::Settings;
 
+/// The fabric's name.
+pub const FABRIC: &str = "srd";
 /// Interfaces' addresses that are offered at most; a machine with more shows the first ones.
 pub const ADDRESSES_MAX: usize = 256;
 /// Objects of a kind in one domain.
@@ -44,13 +40,11 @@ const INJECT_BYTES_MAX: usize = 4096;
 
 /// The protocol of messages over SRD, version 1.
 pub const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0x5d00;
-/// The bare transport, version 1.
-pub const PROTOCOL_DIRECT: u32 = FI_PROV_SPECIFIC | 0x5d01;
-/// Datagrams, version 1.
-pub const PROTOCOL_DGRAM: u32 = FI_PROV_SPECIFIC | 0x5d02;
 
-const MSG_CAPS: u64 = FI_MSG | FI_SEND | FI_RECV | FI_SOURCE;
-const RDM_CAPS: u64 = MSG_CAPS
+const RDM_CAPS: u64 = FI_MSG
+    | FI_SEND
+    | FI_RECV
+    | FI_SOURCE
     | FI_TAGGED
     | FI_RMA
     | FI_ATOMIC
@@ -96,14 +90,6 @@ pub struct Offer {
     pub destination: Option<Address>,
 }
 
-/// The kinds of offers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Rdm,
-    Dgram,
-    Direct,
-}
-
 /// Every way to communicate over `addresses`. `packet_bytes` tells how much UDP payload an address
 /// passes.
 #[must_use]
@@ -121,13 +107,11 @@ pub fn offers(
     usable.extend(last);
     usable.truncate(ADDRESSES_MAX);
     let mut offers = Vec::new();
-    for kind in [Kind::Rdm] {
-        for address in &usable {
-            let Some(bytes) = settings.packet_bytes_max.or_else(|| packet_bytes(address)) else {
-                continue;
-            };
-            offers.push(offer(kind, address, usize::from(bytes).saturating_sub(HEADERS_BYTES)));
-        }
+    for address in usable {
+        let Some(bytes) = settings.packet_bytes_max.or_else(|| packet_bytes(address)) else {
+            continue;
+        };
+        offers.push(offer(address, usize::from(bytes).saturating_sub(HEADERS_BYTES)));
     }
     offers
 }
@@ -137,12 +121,8 @@ fn is_link_local(address: &LocalAddress) -> bool {
 }
 
 /// One offer. `room` is what a packet has for a message.
-fn offer(kind: Kind, address: &LocalAddress, room: usize) -> Offer {
-    let (caps, order) = match kind {
-        Kind::Rdm => (RDM_CAPS, ORDER),
-        Kind::Dgram | Kind::Direct => (MSG_CAPS, 0),
-    };
-    let rma_iov_limit = if kind == Kind::Rdm { IOV_LIMIT } else { 0 };
+fn offer(address: &LocalAddress, room: usize) -> Offer {
+    let (caps, order) = (RDM_CAPS, ORDER);
     Offer {
         caps: caps | DOMAIN_CAPS,
         mode: 0,
@@ -155,7 +135,7 @@ fn offer(kind: Kind, address: &LocalAddress, room: usize) -> Offer {
             inject_size: room.min(INJECT_BYTES_MAX),
             size: OPERATIONS,
             iov_limit: IOV_LIMIT,
-            rma_iov_limit,
+            rma_iov_limit: IOV_LIMIT,
             tclass: 0,
         },
         rx: fi_rx_attr {
@@ -168,33 +148,27 @@ fn offer(kind: Kind, address: &LocalAddress, room: usize) -> Offer {
             size: OPERATIONS,
             iov_limit: IOV_LIMIT,
         },
-        ep: endpoint(kind, room),
-        domain: domain(kind),
+        ep: endpoint(room),
+        domain: domain(),
         domain_name: address.interface.clone(),
-        fabric_name: if kind == Kind::Direct { "srd-direct" } else { "srd" },
+        fabric_name: FABRIC,
         source: Address { ip: address.ip, port: 0, incarnation: 0 },
         destination: None,
     }
 }
 
-fn endpoint(kind: Kind, room: usize) -> fi_ep_attr {
-    let (r#type, protocol, max_msg_size) = match kind {
-        Kind::Rdm => (FI_EP_RDM, PROTOCOL, MESSAGE_BYTES_MAX),
-        Kind::Dgram => (FI_EP_DGRAM, PROTOCOL_DGRAM, room),
-        Kind::Direct => (FI_EP_RDM, PROTOCOL_DIRECT, room),
-    };
-    // Atomics keep their order within one packet.
-    let ordered = if kind == Kind::Rdm { room } else { 0 };
+fn endpoint(room: usize) -> fi_ep_attr {
     fi_ep_attr {
-        r#type,
-        protocol,
+        r#type: FI_EP_RDM,
+        protocol: PROTOCOL,
         protocol_version: 1,
-        max_msg_size,
+        max_msg_size: MESSAGE_BYTES_MAX,
         msg_prefix_size: 0,
-        max_order_raw_size: ordered,
-        max_order_war_size: ordered,
-        max_order_waw_size: ordered,
-        mem_tag_format: if kind == Kind::Rdm { u64::MAX } else { 0 },
+        // Atomics keep their order within one packet.
+        max_order_raw_size: room,
+        max_order_war_size: room,
+        max_order_waw_size: room,
+        mem_tag_format: u64::MAX,
         tx_ctx_cnt: 1,
         rx_ctx_cnt: 1,
         auth_key_size: 0,
@@ -202,20 +176,19 @@ fn endpoint(kind: Kind, room: usize) -> fi_ep_attr {
     }
 }
 
-fn domain(kind: Kind) -> fi_domain_attr {
-    let reliable = kind != Kind::Dgram;
+fn domain() -> fi_domain_attr {
     fi_domain_attr {
         domain: std::ptr::null_mut(),
         name: std::ptr::null_mut(),
         threading: FI_THREAD_SAFE,
         control_progress: FI_PROGRESS_AUTO,
         data_progress: FI_PROGRESS_AUTO,
-        resource_mgmt: if reliable { FI_RM_ENABLED } else { FI_RM_DISABLED },
+        resource_mgmt: FI_RM_ENABLED,
         av_type: FI_AV_UNSPEC,
         // Software needs nothing registered, so both of the old models suit it.
         mr_mode: FI_MR_BASIC | FI_MR_SCALABLE,
         mr_key_size: size_of::<u64>(),
-        cq_data_size: if kind == Kind::Rdm { DATA_BYTES } else { 0 },
+        cq_data_size: DATA_BYTES,
         cq_cnt: OBJECTS_MAX,
         ep_cnt: OBJECTS_MAX,
         tx_ctx_cnt: OBJECTS_MAX,

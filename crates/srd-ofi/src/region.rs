@@ -89,9 +89,9 @@ impl Regions {
     /// # Errors
     /// What the Messaging Layer refuses.
     pub fn share_all(&self, host: &HostHandle) -> Outcome {
-        self.by_key.iter().try_for_each(|(key, (region, number))| {
-            share(host, *key, region, *number)
-        })
+        self.by_key
+            .iter()
+            .try_for_each(|(key, (region, number))| share(host, *key, region, *number))
     }
 }
 

@@ -173,9 +173,7 @@ fn key(values: &impl Values) -> Result<Option<[u8; 32]>, String> {
             let text = text.map_err(|error| format!("FI_SRD_KEY_FILE={path}: {error}"))?;
             Some(digits(&text).ok_or(format!("FI_SRD_KEY_FILE={path}: {KEY_FORM}"))?)
         }
-        (None, Some(text)) => {
-            Some(digits(&text).ok_or(format!("FI_SRD_JOB_KEY: {KEY_FORM}"))?)
-        }
+        (None, Some(text)) => Some(digits(&text).ok_or(format!("FI_SRD_JOB_KEY: {KEY_FORM}"))?),
         (None, None) => None,
     };
     match (values.integer(c"encryption"), key.is_some()) {
@@ -254,7 +252,7 @@ mod tests {
 
     #[test]
     fn encryption_and_keys_must_agree() {
-        let bytes: [u8; 32] = std::array::from_fn(|at| at as u8);
+        let bytes: [u8; 32] = std::array::from_fn(|at| u8::try_from(at).unwrap());
         assert_eq!(read(&[("job_key", KEY)]).unwrap().job_key, Some(bytes));
         assert_eq!(read(&[("job_key", KEY), ("encryption", "1")]).unwrap().job_key, Some(bytes));
         assert_eq!(read(&[("encryption", "0")]).unwrap().job_key, None);
@@ -272,7 +270,11 @@ mod tests {
         assert!(read(&[("key_file", path)]).unwrap().job_key.is_some());
         let absent = read(&[("key_file", "/nowhere/key")]).unwrap_err();
         assert!(absent.contains("/nowhere/key"), "{absent}");
-        for wrong in ["secret", &KEY[1..], "g00102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"] {
+        for wrong in [
+            "secret",
+            &KEY[1..],
+            "g00102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+        ] {
             let wrong: &'static str = wrong.to_string().leak();
             let refusal = read(&[("job_key", wrong)]).unwrap_err();
             assert!(refusal.contains("64 hexadecimal") && !refusal.contains(wrong), "{refusal}");

@@ -1,8 +1,8 @@
 //! Data transfer: what the calls in C ask of an endpoint, asked of the Messaging Layer.
 
 use srd_efa::rdm::{
-    Atomic, AtomicOp, Datatype, Message, Peek, Peer, Piece, Rdm, Receive, Refused, RemotePiece, Rma,
-    Until, Want, World,
+    Atomic, AtomicOp, Datatype, Message, Peek, Peer, Piece, Rdm, Receive, Refused, RemotePiece,
+    Rma, Until, Want, World,
 };
 use srd_host::Gone;
 
@@ -298,9 +298,8 @@ impl Asking<'_> {
                 _ => return Err(Errno(FI_EBADFLAGS)),
             };
             let entry = Entry { sort, ..entry };
-            return self.open(entry, |rdm, world, context| {
-                rdm.peek(world, tagged, want, what, context)
-            });
+            return self
+                .open(entry, |rdm, world, context| rdm.peek(world, tagged, want, what, context));
         }
         let receive = Receive {
             tagged,
@@ -397,10 +396,7 @@ struct Way {
 
 #[allow(unsafe_code, reason = "names memory of the application's")]
 impl Endpoint {
-    unsafe fn ask(
-        &self,
-        ask: impl FnOnce(&mut Asking<'_>, &Active) -> Outcome,
-    ) -> Outcome {
+    unsafe fn ask(&self, ask: impl FnOnce(&mut Asking<'_>, &Active) -> Outcome) -> Outcome {
         let active = self.active()?;
         // SAFETY: as our caller promises.
         let called = unsafe {

@@ -112,6 +112,8 @@ static void endpoint(struct fi_info *found)
 {
 	struct sockaddr_in name;
 	size_t length = sizeof(name), keep = 0, bytes = sizeof(keep);
+	struct fi_cq_tagged_entry entry;
+	struct fi_cq_err_entry error = {0};
 	char unused;
 
 	EXPECT(fi_endpoint(domain, found, &ep, NULL), 0);
@@ -134,9 +136,14 @@ static void endpoint(struct fi_info *found)
 	length = 4;
 	EXPECT(fi_getname(&ep->fid, &name, &length), -FI_ETOOSMALL);
 	EXPECT(length, sizeof(name));
-	/* No data moves yet. */
-	EXPECT(fi_send(ep, &unused, 1, NULL, 0, NULL), -FI_ENOSYS);
-	EXPECT(fi_trecv(ep, &unused, 1, NULL, 0, 0, 0, NULL), -FI_ENOSYS);
+	/* Nobody has this number, and nobody sends. */
+	EXPECT(fi_send(ep, &unused, 1, NULL, 77, NULL), -FI_EINVAL);
+	EXPECT(fi_trecv(ep, &unused, 1, NULL, FI_ADDR_UNSPEC, 0, 0, &unused), 0);
+	EXPECT(fi_cancel(&ep->fid, &unused), 0);
+	EXPECT(fi_cq_read(cq, &entry, 1), -FI_EAVAIL);
+	EXPECT(fi_cq_readerr(cq, &error, 0), 1);
+	EXPECT(error.err, FI_ECANCELED);
+	EXPECT(error.op_context == &unused, 1);
 }
 
 int main(void)

@@ -99,7 +99,8 @@ unsafe fn compute(
                 Ok(given) if given.len() <= IOV_LIMIT => {
                     for (to, from) in pieces.iter_mut().zip(given) {
                         let length = from.count.checked_mul(size).ok_or(Errno(FI_EINVAL))?;
-                        *to = RemotePiece { addr: from.addr, length: length as u64, rkey: from.key };
+                        *to =
+                            RemotePiece { addr: from.addr, length: length as u64, rkey: from.key };
                     }
                     given.len()
                 }
@@ -112,8 +113,7 @@ unsafe fn compute(
             };
             let endpoint: &Endpoint = super::state::<Endpoint>(ep);
             let (to, context, remote) = (call.to, at(call.context), &pieces[..count]);
-            let compute =
-                Compute { to, op, datatype, operand, compare, result, remote, context };
+            let compute = Compute { to, op, datatype, operand, compare, result, remote, context };
             endpoint.atomic(&compute, manner(endpoint))
         }
     };

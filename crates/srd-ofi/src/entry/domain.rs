@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use super::{Object, close, code, give, head, table};
 use crate::abi::atomic::fi_atomic_attr;
-use crate::abi::bits::{
-    FI_COMPARE_ATOMIC, FI_EP_DGRAM, FI_EP_RDM, FI_FETCH_ATOMIC, FI_MR_BASIC,
-};
+use crate::abi::bits::{FI_COMPARE_ATOMIC, FI_EP_RDM, FI_FETCH_ATOMIC, FI_MR_BASIC};
 use crate::abi::domain::{fi_ops_domain, fid_domain};
 use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
 use crate::abi::fabric::fid_fabric;
@@ -47,13 +45,15 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: it is whole.
         let asked = unsafe { super::info::read(info) };
         let source = asked.source.ok_or(Errno(FI_EINVAL))?;
-        let known = [FI_EP_RDM, FI_EP_DGRAM];
-        if asked.ep.is_some_and(|ep| !known.contains(&ep.r#type)) {
+        if asked.ep.is_some_and(|ep| ep.r#type != FI_EP_RDM) {
             return Err(Errno(FI_EINVAL));
         }
         let basic_mr = asked.domain.is_some_and(|domain| domain.mr_mode == FI_MR_BASIC);
         // SAFETY: the fabric is open.
         let fabric = Arc::clone(unsafe { super::fabric::fabric(fabric) });
+        if asked.fabric_name.is_some_and(|name| name != fabric.name) {
+            return Err(Errno(FI_EINVAL));
+        }
         let make = |_: &Domain| fid_domain {
             fid: head::<Domain>(context),
             ops: table(&OPS),

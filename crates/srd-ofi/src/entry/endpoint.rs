@@ -4,11 +4,11 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 
 use super::{Object, close, code, give, head, state_of, table};
+use crate::abi::bits::{FI_EP_RDM, FI_RECV, FI_TRANSMIT};
 use crate::abi::collective::fi_ops_collective;
 use crate::abi::domain::fid_domain;
 use crate::abi::endpoint::{FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, fi_ops_cm, fi_ops_ep, fid_ep};
 use crate::abi::errno::{FI_EINVAL, FI_ENOPROTOOPT, FI_ENOSYS, FI_ETOOSMALL};
-use crate::abi::bits::{FI_RECV, FI_TRANSMIT};
 use crate::abi::fid::{FI_CLASS_EP, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_ops, fid};
 use crate::abi::info::fi_info;
 use crate::address::Address;
@@ -48,7 +48,7 @@ pub(super) unsafe extern "C" fn open(
         let kind = asked.ep.ok_or(Errno(FI_EINVAL))?.r#type;
         // SAFETY: the domain is open.
         let domain = unsafe { super::domain::domain(domain) };
-        if source.ip != domain.ip {
+        if source.ip != domain.ip || kind != FI_EP_RDM {
             return Err(Errno(FI_EINVAL));
         }
         let slot = Slot::take(domain, Kind::Endpoint)?;

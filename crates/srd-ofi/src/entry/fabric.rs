@@ -36,7 +36,7 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: the core passes attributes of an info, or null.
         let attr = unsafe { attr.as_ref() }.ok_or(Errno(FI_EINVAL))?;
         // SAFETY: the name is a C string or null.
-        let name = unsafe { text(attr.name) }.filter(|name| ["srd", "srd-direct"].contains(name));
+        let name = unsafe { text(attr.name) }.filter(|name| *name == crate::offers::FABRIC);
         let name = name.ok_or(Errno(FI_ENODATA))?.to_string();
         let settings = super::provider::settings().ok_or(Errno(FI_EINVAL))?;
         let api_version = attr.api_version;

@@ -2,12 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 use super::{Object, close, code, give, head, state_of};
 use crate::abi::domain::{fi_mr_attr, fi_ops_mr, fid_mr};
-use crate::abi::errno::{FI_EBADFLAGS, FI_EINVAL, FI_ENOSYS};
+use crate::abi::errno::{FI_EBADFLAGS, FI_EDOMAIN, FI_EINVAL, FI_ENOSYS};
 use crate::abi::fid::{FI_CLASS_MR, FI_ENABLE, fi_ops, fid, iovec};
 use crate::domain::Domain;
+use crate::endpoint::Endpoint;
 use crate::offers::IOV_LIMIT;
 use crate::region::{Piece, Registration};
 use crate::{Errno, Outcome};
@@ -16,7 +18,8 @@ use crate::{Errno, Outcome};
 unsafe impl Object for Registration {
     type Head = fid_mr;
     const CLASS: usize = FI_CLASS_MR;
-    const OPS: &'static fi_ops = &fi_ops { close: close::<Self>, control, ..fi_ops::REFUSING };
+    const OPS: &'static fi_ops =
+        &fi_ops { close: close::<Self>, bind, control, ..fi_ops::REFUSING };
 }
 
 /// How a domain registers memory.
@@ -120,6 +123,21 @@ unsafe fn register(
     };
     // SAFETY: `out` is the application's.
     unsafe { give(out, registration, make) }
+}
+
+/// A region belongs to all endpoints of its domain, so binding it to one is no work. Counters of a
+/// region are not offered: those of an endpoint count what peers do.
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, _: u64) -> c_int {
+    let bind = || -> Outcome {
+        // SAFETY: both are open objects.
+        let (region, endpoint) =
+            unsafe { (state_of::<Registration>(fid), state_of::<Endpoint>(other)) };
+        let region = region.ok_or(Errno(FI_EINVAL))?;
+        let endpoint = endpoint.ok_or(Errno(FI_ENOSYS))?;
+        let ours = Arc::ptr_eq(&region.domain, endpoint.slot.domain());
+        if ours { Ok(()) } else { Err(Errno(FI_EDOMAIN)) }
+    };
+    code(bind())
 }
 
 /// A region is ready from the beginning, so enabling it is no work.

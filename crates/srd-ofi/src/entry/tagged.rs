@@ -51,7 +51,13 @@ unsafe fn simple(
 }
 
 /// A send whose buffer is free at once.
-unsafe fn injected(ep: *mut fid_ep, buffer: Buffer, data: Option<u64>, to: fi_addr_t, tag: u64) -> isize {
+unsafe fn injected(
+    ep: *mut fid_ep,
+    buffer: Buffer,
+    data: Option<u64>,
+    to: fi_addr_t,
+    tag: u64,
+) -> isize {
     // SAFETY: the buffer is readable during the call.
     unsafe {
         let endpoint = endpoint(ep);

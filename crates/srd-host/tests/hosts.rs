@@ -1,0 +1,317 @@
+//! Two hosts on loopback, in one process: who does the work, and when buffers are free.
+
+#![allow(unsafe_code, reason = "hosts work in memory that is named by address")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use srd_efa::Access;
+use srd_efa::rdm::{
+    Done, Kind, Message, Outcome, Peer, Piece, Rdm, Receive, RemotePiece, Rma, Shared, Until, Want,
+};
+use srd_host::{Gone, Host, Options, RegionNumber, Sink, Span};
+
+/// Keeps what came to an end; takes no more than `room`.
+struct Ends {
+    done: Arc<Mutex<VecDeque<Done>>>,
+    room: usize,
+}
+
+impl Sink for Ends {
+    fn has_room(&mut self) -> bool {
+        self.done.lock().unwrap().len() < self.room
+    }
+
+    fn done(&mut self, done: Done, _: &Rdm) {
+        self.done.lock().unwrap().push_back(done);
+    }
+
+    fn notice(&mut self, notice: srd_net::Notice) {
+        println!("{notice}");
+    }
+
+    fn broken(&mut self, error: &std::io::Error) {
+        panic!("{error}");
+    }
+}
+
+struct One {
+    host: Host<Ends>,
+    done: Arc<Mutex<VecDeque<Done>>>,
+}
+
+impl One {
+    fn with_room(room: usize) -> Self {
+        let mut options = Options::at("127.0.0.1:0".parse().unwrap());
+        options.paths = 4;
+        options.answer_timeout = srd_proto::Duration::from_millis(300);
+        options.peer_timeout = srd_proto::Duration::from_secs(20);
+        Self::open(&options, room)
+    }
+
+    fn open(options: &Options, room: usize) -> Self {
+        let done = Arc::new(Mutex::new(VecDeque::new()));
+        let host = Host::open(options, Ends { done: Arc::clone(&done), room }).unwrap();
+        Self { host, done }
+    }
+
+    fn new() -> Self {
+        Self::with_room(usize::MAX)
+    }
+
+    fn peer(&self, of: &Self) -> Peer {
+        self.peer_at(of.host.address(), of.host.incarnation())
+    }
+
+    fn peer_at(&self, address: std::net::SocketAddr, incarnation: u64) -> Peer {
+        // SAFETY: names no memory.
+        let added = unsafe {
+            self.host.handle().call(|mut call| {
+                let (rdm, mut world, _) = call.parts();
+                rdm.add_peer(&mut world, address, incarnation)
+            })
+        };
+        added.unwrap().unwrap()
+    }
+
+    fn send(&self, to: Peer, bytes: &'static [u8], context: u64) {
+        let piece =
+            Piece { addr: bytes.as_ptr().expose_provenance() as u64, length: bytes.len() as u64 };
+        let message = Message {
+            to,
+            tag: Some(7),
+            pieces: &[piece],
+            data: None,
+            context,
+            until: Until::Transmitted,
+            tell: true,
+        };
+        // SAFETY: the bytes are constant.
+        let sent = unsafe {
+            self.host.handle().call(|mut call| {
+                let (rdm, mut world, _) = call.parts();
+                rdm.send(&mut world, message)
+            })
+        };
+        sent.unwrap().unwrap();
+    }
+
+    fn recv(&self, buffer: &mut [u8], context: u64) {
+        let piece = Piece {
+            addr: buffer.as_mut_ptr().expose_provenance() as u64,
+            length: buffer.len() as u64,
+        };
+        let receive = Receive {
+            tagged: true,
+            want: Want { tag: 7, ignore: 0, source: None },
+            pieces: &[piece],
+            context,
+            multi: None,
+            tell: true,
+        };
+        // SAFETY: each test waits for the end, or closes the host, before it lets go.
+        let posted = unsafe {
+            self.host.handle().call(|mut call| {
+                let (rdm, mut world, _) = call.parts();
+                rdm.recv(&mut world, receive)
+            })
+        };
+        posted.unwrap().unwrap();
+    }
+
+    /// Waits for the next end of something, without doing any work for it.
+    fn await_done(&self) -> Done {
+        let start = Instant::now();
+        loop {
+            if let Some(done) = self.done.lock().unwrap().pop_front() {
+                return done;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "nothing came to an end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn messages_go_through_while_the_applications_stay_away() {
+    let (a, b) = (One::new(), One::new());
+    let mut buffer = [0u8; 5];
+    b.recv(&mut buffer, 1);
+    a.send(a.peer(&b), b"hello", 2);
+    let (received, sent) = (b.await_done(), a.await_done());
+    assert_eq!((received.kind, received.outcome, received.length), (Kind::Receive, Outcome::Ok, 5));
+    assert_eq!((sent.kind, sent.outcome, sent.context), (Kind::Send, Outcome::Ok, 2));
+    assert_eq!(&buffer, b"hello");
+}
+
+#[test]
+fn an_application_that_polls_needs_no_card() {
+    let (a, b) = (One::new(), One::new());
+    let to = a.peer(&b);
+    let mut buffer = [0u8; 5];
+    for context in 0..100 {
+        b.recv(&mut buffer, context);
+        a.send(to, b"hello", context);
+        let start = Instant::now();
+        while b.done.lock().unwrap().pop_front().is_none() {
+            a.host.handle().poll();
+            b.host.handle().poll();
+            assert!(start.elapsed() < Duration::from_secs(20));
+        }
+    }
+}
+
+#[test]
+fn a_peer_reads_and_writes_what_is_shared_while_its_owner_stays_away() {
+    let (a, b) = (One::new(), One::new());
+    let (mut first, mut second) = (*b"abcd", *b"efgh");
+    let span = |of: &mut [u8; 4]| Span { addr: of.as_mut_ptr().expose_provenance(), length: 4 };
+    let spans = [span(&mut first), span(&mut second)];
+    let access = Access { local_write: true, remote_write: true, remote_read: true };
+    let shared = Shared { region: 1, addr: 1000, length: 8, rkey: 42, access };
+    // SAFETY: the arrays outlive the host, which is closed below.
+    let made = unsafe {
+        b.host.handle().call(|call| {
+            call.memory.add(RegionNumber(1), Box::new(spans));
+            call.rdm.share(shared)
+        })
+    };
+    made.unwrap().unwrap();
+    let to = a.peer(&b);
+    let mut local = *b"XY";
+    for (read, addr) in [(false, 1003), (true, 1000)] {
+        let piece = Piece { addr: local.as_mut_ptr().expose_provenance() as u64, length: 2 };
+        let rma = Rma {
+            to,
+            read,
+            local: &[piece],
+            remote: &[RemotePiece { addr, length: 2, rkey: 42 }],
+            data: None,
+            context: 0,
+            until: Until::Delivered,
+            tell: true,
+        };
+        // SAFETY: the test waits for the end.
+        let asked = unsafe {
+            a.host.handle().call(|mut call| {
+                let (rdm, mut world, _) = call.parts();
+                rdm.rma(&mut world, rma)
+            })
+        };
+        asked.unwrap().unwrap();
+        assert_eq!(a.await_done().outcome, Outcome::Ok);
+    }
+    b.host.close();
+    assert_eq!((&first, &second, &local), (b"abcX", b"Yfgh", b"ab"));
+}
+
+#[test]
+fn ends_wait_in_the_messaging_layer_while_the_sink_is_full() {
+    let (a, b) = (One::new(), One::with_room(2));
+    let to = a.peer(&b);
+    let mut buffers = [[0u8; 1]; 5];
+    for (context, buffer) in (0u64..).zip(&mut buffers) {
+        b.recv(buffer, context);
+        a.send(to, b"x", context);
+    }
+    for _ in 0..5 {
+        assert_eq!(a.await_done().outcome, Outcome::Ok);
+    }
+    assert_eq!(b.done.lock().unwrap().len(), 2);
+    for context in 0..5 {
+        assert_eq!(b.await_done().context, context);
+        b.host.handle().poll();
+    }
+}
+
+#[test]
+fn a_peer_that_is_not_there_fails_what_is_sent_and_closing_takes_bounded_time() {
+    let a = One::new();
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = a.peer_at(nobody.local_addr().unwrap(), 0);
+    a.send(to, b"anyone?", 3);
+    let done = a.await_done();
+    assert_eq!((done.outcome, done.context), (Outcome::Unreachable, 3));
+    a.send(to, b"anyone?", 4);
+    let start = Instant::now();
+    a.host.close();
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert_eq!(a.done.lock().unwrap().len(), 1, "what was open failed before the time was up");
+}
+
+#[test]
+fn what_was_sent_before_closing_arrives() {
+    let (a, b) = (One::new(), One::new());
+    let mut buffer = [0u8; 4];
+    b.recv(&mut buffer, 1);
+    a.send(a.peer(&b), b"last", 2);
+    a.host.close();
+    assert_eq!(b.await_done().outcome, Outcome::Ok);
+    assert_eq!(&buffer, b"last");
+}
+
+#[test]
+fn a_closed_host_says_so_and_leaves_posted_buffers_alone() {
+    let (a, b) = (One::new(), One::new());
+    let to = a.peer(&b);
+    let handle = b.host.handle().clone();
+    let mut buffer = [0u8; 4];
+    b.recv(&mut buffer, 1);
+    b.host.close();
+    a.send(to, b"late", 1);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(buffer, [0; 4]);
+    // SAFETY: names no memory.
+    assert_eq!(unsafe { handle.call(|_| ()) }.unwrap_err(), Gone::Closed);
+    handle.poll();
+    handle.hand_over();
+}
+
+#[test]
+fn the_child_of_a_fork_is_refused_and_the_parent_goes_on() {
+    let (a, b) = (One::new(), One::new());
+    let to = a.peer(&b);
+    // SAFETY: the child makes calls that take no lock, and ends without any destructor.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        a.host.handle().poll();
+        // SAFETY: names no memory.
+        let refused = unsafe { a.host.handle().call(|_| ()) } == Err(Gone::Forked);
+        a.host.close();
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!refused)) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for our own child, and writes to our own integer.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let mut buffer = [0u8; 2];
+    b.recv(&mut buffer, 1);
+    a.send(to, b"ok", 1);
+    assert_eq!(b.await_done().outcome, Outcome::Ok);
+}
+
+#[test]
+fn hosts_with_another_key_do_not_hear_each_other() {
+    let with_key = |key: Option<u8>| {
+        let mut options = Options::at("127.0.0.1:0".parse().unwrap());
+        options.paths = 4;
+        options.job_key = key.map(|key| [key; 32]);
+        options.answer_timeout = srd_proto::Duration::from_millis(300);
+        One::open(&options, usize::MAX)
+    };
+    let (a, friend, stranger, open) =
+        (with_key(Some(1)), with_key(Some(1)), with_key(Some(2)), with_key(None));
+    let mut buffer = [0u8; 3];
+    friend.recv(&mut buffer, 1);
+    for (to, outcome) in
+        [(&friend, Outcome::Ok), (&stranger, Outcome::Unreachable), (&open, Outcome::Unreachable)]
+    {
+        a.send(a.peer(to), b"hey", 1);
+        assert_eq!(a.await_done().outcome, outcome);
+    }
+    assert_eq!(friend.await_done().outcome, Outcome::Ok);
+    assert_eq!(&buffer, b"hey");
+}
