@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Makes a Debian package of the program: srd_<version>_<arch>.deb.
+# Makes a Debian package of the program and the C library: srd_<version>_<arch>.deb.
 #
-#   packaging/deb.sh [--binary FILE] [--out DIR] [--fast]
+#   packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--fast]
 #
 # --binary  a program that is there already; otherwise cargo builds one for release
+# --libraries
+#           where libsrd.so and libsrd.a are; otherwise cargo builds them, too, unless there is
+#           a program already: then the package has none
 # --out     where the package goes [default: the target directory]
 # --fast    without compression, for tests
 #
@@ -17,13 +20,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 target=${CARGO_TARGET_DIR:-$root/target}
 
-binary='' out=$target compression=xz
+binary='' libraries='' out=$target compression=xz
 while [ $# -gt 0 ]; do
     case $1 in
     --binary) binary=$2 && shift 2 ;;
+    --libraries) libraries=$2 && shift 2 ;;
     --out) out=$2 && shift 2 ;;
     --fast) compression=none && shift ;;
-    *) echo "usage: packaging/deb.sh [--binary FILE] [--out DIR] [--fast]" >&2 && exit 2 ;;
+    *) echo "usage: packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--fast]" >&2 && exit 2 ;;
     esac
 done
 for program in dpkg-deb dpkg gzip strip objdump; do
@@ -32,8 +36,8 @@ for program in dpkg-deb dpkg gzip strip objdump; do
     exit 3
 done
 if [ -z "$binary" ]; then
-    (cd "$root" && cargo build --release --locked --package srd-cli)
-    binary=$target/release/srd
+    (cd "$root" && cargo build --release --locked --package srd-cli --package srd-capi)
+    binary=$target/release/srd libraries=$target/release
 fi
 
 maintainer="${DEBFULLNAME:-OpenSRD maintainers} <${DEBEMAIL:-maintainers@localhost}>"
@@ -54,6 +58,27 @@ put 755 "$binary" usr/bin/srd
 strip --strip-unneeded --remove-section=.comment "$package/usr/bin/srd"
 put 644 "$here/srd@.service" lib/systemd/system/srd@.service
 put 644 "$here/srd0.toml.example" etc/srd/srd0.toml.example
+
+objects=("$package/usr/bin/srd")
+if [ -n "$libraries" ]; then
+    capi=$root/crates/srd-capi
+    triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || cc -print-multiarch)
+    put 644 "$libraries/libsrd.so" "usr/lib/$triplet/libsrd.so.$version"
+    put 644 "$libraries/libsrd.a" "usr/lib/$triplet/libsrd.a"
+    strip --strip-unneeded --remove-section=.comment "$package/usr/lib/$triplet/libsrd.so.$version"
+    strip --strip-debug --enable-deterministic-archives "$package/usr/lib/$triplet/libsrd.a"
+    ln -s "libsrd.so.$version" "$package/usr/lib/$triplet/libsrd.so.0"
+    ln -s libsrd.so.0 "$package/usr/lib/$triplet/libsrd.so"
+    objects+=("$package/usr/lib/$triplet/libsrd.so.$version")
+    put 644 "$capi/include/srd.h" usr/include/srd.h
+    put 644 "$capi/examples/pingpong.c" usr/share/doc/srd/examples/pingpong.c
+    install -d "$package/usr/lib/$triplet/pkgconfig" "$package/usr/share/man/man3"
+    sed "s/@VERSION@/$version/; s,@LIBDIR@,\${prefix}/lib/$triplet," "$here/srd.pc.in" \
+        >"$package/usr/lib/$triplet/pkgconfig/srd.pc"
+    sed "s/@VERSION@/$version/" "$here/srd.3" >"$package/usr/share/man/man3/srd.3"
+    install -d "$control"
+    echo "activate-noawait ldconfig" >"$control/triggers"
+fi
 
 "$binary" man "$package/usr/share/man/man1"
 install -d "$package/usr/share/man/man5"
@@ -99,7 +124,7 @@ depends() {
         esac
     done | sort -u
 }
-libraries=$(depends "$package/usr/bin/srd" | paste -sd, | sed 's/,/, /g')
+needs=$(for object in "${objects[@]}"; do depends "$object"; done | sort -u | paste -sd, | sed 's/,/, /g')
 
 install -d "$control"
 for script in postinst prerm postrm; do install -m 755 "$here/$script" "$control/$script"; done
@@ -111,7 +136,7 @@ Version: $version
 Architecture: $architecture
 Maintainer: $maintainer
 Installed-Size: $(du -sk --exclude=DEBIAN "$package" | cut -f1)
-Depends: $libraries, adduser, iproute2
+Depends: $needs, adduser, iproute2
 Recommends: ethtool
 Suggests: nftables
 Section: net

@@ -70,20 +70,28 @@ fn the_package_holds_what_the_program_says_about_itself() {
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path().to_str().unwrap();
     let script = packaging().join("deb.sh");
-    let made = ["--fast", "--binary", SRD, "--out", here];
+    let mut made = vec!["--fast", "--binary", SRD, "--out", here];
+    let libraries = libraries();
+    if let Some(libraries) = &libraries {
+        made.extend(["--libraries", libraries.to_str().unwrap()]);
+    }
     let package = output(script.to_str().unwrap(), &made);
     let package = package.trim();
     let list = output("dpkg-deb", &["--contents", package]);
     for line in list.lines() {
         assert!(line.contains(" root/root "), "{line}");
-        assert!(!line[4..10].contains("w"), "others may write: {line}");
+        let others = line.starts_with('l') || !line[4..10].contains("w");
+        assert!(others, "others may write: {line}");
     }
     let root = directory.path().join("root");
     output("dpkg-deb", &["--extract", package, root.to_str().unwrap()]);
     let mut names = Vec::new();
     commands(&[], &mut names);
     assert!(names.len() > 10 && names.contains(&"srd-check".to_owned()), "{names:?}");
-    pages_can_be_read(&root, &names);
+    pages_can_be_read(&root, &names, libraries.is_some());
+    if libraries.is_some() {
+        programs_can_be_made(&root);
+    }
     completions_name_every_command(&root, &names);
     for file in [
         "usr/bin/srd",
@@ -104,11 +112,58 @@ fn the_package_holds_what_the_program_says_about_itself() {
     assert!(depends.contains("libc6 (>= 2."), "{depends}");
 }
 
-fn pages_can_be_read(root: &Path, names: &[String]) {
+/// Where the C library is, which is built with the tests of the whole workspace only.
+fn libraries() -> Option<PathBuf> {
+    let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    if beside.join("libsrd.so").exists() && beside.join("libsrd.a").exists() {
+        return Some(beside);
+    }
+    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(!ci, "in CI the C library is there: {}", beside.display());
+    println!("without the C library: run the tests of the whole workspace");
+    None
+}
+
+/// The example of the C library, as its first lines say, with what is in the package.
+fn programs_can_be_made(root: &Path) {
+    let found = output("find", &[root.to_str().unwrap(), "-name", "srd.pc"]);
+    let configuration = Path::new(found.trim()).parent().unwrap();
+    let library = configuration.parent().unwrap();
+    for name in ["libsrd.a", "libsrd.so", "libsrd.so.0"] {
+        assert!(library.join(name).is_file(), "{name} is missing");
+    }
+    if !is_installed("pkg-config") || !is_installed("cc") {
+        return println!("no example: pkg-config or cc is missing");
+    }
+    let flags = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "srd"])
+        .env("PKG_CONFIG_PATH", configuration)
+        .env("PKG_CONFIG_SYSROOT_DIR", root)
+        .output()
+        .unwrap();
+    let flags = String::from_utf8(flags.stdout).unwrap();
+    let example = root.join("usr/share/doc/srd/examples/pingpong.c");
+    let program = root.join("pingpong");
+    let mut arguments = vec!["-o", program.to_str().unwrap(), example.to_str().unwrap()];
+    arguments.extend(flags.split_whitespace());
+    output("cc", &arguments);
+    let library = library.to_str().unwrap();
+    let mut command = Command::new(program);
+    let run = command.args(["-n", "0"]).env("LD_LIBRARY_PATH", library).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.code() == Some(2) && said.contains("usage: pingpong"), "{said}");
+}
+
+fn pages_can_be_read(root: &Path, names: &[String], library: bool) {
     let mut expected: BTreeSet<String> = names.iter().map(|name| format!("{name}.1.gz")).collect();
     expected.insert("srd.toml.5.gz".to_owned());
     let mut found = BTreeSet::new();
-    for section in ["man1", "man5"] {
+    let mut sections = vec!["man1", "man5"];
+    if library {
+        expected.insert("srd.3.gz".to_owned());
+        sections.push("man3");
+    }
+    for section in sections {
         for entry in fs::read_dir(root.join("usr/share/man").join(section)).unwrap() {
             let file = entry.unwrap().path();
             let name = file.file_name().unwrap().to_str().unwrap().to_owned();

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
 /// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
 /// into the core.
-const LAYERS: [(&str, u8); 12] = [
+const LAYERS: [(&str, u8); 13] = [
     ("srd-proto", 0),
     ("srd-efa", 1),
     ("srd-card", 1),
@@ -18,6 +18,7 @@ const LAYERS: [(&str, u8); 12] = [
     ("srd-host", 3),
     ("srd-daemon", 3),
     ("srd-ofi", 4),
+    ("srd-capi", 4),
     ("srd-py", 4),
     ("srd-cli", 4),
     ("xtask", 5),

@@ -1,0 +1,221 @@
+//! An endpoint, as the functions of `srd.h` see it.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use srd_efa::rdm::World;
+use srd_host::{Handle, Host};
+
+use crate::address::Address;
+use crate::event::Event;
+use crate::options::Checked;
+use crate::peers::{ANY, ENDPOINTS, Peers};
+use crate::queue::Queue;
+use crate::shares::Shares;
+use crate::sink::Ends;
+use crate::{Error, Outcome, Status};
+
+/// For how long a call that waits asks again and again before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// An endpoint.
+#[derive(Debug)]
+pub struct Endpoint {
+    handle: Handle<Ends>,
+    /// `None` once it is closed.
+    host: Mutex<Option<Host<Ends>>>,
+    address: Address,
+    queue: Arc<Queue>,
+    /// The process that opened it.
+    process: u32,
+    /// Whether a call has panicked: nothing is right for certain any more.
+    failed: AtomicBool,
+}
+
+/// What a call may use.
+pub(crate) struct Asking<'a> {
+    pub(crate) rdm: &'a mut srd_efa::rdm::Rdm,
+    pub(crate) world: World<'a>,
+    pub(crate) ends: &'a mut Ends,
+}
+
+impl Endpoint {
+    /// Opens an endpoint.
+    ///
+    /// # Errors
+    /// `System`: the address is not of this machine, the port is taken, or there are no
+    /// descriptors, memory or threads.
+    pub fn open(options: &Checked) -> Outcome<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = NEXT.fetch_add(1, Ordering::Relaxed) % (ENDPOINTS - 1) + 1;
+        let refused = |error: std::io::Error| {
+            let text = format!("cannot open an endpoint at {}: {error}", options.host.address);
+            Error::new(Status::System, text)
+        };
+        let queue = Arc::new(Queue::new(options.events_max).map_err(refused)?);
+        let ends =
+            Ends { peers: Peers::new(name), shares: Shares::default(), queue: Arc::clone(&queue) };
+        let host = Host::open(&options.host, ends).map_err(refused)?;
+        Ok(Self {
+            handle: host.handle().clone(),
+            address: Address { place: host.address(), incarnation: host.incarnation() },
+            host: Mutex::new(Some(host)),
+            queue,
+            process: std::process::id(),
+            failed: AtomicBool::new(false),
+        })
+    }
+
+    /// Closes it; returns when its memory is free. Calls of other threads end with an error.
+    pub fn close(&self) {
+        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if self.process == std::process::id() {
+            self.queue.end(Status::Handle);
+        }
+        if let Some(host) = host {
+            host.close();
+        }
+    }
+
+    /// Whether it may be used.
+    ///
+    /// # Errors
+    /// `Forked` in a child of its process; `Internal` after a panic.
+    pub fn check(&self) -> Outcome {
+        if self.process != std::process::id() {
+            return Err(Status::Forked.into());
+        }
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(Status::Internal.into());
+        }
+        Ok(())
+    }
+
+    /// A call has panicked: there will be no other.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+        self.queue.end(Status::Internal);
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// The descriptor that is readable while events wait.
+    #[must_use]
+    pub fn descriptor(&self) -> i32 {
+        self.queue.watch()
+    }
+
+    /// What it is called through.
+    pub(crate) fn handle(&self) -> &Handle<Ends> {
+        &self.handle
+    }
+
+    /// Asks something of the Messaging Layer.
+    ///
+    /// # Errors
+    /// What `ask` says, and what is wrong with the endpoint.
+    ///
+    /// # Safety
+    /// As of [`Handle::call`]: memory that is named must be valid until the end was told.
+    #[allow(unsafe_code, reason = "the program vouches for its memory")]
+    pub(crate) unsafe fn ask<R>(
+        &self,
+        ask: impl FnOnce(&mut Asking<'_>) -> Outcome<R>,
+    ) -> Outcome<R> {
+        // SAFETY: as our caller promises.
+        let asked = unsafe {
+            self.handle.call(|mut call| {
+                let (rdm, world, ends) = call.parts();
+                ask(&mut Asking { rdm, world, ends })
+            })
+        }?;
+        if asked.as_ref().is_err_and(|error| error.status == Status::Again) {
+            // Whoever tries again and again must not wait for the card to make room.
+            self.handle.poll();
+        }
+        asked
+    }
+
+    /// Hands up to `most` events to `each`. Waits for the first: as many milliseconds, or for ever
+    /// if they are negative. Returns how many; zero after the timeout.
+    ///
+    /// # Errors
+    /// `Interrupted` after a signal; why there will be no more events.
+    pub fn poll(
+        &self,
+        most: usize,
+        timeout_ms: i32,
+        mut each: impl FnMut(usize, Event),
+    ) -> Outcome<usize> {
+        let begin = Instant::now();
+        let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+        loop {
+            let taken = self.queue.take(most, &mut each)?;
+            if taken > 0 {
+                return Ok(taken);
+            }
+            self.handle.poll();
+            let taken = self.queue.take(most, &mut each)?;
+            let elapsed = begin.elapsed();
+            if taken > 0 || limit.is_some_and(|limit| elapsed >= limit) {
+                if taken == 0 && self.queue.is_watched() {
+                    // Now the program waits for the descriptor, and nobody but the card works.
+                    self.handle.hand_over();
+                }
+                return Ok(taken);
+            }
+            // Most answers come soon: to sleep at once would cost more than they take.
+            if elapsed > SPIN {
+                self.handle.hand_over();
+                self.queue.wait(limit.map(|limit| limit.saturating_sub(elapsed)))?;
+            }
+        }
+    }
+}
+
+impl Asking<'_> {
+    /// Makes a peer known. Returns the program's word for it.
+    pub(crate) fn connect(&mut self, own: SocketAddr, address: Address) -> Outcome<u64> {
+        if own.is_ipv4() != address.place.is_ipv4() {
+            let text = format!("the endpoint is at {own}, which cannot reach {}", address.place);
+            return Err(Error::invalid(text));
+        }
+        let added = self.rdm.add_peer(&mut self.world, address.place, address.incarnation);
+        let peer = added.map_err(|refused| match refused {
+            srd_efa::rdm::Refused::Again => {
+                Error::new(Status::Full, "there are too many peers: disconnect from some")
+            }
+            other => other.into(),
+        })?;
+        Ok(self.ends.peers.connected(peer))
+    }
+
+    /// Forgets a peer.
+    pub(crate) fn disconnect(&mut self, word: u64) -> Outcome {
+        let peer = self.ends.peers.find(word)?;
+        self.rdm.remove_peer(&mut self.world, peer);
+        self.ends.peers.disconnected(peer);
+        Ok(())
+    }
+
+    /// Where a peer is, and its run as far as it is known.
+    pub(crate) fn address_of(&self, word: u64) -> Outcome<Address> {
+        let peer = self.ends.peers.find(word)?;
+        let (place, incarnation) = self.rdm.address_of(peer).ok_or(Status::Handle)?;
+        Ok(Address { place, incarnation })
+    }
+
+    /// The number of the peer that a receive names; `None` for any.
+    pub(crate) fn source(&self, word: u64) -> Outcome<Option<u32>> {
+        if word == ANY {
+            return Ok(None);
+        }
+        self.ends.peers.find(word).map(|peer| Some(peer.0))
+    }
+}

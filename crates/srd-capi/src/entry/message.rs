@@ -1,0 +1,73 @@
+//! Messages.
+
+use std::ffi::{c_int, c_void};
+
+use super::{SrdEndpoint, on, out, piece};
+use crate::transfer::{Recv, Send};
+
+/// `srd_send`.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn srd_send(
+    endpoint: *mut SrdEndpoint,
+    peer: u64,
+    tag: u64,
+    buf: *const c_void,
+    len: usize,
+    flags: u32,
+    context: *mut c_void,
+) -> c_int {
+    on(endpoint, |endpoint| {
+        let (piece, context) = (piece(buf, len)?, context.addr());
+        // SAFETY: as the program promises.
+        unsafe { endpoint.send(&Send { peer, tag, piece, flags, context }) }?;
+        Ok(0)
+    })
+}
+
+/// `srd_recv`.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn srd_recv(
+    endpoint: *mut SrdEndpoint,
+    peer: u64,
+    tag: u64,
+    ignore: u64,
+    buf: *mut c_void,
+    len: usize,
+    context: *mut c_void,
+) -> c_int {
+    on(endpoint, |endpoint| {
+        let (piece, context) = (piece(buf, len)?, context.addr());
+        // SAFETY: as the program promises.
+        unsafe { endpoint.recv(&Recv { peer, tag, ignore, piece, context }) }?;
+        Ok(0)
+    })
+}
+
+/// `srd_cancel`.
+#[unsafe(no_mangle)]
+pub extern "C" fn srd_cancel(endpoint: *mut SrdEndpoint, context: *mut c_void) -> c_int {
+    on(endpoint, |endpoint| endpoint.cancel(context.addr()).map(|()| 0))
+}
+
+/// `srd_inject_bytes_max`.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn srd_inject_bytes_max(
+    endpoint: *mut SrdEndpoint,
+    bytes: *mut usize,
+) -> c_int {
+    on(endpoint, |endpoint| {
+        // SAFETY: as the program promises.
+        let to = unsafe { out("bytes", bytes) }?;
+        *to = usize::try_from(endpoint.inject_bytes_max()?).unwrap_or(usize::MAX);
+        Ok(0)
+    })
+}

@@ -1,0 +1,148 @@
+//! The functions of `srd.h`. What pointers lead to is read or copied here; everything behind is
+//! ordinary Rust.
+//!
+//! The safety condition of every function is what `srd.h` asks of programs: pointers that are not
+//! null lead to as much memory as the call says, which stays valid for as long as it says. Null is
+//! refused wherever it makes no sense.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use srd_efa::rdm::Piece;
+
+use crate::endpoint::Endpoint;
+use crate::table::Table;
+use crate::{Error, Outcome, Status};
+
+pub mod memory;
+pub mod message;
+pub mod open;
+pub mod poll;
+
+/// Endpoints that a process may have open. Each has a thread.
+pub const ENDPOINTS_MAX: usize = 1024;
+
+/// Open endpoints. Nobody waits while holding the lock.
+static ENDPOINTS: RwLock<Table<Arc<Endpoint>>> = RwLock::new(Table::new(ENDPOINTS_MAX));
+
+/// An endpoint as C holds it: a word, not an address.
+#[derive(Debug)]
+#[repr(C)]
+pub struct SrdEndpoint {
+    _nothing: [u8; 0],
+}
+
+fn word(endpoint: *mut SrdEndpoint) -> usize {
+    endpoint.addr()
+}
+
+/// The endpoint of a word.
+fn find(endpoint: *mut SrdEndpoint) -> Outcome<Arc<Endpoint>> {
+    let table = ENDPOINTS.read().unwrap_or_else(PoisonError::into_inner);
+    table.find(word(endpoint)).cloned().ok_or_else(|| {
+        let text = match endpoint.is_null() {
+            true => "endpoint: it is null",
+            false => "endpoint: it was closed, or never was one",
+        };
+        Error::new(Status::Handle, text)
+    })
+}
+
+/// Runs a call. Neither panics nor errors of Rust get past it.
+fn run(call: impl FnOnce() -> Outcome<c_int>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(number)) => number,
+        Ok(Err(error)) => error.keep(),
+        Err(_) => Error::from(Status::Internal).keep(),
+    }
+}
+
+/// Runs a call on an endpoint, which is over if the call panics.
+fn on(endpoint: *mut SrdEndpoint, call: impl FnOnce(&Arc<Endpoint>) -> Outcome<c_int>) -> c_int {
+    run(|| {
+        let endpoint = find(endpoint)?;
+        endpoint.check()?;
+        catch_unwind(AssertUnwindSafe(|| call(&endpoint))).unwrap_or_else(|_| {
+            endpoint.fail();
+            Err(Status::Internal.into())
+        })
+    })
+}
+
+/// A buffer: null only if it is empty.
+fn piece<T>(buffer: *const T, bytes: usize) -> Outcome<Piece> {
+    if buffer.is_null() && bytes > 0 {
+        return Err(Error::invalid(format!("buf: it is null, and len is {bytes}")));
+    }
+    let addr = buffer.expose_provenance();
+    if bytes > isize::MAX.unsigned_abs() || addr.checked_add(bytes).is_none() {
+        return Err(Error::invalid(format!("len: no memory has {bytes} bytes at {addr:#x}")));
+    }
+    Ok(Piece { addr: addr as u64, length: bytes as u64 })
+}
+
+/// Where something is to be written.
+///
+/// # Safety
+/// `out` is null, or may be written until the call is over.
+unsafe fn out<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut T> {
+    // SAFETY: as our caller promises.
+    unsafe { out.as_mut() }.ok_or_else(|| Error::invalid(format!("{name}: it is null")))
+}
+
+/// A text, `None` for null.
+///
+/// # Safety
+/// `string` is null, or ends in zero and lives for the call.
+unsafe fn text(name: &str, string: *const c_char) -> Outcome<Option<String>> {
+    if string.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as our caller promises.
+    let text = unsafe { CStr::from_ptr(string) }.to_str();
+    let text = text.map_err(|_| Error::invalid(format!("{name}: it is not UTF-8")))?;
+    Ok(Some(text.to_owned()))
+}
+
+/// Writes a text and its closing zero. Returns its length.
+///
+/// # Safety
+/// `buffer` is null, or `room` bytes may be written there.
+unsafe fn write(text: &str, buffer: *mut c_char, room: usize) -> Outcome<c_int> {
+    if buffer.is_null() {
+        return Err(Error::invalid("text: it is null"));
+    }
+    if text.len() >= room {
+        return Err(Error::new(
+            Status::TooLong,
+            format!("room: {} bytes are needed; SRD_ADDRESS_BYTES always suffice", text.len() + 1),
+        ));
+    }
+    // SAFETY: there is room for the text and one more, and what is ours overlaps nothing.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast(), text.len());
+        *buffer.add(text.len()) = 0;
+    }
+    Ok(c_int::try_from(text.len()).unwrap_or(c_int::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_do_not_get_past_a_call() {
+        assert_eq!(run(|| panic!("on purpose")), Status::Internal.number());
+        assert_eq!(run(|| Ok(3)), 3);
+    }
+
+    #[test]
+    fn buffers_that_cannot_be_are_refused() {
+        assert_eq!(piece(std::ptr::null::<u8>(), 0).unwrap().length, 0);
+        assert!(piece(std::ptr::null::<u8>(), 1).is_err());
+        let one = 1u8;
+        assert!(piece(&raw const one, usize::MAX).is_err());
+        assert_eq!(piece(&raw const one, 1).unwrap().length, 1);
+    }
+}

@@ -1,0 +1,170 @@
+//! Opening, closing, addresses and peers.
+
+use std::ffi::{c_char, c_int};
+use std::sync::{Arc, PoisonError};
+
+use super::{ENDPOINTS, SrdEndpoint, find, on, out, run, text, word, write};
+use crate::address::Address;
+use crate::endpoint::Endpoint;
+use crate::options::{Given, OPTIONS_BYTES_MAX, OPTIONS_BYTES_MIN, RawOptions};
+use crate::{Error, Outcome, Status};
+
+/// `srd_open`.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn srd_open(
+    options: *const RawOptions,
+    endpoint: *mut *mut SrdEndpoint,
+) -> c_int {
+    run(|| {
+        // SAFETY: as the program promises.
+        let to = unsafe { out("endpoint", endpoint) }?;
+        *to = std::ptr::null_mut();
+        // SAFETY: as the program promises.
+        let given = unsafe { read(options) }?;
+        let locals = srd_net::local_addresses()
+            .map_err(|error| Error::new(Status::System, format!("no addresses: {error}")))?;
+        let opened = Arc::new(Endpoint::open(&given.check(&locals)?)?);
+        let mut table = ENDPOINTS.write().unwrap_or_else(PoisonError::into_inner);
+        let added = table.add(Arc::clone(&opened));
+        drop(table);
+        match added {
+            Ok(word) => *to = std::ptr::without_provenance_mut(word),
+            Err(error) => {
+                opened.close();
+                return Err(error);
+            }
+        }
+        Ok(0)
+    })
+}
+
+/// The options of a program that knew `size` bytes of them.
+///
+/// # Safety
+/// `options` is null, or leads to as many bytes as its first field says.
+unsafe fn read(options: *const RawOptions) -> Outcome<Given> {
+    if options.is_null() {
+        return Ok(Given::default());
+    }
+    if !options.is_aligned() {
+        return Err(Error::invalid("options: they are not aligned as srd_options are"));
+    }
+    // SAFETY: every release's structure begins with its size.
+    let size = unsafe { (&raw const (*options).size).read() };
+    if !(OPTIONS_BYTES_MIN..=OPTIONS_BYTES_MAX).contains(&size) {
+        let text = format!("options.size = {size}: call srd_options_init first");
+        return Err(Error::invalid(text));
+    }
+    let known = size.min(size_of::<RawOptions>());
+    let mut raw = RawOptions::default();
+    // SAFETY: both have so many bytes, and every pattern of bits is a value of each field.
+    unsafe { std::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut raw).cast(), known) };
+    // SAFETY: the program's structure has `size` bytes.
+    let rest = unsafe { std::slice::from_raw_parts(options.cast::<u8>().add(known), size - known) };
+    if raw.reserved != 0 || rest.iter().any(|byte| *byte != 0) {
+        return Err(Error::invalid(
+            "options: something is set that this release does not know: install a newer one",
+        ));
+    }
+    // SAFETY: as the program promises.
+    unsafe {
+        Ok(Given {
+            address: text("options.address", raw.address)?,
+            interface: text("options.interface", raw.interface)?,
+            job_key_file: text("options.job_key_file", raw.job_key_file)?,
+            job_key: raw.job_key.cast::<[u8; 32]>().as_ref().copied(),
+            port: raw.port,
+            paths: raw.paths,
+            packet_bytes_max: raw.packet_bytes_max,
+            answer_timeout_ms: raw.answer_timeout_ms,
+            peer_timeout_ms: raw.peer_timeout_ms,
+            operations_max: raw.operations_max,
+            receives_max: raw.receives_max,
+            events_max: raw.events_max,
+        })
+    }
+}
+
+/// `srd_close`.
+#[unsafe(no_mangle)]
+pub extern "C" fn srd_close(endpoint: *mut SrdEndpoint) -> c_int {
+    run(|| {
+        find(endpoint)?;
+        let mut table = ENDPOINTS.write().unwrap_or_else(PoisonError::into_inner);
+        let closed = table.remove(word(endpoint)).ok_or(Status::Handle)?;
+        drop(table);
+        closed.close();
+        Ok(0)
+    })
+}
+
+/// `srd_address`.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn srd_address(
+    endpoint: *mut SrdEndpoint,
+    text: *mut c_char,
+    room: usize,
+) -> c_int {
+    on(endpoint, |endpoint| {
+        let address = endpoint.address().to_string();
+        // SAFETY: as the program promises.
+        unsafe { write(&address, text, room) }
+    })
+}
+
+/// `srd_connect`.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn srd_connect(
+    endpoint: *mut SrdEndpoint,
+    address: *const c_char,
+    peer: *mut u64,
+) -> c_int {
+    on(endpoint, |endpoint| {
+        // SAFETY: as the program promises.
+        let (to, given) = unsafe { (out("peer", peer)?, text("address", address)?) };
+        let given = given.ok_or_else(|| Error::invalid("address: it is null"))?;
+        let address = Address::parse(&given)?;
+        let own = endpoint.address().place;
+        // SAFETY: names no memory.
+        *to = unsafe { endpoint.ask(|asking| asking.connect(own, address)) }?;
+        Ok(0)
+    })
+}
+
+/// `srd_disconnect`.
+#[unsafe(no_mangle)]
+pub extern "C" fn srd_disconnect(endpoint: *mut SrdEndpoint, peer: u64) -> c_int {
+    on(endpoint, |endpoint| {
+        // SAFETY: names no memory.
+        unsafe { endpoint.ask(|asking| asking.disconnect(peer)) }?;
+        Ok(0)
+    })
+}
+
+/// `srd_peer_address`.
+///
+/// # Safety
+/// See the module.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn srd_peer_address(
+    endpoint: *mut SrdEndpoint,
+    peer: u64,
+    text: *mut c_char,
+    room: usize,
+) -> c_int {
+    on(endpoint, |endpoint| {
+        // SAFETY: names no memory.
+        let address = unsafe { endpoint.ask(|asking| asking.address_of(peer)) }?;
+        // SAFETY: as the program promises.
+        unsafe { write(&address.to_string(), text, room) }
+    })
+}

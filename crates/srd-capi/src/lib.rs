@@ -1,0 +1,38 @@
+//! SRD for programs in C, without libfabric: what stands behind `include/srd.h`.
+//!
+//! | module | what |
+//! |---|---|
+//! | `entry` | the functions of `srd.h`: pointers end here |
+//! | `options`, `address`, `event`, `status` | what crosses the border: structures, texts, numbers |
+//! | `table` | open endpoints by the word that the program holds for them |
+//! | `endpoint`, `transfer`, `sharing` | one endpoint: what is asked of it |
+//! | `sink`, `queue` | what it tells, and how one waits for that |
+//! | `peers`, `shares` | what the program's words for peers and memory mean |
+//!
+//! # Words that can be checked
+//!
+//! A program holds an endpoint as a pointer that leads nowhere: it is looked up. So a word for an
+//! endpoint that was closed, or never was one, is an error and not a crash; the same holds for
+//! peers and keys, which also name the endpoint that they belong to. What cannot be checked are
+//! buffers: `srd.h` says for each how long it belongs to the library.
+//!
+//! # What does not cross the border
+//!
+//! Panics: each function catches them, says `SRD_EINTERNAL`, and the endpoint is over.
+
+pub mod address;
+pub mod endpoint;
+#[allow(unsafe_code, reason = "C calls here")]
+pub mod entry;
+pub mod event;
+pub mod options;
+pub mod peers;
+pub mod queue;
+pub mod shares;
+pub mod sharing;
+pub mod sink;
+pub mod status;
+pub mod table;
+pub mod transfer;
+
+pub use status::{Error, Outcome, Status};

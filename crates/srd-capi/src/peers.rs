@@ -1,0 +1,134 @@
+//! The program's words for peers: 64 bits that also say whose they are.
+//!
+//! ```text
+//!  63        44 43                 20 19                0
+//! +------------+---------------------+-------------------+
+//! |  endpoint  |      generation     |      number       |
+//! +------------+---------------------+-------------------+
+//! ```
+//!
+//! The endpoint is never zero, so no word is [`ANY`]. Bound: one slot for each number that the
+//! Messaging Layer gives, which are less than 2^20.
+
+use srd_efa::rdm::Peer;
+
+use crate::{Error, Outcome, Status};
+
+/// No peer, or any.
+pub const ANY: u64 = 0;
+
+const NUMBER_BITS: u32 = 20;
+const GENERATION_BITS: u32 = 24;
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+/// Endpoints have names below this, and above zero.
+pub const ENDPOINTS: u32 = 1 << (64 - NUMBER_BITS - GENERATION_BITS);
+
+/// The peers of an endpoint.
+#[derive(Debug)]
+pub struct Peers {
+    endpoint: u32,
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    generation: u32,
+    /// How often the program connected to it.
+    references: u32,
+    /// Whether a word for it was given out.
+    known: bool,
+}
+
+impl Peers {
+    /// None yet. `endpoint` is the endpoint's name.
+    #[must_use]
+    pub fn new(endpoint: u32) -> Self {
+        assert!(endpoint > 0 && endpoint < ENDPOINTS, "names of endpoints fit their bits");
+        Self { endpoint, slots: Vec::new() }
+    }
+
+    /// The word for a peer.
+    pub fn word(&mut self, peer: Peer) -> u64 {
+        let at = peer.0 as usize;
+        if self.slots.len() <= at {
+            self.slots.resize(at + 1, Slot::default());
+        }
+        self.slots[at].known = true;
+        u64::from(self.endpoint) << (NUMBER_BITS + GENERATION_BITS)
+            | u64::from(self.slots[at].generation) << NUMBER_BITS
+            | u64::from(peer.0) & NUMBER_MASK
+    }
+
+    /// The peer of a word.
+    ///
+    /// # Errors
+    /// `Handle` for the word of another endpoint, or one that is not valid any more.
+    pub fn find(&self, word: u64) -> Outcome<Peer> {
+        let number = u32::try_from(word & NUMBER_MASK).map_err(|_| Status::Handle)?;
+        if word == ANY {
+            return Err(Error::new(Status::Handle, "peer: SRD_ANY is no peer to send to"));
+        }
+        if word >> (NUMBER_BITS + GENERATION_BITS) != u64::from(self.endpoint) {
+            return Err(Error::new(Status::Handle, "the peer is one of another endpoint, or none"));
+        }
+        let generation = word >> NUMBER_BITS & u64::from(GENERATION_MASK);
+        let slot = self.slots.get(number as usize);
+        if slot.is_none_or(|slot| !slot.known || u64::from(slot.generation) != generation) {
+            return Err(Error::new(Status::Handle, "the peer was disconnected: connect again"));
+        }
+        Ok(Peer(number))
+    }
+
+    /// The program has connected to a peer once more. Returns the word for it.
+    pub fn connected(&mut self, peer: Peer) -> u64 {
+        let word = self.word(peer);
+        let slot = &mut self.slots[peer.0 as usize];
+        slot.references = slot.references.saturating_add(1);
+        word
+    }
+
+    /// The program has disconnected from a peer once. With the last time the word ends.
+    pub fn disconnected(&mut self, peer: Peer) {
+        let Some(slot) = self.slots.get_mut(peer.0 as usize) else { return };
+        slot.references = slot.references.saturating_sub(1);
+        if slot.references == 0 {
+            slot.generation = slot.generation.wrapping_add(1) & GENERATION_MASK;
+            slot.known = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_lead_back_to_their_peer_and_to_no_other_endpoint() {
+        let (mut one, mut other) = (Peers::new(1), Peers::new(ENDPOINTS - 1));
+        for number in [0, 1, 77, (1 << 20) - 1] {
+            let word = one.word(Peer(number));
+            assert_ne!(word, ANY);
+            assert_eq!(one.find(word), Ok(Peer(number)));
+            other.word(Peer(number));
+            assert_eq!(other.find(word).unwrap_err().status, Status::Handle);
+        }
+        for word in [ANY, 1, u64::MAX, 1 << 44 | 5] {
+            assert!(one.find(word).is_err(), "{word:x}");
+        }
+    }
+
+    #[test]
+    fn a_word_ends_with_the_last_disconnect() {
+        let mut peers = Peers::new(3);
+        let word = peers.connected(Peer(4));
+        assert_eq!(peers.connected(Peer(4)), word);
+        peers.disconnected(Peer(4));
+        assert_eq!(peers.find(word), Ok(Peer(4)));
+        peers.disconnected(Peer(4));
+        assert!(peers.find(word).is_err());
+        let next = peers.connected(Peer(4));
+        assert!(peers.find(word).is_err());
+        assert_eq!(peers.find(next), Ok(Peer(4)));
+    }
+}

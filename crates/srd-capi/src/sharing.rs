@@ -1,0 +1,82 @@
+//! Memory that peers may use.
+
+use srd_efa::Access;
+use srd_efa::rdm::{Refused, Shared};
+use srd_host::{Call, Span};
+
+use crate::endpoint::Endpoint;
+use crate::shares::SHARES_MAX;
+use crate::sink::Ends;
+use crate::{Error, Outcome, Status};
+
+/// Peers may read it.
+pub const SRD_SHARE_READ: u32 = 1;
+/// Peers may write it.
+pub const SRD_SHARE_WRITE: u32 = 2;
+
+impl Endpoint {
+    /// Lets peers use memory. Returns the key that they need.
+    ///
+    /// # Errors
+    /// `Invalid` for no memory or no right; `Full` at the limit.
+    ///
+    /// # Safety
+    /// The memory must be valid until it is taken back, or the endpoint closed.
+    #[allow(unsafe_code, reason = "the program vouches for its memory")]
+    pub unsafe fn share(&self, span: Span, access: u32) -> Outcome<u64> {
+        let (read, write) = (access & SRD_SHARE_READ != 0, access & SRD_SHARE_WRITE != 0);
+        if !(read || write) || access & !(SRD_SHARE_READ | SRD_SHARE_WRITE) != 0 {
+            let text = "access: give SRD_SHARE_READ, SRD_SHARE_WRITE or both";
+            return Err(Error::invalid(text));
+        }
+        if span.length == 0 {
+            return Err(Error::invalid("len: there is nothing to share in zero bytes"));
+        }
+        let access = Access { local_write: write, remote_write: write, remote_read: read };
+        let key = random()?;
+        // SAFETY: as our caller promises.
+        unsafe { self.handle().call(|call| enter(call, span, access, key)) }?
+    }
+
+    /// Takes memory back: nobody uses it any more when this returns.
+    ///
+    /// # Errors
+    /// `Handle` if nothing has the key.
+    #[allow(unsafe_code, reason = "every call of a host is unsafe")]
+    pub fn unshare(&self, key: u64) -> Outcome {
+        // SAFETY: names no memory.
+        unsafe {
+            self.handle().call(|call| {
+                let number = call.sink.shares.remove(key)?;
+                call.rdm.unshare(key);
+                call.memory.remove(number);
+                Ok(())
+            })
+        }?
+    }
+}
+
+fn enter(call: Call<'_, Ends>, span: Span, access: Access, key: u64) -> Outcome<u64> {
+    let number = call.sink.shares.add(key, SHARES_MAX)?;
+    call.memory.add(number, Box::new([span]));
+    let (region, length) = (u64::from(number.0), span.length as u64);
+    let shared = Shared { region, addr: 0, length, rkey: key, access };
+    call.rdm.share(shared).map_err(|refused| {
+        call.memory.remove(number);
+        let _ = call.sink.shares.remove(key);
+        match refused {
+            Refused::Again => Status::Full.into(),
+            other => Error::from(other),
+        }
+    })?;
+    Ok(key)
+}
+
+/// A key that nobody guesses.
+fn random() -> Outcome<u64> {
+    let seed = srd_net::clock::seed()
+        .map_err(|error| Error::new(Status::System, format!("no random numbers: {error}")))?;
+    let mut low = [0; 8];
+    low.copy_from_slice(&seed[..8]);
+    Ok(u64::from_ne_bytes(low))
+}

@@ -1,0 +1,276 @@
+//! Messages, reads, writes and atomic operations.
+
+use srd_efa::rdm::{
+    Atomic, AtomicOp, Datatype, Message, Piece, Receive, RemotePiece, Rma, Until, Want,
+};
+
+use crate::endpoint::{Asking, Endpoint};
+use crate::{Error, Outcome, Status};
+
+/// The buffer is free when the call returns; only failure is told.
+pub const SRD_INJECT: u32 = 1;
+/// It ends when it stands in the peer's memory.
+pub const SRD_DELIVERED: u32 = 2;
+/// Only failure is told.
+pub const SRD_QUIET: u32 = 4;
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Send {
+    /// To whom.
+    pub peer: u64,
+    /// Its tag.
+    pub tag: u64,
+    /// Its bytes.
+    pub piece: Piece,
+    /// `SRD_INJECT` and so on.
+    pub flags: u32,
+    /// The program's word for it.
+    pub context: usize,
+}
+
+/// Room for a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Recv {
+    /// From whom, or anyone.
+    pub peer: u64,
+    /// Its tag.
+    pub tag: u64,
+    /// Bits of the tag that do not matter.
+    pub ignore: u64,
+    /// Where it goes.
+    pub piece: Piece,
+    /// The program's word for it.
+    pub context: usize,
+}
+
+/// A place in the memory that a peer shares.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Whose.
+    pub peer: u64,
+    /// The key of what it shares.
+    pub key: u64,
+    /// Bytes from the beginning of that.
+    pub offset: u64,
+}
+
+/// A read or write.
+#[derive(Clone, Copy, Debug)]
+pub struct Copying {
+    /// The peer's end.
+    pub place: Place,
+    /// Our end.
+    pub piece: Piece,
+    /// Read it; else write it.
+    pub read: bool,
+    /// Data for the peer's event.
+    pub data: Option<u64>,
+    /// `SRD_INJECT` and so on.
+    pub flags: u32,
+    /// The program's word for it.
+    pub context: usize,
+}
+
+/// An atomic operation on 64 bits.
+#[derive(Clone, Copy, Debug)]
+pub struct Compute {
+    /// On what.
+    pub place: Place,
+    /// What happens.
+    pub op: AtomicOp,
+    /// Where the operand is, for the call.
+    pub operand: usize,
+    /// Where the comparand is, for the call.
+    pub compare: Option<usize>,
+    /// Where the former value goes.
+    pub result: Option<usize>,
+    /// The program's word for it.
+    pub context: usize,
+}
+
+fn until(flags: u32) -> Outcome<Until> {
+    match flags & !SRD_QUIET {
+        0 => Ok(Until::Transmitted),
+        SRD_INJECT => Ok(Until::Injected),
+        SRD_DELIVERED => Ok(Until::Delivered),
+        _ => Err(Error::invalid(
+            "flags: give 0, or SRD_QUIET with SRD_INJECT, SRD_DELIVERED or neither",
+        )),
+    }
+}
+
+/// Whether success is told.
+fn tell(flags: u32) -> bool {
+    flags & (SRD_QUIET | SRD_INJECT) == 0
+}
+
+/// Eight bytes at an address, or none.
+fn word(at: Option<usize>) -> Piece {
+    match at {
+        None => Piece { addr: 0, length: 0 },
+        Some(addr) => Piece { addr: addr as u64, length: 8 },
+    }
+}
+
+/// The pieces of a buffer: none if it is empty.
+fn pieces(piece: &Piece) -> &[Piece] {
+    if piece.length == 0 { &[] } else { std::slice::from_ref(piece) }
+}
+
+#[allow(unsafe_code, reason = "the program vouches for its memory")]
+impl Endpoint {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// `Again`, `Handle`, `Invalid`, `TooLong`.
+    ///
+    /// # Safety
+    /// The buffer must be readable until the end was told; for the call only, if it is injected.
+    pub unsafe fn send(&self, send: &Send) -> Outcome {
+        let until = until(send.flags)?;
+        // SAFETY: as our caller promises.
+        unsafe {
+            self.ask(|asking| {
+                let message = Message {
+                    to: asking.ends.peers.find(send.peer)?,
+                    tag: Some(send.tag),
+                    pieces: pieces(&send.piece),
+                    data: None,
+                    context: send.context as u64,
+                    until,
+                    tell: tell(send.flags),
+                };
+                let sent = asking.rdm.send(&mut asking.world, message);
+                sent.map_err(|refused| asking.explain(refused))
+            })
+        }
+    }
+
+    /// Receives a message.
+    ///
+    /// # Errors
+    /// `Again`, `Handle`, `Invalid`.
+    ///
+    /// # Safety
+    /// The buffer must be writable until the end was told.
+    pub unsafe fn recv(&self, recv: &Recv) -> Outcome {
+        // SAFETY: as our caller promises.
+        unsafe {
+            self.ask(|asking| {
+                let Recv { tag, ignore, .. } = *recv;
+                let receive = Receive {
+                    tagged: true,
+                    want: Want { tag, ignore, source: asking.source(recv.peer)? },
+                    pieces: pieces(&recv.piece),
+                    context: recv.context as u64,
+                    multi: None,
+                    tell: true,
+                };
+                Ok(asking.rdm.recv(&mut asking.world, receive)?)
+            })
+        }
+    }
+
+    /// Cancels the receive posted first with a context.
+    ///
+    /// # Errors
+    /// `NotFound` if none waits.
+    pub fn cancel(&self, context: usize) -> Outcome {
+        // SAFETY: names no memory.
+        let found = unsafe { self.ask(|asking| Ok(asking.rdm.cancel(context as u64))) }?;
+        if found {
+            return Ok(());
+        }
+        let text = "no receive with this context waits: it has ended, or was never posted";
+        Err(Error::new(Status::NotFound, text))
+    }
+
+    /// Reads or writes what a peer shares.
+    ///
+    /// # Errors
+    /// `Again`, `Handle`, `Invalid`, `TooLong`.
+    ///
+    /// # Safety
+    /// As of [`Endpoint::send`]; for reads, of [`Endpoint::recv`].
+    pub unsafe fn copy(&self, copying: &Copying) -> Outcome {
+        let Copying { place, piece, read, data, flags, context } = *copying;
+        let until = until(flags)?;
+        if read && flags & !SRD_QUIET != 0 {
+            return Err(Error::invalid("flags: a read takes SRD_QUIET only"));
+        }
+        // SAFETY: as our caller promises.
+        unsafe {
+            self.ask(|asking| {
+                let Place { key: rkey, offset: addr, .. } = place;
+                let rma = Rma {
+                    to: asking.ends.peers.find(place.peer)?,
+                    read,
+                    local: pieces(&piece),
+                    remote: &[RemotePiece { addr, length: piece.length, rkey }],
+                    data,
+                    context: context as u64,
+                    until,
+                    tell: tell(flags),
+                };
+                let asked = asking.rdm.rma(&mut asking.world, rma);
+                asked.map_err(|refused| asking.explain(refused))
+            })
+        }
+    }
+
+    /// Carries out an atomic operation at a peer.
+    ///
+    /// # Errors
+    /// `Again`, `Handle`, `Invalid`.
+    ///
+    /// # Safety
+    /// Operands must be readable for the call, the result writable until the end was told.
+    pub unsafe fn compute(&self, compute: &Compute) -> Outcome {
+        let Place { peer, key: rkey, offset: addr } = compute.place;
+        if addr % 8 != 0 {
+            return Err(Error::invalid("offset: atomic operations need a multiple of 8"));
+        }
+        let (operand, compare) = (word(Some(compute.operand)), word(compute.compare));
+        let result = word(compute.result);
+        // SAFETY: as our caller promises.
+        unsafe {
+            self.ask(|asking| {
+                let atomic = Atomic {
+                    to: asking.ends.peers.find(peer)?,
+                    op: compute.op,
+                    datatype: Datatype::Uint64,
+                    operand: pieces(&operand),
+                    compare: pieces(&compare),
+                    result: pieces(&result),
+                    remote: &[RemotePiece { addr, length: 8, rkey }],
+                    context: compute.context as u64,
+                    until: Until::Delivered,
+                    tell: true,
+                };
+                Ok(asking.rdm.atomic(&mut asking.world, atomic)?)
+            })
+        }
+    }
+
+    /// Bytes that may be injected.
+    ///
+    /// # Errors
+    /// What is wrong with the endpoint.
+    pub fn inject_bytes_max(&self) -> Outcome<u64> {
+        // SAFETY: names no memory.
+        unsafe { self.ask(|asking| Ok(asking.rdm.inject_bytes_max())) }
+    }
+}
+
+impl Asking<'_> {
+    /// What is too long, is too long to be injected.
+    fn explain(&self, refused: srd_efa::rdm::Refused) -> Error {
+        if refused != srd_efa::rdm::Refused::TooLong {
+            return refused.into();
+        }
+        let most = self.rdm.inject_bytes_max();
+        let text = format!("len: SRD_INJECT carries {most} bytes at most: send without it");
+        Error::new(Status::TooLong, text)
+    }
+}

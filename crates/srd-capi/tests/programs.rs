@@ -1,0 +1,202 @@
+//! Programs in C, compiled as their authors would and run over loopback.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// What every program must compile with.
+const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Whether a program is here. If not, says so; in CI, fails.
+fn is_here(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(found || !ci, "CI lacks {program}");
+    if !found {
+        println!("skipped: this machine lacks {program}");
+    }
+    found
+}
+
+/// A directory with the library under the names that linkers and loaders look for, and the
+/// programs that were made of it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let beside = std::env::current_exe().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        for (name, file) in
+            [("libsrd.so", "libsrd.so.0"), ("libsrd.so", "libsrd.so"), ("libsrd.a", "libsrd.a")]
+        {
+            let built = beside.with_file_name(name);
+            assert!(built.exists(), "{} is built with the tests", built.display());
+            std::os::unix::fs::symlink(built, directory.path().join(file)).unwrap();
+        }
+        Self(directory)
+    }
+
+    fn compile(&self, compiler: &str, arguments: &[&str], source: &Path) -> PathBuf {
+        let program = self.0.path().join(source.file_stem().unwrap());
+        let mut command = Command::new(compiler);
+        command.args(STRICT).arg("-I").arg(here("include")).arg("-o").arg(&program).arg(source);
+        let output = command.arg("-L").arg(self.0.path()).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        program
+    }
+
+    fn run(&self, program: &Path) -> Output {
+        Command::new("timeout")
+            .arg("100")
+            .arg(program)
+            .env("LD_LIBRARY_PATH", self.0.path())
+            .output()
+            .unwrap()
+    }
+
+    /// A program of the tests, which must say this.
+    fn says(&self, source: &str, words: &str) {
+        let program = self.compile("cc", &["-std=c11", "-lsrd", "-lpthread"], &here(source));
+        let output = self.run(&program);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.trim() == words, "{said}");
+    }
+
+    fn pingpong(&self, server: &[&str], client: &[&str]) -> (Output, bool) {
+        let program = self.compile("cc", &["-std=c11", "-lsrd"], &here("examples/pingpong.c"));
+        let command = |arguments: &[&str]| {
+            let mut command = Command::new("timeout");
+            command.arg("60").arg(&program).args(["-a", "127.0.0.1"]).args(arguments);
+            command.env("LD_LIBRARY_PATH", self.0.path()).stdin(Stdio::null());
+            command
+        };
+        let mut serving = command(server).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(serving.stdout.take().unwrap());
+        let mut address = String::new();
+        said.read_line(&mut address).unwrap();
+        let asked = command(&[client, &[address.trim()]].concat()).output().unwrap();
+        if !asked.status.success() {
+            serving.kill().unwrap();
+        }
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).unwrap();
+        let served = serving.wait().unwrap().success() && rest.contains("is right");
+        (asked, served)
+    }
+}
+
+#[test]
+fn two_processes_play_ping_pong_and_write_memory() {
+    if !is_here("cc") {
+        return;
+    }
+    let place = Place::new();
+    for size in ["0", "64", "20000"] {
+        let (asked, served) = place.pingpong(&[], &["-n", "200", "-s", size]);
+        let error = String::from_utf8_lossy(&asked.stderr);
+        assert!(asked.status.success() && served, "{size}: {error}");
+        let said = String::from_utf8_lossy(&asked.stdout);
+        assert!(said.contains("200 round trips") && said.contains("memory, right"), "{said}");
+    }
+}
+
+#[test]
+fn a_job_key_lets_in_who_has_it_and_nobody_else() {
+    if !is_here("cc") {
+        return;
+    }
+    let place = Place::new();
+    let key = |name: &str, digit: &str| {
+        let file = place.0.path().join(name);
+        fs::write(&file, digit.repeat(64)).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (right, wrong) = (key("right", "5"), key("wrong", "6"));
+    let with = ["-k", &right];
+    let (asked, served) = place.pingpong(&with, &["-k", &right, "-n", "100"]);
+    assert!(asked.status.success() && served, "{}", String::from_utf8_lossy(&asked.stderr));
+    for other in [&["-n", "1"][..], &["-n", "1", "-k", &wrong]] {
+        let (asked, _) = place.pingpong(&with, other);
+        assert!(!asked.status.success(), "{other:?} was let in");
+    }
+}
+
+#[test]
+fn misuse_is_refused() {
+    if is_here("cc") {
+        Place::new().says("tests/misuse.c", "refused");
+    }
+}
+
+#[test]
+fn endpoints_behave_as_the_header_promises() {
+    if is_here("cc") {
+        Place::new().says("tests/behaviour.c", "as promised");
+    }
+}
+
+#[test]
+fn cpp_programs_compile_and_run_with_the_header() {
+    if !is_here("c++") {
+        return;
+    }
+    let place = Place::new();
+    let source = place.0.path().join("program.cc");
+    let text = "#include <srd.h>\nint main() {\n  srd_options o;\n  srd_options_init(&o);\n  \
+        o.address = \"127.0.0.1\";\n  srd_endpoint *ep;\n  if (srd_open(&o, &ep)) return 1;\n  \
+        srd_event e;\n  return srd_poll(ep, &e, 1, 0) || srd_close(ep);\n}\n";
+    fs::write(&source, text).unwrap();
+    let program = place.compile("c++", &["-std=c++17", "-lsrd"], &source);
+    assert!(place.run(&program).status.success());
+}
+
+#[test]
+fn the_static_library_needs_nothing_of_ours_at_run_time() {
+    if !is_here("cc") {
+        return;
+    }
+    let place = Place::new();
+    let archive = place.0.path().join("libsrd.a");
+    let source = here("tests/misuse.c");
+    let libraries = ["-std=c11", archive.to_str().unwrap(), "-lgcc_s", "-lpthread", "-lm", "-ldl"];
+    let program = place.compile("cc", &libraries, &source);
+    let output = Command::new("timeout").arg("100").arg(program).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn a_client_whose_server_is_killed_is_told() {
+    if !is_here("cc") {
+        return;
+    }
+    let place = Place::new();
+    let program = place.compile("cc", &["-std=c11", "-lsrd"], &here("examples/pingpong.c"));
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args(["--foreground", "60"]).arg(&program).args(["-a", "127.0.0.1"]);
+        command.args(arguments).env("LD_LIBRARY_PATH", place.0.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut server = run(&[]);
+    let mut address = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    let client = run(&["-n", "100000000", address.trim()]);
+    std::thread::sleep(Duration::from_millis(500));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let told = client.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&told.stderr);
+    assert_eq!(told.status.code(), Some(1), "{error}");
+    assert!(error.starts_with("ping: "), "{error}");
+}
