@@ -42,7 +42,7 @@ typedef uint64_t srd_peer;
 #define SRD_ANY ((srd_peer)0)
 
 /* Room for the longest address with its closing zero, bytes. */
-#define SRD_ADDRESS_BYTES 80
+#define SRD_ADDRESS_BYTES 96
 
 /* What calls return, and events say. */
 enum {

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use crate::{Error, Outcome};
 
 /// Room for the longest address and its closing zero, bytes.
-pub const ADDRESS_BYTES: usize = 80;
+pub const ADDRESS_BYTES: usize = 96;
 
 /// The address of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -110,7 +110,7 @@ static void words(srd_endpoint *one, srd_endpoint *two, const char *address)
     REFUSED(srd_connect(one, address, NULL), SRD_EINVAL);
     REFUSED(srd_connect(one, "elsewhere", &others), SRD_EINVAL);
     REFUSED(srd_connect(one, "[::1]:7", &others), SRD_EINVAL);
-    REFUSED(srd_address(one, NULL, 80), SRD_EINVAL);
+    REFUSED(srd_address(one, NULL, SRD_ADDRESS_BYTES), SRD_EINVAL);
     REFUSED(srd_address(one, text, 5), SRD_ETOOLONG);
     WORKS(srd_disconnect(one, peer));
     REFUSED(srd_disconnect(one, peer), SRD_EHANDLE);
