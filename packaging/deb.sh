@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Makes a Debian package of the program and the C library: srd_<version>_<arch>.deb.
+# Makes a Debian package of the program, the C library and the libfabric provider:
+# srd_<version>_<arch>.deb.
 #
 #   packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--fast]
 #
 # --binary  a program that is there already; otherwise cargo builds one for release
 # --libraries
-#           where libsrd.so and libsrd.a are; otherwise cargo builds them, too, unless there is
-#           a program already: then the package has none
+#           where libsrd.so, libsrd.a and libsrd_fi.so are; otherwise cargo builds them, too,
+#           unless there is a program already: then the package has none
 # --out     where the package goes [default: the target directory]
 # --fast    without compression, for tests
 #
@@ -36,7 +37,7 @@ for program in dpkg-deb dpkg gzip strip objdump; do
     exit 3
 done
 if [ -z "$binary" ]; then
-    (cd "$root" && cargo build --release --locked --package srd-cli --package srd-capi)
+    (cd "$root" && cargo build --release --locked --package srd-cli --package srd-capi --package srd-ofi)
     binary=$target/release/srd libraries=$target/release
 fi
 
@@ -70,6 +71,12 @@ if [ -n "$libraries" ]; then
     ln -s "libsrd.so.$version" "$package/usr/lib/$triplet/libsrd.so.0"
     ln -s libsrd.so.0 "$package/usr/lib/$triplet/libsrd.so"
     objects+=("$package/usr/lib/$triplet/libsrd.so.$version")
+    # Under the name that libfabric looks for. Not where it looks by itself: a machine's other
+    # programs go on as before, and users of MPI name the directory in FI_PROVIDER_PATH.
+    provider=usr/lib/srd/libsrd-fi.so
+    put 644 "$libraries/libsrd_fi.so" "$provider"
+    strip --strip-unneeded --remove-section=.comment "$package/$provider"
+    objects+=("$package/$provider")
     put 644 "$capi/include/srd.h" usr/include/srd.h
     put 644 "$capi/examples/pingpong.c" usr/share/doc/srd/examples/pingpong.c
     install -d "$package/usr/lib/$triplet/pkgconfig" "$package/usr/share/man/man3"
