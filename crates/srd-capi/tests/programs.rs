@@ -192,7 +192,7 @@ fn a_client_whose_server_is_killed_is_told() {
     let mut server = run(&[]);
     let mut address = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
-    let client = run(&["-n", "100000000", address.trim()]);
+    let client = run(&["-n", "10000000", address.trim()]);
     std::thread::sleep(Duration::from_millis(500));
     server.kill().unwrap();
     server.wait().unwrap();
