@@ -132,7 +132,8 @@ impl Given {
                 let of_it = locals.iter().filter(|local| local.interface == *name);
                 first(of_it).ok_or_else(|| {
                     Error::invalid(format!(
-                        "interface {name:?} is not there, is down, or has no usable address: see `ip addr`"
+                        "interface {name:?} is not there, is down, or has no usable address: see \
+                         `ip addr`"
                     ))
                 })
             }
@@ -155,7 +156,8 @@ impl Given {
             .map_err(|error| Error::new(Status::System, format!("job_key_file {path}: {error}")))?;
         let key = digits(&text).ok_or_else(|| {
             Error::invalid(format!(
-                "job_key_file {path}: a key is 64 hexadecimal digits, as `openssl rand -hex 32` writes them"
+                "job_key_file {path}: a key is 64 hexadecimal digits, as `openssl rand -hex 32` \
+                 writes them"
             ))
         })?;
         Ok(Some(key))

@@ -50,7 +50,7 @@ fn the_address_is_given_or_the_interfaces_own() {
 fn every_number_has_bounds() {
     type Set = fn(&mut Given, u32);
     let numbers: [(&str, Set, u32, u32); 7] = [
-        ("paths", |g, n| g.paths = n as u16, 1, 256),
+        ("paths", |g, n| g.paths = u16::try_from(n).unwrap(), 1, 256),
         ("packet_bytes_max", |g, n| g.packet_bytes_max = n, 1024, 65_000),
         ("answer_timeout_ms", |g, n| g.answer_timeout_ms = n, 1, 3_600_000),
         ("peer_timeout_ms", |g, n| g.peer_timeout_ms = n, 1, 3_600_000),

@@ -89,16 +89,14 @@ impl Status {
             Self::Canceled => c"it was cancelled",
             Self::Truncated => c"the message was longer than the buffer",
             Self::Unreachable => {
-                c"the peer never answered: it is not there, packets do not pass, or it has another key"
+                c"the peer never answered: it is gone, packets do not pass, or its key differs"
             }
             Self::TimedOut => c"the peer answered before and has gone silent",
             Self::Restarted => {
-                c"the peer has restarted, or its address belongs to another endpoint than the one meant"
+                c"the peer has restarted, or its address belongs to another endpoint now"
             }
             Self::Removed => c"the peer was disconnected here",
-            Self::Key => {
-                c"the peer refused: no such key, out of the bounds of what it shares, or no right to it"
-            }
+            Self::Key => c"the peer refused: no such key, out of bounds, or no right to it",
             Self::Protocol => c"the peer does not do this, or answered with what makes no sense",
         }
     }

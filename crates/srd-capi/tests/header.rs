@@ -34,7 +34,8 @@ fn declared() -> BTreeSet<String> {
 
 macro_rules! structure {
     ($rust:ty, $c:literal, $($field:ident)*) => {{
-        let mut text = format!("_Static_assert(sizeof({}) == {}, \"size\");\n", $c, size_of::<$rust>());
+        let size = size_of::<$rust>();
+        let mut text = format!("_Static_assert(sizeof({}) == {size}, \"size\");\n", $c);
         $(text += &format!(
             "_Static_assert(offsetof({}, {}) == {}, \"{}\");\n",
             $c, stringify!($field), offset_of!($rust, $field), stringify!($field)

@@ -34,6 +34,8 @@ pub(crate) struct Core<S> {
     pub(crate) memory: UserMemory,
     pub(crate) sink: S,
     pub(crate) broken: bool,
+    /// The last round ended with more to hand over: another is due at once.
+    pub(crate) more: bool,
 }
 
 /// What the transport calls during a round.
@@ -41,6 +43,8 @@ struct Upcalls<'a, S> {
     rdm: &'a mut Rdm,
     memory: &'a mut UserMemory,
     sink: &'a mut S,
+    /// Whether an event was told: it may have made more to hand over.
+    told: bool,
 }
 
 impl<S: Sink> Application for Upcalls<'_, S> {
@@ -52,6 +56,7 @@ impl<S: Sink> Application for Upcalls<'_, S> {
     fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {}
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
+        self.told = true;
         self.rdm.event(context.now(), &event);
     }
 
@@ -61,6 +66,15 @@ impl<S: Sink> Application for Upcalls<'_, S> {
 }
 
 impl<S: Sink> Core<S> {
+    /// When the next round is due.
+    pub(crate) fn due(&self) -> Instant {
+        match (self.broken, self.more) {
+            (true, _) => Instant::FAR_FUTURE,
+            (false, true) => Instant::ZERO,
+            (false, false) => self.local.due(),
+        }
+    }
+
     /// Does what there is to do now. Returns how many packets arrived.
     pub(crate) fn round(&mut self) -> usize {
         if self.broken {
@@ -90,18 +104,21 @@ impl<S: Sink> Core<S> {
 
     fn receive(&mut self) -> io::Result<usize> {
         let Self { local, rdm, memory, sink, .. } = self;
-        local.receive(Instant::ZERO, &mut Upcalls { rdm, memory, sink })
+        local.receive(Instant::ZERO, &mut Upcalls { rdm, memory, sink, told: false })
     }
 
     fn send(&mut self) -> io::Result<()> {
         let Self { local, rdm, memory, sink, .. } = self;
+        self.more = true;
         for _ in 0..ROUND_TURNS_MAX {
             let handed_over = {
                 let (endpoint, now) = local.core_mut();
                 rdm.pump(&mut World { now, endpoint, memory })
             };
-            local.transmit(&mut Upcalls { rdm, memory, sink })?;
-            if !handed_over {
+            let mut calls = Upcalls { rdm, memory, sink, told: false };
+            local.transmit(&mut calls)?;
+            if !handed_over && !calls.told {
+                self.more = false;
                 break;
             }
         }

@@ -106,7 +106,8 @@ impl<S: Sink> Host<S> {
         let rdm = Rdm::new(config, local.core_mut().0, address, incarnation);
         let arrivals = local.arrivals()?;
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        let core = Core { local, rdm, memory: UserMemory::default(), sink, broken: false };
+        let core =
+            Core { local, rdm, memory: UserMemory::default(), sink, broken: false, more: false };
         let shared = Arc::new(Shared {
             core: Mutex::new(Some(core)),
             process: Process::current(),
@@ -266,7 +267,7 @@ impl<S: Sink> Shared<S> {
     fn called(&self, core: &Core<S>) {
         let now = core.local.last_look();
         self.called_at_ns.store(now.as_nanos(), Ordering::Relaxed);
-        let wanted = core.local.due().max(now + STALE);
+        let wanted = core.due().max(now + STALE);
         if self.sleeps_until_ns.load(Ordering::SeqCst) > wanted.as_nanos() {
             self.ring();
         }
@@ -278,7 +279,7 @@ impl<S: Sink> Shared<S> {
         let mut locked = self.lock();
         let core = locked.as_mut()?;
         core.round();
-        let due = if core.broken { Instant::FAR_FUTURE } else { core.local.due() };
+        let due = core.due();
         // Said under the lock: a call that makes something due earlier either came before this
         // round, or sees it and wakes the card.
         self.sleeps_until(due);
