@@ -102,7 +102,7 @@ fn two_processes_play_ping_pong_and_write_memory() {
         return;
     }
     let place = Place::new();
-    for size in ["0", "64", "20000"] {
+    for size in ["0", "64", "20000", "500000"] {
         let (asked, served) = place.pingpong(&[], &["-n", "200", "-s", size]);
         let error = String::from_utf8_lossy(&asked.stderr);
         assert!(asked.status.success() && served, "{size}: {error}");

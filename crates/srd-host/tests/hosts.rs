@@ -147,6 +147,24 @@ fn messages_go_through_while_the_applications_stay_away() {
 }
 
 #[test]
+fn long_messages_do_not_stand_still_while_the_applications_stay_away() {
+    let (a, b) = (One::new(), One::new());
+    let (to_b, to_a) = (a.peer(&b), b.peer(&a));
+    let ping: &'static [u8] = Box::leak((0..=u8::MAX).cycle().take(1 << 20).collect());
+    let mut buffer = vec![0u8; ping.len()];
+    for context in 0..60 {
+        for (from, to, peer) in [(&a, &b, to_b), (&b, &a, to_a)] {
+            to.recv(&mut buffer, context);
+            from.send(peer, ping, context);
+            assert_eq!(to.await_done().outcome, Outcome::Ok);
+            assert_eq!(from.await_done().outcome, Outcome::Ok);
+            assert_eq!(buffer, ping);
+            buffer.fill(0);
+        }
+    }
+}
+
+#[test]
 fn an_application_that_polls_needs_no_card() {
     let (a, b) = (One::new(), One::new());
     let to = a.peer(&b);
