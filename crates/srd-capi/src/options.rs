@@ -7,7 +7,7 @@
 use std::ffi::c_char;
 use std::net::{IpAddr, SocketAddr};
 
-use srd_host::Options;
+use srd_host::{KEY_FORM, Options, read_key};
 use srd_net::LocalAddress;
 use srd_proto::Duration;
 
@@ -154,12 +154,8 @@ impl Given {
         }
         let text = std::fs::read_to_string(path)
             .map_err(|error| Error::new(Status::System, format!("job_key_file {path}: {error}")))?;
-        let key = digits(&text).ok_or_else(|| {
-            Error::invalid(format!(
-                "job_key_file {path}: a key is 64 hexadecimal digits, as `openssl rand -hex 32` \
-                 writes them"
-            ))
-        })?;
+        let key = read_key(&text)
+            .ok_or_else(|| Error::invalid(format!("job_key_file {path}: {KEY_FORM}")))?;
         Ok(Some(key))
     }
 }
@@ -193,20 +189,6 @@ fn within(name: &str, value: u32, default: u32, least: u32, most: u32) -> Outcom
     Err(Error::invalid(format!(
         "{name} = {value}: give a number from {least} to {most}, or 0 for the default"
     )))
-}
-
-/// The bytes of a key.
-fn digits(text: &str) -> Option<[u8; 32]> {
-    let text = text.trim().as_bytes();
-    let mut key = [0; 32];
-    if text.len() != 2 * key.len() {
-        return None;
-    }
-    let digit = |at: u8| char::from(at).to_digit(16);
-    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
-    }
-    Some(key)
 }
 
 #[cfg(test)]

@@ -82,8 +82,7 @@ impl<S: Sink> Core<S> {
         }
         let worked = self.receive().and_then(|packets| self.send().map(|()| packets));
         let packets = worked.unwrap_or_else(|error| {
-            self.broken = true;
-            self.sink.broken(&error);
+            self.lose(&error);
             0
         });
         self.tell();
@@ -96,10 +95,15 @@ impl<S: Sink> Core<S> {
             return;
         }
         if let Err(error) = self.send() {
-            self.broken = true;
-            self.sink.broken(&error);
+            self.lose(&error);
         }
         self.tell();
+    }
+
+    /// The sockets are lost.
+    fn lose(&mut self, error: &io::Error) {
+        self.broken = true;
+        self.sink.broken(error);
     }
 
     fn receive(&mut self) -> io::Result<usize> {

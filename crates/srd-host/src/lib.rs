@@ -44,4 +44,4 @@ mod options;
 pub use crate::core::Sink;
 pub use host::{Call, Gone, Handle, Host, LINGER};
 pub use memory::{RegionNumber, Span, UserMemory};
-pub use options::Options;
+pub use options::{KEY_FORM, Options, read_key};

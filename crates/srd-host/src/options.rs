@@ -32,6 +32,24 @@ pub struct Options {
     pub receives_max: u32,
 }
 
+/// What the text of a key must be.
+pub const KEY_FORM: &str = "a key is 64 hexadecimal digits, as `openssl rand -hex 32` writes them";
+
+/// The key that a text is, without white space around it; `None` if it is none ([`KEY_FORM`]).
+#[must_use]
+pub fn read_key(text: &str) -> Option<[u8; 32]> {
+    let text = text.trim().as_bytes();
+    let mut key = [0; 32];
+    if text.len() != 2 * key.len() {
+        return None;
+    }
+    let digit = |at: u8| char::from(at).to_digit(16);
+    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
+    }
+    Some(key)
+}
+
 /// Keys are not for logs.
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -26,58 +26,36 @@ pub struct Operation {
     pub size: usize,
 }
 
-/// `enum fi_datatype`, with the bytes of an element. The two of `long double`, which differ from
-/// machine to machine, are left out.
-const DATATYPES: [Option<(Datatype, usize)>; 16] = [
-    Some((Datatype::Int8, 1)),
-    Some((Datatype::Uint8, 1)),
-    Some((Datatype::Int16, 2)),
-    Some((Datatype::Uint16, 2)),
-    Some((Datatype::Int32, 4)),
-    Some((Datatype::Uint32, 4)),
-    Some((Datatype::Int64, 8)),
-    Some((Datatype::Uint64, 8)),
-    Some((Datatype::Float, 4)),
-    Some((Datatype::Double, 8)),
-    Some((Datatype::FloatComplex, 8)),
-    Some((Datatype::DoubleComplex, 16)),
+/// `enum fi_datatype`. The two of `long double`, which differ from machine to machine, are left
+/// out.
+const DATATYPES: [Option<Datatype>; 16] = [
+    Some(Datatype::Int8),
+    Some(Datatype::Uint8),
+    Some(Datatype::Int16),
+    Some(Datatype::Uint16),
+    Some(Datatype::Int32),
+    Some(Datatype::Uint32),
+    Some(Datatype::Int64),
+    Some(Datatype::Uint64),
+    Some(Datatype::Float),
+    Some(Datatype::Double),
+    Some(Datatype::FloatComplex),
+    Some(Datatype::DoubleComplex),
     None,
     None,
-    Some((Datatype::Int128, 16)),
-    Some((Datatype::Uint128, 16)),
-];
-
-/// `enum fi_op`.
-const OPS: [AtomicOp; 19] = [
-    AtomicOp::Min,
-    AtomicOp::Max,
-    AtomicOp::Sum,
-    AtomicOp::Prod,
-    AtomicOp::LogicalOr,
-    AtomicOp::LogicalAnd,
-    AtomicOp::BitOr,
-    AtomicOp::BitAnd,
-    AtomicOp::LogicalXor,
-    AtomicOp::BitXor,
-    AtomicOp::Read,
-    AtomicOp::Write,
-    AtomicOp::Cswap,
-    AtomicOp::CswapNe,
-    AtomicOp::CswapLe,
-    AtomicOp::CswapLt,
-    AtomicOp::CswapGe,
-    AtomicOp::CswapGt,
-    AtomicOp::Mswap,
+    Some(Datatype::Int128),
+    Some(Datatype::Uint128),
 ];
 
 impl Operation {
     /// From libfabric's numbers; `None` for what makes no sense or is not offered.
     #[must_use]
     pub fn from_numbers(form: Form, op: c_int, datatype: c_int) -> Option<Self> {
-        let op = *OPS.get(usize::try_from(op).ok()?)?;
-        let (datatype, size) = (*DATATYPES.get(usize::try_from(datatype).ok()?)?)?;
-        let fits = form.has(op) && is_defined(op, datatype);
-        fits.then_some(Self { op, datatype, size })
+        // The Messaging Layer numbers operations as `enum fi_op` does.
+        let op = *AtomicOp::ALL.get(usize::try_from(op).ok()?)?;
+        let datatype = (*DATATYPES.get(usize::try_from(datatype).ok()?)?)?;
+        let fits = form.has(op) && op.is_defined(datatype);
+        fits.then_some(Self { op, datatype, size: datatype.bytes() })
     }
 
     /// Whether it takes operands.
@@ -89,37 +67,11 @@ impl Operation {
 
 impl Form {
     fn has(self, op: AtomicOp) -> bool {
-        let conditional = matches!(
-            op,
-            AtomicOp::Cswap
-                | AtomicOp::CswapNe
-                | AtomicOp::CswapLe
-                | AtomicOp::CswapLt
-                | AtomicOp::CswapGe
-                | AtomicOp::CswapGt
-                | AtomicOp::Mswap
-        );
         match self {
-            Self::Change => !conditional && op != AtomicOp::Read,
-            Self::Fetch => !conditional,
-            Self::Compare => conditional,
+            Self::Change => !op.compares() && op != AtomicOp::Read,
+            Self::Fetch => !op.compares(),
+            Self::Compare => op.compares(),
         }
-    }
-}
-
-/// Bits belong to integers, and complex numbers have no order.
-fn is_defined(op: AtomicOp, datatype: Datatype) -> bool {
-    let complex = matches!(datatype, Datatype::FloatComplex | Datatype::DoubleComplex);
-    let integer = !complex && !matches!(datatype, Datatype::Float | Datatype::Double);
-    match op {
-        AtomicOp::BitOr | AtomicOp::BitAnd | AtomicOp::BitXor | AtomicOp::Mswap => integer,
-        AtomicOp::Min
-        | AtomicOp::Max
-        | AtomicOp::CswapLe
-        | AtomicOp::CswapLt
-        | AtomicOp::CswapGe
-        | AtomicOp::CswapGt => !complex,
-        _ => true,
     }
 }
 
@@ -146,6 +98,17 @@ mod tests {
             all.filter(|(form, op)| is_there(*form, *op, datatype)).count()
         };
         assert_eq!([count(0), count(15), count(9), count(11), count(12)], [19, 19, 15, 9, 0]);
+    }
+
+    #[test]
+    fn operations_have_the_numbers_of_libfabric() {
+        let op = |form, op| Operation::from_numbers(form, op, 7).map(|operation| operation.op);
+        assert_eq!(op(Form::Change, 2), Some(AtomicOp::Sum));
+        assert_eq!(op(Form::Change, 9), Some(AtomicOp::BitXor));
+        assert_eq!(op(Form::Fetch, 10), Some(AtomicOp::Read));
+        assert_eq!(op(Form::Compare, 12), Some(AtomicOp::Cswap));
+        assert_eq!(op(Form::Compare, 14), Some(AtomicOp::CswapLe));
+        assert_eq!(op(Form::Compare, 18), Some(AtomicOp::Mswap));
     }
 
     #[test]

@@ -9,6 +9,8 @@
 
 use std::ffi::{CStr, c_int};
 
+use srd_host::{KEY_FORM, read_key};
+
 use crate::abi::provider::{FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_STRING};
 
 /// A parameter as libfabric knows it.
@@ -171,9 +173,9 @@ fn key(values: &impl Values) -> Result<Option<[u8; 32]>, String> {
         (Some(path), None) => {
             let text = std::fs::read_to_string(&path);
             let text = text.map_err(|error| format!("FI_SRD_KEY_FILE={path}: {error}"))?;
-            Some(digits(&text).ok_or(format!("FI_SRD_KEY_FILE={path}: {KEY_FORM}"))?)
+            Some(read_key(&text).ok_or(format!("FI_SRD_KEY_FILE={path}: {KEY_FORM}"))?)
         }
-        (None, Some(text)) => Some(digits(&text).ok_or(format!("FI_SRD_JOB_KEY: {KEY_FORM}"))?),
+        (None, Some(text)) => Some(read_key(&text).ok_or(format!("FI_SRD_JOB_KEY: {KEY_FORM}"))?),
         (None, None) => None,
     };
     match (values.integer(c"encryption"), key.is_some()) {
@@ -183,22 +185,6 @@ fn key(values: &impl Values) -> Result<Option<[u8; 32]>, String> {
         }
         _ => Ok(key),
     }
-}
-
-const KEY_FORM: &str = "a key is 64 hexadecimal digits, as `openssl rand -hex 32` writes them";
-
-/// The bytes of a key.
-fn digits(text: &str) -> Option<[u8; 32]> {
-    let text = text.trim().as_bytes();
-    let mut key = [0; 32];
-    if text.len() != 2 * key.len() {
-        return None;
-    }
-    let digit = |at: u8| char::from(at).to_digit(16);
-    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()?;
-    }
-    Some(key)
 }
 
 #[cfg(test)]

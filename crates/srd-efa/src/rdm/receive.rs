@@ -120,7 +120,8 @@ impl Rdm {
             Some((key, found(&kept.info, context, tagged)))
         });
         let Some((key, done)) = seen else {
-            self.done.push_back(not_found(context, tagged, &want));
+            let missed = empty(Outcome::NoMessage, context, tagged);
+            self.done.push_back(Done { tag: want.tag, ..missed });
             return Ok(());
         };
         self.look(tagged, key, what, context);
@@ -160,19 +161,7 @@ impl Rdm {
                     self.multis.remove(key);
                 }
             }
-            self.done.push_back(Done {
-                kind: Kind::Receive,
-                outcome: Outcome::Cancelled,
-                context,
-                tagged,
-                tell: true,
-                peer: None,
-                length: 0,
-                offset: 0,
-                tag: 0,
-                data: None,
-                released,
-            });
+            self.done.push_back(Done { released, ..empty(Outcome::Cancelled, context, tagged) });
             return true;
         }
         false
@@ -181,31 +170,26 @@ impl Rdm {
 
 fn found(info: &Info, context: u64, tagged: bool) -> Done {
     Done {
-        kind: Kind::Receive,
-        outcome: Outcome::Ok,
-        context,
-        tagged,
-        tell: true,
         peer: Some(Peer(info.source)),
         length: info.length,
-        offset: 0,
         tag: info.tag.unwrap_or(0),
         data: info.data,
-        released: false,
+        ..empty(Outcome::Ok, context, tagged)
     }
 }
 
-fn not_found(context: u64, tagged: bool, want: &Want) -> Done {
+/// The end of a receive that brought nothing.
+fn empty(outcome: Outcome, context: u64, tagged: bool) -> Done {
     Done {
         kind: Kind::Receive,
-        outcome: Outcome::NoMessage,
+        outcome,
         context,
         tagged,
         tell: true,
         peer: None,
         length: 0,
         offset: 0,
-        tag: want.tag,
+        tag: 0,
         data: None,
         released: false,
     }
