@@ -9,6 +9,11 @@ use srd_proto::{Config, Duration};
 /// How long an acknowledgement waits for an answer to travel with. Applications wait for the ends
 /// of what they sent, a window at a time; an answer that is on its way takes less.
 const ACK_DELAY: Duration = Duration::from_micros(25);
+/// Idle time after which a peer's context gives its tables back: jobs have thousands of peers, and
+/// few that they talk to at a time.
+const IDLE_REST: Duration = Duration::from_secs(1);
+/// Peers of an endpoint: as many as the transport can name.
+const PEERS_MAX: u32 = 1_000_000;
 
 /// What a host is opened with.
 #[derive(Clone)]
@@ -80,6 +85,9 @@ impl Options {
             paths: self.paths,
             answer_timeout: self.answer_timeout,
             peer_timeout: self.peer_timeout,
+            idle_rest: IDLE_REST,
+            // Peers stay known as long as the endpoint, and may come and go.
+            peers_max: PEERS_MAX,
             ack_delay: ACK_DELAY,
             ack_delay_conversation: ACK_DELAY,
             protection: self.job_key.map_or(Protection::Plain, Protection::JobKey),

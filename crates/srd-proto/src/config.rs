@@ -105,6 +105,9 @@ pub struct Config {
     /// Idle time after which a context gives its memory back. Longer than any peer's
     /// `peer_timeout`, or a datagram that is repeated after it could be delivered again.
     pub idle_reclaim: Duration,
+    /// Idle time after which a context gives back the tables that it sends with, and keeps what the
+    /// protocol must not forget. [`Duration::MAX`]: never. Contexts with a keepalive do not rest.
+    pub idle_rest: Duration,
     /// RNR verdicts before a datagram fails; 7 means for ever, as in EFA. 0..=7.
     pub rnr_retries: u8,
     /// Peers per endpoint. 1..=1,000,000.
@@ -161,6 +164,7 @@ impl Default for Config {
             answer_timeout: Duration::ZERO,
             keepalive: Duration::MAX,
             idle_reclaim: Duration::from_secs(60),
+            idle_rest: Duration::MAX,
             rnr_retries: 7,
             peers_max: 16_384,
             flows_max: 4096,

@@ -3,6 +3,9 @@
 //! Two bits per PSN: *received* (this packet arrived, for the SACK) and *delivered* (the
 //! datagram with this identity was handed up, for at-most-once). The floor that every packet
 //! carries moves the window on, so nothing that is lost for ever can block it.
+//!
+//! The bits are as many as the PSNs between the floor and the highest that arrived need: a sender
+//! that has a packet under way now and then costs a word of each kind.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -23,8 +26,11 @@ pub(crate) enum Arrival {
 /// The window.
 #[derive(Debug)]
 pub(crate) struct Received {
+    /// A power of two of words, which cover the PSNs from the floor to the highest.
     received: Box<[u64]>,
     delivered: Box<[u64]>,
+    /// PSNs that the sender may use at a time.
+    window: u64,
     floor: u64,
     cumulative: u64,
     /// One past the highest PSN received.
@@ -34,11 +40,11 @@ pub(crate) struct Received {
 impl Received {
     /// A window of `packets` PSNs, a power of two from 64.
     pub(crate) fn new(packets: u16) -> Self {
-        let words = usize::from(packets / 64);
-        debug_assert!(words.is_power_of_two());
+        debug_assert!(packets >= 64 && packets.is_power_of_two());
         Self {
-            received: vec![0; words].into(),
-            delivered: vec![0; words].into(),
+            received: Box::new([0]),
+            delivered: Box::new([0]),
+            window: packets.into(),
             floor: 0,
             cumulative: 0,
             highest: 0,
@@ -55,7 +61,8 @@ impl Received {
         self.highest
     }
 
-    fn window(&self) -> u64 {
+    /// PSNs from the floor on that there are bits for.
+    fn covered(&self) -> u64 {
         self.received.len() as u64 * 64
     }
 
@@ -73,11 +80,10 @@ impl Received {
     /// What accepting packet `psn` of datagram `first` would mean. `first <= psn`.
     pub(crate) fn classify(&self, psn: u64, first: u64, floor: u64) -> Arrival {
         let floor = floor.max(self.floor);
-        if psn < floor || first < floor || psn >= floor + self.window() {
+        if psn < floor || first < floor || psn >= floor + self.window {
             return Arrival::Outside;
         }
-        let old = psn < self.floor + self.window();
-        if old && psn < self.highest && self.has(psn) {
+        if psn < self.highest && self.has(psn) {
             return Arrival::Replay;
         }
         let (word, bit) = self.index(first);
@@ -93,8 +99,7 @@ impl Received {
             return;
         }
         // Clear whole words that leave the window, then the part of the word that stays.
-        let window = self.window();
-        if floor - self.floor >= window {
+        if floor - self.floor >= self.covered() {
             self.received.fill(0);
             self.delivered.fill(0);
         } else {
@@ -120,6 +125,9 @@ impl Received {
 
     /// Records packet `psn` of datagram `first`, both inside the window.
     pub(crate) fn record(&mut self, psn: u64, first: u64) {
+        if psn >= self.floor + self.covered() {
+            self.resize(psn + 1);
+        }
         let (word, bit) = self.index(psn);
         self.received[word] |= bit;
         let (word, bit) = self.index(first);
@@ -128,6 +136,49 @@ impl Received {
         if psn == self.cumulative {
             self.advance_cumulative();
         }
+    }
+
+    /// Words of each kind that the PSNs below `end` need.
+    fn words_for(&self, end: u64) -> usize {
+        let words = (end - self.floor).div_ceil(64).next_power_of_two();
+        usize::try_from(words).unwrap_or(usize::MAX)
+    }
+
+    /// Whether there are bits that are not needed now.
+    pub(crate) fn may_shrink(&self) -> bool {
+        self.words_for(self.highest) < self.received.len()
+    }
+
+    /// Gives them back.
+    pub(crate) fn shrink(&mut self) {
+        self.resize(self.highest);
+    }
+
+    /// Makes room for the PSNs below `end`, and no more.
+    #[cold]
+    fn resize(&mut self, end: u64) {
+        let words = self.words_for(end);
+        if words == self.received.len() {
+            return;
+        }
+        let before = [core::mem::take(&mut self.received), core::mem::take(&mut self.delivered)];
+        let mut after = [vec![0; words], vec![0; words]];
+        let mask = |len: usize| len as u64 - 1;
+        let mut start = self.floor & !63;
+        while start < self.highest {
+            // Both ends of the window may lie in one word: each keeps to its own bits.
+            let mut bits = u64::MAX << (self.floor.max(start) - start);
+            if self.highest - start < 64 {
+                bits &= (1 << (self.highest - start)) - 1;
+            }
+            let index = |len| usize::try_from((start / 64) & mask(len)).unwrap_or(0);
+            for (before, after) in before.iter().zip(&mut after) {
+                after[index(words)] |= before[index(before.len())] & bits;
+            }
+            start += 64;
+        }
+        let [received, delivered] = after;
+        (self.received, self.delivered) = (received.into(), delivered.into());
     }
 
     fn advance_cumulative(&mut self) {
@@ -147,7 +198,7 @@ impl Received {
         let start = from & !63;
         let mut n = 0;
         let mut psn = start;
-        while psn < self.highest && n < out.len() && psn < self.floor + self.window() {
+        while psn < self.highest && n < out.len() {
             let (word, _) = self.index(psn);
             let mut bits = self.received[word];
             if psn < self.floor {
@@ -199,15 +250,19 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_set(
-            ops in proptest::collection::vec((0u64..100, 0u64..8, 0u64..30), 1..400),
+            ops in proptest::collection::vec((0u64..900, 0u64..8, 0u64..300), 1..400),
+            stride in 1u64..10,
         ) {
-            let mut r = Received::new(128);
+            let mut r = Received::new(1024);
             let (mut received, mut delivered) = (BTreeSet::new(), BTreeSet::new());
             let (mut floor, mut top) = (0u64, 0u64);
             for (ahead, back, lift) in ops {
                 floor = (floor + lift / 10).min(top);
                 r.advance_floor(floor);
-                let psn = floor + ahead;
+                let psn = floor + ahead / stride;
+                if lift == 7 {
+                    r.shrink();
+                }
                 let first = psn.saturating_sub(back).max(floor);
                 let expected = if received.contains(&psn) {
                     Arrival::Replay
@@ -225,7 +280,7 @@ mod tests {
                 top = top.max(psn + 1);
                 let cumulative = (floor..).find(|p| !received.contains(p)).unwrap();
                 prop_assert_eq!(r.cumulative(), cumulative);
-                let mut words = [0; 4];
+                let mut words = [0; 16];
                 let n = r.sack(r.cumulative(), &mut words);
                 let start = cumulative & !63;
                 let seen: Vec<u64> = (0..n as u64 * 64)

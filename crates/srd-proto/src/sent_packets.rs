@@ -53,6 +53,11 @@ pub(crate) struct SentPackets {
 }
 
 impl SentPackets {
+    /// An empty ring: the next packet will have this PSN.
+    pub(crate) fn from(next: Psn) -> Self {
+        Self { base: next.0, scan_from: next.0, ..Self::default() }
+    }
+
     /// The lowest PSN that matters: the floor.
     pub(crate) fn base(&self) -> Psn {
         Psn(self.base)

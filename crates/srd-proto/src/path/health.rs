@@ -168,6 +168,7 @@ impl PathSet {
         }
         slot.state = if denied { PathState::Denied } else { PathState::Good };
         slot.probe_at = Instant::FAR_FUTURE;
+        self.denied = self.counts()[3];
         true
     }
 

@@ -17,6 +17,7 @@ mod select;
 use explore::Exploration;
 pub(crate) use health::Fares;
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::config::{Config, Spray};
@@ -35,8 +36,6 @@ pub(crate) enum PathState {
 
 /// Penalties stop here.
 const PENALTY_MAX: u8 = 15;
-/// Entries of the ring of recently confirmed paths. A power of two.
-const RING: usize = 256;
 
 /// One path.
 #[derive(Debug)]
@@ -68,15 +67,15 @@ pub(crate) struct PathSet {
     /// Slot numbers in rotation order, reshuffled at each turn.
     order: Vec<u8>,
     cursor: usize,
-    ring: [(u8, Instant); RING],
-    ring_head: usize,
-    ring_len: usize,
+    /// Paths that were confirmed lately, oldest first. Bound: each path once.
+    ring: VecDeque<(u8, Instant)>,
     exploration: Exploration,
     policy: Spray,
     /// Entropy values to choose from.
     entropies: u16,
     rng: Rng,
     bad: u16,
+    denied: u16,
     /// Losses of the last two round trips: the mass-failure test.
     burst_since: Instant,
     burst_bad: u16,
@@ -116,14 +115,13 @@ impl PathSet {
             slots,
             order,
             cursor: 0,
-            ring: [(0, Instant::ZERO); RING],
-            ring_head: 0,
-            ring_len: 0,
+            ring: VecDeque::new(),
             exploration: Exploration::after(explore::EVERY_MIN),
             policy: config.spray,
             entropies: config.paths,
             rng,
             bad: 0,
+            denied: 0,
             burst_since: Instant::ZERO,
             burst_bad: 0,
             frozen_until: Instant::ZERO,
@@ -146,6 +144,11 @@ impl PathSet {
     /// path and generation has been overtaken twice.
     pub(crate) fn overtaken_twice_below(&self, path: PathId) -> u64 {
         self.slots[path.0 as usize].acked[1].saturating_sub(1)
+    }
+
+    /// Whether nothing is known of a path that must not be forgotten.
+    pub(crate) fn may_be_forgotten(&self) -> bool {
+        self.policy != Spray::Single && self.bad == 0 && self.denied == 0
     }
 
     /// Counts: good, skipped, assumed bad, denied.

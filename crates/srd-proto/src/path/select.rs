@@ -2,7 +2,7 @@
 //! acknowledgement lets its path be used once more), else the next in a shuffled rotation that
 //! is neither bad nor penalised. Chosen at transmit time, never at queueing.
 
-use super::{PENALTY_MAX, PathId, PathSet, PathState, RING, Slot};
+use super::{PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
 use crate::time::{Duration, Instant};
 
@@ -27,8 +27,10 @@ impl PathSet {
         if self.policy != Spray::Adaptive {
             return self.pick(now, fresh);
         }
-        let confirmed = (0..self.ring_len)
-            .map(|i| self.ring[(self.ring_head + i) % RING])
+        let confirmed = self
+            .ring
+            .iter()
+            .copied()
             .find(|(slot, at)| now.since(*at) <= fresh && self.usable(PathId(*slot)));
         match confirmed {
             Some((slot, _)) => PathId(slot),
@@ -52,10 +54,7 @@ impl PathSet {
     }
 
     fn pop_confirmed(&mut self, now: Instant, fresh: Duration) -> Option<PathId> {
-        while self.ring_len > 0 {
-            let (slot, at) = self.ring[self.ring_head];
-            self.ring_head = (self.ring_head + 1) % RING;
-            self.ring_len -= 1;
+        while let Some((slot, at)) = self.ring.pop_front() {
             self.slots[slot as usize].in_ring = false;
             if now.since(at) <= fresh && self.usable(PathId(slot)) {
                 return Some(PathId(slot));
@@ -67,12 +66,11 @@ impl PathSet {
     /// Puts a path into the ring of confirmed ones, unless it waits there already.
     pub(super) fn push_confirmed(&mut self, path: PathId, now: Instant) {
         let slot = &mut self.slots[path.0 as usize];
-        if self.ring_len == RING || slot.in_ring || slot.state != PathState::Good {
+        if slot.in_ring || slot.state != PathState::Good {
             return;
         }
         slot.in_ring = true;
-        self.ring[(self.ring_head + self.ring_len) % RING] = (path.0, now);
-        self.ring_len += 1;
+        self.ring.push_back((path.0, now));
     }
 
     /// The next path in rotation that carries data and is not penalised; a penalised one is

@@ -97,7 +97,7 @@ impl Peer {
     }
 
     pub(super) fn header(&mut self, now: Instant, kind: Kind, number: u64, flags: u8) -> Header {
-        let rtt = self.tx.as_ref().map_or(0, |tx| tx.rtt.base().as_nanos());
+        let rtt = self.rtt_base().as_nanos();
         let greeting = if self.greeted { 0 } else { FLAG_GREETING };
         Header {
             kind,

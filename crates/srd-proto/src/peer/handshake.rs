@@ -233,7 +233,8 @@ impl Peer {
             return Ok(body);
         }
         let keys = self.protected.session.as_mut().ok_or(DropReason::WrongProtection)?;
-        if space == Space::Control && !self.control_window.is_fresh(number) {
+        let seen = self.control_window.as_ref();
+        if space == Space::Control && seen.is_some_and(|seen| !seen.is_fresh(number)) {
             return Err(DropReason::Replay);
         }
         let body = keys
@@ -245,7 +246,7 @@ impl Peer {
 
     fn note_control(&mut self, space: Space, number: u64) -> Result<(), DropReason> {
         if space == Space::Control {
-            if !self.control_window.check_and_set(number) {
+            if !self.control_window.get_or_insert_default().check_and_set(number) {
                 return Err(DropReason::Replay);
             }
             self.control_seen = self.control_seen.max(number + 1);
@@ -283,7 +284,7 @@ impl Peer {
         self.greeted = true;
         self.control_number = 0;
         self.control_seen = 0;
-        *self.control_window = crate::crypto::ReplayWindow::default();
+        self.control_window = None;
     }
 }
 

@@ -129,6 +129,7 @@ impl Peer {
         &mut self,
         shared: &mut Shared<'_>,
     ) -> alloc::vec::Vec<(crate::ids::DatagramId, crate::event::Datagram)> {
+        self.rest = None;
         let Some(mut tx) = self.tx.take() else { return alloc::vec::Vec::new() };
         let mut unsent = alloc::vec::Vec::new();
         for slot in tx.queue.slots(None) {
@@ -168,6 +169,7 @@ impl Peer {
         if self.tx.take().is_some_and(|tx| tx.queue.has_refused()) {
             shared.events.push_back(Event::Writable { peer: self.id });
         }
+        self.rest = None;
         self.drop_rx(shared);
         self.epoch_bump += 1;
         self.renumber();
@@ -183,6 +185,7 @@ impl Peer {
     /// The context is given up without a word: nothing is outstanding.
     pub(crate) fn forget(&mut self, shared: &mut Shared<'_>) {
         self.tx = None;
+        self.rest = None;
         self.drop_rx(shared);
         self.epoch_bump += 1;
         self.renumber();

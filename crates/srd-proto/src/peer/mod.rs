@@ -12,6 +12,7 @@ mod lifecycle;
 mod mtu;
 mod plan;
 mod recv;
+mod rest;
 mod timeout;
 mod unreliable;
 
@@ -42,6 +43,7 @@ pub(crate) use encode::bare_header;
 use handshake::Protected;
 use mtu::Mtu;
 pub(crate) use recv::{Accepted, DataPacket};
+use rest::Rest;
 pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 
 /// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
@@ -105,8 +107,8 @@ pub(crate) struct Peer {
     pub control_number: u64,
     /// Highest control number seen, plus one.
     pub control_seen: u64,
-    /// Control numbers seen under the session.
-    pub control_window: Box<ReplayWindow>,
+    /// Control numbers seen under the session, once there are any.
+    pub control_window: Option<Box<ReplayWindow>>,
     pub protected: Protected,
     /// The peer's static public key.
     pub public_key: Option<[u8; 32]>,
@@ -114,6 +116,8 @@ pub(crate) struct Peer {
     pub preshared_key: [u8; 32],
     pub seed: u64,
     pub tx: Option<Box<Tx>>,
+    /// What is kept of the sending half while it is at rest. Never beside `tx`.
+    pub rest: Option<Box<Rest>>,
     pub rx: Option<Box<Rx>>,
 }
 
@@ -274,20 +278,24 @@ impl Peer {
             wake_at: Instant::FAR_FUTURE,
             control_number: 0,
             control_seen: 0,
-            control_window: Box::default(),
+            control_window: None,
             protected: Protected::default(),
             public_key: None,
             preshared_key: [0; 32],
             seed,
             tx: None,
+            rest: None,
             rx: None,
         }
     }
 
-    /// The sending half, made on first use.
+    /// The sending half, made on first use, and again after a rest.
     pub(crate) fn tx(&mut self, config: &Config, now: Instant) -> &mut Tx {
-        let seed = self.seed;
-        self.tx.get_or_insert_with(|| Box::new(Tx::new(config, seed, now)))
+        let (seed, rest) = (self.seed, &mut self.rest);
+        self.tx.get_or_insert_with(|| match rest.take() {
+            None => Box::new(Tx::new(config, seed, now)),
+            Some(rest) => Box::new(rest.wake(config, seed, now)),
+        })
     }
 
     /// The receiving half, made on first use.
@@ -298,7 +306,8 @@ impl Peer {
 
     /// Whether there is anything to remember of it.
     pub(crate) fn has_context(&self) -> bool {
-        self.tx.is_some() || self.rx.is_some() || self.protected.session.is_some()
+        let sends = self.tx.is_some() || self.rest.is_some();
+        sends || self.rx.is_some() || self.protected.session.is_some()
     }
 
     /// A summary for monitoring.

@@ -127,8 +127,10 @@ impl Peer {
 
     /// The most payload that one datagram to this peer carries.
     pub(crate) fn payload_bytes_max(&self, config: &crate::config::Config) -> usize {
-        let size = match &self.tx {
-            Some(tx) if tx.mtu.probe_at == Instant::FAR_FUTURE => tx.mtu.low,
+        let resting = self.rest.as_ref().map(|rest| rest.mtu());
+        let mtu = self.tx.as_ref().map(|tx| &tx.mtu).or(resting);
+        let size = match mtu {
+            Some(mtu) if mtu.probe_at == Instant::FAR_FUTURE => mtu.low,
             _ => config.packet_bytes_max,
         };
         usize::from(size) - super::packet_overhead(config)

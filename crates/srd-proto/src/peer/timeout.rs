@@ -32,13 +32,15 @@ impl Peer {
     fn idle_at(&self, config: &crate::config::Config) -> Instant {
         let keepalive = if self.tx.is_some() { config.keepalive } else { Duration::MAX };
         let reclaim = if self.is_idle() { config.idle_reclaim } else { Duration::MAX };
-        let quiet = keepalive.min(reclaim);
+        let rest = if self.may_rest(config) { config.idle_rest } else { Duration::MAX };
+        let quiet = keepalive.min(reclaim).min(rest);
         if quiet == Duration::MAX { Instant::FAR_FUTURE } else { self.active_at() + quiet }
     }
 
     /// The last time anything was sent or heard.
     pub(crate) fn active_at(&self) -> Instant {
-        let sent = self.tx.as_ref().map_or(Instant::ZERO, |tx| tx.last_sent_at);
+        let resting = self.rest.as_ref().map_or(Instant::ZERO, |rest| rest.last_sent_at());
+        let sent = self.tx.as_ref().map_or(resting, |tx| tx.last_sent_at);
         self.heard_at.max(sent)
     }
 
@@ -54,6 +56,9 @@ impl Peer {
         if unresponsive {
             self.give_up(now, shared);
             return true;
+        }
+        if self.may_rest(config) && now >= self.active_at() + config.idle_rest {
+            self.rest();
         }
         let Some(tx) = self.tx.as_deref_mut() else { return ready };
         if tx.departure_at <= now {

@@ -1,0 +1,154 @@
+//! A context at rest: idle for a while, it gives back the tables that it works with and keeps what
+//! the protocol must not forget. The next datagram wakes it.
+//!
+//! A node that exchanges a few words with thousands of others works with few of them at a time:
+//! what a context costs at rest is what counts. Which paths are fast, and how late packets usually
+//! are, is learnt anew; a context that knows a bad path, or still has something under way, does not
+//! rest.
+
+use alloc::boxed::Box;
+
+use super::mtu::Mtu;
+use super::{Peer, Tx};
+use crate::cc::Window;
+use crate::config::Config;
+use crate::delay::RttEstimator;
+use crate::ids::Psn;
+use crate::sent_packets::SentPackets;
+use crate::time::{Duration, Instant};
+
+/// What is kept of a sending half.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// The PSN that the next packet will have: none is ever used twice.
+    next: Psn,
+    unreliable_sent: u64,
+    queued_bytes: u64,
+    settled_bytes: u64,
+    limit: u64,
+    limited: bool,
+    limit_heard: bool,
+    senders: u16,
+    largest_packet: u16,
+    mtu: Mtu,
+    rtt: RttEstimator,
+    window: Window,
+    last_sent_at: Instant,
+    retrans_pkts: u64,
+}
+
+impl Peer {
+    /// Whether there are tables that could be given back.
+    pub(super) fn may_rest(&self, config: &Config) -> bool {
+        if config.idle_rest == Duration::MAX || config.keepalive != Duration::MAX {
+            return false;
+        }
+        let receives = || self.rx.as_ref().is_some_and(|rx| rx.received.may_shrink());
+        self.tx.as_ref().map_or_else(receives, |tx| tx.may_rest())
+    }
+
+    /// Gives them back, those of the receiving half as well.
+    pub(super) fn rest(&mut self) {
+        if let Some(tx) = self.tx.take() {
+            self.rest = Some(Box::new(Rest::of(*tx)));
+        }
+        if let Some(rx) = self.rx.as_deref_mut() {
+            rx.received.shrink();
+            rx.tuples.shrink_to_fit();
+            rx.verdicts.shrink_to_fit();
+            rx.echoes.shrink_to_fit();
+        }
+    }
+
+    /// The least round trip of late.
+    pub(super) fn rtt_base(&self) -> Duration {
+        let resting = self.rest.as_ref().map_or(Duration::ZERO, |rest| rest.rtt.base());
+        self.tx.as_ref().map_or(resting, |tx| tx.rtt.base())
+    }
+}
+
+impl Tx {
+    /// Whether nothing is under way, asked, or to be watched.
+    fn may_rest(&self) -> bool {
+        !self.has_work()
+            && !self.queue.has_refused()
+            && self.sent.span() == 0
+            && self.abandoned.is_none()
+            && !self.probe_due
+            && self.silent_since == Instant::FAR_FUTURE
+            && self.mtu.probe_at == Instant::FAR_FUTURE
+            && self.paths.may_be_forgotten()
+    }
+}
+
+impl Rest {
+    fn of(tx: Tx) -> Self {
+        Self {
+            next: tx.sent.next(),
+            unreliable_sent: tx.unreliable_sent,
+            queued_bytes: tx.queued_bytes,
+            settled_bytes: tx.settled_bytes,
+            limit: tx.limit,
+            limited: tx.limited,
+            limit_heard: tx.limit_heard,
+            senders: tx.senders,
+            largest_packet: tx.largest_packet,
+            mtu: tx.mtu,
+            rtt: tx.rtt,
+            window: tx.window,
+            last_sent_at: tx.last_sent_at,
+            retrans_pkts: tx.retrans_pkts,
+        }
+    }
+
+    /// The sending half as it was, with tables that know nothing.
+    pub(super) fn wake(self, config: &Config, seed: u64, now: Instant) -> Tx {
+        // Another order of paths each time.
+        let mut tx = Tx::new(config, seed.wrapping_add(self.next.0), now);
+        tx.sent = SentPackets::from(self.next);
+        tx.cumulative = self.next.0;
+        tx.largest_acked = self.next.0.checked_sub(1);
+        tx.unreliable_sent = self.unreliable_sent;
+        tx.queued_bytes = self.queued_bytes;
+        tx.settled_bytes = self.settled_bytes;
+        tx.limit = self.limit;
+        tx.limited = self.limited;
+        tx.limit_heard = self.limit_heard;
+        tx.senders = self.senders;
+        tx.largest_packet = self.largest_packet;
+        tx.mtu = self.mtu;
+        tx.rtt = self.rtt;
+        tx.window = self.window;
+        tx.last_sent_at = self.last_sent_at;
+        tx.retrans_pkts = self.retrans_pkts;
+        tx.set_pace(config);
+        tx
+    }
+
+    pub(super) fn mtu(&self) -> &Mtu {
+        &self.mtu
+    }
+
+    pub(super) fn unreliable_sent(&self) -> u64 {
+        self.unreliable_sent
+    }
+
+    pub(super) fn last_sent_at(&self) -> Instant {
+        self.last_sent_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::println;
+
+    use super::super::{Peer, Rx, Tx};
+    use super::Rest;
+
+    #[test]
+    fn a_context_at_rest_is_small() {
+        let sizes = [size_of::<Peer>(), size_of::<Rest>(), size_of::<Rx>()];
+        println!("peer, rest, receiving half: {sizes:?}; sending half: {}", size_of::<Tx>());
+        assert!(sizes.iter().sum::<usize>() <= 1200, "{sizes:?}");
+    }
+}

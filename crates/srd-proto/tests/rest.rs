@@ -1,0 +1,116 @@
+//! Contexts at rest: what they give back, what they must not forget, and who does not rest.
+
+mod support;
+
+use srd_proto::{Config, DownReason, Duration, Protection, Status};
+use support::{Fault, Pair};
+
+/// Contexts rest after two milliseconds.
+fn config(protection: Protection) -> Config {
+    let idle_rest = Duration::from_millis(2);
+    Config { protection, idle_rest, packet_bytes_max: 4122, ..Config::default() }
+}
+
+/// Nothing is known of paths while a context is at rest.
+fn is_at_rest(pair: &Pair) -> bool {
+    pair.paths().is_empty() && pair.a.peer_stats(pair.b_at_a).is_some()
+}
+
+#[test]
+fn a_context_goes_on_after_a_rest_where_it_was() {
+    for protection in [Protection::Plain, Protection::JobKey([7; 32]), Protection::Static([9; 32])]
+    {
+        for seed in 0..4 {
+            let mut pair = Pair::new(config(protection.clone()), seed);
+            pair.fault = Fault {
+                loss_permille: 20,
+                duplicate_permille: 100,
+                jitter: Duration::from_micros(40),
+                ..Fault::default()
+            };
+            let (mut sent, mut rests) = (0, 0);
+            for round in 0..20 {
+                let n = [1, 90, 3, 700][round % 4];
+                sent += n;
+                pair.send_many(n, 900);
+                pair.send_back(n / 4, 300);
+                pair.run_until_idle(Duration::from_millis(500));
+                pair.fault.loss_permille = 0;
+                pair.run_for(Duration::from_millis(30));
+                pair.fault.loss_permille = 20;
+                rests += usize::from(is_at_rest(&pair));
+            }
+            pair.assert_all_completed(usize::try_from(sent).unwrap());
+            assert_eq!(pair.down_reasons(), [], "the context is the same");
+            assert!(rests >= 15, "{rests} rests");
+        }
+    }
+}
+
+#[test]
+fn a_packet_that_is_late_by_a_whole_rest_is_not_delivered_again() {
+    let mut pair = Pair::new(config(Protection::Plain), 3);
+    pair.fault =
+        Fault { duplicate_permille: 1000, jitter: Duration::from_millis(20), ..Fault::default() };
+    for _ in 0..20 {
+        pair.send_many(10, 100);
+        pair.run_until_idle(Duration::from_millis(3000));
+    }
+    pair.run_for(Duration::from_secs(3));
+    assert!(is_at_rest(&pair));
+    pair.send_many(10, 100);
+    pair.run_until_idle(Duration::from_millis(3000));
+    pair.run_for(Duration::from_millis(200));
+    pair.assert_all_completed(210);
+}
+
+#[test]
+fn a_peer_that_restarts_while_its_context_rests_is_found_out_by_the_next_datagram() {
+    for protection in [Protection::Plain, Protection::JobKey([7; 32])] {
+        let mut pair = Pair::new(config(protection), 4);
+        pair.send_many(5, 100);
+        pair.run_for(Duration::from_millis(20));
+        assert!(is_at_rest(&pair));
+        pair.restart_b();
+        pair.send_many(1, 100);
+        pair.run_until_idle(Duration::from_millis(3000));
+        assert_eq!(pair.down_reasons(), [DownReason::Restarted]);
+        pair.send_many(1, 100);
+        pair.run_until_idle(Duration::from_millis(3000));
+        assert_eq!(pair.completions().last(), Some(&Status::Ok));
+    }
+}
+
+#[test]
+fn a_peer_that_dies_while_its_context_rests_is_told_as_silent() {
+    let mut pair = Pair::new(config(Protection::Plain), 5);
+    pair.send_many(5, 100);
+    pair.run_for(Duration::from_millis(20));
+    pair.fault.loss_permille = 1000;
+    pair.send_many(3, 100);
+    pair.run_for(Duration::from_secs(6));
+    assert_eq!(pair.down_reasons(), [DownReason::Unresponsive]);
+    assert_eq!(pair.completions()[5..], [Status::UnrespRemote; 3]);
+}
+
+#[test]
+fn who_knows_a_bad_path_or_keeps_alive_does_not_rest() {
+    let mut pair = Pair::new(config(Protection::Plain), 6);
+    pair.fault.dead_ports_below = 49_182;
+    pair.send_many(2000, 1000);
+    pair.run_until_idle(Duration::from_millis(3000));
+    pair.run_for(Duration::from_millis(20));
+    let bad = |pair: &Pair| pair.paths().iter().filter(|p| p.state == "assumed-bad").count();
+    assert!(bad(&pair) > 0);
+    pair.run_for(Duration::from_millis(200));
+    assert!(bad(&pair) > 0, "it goes on probing");
+    pair.fault = Fault::default();
+    pair.run_for(Duration::from_secs(3));
+    assert!(is_at_rest(&pair), "all paths are good again");
+
+    let keepalive = Duration::from_millis(10);
+    let mut pair = Pair::new(Config { keepalive, ..config(Protection::Plain) }, 7);
+    pair.send_many(1, 100);
+    pair.run_for(Duration::from_millis(200));
+    assert!(!is_at_rest(&pair));
+}
