@@ -17,6 +17,8 @@ use crate::slab::Key;
 pub(super) struct Info {
     /// The link that it came by; none for ourselves.
     pub link: Option<u32>,
+    /// The run that sent it, and the session.
+    pub run: u64,
     pub session: u32,
     /// What it took of its sender's credit.
     pub charge: u64,
@@ -45,6 +47,8 @@ pub(super) enum Body {
     Long(Box<LongIn>),
     /// In our own operation's buffer.
     Own(Key),
+    /// Nowhere: its sender was lost before all of it had come, and somebody has claimed it.
+    Lost(Outcome),
 }
 
 /// A message that nobody has asked for.
@@ -106,6 +110,7 @@ impl Rdm {
         let link = self.link(index)?;
         Some(Info {
             link: Some(index),
+            run: link.remote,
             session: link.incoming?.number,
             charge,
             source: link.source?,
@@ -264,9 +269,13 @@ impl Rdm {
         self.confirm(info, status);
     }
 
-    /// Tells a sender that waits for it what became of its message.
+    /// Tells a sender that waits for it what became of its message. To another run at the same
+    /// place the token would mean something else.
     pub(super) fn confirm(&mut self, info: &Info, status: u8) {
-        if let (Some(token), Some(index)) = (info.token, info.link) {
+        let same = |link: &super::link::Link| link.remote == info.run;
+        if let (Some(token), Some(index)) = (info.token, info.link)
+            && self.link(index).is_some_and(same)
+        {
             self.say_word(index, wire::receipt(token, status));
         }
     }
@@ -289,6 +298,7 @@ impl Rdm {
                 }
             }
             Body::Long(from) => self.begin_read(landing, &from),
+            Body::Lost(outcome) => self.landed(&landing, Some(outcome)),
             Body::Own(key) => {
                 self.copy_own(key, &landing, memory);
                 self.landed(&landing, None);
@@ -309,6 +319,7 @@ impl Rdm {
                 }
             }
             Body::Own(key) => self.end(key, Outcome::Ok),
+            Body::Lost(_) => {}
         }
     }
 

@@ -269,6 +269,11 @@ impl<R, M> Matcher<R, M> {
         }
     }
 
+    /// Whether a kept message has been claimed.
+    pub fn is_claimed(&self, key: MessageKey) -> bool {
+        self.messages.at(key.0).is_some_and(|kept| kept.claimed)
+    }
+
     /// Takes a message out: for its receive, for its claimer, or to throw it away
     /// (`FI_DISCARD`).
     pub fn take(&mut self, key: MessageKey) -> Option<M> {

@@ -28,6 +28,7 @@ impl Rdm {
         let Work::Message(message) = &op.work else { return Ok(()) };
         let info = Info {
             link: None,
+            run: 0,
             session: 0,
             charge: 0,
             source: op.peer,

@@ -232,7 +232,14 @@ impl Rdm {
             Place::Landing(landing) => self.landed(&landing, Some(outcome)),
             Place::Buffer { kept, tagged, .. } => {
                 let matcher = if tagged { &mut self.tagged } else { &mut self.plain };
-                matcher.take(kept);
+                if matcher.is_claimed(kept)
+                    && let Some(kept) = matcher.message_mut(kept)
+                {
+                    // Whoever claimed it hears what became of it when it asks for it.
+                    kept.body = Body::Lost(outcome);
+                } else {
+                    matcher.take(kept);
+                }
             }
             Place::Unknown(_) | Place::Nowhere(_) => {}
         }

@@ -201,6 +201,7 @@ fn the_receiver_has_so_many_reads_under_way_and_cuts_long_ones() {
 fn a_peer_costs_at_most_2_kilobytes_without_buffers() {
     let link = size_of::<link::Link>();
     let beside = size_of::<Entry>() + size_of::<((SocketAddr, u64), u32)>();
-    assert!(link + 2 * beside < 2048, "{link} {beside}");
+    std::println!("link {link}, beside {beside}");
+    assert!(link + 2 * beside <= 640, "{link} {beside}");
     assert!(size_of::<Op>() <= 400, "{}", size_of::<Op>());
 }

@@ -128,3 +128,77 @@ fn what_fails_or_nobody_wants_to_hear_of_is_told_as_asked() {
     assert_eq!(tells(net.done(0)), [false, false]);
     assert_eq!(tells(net.done(1)), [false, true], "truncation is told");
 }
+
+/// A message in parts, of which the receiver has claimed the beginning when its sender is lost.
+fn claimed_half() -> Net {
+    (0..50).find_map(try_claim_half).expect("most messages begin with what is not their last part")
+}
+
+fn try_claim_half(seed: u64) -> Option<Net> {
+    let mut net = Net::new(2);
+    net.rng = Rng::new(seed);
+    let to = net.peer(0, 1);
+    let source = net.peer(1, 0);
+    net.send(0, to, 5, 0, 1);
+    net.run_ms(5);
+    net.loss_permille = 300;
+    net.send(0, to, 1, 0, 60_000);
+    while net.nodes[1].rdm.tagged.len().1 < 2 {
+        net.run_us(10);
+    }
+    let want = Want { tag: 1, ignore: 0, source: Some(source.0) };
+    net.on(1, |rdm, world| rdm.peek(world, true, want, Peek::Claim, 7)).unwrap();
+    assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Ok)]);
+    (!net.nodes[1].rdm.partials.is_empty()).then_some(net)
+}
+
+#[test]
+fn a_claimed_message_whose_sender_is_lost_ends_in_error_when_it_is_asked_for() {
+    for take in [true, false] {
+        let mut net = claimed_half();
+        net.restart(0);
+        net.loss_permille = 0;
+        let to = net.peer(0, 1);
+        net.send(0, to, 2, 0, 1);
+        net.run_ms(2000);
+        assert!(net.nodes[1].rdm.partials.is_empty());
+        let pieces = [Piece { addr: 1 << 20, length: 60_000 }];
+        let claimed = Receive { context: 7, ..receive(None, 1, &pieces) };
+        if take {
+            net.on(1, |rdm, world| rdm.recv_claimed(world, claimed)).unwrap();
+            assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Restarted)]);
+        } else {
+            net.on(1, |rdm, world| rdm.discard_claimed(world, 7, true)).unwrap();
+            assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Ok)]);
+        }
+        assert_eq!(net.nodes[1].rdm.tagged.len().1, 2, "those that are complete stay");
+        let again = net.on(1, |rdm, world| rdm.recv_claimed(world, claimed));
+        assert_eq!(again, Err(Refused::Invalid));
+    }
+}
+
+#[test]
+fn regression_what_became_of_a_message_is_not_told_to_another_run_of_its_sender() {
+    let mut net = Net::new(2);
+    net.rng = Rng::new(3);
+    let to = net.peer(0, 1);
+    net.recv(1, None, 1, 0, 60_000);
+    net.loss_permille = 300;
+    let pieces = [Piece { addr: 0, length: 60_000 }];
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &pieces) }).unwrap();
+    while net.nodes[1].rdm.tagged.len().0 > 0 {
+        net.run_us(10);
+    }
+    assert!(!net.nodes[1].rdm.partials.is_empty(), "more is to come");
+    // The first operation of the next run has the number that this one's had.
+    net.restart(0);
+    net.loss_permille = 0;
+    let to = net.peer(0, 1);
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 2, &pieces) }).unwrap();
+    net.run_ms(2000);
+    assert_eq!(net.outcomes(1), [(Kind::Receive, 1, Outcome::Restarted)]);
+    assert_eq!(net.outcomes(0), [], "nobody has received the second");
+    net.recv(1, None, 2, 0, 60_000);
+    net.run_ms(50);
+    assert_eq!(net.outcomes(0), [(Kind::Send, 2, Outcome::Ok)]);
+}
