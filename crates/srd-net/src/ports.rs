@@ -1,5 +1,5 @@
 //! A run of consecutive ports, one socket on each; if that is allowed, with others in place of
-//! ports that are taken.
+//! ports that are taken, and with fewer where descriptors are scarce.
 
 use std::io;
 
@@ -12,8 +12,11 @@ const PORT_ATTEMPTS_MAX: usize = 64;
 
 /// Sockets bound to consecutive ports.
 pub(crate) fn bind(options: &UdpOptions) -> io::Result<Vec<Socket>> {
+    // Numbers are given from the lowest on: the newest one tells how many are in use. Half of them
+    // are left to the application, and to endpoints that are still to come.
+    let descriptors_max = if options.paths_anywhere { os::descriptors_max() / 2 } else { u64::MAX };
     if options.address.port() != 0 {
-        return bind_from(options, options.address.port());
+        return bind_from(options, options.address.port(), descriptors_max);
     }
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..PORT_ATTEMPTS_MAX {
@@ -21,7 +24,7 @@ pub(crate) fn bind(options: &UdpOptions) -> io::Result<Vec<Socket>> {
         os::random(&mut random)?;
         // Between the well-known ports and the system's usual ephemeral range.
         let base = 10_000 + u16::from_ne_bytes(random) % 22_000;
-        match bind_from(options, base) {
+        match bind_from(options, base, descriptors_max) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => last = e,
             other => return other,
         }
@@ -29,7 +32,7 @@ pub(crate) fn bind(options: &UdpOptions) -> io::Result<Vec<Socket>> {
     Err(last)
 }
 
-fn bind_from(options: &UdpOptions, base: u16) -> io::Result<Vec<Socket>> {
+fn bind_from(options: &UdpOptions, base: u16, descriptors_max: u64) -> io::Result<Vec<Socket>> {
     let mut sockets = Vec::with_capacity(usize::from(options.paths));
     for path in 0..options.paths {
         let port = match base.checked_add(path) {
@@ -44,6 +47,9 @@ fn bind_from(options: &UdpOptions, base: u16) -> io::Result<Vec<Socket>> {
         let mut address = options.address;
         address.set_port(port);
         let socket = Socket::new(&address)?;
+        if path > 0 && socket.number() >= descriptors_max {
+            break;
+        }
         if path > 0 {
             socket.deaf()?;
         }
@@ -103,6 +109,14 @@ mod tests {
         let ports: std::collections::BTreeSet<u16> =
             sockets.iter().map(|socket| socket.local_address().unwrap().port()).collect();
         assert_eq!((ports.len(), sockets[0].local_address().unwrap().port()), (4, base));
+    }
+
+    #[test]
+    fn where_descriptors_are_scarce_there_are_fewer_paths_but_one() {
+        let (base, _taken) = neighbours();
+        let options = options(base, true);
+        assert_eq!(bind_from(&options, base, 0).unwrap().len(), 1);
+        assert_eq!(bind_from(&options, base, u64::MAX).unwrap().len(), 4);
     }
 
     #[test]

@@ -29,6 +29,14 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     s.saturating_mul(1_000_000_000).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0))
 }
 
+/// Descriptors that the process may have at a time.
+pub(crate) fn descriptors_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is ours to write.
+    let code = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if code == 0 { limit.rlim_cur } else { u64::MAX }
+}
+
 /// Fills `bytes` from the kernel's generator, which blocks only before it is seeded at boot.
 pub(crate) fn random(bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;

@@ -42,6 +42,11 @@ impl Socket {
         Ok(Self { fd, ipv6: like.is_ipv6() })
     }
 
+    /// The number of its descriptor.
+    pub(crate) fn number(&self) -> u64 {
+        self.fd.as_raw_fd().unsigned_abs().into()
+    }
+
     /// Binds it.
     pub(crate) fn bind(&self, address: &SocketAddr) -> io::Result<()> {
         let (name, length) = SockAddr::encode(address);
