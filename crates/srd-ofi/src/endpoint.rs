@@ -22,7 +22,7 @@ use crate::domain::{Domain, Slot};
 use crate::ends::{Bound, Ends};
 use crate::event::EventQueue;
 use crate::hosts::HostHandle;
-use crate::offers::TX_FLAGS;
+use crate::offers::{OPERATIONS, TX_FLAGS};
 use crate::vector::AddressVector;
 use crate::{Errno, Outcome};
 
@@ -44,6 +44,8 @@ pub struct Plan {
     pub tx_flags: u64,
     /// And of the receiving half.
     pub rx_flags: u64,
+    /// Operations that may be outstanding; zero for the provider's choice.
+    pub operations: usize,
 }
 
 /// An open endpoint.
@@ -90,7 +92,7 @@ impl Endpoint {
     /// # Errors
     /// `FI_EADDRNOTAVAIL` if the address is not of this machine, or the port is taken.
     pub fn new(slot: Slot, plan: Plan) -> Outcome<Self> {
-        let (host, name) = open(&slot, plan.source)?;
+        let (host, name) = open(&slot, plan.source, plan.operations)?;
         let state = State {
             host: Some(host),
             name,
@@ -127,7 +129,7 @@ impl Endpoint {
         if place.ip != self.slot.domain().ip {
             return Err(Errno(FI_EADDRNOTAVAIL));
         }
-        let (host, name) = open(&self.slot, place)?;
+        let (host, name) = open(&self.slot, place, self.plan.operations)?;
         if let Some(old) = state.host.replace(host) {
             self.slot.domain().hosts.remove(old.handle());
             old.close();
@@ -345,17 +347,23 @@ fn bind(host: &HostHandle, bound: &Bound) -> Outcome {
 }
 
 /// Opens a host, which takes a port and a new incarnation, and knows the domain's memory.
-fn open(slot: &Slot, place: Address) -> Outcome<(Host<Ends>, Address)> {
+fn open(slot: &Slot, place: Address, operations: usize) -> Outcome<(Host<Ends>, Address)> {
     let domain = slot.domain();
     let settings = &domain.fabric.settings;
     let millis = |ms: u32| Duration::from_millis(ms.into());
+    let defaults = Options::at(place.place());
+    let paths = if place.ip.is_loopback() { 1 } else { defaults.paths };
     let options = Options {
         packet_bytes_max: settings.packet_bytes_max,
-        paths: settings.paths,
+        paths: settings.paths.unwrap_or(paths),
+        operations_max: match u32::try_from(operations) {
+            Ok(fewer) if (1..OPERATIONS).contains(&operations) => fewer,
+            _ => defaults.operations_max,
+        },
         job_key: settings.job_key,
         answer_timeout: millis(settings.answer_timeout_ms),
         peer_timeout: millis(settings.peer_timeout_ms),
-        ..Options::at(place.place())
+        ..defaults
     };
     let host = Host::open(&options, Ends::default()).map_err(|error| {
         log(Level::Warn, &format!("cannot open an endpoint at {}: {error}", place.place()));

@@ -40,7 +40,8 @@ pub const PARAMETERS: [Parameter; 9] = [
     Parameter {
         name: c"paths",
         kind: FI_PARAM_INT,
-        help: c"Paths to each peer, which are UDP source ports, 1 to 256 (default: 64)",
+        help: c"Paths to each peer, which are UDP source ports, 1 to 256 (default: 64; on \
+            loopback, where there is one path, 1)",
     },
     Parameter {
         name: c"encryption",
@@ -94,8 +95,8 @@ pub struct Settings {
     pub interface: Option<String>,
     /// UDP payload bytes of the largest packet.
     pub packet_bytes_max: Option<u16>,
-    /// Paths to each peer.
-    pub paths: u16,
+    /// Paths to each peer, if they were given.
+    pub paths: Option<u16>,
     /// The key of the job; without one nothing is encrypted.
     pub job_key: Option<[u8; 32]>,
     /// Milliseconds until a peer that never answered is given up.
@@ -128,7 +129,10 @@ impl Settings {
         Ok(Self {
             interface: values.string(c"iface"),
             packet_bytes_max,
-            paths: number(values, c"paths", 64, 256)?,
+            paths: match values.integer(c"paths") {
+                None => None,
+                Some(value) => Some(within(c"paths", value, 1, 256)?),
+            },
             job_key: key(values)?,
             answer_timeout_ms: number(values, c"answer_timeout_ms", 30_000, 3_600_000)?,
             peer_timeout_ms: number(values, c"peer_timeout_ms", 10_000, 3_600_000)?,
@@ -212,7 +216,7 @@ mod tests {
     #[test]
     fn nothing_is_needed() {
         let settings = read(&[]).unwrap();
-        assert_eq!((settings.paths, settings.job_key), (64, None));
+        assert_eq!((settings.paths, settings.job_key), (None, None));
         assert_eq!(settings.completions, 8192);
     }
 
@@ -230,7 +234,7 @@ mod tests {
                 assert!(refusal.contains(&name.to_uppercase()), "{refusal}");
             }
         }
-        assert_eq!(read(&[("paths", "256")]).unwrap().paths, 256);
+        assert_eq!(read(&[("paths", "256")]).unwrap().paths, Some(256));
         assert_eq!(read(&[("mtu", "1024")]).unwrap().packet_bytes_max, Some(1024));
     }
 

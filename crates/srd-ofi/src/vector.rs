@@ -51,9 +51,10 @@ impl AddressVector {
     /// # Errors
     /// `FI_EINVAL` if there is none of this number.
     pub fn remove(&self, number: u64) -> Outcome {
-        if self.lock().remove(number)? {
-            self.hosts.each(|host| crate::transfer::forget(host, number));
-        }
+        let Some(at) = self.lock().remove(number)? else { return Ok(()) };
+        // Nobody is given the number before every endpoint has forgotten whom it meant.
+        self.hosts.each(|host| crate::transfer::forget(host, number));
+        self.lock().free.insert(at);
         Ok(())
     }
 
@@ -118,8 +119,8 @@ impl Table {
         Ok(at as u64)
     }
 
-    /// Returns whether the number is free now.
-    fn remove(&mut self, number: u64) -> Outcome<bool> {
+    /// Returns the index that is unused now, and can be freed.
+    fn remove(&mut self, number: u64) -> Outcome<Option<usize>> {
         let at = usize::try_from(number).map_err(|_| Errno(FI_EINVAL))?;
         let entry = self.entries.get_mut(at).ok_or(Errno(FI_EINVAL))?;
         let (address, uses) = entry.as_mut().ok_or(Errno(FI_EINVAL))?;
@@ -127,10 +128,9 @@ impl Table {
         if *uses == 0 {
             self.numbers.remove(address);
             *entry = None;
-            self.free.insert(at);
-            return Ok(true);
+            return Ok(Some(at));
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn find(&self, number: u64) -> Option<Address> {
@@ -166,9 +166,9 @@ mod tests {
         let mut table = Table::new(8);
         let numbers: Vec<_> = (0..4).map(|port| table.insert(address(port)).unwrap()).collect();
         assert_eq!(numbers, [0, 1, 2, 3]);
-        table.remove(2).unwrap();
-        table.remove(1).unwrap();
-        assert_eq!(table.find(1), None);
+        let removed = [2, 1].map(|number| table.remove(number).unwrap().unwrap());
+        assert_eq!((table.find(1), table.insert(address(8))), (None, Ok(4)), "not free yet");
+        table.free.extend(removed);
         assert_eq!(table.insert(address(9)), Ok(1));
         assert_eq!(table.find(1), Some(address(9)));
     }
@@ -198,7 +198,8 @@ mod tests {
         table.insert(address(1)).unwrap();
         table.insert(address(2)).unwrap();
         assert_eq!(table.insert(address(3)), Err(Errno(FI_ENOSPC)));
-        table.remove(0).unwrap();
+        let at = table.remove(0).unwrap().unwrap();
+        table.free.insert(at);
         assert_eq!(table.insert(address(3)), Ok(0));
     }
 

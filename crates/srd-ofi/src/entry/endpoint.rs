@@ -60,6 +60,7 @@ pub(super) unsafe extern "C" fn open(
                 source,
                 tx_flags: asked.tx.map_or(0, |tx| tx.op_flags),
                 rx_flags: asked.rx.map_or(0, |rx| rx.op_flags),
+                operations: asked.tx.map_or(0, |tx| tx.size),
             },
         )?;
         let make = |_: &Endpoint| fid_ep {

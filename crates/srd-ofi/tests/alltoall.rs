@@ -1,0 +1,68 @@
+//! Many endpoints in one process that all talk to all: the smallest queues suffice, and a peer costs
+//! little.
+
+#![allow(clippy::unwrap_used, reason = "a test, with helpers")]
+
+#[path = "support/node.rs"]
+mod node;
+mod support;
+
+use node::Program;
+
+/// Bytes that an endpoint may keep of a peer that it talks to, without buffers.
+const PEER_BYTES_MAX: u64 = 2048;
+/// Descriptors of an endpoint on loopback: a socket, another name of it, an alarm and a bell.
+const DESCRIPTORS: u64 = 4;
+
+/// What the program says after a word, by name.
+struct Report(String);
+
+impl Report {
+    fn of(&self, when: &str, figure: &str) -> u64 {
+        let line = self.0.lines().find(|line| line.starts_with(when));
+        let line = line.unwrap_or_else(|| panic!("no {when} in {}", self.0));
+        let mut words = line.split(' ').skip_while(|word| *word != figure).skip(1);
+        words.next().and_then(|word| word.parse().ok()).unwrap()
+    }
+}
+
+/// Runs so many endpoints, each of which sends `depth` messages to every other.
+fn exchange(program: &Program, endpoints: u64, depth: u64, bytes: u64, tx_size: u64) -> Report {
+    let arguments = [endpoints, depth, bytes, tx_size].map(|number| number.to_string());
+    let output = program.command().args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{endpoints} {depth} {bytes} {tx_size}: {said}");
+    println!("{said}");
+    Report(said)
+}
+
+#[test]
+fn a_queue_of_one_operation_completes_all_to_all_64_deep() {
+    let Some(program) = Program::compile("alltoall") else { return };
+    for bytes in [8, 1024, 30_000, 300_000] {
+        exchange(&program, 5, 64, bytes, 1);
+    }
+}
+
+fn costs_little(endpoints: u64) {
+    let Some(program) = Program::compile("alltoall") else { return };
+    let report = exchange(&program, endpoints, 1, 64, 0);
+    let heap = report.of("rested", "heap_bytes_per_pair");
+    assert!(heap <= PEER_BYTES_MAX, "{heap} bytes of a peer");
+    // What the program itself has, and the standard descriptors.
+    let descriptors = report.of("exchanged", "descriptors");
+    assert!(descriptors <= DESCRIPTORS * endpoints + 16, "{descriptors} descriptors");
+    assert_eq!(report.of("exchanged", "threads"), endpoints + 1);
+}
+
+#[test]
+fn a_peer_costs_at_most_2_kilobytes_and_no_descriptor() {
+    costs_little(64);
+}
+
+/// `cargo test --release -p srd-ofi --test alltoall -- --ignored --nocapture`
+#[test]
+#[ignore = "takes minutes and gigabytes"]
+fn a_thousand_endpoints_talk_all_to_all() {
+    costs_little(1024);
+}

@@ -1,0 +1,231 @@
+//! Programs in C that speak to libfabric, and processes of `node.c` that tests talk to.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::support::{Provider, is_here, lacks};
+
+/// A program, its provider, and the directory that both are in.
+pub(crate) struct Program {
+    _directory: TempDir,
+    binary: PathBuf,
+    provider: Provider,
+}
+
+impl Program {
+    /// Compiles a program of this directory; `None` if the machine lacks what it takes, which is
+    /// said.
+    pub(crate) fn compile(name: &str) -> Option<Self> {
+        if !is_here("cc", "gcc") {
+            return None;
+        }
+        if !Path::new("/usr/include/rdma/fabric.h").exists() {
+            lacks("libfabric's headers (Debian: libfabric-dev)");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let binary = directory.path().join(name);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{name}.c"));
+        let mut compile = Command::new("cc");
+        compile.args(["-O1", "-Wall", "-Wextra", "-Wno-sign-compare", "-o"]).arg(&binary);
+        let output = compile.arg(source).arg("-lfabric").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Some(Self { _directory: directory, binary, provider: Provider::new() })
+    }
+
+    /// The program with libfabric's and the provider's settings: one path, and timeouts of a
+    /// second and a half.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.env("FI_PROVIDER_PATH", self.provider.library().parent().unwrap());
+        command.env("FI_PROVIDER", "srd").env("FI_SRD_ANSWER_TIMEOUT_MS", "1500");
+        command.env("FI_SRD_PEER_TIMEOUT_MS", "1500");
+        command
+    }
+
+    /// A process that obeys.
+    pub(crate) fn start(&self, settings: &[(&str, &str)]) -> Node {
+        Node::of(self.command().envs(settings.iter().copied()))
+    }
+
+    /// The same in a network namespace.
+    pub(crate) fn start_in(&self, namespace: &str, settings: &[(&str, &str)]) -> Node {
+        let inner = self.command();
+        let mut outer = Command::new("ip");
+        outer.args(["netns", "exec", namespace]).arg(inner.get_program());
+        outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Node::of(outer.envs(settings.iter().copied()))
+    }
+}
+
+/// A process of `node.c`. It is killed when it is dropped.
+pub(crate) struct Node {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+/// How an operation ended.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum End {
+    /// Context and length.
+    Ok(u64, u64),
+    /// Context, libfabric's error, the provider's, and text.
+    Failed(u64, i32, i32, String),
+}
+
+impl End {
+    fn of(line: &str) -> Option<Self> {
+        let (what, rest) = line.split_once(' ')?;
+        let mut words = rest.splitn(4, ' ');
+        let context = words.next()?.parse().ok()?;
+        match what {
+            "ok" => Some(Self::Ok(context, words.next()?.parse().ok()?)),
+            "failed" => {
+                let error = words.next()?.parse().ok()?;
+                let ours = words.next()?.parse().ok()?;
+                Some(Self::Failed(context, error, ours, words.next()?.to_string()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Libfabric's error, and the provider's; zeros for success.
+    pub(crate) fn errors(&self) -> (i32, i32) {
+        match self {
+            Self::Ok(..) => (0, 0),
+            Self::Failed(_, error, ours, _) => (*error, *ours),
+        }
+    }
+
+    /// What a person reads; nothing for success.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Ok(..) => "",
+            Self::Failed(.., text) => text,
+        }
+    }
+}
+
+impl Node {
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, input, output }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        assert!(!line.is_empty(), "the process has ended");
+        line.trim_end().to_string()
+    }
+
+    /// Says something without waiting for the answer.
+    pub(crate) fn tell(&mut self, command: &str) {
+        writeln!(self.input, "{command}").unwrap();
+    }
+
+    /// What the process answers, behind the word that it must begin with.
+    pub(crate) fn ask(&mut self, command: &str, word: &str) -> String {
+        self.tell(command);
+        let line = self.line();
+        let answer = line.strip_prefix(word);
+        answer.unwrap_or_else(|| panic!("{command}: {line}, not {word}")).trim().to_string()
+    }
+
+    /// Opens an endpoint; its name.
+    pub(crate) fn open(&mut self, address: &str, port: u16) -> String {
+        self.ask(&format!("open {address} {port}"), "open ")
+    }
+
+    /// A peer's number.
+    pub(crate) fn insert(&mut self, name: &str) -> u64 {
+        self.ask(&format!("insert {name}"), "number ").parse().unwrap()
+    }
+
+    /// The number of whoever is at a place.
+    pub(crate) fn insert_place(&mut self, address: &str, port: u16) -> u64 {
+        let name = self.ask(&format!("name {address} {port}"), "name ");
+        self.insert(&name)
+    }
+
+    /// Posts operations; how many were taken.
+    pub(crate) fn post(&mut self, command: &str) -> u64 {
+        self.ask(command, "posted ").parse().unwrap()
+    }
+
+    /// The ends of so many operations, or of as many as come in that time.
+    pub(crate) fn ends(&mut self, count: usize, ms: u64) -> Vec<End> {
+        self.tell(&format!("wait {count} {ms}"));
+        let mut ends = Vec::new();
+        loop {
+            let line = self.line();
+            match End::of(&line) {
+                Some(end) => ends.push(end),
+                None if line.starts_with("waited ") => return ends,
+                None => panic!("{line}"),
+            }
+        }
+    }
+
+    /// The end of exactly one operation.
+    pub(crate) fn end(&mut self) -> End {
+        let mut ends = self.ends(1, 20_000);
+        ends.pop().expect("an operation ends within 20 seconds")
+    }
+
+    /// Kilobytes that the process has resident.
+    pub(crate) fn memory_kb(&mut self) -> u64 {
+        self.ask("memory", "memory ").parse().unwrap()
+    }
+
+    /// Closes everything; how long closing the endpoint took.
+    pub(crate) fn close(mut self) -> Duration {
+        let answer = self.ask("close", "closed 0 ");
+        let start = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Duration::from_millis(answer.parse().unwrap())
+    }
+
+    /// The process stands still: it answers nothing, not even the transport's questions.
+    pub(crate) fn stop(&self) {
+        self.signal("STOP");
+    }
+
+    /// And goes on.
+    pub(crate) fn go_on(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
+
+    /// The process ends, with no chance to say anything.
+    pub(crate) fn kill(mut self) {
+        self.end_now();
+    }
+
+    fn end_now(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.end_now();
+    }
+}
