@@ -4,10 +4,13 @@ use std::io;
 
 use srd_efa::rdm::{Done, Rdm, World};
 use srd_net::{Application, Context, LocalEndpoint, Notice};
-use srd_proto::{Delivery, Event, Instant, Status};
+use srd_proto::{Delivery, Duration, Event, Instant, Status};
 
 use crate::memory::UserMemory;
 
+/// How long a message waits for others to join it while the application does not look for news:
+/// some system calls' time.
+const HOLD: Duration = Duration::from_micros(50);
 /// Turns of handing over and sending in one round: what is told of one turn may allow another.
 const ROUND_TURNS_MAX: usize = 8;
 
@@ -36,6 +39,8 @@ pub(crate) struct Core<S> {
     pub(crate) broken: bool,
     /// The last round ended with more to hand over: another is due at once.
     pub(crate) more: bool,
+    /// When messages leave that wait for others to join them.
+    pub(crate) held_until: Instant,
 }
 
 /// What the transport calls during a round.
@@ -71,7 +76,7 @@ impl<S: Sink> Core<S> {
         match (self.broken, self.more) {
             (true, _) => Instant::FAR_FUTURE,
             (false, true) => Instant::ZERO,
-            (false, false) => self.local.due(),
+            (false, false) => self.local.due().min(self.held_until),
         }
     }
 
@@ -80,7 +85,14 @@ impl<S: Sink> Core<S> {
         if self.broken {
             return 0;
         }
-        let worked = self.receive().and_then(|packets| self.send().map(|()| packets));
+        self.rdm.release_held();
+        self.held_until = Instant::FAR_FUTURE;
+        let worked = self.receive().and_then(|packets| {
+            if packets > 0 || self.is_due() {
+                self.send()?;
+            }
+            Ok(packets)
+        });
         let packets = worked.unwrap_or_else(|error| {
             self.lose(&error);
             0
@@ -89,15 +101,32 @@ impl<S: Sink> Core<S> {
         packets
     }
 
-    /// Sends what waits, as far as it may.
+    /// Sends what a call has led to, as far as it may.
     pub(crate) fn flush(&mut self) {
         if self.broken {
             return;
         }
-        if let Err(error) = self.send() {
+        if self.rdm.take_lazy() && !self.more {
+            self.hold();
+        } else if let Err(error) = self.send() {
             self.lose(&error);
         }
+        if !self.rdm.is_holding() {
+            self.held_until = Instant::FAR_FUTURE;
+        }
         self.tell();
+    }
+
+    /// Whether there may be something to send although nothing has arrived.
+    fn is_due(&self) -> bool {
+        self.more || self.rdm.has_work() || self.local.due() <= self.local.now()
+    }
+
+    /// Bounds the wait of messages for others to join.
+    fn hold(&mut self) {
+        if self.rdm.is_holding() && self.held_until == Instant::FAR_FUTURE {
+            self.held_until = self.local.now() + HOLD;
+        }
     }
 
     /// The sockets are lost.
@@ -115,13 +144,14 @@ impl<S: Sink> Core<S> {
         let Self { local, rdm, memory, sink, .. } = self;
         self.more = true;
         for _ in 0..ROUND_TURNS_MAX {
+            local.tell(&mut Upcalls { rdm, memory, sink, told: false });
             let handed_over = {
                 let (endpoint, now) = local.core_mut();
                 rdm.pump(&mut World { now, endpoint, memory })
             };
             let mut calls = Upcalls { rdm, memory, sink, told: false };
             local.transmit(&mut calls)?;
-            if !handed_over && !calls.told {
+            if !(calls.told || handed_over && calls.rdm.has_work()) {
                 self.more = false;
                 break;
             }

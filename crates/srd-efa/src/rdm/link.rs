@@ -86,6 +86,9 @@ pub(super) struct Link {
     pub blocked: bool,
     /// Whether it stands in line to be looked after.
     pub ready: bool,
+    /// A message was handed over since the application last looked, and others wait to join.
+    pub bursting: bool,
+    pub held: bool,
     /// What a datagram carries.
     pub payload_bytes_max: usize,
     pub incoming: Option<Incoming>,
@@ -109,6 +112,8 @@ impl Link {
             in_doubt: false,
             blocked: false,
             ready: false,
+            bursting: false,
+            held: false,
             payload_bytes_max,
             incoming: None,
         }
