@@ -57,7 +57,7 @@ fn costs_little(endpoints: u64) {
 
 #[test]
 fn a_peer_costs_at_most_2_kilobytes_and_no_descriptor() {
-    costs_little(64);
+    costs_little(128);
 }
 
 /// `cargo test --release -p srd-ofi --test alltoall -- --ignored --nocapture`

@@ -201,6 +201,22 @@ impl Node {
     /// The process stands still: it answers nothing, not even the transport's questions.
     pub(crate) fn stop(&self) {
         self.signal("STOP");
+        let start = Instant::now();
+        while !self.stands_still() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether each of its threads is stopped.
+    fn stands_still(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let mut stats = threads.map(|thread| thread.unwrap().path().join("stat"));
+        // The state stands behind the name, which is in brackets.
+        stats.all(|stat| {
+            let stat = std::fs::read_to_string(stat).unwrap();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        })
     }
 
     /// And goes on.

@@ -61,6 +61,7 @@ pub(crate) struct Window {
     target_percent: u32,
     target_min: Duration,
     max_percent: u32,
+    made_at: Instant,
     decreased_at: Instant,
     /// Start of the period that quick adaptation and the delivery rate are measured over.
     period_start: Instant,
@@ -87,6 +88,7 @@ impl Window {
             target_percent: config.delay_target_percent,
             target_min: config.delay_target_min,
             max_percent: config.window_max_percent,
+            made_at: now,
             decreased_at: now,
             period_start: now,
             period_acked: 0,
@@ -124,6 +126,11 @@ impl Window {
     /// The delivery rate over the last round trip or two.
     pub(crate) fn delivery_rate_bps(&self) -> u64 {
         self.rate_bps
+    }
+
+    /// Whether it knows more of the network than a new one: the rate, or that it is congested.
+    pub(crate) fn has_learnt(&self) -> bool {
+        self.rate.bps() > 0 || self.restore > 0.0 || self.decreased_at > self.made_at
     }
 
     /// The target queueing delay.

@@ -170,7 +170,9 @@ impl Endpoint {
         let PeerConfig { public_key, preshared_key, .. } = peer;
         if let Some(peer) = self.peers.peer(id) {
             peer.configured = true;
-            peer.preshared_key = preshared_key.unwrap_or_default();
+            if let Some(preshared_key) = preshared_key {
+                peer.keys.get_or_insert_default().preshared_key = preshared_key;
+            }
         }
         self.set_key(id, public_key);
         Ok(id)
@@ -196,7 +198,7 @@ impl Endpoint {
 
     fn set_key(&mut self, id: PeerId, key: Option<[u8; 32]>) {
         if let (Some(peer), Some(key)) = (self.peers.peer(id), key) {
-            peer.public_key = Some(key);
+            peer.keys.get_or_insert_default().public_key = Some(key);
             self.by_key.insert(key, id);
         }
     }
@@ -246,7 +248,7 @@ impl Endpoint {
         peer.fail_all(Status::Flushed, None, shared);
         peer.drop_rx(shared);
         self.by_address.retain(|_, named| *named != id);
-        if let Some(key) = peer.public_key {
+        if let Some(key) = peer.keys.as_ref().and_then(|keys| keys.public_key) {
             self.by_key.remove(&key);
         }
         self.epoch_bump_next = self.epoch_bump_next.max(peer.epoch_bump + 1);

@@ -10,7 +10,7 @@ use core::fmt;
 use core::net::SocketAddr;
 
 use super::lifecycle::CONTEXT_GENERATION;
-use super::{Peer, Shared};
+use super::{Peer, PeerKeys, Shared};
 use crate::crypto::{SessionKeys, Space};
 use crate::error::DropReason;
 use crate::event::DownReason;
@@ -100,6 +100,10 @@ impl Peer {
         }
     }
 
+    fn known_keys(&self) -> PeerKeys {
+        self.keys.as_deref().copied().unwrap_or_default()
+    }
+
     /// The hello to send now, made at first; `None` if we cannot open (no key of the peer's).
     pub(crate) fn hello(
         &mut self,
@@ -108,12 +112,9 @@ impl Peer {
     ) -> Option<([u8; COOKIE_BYTES], Vec<u8>)> {
         if self.protected.opening.is_none() {
             let greeting = self.greeting(self.local_context, shared);
-            let (state, message) = shared.security.open(
-                self.public_key.as_ref(),
-                &self.preshared_key,
-                &greeting,
-                now,
-            )?;
+            let PeerKeys { public_key, preshared_key } = self.known_keys();
+            let (state, message) =
+                shared.security.open(public_key.as_ref(), &preshared_key, &greeting, now)?;
             let cookie = [0; COOKIE_BYTES];
             let interval = RETRY_FIRST.max(shared.config.rtt_initial.times(4));
             let opening = OurOpening { state, message, cookie, retry_at: now, interval };
@@ -160,8 +161,8 @@ impl Peer {
         let context = self.local_context.wrapping_add(CONTEXT_GENERATION);
         let remote = request.greeting;
         let greeting = self.greeting(context, shared);
-        let (answer, secrets) =
-            shared.security.answer(request, &self.preshared_key, &greeting, now)?;
+        let preshared_key = self.known_keys().preshared_key;
+        let (answer, secrets) = shared.security.answer(request, &preshared_key, &greeting, now)?;
         let keys = shared.security.keys(secrets, now);
         self.protected.pending = Some(Box::new(Pending { keys, context, remote }));
         self.protected.answered = Some(Box::new((opening_id(message), answer)));

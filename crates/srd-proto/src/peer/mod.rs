@@ -112,15 +112,22 @@ pub(crate) struct Peer {
     /// Control numbers seen under the session, once there are any.
     pub control_window: Option<Box<ReplayWindow>>,
     pub protected: Protected,
-    /// The peer's static public key.
-    pub public_key: Option<[u8; 32]>,
-    /// What we share with it beside; all zeros: nothing.
-    pub preshared_key: [u8; 32],
+    /// What was known of it beforehand.
+    pub keys: Option<Box<PeerKeys>>,
     pub seed: u64,
     pub tx: Option<Box<Tx>>,
     /// What is kept of the sending half while it is at rest. Never beside `tx`.
     pub rest: Option<Box<Rest>>,
     pub rx: Option<Box<Rx>>,
+}
+
+/// What a peer is known by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PeerKeys {
+    /// Its static public key.
+    pub public_key: Option<[u8; 32]>,
+    /// What we share with it beside; all zeros: nothing.
+    pub preshared_key: [u8; 32],
 }
 
 /// Why a probe was sent.
@@ -271,8 +278,7 @@ impl Peer {
             control_seen: 0,
             control_window: None,
             protected: Protected::default(),
-            public_key: None,
-            preshared_key: [0; 32],
+            keys: None,
             seed,
             tx: None,
             rest: None,
