@@ -106,7 +106,8 @@ pub struct Config {
     /// `peer_timeout`, or a datagram that is repeated after it could be delivered again.
     pub idle_reclaim: Duration,
     /// Idle time after which a context gives back the tables that it sends with, and keeps what the
-    /// protocol must not forget. [`Duration::MAX`]: never. Contexts with a keepalive do not rest.
+    /// protocol must not forget. Where contexts rest, those with peers that the application named
+    /// are never reclaimed. [`Duration::MAX`]: never. Contexts with a keepalive do not rest.
     pub idle_rest: Duration,
     /// RNR verdicts before a datagram fails; 7 means for ever, as in EFA. 0..=7.
     pub rnr_retries: u8,

@@ -48,6 +48,24 @@ fn a_context_goes_on_after_a_rest_where_it_was() {
 }
 
 #[test]
+fn a_context_at_rest_is_not_forgotten_by_one_end_before_the_other() {
+    let reclaim = Config { idle_reclaim: Duration::from_millis(5), ..config(Protection::Plain) };
+    let mut pair = Pair::new(reclaim, 2);
+    pair.send_many(1, 100);
+    pair.run_until_idle(Duration::from_millis(500));
+    let a_at_b = pair.b.peer_at("10.0.0.1:7471".parse().unwrap()).expect("it has written");
+    pair.b.keep_peer(a_at_b);
+    for sent in 2..10 {
+        // Just after the moment at which the end that heard first would forget.
+        pair.run_for(Duration::from_micros(5001));
+        pair.send_many(1, 100);
+        pair.run_until_idle(Duration::from_millis(500));
+        pair.assert_all_completed(sent);
+    }
+    assert_eq!(pair.down_reasons(), []);
+}
+
+#[test]
 fn a_packet_that_is_late_by_a_whole_rest_is_not_delivered_again() {
     let mut pair = Pair::new(config(Protection::Plain), 3);
     pair.fault =

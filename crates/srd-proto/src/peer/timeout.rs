@@ -31,7 +31,8 @@ impl Peer {
     /// When the context will have been idle for long enough to do something about it.
     fn idle_at(&self, config: &crate::config::Config) -> Instant {
         let keepalive = if self.tx.is_some() { config.keepalive } else { Duration::MAX };
-        let reclaim = if self.is_idle() { config.idle_reclaim } else { Duration::MAX };
+        let reclaim =
+            if self.may_be_forgotten(config) { config.idle_reclaim } else { Duration::MAX };
         let rest = if self.may_rest(config) { config.idle_rest } else { Duration::MAX };
         let quiet = keepalive.min(reclaim).min(rest);
         if quiet == Duration::MAX { Instant::FAR_FUTURE } else { self.active_at() + quiet }
@@ -114,9 +115,16 @@ impl Peer {
     /// Whether the context has been idle, with nothing outstanding, for long enough to let
     /// its memory go.
     pub(crate) fn is_reclaimable(&self, now: Instant, config: &crate::config::Config) -> bool {
-        self.is_idle()
+        self.may_be_forgotten(config)
             && config.idle_reclaim != Duration::MAX
             && now >= self.active_at() + config.idle_reclaim
+    }
+
+    /// Whether it is idle, and not to be kept at rest: both ends would never forget at the same
+    /// moment, and what one of them sends in between would fail.
+    fn may_be_forgotten(&self, config: &crate::config::Config) -> bool {
+        let rests = self.configured && config.idle_rest != Duration::MAX;
+        self.is_idle() && !rests
     }
 
     /// Whether nothing is outstanding and there is something to let go of.
