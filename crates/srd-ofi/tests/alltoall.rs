@@ -1,5 +1,5 @@
-//! Many endpoints in one process that all talk to all: the smallest queues suffice, and a peer costs
-//! little.
+//! Many endpoints in one process that all talk to all: the smallest queues suffice, and a peer
+//! costs little.
 
 #![allow(clippy::unwrap_used, reason = "a test, with helpers")]
 

@@ -56,9 +56,8 @@ impl Cable {
     fn swallow(&self) {
         let inside = format!("ip netns exec {} nft", self.ends[1]);
         run(&format!("{inside} add table inet hole"));
-        run(&format!(
-            "{inside} add chain inet hole in {{ type filter hook input priority 0 ; policy drop ; }}"
-        ));
+        let what = "type filter hook input priority 0 ; policy drop ;";
+        run(&format!("{inside} add chain inet hole in {{ {what} }}"));
     }
 
     fn heal(&self) {

@@ -19,8 +19,8 @@
  *   memory                     -> memory KB           (of the process, resident)
  *   close                      -> closed CODE MS
  *
- * Ends are "ok CONTEXT LENGTH" or "failed CONTEXT ERROR PROVIDER_ERROR TEXT". Contexts are tags, and
- * keys for what has no tag.
+ * Ends are "ok CONTEXT LENGTH" or "failed CONTEXT ERROR PROVIDER_ERROR TEXT". Contexts are tags,
+ * and keys for what has no tag.
  */
 
 #include <arpa/inet.h>
