@@ -55,13 +55,14 @@ fn a_context_at_rest_is_not_forgotten_by_one_end_before_the_other() {
     pair.run_until_idle(Duration::from_millis(500));
     let a_at_b = pair.b.peer_at("10.0.0.1:7471".parse().unwrap()).expect("it has written");
     pair.b.keep_peer(a_at_b);
-    for sent in 2..10 {
-        // Just after the moment at which the end that heard first would forget.
-        pair.run_for(Duration::from_micros(5001));
+    // The end that heard last would forget a few microseconds after the other one: somewhere here
+    // a datagram leaves in between.
+    for pause_us in 4800..5200 {
+        pair.run_for(Duration::from_micros(pause_us));
         pair.send_many(1, 100);
         pair.run_until_idle(Duration::from_millis(500));
-        pair.assert_all_completed(sent);
     }
+    pair.assert_all_completed(401);
     assert_eq!(pair.down_reasons(), []);
 }
 
