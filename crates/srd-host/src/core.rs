@@ -151,7 +151,7 @@ impl<S: Sink> Core<S> {
             };
             let mut calls = Upcalls { rdm, memory, sink, told: false };
             local.transmit(&mut calls)?;
-            if !(calls.told || handed_over && calls.rdm.has_work()) {
+            if !(calls.told || handed_over) {
                 self.more = false;
                 break;
             }

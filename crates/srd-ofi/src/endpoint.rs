@@ -356,6 +356,7 @@ fn open(slot: &Slot, place: Address, operations: usize) -> Outcome<(Host<Ends>, 
     let options = Options {
         packet_bytes_max: settings.packet_bytes_max,
         paths: settings.paths.unwrap_or(paths),
+        link_rate_bps: settings.link_rate_mbps.map(|mbps| u64::from(mbps) * 1_000_000),
         operations_max: match u32::try_from(operations) {
             Ok(fewer) if (1..OPERATIONS).contains(&operations) => fewer,
             _ => defaults.operations_max,

@@ -23,8 +23,7 @@ impl Rdm {
         match event {
             Event::Completed { user, status, .. } => {
                 if let Some((index, generation, part)) = of_user(*user) {
-                    let key = self.ops.key_at(index);
-                    if let Some(key) = key.filter(|key| key.generation & 0xffff == generation) {
+                    if let Some(key) = self.ops.key_like(index, generation) {
                         self.settled(key, part, *status);
                     }
                 } else if let Some(key) = Self::control_of(*user) {
