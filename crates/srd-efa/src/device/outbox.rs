@@ -243,7 +243,7 @@ impl Device {
             dst_qpn: to,
             imm: opaque.encode(),
             payload: Bytes::new(),
-            class: Class::Bulk,
+            class: Class::LowLatency,
             user: NOBODY,
         });
         self.outbox.wake(peer);
@@ -283,7 +283,10 @@ impl Device {
             return Step::Idle; // it ends when what is on its way has been settled
         }
         let Some(qp) = self.qp(op.qpn) else { return Step::Idle };
-        let (class, unreliable) = (qp.class(), qp.init.qp_type == QpType::Ud);
+        let unreliable = qp.init.qp_type == QpType::Ud;
+        // A request does not wait for what was asked for in the other direction.
+        let asks = matches!(op.work, Work::Read { .. });
+        let class = if asks { Class::LowLatency } else { qp.class() };
         let is_bulk = !matches!(op.work, Work::Send { .. });
         if is_bulk && endpoint.unsent_bytes(op.peer) >= self.config.unsent_bytes_max {
             return Step::Later;

@@ -17,6 +17,10 @@ const TAG_CONTROL: u8 = 0xec;
 /// And datagrams of several messages.
 pub(super) const TAG_TOGETHER: u8 = 0xee;
 
+/// Frames up to this size overtake the bytes of long ones: what they lead to should not wait for
+/// as much in the other direction to have left.
+const SMALL_BYTES: usize = 2048;
+
 /// What the transport said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Handed {
@@ -46,8 +50,8 @@ impl Rdm {
             src_qpn: QPN,
             dst_qpn: QPN,
             imm: Opaque::Send { check, imm }.encode(),
+            class: if payload.len() <= SMALL_BYTES { Class::LowLatency } else { Class::Bulk },
             payload,
-            class: Class::Bulk,
             user,
         };
         match world.endpoint.send(world.now, link.id, datagram) {
