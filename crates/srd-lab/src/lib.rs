@@ -54,6 +54,7 @@ mod namespace;
 pub mod plan;
 pub mod priority;
 pub mod probe;
+mod random;
 pub mod requirements;
 mod running;
 mod signals;
