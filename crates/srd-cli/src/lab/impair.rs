@@ -1,6 +1,7 @@
 //! `srd lab impair`: a bad wire between two hosts while a command runs.
 
 use super::{NameArgs, open};
+use crate::failure::usage;
 use crate::output::JsonOutput;
 use crate::table::Table;
 use crate::units::bytes;
@@ -49,8 +50,9 @@ pub(crate) struct ImpairArgs {
     /// Packets under way in each direction at most; later ones are dropped and counted.
     #[arg(long, value_name = "PACKETS", default_value_t = Impairment::default().queue_packets_max)]
     queue: u32,
-    #[command(flatten)]
-    json: JsonOutput,
+    /// Also write what the wire did as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<OsString>,
     /// The command to run, and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -78,14 +80,18 @@ pub(super) fn run(args: &ImpairArgs) -> Result<u8> {
     };
     let hosts: [HostId; 2] = [args.from.parse()?, args.to.parse()?];
     impairment.validate()?;
-    args.json.check()?;
+    let json = JsonOutput { json: args.json.clone() };
+    if json.owns_stdout() {
+        return usage("--json -: standard output is the command's; name a file");
+    }
+    json.check()?;
     let fabric = open(&args.name)?;
     let begun = Instant::now();
     let (exit_code, directions) = fabric.run_impaired(hosts, &impairment, &args.command)?;
     let seconds = begun.elapsed().as_secs_f64();
     // Standard output is the command's.
     eprintln!("{}", table(&directions));
-    args.json.write(&Report { impairment, seconds, exit_code, directions })?;
+    json.write(&Report { impairment, seconds, exit_code, directions })?;
     Ok(u8::try_from(exit_code).unwrap_or(1))
 }
 

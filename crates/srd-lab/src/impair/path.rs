@@ -2,7 +2,8 @@
 //!
 //! Addresses, protocol and destination port are hashed, and the source port is added: packets of
 //! one flow take one path, and so many consecutive source ports as there are paths take them all.
-//! A hash of everything, as switches have it, would leave a third of the paths unused by as many ports.
+//! A hash of everything, as switches have it, would leave a third of the paths unused by as many
+//! ports.
 
 use crate::random::mix;
 
