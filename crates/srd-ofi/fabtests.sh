@@ -1,9 +1,22 @@
 #!/usr/bin/env bash
 # libfabric's own tests against the provider.
 #
-#   fabtests.sh build DIR            fetches libfabric 2.1.0 from Debian and builds it with its tests
-#   fabtests.sh run DIR PROVIDERS    runs the quick set with the provider in the directory PROVIDERS,
-#                                    in namespaces of its own, as root; fails if a test does
+#   fabtests.sh build DIR
+#       fetches libfabric 2.1.0 from Debian and builds it with its tests, in DIR
+#   fabtests.sh run DIR PROVIDERS [OPTIONS]
+#       runs them with the provider in the directory PROVIDERS, as root, in namespaces of its own
+#
+#   --set quick     about a hundred tests, minutes [default]
+#   --set all       all of them, with full iterations and fi_ubertest's configurations: an hour
+#   --impaired      server and client in two hosts of `srd lab`, with a bad wire between them
+#   --srd PROGRAM   the program srd, for --impaired [the one in PATH]
+#   --wire OPTIONS  options of `srd lab impair` [--loss 0.5% --delay 50us..500us --jitter 100us]
+#   --timeout S     seconds that one test may take [120, with --impaired 900]
+#
+# What is not run, and why, is in fabtests/srd.exclude. The log is DIR/log; after --impaired,
+# DIR/wire-*.json say what the wire did.
+#
+# Exit codes: 0 all that ran passed, 1 a test failed or none ran, 2 usage, 3 something is missing.
 #
 # Debian does not package the tests, but the source of its `trixie` release has them. It is
 # fetched from where this machine gets its own packages, with an apt state apart, so nothing of the
@@ -12,10 +25,24 @@ set -euo pipefail
 
 version=2.1.0
 package=libfabric=$version-1.1
-command=${1:?build or run}
-directory=$(mkdir -p "${2:?directory}" && cd "$2" && pwd)
-source=$directory/source
-prefix=$directory/prefix
+self=$(realpath "$0")
+here=$(dirname "$self")
+# The fabric of --impaired, and its two hosts.
+fabric=fabtests$$
+server=198.18.0.1
+client=198.18.1.1
+# Fewer tests than this many passes means that something else is wrong.
+declare -A passes_min=([quick]=57 [all]=50)
+
+usage() {
+    sed -n '3,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$self" >&2
+    exit 2
+}
+
+missing() {
+    echo "fabtests.sh: $1" >&2
+    exit 3
+}
 
 # The archive that this machine's packages come from.
 archive() {
@@ -61,37 +88,133 @@ build() {
     make -s -j"$(nproc)" install
 }
 
-# What there is no endpoint or context for.
-excluded='-e msg,^fi_msg,-e dgram,^fi_dgram,cm_data,shared_ctx,scalable_ep,shared_av,rma_trigger,multi_mr,-k'
-
-# The tests end every process whose name begins with fi_, so they get processes of their own. Only the
-# tests' own timeouts and loopback are needed.
-run() {
-    local log
-    FI_PROVIDER_PATH=$(cd "${1:?directory of the provider}" && pwd)
-    export FI_PROVIDER_PATH LD_LIBRARY_PATH=$prefix/lib PATH=$prefix/bin:$PATH
-    log=$directory/log
-    cd "$directory"
-    unshare --net --pid --fork --kill-child --mount-proc bash -c "
+# Runs sets of tests inside of namespaces made for them: the tests end every process whose name
+# begins with fi_, and must see no others. Called by run.
+#
+#   inside local|impaired SETS SECONDS
+inside() {
+    local good=$client hosts=("$server" "$client")
+    if [ "$1" = local ]; then
         ip link set lo up
         ip address add 192.168.10.1/32 dev lo
-        runfabtests.sh -vv -T 60 -t quick -e '$excluded' -p '$prefix/bin' -g 192.168.10.1 srd" \
-        >"$log" 2>&1 || true
+        good=192.168.10.1 hosts=()
+    fi
+    # Its exit code is how many failed; the log says it, too.
+    runfabtests.sh -vv -T "$3" -t "$2" -p "$prefix/bin" -g "$good" srd "${hosts[@]}" || true
+}
+
+# Runs sets of tests and adds to the log.
+namespaced() {
+    local mode=$1
+    shift
+    local apart=(unshare --pid --fork --kill-child --mount-proc)
+    if [ "$mode" = local ]; then
+        "${apart[@]}" --net "$self" inside "$directory" local "$@"
+    else
+        # shellcheck disable=SC2086 # options are several words
+        "$srd" lab impair --name "$fabric" h0.0 h1.0 $wire \
+            --json "$directory/wire-${1%%,*}.json" -- \
+            "${apart[@]}" "$self" inside "$directory" impaired "$@"
+    fi >>"$log" 2>&1
+}
+
+# Two hosts, and what the tests call as ssh.
+hosts_up() {
+    "$srd" lab up --name "$fabric" --leaves 2 --hosts 1 --spines 1 >/dev/null
+    trap '"$srd" lab down --name "$fabric" >/dev/null' EXIT
+    mkdir -p "$directory/agent"
+    # A test that is killed takes its program in the host along: no other could use its port.
+    cat >"$directory/agent/ssh" <<-AGENT
+	#!/bin/sh
+	while :; do
+	    case \$1 in
+	    -o) shift 2 ;;
+	    -*) shift ;;
+	    *) break ;;
+	    esac
+	done
+	host=\$1
+	shift
+	exec setpriv --pdeathsig KILL '$srd' lab enter --name $fabric "\$host" exec "\$@"
+	AGENT
+    chmod +x "$directory/agent/ssh"
+    export PATH=$directory/agent:$PATH
+}
+
+run() {
+    local mode=local set=quick seconds
+    FI_PROVIDER_PATH=$(cd "${1:?}" 2>/dev/null && pwd) || missing "no directory $1"
+    shift
+    srd=$(command -v srd || true)
+    wire="--loss 0.5% --delay 50us..500us --jitter 100us"
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --impaired) mode=impaired && shift && continue ;;
+        --set | --srd | --wire | --timeout) [ $# -ge 2 ] || usage ;;&
+        --set) set=$2 ;;
+        --srd) srd=$(realpath "$2") ;;
+        --wire) wire=$2 ;;
+        --timeout) seconds=$2 ;;
+        *) usage ;;
+        esac
+        shift 2
+    done
+    # Tests of a thousand round trips for each type and operation wait for a longer wire.
+    : "${seconds:=$([ $mode = local ] && echo 120 || echo 900)}"
+    if [ -z "${passes_min[$set]:-}" ] || ! [ "$seconds" -gt 0 ] 2>/dev/null; then
+        usage
+    fi
+    [ -e "$FI_PROVIDER_PATH/libsrd-fi.so" ] || missing "no libsrd-fi.so in $FI_PROVIDER_PATH"
+    [ -x "$prefix/bin/runfabtests.sh" ] || missing "no tests in $directory: fabtests.sh build"
+    [ "$(id -u)" = 0 ] || missing "namespaces need root"
+    [ "$mode" = local ] || [ -x "$srd" ] || missing "no program srd: --srd PROGRAM"
+    export FI_PROVIDER_PATH LD_LIBRARY_PATH=$prefix/lib PATH=$prefix/bin:$PATH
+    # Tests spin. Where processors are few, one may not run for longer than peers wait by default.
+    export FI_SRD_PEER_TIMEOUT_MS=${FI_SRD_PEER_TIMEOUT_MS:-30000}
+    log=$directory/log
+    : >"$log"
+    mkdir -p "$directory/test_configs/srd"
+    cp "$here"/fabtests/* "$directory/test_configs/srd/"
+    cd "$directory"
+    [ "$mode" = local ] || hosts_up
+    if [ "$set" = quick ]; then
+        namespaced "$mode" quick "$seconds"
+    else
+        namespaced "$mode" unit,regression,functional,standard,multinode "$seconds"
+        # One test with hundreds of configurations.
+        namespaced "$mode" complex $((seconds * 15))
+    fi
+    summary "$set"
+}
+
+# What the log says, and whether that is good.
+summary() {
+    local result passes
     for result in Pass Fail Notrun Excluded; do
         echo "$result: $(grep -ac "result: $result" "$log")"
     done
     grep -a -B2 "result: Fail" "$log" | grep -a "name:" && return 1
-    [ "$(grep -ac "result: Pass" "$log")" -ge 57 ]
+    passes=$(grep -ac "result: Pass" "$log")
+    [ "$passes" -ge "${passes_min[$1]}" ] && return
+    echo "fabtests.sh: only $passes tests passed: see $log" >&2
+    return 1
 }
 
+[ $# -ge 2 ] || usage
+command=$1
+directory=$(mkdir -p "$2" && cd "$2" && pwd)
+source=$directory/source
+prefix=$directory/prefix
+shift 2
 case $command in
 build)
     [ -d "$source" ] || fetch
     build
     ;;
-run) run "${3:?directory of the provider}" ;;
-*)
-    echo "fabtests.sh: build or run, not $command" >&2
-    exit 2
+run)
+    [ $# -ge 1 ] || usage
+    run "$@"
     ;;
+inside) inside "$@" ;;
+*) usage ;;
 esac

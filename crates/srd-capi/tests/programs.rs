@@ -2,76 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+mod support;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-/// What every program must compile with.
-const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"];
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// Whether a program is here. If not, says so; in CI, fails.
-fn is_here(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(found || !ci, "CI lacks {program}");
-    if !found {
-        println!("skipped: this machine lacks {program}");
-    }
-    found
-}
-
-/// A directory with the library under the names that linkers and loaders look for, and the
-/// programs that were made of it.
-struct Place(TempDir);
+use support::{Place, here, is_here};
 
 impl Place {
-    fn new() -> Self {
-        let beside = std::env::current_exe().unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        for (name, file) in
-            [("libsrd.so", "libsrd.so.0"), ("libsrd.so", "libsrd.so"), ("libsrd.a", "libsrd.a")]
-        {
-            let built = beside.with_file_name(name);
-            assert!(built.exists(), "{} is built with the tests", built.display());
-            std::os::unix::fs::symlink(built, directory.path().join(file)).unwrap();
-        }
-        Self(directory)
-    }
-
-    fn compile(&self, compiler: &str, arguments: &[&str], source: &Path) -> PathBuf {
-        let program = self.0.path().join(source.file_stem().unwrap());
-        let mut command = Command::new(compiler);
-        command.args(STRICT).arg("-I").arg(here("include")).arg("-o").arg(&program).arg(source);
-        let output = command.arg("-L").arg(self.0.path()).args(arguments).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        program
-    }
-
-    fn run(&self, program: &Path) -> Output {
-        Command::new("timeout")
-            .arg("100")
-            .arg(program)
-            .env("LD_LIBRARY_PATH", self.0.path())
-            .output()
-            .unwrap()
-    }
-
-    /// A program of the tests, which must say this.
-    fn says(&self, source: &str, words: &str) {
-        let program = self.compile("cc", &["-std=c11", "-lsrd", "-lpthread"], &here(source));
-        let output = self.run(&program);
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.trim() == words, "{said}");
-    }
-
     fn pingpong(&self, server: &[&str], client: &[&str]) -> (Output, bool) {
         let program = self.compile("cc", &["-std=c11", "-lsrd"], &here("examples/pingpong.c"));
         // Without a program between: one that is killed leaves what it started behind.

@@ -203,6 +203,22 @@ fn lab_refuses_what_no_fabric_can_be() {
 }
 
 #[test]
+fn lab_refuses_what_no_wire_can_be() {
+    let impair = |options: &[&str], says: &str| {
+        let args = [&["lab", "impair"], options, &["h0.0", "h1.0", "--", "true"]].concat();
+        refused(&args, USAGE, &[says]);
+    };
+    impair(&["--loss", "101%"], "0 to 100");
+    impair(&["--delay", "5ms..1ms"], "shorter");
+    impair(&["--jitter", "soon"], "2.5ms");
+    impair(&["--paths", "0"], "paths = 0: must be 1 to 1024");
+    impair(&["--queue", "0"], "queue_packets_max = 0: must be 1 to 65536");
+    impair(&["--json", "-"], "name a file");
+    refused(&["lab", "impair", "h0.0", "h1.0"], USAGE, &["COMMAND"]);
+    refused(&["lab", "impair", "h0", "h1.0", "--", "true"], USAGE, &["`h0`"]);
+}
+
+#[test]
 fn lab_says_that_no_fabric_is_up() {
     if !is_root() {
         return;

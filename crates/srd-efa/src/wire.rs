@@ -30,20 +30,21 @@ pub(crate) const RDMA_HEADER_BYTES: usize = 24;
 pub(crate) const TRANSFERS: u32 = 1 << 24;
 
 const FLAG_IMMEDIATE: u64 = 1;
+const FLAG_PART: u64 = 2;
 
 /// What the opaque bits say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opaque {
     /// A message, whole.
     Send { check: u32, imm: Option<u32> },
-    /// An RDMA write: all of it, or its beginning.
-    Write { check: u32, imm: Option<u32> },
+    /// An RDMA write: all of it, or its beginning. `part`: of something larger.
+    Write { check: u32, imm: Option<u32>, part: bool },
     /// More of a write.
     WriteData { number: u32, offset: u32 },
     /// The initiator has given up a write.
     WriteAbort { number: u32 },
-    /// A request to read.
-    Read { check: u32 },
+    /// A request to read. `part`: of something larger.
+    Read { check: u32, part: bool },
     /// What was asked for.
     ReadData { number: u32, offset: u32 },
     /// The responder cannot go on.
@@ -57,12 +58,15 @@ impl Opaque {
             op << 60 | flags << 56 | u64::from(middle) << 32 | u64::from(low)
         };
         let flags = |imm: Option<u32>| if imm.is_some() { FLAG_IMMEDIATE } else { 0 };
+        let parts = |part: bool| if part { FLAG_PART } else { 0 };
         match self {
             Self::Send { check, imm } => pack(1, flags(imm), check, imm.unwrap_or(0)),
-            Self::Write { check, imm } => pack(2, flags(imm), check, imm.unwrap_or(0)),
+            Self::Write { check, imm, part } => {
+                pack(2, flags(imm) | parts(part), check, imm.unwrap_or(0))
+            }
             Self::WriteData { number, offset } => pack(3, 0, number, offset),
             Self::WriteAbort { number } => pack(4, 0, number, 0),
-            Self::Read { check } => pack(5, 0, check, 0),
+            Self::Read { check, part } => pack(5, parts(part), check, 0),
             Self::ReadData { number, offset } => pack(6, 0, number, offset),
             Self::ReadError { number, status } => pack(7, 0, number, status),
         }
@@ -75,13 +79,15 @@ impl Opaque {
         let (middle, low) = ((word >> 32) as u32 & (TRANSFERS - 1), word as u32);
         let imm = (flags == FLAG_IMMEDIATE).then_some(low);
         let plain = flags == 0;
+        let part = flags == FLAG_PART;
         let either = imm.is_some() || plain && low == 0;
+        let bare = (plain || part) && low == 0;
         Some(match op {
             1 if either => Self::Send { check: middle, imm },
-            2 if either => Self::Write { check: middle, imm },
+            2 if either || bare => Self::Write { check: middle, imm, part },
             3 if plain => Self::WriteData { number: middle, offset: low },
             4 if plain && low == 0 => Self::WriteAbort { number: middle },
-            5 if plain && low == 0 => Self::Read { check: middle },
+            5 if bare => Self::Read { check: middle, part },
             6 if plain => Self::ReadData { number: middle, offset: low },
             7 if plain => Self::ReadError { number: middle, status: low },
             _ => return None,
@@ -133,17 +139,22 @@ mod tests {
         let words = [
             Opaque::Send { check: 0xabcdef, imm: Some(7) },
             Opaque::Send { check: 1, imm: None },
-            Opaque::Write { check: 2, imm: Some(u32::MAX) },
+            Opaque::Write { check: 2, imm: Some(u32::MAX), part: false },
+            Opaque::Write { check: 2, imm: None, part: true },
             Opaque::WriteData { number: TRANSFERS - 1, offset: u32::MAX },
             Opaque::WriteAbort { number: 3 },
-            Opaque::Read { check: 4 },
+            Opaque::Read { check: 4, part: false },
+            Opaque::Read { check: 4, part: true },
             Opaque::ReadData { number: 5, offset: 6 },
             Opaque::ReadError { number: 5, status: 8 },
         ];
         for word in words {
             assert_eq!(Opaque::decode(word.encode()), Some(word));
         }
-        for rubbish in [0, 8 << 60, u64::MAX, 1 << 60 | 2 << 56, 3 << 60 | 1 << 56, 1 << 60 | 9] {
+        let flagged = |op: u64, flags: u64, low: u64| op << 60 | flags << 56 | low;
+        let of_nobody = [flagged(2, 3, 0), flagged(2, 2, 9), flagged(5, 1, 0), flagged(6, 2, 0)];
+        let flagged = [flagged(1, 2, 0), flagged(3, 1, 0), flagged(1, 0, 9)];
+        for rubbish in [0, 8 << 60, u64::MAX].into_iter().chain(of_nobody).chain(flagged) {
             assert_eq!(Opaque::decode(rubbish), None, "{rubbish:x}");
         }
     }

@@ -65,6 +65,9 @@ pub struct SendWr<'a> {
     pub remote_qkey: u32,
     /// What to do.
     pub op: SendOp<'a>,
+    /// A read or write that is part of something larger, and not its last: says so to
+    /// the peer, whose [`Note`](crate::device::Note) repeats it.
+    pub part: bool,
 }
 
 /// A request for the receive queue (`ibv_recv_wr`): room for one message.

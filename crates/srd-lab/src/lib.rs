@@ -24,6 +24,7 @@
 //! | [`config`], [`id`], [`address`] | what to build, what its parts are called, where they live |
 //! | [`fabric`], [`guard`] | build, open, remove; remove on drop and on signals |
 //! | [`fault`], [`tune`], [`status`], [`exec`] | break and heal, kernel knobs, counters, run programs |
+//! | [`impair`] | a bad wire between two hosts: loss, delay, packets that overtake |
 //! | [`probe`] | one UDP datagram there and back, and a spray over source ports |
 //! | [`tcp`] | kernel TCP and MPTCP measured: incast, one flow, failover |
 //! | [`mpi`], [`enter`] | MPIs of this machine, and `ssh` into a host for their launchers |
@@ -34,8 +35,8 @@
 //! `srdlab-<name>-...`; the state file is written before the first namespace exists and removed
 //! after the last one is gone, so a crash at any moment leaves enough to clean up.
 //!
-//! Limits of this world: no propagation delay (queueing and store-and-forward only), and the
-//! machine's CPU bounds the total rate: about 5 Gb/s over all hosts on two cores at MTU 9000.
+//! Limits of this world: no propagation delay but that of [`impair`], and the machine's CPU bounds
+//! the total rate: about 5 Gb/s over all hosts on two cores at MTU 9000.
 
 pub mod address;
 mod command;
@@ -49,11 +50,13 @@ pub mod fabric;
 pub mod fault;
 pub mod guard;
 pub mod id;
+pub mod impair;
 pub mod mpi;
 mod namespace;
 pub mod plan;
 pub mod priority;
 pub mod probe;
+mod random;
 pub mod requirements;
 mod running;
 mod signals;
@@ -68,5 +71,6 @@ pub use fabric::{DownReport, Fabric};
 pub use fault::{Faults, Lost};
 pub use guard::FabricGuard;
 pub use id::{Family, HostId, LinkId, Network};
+pub use impair::Impairment;
 pub use requirements::{Missing, requirements};
 pub use status::{PortKind, PortStatus, Status};

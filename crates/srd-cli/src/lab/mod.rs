@@ -3,6 +3,7 @@
 
 mod enter;
 mod flood;
+mod impair;
 mod run;
 mod show;
 
@@ -22,6 +23,7 @@ EXAMPLES
   srd lab exec h0.0 -- srd perf client 198.18.1.1 --encrypt off --link-rate 1G
   srd lab fail 2                      spine 2 swallows everything, silently
   srd lab slow l0-s1 50               one link at 50 Mb/s
+  srd lab impair h0.0 h1.0 --loss 1% -- ./test.sh
   srd lab heal                        everything works again
   srd lab status
   srd lab down
@@ -53,6 +55,12 @@ pub(crate) enum LabCommand {
     Slow(SlowArgs),
     /// Undo `fail` and `slow` of a spine or a link; of everything, if none is named.
     Heal(HealArgs),
+    /// Put a bad wire between two hosts while a command runs: loss, unequal delays, reordering.
+    ///
+    /// A process is the wire, in the place of the fabric: it loses packets by a seed, and delays
+    /// each by as much as its path is long, so that packets of different paths overtake each
+    /// other. At the end it says what it did, and the cables are in use again.
+    Impair(Box<impair::ImpairArgs>),
     /// Run experiments with real programs, with and without ENA Express, and write a report.
     Run(Box<run::RunArgs>),
     /// Send handshake packets as strangers would: a part of the experiment `flood`.
@@ -194,6 +202,7 @@ pub(crate) fn run(command: LabCommand) -> Result<u8> {
         LabCommand::Up(args) => up(&args)?,
         LabCommand::Flood(args) => flood::run(&args)?,
         LabCommand::Enter(args) => enter::run(&args)?,
+        LabCommand::Impair(args) => return impair::run(&args),
         LabCommand::Down(args) => {
             srd_lab::config::check_name(&args.name)?;
             require_root()?;

@@ -85,17 +85,17 @@ impl Device {
                 self.on_send(delivery, imm, memory)
             }
             _ if !reliable => Err(Refusal::Malformed),
-            Opaque::Write { check, imm } => {
+            Opaque::Write { check, imm, part } => {
                 key_fits(check)?;
-                self.on_write(now, delivery, imm, memory)
+                self.on_write(now, delivery, (imm, part), memory)
             }
             Opaque::WriteData { number, offset } => {
                 self.on_write_data(now, delivery, number, offset, memory)
             }
             Opaque::WriteAbort { number } => self.on_write_abort(delivery, number),
-            Opaque::Read { check } => {
+            Opaque::Read { check, part } => {
                 key_fits(check)?;
-                self.on_read(delivery)
+                self.on_read(delivery, part)
             }
             Opaque::ReadData { number, offset } => {
                 self.on_read_data(delivery, number, offset, memory)

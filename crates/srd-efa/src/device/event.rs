@@ -158,8 +158,8 @@ impl Device {
     fn responded(&mut self, op: &super::Op, from: Place, whole: bool) {
         self.responding -= 1;
         self.regions.lend(from.key, -1);
-        let (peer, length) = (op.peer, op.length);
-        self.take_note(Note { peer, read: true, length, lkey: from.key, whole });
+        let (peer, length, part) = (op.peer, op.length, op.part);
+        self.take_note(Note { peer, read: true, length, lkey: from.key, whole, part });
     }
 
     fn count(&mut self, opcode: WcOpcode, status: WcStatus, length: u32) {

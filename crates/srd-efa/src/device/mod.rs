@@ -72,6 +72,8 @@ pub struct Note {
     pub lkey: u32,
     /// All of it was transferred.
     pub whole: bool,
+    /// The peer said that it was part of something larger, and not the last.
+    pub part: bool,
 }
 
 /// How far a write has come.
@@ -114,6 +116,8 @@ struct Op {
     wr_id: u64,
     opcode: WcOpcode,
     length: u32,
+    /// Whether it is part of something larger, and not its last.
+    part: bool,
     /// Datagrams handed over and not settled.
     in_flight: u32,
     status: WcStatus,
@@ -131,6 +135,7 @@ struct WriteIn {
     length: u32,
     received: u32,
     imm: Option<u32>,
+    part: bool,
     touched: Instant,
 }
 

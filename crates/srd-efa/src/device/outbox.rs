@@ -402,7 +402,7 @@ impl Op {
                     let mut whole = BytesMut::with_capacity(RDMA_HEADER_BYTES + data.len());
                     whole.extend_from_slice(&header.encode());
                     whole.extend_from_slice(&data);
-                    let opaque = Opaque::Write { check: self.check, imm: *imm };
+                    let opaque = Opaque::Write { check: self.check, imm: *imm, part: self.part };
                     Some((opaque, whole.freeze()))
                 }
                 Stage::Opening => None,
@@ -416,7 +416,7 @@ impl Op {
             Work::Read { number, from, .. } => {
                 let (length, number) = (self.length, *number);
                 let header = RdmaHeader { addr: from.addr, rkey: from.rkey, length, number };
-                let opaque = Opaque::Read { check: self.check };
+                let opaque = Opaque::Read { check: self.check, part: self.part };
                 Some((opaque, Bytes::copy_from_slice(&header.encode())))
             }
             Work::Respond { from, sent, .. } if *sent == self.length || !live(from) => None,

@@ -63,6 +63,7 @@ impl Device {
             wr_id: wr.wr_id,
             opcode,
             length,
+            part: wr.part,
             in_flight: 0,
             status,
             listed: false,

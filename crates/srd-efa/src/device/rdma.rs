@@ -39,7 +39,7 @@ impl Device {
         &mut self,
         now: Instant,
         delivery: &Delivery<'_>,
-        imm: Option<u32>,
+        (imm, part): (Option<u32>, bool),
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
         let (header, data) = RdmaHeader::decode(delivery.payload).ok_or(Refusal::Malformed)?;
@@ -51,7 +51,7 @@ impl Device {
         if bytes == header.length {
             self.may_tell(delivery, imm)?;
             self.place(to, 0, data, memory);
-            self.tell(delivery, imm, (header.length, to.key));
+            self.tell(delivery, (imm, part), (header.length, to.key));
             return Ok(());
         }
         let id = (delivery.peer, delivery.src_qpn, header.number);
@@ -63,6 +63,7 @@ impl Device {
             length: header.length,
             received: bytes,
             imm,
+            part,
             touched: now,
         };
         self.writes_in.insert(id, write);
@@ -99,7 +100,7 @@ impl Device {
         if bytes == 0 || !inside || bytes > write.length - write.received {
             return Err(Refusal::BadAddress);
         }
-        let (to, length, imm) = (write.to, write.length, write.imm);
+        let (to, length, imm, part) = (write.to, write.length, write.imm, write.part);
         let last = write.received + bytes == length;
         if !self.regions.is_live(to.key) {
             return Err(Refusal::BadAddress);
@@ -113,7 +114,7 @@ impl Device {
         }
         self.place(to, offset, delivery.payload, memory);
         if last {
-            self.tell(delivery, imm, (length, to.key));
+            self.tell(delivery, (imm, part), (length, to.key));
         }
         Ok(())
     }
@@ -149,10 +150,15 @@ impl Device {
     }
 
     /// Tells the application of a write with immediate data; [`Device::may_tell`] said yes.
-    fn tell(&mut self, delivery: &Delivery<'_>, imm: Option<u32>, (byte_len, lkey): (u32, u32)) {
+    fn tell(
+        &mut self,
+        delivery: &Delivery<'_>,
+        (imm, part): (Option<u32>, bool),
+        (byte_len, lkey): (u32, u32),
+    ) {
         if imm.is_none() {
             let (peer, length) = (delivery.peer, byte_len);
-            self.take_note(Note { peer, read: false, length, lkey, whole: true });
+            self.take_note(Note { peer, read: false, length, lkey, whole: true, part });
             return;
         }
         let qpn = delivery.dst_qpn;
@@ -173,7 +179,7 @@ impl Device {
     }
 
     /// A peer wants to read: what it asks for joins the queue of what is sent to it.
-    pub(super) fn on_read(&mut self, delivery: &Delivery<'_>) -> Result<(), Refusal> {
+    pub(super) fn on_read(&mut self, delivery: &Delivery<'_>, part: bool) -> Result<(), Refusal> {
         let (header, rest) = RdmaHeader::decode(delivery.payload).ok_or(Refusal::Malformed)?;
         if !rest.is_empty() {
             return Err(Refusal::Malformed);
@@ -194,6 +200,7 @@ impl Device {
             wr_id: 0,
             opcode: WcOpcode::RdmaRead,
             length: header.length,
+            part,
             in_flight: 0,
             status: WcStatus::Ok,
             listed: false,

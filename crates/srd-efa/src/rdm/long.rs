@@ -115,6 +115,7 @@ impl Rdm {
             remote_qpn: QPN,
             remote_qkey: wire::qkey_of(run),
             op: SendOp::RdmaRead { local, remote },
+            part: false,
         };
         self.device.post_send(world.now, world.endpoint, world.memory, QPN, wr).ok()?;
         self.reads_active += 1;

@@ -138,10 +138,14 @@ impl Rdm {
         let to = rma.remote.run_at(rma.asked, room).unwrap_or(none);
         let last = rma.asked + to.length == op.length;
         let whole = last && rma.asked == 0;
+        if last && op.in_flight > 0 && op.data.is_none() {
+            return Handed::Full; // the peer counts the last as the end of all
+        }
         // Data travels with a write in one frame; of more, the order is not known.
         let data = op.data.filter(|_| whole);
         let bytes = usize::try_from(to.length).unwrap_or(0);
-        let mut frame = wire::put(data, !last, to.addr, to.rkey, bytes);
+        let more = !last || op.data.is_some() && !whole;
+        let mut frame = wire::put(data, more, to.addr, to.rkey, bytes);
         rma.source.append(world.memory, rma.asked, bytes, &mut frame);
         let check = wire::run_check(link.remote);
         let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
@@ -187,10 +191,15 @@ impl Rdm {
         let addr = local.map_or(0, |local| local.addr);
         let local = Sge { addr, length, lkey: self.lkey };
         let to = Remote { addr: remote.addr, rkey: remote.rkey };
+        let last = rma.asked + u64::from(length) == op.length;
+        if last && rma.requests > 0 && op.data.is_none() {
+            return Some(Step::Wait); // the peer counts the last as the end of all
+        }
         // Data of 32 bits travels with a write of one piece.
         let whole = u64::from(length) == op.length;
         let imm = op.data.filter(|_| whole).and_then(|data| u32::try_from(data).ok());
         let told = imm.is_some();
+        let data = op.data;
         let op = if rma.read {
             SendOp::RdmaRead { local, remote: to }
         } else {
@@ -202,6 +211,7 @@ impl Rdm {
             remote_qpn: QPN,
             remote_qkey: wire::qkey_of(link.remote),
             op,
+            part: !last || data.is_some() && !told,
         };
         let posted = self.device.post_send(world.now, world.endpoint, world.memory, QPN, wr);
         if posted.is_err() {
@@ -315,13 +325,13 @@ impl Rdm {
 
     /// Takes the device's notes of peers' transfers.
     pub(super) fn take_notes(&mut self) {
-        while let Some(Note { peer, read, length, lkey, whole }) = self.device.note() {
+        while let Some(Note { peer, read, length, lkey, whole, part }) = self.device.note() {
             if let Some(key) = self.shared_by.get(&lkey).copied() {
                 self.given_back(key);
                 continue;
             }
-            let Some(index) = self.link_of(peer).filter(|_| whole && self.config.tell_remote)
-            else {
+            let told = whole && !part && self.config.tell_remote;
+            let Some(index) = self.link_of(peer).filter(|_| told) else {
                 continue;
             };
             let kind = if read { Kind::RemoteRead } else { Kind::RemoteWrite };

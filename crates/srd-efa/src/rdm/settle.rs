@@ -114,6 +114,8 @@ impl Rdm {
             }
         } else if op.is_sent() {
             self.sent(key);
+        } else if op.queued {
+            self.wake(index); // its last part may have waited for the others
         }
     }
 

@@ -1,8 +1,9 @@
 //! All `unsafe` of this crate: signal handlers, what runs between fork and exec, `SCHED_FIFO`,
-//! another host name, and calls into libfabric.
+//! another host name, TUN devices, and calls into libfabric.
 #![allow(unsafe_code)]
 
 pub(crate) mod libfabric;
+pub(crate) mod tun;
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -105,15 +105,15 @@ fn every_truncation_of_a_request_is_refused() {
     let header = RdmaHeader { addr: BASE, rkey, length: 30, number: 1 }.encode();
     let check = check_of(QKEY);
     for n in 0..=header.len() {
-        stranger.throw(Opaque::Write { check, imm: None }.encode(), &header[..n]);
+        stranger.throw(Opaque::Write { check, imm: None, part: false }.encode(), &header[..n]);
         if n < header.len() {
-            stranger.throw(Opaque::Read { check }.encode(), &header[..n]);
+            stranger.throw(Opaque::Read { check, part: false }.encode(), &header[..n]);
         }
     }
     let long = [&header[..], &[0]].concat();
-    stranger.throw(Opaque::Read { check }.encode(), &long);
+    stranger.throw(Opaque::Read { check, part: false }.encode(), &long);
     let above = RdmaHeader { addr: BASE, rkey, length: 30, number: TRANSFERS }.encode();
-    stranger.throw(Opaque::Read { check }.encode(), &above);
+    stranger.throw(Opaque::Read { check, part: false }.encode(), &above);
     let verdicts = stranger.hear();
     assert_eq!(verdicts, vec![Status::BadDestQpn; 51]);
     assert_eq!(stranger.rig.ends[1].device.counters().malformed, 51);
@@ -126,7 +126,8 @@ fn an_opened_write_stays_in_its_range_whatever_offsets_say() {
     let rkey = stranger.rig.ends[1].mr.rkey;
     let open = RdmaHeader { addr: BASE + 100, rkey, length: 50, number: 1 }.encode();
     let whole = [&open[..], &[1; 10]].concat();
-    stranger.throw(Opaque::Write { check: check_of(QKEY), imm: None }.encode(), &whole);
+    stranger
+        .throw(Opaque::Write { check: check_of(QKEY), imm: None, part: false }.encode(), &whole);
     assert_eq!(stranger.hear(), [Status::Ok]);
     for (offset, length) in [(50, 1), (49, 2), (u32::MAX, 1), (0, 41), (10, 0), (u32::MAX, 40)] {
         stranger.throw(Opaque::WriteData { number: 1, offset }.encode(), &vec![2; length]);

@@ -117,7 +117,8 @@ fn another_q_key_or_another_number_is_no_such_queue_pair() {
     rig.ends[1].recv(5, 0, 100);
     let (ah, qpn) = (rig.ends[0].ahs[1].unwrap(), rig.ends[1].qpn);
     let op = SendOp::Send { source: Source::Inline(b"x"), imm: None };
-    let wrong_key = SendWr { wr_id: 1, ah, remote_qpn: qpn, remote_qkey: QKEY ^ 0x0100_0000, op };
+    let wrong_key =
+        SendWr { wr_id: 1, ah, remote_qpn: qpn, remote_qkey: QKEY ^ 0x0100_0000, op, part: false };
     let nobody = SendWr { remote_qpn: Qpn(qpn.0 + 1), remote_qkey: QKEY, ..wrong_key };
     rig.post_wr(0, wrong_key).unwrap();
     rig.post_wr(0, nobody).unwrap();

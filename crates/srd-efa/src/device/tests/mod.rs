@@ -206,7 +206,7 @@ impl Rig {
         op: SendOp<'_>,
     ) -> Result<(), PostError> {
         let (ah, remote_qpn) = (self.ends[from].ahs[to].unwrap(), self.ends[to].qpn);
-        self.post_wr(from, SendWr { wr_id, ah, remote_qpn, remote_qkey: QKEY, op })
+        self.post_wr(from, SendWr { wr_id, ah, remote_qpn, remote_qkey: QKEY, op, part: false })
     }
 
     fn post_wr(&mut self, from: usize, wr: SendWr<'_>) -> Result<(), PostError> {

@@ -164,8 +164,8 @@ fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
             let part = wire::part(id, u16::try_from(rng.below(65_536)).unwrap());
             let opaque = match rng.below(8) {
                 0 => Opaque::Send { check, imm: Some(part) },
-                1 => Opaque::Read { check: own },
-                2 => Opaque::Write { check: own, imm: None },
+                1 => Opaque::Read { check: own, part: false },
+                2 => Opaque::Write { check: own, imm: None, part: false },
                 3 => Opaque::ReadData { number: rng.below(4), offset: 0 },
                 _ => Opaque::Send { check, imm: None },
             };

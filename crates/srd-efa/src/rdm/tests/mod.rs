@@ -9,6 +9,7 @@ mod limits;
 mod memory;
 mod protocols;
 mod receives;
+mod told;
 
 use super::*;
 use crate::memory::Memory;

@@ -8,22 +8,22 @@
 //! | module | what |
 //! |---|---|
 //! | [`protocol`] | what is written and read, of Redis and memcached |
-//! | [`random`] | arrivals, keys and connections from a seed |
+//! | [`choice`] | which keys are asked for, and how |
 //!
 //! Bounds: [`CONNECTIONS_MAX`] connections, [`RATE_MAX`] requests per second.
 
+mod choice;
 mod protocol;
-mod random;
 
 pub(super) use protocol::{KEYS, Kind, Protocol};
 
 use crate::config::check;
 use crate::fabric::Fabric;
 use crate::id::HostId;
+use crate::random::Random;
 use crate::tcp::poll::Poll;
 use crate::tcp::{self, Congestion};
 use anyhow::{Context, Result, bail};
-pub(super) use random::Random;
 use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
@@ -167,7 +167,11 @@ impl Load {
             while due <= now && due < end {
                 let at = random.below(lines.len());
                 let (line, socket) = (&mut lines[at], &clients.sockets[at]);
-                line.ask(self.protocol, Request { kind: random.kind(), due }, &mut random);
+                line.ask(
+                    self.protocol,
+                    Request { kind: choice::kind(&mut random), due },
+                    &mut random,
+                );
                 line.flush(socket)?;
                 answers.late_us.push(us(due.elapsed()));
                 due += random.exponential(self.rate);
@@ -205,7 +209,7 @@ impl Answers {
 impl Line {
     fn ask(&mut self, protocol: Protocol, request: Request, random: &mut Random) {
         let mut bytes = Vec::new();
-        protocol.write(request.kind, random.key(), &mut bytes);
+        protocol.write(request.kind, choice::key(random), &mut bytes);
         self.out.extend(bytes);
         self.pending.push_back(request);
     }

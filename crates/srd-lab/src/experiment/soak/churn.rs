@@ -1,9 +1,9 @@
 //! What happens to daemons and fabric during the soak, one thing after another, by seed.
 
-use super::super::requests::Random;
 use crate::express::{Overlay, Variation};
 use crate::fabric::Fabric;
 use crate::id::{HostId, LinkId};
+use crate::random::Random;
 use anyhow::Result;
 use std::time::Duration;
 

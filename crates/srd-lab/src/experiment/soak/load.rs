@@ -4,10 +4,10 @@
 //! The bytes of a stream follow from its number and their place in it. Long connections must
 //! live to the end; a short one may fail while a daemon is away, but what it brings is right.
 
-use super::super::requests::Random;
 use crate::address;
 use crate::fabric::Fabric;
 use crate::id::HostId;
+use crate::random::Random;
 use anyhow::{Context, Result};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};

@@ -15,13 +15,13 @@ mod load;
 mod sample;
 mod verdict;
 
-use super::requests::Random;
 use super::result::{Figure, Measured};
 use super::{Case, Experiment, Options, Stage, Variant, describe, hosts};
 use crate::config::FabricConfig;
 use crate::express::Overlay;
 use crate::fabric::Fabric;
 use crate::id::HostId;
+use crate::random::Random;
 use anyhow::{Context, Result, bail};
 use churn::{Kind, Trouble};
 use load::Seen;

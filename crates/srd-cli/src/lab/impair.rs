@@ -1,0 +1,194 @@
+//! `srd lab impair`: a bad wire between two hosts while a command runs.
+
+use super::{NameArgs, open};
+use crate::failure::usage;
+use crate::output::JsonOutput;
+use crate::table::Table;
+use crate::units::bytes;
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use srd_lab::{HostId, Impairment, impair::Direction};
+use std::ffi::OsString;
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  srd lab impair h0.0 h1.0 --loss 0.5% --delay 50us..500us -- ./my-test.sh
+  srd lab impair h0.0 h1.0 --delay 2ms --paths 1 -- srd lab exec h0.0 -- ping -c3 198.18.1.1
+  srd lab impair h0.0 h1.0 --loss 2% --jitter 100us --json wire.json -- sleep 60
+
+The command runs where you are, not in a host. All that the two hosts say to each other meanwhile
+goes by the wire, with their addresses as they are; what they say to others does not.";
+
+/// `srd lab impair`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ImpairArgs {
+    #[command(flatten)]
+    name: NameArgs,
+    /// One end, for example h0.0.
+    from: String,
+    /// The other end, for example h1.0.
+    to: String,
+    /// Packets that are lost, in percent, in each direction.
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = parse_ppm)]
+    loss: u32,
+    /// Paths of the wire, 1 to 1024. As many consecutive source ports take them all, once each.
+    #[arg(long, value_name = "N", default_value_t = Impairment::default().paths)]
+    paths: u16,
+    /// Delay of the shortest and of the longest path, or one for all; the others in equal steps.
+    #[arg(long, value_name = "TIME[..TIME]", default_value = "50us..500us",
+          value_parser = parse_delay)]
+    delay: (u64, u64),
+    /// Up to so much later, drawn for each packet; packets of one path overtake each other then.
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = parse_ns)]
+    jitter: u64,
+    /// Seed of losses and jitter.
+    #[arg(long, value_name = "N", default_value_t = Impairment::default().seed)]
+    seed: u64,
+    /// Packets under way in each direction at most; later ones are dropped and counted.
+    #[arg(long, value_name = "PACKETS", default_value_t = Impairment::default().queue_packets_max)]
+    queue: u32,
+    /// Also write what the wire did as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<OsString>,
+    /// The command to run, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// The result for machines.
+#[derive(Serialize)]
+struct Report {
+    impairment: Impairment,
+    seconds: f64,
+    exit_code: i32,
+    directions: [Direction; 2],
+}
+
+/// Runs the command beside the wire; returns its exit code.
+pub(super) fn run(args: &ImpairArgs) -> Result<u8> {
+    let impairment = Impairment {
+        loss_ppm: args.loss,
+        paths: args.paths,
+        delay_min_ns: args.delay.0,
+        delay_max_ns: args.delay.1,
+        jitter_ns: args.jitter,
+        seed: args.seed,
+        queue_packets_max: args.queue,
+    };
+    let hosts: [HostId; 2] = [args.from.parse()?, args.to.parse()?];
+    impairment.validate()?;
+    let json = JsonOutput { json: args.json.clone() };
+    if json.owns_stdout() {
+        return usage("--json -: standard output is the command's; name a file");
+    }
+    json.check()?;
+    let fabric = open(&args.name)?;
+    let begun = Instant::now();
+    let (exit_code, directions) = fabric.run_impaired(hosts, &impairment, &args.command)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    // Standard output is the command's.
+    eprintln!("{}", table(&directions));
+    json.write(&Report { impairment, seconds, exit_code, directions })?;
+    Ok(u8::try_from(exit_code).unwrap_or(1))
+}
+
+fn table(directions: &[Direction; 2]) -> String {
+    let mut table = Table::new([
+        "wire",
+        "packets",
+        "bytes",
+        "lost",
+        "dropped",
+        "overtaken",
+        "paths",
+        "most",
+        "late",
+    ]);
+    for direction in directions {
+        let carried = &direction.carried;
+        let dropped = carried.overflowed + carried.refused + direction.device_dropped;
+        table.row([
+            format!("{} to {}", direction.from, direction.to),
+            carried.packets.to_string(),
+            bytes(carried.bytes),
+            carried.lost.to_string(),
+            dropped.to_string(),
+            carried.overtaken.to_string(),
+            carried.paths_used.to_string(),
+            carried.under_way_most.to_string(),
+            format!("{:.0} us, {:.0} at most", carried.late_us_mean, carried.late_us_max),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Percent, with or without the sign, as parts of a million.
+fn parse_ppm(text: &str) -> Result<u32, String> {
+    let expected = "write a share as 0.5 or 0.5%";
+    let percent: f64 = text.strip_suffix('%').unwrap_or(text).parse().map_err(|_| expected)?;
+    if !(0.0..=100.0).contains(&percent) {
+        return Err(format!("must be 0 to 100; {expected}"));
+    }
+    // In range, and what is rounded off is less than a millionth.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Ok((percent * 1e4).round() as u32)
+}
+
+/// One delay, or the shortest and the longest.
+fn parse_delay(text: &str) -> Result<(u64, u64), String> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let (least, most) = (parse_ns(least)?, parse_ns(most)?);
+    if least > most {
+        return Err("write the shorter delay first, as 50us..500us".into());
+    }
+    Ok((least, most))
+}
+
+/// A short time, up to a second, with its unit; in nanoseconds.
+fn parse_ns(text: &str) -> Result<u64, String> {
+    let expected = "write a time as 50us, 2.5ms or 0us";
+    let (digits, unit_ns) = if let Some(digits) = text.strip_suffix("us") {
+        (digits, 1e3)
+    } else if let Some(digits) = text.strip_suffix("ms") {
+        (digits, 1e6)
+    } else {
+        return Err(expected.into());
+    };
+    let ns = digits.parse::<f64>().map_err(|_| expected)? * unit_ns;
+    if !(0.0..=1e9).contains(&ns) {
+        return Err(format!("must be at most 1000ms; {expected}"));
+    }
+    // In range, and fractions of a nanosecond do not matter.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Ok(ns.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_times_as_people_write_them() {
+        assert_eq!(parse_ppm("0.5%"), Ok(5000));
+        assert_eq!(parse_ppm("2"), Ok(20_000));
+        assert_eq!(parse_ppm("100%"), Ok(1_000_000));
+        assert_eq!(parse_delay("50us..0.5ms"), Ok((50_000, 500_000)));
+        assert_eq!(parse_delay("2ms"), Ok((2_000_000, 2_000_000)));
+        assert_eq!(parse_ns("0us"), Ok(0));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_an_example() {
+        for text in ["", "%", "-1", "101", "NaN", "half"] {
+            assert!(parse_ppm(text).expect_err(text).contains("0.5%"), "{text}");
+        }
+        for text in ["", "us", "50", "5s", "-1us", "1001ms", "NaNus", "infms"] {
+            assert!(parse_ns(text).expect_err(text).contains("2.5ms"), "{text}");
+        }
+        assert!(parse_delay("500us..50us").expect_err("swapped").contains("shorter"));
+        assert!(parse_delay("50us..").is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! A thread that carries packets from one TUN device to another, through a [`Wire`].
+
+use super::wire::{Carried, Wire};
+use anyhow::{Context, Result};
+use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::num::NonZeroU64;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+/// Packets read before those that are due are written: what one of these waits for the others.
+const READ_AT_ONCE_MAX: usize = 16;
+
+/// One direction of a wire at work. Dropped, it stops and says nothing.
+#[derive(Debug)]
+pub(super) struct Carrier {
+    thread: Option<JoinHandle<Result<Carried>>>,
+    /// Closed, it ends the thread.
+    stop: Option<OwnedFd>,
+}
+
+impl Carrier {
+    /// Starts it. `mtu` is that of both devices: no packet is longer.
+    pub(super) fn start(from: OwnedFd, to: OwnedFd, wire: Wire, mtu: u32) -> Result<Carrier> {
+        let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let packet_bytes_max = usize::try_from(mtu)?;
+        let line = Line { from, to, stopped, packet_bytes_max };
+        let thread = thread::Builder::new()
+            .name("wire".into())
+            .spawn(move || line.carry(wire))
+            .context("cannot start a thread")?;
+        Ok(Carrier { thread: Some(thread), stop: Some(stop) })
+    }
+
+    /// Ends it and says what it did.
+    pub(super) fn stop(mut self) -> Result<Carried> {
+        self.stop = None;
+        let thread = self.thread.take().context("it was stopped")?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Line {
+    from: OwnedFd,
+    to: OwnedFd,
+    stopped: OwnedFd,
+    packet_bytes_max: usize,
+}
+
+impl Line {
+    fn carry(self, mut wire: Wire) -> Result<Carried> {
+        // The kernel rounds waits up by 50 us otherwise, as much as the shortest paths have.
+        rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).context("timer slack")?;
+        let epoch = Instant::now();
+        let now_ns = || u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        loop {
+            let more = self.read(&mut wire, now_ns()).context("read from a TUN device")?;
+            while let Some(packet) = wire.take_due(now_ns()) {
+                if rustix::io::write(&self.to, &packet).is_err() {
+                    wire.refused();
+                }
+            }
+            let wait_ns = match wire.next_due_ns() {
+                _ if more => Some(0),
+                due => due.map(|due_ns| due_ns.saturating_sub(now_ns())),
+            };
+            if self.wait(wait_ns)? {
+                return Ok(wire.carried());
+            }
+        }
+    }
+
+    /// Takes in what has come. Returns whether there may be more.
+    fn read(&self, wire: &mut Wire, now_ns: u64) -> Result<bool> {
+        for _ in 0..READ_AT_ONCE_MAX {
+            let mut packet = Vec::with_capacity(self.packet_bytes_max);
+            match rustix::io::read(&self.from, spare_capacity(&mut packet)) {
+                Ok(_) => wire.accept(now_ns, packet),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for a packet or so many nanoseconds; `None`: for as long as it takes. Returns
+    /// whether to stop.
+    fn wait(&self, ns: Option<u64>) -> Result<bool> {
+        let timeout = ns.map(|ns| Timespec {
+            tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+        });
+        let mut ready = [
+            PollFd::new(&self.from, PollFlags::IN),
+            // Readable by nobody ever: what can be heard here is that its other end was closed.
+            PollFd::new(&self.stopped, PollFlags::empty()),
+        ];
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(_) => Ok(!ready[1].revents().is_empty()),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error).context("wait for packets"),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The bad wire on a real kernel. Needs root, iproute2 and `/dev/net/tun`; says so and passes
+//! where they are missing, except in CI, where it fails.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use srd_lab::impair::Carried;
+use srd_lab::probe::Pair;
+use srd_lab::{Fabric, FabricConfig, FabricGuard, Family, HostId, Impairment, requirements};
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const A: HostId = HostId { leaf: 0, host: 0 };
+const B: HostId = HostId { leaf: 1, host: 0 };
+const WAIT: Duration = Duration::from_millis(500);
+const MS: u64 = 1_000_000;
+
+/// A fabric of two hosts, unless this machine cannot have one; then says why.
+fn fabric(test: &str) -> Option<FabricGuard> {
+    let missing = requirements().into_iter().filter(|m| m.required).map(|m| m.to_string());
+    let mut missing: Vec<String> = missing.collect();
+    if !Path::new("/dev/net/tun").exists() {
+        missing.push("there is no /dev/net/tun".into());
+    }
+    if !missing.is_empty() {
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(!ci, "in CI this test must run: {}", missing.join("; "));
+        println!("skipped: {}", missing.join("; "));
+        return None;
+    }
+    let config = FabricConfig {
+        // The process id: a second checkout may run its tests at the same time.
+        name_prefix: format!("{test}{}", std::process::id()),
+        hosts_per_leaf: 2,
+        spines: 1,
+        ..FabricConfig::default()
+    };
+    Some(Fabric::up_guarded(config).unwrap())
+}
+
+fn pair(family: Family) -> Pair {
+    Pair { from: A, to: B, family }
+}
+
+fn even(delay_ns: u64) -> Impairment {
+    Impairment { delay_min_ns: delay_ns, delay_max_ns: delay_ns, ..Impairment::default() }
+}
+
+fn devices(fabric: &Fabric, host: HostId) -> String {
+    fabric.within(host, || fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap()
+}
+
+/// Nothing is unaccounted for.
+fn add_up(carried: &Carried) {
+    let ends = carried.delivered + carried.lost + carried.overflowed + carried.refused;
+    assert_eq!(ends + carried.under_way, carried.packets, "{carried:?}");
+}
+
+#[test]
+fn a_wire_delays_what_two_hosts_say_and_goes_without_a_trace() {
+    let Some(fabric) = fabric("delay") else { return };
+    let wire = fabric.impair([A, B], &even(5 * MS)).unwrap();
+    for family in [Family::V4, Family::V6] {
+        let rtt = fabric.ping(pair(family), 20_000, WAIT).unwrap().expect("an answer");
+        assert!(rtt >= Duration::from_millis(10), "{family:?}: {rtt:?}");
+    }
+    // Others are not concerned.
+    let other = Pair { to: HostId { leaf: 1, host: 1 }, ..pair(Family::V4) };
+    assert!(fabric.ping(other, 20_000, WAIT).unwrap().is_some());
+    let [there, back] = wire.stop().unwrap();
+    assert_eq!((there.from, there.to, back.from, back.to), (A, B, B, A));
+    for direction in [&there, &back] {
+        assert_eq!((direction.carried.packets, direction.carried.delivered), (2, 2));
+        assert_eq!(direction.device_dropped, 0);
+    }
+    for host in [A, B] {
+        let left = devices(&fabric, host);
+        assert!(left.contains("lo:") && !left.contains("to-h"), "{left}");
+    }
+    for family in [Family::V4, Family::V6] {
+        assert!(fabric.ping(pair(family), 20_001, WAIT).unwrap().is_some(), "{family:?}");
+    }
+}
+
+#[test]
+fn a_wire_that_loses_all_delivers_nothing_and_counts_it() {
+    let Some(fabric) = fabric("loss") else { return };
+    let lossy = Impairment { loss_ppm: 1_000_000, ..Impairment::default() };
+    let wire = fabric.impair([A, B], &lossy).unwrap();
+    let arrived = fabric.spray(pair(Family::V4), 20_000..20_050, 1000, Duration::from_millis(50));
+    assert_eq!(arrived.unwrap(), 0);
+    let [there, back] = wire.stop().unwrap();
+    assert_eq!((there.carried.packets, there.carried.lost), (50, 50));
+    assert_eq!(there.carried.bytes, 50 * 1028);
+    assert_eq!(back.carried.packets, 0);
+}
+
+#[test]
+fn packets_of_a_spray_take_all_paths_and_overtake_each_other() {
+    let Some(fabric) = fabric("spray") else { return };
+    let unequal =
+        Impairment { delay_min_ns: 0, delay_max_ns: 200 * MS, paths: 64, ..Impairment::default() };
+    let wire = fabric.impair([A, B], &unequal).unwrap();
+    assert_eq!(fabric.spray(pair(Family::V4), 20_000..20_064, 8000, WAIT).unwrap(), 64);
+    let [there, _] = wire.stop().unwrap();
+    add_up(&there.carried);
+    assert_eq!((there.carried.delivered, there.carried.paths_used), (64, 64));
+    // The first port's path is not the shortest: those that come around to it overtake it.
+    assert!(there.carried.overtaken > 0, "{:?}", there.carried);
+}
+
+#[test]
+fn a_wire_carries_so_many_packets_at_once_and_no_more() {
+    let Some(fabric) = fabric("queue") else { return };
+    let short = Impairment { queue_packets_max: 8, ..even(300 * MS) };
+    let wire = fabric.impair([A, B], &short).unwrap();
+    assert_eq!(fabric.spray(pair(Family::V4), 20_000..20_020, 1000, WAIT).unwrap(), 8);
+    let [there, _] = wire.stop().unwrap();
+    add_up(&there.carried);
+    assert_eq!((there.carried.overflowed, there.carried.under_way_most), (12, 8));
+}
+
+#[test]
+fn what_cannot_be_a_wire_is_refused_and_leaves_nothing() {
+    let Some(fabric) = fabric("refuse") else { return };
+    let error = |hosts, impairment: &Impairment| {
+        format!("{:#}", fabric.impair(hosts, impairment).expect_err("must be refused"))
+    };
+    assert!(error([A, A], &even(0)).contains("two different hosts"));
+    let far = HostId { leaf: 9, host: 0 };
+    assert!(error([A, far], &even(0)).contains("leaf of the host = 9"));
+    assert!(error([A, B], &Impairment { paths: 0, ..even(0) }).contains("paths = 0"));
+    let first = fabric.impair([A, B], &even(0)).unwrap();
+    assert!(error([B, A], &even(0)).contains("is there a wire already?"));
+    drop(first);
+    let left = devices(&fabric, A);
+    assert!(!left.contains("to-h"), "{left}");
+}
+
+#[test]
+fn a_program_runs_beside_a_wire_and_its_exit_code_counts() {
+    let Some(fabric) = fabric("beside") else { return };
+    let run = |words: &[&str]| {
+        let argv: Vec<OsString> = words.iter().map(OsString::from).collect();
+        fabric.run_impaired([A, B], &even(0), &argv)
+    };
+    let (code, [there, _]) = run(&["sh", "-c", "exit 7"]).unwrap();
+    assert_eq!((code, there.carried.packets), (7, 0));
+    let error = run(&["no-such-program-here"]).expect_err("no such program");
+    assert!(format!("{error:#}").contains("no-such-program-here"), "{error:#}");
+    assert!(run(&[]).is_err());
+    assert!(!devices(&fabric, A).contains("to-h"));
+}
