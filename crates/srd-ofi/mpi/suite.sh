@@ -11,8 +11,8 @@ usage: crates/srd-ofi/mpi/suite.sh [options]
   --install DIR      make a virtual environment for each MPI there, and fetch mpi4py with its tests,
                      by pip, unless it is there; they join those that --mpi names
   --mpi NAME=DIR     an MPI: DIR/bin/mpirun; may be repeated. DIR /usr is Debian's Open MPI
-  --imb KIND=DIR     IMB-MPI1, IMB-RMA and IMB-NBC, built with an MPI of this kind: openmpi or mpich.
-                     Intel MPI brings its own, which also run over MPICH
+  --imb NAME=DIR     IMB-MPI1, IMB-RMA and IMB-NBC, built with the MPI of this name, or for all of a
+                     kind: openmpi or mpich. Intel MPI brings its own, which also run over MPICH
   --mpi4py DIR       with DIR/venv, where mpi4py is installed, and DIR/test (default: from --install)
   --only LIST        of the names of MPIs
   --suites LIST      of hello,ring,mpi1,rma,nbc,mpi4py (default: all)
@@ -46,7 +46,7 @@ while [ $# -gt 0 ]; do
             [ $# -ge 2 ] || refuse "$1 wants a value" ;;&
         --mpi) add_mpi "$2" ;;
         --imb)
-            [[ $2 =~ ^(openmpi|mpich)=/ ]] || refuse "--imb wants openmpi=DIR or mpich=DIR, absolute"
+            [[ $2 == ?*=/* ]] || refuse "--imb wants NAME=DIRECTORY, absolute, not $2"
             imb[${2%%=*}]=${2#*=} ;;
         --provider | --install | --mpi4py | --only | --suites | --ranks | --transport | \
             --interface | --limit | --iterations | --out)
@@ -227,7 +227,7 @@ skip() { report skip "$1" "$2" "$3" 0 "$4"; skipped=$((skipped + 1)); }
 # one NAME SUITE RANKS: runs a case and says how it went.
 one() {
     local name=$1 suite=$2 number=$3 log=$out/$1-$2-$3.log start=$SECONDS code=0 said list='' without='' fault what=()
-    local of=${imb[$(family "${kind[$1]}")]:-} judged=judge_ranks expected=$3
+    local of=${imb[$1]:-${imb[$(family "${kind[$1]}")]:-}} judged=judge_ranks expected=$3
     case $suite in
         hello | ring)
             what=("$(program "$name" "$suite")") ||
