@@ -3,8 +3,8 @@
 //! **What there is.** Reliable datagram endpoints (`FI_EP_RDM`): messages with and without tags,
 //! reads, writes and atomic operations on peers' memory, receives for many messages, looking for
 //! and claiming messages, data and sources in completions, counters, and waiting by call or file
-//! descriptor, over IPv4 and IPv6. Every interface that is up is there for those who name it, and one
-//! for those who do not ([`preferred`]).
+//! descriptor, over IPv4 and IPv6. Every interface that is up is there for those who name it, and
+//! one for those who do not ([`preferred`]).
 //!
 //! **What there is not.** `FI_EP_MSG` and `FI_EP_DGRAM`; memory of devices (`FI_HMEM`); triggered
 //! operations, fences, collectives, shared and scalable contexts, and shared address vectors;

@@ -29,8 +29,8 @@ pub const PARAMETERS: [Parameter; 10] = [
     Parameter {
         name: c"iface",
         kind: FI_PARAM_STRING,
-        help: c"The interfaces to use, by name or by IP address, with commas between (default: the one \
-            with the default route, or the first; any if the application names it)",
+        help: c"The interfaces to use, by name or by IP address, with commas between (default: \
+            the one with the default route, or the first; any if the application names it)",
     },
     Parameter {
         name: c"mtu",
