@@ -137,6 +137,8 @@ faults() {
         *HYDRA*" 5.0.2"*) echo TestTopoWorld.testDistgraphcomm testGetFortranInfo ;;
         # Its layer `cm` crashes over MPI_BOTTOM in persistent requests; a rank hangs in MPI_Comm_join.
         *OpenRTE*" 4.1.4"*) echo testAlltoallwBottom testJoin ;;
+        # MPI_Comm_revoke does not reach communicators as the tests expect.
+        *"Open MPI"*" 5.0.11"*) echo testRevoke ;;
     esac
 }
 
@@ -203,7 +205,8 @@ judge_imb() {
     checked=$(grep -ac 'defects$' "$1" || true)
     wrong=$(awk '/^#/ { on = 0 } /defects$/ { on = 1 } on && /^ +[0-9]+ .*[0-9]$/ && $NF > 0.01' "$1" | wc -l)
     echo "$seen of $2 benchmarks, $checked tables with checks, $wrong wrong lines"
-    [ "$seen" -ge "$2" ] && [ "$wrong" -eq 0 ] && ! grep -aq 'time-out\.' "$1"
+    [ "$seen" -ge "$2" ] && [ "$wrong" -eq 0 ] && ! grep -aq 'time-out\.' "$1" &&
+        grep -aq 'All processes entering MPI_Finalize' "$1"
 }
 
 judge_mpi4py() {
@@ -239,6 +242,8 @@ one() {
             list=$(benchmarks "$of" "$name" | tr '\n' ' ') ||
                 { report FAIL "$name" "$suite" "$number" $((SECONDS - start)) "cannot list what it has"
                   failed=$((failed + 1)); return; }
+            # Among more than two ranks these are not done.
+            [ "$number" = 2 ] || { list=${list/Compare_and_swap /} list=${list/Fetch_and_op /}; }
             read -ra what <<<"$list"
             judged=judge_imb expected=${#what[@]}
             what=("$of" -npmin "$number" "${what[@]}")
