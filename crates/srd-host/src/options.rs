@@ -84,6 +84,13 @@ impl Options {
         }
     }
 
+    /// Peers that wait for each other for as long as they may must still know each other: whoever
+    /// has forgotten a peer takes what it sends again for a new run's.
+    fn idle_reclaim(&self) -> Duration {
+        let longest = self.peer_timeout.max(self.answer_timeout);
+        Config::sockets().idle_reclaim.max(longest.times(2))
+    }
+
     pub(crate) fn bind(&self) -> BindOptions {
         let mut config = Config {
             paths: self.paths,
@@ -92,6 +99,7 @@ impl Options {
             idle_rest: IDLE_REST,
             // Peers stay known as long as the endpoint, and may come and go.
             peers_max: PEERS_MAX,
+            idle_reclaim: self.idle_reclaim(),
             ack_delay: ACK_DELAY,
             ack_delay_conversation: ACK_DELAY,
             protection: self.job_key.map_or(Protection::Plain, Protection::JobKey),
@@ -109,6 +117,23 @@ impl Options {
             config,
             packet_bytes_from_interface: self.packet_bytes_max.is_none(),
             ..BindOptions::at(self.address)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_remembered_for_longer_than_it_may_be_silent() {
+        let usual = Options::at("127.0.0.1:0".parse().unwrap());
+        assert_eq!(usual.bind().config.idle_reclaim, Duration::from_secs(60));
+        for (peer, answer) in [(3600, 1), (1, 3600)] {
+            let peer_timeout = Duration::from_secs(peer);
+            let answer_timeout = Duration::from_secs(answer);
+            let patient = Options { peer_timeout, answer_timeout, ..usual.clone() };
+            assert_eq!(patient.bind().config.idle_reclaim, Duration::from_secs(7200));
         }
     }
 }

@@ -334,8 +334,33 @@ impl Drop for Endpoint {
         for hosts in vector.chain(queues).chain(counters).chain(domain) {
             hosts.remove(host.handle());
         }
+        let came_to = record(host.handle());
         host.close();
+        if let Some(came_to) = came_to {
+            log(Level::Info, &format!("closed the endpoint at {}: {came_to}", state.name));
+        }
     }
+}
+
+/// What an endpoint has moved, for the log: whoever doubts that a program used SRD looks there.
+#[allow(unsafe_code, reason = "every call of a host is unsafe")]
+fn record(host: &HostHandle) -> Option<String> {
+    // SAFETY: names no memory.
+    let called = unsafe {
+        host.call(|mut call| {
+            let stats = call.parts().1.endpoint.stats();
+            format!(
+                "sent {} datagrams with {} bytes, received {} with {}, repeated {}, dropped {}",
+                stats.send_wrs,
+                stats.send_bytes,
+                stats.recv_wrs,
+                stats.recv_bytes,
+                stats.retrans_pkts,
+                stats.rx_drops
+            )
+        })
+    };
+    called.ok()
 }
 
 /// Gives a host what the endpoint is bound to.

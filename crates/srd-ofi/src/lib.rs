@@ -3,7 +3,8 @@
 //! **What there is.** Reliable datagram endpoints (`FI_EP_RDM`): messages with and without tags,
 //! reads, writes and atomic operations on peers' memory, receives for many messages, looking for
 //! and claiming messages, data and sources in completions, counters, and waiting by call or file
-//! descriptor. Every interface that is up is offered, over IPv4 and IPv6.
+//! descriptor, over IPv4 and IPv6. Every interface that is up is there for those who name it, and
+//! one for those who do not ([`preferred`]).
 //!
 //! **What there is not.** `FI_EP_MSG` and `FI_EP_DGRAM`; memory of devices (`FI_HMEM`); triggered
 //! operations, fences, collectives, shared and scalable contexts, and shared address vectors;
@@ -35,7 +36,7 @@
 //! | [`core`] | the calls of libfabric that the provider makes |
 //! | [`provider`] | what libfabric finds in the library |
 //! | [`settings`] | the parameters `FI_SRD_*` |
-//! | [`offers`] [`hints`] [`negotiate`] | what there is, what is asked for, what fits |
+//! | [`offers`] [`hints`] [`negotiate`] [`preferred`] | what there is, what is asked for, what fits, which interface |
 //! | [`address`] | the form of addresses |
 //! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
 //! | [`transfer`] [`arithmetic`] | what moves data |
@@ -72,6 +73,7 @@ pub mod hosts;
 pub mod ledger;
 pub mod negotiate;
 pub mod offers;
+pub mod preferred;
 pub mod queue;
 pub mod region;
 pub mod settings;

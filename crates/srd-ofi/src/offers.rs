@@ -100,7 +100,8 @@ pub fn offers(
 ) -> Vec<Offer> {
     let wanted = |address: &&LocalAddress| {
         let ip = address.ip.to_string();
-        settings.interface.as_ref().is_none_or(|name| *name == address.interface || *name == ip)
+        let is_this = |name: &str| name == address.interface || name == ip;
+        settings.interface.as_ref().is_none_or(|names| names.split(',').any(is_this))
     };
     let usable = addresses.iter().filter(|a| !is_link_local(a)).filter(wanted);
     let (mut usable, last): (Vec<_>, Vec<_>) = usable.partition(|address| !address.loopback);

@@ -46,10 +46,11 @@ fn interfaces_keep_their_order_loopback_is_last_and_link_local_absent() {
 }
 
 #[test]
-fn one_interface_may_be_chosen_by_name_or_by_address() {
+fn interfaces_may_be_chosen_by_name_or_by_address() {
     assert_eq!(shown(Some("eth1")).len(), 1);
     assert_eq!(shown(Some("eth0")).len(), 2);
     assert_eq!(shown(Some("2001:db8::1")).len(), 1);
+    assert_eq!(shown(Some("eth1,10.0.0.1")).len(), 2);
     assert!(shown(Some("eth9")).is_empty());
 }
 

@@ -29,7 +29,8 @@ pub const PARAMETERS: [Parameter; 10] = [
     Parameter {
         name: c"iface",
         kind: FI_PARAM_STRING,
-        help: c"The only interface to use, by name or by IP address (default: all that are up)",
+        help: c"The interfaces to use, by name or by IP address, with commas between (default: \
+            the one with the default route, or the first; any if the application names it)",
     },
     Parameter {
         name: c"mtu",
@@ -97,7 +98,7 @@ pub trait Values {
 /// What the parameters say.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The only interface to use, by name or address.
+    /// The interfaces to use, by name or address, with commas between.
     pub interface: Option<String>,
     /// UDP payload bytes of the largest packet.
     pub packet_bytes_max: Option<u16>,
@@ -205,10 +206,15 @@ fn key(values: &impl Values) -> Result<Option<[u8; 32]>, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    /// The settings of somebody who sets nothing.
+    pub(crate) fn nothing_set() -> Settings {
+        read(&[]).unwrap()
+    }
 
     struct Given(BTreeMap<&'static str, &'static str>);
 

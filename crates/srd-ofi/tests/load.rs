@@ -16,13 +16,24 @@ fn fi_info_shows_loopback() {
     if !is_here("fi_info", "libfabric-bin") {
         return;
     }
-    let output = Provider::new().fi_info(&["-p", "srd"], &[]);
+    let output = Provider::new().fi_info(&["-p", "srd", "-d", "lo"], &[]);
     let shown = text(&output);
     assert!(output.status.success(), "{shown}");
     for line in ["provider: srd", "fabric: srd\n", "domain: lo", "type: FI_EP_RDM"] {
         assert!(shown.contains(line), "no {line:?} in {shown}");
     }
     assert!(!shown.contains("ofi_rx"), "a layer stands on the provider: {shown}");
+}
+
+#[test]
+fn who_names_no_interface_sees_one() {
+    if !is_here("fi_info", "libfabric-bin") {
+        return;
+    }
+    let shown = text(&Provider::new().fi_info(&["-p", "srd"], &[]));
+    let mut domains: Vec<_> = shown.lines().filter(|line| line.contains("domain:")).collect();
+    domains.dedup();
+    assert_eq!(domains.len(), 1, "{shown}");
 }
 
 #[test]

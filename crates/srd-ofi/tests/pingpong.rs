@@ -19,6 +19,7 @@ fn pingpong(provider: &Provider, key: &str, arguments: &[&str]) -> Command {
     command.args(["-p", "srd", "-e", "rdm", "-I", "20", "-c"]).args(arguments);
     command.env("FI_PROVIDER_PATH", provider.library().parent().unwrap());
     command.env("FI_PROVIDER", "srd").env("FI_SRD_IFACE", "lo").env("FI_SRD_PATHS", "4");
+    command.env("FI_LOG_LEVEL", "info").env("FI_LOG_PROV", "srd");
     if !key.is_empty() {
         command.env("FI_SRD_JOB_KEY", key);
     }
@@ -50,23 +51,24 @@ fn finish(mut child: Child) -> (bool, String) {
     (status.success(), said)
 }
 
-/// Runs a server and a client; the client tries until the server listens.
-fn converse(provider: &Provider, key: &str, size: &str) {
+/// Runs a server and a client; the client tries until the server listens. Returns what they said.
+fn converse(provider: &Provider, key: &str, size: &str) -> (String, String) {
     let port = free_port();
     let server = pingpong(provider, key, &["-B", &port, "-S", size]).spawn().unwrap();
     let start = Instant::now();
-    loop {
+    let client = loop {
         let mut client = pingpong(provider, key, &["-P", &port, "-S", size, "127.0.0.1"]);
         let (done, said) = finish(client.spawn().unwrap());
         if done {
-            break;
+            break said;
         }
         let waits = said.contains("Connection refused") && start.elapsed().as_secs() < 20;
         assert!(waits, "{size} bytes: {said}");
         std::thread::sleep(Duration::from_millis(20));
-    }
+    };
     let (done, said) = finish(server);
     assert!(done, "{size} bytes: {said}");
+    (said, client)
 }
 
 #[test]
@@ -77,6 +79,23 @@ fn messages_of_every_size_go_there_and_back_unharmed() {
     let provider = Provider::new();
     for size in SIZES {
         converse(&provider, "", size);
+    }
+}
+
+#[test]
+fn the_log_tells_what_a_closed_endpoint_has_moved() {
+    if !is_here("fi_pingpong", "libfabric-bin") {
+        return;
+    }
+    let (server, client) = converse(&Provider::new(), "", "4096");
+    // Twenty messages to and fro, acknowledged or not when the last has been read.
+    for said in [server, client] {
+        let line =
+            said.lines().find(|line| line.contains("closed the endpoint at fi_srd://127.0.0.1:"));
+        let line = line.unwrap_or_else(|| panic!("nothing of the endpoint in {said}"));
+        let bytes = line.split("received ").nth(1).and_then(|rest| rest.split(' ').nth(2));
+        let bytes: u64 = bytes.unwrap().trim_end_matches(',').parse().unwrap();
+        assert!(bytes >= 20 * 4096, "{line}");
     }
 }
 

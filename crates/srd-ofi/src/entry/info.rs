@@ -10,6 +10,7 @@ use crate::address::Address;
 use crate::core::{Core, Level, core, log};
 use crate::hints::{Hints, Places};
 use crate::offers::Offer;
+use crate::preferred;
 use crate::{Errno, Outcome};
 
 /// Set by the core's own layers (`ofi_rxm`, `ofi_rxd`), which ask what they could stand on. It is
@@ -58,9 +59,13 @@ fn answer(hints: Option<Hints>, places: &Places, version: u32) -> Outcome<Vec<Of
     let all = crate::offers::offers(&addresses, &settings, |address| {
         srd_net::link::local_packet_bytes(address.ip).ok()
     });
-    let (offers, reasons) = crate::negotiate::select(all, hints.as_ref(), places, version, |to| {
-        srd_net::Link::towards(to).ok().map(|link| link.local)
-    });
+    let (mut offers, reasons) =
+        crate::negotiate::select(all, hints.as_ref(), places, version, |to| {
+            srd_net::Link::towards(to).ok().map(|link| link.local)
+        });
+    if settings.interface.is_none() && !preferred::is_named(hints.as_ref(), places) {
+        offers = preferred::preferred(offers, |to| srd_net::Link::towards(to).ok()?.interface);
+    }
     for reason in reasons {
         log(Level::Info, &reason);
     }
