@@ -49,7 +49,8 @@ impl Device {
                 quiet && (failed || *sent == length)
             }
             Work::Read { received, .. } => failed || *received == length,
-            Work::Respond { sent, .. } => failed || quiet && *sent == length,
+            // What is on its way refers to the memory that is being read.
+            Work::Respond { sent, .. } => quiet && (failed || *sent == length),
         };
         if reopened {
             self.list(key);
@@ -104,7 +105,17 @@ impl Device {
     /// Ends an operation that cannot go on, and tells the other end of its transfer.
     pub(super) fn fail(&mut self, key: Key, status: WcStatus) {
         self.abandon(key, status);
-        self.end(key, status);
+        self.end_or_wait(key, status);
+    }
+
+    /// Ends an operation; an answer to a peer's read only when nothing of it is on its way.
+    fn end_or_wait(&mut self, key: Key, status: WcStatus) {
+        match self.ops.at_mut(key) {
+            Some(op) if op.in_flight > 0 && matches!(op.work, Work::Respond { .. }) => {
+                op.status = status;
+            }
+            _ => self.end(key, status),
+        }
     }
 
     /// Tells the other end of a transfer that it is over.
@@ -187,7 +198,7 @@ impl Device {
         };
         let theirs = self.ops.iter().filter(|(_, op)| op.peer == peer && lost(op));
         for key in theirs.map(|(key, _)| key).collect::<Vec<_>>() {
-            self.end(key, status);
+            self.end_or_wait(key, status);
         }
         let before = self.writes_in.len();
         self.writes_in.retain(|(from, _, _), _| *from != peer);
