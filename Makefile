@@ -4,7 +4,7 @@
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test deb provider packages
+.PHONY: demo test sanitize deb provider packages
 
 demo: packages
 	cargo build --release -p srd-cli
@@ -12,6 +12,13 @@ demo: packages
 
 test: packages
 	cargo test --workspace
+
+# What holds unsafe code or threads, under tools that see more. Takes a nightly toolchain; what else
+# is missing is said.
+sanitize:
+	fuzz/sanitize.sh address
+	fuzz/sanitize.sh thread
+	fuzz/sanitize.sh undefined
 
 # A Debian package, beside what cargo builds.
 deb: packages

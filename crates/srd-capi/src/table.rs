@@ -15,6 +15,8 @@ const PLACE_BITS: u32 = 16;
 pub struct Table<T> {
     slots: Vec<Slot<T>>,
     limit: usize,
+    /// Where generations begin.
+    first: u32,
 }
 
 #[derive(Debug)]
@@ -27,8 +29,15 @@ impl<T> Table<T> {
     /// An empty table for `limit` things.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
+        Self::after(limit, 0)
+    }
+
+    /// The same, whose words are others than those of a table that begins elsewhere: for 16
+    /// million uses of each place.
+    #[must_use]
+    pub const fn after(limit: usize, first: u32) -> Self {
         assert!(limit <= PLACES_MAX, "places fit their bits");
-        Self { slots: Vec::new(), limit }
+        Self { slots: Vec::new(), limit, first: first << 24 }
     }
 
     /// Adds a thing; its word.
@@ -43,7 +52,7 @@ impl<T> Table<T> {
             return Err(Error::new(Status::Full, text));
         }
         if at == self.slots.len() {
-            self.slots.push(Slot { generation: 0, thing: None });
+            self.slots.push(Slot { generation: self.first, thing: None });
         }
         let slot = &mut self.slots[at];
         slot.generation = slot.generation.wrapping_add(1).max(1);
@@ -68,6 +77,14 @@ impl<T> Table<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_that_begin_elsewhere_give_other_words() {
+        let (mut one, mut other) = (Table::new(2), Table::after(2, 1));
+        let words = (one.add('1').unwrap(), other.add('2').unwrap());
+        assert_ne!(words.0, words.1);
+        assert_eq!((one.find(words.1), other.find(words.0)), (None, None));
+    }
 
     #[test]
     fn a_word_is_good_until_its_thing_is_taken_out() {

@@ -80,6 +80,13 @@ fn misuse_is_refused() {
 }
 
 #[test]
+fn children_of_forks_amid_traffic_are_told_and_open_others() {
+    if is_here("cc") {
+        Place::new().says("tests/fork.c", "the parent goes on");
+    }
+}
+
+#[test]
 fn endpoints_behave_as_the_header_promises() {
     if is_here("cc") {
         Place::new().says("tests/behaviour.c", "as promised");

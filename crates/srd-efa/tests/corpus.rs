@@ -1,19 +1,21 @@
 //! Replays the fuzzers' corpus of the messaging layer on a stable toolchain, through the same
-//! function, and scripts of chance beside it.
+//! functions, and scripts of chance beside it.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 
 #[path = "../../../fuzz/bodies/rdm.rs"]
 mod bodies;
+#[path = "../../../fuzz/bodies/hostile/mod.rs"]
+mod hostile;
 
 use std::fs;
 use std::path::Path;
 
 use srd_proto::rng::Rng;
 
-#[test]
-fn messaging_seeds_replay() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rdm");
+/// Replays the seeds of a target.
+fn replay(target: &str, run: fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let entries = fs::read_dir(corpus).expect("the target has seeds");
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     // What fuzzers added locally is named by a hash and left to them.
@@ -22,15 +24,36 @@ fn messaging_seeds_replay() {
     assert!(paths.len() >= 5, "the seeds are there");
     for path in paths {
         println!("{}", path.display());
-        bodies::rdm(&fs::read(&path).unwrap());
+        run(&fs::read(&path).unwrap());
+    }
+}
+
+/// Scripts of chance, each of so many bytes.
+fn by_chance(seeds: u64, bytes: usize, run: fn(&[u8])) {
+    for seed in 0..seeds {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let script: Vec<u8> = (0..bytes).map(|_| u8::try_from(rng.below(256)).unwrap()).collect();
+        run(&script);
     }
 }
 
 #[test]
+fn messaging_seeds_replay() {
+    replay("rdm", bodies::rdm);
+}
+
+#[test]
 fn scripts_of_chance_cause_no_panic() {
-    for seed in 0..60 {
-        let mut rng = Rng::new(seed);
-        let script: Vec<u8> = (0..400).map(|_| u8::try_from(rng.below(256)).unwrap()).collect();
-        bodies::rdm(&script);
-    }
+    by_chance(60, 400, bodies::rdm);
+}
+
+#[test]
+fn seeds_of_a_peer_that_lies_replay() {
+    replay("hostile", hostile::hostile);
+}
+
+#[test]
+fn a_peer_that_lies_by_chance_breaks_nothing() {
+    by_chance(8, 1000, hostile::hostile);
 }

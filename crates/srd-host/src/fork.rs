@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Forks between the first process that asked and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A process, as far as forks tell processes apart.
+/// A process, as far as forks tell processes apart. What was made in one is of no use in another:
+/// its threads are not there, and a lock that one of them held stays locked for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Process(u32);
+pub struct Process(u32);
 
 extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
@@ -16,7 +17,8 @@ extern "C" fn forked() {
 
 impl Process {
     /// This process.
-    pub(crate) fn current() -> Self {
+    #[must_use]
+    pub fn current() -> Self {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
             // SAFETY: the handler only changes an atomic number, which is allowed in the child of
@@ -27,8 +29,15 @@ impl Process {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
+    /// Forks between the first process that asked and this one.
+    #[must_use]
+    pub fn forks(self) -> u32 {
+        self.0
+    }
+
     /// Whether it still is this process.
-    pub(crate) fn is_current(self) -> bool {
+    #[must_use]
+    pub fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
     }
 }

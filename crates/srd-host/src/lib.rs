@@ -42,6 +42,7 @@ pub mod memory;
 mod options;
 
 pub use crate::core::Sink;
+pub use fork::Process;
 pub use host::{Call, Gone, Handle, Host, LINGER};
 pub use memory::{RegionNumber, Span, UserMemory};
 pub use options::{KEY_FORM, Options, read_key};

@@ -134,8 +134,10 @@ impl CompletionQueue {
     /// if there are none.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if there is none; `FI_EAVAIL` if a failure is next.
+    /// `FI_EAGAIN` if there is none; `FI_EAVAIL` if a failure is next; `FI_EOPBADSTATE` in the
+    /// child of a fork.
     pub fn read(&self, most: usize, mut each: impl FnMut(usize, &Completion)) -> Outcome<usize> {
+        self.slot.check()?;
         match self.take(most, &mut each) {
             Err(Errno(FI_EAGAIN)) => {}
             taken => return taken,
@@ -205,8 +207,9 @@ impl CompletionQueue {
     /// Takes the failure that is next.
     ///
     /// # Errors
-    /// `FI_EAGAIN` if none is.
+    /// `FI_EAGAIN` if none is; `FI_EOPBADSTATE` in the child of a fork.
     pub fn read_failure(&self) -> Outcome<(Completion, Failure)> {
+        self.slot.check()?;
         self.queue.with(|entries| {
             let failure = entries.front_mut().and_then(|entry| entry.failure.take());
             let failure = failure.ok_or(Errno(FI_EAGAIN))?;

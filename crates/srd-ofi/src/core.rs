@@ -1,14 +1,16 @@
 //! The calls of libfabric that the provider makes, looked up in the libfabric that is loaded.
 //!
-//! `RTLD_NOLOAD` finds it even where it is hidden from ordinary lookups, as under Open MPI, which
-//! loads plug-ins that bring it. `dlsym` gives the newest version of each call, so that
-//! `fi_dupinfo(NULL)` allocates structures of this core's own size.
+//! Every library of the process is asked for the calls, so it is found even where it is hidden from
+//! ordinary lookups, as under Open MPI, which loads plug-ins that bring it. `dlsym` gives the newest
+//! version of each call, so that `fi_dupinfo(NULL)` allocates structures of this core's own size.
 //!
-//! If a process has loaded two libfabrics, the first is used for logs and allocation. Both
-//! take memory from one `malloc`, and releases only append to structures.
+//! If a process has loaded several libfabrics, the newest is used for logs and allocation: all
+//! take memory from one `malloc`, and releases only append to structures, so an older one
+//! finds what it knows. The other way round it would read beyond the end.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::abi::bits::fi_version;
 use crate::abi::info::fi_info;
@@ -56,11 +58,48 @@ pub enum Level {
     Info,
 }
 
-/// The loaded libfabric; `None` in a process that has none, or an older one than
-/// [`OLDEST`].
+/// The newest that was found.
+static NEWEST: AtomicPtr<Core> = AtomicPtr::new(ptr::null_mut());
+
+/// The newest libfabric that has loaded the provider; `None` before the first has.
 pub fn core() -> Option<&'static Core> {
-    static CORE: OnceLock<Option<Core>> = OnceLock::new();
-    CORE.get_or_init(Core::find).as_ref()
+    // SAFETY: null, or a core that was leaked.
+    unsafe { NEWEST.load(Ordering::Acquire).as_ref() }
+}
+
+/// Looks for the libfabrics that are loaded by now; `None` in a process that has none, or only
+/// older ones than [`OLDEST`].
+pub fn look() -> Option<&'static Core> {
+    for name in loaded() {
+        let Some(found) = Core::in_library(name.as_deref()) else { continue };
+        if core().is_none_or(|core| core.version() < found.version()) {
+            NEWEST.store(Box::into_raw(Box::new(found)), Ordering::Release);
+        }
+    }
+    core()
+}
+
+/// The names of what is loaded; `None` for the program itself.
+fn loaded() -> Vec<Option<CString>> {
+    unsafe extern "C" fn note(
+        info: *mut libc::dl_phdr_info,
+        _: libc::size_t,
+        names: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the linker passes an entry of its list, whose name is a C string or null, and what
+        // it was given.
+        unsafe {
+            let name = (*info).dlpi_name;
+            if !name.is_null() && *name != 0 {
+                (*names.cast::<Vec<Option<CString>>>()).push(Some(CStr::from_ptr(name).into()));
+            }
+        }
+        0
+    }
+    let mut names = vec![None];
+    // SAFETY: the callback takes what it is given here, and does not outlive the call.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut names).cast()) };
+    names
 }
 
 /// Writes to libfabric's log, if it is loaded and wants to know.
@@ -71,16 +110,27 @@ pub fn log(level: Level, text: &str) {
 }
 
 impl Core {
-    fn find() -> Option<Self> {
-        // SAFETY: the name is a C string; nothing is loaded, and no code runs.
-        let mut library =
-            unsafe { libc::dlopen(c"libfabric.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    /// The libfabric that is a loaded library, or that it needs.
+    fn in_library(name: Option<&CStr>) -> Option<Self> {
+        let name = name.map_or(ptr::null(), CStr::as_ptr);
+        // SAFETY: the name is a C string, or null for the program and what is linked to it; nothing
+        // is loaded, and no code runs.
+        let library = unsafe { libc::dlopen(name, libc::RTLD_NOW | libc::RTLD_NOLOAD) };
         if library.is_null() {
-            // SAFETY: a null name stands for the program and what is linked to it.
-            library = unsafe { libc::dlopen(std::ptr::null(), libc::RTLD_NOW) };
+            return None;
         }
+        let core = Self::at(library);
+        if core.is_none() {
+            // SAFETY: it came from `dlopen`, and nothing was found in it. What was found stays.
+            unsafe { libc::dlclose(library) };
+        }
+        core
+    }
+
+    /// The calls of a library that stays loaded.
+    fn at(library: *mut c_void) -> Option<Self> {
         let find = |name: &CStr| {
-            // SAFETY: `library` came from `dlopen` and is never closed.
+            // SAFETY: `library` came from `dlopen` and is not closed.
             let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
             (!symbol.is_null()).then_some(symbol)
         };

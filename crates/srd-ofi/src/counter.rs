@@ -44,25 +44,35 @@ impl Counter {
         }
     }
 
-    /// Both numbers, after some work that may raise them.
+    /// Both numbers, after some work that may raise them. Zero in the child of a fork, where nothing
+    /// is counted.
     #[must_use]
     pub fn read(&self) -> Count {
+        if self.slot.check().is_err() {
+            return Count::default();
+        }
         self.hosts.poll();
         *self.count.lock()
     }
 
     /// Changes the numbers.
-    pub fn change(&self, change: impl FnOnce(&mut Count)) {
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` in the child of a fork.
+    pub fn change(&self, change: impl FnOnce(&mut Count)) -> Outcome {
+        self.slot.check()?;
         change(&mut self.count.lock());
         self.changed.notify_all();
+        Ok(())
     }
 
     /// Waits until `threshold` operations completed.
     ///
     /// # Errors
     /// `FI_EAVAIL` as soon as one fails; `FI_ETIMEDOUT`; `FI_EINVAL` for a counter that cannot
-    /// be waited for.
+    /// be waited for; `FI_EOPBADSTATE` in the child of a fork.
     pub fn wait(&self, threshold: u64, milliseconds: c_int) -> Outcome {
+        self.slot.check()?;
         if self.waiting == Waiting::None {
             return Err(Errno(FI_EINVAL));
         }
@@ -100,12 +110,12 @@ mod tests {
     fn waiting_ends_at_the_threshold_with_a_failure_or_in_time() {
         let counter = counter(Waiting::Calls);
         assert_eq!(counter.wait(1, 0), Err(Errno(FI_ETIMEDOUT)));
-        counter.change(|count| count.completed += 2);
+        counter.change(|count| count.completed += 2).unwrap();
         assert_eq!(counter.wait(2, -1), Ok(()));
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| counter.wait(9, 60_000));
             while !waiter.is_finished() {
-                counter.change(|count| count.failed += 1);
+                counter.change(|count| count.failed += 1).unwrap();
                 std::thread::yield_now();
             }
             assert_eq!(waiter.join().unwrap(), Err(Errno(FI_EAVAIL)));

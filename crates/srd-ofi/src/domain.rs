@@ -7,8 +7,10 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use srd_host::Process;
+
 use crate::abi::errno::FI_ENOSPC;
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, same_process};
 use crate::hosts::Hosts;
 use crate::offers::OBJECTS_MAX;
 use crate::region::Regions;
@@ -69,18 +71,30 @@ impl Domain {
 pub struct Slot {
     domain: Arc<Domain>,
     kind: Kind,
+    process: Process,
 }
 
 impl Slot {
     /// A place for one more object.
     ///
     /// # Errors
-    /// `FI_ENOSPC` if there are [`OBJECTS_MAX`] of its kind.
+    /// `FI_ENOSPC` if there are [`OBJECTS_MAX`] of its kind; `FI_EOPBADSTATE` in the child of a
+    /// fork.
     pub fn take(domain: &Arc<Domain>, kind: Kind) -> Outcome<Self> {
-        let slot = Self { domain: Arc::clone(domain), kind };
+        let process = domain.fabric.process;
+        same_process(process)?;
+        let slot = Self { domain: Arc::clone(domain), kind, process };
         // A slot that was not free is given back when it is dropped.
         let before = domain.objects[kind as usize].fetch_add(1, Ordering::Relaxed);
         if before < OBJECTS_MAX { Ok(slot) } else { Err(Errno(FI_ENOSPC)) }
+    }
+
+    /// That this is the process that the object was opened in.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` in the child of a fork.
+    pub fn check(&self) -> Outcome {
+        same_process(self.process)
     }
 
     /// The domain.

@@ -299,6 +299,7 @@ impl Endpoint {
     }
 
     fn before_enabling(&self) -> Outcome<MutexGuard<'_, State>> {
+        self.slot.check()?;
         let state = self.lock();
         if state.enabled { Err(Errno(FI_EOPBADSTATE)) } else { Ok(state) }
     }

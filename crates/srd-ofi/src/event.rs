@@ -1,7 +1,8 @@
 //! Event queues: what the application, or a later provider, has to tell beside data.
 
 use crate::abi::errno::{FI_EAGAIN, FI_EINVAL, FI_ETOOSMALL};
-use crate::queue::{Queue, Waiting};
+use crate::fabric::same_process;
+use crate::queue::{Queue, Waited, Waiting};
 use crate::{Errno, Outcome};
 
 /// Events of a queue whose size nobody gave.
@@ -54,11 +55,21 @@ impl EventQueue {
         &self.queue
     }
 
+    /// Waits until there are events.
+    ///
+    /// # Errors
+    /// What [`Queue::wait`] says; `FI_EOPBADSTATE` in the child of a fork.
+    pub fn wait(&self, timeout: Option<std::time::Duration>) -> Outcome<Waited> {
+        same_process(self.fabric.process)?;
+        self.queue.wait(timeout)
+    }
+
     /// Appends an event of the application.
     ///
     /// # Errors
     /// `FI_EINVAL` if that is not allowed or it is too long; `FI_EAGAIN` if the queue is full.
     pub fn write(&self, kind: u32, bytes: &[u8]) -> Outcome {
+        same_process(self.fabric.process)?;
         if !self.writable || bytes.len() > EVENT_BYTES_MAX {
             return Err(Errno(FI_EINVAL));
         }
@@ -71,6 +82,7 @@ impl EventQueue {
     /// # Errors
     /// `FI_EAGAIN` if there is none; `FI_ETOOSMALL` if it does not fit, and stays.
     pub fn read(&self, room: usize, peek: bool) -> Outcome<Event> {
+        same_process(self.fabric.process)?;
         self.queue.with(|events| {
             let next = events.front().ok_or(Errno(FI_EAGAIN))?;
             if next.bytes.len() > room {

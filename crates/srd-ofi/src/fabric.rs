@@ -1,6 +1,11 @@
 //! A fabric: the settings under which domains are opened.
 
+use srd_host::{Gone, Process};
+
+use crate::abi::errno::FI_EOPBADSTATE;
+use crate::core::{Level, log};
 use crate::settings::Settings;
+use crate::{Errno, Outcome};
 
 /// An open fabric. It cannot be closed while a domain or an event queue holds it.
 #[derive(Debug)]
@@ -11,6 +16,21 @@ pub struct Fabric {
     pub api_version: u32,
     /// The parameters, as they were when it was opened.
     pub settings: Settings,
+    /// The process that opened it.
+    pub process: Process,
+}
+
+/// That objects of a process are used in it, and not in the child of a fork, where locks may be held
+/// by threads that are not there.
+///
+/// # Errors
+/// `FI_EOPBADSTATE` in the child of a fork; the reason is in the log.
+pub fn same_process(process: Process) -> Outcome {
+    if process.is_current() {
+        return Ok(());
+    }
+    log(Level::Warn, &Gone::Forked.to_string());
+    Err(Errno(FI_EOPBADSTATE))
 }
 
 #[cfg(test)]
@@ -35,6 +55,7 @@ pub(crate) mod tests {
     /// A fabric with default settings.
     pub(crate) fn fabric() -> Arc<Fabric> {
         let settings = Settings::read(&Nothing).unwrap();
-        Arc::new(Fabric { name: "srd".into(), api_version: 0x10011, settings })
+        let process = Process::current();
+        Arc::new(Fabric { name: "srd".into(), api_version: 0x10011, settings, process })
     }
 }

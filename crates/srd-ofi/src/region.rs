@@ -13,6 +13,7 @@ use srd_host::{RegionNumber, Span};
 use crate::abi::bits::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use crate::abi::errno::{FI_ENOKEY, FI_ENOSPC};
 use crate::domain::Domain;
+use crate::fabric::same_process;
 use crate::hosts::HostHandle;
 use crate::{Errno, Outcome};
 
@@ -154,6 +155,7 @@ impl Registration {
     /// # Errors
     /// What [`Regions::add`] says.
     pub fn new(domain: &Arc<Domain>, pieces: Vec<Piece>, access: u64, key: u64) -> Outcome<Self> {
+        same_process(domain.fabric.process)?;
         let start = pieces.first().map_or(0, |piece| piece.0 as u64);
         let first = if domain.basic_mr { start } else { 0 };
         let key = if domain.basic_mr { None } else { Some(key) };

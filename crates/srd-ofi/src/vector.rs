@@ -38,8 +38,9 @@ impl AddressVector {
     ///
     /// # Errors
     /// `FI_EINVAL` for one of another family than the domain's, or without a host;
-    /// `FI_ENOSPC` beyond [`VECTOR_MAX`].
+    /// `FI_ENOSPC` beyond [`VECTOR_MAX`]; `FI_EOPBADSTATE` in the child of a fork.
     pub fn insert(&self, address: Address) -> Outcome<u64> {
+        self.slot.check()?;
         if address.ip.is_ipv4() != self.slot.domain().ip.is_ipv4() || address.ip.is_unspecified() {
             return Err(Errno(FI_EINVAL));
         }
@@ -49,8 +50,9 @@ impl AddressVector {
     /// Removes an address.
     ///
     /// # Errors
-    /// `FI_EINVAL` if there is none of this number.
+    /// `FI_EINVAL` if there is none of this number; `FI_EOPBADSTATE` in the child of a fork.
     pub fn remove(&self, number: u64) -> Outcome {
+        self.slot.check()?;
         let Some(at) = self.lock().remove(number)? else { return Ok(()) };
         // Nobody is given the number before every endpoint has forgotten whom it meant.
         self.hosts.each(|host| crate::transfer::forget(host, number));
@@ -70,8 +72,9 @@ impl AddressVector {
     /// The address of a number.
     ///
     /// # Errors
-    /// `FI_EINVAL` if there is none of this number.
+    /// `FI_EINVAL` if there is none of this number; `FI_EOPBADSTATE` in the child of a fork.
     pub fn find(&self, number: u64) -> Outcome<Address> {
+        self.slot.check()?;
         self.lock().find(number).ok_or(Errno(FI_EINVAL))
     }
 

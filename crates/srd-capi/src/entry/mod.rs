@@ -7,24 +7,18 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use srd_efa::rdm::Piece;
 
 use crate::endpoint::Endpoint;
-use crate::table::Table;
 use crate::{Error, Outcome, Status};
 
+pub mod endpoints;
 pub mod memory;
 pub mod message;
 pub mod open;
 pub mod poll;
-
-/// Endpoints that a process may have open. Each has a thread.
-pub const ENDPOINTS_MAX: usize = 1024;
-
-/// Open endpoints. Nobody waits while holding the lock.
-static ENDPOINTS: RwLock<Table<Arc<Endpoint>>> = RwLock::new(Table::new(ENDPOINTS_MAX));
 
 /// An endpoint as C holds it: a word, not an address.
 #[derive(Debug)]
@@ -39,14 +33,7 @@ fn word(endpoint: *mut SrdEndpoint) -> usize {
 
 /// The endpoint of a word.
 fn find(endpoint: *mut SrdEndpoint) -> Outcome<Arc<Endpoint>> {
-    let table = ENDPOINTS.read().unwrap_or_else(PoisonError::into_inner);
-    table.find(word(endpoint)).cloned().ok_or_else(|| {
-        let text = match endpoint.is_null() {
-            true => "endpoint: it is null",
-            false => "endpoint: it was closed, or never was one",
-        };
-        Error::new(Status::Handle, text)
-    })
+    endpoints::find(word(endpoint))
 }
 
 /// Runs a call. Neither panics nor errors of Rust get past it.

@@ -1,9 +1,9 @@
 //! Opening, closing, addresses and peers.
 
 use std::ffi::{c_char, c_int};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use super::{ENDPOINTS, SrdEndpoint, find, on, out, run, text, word, write};
+use super::{SrdEndpoint, endpoints, on, out, run, text, word, write};
 use crate::address::Address;
 use crate::endpoint::Endpoint;
 use crate::options::{Given, OPTIONS_BYTES_MAX, OPTIONS_BYTES_MIN, RawOptions};
@@ -27,10 +27,7 @@ pub unsafe extern "C" fn srd_open(
         let locals = srd_net::local_addresses()
             .map_err(|error| Error::new(Status::System, format!("no addresses: {error}")))?;
         let opened = Arc::new(Endpoint::open(&given.check(&locals)?)?);
-        let mut table = ENDPOINTS.write().unwrap_or_else(PoisonError::into_inner);
-        let added = table.add(Arc::clone(&opened));
-        drop(table);
-        match added {
+        match endpoints::add(Arc::clone(&opened)) {
             Ok(word) => *to = std::ptr::without_provenance_mut(word),
             Err(error) => {
                 opened.close();
@@ -88,15 +85,15 @@ unsafe fn read(options: *const RawOptions) -> Outcome<Given> {
     }
 }
 
-/// `srd_close`.
+/// `srd_close`. In the child of a fork there is nothing to close of its parent's.
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_close(endpoint: *mut SrdEndpoint) -> c_int {
     run(|| {
-        find(endpoint)?;
-        let mut table = ENDPOINTS.write().unwrap_or_else(PoisonError::into_inner);
-        let closed = table.remove(word(endpoint)).ok_or(Status::Handle)?;
-        drop(table);
-        closed.close();
+        match endpoints::remove(word(endpoint)) {
+            Ok(closed) => closed.close(),
+            Err(error) if error.status == Status::Forked => {}
+            Err(error) => return Err(error),
+        }
         Ok(0)
     })
 }

@@ -57,7 +57,8 @@ impl Device {
                 quiet && (failed || all)
             }
             Work::Read { received, .. } => failed || *received == length,
-            Work::Respond { .. } => failed || quiet && all,
+            // What is on its way refers to the memory that is being read.
+            Work::Respond { .. } => quiet && (failed || all),
         };
         if reopened {
             self.list(key);
@@ -113,7 +114,17 @@ impl Device {
     /// Ends an operation that cannot go on, and tells the other end of its transfer.
     pub(super) fn fail(&mut self, key: Key, status: WcStatus) {
         self.abandon(key, status);
-        self.end(key, status);
+        self.end_or_wait(key, status);
+    }
+
+    /// Ends an operation; an answer to a peer's read only when nothing of it is on its way.
+    fn end_or_wait(&mut self, key: Key, status: WcStatus) {
+        match self.ops.at_mut(key) {
+            Some(op) if op.in_flight > 0 && matches!(op.work, Work::Respond { .. }) => {
+                op.status = status;
+            }
+            _ => self.end(key, status),
+        }
     }
 
     /// Tells the other end of a transfer that it is over.
@@ -196,7 +207,7 @@ impl Device {
         };
         let theirs = self.ops.iter().filter(|(_, op)| op.peer == peer && lost(op));
         for key in theirs.map(|(key, _)| key).collect::<Vec<_>>() {
-            self.end(key, status);
+            self.end_or_wait(key, status);
         }
         let before = self.writes_in.len();
         self.writes_in.retain(|(from, _, _), _| *from != peer);

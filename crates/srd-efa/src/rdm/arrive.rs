@@ -97,24 +97,28 @@ impl Rdm {
         if check != self.own_check {
             return Err(Refusal::Stale);
         }
-        match frame {
+        let heard = match frame {
             Frame::Answer { version, session, incarnation, limit } => {
                 let hello = Hello { version, session, incarnation };
-                self.on_answer(index, session, &hello, limit);
+                self.on_answer(index, session, &hello, limit)
             }
             Frame::Credit { session, limit } => self.on_credit(index, session, limit),
-            Frame::Receipt { token, status } => {
-                self.on_word(index, token, status);
-            }
+            Frame::Receipt { token, status } => self.on_word(index, token, status),
             Frame::Result { token, status, bytes } => {
-                self.on_result(index, token, status, bytes, memory);
+                self.on_result(index, token, status, bytes, memory)
             }
-            Frame::Put { .. } | Frame::Note { .. } => self.on_write(index, &frame, memory)?,
+            Frame::Put { .. } | Frame::Note { .. } => {
+                self.on_write(index, &frame, memory)?;
+                true
+            }
             Frame::Hello { .. }
             | Frame::Message { .. }
             | Frame::Long { .. }
             | Frame::Joined(_)
-            | Frame::Atomic { .. } => {}
+            | Frame::Atomic { .. } => true,
+        };
+        if !heard {
+            self.counters.unasked += 1;
         }
         Ok(())
     }
@@ -131,7 +135,10 @@ impl Rdm {
         if hello.incarnation == 0 {
             return Err(Refusal::Malformed);
         }
-        if self.hellos.len() >= self.bounds.hellos_max {
+        // Who greets without hearing the answers gets no more of them.
+        let deaf = |link: &super::link::Link| link.control.len() >= CONTROL_MAX;
+        let deaf = self.link_of(delivery.peer).and_then(|at| self.link(at)).is_some_and(deaf);
+        if deaf || self.hellos.len() >= self.bounds.hellos_max {
             return Err(Refusal::Rnr);
         }
         self.hellos.push_back((delivery.peer, hello));
@@ -156,7 +163,11 @@ impl Rdm {
         }
         let ahead = id.wrapping_sub(incoming.expected);
         if ahead == 0 {
+            if incoming.early > 0 && self.is_early(index, id) {
+                return Err(Refusal::Malformed);
+            }
             self.on_turn(index, frame, memory)?;
+            self.forget_unknown(index, id);
         } else if ahead < self.bounds.reorder_ids_max {
             self.keep_early(index, id, payload)?;
         } else if ahead < 1 << 31 {
@@ -201,13 +212,13 @@ impl Rdm {
         share.clamp(b.window_bytes_min, b.window_bytes_max)
     }
 
-    /// More credit from a peer.
-    fn on_credit(&mut self, index: u32, session: u32, limit: u64) {
-        let Some(link) = self.link_mut(index) else { return };
-        if let Some(ours) = link.session.as_mut().filter(|ours| ours.number == session) {
-            ours.limit = ours.limit.max(limit);
-            self.wake(index);
-        }
+    /// More credit from a peer; false if it is for another session.
+    fn on_credit(&mut self, index: u32, session: u32, limit: u64) -> bool {
+        let ours = self.link_mut(index).and_then(|link| link.session_numbered(session));
+        let Some(ours) = ours else { return false };
+        ours.limit = ours.limit.max(limit);
+        self.wake(index);
+        true
     }
 
     /// A message does not take room any more: when half of the window is free, its sender is told.

@@ -200,7 +200,7 @@ impl Rdm {
         Ok(before)
     }
 
-    /// A peer's answer.
+    /// A peer's answer; false if nothing waits for it.
     pub(super) fn on_result(
         &mut self,
         index: u32,
@@ -208,9 +208,9 @@ impl Rdm {
         status: u8,
         bytes: &[u8],
         memory: &mut dyn Memory,
-    ) {
-        let Some(op) = self.ops.at(of_token(token)).filter(|op| op.link == index) else { return };
-        let Work::Atomic(atomic) = &op.work else { return };
+    ) -> bool {
+        let op = self.ops.at(of_token(token)).filter(|op| op.link == index);
+        let Some((op, Work::Atomic(atomic))) = op.map(|op| (op, &op.work)) else { return false };
         let expected = if atomic.kind.form > 0 { op.length } else { 0 };
         let (mut status, result) = (status, atomic.result);
         if status == STATUS_OK && bytes.len() as u64 != expected {
@@ -220,7 +220,7 @@ impl Rdm {
         if waits && status == STATUS_OK && result.length() > 0 {
             result.write(memory, 0, bytes);
         }
-        self.on_word(index, token, status);
+        self.on_word(index, token, status)
     }
 
     /// An operation on our own memory.

@@ -53,29 +53,30 @@ impl Rdm {
         aims.find(|op| !link.is_open_for(op.aim)).map(|op| op.aim)
     }
 
-    /// A peer's answer to our greeting.
-    pub(super) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) {
-        let Some(link) = self.link_mut(index) else { return };
+    /// A peer's answer to our greeting; false if we have not greeted so.
+    pub(super) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) -> bool {
+        let Some(link) = self.link_mut(index) else { return false };
         let Some(greeting) = link.greeting.filter(|greeting| greeting.number == number) else {
-            return;
+            return false;
         };
         let wrong = greeting.aim != 0 && greeting.aim != their.incarnation;
         if wrong {
             link.greeting = None;
             self.is_gone(index, greeting.aim);
-            return;
+            return true;
         }
         link.greeting = None;
         link.in_doubt = false;
         if their.version != VERSION {
             self.fail_link(index, Outcome::Protocol);
-            return;
+            return true;
         }
         self.is_run(index, their.incarnation);
-        let Some(link) = self.link_mut(index) else { return };
+        let Some(link) = self.link_mut(index) else { return true };
         let check = wire::session_check(their.incarnation, number);
         link.session = Some(Session { number, check, next_id: 0, limit, used: 0 });
         self.wake(index);
+        true
     }
 
     /// Our greeting was refused: the run that it was for is not there any more.
@@ -180,11 +181,12 @@ impl Rdm {
         let waits = self.ops.iter().any(|(_, op)| op.link == index);
         let Some(link) = self.link_mut(index) else { return };
         link.session = None;
+        // Whoever took it may be gone, and its answer with it.
+        link.greeting = None;
         if reason == DownReason::Restarted {
             // It may be the same run, whose transport has begun anew.
             link.in_doubt = waits && link.remote != 0;
         } else {
-            link.greeting = None;
             self.fail_link(index, outcome);
         }
         self.wake(index);

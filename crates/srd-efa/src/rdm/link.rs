@@ -119,6 +119,11 @@ impl Link {
         }
     }
 
+    /// Our session, if it has this number.
+    pub(super) fn session_numbered(&mut self, number: u32) -> Option<&mut Session> {
+        self.session.as_mut().filter(|session| session.number == number)
+    }
+
     /// Whether what is meant for a run may be sent.
     pub(super) fn is_open_for(&self, aim: u64) -> bool {
         self.session.is_some() && !self.in_doubt && (aim == 0 || aim == self.remote)

@@ -20,12 +20,15 @@ impl Rdm {
         let Some(session) = self.link(index).and_then(|link| link.session) else {
             return Step::Wait;
         };
-        let Some(Op { work: Work::Message(message), acked, .. }) = self.ops.at_mut(key) else {
+        let Some(Op { work: Work::Message(message), acked, failure, .. }) = self.ops.at_mut(key)
+        else {
             return Step::Over;
         };
         if message.stage != Stage::Waiting && message.session != session.number {
             if *acked > 0 {
-                self.end(key, Outcome::Restarted);
+                // It ends when its parts of the old session have landed.
+                *failure = Some(Outcome::Restarted);
+                self.quiet(key);
                 return Step::Over;
             }
             message.stage = Stage::Waiting;

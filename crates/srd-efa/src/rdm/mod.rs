@@ -17,6 +17,7 @@
 //! | `long` | long messages: the receiver reads them |
 //! | `rma`, `atomic`, `arithmetic` | reads, writes and atomic operations |
 //! | `own` | what we send to ourselves |
+//! | `held` | how much of everything there is |
 //!
 //! # Three decisions
 //! - **Nothing is posted.** A message is looked up while it lies in the packet that brought it,
@@ -33,6 +34,7 @@ mod atomic;
 mod chain;
 mod deliver;
 mod handshake;
+mod held;
 mod join;
 mod joined;
 mod link;
@@ -69,6 +71,7 @@ pub use api::{
     Atomic, AtomicOp, Datatype, Done, Kind, Message, Outcome, Peek, Peer, Piece, Receive, Refused,
     RemotePiece, Rma, Until, World,
 };
+pub use held::Held;
 pub use matching::{Limits, Matcher, MessageKey, Offer, ReceiveKey, Want};
 
 use self::deliver::{Kept, Multi, Posted};
@@ -125,6 +128,9 @@ pub struct RdmCounters {
     pub rnr: u64,
     /// Refused: memory that may not be used so.
     pub bad_address: u64,
+    /// Words that nobody waits for: an answer, credit, a receipt or a result for what is not under
+    /// way. Taken, and without effect.
+    pub unasked: u64,
     /// Messages that came before their turn.
     pub early: u64,
     /// Messages that found no receive.

@@ -102,19 +102,31 @@ impl Rdm {
             }
             any = true;
             self.reorder_bytes -= payload.len() + PIECE_COST;
-            // What came in one frame has nothing more to come.
-            let unknown = |partial: &Partial| matches!(partial.place, Place::Unknown(_));
-            if self.partials.get(&key).is_some_and(unknown)
-                && let Some(partial) = self.partials.remove(&key)
-            {
-                self.forget_pieces(&partial);
-            }
+            self.forget_unknown(index, key.1);
             if let Some(incoming) = self.incoming_mut(index) {
                 incoming.early -= 1;
                 incoming.expected = incoming.expected.wrapping_add(span);
             }
         }
         any
+    }
+
+    /// Whether a frame of this id is kept until its turn.
+    pub(super) fn is_early(&self, index: u32, id: u32) -> bool {
+        self.partials.get(&(index, id)).is_some_and(|partial| partial.early.is_some())
+    }
+
+    /// A message has had its turn: what came in one frame has nothing more to come.
+    pub(super) fn forget_unknown(&mut self, index: u32, id: u32) {
+        if self.partials.is_empty() {
+            return;
+        }
+        let unknown = |partial: &Partial| matches!(partial.place, Place::Unknown(_));
+        if self.partials.get(&(index, id)).is_some_and(unknown)
+            && let Some(partial) = self.partials.remove(&(index, id))
+        {
+            self.forget_pieces(&partial);
+        }
     }
 
     fn forget_pieces(&mut self, partial: &Partial) {

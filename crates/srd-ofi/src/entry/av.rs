@@ -97,6 +97,9 @@ unsafe extern "C" fn insert(
     }
     // SAFETY: the vector is open.
     let vector = unsafe { state::<AddressVector>(av) };
+    if let Err(error) = vector.slot.check() {
+        return -error.0;
+    }
     let bytes = vector.address_bytes();
     let mut inserted: c_int = 0;
     for at in 0..count {

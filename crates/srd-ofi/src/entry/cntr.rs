@@ -61,8 +61,7 @@ unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
 
 unsafe fn change(cntr: *mut fid_cntr, change: impl FnOnce(&mut Count)) -> c_int {
     // SAFETY: the counter is open.
-    unsafe { state::<Counter>(cntr) }.change(change);
-    0
+    code(unsafe { state::<Counter>(cntr) }.change(change))
 }
 
 unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {

@@ -104,7 +104,7 @@ unsafe extern "C" fn sread(
     flags: u64,
 ) -> isize {
     // SAFETY: the queue is open.
-    match unsafe { state::<EventQueue>(eq) }.queue().wait(timeout(milliseconds)) {
+    match unsafe { state::<EventQueue>(eq) }.wait(timeout(milliseconds)) {
         // SAFETY: the same room.
         Ok(Waited::News) => unsafe { read(eq, event, buf, len, flags) },
         Ok(Waited::Signalled | Waited::TimedOut) => count(Err(Errno(FI_EAGAIN))),

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use srd_host::Process;
+
 use super::{Object, close, code, give, head, state, state_of, table, text};
 use crate::abi::errno::{FI_EAGAIN, FI_EINVAL, FI_ENODATA};
 use crate::abi::fabric::{fi_ops_fabric, fid_fabric};
@@ -40,10 +42,11 @@ pub(super) unsafe extern "C" fn open(
         let name = name.ok_or(Errno(FI_ENODATA))?.to_string();
         let settings = super::provider::settings().ok_or(Errno(FI_EINVAL))?;
         let api_version = attr.api_version;
+        let process = Process::current();
         let make =
             |_: &Fabric| fid_fabric { fid: head::<Fabric>(context), ops: table(&OPS), api_version };
         // SAFETY: `out` is the application's.
-        unsafe { give(out, Fabric { name, api_version, settings }, make) }
+        unsafe { give(out, Fabric { name, api_version, settings, process }, make) }
     };
     code(open())
 }

@@ -13,6 +13,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
+use srd_host::Process;
+
 use crate::abi::errno::{FI_EBUSY, FI_EINVAL};
 use crate::abi::fid::{fi_ops, fid, iovec};
 use crate::transfer::Buffer;
@@ -52,6 +54,7 @@ pub unsafe trait Object: Sized {
 pub struct Handle<T: Object> {
     head: T::Head,
     state: Arc<T>,
+    process: Process,
 }
 
 /// The beginning of a head.
@@ -74,7 +77,8 @@ unsafe fn give<T: Object>(
         return Err(Errno(FI_EINVAL));
     }
     let head = head(&state);
-    let handle = Box::into_raw(Box::new(Handle::<T> { head, state: Arc::new(state) }));
+    let (state, process) = (Arc::new(state), Process::current());
+    let handle = Box::into_raw(Box::new(Handle::<T> { head, state, process }));
     // SAFETY: `out` is where the application wants the pointer, and the head is first.
     unsafe { *out = handle.cast() };
     Ok(())
@@ -94,7 +98,7 @@ unsafe fn state_of<'a, T: Object>(fid: *const fid) -> Option<&'a Arc<T>> {
     (class == T::CLASS).then(|| unsafe { state::<T>(fid.cast()) })
 }
 
-/// Closes an object that nobody else holds.
+/// Closes an object that nobody else holds. In the child of a fork it only is forgotten.
 unsafe extern "C" fn close<T: Object>(fid: *mut fid) -> c_int {
     let Some(state) = (
         // SAFETY: the application passes an object that is not closed.
@@ -102,6 +106,11 @@ unsafe extern "C" fn close<T: Object>(fid: *mut fid) -> c_int {
     ) else {
         return -FI_EINVAL;
     };
+    // SAFETY: as above.
+    if !unsafe { (*fid.cast::<Handle<T>>()).process.is_current() } {
+        // Its locks may be held by threads of the process that forked: it is forgotten.
+        return 0;
+    }
     if Arc::strong_count(state) > 1 {
         return -FI_EBUSY;
     }

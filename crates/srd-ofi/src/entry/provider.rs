@@ -3,11 +3,12 @@
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int};
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi::bits::fi_version;
 use crate::abi::fid::fi_context;
 use crate::abi::provider::fi_provider;
-use crate::core::core;
+use crate::core::{core, look};
 use crate::settings::{PARAMETERS, Settings, Values};
 
 /// The provider's own version: raised with each release, so that the newest of two is taken.
@@ -15,8 +16,8 @@ const VERSION: u32 = fi_version(0, 1);
 
 struct Shared(UnsafeCell<fi_provider>);
 
-// SAFETY: this library writes only in `fi_prov_ini`, which the core calls once, before it uses
-// the provider; then only the core writes, under its own locks.
+// SAFETY: this library writes only in `fi_prov_ini`, and there one number, whole; each core calls it
+// once, before it uses the provider; then only cores write, under their own locks.
 unsafe impl Sync for Shared {}
 
 static PROVIDER: Shared = Shared(UnsafeCell::new(fi_provider {
@@ -38,15 +39,16 @@ pub fn provider() -> *mut fi_provider {
 /// The core's first call. Null if the core is older than what is known of its structures.
 ///
 /// # Safety
-/// Only libfabric calls this, once, before anything else.
+/// Only libfabric calls this, and each of a process only once, before anything else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
-    let Some(core) = core() else { return ptr::null_mut() };
+    let Some(core) = look() else { return ptr::null_mut() };
     let provider = provider();
     // A core refuses a provider that is older than what the application was written for, so this
-    // one claims to be as new as the core: structures only grow at their ends.
-    // SAFETY: nobody else uses the provider before it is returned.
-    unsafe { (*provider).fi_version = core.version() };
+    // one claims to be as new as the newest core: structures only grow at their ends.
+    // SAFETY: the field is aligned, and lives as long as the process; other cores may read it.
+    let version = unsafe { AtomicU32::from_ptr(&raw mut (*provider).fi_version) };
+    version.store(core.version(), Ordering::Relaxed);
     for parameter in PARAMETERS {
         core.define(parameter.name, parameter.kind, parameter.help);
     }

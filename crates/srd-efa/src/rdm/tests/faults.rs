@@ -179,3 +179,62 @@ fn both_greet_at_once_and_a_stranger_gets_the_lowest_free_number() {
     net.send(0, Peer(2), 1, 0, 8);
     assert_eq!(net.outcomes(0), [(Kind::Send, 1, Outcome::Restarted)], "an earlier run of ours");
 }
+
+#[test]
+fn regression_a_message_does_not_end_while_parts_of_it_are_on_their_way() {
+    let mut ends = 0;
+    for seed in 0..30 {
+        let mut net = Net::bad(2);
+        net.rng = Rng::new(seed);
+        net.core.send_queue_datagrams_max = 8;
+        net.restart(0);
+        let to = net.peer(0, 1);
+        net.recv(1, None, 7, 0, 60_000);
+        net.send(0, to, 7, 0, 60_000);
+        let peer = net.nodes[0].endpoint.peer_at(address(1)).unwrap();
+        let mut doubted = false;
+        for _ in 0..2000 {
+            net.run_us(20);
+            let rdm = &mut net.nodes[0].rdm;
+            let index = rdm.link_of(peer).unwrap();
+            let begun = |op: &Op| op.acked > 0 && op.in_flight > 0 && op.queued;
+            if !doubted && rdm.ops.iter().any(|(_, op)| begun(op)) {
+                // As after a write that the peer refused.
+                doubted = true;
+                rdm.link_mut(index).unwrap().in_doubt = true;
+                rdm.wake(index);
+            }
+            if !rdm.done.is_empty() {
+                let flying = rdm.link(index).unwrap().flying;
+                assert_eq!(flying, 0, "seed {seed}: the buffer is still being sent");
+                ends += u32::from(doubted);
+                break;
+            }
+        }
+    }
+    assert!(ends > 10, "{ends} of 30");
+}
+
+#[test]
+fn regression_a_greeting_that_a_peer_took_with_it_is_said_again() {
+    let mut net = Net::new(2);
+    let to = net.peer(0, 1);
+    net.send(0, to, 7, 0, 100);
+    for _ in 0..100 {
+        net.drain();
+        net.now += Duration::from_micros(30);
+        net.arrivals();
+        if !net.nodes[1].rdm.hellos.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(net.nodes[1].rdm.hellos.len(), 1);
+    // It ends before it answers, but its transport has acknowledged.
+    net.nodes[1].rdm.hellos.clear();
+    net.run_ms(20);
+    assert_eq!(net.done(0).len(), 0);
+    net.restart(1);
+    net.recv(1, None, 7, 0, 100);
+    net.run_ms(3000);
+    assert_eq!(net.outcomes(0), [(Kind::Send, 7, Outcome::Ok)]);
+}

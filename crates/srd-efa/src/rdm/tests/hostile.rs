@@ -186,3 +186,87 @@ fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
         assert!(!stranger.net.done(1).is_empty(), "it goes on");
     }
 }
+
+/// A message in one frame, with tag 7 and without data or receipt.
+fn short(id: u32) -> Vec<u8> {
+    let envelope = wire::Envelope { id, tag: Some(7), data: None, token: None };
+    let mut frame = wire::message(&envelope, None, 5);
+    frame.extend_from_slice(b"hello");
+    frame.to_vec()
+}
+
+#[test]
+fn regression_an_id_that_waits_for_its_turn_cannot_come_again() {
+    let mut stranger = Stranger::new();
+    let check = stranger.check;
+    let waits = short(3);
+    assert_eq!(stranger.frame(check, &waits), Status::Ok, "before its turn");
+    // The message before it takes the last place for an end, so it cannot follow at once.
+    let rdm = &mut stranger.net.nodes[1].rdm;
+    let kept = rdm.reorder_bytes;
+    assert!(kept > 0);
+    rdm.tell_remote(0, Kind::RemoteWrite, 1, Some(1));
+    let done = rdm.done[0];
+    rdm.done.resize(rdm.bounds.dones_max - 1, done);
+    let (src_qpn, dst_qpn, imm) = (QPN, QPN, Opaque::Send { check, imm: None }.encode());
+    let (peer, payload) = (stranger.peer, &short(2)[..]);
+    let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, payload };
+    let Node { rdm, ram, .. } = &mut stranger.net.nodes[1];
+    assert_eq!(rdm.judge(stranger.net.now, &delivery, ram), Status::Ok);
+    assert_eq!(rdm.done.len(), rdm.bounds.dones_max);
+    assert_eq!(rdm.reorder_bytes, kept, "it waits");
+    rdm.done.clear();
+    assert_eq!(stranger.frame(check, &waits), Status::RemoteBadLength, "an id comes once");
+    stranger.net.on(1, |rdm, world| rdm.pump(world));
+    let rdm = &stranger.net.nodes[1].rdm;
+    assert_eq!((rdm.reorder_bytes, rdm.partials.len()), (0, 0));
+}
+
+#[test]
+fn regression_parts_of_a_message_that_comes_whole_are_forgotten() {
+    let mut stranger = Stranger::new();
+    let check = stranger.check;
+    let part = Opaque::Send { check, imm: Some(wire::part(2, 9)) };
+    assert_eq!(stranger.throw(part, &[1; 500]), Status::Ok, "its header has not come");
+    assert!(stranger.net.nodes[1].rdm.reorder_bytes > 500);
+    assert_eq!(stranger.frame(check, &short(2)), Status::Ok);
+    let rdm = &stranger.net.nodes[1].rdm;
+    assert_eq!((rdm.reorder_bytes, rdm.partials.len()), (0, 0));
+}
+
+#[test]
+fn regression_who_greets_without_end_and_hears_nothing_is_refused() {
+    let mut stranger = Stranger::new();
+    stranger.net.dead = Some(0);
+    let own = stranger.net.nodes[1].rdm.own_check;
+    let mut most = 0;
+    for session in 0..40_000 {
+        stranger.frame(own, &wire::hello(session, 100));
+        if session % 100 == 0 {
+            stranger.net.on(1, |rdm, world| rdm.pump(world));
+        }
+        most = most.max(stranger.net.nodes[1].rdm.held().words);
+    }
+    let rnr = stranger.net.nodes[1].rdm.counters().rnr;
+    assert!(rnr > 20_000, "{rnr} refused");
+    assert!(most < 20_000, "{most} answers wait");
+}
+
+#[test]
+fn words_that_nobody_waits_for_are_counted_and_change_nothing() {
+    let mut stranger = Stranger::new();
+    let own = stranger.net.nodes[1].rdm.own_check;
+    let words = [
+        wire::answer(777, 100, 1 << 40),
+        wire::credit(777, 1 << 40),
+        wire::receipt(777 << 32, 0),
+        wire::result(777 << 32, 0, &[1; 8]),
+    ];
+    for (before, word) in (0..).zip(words) {
+        assert_eq!(stranger.net.nodes[1].rdm.counters().unasked, before);
+        assert_eq!(stranger.frame(own, &word), Status::Ok);
+    }
+    let rdm = &stranger.net.nodes[1].rdm;
+    assert_eq!(rdm.counters().unasked, 4);
+    assert_eq!(rdm.done.len(), 0);
+}

@@ -1,0 +1,93 @@
+//! The endpoints of this process, by the words that C holds.
+//!
+//! The child of a fork begins with none: a thread of its parent may hold the lock of the parent's
+//! table, and nobody would ever give it back.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use srd_host::Process;
+
+use crate::endpoint::Endpoint;
+use crate::table::Table;
+use crate::{Error, Outcome, Status};
+
+/// Endpoints that a process may have open. Each has a thread.
+pub const ENDPOINTS_MAX: usize = 1024;
+
+/// The endpoints of a process. Nobody waits while holding the lock.
+#[derive(Debug)]
+struct Endpoints {
+    process: Process,
+    table: RwLock<Table<Arc<Endpoint>>>,
+}
+
+/// Those of the process that used the library last: this one, or one that it was forked from. What
+/// it leads to stays.
+static CURRENT: AtomicPtr<Endpoints> = AtomicPtr::new(ptr::null_mut());
+
+/// Those of this process.
+fn current() -> &'static Endpoints {
+    let before = CURRENT.load(Ordering::Acquire);
+    // SAFETY: null, or leaked below.
+    if let Some(known) = unsafe { before.as_ref() }
+        && known.process.is_current()
+    {
+        return known;
+    }
+    let process = Process::current();
+    let table = RwLock::new(Table::after(ENDPOINTS_MAX, process.forks()));
+    let new = Box::into_raw(Box::new(Endpoints { process, table }));
+    let set = CURRENT.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire);
+    let now = match set {
+        Ok(_) => new,
+        Err(other) => {
+            // SAFETY: made above, and nobody else has seen it.
+            drop(unsafe { Box::from_raw(new) });
+            other
+        }
+    };
+    // SAFETY: it is not null, and never freed once it stands there.
+    unsafe { &*now }
+}
+
+/// The error of a word that leads to nothing.
+fn unknown(word: usize, process: Process) -> Error {
+    if word != 0 && process.forks() > 0 {
+        return Status::Forked.into();
+    }
+    let text = match word {
+        0 => "endpoint: it is null",
+        _ => "endpoint: it was closed, or never was one",
+    };
+    Error::new(Status::Handle, text)
+}
+
+/// The endpoint of a word.
+///
+/// # Errors
+/// `Handle` if there is none; `Forked` in the child of a fork, where it may be the parent's.
+pub(super) fn find(word: usize) -> Outcome<Arc<Endpoint>> {
+    let Endpoints { process, table } = current();
+    let table = table.read().unwrap_or_else(PoisonError::into_inner);
+    table.find(word).cloned().ok_or_else(|| unknown(word, *process))
+}
+
+/// Adds an endpoint; its word.
+///
+/// # Errors
+/// `Full` beyond [`ENDPOINTS_MAX`].
+pub(super) fn add(endpoint: Arc<Endpoint>) -> Outcome<usize> {
+    current().table.write().unwrap_or_else(PoisonError::into_inner).add(endpoint)
+}
+
+/// Takes an endpoint out.
+///
+/// # Errors
+/// What [`find`] says.
+pub(super) fn remove(word: usize) -> Outcome<Arc<Endpoint>> {
+    let Endpoints { process, table } = current();
+    let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
+    table.remove(word).ok_or_else(|| unknown(word, *process))
+}

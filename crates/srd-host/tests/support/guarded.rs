@@ -1,0 +1,54 @@
+//! Memory between pages that nobody may touch.
+
+use srd_efa::rdm::Piece;
+
+/// Bytes of a page, or several: kernels with larger ones exist.
+const PAGE: usize = 65_536;
+
+/// A buffer at the end of its pages.
+pub(crate) struct Guarded {
+    map: *mut libc::c_void,
+    /// Bytes of the map, guards included, and of the buffer.
+    whole: usize,
+    bytes: usize,
+}
+
+// SAFETY: an address, and who may use it is another question.
+unsafe impl Send for Guarded {}
+
+impl Guarded {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let inner = bytes.div_ceil(PAGE).max(1) * PAGE;
+        let whole = inner + 2 * PAGE;
+        // SAFETY: a new map, at an address of the kernel's choice.
+        let map = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), whole, libc::PROT_NONE, flags, -1, 0)
+        };
+        assert!(map != libc::MAP_FAILED, "no memory");
+        // SAFETY: the inner part of the map.
+        let code = unsafe {
+            libc::mprotect(map.byte_add(PAGE), inner, libc::PROT_READ | libc::PROT_WRITE)
+        };
+        assert_eq!(code, 0);
+        Self { map, whole, bytes }
+    }
+
+    pub(crate) fn piece(&self) -> Piece {
+        let end = self.map.expose_provenance() + self.whole - PAGE;
+        Piece { addr: (end - self.bytes) as u64, length: self.bytes as u64 }
+    }
+
+    /// Nobody may touch it from now on.
+    pub(crate) fn forbid(&self) {
+        // SAFETY: the map is ours.
+        assert_eq!(unsafe { libc::mprotect(self.map, self.whole, libc::PROT_NONE) }, 0);
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the map is ours, and nobody is to use it any more.
+        unsafe { libc::munmap(self.map, self.whole) };
+    }
+}

@@ -1,0 +1,152 @@
+//! The man: he sits behind the encryption, so whatever he says is authentic.
+
+use srd_proto::rng::Rng;
+use srd_proto::{Delivery, PeerId, Qpn, Status};
+
+/// Frames and words that he remembers.
+const KNOWN_MAX: usize = 64;
+
+/// How many of a hundred datagrams he does something to.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Rates {
+    /// Packets that are lost.
+    pub(crate) loss: u32,
+    /// Datagrams that he swallows, and has acknowledged.
+    pub(crate) swallow: u32,
+    /// That he refuses.
+    pub(crate) refuse: u32,
+    /// That come twice.
+    pub(crate) twice: u32,
+    /// That come later.
+    pub(crate) hold: u32,
+    /// Of which a byte is changed.
+    pub(crate) change: u32,
+}
+
+/// A datagram that he knows.
+#[derive(Clone)]
+pub(crate) struct Known {
+    /// To whom it was sent.
+    pub(crate) to: usize,
+    pub(crate) imm: u64,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// What he does, and what he has seen.
+pub(crate) struct Man {
+    rng: Rng,
+    dead: bool,
+    pub(crate) rates: Rates,
+    pub(crate) templates: Vec<Known>,
+    pub(crate) held: Vec<Known>,
+    /// Numbers that frames named: tokens, keys, addresses.
+    pub(crate) words: Vec<u64>,
+    /// The last session that was opened towards each node, and the last id of a message.
+    pub(crate) session: [u32; 2],
+    pub(crate) id: [u32; 2],
+}
+
+impl Default for Man {
+    fn default() -> Self {
+        Self {
+            rng: Rng::new(1),
+            dead: false,
+            rates: Rates::default(),
+            templates: Vec::new(),
+            held: Vec::new(),
+            words: vec![0, 1, 5, 1 << 31, 1 << 63, u64::MAX - 7, u64::MAX],
+            session: [0; 2],
+            id: [0; 2],
+        }
+    }
+}
+
+/// A datagram from a peer, to the queue pair that all have.
+pub(crate) fn delivery(peer: PeerId, imm: u64, payload: &[u8]) -> Delivery<'_> {
+    Delivery { peer, src_qpn: Qpn(1), dst_qpn: Qpn(1), imm, reliable: true, payload }
+}
+
+impl Man {
+    /// A wire that carries nothing.
+    pub(crate) fn dead() -> Self {
+        Self { dead: true, ..Self::default() }
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        percent > 0 && self.rng.below(100) < percent
+    }
+
+    pub(crate) fn loses(&mut self) -> bool {
+        let loss = self.rates.loss;
+        self.dead || self.chance(loss)
+    }
+
+    /// A node has ended: nothing of what was for it is held.
+    pub(crate) fn forget(&mut self, at: usize) {
+        self.held.retain(|known| known.to != at);
+    }
+
+    /// A datagram has come to a node: what becomes of it.
+    pub(crate) fn meddle(
+        &mut self,
+        to: usize,
+        delivery: &Delivery<'_>,
+        mut judge: impl FnMut(&Delivery<'_>) -> Status,
+    ) -> Status {
+        self.learn(to, delivery);
+        let Rates { swallow, refuse, twice, hold, change, .. } = self.rates;
+        if self.chance(swallow) {
+            return Status::Ok;
+        }
+        if self.chance(refuse) {
+            let all = [Status::RemoteRnr, Status::BadDestQpn, Status::RemoteBadAddress];
+            let more = [Status::RemoteAbort, Status::UnknownPeer, Status::RemoteBadLength];
+            let which = self.rng.below(6) as usize;
+            return all.into_iter().chain(more).nth(which).unwrap_or(Status::RemoteRnr);
+        }
+        if self.held.len() < KNOWN_MAX && self.chance(hold) {
+            self.held.push(Known { to, imm: delivery.imm, payload: delivery.payload.to_vec() });
+            return Status::Ok;
+        }
+        if self.chance(change) {
+            let mut payload = delivery.payload.to_vec();
+            let mut imm = delivery.imm;
+            let bit = 1 << self.rng.below(8);
+            match payload.len() {
+                0 => imm ^= 1 << self.rng.below(64),
+                length => payload[self.rng.below(length.min(64) as u32) as usize] ^= bit,
+            }
+            return judge(&Delivery { imm, payload: &payload, ..*delivery });
+        }
+        if self.chance(twice) {
+            judge(delivery);
+        }
+        judge(delivery)
+    }
+
+    /// Remembers what a datagram says.
+    fn learn(&mut self, to: usize, delivery: &Delivery<'_>) {
+        let payload = delivery.payload;
+        if self.templates.len() == KNOWN_MAX {
+            self.templates.swap_remove(0);
+        }
+        self.templates.push(Known { to, imm: delivery.imm, payload: payload.to_vec() });
+        for word in payload.get(8..).unwrap_or_default().chunks_exact(8).take(4) {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(word);
+            if self.words.len() == KNOWN_MAX {
+                self.words.swap_remove(0);
+            }
+            self.words.push(u64::from_be_bytes(bytes));
+        }
+        if let [kind, _, _, _, a, b, c, d, ..] = *payload {
+            let number = u32::from_be_bytes([a, b, c, d]);
+            match kind {
+                1 => (self.session[to], self.id[to]) = (number, 0),
+                2 => (self.session[1 - to], self.id[1 - to]) = (number, 0),
+                4 | 5 | 7 => self.id[to] = number.wrapping_add(1),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! A peer that is let in and lies: two messaging layers at work, and a man behind the encryption of
+//! both who changes, drops, repeats, holds back and forges what they say.
+//!
+//! What must hold, whatever he does:
+//!
+//! * nothing panics, and nothing goes on for ever;
+//! * no byte is touched outside of buffers that are posted and regions that are shared, and none
+//!   that was sent is still referred to when its operation has ended (`memory`);
+//! * every operation ends at most once (`node`);
+//! * every refusal is counted once;
+//! * tables stay within their bounds.
+// Each target uses a part, and bytes of a script become choices.
+#![allow(dead_code, clippy::cast_possible_truncation)]
+
+pub(crate) mod forge;
+pub(crate) mod man;
+mod memory;
+mod node;
+pub(crate) mod script;
+mod steps;
+
+use srd_efa::rdm::Peer;
+use srd_proto::{Duration, Ecn, Instant, PacketMeta, PacketRef, TransmitBuf};
+
+use self::man::Man;
+use self::node::Node;
+use self::script::Input;
+
+/// Steps of a script.
+const STEPS_MAX: usize = 300;
+
+/// Two nodes, what lies between them, and the man.
+struct Pair {
+    nodes: [Node; 2],
+    now: Instant,
+    man: Man,
+    buf: TransmitBuf,
+}
+
+/// Runs a script.
+pub(crate) fn hostile(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let mut pair = Pair::new();
+    for _ in 0..STEPS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        pair.step(&mut input);
+        pair.check();
+    }
+    pair.finish();
+}
+
+impl Pair {
+    fn new() -> Self {
+        let now = Instant::ZERO + Duration::from_secs(1);
+        let mut pair = Self {
+            nodes: [Node::new(0, 1, now), Node::new(1, 1, now)],
+            now,
+            man: Man::default(),
+            buf: TransmitBuf::new(16, 65_000),
+        };
+        for (at, of) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            pair.meet(at, of);
+        }
+        pair
+    }
+
+    /// A node learns of the other, or of itself.
+    fn meet(&mut self, at: usize, of: usize) {
+        if let Some(peer) = self.nodes[at].add_peer(self.now, node::address(of)) {
+            self.nodes[at].peers[usize::from(of == at)] = peer;
+        }
+    }
+
+    /// A node ends, with all that was under way, and another run of it begins.
+    fn restart(&mut self, at: usize) {
+        let run = self.nodes[at].run + 1;
+        self.man.forget(at);
+        let memory = std::mem::replace(&mut self.nodes[at], Node::new(at, run, self.now)).end();
+        memory.assert_untouched();
+        self.meet(at, 1 - at);
+        self.meet(at, at);
+    }
+
+    /// Everything that is due, for so many turns of 50 microseconds.
+    fn run(&mut self, turns: u32) {
+        for _ in 0..turns {
+            for at in 0..2 {
+                self.drain(at);
+            }
+            self.now += Duration::from_micros(50);
+            for node in &mut self.nodes {
+                node.endpoint.handle_timeout(self.now);
+            }
+        }
+    }
+
+    /// Hands over and sends what a node has, until there is nothing more.
+    fn drain(&mut self, at: usize) {
+        for turn in 0.. {
+            assert!(turn < 100_000, "there always is more to send");
+            let node = &mut self.nodes[at];
+            let took = node.on(self.now, |rdm, world| rdm.pump(world));
+            let sent = node.endpoint.poll_transmit(self.now, &mut self.buf);
+            let packets: Vec<Vec<u8>> =
+                self.buf.segments().map(|(head, body)| [head, body].concat()).collect();
+            // The batch has left before anybody hears of ends: it refers to what it carries.
+            self.buf.clear();
+            let told = node.take_events(self.now);
+            let Some(transmit) = sent else {
+                if took || told {
+                    continue;
+                }
+                return;
+            };
+            let source = node::source(at, transmit.entropy);
+            for packet in packets {
+                self.arrive(1 - at, source, packet);
+            }
+        }
+    }
+
+    fn arrive(&mut self, at: usize, source: std::net::SocketAddr, mut packet: Vec<u8>) {
+        if self.man.loses() {
+            return;
+        }
+        let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+        let (now, man) = (self.now, &mut self.man);
+        let Node { endpoint, judge, .. } = &mut self.nodes[at];
+        endpoint.handle_packet_with(now, meta, PacketRef::Whole(&mut packet), |delivery| {
+            man.meddle(at, delivery, |delivery| judge.judge(now, delivery))
+        });
+        self.nodes[at].take_events(now);
+    }
+
+    /// The man says something under a peer's name.
+    fn throw(&mut self, at: usize, imm: u64, payload: &[u8]) {
+        let Some(peer) = self.nodes[at].endpoint.peer_at(node::address(1 - at)) else { return };
+        self.nodes[at].judge.judge(self.now, &man::delivery(peer, imm, payload));
+        self.nodes[at].take_events(self.now);
+    }
+
+    fn check(&self) {
+        self.nodes.iter().for_each(Node::check);
+    }
+
+    /// Nobody lies any more, but the wire is dead. What is under way ends when its peer is given
+    /// up or removed; receives end when they are cancelled.
+    fn finish(mut self) {
+        self.man = Man::dead();
+        for node in &mut self.nodes {
+            node.polls = true;
+            node.take_ends();
+        }
+        self.silence();
+        for at in 0..2 {
+            for peer in self.nodes[at].peers {
+                self.remove(at, peer);
+            }
+        }
+        self.silence();
+        for node in &mut self.nodes {
+            node.cancel_all();
+            node.take_ends();
+        }
+        self.silence();
+        for node in self.nodes {
+            node.end().assert_untouched();
+        }
+    }
+
+    fn remove(&mut self, at: usize, peer: Peer) {
+        self.nodes[at].on(self.now, |rdm, world| rdm.remove_peer(world, peer));
+    }
+
+    /// Ten seconds in which nothing arrives: more than any timeout.
+    fn silence(&mut self) {
+        let end = self.now + Duration::from_secs(10);
+        for turn in 0.. {
+            assert!(turn < 20_000, "timers without end");
+            self.run(1);
+            let due = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout()).min();
+            match due {
+                Some(due) if due < end => self.now = self.now.max(due),
+                // What the last timer brought is heard as well.
+                _ => return self.run(1),
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! A node: transport, messaging layer, and what its application waits for.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use srd_efa::Access;
+use srd_efa::rdm::{Config, Done, Kind, Outcome, Peer, Rdm, Refused, Shared, World};
+use srd_proto::Status;
+use srd_proto::{Config as CoreConfig, Delivery, Duration, Endpoint, Entropy, Epoch, Instant};
+
+use super::memory::{Checked, Use};
+
+const OPERATIONS_MAX: u32 = 16;
+const RECEIVES_MAX: u32 = 16;
+/// The keys of shared memory are this and the next.
+pub(crate) const RKEY: u8 = 5;
+/// Bytes of each shared piece.
+pub(crate) const SHARED_BYTES: usize = 4096;
+
+/// What judges datagrams, and the memory that it uses.
+pub(crate) struct Judge {
+    pub(crate) rdm: Rdm,
+    pub(crate) memory: Checked,
+}
+
+/// Ends that an operation may still have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ends {
+    /// One.
+    Once,
+    /// Any number, until one releases it.
+    UntilReleased,
+    /// One, and perhaps a failure behind it.
+    Injected,
+    /// Perhaps a failure.
+    Late,
+    /// One, which tells whether a message was claimed.
+    Claim,
+}
+
+/// A node.
+pub(crate) struct Node {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) judge: Judge,
+    pub(crate) run: u64,
+    incarnation: u64,
+    /// The other node, and itself.
+    pub(crate) peers: [Peer; 2],
+    /// Whether its application looks for ends.
+    pub(crate) polls: bool,
+    pending: BTreeMap<u64, Ends>,
+    context_next: u64,
+    /// Messages that were claimed: context, and whether they have tags.
+    pub(crate) claims: Vec<(u64, bool)>,
+}
+
+pub(crate) fn address(node: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1 + node as u8], 7471))
+}
+
+/// The address that a packet of a node comes from.
+pub(crate) fn source(node: usize, entropy: Entropy) -> SocketAddr {
+    SocketAddr::new(address(node).ip(), 7471 + entropy.0)
+}
+
+/// The run as addresses name it.
+pub(crate) fn incarnation(node: usize, run: u64) -> u64 {
+    100 * (1 + node as u64) + run
+}
+
+fn refusals(rdm: &Rdm) -> u64 {
+    let (c, d) = (rdm.counters(), rdm.device_counters());
+    let own = c.malformed + c.stale + c.rnr + c.bad_address;
+    let transfers = d.bad_qpn + d.bad_qkey + d.malformed + d.bad_address + d.unknown_peer;
+    own + transfers + d.rnr + d.bad_length + d.no_transfer
+}
+
+impl Judge {
+    /// Lets the messaging layer judge. What it refuses is counted once; what it takes may bring
+    /// kept parts into their place that do not fit there.
+    pub(crate) fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+        let before = refusals(&self.rdm);
+        let status = self.rdm.judge(now, delivery, &mut self.memory);
+        if status != Status::Ok {
+            assert_eq!(refusals(&self.rdm), before + 1, "{status:?}");
+        }
+        status
+    }
+}
+
+impl Node {
+    pub(crate) fn new(node: usize, run: u64, now: Instant) -> Self {
+        let core = CoreConfig {
+            packet_bytes_max: 600,
+            keepalive: Duration::from_millis(50),
+            peer_timeout: Duration::from_millis(500),
+            answer_timeout: Duration::from_secs(2),
+            ..CoreConfig::sockets()
+        };
+        let incarnation = incarnation(node, run);
+        let seed = [node as u8 * 16 + run as u8; 32];
+        let mut endpoint = Endpoint::new(core, Epoch(incarnation), seed, now).expect("valid");
+        let config = Config {
+            operations_max: OPERATIONS_MAX,
+            receives_max: RECEIVES_MAX,
+            tell_remote: true,
+            seed: 1,
+        };
+        let rdm = Rdm::new(config, &mut endpoint, address(node), incarnation);
+        let judge = Judge { rdm, memory: Checked::default() };
+        let mut new = Self {
+            endpoint,
+            judge,
+            run,
+            incarnation,
+            peers: [Peer(0); 2],
+            polls: true,
+            pending: BTreeMap::new(),
+            context_next: 1,
+            claims: Vec::new(),
+        };
+        new.share(0, true, true);
+        new.share(1, true, false);
+        new
+    }
+
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Calls the messaging layer, and hears what came of it.
+    pub(crate) fn on<R>(
+        &mut self,
+        now: Instant,
+        call: impl FnOnce(&mut Rdm, &mut World<'_>) -> R,
+    ) -> R {
+        let Judge { rdm, memory } = &mut self.judge;
+        let result = call(rdm, &mut World { now, endpoint: &mut self.endpoint, memory });
+        self.take_events(now);
+        result
+    }
+
+    pub(crate) fn add_peer(&mut self, now: Instant, at: SocketAddr) -> Option<Peer> {
+        self.on(now, |rdm, world| rdm.add_peer(world, at, 0)).ok()
+    }
+
+    /// Shares one of two pieces, if it is not shared.
+    pub(crate) fn share(&mut self, which: u8, read: bool, write: bool) {
+        let access = Access { local_write: write, remote_write: write, remote_read: read };
+        let (region, rkey) = (u64::from(which) + 1, u64::from(RKEY + which));
+        let shared = Shared { region, addr: 0, length: SHARED_BYTES as u64, rkey, access };
+        if self.judge.rdm.share(shared).is_ok() {
+            self.judge.memory.share(region, SHARED_BYTES, read, write);
+        }
+    }
+
+    pub(crate) fn unshare(&mut self, which: u8) {
+        self.judge.rdm.unshare(u64::from(RKEY + which));
+        self.judge.memory.unshare(u64::from(which) + 1);
+    }
+
+    /// What the transport tells, and then what has ended. Whether there was anything.
+    pub(crate) fn take_events(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(event) = self.endpoint.poll_event() {
+            self.judge.rdm.event(now, &event);
+            any = true;
+        }
+        if self.polls {
+            self.take_ends();
+        }
+        any
+    }
+
+    pub(crate) fn take_ends(&mut self) {
+        while let Some(done) = self.judge.rdm.poll() {
+            self.ended(&done);
+        }
+    }
+
+    fn ended(&mut self, done: &Done) {
+        if matches!(done.kind, Kind::RemoteWrite | Kind::RemoteRead) {
+            assert_eq!(done.context, 0);
+            return;
+        }
+        let ends = self.pending.get(&done.context).copied();
+        let left = match ends {
+            Some(Ends::Once) => None,
+            Some(Ends::UntilReleased) => (!done.released).then_some(Ends::UntilReleased),
+            Some(Ends::Injected) => Some(Ends::Late),
+            Some(Ends::Late) if done.outcome != Outcome::Ok => None,
+            Some(Ends::Claim) => {
+                if done.outcome == Outcome::Ok {
+                    self.claims.push((done.context, done.tagged));
+                }
+                None
+            }
+            _ => panic!("{ends:?}, and then {done:?}"),
+        };
+        match left {
+            Some(left) => {
+                self.pending.insert(done.context, left);
+            }
+            None => {
+                self.pending.remove(&done.context);
+                self.judge.memory.free(done.context);
+            }
+        }
+    }
+
+    /// The next operation's number.
+    pub(crate) fn next_context(&mut self) -> u64 {
+        self.context_next += 1;
+        self.context_next
+    }
+
+    pub(crate) fn place(&mut self, context: u64, of: Use, length: usize) -> u64 {
+        self.judge.memory.place(context, of, length)
+    }
+
+    /// An operation may have begun. What was refused is over.
+    fn posted(&mut self, context: u64, ends: Ends, result: Result<(), Refused>) {
+        if result.is_err() {
+            assert!(!self.pending.contains_key(&context));
+            self.judge.memory.free(context);
+        } else {
+            self.pending.insert(context, ends);
+        }
+    }
+
+    /// Calls the messaging layer for an operation.
+    pub(crate) fn post(
+        &mut self,
+        now: Instant,
+        context: u64,
+        sort: Sort,
+        call: impl FnOnce(&mut Rdm, &mut World<'_>) -> Result<(), Refused>,
+    ) {
+        // What comes to an end within the call is heard of after it.
+        let polls = std::mem::replace(&mut self.polls, false);
+        let result = self.on(now, call);
+        self.polls = polls;
+        let ends = match sort {
+            Sort::Once => Ends::Once,
+            Sort::Many => Ends::UntilReleased,
+            Sort::Injected => Ends::Injected,
+            Sort::Claim => Ends::Claim,
+        };
+        self.posted(context, ends, result);
+        if sort == Sort::Injected {
+            // It was copied.
+            self.judge.memory.free(context);
+        }
+        self.take_events(now);
+    }
+
+    /// Cancels the receive that was posted first after a context.
+    pub(crate) fn cancel(&mut self, from: u64) {
+        let context = self.pending.range(from..).next().map(|(context, _)| *context);
+        if let Some(context) = context {
+            self.judge.rdm.cancel(context);
+        }
+    }
+
+    pub(crate) fn cancel_all(&mut self) {
+        for context in self.pending.keys().copied().collect::<Vec<_>>() {
+            self.judge.rdm.cancel(context);
+        }
+    }
+
+    /// Tables keep their bounds.
+    pub(crate) fn check(&self) {
+        let held = self.judge.rdm.held();
+        assert!(held.operations <= OPERATIONS_MAX as usize, "{held:?}");
+        assert!(held.receives <= 2 * RECEIVES_MAX as usize, "{held:?}");
+        assert!(held.words <= 10_000, "{held:?}");
+        assert!(held.ends <= 10_000, "{held:?}");
+        assert!(held.reorder_bytes <= 64 << 20, "{held:?}");
+    }
+
+    /// The node ends: what is left of its memory.
+    pub(crate) fn end(self) -> Checked {
+        let Self { judge: Judge { memory, .. }, .. } = self;
+        memory
+    }
+}
+
+/// How often an operation ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sort {
+    Once,
+    Many,
+    Injected,
+    Claim,
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Runs what holds unsafe code, or threads, under the tools that see what tests do not.
+#
+#   sanitize.sh address [SECONDS]   a peer that lies over loopback, under AddressSanitizer
+#   sanitize.sh thread              hosts and the provider's objects, under ThreadSanitizer
+#   sanitize.sh undefined           what is pure enough, under Miri
+#   sanitize.sh fuzz [SECONDS]      the fuzz targets of the messaging layer, under AddressSanitizer
+#
+# Needs a nightly toolchain: `rustup toolchain install nightly`, and of its components `rust-src`
+# (thread) and `miri` (undefined); `fuzz` needs `cargo install cargo-fuzz`. Linux on x86-64 or
+# arm64. Everything is built apart, below `fuzz/target`, or where CARGO_TARGET_DIR says.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+command=${1:?address, thread, undefined or fuzz}
+seconds=${2:-60}
+export CARGO_INCREMENTAL=0
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/fuzz/target}/sanitize
+
+if ! cargo +nightly --version >/dev/null 2>&1; then
+    echo "sanitize.sh: needs a nightly toolchain: rustup toolchain install nightly" >&2
+    exit 1
+fi
+target=$(rustc +nightly -vV | sed -n 's/^host: //p')
+
+# component NAME: fails, with the remedy, if nightly lacks it.
+component() {
+    rustup component list --toolchain nightly --installed | grep -q "^$1" && return
+    echo "sanitize.sh: needs rustup component add --toolchain nightly $1" >&2
+    exit 1
+}
+
+case $command in
+address)
+    export RUSTFLAGS="-Zsanitizer=address"
+    export SRD_HOSTILE_SECONDS=$seconds
+    cargo +nightly test --target "$target" -p srd-host
+    cargo +nightly test --target "$target" -p srd-ofi --lib
+    ;;
+thread)
+    # The standard library has to be built with it: its locks are what is to be seen.
+    component rust-src
+    export RUSTFLAGS="-Zsanitizer=thread"
+    export SRD_HOSTILE_SECONDS=$seconds
+    cargo +nightly test -Zbuild-std --target "$target" -p srd-host
+    cargo +nightly test -Zbuild-std --target "$target" -p srd-ofi -p srd-capi --lib
+    ;;
+undefined)
+    component miri
+    # Buffers of applications are known by address only.
+    export MIRIFLAGS="-Zmiri-permissive-provenance"
+    cargo +nightly miri test -p srd-host --lib memory::
+    cargo +nightly miri test -p srd-ofi --lib -- ledger:: arithmetic:: address:: failure:: negotiate:: offers::
+    cargo +nightly miri test -p srd-capi --lib -- table:: shares:: peers:: status::
+    ;;
+fuzz)
+    unset CARGO_TARGET_DIR
+    for name in rdm hostile; do
+        cargo +nightly fuzz run "$name" -- -max_total_time="$seconds" -max_len=4096
+    done
+    ;;
+*)
+    echo "sanitize.sh: address, thread, undefined or fuzz" >&2
+    exit 1
+    ;;
+esac
