@@ -13,6 +13,7 @@ use core::net::SocketAddr;
 use bytes::Bytes;
 use srd_proto::PeerId;
 
+use super::order::FAMILIES;
 use crate::device::Ah;
 use crate::slab::Key;
 
@@ -74,6 +75,10 @@ pub(super) struct Link {
     /// writes, which have none.
     pub messages: VecDeque<Key>,
     pub rmas: VecDeque<Key>,
+    /// What waits for the end of what it must not overtake, and how many of each family were let
+    /// through and have not ended.
+    pub held: VecDeque<Key>,
+    pub unfinished: [u32; FAMILIES],
     /// Frames of our own, which go first.
     pub control: VecDeque<Key>,
     /// Datagrams of messages that have not been settled.
@@ -103,6 +108,8 @@ impl Link {
             greeting: None,
             messages: VecDeque::new(),
             rmas: VecDeque::new(),
+            held: VecDeque::new(),
+            unfinished: [0; FAMILIES],
             control: VecDeque::new(),
             flying: 0,
             refused: Vec::new(),

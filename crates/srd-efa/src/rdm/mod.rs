@@ -15,6 +15,7 @@
 //! | `matching` | which message goes into which receive |
 //! | `long` | long messages: the receiver reads them |
 //! | `rma`, `atomic`, `arithmetic` | reads, writes and atomic operations |
+//! | `order` | holds back what must not overtake |
 //! | `own` | what we send to ourselves |
 //!
 //! # Three decisions
@@ -39,6 +40,7 @@ mod matching;
 mod matching_tests;
 mod message;
 mod op;
+mod order;
 mod own;
 mod peers;
 mod pieces;
@@ -67,6 +69,7 @@ pub use api::{
     RemotePiece, Rma, Until, World,
 };
 pub use matching::{Limits, Matcher, MessageKey, Offer, ReceiveKey, Want};
+pub use order::{Family, Order};
 
 use self::deliver::{Kept, Multi, Posted};
 use self::link::{Control, Link};
@@ -207,6 +210,7 @@ pub struct Rdm {
     links: Vec<Option<Box<Link>>>,
     links_count: u32,
     ops: Slab<Op>,
+    order: Order,
     controls: Slab<Control>,
     tagged: Matcher<Posted, Kept>,
     plain: Matcher<Posted, Kept>,
@@ -304,6 +308,7 @@ impl Rdm {
             links: Vec::new(),
             links_count: 0,
             ops: Slab::default(),
+            order: Order::default(),
             controls: Slab::default(),
             tagged: Matcher::new(limits, config.seed),
             plain: Matcher::new(limits, config.seed),

@@ -103,6 +103,7 @@ impl Rdm {
             leaving: None,
             answer: None,
             queued: false,
+            counted: false,
             work,
         })
     }
@@ -117,6 +118,9 @@ impl Rdm {
         }
         if injected {
             self.tell_injected(key);
+        }
+        if self.hold(index, key) {
+            return Ok(());
         }
         let Some(link) = self.link_mut(index) else { return Err(Refused::NoSuchPeer) };
         let queue = if is_rma { &mut link.rmas } else { &mut link.messages };
@@ -159,6 +163,7 @@ impl Rdm {
             }
         }
         let Some(op) = self.ops.remove(key) else { return };
+        self.end_turn(&op);
         if !op.told || outcome != Outcome::Ok {
             self.done.push_back(done_of(&op, outcome));
         }
@@ -192,6 +197,7 @@ impl Rdm {
 
     /// Hands over what waits for a link, as far as the transport takes it.
     pub(super) fn flush(&mut self, world: &mut World<'_>, index: u32) -> bool {
+        self.let_through(index);
         if let Some(aim) = self.greeting_due(index) {
             self.greet(index, aim);
         }

@@ -6,8 +6,10 @@ mod faults;
 mod hostile;
 mod limits;
 mod memory;
+mod order;
 mod protocols;
 mod receives;
+mod shared;
 
 use super::*;
 use crate::memory::Memory;
