@@ -2,6 +2,7 @@
 
 use std::io;
 
+use srd_efa::Memory;
 use srd_efa::rdm::{Done, Rdm, World};
 use srd_net::{Application, Context, LocalEndpoint, Notice};
 use srd_proto::{Delivery, Event, Instant, Status};
@@ -11,13 +12,56 @@ use crate::memory::UserMemory;
 /// Turns of handing over and sending in one round: what is told of one turn may allow another.
 const ROUND_TURNS_MAX: usize = 8;
 
+/// What turns the application's operations into datagrams, and back.
+pub trait Layer: std::fmt::Debug + Send + 'static {
+    /// Judges a datagram.
+    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status;
+
+    /// Takes note of something that happened in the transport.
+    fn event(&mut self, now: Instant, event: &Event);
+
+    /// Sends on what waits. Returns whether the transport took anything.
+    fn pump(&mut self, world: &mut World<'_>) -> bool;
+
+    /// The oldest end of something.
+    fn poll(&mut self) -> Option<Done>;
+
+    /// Whether nothing is under way that a peer waits for.
+    fn is_quiet(&self) -> bool;
+}
+
+impl Layer for Rdm {
+    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status {
+        self.judge(now, delivery, memory)
+    }
+
+    fn event(&mut self, now: Instant, event: &Event) {
+        self.event(now, event);
+    }
+
+    fn pump(&mut self, world: &mut World<'_>) -> bool {
+        self.pump(world)
+    }
+
+    fn poll(&mut self) -> Option<Done> {
+        self.poll()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.is_quiet()
+    }
+}
+
 /// Where the ends of operations go.
 pub trait Sink: Send + 'static {
+    /// What the operations are asked of.
+    type Layer: Layer;
+
     /// Whether one more can be taken. What cannot is kept, and holds up what comes behind it.
     fn has_room(&mut self) -> bool;
 
     /// Something came to an end.
-    fn done(&mut self, done: Done, rdm: &Rdm);
+    fn done(&mut self, done: Done, layer: &Self::Layer);
 
     /// Something that a person should know.
     fn notice(&mut self, notice: Notice);
@@ -28,9 +72,9 @@ pub trait Sink: Send + 'static {
 
 /// What the lock is around.
 #[derive(Debug)]
-pub(crate) struct Core<S> {
+pub(crate) struct Core<S: Sink> {
     pub(crate) local: LocalEndpoint,
-    pub(crate) rdm: Rdm,
+    pub(crate) layer: S::Layer,
     pub(crate) memory: UserMemory,
     pub(crate) sink: S,
     pub(crate) broken: bool,
@@ -39,8 +83,8 @@ pub(crate) struct Core<S> {
 }
 
 /// What the transport calls during a round.
-struct Upcalls<'a, S> {
-    rdm: &'a mut Rdm,
+struct Upcalls<'a, S: Sink> {
+    layer: &'a mut S::Layer,
     memory: &'a mut UserMemory,
     sink: &'a mut S,
     /// Whether an event was told: it may have made more to hand over.
@@ -49,7 +93,7 @@ struct Upcalls<'a, S> {
 
 impl<S: Sink> Application for Upcalls<'_, S> {
     fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
-        self.rdm.judge(now, delivery, self.memory)
+        self.layer.judge(now, delivery, self.memory)
     }
 
     /// Whoever judged a datagram good has taken it.
@@ -57,7 +101,7 @@ impl<S: Sink> Application for Upcalls<'_, S> {
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
         self.told = true;
-        self.rdm.event(context.now(), &event);
+        self.layer.event(context.now(), &event);
     }
 
     fn notice(&mut self, notice: Notice) {
@@ -107,19 +151,19 @@ impl<S: Sink> Core<S> {
     }
 
     fn receive(&mut self) -> io::Result<usize> {
-        let Self { local, rdm, memory, sink, .. } = self;
-        local.receive(Instant::ZERO, &mut Upcalls { rdm, memory, sink, told: false })
+        let Self { local, layer, memory, sink, .. } = self;
+        local.receive(Instant::ZERO, &mut Upcalls { layer, memory, sink, told: false })
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let Self { local, rdm, memory, sink, .. } = self;
+        let Self { local, layer, memory, sink, .. } = self;
         self.more = true;
         for _ in 0..ROUND_TURNS_MAX {
             let handed_over = {
                 let (endpoint, now) = local.core_mut();
-                rdm.pump(&mut World { now, endpoint, memory })
+                layer.pump(&mut World { now, endpoint, memory })
             };
-            let mut calls = Upcalls { rdm, memory, sink, told: false };
+            let mut calls = Upcalls { layer, memory, sink, told: false };
             local.transmit(&mut calls)?;
             if !handed_over && !calls.told {
                 self.more = false;
@@ -131,8 +175,8 @@ impl<S: Sink> Core<S> {
 
     fn tell(&mut self) {
         while self.sink.has_room() {
-            let Some(done) = self.rdm.poll() else { break };
-            self.sink.done(done, &self.rdm);
+            let Some(done) = self.layer.poll() else { break };
+            self.sink.done(done, &self.layer);
         }
     }
 }

@@ -34,7 +34,8 @@ impl Parts {
 fn endpoint_in(domain: &Arc<Domain>, port: u16) -> Outcome<Endpoint> {
     let source = Address { ip: domain.ip, port, incarnation: 0 };
     let slot = Slot::take(domain, Kind::Endpoint).unwrap();
-    Endpoint::new(slot, Plan { kind: FI_EP_RDM, caps: CAPS, source, tx_flags: 0, rx_flags: 0 })
+    let service = Service::Messages;
+    Endpoint::new(slot, Plan { service, caps: CAPS, source, tx_flags: 0, rx_flags: 0, order: 0 })
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct Parameter {
 }
 
 /// Every parameter.
-pub const PARAMETERS: [Parameter; 9] = [
+pub const PARAMETERS: [Parameter; 10] = [
     Parameter {
         name: c"iface",
         kind: FI_PARAM_STRING,
@@ -77,6 +77,12 @@ pub const PARAMETERS: [Parameter; 9] = [
         help: c"Completions that a queue holds if the application does not say, 16 to 1048576 \
             (default: 8192)",
     },
+    Parameter {
+        name: c"layers",
+        kind: FI_PARAM_BOOL,
+        help: c"Let libfabric's own layers stand on datagram endpoints (srd;ofi_rxd): for \
+            comparisons only, the native endpoint does what they add (default: no)",
+    },
 ];
 
 /// Where values come from.
@@ -104,6 +110,8 @@ pub struct Settings {
     pub peer_timeout_ms: u32,
     /// Completions that a queue holds.
     pub completions: usize,
+    /// Whether libfabric's own layers may stand on datagram endpoints.
+    pub layers: bool,
 }
 
 /// Keys are not for logs.
@@ -136,6 +144,7 @@ impl Settings {
                 None => 8192,
                 Some(value) => within(c"cq_size", value, 16, 1 << 20)?,
             },
+            layers: values.integer(c"layers").is_some_and(|on| on != 0),
         })
     }
 }
@@ -213,7 +222,8 @@ mod tests {
     fn nothing_is_needed() {
         let settings = read(&[]).unwrap();
         assert_eq!((settings.paths, settings.job_key), (64, None));
-        assert_eq!(settings.completions, 8192);
+        assert_eq!((settings.completions, settings.layers), (8192, false));
+        assert!(read(&[("layers", "1")]).unwrap().layers);
     }
 
     #[test]

@@ -14,9 +14,9 @@ use support::{Provider, is_here};
 /// Sizes at which messages change their way: within a packet, in several, read by the receiver.
 const SIZES: [&str; 5] = ["1", "4096", "20000", "65536", "1000000"];
 
-fn pingpong(provider: &Provider, key: &str, arguments: &[&str]) -> Command {
+fn pingpong(provider: &Provider, (kind, key): (&str, &str), arguments: &[&str]) -> Command {
     let mut command = Command::new("fi_pingpong");
-    command.args(["-p", "srd", "-e", "rdm", "-I", "20", "-c"]).args(arguments);
+    command.args(["-p", "srd", "-e", kind, "-I", "20", "-c"]).args(arguments);
     command.env("FI_PROVIDER_PATH", provider.library().parent().unwrap());
     command.env("FI_PROVIDER", "srd").env("FI_SRD_IFACE", "lo").env("FI_SRD_PATHS", "4");
     if !key.is_empty() {
@@ -51,12 +51,12 @@ fn finish(mut child: Child) -> (bool, String) {
 }
 
 /// Runs a server and a client; the client tries until the server listens.
-fn converse(provider: &Provider, key: &str, size: &str) {
+fn converse(provider: &Provider, how: (&str, &str), size: &str) {
     let port = free_port();
-    let server = pingpong(provider, key, &["-B", &port, "-S", size]).spawn().unwrap();
+    let server = pingpong(provider, how, &["-B", &port, "-S", size]).spawn().unwrap();
     let start = Instant::now();
     loop {
-        let mut client = pingpong(provider, key, &["-P", &port, "-S", size, "127.0.0.1"]);
+        let mut client = pingpong(provider, how, &["-P", &port, "-S", size, "127.0.0.1"]);
         let (done, said) = finish(client.spawn().unwrap());
         if done {
             break;
@@ -76,7 +76,7 @@ fn messages_of_every_size_go_there_and_back_unharmed() {
     }
     let provider = Provider::new();
     for size in SIZES {
-        converse(&provider, "", size);
+        converse(&provider, ("rdm", ""), size);
     }
 }
 
@@ -86,5 +86,17 @@ fn and_encrypted() {
         return;
     }
     let key = "a5".repeat(32);
-    converse(&Provider::new(), &key, "20000");
+    converse(&Provider::new(), ("rdm", &key), "20000");
+    converse(&Provider::new(), ("dgram", &key), "2000");
+}
+
+#[test]
+fn datagrams_do_too() {
+    if !is_here("fi_pingpong", "libfabric-bin") {
+        return;
+    }
+    let provider = Provider::new();
+    for size in ["1", "4096"] {
+        converse(&provider, ("dgram", ""), size);
+    }
 }
