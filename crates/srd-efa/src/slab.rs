@@ -14,6 +14,8 @@ pub(crate) struct Key {
     pub(crate) generation: u32,
 }
 
+/// What [`Key::to_user_part`] has room for.
+pub(crate) const INDEX_MASK: u32 = (1 << 24) - 1;
 /// Generations have 24 bits.
 const GENERATION_MASK: u32 = (1 << 24) - 1;
 
@@ -22,6 +24,21 @@ impl Key {
     /// others who send through the same endpoint.
     pub(crate) fn to_user(self, tag: u8) -> u64 {
         u64::from(tag) << 56 | u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The same with the number of a part; of the generation it carries the low half.
+    /// `index` is below 2^24.
+    pub(crate) fn to_user_part(self, tag: u8, part: u16) -> u64 {
+        let generation = u64::from(self.generation & 0xffff);
+        u64::from(tag) << 56 | u64::from(part) << 40 | generation << 24 | u64::from(self.index)
+    }
+
+    /// Back from that: index, the generation's low half, part.
+    #[allow(clippy::cast_possible_truncation)] // fields of the number
+    pub(crate) fn of_user_part(user: u64, tag: u8) -> Option<(u32, u32, u16)> {
+        let index = user as u32 & INDEX_MASK;
+        let fields = (index, (user >> 24) as u32 & 0xffff, (user >> 40) as u16);
+        (user >> 56 == u64::from(tag)).then_some(fields)
     }
 
     /// Back from it, if it carries the tag.
@@ -97,6 +114,11 @@ impl<T> Slab<T> {
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
         let slot = self.slots.get(index as usize).filter(|slot| slot.entry.is_some())?;
         Some(Key { index, generation: slot.generation })
+    }
+
+    /// The same, if the generation has this low half.
+    pub(crate) fn key_like(&self, index: u32, generation: u32) -> Option<Key> {
+        self.key_at(index).filter(|key| key.generation & 0xffff == generation)
     }
 
     /// Every entry with its key, in the order of slots.

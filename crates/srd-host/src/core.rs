@@ -5,10 +5,13 @@ use std::io;
 use srd_efa::Memory;
 use srd_efa::rdm::{Done, Rdm, World};
 use srd_net::{Application, Context, LocalEndpoint, Notice};
-use srd_proto::{Delivery, Event, Instant, Status};
+use srd_proto::{Delivery, Duration, Event, Instant, Status};
 
 use crate::memory::UserMemory;
 
+/// How long a message waits for others to join it while the application does not look for news:
+/// some system calls' time.
+const HOLD: Duration = Duration::from_micros(50);
 /// Turns of handing over and sending in one round: what is told of one turn may allow another.
 const ROUND_TURNS_MAX: usize = 8;
 
@@ -28,6 +31,22 @@ pub trait Layer: std::fmt::Debug + Send + 'static {
 
     /// Whether nothing is under way that a peer waits for.
     fn is_quiet(&self) -> bool;
+
+    /// Whether there is anything for [`Layer::pump`] that no event of the transport will tell of.
+    fn has_work(&self) -> bool;
+
+    /// Lets messages leave that wait for others to join them.
+    fn release_held(&mut self) {}
+
+    /// Whether the last call made nothing that should leave now. Says so once.
+    fn take_lazy(&mut self) -> bool {
+        false
+    }
+
+    /// Whether messages wait for others to join them.
+    fn is_holding(&self) -> bool {
+        false
+    }
 }
 
 impl Layer for Rdm {
@@ -49,6 +68,22 @@ impl Layer for Rdm {
 
     fn is_quiet(&self) -> bool {
         self.is_quiet()
+    }
+
+    fn has_work(&self) -> bool {
+        self.has_work()
+    }
+
+    fn release_held(&mut self) {
+        self.release_held();
+    }
+
+    fn take_lazy(&mut self) -> bool {
+        self.take_lazy()
+    }
+
+    fn is_holding(&self) -> bool {
+        self.is_holding()
     }
 }
 
@@ -80,6 +115,8 @@ pub(crate) struct Core<S: Sink> {
     pub(crate) broken: bool,
     /// The last round ended with more to hand over: another is due at once.
     pub(crate) more: bool,
+    /// When messages leave that wait for others to join them.
+    pub(crate) held_until: Instant,
 }
 
 /// What the transport calls during a round.
@@ -115,7 +152,7 @@ impl<S: Sink> Core<S> {
         match (self.broken, self.more) {
             (true, _) => Instant::FAR_FUTURE,
             (false, true) => Instant::ZERO,
-            (false, false) => self.local.due(),
+            (false, false) => self.local.due().min(self.held_until),
         }
     }
 
@@ -124,7 +161,14 @@ impl<S: Sink> Core<S> {
         if self.broken {
             return 0;
         }
-        let worked = self.receive().and_then(|packets| self.send().map(|()| packets));
+        self.layer.release_held();
+        self.held_until = Instant::FAR_FUTURE;
+        let worked = self.receive().and_then(|packets| {
+            if packets > 0 || self.is_due() {
+                self.send()?;
+            }
+            Ok(packets)
+        });
         let packets = worked.unwrap_or_else(|error| {
             self.lose(&error);
             0
@@ -133,15 +177,32 @@ impl<S: Sink> Core<S> {
         packets
     }
 
-    /// Sends what waits, as far as it may.
+    /// Sends what a call has led to, as far as it may.
     pub(crate) fn flush(&mut self) {
         if self.broken {
             return;
         }
-        if let Err(error) = self.send() {
+        if self.layer.take_lazy() && !self.more {
+            self.hold();
+        } else if let Err(error) = self.send() {
             self.lose(&error);
         }
+        if !self.layer.is_holding() {
+            self.held_until = Instant::FAR_FUTURE;
+        }
         self.tell();
+    }
+
+    /// Whether there may be something to send although nothing has arrived.
+    fn is_due(&self) -> bool {
+        self.more || self.layer.has_work() || self.local.due() <= self.local.now()
+    }
+
+    /// Bounds the wait of messages for others to join.
+    fn hold(&mut self) {
+        if self.layer.is_holding() && self.held_until == Instant::FAR_FUTURE {
+            self.held_until = self.local.now() + HOLD;
+        }
     }
 
     /// The sockets are lost.
@@ -159,13 +220,14 @@ impl<S: Sink> Core<S> {
         let Self { local, layer, memory, sink, .. } = self;
         self.more = true;
         for _ in 0..ROUND_TURNS_MAX {
+            local.tell(&mut Upcalls { layer, memory, sink, told: false });
             let handed_over = {
                 let (endpoint, now) = local.core_mut();
                 layer.pump(&mut World { now, endpoint, memory })
             };
             let mut calls = Upcalls { layer, memory, sink, told: false };
             local.transmit(&mut calls)?;
-            if !handed_over && !calls.told {
+            if !(calls.told || handed_over) {
                 self.more = false;
                 break;
             }

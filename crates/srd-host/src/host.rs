@@ -78,6 +78,8 @@ pub(crate) struct Shared<S: Sink> {
     process: Process,
     /// When the application last called: nanoseconds on the clock of the transport.
     called_at_ns: AtomicU64,
+    /// When messages leave that wait for others to join them.
+    held_until_ns: AtomicU64,
     /// Until when the card sleeps if nothing arrives; zero while it is awake.
     sleeps_until_ns: AtomicU64,
     closing: AtomicBool,
@@ -140,12 +142,20 @@ impl<S: Sink> Host<S> {
         let layer = make(local.core_mut().0, &place);
         let arrivals = local.arrivals()?;
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        let memory = UserMemory::default();
-        let core = Core { local, layer, memory, sink, broken: false, more: false };
+        let core = Core {
+            local,
+            layer,
+            memory: UserMemory::default(),
+            sink,
+            broken: false,
+            more: false,
+            held_until: Instant::FAR_FUTURE,
+        };
         let shared = Arc::new(Shared {
             core: Mutex::new(Some(core)),
             process: Process::current(),
             called_at_ns: AtomicU64::new(0),
+            held_until_ns: AtomicU64::new(u64::MAX),
             sleeps_until_ns: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             bell,
@@ -301,7 +311,8 @@ impl<S: Sink> Shared<S> {
     fn called(&self, core: &Core<S>) {
         let now = core.local.last_look();
         self.called_at_ns.store(now.as_nanos(), Ordering::Relaxed);
-        let wanted = core.due().max(now + STALE);
+        self.held_until_ns.store(core.held_until.as_nanos(), Ordering::Relaxed);
+        let wanted = core.due().max(now + STALE).min(core.held_until);
         if self.sleeps_until_ns.load(Ordering::SeqCst) > wanted.as_nanos() {
             self.ring();
         }
@@ -313,6 +324,7 @@ impl<S: Sink> Shared<S> {
         let mut locked = self.lock();
         let core = locked.as_mut()?;
         core.round();
+        self.held_until_ns.store(core.held_until.as_nanos(), Ordering::Relaxed);
         let due = core.due();
         // Said under the lock: a call that makes something due earlier either came before this
         // round, or sees it and wakes the card.
@@ -323,9 +335,10 @@ impl<S: Sink> Shared<S> {
     /// Until when the application's last call keeps the card from working; the past if it stays
     /// away.
     pub(crate) fn fresh_until(&self) -> Instant {
+        let held_until = Instant::from_nanos(self.held_until_ns.load(Ordering::Relaxed));
         match self.called_at_ns.load(Ordering::Relaxed) {
             0 => Instant::ZERO,
-            at => Instant::from_nanos(at) + STALE,
+            at => held_until.min(Instant::from_nanos(at) + STALE),
         }
     }
 

@@ -19,6 +19,9 @@ pub struct Options {
     pub packet_bytes_max: Option<u16>,
     /// Paths to each peer.
     pub paths: u16,
+    /// Bits per second of the link; what the system says of the interface by default, which of
+    /// virtual ones is not true. Zero: not known.
+    pub link_rate_bps: Option<u64>,
     /// The key that all endpoints of a job share. Without one nothing is encrypted, and whoever
     /// reaches the port is believed: for trusted networks.
     pub job_key: Option<[u8; 32]>,
@@ -67,6 +70,7 @@ impl Options {
             address,
             packet_bytes_max: None,
             paths: 64,
+            link_rate_bps: None,
             job_key: None,
             answer_timeout: Duration::from_secs(30),
             peer_timeout: Duration::from_secs(10),
@@ -88,7 +92,11 @@ impl Options {
         if let Some(bytes) = self.packet_bytes_max {
             config.packet_bytes_max = bytes;
         }
+        if let Some(bps) = self.link_rate_bps {
+            config.link_rate_bps = bps;
+        }
         BindOptions {
+            link_rate_from_interface: self.link_rate_bps.is_none(),
             paths_anywhere: true,
             config,
             packet_bytes_from_interface: self.packet_bytes_max.is_none(),

@@ -149,6 +149,25 @@ fn messages_go_through_while_the_applications_stay_away() {
 }
 
 #[test]
+fn messages_that_wait_to_be_joined_leave_though_the_application_stays_away() {
+    let (a, b) = (One::new(), One::new());
+    let to = a.peer(&b);
+    let mut buffers = [[0u8; 5]; 40];
+    for (context, buffer) in (0..).zip(&mut buffers) {
+        b.recv(buffer, context);
+    }
+    a.send(to, b"first", 0);
+    assert_eq!(b.await_done().outcome, Outcome::Ok);
+    for context in 1..40 {
+        a.send(to, b"hello", context);
+    }
+    for _ in 1..40 {
+        assert_eq!(b.await_done().outcome, Outcome::Ok);
+    }
+    assert!(buffers[1..].iter().all(|buffer| buffer == b"hello"));
+}
+
+#[test]
 fn long_messages_do_not_stand_still_while_the_applications_stay_away() {
     let (a, b) = (One::new(), One::new());
     let (to_b, to_a) = (a.peer(&b), b.peer(&a));

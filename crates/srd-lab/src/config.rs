@@ -121,6 +121,13 @@ impl FabricConfig {
         check("hash_seed", self.hash_seed.into(), 1..=u64::from(u32::MAX))
     }
 
+    /// The rate that a host can have between racks, Mb/s: that of its link, or of its leaf's
+    /// uplinks together if they are narrower.
+    #[must_use]
+    pub fn host_rate_mbps_at_most(&self) -> u32 {
+        self.host_rate_mbps.min(self.uplink_rate_mbps.saturating_mul(self.spines.into()))
+    }
+
     /// Bytes a port may send back to back.
     #[must_use]
     pub fn burst_bytes(&self) -> u32 {

@@ -283,8 +283,7 @@ fn config_text(
         address::overlay(host),
         quoted(&keys[&host].file),
         address::host(host, Family::V4),
-        // Where a host's way up is narrower than its link, that is the rate it can have.
-        config.host_rate_mbps.min(config.uplink_rate_mbps * u32::from(config.spines)),
+        config.host_rate_mbps_at_most(),
         quoted(&options.file(host, "sock")),
     );
     for (peer, key) in keys.iter().filter(|(peer, _)| **peer != host) {

@@ -217,7 +217,7 @@ impl<I: PacketIo> Engine<I> {
     }
 
     /// Hands out every event. Returns whether there was one.
-    fn tell(&mut self, app: &mut impl Application) -> bool {
+    pub(crate) fn tell(&mut self, app: &mut impl Application) -> bool {
         let mut told = false;
         let now = self.last_look;
         while let Some(event) = self.core.poll_event() {

@@ -167,6 +167,11 @@ impl<I: PacketIo> LocalEndpoint<I> {
         Ok(self.engine.send_and_tell(app)? == Flow::More)
     }
 
+    /// Hands out what has happened. Returns whether there was anything.
+    pub fn tell(&mut self, app: &mut impl Application) -> bool {
+        self.engine.tell(app)
+    }
+
     /// The other half: receives what has arrived, after a [`LocalEndpoint::transmit`] that left
     /// nothing to send waiting until `until`, a wake-up, or a watched descriptor. Returns how
     /// many packets arrived.

@@ -1,7 +1,8 @@
 //! Counters: how many operations completed, and how many failed.
 
 use std::ffi::c_int;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::abi::errno::{FI_EAVAIL, FI_EINVAL, FI_ETIMEDOUT};
 use crate::domain::Slot;
@@ -47,12 +48,12 @@ impl Counter {
     #[must_use]
     pub fn read(&self) -> Count {
         self.hosts.poll();
-        *self.lock()
+        *self.count.lock()
     }
 
     /// Changes the numbers.
     pub fn change(&self, change: impl FnOnce(&mut Count)) {
-        change(&mut self.lock());
+        change(&mut self.count.lock());
         self.changed.notify_all();
     }
 
@@ -65,18 +66,17 @@ impl Counter {
         if self.waiting == Waiting::None {
             return Err(Errno(FI_EINVAL));
         }
-        let failed = self.lock().failed;
+        let failed = self.count.lock().failed;
         self.hosts.poll();
         self.hosts.hand_over();
-        let count = self.lock();
+        let mut count = self.count.lock();
         let idle = |count: &mut Count| count.completed < threshold && count.failed == failed;
-        let count = match timeout(milliseconds) {
-            None => self.changed.wait_while(count, idle).unwrap_or_else(PoisonError::into_inner),
+        match timeout(milliseconds) {
+            None => self.changed.wait_while(&mut count, idle),
             Some(timeout) => {
-                let waited = self.changed.wait_timeout_while(count, timeout, idle);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+                self.changed.wait_while_for(&mut count, idle, timeout);
             }
-        };
+        }
         if count.completed >= threshold {
             Ok(())
         } else if count.failed == failed {
@@ -84,10 +84,6 @@ impl Counter {
         } else {
             Err(Errno(FI_EAVAIL))
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Count> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

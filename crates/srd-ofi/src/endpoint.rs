@@ -387,6 +387,7 @@ fn open(slot: &Slot, service: Service, place: Address) -> Outcome<(Host<Ends>, A
     let options = Options {
         packet_bytes_max: settings.packet_bytes_max,
         paths: settings.paths,
+        link_rate_bps: settings.link_rate_mbps.map(|mbps| u64::from(mbps) * 1_000_000),
         job_key: settings.job_key,
         answer_timeout: millis(settings.answer_timeout_ms),
         peer_timeout: millis(settings.peer_timeout_ms),

@@ -243,4 +243,31 @@ impl srd_host::Layer for Layer {
             Verbs(direct) => direct.is_quiet(),
         }
     }
+
+    fn has_work(&self) -> bool {
+        match self {
+            Messaging(rdm) => rdm.has_work(),
+            Verbs(direct) => !direct.is_quiet(),
+        }
+    }
+
+    fn release_held(&mut self) {
+        if let Messaging(rdm) = self {
+            rdm.release_held();
+        }
+    }
+
+    fn take_lazy(&mut self) -> bool {
+        match self {
+            Messaging(rdm) => rdm.take_lazy(),
+            Verbs(_) => false,
+        }
+    }
+
+    fn is_holding(&self) -> bool {
+        match self {
+            Messaging(rdm) => rdm.is_holding(),
+            Verbs(_) => false,
+        }
+    }
 }

@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::abi::cq::{FI_WAIT_FD, FI_WAIT_NONE, FI_WAIT_UNSPEC};
@@ -98,7 +98,7 @@ impl<T> Queue<T> {
     /// # Errors
     /// The entry itself, if the queue is full.
     pub fn push(&self, entry: T) -> Result<(), T> {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if entries.waiting.len() >= self.limit {
             return Err(entry);
         }
@@ -113,7 +113,7 @@ impl<T> Queue<T> {
     /// Appends an entry, also beyond the limit: for who asked [`Queue::has_room`] before, or has
     /// bounds of its own.
     pub fn push_over(&self, entry: T) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         entries.waiting.push_back(entry);
         if entries.waiting.len() == 1 {
             self.raise();
@@ -123,12 +123,12 @@ impl<T> Queue<T> {
 
     /// Whether the queue is below its limit.
     pub fn has_room(&self) -> bool {
-        self.lock().waiting.len() < self.limit
+        self.entries.lock().waiting.len() < self.limit
     }
 
     /// Lets `take` have what it wants of the entries.
     pub fn with<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let before = entries.waiting.len();
         let result = take(&mut entries.waiting);
         if before > 0 && entries.waiting.is_empty() {
@@ -146,14 +146,13 @@ impl<T> Queue<T> {
             return Err(Errno(FI_EINVAL));
         }
         let idle = |entries: &mut Entries<T>| entries.waiting.is_empty() && !entries.signalled;
-        let entries = self.lock();
-        let mut entries = match timeout {
-            None => self.news.wait_while(entries, idle).unwrap_or_else(PoisonError::into_inner),
+        let mut entries = self.entries.lock();
+        match timeout {
+            None => self.news.wait_while(&mut entries, idle),
             Some(timeout) => {
-                let waited = self.news.wait_timeout_while(entries, timeout, idle);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+                self.news.wait_while_for(&mut entries, idle, timeout);
             }
-        };
+        }
         Ok(if !entries.waiting.is_empty() {
             Waited::News
         } else if std::mem::take(&mut entries.signalled) {
@@ -165,13 +164,13 @@ impl<T> Queue<T> {
 
     /// Ends one wait, or the next one.
     pub fn signal(&self) {
-        self.lock().signalled = true;
+        self.entries.lock().signalled = true;
         self.news.notify_all();
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.lock().waiting.is_empty()
+        self.entries.lock().waiting.is_empty()
     }
 
     /// How one may wait.
@@ -185,10 +184,6 @@ impl<T> Queue<T> {
     /// `FI_ENOSYS` if the queue was made without one.
     pub fn descriptor(&self) -> Outcome<RawFd> {
         self.descriptor.as_ref().map(AsRawFd::as_raw_fd).ok_or(Errno(FI_ENOSYS))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries<T>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The counter of the descriptor is 0 or 1, so writing cannot fail for want of room.

@@ -25,7 +25,7 @@ pub struct Parameter {
 }
 
 /// Every parameter.
-pub const PARAMETERS: [Parameter; 10] = [
+pub const PARAMETERS: [Parameter; 11] = [
     Parameter {
         name: c"iface",
         kind: FI_PARAM_STRING,
@@ -41,6 +41,12 @@ pub const PARAMETERS: [Parameter; 10] = [
         name: c"paths",
         kind: FI_PARAM_INT,
         help: c"Paths to each peer, which are UDP source ports, 1 to 256 (default: 64)",
+    },
+    Parameter {
+        name: c"link_rate_mbps",
+        kind: FI_PARAM_INT,
+        help: c"Megabits per second of the link, 1 to 1000000 (default: what the system says of \
+            the interface; of virtual ones that is not true)",
     },
     Parameter {
         name: c"encryption",
@@ -102,6 +108,8 @@ pub struct Settings {
     pub packet_bytes_max: Option<u16>,
     /// Paths to each peer.
     pub paths: u16,
+    /// Megabits per second of the link, if the system does not know.
+    pub link_rate_mbps: Option<u32>,
     /// The key of the job; without one nothing is encrypted.
     pub job_key: Option<[u8; 32]>,
     /// Milliseconds until a peer that never answered is given up.
@@ -133,10 +141,15 @@ impl Settings {
             None => None,
             Some(value) => Some(within(c"mtu", value, 1024, 65_000)?),
         };
+        let link_rate_mbps = match values.integer(c"link_rate_mbps") {
+            None => None,
+            Some(value) => Some(within(c"link_rate_mbps", value, 1, 1_000_000)?),
+        };
         Ok(Self {
             interface: values.string(c"iface"),
             packet_bytes_max,
             paths: number(values, c"paths", 64, 256)?,
+            link_rate_mbps,
             job_key: key(values)?,
             answer_timeout_ms: number(values, c"answer_timeout_ms", 30_000, 3_600_000)?,
             peer_timeout_ms: number(values, c"peer_timeout_ms", 10_000, 3_600_000)?,
@@ -231,6 +244,7 @@ mod tests {
         for (name, below, above) in [
             ("mtu", "1023", "65001"),
             ("paths", "0", "257"),
+            ("link_rate_mbps", "0", "1000001"),
             ("answer_timeout_ms", "0", "3600001"),
             ("peer_timeout_ms", "-1", "3600001"),
             ("cq_size", "15", "1048577"),

@@ -46,6 +46,30 @@ fn words_of_a_conversation_are_acknowledged_together() {
 }
 
 #[test]
+fn a_word_carries_the_acknowledgement_of_the_one_before() {
+    let patient = Config { ack_delay_conversation: Duration::from_micros(900), ..config() };
+    let mut pair = Pair::new(patient, 1);
+    talk(&mut pair, 20, 64);
+    // The first word of each asks, and is acknowledged by itself.
+    let acks = (pair.a.stats().ack_pkts, pair.b.stats().ack_pkts);
+    assert!(acks.0 <= 1 && acks.1 <= 1, "{acks:?} acknowledgements");
+    assert_eq!(pair.completions().len(), 20, "each answer says that its question arrived");
+}
+
+#[test]
+fn acknowledgements_in_lost_words_are_not_missed() {
+    for seed in 0..20 {
+        let mut pair = Pair::new(config(), seed);
+        pair.fault = Fault { loss_permille: 200, ..Fault::default() };
+        talk(&mut pair, 200, 64);
+        pair.fault = Fault::default();
+        pair.run_for(Duration::from_micros(200_000));
+        assert_eq!((pair.delivered(), pair.delivered_back()), (200, 200), "seed {seed}");
+        pair.assert_all_completed(200);
+    }
+}
+
+#[test]
 fn large_answers_are_acknowledged_at_once() {
     let mut pair = Pair::new(config(), 1);
     talk(&mut pair, 50, 4000);

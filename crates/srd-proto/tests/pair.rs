@@ -322,6 +322,19 @@ fn a_fabric_that_swallows_large_packets_is_found_out_and_told() {
 }
 
 #[test]
+fn a_datagram_of_full_size_that_arrives_proves_more_than_probes_that_do_not() {
+    let mut pair = Pair::new(Config { mtu_discovery: true, ..config() }, 1);
+    pair.fault.swallows_probes = true;
+    for _ in 0..400 {
+        pair.send_many(5, 4086);
+        pair.run_for(Duration::from_micros(500));
+    }
+    pair.run_until_idle(Duration::from_millis(100));
+    pair.assert_all_completed(2000);
+    assert!(!pair.events.iter().any(|event| matches!(event, Event::PathMtu { .. })));
+}
+
+#[test]
 fn a_fabric_that_passes_everything_costs_one_probe() {
     let mut pair = Pair::new(Config { mtu_discovery: true, ..config() }, 1);
     pair.send_many(50, 4000);

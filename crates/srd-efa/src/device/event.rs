@@ -15,8 +15,11 @@ impl Device {
     pub fn event(&mut self, _now: Instant, event: &Event) {
         match event {
             Event::Completed { user, status, .. } => {
-                if let Some(key) = Key::of_user(*user, TAG) {
-                    self.settled(key, *status);
+                let part = Key::of_user_part(*user, TAG);
+                if let Some((index, generation, part)) = part
+                    && let Some(key) = self.ops.key_like(index, generation)
+                {
+                    self.settled(key, part, *status);
                 }
             }
             Event::PeerDown { peer, reason } => self.peer_down(*peer, *reason),
@@ -30,14 +33,19 @@ impl Device {
     }
 
     /// A datagram of an operation was settled.
-    fn settled(&mut self, key: Key, status: Status) {
+    fn settled(&mut self, key: Key, part: u16, status: Status) {
         let Some(op) = self.ops.at_mut(key) else { return };
         op.in_flight -= 1;
+        let live = op.status == WcStatus::Ok;
+        if live && status == Status::LocalBadLength && op.cut_again(part) {
+            self.list(key);
+            return;
+        }
         if status != Status::Ok && op.status == WcStatus::Ok {
             op.status = WcStatus::of(status);
         }
         let failed = op.status != WcStatus::Ok;
-        let (quiet, length) = (op.in_flight == 0, op.length);
+        let (quiet, all, length) = (op.in_flight == 0, op.is_sent(), op.length);
         let mut reopened = false;
         let over = match &mut op.work {
             Work::Send { .. } => true,
@@ -46,10 +54,10 @@ impl Device {
                 if *stage == Stage::Opening && !failed {
                     *stage = Stage::Open;
                 }
-                quiet && (failed || *sent == length)
+                quiet && (failed || all)
             }
             Work::Read { received, .. } => failed || *received == length,
-            Work::Respond { sent, .. } => failed || quiet && *sent == length,
+            Work::Respond { .. } => failed || quiet && all,
         };
         if reopened {
             self.list(key);
@@ -63,7 +71,8 @@ impl Device {
         let Some(op) = self.ops.at(key) else { return };
         let status = op.status;
         let opened = matches!(op.work, Work::Write { stage: Stage::Open, .. });
-        if opened && status != WcStatus::Ok {
+        let tells = opened || matches!(op.work, Work::Respond { .. });
+        if tells && status != WcStatus::Ok {
             self.fail(key, status);
         } else {
             self.end(key, status);

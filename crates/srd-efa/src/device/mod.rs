@@ -11,6 +11,7 @@
 
 mod arrive;
 mod control;
+mod cuts;
 mod event;
 mod outbox;
 mod post;
@@ -27,6 +28,7 @@ use foldhash::quality::FixedState;
 use hashbrown::HashMap;
 use srd_proto::{Endpoint, Instant, PeerId, Qpn};
 
+use self::cuts::Cuts;
 use self::outbox::Outbox;
 use crate::config::Config;
 use crate::counters::Counters;
@@ -96,6 +98,9 @@ enum Work {
     Respond { number: u32, from: Place, sent: u32 },
 }
 
+/// Operations that there may be, whatever the configuration says.
+const OPS_MAX: u32 = crate::slab::INDEX_MASK + 1;
+
 /// An operation that sends datagrams: a work request, or the answer to a peer's read.
 #[derive(Debug)]
 struct Op {
@@ -114,6 +119,7 @@ struct Op {
     status: WcStatus,
     /// Whether it stands in its peer's queue.
     listed: bool,
+    cuts: Cuts,
     work: Work,
 }
 

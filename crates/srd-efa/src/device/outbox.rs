@@ -307,7 +307,7 @@ impl Device {
             imm: opaque.encode(),
             payload,
             class,
-            user: key.to_user(TAG),
+            user: key.to_user_part(TAG, op.cuts.part()),
         };
         let peer = op.peer;
         let sent = if unreliable {
@@ -336,10 +336,36 @@ impl Device {
 }
 
 impl Op {
+    /// Whether all of a transfer's bytes were handed over.
+    pub(super) fn is_sent(&self) -> bool {
+        let sent = match self.work {
+            Work::Write { sent, .. } | Work::Respond { sent, .. } => sent == self.length,
+            Work::Send { .. } | Work::Read { .. } => true,
+        };
+        sent && self.cuts.again().is_none()
+    }
+
+    /// A datagram was too large for the path. Whether its bytes can go again in smaller ones.
+    pub(super) fn cut_again(&mut self, part: u16) -> bool {
+        match &mut self.work {
+            Work::Write { sent, stage, .. } if *stage != Stage::Open => {
+                // The one that opens the transfer is alone on its way.
+                (*sent, *stage) = (0, Stage::Unsent);
+                self.cuts.forget();
+            }
+            Work::Write { .. } | Work::Respond { .. } => self.cuts.refuse(part),
+            Work::Send { .. } | Work::Read { .. } => return false,
+        }
+        true
+    }
+
     /// Whether a write has bytes to send that nothing keeps.
     fn is_unfinished(&self) -> bool {
-        matches!(self.work, Work::Write { sent, stage, .. }
-            if stage == Stage::Unsent || stage == Stage::Open && sent < self.length)
+        match self.work {
+            Work::Write { stage: Stage::Unsent, .. } => true,
+            Work::Write { stage: Stage::Open, .. } => !self.is_sent(),
+            _ => false,
+        }
     }
 
     /// What goes next, if anything does and its memory is still registered.
@@ -356,6 +382,9 @@ impl Op {
             }
             memory.read(from.region, from.offset + u64::from(sent), bytes)
         };
+        if let Some((offset, to)) = self.cuts.again() {
+            return self.repeat(offset, room.min((to - offset) as usize), memory, live);
+        }
         match &self.work {
             Work::Send { payload, imm } => {
                 let payload = payload.clone()?;
@@ -395,17 +424,40 @@ impl Op {
         }
     }
 
+    /// Bytes that go again.
+    fn repeat(
+        &self,
+        offset: u32,
+        bytes: usize,
+        memory: &mut dyn Memory,
+        live: impl Fn(&Place) -> bool,
+    ) -> Option<(Opaque, Bytes)> {
+        let (from, opaque) = match self.work {
+            Work::Write { number, from, .. } => (from, Opaque::WriteData { number, offset }),
+            Work::Respond { number, from, .. } => (from, Opaque::ReadData { number, offset }),
+            Work::Send { .. } | Work::Read { .. } => return None,
+        };
+        live(&from)
+            .then(|| (opaque, memory.read(from.region, from.offset + u64::from(offset), bytes)))
+    }
+
     /// A datagram with so many payload bytes was handed over.
     fn sent(&mut self, bytes: usize) -> Step {
         self.in_flight += 1;
         let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        if let Some((offset, _)) = self.cuts.again() {
+            self.cuts.note(offset, count(bytes));
+            return if self.is_sent() { Step::Handed } else { Step::More };
+        }
         match &mut self.work {
             Work::Send { payload, .. } => *payload = None,
             Work::Write { sent, stage, .. } => {
                 if *stage == Stage::Unsent {
                     *sent = count(bytes - RDMA_HEADER_BYTES);
                     *stage = Stage::Opening;
+                    self.cuts.note(0, *sent);
                 } else {
+                    self.cuts.note(*sent, count(bytes));
                     *sent += count(bytes);
                     if *sent < self.length {
                         return Step::More;
@@ -414,6 +466,7 @@ impl Op {
             }
             Work::Read { asked, .. } => *asked = true,
             Work::Respond { sent, .. } => {
+                self.cuts.note(*sent, count(bytes));
                 *sent += count(bytes);
                 if *sent < self.length {
                     return Step::More;

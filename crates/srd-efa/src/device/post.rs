@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use srd_proto::{Endpoint, Instant, Qpn};
 
-use super::{Device, Op, Stage, Work};
+use super::{Cuts, Device, OPS_MAX, Op, Stage, Work};
 use crate::cq::{WcOpcode, WcStatus};
 use crate::error::PostError;
 use crate::memory::{Memory, Sge};
@@ -66,10 +66,11 @@ impl Device {
             in_flight: 0,
             status,
             listed: false,
+            cuts: Cuts::default(),
             work,
         };
         // The sum of all send queues bounds the table.
-        let Some(key) = self.ops.insert(op, u32::MAX) else {
+        let Some(key) = self.ops.insert(op, OPS_MAX) else {
             return Err(PostError::QueueFull);
         };
         if let Some(Work::Read { number, .. }) = self.ops.at(key).map(|op| &op.work) {

@@ -7,7 +7,7 @@
 use srd_proto::{Delivery, Instant};
 
 use super::arrive::{Arrival, Refusal};
-use super::{Device, Note, Op, TransferId, Work, WriteIn};
+use super::{Cuts, Device, Note, OPS_MAX, Op, TransferId, Work, WriteIn};
 use crate::RDMA_BYTES_MAX;
 use crate::cq::{WcOpcode, WcStatus};
 use crate::memory::Memory;
@@ -197,9 +197,10 @@ impl Device {
             in_flight: 0,
             status: WcStatus::Ok,
             listed: false,
+            cuts: Cuts::default(),
             work: Work::Respond { number: header.number, from, sent: 0 },
         };
-        let key = self.ops.insert(op, u32::MAX).ok_or(Refusal::Rnr)?;
+        let key = self.ops.insert(op, OPS_MAX).ok_or(Refusal::Rnr)?;
         self.responding += 1;
         self.regions.lend(from.key, 1);
         self.counters.rdma_read_resp_bytes += u64::from(header.length);

@@ -113,6 +113,7 @@ impl Rdm {
             Frame::Hello { .. }
             | Frame::Message { .. }
             | Frame::Long { .. }
+            | Frame::Joined(_)
             | Frame::Atomic { .. } => {}
         }
         Ok(())
@@ -166,7 +167,7 @@ impl Rdm {
         let Some(incoming) = self.incoming_mut(index) else { return Ok(()) };
         incoming.charged += charge;
         if ahead == 0 {
-            incoming.expected = incoming.expected.wrapping_add(1);
+            incoming.expected = incoming.expected.wrapping_add(frame.span());
             if incoming.early > 0 {
                 self.advance(index, memory);
             }
@@ -188,6 +189,7 @@ impl Rdm {
             Frame::Long { envelope, pieces, count } => {
                 self.on_long(index, envelope, &pieces[..*count], memory)
             }
+            Frame::Joined(joined) => self.on_joined(index, joined, memory),
             _ => self.on_atomic(index, frame, memory),
         }
     }
@@ -267,8 +269,14 @@ impl Frame<'_> {
         match self {
             Self::Message { envelope, .. } | Self::Long { envelope, .. } => Some(envelope.id),
             Self::Atomic { id, .. } => Some(*id),
+            Self::Joined(joined) => Some(joined.first),
             _ => None,
         }
+    }
+
+    /// How many ids it has.
+    pub(super) fn span(&self) -> u32 {
+        if let Self::Joined(joined) = self { joined.count } else { 1 }
     }
 
     /// What it costs of its sender's credit.
@@ -277,6 +285,7 @@ impl Frame<'_> {
             Self::Message { length, bytes, .. } => {
                 MESSAGE_COST + length.map_or(bytes.len() as u64, u64::from)
             }
+            Self::Joined(joined) => joined.charge,
             _ => MESSAGE_COST,
         }
     }

@@ -4,10 +4,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::arrive::Refusal;
+use super::joined::Joined;
 use super::long::LongIn;
 use super::pieces::Pieces;
 use super::reorder::{Partial, Place};
-use super::wire::{Envelope, LongPiece};
+use super::wire::{Envelope, Frame, LongPiece};
 use super::{Done, Kind, MessageKey, Offer, Outcome, Peer, Rdm, ReceiveKey, wire};
 use crate::memory::Memory;
 use crate::slab::Key;
@@ -154,6 +155,26 @@ impl Rdm {
         buffer.resize(usize::try_from(whole).unwrap_or(0), 0);
         let place = Place::Buffer { buffer, kept, tagged: info.tag.is_some() };
         self.begin_partial(index, envelope.id, bytes.len() as u64, whole, place, memory);
+        Ok(())
+    }
+
+    /// Several messages: all are taken, or none.
+    pub(super) fn on_joined(
+        &mut self,
+        index: u32,
+        joined: &Joined<'_>,
+        memory: &mut dyn Memory,
+    ) -> Result<(), Refusal> {
+        let count = joined.count as usize;
+        let full = self.done.len() + count > self.bounds.dones_max;
+        if full || self.tagged.room() < count || self.plain.room() < count {
+            return Err(Refusal::Rnr);
+        }
+        for frame in joined.messages() {
+            if let Frame::Message { envelope, length: None, bytes } = frame {
+                self.on_message(index, &envelope, None, bytes, memory)?;
+            }
+        }
         Ok(())
     }
 

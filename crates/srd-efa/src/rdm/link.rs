@@ -77,7 +77,7 @@ pub(super) struct Link {
     pub rmas: VecDeque<Key>,
     /// What waits for the end of what it must not overtake, and how many of each family were let
     /// through and have not ended.
-    pub held: VecDeque<Key>,
+    pub behind: VecDeque<Key>,
     pub unfinished: [u32; FAMILIES],
     /// Frames of our own, which go first.
     pub control: VecDeque<Key>,
@@ -91,6 +91,9 @@ pub(super) struct Link {
     pub blocked: bool,
     /// Whether it stands in line to be looked after.
     pub ready: bool,
+    /// A message was handed over since the application last looked, and others wait to join.
+    pub bursting: bool,
+    pub held: bool,
     /// What a datagram carries.
     pub payload_bytes_max: usize,
     pub incoming: Option<Incoming>,
@@ -108,7 +111,7 @@ impl Link {
             greeting: None,
             messages: VecDeque::new(),
             rmas: VecDeque::new(),
-            held: VecDeque::new(),
+            behind: VecDeque::new(),
             unfinished: [0; FAMILIES],
             control: VecDeque::new(),
             flying: 0,
@@ -116,6 +119,8 @@ impl Link {
             in_doubt: false,
             blocked: false,
             ready: false,
+            bursting: false,
+            held: false,
             payload_bytes_max,
             incoming: None,
         }

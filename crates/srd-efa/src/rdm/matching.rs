@@ -218,6 +218,11 @@ impl<R, M> Matcher<R, M> {
         self.receives.remove(key.0).map(|posted| posted.receive)
     }
 
+    /// Messages that may yet be kept.
+    pub fn room(&self) -> usize {
+        (self.limits.messages_max as usize).saturating_sub(self.messages.len())
+    }
+
     /// Keeps a message for which there is no receive ([`Matcher::receive_for`]).
     ///
     /// # Errors

@@ -54,7 +54,7 @@ impl Rdm {
 
     /// Gives a message its id and takes its credit, or makes a long one of it; false if there is
     /// no credit.
-    fn admit_message(&mut self, index: u32, key: Key) -> bool {
+    pub(super) fn admit_message(&mut self, index: u32, key: Key) -> bool {
         let Some(op) = self.ops.at(key) else { return false };
         let Work::Message(message) = &op.work else { return false };
         let length = op.length;
@@ -135,6 +135,7 @@ impl Rdm {
             // What fails for its size was cut before anything was known of the path.
             message.part_bytes = message.part_bytes.max(room);
             message.stage = if in_parts { Stage::Sending { sent: first } } else { Stage::Sent };
+            self.burst(index);
         }
         handed
     }

@@ -9,6 +9,7 @@
 //! | `peers` | addresses, runs, and links to them |
 //! | `handshake` | HELLO and its answer, the end of sessions |
 //! | `send`, `message`, `transmit` | what is asked for, and how it leaves |
+//! | `join`, `joined` | small messages leave together |
 //! | `settle` | what becomes of it |
 //! | `arrive`, `reorder` | judges what peers send, brings messages into their order |
 //! | `deliver`, `receive` | brings messages and receives together |
@@ -33,6 +34,8 @@ mod atomic;
 mod chain;
 mod deliver;
 mod handshake;
+mod join;
+mod joined;
 mod link;
 mod long;
 mod matching;
@@ -72,6 +75,7 @@ pub use matching::{Limits, Matcher, MessageKey, Offer, ReceiveKey, Want};
 pub use order::{Family, Order};
 
 use self::deliver::{Kept, Multi, Posted};
+use self::join::Together;
 use self::link::{Control, Link};
 use self::long::Reading;
 use self::op::{OPERATIONS_MAX, Op};
@@ -212,6 +216,14 @@ pub struct Rdm {
     ops: Slab<Op>,
     order: Order,
     controls: Slab<Control>,
+    /// Datagrams of several messages.
+    together: Slab<Together>,
+    /// Links to which a message was handed over since the application last looked, and how many
+    /// of them have others that wait to join.
+    bursts: Vec<u32>,
+    held: u32,
+    /// The last call made nothing that should leave now.
+    lazy: bool,
     tagged: Matcher<Posted, Kept>,
     plain: Matcher<Posted, Kept>,
     multis: Slab<Multi>,
@@ -310,6 +322,10 @@ impl Rdm {
             ops: Slab::default(),
             order: Order::default(),
             controls: Slab::default(),
+            together: Slab::default(),
+            bursts: Vec::new(),
+            held: 0,
+            lazy: false,
             tagged: Matcher::new(limits, config.seed),
             plain: Matcher::new(limits, config.seed),
             multis: Slab::default(),
@@ -370,6 +386,15 @@ impl Rdm {
             && self.stalled.is_empty()
             && self.readings.len() == 0
             && self.device.is_quiet()
+    }
+
+    /// Whether there is anything for [`Self::pump`] to look after that no event of the transport
+    /// will tell of.
+    pub fn has_work(&self) -> bool {
+        !(self.ready.is_empty()
+            && self.stalled.is_empty()
+            && self.hellos.is_empty()
+            && self.reads_waiting.is_empty())
     }
 
     /// Whether what ended must be polled before more is taken.

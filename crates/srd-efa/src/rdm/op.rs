@@ -18,9 +18,9 @@ use crate::mr::Mr;
 use crate::slab::Key;
 
 /// What our datagrams are completed under, in the upper byte.
-const TAG: u64 = 0xed;
+const TAG: u8 = 0xed;
 /// Most operations, whatever the configuration says: what a datagram's number has room for.
-pub(super) const OPERATIONS_MAX: u32 = 1 << 24;
+pub(super) const OPERATIONS_MAX: u32 = crate::slab::INDEX_MASK + 1;
 
 /// Where an operation's bytes come from.
 #[derive(Clone, Debug)]
@@ -250,15 +250,12 @@ impl Op {
 
 /// What a datagram of an operation is completed under. `part`: which of them.
 pub(super) fn user_of(key: Key, part: u16) -> u64 {
-    let generation = u64::from(key.generation & 0xffff);
-    TAG << 56 | u64::from(part) << 40 | generation << 24 | u64::from(key.index)
+    key.to_user_part(TAG, part)
 }
 
 /// Back from it: index, generation's low bits, part.
-#[allow(clippy::cast_possible_truncation)] // fields of the number
 pub(super) fn of_user(user: u64) -> Option<(u32, u32, u16)> {
-    let index = user as u32 & (OPERATIONS_MAX - 1);
-    (user >> 56 == TAG).then_some((index, (user >> 24) as u32 & 0xffff, (user >> 40) as u16))
+    Key::of_user_part(user, TAG)
 }
 
 /// An operation's number in a frame.

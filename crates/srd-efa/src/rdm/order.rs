@@ -70,11 +70,11 @@ impl Rdm {
     }
 
     /// Whether an operation that was asked for just now has to wait for its turn.
-    pub(super) fn hold(&mut self, index: u32, key: Key) -> bool {
+    pub(super) fn wait_turn(&mut self, index: u32, key: Key) -> bool {
         if self.order == Order::default() {
             return false;
         }
-        let waits = self.link(index).is_some_and(|link| !link.held.is_empty());
+        let waits = self.link(index).is_some_and(|link| !link.behind.is_empty());
         if !waits && self.take_turn(index, key) {
             return false;
         }
@@ -82,20 +82,20 @@ impl Rdm {
             op.queued = true;
         }
         if let Some(link) = self.link_mut(index) {
-            link.held.push_back(key);
+            link.behind.push_back(key);
         }
         true
     }
 
     /// Lets what was held and has its turn into its queue.
     pub(super) fn let_through(&mut self, index: u32) {
-        while let Some(&key) = self.link(index).and_then(|link| link.held.front()) {
+        while let Some(&key) = self.link(index).and_then(|link| link.behind.front()) {
             if !self.take_turn(index, key) {
                 return;
             }
             let rma = matches!(self.ops.at(key).map(|op| &op.work), Some(Work::Rma(_)));
             if let Some(link) = self.link_mut(index) {
-                link.held.pop_front();
+                link.behind.pop_front();
                 let queue = if rma { &mut link.rmas } else { &mut link.messages };
                 queue.push_back(key);
             }
@@ -124,7 +124,7 @@ impl Rdm {
         }
         if let Some(link) = self.link_mut(op.link) {
             link.unfinished[op.family() as usize] -= 1;
-            if !link.held.is_empty() {
+            if !link.behind.is_empty() {
                 self.wake(op.link);
             }
         }

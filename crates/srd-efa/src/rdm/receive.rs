@@ -47,6 +47,7 @@ impl Rdm {
                 return Ok(());
             }
         }
+        self.lazy = posted.multi.is_none();
         // There was room, and nothing has taken it.
         self.matcher(tagged).post(want, posted).map(|_| ()).map_err(|_| Refused::Again)
     }

@@ -85,7 +85,9 @@ impl Rdm {
             }
             let Some(partial) = self.partials.get_mut(&key) else { break };
             let Some(payload) = partial.early.take() else { break };
-            let turn = match Frame::decode(&payload) {
+            let frame = Frame::decode(&payload);
+            let span = frame.as_ref().map_or(1, Frame::span);
+            let turn = match frame {
                 Some(frame) => self.on_turn(index, &frame, memory),
                 None => Err(Refusal::Malformed),
             };
@@ -109,7 +111,7 @@ impl Rdm {
             }
             if let Some(incoming) = self.incoming_mut(index) {
                 incoming.early -= 1;
-                incoming.expected = incoming.expected.wrapping_add(1);
+                incoming.expected = incoming.expected.wrapping_add(span);
             }
         }
         any

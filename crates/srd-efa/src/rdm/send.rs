@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::join;
 use super::link::{Control, Purpose};
 use super::op::{Op, Source, Stage, Work};
 use super::pieces::Pieces;
@@ -111,6 +112,7 @@ impl Rdm {
     /// Begins an operation, at once if nothing waits before it.
     pub(super) fn submit(&mut self, world: &mut World<'_>, op: Op) -> Result<(), Refused> {
         let (index, is_rma) = (op.link, matches!(op.work, Work::Rma(_)));
+        let small = join::is_small(&op);
         let injected = op.until == Until::Injected && !matches!(op.work, Work::Atomic(_));
         let key = self.ops.insert(op, self.bounds.operations_max).ok_or(Refused::Again)?;
         if index == u32::MAX {
@@ -119,17 +121,18 @@ impl Rdm {
         if injected {
             self.tell_injected(key);
         }
-        if self.hold(index, key) {
+        if self.wait_turn(index, key) {
             return Ok(());
         }
         let Some(link) = self.link_mut(index) else { return Err(Refused::NoSuchPeer) };
+        let held = link.held && !is_rma;
         let queue = if is_rma { &mut link.rmas } else { &mut link.messages };
         queue.push_back(key);
-        let first = queue.len() == 1 && !link.blocked;
+        let first = (queue.len() == 1 || held) && !link.blocked;
         if let Some(op) = self.ops.at_mut(key) {
             op.queued = true;
         }
-        if first {
+        if first && !self.hold(index, small) {
             self.flush(world, index);
         }
         Ok(())
@@ -229,10 +232,23 @@ impl Rdm {
 
     fn flush_queue(&mut self, world: &mut World<'_>, index: u32, rmas: bool) -> bool {
         let mut took = false;
+        if !rmas {
+            self.unhold(index);
+        }
         while let Some(link) = self.link(index).filter(|link| !link.blocked) {
             let queue = if rmas { &link.rmas } else { &link.messages };
             let Some(&key) = queue.front() else { break };
             let open = self.ops.at(key).is_some_and(|op| link.is_open_for(op.aim));
+            if open && !rmas {
+                match self.send_joined(world, index) {
+                    None => {}
+                    Some(Handed::Yes) => {
+                        took = true;
+                        continue;
+                    }
+                    Some(_) => break,
+                }
+            }
             let step = if open { self.step(world, index, key) } else { Step::Wait };
             let Step::Over = step else { break };
             took = true;

@@ -7,6 +7,7 @@ use srd_proto::{Event, Instant, PeerId, Status};
 use super::link::Purpose;
 use super::message::TRIES_MAX;
 use super::op::{Op, Stage, Work, of_token, of_user, outcome_of};
+use super::transmit::TAG_TOGETHER;
 use super::wire::{STATUS_BAD_KEY, STATUS_OK};
 use super::{Outcome, Rdm};
 use crate::cq::WcStatus;
@@ -22,12 +23,13 @@ impl Rdm {
         match event {
             Event::Completed { user, status, .. } => {
                 if let Some((index, generation, part)) = of_user(*user) {
-                    let key = self.ops.key_at(index);
-                    if let Some(key) = key.filter(|key| key.generation & 0xffff == generation) {
+                    if let Some(key) = self.ops.key_like(index, generation) {
                         self.settled(key, part, *status);
                     }
                 } else if let Some(key) = Self::control_of(*user) {
                     self.control_settled(key, *status);
+                } else if let Some(key) = Key::of_user(*user, TAG_TOGETHER) {
+                    self.together_settled(key, *status);
                 }
             }
             Event::PeerDown { peer, reason } => self.on_peer_down(*peer, *reason),
@@ -55,7 +57,7 @@ impl Rdm {
     }
 
     /// A datagram of an operation was settled.
-    fn settled(&mut self, key: Key, part: u16, status: Status) {
+    pub(super) fn settled(&mut self, key: Key, part: u16, status: Status) {
         let Some(op) = self.ops.at_mut(key) else { return };
         let index = op.link;
         op.in_flight -= 1;
@@ -188,7 +190,7 @@ impl Rdm {
         }
         let index = op.link;
         if let Some(link) = self.link_mut(index) {
-            for queue in [&mut link.messages, &mut link.rmas, &mut link.held] {
+            for queue in [&mut link.messages, &mut link.rmas, &mut link.behind] {
                 if queue.front() == Some(&key) {
                     queue.pop_front();
                 } else {
@@ -271,11 +273,11 @@ impl Rdm {
         for key in hits.map(|(key, _)| key).collect::<Vec<_>>() {
             let Some(op) = self.ops.at_mut(key) else { continue };
             op.failure = Some(outcome);
-            let message = matches!(op.work, Work::Message(_));
-            let begun = message && !op.is_sent() && op.acked + op.in_flight > 0;
             let index = op.link;
-            if begun && let Some(link) = self.link_mut(index) {
-                // The receiver waits for the rest: another session tells it that none comes.
+            if op.is_begun()
+                && let Some(link) = self.link_mut(index)
+            {
+                // The receiver waits for it: another session tells it that no more comes.
                 link.session = None;
                 link.in_doubt = link.remote != 0;
                 self.wake(index);
@@ -306,6 +308,16 @@ impl Op {
             Work::Message(message) => !message.again.is_empty(),
             Work::Rma(rma) => rma.again,
             Work::Atomic(_) => false,
+        }
+    }
+
+    /// Whether it is a message with an id that has not been handed over whole.
+    fn is_begun(&self) -> bool {
+        let Work::Message(message) = &self.work else { return false };
+        match message.stage {
+            Stage::Waiting => false,
+            Stage::Sending { .. } => true,
+            Stage::Sent => !message.again.is_empty(),
         }
     }
 

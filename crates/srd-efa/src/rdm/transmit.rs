@@ -14,6 +14,8 @@ use crate::wire::Opaque;
 
 /// What our own frames are completed under, in the upper byte.
 const TAG_CONTROL: u8 = 0xec;
+/// And datagrams of several messages.
+pub(super) const TAG_TOGETHER: u8 = 0xee;
 
 /// What the transport said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

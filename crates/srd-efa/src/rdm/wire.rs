@@ -13,6 +13,7 @@
 //! RESULT   | 8  | status  | 0          | 0          | token, bytes
 //! PUT      | 9  | flags   | 0          | 0          | data? address, key, bytes
 //! NOTE     | 10 | 0       | 0          | 0          | data, length
+//! JOINED   | 11 | messages | 0         | message id | MESSAGEs, each behind its length
 //! ```
 //!
 //! Integers are big-endian. More of a MESSAGE travels without a frame: its SEND has an immediate,
@@ -20,6 +21,7 @@
 
 use bytes::{BufMut, BytesMut};
 
+use super::joined::{self, Joined};
 use super::pieces::PIECES_MAX;
 use crate::wire::check_of;
 
@@ -133,6 +135,7 @@ pub(super) enum Frame<'a> {
         data: u64,
         length: u64,
     },
+    Joined(Joined<'a>),
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -189,6 +192,7 @@ impl<'a> Frame<'a> {
             10 if plain && number == 0 && second == 0 => {
                 Self::Note { data: reader.u64()?, length: reader.u64()? }
             }
+            joined::KIND if plain => return Joined::decode(second, number, rest).map(Self::Joined),
             _ => return None,
         };
         reader.end()?;
@@ -250,7 +254,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn base(into: &mut BytesMut, kind: u8, second: u8, halves: u16, number: u32) {
+pub(super) fn put_base(into: &mut BytesMut, kind: u8, second: u8, halves: u16, number: u32) {
     into.put_u8(kind);
     into.put_u8(second);
     into.put_u16(halves);
@@ -259,7 +263,7 @@ fn base(into: &mut BytesMut, kind: u8, second: u8, halves: u16, number: u32) {
 
 pub(super) fn hello(session: u32, incarnation: u64) -> BytesMut {
     let mut b = BytesMut::with_capacity(24);
-    base(&mut b, 1, VERSION, 0, session);
+    put_base(&mut b, 1, VERSION, 0, session);
     b.put_u64(0);
     b.put_u64(incarnation);
     b
@@ -267,7 +271,7 @@ pub(super) fn hello(session: u32, incarnation: u64) -> BytesMut {
 
 pub(super) fn answer(session: u32, incarnation: u64, limit: u64) -> BytesMut {
     let mut b = BytesMut::with_capacity(32);
-    base(&mut b, 2, VERSION, 0, session);
+    put_base(&mut b, 2, VERSION, 0, session);
     b.put_u64(0);
     b.put_u64(incarnation);
     b.put_u64(limit);
@@ -276,7 +280,7 @@ pub(super) fn answer(session: u32, incarnation: u64, limit: u64) -> BytesMut {
 
 pub(super) fn credit(session: u32, limit: u64) -> BytesMut {
     let mut b = BytesMut::with_capacity(16);
-    base(&mut b, 3, 0, 0, session);
+    put_base(&mut b, 3, 0, 0, session);
     b.put_u64(limit);
     b
 }
@@ -284,19 +288,24 @@ pub(super) fn credit(session: u32, limit: u64) -> BytesMut {
 /// A MESSAGE up to its data, with room for `bytes` of them.
 pub(super) fn message(envelope: &Envelope, length: Option<u32>, bytes: usize) -> BytesMut {
     let mut b = BytesMut::with_capacity(MESSAGE_HEADER_MAX + bytes);
+    put_message(&mut b, envelope, length);
+    b
+}
+
+/// Appends a MESSAGE up to its data.
+pub(super) fn put_message(b: &mut BytesMut, envelope: &Envelope, length: Option<u32>) {
     let flag = |there: bool, flag| if there { flag } else { 0 };
     let flags = flag(envelope.tag.is_some(), TAGGED)
         | flag(envelope.data.is_some(), DATA)
         | flag(envelope.token.is_some(), RECEIPT)
         | flag(length.is_some(), PARTS);
-    base(&mut b, 4, flags, 0, envelope.id);
+    put_base(b, 4, flags, 0, envelope.id);
     for field in [envelope.tag, envelope.data, envelope.token].into_iter().flatten() {
         b.put_u64(field);
     }
     if let Some(length) = length {
         b.put_u32(length);
     }
-    b
 }
 
 /// Bytes that [`message`] writes.
@@ -311,7 +320,7 @@ pub(super) fn long(envelope: &Envelope, token: u64, pieces: &[LongPiece]) -> Byt
     let flags = if envelope.tag.is_some() { TAGGED } else { 0 }
         | if envelope.data.is_some() { DATA } else { 0 };
     let count = u16::try_from(pieces.len()).unwrap_or(u16::MAX);
-    base(&mut b, 5, flags, count, envelope.id);
+    put_base(&mut b, 5, flags, count, envelope.id);
     for field in [envelope.tag, envelope.data, Some(token)].into_iter().flatten() {
         b.put_u64(field);
     }
@@ -324,7 +333,7 @@ pub(super) fn long(envelope: &Envelope, token: u64, pieces: &[LongPiece]) -> Byt
 
 pub(super) fn receipt(token: u64, status: u8) -> BytesMut {
     let mut b = BytesMut::with_capacity(16);
-    base(&mut b, 6, status, 0, 0);
+    put_base(&mut b, 6, status, 0, 0);
     b.put_u64(token);
     b
 }
@@ -334,7 +343,7 @@ pub(super) fn atomic(id: u32, what: [u8; 3], token: u64, pieces: &[AtomicPiece])
     let mut b = BytesMut::with_capacity(256);
     let [op, datatype, form] = what;
     let count = u8::try_from(pieces.len()).unwrap_or(u8::MAX) & 15;
-    base(&mut b, 7, op, u16::from_be_bytes([datatype, form << 4 | count]), id);
+    put_base(&mut b, 7, op, u16::from_be_bytes([datatype, form << 4 | count]), id);
     b.put_u64(token);
     for piece in pieces {
         b.put_u64(piece.addr);
@@ -346,7 +355,7 @@ pub(super) fn atomic(id: u32, what: [u8; 3], token: u64, pieces: &[AtomicPiece])
 
 pub(super) fn result(token: u64, status: u8, bytes: &[u8]) -> BytesMut {
     let mut b = BytesMut::with_capacity(16 + bytes.len());
-    base(&mut b, 8, status, 0, 0);
+    put_base(&mut b, 8, status, 0, 0);
     b.put_u64(token);
     b.extend_from_slice(bytes);
     b
@@ -356,7 +365,7 @@ pub(super) fn result(token: u64, status: u8, bytes: &[u8]) -> BytesMut {
 pub(super) fn put(data: Option<u64>, more: bool, addr: u64, rkey: u64, bytes: usize) -> BytesMut {
     let mut b = BytesMut::with_capacity(PUT_HEADER_BYTES + bytes);
     let flags = if data.is_some() { DATA } else { 0 } | if more { PARTS } else { 0 };
-    base(&mut b, 9, flags, 0, 0);
+    put_base(&mut b, 9, flags, 0, 0);
     if let Some(data) = data {
         b.put_u64(data);
     }
@@ -367,7 +376,7 @@ pub(super) fn put(data: Option<u64>, more: bool, addr: u64, rkey: u64, bytes: us
 
 pub(super) fn note(data: u64, length: u64) -> BytesMut {
     let mut b = BytesMut::with_capacity(24);
-    base(&mut b, 10, 0, 0, 0);
+    put_base(&mut b, 10, 0, 0, 0);
     b.put_u64(data);
     b.put_u64(length);
     b

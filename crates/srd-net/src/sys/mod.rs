@@ -5,7 +5,8 @@
 //! alarms, and the odd system call (clocks, waiting, wake-ups, random bytes).
 #![allow(unsafe_code)]
 
-pub(crate) mod addr;
+mod addr;
+mod call;
 pub(crate) mod cmsg;
 pub(crate) mod interface;
 pub(crate) mod os;

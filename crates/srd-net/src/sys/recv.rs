@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::addr::SockAddr;
-use super::check;
 use super::cmsg::{Control, Received};
 use super::socket::Socket;
+use super::{call, check};
 
 /// The largest message: a UDP datagram or a coalesced run of them.
 const SLOT_BYTES: usize = 65_536;
@@ -124,23 +124,14 @@ impl Receiver {
             // SAFETY: the header points to a name, a control buffer and a piece that belong to
             // `self` and are as long as announced; the piece describes one slot of `memory`.
             // Nothing else borrows them while `self` is borrowed mutably.
-            let n = unsafe { libc::recvmsg(fd, &raw mut one.msg_hdr, libc::MSG_DONTWAIT) };
+            let n = unsafe { call::recvmsg(fd, &raw mut one.msg_hdr) };
             let length = check(n)?;
             one.msg_len = libc::c_uint::try_from(length).unwrap_or(0);
             return Ok(1);
         }
         let count = libc::c_uint::try_from(self.headers.len()).unwrap_or(1);
         // SAFETY: as above, for each of `count` headers.
-        let n = unsafe {
-            libc::recvmmsg(
-                fd,
-                self.headers.as_mut_ptr(),
-                count,
-                libc::MSG_DONTWAIT as _,
-                std::ptr::null_mut(),
-            )
-        };
-        check(n as isize)
+        check(unsafe { call::recvmmsg(fd, self.headers.as_mut_ptr(), count) })
     }
 
     fn point_headers_at_slots(&mut self) {

@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use srd_proto::transmit::{Ecn, Transmit};
 
 use super::addr::SockAddr;
-use super::check;
 use super::cmsg::Control;
 use super::socket::Socket;
+use super::{call, check};
 use crate::io::Segments;
 
 /// Messages in one `sendmmsg`; the kernel takes 1,024.
@@ -156,15 +156,12 @@ impl Sender {
                 // SAFETY: the header points to a name, a control buffer and pieces inside
                 // `self`, and these to bytes that the caller has borrowed; all outlive the
                 // call. The kernel reads only.
-                check(unsafe { libc::sendmsg(fd, header, libc::MSG_DONTWAIT) }).map(|_| 1)
+                check(unsafe { call::sendmsg(fd, header) }).map(|_| 1)
             }
             many => {
                 let count = libc::c_uint::try_from(many.len()).unwrap_or(0);
                 // SAFETY: as above, for each of `count` headers; their `msg_len` is written.
-                let n = unsafe {
-                    libc::sendmmsg(fd, many.as_mut_ptr(), count, libc::MSG_DONTWAIT as _)
-                };
-                check(n as isize)
+                check(unsafe { call::sendmmsg(fd, many.as_mut_ptr(), count) })
             }
         };
         self.clear();

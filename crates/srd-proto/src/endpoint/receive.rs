@@ -14,7 +14,7 @@ use crate::wire::data::Data;
 use crate::wire::greeting::Greeting;
 use crate::wire::handshake::Reset;
 use crate::wire::probe::Probe;
-use crate::wire::{self, FLAG_GREETING, HEADER_BYTES, Header, Kind, WireError};
+use crate::wire::{self, FLAG_ACK, FLAG_GREETING, HEADER_BYTES, Header, Kind, WireError};
 
 /// What one packet brings along, and who says whether its datagram is wanted.
 struct Call<'m, J> {
@@ -229,7 +229,12 @@ impl Endpoint {
         payload: &'a [u8],
     ) -> Result<Option<Delivery<'a>>, DropReason> {
         let Call { now, meta, judge } = call;
-        let (data, rest) = Data::decode(body)?;
+        let (data, mut rest) = Data::decode(body)?;
+        let mut beside = None;
+        if header.flags & FLAG_ACK != 0 {
+            let (ack, after) = AckView::decode_first(rest)?;
+            (beside, rest) = (Some(ack), after);
+        }
         let payload = if rest.is_empty() { payload } else { rest };
         let packet = DataPacket { header, data, payload_bytes: payload.len() };
         let delivery = Delivery {
@@ -248,6 +253,10 @@ impl Endpoint {
             refusal => refusal,
         };
         let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
+        // Of a packet that comes again it has been heard.
+        if let (Ok(_), Some(ack)) = (&accepted, beside) {
+            peer.on_ack(*now, &ack, shared);
+        }
         self.share.on_arrival(*now, id, &mut self.peers);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),

@@ -18,6 +18,8 @@ struct Tally {
     acked_bytes: u64,
     lost_bytes: u64,
     marked: bool,
+    /// The largest packet that this acknowledgement is the first to cover, as windows count it.
+    largest_bytes: u16,
     /// The newest packet that this acknowledgement is the first to cover.
     newest: Option<(u64, Sent)>,
     progress: bool,
@@ -74,6 +76,7 @@ impl Peer {
             shared.stats.impaired_remote_conn_events += 1;
         }
         self.tell_writable(shared);
+        self.on_passed(now, tally.largest_bytes, shared);
         if let Some(OutProbe { kind: ProbeKind::Mtu(size), .. }) = answered {
             self.on_mtu_answer(now, size, shared);
         }
@@ -244,6 +247,7 @@ impl Tx {
         let index = self.known_index(psn);
         self.known[index] |= 1 << (psn % 64);
         tally.acked_bytes += u64::from(record.bytes);
+        tally.largest_bytes = tally.largest_bytes.max(record.bytes);
         tally.progress = true;
         self.largest_acked = self.largest_acked.max(Some(psn));
         Some(record)

@@ -13,12 +13,11 @@ use crate::ids::{Entropy, PathId};
 use crate::sent_packets::{Fate, Sent};
 use crate::time::{Duration, Instant};
 use crate::transmit::{Ecn, Transmit, TransmitBuf};
-use crate::wire::ack::{self, AckHead, SACK_WORDS_MAX};
 use crate::wire::data::Data;
 use crate::wire::greeting::{GREETING_BYTES, Greeting};
 use crate::wire::handshake::Hello;
 use crate::wire::probe::Probe;
-use crate::wire::{self, FLAG_ACK_LATER, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
+use crate::wire::{self, FLAG_ACK, FLAG_ACK_LATER, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
 
 /// A run of packets on one path is at most this part of the window, what leaves in this time,
 /// and this many bytes.
@@ -31,9 +30,6 @@ const CONVERSATION_BYTES_MAX: usize = 512;
 /// A payload up to this size is copied behind its header: cheaper than to count who holds it,
 /// and than for a kernel to gather packets from two pieces each.
 const COPIED_BYTES_MAX: usize = 2048;
-/// Acknowledgements rotate over entropies by this prime, so that a stretch of dead ones does
-/// not swallow many in a row.
-const ACK_STRIDE: u16 = 37;
 
 impl Peer {
     /// Plans, writes and records one batch.
@@ -199,42 +195,6 @@ impl Peer {
         self.control_number - 1
     }
 
-    /// One acknowledgement with all that is known.
-    fn write_ack(
-        &mut self,
-        now: Instant,
-        shared: &mut Shared<'_>,
-        buf: &mut TransmitBuf,
-    ) -> Option<Entropy> {
-        let number = self.next_control_number();
-        let start = buf.head_start();
-        let header = self.header(now, Kind::Ack, number, 0);
-        self.begin(shared, buf, header);
-        let rx = self.rx.as_mut()?;
-        let mut words = [0; SACK_WORDS_MAX];
-        let (cumulative, n, verdicts) = rx.picture(shared.config, &mut words);
-        #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
-        let head = AckHead {
-            cumulative: cumulative as u32,
-            received_bytes: rx.share.received as u32,
-            limit_bytes: rx.share.limit as u32,
-            limited: shared.limit_binds,
-            senders: shared.senders,
-            echo: rx.echoes.pop_front(),
-        };
-        ack::encode(&mut buf.bytes, &head, &words[..n], &rx.tuples, &verdicts);
-        rx.tuples.clear();
-        rx.unacked_packets = 0;
-        rx.unacked_bytes = 0;
-        rx.ack_now = !rx.echoes.is_empty();
-        rx.ack_due = Instant::FAR_FUTURE;
-        rx.ack_entropy = (rx.ack_entropy + ACK_STRIDE) % shared.config.paths;
-        let entropy = Entropy(rx.ack_entropy);
-        shared.stats.ack_pkts += 1;
-        self.finish(buf, start, Space::Control, number, Bytes::new())?;
-        Some(entropy)
-    }
-
     fn write_probe(
         &mut self,
         now: Instant,
@@ -295,10 +255,13 @@ impl Peer {
         let mut size = 0;
         let mut left = shared.config.spray_burst_packets;
         let run_bytes = self.tx.as_ref()?.run_bytes();
+        let payload_bytes = self.tx.as_ref()?.queue.held(first).payload.len();
+        let beside = self.carries_ack(payload_bytes, shared.config);
         loop {
-            let (bytes, next) = self.write_data(now, shared, buf, slot, path)?;
+            let (bytes, next) = self.write_data(now, shared, buf, slot, path, beside)?;
             left -= 1;
-            let full = left == 0 || buf.total_bytes() >= run_bytes;
+            // What carries an acknowledgement has no packets of its size to follow it.
+            let full = beside || left == 0 || buf.total_bytes() >= run_bytes;
             if full || (size != 0 && bytes < size) {
                 break;
             }
@@ -317,7 +280,8 @@ impl Peer {
         Some(self.tx.as_ref()?.paths.entropy(path))
     }
 
-    /// One datagram; returns its UDP payload bytes, and the slot that may go next.
+    /// One datagram, with an acknowledgement `beside` it; returns its UDP payload bytes, and the
+    /// slot that may go next.
     fn write_data(
         &mut self,
         now: Instant,
@@ -325,6 +289,7 @@ impl Peer {
         buf: &mut TransmitBuf,
         slot: u32,
         path: PathId,
+        beside: bool,
     ) -> Option<(usize, Option<u32>)> {
         let tx = self.tx.as_mut()?;
         let psn = tx.sent.next();
@@ -358,6 +323,7 @@ impl Peer {
         } else {
             0
         };
+        let ack_flag = ack_flag | if beside { FLAG_ACK } else { 0 };
         let header = self.header(now, Kind::Data, psn.0, ack_flag);
         let start = buf.head_start();
         self.begin(shared, buf, header);
@@ -375,6 +341,9 @@ impl Peer {
             imm: held.imm,
         }
         .encode(&mut buf.bytes);
+        if beside && let Some(rx) = self.rx.as_mut() {
+            rx.write(shared, &mut buf.bytes);
+        }
         let total = buf.bytes.len() - start + held.payload.len();
         let payload = if shared.config.protection.is_on() || held.payload.len() <= COPIED_BYTES_MAX
         {

@@ -5,6 +5,7 @@
 //! from ten thousand others does not keep ten thousand path tables.
 
 mod acked;
+mod acknowledge;
 mod encode;
 mod exhausted;
 mod handshake;
@@ -36,8 +37,9 @@ use crate::send_queue::SendQueue;
 use crate::sent_packets::SentPackets;
 use crate::stats::{PeerStats, Stats};
 use crate::time::{Duration, Instant};
-use crate::wire::ack::{self, Tuple, Verdict};
+use crate::wire::ack::{self, Tuple};
 
+use acknowledge::ack_room;
 pub(crate) use encode::bare_header;
 use handshake::Protected;
 use mtu::Mtu;
@@ -230,17 +232,6 @@ pub(crate) fn packet_overhead(config: &Config) -> usize {
     DATAGRAM_HEADER_BYTES + tag
 }
 
-/// Bytes that an acknowledgement has for its verdicts, SACK words and tuples.
-fn ack_room(config: &Config) -> usize {
-    let around = if config.protection.is_on() {
-        crate::wire::TAG_BYTES
-    } else {
-        crate::wire::greeting::GREETING_BYTES
-    };
-    let fixed = crate::wire::HEADER_BYTES + around + ack::ACK_BYTES + ack::ECHO_BYTES;
-    usize::from(config.packet_bytes_max) - fixed
-}
-
 /// PSNs that a context's sender may use at a time: no more than the peer's acknowledgements,
 /// which keep to the packet size, have SACK words for.
 pub(crate) fn psn_window(config: &Config) -> usize {
@@ -407,40 +398,5 @@ impl Rx {
             echoes: VecDeque::new(),
             ack_entropy: u16::try_from(seed % u64::from(config.paths)).unwrap_or(0),
         }
-    }
-
-    /// The acknowledgement's picture: SACK words, cumulative point and verdicts. A refused PSN
-    /// whose verdict does not fit is left out of the picture, as if it had not arrived: its
-    /// turn comes with another acknowledgement.
-    pub(crate) fn picture(
-        &mut self,
-        config: &Config,
-        words: &mut [u64],
-    ) -> (u64, usize, Vec<Verdict>) {
-        let count = self.verdicts.len();
-        let room = ack_room(config) - self.tuples.len() * ack::TUPLE_BYTES;
-        let listed = count.min(room / 2 / ack::VERDICT_BYTES).min(ack::VERDICTS_MAX);
-        let words_max = ((room - listed * ack::VERDICT_BYTES) / 8).min(words.len());
-        let words = &mut words[..words_max];
-        #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
-        let wire = |r: Refusal| Verdict { psn: r.psn as u32, status: r.status as u8 };
-        let at = |i: usize| (self.verdict_cursor + i) % count.max(1);
-        let named = (0..listed).map(|i| wire(self.verdicts[at(i)])).collect();
-        let hidden = || (listed..count).map(|i| self.verdicts[at(i)].psn);
-        let cumulative = hidden().fold(self.received.cumulative(), u64::min);
-        let n = self.received.sack(cumulative, words);
-        for psn in hidden() {
-            let word = usize::try_from(psn / 64 - cumulative / 64).unwrap_or(usize::MAX);
-            if let Some(word) = words[..n].get_mut(word) {
-                *word &= !(1 << (psn % 64));
-            }
-        }
-        self.verdict_cursor = if listed < count { at(listed) } else { 0 };
-        (cumulative, n, named)
-    }
-
-    /// Whether an acknowledgement should leave now.
-    pub(crate) fn ack_is_due(&self, now: Instant) -> bool {
-        self.ack_now || self.ack_due <= now
     }
 }

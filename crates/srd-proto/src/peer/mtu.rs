@@ -85,6 +85,22 @@ impl Peer {
         self.narrow_mtu(shared);
     }
 
+    /// A datagram of so many bytes was acknowledged: packets of its size pass, whatever became of
+    /// probes.
+    pub(crate) fn on_passed(&mut self, now: Instant, bytes: u16, shared: &mut Shared<'_>) {
+        let Some(tx) = self.tx.as_deref_mut() else { return };
+        if tx.mtu.probe_at == Instant::FAR_FUTURE {
+            return;
+        }
+        let around = super::packet_overhead(shared.config) - super::DATAGRAM_HEADER_BYTES;
+        let passed = bytes.saturating_add(u16::try_from(around).unwrap_or(0));
+        if passed >= tx.mtu.size {
+            self.on_mtu_answer(now, passed, shared);
+        } else {
+            tx.mtu.low = tx.mtu.low.max(passed);
+        }
+    }
+
     /// The next size to test, or the end of the search.
     fn narrow_mtu(&mut self, shared: &mut Shared<'_>) {
         let configured = shared.config.packet_bytes_max;

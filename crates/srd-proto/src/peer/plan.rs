@@ -52,7 +52,7 @@ impl Peer {
                 return Plan::Nothing;
             }
         }
-        if self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now)) {
+        if self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now)) && !self.ack_rides(now, config) {
             return Plan::Ack;
         }
         let Some(tx) = &self.tx else { return Plan::Nothing };
@@ -73,6 +73,13 @@ impl Peer {
 }
 
 impl Peer {
+    /// Whether the acknowledgement that is due leaves with the next datagram.
+    fn ack_rides(&self, now: Instant, config: &Config) -> bool {
+        let Some(tx) = &self.tx else { return false };
+        let next = tx.plan_data(now, config);
+        next.is_ok_and(|slot| self.carries_ack(tx.queue.held(slot).payload.len(), config))
+    }
+
     /// Whether we should be opening a session: there is something to send, or the peer has
     /// forgotten the one we have.
     pub(crate) fn wants_session(&self) -> bool {

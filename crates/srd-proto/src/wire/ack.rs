@@ -140,11 +140,20 @@ pub struct AckView<'a> {
 }
 
 impl<'a> AckView<'a> {
-    /// Reads an acknowledgement.
+    /// Reads an acknowledgement that is all of `bytes`.
     ///
     /// # Errors
     /// When lengths do not agree, or a count or flag is beyond what a sender writes.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
+        let (ack, rest) = Self::decode_first(bytes)?;
+        if rest.is_empty() { Ok(ack) } else { Err(WireError::Malformed) }
+    }
+
+    /// Reads an acknowledgement; what follows it is the second part.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn decode_first(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), WireError> {
         let (b, mut rest) = bytes.split_first_chunk::<ACK_BYTES>().ok_or(WireError::Malformed)?;
         let flags = b[12];
         let (words, tuples, verdicts) = (b[13] as usize, b[14] as usize, b[15] as usize);
@@ -167,7 +176,7 @@ impl<'a> AckView<'a> {
             None
         };
         let (sack, tuples, verdicts) = (take(words * 8)?, take(tuples * 8)?, take(verdicts * 5)?);
-        if !rest.is_empty() || verdicts.chunks_exact(5).any(|v| v[4] == 0) {
+        if verdicts.chunks_exact(5).any(|v| v[4] == 0) {
             return Err(WireError::Malformed);
         }
         let head = AckHead {
@@ -178,7 +187,7 @@ impl<'a> AckView<'a> {
             senders: u16_at(b, 16),
             echo,
         };
-        Ok(Self { head, sack, tuples, verdicts, ce: u16_at(b, 18) })
+        Ok((Self { head, sack, tuples, verdicts, ce: u16_at(b, 18) }, rest))
     }
 
     /// The SACK words, lowest PSNs first.

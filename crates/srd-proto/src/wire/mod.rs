@@ -77,8 +77,10 @@ pub const FLAG_GREETING: u8 = 0x01;
 pub const FLAG_ACK_NOW: u8 = 0x02;
 /// Header flag: part of a conversation, its acknowledgement may wait for more like it.
 pub const FLAG_ACK_LATER: u8 = 0x04;
+/// Header flag: an acknowledgement stands before the payload (data only).
+pub const FLAG_ACK: u8 = 0x08;
 /// Every flag with a meaning.
-pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW | FLAG_ACK_LATER;
+pub const FLAGS_KNOWN: u8 = FLAG_GREETING | FLAG_ACK_NOW | FLAG_ACK_LATER | FLAG_ACK;
 
 /// The first twelve bytes of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,7 +132,7 @@ impl Header {
         }
         let kind = Kind::from_bits(head[0] & 15).ok_or(WireError::Malformed)?;
         let flags = head[1];
-        if flags & !FLAGS_KNOWN != 0 {
+        if flags & !FLAGS_KNOWN != 0 || (flags & FLAG_ACK != 0 && kind != Kind::Data) {
             return Err(WireError::Malformed);
         }
         let header = Self {

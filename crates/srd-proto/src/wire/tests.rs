@@ -147,3 +147,36 @@ proptest! {
         prop_assert_eq!(expand(low, number.saturating_sub(distance)), number);
     }
 }
+
+#[test]
+fn only_data_carries_an_acknowledgement() {
+    for kind in [Kind::Ack, Kind::Probe, Kind::Hello, Kind::Reset, Kind::Unreliable] {
+        let mut out = Vec::new();
+        Header { flags: FLAG_ACK, ..header(kind) }.encode(&mut out);
+        assert_eq!(Header::decode(&out), Err(WireError::Malformed), "{kind:?}");
+    }
+    let mut out = Vec::new();
+    Header { flags: FLAG_ACK, ..header(Kind::Data) }.encode(&mut out);
+    assert!(Header::decode(&out).is_ok());
+}
+
+#[test]
+fn an_acknowledgement_ends_where_its_counts_say() {
+    let (sack, tuples) = ([5, 6], [Tuple { psn: 9, delay: 8, ce: true }]);
+    let mut out = Vec::new();
+    super::ack::encode(
+        &mut out,
+        &AckHead { cumulative: 7, ..AckHead::default() },
+        &sack,
+        &tuples,
+        &[],
+    );
+    let bytes = out.len();
+    out.extend_from_slice(b"payload");
+    let (ack, rest) = AckView::decode_first(&out).unwrap();
+    assert_eq!((ack.head.cumulative, rest), (7, &b"payload"[..]));
+    assert_eq!(AckView::decode(&out).unwrap_err(), WireError::Malformed, "bytes are left");
+    for end in 0..bytes {
+        assert!(AckView::decode_first(&out[..end]).is_err(), "{end} bytes");
+    }
+}

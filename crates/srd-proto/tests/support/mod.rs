@@ -24,6 +24,8 @@ pub(crate) struct Fault {
     pub(crate) jitter: Duration,
     /// Packets of more UDP payload bytes than this vanish; zero: none do.
     pub(crate) swallows_above_bytes: usize,
+    /// Probes vanish; packets must be plain.
+    pub(crate) swallows_probes: bool,
     /// Packets from source ports below this vanish, in both directions.
     pub(crate) dead_ports_below: u16,
 }
@@ -239,6 +241,9 @@ impl Pair {
     fn put_on_wire(&mut self, packet: InFlight) {
         let f = self.fault;
         if f.swallows_above_bytes > 0 && packet.bytes.len() > f.swallows_above_bytes {
+            return;
+        }
+        if f.swallows_probes && packet.bytes[0] & 15 == 3 {
             return;
         }
         if packet.source.port() < f.dead_ports_below || self.rng.below(1000) < f.loss_permille {

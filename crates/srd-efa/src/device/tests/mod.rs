@@ -67,6 +67,8 @@ struct Rig {
     jitter_us: u32,
     /// Packets to this end vanish.
     dead: Option<usize>,
+    /// Packets larger than this vanish.
+    mtu_bytes: usize,
 }
 
 fn address(end: usize) -> SocketAddr {
@@ -182,6 +184,7 @@ impl Rig {
             sequence: 0,
             rng: Rng::new(5),
             loss_permille: 0,
+            mtu_bytes: usize::MAX,
             jitter_us: 0,
             dead: None,
         }
@@ -249,7 +252,8 @@ impl Rig {
                 let source = SocketAddr::new(address(end).ip(), 7471 + t.entropy.0);
                 for (head, payload) in buf.segments() {
                     let lost = self.rng.below(1000) < self.loss_permille;
-                    if lost || self.dead == Some(to) {
+                    if lost || self.dead == Some(to) || head.len() + payload.len() > self.mtu_bytes
+                    {
                         continue;
                     }
                     let jitter = u64::from(self.rng.below(self.jitter_us + 1));

@@ -38,6 +38,28 @@ fn a_write_changes_the_peers_memory_and_nothing_beside_it() {
 }
 
 #[test]
+fn transfers_that_a_path_turns_out_to_be_too_narrow_for_are_cut_again() {
+    for mtu_bytes in [1472, 1471, 1400, 1300] {
+        let mut rig = Rig { mtu_bytes, ..Rig::new(2) };
+        rig.ends[0].fill(0, 400_000, 1);
+        rig.ends[1].fill(1 << 20, 400_000, 2);
+        // Before anything is known of the path, and so much that most of it waits.
+        rig.write(1, 0, 0, 300_000, None);
+        rig.read(2, 1 << 20, 1 << 20, 300_000);
+        rig.write(3, 300_000, 300_000, 1200, None);
+        rig.read(4, (1 << 20) + 300_000, (1 << 20) + 300_000, 1430);
+        rig.run_ms(500);
+        let mut statuses = rig.ends[0].statuses();
+        assert_eq!(statuses.len(), 4, "{mtu_bytes} bytes");
+        statuses.retain(|status| *status != WcStatus::Ok);
+        assert_eq!(statuses, []);
+        assert!(rig.ends[0].bytes(0, 301_200) == rig.ends[1].bytes(0, 301_200));
+        assert!(rig.ends[0].bytes(1 << 20, 301_430) == rig.ends[1].bytes(1 << 20, 301_430));
+        assert_eq!(rig.ends[1].device.transfers_in(), (0, 0));
+    }
+}
+
+#[test]
 fn a_read_brings_the_peers_memory() {
     for mut rig in [Rig::new(2), Rig::bad(2)] {
         rig.ends[1].fill(0, 400_000, 2);

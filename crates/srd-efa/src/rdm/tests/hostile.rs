@@ -64,6 +64,12 @@ fn frames(id: u32) -> Vec<Vec<u8>> {
     parts.extend_from_slice(b"hello");
     let mut sum = wire::atomic(id + 3, [2, 7, 1], 3, &atomic);
     sum.extend_from_slice(&[1; 8]);
+    let mut together = joined::Joining::new(id + 4, 100);
+    for id in [id + 4, id + 5] {
+        let envelope = envelope(id);
+        let bytes = wire::message_header_bytes(&envelope, false);
+        wire::put_message(together.entry(u16::try_from(bytes).unwrap()), &envelope, None);
+    }
     let mut put = wire::put(Some(3), false, 0, 5, 4);
     put.extend_from_slice(b"data");
     [
@@ -78,6 +84,7 @@ fn frames(id: u32) -> Vec<Vec<u8>> {
         wire::result(1 << 32, 0, &[1; 8]),
         put,
         wire::note(4, 5),
+        together.finish(),
     ]
     .iter()
     .map(|frame| frame.to_vec())
@@ -109,7 +116,7 @@ fn what_is_not_of_the_session_is_refused_as_stale() {
     }
     let part = Opaque::Send { check: check ^ 1, imm: Some(wire::part(2, 5)) };
     assert_eq!(stranger.throw(part, b"x"), Status::BadDestQpn);
-    assert_eq!(stranger.net.nodes[1].rdm.counters().stale, 12);
+    assert_eq!(stranger.net.nodes[1].rdm.counters().stale, 13);
 }
 
 #[test]
@@ -147,7 +154,7 @@ fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
         for round in 0..200u32 {
             let id = 2 + round.wrapping_mul(rng.below(3));
             let mut all = frames(id);
-            let mut frame = all.swap_remove(rng.below(11) as usize);
+            let mut frame = all.swap_remove(rng.below(12) as usize);
             for _ in 0..rng.below(4) {
                 let at = rng.below(u32::try_from(frame.len()).unwrap()) as usize;
                 frame[at] ^= 1 << rng.below(8);

@@ -4,6 +4,7 @@
 mod basics;
 mod faults;
 mod hostile;
+mod joins;
 mod limits;
 mod memory;
 mod order;
@@ -70,6 +71,8 @@ struct Net {
     /// Packets larger than this vanish.
     mtu_bytes: usize,
     core: CoreConfig,
+    /// Messages sent in a row may leave together.
+    joins: bool,
 }
 
 fn address(node: usize) -> SocketAddr {
@@ -118,6 +121,7 @@ impl Net {
             dead: None,
             mtu_bytes: usize::MAX,
             core,
+            joins: false,
         }
     }
 
@@ -125,6 +129,10 @@ impl Net {
     fn bad(nodes: usize) -> Self {
         let bad = Self::new(nodes);
         Self { loss_permille: 50, duplicate_permille: 20, jitter_us: 300, ..bad }
+    }
+
+    fn node(&self, node: usize) -> Node {
+        Node::new((&self.config, &self.core), node, 100 + node as u64, self.now)
     }
 
     /// Calls a node's messaging layer.
@@ -162,6 +170,9 @@ impl Net {
     }
 
     fn try_send(&mut self, node: usize, message: Message<'_>) -> Result<(), Refused> {
+        if !self.joins {
+            self.nodes[node].rdm.release_held();
+        }
         self.on(node, |rdm, world| rdm.send(world, message))
     }
 
@@ -182,7 +193,10 @@ impl Net {
         let mut buf = TransmitBuf::new(16, 65_000);
         for node in 0..self.nodes.len() {
             loop {
-                let took = self.on(node, |rdm, world| rdm.pump(world));
+                let took = self.on(node, |rdm, world| {
+                    rdm.release_held();
+                    rdm.pump(world)
+                });
                 let Node { endpoint, rdm, .. } = &mut self.nodes[node];
                 buf.clear();
                 let transmit = endpoint.poll_transmit(self.now, &mut buf);

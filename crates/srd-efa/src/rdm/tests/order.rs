@@ -161,7 +161,7 @@ fn who_asks_for_one_order_waits_for_nothing_else() {
         transfer(&mut net, to, false, at, LONG);
     }
     let held =
-        |net: &Net| net.nodes[0].rdm.links.iter().flatten().map(|l| l.held.len()).sum::<usize>();
+        |net: &Net| net.nodes[0].rdm.links.iter().flatten().map(|l| l.behind.len()).sum::<usize>();
     let count: usize = held(&net);
     assert_eq!(count, 0);
     transfer(&mut net, to, true, BACK, LONG);

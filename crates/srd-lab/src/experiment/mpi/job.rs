@@ -75,7 +75,8 @@ impl Setup {
     }
 
     /// SRD by libfabric, if this MPI's libfabric offers it.
-    fn srd(&self, mpi: &Mpi, directory: &Path) -> Result<Transport> {
+    fn srd(&self, mpi: &Mpi, stage: &Stage<'_>) -> Result<Transport> {
+        let directory = stage.directory;
         let unavailable = |why: String| anyhow::Error::from(Unavailable(why));
         let who = format!("{} {}", mpi.name(), mpi.version);
         if let Err(why) = mpi.uses_libfabric() {
@@ -84,7 +85,11 @@ impl Setup {
         let found = provider::find(self.provider.as_deref(), &self.srd)
             .map_err(|error| unavailable(error.to_string()))?;
         let providers = provider::stage(&found, directory)?;
-        let mut settings = vec![("FI_SRD_IFACE".to_owned(), HOST_DEVICE.to_owned())];
+        let rate_mbps = stage.fabric.config().host_rate_mbps_at_most();
+        let mut settings = vec![
+            ("FI_SRD_IFACE".to_owned(), HOST_DEVICE.to_owned()),
+            ("FI_SRD_LINK_RATE_MBPS".to_owned(), rate_mbps.to_string()),
+        ];
         if self.encrypted {
             let file = job_key(directory)?;
             settings.push(("FI_SRD_KEY_FILE".to_owned(), file.display().to_string()));
@@ -146,7 +151,7 @@ impl Job {
         let words = ["lab", "enter", "--name", stage.fabric.name()].map(str::to_owned);
         let device = |name: &str| Transport::Tcp { device: Some(name.to_owned()) };
         let transport = match stage.variant {
-            Variant::Srd => self.setup.srd(mpi, stage.directory)?,
+            Variant::Srd => self.setup.srd(mpi, stage)?,
             Variant::Express => device(express::DEVICE),
             Variant::Mptcp => bail!("MPIs do not use Multipath TCP"),
             _ => device(HOST_DEVICE),

@@ -1,0 +1,180 @@
+//! Small messages leave together.
+//!
+//! A datagram costs far more than the few bytes of a small message. So the first message to a peer
+//! leaves at once, and those that follow before the application looks for news wait: until it
+//! looks ([`Rdm::release_held`]), or there are enough for a datagram. Whoever drives the endpoint
+//! bounds the wait of an application that never looks.
+
+use alloc::vec::Vec;
+
+use super::joined::{ENTRY_BYTES, JOINED_MAX, Joining};
+use super::op::{Op, Stage, Work, token_of};
+use super::transmit::{Handed, Out};
+use super::{Rdm, Until, World, wire};
+use crate::slab::Key;
+
+/// The longest message that joins others.
+pub(super) const BYTES_MAX: u64 = 512;
+/// Room of a frame to begin with.
+const FRAME_BYTES: usize = 1024;
+
+/// Messages that left in one datagram, until it was settled.
+#[derive(Debug)]
+pub(super) struct Together(pub Vec<Key>);
+
+impl Rdm {
+    /// Lets messages leave that wait for others to join.
+    pub fn release_held(&mut self) {
+        for index in core::mem::take(&mut self.bursts) {
+            let Some(link) = self.link_mut(index) else { continue };
+            link.bursting = false;
+            if core::mem::take(&mut link.held) {
+                self.held -= 1;
+                self.wake(index);
+            }
+        }
+    }
+
+    /// Whether the last call made nothing that should leave now: it posted a receive, or a message
+    /// that waits for others. Says so once.
+    pub fn take_lazy(&mut self) -> bool {
+        core::mem::take(&mut self.lazy)
+    }
+
+    /// Whether messages wait for others to join.
+    pub fn is_holding(&self) -> bool {
+        self.held > 0
+    }
+
+    /// Whether a message that was just queued waits for others. `small`: it may join them.
+    pub(super) fn hold(&mut self, index: u32, small: bool) -> bool {
+        let Some(link) = self.link_mut(index) else { return false };
+        if !small || !link.bursting || link.messages.len() >= JOINED_MAX {
+            return false;
+        }
+        if !core::mem::replace(&mut link.held, true) {
+            self.held += 1;
+        }
+        self.lazy = true;
+        true
+    }
+
+    /// What waited for others leaves.
+    pub(super) fn unhold(&mut self, index: u32) {
+        let Some(link) = self.link_mut(index) else { return };
+        if core::mem::take(&mut link.held) {
+            self.held -= 1;
+        }
+    }
+
+    /// A message was handed over: the next ones wait for each other.
+    pub(super) fn burst(&mut self, index: u32) {
+        if let Some(link) = self.link_mut(index)
+            && !core::mem::replace(&mut link.bursting, true)
+        {
+            self.bursts.push(index);
+        }
+    }
+
+    /// Hands over the messages at the head of a link's queue that fit into one datagram; `None` if
+    /// there are not two.
+    pub(super) fn send_joined(&mut self, world: &mut World<'_>, index: u32) -> Option<Handed> {
+        let (frame, keys) = self.gather(world, index)?;
+        let check = self.link(index)?.session?.check;
+        let count = keys.len();
+        let together = self.together.insert(Together(keys), u32::MAX)?;
+        let out = Out {
+            check,
+            imm: None,
+            payload: frame.finish().freeze(),
+            user: together.to_user(super::transmit::TAG_TOGETHER),
+        };
+        let handed = self.hand(world, index, out);
+        if handed != Handed::Yes {
+            self.together.remove(together);
+            return (handed == Handed::Full).then_some(handed);
+        }
+        self.burst(index);
+        for _ in 0..count {
+            let Some(key) = self.link_mut(index)?.messages.pop_front() else { break };
+            if let Some(op) = self.ops.at_mut(key) {
+                op.queued = false;
+                op.in_flight += 1;
+                let length = op.length;
+                if let Work::Message(message) = &mut op.work {
+                    message.stage = Stage::Sent;
+                    message.first_bytes = length;
+                }
+            }
+        }
+        let link = self.link_mut(index)?;
+        link.flying += u32::try_from(count).unwrap_or(0);
+        Some(Handed::Yes)
+    }
+
+    /// A frame of messages from the head of the queue, with ids and credit.
+    fn gather(&mut self, world: &mut World<'_>, index: u32) -> Option<(Joining, Vec<Key>)> {
+        if self.link(index)?.messages.len() < 2 {
+            return None;
+        }
+        let room = self.link(index)?.payload_bytes_max;
+        let mut keys: Vec<Key> = Vec::new();
+        let mut frame: Option<Joining> = None;
+        while keys.len() < JOINED_MAX {
+            let Some(&key) = self.link(index)?.messages.get(keys.len()) else { break };
+            let Some(bytes) = self.entry_bytes(index, key) else { break };
+            let so_far = frame.as_ref().map_or(wire::BASE_BYTES, Joining::len);
+            if so_far + ENTRY_BYTES + bytes > room {
+                break;
+            }
+            let Some(op) = self.ops.at_mut(key) else { break };
+            let waiting = op.stage_mut().is_some_and(|(stage, ..)| *stage == Stage::Waiting);
+            if waiting && !self.admit_message(index, key) {
+                break;
+            }
+            let op = self.ops.at(key)?;
+            let Work::Message(message) = &op.work else { break };
+            let frame =
+                frame.get_or_insert_with(|| Joining::new(message.id, room.min(FRAME_BYTES)));
+            let token = (op.until == Until::Delivered).then(|| token_of(key));
+            let into = frame.entry(u16::try_from(bytes).ok()?);
+            wire::put_message(into, &op.envelope(message.id, token), None);
+            let length = usize::try_from(op.length).ok()?;
+            message.source.append(world.memory, 0, length, into);
+            keys.push(key);
+        }
+        frame.filter(|_| keys.len() > 1).map(|frame| (frame, keys))
+    }
+
+    /// What a message takes in a frame with others, if it may stand there.
+    fn entry_bytes(&self, index: u32, key: Key) -> Option<usize> {
+        let (link, op) = (self.link(index)?, self.ops.at(key)?);
+        let Work::Message(message) = &op.work else { return None };
+        let session = link.session?;
+        let fresh = match message.stage {
+            Stage::Waiting => true,
+            Stage::Sending { sent } => sent == 0 && message.session == session.number,
+            Stage::Sent => false,
+        };
+        let simple = message.again.is_empty() && message.shared.is_empty();
+        if !(fresh && simple && is_small(op) && link.is_open_for(op.aim)) {
+            return None;
+        }
+        let token = (op.until == Until::Delivered).then_some(0);
+        let header = wire::message_header_bytes(&op.envelope(0, token), false);
+        Some(header + usize::try_from(op.length).ok()?)
+    }
+
+    /// A datagram of several messages was settled.
+    pub(super) fn together_settled(&mut self, key: Key, status: srd_proto::Status) {
+        let Some(Together(keys)) = self.together.remove(key) else { return };
+        for key in keys {
+            self.settled(key, 0, status);
+        }
+    }
+}
+
+/// Whether a message may join others.
+pub(super) fn is_small(op: &Op) -> bool {
+    matches!(op.work, Work::Message(_)) && op.length <= BYTES_MAX
+}

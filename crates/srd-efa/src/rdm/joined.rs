@@ -1,0 +1,99 @@
+//! The frame JOINED: small messages that left together.
+//!
+//! ```text
+//! | 11 | messages | 0 | id of the first | then for each: bytes of its MESSAGE (2), its MESSAGE |
+//! ```
+//!
+//! Ids rise by one, and each message is whole.
+
+use bytes::{BufMut, BytesMut};
+
+use super::wire::{BASE_BYTES, Frame, put_base};
+
+/// Most messages in one frame.
+pub(super) const JOINED_MAX: usize = 32;
+/// Bytes before each message.
+pub(super) const ENTRY_BYTES: usize = 2;
+/// The frame's kind.
+pub(super) const KIND: u8 = 11;
+
+/// A frame that has arrived, and was found well formed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Joined<'a> {
+    pub first: u32,
+    pub count: u32,
+    /// What the messages cost of their sender's credit, together.
+    pub charge: u64,
+    entries: &'a [u8],
+}
+
+impl<'a> Joined<'a> {
+    /// What follows the base of the frame; `None` for what no sender writes.
+    pub(super) fn decode(count: u8, first: u32, entries: &'a [u8]) -> Option<Self> {
+        let mut joined = Self { first, count: 0, charge: 0, entries };
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let (frame, after) = entry(rest)?;
+            let Frame::Message { envelope, length: None, .. } = frame else { return None };
+            if envelope.id != first.wrapping_add(joined.count) {
+                return None;
+            }
+            joined.count += 1;
+            joined.charge += frame.charge();
+            rest = after;
+        }
+        let known = usize::from(count) <= JOINED_MAX && count > 1;
+        (known && u32::from(count) == joined.count).then_some(joined)
+    }
+
+    /// Its messages, in their order.
+    pub(super) fn messages(&self) -> impl Iterator<Item = Frame<'a>> {
+        let mut rest = self.entries;
+        core::iter::from_fn(move || {
+            let (frame, after) = entry(rest)?;
+            rest = after;
+            Some(frame)
+        })
+    }
+}
+
+fn entry(bytes: &[u8]) -> Option<(Frame<'_>, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<ENTRY_BYTES>()?;
+    let (frame, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+    Some((Frame::decode(frame)?, rest))
+}
+
+/// A frame in the making.
+pub(super) struct Joining {
+    bytes: BytesMut,
+    count: u8,
+}
+
+impl Joining {
+    /// With no messages yet; `first` is the id of the first.
+    pub(super) fn new(first: u32, room: usize) -> Self {
+        let mut bytes = BytesMut::with_capacity(room);
+        put_base(&mut bytes, KIND, 0, 0, first);
+        Self { bytes, count: 0 }
+    }
+
+    /// Bytes so far.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Begins an entry of so many bytes; the caller appends them.
+    pub(super) fn entry(&mut self, bytes: u16) -> &mut BytesMut {
+        self.count += 1;
+        self.bytes.put_u16(bytes);
+        &mut self.bytes
+    }
+
+    /// The frame.
+    pub(super) fn finish(mut self) -> BytesMut {
+        self.bytes[1] = self.count;
+        self.bytes
+    }
+}
+
+const _: () = assert!(JOINED_MAX <= u8::MAX as usize && BASE_BYTES > 1);

@@ -1,0 +1,133 @@
+//! **Acknowledges**: in a packet of its own, or beside a datagram that leaves anyway.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::{DATAGRAM_HEADER_BYTES, Peer, Refusal, Rx, Shared};
+use crate::config::Config;
+use crate::crypto::Space;
+use crate::ids::Entropy;
+use crate::time::Instant;
+use crate::transmit::TransmitBuf;
+use crate::wire::ack::{self, AckHead, SACK_WORDS_MAX, Verdict};
+use crate::wire::{self, Kind};
+
+/// Acknowledgements rotate over entropies by this prime, so that a stretch of dead ones does
+/// not swallow many in a row.
+const ACK_STRIDE: u16 = 37;
+/// An acknowledgement travels beside a datagram whose payload is at most this long...
+const BESIDE_PAYLOAD_MAX: usize = 512;
+/// ...if its bitmap spans at most so many words.
+const BESIDE_SPAN_WORDS: usize = 4;
+/// Bytes of the largest such acknowledgement: the span may touch one word more.
+const BESIDE_BYTES_MAX: usize =
+    ack::ACK_BYTES + (BESIDE_SPAN_WORDS + 1) * 8 + ack::TUPLES_MAX * ack::TUPLE_BYTES;
+
+/// Bytes that an acknowledgement has for its verdicts, SACK words and tuples.
+pub(super) fn ack_room(config: &Config) -> usize {
+    let around = if config.protection.is_on() {
+        crate::wire::TAG_BYTES
+    } else {
+        crate::wire::greeting::GREETING_BYTES
+    };
+    let fixed = crate::wire::HEADER_BYTES + around + ack::ACK_BYTES + ack::ECHO_BYTES;
+    usize::from(config.packet_bytes_max) - fixed
+}
+
+impl Peer {
+    /// Whether a datagram with this many bytes of payload, if it leaves now, carries the
+    /// acknowledgement that is or will be due.
+    pub(super) fn carries_ack(&self, payload_bytes: usize, config: &Config) -> bool {
+        let around = wire::TAG_BYTES.max(wire::greeting::GREETING_BYTES);
+        let bytes = DATAGRAM_HEADER_BYTES + around + BESIDE_BYTES_MAX + payload_bytes;
+        payload_bytes <= BESIDE_PAYLOAD_MAX
+            && bytes <= config.packet_bytes_max.into()
+            && self.rx.as_ref().is_some_and(|rx| rx.fits_beside())
+    }
+
+    /// An acknowledgement in a packet of its own.
+    pub(super) fn write_ack(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+    ) -> Option<Entropy> {
+        let number = self.next_control_number();
+        let start = buf.head_start();
+        let header = self.header(now, Kind::Ack, number, 0);
+        self.begin(shared, buf, header);
+        let rx = self.rx.as_mut()?;
+        rx.write(shared, &mut buf.bytes);
+        rx.ack_entropy = (rx.ack_entropy + ACK_STRIDE) % shared.config.paths;
+        let entropy = Entropy(rx.ack_entropy);
+        shared.stats.ack_pkts += 1;
+        self.finish(buf, start, Space::Control, number, Bytes::new())?;
+        Some(entropy)
+    }
+}
+
+impl Rx {
+    /// The acknowledgement's picture: SACK words, cumulative point and verdicts. A refused PSN
+    /// whose verdict does not fit is left out of the picture, as if it had not arrived: its
+    /// turn comes with another acknowledgement.
+    fn picture(&mut self, config: &Config, words: &mut [u64]) -> (u64, usize, Vec<Verdict>) {
+        let count = self.verdicts.len();
+        let room = ack_room(config) - self.tuples.len() * ack::TUPLE_BYTES;
+        let listed = count.min(room / 2 / ack::VERDICT_BYTES).min(ack::VERDICTS_MAX);
+        let words_max = ((room - listed * ack::VERDICT_BYTES) / 8).min(words.len());
+        let words = &mut words[..words_max];
+        #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
+        let wire = |r: Refusal| Verdict { psn: r.psn as u32, status: r.status as u8 };
+        let at = |i: usize| (self.verdict_cursor + i) % count.max(1);
+        let named = (0..listed).map(|i| wire(self.verdicts[at(i)])).collect();
+        let hidden = || (listed..count).map(|i| self.verdicts[at(i)].psn);
+        let cumulative = hidden().fold(self.received.cumulative(), u64::min);
+        let n = self.received.sack(cumulative, words);
+        for psn in hidden() {
+            let word = usize::try_from(psn / 64 - cumulative / 64).unwrap_or(usize::MAX);
+            if let Some(word) = words[..n].get_mut(word) {
+                *word &= !(1 << (psn % 64));
+            }
+        }
+        self.verdict_cursor = if listed < count { at(listed) } else { 0 };
+        (cumulative, n, named)
+    }
+
+    /// Whether an acknowledgement should leave now.
+    pub(crate) fn ack_is_due(&self, now: Instant) -> bool {
+        self.ack_now || self.ack_due <= now
+    }
+
+    /// Whether there is something to acknowledge, and little enough to say for
+    /// [`BESIDE_BYTES_MAX`].
+    fn fits_beside(&self) -> bool {
+        let span = self.received.highest() - self.received.cumulative();
+        self.unacked_packets > 0
+            && self.verdicts.is_empty()
+            && self.echoes.is_empty()
+            && span <= BESIDE_SPAN_WORDS as u64 * 64
+    }
+
+    /// Appends an acknowledgement with all that is known; nothing is due any more but further
+    /// echoes.
+    pub(super) fn write(&mut self, shared: &Shared<'_>, out: &mut Vec<u8>) {
+        let mut words = [0; SACK_WORDS_MAX];
+        let (cumulative, n, verdicts) = self.picture(shared.config, &mut words);
+        #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
+        let head = AckHead {
+            cumulative: cumulative as u32,
+            received_bytes: self.share.received as u32,
+            limit_bytes: self.share.limit as u32,
+            limited: shared.limit_binds,
+            senders: shared.senders,
+            echo: self.echoes.pop_front(),
+        };
+        ack::encode(out, &head, &words[..n], &self.tuples, &verdicts);
+        self.tuples.clear();
+        self.unacked_packets = 0;
+        self.unacked_bytes = 0;
+        self.ack_now = !self.echoes.is_empty();
+        self.ack_due = Instant::FAR_FUTURE;
+    }
+}
