@@ -48,7 +48,7 @@ impl Endpoint {
         unsafe {
             self.handle().call(|call| {
                 let number = call.sink.shares.remove(key)?;
-                call.rdm.unshare(key);
+                call.layer.unshare(key);
                 call.memory.remove(number);
                 Ok(())
             })
@@ -61,7 +61,7 @@ fn enter(call: Call<'_, Ends>, span: Span, access: Access, key: u64) -> Outcome<
     call.memory.add(number, Box::new([span]));
     let (region, length) = (u64::from(number.0), span.length as u64);
     let shared = Shared { region, addr: 0, length, rkey: key, access };
-    call.rdm.share(shared).map_err(|refused| {
+    call.layer.share(shared).map_err(|refused| {
         call.memory.remove(number);
         let _ = call.sink.shares.remove(key);
         match refused {

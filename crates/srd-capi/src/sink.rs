@@ -25,6 +25,8 @@ pub struct Ends {
 }
 
 impl Sink for Ends {
+    type Layer = Rdm;
+
     fn has_room(&mut self) -> bool {
         self.queue.has_room()
     }

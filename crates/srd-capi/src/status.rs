@@ -120,7 +120,7 @@ impl Status {
             Ending::Restarted => Self::Restarted,
             Ending::Removed => Self::Removed,
             Ending::BadKey => Self::Key,
-            Ending::Protocol => Self::Protocol,
+            Ending::Protocol | Ending::TooLong => Self::Protocol,
         }
     }
 }

@@ -34,7 +34,8 @@
 //! }
 //! ```
 //!
-//! On the verbs stands [`rdm`], the Messaging Layer: `docs/spec/rdm.md`.
+//! On the verbs stand [`rdm`], the Messaging Layer: `docs/spec/rdm.md`, and [`direct`], which adds
+//! nothing to them.
 //!
 //! The endpoint needs `keepalive`, or a read whose answer is lost with its peer waits for ever.
 #![no_std]
@@ -48,6 +49,7 @@ mod config;
 mod counters;
 mod cq;
 mod device;
+pub mod direct;
 mod error;
 mod memory;
 mod mr;

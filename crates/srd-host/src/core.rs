@@ -2,6 +2,7 @@
 
 use std::io;
 
+use srd_efa::Memory;
 use srd_efa::rdm::{Done, Rdm, World};
 use srd_net::{Application, Context, LocalEndpoint, Notice};
 use srd_proto::{Delivery, Duration, Event, Instant, Status};
@@ -14,13 +15,88 @@ const HOLD: Duration = Duration::from_micros(50);
 /// Turns of handing over and sending in one round: what is told of one turn may allow another.
 const ROUND_TURNS_MAX: usize = 8;
 
+/// What turns the application's operations into datagrams, and back.
+pub trait Layer: std::fmt::Debug + Send + 'static {
+    /// Judges a datagram.
+    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status;
+
+    /// Takes note of something that happened in the transport.
+    fn event(&mut self, now: Instant, event: &Event);
+
+    /// Sends on what waits. Returns whether the transport took anything.
+    fn pump(&mut self, world: &mut World<'_>) -> bool;
+
+    /// The oldest end of something.
+    fn poll(&mut self) -> Option<Done>;
+
+    /// Whether nothing is under way that a peer waits for.
+    fn is_quiet(&self) -> bool;
+
+    /// Whether there is anything for [`Layer::pump`] that no event of the transport will tell of.
+    fn has_work(&self) -> bool;
+
+    /// Lets messages leave that wait for others to join them.
+    fn release_held(&mut self) {}
+
+    /// Whether the last call made nothing that should leave now. Says so once.
+    fn take_lazy(&mut self) -> bool {
+        false
+    }
+
+    /// Whether messages wait for others to join them.
+    fn is_holding(&self) -> bool {
+        false
+    }
+}
+
+impl Layer for Rdm {
+    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status {
+        self.judge(now, delivery, memory)
+    }
+
+    fn event(&mut self, now: Instant, event: &Event) {
+        self.event(now, event);
+    }
+
+    fn pump(&mut self, world: &mut World<'_>) -> bool {
+        self.pump(world)
+    }
+
+    fn poll(&mut self) -> Option<Done> {
+        self.poll()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.is_quiet()
+    }
+
+    fn has_work(&self) -> bool {
+        self.has_work()
+    }
+
+    fn release_held(&mut self) {
+        self.release_held();
+    }
+
+    fn take_lazy(&mut self) -> bool {
+        self.take_lazy()
+    }
+
+    fn is_holding(&self) -> bool {
+        self.is_holding()
+    }
+}
+
 /// Where the ends of operations go.
 pub trait Sink: Send + 'static {
+    /// What the operations are asked of.
+    type Layer: Layer;
+
     /// Whether one more can be taken. What cannot is kept, and holds up what comes behind it.
     fn has_room(&mut self) -> bool;
 
     /// Something came to an end.
-    fn done(&mut self, done: Done, rdm: &Rdm);
+    fn done(&mut self, done: Done, layer: &Self::Layer);
 
     /// Something that a person should know.
     fn notice(&mut self, notice: Notice);
@@ -31,9 +107,9 @@ pub trait Sink: Send + 'static {
 
 /// What the lock is around.
 #[derive(Debug)]
-pub(crate) struct Core<S> {
+pub(crate) struct Core<S: Sink> {
     pub(crate) local: LocalEndpoint,
-    pub(crate) rdm: Rdm,
+    pub(crate) layer: S::Layer,
     pub(crate) memory: UserMemory,
     pub(crate) sink: S,
     pub(crate) broken: bool,
@@ -44,8 +120,8 @@ pub(crate) struct Core<S> {
 }
 
 /// What the transport calls during a round.
-struct Upcalls<'a, S> {
-    rdm: &'a mut Rdm,
+struct Upcalls<'a, S: Sink> {
+    layer: &'a mut S::Layer,
     memory: &'a mut UserMemory,
     sink: &'a mut S,
     /// Whether an event was told: it may have made more to hand over.
@@ -54,7 +130,7 @@ struct Upcalls<'a, S> {
 
 impl<S: Sink> Application for Upcalls<'_, S> {
     fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
-        self.rdm.judge(now, delivery, self.memory)
+        self.layer.judge(now, delivery, self.memory)
     }
 
     /// Whoever judged a datagram good has taken it.
@@ -62,7 +138,7 @@ impl<S: Sink> Application for Upcalls<'_, S> {
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
         self.told = true;
-        self.rdm.event(context.now(), &event);
+        self.layer.event(context.now(), &event);
     }
 
     fn notice(&mut self, notice: Notice) {
@@ -85,7 +161,7 @@ impl<S: Sink> Core<S> {
         if self.broken {
             return 0;
         }
-        self.rdm.release_held();
+        self.layer.release_held();
         self.held_until = Instant::FAR_FUTURE;
         let worked = self.receive().and_then(|packets| {
             if packets > 0 || self.is_due() {
@@ -106,12 +182,12 @@ impl<S: Sink> Core<S> {
         if self.broken {
             return;
         }
-        if self.rdm.take_lazy() && !self.more {
+        if self.layer.take_lazy() && !self.more {
             self.hold();
         } else if let Err(error) = self.send() {
             self.lose(&error);
         }
-        if !self.rdm.is_holding() {
+        if !self.layer.is_holding() {
             self.held_until = Instant::FAR_FUTURE;
         }
         self.tell();
@@ -119,12 +195,12 @@ impl<S: Sink> Core<S> {
 
     /// Whether there may be something to send although nothing has arrived.
     fn is_due(&self) -> bool {
-        self.more || self.rdm.has_work() || self.local.due() <= self.local.now()
+        self.more || self.layer.has_work() || self.local.due() <= self.local.now()
     }
 
     /// Bounds the wait of messages for others to join.
     fn hold(&mut self) {
-        if self.rdm.is_holding() && self.held_until == Instant::FAR_FUTURE {
+        if self.layer.is_holding() && self.held_until == Instant::FAR_FUTURE {
             self.held_until = self.local.now() + HOLD;
         }
     }
@@ -136,20 +212,20 @@ impl<S: Sink> Core<S> {
     }
 
     fn receive(&mut self) -> io::Result<usize> {
-        let Self { local, rdm, memory, sink, .. } = self;
-        local.receive(Instant::ZERO, &mut Upcalls { rdm, memory, sink, told: false })
+        let Self { local, layer, memory, sink, .. } = self;
+        local.receive(Instant::ZERO, &mut Upcalls { layer, memory, sink, told: false })
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let Self { local, rdm, memory, sink, .. } = self;
+        let Self { local, layer, memory, sink, .. } = self;
         self.more = true;
         for _ in 0..ROUND_TURNS_MAX {
-            local.tell(&mut Upcalls { rdm, memory, sink, told: false });
+            local.tell(&mut Upcalls { layer, memory, sink, told: false });
             let handed_over = {
                 let (endpoint, now) = local.core_mut();
-                rdm.pump(&mut World { now, endpoint, memory })
+                layer.pump(&mut World { now, endpoint, memory })
             };
-            let mut calls = Upcalls { rdm, memory, sink, told: false };
+            let mut calls = Upcalls { layer, memory, sink, told: false };
             local.transmit(&mut calls)?;
             if !(calls.told || handed_over) {
                 self.more = false;
@@ -161,8 +237,8 @@ impl<S: Sink> Core<S> {
 
     fn tell(&mut self) {
         while self.sink.has_room() {
-            let Some(done) = self.rdm.poll() else { break };
-            self.sink.done(done, &self.rdm);
+            let Some(done) = self.layer.poll() else { break };
+            self.sink.done(done, &self.layer);
         }
     }
 }

@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 use srd_efa::rdm::{Config, Rdm, World};
 use srd_net::LocalEndpoint;
-use srd_proto::{Duration, Instant};
+use srd_proto::{Duration, Endpoint, Instant};
 
 use crate::card;
-use crate::core::{Core, Sink};
+use crate::core::{Core, Layer, Sink};
 use crate::fork::Process;
 use crate::memory::UserMemory;
 use crate::options::Options;
@@ -63,9 +63,9 @@ pub struct Host<S: Sink> {
 
 /// What a host is called through. Handles outlive their host; then calls say so.
 #[derive(Debug)]
-pub struct Handle<S>(Arc<Shared<S>>);
+pub struct Handle<S: Sink>(Arc<Shared<S>>);
 
-impl<S> Clone for Handle<S> {
+impl<S: Sink> Clone for Handle<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
@@ -73,7 +73,7 @@ impl<S> Clone for Handle<S> {
 
 /// What callers and the card share.
 #[derive(Debug)]
-pub(crate) struct Shared<S> {
+pub(crate) struct Shared<S: Sink> {
     core: Mutex<Option<Core<S>>>,
     process: Process,
     /// When the application last called: nanoseconds on the clock of the transport.
@@ -87,30 +87,64 @@ pub(crate) struct Shared<S> {
     bell: OwnedFd,
 }
 
-impl<S: Sink> Host<S> {
-    /// Opens sockets, and starts the card.
+impl<S: Sink<Layer = Rdm>> Host<S> {
+    /// Opens sockets, and starts the card: a host of the Messaging Layer.
     ///
     /// # Errors
     /// What the system refuses: the address or port, memory, descriptors or a thread.
     pub fn open(options: &Options, sink: S) -> io::Result<Self> {
+        Self::open_with(options, sink, |endpoint, place| place.messaging(options, endpoint))
+    }
+}
+
+/// What a host's layer is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Where the host is.
+    pub address: SocketAddr,
+    /// Which run of an endpoint there.
+    pub incarnation: u64,
+    /// A secret for tables.
+    pub seed: u64,
+}
+
+impl Place {
+    /// A Messaging Layer here.
+    #[must_use]
+    pub fn messaging(&self, options: &Options, endpoint: &mut Endpoint) -> Rdm {
+        let config = Config {
+            operations_max: options.operations_max,
+            receives_max: options.receives_max,
+            tell_remote: true,
+            seed: self.seed,
+        };
+        Rdm::new(config, endpoint, self.address, self.incarnation)
+    }
+}
+
+impl<S: Sink> Host<S> {
+    /// As [`Host::open`], over the layer that `make` makes.
+    ///
+    /// # Errors
+    /// As [`Host::open`].
+    pub fn open_with(
+        options: &Options,
+        sink: S,
+        make: impl FnOnce(&mut Endpoint, &Place) -> S::Layer,
+    ) -> io::Result<Self> {
         let mut local = LocalEndpoint::bind(&options.bind())?;
         let address = local.local_address();
         let incarnation = srd_net::clock::epoch().0;
         let seed = srd_net::clock::seed()?;
         let mut low = [0; 8];
         low.copy_from_slice(&seed[..8]);
-        let config = Config {
-            operations_max: options.operations_max,
-            receives_max: options.receives_max,
-            tell_remote: true,
-            seed: u64::from_le_bytes(low),
-        };
-        let rdm = Rdm::new(config, local.core_mut().0, address, incarnation);
+        let place = Place { address, incarnation, seed: u64::from_le_bytes(low) };
+        let layer = make(local.core_mut().0, &place);
         let arrivals = local.arrivals()?;
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let core = Core {
             local,
-            rdm,
+            layer,
             memory: UserMemory::default(),
             sink,
             broken: false,
@@ -233,9 +267,9 @@ impl<S: Sink> Handle<S> {
 
 /// What a call may use.
 #[derive(Debug)]
-pub struct Call<'a, S> {
-    /// The Messaging Layer.
-    pub rdm: &'a mut Rdm,
+pub struct Call<'a, S: Sink> {
+    /// The layer: the Messaging Layer, as a rule.
+    pub layer: &'a mut S::Layer,
     /// What is known of the application's memory.
     pub memory: &'a mut UserMemory,
     /// The caller's own.
@@ -243,11 +277,11 @@ pub struct Call<'a, S> {
     local: &'a mut LocalEndpoint,
 }
 
-impl<S> Call<'_, S> {
-    /// The Messaging Layer, what it wants to be lent, and the caller's own.
-    pub fn parts(&mut self) -> (&mut Rdm, World<'_>, &mut S) {
+impl<S: Sink> Call<'_, S> {
+    /// The layer, what it wants to be lent, and the caller's own.
+    pub fn parts(&mut self) -> (&mut S::Layer, World<'_>, &mut S) {
         let (endpoint, now) = self.local.core_mut();
-        (self.rdm, World { now, endpoint, memory: self.memory }, self.sink)
+        (self.layer, World { now, endpoint, memory: self.memory }, self.sink)
     }
 }
 
@@ -265,8 +299,8 @@ impl<S: Sink> Shared<S> {
         if core.broken {
             return Err(Gone::Broken);
         }
-        let Core { local, rdm, memory, sink, .. } = core;
-        let result = f(Call { rdm, memory, sink, local });
+        let Core { local, layer, memory, sink, .. } = core;
+        let result = f(Call { layer, memory, sink, local });
         core.flush();
         self.called(core);
         Ok(result)
@@ -295,7 +329,7 @@ impl<S: Sink> Shared<S> {
         // Said under the lock: a call that makes something due earlier either came before this
         // round, or sees it and wakes the card.
         self.sleeps_until(due);
-        Some((due, core.broken || core.rdm.is_quiet()))
+        Some((due, core.broken || core.layer.is_quiet()))
     }
 
     /// Until when the application's last call keeps the card from working; the past if it stays

@@ -41,8 +41,8 @@ mod host;
 pub mod memory;
 mod options;
 
-pub use crate::core::Sink;
+pub use crate::core::{Layer, Sink};
 pub use fork::Process;
-pub use host::{Call, Gone, Handle, Host, LINGER};
+pub use host::{Call, Gone, Handle, Host, LINGER, Place};
 pub use memory::{RegionNumber, Span, UserMemory};
 pub use options::{KEY_FORM, Options, read_key};

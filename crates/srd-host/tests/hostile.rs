@@ -39,6 +39,8 @@ const RETIRED_MAX: usize = 256;
 struct Ends(Arc<Mutex<VecDeque<Done>>>);
 
 impl Sink for Ends {
+    type Layer = Rdm;
+
     fn has_room(&mut self) -> bool {
         true
     }
@@ -95,7 +97,7 @@ impl App {
     }
 
     fn counters(&self) -> RdmCounters {
-        self.call(|call| *call.rdm.counters())
+        self.call(|call| *call.layer.counters())
     }
 
     /// Memory that peers may use: two regions, the second for reading only.
@@ -112,7 +114,7 @@ impl App {
             }];
             self.call(|call| {
                 call.memory.add(RegionNumber(number), Box::new(spans));
-                call.rdm.share(Shared { region, addr: 0, length, rkey, access }).unwrap();
+                call.layer.share(Shared { region, addr: 0, length, rkey, access }).unwrap();
             });
         }
     }
@@ -207,7 +209,7 @@ impl App {
 
     fn cancel_all(&mut self) {
         for context in self.pending.keys().copied().collect::<Vec<_>>() {
-            self.call(|call| call.rdm.cancel(context));
+            self.call(|call| call.layer.cancel(context));
         }
     }
 }
@@ -273,7 +275,7 @@ fn a_liar_with_the_key_touches_nothing_that_is_not_his_and_others_get_through() 
             victim.ask(&mut rng, peer);
         } else if rng.below(50) == 0 {
             let oldest = *victim.pending.keys().next().unwrap();
-            victim.call(|call| call.rdm.cancel(oldest));
+            victim.call(|call| call.layer.cancel(oldest));
         }
         victim.listen();
     }

@@ -20,6 +20,8 @@ struct Ends {
 }
 
 impl Sink for Ends {
+    type Layer = Rdm;
+
     fn has_room(&mut self) -> bool {
         self.done.lock().unwrap().len() < self.room
     }
@@ -212,7 +214,7 @@ fn a_peer_reads_and_writes_what_is_shared_while_its_owner_stays_away() {
     let made = unsafe {
         b.host.handle().call(|call| {
             call.memory.add(RegionNumber(1), Box::new(spans));
-            call.rdm.share(shared)
+            call.layer.share(shared)
         })
     };
     made.unwrap().unwrap();

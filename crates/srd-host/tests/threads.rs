@@ -19,6 +19,8 @@ const MESSAGES: u64 = 40;
 struct Ends(Arc<Mutex<HashSet<u64>>>);
 
 impl Sink for Ends {
+    type Layer = Rdm;
+
     fn has_room(&mut self) -> bool {
         true
     }

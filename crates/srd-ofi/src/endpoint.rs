@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use srd_host::{Host, Options};
+use srd_efa::direct::{self, Direct};
+use srd_host::{Host, Options, Place};
 use srd_proto::Duration;
 
 use crate::abi::bits::{
-    FI_COMPLETION, FI_EP_RDM, FI_MULTI_RECV, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
+    FI_COMPLETION, FI_MULTI_RECV, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE,
     FI_SELECTIVE_COMPLETION, FI_SEND, FI_SOURCE, FI_TRANSMIT, FI_WRITE,
 };
 use crate::abi::errno::{
@@ -22,7 +23,9 @@ use crate::domain::{Domain, Slot};
 use crate::ends::{Bound, Ends};
 use crate::event::EventQueue;
 use crate::hosts::HostHandle;
+use crate::layer::Layer;
 use crate::offers::{OPERATIONS, TX_FLAGS};
+use crate::service::Service;
 use crate::vector::AddressVector;
 use crate::{Errno, Outcome};
 
@@ -30,12 +33,14 @@ use crate::{Errno, Outcome};
 const MULTI_RECV_BYTES: usize = 64;
 /// Counters of one endpoint: one for each kind of operation, and some that share.
 pub const COUNTERS_MAX: usize = 12;
+/// Peers of an endpoint on the verbs.
+const PEERS_MAX: u32 = 1 << 16;
 
 /// What an endpoint shall be.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// `FI_EP_RDM`: there is no other kind.
-    pub kind: i32,
+    /// What it does.
+    pub service: Service,
     /// Capabilities.
     pub caps: u64,
     /// Where it shall be; port zero for any.
@@ -46,6 +51,8 @@ pub struct Plan {
     pub rx_flags: u64,
     /// Operations that may be outstanding; zero for the provider's choice.
     pub operations: usize,
+    /// Which operations do not overtake which (`msg_order` of the sending half).
+    pub order: u64,
 }
 
 /// An open endpoint.
@@ -92,7 +99,7 @@ impl Endpoint {
     /// # Errors
     /// `FI_EADDRNOTAVAIL` if the address is not of this machine, or the port is taken.
     pub fn new(slot: Slot, plan: Plan) -> Outcome<Self> {
-        let (host, name) = open(&slot, plan.source, plan.operations)?;
+        let (host, name) = open(&slot, &plan, plan.source)?;
         let state = State {
             host: Some(host),
             name,
@@ -129,7 +136,7 @@ impl Endpoint {
         if place.ip != self.slot.domain().ip {
             return Err(Errno(FI_EADDRNOTAVAIL));
         }
-        let (host, name) = open(&self.slot, place, self.plan.operations)?;
+        let (host, name) = open(&self.slot, &self.plan, place)?;
         if let Some(old) = state.host.replace(host) {
             self.slot.domain().hosts.remove(old.handle());
             old.close();
@@ -228,7 +235,7 @@ impl Endpoint {
         state.bound.sources = self.plan.caps & FI_SOURCE != 0;
         let host = state.host.as_ref().ok_or(Errno(FI_EOPBADSTATE))?.handle().clone();
         let bound = state.bound.clone();
-        bind(&host, &bound)?;
+        bind(&host, &bound, self.plan.order)?;
         let Bound { vector, transmit, receive, counters, .. } = &bound;
         let vector = vector.iter().map(|vector| &vector.hosts);
         let queues = [transmit, receive].into_iter().flatten().map(|queue| &queue.hosts);
@@ -291,7 +298,7 @@ impl Endpoint {
     /// # Errors
     /// `FI_EINVAL` for an endpoint without such buffers.
     pub fn set_multi_recv_bytes(&self, bytes: usize) -> Outcome {
-        if self.plan.kind != FI_EP_RDM {
+        if self.plan.service != Service::Messages {
             return Err(Errno(FI_EINVAL));
         }
         self.multi_recv_bytes.store(bytes, Ordering::Relaxed);
@@ -364,16 +371,44 @@ fn record(host: &HostHandle) -> Option<String> {
     called.ok()
 }
 
-/// Gives a host what the endpoint is bound to.
+/// Gives a host what the endpoint is bound to, and the order that it shall keep.
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]
-fn bind(host: &HostHandle, bound: &Bound) -> Outcome {
+fn bind(host: &HostHandle, bound: &Bound, order: u64) -> Outcome {
     // SAFETY: names no memory.
-    let called = unsafe { host.call(|call| call.sink.bound = bound.clone()) };
+    let called = unsafe {
+        host.call(|call| {
+            call.layer.set_order(crate::order::of_bits(order));
+            call.sink.bound = bound.clone();
+        })
+    };
     called.map_err(|_| Errno(FI_EOPBADSTATE))
 }
 
+/// What moves the data of a service.
+fn layer(
+    service: Service,
+    options: &Options,
+    endpoint: &mut srd_proto::Endpoint,
+    place: &Place,
+) -> Layer {
+    let service = match service {
+        Service::Messages => return Layer::Messaging(Box::new(place.messaging(options, endpoint))),
+        Service::Datagrams => direct::Service::Datagrams,
+        Service::Direct => direct::Service::Direct,
+    };
+    let operations_max = u32::try_from(OPERATIONS).unwrap_or(u32::MAX);
+    let config = direct::Config {
+        service,
+        operations_max,
+        receives_max: operations_max,
+        peers_max: PEERS_MAX,
+        seed: place.seed,
+    };
+    Layer::Direct(Box::new(Direct::new(config, endpoint, place.address)))
+}
+
 /// Opens a host, which takes a port and a new incarnation, and knows the domain's memory.
-fn open(slot: &Slot, place: Address, operations: usize) -> Outcome<(Host<Ends>, Address)> {
+fn open(slot: &Slot, plan: &Plan, place: Address) -> Outcome<(Host<Ends>, Address)> {
     let domain = slot.domain();
     let settings = &domain.fabric.settings;
     let millis = |ms: u32| Duration::from_millis(ms.into());
@@ -383,8 +418,8 @@ fn open(slot: &Slot, place: Address, operations: usize) -> Outcome<(Host<Ends>, 
         packet_bytes_max: settings.packet_bytes_max,
         paths: settings.paths.unwrap_or(paths),
         link_rate_bps: settings.link_rate_mbps.map(|mbps| u64::from(mbps) * 1_000_000),
-        operations_max: match u32::try_from(operations) {
-            Ok(fewer) if (1..OPERATIONS).contains(&operations) => fewer,
+        operations_max: match u32::try_from(plan.operations) {
+            Ok(fewer) if (1..OPERATIONS).contains(&plan.operations) => fewer,
             _ => defaults.operations_max,
         },
         job_key: settings.job_key,
@@ -392,7 +427,10 @@ fn open(slot: &Slot, place: Address, operations: usize) -> Outcome<(Host<Ends>, 
         peer_timeout: millis(settings.peer_timeout_ms),
         ..defaults
     };
-    let host = Host::open(&options, Ends::default()).map_err(|error| {
+    let host = Host::open_with(&options, Ends::default(), |endpoint, place| {
+        layer(plan.service, &options, endpoint, place)
+    });
+    let host = host.map_err(|error| {
         log(Level::Warn, &format!("cannot open an endpoint at {}: {error}", place.place()));
         match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => Errno(libc::EMFILE),
@@ -403,7 +441,7 @@ fn open(slot: &Slot, place: Address, operations: usize) -> Outcome<(Host<Ends>, 
     let name = Address {
         ip: host.address().ip(),
         port: host.address().port(),
-        incarnation: host.incarnation(),
+        incarnation: if plan.service.knows_runs() { host.incarnation() } else { 0 },
     };
     // Registrations that come meanwhile wait for the lock, and find the host.
     let regions = domain.regions();

@@ -34,8 +34,9 @@ impl Parts {
 fn endpoint_in(domain: &Arc<Domain>, port: u16) -> Outcome<Endpoint> {
     let source = Address { ip: domain.ip, port, incarnation: 0 };
     let slot = Slot::take(domain, Kind::Endpoint).unwrap();
+    let service = Service::Messages;
     let plan =
-        Plan { kind: FI_EP_RDM, caps: CAPS, source, tx_flags: 0, rx_flags: 0, operations: 0 };
+        Plan { service, caps: CAPS, source, tx_flags: 0, rx_flags: 0, operations: 0, order: 0 };
     Endpoint::new(slot, plan)
 }
 

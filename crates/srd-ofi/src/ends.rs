@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use srd_efa::rdm::{Done, Kind, Outcome, Peer, Rdm};
+use srd_efa::rdm::{Done, Kind, Outcome, Peer};
 use srd_host::Sink;
 use srd_net::Notice;
 
@@ -20,6 +20,7 @@ use crate::address::Address;
 use crate::completion::{Completion, CompletionQueue, Failure};
 use crate::core::{Level, log};
 use crate::counter::Counter;
+use crate::layer::Layer;
 use crate::ledger::{Entry, Ledger, Sort};
 use crate::vector::AddressVector;
 
@@ -68,12 +69,12 @@ fn flags_of(done: &Done) -> (u64, u64) {
 
 impl Ends {
     /// The number of a peer in the vector, if it is there.
-    fn number_of(&self, peer: Peer, rdm: &Rdm) -> Option<u64> {
+    fn number_of(&self, peer: Peer, layer: &Layer) -> Option<u64> {
         let known = self.numbers.get(peer.0 as usize).copied();
         if let Some(number) = known.filter(|number| *number != FI_ADDR_NOTAVAIL) {
             return Some(number);
         }
-        let (place, incarnation) = rdm.address_of(peer)?;
+        let (place, incarnation) = layer.address_of(peer)?;
         let address = Address { ip: place.ip(), port: place.port(), incarnation };
         self.bound.vector.as_ref()?.number_of(address)
     }
@@ -121,12 +122,14 @@ impl Ends {
 }
 
 impl Sink for Ends {
+    type Layer = Layer;
+
     fn has_room(&mut self) -> bool {
         let Bound { transmit, receive, .. } = &self.bound;
         [transmit, receive].into_iter().flatten().all(|queue| queue.queue().has_room())
     }
 
-    fn done(&mut self, done: Done, rdm: &Rdm) {
+    fn done(&mut self, done: Done, layer: &Layer) {
         let (kind, mut flags) = flags_of(&done);
         let entry = self.entry(&done);
         let failed = done.outcome != Outcome::Ok;
@@ -144,11 +147,11 @@ impl Sink for Ends {
             flags |= FI_MULTI_RECV;
         }
         let source = match done.peer {
-            Some(peer) if self.bound.sources && !sent => self.number_of(peer, rdm),
+            Some(peer) if self.bound.sources && !sent => self.number_of(peer, layer),
             _ => None,
         };
         let peer = || {
-            let (place, incarnation) = rdm.address_of(done.peer?)?;
+            let (place, incarnation) = layer.address_of(done.peer?)?;
             Some(Address { ip: place.ip(), port: place.port(), incarnation }.to_string())
         };
         let failure = if failed { crate::failure::of(&done, peer()).map(Box::new) } else { None };

@@ -5,13 +5,13 @@ use std::ffi::{CStr, c_int};
 use srd_efa::rdm::{Done, Kind, Outcome};
 
 use crate::abi::errno::{
-    FI_ECANCELED, FI_ECONNRESET, FI_EHOSTUNREACH, FI_EKEYREJECTED, FI_ENOMSG, FI_EPROTO,
-    FI_ETIMEDOUT, FI_ETRUNC,
+    FI_ECANCELED, FI_ECONNRESET, FI_EHOSTUNREACH, FI_EKEYREJECTED, FI_EMSGSIZE, FI_ENOMSG,
+    FI_EPROTO, FI_ETIMEDOUT, FI_ETRUNC,
 };
 use crate::completion::Failure;
 
 /// The sockets were lost: the number after all outcomes.
-pub const SOCKETS_LOST: c_int = 10;
+pub const SOCKETS_LOST: c_int = 11;
 
 /// An outcome as libfabric's error, this provider's number, and text. `None` for success.
 fn parts(outcome: Outcome) -> Option<(c_int, c_int)> {
@@ -26,6 +26,7 @@ fn parts(outcome: Outcome) -> Option<(c_int, c_int)> {
         Outcome::Removed => (FI_ECANCELED, 7),
         Outcome::BadKey => (FI_EKEYREJECTED, 8),
         Outcome::Protocol => (FI_EPROTO, 9),
+        Outcome::TooLong => (FI_EMSGSIZE, 10),
     })
 }
 
@@ -46,6 +47,7 @@ pub fn meaning(provider_error: c_int) -> &'static CStr {
         7 => c"the peer was removed from the address vector",
         8 => c"the peer refused: no such memory key, out of its bounds, or no right to it",
         9 => c"the peer does not do this, or answered with what makes no sense",
+        10 => c"the message is longer than the path passes, or than the peer's buffer",
         SOCKETS_LOST => c"the endpoint's sockets were lost",
         _ => c"no error of this provider",
     }
@@ -111,6 +113,7 @@ mod tests {
             Outcome::Restarted,
             Outcome::BadKey,
             Outcome::Protocol,
+            Outcome::TooLong,
         ];
         let texts: std::collections::BTreeSet<_> = failures
             .iter()

@@ -3,10 +3,11 @@
 //! **What there is.** Reliable datagram endpoints (`FI_EP_RDM`): messages with and without tags,
 //! reads, writes and atomic operations on peers' memory, receives for many messages, looking for
 //! and claiming messages, data and sources in completions, counters, and waiting by call or file
-//! descriptor, over IPv4 and IPv6. Every interface that is up is there for those who name it, and
-//! one for those who do not ([`preferred`]).
+//! descriptor. Beside them datagrams (`FI_EP_DGRAM`), and the verbs alone as the fabric
+//! `srd-direct`: see [`service`]. All over IPv4 and IPv6. Every interface that is up is there for
+//! those who name it, and one for those who do not ([`preferred`]).
 //!
-//! **What there is not.** `FI_EP_MSG` and `FI_EP_DGRAM`; memory of devices (`FI_HMEM`); triggered
+//! **What there is not.** `FI_EP_MSG`; memory of devices (`FI_HMEM`); triggered
 //! operations, fences, collectives, shared and scalable contexts, and shared address vectors;
 //! atomics on `long double`; counters of memory regions. What is asked for beyond the offer is
 //! refused by `fi_getinfo`, with the reason in the log (`FI_LOG_LEVEL=info`).
@@ -36,10 +37,12 @@
 //! | [`core`] | the calls of libfabric that the provider makes |
 //! | [`provider`] | what libfabric finds in the library |
 //! | [`settings`] | the parameters `FI_SRD_*` |
-//! | [`offers`] [`hints`] [`negotiate`] [`preferred`] | what there is, what is asked for, what fits, which interface |
+//! | [`service`] [`offers`] [`hints`] [`negotiate`] | what there is, what is asked for, what fits |
+//! | [`preferred`] [`order`] | which interface; which operations do not overtake which |
 //! | [`address`] | the form of addresses |
 //! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
-//! | [`transfer`] [`arithmetic`] | what moves data |
+//! | [`transfer`] [`arithmetic`] | what is asked of endpoints |
+//! | [`layer`] | what moves data: the Messaging Layer, or the verbs |
 //! | [`ends`] [`ledger`] [`failure`] | what came of it |
 //! | [`hosts`] | which endpoints an object drives |
 //! | [`queue`] [`completion`] [`event`] [`counter`] [`region`] | what they fill and know |
@@ -70,12 +73,15 @@ pub mod fabric;
 pub mod failure;
 pub mod hints;
 pub mod hosts;
+pub mod layer;
 pub mod ledger;
 pub mod negotiate;
 pub mod offers;
+pub mod order;
 pub mod preferred;
 pub mod queue;
 pub mod region;
+pub mod service;
 pub mod settings;
 pub mod transfer;
 pub mod vector;

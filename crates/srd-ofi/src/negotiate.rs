@@ -14,6 +14,8 @@ use crate::abi::info::{fi_domain_attr, fi_ep_attr, fi_rx_attr, fi_tx_attr};
 use crate::address::Address;
 use crate::hints::{Hints, Places};
 use crate::offers::Offer;
+use crate::order;
+use crate::service::Service;
 
 const DIRECTIONS_MSG: u64 = FI_SEND | FI_RECV;
 const DIRECTIONS_RMA: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -167,7 +169,7 @@ fn check_domain(
         return Err(format!("address vectors of type {} are asked for", asked.av_type));
     }
     at_most("cq_data_size", asked.cq_data_size, offer.cq_data_size)?;
-    check_mr_mode(asked.mr_mode, version)?;
+    check_mr_mode(offer.mr_mode, asked.mr_mode, hints.mode, version)?;
     if version < VERSION_1_5 {
         return Ok(());
     }
@@ -180,15 +182,19 @@ fn check_domain(
     at_most("auth_key_size", asked.auth_key_size, offer.auth_key_size)
 }
 
-/// The two old models stand alone; the newer bits say what the application can bear, and this
-/// provider asks for none.
-fn check_mr_mode(asked: c_int, version: u32) -> Result<(), Misfit> {
+/// The two old models stand alone; the newer bits say what the application can bear. What an offer
+/// asks for is local registration at most, which a mode bit said in the old models.
+fn check_mr_mode(offer: c_int, asked: c_int, mode: u64, version: u32) -> Result<(), Misfit> {
     let old = asked & (FI_MR_BASIC | FI_MR_SCALABLE);
     let alone = asked == old && old != FI_MR_BASIC | FI_MR_SCALABLE;
-    if alone || (old == 0 && version >= VERSION_1_5) {
-        return Ok(());
+    if !alone && (old != 0 || version < VERSION_1_5) {
+        return Err(format!("mr_mode {asked:#x} is no model of its release"));
     }
-    Err(format!("mr_mode {asked:#x} is no model of its release"))
+    let local = asked & FI_MR_LOCAL != 0 || mode & FI_LOCAL_MR != 0;
+    if offer & FI_MR_LOCAL != 0 && !local {
+        return Err("FI_MR_LOCAL is needed".into());
+    }
+    Ok(())
 }
 
 fn check_endpoint(offer: &Offer, asked: &fi_ep_attr, caps: u64) -> Result<(), Misfit> {
@@ -303,12 +309,21 @@ pub fn alter(offer: &mut Offer, hints: Option<&Hints>, version: u32) {
     if let Some(asked) = &given.ep {
         alter_endpoint(&mut offer.ep, asked, offer.caps);
     }
+    // Reads and writes may be longer than a packet where messages may not.
+    if offer.caps & FI_RMA == 0 && offer.service == Service::Direct {
+        offer.ep.max_msg_size = offer.packet_bytes;
+    }
     let (tx_caps, rx_caps) = (given.tx.map_or(0, |tx| tx.caps), given.rx.map_or(0, |rx| rx.caps));
     offer.tx.caps = chosen(offer.caps, tx_caps, offer.tx.caps);
     offer.rx.caps = chosen(offer.caps, rx_caps, offer.rx.caps);
     // Flags that an endpoint applies to each operation are what the application says: none
     // without a word.
     (offer.tx.op_flags, offer.rx.op_flags) = (0, 0);
+    // An order that costs something is told only to who asks for it.
+    let (tx_order, rx_order) =
+        (given.tx.map_or(0, |tx| tx.msg_order), given.rx.map_or(0, |rx| rx.msg_order));
+    offer.tx.msg_order &= order::ALWAYS | tx_order;
+    offer.rx.msg_order &= order::ALWAYS | rx_order;
     if let Some(asked) = &given.tx {
         offer.tx.op_flags = asked.op_flags;
         echo(&mut offer.tx.inject_size, asked.inject_size);
@@ -330,12 +345,13 @@ fn alter_domain(
     version: u32,
 ) {
     let mr_mode = asked.map_or(0, |asked| asked.mr_mode);
+    let needed = offer.mr_mode & FI_MR_LOCAL;
     offer.mr_mode = if mr_mode & (FI_MR_BASIC | FI_MR_SCALABLE) != 0 {
         mr_mode
     } else if version < VERSION_1_5 {
         FI_MR_SCALABLE
     } else {
-        0
+        needed
     };
     offer.caps = chosen(caps, asked.map_or(0, |asked| asked.caps), offer.caps);
     let Some(asked) = asked else { return };

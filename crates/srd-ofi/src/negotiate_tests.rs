@@ -5,7 +5,10 @@ use srd_net::LocalAddress;
 use super::*;
 use crate::settings::{Settings, Values};
 
+const KINDS: usize = Service::ALL.len();
 const NEW: u32 = fi_version(1, 17);
+/// `FI_ORDER_RAS`, which nobody is offered.
+const RAS: u64 = 1 << 2;
 
 struct Nothing;
 
@@ -96,14 +99,26 @@ fn what_is_beyond_the_offer_is_refused_with_its_name() {
     refuses("protocol", |h| h.ep.as_mut().unwrap().protocol = 5);
     refuses("inject_size", |h| h.tx.as_mut().unwrap().inject_size = 1 << 20);
     refuses("tx size", |h| h.tx.as_mut().unwrap().size = 1 << 20);
-    refuses("tx msg_order", |h| h.tx.as_mut().unwrap().msg_order = 1);
-    refuses("rx msg_order", |h| h.rx.as_mut().unwrap().msg_order = 1);
+    refuses("tx msg_order", |h| h.tx.as_mut().unwrap().msg_order = RAS);
+    refuses("rx msg_order", |h| h.rx.as_mut().unwrap().msg_order = RAS);
     refuses("rx iov_limit", |h| h.rx.as_mut().unwrap().iov_limit = 5);
     refuses("total_buffered_recv", |h| h.rx.as_mut().unwrap().total_buffered_recv = 1);
     refuses("max_order_raw_size", |h| {
         h.caps = FI_RMA;
         h.ep.as_mut().unwrap().max_order_raw_size = usize::MAX;
     });
+}
+
+#[test]
+fn an_order_that_costs_something_is_told_to_those_who_ask() {
+    let nobody = fits(|_| ());
+    assert_eq!((nobody.tx.msg_order, nobody.rx.msg_order), (order::ALWAYS, order::ALWAYS));
+    let asked = fits(|h| h.tx.as_mut().unwrap().msg_order = FI_ORDER_RAW | FI_ORDER_SAS);
+    assert_eq!(asked.tx.msg_order, order::ALWAYS | FI_ORDER_RAW);
+    assert_eq!(asked.rx.msg_order, order::ALWAYS);
+    let mut unasked = offer();
+    alter(&mut unasked, None, NEW);
+    assert_eq!(unasked.tx.msg_order, order::ALWAYS);
 }
 
 #[test]
@@ -164,7 +179,7 @@ fn only_the_interface_that_leads_to_the_destination_is_offered() {
     for (to, from) in [("10.9.9.9:7", [10, 0, 0, 1]), ("127.0.0.1:7", [127, 0, 0, 1])] {
         let places = Places { destination: place(to), ..Places::default() };
         let (offers, misfits) = selected(&places, None);
-        assert_eq!((offers.len(), misfits.len()), (1, 1));
+        assert_eq!((offers.len(), misfits.len()), (KINDS, KINDS));
         for offer in offers {
             assert_eq!(offer.source.ip, std::net::IpAddr::from(from));
             assert_eq!(offer.destination, Some(places.destination[0]));
@@ -180,9 +195,68 @@ fn only_the_interface_that_leads_to_the_destination_is_offered() {
 fn a_source_is_an_address_of_this_machine_or_a_port_at_all_of_them() {
     let at = |text: &str| Places { source: place(text), ..Places::default() };
     let (offers, _) = selected(&at("10.0.0.1:99"), None);
-    assert!(offers.len() == 1 && offers.iter().all(|o| o.source.port == 99));
-    assert_eq!(selected(&at("0.0.0.0:99"), None).0.len(), 2);
+    assert!(offers.len() == KINDS && offers.iter().all(|o| o.source.port == 99));
+    assert_eq!(selected(&at("0.0.0.0:99"), None).0.len(), 2 * KINDS);
     assert!(selected(&at("192.0.2.1:99"), None).0.is_empty());
     let hints = Hints { source: Some(place("127.0.0.1:5")[0]), ..Hints::default() };
-    assert_eq!(selected(&Places::default(), Some(&hints)).0.len(), 1);
+    let ready = Hints { mode: FI_CONTEXT2, ..hints };
+    assert_eq!(selected(&Places::default(), Some(&ready)).0.len(), KINDS);
+}
+
+/// The services that fit hints, on one interface.
+fn services(change: impl FnOnce(&mut Hints)) -> Vec<Service> {
+    let mut hints = hints();
+    change(&mut hints);
+    let places = Places { source: place("10.0.0.1:0"), ..Places::default() };
+    selected(&places, Some(&hints)).0.into_iter().map(|offer| offer.service).collect()
+}
+
+/// Ready for what the fabric `srd-direct` asks for.
+fn direct(h: &mut Hints) {
+    h.mode = FI_CONTEXT2;
+    h.domain.as_mut().unwrap().mr_mode = FI_MR_LOCAL;
+}
+
+#[test]
+fn the_native_endpoint_comes_first_and_the_others_for_those_who_ask() {
+    assert_eq!(services(|_| ()), [Service::Messages, Service::Datagrams]);
+    assert_eq!(services(direct), Service::ALL);
+    assert_eq!(services(|h| h.caps = FI_TAGGED), [Service::Messages]);
+    assert_eq!(services(|h| h.ep.as_mut().unwrap().r#type = FI_EP_DGRAM), [Service::Datagrams]);
+    let reliable = services(|h| {
+        direct(h);
+        h.ep.as_mut().unwrap().r#type = FI_EP_RDM;
+    });
+    assert_eq!(reliable, [Service::Messages, Service::Direct]);
+    let by_name = services(|h| {
+        direct(h);
+        h.fabric_name = Some("srd-direct".into());
+    });
+    assert_eq!(by_name, [Service::Direct]);
+    let unready = services(|h| {
+        h.mode = FI_CONTEXT2;
+        h.fabric_name = Some("srd-direct".into());
+    });
+    assert_eq!(unready, []);
+    // As programs for the first releases say it.
+    let old = services(|h| {
+        h.mode = FI_CONTEXT2 | FI_LOCAL_MR;
+        h.domain.as_mut().unwrap().mr_mode = FI_MR_BASIC;
+        h.fabric_name = Some("srd-direct".into());
+    });
+    assert_eq!(old, [Service::Direct]);
+}
+
+#[test]
+fn a_direct_message_is_one_packet_and_a_direct_write_is_longer() {
+    let longest = |caps| {
+        let mut hints = hints();
+        direct(&mut hints);
+        hints.caps = caps;
+        let offers = selected(&Places::default(), Some(&hints)).0;
+        let mut direct = offers.into_iter().filter(|offer| offer.service == Service::Direct);
+        direct.next().unwrap().ep.max_msg_size
+    };
+    assert_eq!(longest(FI_MSG), 8952 - 128);
+    assert_eq!(longest(FI_MSG | FI_RMA), srd_efa::RDMA_BYTES_MAX as usize);
 }

@@ -1,5 +1,4 @@
-//! What there is: for each address of each interface, reliable datagram endpoints (`FI_EP_RDM`) of
-//! the fabric `srd`: messages of any size, in order, with tags, remote memory and atomics.
+//! What there is: each service ([`Service`]) at each address of each interface.
 //!
 //! The machine's interfaces come in the kernel's order, loopback last. Loopback claims
 //! `FI_REMOTE_COMM`, too: without it Open MPI takes no provider on a machine that has nothing
@@ -11,10 +10,10 @@ use srd_net::LocalAddress;
 use crate::abi::bits::*;
 use crate::abi::info::{fi_domain_attr, fi_ep_attr, fi_rx_attr, fi_tx_attr};
 use crate::address::Address;
+use crate::order;
+use crate::service::Service;
 use crate::settings::Settings;
 
-/// The fabric's name.
-pub const FABRIC: &str = "srd";
 /// Interfaces' addresses that are offered at most; a machine with more shows the first ones.
 pub const ADDRESSES_MAX: usize = 256;
 /// Objects of a kind in one domain.
@@ -23,10 +22,12 @@ pub const OBJECTS_MAX: usize = 1024;
 pub const REGIONS_MAX: usize = 1 << 20;
 /// Operations that one endpoint has outstanding in each direction.
 pub const OPERATIONS: usize = 1024;
-/// Pieces of a scattered buffer.
+/// Pieces of a scattered buffer; the verbs take two.
 pub const IOV_LIMIT: usize = 4;
-/// Bytes of data that a completion carries from the sender.
-pub const DATA_BYTES: usize = 8;
+const VERBS_IOV_LIMIT: usize = srd_efa::SGES_MAX;
+/// Bytes of data that a completion carries from the sender; the verbs have room for less.
+const DATA_BYTES: usize = 8;
+const VERBS_DATA_BYTES: usize = 4;
 /// Bytes of an error's text.
 pub const ERROR_TEXT_BYTES: usize = 256;
 /// Bytes that an atomic operation may name, whatever the interface; an endpoint may take more.
@@ -38,8 +39,8 @@ const MESSAGE_BYTES_MAX: usize = isize::MAX as usize;
 /// What may be sent from a buffer that is used again at once, if a packet holds so much.
 const INJECT_BYTES_MAX: usize = 4096;
 
-/// The protocol of messages over SRD, version 1.
-pub const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0x5d00;
+/// The protocols of the services, version 1.
+const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0x5d00;
 
 const RDM_CAPS: u64 = FI_MSG
     | FI_SEND
@@ -55,12 +56,10 @@ const RDM_CAPS: u64 = FI_MSG
     | FI_MULTI_RECV
     | FI_DIRECTED_RECV
     | FI_RMA_EVENT;
+const DATAGRAM_CAPS: u64 = FI_MSG | FI_SEND | FI_RECV | FI_SOURCE;
+const DIRECT_CAPS: u64 =
+    DATAGRAM_CAPS | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-const ORDER: u64 = FI_ORDER_SAS
-    | FI_ORDER_ATOMIC_RAR
-    | FI_ORDER_ATOMIC_RAW
-    | FI_ORDER_ATOMIC_WAR
-    | FI_ORDER_ATOMIC_WAW;
 /// Flags that operations of the sending half may have by themselves.
 pub const TX_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
@@ -68,6 +67,8 @@ pub const TX_FLAGS: u64 =
 /// One way to communicate: an `fi_info` without its pointers.
 #[derive(Clone, Debug)]
 pub struct Offer {
+    /// What endpoints do.
+    pub service: Service,
     /// Capabilities.
     pub caps: u64,
     /// What the application must do.
@@ -84,6 +85,8 @@ pub struct Offer {
     pub domain_name: String,
     /// The fabric's name.
     pub fabric_name: &'static str,
+    /// Bytes of a message that fits one packet.
+    pub packet_bytes: usize,
     /// Where the endpoint will be.
     pub source: Address,
     /// Whom the application wants to reach.
@@ -107,14 +110,14 @@ pub fn offers(
     let (mut usable, last): (Vec<_>, Vec<_>) = usable.partition(|address| !address.loopback);
     usable.extend(last);
     usable.truncate(ADDRESSES_MAX);
-    let mut offers = Vec::new();
-    for address in usable {
-        let Some(bytes) = settings.packet_bytes_max.or_else(|| packet_bytes(address)) else {
-            continue;
-        };
-        offers.push(offer(address, usize::from(bytes).saturating_sub(HEADERS_BYTES)));
-    }
-    offers
+    let room = |address: &LocalAddress| {
+        let bytes = settings.packet_bytes_max.or_else(|| packet_bytes(address))?;
+        Some(usize::from(bytes).saturating_sub(HEADERS_BYTES))
+    };
+    let usable: Vec<_> =
+        usable.into_iter().filter_map(|address| Some((address, room(address)?))).collect();
+    let of = |service| usable.iter().map(move |(address, room)| offer(service, address, *room));
+    Service::ALL.into_iter().flat_map(of).collect()
 }
 
 fn is_link_local(address: &LocalAddress) -> bool {
@@ -122,54 +125,76 @@ fn is_link_local(address: &LocalAddress) -> bool {
 }
 
 /// One offer. `room` is what a packet has for a message.
-fn offer(address: &LocalAddress, room: usize) -> Offer {
-    let (caps, order) = (RDM_CAPS, ORDER);
+fn offer(service: Service, address: &LocalAddress, room: usize) -> Offer {
+    let messages = service == Service::Messages;
+    let caps = match service {
+        Service::Messages => RDM_CAPS,
+        Service::Datagrams => DATAGRAM_CAPS,
+        Service::Direct => DIRECT_CAPS,
+    };
+    let order = if messages { order::ALWAYS | order::ON_DEMAND } else { 0 };
+    let iov_limit = if messages { IOV_LIMIT } else { VERBS_IOV_LIMIT };
+    // What EFA's fabric of this kind asks of programs. Nothing here depends on it, but what runs
+    // here shall run there.
+    let mode = if service == Service::Direct { FI_CONTEXT2 } else { 0 };
     Offer {
+        service,
         caps: caps | DOMAIN_CAPS,
-        mode: 0,
+        mode,
         tx: fi_tx_attr {
             caps: caps & (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE),
-            mode: 0,
+            mode,
             op_flags: TX_FLAGS,
             msg_order: order,
             comp_order: 0,
             inject_size: room.min(INJECT_BYTES_MAX),
             size: OPERATIONS,
-            iov_limit: IOV_LIMIT,
-            rma_iov_limit: IOV_LIMIT,
+            iov_limit,
+            rma_iov_limit: match service {
+                Service::Messages => IOV_LIMIT,
+                Service::Datagrams => 0,
+                Service::Direct => 1,
+            },
             tclass: 0,
         },
         rx: fi_rx_attr {
             caps: caps & !(FI_SEND | FI_READ | FI_WRITE),
-            mode: 0,
+            mode,
             op_flags: FI_COMPLETION | (caps & FI_MULTI_RECV),
             msg_order: order,
             comp_order: 0,
             total_buffered_recv: 0,
             size: OPERATIONS,
-            iov_limit: IOV_LIMIT,
+            iov_limit,
         },
-        ep: endpoint(room),
-        domain: domain(),
+        ep: endpoint(service, room),
+        domain: domain(service),
         domain_name: address.interface.clone(),
-        fabric_name: FABRIC,
+        fabric_name: service.fabric(),
+        packet_bytes: room,
         source: Address { ip: address.ip, port: 0, incarnation: 0 },
         destination: None,
     }
 }
 
-fn endpoint(room: usize) -> fi_ep_attr {
+fn endpoint(service: Service, room: usize) -> fi_ep_attr {
+    let messages = service == Service::Messages;
+    // What order there is holds for operations of any size.
+    let max_order_size = if messages { MESSAGE_BYTES_MAX } else { 0 };
     fi_ep_attr {
-        r#type: FI_EP_RDM,
-        protocol: PROTOCOL,
+        r#type: service.kind(),
+        protocol: PROTOCOL + service as u32,
         protocol_version: 1,
-        max_msg_size: MESSAGE_BYTES_MAX,
+        max_msg_size: match service {
+            Service::Messages => MESSAGE_BYTES_MAX,
+            Service::Datagrams => room,
+            Service::Direct => srd_efa::RDMA_BYTES_MAX as usize,
+        },
         msg_prefix_size: 0,
-        // Atomics keep their order within one packet.
-        max_order_raw_size: room,
-        max_order_war_size: room,
-        max_order_waw_size: room,
-        mem_tag_format: u64::MAX,
+        max_order_raw_size: max_order_size,
+        max_order_war_size: max_order_size,
+        max_order_waw_size: max_order_size,
+        mem_tag_format: if messages { u64::MAX } else { 0 },
         tx_ctx_cnt: 1,
         rx_ctx_cnt: 1,
         auth_key_size: 0,
@@ -177,7 +202,7 @@ fn endpoint(room: usize) -> fi_ep_attr {
     }
 }
 
-fn domain() -> fi_domain_attr {
+fn domain(service: Service) -> fi_domain_attr {
     fi_domain_attr {
         domain: std::ptr::null_mut(),
         name: std::ptr::null_mut(),
@@ -187,9 +212,12 @@ fn domain() -> fi_domain_attr {
         resource_mgmt: FI_RM_ENABLED,
         av_type: FI_AV_UNSPEC,
         // Software needs nothing registered, so both of the old models suit it.
-        mr_mode: FI_MR_BASIC | FI_MR_SCALABLE,
+        mr_mode: match service {
+            Service::Messages | Service::Datagrams => FI_MR_BASIC | FI_MR_SCALABLE,
+            Service::Direct => FI_MR_LOCAL,
+        },
         mr_key_size: size_of::<u64>(),
-        cq_data_size: DATA_BYTES,
+        cq_data_size: if service == Service::Messages { DATA_BYTES } else { VERBS_DATA_BYTES },
         cq_cnt: OBJECTS_MAX,
         ep_cnt: OBJECTS_MAX,
         tx_ctx_cnt: OBJECTS_MAX,

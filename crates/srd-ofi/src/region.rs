@@ -118,7 +118,7 @@ fn share(host: &HostHandle, key: u64, region: &Region, number: RegionNumber) -> 
     let called = unsafe {
         host.call(|call| {
             call.memory.add(number, spans);
-            call.rdm.share(shared)
+            call.layer.share(shared)
         })
     };
     match called {
@@ -134,7 +134,7 @@ fn unshare(host: &HostHandle, key: u64, number: RegionNumber) {
     // SAFETY: names no memory.
     let _ = unsafe {
         host.call(|call| {
-            call.rdm.unshare(key);
+            call.layer.unshare(key);
             call.memory.remove(number);
         })
     };

@@ -25,7 +25,7 @@ pub struct Parameter {
 }
 
 /// Every parameter.
-pub const PARAMETERS: [Parameter; 10] = [
+pub const PARAMETERS: [Parameter; 11] = [
     Parameter {
         name: c"iface",
         kind: FI_PARAM_STRING,
@@ -85,6 +85,12 @@ pub const PARAMETERS: [Parameter; 10] = [
         help: c"Completions that a queue holds if the application does not say, 16 to 1048576 \
             (default: 8192)",
     },
+    Parameter {
+        name: c"layers",
+        kind: FI_PARAM_BOOL,
+        help: c"Let libfabric's own layers stand on datagram endpoints (srd;ofi_rxd): for \
+            comparisons only, the native endpoint does what they add (default: no)",
+    },
 ];
 
 /// Where values come from.
@@ -114,6 +120,8 @@ pub struct Settings {
     pub peer_timeout_ms: u32,
     /// Completions that a queue holds.
     pub completions: usize,
+    /// Whether libfabric's own layers may stand on datagram endpoints.
+    pub layers: bool,
 }
 
 /// Keys are not for logs.
@@ -154,6 +162,7 @@ impl Settings {
                 None => 8192,
                 Some(value) => within(c"cq_size", value, 16, 1 << 20)?,
             },
+            layers: values.integer(c"layers").is_some_and(|on| on != 0),
         })
     }
 }
@@ -236,7 +245,8 @@ pub(crate) mod tests {
     fn nothing_is_needed() {
         let settings = read(&[]).unwrap();
         assert_eq!((settings.paths, settings.job_key), (None, None));
-        assert_eq!(settings.completions, 8192);
+        assert_eq!((settings.completions, settings.layers), (8192, false));
+        assert!(read(&[("layers", "1")]).unwrap().layers);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Data transfer: what the calls in C ask of an endpoint, asked of the Messaging Layer.
+//! Data transfer: what the calls in C ask of an endpoint, asked of its layer.
 
 use srd_efa::rdm::{
-    Atomic, AtomicOp, Datatype, Message, Peek, Peer, Piece, Rdm, Receive, Refused, RemotePiece,
-    Rma, Until, Want, World,
+    Atomic, AtomicOp, Datatype, Message, Peek, Peer, Piece, Receive, Refused, RemotePiece, Rma,
+    Until, Want, World,
 };
 use srd_host::Gone;
 
@@ -11,12 +11,13 @@ use crate::abi::bits::{
     FI_MULTI_RECV, FI_PEEK,
 };
 use crate::abi::errno::{
-    FI_EAGAIN, FI_EBADFLAGS, FI_EINVAL, FI_EIO, FI_EMSGSIZE, FI_ENOMSG, FI_EOPBADSTATE,
+    FI_EAGAIN, FI_EBADFLAGS, FI_EINVAL, FI_EIO, FI_EMSGSIZE, FI_ENOMSG, FI_ENOSYS, FI_EOPBADSTATE,
 };
 use crate::abi::fid::{FI_ADDR_NOTAVAIL, FI_ADDR_UNSPEC};
 use crate::endpoint::{Active, Endpoint};
 use crate::ends::Ends;
 use crate::hosts::HostHandle;
+use crate::layer::Layer;
 use crate::ledger::{Entry, Sort};
 use crate::offers::IOV_LIMIT;
 use crate::{Errno, Outcome};
@@ -195,7 +196,7 @@ fn gone(gone: Gone) -> Errno {
 
 /// What is needed to ask for an operation.
 struct Asking<'a> {
-    rdm: &'a mut Rdm,
+    layer: &'a mut Layer,
     world: World<'a>,
     ends: &'a mut Ends,
 }
@@ -209,7 +210,7 @@ impl Asking<'_> {
         }
         let vector = self.ends.bound.vector.as_ref().ok_or(Errno(FI_EINVAL))?;
         let address = vector.find(number)?;
-        let added = self.rdm.add_peer(&mut self.world, address.place(), address.incarnation);
+        let added = self.layer.add_peer(&mut self.world, address.place(), address.incarnation);
         let peer = added.map_err(refused)?;
         let place = peer.0 as usize;
         if self.ends.peers.len() <= at {
@@ -227,10 +228,10 @@ impl Asking<'_> {
     fn open(
         &mut self,
         entry: Entry,
-        ask: impl FnOnce(&mut Rdm, &mut World<'_>, u64) -> Result<(), Refused>,
+        ask: impl FnOnce(&mut Layer, &mut World<'_>, u64) -> Result<(), Refused>,
     ) -> Outcome {
         let number = self.ends.ledger.open(entry);
-        let asked = ask(self.rdm, &mut self.world, number);
+        let asked = ask(self.layer, &mut self.world, number);
         if asked.is_err() {
             self.ends.ledger.close(number);
         }
@@ -239,7 +240,7 @@ impl Asking<'_> {
 
     /// A copy of a buffer that is free at once, for an operation that has to refer to one.
     fn copy(&mut self, buffer: &Buffer) -> Outcome<Box<[u8]>> {
-        if buffer.bytes() > self.rdm.inject_bytes_max() {
+        if buffer.bytes() > self.layer.inject_bytes_max() {
             return Err(Errno(FI_EMSGSIZE));
         }
         let mut copy = Vec::new();
@@ -250,32 +251,35 @@ impl Asking<'_> {
         Ok(copy.into_boxed_slice())
     }
 
-    /// The pieces to send, and what keeps them: a copy, if the application's buffer is free at once
-    /// and the operation lasts longer.
-    fn kept(&mut self, buffer: Buffer, manner: Manner) -> Outcome<(Buffer, Option<Box<[u8]>>)> {
-        if !manner.is_copied() || manner.until() == Until::Injected {
-            return Ok((buffer, None));
+    /// The pieces to send, and what keeps them: a copy, if the application's buffer is free at
+    /// once and the operation lasts longer. `copies`: what need not last longer is the layer's to
+    /// copy.
+    fn kept(&mut self, buffer: Buffer, manner: Manner, copies: bool) -> Outcome<Kept> {
+        let until = manner.until();
+        if !manner.is_copied() || (until == Until::Injected && copies) {
+            return Ok(Kept { buffer, copy: None, until });
         }
         let copy = self.copy(&buffer)?;
-        let pieces = Buffer::one(copy.as_ptr().expose_provenance(), copy.len());
-        Ok((pieces, Some(copy)))
+        let buffer = Buffer::one(copy.as_ptr().expose_provenance(), copy.len());
+        let until = if until == Until::Injected { Until::Transmitted } else { until };
+        Ok(Kept { buffer, copy: Some(copy), until })
     }
 
     fn send(&mut self, send: &Send, manner: Manner, selective: bool) -> Outcome {
         let to = self.peer(send.to)?;
-        let (buffer, copy) = self.kept(send.buffer, manner)?;
+        let Kept { buffer, copy, until } = self.kept(send.buffer, manner, true)?;
         let entry = Entry { context: send.context, copy, ..Entry::default() };
-        self.open(entry, |rdm, world, context| {
+        self.open(entry, |layer, world, context| {
             let message = Message {
                 to,
                 tag: send.tag,
                 pieces: buffer.as_slice(),
                 data: send.data,
                 context,
-                until: manner.until(),
+                until,
                 tell: manner.tell(selective),
             };
-            rdm.send(world, message)
+            layer.send(world, message)
         })
     }
 
@@ -298,8 +302,9 @@ impl Asking<'_> {
                 _ => return Err(Errno(FI_EBADFLAGS)),
             };
             let entry = Entry { sort, ..entry };
-            return self
-                .open(entry, |rdm, world, context| rdm.peek(world, tagged, want, what, context));
+            return self.open(entry, |layer, world, context| {
+                layer.peek(world, tagged, want, what, context)
+            });
         }
         let receive = Receive {
             tagged,
@@ -313,8 +318,8 @@ impl Asking<'_> {
             return self.claimed(recv, receive, flags);
         }
         let sort = if way.many.is_some() { Sort::ManyReceives } else { Sort::Receive };
-        self.open(Entry { sort, ..entry }, |rdm, world, context| {
-            rdm.recv(world, Receive { context, ..receive })
+        self.open(Entry { sort, ..entry }, |layer, world, context| {
+            layer.recv(world, Receive { context, ..receive })
         })
     }
 
@@ -324,10 +329,10 @@ impl Asking<'_> {
         let numbers = self.ends.ledger.numbers(is_it);
         let number = *numbers.first().ok_or(Errno(FI_EINVAL))?;
         let asked = if flags & FI_DISCARD != 0 {
-            self.rdm.discard_claimed(&mut self.world, number, receive.tagged)
+            self.layer.discard_claimed(&mut self.world, number, receive.tagged)
         } else {
             let receive = Receive { context: number, multi: None, ..receive };
-            self.rdm.recv_claimed(&mut self.world, receive)
+            self.layer.recv_claimed(&mut self.world, receive)
         };
         match asked {
             Ok(()) => {
@@ -347,10 +352,14 @@ impl Asking<'_> {
     }
 
     fn rma(&mut self, access: &Access<'_>, manner: Manner, selective: bool) -> Outcome {
+        if access.read && manner.is_copied() {
+            return Err(Errno(FI_EINVAL));
+        }
         let to = self.peer(access.to)?;
-        let (buffer, copy) = self.kept(access.buffer, manner)?;
+        let copies = self.layer.copies_writes();
+        let Kept { buffer, copy, until } = self.kept(access.buffer, manner, copies)?;
         let entry = Entry { context: access.context, copy, ..Entry::default() };
-        self.open(entry, |rdm, world, context| {
+        self.open(entry, |layer, world, context| {
             let rma = Rma {
                 to,
                 read: access.read,
@@ -358,17 +367,17 @@ impl Asking<'_> {
                 remote: access.remote,
                 data: access.data,
                 context,
-                until: manner.until(),
+                until,
                 tell: manner.tell(selective),
             };
-            rdm.rma(world, rma)
+            layer.rma(world, rma)
         })
     }
 
     fn atomic(&mut self, compute: &Compute<'_>, manner: Manner, selective: bool) -> Outcome {
         let to = self.peer(compute.to)?;
         let entry = Entry { context: compute.context, ..Entry::default() };
-        self.open(entry, |rdm, world, context| {
+        self.open(entry, |layer, world, context| {
             let atomic = Atomic {
                 to,
                 op: compute.op,
@@ -381,9 +390,16 @@ impl Asking<'_> {
                 until: manner.until(),
                 tell: manner.tell(selective),
             };
-            rdm.atomic(world, atomic)
+            layer.atomic(world, atomic)
         })
     }
+}
+
+/// A buffer that lasts as long as its operation.
+struct Kept {
+    buffer: Buffer,
+    copy: Option<Box<[u8]>>,
+    until: Until,
 }
 
 /// How an endpoint takes receives.
@@ -401,8 +417,8 @@ impl Endpoint {
         // SAFETY: as our caller promises.
         let called = unsafe {
             active.host.call(|mut call| {
-                let (rdm, world, ends) = call.parts();
-                ask(&mut Asking { rdm, world, ends }, active)
+                let (layer, world, ends) = call.parts();
+                ask(&mut Asking { layer, world, ends }, active)
             })
         };
         let outcome = called.map_err(gone)?;
@@ -479,7 +495,7 @@ impl Endpoint {
     /// Cancels the oldest receive with this context; nothing happens if there is none.
     ///
     /// # Errors
-    /// `FI_EOPBADSTATE`.
+    /// `FI_EOPBADSTATE`; `FI_ENOSYS` for one that cannot be cancelled.
     pub fn cancel(&self, context: usize) -> Outcome {
         // SAFETY: names no memory.
         unsafe {
@@ -487,7 +503,11 @@ impl Endpoint {
                 let receives = [Sort::Receive, Sort::ManyReceives];
                 let is_it = |e: &Entry| e.context == context && receives.contains(&e.sort);
                 let numbers = asking.ends.ledger.numbers(is_it);
-                numbers.into_iter().any(|number| asking.rdm.cancel(number));
+                for number in numbers {
+                    if asking.layer.cancel(number).ok_or(Errno(FI_ENOSYS))? {
+                        break;
+                    }
+                }
                 Ok(())
             })
         }
@@ -500,7 +520,7 @@ impl Endpoint {
     pub fn atomic_bytes_max(&self, compare: bool) -> Outcome<usize> {
         let active = self.active()?;
         // SAFETY: names no memory.
-        let bytes = unsafe { active.host.call(|call| call.rdm.atomic_bytes_max(compare)) };
+        let bytes = unsafe { active.host.call(|call| call.layer.atomic_bytes_max(compare)) };
         bytes.map(|bytes| usize::try_from(bytes).unwrap_or(0)).map_err(gone)
     }
 }
@@ -511,12 +531,12 @@ pub(crate) fn forget(host: &HostHandle, number: u64) {
     // SAFETY: names no memory.
     let _ = unsafe {
         host.call(|mut call| {
-            let (rdm, mut world, ends) = call.parts();
+            let (layer, mut world, ends) = call.parts();
             let at = usize::try_from(number).ok();
             let peer = at.and_then(|at| ends.peers.get_mut(at)).and_then(Option::take);
             if let Some(peer) = peer {
                 ends.numbers[peer.0 as usize] = FI_ADDR_NOTAVAIL;
-                rdm.remove_peer(&mut world, peer);
+                layer.remove_peer(&mut world, peer);
             }
         })
     };

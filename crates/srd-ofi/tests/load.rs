@@ -19,9 +19,13 @@ fn fi_info_shows_loopback() {
     let output = Provider::new().fi_info(&["-p", "srd", "-d", "lo"], &[]);
     let shown = text(&output);
     assert!(output.status.success(), "{shown}");
-    for line in ["provider: srd", "fabric: srd\n", "domain: lo", "type: FI_EP_RDM"] {
+    let lines =
+        ["provider: srd", "fabric: srd\n", "domain: lo", "FI_EP_DGRAM", "fabric: srd-direct"];
+    for line in lines {
         assert!(shown.contains(line), "no {line:?} in {shown}");
     }
+    let first = shown.lines().find(|line| line.contains("type:")).unwrap();
+    assert!(first.contains("FI_EP_RDM"), "the native endpoint is not the first: {shown}");
     assert!(!shown.contains("ofi_rx"), "a layer stands on the provider: {shown}");
 }
 
@@ -67,12 +71,25 @@ fn hints_choose_and_refuse_with_a_reason() {
     let provider = Provider::new();
     let shown = text(&provider.fi_info(&["-p", "srd", "-t", "FI_EP_RDM", "-d", "lo"], &[]));
     assert!(shown.contains("domain: lo"), "{shown}");
-    let output = provider.fi_info(&["-p", "srd", "-t", "FI_EP_DGRAM"], &[]);
+    let output = provider.fi_info(&["-p", "srd", "-t", "FI_EP_MSG"], &[]);
     assert!(!output.status.success(), "{}", text(&output));
     let settings = [("FI_LOG_LEVEL", "info")];
     let output = provider.fi_info(&["-p", "srd", "-c", "FI_HMEM"], &settings);
     assert!(!output.status.success());
     assert!(text(&output).contains("caps: asked"), "{}", text(&output));
+}
+
+#[test]
+fn layers_stand_on_datagrams_only_where_that_is_set() {
+    if !is_here("fi_info", "libfabric-bin") {
+        return;
+    }
+    let provider = Provider::new();
+    let layered = ["-p", "srd;ofi_rxd"];
+    assert!(!provider.fi_info(&layered, &[]).status.success());
+    let shown = text(&provider.fi_info(&layered, &[("FI_SRD_LAYERS", "1")]));
+    assert!(shown.contains("srd;ofi_rxd"), "{shown}");
+    assert!(!shown.contains("ofi_rxm"), "{shown}");
 }
 
 #[test]

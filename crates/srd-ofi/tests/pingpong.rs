@@ -14,9 +14,9 @@ use support::{Provider, is_here};
 /// Sizes at which messages change their way: within a packet, in several, read by the receiver.
 const SIZES: [&str; 5] = ["1", "4096", "20000", "65536", "1000000"];
 
-fn pingpong(provider: &Provider, key: &str, arguments: &[&str]) -> Command {
+fn pingpong(provider: &Provider, (kind, key): (&str, &str), arguments: &[&str]) -> Command {
     let mut command = Command::new("fi_pingpong");
-    command.args(["-p", "srd", "-e", "rdm", "-I", "20", "-c"]).args(arguments);
+    command.args(["-p", "srd", "-e", kind, "-I", "20", "-c"]).args(arguments);
     command.env("FI_PROVIDER_PATH", provider.library().parent().unwrap());
     command.env("FI_PROVIDER", "srd").env("FI_SRD_IFACE", "lo").env("FI_SRD_PATHS", "4");
     command.env("FI_LOG_LEVEL", "info").env("FI_LOG_PROV", "srd");
@@ -52,12 +52,12 @@ fn finish(mut child: Child) -> (bool, String) {
 }
 
 /// Runs a server and a client; the client tries until the server listens. Returns what they said.
-fn converse(provider: &Provider, key: &str, size: &str) -> (String, String) {
+fn converse(provider: &Provider, how: (&str, &str), size: &str) -> (String, String) {
     let port = free_port();
-    let server = pingpong(provider, key, &["-B", &port, "-S", size]).spawn().unwrap();
+    let server = pingpong(provider, how, &["-B", &port, "-S", size]).spawn().unwrap();
     let start = Instant::now();
     let client = loop {
-        let mut client = pingpong(provider, key, &["-P", &port, "-S", size, "127.0.0.1"]);
+        let mut client = pingpong(provider, how, &["-P", &port, "-S", size, "127.0.0.1"]);
         let (done, said) = finish(client.spawn().unwrap());
         if done {
             break said;
@@ -78,7 +78,7 @@ fn messages_of_every_size_go_there_and_back_unharmed() {
     }
     let provider = Provider::new();
     for size in SIZES {
-        converse(&provider, "", size);
+        converse(&provider, ("rdm", ""), size);
     }
 }
 
@@ -87,7 +87,7 @@ fn the_log_tells_what_a_closed_endpoint_has_moved() {
     if !is_here("fi_pingpong", "libfabric-bin") {
         return;
     }
-    let (server, client) = converse(&Provider::new(), "", "4096");
+    let (server, client) = converse(&Provider::new(), ("rdm", ""), "4096");
     // Twenty messages to and fro, acknowledged or not when the last has been read.
     for said in [server, client] {
         let line =
@@ -105,5 +105,17 @@ fn and_encrypted() {
         return;
     }
     let key = "a5".repeat(32);
-    converse(&Provider::new(), &key, "20000");
+    converse(&Provider::new(), ("rdm", &key), "20000");
+    converse(&Provider::new(), ("dgram", &key), "2000");
+}
+
+#[test]
+fn datagrams_do_too() {
+    if !is_here("fi_pingpong", "libfabric-bin") {
+        return;
+    }
+    let provider = Provider::new();
+    for size in ["1", "4096"] {
+        converse(&provider, ("dgram", ""), size);
+    }
 }

@@ -256,6 +256,9 @@ pub enum Outcome {
     BadKey,
     /// The peer does not do this, or answered with what makes no sense.
     Protocol,
+    /// A message of one datagram that the path does not pass, or the peer's receive does not hold:
+    /// never here, only of [`crate::direct`].
+    TooLong,
 }
 
 /// Something came to an end.

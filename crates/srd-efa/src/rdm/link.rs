@@ -13,6 +13,7 @@ use core::net::SocketAddr;
 use bytes::Bytes;
 use srd_proto::PeerId;
 
+use super::order::FAMILIES;
 use crate::device::Ah;
 use crate::slab::Key;
 
@@ -74,6 +75,10 @@ pub(super) struct Link {
     /// writes, which have none.
     pub messages: VecDeque<Key>,
     pub rmas: VecDeque<Key>,
+    /// What waits for the end of what it must not overtake, and how many of each family were let
+    /// through and have not ended.
+    pub behind: VecDeque<Key>,
+    pub unfinished: [u32; FAMILIES],
     /// Frames of our own, which go first.
     pub control: VecDeque<Key>,
     /// Datagrams of messages that have not been settled.
@@ -106,6 +111,8 @@ impl Link {
             greeting: None,
             messages: VecDeque::new(),
             rmas: VecDeque::new(),
+            behind: VecDeque::new(),
+            unfinished: [0; FAMILIES],
             control: VecDeque::new(),
             flying: 0,
             refused: Vec::new(),

@@ -16,6 +16,7 @@
 //! | `matching` | which message goes into which receive |
 //! | `long` | long messages: the receiver reads them |
 //! | `rma`, `atomic`, `arithmetic` | reads, writes and atomic operations |
+//! | `order` | holds back what must not overtake |
 //! | `own` | what we send to ourselves |
 //! | `held` | how much of everything there is |
 //!
@@ -44,6 +45,7 @@ mod matching;
 mod matching_tests;
 mod message;
 mod op;
+mod order;
 mod own;
 mod peers;
 mod pieces;
@@ -73,6 +75,7 @@ pub use api::{
 };
 pub use held::Held;
 pub use matching::{Limits, Matcher, MessageKey, Offer, ReceiveKey, Want};
+pub use order::{Family, Order};
 
 use self::deliver::{Kept, Multi, Posted};
 use self::join::Together;
@@ -217,6 +220,7 @@ pub struct Rdm {
     links: Vec<Option<Box<Link>>>,
     links_count: u32,
     ops: Slab<Op>,
+    order: Order,
     controls: Slab<Control>,
     /// Datagrams of several messages.
     together: Slab<Together>,
@@ -322,6 +326,7 @@ impl Rdm {
             links: Vec::new(),
             links_count: 0,
             ops: Slab::default(),
+            order: Order::default(),
             controls: Slab::default(),
             together: Slab::default(),
             bursts: Vec::new(),

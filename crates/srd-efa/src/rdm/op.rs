@@ -207,6 +207,8 @@ pub(super) struct Op {
     pub answer: Option<u8>,
     /// Whether it stands in its link's queue.
     pub queued: bool,
+    /// Whether operations that must not overtake it wait for its end.
+    pub counted: bool,
     pub work: Work,
 }
 

@@ -104,6 +104,7 @@ impl Rdm {
             leaving: None,
             answer: None,
             queued: false,
+            counted: false,
             work,
         })
     }
@@ -119,6 +120,9 @@ impl Rdm {
         }
         if injected {
             self.tell_injected(key);
+        }
+        if self.wait_turn(index, key) {
+            return Ok(());
         }
         let Some(link) = self.link_mut(index) else { return Err(Refused::NoSuchPeer) };
         let held = link.held && !is_rma;
@@ -162,6 +166,7 @@ impl Rdm {
             }
         }
         let Some(op) = self.ops.remove(key) else { return };
+        self.end_turn(&op);
         if !op.told || outcome != Outcome::Ok {
             self.done.push_back(done_of(&op, outcome));
         }
@@ -195,6 +200,7 @@ impl Rdm {
 
     /// Hands over what waits for a link, as far as the transport takes it.
     pub(super) fn flush(&mut self, world: &mut World<'_>, index: u32) -> bool {
+        self.let_through(index);
         if let Some(aim) = self.greeting_due(index) {
             self.greet(index, aim);
         }

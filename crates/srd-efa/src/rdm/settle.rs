@@ -192,7 +192,7 @@ impl Rdm {
         }
         let index = op.link;
         if let Some(link) = self.link_mut(index) {
-            for queue in [&mut link.messages, &mut link.rmas] {
+            for queue in [&mut link.messages, &mut link.rmas, &mut link.behind] {
                 if queue.front() == Some(&key) {
                     queue.pop_front();
                 } else {

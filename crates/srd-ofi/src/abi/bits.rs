@@ -59,6 +59,7 @@ pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
 pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 
 // Modes.
+pub const FI_CONTEXT2: u64 = 1 << 52;
 pub const FI_LOCAL_MR: u64 = 1 << 55;
 
 // Registration of memory.
@@ -69,8 +70,18 @@ pub const FI_MR_VIRT_ADDR: c_int = 1 << 4;
 pub const FI_MR_ALLOCATED: c_int = 1 << 5;
 pub const FI_MR_PROV_KEY: c_int = 1 << 6;
 
-// Order of messages.
+// Order of operations.
+pub const FI_ORDER_RAR: u64 = 1 << 0;
+pub const FI_ORDER_RAW: u64 = 1 << 1;
+pub const FI_ORDER_WAR: u64 = 1 << 3;
+pub const FI_ORDER_WAW: u64 = 1 << 4;
+pub const FI_ORDER_SAR: u64 = 1 << 6;
+pub const FI_ORDER_SAW: u64 = 1 << 7;
 pub const FI_ORDER_SAS: u64 = 1 << 8;
+pub const FI_ORDER_RMA_RAR: u64 = 1 << 32;
+pub const FI_ORDER_RMA_RAW: u64 = 1 << 33;
+pub const FI_ORDER_RMA_WAR: u64 = 1 << 34;
+pub const FI_ORDER_RMA_WAW: u64 = 1 << 35;
 pub const FI_ORDER_ATOMIC_RAR: u64 = 1 << 36;
 pub const FI_ORDER_ATOMIC_RAW: u64 = 1 << 37;
 pub const FI_ORDER_ATOMIC_WAR: u64 = 1 << 38;

@@ -233,13 +233,26 @@ unsafe extern "C" fn readwrite(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
-    let (operand, result) = (one(buf, count), one(result, count));
-    let operand = Elements { pieces: &raw const operand, count: 1 };
-    let result = Elements { pieces: &raw const result, count: 1 };
-    let compare = Elements::NONE;
-    let call = Call { form: Form::Fetch, datatype, op, operand, compare, result, to, context };
+    let (piece, mut result) = (one(buf, count), one(result, count));
+    let none = ptr::null_mut();
     // SAFETY: as that function wants it.
-    unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
+    unsafe {
+        readwritev(
+            ep,
+            &piece,
+            none,
+            1,
+            &raw mut result,
+            none,
+            1,
+            to,
+            addr,
+            key,
+            datatype,
+            op,
+            context,
+        )
+    }
 }
 
 unsafe extern "C" fn readwritev(
@@ -294,13 +307,29 @@ unsafe extern "C" fn compwrite(
     op: c_int,
     context: *mut c_void,
 ) -> isize {
-    let (operand, compare, result) = (one(buf, count), one(compare, count), one(result, count));
-    let operand = Elements { pieces: &raw const operand, count: 1 };
-    let compare = Elements { pieces: &raw const compare, count: 1 };
-    let result = Elements { pieces: &raw const result, count: 1 };
-    let call = Call { form: Form::Compare, datatype, op, operand, compare, result, to, context };
+    let (piece, compare, mut result) = (one(buf, count), one(compare, count), one(result, count));
+    let none = ptr::null_mut();
     // SAFETY: as that function wants it.
-    unsafe { compute(ep, &call, Err((addr, key)), by_endpoint) }
+    unsafe {
+        compwritev(
+            ep,
+            &piece,
+            none,
+            1,
+            &compare,
+            none,
+            1,
+            &raw mut result,
+            none,
+            1,
+            to,
+            addr,
+            key,
+            datatype,
+            op,
+            context,
+        )
+    }
 }
 
 unsafe extern "C" fn compwritev(

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use super::{Object, close, code, give, head, table};
 use crate::abi::atomic::fi_atomic_attr;
-use crate::abi::bits::{FI_COMPARE_ATOMIC, FI_EP_RDM, FI_FETCH_ATOMIC, FI_MR_BASIC};
+use crate::abi::bits::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, FI_MR_BASIC};
 use crate::abi::domain::{fi_ops_domain, fid_domain};
 use crate::abi::errno::{FI_EINVAL, FI_EOPNOTSUPP};
 use crate::abi::fabric::fid_fabric;
 use crate::abi::fid::{FI_CLASS_DOMAIN, fi_ops};
-use crate::abi::info::fi_info;
+use crate::abi::info::{fi_ep_attr, fi_info};
 use crate::arithmetic::{Form, Operation};
 use crate::domain::Domain;
 use crate::offers::ATOMIC_BYTES;
+use crate::service::Service;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_domain` begins with a fid, and only `open` makes domains.
@@ -45,13 +46,12 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: it is whole.
         let asked = unsafe { super::info::read(info) };
         let source = asked.source.ok_or(Errno(FI_EINVAL))?;
-        if asked.ep.is_some_and(|ep| ep.r#type != FI_EP_RDM) {
-            return Err(Errno(FI_EINVAL));
-        }
         let basic_mr = asked.domain.is_some_and(|domain| domain.mr_mode == FI_MR_BASIC);
         // SAFETY: the fabric is open.
         let fabric = Arc::clone(unsafe { super::fabric::fabric(fabric) });
-        if asked.fabric_name.is_some_and(|name| name != fabric.name) {
+        let elsewhere = asked.fabric_name.is_some_and(|name| name != fabric.name);
+        let unknown = |ep: fi_ep_attr| Service::find(&fabric.name, ep.r#type).is_none();
+        if elsewhere || asked.ep.is_some_and(unknown) {
             return Err(Errno(FI_EINVAL));
         }
         let make = |_: &Domain| fid_domain {

@@ -4,19 +4,23 @@ use std::ffi::{c_int, c_void};
 use std::slice;
 
 use super::{Object, close, code, give, head, state_of, table};
-use crate::abi::bits::{FI_EP_RDM, FI_RECV, FI_TRANSMIT};
+use crate::abi::atomic::fi_ops_atomic;
+use crate::abi::bits::{FI_RECV, FI_TRANSMIT};
 use crate::abi::collective::fi_ops_collective;
 use crate::abi::domain::fid_domain;
 use crate::abi::endpoint::{FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, fi_ops_cm, fi_ops_ep, fid_ep};
 use crate::abi::errno::{FI_EINVAL, FI_ENOPROTOOPT, FI_ENOSYS, FI_ETOOSMALL};
 use crate::abi::fid::{FI_CLASS_EP, FI_ENABLE, FI_GETOPSFLAG, FI_SETOPSFLAG, fi_ops, fid};
 use crate::abi::info::fi_info;
+use crate::abi::rma::fi_ops_rma;
+use crate::abi::tagged::fi_ops_tagged;
 use crate::address::Address;
 use crate::completion::CompletionQueue;
 use crate::counter::Counter;
 use crate::domain::{Kind, Slot};
 use crate::endpoint::{Endpoint, Plan};
 use crate::event::EventQueue;
+use crate::service::Service;
 use crate::vector::AddressVector;
 use crate::{Errno, Outcome};
 
@@ -31,6 +35,9 @@ unsafe impl Object for Endpoint {
 static OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, ..fi_ops_ep::REFUSING };
 static CM: fi_ops_cm = fi_ops_cm { setname, getname, ..fi_ops_cm::REFUSING };
 static COLLECTIVE: fi_ops_collective = fi_ops_collective::REFUSING;
+static NO_RMA: fi_ops_rma = fi_ops_rma::REFUSING;
+static NO_TAGGED: fi_ops_tagged = fi_ops_tagged::REFUSING;
+static NO_ATOMIC: fi_ops_atomic = fi_ops_atomic::REFUSING;
 
 /// `fi_endpoint`.
 pub(super) unsafe extern "C" fn open(
@@ -48,29 +55,30 @@ pub(super) unsafe extern "C" fn open(
         let kind = asked.ep.ok_or(Errno(FI_EINVAL))?.r#type;
         // SAFETY: the domain is open.
         let domain = unsafe { super::domain::domain(domain) };
-        if source.ip != domain.ip || kind != FI_EP_RDM {
-            return Err(Errno(FI_EINVAL));
-        }
+        let service = Service::find(&domain.fabric.name, kind);
+        let service = service.filter(|_| source.ip == domain.ip).ok_or(Errno(FI_EINVAL))?;
         let slot = Slot::take(domain, Kind::Endpoint)?;
         let endpoint = Endpoint::new(
             slot,
             Plan {
-                kind,
+                service,
                 caps: asked.caps,
                 source,
                 tx_flags: asked.tx.map_or(0, |tx| tx.op_flags),
                 rx_flags: asked.rx.map_or(0, |rx| rx.op_flags),
                 operations: asked.tx.map_or(0, |tx| tx.size),
+                order: asked.tx.map_or(0, |tx| tx.msg_order),
             },
         )?;
+        let messages = service == Service::Messages;
         let make = |_: &Endpoint| fid_ep {
             fid: head::<Endpoint>(context),
             ops: table(&OPS),
             cm: table(&CM),
             msg: table(&super::msg::OPS),
-            rma: table(&super::rma::OPS),
-            tagged: table(&super::tagged::OPS),
-            atomic: table(&super::atomic::OPS),
+            rma: table(if service == Service::Datagrams { &NO_RMA } else { &super::rma::OPS }),
+            tagged: table(if messages { &super::tagged::OPS } else { &NO_TAGGED }),
+            atomic: table(if messages { &super::atomic::OPS } else { &NO_ATOMIC }),
             collective: table(&COLLECTIVE),
         };
         // SAFETY: `out` is the application's.

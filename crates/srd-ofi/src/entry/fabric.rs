@@ -12,6 +12,7 @@ use crate::abi::info::fi_fabric_attr;
 use crate::completion::CompletionQueue;
 use crate::event::EventQueue;
 use crate::fabric::Fabric;
+use crate::service::Service;
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_fabric` begins with a fid, and only `open` makes fabrics.
@@ -38,7 +39,8 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: the core passes attributes of an info, or null.
         let attr = unsafe { attr.as_ref() }.ok_or(Errno(FI_EINVAL))?;
         // SAFETY: the name is a C string or null.
-        let name = unsafe { text(attr.name) }.filter(|name| *name == crate::offers::FABRIC);
+        let name = unsafe { text(attr.name) }
+            .filter(|name| Service::ALL.iter().any(|service| service.fabric() == *name));
         let name = name.ok_or(Errno(FI_ENODATA))?.to_string();
         let settings = super::provider::settings().ok_or(Errno(FI_EINVAL))?;
         let api_version = attr.api_version;

@@ -11,11 +11,13 @@ use crate::core::{Core, Level, core, log};
 use crate::hints::{Hints, Places};
 use crate::offers::Offer;
 use crate::preferred;
+use crate::service::Service;
 use crate::{Errno, Outcome};
 
-/// Set by the core's own layers (`ofi_rxm`, `ofi_rxd`), which ask what they could stand on. It is
-/// declined: a layer over datagrams would come first in the list of what there is, before the
-/// native endpoint, and bring an acknowledgement and a window of its own.
+/// Set by the core's own layers (`ofi_rxm`, `ofi_rxd`), which ask what they could stand on. Unless
+/// `FI_SRD_LAYERS` is set they hear of nothing: a layer over datagrams would come first in the
+/// list of what there is, before the native endpoint, and bring an acknowledgement and a window of
+/// its own.
 const FOR_A_LAYER: u64 = 1 << 59;
 
 /// Bytes of a domain's attributes that all releases share: without the padding after the last.
@@ -31,15 +33,13 @@ pub(super) unsafe extern "C" fn getinfo(
     out: *mut *mut fi_info,
 ) -> c_int {
     let Some(core) = core() else { return -FI_ENODATA };
-    if flags & FOR_A_LAYER != 0 {
-        log(Level::Info, "no layer is needed: the native endpoint does what it would add");
-        return -FI_ENODATA;
-    }
     // SAFETY: the core passes its own hints, whole, or null.
     let hints = unsafe { hints.as_ref().map(|hints| read(hints)) };
     // SAFETY: both are C strings or null.
     let (node, service) = unsafe { (super::text(node), super::text(service)) };
-    let found = places(node, service, flags).and_then(|places| answer(hints, &places, version));
+    let for_a_layer = flags & FOR_A_LAYER != 0;
+    let found = places(node, service, flags)
+        .and_then(|places| answer(hints, &places, version, for_a_layer));
     let offers = match found {
         Ok(offers) => offers,
         Err(error) => return -error.0,
@@ -49,16 +49,26 @@ pub(super) unsafe extern "C" fn getinfo(
 }
 
 /// What fits.
-fn answer(hints: Option<Hints>, places: &Places, version: u32) -> Outcome<Vec<Offer>> {
+fn answer(
+    hints: Option<Hints>,
+    places: &Places,
+    version: u32,
+    for_a_layer: bool,
+) -> Outcome<Vec<Offer>> {
     let nothing = Errno(FI_ENODATA);
     let settings = super::provider::settings().ok_or(nothing)?;
+    if for_a_layer && !settings.layers {
+        log(Level::Info, "no layer is needed: the native endpoint does what it would add");
+        return Err(nothing);
+    }
     let addresses = srd_net::local_addresses().map_err(|error| {
         log(Level::Warn, &format!("cannot list this machine's interfaces: {error}"));
         nothing
     })?;
-    let all = crate::offers::offers(&addresses, &settings, |address| {
+    let mut all = crate::offers::offers(&addresses, &settings, |address| {
         srd_net::link::local_packet_bytes(address.ip).ok()
     });
+    all.retain(|offer| !for_a_layer || offer.service == Service::Datagrams);
     let (mut offers, reasons) =
         crate::negotiate::select(all, hints.as_ref(), places, version, |to| {
             srd_net::Link::towards(to).ok().map(|link| link.local)

@@ -29,6 +29,7 @@ pub mod endpoint;
 pub mod eq;
 pub mod fabric;
 pub mod info;
+mod message;
 pub mod mr;
 pub mod msg;
 pub mod provider;

@@ -1,39 +1,8 @@
 //! Reads, writes and atomic operations.
 
+use super::shared::*;
 use super::*;
 use crate::rdm::arithmetic::apply;
-
-const KEY: u64 = 0x1234_5678_9abc_def0;
-/// Where node 1's shared memory lies, and where peers take it to begin.
-const RAM: usize = RAM_BYTES / 2;
-const BASE: u64 = 0x7000_0000;
-const SIZE: u64 = 1 << 20;
-
-fn share(net: &mut Net, node: usize, access: Access) {
-    let shared = Shared { region: 1, addr: BASE, length: SIZE, rkey: KEY, access };
-    net.nodes[node].rdm.share(shared).unwrap();
-}
-
-fn all() -> Access {
-    Access { local_write: false, remote_write: true, remote_read: true }
-}
-
-fn remote(offset: u64, length: u64) -> RemotePiece {
-    RemotePiece { addr: BASE + offset, length, rkey: KEY }
-}
-
-fn rma<'a>(to: Peer, read: bool, local: &'a [Piece], remote: &'a [RemotePiece]) -> Rma<'a> {
-    let until = Until::Transmitted;
-    Rma { to, read, local, remote, data: None, context: 1, until, tell: true }
-}
-
-fn go(net: &mut Net, rma: Rma<'_>) -> Result<(), Refused> {
-    net.on(0, |rdm, world| rdm.rma(world, rma))
-}
-
-fn there(net: &Net, node: usize, offset: u64, length: u64) -> &[u8] {
-    net.bytes(node, RAM as u64 + offset, length)
-}
 
 #[test]
 fn reads_and_writes_of_every_length_and_in_pieces_arrive() {

@@ -7,8 +7,10 @@ mod hostile;
 mod joins;
 mod limits;
 mod memory;
+mod order;
 mod protocols;
 mod receives;
+mod shared;
 mod told;
 
 use super::*;

@@ -1,0 +1,199 @@
+//! Takes what the application asks for, and makes work requests of it.
+
+use bytes::BytesMut;
+
+use super::{Direct, QKEY, Service};
+use crate::error::PostError;
+use crate::memory::Sge;
+use crate::mr::Registration;
+use crate::rdm::{Kind, Message, Peer, Piece, Receive, Refused, Rma, Shared, Until, World};
+use crate::slab::Key;
+use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
+use crate::{RDMA_BYTES_MAX, SGES_MAX};
+
+/// What a work request's number carries in its upper byte.
+const TAG: u8 = 4;
+
+/// What was asked for and has not ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) kind: Kind,
+    pub(super) context: u64,
+    /// Whether success is told.
+    pub(super) tell: bool,
+    /// The peer; none for a receive.
+    pub(super) peer: Option<Peer>,
+    /// Bytes.
+    pub(super) length: u64,
+}
+
+impl Direct {
+    /// Sends a message. Its end is told when it stands in the receiver's memory, whatever is
+    /// asked for ([`Until`]).
+    ///
+    /// # Errors
+    /// `TooLong` beyond [`Direct::message_bytes_max`]; `Again` without room; `Invalid` for a tag,
+    /// more than two pieces, or data of more than 32 bits.
+    pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
+        let Message { to, tag, pieces, data, context, until, tell } = message;
+        let imm = immediate(data)?;
+        if tag.is_some() || pieces.len() > SGES_MAX {
+            return Err(Refused::Invalid);
+        }
+        let length = length_of(pieces)?;
+        if length > self.message_bytes_max() {
+            return Err(Refused::TooLong);
+        }
+        let asked = Asked { kind: Kind::Send, context, tell, peer: Some(to), length };
+        if until == Until::Injected {
+            let mut copy = BytesMut::new();
+            for piece in pieces {
+                let bytes = usize::try_from(piece.length).map_err(|_| Refused::TooLong)?;
+                world.memory.append(0, piece.addr, bytes, &mut copy);
+            }
+            let source = Source::Inline(&copy);
+            return self.post(world, asked, SendOp::Send { source, imm });
+        }
+        let sges = self.sges(pieces)?;
+        let source = Source::Gather(&sges[..pieces.len()]);
+        self.post(world, asked, SendOp::Send { source, imm })
+    }
+
+    /// Posts a receive: the next message goes there.
+    ///
+    /// # Errors
+    /// `Again` without room; `Invalid` for a tag, a sender, more than two pieces, or a buffer for
+    /// many messages.
+    pub fn recv(&mut self, receive: &Receive<'_>) -> Result<(), Refused> {
+        let Receive { tagged, want, pieces, context, multi, tell } = *receive;
+        if tagged || want.source.is_some() || multi.is_some() || pieces.len() > SGES_MAX {
+            return Err(Refused::Invalid);
+        }
+        let sges = self.sges(pieces)?;
+        let length = length_of(pieces)?;
+        let asked = Asked { kind: Kind::Receive, context, tell, peer: None, length };
+        let key = self.note(asked)?;
+        let wr = RecvWr { wr_id: key.to_user(TAG), sges: &sges[..pieces.len()] };
+        let posted = self.device.post_recv(self.qpn(), &wr);
+        self.unless_posted(key, posted)
+    }
+
+    /// Reads or writes a peer's memory, one piece from one piece. The end of a write is told when
+    /// all of it stands there.
+    ///
+    /// # Errors
+    /// `TooLong` beyond [`RDMA_BYTES_MAX`]; `Again` without room; `Invalid` for more pieces, pieces
+    /// that do not fit each other, data of more than 32 bits or with a read, a copy
+    /// ([`Until::Injected`]), or a service that does not do this.
+    pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
+        let Rma { to, read, local, remote, data, context, until, tell } = rma;
+        let imm = immediate(data)?;
+        let &[remote] = remote else { return Err(Refused::Invalid) };
+        let local = match *local {
+            [] => Piece { addr: 0, length: 0 },
+            [piece] => piece,
+            _ => return Err(Refused::Invalid),
+        };
+        let fits = self.config.service == Service::Direct
+            && local.length == remote.length
+            && until != Until::Injected
+            && !(read && imm.is_some());
+        if !fits {
+            return Err(Refused::Invalid);
+        }
+        let length = local.length;
+        if length > u64::from(RDMA_BYTES_MAX) {
+            return Err(Refused::TooLong);
+        }
+        let kind = if read { Kind::Read } else { Kind::Write };
+        let asked = Asked { kind, context, tell, peer: Some(to), length };
+        let [local, _] = self.sges(&[local])?;
+        let remote = Remote { addr: remote.addr, rkey: remote.rkey };
+        let op = if read {
+            SendOp::RdmaRead { local, remote }
+        } else {
+            SendOp::RdmaWrite { local, remote, imm }
+        };
+        self.post(world, asked, op)
+    }
+
+    /// Lets peers use memory.
+    ///
+    /// # Errors
+    /// `Invalid` if the key is taken, or the piece makes no sense; `Again` if there are too many.
+    pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
+        let Shared { region, addr, length, rkey, mut access } = shared;
+        // Who may write from afar may be written to.
+        access.local_write |= access.remote_write;
+        let registration = Registration { region, addr, length, access };
+        let mr =
+            self.device.reg_mr_as(self.pd, registration, rkey).map_err(|error| match error {
+                crate::CreateError::Full => Refused::Again,
+                _ => Refused::Invalid,
+            })?;
+        self.shares.insert(rkey, mr);
+        Ok(())
+    }
+
+    /// Takes it back: transfers that use it fail.
+    pub fn unshare(&mut self, rkey: u64) {
+        if let Some(mr) = self.shares.remove(&rkey) {
+            let _ = self.device.dereg_mr(mr);
+        }
+    }
+
+    fn post(&mut self, world: &mut World<'_>, asked: Asked, op: SendOp<'_>) -> Result<(), Refused> {
+        let peer = asked.peer.and_then(|peer| self.entry(peer)).ok_or(Refused::NoSuchPeer)?;
+        let (ah, qpn) = (peer.ah, self.qpn());
+        let key = self.note(asked)?;
+        let wr = SendWr {
+            wr_id: key.to_user(TAG),
+            ah,
+            remote_qpn: qpn,
+            remote_qkey: QKEY,
+            op,
+            part: false,
+        };
+        let posted = self.device.post_send(world.now, world.endpoint, world.memory, qpn, wr);
+        self.unless_posted(key, posted)
+    }
+
+    /// Opens a record of something that is asked for.
+    fn note(&mut self, asked: Asked) -> Result<Key, Refused> {
+        let most = self.config.operations_max + self.config.receives_max;
+        self.asked.insert(asked, most).ok_or(Refused::Again)
+    }
+
+    fn unless_posted(&mut self, key: Key, posted: Result<(), PostError>) -> Result<(), Refused> {
+        let Err(error) = posted else { return Ok(()) };
+        self.asked.remove(key);
+        Err(match error {
+            PostError::QueueFull | PostError::CqFull => Refused::Again,
+            _ => Refused::Invalid,
+        })
+    }
+
+    /// The record of a work request that has ended.
+    pub(super) fn asked_for(&mut self, wr_id: u64) -> Option<Asked> {
+        self.asked.remove(Key::of_user(wr_id, TAG)?)
+    }
+
+    fn sges(&self, pieces: &[Piece]) -> Result<[Sge; SGES_MAX], Refused> {
+        let mut sges = [Sge { addr: 0, length: 0, lkey: self.lkey }; SGES_MAX];
+        for (sge, piece) in sges.iter_mut().zip(pieces) {
+            sge.addr = piece.addr;
+            sge.length = u32::try_from(piece.length).map_err(|_| Refused::TooLong)?;
+        }
+        Ok(sges)
+    }
+}
+
+/// Data as the verbs carry it.
+fn immediate(data: Option<u64>) -> Result<Option<u32>, Refused> {
+    data.map(u32::try_from).transpose().map_err(|_| Refused::Invalid)
+}
+
+fn length_of(pieces: &[Piece]) -> Result<u64, Refused> {
+    let sum = |sum: u64, piece: &Piece| sum.checked_add(piece.length);
+    pieces.iter().try_fold(0, sum).ok_or(Refused::Invalid)
+}

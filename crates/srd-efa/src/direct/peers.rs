@@ -1,0 +1,97 @@
+//! Peers: whom the application named, and who wrote to us. Bound: `peers_max`.
+//!
+//! A peer's number is the transport's. Whoever writes to us gets an address handle, too: reads and
+//! writes are answered to those only who have one.
+
+use core::net::SocketAddr;
+
+use srd_proto::{Endpoint, PeerConfig, PeerId};
+
+use super::Direct;
+use crate::device::Ah;
+use crate::rdm::{Peer, Refused, World};
+
+/// One peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) id: PeerId,
+    pub(super) ah: Ah,
+    /// Where it is, once that was looked up.
+    address: Option<SocketAddr>,
+}
+
+impl Direct {
+    pub(super) fn entry(&self, peer: Peer) -> Option<&Entry> {
+        self.peers.get(peer.0 as usize)?.as_ref()
+    }
+
+    /// The peer at an address. It stays known for as long as the endpoint lives.
+    ///
+    /// # Errors
+    /// `Again` when there are too many peers, `Invalid` for our own address, or if the transport
+    /// knows no key of the peer's.
+    pub fn add_peer(
+        &mut self,
+        world: &mut World<'_>,
+        address: SocketAddr,
+    ) -> Result<Peer, Refused> {
+        if address == self.own {
+            return Err(Refused::Invalid);
+        }
+        let id =
+            match world.endpoint.peer_at(address) {
+                Some(id) => id,
+                None => world.endpoint.add_peer(world.now, PeerConfig::at(address)).map_err(
+                    |error| match error {
+                        srd_proto::AddPeerError::TooManyPeers => Refused::Again,
+                        _ => Refused::Invalid,
+                    },
+                )?,
+            };
+        world.endpoint.keep_peer(id);
+        let index = self.meet(id).ok_or(Refused::Again)?;
+        if let Some(Some(entry)) = self.peers.get_mut(index as usize) {
+            entry.address = Some(address);
+        }
+        Ok(Peer(index))
+    }
+
+    /// Where a peer is.
+    pub fn address_of(&self, peer: Peer) -> Option<SocketAddr> {
+        self.entry(peer)?.address
+    }
+
+    /// The number of a peer of the transport's, with an address handle; `None` if there are too
+    /// many.
+    pub(super) fn meet(&mut self, id: PeerId) -> Option<u32> {
+        let index = id.index();
+        match self.entry(Peer(index)).copied() {
+            Some(entry) if entry.id == id => return Some(index),
+            // The transport has given the place to another.
+            Some(other) => {
+                let _ = self.device.destroy_ah(other.ah);
+                self.peers[index as usize] = None;
+            }
+            None => {}
+        }
+        let ah = self.device.create_ah(self.pd, id).ok()?;
+        if self.peers.len() <= index as usize {
+            self.peers.resize(index as usize + 1, None);
+        }
+        self.peers[index as usize] = Some(Entry { id, ah, address: None });
+        self.strangers.push(id);
+        Some(index)
+    }
+
+    /// Looks up where those are who wrote to us.
+    pub(super) fn look_up(&mut self, endpoint: &Endpoint) {
+        for id in core::mem::take(&mut self.strangers) {
+            let address = endpoint.address_of(id);
+            if let Some(Some(entry)) = self.peers.get_mut(id.index() as usize)
+                && entry.id == id
+            {
+                entry.address = entry.address.or(address);
+            }
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Endpoints over a wire that misbehaves. Each test is named for the rule that it shows.
+
+use core::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::vec;
+use std::vec::Vec;
+
+use bytes::Bytes;
+use srd_proto::rng::Rng;
+use srd_proto::{
+    Config as CoreConfig, Duration, Ecn, Epoch, PacketMeta, PacketRef, Transmit, TransmitBuf,
+};
+
+use super::*;
+use crate::rdm::{
+    Done, Kind, Message, Outcome, Peer, Piece, Receive, Refused, RemotePiece, Rma, Shared, Until,
+    Want,
+};
+
+/// Bytes of each end's memory. Region 1 is its second half.
+const RAM_BYTES: usize = 1 << 20;
+const KEY: u64 = 77;
+const BASE: u64 = 0x7000_0000;
+
+struct Ram(Vec<u8>);
+
+impl Ram {
+    fn at(region: u64, offset: u64) -> usize {
+        usize::try_from(offset).unwrap() + if region == 0 { 0 } else { RAM_BYTES / 2 }
+    }
+}
+
+impl Memory for Ram {
+    fn read(&mut self, region: u64, offset: u64, bytes: usize) -> Bytes {
+        let at = Self::at(region, offset);
+        Bytes::copy_from_slice(&self.0[at..at + bytes])
+    }
+
+    fn write(&mut self, region: u64, offset: u64, bytes: &[u8]) {
+        let at = Self::at(region, offset);
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+struct End {
+    endpoint: Endpoint,
+    direct: Direct,
+    ram: Ram,
+}
+
+struct Net {
+    ends: Vec<End>,
+    now: Instant,
+    wire: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
+    sequence: u64,
+    rng: Rng,
+    loss_permille: u32,
+    jitter_us: u32,
+    /// Packets to this end vanish.
+    dead: Option<usize>,
+}
+
+fn address(end: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, u8::try_from(end).unwrap()], 7471))
+}
+
+fn config(service: Service) -> Config {
+    Config { service, operations_max: 64, receives_max: 64, peers_max: 16, seed: 3 }
+}
+
+impl Net {
+    fn new(services: &[Service]) -> Self {
+        let now = Instant::ZERO + Duration::from_secs(1);
+        let end = |(end, service): (usize, &Service)| {
+            let core = CoreConfig {
+                packet_bytes_max: 1472,
+                keepalive: Duration::from_millis(50),
+                answer_timeout: Duration::from_millis(500),
+                peer_timeout: Duration::from_millis(500),
+                mtu_discovery: false,
+                ..CoreConfig::sockets()
+            };
+            let seed = [u8::try_from(end).unwrap(); 32];
+            let mut endpoint = Endpoint::new(core, Epoch(1), seed, now).unwrap();
+            let direct = Direct::new(config(*service), &mut endpoint, address(end));
+            End { endpoint, direct, ram: Ram(vec![0; RAM_BYTES]) }
+        };
+        Self {
+            ends: services.iter().enumerate().map(end).collect(),
+            now,
+            wire: BTreeMap::new(),
+            sequence: 0,
+            rng: Rng::new(5),
+            loss_permille: 50,
+            jitter_us: 300,
+            dead: None,
+        }
+    }
+
+    fn two(service: Service) -> (Self, Peer) {
+        let mut net = Self::new(&[service; 2]);
+        let to = net.peer(0, 1);
+        (net, to)
+    }
+
+    fn on<R>(&mut self, end: usize, call: impl FnOnce(&mut Direct, &mut World<'_>) -> R) -> R {
+        let End { endpoint, direct, ram } = &mut self.ends[end];
+        call(direct, &mut World { now: self.now, endpoint, memory: ram })
+    }
+
+    fn peer(&mut self, at: usize, of: usize) -> Peer {
+        self.on(at, |direct, world| direct.add_peer(world, address(of)).unwrap())
+    }
+
+    fn send(&mut self, to: Peer, at: u64, length: u64) {
+        self.try_send(message(to, &[Piece { addr: at, length }])).unwrap();
+    }
+
+    fn try_send(&mut self, message: Message<'_>) -> Result<(), Refused> {
+        self.on(0, |direct, world| direct.send(world, message))
+    }
+
+    fn recv(&mut self, end: usize, context: u64, at: u64, length: u64) {
+        let pieces = [Piece { addr: at, length }];
+        self.try_recv(end, &Receive { context, ..receive(&pieces) }).unwrap();
+    }
+
+    fn try_recv(&mut self, end: usize, receive: &Receive<'_>) -> Result<(), Refused> {
+        self.ends[end].direct.recv(receive)
+    }
+
+    fn fill(&mut self, end: usize, at: usize, length: usize, seed: u64) {
+        let mut rng = Rng::new(seed);
+        for byte in &mut self.ends[end].ram.0[at..at + length] {
+            *byte = u8::try_from(rng.below(256)).unwrap();
+        }
+    }
+
+    fn bytes(&self, end: usize, at: usize, length: usize) -> &[u8] {
+        &self.ends[end].ram.0[at..at + length]
+    }
+
+    fn done(&mut self, end: usize) -> Vec<Done> {
+        core::iter::from_fn(|| self.ends[end].direct.poll()).collect()
+    }
+
+    fn outcomes(&mut self, end: usize) -> Vec<(Kind, u64, Outcome)> {
+        self.done(end).iter().map(|d| (d.kind, d.context, d.outcome)).collect()
+    }
+
+    fn drain(&mut self) {
+        let mut buf = TransmitBuf::new(16, 65_000);
+        for end in 0..self.ends.len() {
+            loop {
+                let took = self.on(end, |direct, world| direct.pump(world));
+                let End { endpoint, direct, .. } = &mut self.ends[end];
+                buf.clear();
+                let transmit = endpoint.poll_transmit(self.now, &mut buf);
+                let mut events = 0;
+                while let Some(event) = endpoint.poll_event() {
+                    direct.event(self.now, &event);
+                    events += 1;
+                }
+                match transmit {
+                    Some(t) => self.put_on_wire(end, &t, &buf),
+                    None if took || events > 0 => {}
+                    None => break,
+                }
+            }
+        }
+    }
+
+    fn put_on_wire(&mut self, end: usize, t: &Transmit, buf: &TransmitBuf) {
+        let core::net::IpAddr::V4(ip) = t.destination.ip() else { panic!("IPv4 only") };
+        let to = usize::from(ip.octets()[3]);
+        let source = SocketAddr::new(address(end).ip(), 7471 + t.entropy.0);
+        for (head, payload) in buf.segments() {
+            if self.rng.below(1000) < self.loss_permille || self.dead == Some(to) {
+                continue;
+            }
+            let jitter = u64::from(self.rng.below(self.jitter_us + 1));
+            self.sequence += 1;
+            let at = (self.now + Duration::from_micros(20 + jitter), self.sequence);
+            self.wire.insert(at, (to, source, [head, payload].concat()));
+        }
+    }
+
+    fn run_ms(&mut self, ms: u64) {
+        let until = self.now + Duration::from_millis(ms);
+        loop {
+            self.drain();
+            let wire = self.wire.keys().next().map(|(at, _)| *at);
+            let timers = self.ends.iter().filter_map(|end| end.endpoint.poll_timeout());
+            let next = wire.into_iter().chain(timers).min();
+            let Some(next) = next.filter(|next| *next <= until) else {
+                self.now = until;
+                return;
+            };
+            self.now = self.now.max(next);
+            while let Some(entry) = self.wire.first_entry().filter(|e| e.key().0 <= self.now) {
+                let (to, source, mut bytes) = entry.remove();
+                let Some(End { endpoint, direct, ram }) = self.ends.get_mut(to) else { continue };
+                let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+                let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
+                endpoint.handle_packet_with(now, meta, whole, |d| direct.judge(now, d, ram));
+            }
+            for end in &mut self.ends {
+                end.endpoint.handle_timeout(self.now);
+            }
+        }
+    }
+}
+
+fn message(to: Peer, pieces: &[Piece]) -> Message<'_> {
+    let until = Until::Transmitted;
+    Message { to, tag: None, pieces, data: None, context: 1, until, tell: true }
+}
+
+fn receive(pieces: &[Piece]) -> Receive<'_> {
+    let want = Want { tag: 0, ignore: u64::MAX, source: None };
+    Receive { tagged: false, want, pieces, context: 2, multi: None, tell: true }
+}
+
+const SENT: (Kind, u64, Outcome) = (Kind::Send, 1, Outcome::Ok);
+
+#[test]
+fn messages_of_every_length_arrive_once_from_pieces_into_pieces_with_data_and_sender() {
+    for service in [Service::Datagrams, Service::Direct] {
+        let (mut net, to) = Net::two(service);
+        let most = net.ends[0].direct.message_bytes_max();
+        net.fill(0, 0, 2000, 5);
+        for length in [0, 1, 700, most] {
+            let cut = length / 3;
+            let from = [Piece { addr: 0, length: cut }, Piece { addr: cut, length: length - cut }];
+            let into = [Piece { addr: 5000, length: 10 }, Piece { addr: 5010, length: 1990 }];
+            net.try_recv(1, &receive(&into)).unwrap();
+            net.try_send(Message { data: Some(9), ..message(to, &from) }).unwrap();
+            net.run_ms(200);
+            assert_eq!(net.outcomes(0), [SENT], "{length}");
+            let [done] = net.done(1)[..] else { panic!("one receive ends") };
+            assert_eq!((done.kind, done.context, done.length), (Kind::Receive, 2, length));
+            assert_eq!((done.data, done.outcome), (Some(9), Outcome::Ok));
+            let from = net.ends[1].direct.address_of(done.peer.unwrap());
+            assert_eq!(from, Some(address(0)));
+            let length = usize::try_from(length).unwrap();
+            assert!(net.bytes(0, 0, length) == net.bytes(1, 5000, length), "{length}");
+        }
+        assert!(net.ends.iter().all(|end| end.direct.is_quiet()));
+    }
+}
+
+#[test]
+fn an_injected_message_is_the_one_of_the_call() {
+    let (mut net, to) = Net::two(Service::Direct);
+    net.fill(0, 0, 1000, 5);
+    let sent = net.bytes(0, 0, 1000).to_vec();
+    net.recv(1, 2, 0, 1000);
+    let piece = [Piece { addr: 0, length: 1000 }];
+    net.try_send(Message { until: Until::Injected, ..message(to, &piece) }).unwrap();
+    net.fill(0, 0, 1000, 6);
+    net.run_ms(100);
+    assert!(net.bytes(1, 0, 1000) == sent);
+    assert_eq!(net.outcomes(0), [SENT]);
+}
+
+#[test]
+fn a_datagram_without_a_receive_is_lost_and_a_direct_message_waits_for_one() {
+    for (service, arrives) in [(Service::Datagrams, false), (Service::Direct, true)] {
+        let (mut net, to) = Net::two(service);
+        net.send(to, 0, 10);
+        net.run_ms(3000);
+        assert_eq!(net.outcomes(0).len(), usize::from(!arrives));
+        net.recv(1, 2, 0, 10);
+        net.run_ms(3000);
+        let received = net.outcomes(1) == [(Kind::Receive, 2, Outcome::Ok)];
+        assert_eq!((received, net.outcomes(0).len()), (arrives, usize::from(arrives)));
+        assert!(net.ends[1].direct.device_counters().rnr > 0);
+    }
+}
+
+#[test]
+fn what_is_too_long_for_its_receive_leaves_it_alone() {
+    let ends = [(Service::Datagrams, Outcome::Ok), (Service::Direct, Outcome::TooLong)];
+    for (service, outcome) in ends {
+        let (mut net, to) = Net::two(service);
+        net.recv(1, 2, 0, 10);
+        net.send(to, 0, 11);
+        net.run_ms(200);
+        assert_eq!(net.outcomes(0), [(Kind::Send, 1, outcome)]);
+        assert!(net.done(1).is_empty());
+        assert_eq!(net.ends[1].direct.device_counters().bad_length, 1);
+        net.send(to, 0, 10);
+        net.run_ms(200);
+        assert_eq!(net.done(1).len(), 1);
+    }
+}
+
+#[test]
+fn services_do_not_hear_each_other() {
+    let mut net = Net::new(&[Service::Datagrams, Service::Direct]);
+    let to = net.peer(0, 1);
+    net.recv(1, 2, 0, 10);
+    net.send(to, 0, 10);
+    net.run_ms(200);
+    assert_eq!(net.outcomes(0), [(Kind::Send, 1, Outcome::Protocol)]);
+    assert!(net.done(1).is_empty());
+    assert_eq!(net.ends[1].direct.device_counters().bad_qpn, 1);
+}
+
+#[test]
+fn a_peer_that_is_not_there_fails_what_is_sent_to_it() {
+    let (mut net, to) = Net::two(Service::Datagrams);
+    net.dead = Some(1);
+    net.send(to, 0, 10);
+    net.run_ms(3000);
+    assert_eq!(net.outcomes(0), [(Kind::Send, 1, Outcome::Unreachable)]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let (mut net, to) = Net::two(Service::Datagrams);
+    let one = [Piece { addr: 0, length: 8 }];
+    let most = net.ends[0].direct.message_bytes_max();
+    let long = [Piece { addr: 0, length: most + 1 }];
+    let too_long = net.try_send(message(to, &long));
+    assert_eq!(too_long, Err(Refused::TooLong));
+    let (three, endless) = ([one[0]; 3], [Piece { addr: 0, length: u64::MAX }; 2]);
+    let wrong = [
+        Message { tag: Some(1), ..message(to, &one) },
+        Message { data: Some(1 << 32), ..message(to, &one) },
+        message(to, &three),
+        message(to, &endless),
+    ];
+    for wrong in wrong {
+        assert_eq!(net.try_send(wrong), Err(Refused::Invalid), "{wrong:?}");
+    }
+    assert_eq!(net.try_send(message(Peer(9), &one)), Err(Refused::NoSuchPeer));
+    let want = Want { tag: 0, ignore: 0, source: Some(0) };
+    let wrong = [
+        Receive { tagged: true, ..receive(&one) },
+        Receive { want, ..receive(&one) },
+        Receive { multi: Some(8), ..receive(&one) },
+        receive(&three),
+    ];
+    for wrong in wrong {
+        assert_eq!(net.try_recv(0, &wrong), Err(Refused::Invalid), "{wrong:?}");
+    }
+    let far = [RemotePiece { addr: BASE, length: 8, rkey: KEY }];
+    let datagrams_do_not_write = rma(&mut net, to, false, &one, &far);
+    assert_eq!(datagrams_do_not_write, Err(Refused::Invalid));
+    let own = net.on(0, |direct, world| direct.add_peer(world, address(0)));
+    assert_eq!(own, Err(Refused::Invalid));
+}
+
+#[test]
+fn sends_receives_and_peers_have_their_limits() {
+    let (mut net, to) = Net::two(Service::Direct);
+    for n in 0..64 {
+        net.send(to, 0, 8);
+        net.recv(0, n, 0, 8);
+    }
+    let one = [Piece { addr: 0, length: 8 }];
+    assert_eq!(net.try_send(message(to, &one)), Err(Refused::Again));
+    assert_eq!(net.try_recv(0, &receive(&one)), Err(Refused::Again));
+    for n in 0..64 {
+        net.recv(1, n, 0, 8);
+    }
+    net.run_ms(500);
+    // Without a poll nothing is free: what ended stands in the queue.
+    assert_eq!(net.done(0).len(), 64);
+    net.try_send(message(to, &one)).unwrap();
+    for of in 2..17 {
+        net.peer(0, of);
+    }
+    let more = net.on(0, |direct, world| direct.add_peer(world, address(17)));
+    assert_eq!(more, Err(Refused::Again));
+}
+
+fn rma(
+    net: &mut Net,
+    to: Peer,
+    read: bool,
+    local: &[Piece],
+    remote: &[RemotePiece],
+) -> Result<(), Refused> {
+    let until = Until::Transmitted;
+    let rma = Rma { to, read, local, remote, data: None, context: 3, until, tell: true };
+    net.on(0, |direct, world| direct.rma(world, rma))
+}
+
+#[test]
+fn memory_is_written_and_read_also_of_who_never_named_us_and_with_data() {
+    let (mut net, to) = Net::two(Service::Direct);
+    let access = Access { remote_write: true, remote_read: true, ..Access::default() };
+    let shared = Shared { region: 1, addr: BASE, length: 100_000, rkey: KEY, access };
+    net.ends[1].direct.share(shared).unwrap();
+    net.fill(0, 0, 50_000, 5);
+    for length in [0u64, 8, 50_000] {
+        let far = [RemotePiece { addr: BASE, length, rkey: KEY }];
+        for (read, addr, data) in [(false, 0, Some(6)), (true, 100_000, None)] {
+            let (local, remote) = ([Piece { addr, length }], &far);
+            let (context, until, tell) = (3, Until::Transmitted, true);
+            let rma = Rma { to, read, local: &local, remote, data, context, until, tell };
+            net.on(0, |direct, world| direct.rma(world, rma)).unwrap();
+            net.run_ms(300);
+            let kind = if read { Kind::Read } else { Kind::Write };
+            assert_eq!(net.outcomes(0), [(kind, 3, Outcome::Ok)], "{length}");
+        }
+        let told: Vec<_> = net.done(1).iter().map(|d| (d.kind, d.data, d.length)).collect();
+        assert_eq!(told, [(Kind::RemoteWrite, Some(6), length)]);
+        let length = usize::try_from(length).unwrap();
+        assert!(net.bytes(0, 0, length) == net.bytes(1, RAM_BYTES / 2, length));
+        assert!(net.bytes(0, 0, length) == net.bytes(0, 100_000, length));
+    }
+    net.ends[1].direct.unshare(KEY);
+    let (local, far) =
+        ([Piece { addr: 0, length: 8 }], RemotePiece { addr: BASE, length: 8, rkey: KEY });
+    rma(&mut net, to, false, &local, &[far]).unwrap();
+    net.run_ms(100);
+    assert_eq!(net.outcomes(0), [(Kind::Write, 3, Outcome::BadKey)]);
+    let two = rma(&mut net, to, false, &local, &[far, far]);
+    assert_eq!(two, Err(Refused::Invalid));
+    let unlike = rma(&mut net, to, false, &local, &[RemotePiece { length: 9, ..far }]);
+    assert_eq!(unlike, Err(Refused::Invalid));
+}

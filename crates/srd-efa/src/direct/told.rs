@@ -1,0 +1,73 @@
+//! What came of work requests, as the Messaging Layer would say it.
+
+use srd_proto::PeerId;
+
+use super::{Direct, Service};
+use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::rdm::{Done, Kind, Outcome, Peer};
+
+impl Direct {
+    /// The oldest end of something.
+    pub fn poll(&mut self) -> Option<Done> {
+        loop {
+            let completion = self.device.poll_cq(self.cq)?;
+            if let Some(done) = self.done_of(&completion) {
+                return Some(done);
+            }
+        }
+    }
+
+    fn done_of(&mut self, completion: &Completion) -> Option<Done> {
+        let data = completion.imm.map(u64::from);
+        let done = Done {
+            kind: Kind::RemoteWrite,
+            outcome: self.outcome_of(completion.status),
+            context: 0,
+            tagged: false,
+            tell: true,
+            peer: completion.peer.and_then(|id| self.number_of(id)),
+            length: completion.byte_len.into(),
+            offset: 0,
+            tag: 0,
+            data,
+            released: false,
+        };
+        if completion.opcode == WcOpcode::RecvRdmaWithImm {
+            return Some(done);
+        }
+        let asked = self.asked_for(completion.wr_id)?;
+        let received = asked.kind == Kind::Receive;
+        let (kind, context) = (asked.kind, asked.context);
+        let failed = done.outcome != Outcome::Ok;
+        Some(Done {
+            kind,
+            context,
+            tell: asked.tell || failed,
+            peer: asked.peer.or(done.peer),
+            length: if received { done.length } else { asked.length },
+            ..done
+        })
+    }
+
+    fn number_of(&self, id: PeerId) -> Option<Peer> {
+        let peer = Peer(id.index());
+        self.entry(peer).filter(|entry| entry.id == id).map(|_| peer)
+    }
+
+    /// How an operation ends. A datagram for which its peer has no room is lost, and its sender
+    /// does not hear of it.
+    fn outcome_of(&self, status: WcStatus) -> Outcome {
+        let lossy = self.config.service == Service::Datagrams;
+        match status {
+            WcStatus::Ok => Outcome::Ok,
+            WcStatus::RemoteRnr | WcStatus::RemoteBadLength if lossy => Outcome::Ok,
+            WcStatus::Flushed => Outcome::Removed,
+            WcStatus::RemoteBadAddress => Outcome::BadKey,
+            WcStatus::RemoteAbort => Outcome::Restarted,
+            WcStatus::UnrespRemote => Outcome::Unresponsive,
+            WcStatus::UnreachRemote => Outcome::Unreachable,
+            WcStatus::LocalBadLength | WcStatus::RemoteBadLength => Outcome::TooLong,
+            _ => Outcome::Protocol,
+        }
+    }
+}

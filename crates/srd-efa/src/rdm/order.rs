@@ -1,0 +1,132 @@
+//! The order of reads and writes, for who asks for it.
+//!
+//! Messages and atomic operations keep their order by their ids. Reads and writes have none: their
+//! datagrams take every path. An operation that must not overtake earlier ones to its peer is held
+//! back here until those have ended: what was read has come, what was written stands in the
+//! peer's memory. Whoever asks for no order waits for nothing. Bound: `operations_max`.
+
+use super::op::{Op, Work};
+use super::{Kind, Rdm};
+use crate::slab::Key;
+
+/// Operations, as far as order goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// Messages.
+    Message = 0,
+    /// Reads of a peer's memory.
+    Read = 1,
+    /// Writes to it.
+    Write = 2,
+    /// Atomic operations, with a fetch or without.
+    Atomic = 3,
+}
+
+/// How many there are.
+pub(super) const FAMILIES: usize = 4;
+
+/// Which operations to a peer must not overtake which earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Order {
+    /// By the later one's family: a bit for each family that it waits for.
+    waits: [u8; FAMILIES],
+}
+
+impl Order {
+    /// The same, and `later` ones do not overtake `earlier` ones. Nothing waits for messages: one
+    /// may end only when its receiver asks for it. Messages and atomic operations need not wait
+    /// for each other.
+    #[must_use]
+    pub fn keeping(mut self, later: Family, earlier: Family) -> Self {
+        let numbered = |family| matches!(family, Family::Message | Family::Atomic);
+        if earlier != Family::Message && !(numbered(later) && numbered(earlier)) {
+            self.waits[later as usize] |= 1 << earlier as u8;
+        }
+        self
+    }
+
+    /// Whether an operation has to wait while so many of each family have not ended.
+    fn holds(self, later: Family, unfinished: &[u32; FAMILIES]) -> bool {
+        let waits = self.waits[later as usize];
+        (0..).zip(unfinished).any(|(family, count)| waits & 1 << family != 0 && *count > 0)
+    }
+}
+
+impl Op {
+    fn family(&self) -> Family {
+        match (&self.work, self.kind) {
+            (Work::Message(_), _) => Family::Message,
+            (Work::Atomic(_), _) => Family::Atomic,
+            (Work::Rma(_), Kind::Read) => Family::Read,
+            (Work::Rma(_), _) => Family::Write,
+        }
+    }
+}
+
+impl Rdm {
+    /// The order to keep from now on: of operations that are asked for later.
+    pub fn set_order(&mut self, order: Order) {
+        self.order = order;
+    }
+
+    /// Whether an operation that was asked for just now has to wait for its turn.
+    pub(super) fn wait_turn(&mut self, index: u32, key: Key) -> bool {
+        if self.order == Order::default() {
+            return false;
+        }
+        let waits = self.link(index).is_some_and(|link| !link.behind.is_empty());
+        if !waits && self.take_turn(index, key) {
+            return false;
+        }
+        if let Some(op) = self.ops.at_mut(key) {
+            op.queued = true;
+        }
+        if let Some(link) = self.link_mut(index) {
+            link.behind.push_back(key);
+        }
+        true
+    }
+
+    /// Lets what was held and has its turn into its queue.
+    pub(super) fn let_through(&mut self, index: u32) {
+        while let Some(&key) = self.link(index).and_then(|link| link.behind.front()) {
+            if !self.take_turn(index, key) {
+                return;
+            }
+            let rma = matches!(self.ops.at(key).map(|op| &op.work), Some(Work::Rma(_)));
+            if let Some(link) = self.link_mut(index) {
+                link.behind.pop_front();
+                let queue = if rma { &mut link.rmas } else { &mut link.messages };
+                queue.push_back(key);
+            }
+        }
+    }
+
+    /// Counts an operation as begun, if nothing holds it.
+    fn take_turn(&mut self, index: u32, key: Key) -> bool {
+        let order = self.order;
+        let Some(family) = self.ops.at(key).map(Op::family) else { return true };
+        let Some(link) = self.link_mut(index) else { return true };
+        if order.holds(family, &link.unfinished) {
+            return false;
+        }
+        link.unfinished[family as usize] += 1;
+        if let Some(op) = self.ops.at_mut(key) {
+            op.counted = true;
+        }
+        true
+    }
+
+    /// An operation has ended: those that waited for it may go on.
+    pub(super) fn end_turn(&mut self, op: &Op) {
+        if !op.counted {
+            return;
+        }
+        if let Some(link) = self.link_mut(op.link) {
+            link.unfinished[op.family() as usize] -= 1;
+            if !link.behind.is_empty() {
+                self.wake(op.link);
+            }
+        }
+    }
+}
