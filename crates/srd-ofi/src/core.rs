@@ -1,8 +1,9 @@
 //! The calls of libfabric that the provider makes, looked up in the libfabric that is loaded.
 //!
 //! Every library of the process is asked for the calls, so it is found even where it is hidden from
-//! ordinary lookups, as under Open MPI, which loads plug-ins that bring it. `dlsym` gives the newest
-//! version of each call, so that `fi_dupinfo(NULL)` allocates structures of this core's own size.
+//! ordinary lookups, as under Open MPI, which loads plug-ins that bring it. `dlsym` gives the
+//! newest version of each call, so that `fi_dupinfo(NULL)` allocates structures of this core's own
+//! size.
 //!
 //! If a process has loaded several libfabrics, the newest is used for logs and allocation: all
 //! take memory from one `malloc`, and releases only append to structures, so an older one
@@ -86,8 +87,8 @@ fn loaded() -> Vec<Option<CString>> {
         _: libc::size_t,
         names: *mut c_void,
     ) -> c_int {
-        // SAFETY: the linker passes an entry of its list, whose name is a C string or null, and what
-        // it was given.
+        // SAFETY: the linker passes an entry of its list, whose name is a C string or null, and
+        // what it was given.
         unsafe {
             let name = (*info).dlpi_name;
             if !name.is_null() && *name != 0 {

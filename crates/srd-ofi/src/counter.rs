@@ -44,8 +44,8 @@ impl Counter {
         }
     }
 
-    /// Both numbers, after some work that may raise them. Zero in the child of a fork, where nothing
-    /// is counted.
+    /// Both numbers, after some work that may raise them. Zero in the child of a fork, where
+    /// nothing is counted.
     #[must_use]
     pub fn read(&self) -> Count {
         if self.slot.check().is_err() {

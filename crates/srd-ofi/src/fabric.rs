@@ -20,8 +20,8 @@ pub struct Fabric {
     pub process: Process,
 }
 
-/// That objects of a process are used in it, and not in the child of a fork, where locks may be held
-/// by threads that are not there.
+/// That objects of a process are used in it, and not in the child of a fork, where locks may be
+/// held by threads that are not there.
 ///
 /// # Errors
 /// `FI_EOPBADSTATE` in the child of a fork; the reason is in the log.

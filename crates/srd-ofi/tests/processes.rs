@@ -108,8 +108,8 @@ fn of_the_system() -> Option<PathBuf> {
     Some(PathBuf::from(line.rsplit(' ').next()?))
 }
 
-/// One libfabric twice is enough to see that two do not disturb each other; where another release is
-/// named (`SRD_TEST_LIBFABRIC`, and its version in `SRD_TEST_LIBFABRIC_VERSION`), that is taken.
+/// One libfabric twice is enough to see that two do not disturb each other; where another release
+/// is named (`SRD_TEST_LIBFABRIC`, and its version in `SRD_TEST_LIBFABRIC_VERSION`), that is taken.
 #[test]
 fn two_libfabrics_in_one_process_talk_to_each_other() {
     let Some(program) = Program::new("two", &["-ldl", "-lpthread"]) else { return };

@@ -16,8 +16,8 @@ const VERSION: u32 = fi_version(0, 1);
 
 struct Shared(UnsafeCell<fi_provider>);
 
-// SAFETY: this library writes only in `fi_prov_ini`, and there one number, whole; each core calls it
-// once, before it uses the provider; then only cores write, under their own locks.
+// SAFETY: this library writes only in `fi_prov_ini`, and there one number, whole; each core calls
+// it once, before it uses the provider; then only cores write, under their own locks.
 unsafe impl Sync for Shared {}
 
 static PROVIDER: Shared = Shared(UnsafeCell::new(fi_provider {
