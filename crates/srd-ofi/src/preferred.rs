@@ -46,6 +46,7 @@ mod tests {
     use srd_net::LocalAddress;
 
     use super::*;
+    use crate::service::Service;
     use crate::settings::tests::nothing_set;
 
     fn machine(addresses: &[(&str, &str)]) -> Vec<Offer> {
@@ -68,7 +69,9 @@ mod tests {
 
     fn left(offers: Vec<Offer>, routes: [Option<&str>; 2]) -> Vec<String> {
         let way = |to: SocketAddr| routes[usize::from(to.is_ipv6())].map(str::to_string);
-        preferred(offers, way).iter().map(|offer| offer.source.ip.to_string()).collect()
+        let messages = |offer: &&Offer| offer.service == Service::Messages;
+        let left = preferred(offers, way);
+        left.iter().filter(messages).map(|offer| offer.source.ip.to_string()).collect()
     }
 
     #[test]

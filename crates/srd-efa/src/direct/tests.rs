@@ -304,7 +304,6 @@ fn services_do_not_hear_each_other() {
     net.run_ms(200);
     assert_eq!(net.outcomes(0), [(Kind::Send, 1, Outcome::Protocol)]);
     assert!(net.done(1).is_empty());
-    assert_eq!(net.ends[1].direct.device_counters().bad_qpn, 1);
 }
 
 #[test]
