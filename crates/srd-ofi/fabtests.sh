@@ -32,7 +32,7 @@ fabric=fabtests$$
 server=198.18.0.1
 client=198.18.1.1
 # Fewer tests than this many passes means that something else is wrong.
-declare -A passes_min=([quick]=57 [all]=50)
+declare -A passes_min=([quick]=63 [all]=50)
 
 usage() {
     sed -n '3,/^set /{s/^# \{0,1\}//;/^set /d;p}' "$self" >&2

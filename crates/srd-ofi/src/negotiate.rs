@@ -190,7 +190,8 @@ fn check_mr_mode(offer: c_int, asked: c_int, mode: u64, version: u32) -> Result<
     if !alone && (old != 0 || version < VERSION_1_5) {
         return Err(format!("mr_mode {asked:#x} is no model of its release"));
     }
-    let local = asked & FI_MR_LOCAL != 0 || mode & FI_LOCAL_MR != 0;
+    let by_mode = (old != 0 || version < VERSION_1_5) && mode & FI_LOCAL_MR != 0;
+    let local = asked & FI_MR_LOCAL != 0 || by_mode;
     if offer & FI_MR_LOCAL != 0 && !local {
         return Err("FI_MR_LOCAL is needed".into());
     }

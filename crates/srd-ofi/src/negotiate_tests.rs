@@ -238,6 +238,11 @@ fn the_native_endpoint_comes_first_and_the_others_for_those_who_ask() {
         h.fabric_name = Some("srd-direct".into());
     });
     assert_eq!(unready, []);
+    let mode_bit_of_old = services(|h| {
+        h.mode = FI_CONTEXT2 | FI_LOCAL_MR;
+        h.fabric_name = Some("srd-direct".into());
+    });
+    assert_eq!(mode_bit_of_old, []);
     // As programs for the first releases say it.
     let old = services(|h| {
         h.mode = FI_CONTEXT2 | FI_LOCAL_MR;
