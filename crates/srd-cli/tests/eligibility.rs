@@ -57,6 +57,9 @@ const OFFLOAD_BYTES: usize = 10;
 /// Types of outer packets.
 const DATA: u8 = 1;
 const UNRELIABLE: u8 = 8;
+/// The flag of a data packet that carries an acknowledgement, and how long that is.
+const CARRIES_ACK: u8 = 0x08;
+const ACK_BYTES: std::ops::RangeInclusive<usize> = 20..=188;
 
 /// How the two ends are set.
 #[derive(Clone, Copy, Debug)]
@@ -345,10 +348,13 @@ impl Way<'_> {
         assert_eq!(sorted(outer(sender, true, UNRELIABLE)), unreliable, "{what}: unreliable, sent");
         assert_eq!(sorted(outer(receiver, false, UNRELIABLE)), unreliable, "{what}: and arrived");
 
-        let chunks = sorted(srd.iter().flat_map(|packet| chunks(packet.bytes)).collect());
-        let data = sorted(outer(sender, true, DATA));
+        let chunks: Vec<usize> = srd.iter().flat_map(|packet| chunks(packet.bytes)).collect();
+        let data = outer_data(sender);
         let again = self.tx.grew("retransmissions");
-        assert!(is_part_of(&chunks, &data), "{what}: every chunk of every frame is on the wire");
+        assert!(
+            are_sent(&chunks, data.clone()),
+            "{what}: every chunk of every frame is on the wire"
+        );
         assert_eq!(
             data.len(),
             chunks.len() + again,
@@ -372,6 +378,14 @@ fn outer(capture: &Capture, leaves: bool, wanted: u8) -> Vec<usize> {
     payloads.filter(|bytes| bytes[0] == 0x10 | wanted).map(<[u8]>::len).collect()
 }
 
+/// UDP payload bytes of the data packets that left, and whether an acknowledgement stands in them
+/// (A11), which the flags say in the clear.
+fn outer_data(capture: &Capture) -> Vec<(usize, bool)> {
+    let payloads = capture.of(true, true).map(|packet| &packet[IP_UDP_BYTES..]);
+    let data = payloads.filter(|bytes| bytes[0] == 0x10 | DATA);
+    data.map(|bytes| (bytes.len(), bytes[1] & CARRIES_ACK != 0)).collect()
+}
+
 /// F2: as few chunks as fit, of equal size, the last perhaps shorter; their packets' sizes.
 fn chunks(packet_bytes: usize) -> Vec<usize> {
     let frame = packet_bytes + OFFLOAD_BYTES;
@@ -384,8 +398,20 @@ fn sorted(mut all: Vec<usize>) -> Vec<usize> {
     all
 }
 
-/// Whether a sorted list contains another, as often as it has each.
-fn is_part_of(part: &[usize], whole: &[usize]) -> bool {
-    let mut whole = whole.iter();
-    part.iter().all(|wanted| whole.any(|have| have == wanted))
+/// Whether there is a packet for each chunk, alone or with an acknowledgement.
+fn are_sent(chunks: &[usize], mut packets: Vec<(usize, bool)>) -> bool {
+    let mut take = |fits: &dyn Fn(&(usize, bool)) -> bool| {
+        let found = packets.iter().position(fits);
+        found.map(|at| packets.swap_remove(at)).is_some()
+    };
+    let with_ack: Vec<&usize> =
+        chunks.iter().filter(|chunk| !take(&|packet| *packet == (**chunk, false))).collect();
+    with_ack.into_iter().all(|chunk| {
+        take(&|(bytes, carries)| {
+            let beside = bytes.saturating_sub(*chunk);
+            *carries
+                && ACK_BYTES.contains(&beside)
+                && (beside - ACK_BYTES.start()).is_multiple_of(8)
+        })
+    })
 }
