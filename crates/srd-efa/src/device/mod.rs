@@ -16,6 +16,7 @@ mod event;
 mod outbox;
 mod post;
 mod rdma;
+mod sole;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ use srd_proto::{Endpoint, Instant, PeerId, Qpn};
 
 use self::cuts::Cuts;
 use self::outbox::Outbox;
+pub(crate) use self::sole::Sole;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::cq::{Completion, CompletionQueue, WcOpcode, WcStatus};

@@ -5,7 +5,6 @@ use bytes::BytesMut;
 use super::{Direct, QKEY, Service};
 use crate::error::PostError;
 use crate::memory::Sge;
-use crate::mr::Registration;
 use crate::rdm::{Kind, Message, Peer, Piece, Receive, Refused, Rma, Shared, Until, World};
 use crate::slab::Key;
 use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
@@ -122,16 +121,8 @@ impl Direct {
     /// # Errors
     /// `Invalid` if the key is taken, or the piece makes no sense; `Again` if there are too many.
     pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
-        let Shared { region, addr, length, rkey, mut access } = shared;
-        // Who may write from afar may be written to.
-        access.local_write |= access.remote_write;
-        let registration = Registration { region, addr, length, access };
-        let mr =
-            self.device.reg_mr_as(self.pd, registration, rkey).map_err(|error| match error {
-                crate::CreateError::Full => Refused::Again,
-                _ => Refused::Invalid,
-            })?;
-        self.shares.insert(rkey, mr);
+        let mr = shared.register(&mut self.device, self.pd)?;
+        self.shares.insert(shared.rkey, mr);
         Ok(())
     }
 

@@ -30,10 +30,9 @@ use srd_proto::{Delivery, Endpoint, Event, Instant, PeerId, Qpn, Status};
 
 use self::ask::Asked;
 use self::peers::Entry;
-use crate::device::{Cq, Device, Pd};
+use crate::device::{Cq, Device, Pd, Sole};
 use crate::memory::Memory;
-use crate::mr::{Access, MRS_MAX, Mr, Registration};
-use crate::qp::{QpAttr, QpInit, QpType};
+use crate::mr::Mr;
 use crate::rdm::World;
 use crate::slab::Slab;
 
@@ -116,11 +115,7 @@ impl Direct {
         let entries_max = operations_max + 2 * receives_max.max(64);
         let limits = crate::Config {
             qpn_first: config.service.qpn().0,
-            qps_max: 1,
-            pds_max: 1,
             ahs_max: config.peers_max,
-            cqs_max: 1,
-            mrs_max: MRS_MAX,
             sq_wrs_max: operations_max,
             rq_wrs_max: receives_max,
             cq_entries_max: entries_max,
@@ -128,31 +123,8 @@ impl Direct {
             seed: config.seed,
             ..crate::Config::default()
         };
-        let mut device = Device::new(limits, endpoint);
-        let pd = device.alloc_pd().expect("a new device has room");
-        let cq = device.create_cq(entries_max).expect("a new device has room");
-        let qp = QpInit {
-            pd,
-            qp_type: QpType::Srd,
-            send_cq: cq,
-            recv_cq: cq,
-            sq_wrs_max: operations_max,
-            rq_wrs_max: receives_max,
-            inline_bytes_max,
-            service_level: 0,
-            unsolicited_write_recv: true,
-        };
-        let qpn = device.create_qp(endpoint, qp).expect("a new device has room");
-        debug_assert_eq!(qpn, config.service.qpn());
-        let rts = QpAttr { rnr_retry: Some(config.service.rnr_retries()), ..QpAttr::rts() };
-        for attr in [QpAttr::init(QKEY), QpAttr::rtr(), rts] {
-            device
-                .modify_qp(Instant::ZERO, endpoint, qpn, &attr)
-                .expect("the way of every queue pair");
-        }
-        let access = Access { local_write: true, ..Access::default() };
-        let all = Registration { region: 0, addr: 0, length: u64::MAX, access };
-        let lkey = device.reg_mr(pd, all).expect("a new device has room").lkey;
+        let sole = Sole::new(limits, endpoint, QKEY, config.service.rnr_retries());
+        let Sole { device, pd, cq, lkey } = sole;
         let state = FixedState::with_seed(config.seed);
         Self {
             own,

@@ -5,7 +5,7 @@
 
 use core::net::SocketAddr;
 
-use srd_proto::{Endpoint, PeerConfig, PeerId};
+use srd_proto::{Endpoint, PeerId};
 
 use super::Direct;
 use crate::device::Ah;
@@ -38,17 +38,7 @@ impl Direct {
         if address == self.own {
             return Err(Refused::Invalid);
         }
-        let id =
-            match world.endpoint.peer_at(address) {
-                Some(id) => id,
-                None => world.endpoint.add_peer(world.now, PeerConfig::at(address)).map_err(
-                    |error| match error {
-                        srd_proto::AddPeerError::TooManyPeers => Refused::Again,
-                        _ => Refused::Invalid,
-                    },
-                )?,
-            };
-        world.endpoint.keep_peer(id);
+        let id = world.keep_peer(address)?;
         let index = self.meet(id).ok_or(Refused::Again)?;
         if let Some(Some(entry)) = self.peers.get_mut(index as usize) {
             entry.address = Some(address);

@@ -1,5 +1,6 @@
 //! Endpoints over a wire that misbehaves. Each test is named for the rule that it shows.
 
+use crate::Access;
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 use std::vec;

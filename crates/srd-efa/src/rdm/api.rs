@@ -1,6 +1,8 @@
 //! What callers of the messaging layer say, and what it says to them.
 
-use srd_proto::{Endpoint, Instant};
+use core::net::SocketAddr;
+
+use srd_proto::{AddPeerError, Endpoint, Instant, PeerConfig, PeerId};
 
 use super::Want;
 use crate::memory::Memory;
@@ -18,6 +20,25 @@ pub struct World<'a> {
     /// The application's memory. Region 0 is all of its own address space: offsets are addresses.
     /// Others are those of registrations.
     pub memory: &'a mut dyn Memory,
+}
+
+impl World<'_> {
+    /// The transport's peer at an address, made known if it was not, and kept.
+    pub(crate) fn keep_peer(&mut self, address: SocketAddr) -> Result<PeerId, Refused> {
+        let known = self.endpoint.peer_at(address);
+        let id = match known {
+            Some(id) => id,
+            None => {
+                let added = self.endpoint.add_peer(self.now, PeerConfig::at(address));
+                added.map_err(|error| match error {
+                    AddPeerError::TooManyPeers => Refused::Again,
+                    _ => Refused::Invalid,
+                })?
+            }
+        };
+        self.endpoint.keep_peer(id);
+        Ok(id)
+    }
 }
 
 /// A piece of the application's own memory.

@@ -84,9 +84,8 @@ use self::long::Reading;
 use self::op::{OPERATIONS_MAX, Op};
 use self::peers::Entry;
 use self::reorder::Partial;
-use crate::device::{Cq, Device, Pd};
-use crate::mr::{Access, MRS_MAX, Mr, Registration};
-use crate::qp::{QpAttr, QpInit, QpType};
+use crate::device::{Cq, Device, Pd, Sole};
+use crate::mr::{Access, Mr, Registration};
 use crate::slab::{Key, Slab};
 
 /// The queue pair of every messaging layer.
@@ -118,6 +117,20 @@ pub struct Shared {
     pub rkey: u64,
     /// What peers may do.
     pub access: Access,
+}
+
+impl Shared {
+    /// Registers it.
+    pub(crate) fn register(self, device: &mut Device, pd: Pd) -> Result<Mr, Refused> {
+        let Self { region, addr, length, rkey, mut access } = self;
+        // Who may write from afar may be written to.
+        access.local_write |= access.remote_write;
+        let registration = Registration { region, addr, length, access };
+        device.reg_mr_as(pd, registration, rkey).map_err(|error| match error {
+            crate::CreateError::Full => Refused::Again,
+            _ => Refused::Invalid,
+        })
+    }
 }
 
 /// What was counted since the endpoint was made.
@@ -268,42 +281,17 @@ impl Rdm {
         let requests_max = bounds.operations_max.saturating_mul(8).min(1 << 20) + 4096;
         let limits = crate::Config {
             qpn_first: QPN.0,
-            qps_max: 1,
-            pds_max: 1,
             ahs_max: bounds.peers_max,
-            cqs_max: 1,
-            mrs_max: MRS_MAX,
             sq_wrs_max: requests_max,
             rq_wrs_max: 0,
             cq_entries_max: requests_max,
+            inline_bytes_max: 0,
             notes: true,
             seed: config.seed,
             ..crate::Config::default()
         };
-        let mut device = Device::new(limits, endpoint);
-        let pd = device.alloc_pd().expect("a new device has room");
-        let cq = device.create_cq(requests_max).expect("a new device has room");
-        let qp = QpInit {
-            pd,
-            qp_type: QpType::Srd,
-            send_cq: cq,
-            recv_cq: cq,
-            sq_wrs_max: requests_max,
-            rq_wrs_max: 0,
-            inline_bytes_max: 0,
-            service_level: 0,
-            unsolicited_write_recv: true,
-        };
-        let qpn = device.create_qp(endpoint, qp).expect("a new device has room");
-        debug_assert_eq!(qpn, QPN);
-        let now = srd_proto::Instant::ZERO;
-        let rts = QpAttr { rnr_retry: Some(7), ..QpAttr::rts() };
-        for attr in [QpAttr::init(wire::qkey_of(incarnation)), QpAttr::rtr(), rts] {
-            device.modify_qp(now, endpoint, qpn, &attr).expect("the way of every queue pair");
-        }
-        let access = Access { local_write: true, ..Access::default() };
-        let all = Registration { region: 0, addr: 0, length: u64::MAX, access };
-        let lkey = device.reg_mr(pd, all).expect("a new device has room").lkey;
+        let sole = Sole::new(limits, endpoint, wire::qkey_of(incarnation), 7);
+        let Sole { device, pd, cq, lkey } = sole;
         let messages_max = u32::try_from(bounds.credit_bytes / link::MESSAGE_COST);
         let limits = Limits {
             receives_max: config.receives_max,

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::net::SocketAddr;
 
-use srd_proto::{PeerConfig, PeerId};
+use srd_proto::PeerId;
 
 use super::link::Link;
 use super::{Outcome, Peer, Rdm, Refused, World};
@@ -68,16 +68,7 @@ impl Rdm {
         let link = if address == self.own {
             None
         } else {
-            let id = match world.endpoint.peer_at(address) {
-                Some(id) => id,
-                None => world.endpoint.add_peer(world.now, PeerConfig::at(address)).map_err(
-                    |error| match error {
-                        srd_proto::AddPeerError::TooManyPeers => Refused::Again,
-                        _ => Refused::Invalid,
-                    },
-                )?,
-            };
-            world.endpoint.keep_peer(id);
+            let id = world.keep_peer(address)?;
             Some(self.make_link(id, address).ok_or(Refused::Again)?)
         };
         let entry = Entry { address, incarnation, references: 1, link };

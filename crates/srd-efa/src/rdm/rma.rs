@@ -18,7 +18,7 @@ use crate::RDMA_BYTES_MAX;
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::device::Note;
 use crate::memory::{Memory, Sge};
-use crate::mr::{Purpose, Range, Registration};
+use crate::mr::{Purpose, Range};
 use crate::slab::Key;
 use crate::wr::{Remote, SendOp, SendWr};
 
@@ -60,16 +60,8 @@ impl Rdm {
     /// # Errors
     /// `Invalid` if the key is taken, or the piece makes no sense; `Again` if there are too many.
     pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
-        let Shared { region, addr, length, rkey, mut access } = shared;
-        // Who may write from afar may be written to.
-        access.local_write |= access.remote_write;
-        let registration = Registration { region, addr, length, access };
-        let mr =
-            self.device.reg_mr_as(self.pd, registration, rkey).map_err(|error| match error {
-                crate::CreateError::Full => Refused::Again,
-                _ => Refused::Invalid,
-            })?;
-        self.shares.insert(rkey, mr);
+        let mr = shared.register(&mut self.device, self.pd)?;
+        self.shares.insert(shared.rkey, mr);
         Ok(())
     }
 
