@@ -1,7 +1,8 @@
 //! Hands datagrams to the transport, peer by peer.
 //!
-//! Operations that could not send everything at once stand in a queue of their peer, each with
-//! a turn of [`TURN_DATAGRAMS`]; a peer that takes nothing holds up no other. Transfers leave
+//! Operations that could not send everything at once stand in one of two lines of their peer:
+//! messages and requests in one, and behind them the bytes of reads and writes, each transfer with
+//! a turn of [`TURN_DATAGRAMS`]. A peer that takes nothing holds up no other. Transfers leave
 //! at most `unsent_bytes_max` waiting in the transport, so that messages posted behind a gigabyte
 //! do not wait for it. Bound: the device's operations, and one control datagram for each.
 
@@ -25,10 +26,19 @@ const TURN_DATAGRAMS: u32 = 16;
 /// What a control datagram is completed under: nothing waits for it.
 const NOBODY: u64 = u64::MAX;
 
+/// Operations that wait for their turn.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: VecDeque<Key>,
+    /// Datagrams that the first has sent of its turn.
+    turn: u32,
+}
+
 /// What waits for one peer.
 #[derive(Debug)]
 struct PeerQueue {
-    waiting: VecDeque<Key>,
+    /// Messages and requests; transfers.
+    lines: [Line; 2],
     /// Words about transfers that were given up; they go first.
     control: VecDeque<Datagram>,
     /// The transport is full, and will say when it is not.
@@ -74,7 +84,7 @@ impl Outbox {
     fn queue(&mut self, id: PeerId) -> &mut PeerQueue {
         let payload_bytes_max = self.payload_bytes_max;
         self.peers.entry(id).or_insert_with(|| PeerQueue {
-            waiting: VecDeque::new(),
+            lines: Default::default(),
             control: VecDeque::new(),
             blocked: false,
             ready: false,
@@ -90,7 +100,7 @@ impl Outbox {
     /// nothing to keep in mind.
     fn settle(&mut self, id: PeerId) {
         let Some(queue) = self.peers.get(&id) else { return };
-        let empty = queue.waiting.is_empty() && queue.control.is_empty();
+        let empty = queue.is_empty(1) && queue.control.is_empty();
         let ordinary = queue.payload_bytes_max == self.payload_bytes_max;
         if !empty && !queue.blocked {
             self.wake(id);
@@ -119,13 +129,20 @@ impl Outbox {
     }
 }
 
+impl PeerQueue {
+    /// Whether nothing waits in a line, nor in one before it.
+    fn is_empty(&self, line: usize) -> bool {
+        self.lines[..=line].iter().all(|line| line.waiting.is_empty())
+    }
+}
+
 impl Device {
-    /// Puts an operation into its peer's queue.
+    /// Puts an operation into its line.
     pub(super) fn list(&mut self, key: Key) {
         let Some(op) = self.ops.at_mut(key) else { return };
         if !core::mem::replace(&mut op.listed, true) {
-            let peer = op.peer;
-            self.outbox.queue(peer).waiting.push_back(key);
+            let (peer, line) = (op.peer, op.line());
+            self.outbox.queue(peer).lines[line].waiting.push_back(key);
             self.outbox.wake(peer);
         }
     }
@@ -139,8 +156,9 @@ impl Device {
         key: Key,
     ) {
         let Some(op) = self.ops.at(key) else { return };
-        let waits = self.outbox.look(op.peer).is_some_and(|q| q.blocked || !q.waiting.is_empty());
-        if waits {
+        let line = op.line();
+        let queue = self.outbox.look(op.peer);
+        if queue.is_some_and(|queue| queue.blocked || !queue.is_empty(line)) {
             self.list(key);
             return;
         }
@@ -175,7 +193,7 @@ impl Device {
         handed
     }
 
-    /// One turn for each operation that waits for a peer.
+    /// What waits for a peer, as far as it takes it.
     fn serve(
         &mut self,
         now: Instant,
@@ -184,37 +202,57 @@ impl Device {
         id: PeerId,
     ) -> u32 {
         let mut handed = self.send_control(now, endpoint, id);
-        let mut turns = self.outbox.queue(id).waiting.len();
+        for line in 0..self.outbox.queue(id).lines.len() {
+            handed += self.serve_line(now, endpoint, memory, (id, line));
+        }
+        handed
+    }
+
+    /// One turn for each operation in a line. A turn that the transport cuts short goes on when it
+    /// takes more.
+    fn serve_line(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        memory: &mut dyn Memory,
+        (id, line): (PeerId, usize),
+    ) -> u32 {
+        let mut handed = 0;
+        let mut turns = self.outbox.queue(id).lines[line].waiting.len();
         while turns > 0 && !self.outbox.queue(id).blocked {
-            turns -= 1;
-            let Some(&key) = self.outbox.queue(id).waiting.front() else { break };
-            let mut datagrams = 0;
-            let step = loop {
-                let step = self.step(now, endpoint, memory, key);
-                if matches!(step, Step::More | Step::Handed) {
-                    datagrams += 1;
-                }
-                if !matches!(step, Step::More) || datagrams == TURN_DATAGRAMS {
-                    break step;
-                }
-            };
-            handed += datagrams;
+            let first = &mut self.outbox.queue(id).lines[line];
+            let Some(&key) = first.waiting.front() else { break };
+            if first.turn == TURN_DATAGRAMS {
+                first.waiting.rotate_left(1);
+                first.turn = 0;
+                turns -= 1;
+                continue;
+            }
+            let step = self.step(now, endpoint, memory, key);
+            if matches!(step, Step::More | Step::Handed) {
+                self.outbox.queue(id).lines[line].turn += 1;
+                handed += 1;
+            }
             match step {
-                Step::More => self.outbox.queue(id).waiting.rotate_left(1),
-                Step::Handed | Step::Idle => self.unlist(id, key),
+                Step::More => continue,
+                Step::Handed | Step::Idle => self.unlist(id, line, key),
                 Step::Failed(status) => {
-                    self.unlist(id, key);
+                    self.unlist(id, line, key);
                     self.fail(key, status);
                 }
                 Step::Full => self.block(key),
                 Step::Later => break,
             }
+            turns -= 1;
         }
         handed
     }
 
-    fn unlist(&mut self, id: PeerId, key: Key) {
-        self.outbox.queue(id).waiting.pop_front();
+    /// Takes the first out of its line.
+    fn unlist(&mut self, id: PeerId, line: usize, key: Key) {
+        let line = &mut self.outbox.queue(id).lines[line];
+        line.waiting.pop_front();
+        line.turn = 0;
         if let Some(op) = self.ops.at_mut(key) {
             op.listed = false;
         }
@@ -287,7 +325,7 @@ impl Device {
         // A request does not wait for what was asked for in the other direction.
         let asks = matches!(op.work, Work::Read { .. });
         let class = if asks { Class::LowLatency } else { qp.class() };
-        let is_bulk = !matches!(op.work, Work::Send { .. });
+        let is_bulk = op.line() > 0;
         if is_bulk && endpoint.unsent_bytes(op.peer) >= self.config.unsent_bytes_max {
             return Step::Later;
         }
@@ -339,6 +377,14 @@ impl Device {
 }
 
 impl Op {
+    /// Which line it stands in.
+    fn line(&self) -> usize {
+        match self.work {
+            Work::Send { .. } | Work::Read { .. } => 0,
+            Work::Write { .. } | Work::Respond { .. } => 1,
+        }
+    }
+
     /// Whether all of a transfer's bytes were handed over.
     pub(super) fn is_sent(&self) -> bool {
         let sent = match self.work {
