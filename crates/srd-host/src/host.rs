@@ -76,8 +76,8 @@ impl<S: Sink> Clone for Handle<S> {
 pub(crate) struct Shared<S: Sink> {
     core: Mutex<Option<Core<S>>>,
     process: Process,
-    /// When the application last called: nanoseconds on the clock of the transport.
-    called_at_ns: AtomicU64,
+    /// When the application last polled: nanoseconds on the clock of the transport.
+    polled_at_ns: AtomicU64,
     /// When messages leave that wait for others to join them.
     held_until_ns: AtomicU64,
     /// Until when the card sleeps if nothing arrives; zero while it is awake.
@@ -154,7 +154,7 @@ impl<S: Sink> Host<S> {
         let shared = Arc::new(Shared {
             core: Mutex::new(Some(core)),
             process: Process::current(),
-            called_at_ns: AtomicU64::new(0),
+            polled_at_ns: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(u64::MAX),
             sleeps_until_ns: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -306,11 +306,10 @@ impl<S: Sink> Shared<S> {
         Ok(result)
     }
 
-    /// Notes that the application has called. A card that sleeps too long for what has become
-    /// due is woken; while the application keeps calling that is the case once.
+    /// Notes what a call has led to. A card that sleeps too long for what has become due is woken;
+    /// while the application keeps polling that is the case once.
     fn called(&self, core: &Core<S>) {
         let now = core.local.last_look();
-        self.called_at_ns.store(now.as_nanos(), Ordering::Relaxed);
         self.held_until_ns.store(core.held_until.as_nanos(), Ordering::Relaxed);
         let wanted = core.due().max(now + STALE).min(core.held_until);
         if self.sleeps_until_ns.load(Ordering::SeqCst) > wanted.as_nanos() {
@@ -332,11 +331,11 @@ impl<S: Sink> Shared<S> {
         Some((due, core.broken || core.layer.is_quiet()))
     }
 
-    /// Until when the application's last call keeps the card from working; the past if it stays
-    /// away.
+    /// Until when the application's last poll keeps the card from working; the past if it stays
+    /// away. Who only asks for things does not look at what arrives: the card must.
     pub(crate) fn fresh_until(&self) -> Instant {
         let held_until = Instant::from_nanos(self.held_until_ns.load(Ordering::Relaxed));
-        match self.called_at_ns.load(Ordering::Relaxed) {
+        match self.polled_at_ns.load(Ordering::Relaxed) {
             0 => Instant::ZERO,
             at => held_until.min(Instant::from_nanos(at) + STALE),
         }
@@ -368,12 +367,52 @@ impl<S: Sink> Shared<S> {
         }
         if let Some(core) = self.lock().as_mut() {
             core.round();
+            self.polled_at_ns.store(core.local.last_look().as_nanos(), Ordering::Relaxed);
             self.called(core);
         }
     }
 
     fn hand_over(&self) {
-        self.called_at_ns.store(0, Ordering::Relaxed);
+        self.polled_at_ns.store(0, Ordering::Relaxed);
         self.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use srd_efa::rdm::Done;
+
+    struct Nobody;
+
+    impl Sink for Nobody {
+        type Layer = Rdm;
+
+        fn has_room(&mut self) -> bool {
+            true
+        }
+
+        fn done(&mut self, _: Done, _: &Rdm) {}
+
+        fn notice(&mut self, _: srd_net::Notice) {}
+
+        fn broken(&mut self, error: &io::Error) {
+            panic!("{error}");
+        }
+    }
+
+    /// It asked again and again and had the answers, without a look at what had arrived: messages
+    /// took as long as time-outs.
+    #[test]
+    #[allow(unsafe_code, reason = "a call that names no memory")]
+    fn regression_only_who_polls_keeps_the_card_from_working() {
+        let options = Options::at("127.0.0.1:0".parse().unwrap());
+        let host = Host::open(&options, Nobody).unwrap();
+        let (handle, shared) = (host.handle(), &host.handle().0);
+        // SAFETY: names no memory.
+        let now = unsafe { handle.call(|mut call| call.parts().1.now) }.unwrap();
+        assert!(shared.fresh_until() < now);
+        handle.poll();
+        assert!(shared.fresh_until() > now);
     }
 }

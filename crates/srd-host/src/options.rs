@@ -110,6 +110,7 @@ impl Options {
         }
         if let Some(bps) = self.link_rate_bps {
             config.link_rate_bps = bps;
+            config.egress_pacing = true;
         }
         BindOptions {
             link_rate_from_interface: self.link_rate_bps.is_none(),

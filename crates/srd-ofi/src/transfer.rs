@@ -457,6 +457,11 @@ impl Endpoint {
             directed: self.plan.caps & FI_DIRECTED_RECV != 0,
             many: many.then(|| self.multi_recv_bytes() as u64),
         };
+        if flags & FI_PEEK != 0 {
+            // Whoever looks again and again has an answer to read each time, and reading it does no
+            // work: what arrives would not be looked at.
+            self.active()?.host.poll();
+        }
         // SAFETY: as our caller promises.
         unsafe {
             self.ask(|asking, active| {

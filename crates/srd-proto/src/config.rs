@@ -56,6 +56,9 @@ pub struct Config {
     pub packet_bytes_max: u16,
     /// Speed of our own link, bits per second. Zero: unknown, estimated from delivery.
     pub link_rate_bps: u64,
+    /// Whether data leaves the endpoint no faster than `link_rate_bps`, if that is known: for who
+    /// has a link of its own, whose queue the host does not keep short.
+    pub egress_pacing: bool,
     /// Bytes below UDP payload that a packet costs on the wire (IP, UDP, Ethernet). 0..=200.
     pub wire_overhead_bytes: u16,
     /// Round-trip time assumed until one is measured.
@@ -113,7 +116,7 @@ pub struct Config {
     pub rnr_retries: u8,
     /// Peers per endpoint. 1..=1,000,000.
     pub peers_max: u32,
-    /// Queue pairs that may send to one peer. 1..=65,536.
+    /// Queue pairs that may send to one peer, each class counted apart. 1..=65,536.
     pub flows_max: u32,
     /// Datagrams that may wait or be in flight per peer. 1..=1,048,576.
     pub send_queue_datagrams_max: u32,
@@ -143,6 +146,7 @@ impl Default for Config {
             local_port: 7471,
             packet_bytes_max: 8900,
             link_rate_bps: 100_000_000_000,
+            egress_pacing: false,
             wire_overhead_bytes: 28,
             rtt_initial: Duration::from_micros(14),
             spray: Spray::Adaptive,

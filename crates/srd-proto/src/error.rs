@@ -65,7 +65,7 @@ pub enum SendError {
     },
     /// The context's send queue is full; [`crate::Event::Writable`] follows when it is not.
     QueueFull,
-    /// More queue pairs send to this peer than `flows_max` allows.
+    /// More queue pairs, each class counted apart, send to this peer than `flows_max` allows.
     TooManyFlows,
 }
 

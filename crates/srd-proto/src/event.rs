@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::ids::{DatagramId, PeerId, Qpn};
 
 /// Which of a context's queues a datagram waits in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Class {
     /// Shares the context by deficit round robin over queue pairs.
     #[default]

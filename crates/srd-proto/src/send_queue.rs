@@ -1,9 +1,10 @@
 //! Datagrams that wait, travel, or wait to travel again.
 //!
 //! Retransmissions go first. Then low-latency flows, up to a quarter of the bytes while bulk
-//! waits; then bulk, by deficit round robin over queue pairs (Shreedhar, Varghese 1995).
+//! waits; then bulk, by deficit round robin over queue pairs (Shreedhar, Varghese 1995). What a
+//! queue pair sends in one class does not stand behind what it sends in the other.
 //! Deciding (`peek`) reads; moving on (`take`) writes.
-//! Bounds: `send_queue_datagrams_max` datagrams, `flows_max` queue pairs.
+//! Bounds: `send_queue_datagrams_max` datagrams, `flows_max` flows.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -68,6 +69,7 @@ impl Held {
     }
 }
 
+/// What a queue pair sends in a class.
 #[derive(Debug)]
 struct Flow {
     qpn: Qpn,
@@ -82,7 +84,7 @@ pub(crate) struct SendQueue {
     held: Vec<Held>,
     free: Vec<u32>,
     flows: Vec<Flow>,
-    flow_of: BTreeMap<Qpn, u16>,
+    flow_of: BTreeMap<(Qpn, Class), u16>,
     retransmit: VecDeque<u32>,
     /// Refused for want of a receive buffer; to be tried again when their wait is over.
     rnr_slots: VecDeque<u32>,
@@ -147,11 +149,7 @@ impl SendQueue {
     }
 
     fn flow(&mut self, qpn: Qpn, class: Class, flows_max: u32) -> Result<u16, SendError> {
-        if let Some(&flow) = self.flow_of.get(&qpn) {
-            let f = &mut self.flows[flow as usize];
-            if f.queue.is_empty() {
-                f.class = class;
-            }
+        if let Some(&flow) = self.flow_of.get(&(qpn, class)) {
             return Ok(flow);
         }
         let fresh = Flow { qpn, queue: VecDeque::new(), deficit: 0, class };
@@ -159,15 +157,15 @@ impl SendQueue {
             self.flows.push(fresh);
             self.flows.len() - 1
         } else {
-            // A queue pair that has nothing waiting gives its place to one that has.
+            // A flow that has nothing waiting gives its place to one that has.
             let idle = self.flows.iter().position(|f| f.queue.is_empty());
             let flow = idle.ok_or(SendError::TooManyFlows)?;
             let before = core::mem::replace(&mut self.flows[flow], fresh);
-            self.flow_of.remove(&before.qpn);
+            self.flow_of.remove(&(before.qpn, before.class));
             flow
         };
         let flow = u16::try_from(flow).map_err(|_| SendError::TooManyFlows)?;
-        self.flow_of.insert(qpn, flow);
+        self.flow_of.insert((qpn, class), flow);
         Ok(flow)
     }
 
@@ -442,6 +440,17 @@ mod tests {
         assert_eq!(send_next(&mut q, 0), 2);
         let low = (1..3000).filter(|&psn| send_next(&mut q, psn) == 2).count();
         assert!((700..=800).contains(&low), "{low}");
+    }
+
+    #[test]
+    fn a_queue_pairs_bulk_does_not_hold_up_what_is_urgent_of_its_own() {
+        let mut q = SendQueue::default();
+        for _ in 0..2 {
+            push(&mut q, datagram(1, Class::Bulk, 9000));
+        }
+        push(&mut q, Datagram { user: 7, ..datagram(1, Class::LowLatency, 50) });
+        assert_eq!(send_next(&mut q, 0), 7);
+        assert_eq!(send_next(&mut q, 1), 1);
     }
 
     #[test]

@@ -10,6 +10,7 @@ macro_rules! shared {
             epoch: $self.epoch,
             security: &mut $self.security,
             limit_binds: $self.share.binds(),
+            link_open: $self.egress.is_open($self.now),
             senders: u16::try_from($self.share.senders($self.now)).unwrap_or(u16::MAX),
             share: &mut $self.share,
             rnr_retries: &$self.rnr_retries,
@@ -17,6 +18,7 @@ macro_rules! shared {
     };
 }
 
+mod egress;
 mod peers;
 mod receive;
 mod replies;
@@ -28,6 +30,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use self::egress::Egress;
 use self::peers::Peers;
 use self::replies::Replies;
 use crate::config::{Config, Protection};
@@ -81,6 +84,7 @@ pub struct Endpoint {
     now: Instant,
     rng: Rng,
     peers: Peers,
+    egress: Egress,
     by_address: BTreeMap<SocketAddr, PeerId>,
     /// Slots that are free, and how many peers there have been.
     free: Vec<u32>,
@@ -120,6 +124,7 @@ impl Endpoint {
         let security = Security::new(&config, &seed, now);
         Ok(Self {
             share: ReceiverShare::new(&config),
+            egress: Egress::new(&config, now),
             config,
             epoch,
             now,
@@ -422,36 +427,58 @@ impl Endpoint {
     /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late, once
     /// [`Endpoint::poll_transmit`] has said that there is nothing more to send.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.peers.wakes.peek().map(|Reverse((at, _))| *at)
+        let wakes = self.peers.wakes.peek().map(|Reverse((at, _))| *at);
+        wakes.into_iter().chain(self.egress.opens_at()).min()
     }
 
     /// Writes the next batch into `buf`, which the caller has cleared.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut TransmitBuf) -> Option<Transmit> {
         let now = self.at(now);
         if let Some(transmit) = self.replies.poll_transmit(&mut self.stats, buf) {
+            self.egress.on_sent(now, &transmit);
             return Some(transmit);
         }
-        while let Some(&id) = self.peers.ready.front() {
+        loop {
+            self.let_one_on();
+            let id = *self.peers.ready.front()?;
             let shared = shared!(self);
             let Some(peer) = self.peers.peer(id) else {
                 self.peers.ready.pop_front();
                 continue;
             };
             let transmit = peer.poll_transmit(now, shared, buf);
-            if transmit.is_some() {
+            if let Some(transmit) = transmit {
+                self.egress.on_sent(now, &transmit);
                 let unwatched = peer.wake_at == Instant::FAR_FUTURE;
                 self.peers.ready.rotate_left(1);
                 if unwatched {
                     // A socket that never empties must not keep a silent peer from being found out.
                     self.peers.schedule(id, now, &self.config);
                 }
-                return transmit;
+                return Some(transmit);
+            }
+            if !peer.awaits_link && peer.is_held_by_link(now, shared) {
+                peer.awaits_link = true;
+                self.egress.waiting.push_back(id);
             }
             peer.queued_ready = false;
             self.peers.ready.pop_front();
             self.peers.schedule(id, now, &self.config);
         }
-        None
+    }
+
+    /// Who has waited longest for the link is the next to send, if it takes more.
+    fn let_one_on(&mut self) {
+        if !self.egress.is_open(self.now) {
+            return;
+        }
+        while let Some(id) = self.egress.waiting.pop_front() {
+            if let Some(peer) = self.peers.peer(id) {
+                peer.awaits_link = false;
+                self.peers.make_next(id);
+                return;
+            }
+        }
     }
 
     /// The next event.

@@ -48,6 +48,16 @@ impl Peers {
         }
     }
 
+    /// Puts a peer at the head of the ready queue, unless it is in it.
+    pub(super) fn make_next(&mut self, id: PeerId) {
+        if let Some(peer) = self.peer(id)
+            && !peer.queued_ready
+        {
+            peer.queued_ready = true;
+            self.ready.push_front(id);
+        }
+    }
+
     /// Makes sure that the heap wakes a peer in time. Entries are never removed early: one
     /// that comes due finds out by itself whether it is still wanted. What a packet or a
     /// sending changes waits until the peer's turn in the ready queue finds nothing to send.

@@ -39,7 +39,7 @@ impl Peer {
         shared: &mut Shared<'_>,
         buf: &mut TransmitBuf,
     ) -> Option<Transmit> {
-        let plan = self.plan(now, shared.config);
+        let plan = self.plan(now, shared);
         let destination = match plan {
             Plan::HelloReply => self.protected.reply_address.unwrap_or(self.address),
             _ => self.address,

@@ -68,8 +68,10 @@ pub(crate) struct Shared<'a> {
     pub stats: &'a mut Stats,
     pub events: &'a mut VecDeque<Event>,
     pub epoch: Epoch,
-    /// Whether receivers' limits bind here, and how many senders share us.
     pub security: &'a mut Security,
+    /// Whether our own link takes data now.
+    pub link_open: bool,
+    /// Whether receivers' limits bind here, and how many senders share us.
     pub limit_binds: bool,
     pub senders: u16,
     pub share: &'a mut ReceiverShare,
@@ -103,6 +105,8 @@ pub(crate) struct Peer {
     pub to_answer: u64,
     /// Whether the endpoint has this peer in its ready queue.
     pub queued_ready: bool,
+    /// Whether it stands in the queue for the endpoint's own link.
+    pub awaits_link: bool,
     /// The wake-up that the endpoint's heap holds for this peer.
     pub wake_at: Instant,
     /// Next control packet number.
@@ -273,6 +277,7 @@ impl Peer {
             heard_at: now,
             to_answer: 0,
             queued_ready: false,
+            awaits_link: false,
             wake_at: Instant::FAR_FUTURE,
             control_number: 0,
             control_seen: 0,
