@@ -48,7 +48,8 @@ pub const PARAMETERS: [Parameter; 11] = [
         name: c"link_rate_mbps",
         kind: FI_PARAM_INT,
         help: c"Megabits per second of the link, 1 to 1000000 (default: what the system says of \
-            the interface; of virtual ones that is not true)",
+            the interface, which of virtual ones is not true). If it is given, data leaves no \
+            faster: for who has the link alone",
     },
     Parameter {
         name: c"encryption",

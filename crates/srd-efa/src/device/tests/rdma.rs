@@ -365,3 +365,20 @@ fn a_message_does_not_wait_behind_a_large_transfer() {
     }
     assert!(rig.ends[1].device.counters().rdma_write_recv_bytes < 3 << 20);
 }
+
+/// In an exchange each would begin to read when the other has read everything.
+#[test]
+fn regression_a_request_does_not_wait_for_what_its_target_reads() {
+    const LONG: usize = 900_000;
+    let mut rig = Rig::new(2);
+    let (local, remote) = (rig.ends[1].sge(0, LONG), rig.remote(0, 0));
+    rig.post(1, 0, 1, SendOp::RdmaRead { local, remote });
+    rig.run(BRIEFLY);
+    assert_eq!(rig.ends[0].device.transfers_in().1, 1, "the answer is on its way");
+    rig.read(2, LONG, 0, 100);
+    rig.run(BRIEFLY);
+    assert_eq!(rig.ends[0].statuses(), [WcStatus::Ok]);
+    assert_eq!(rig.ends[1].completions(), [], "nine tenths of the answer still wait");
+    rig.run_ms(100);
+    assert_eq!(rig.ends[1].statuses(), [WcStatus::Ok]);
+}
