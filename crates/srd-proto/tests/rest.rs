@@ -48,6 +48,32 @@ fn a_context_goes_on_after_a_rest_where_it_was() {
 }
 
 #[test]
+fn who_stood_still_itself_does_not_take_its_peer_for_silent() {
+    let mut pair = Pair::new(config(Protection::JobKey([7; 32])), 3);
+    pair.send_many(1, 100);
+    pair.run_until_idle(Duration::from_millis(500));
+    pair.send_many(500, 900);
+    pair.run_for(Duration::from_micros(10));
+    pair.now += Duration::from_secs(40);
+    pair.a.handle_timeout(pair.now);
+    pair.b.handle_timeout(pair.now);
+    pair.run_until_idle(Duration::from_secs(2));
+    pair.assert_all_completed(501);
+    assert_eq!(pair.down_reasons(), []);
+}
+
+#[test]
+fn who_only_has_no_answer_gives_up() {
+    let mut pair = Pair::new(config(Protection::JobKey([7; 32])), 3);
+    pair.send_many(1, 100);
+    pair.run_until_idle(Duration::from_millis(500));
+    pair.fault.loss_permille = 1000;
+    pair.send_many(5, 900);
+    pair.run_for(Duration::from_secs(6));
+    assert_eq!(pair.down_reasons(), [DownReason::Unresponsive]);
+}
+
+#[test]
 fn a_context_at_rest_is_not_forgotten_by_one_end_before_the_other() {
     let reclaim = Config { idle_reclaim: Duration::from_millis(5), ..config(Protection::Plain) };
     let mut pair = Pair::new(reclaim, 2);

@@ -54,7 +54,7 @@ impl Peer {
             let patience = config.patience(self.heard);
             tx.silent_since != Instant::FAR_FUTURE && now >= tx.silent_since + patience
         });
-        if unresponsive {
+        if unresponsive && !self.forgive_own_pause(now, config) {
             self.give_up(now, shared);
             return true;
         }
@@ -95,6 +95,19 @@ impl Peer {
         ready |= self.remote_context != 0 && due <= now;
         ready |= self.keep_alive(now, shared);
         ready
+    }
+
+    /// Whoever has not asked for longer than it ever waits between two probes stood still itself: a
+    /// stopped process, a suspended machine. Then the peer's time begins anew. Not where peers
+    /// forget contexts, which they may have done meanwhile.
+    fn forgive_own_pause(&mut self, now: Instant, config: &crate::config::Config) -> bool {
+        let Some(tx) = self.tx.as_deref_mut() else { return false };
+        let paused = now.since(tx.last_sent_at) > config.rto_max.times(2);
+        let forgives = paused && self.configured && config.idle_rest != Duration::MAX;
+        if forgives {
+            tx.silent_since = now;
+        }
+        forgives
     }
 
     /// An idle context asks whether the peer is there, if it is told to.
