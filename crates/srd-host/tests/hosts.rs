@@ -4,7 +4,7 @@
 #![allow(unsafe_code, reason = "hosts work in memory that is named by address")]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use srd_efa::Access;
@@ -171,7 +171,9 @@ fn messages_that_wait_to_be_joined_leave_though_the_application_stays_away() {
 fn long_messages_do_not_stand_still_while_the_applications_stay_away() {
     let (a, b) = (One::new(), One::new());
     let (to_b, to_a) = (a.peer(&b), b.peer(&a));
-    let ping: &'static [u8] = Box::leak((0..=u8::MAX).cycle().take(1 << 20).collect());
+    static PING: LazyLock<Vec<u8>> =
+        LazyLock::new(|| (0..=u8::MAX).cycle().take(1 << 20).collect());
+    let ping: &'static [u8] = &PING;
     let mut buffer = vec![0u8; ping.len()];
     for context in 0..60 {
         for (from, to, peer) in [(&a, &b, to_b), (&b, &a, to_a)] {
