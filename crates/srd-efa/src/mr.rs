@@ -220,7 +220,7 @@ impl Regions {
         };
         let offset = range.addr.checked_sub(addr)?;
         let fits = offset.checked_add(range.length).is_some_and(|end| end <= length);
-        let offset = entry.base + offset;
+        let offset = entry.base.checked_add(offset)?;
         let place = Place { region, offset, key: Self::number(key) };
         (entry.pd == pd && allowed && fits).then_some(place)
     }

@@ -166,6 +166,7 @@ impl Pair {
         }
         self.silence();
         for node in self.nodes {
+            node.assert_all_ended();
             node.end().assert_untouched();
         }
     }
@@ -180,6 +181,9 @@ impl Pair {
         for turn in 0.. {
             assert!(turn < 20_000, "timers without end");
             self.run(1);
+            // When something is due is known when there is nothing more to send.
+            self.drain(0);
+            self.drain(1);
             let due = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout()).min();
             match due {
                 Some(due) if due < end => self.now = self.now.max(due),

@@ -278,6 +278,13 @@ impl Node {
         assert!(held.reorder_bytes <= 64 << 20, "{held:?}");
     }
 
+    /// Nothing is under way. What was injected and went well says nothing more.
+    pub(crate) fn assert_all_ended(&self) {
+        let open = self.pending.iter().filter(|(_, ends)| !matches!(ends, Ends::Late));
+        let open: Vec<_> = open.collect();
+        assert!(open.is_empty(), "{open:?} never ended: {:?}", self.judge.rdm.held());
+    }
+
     /// The node ends: what is left of its memory.
     pub(crate) fn end(self) -> Checked {
         let Self { judge: Judge { memory, .. }, .. } = self;

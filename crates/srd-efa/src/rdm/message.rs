@@ -65,14 +65,17 @@ impl Rdm {
         let room = session.limit.saturating_sub(session.used);
         let by_reference = matches!(message.source, Source::Pieces(_));
         let medium = length <= self.bounds.medium_bytes_max;
-        let whole = medium && MESSAGE_COST + length <= room;
+        // What was refused as a long one goes again as it was: its keys are good still, and its
+        // pieces may be being read.
+        let shared = !message.shared.is_empty();
+        let whole = medium && !shared && MESSAGE_COST + length <= room;
         let long = by_reference && (!medium || length >= self.bounds.long_bytes_min);
         if !whole && (!long || MESSAGE_COST > room) {
             return false;
         }
         if !whole {
             self.counters.long_for_credit += u64::from(medium);
-            if !self.share_message(key) {
+            if !shared && !self.share_message(key) {
                 return false;
             }
         }
@@ -103,6 +106,7 @@ impl Rdm {
                 let shared = core::mem::take(&mut message.shared);
                 for mr in shared {
                     let _ = self.device.dereg_mr(mr);
+                    self.shared_by.remove(&mr.lkey);
                 }
                 return false;
             };
