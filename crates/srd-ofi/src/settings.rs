@@ -226,9 +226,9 @@ pub(crate) mod tests {
         read(&[]).unwrap()
     }
 
-    struct Given(BTreeMap<&'static str, &'static str>);
+    struct Given<'a>(BTreeMap<&'a str, &'a str>);
 
-    impl Values for Given {
+    impl Values for Given<'_> {
         fn string(&self, name: &CStr) -> Option<String> {
             self.0.get(name.to_str().unwrap()).map(ToString::to_string)
         }
@@ -238,7 +238,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn read(given: &[(&'static str, &'static str)]) -> Result<Settings, String> {
+    fn read(given: &[(&str, &str)]) -> Result<Settings, String> {
         Settings::read(&Given(given.iter().copied().collect()))
     }
 
@@ -287,7 +287,7 @@ pub(crate) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("key");
         std::fs::write(&file, format!("{KEY}\n")).unwrap();
-        let path: &'static str = file.to_str().unwrap().to_string().leak();
+        let path = file.to_str().unwrap();
         assert!(read(&[("key_file", path)]).unwrap().job_key.is_some());
         let absent = read(&[("key_file", "/nowhere/key")]).unwrap_err();
         assert!(absent.contains("/nowhere/key"), "{absent}");
@@ -296,7 +296,6 @@ pub(crate) mod tests {
             &KEY[1..],
             "g00102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
         ] {
-            let wrong: &'static str = wrong.to_string().leak();
             let refusal = read(&[("job_key", wrong)]).unwrap_err();
             assert!(refusal.contains("64 hexadecimal") && !refusal.contains(wrong), "{refusal}");
         }
