@@ -3,22 +3,17 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+#[path = "support/ready.rs"]
+mod ready;
+
+use ready::{missing_tun, ready};
 use serde_json::Value;
-use srd_lab::{Fabric, FabricConfig, requirements};
-use std::path::Path;
+use srd_lab::{Fabric, FabricConfig};
 use std::process::Command;
 
 #[test]
 fn a_command_runs_beside_the_wire_and_figures_say_what_it_did() {
-    let mut missing: Vec<String> =
-        requirements().iter().filter(|m| m.required).map(ToString::to_string).collect();
-    if !Path::new("/dev/net/tun").exists() {
-        missing.push("there is no /dev/net/tun".into());
-    }
-    if !missing.is_empty() {
-        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!ci, "in CI this test must run: {}", missing.join("; "));
-        println!("skipped: {}", missing.join("; "));
+    if !ready(missing_tun()) {
         return;
     }
     // The process id: a second checkout may run its tests at the same time.

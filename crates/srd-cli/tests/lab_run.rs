@@ -1,5 +1,9 @@
 //! `srd lab run` from end to end: the cheapest experiment, and what it refuses.
 
+#[path = "support/ready.rs"]
+mod ready;
+
+use ready::{missing_tun, ready};
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -7,39 +11,9 @@ fn srd(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_srd")).args(arguments).output().expect("srd")
 }
 
-/// Whether to go on; says why not.
-fn ready() -> bool {
-    let missing: Vec<String> = srd_lab::requirements()
-        .iter()
-        .filter(|missing| missing.required)
-        .map(ToString::to_string)
-        .collect();
-    if missing.is_empty() {
-        return true;
-    }
-    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!ci, "in CI this test must run: {}", missing.join("; "));
-    println!("skipped: {}", missing.join("; "));
-    false
-}
-
-/// Whether daemons can run as well; says why not.
-fn ready_for_daemons() -> bool {
-    if !ready() {
-        return false;
-    }
-    if std::path::Path::new("/dev/net/tun").exists() {
-        return true;
-    }
-    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!ci, "in CI this test must run: there is no /dev/net/tun");
-    println!("skipped: there is no /dev/net/tun");
-    false
-}
-
 #[test]
 fn cheapest_experiment_yields_table_json_and_report() {
-    if !ready() {
+    if !ready([]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -87,7 +61,7 @@ fn cheapest_experiment_yields_table_json_and_report() {
 
 #[test]
 fn express_carries_the_same_flows_and_all_of_them() {
-    if !ready_for_daemons() {
+    if !ready(missing_tun()) {
         return;
     }
     let name = format!("e2x{}", std::process::id());
@@ -121,7 +95,7 @@ fn express_carries_the_same_flows_and_all_of_them() {
 
 #[test]
 fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
-    if !ready_for_daemons() {
+    if !ready(missing_tun()) {
         return;
     }
     let name = format!("e2o{}", std::process::id());
@@ -151,7 +125,7 @@ fn losses_of_one_flow_hit_that_flow_and_express_makes_them_good() {
 
 #[test]
 fn soak_of_a_few_seconds_leaves_nothing_behind() {
-    if !ready_for_daemons() {
+    if !ready(missing_tun()) {
         return;
     }
     let name = format!("e2s{}", std::process::id());

@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+#[path = "../../srd-cli/tests/support/ready.rs"]
+mod ready;
+
+use ready::{missing_tun, ready};
 use srd_lab::impair::Carried;
 use srd_lab::probe::Pair;
-use srd_lab::{Fabric, FabricConfig, FabricGuard, Family, HostId, Impairment, requirements};
+use srd_lab::{Fabric, FabricConfig, FabricGuard, Family, HostId, Impairment};
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 const A: HostId = HostId { leaf: 0, host: 0 };
@@ -18,15 +21,7 @@ const MS: u64 = 1_000_000;
 
 /// A fabric of two hosts, unless this machine cannot have one; then says why.
 fn fabric(test: &str) -> Option<FabricGuard> {
-    let missing = requirements().into_iter().filter(|m| m.required).map(|m| m.to_string());
-    let mut missing: Vec<String> = missing.collect();
-    if !Path::new("/dev/net/tun").exists() {
-        missing.push("there is no /dev/net/tun".into());
-    }
-    if !missing.is_empty() {
-        let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-        assert!(!ci, "in CI this test must run: {}", missing.join("; "));
-        println!("skipped: {}", missing.join("; "));
+    if !ready(missing_tun()) {
         return None;
     }
     let config = FabricConfig {

@@ -6,3 +6,4 @@
 pub(crate) mod inner;
 pub(crate) mod pair;
 pub(crate) mod pcapng;
+mod ready;

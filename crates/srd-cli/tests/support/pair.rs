@@ -13,18 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Whether to go on; says why not.
 pub(crate) fn ready() -> bool {
-    let mut missing: Vec<String> =
-        srd_lab::requirements().iter().filter(|m| m.required).map(ToString::to_string).collect();
-    if !std::path::Path::new("/dev/net/tun").exists() {
-        missing.push("/dev/net/tun does not exist".into());
-    }
-    if missing.is_empty() {
-        return true;
-    }
-    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!ci, "in CI this test must run: {}", missing.join("; "));
-    println!("skipped: {}", missing.join("; "));
-    false
+    super::ready::ready(super::ready::missing_tun())
 }
 
 /// Runs `ip`, whatever comes of it.
