@@ -68,6 +68,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes many minutes there")]
     fn shares_have_a_limit() {
         let mut shares = Shares::default();
         for key in 0..SHARES_MAX as u64 {
