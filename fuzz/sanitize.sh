@@ -41,7 +41,8 @@ thread)
     component rust-src
     export RUSTFLAGS="-Zsanitizer=thread"
     export SRD_HOSTILE_SECONDS=$seconds
-    cargo +nightly test -Zbuild-std --target "$target" -p srd-host
+    # Examples in the documentation would be built without it.
+    cargo +nightly test -Zbuild-std --target "$target" -p srd-host --lib --tests
     cargo +nightly test -Zbuild-std --target "$target" -p srd-ofi -p srd-capi --lib
     ;;
 undefined)
