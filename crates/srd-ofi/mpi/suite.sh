@@ -136,7 +136,7 @@ faults() {
         # Fortran types.
         *HYDRA*" 5.0.2"*) echo TestTopoWorld.testDistgraphcomm testGetFortranInfo ;;
         # The same after other collectives.
-        *HYDRA*" 4.3.2"*) echo TestTopoWorldDup.testDistgraphcomm ;;
+        *HYDRA*" 4.3.2"*) echo testDistgraphcomm ;;
         # mpi4py takes it for MPICH, which has windows without memory and Fortran's types.
         *Intel*) echo TestWinCreateDynamic testGetFortranInfo ;;
         # Its layer `cm` crashes over MPI_BOTTOM in persistent requests and in cancelling a send; a rank

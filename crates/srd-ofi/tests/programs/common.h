@@ -168,6 +168,18 @@ static inline int entries_of(const char *directory)
 	return count - 2;
 }
 
+/* How many threads there are, once no more than so many are left: one that was joined stays in the
+ * list for a moment. */
+static inline int threads_after(int expected)
+{
+	int count = entries_of("/proc/self/task");
+	for (int i = 0; i < 2000 && count > expected; i++) {
+		usleep(1000);
+		count = entries_of("/proc/self/task");
+	}
+	return count;
+}
+
 /* Kilobytes that are resident and no file's: of files the kernel keeps what it likes. */
 static inline long resident(void)
 {

@@ -50,14 +50,14 @@ static void rounds(void)
 		/* The first rounds bring what stays. */
 		if (i == 4) {
 			descriptors = entries_of("/proc/self/fd");
-			threads = entries_of("/proc/self/task");
+			threads = threads_after(1);
 		}
 		/* What malloc keeps goes up and down: the most of the first half counts. */
 		if (i < ROUNDS / 2 && resident() > kilobytes)
 			kilobytes = resident();
 	}
 	EXPECT(entries_of("/proc/self/fd"), descriptors);
-	EXPECT(entries_of("/proc/self/task"), threads);
+	EXPECT(threads_after(threads), threads);
 	EXPECT(threads, 1);
 	if (resident() > kilobytes + 4096)
 		fail(__LINE__, "%ld KB have become %ld", kilobytes, resident());
