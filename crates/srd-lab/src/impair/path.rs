@@ -1,7 +1,7 @@
 //! Which path of a wire a packet takes.
 //!
-//! Addresses, protocol and destination port are hashed, and the source port is added: packets of
-//! one flow take one path, and so many consecutive source ports as there are paths take them all.
+//! Addresses are hashed, and the source port is added: packets of one flow take one path, and so
+//! many consecutive source ports as there are paths take them all.
 //! A hash of everything, as switches have it, would leave a third of the paths unused by as many
 //! ports.
 
