@@ -129,13 +129,13 @@ done
 # family KIND: whose programs it runs.
 family() { if [ "$1" = openmpi ]; then echo openmpi; else echo mpich; fi; }
 
-# What fails over every transport, `tcp` too, and is therefore left out: tests of mpi4py by MPI.
+# What is left out, for it fails without SRD, too: tests of mpi4py by MPI. How sure that is: docs/mpi.md.
 faults() {
     case $(timeout 30 "$(launcher "${prefix[$1]}")" --version 2>&1) in
         # MPI_Dist_graph_create counts neighbours wrongly after earlier collectives; the package has no
         # Fortran types.
         *HYDRA*" 5.0.2"*) echo TestTopoWorld.testDistgraphcomm testGetFortranInfo ;;
-        # The same after other collectives.
+        # The same.
         *HYDRA*" 4.3.2"*) echo testDistgraphcomm ;;
         # mpi4py takes it for MPICH, which has windows without memory and Fortran's types.
         *Intel*) echo TestWinCreateDynamic testGetFortranInfo ;;

@@ -59,7 +59,8 @@ pub struct Config {
     /// Whether data leaves the endpoint no faster than `link_rate_bps`, if that is known: for who
     /// has a link of its own, whose queue the host does not keep short.
     pub egress_pacing: bool,
-    /// Bytes below UDP payload that a packet costs on the wire (IP, UDP, Ethernet). 0..=200.
+    /// Bytes below UDP payload that a packet costs (IP and UDP; where links are emulated, what they
+    /// count). 0..=200.
     pub wire_overhead_bytes: u16,
     /// Round-trip time assumed until one is measured.
     pub rtt_initial: Duration,
