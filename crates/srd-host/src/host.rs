@@ -18,6 +18,7 @@ use crate::core::{Core, Layer, Sink};
 use crate::fork::Process;
 use crate::memory::UserMemory;
 use crate::options::Options;
+use crate::patience;
 
 /// How long a host that is closed goes on to have everything acknowledged.
 pub const LINGER: Duration = Duration::from_secs(1);
@@ -365,11 +366,22 @@ impl<S: Sink> Shared<S> {
         if !self.process.is_current() {
             return;
         }
-        if let Some(core) = self.lock().as_mut() {
-            core.round();
-            self.polled_at_ns.store(core.local.last_look().as_nanos(), Ordering::Relaxed);
-            self.called(core);
+        let Some((now, arrived)) = self.round_for_caller() else { return };
+        if patience::PROCESS.looked(now, arrived) {
+            patience::give_way();
         }
+    }
+
+    /// A round of the application's. Returns when it looked, and whether anything had arrived;
+    /// `None` if the host was closed.
+    fn round_for_caller(&self) -> Option<(Instant, bool)> {
+        let mut locked = self.lock();
+        let core = locked.as_mut()?;
+        let packets = core.round();
+        let now = core.local.last_look();
+        self.polled_at_ns.store(now.as_nanos(), Ordering::Relaxed);
+        self.called(core);
+        Some((now, packets > 0))
     }
 
     fn hand_over(&self) {

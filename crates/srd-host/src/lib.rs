@@ -40,6 +40,7 @@ mod host;
 #[allow(unsafe_code, reason = "the application's memory, by address")]
 pub mod memory;
 mod options;
+mod patience;
 
 pub use crate::core::{Layer, Sink};
 pub use fork::Process;
