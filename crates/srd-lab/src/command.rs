@@ -101,10 +101,12 @@ pub(crate) fn offloads_off_in(namespace: &str, device: &str) -> Result<()> {
     Ok(())
 }
 
-/// `tc -n <namespace> -s -j qdisc show`.
+/// `tc -s -j qdisc show` inside of a namespace. Not `tc -n`, which makes a file system of its own
+/// and waits for the kernel to notice: seconds, where programs spin on every core.
 pub(crate) fn qdisc_json(namespace: &str) -> Result<String> {
     let mut command = Command::new(program("tc")?);
-    run(command.args(["-n", namespace, "-s", "-j", "qdisc", "show"]), "")
+    command.args(["-s", "-j", "qdisc", "show"]);
+    namespace::within(namespace, || run(&mut command, ""))?
 }
 
 /// Runs to the end with `input` on standard input; returns standard output.

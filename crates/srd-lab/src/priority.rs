@@ -100,7 +100,14 @@ impl Undo {
 
 /// Makes a command start in a session of its own that runs above the machine's other load.
 pub fn in_own_session(command: &mut Command) {
-    sys::own_session_at_high_priority(command);
+    sys::own_session(command, sys::Nice::High);
+}
+
+/// Makes a command start in a session of its own, with no advantage: for programs that spin on
+/// every core. With one they would leave the kernel's own threads nothing, and whoever waits for
+/// those, as `nft` does for its rules to be in force, would wait for seconds.
+pub(crate) fn in_own_session_as_others(command: &mut Command) {
+    sys::own_session(command, sys::Nice::Normal);
 }
 
 /// Makes the calling thread real-time for the life of the guard: for probes and pacers that sleep

@@ -183,7 +183,7 @@ impl Fabric {
     fn ports_in(&self, name: &str) -> Result<Vec<PortStatus>> {
         let json = command::qdisc_json(name)?;
         parse_ports(self.config(), name, &json)
-            .with_context(|| format!("tc -n {name} -s -j qdisc show"))
+            .with_context(|| format!("tc -s -j qdisc show in {name}"))
     }
 }
 

@@ -1,7 +1,7 @@
 /*
  * One operation of MPI, again and again, every word that arrives checked.
  *
- *     ranks OPERATION BYTES SECONDS
+ *     ranks OPERATION BYTES SECONDS [FILE]
  *
  *     ping-pong    a message to rank 1 and back; half of that is the time
  *     bandwidth    WINDOW messages to rank 1, and a word back
@@ -11,9 +11,10 @@
  *     gather       MPI_Gather: BYTES of each rank to rank 0
  *     incast       the same, but each sends to rank 0 directly, and all at one moment
  *
- * Rank 0 prints a line of JSON when counting begins and one at the end. A time is that of the
- * slowest rank, from when it left a barrier; filling and checking are not part of it. Words
- * depend on sender, receiver, iteration and place, so a word of another iteration is wrong.
+ * Rank 0 prints a line of JSON when counting begins and one at the end: into FILE, if there is
+ * one, for what goes through a launcher comes seconds late where ranks leave it no core. A time is
+ * that of the slowest rank, from when it left a barrier; filling and checking are not part of it.
+ * Words depend on sender, receiver, iteration and place, so a word of another iteration is wrong.
  *
  * Bounds: ITERATIONS_MAX times, BYTES_MAX bytes a message, MEMORY_MAX bytes for all that a rank
  * sends, and as many for what it receives.
@@ -364,8 +365,10 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc != 4)
-        refuse("usage: ranks OPERATION BYTES SECONDS");
+    if (argc != 4 && argc != 5)
+        refuse("usage: ranks OPERATION BYTES SECONDS [FILE]");
+    if (argc == 5 && rank == 0 && !freopen(argv[4], "w", stdout))
+        refuse("cannot write the file");
     const struct operation *operation = NULL;
     for (size_t i = 0; i < sizeof OPERATIONS / sizeof *OPERATIONS; i++)
         if (!strcmp(argv[1], OPERATIONS[i].name))

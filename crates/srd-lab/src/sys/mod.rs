@@ -127,10 +127,14 @@ pub(crate) fn own_host_name(name: &str) -> io::Result<()> {
     Ok(rustix::system::sethostname(name.as_bytes())?)
 }
 
-/// Makes the command start in a session of its own, at the highest nice level in it and for it.
-/// Where the kernel refuses, it runs at normal priority.
-pub(crate) fn own_session_at_high_priority(command: &mut Command) {
-    let raise = || {
+/// Makes the command start in a session of its own, at a nice level in it and for it. Where the
+/// kernel refuses, it stays at the level that it has.
+pub(crate) fn own_session(command: &mut Command, nice: Nice) {
+    let (level, text) = match nice {
+        Nice::High => (-19, c"-19"),
+        Nice::Normal => (0, c"0"),
+    };
+    let set = move || {
         // SAFETY: only async-signal-safe system calls on static strings and integers, as required
         // between fork and exec.
         unsafe {
@@ -139,15 +143,22 @@ pub(crate) fn own_session_at_high_priority(command: &mut Command) {
             }
             let fd = libc::open(c"/proc/self/autogroup".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
             if fd >= 0 {
-                libc::write(fd, c"-19".as_ptr().cast(), 3);
+                libc::write(fd, text.as_ptr().cast(), text.count_bytes());
                 libc::close(fd);
             }
-            libc::setpriority(libc::PRIO_PROCESS, 0, -19);
+            libc::setpriority(libc::PRIO_PROCESS, 0, level);
         }
         Ok(())
     };
     // SAFETY: the closure allocates nothing and takes no locks.
-    unsafe { command.pre_exec(raise) };
+    unsafe { command.pre_exec(set) };
+}
+
+/// A nice level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Nice {
+    High,
+    Normal,
 }
 
 /// How the calling thread is scheduled.

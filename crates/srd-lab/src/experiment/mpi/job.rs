@@ -3,7 +3,7 @@
 
 use super::ideal::Operation;
 use crate::enter::{host_name, quoted};
-use crate::experiment::programs::{complaint, printed, start};
+use crate::experiment::programs::{complaint, start};
 use crate::experiment::run::Unavailable;
 use crate::experiment::{Options, Stage, Variant};
 use crate::express;
@@ -12,11 +12,12 @@ use crate::mpi::launch::{Node, check_agent};
 use crate::mpi::ranks::{self, Seen};
 use crate::mpi::{Launch, Mpi, Transport, key, offers, provider};
 use crate::plan::HOST_DEVICE;
+use crate::priority;
 use crate::running::Running;
 use anyhow::{Context, Result, bail};
 use std::env;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// The name of its files.
 const NAME: &str = "mpirun";
+/// The file in which the ranks tell what they measured.
+const TOLD: &str = "ranks.json";
 /// How long a job may take beyond what it measures: launching, first contact, the last messages.
 const GRACE: Duration = Duration::from_secs(60);
 /// How long it may take until counting begins.
@@ -62,6 +65,7 @@ pub(super) struct Started<'a> {
     job: &'a Job,
     running: Running,
     root: HostId,
+    told: PathBuf,
 }
 
 impl Setup {
@@ -125,11 +129,15 @@ impl Job {
         let mpi = Mpi::of(&self.setup.mpirun)?;
         let program = ranks::compile(&mpi, stage.directory)?;
         let launch = self.launch(stage, &mpi)?;
+        let told = stage.directory.join(TOLD);
+        // Of the run before.
+        let _ = fs::remove_file(&told);
         let words = [
             program.display().to_string(),
             self.operation.name().to_owned(),
             self.bytes.to_string(),
             self.seconds.to_string(),
+            told.display().to_string(),
         ];
         let started = launch.started(&mpi, &words);
         let line: Vec<String> = started.words.iter().map(|word| quoted(word)).collect();
@@ -141,8 +149,9 @@ impl Job {
             command.env_remove(name);
         }
         command.envs(started.environment);
+        priority::in_own_session_as_others(&mut command);
         let running = start(stage, root, NAME, &mut command)?;
-        Ok(Started { job: self, running, root })
+        Ok(Started { job: self, running, root, told })
     }
 
     fn launch(&self, stage: &Stage<'_>, mpi: &Mpi) -> Result<Launch> {
@@ -181,7 +190,7 @@ impl Started<'_> {
     pub(super) fn begun(&mut self, stage: &Stage<'_>) -> Result<u64> {
         let deadline = Instant::now() + BEGIN_MAX;
         loop {
-            if let Some(begin_ns) = ranks::begun(&printed(stage, self.root, NAME)?) {
+            if let Some(begin_ns) = ranks::begun(&read(&self.told)?) {
                 return Ok(begin_ns);
             }
             if let Some(status) = self.running.ended()? {
@@ -197,18 +206,26 @@ impl Started<'_> {
 
     /// Waits for its end; what it measured.
     pub(super) fn finish(self, stage: &Stage<'_>) -> Result<Seen> {
-        let Started { job, running, root } = self;
+        let Started { job, running, root, told } = self;
         let at_most = Duration::from_secs(job.seconds) + GRACE;
         let status = running.wait(at_most).with_context(|| complaint(stage, root, NAME))?;
         if !status.success() {
             bail!("{NAME} ended with {status}: {}", complaint(stage, root, NAME));
         }
-        let seen = ranks::parse(&printed(stage, root, NAME)?)?;
+        let seen = ranks::parse(&read(&told)?)?;
         let expected = job.placement();
         if seen.hosts != expected {
             bail!("ranks ran on {:?}, not on {expected:?}", seen.hosts);
         }
         Ok(seen)
+    }
+}
+
+/// What the ranks have told so far: nothing, before the first of them runs.
+fn read(told: &Path) -> Result<String> {
+    match fs::read_to_string(told) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        text => text.with_context(|| told.display().to_string()),
     }
 }
 

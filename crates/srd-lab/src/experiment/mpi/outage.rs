@@ -9,7 +9,7 @@ use super::{Operation, Place, cores, describe};
 use crate::experiment::result::{Figure, Measured, Timeline};
 use crate::experiment::{Case, Options, Stage};
 use crate::mpi::ranks::Seen;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::thread;
 use std::time::Duration;
 
@@ -29,6 +29,21 @@ struct Happened {
     spine: u16,
     broken_ms: u64,
     healed_ms: u64,
+}
+
+impl Happened {
+    /// A job that has not met the outage says nothing of it.
+    fn check_within(&self, seen: &Seen) -> Result<()> {
+        let &Happened { broken_ms, healed_ms, .. } = self;
+        let ended_ms = seen.at_ms.last().copied().unwrap_or_default();
+        if ended_ms < healed_ms as f64 {
+            bail!(
+                "the spine was dead from {broken_ms} to {healed_ms} ms, but the job was over after \
+                 {ended_ms:.0} ms: is this machine busy with something else?"
+            );
+        }
+        Ok(())
+    }
 }
 
 /// The case.
@@ -64,6 +79,7 @@ fn measure(stage: &Stage<'_>, job: &Job, outage_s: u64) -> Result<Measured> {
     let begin_ns = started.begun(stage)?;
     let happened = break_and_heal(stage, job, begin_ns, outage_s)?;
     let seen = started.finish(stage).context("the job with a dead spine")?;
+    happened.check_within(&seen)?;
     Ok(summarise(&seen, job, &happened))
 }
 
@@ -157,6 +173,12 @@ mod tests {
         let us = vec![10_000.0; at_ms.len()];
         let seen = Seen { begin_ns: 0, mpi: "MPI".into(), hosts: Vec::new(), us, at_ms };
         let happened = Happened { spine: 3, broken_ms: 500, healed_ms: 800 };
+        happened.check_within(&seen).unwrap();
+        let late = Happened { healed_ms: 1_500, ..happened };
+        let refused = late.check_within(&seen).unwrap_err().to_string();
+        assert!(refused.contains("dead from 500 to 1500 ms"), "{refused}");
+        assert!(refused.contains("after 1490 ms"), "{refused}");
+        let happened = Happened { healed_ms: 800, ..late };
         let measured = summarise(&seen, &job, &happened);
         let value = |name: &str| {
             measured.figures.iter().find(|figure| figure.name == name).expect(name).value
