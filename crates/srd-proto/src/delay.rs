@@ -19,6 +19,8 @@ const SAMPLES: usize = 16;
 pub(crate) struct DelayEstimator {
     /// Per size class: minimum of this and of the previous generation (raw clock difference).
     minima: [[Option<u32>; 2]; CLASSES],
+    /// The longest delay of this and of the previous generation.
+    longest: [Option<u32>; 2],
     generation_ends: Instant,
     recent: [u32; SAMPLES],
     recent_len: usize,
@@ -33,6 +35,7 @@ impl DelayEstimator {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             minima: [[None; 2]; CLASSES],
+            longest: [None; 2],
             generation_ends: now + GENERATION,
             recent: [0; SAMPLES],
             recent_len: 0,
@@ -52,6 +55,7 @@ impl DelayEstimator {
             for class in &mut self.minima {
                 *class = [None, class[0]];
             }
+            self.longest = [None, self.longest[0]];
         }
         let class = (bytes.max(64).ilog2() as usize - 6).min(CLASSES - 1);
         let [current, previous] = &mut self.minima[class];
@@ -71,6 +75,7 @@ impl DelayEstimator {
             *current = Some(raw);
         }
         let delay = delay.max(0) as u32;
+        self.longest[0] = self.longest[0].max(Some(delay));
         self.keep(delay);
         delay
     }
@@ -95,6 +100,12 @@ impl DelayEstimator {
     /// The median queueing delay of the last sixteen samples: what most paths see.
     pub(crate) fn median(&self) -> Duration {
         Duration::from_nanos(self.median.into())
+    }
+
+    /// The longest queueing delay of the last five to ten seconds, if any was seen.
+    pub(crate) fn longest(&self) -> Option<Duration> {
+        let [newer, older] = self.longest;
+        newer.max(older).map(|ns| Duration::from_nanos(ns.into()))
     }
 
     /// How far apart paths are: four times the smoothed difference between one packet and the
@@ -206,6 +217,20 @@ mod tests {
         let later = Instant::ZERO + GENERATION;
         assert_eq!(d.sample(later, 4000, 400), 300);
         assert_eq!(d.sample(later + GENERATION, 4000, 400), 0);
+    }
+
+    #[test]
+    fn the_longest_delay_is_remembered_as_long_as_the_least() {
+        let mut d = DelayEstimator::new(Instant::ZERO);
+        assert_eq!(d.longest(), None);
+        for raw in [100, 900, 300] {
+            d.sample(Instant::ZERO, 4000, raw);
+        }
+        assert_eq!(d.longest(), Some(Duration::from_nanos(800)));
+        d.sample(Instant::ZERO + GENERATION, 4000, 300);
+        assert_eq!(d.longest(), Some(Duration::from_nanos(800)));
+        d.sample(Instant::ZERO + GENERATION.times(2), 4000, 400);
+        assert_eq!(d.longest(), Some(Duration::from_nanos(200)));
     }
 
     #[test]

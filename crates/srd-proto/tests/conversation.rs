@@ -88,6 +88,44 @@ fn small_datagrams_that_nobody_answers_complete_in_a_round_trip() {
     }
 }
 
+/// Words to and fro, each as soon as the one before has arrived, and amid them the first `dead` of
+/// all paths die: no more than `late` take longer than three round trips, none than `most_us`.
+fn paths_die(dead: u16, late: usize, most_us: u64) {
+    for seed in 0..20 {
+        let mut pair = Pair::new(Config::default(), seed);
+        let mut took = Vec::new();
+        for word in 1..=1000 {
+            if word == 500 {
+                pair.fault = Fault { dead_ports_below: 49152 + dead, ..Fault::default() };
+            }
+            let begun = pair.now;
+            pair.send_many(1, 64);
+            while pair.delivered() < word {
+                pair.run_for(Duration::from_micros(1));
+            }
+            pair.send_back(1, 64);
+            while pair.delivered_back() < word {
+                pair.run_for(Duration::from_micros(1));
+            }
+            took.push(pair.now.since(begun));
+        }
+        let waited = took.iter().filter(|took| **took > ROUND.times(3)).count();
+        assert!(waited <= late, "seed {seed}: {waited} words waited");
+        let most = Duration::from_micros(most_us);
+        assert!(took.iter().all(|took| *took <= most), "seed {seed}: {:?}", took.iter().max());
+    }
+}
+
+#[test]
+fn a_quarter_of_all_paths_dies_and_few_words_wait() {
+    paths_die(32, 2, 200);
+}
+
+#[test]
+fn seven_eighths_of_all_paths_die_and_the_rest_are_found() {
+    paths_die(112, 5, 400);
+}
+
 #[test]
 fn a_lost_word_is_said_again() {
     for seed in 0..20 {

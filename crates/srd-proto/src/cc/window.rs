@@ -36,7 +36,7 @@ const TARGET_PACKETS: u64 = 16;
 /// those that are being sent on each of eight slow paths.
 const MAX_PACKETS: f64 = 48.0;
 /// How much wider the target is while credit rules.
-const CREDIT_TARGET: f64 = 4.0;
+const CREDIT_TARGET: u64 = 4;
 
 /// What an acknowledgement tells the controller.
 #[derive(Clone, Copy, Debug)]
@@ -139,6 +139,13 @@ impl Window {
         share.max(self.target_least)
     }
 
+    /// The queueing delay that is no congestion yet: more where a receiver's limit rules, for then
+    /// it is mostly the receiver's own queue.
+    pub(crate) fn allowed(&self, credit_rules: bool) -> Duration {
+        let target = self.target();
+        if credit_rules { target.times(CREDIT_TARGET) } else { target }
+    }
+
     /// How fast to send: a quarter more than the window per round trip, so that the window,
     /// not the pacer, is what binds.
     pub(crate) fn pacing_rate_bps(&self, rtt_smoothed: Duration) -> u64 {
@@ -166,10 +173,7 @@ impl Window {
         self.period_acked += s.acked_bytes;
         self.period_lost += s.lost_bytes;
         let delay = s.median.as_nanos() as f64;
-        let mut target = self.target().as_nanos() as f64;
-        if s.credit_rules {
-            target *= CREDIT_TARGET;
-        }
+        let target = self.allowed(s.credit_rules).as_nanos() as f64;
         // A mark says that a queue is long; most paths being late says that it is ours.
         let congested = delay >= target || s.marked && delay * 2.0 >= target;
         if s.acked_bytes > 0 && self.restore > 0.0 {

@@ -1,14 +1,10 @@
-//! How paths fare: confirmations, penalties, silent losses, probes, and mass failure.
+//! How paths fare: confirmations, penalties, silent losses, and mass failure.
 
-use super::{PENALTY_MAX, PathId, PathSet, PathState};
+use super::{PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
 use crate::ids::Entropy;
 use crate::time::{Duration, Instant};
 
-/// Answers in a row that bring a path back.
-const ANSWERS_NEEDED: u8 = 2;
-/// Probes back off to this.
-const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// How long most paths may be bad before it is called an impairment.
 const IMPAIRED_AFTER: Duration = Duration::from_millis(10);
 
@@ -23,10 +19,16 @@ pub(crate) enum Fares {
     Late(u8),
 }
 
-/// A probe that is due.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PathProbe {
-    pub path: PathId,
+impl Slot {
+    /// Something that went this way has arrived.
+    pub(super) fn prove(&mut self, now: Instant) {
+        self.confirmed_at = now;
+        self.unproven = false;
+        if self.state == PathState::Good {
+            self.awaiting = false;
+            self.probe_at = Instant::FAR_FUTURE;
+        }
+    }
 }
 
 impl PathSet {
@@ -34,6 +36,7 @@ impl PathSet {
     pub(crate) fn on_sent(&mut self, path: PathId) {
         let slot = &mut self.slots[path.0 as usize];
         slot.sent_pkts = slot.sent_pkts.wrapping_add(1);
+        slot.unproven = true;
     }
 
     /// A packet on a path was acknowledged.
@@ -42,7 +45,7 @@ impl PathSet {
         if slot.generation != generation {
             return;
         }
-        slot.confirmed_at = now;
+        slot.prove(now);
         let mark = psn + 1;
         if mark > slot.acked[0] {
             slot.acked = [mark, slot.acked[0]];
@@ -170,51 +173,6 @@ impl PathSet {
         slot.probe_at = Instant::FAR_FUTURE;
         self.denied = self.counts()[3];
         true
-    }
-
-    /// When the next probe is due.
-    pub(crate) fn probe_due(&self) -> Instant {
-        self.probe_due
-    }
-
-    /// A bad path that is due for a probe.
-    pub(crate) fn next_probe(&mut self, now: Instant) -> Option<PathProbe> {
-        if now < self.probe_due {
-            return None;
-        }
-        let due = (0u8..=u8::MAX).zip(&self.slots).find(|(_, s)| s.probe_at <= now);
-        let found = due.map(|(i, _)| i);
-        if let Some(i) = found {
-            let slot = &mut self.slots[i as usize];
-            if slot.awaiting {
-                slot.answers = 0;
-            }
-            slot.awaiting = true;
-            slot.probe_interval = slot.probe_interval.times(2).min(PROBE_INTERVAL_MAX);
-            slot.probe_at = now + slot.probe_interval;
-        }
-        self.probe_due = self.slots.iter().map(|s| s.probe_at).min().unwrap_or(Instant::FAR_FUTURE);
-        found.map(|i| PathProbe { path: PathId(i) })
-    }
-
-    /// A probe on a path was answered. The second answer in a row restores it; the first asks
-    /// for another at once.
-    pub(crate) fn on_probe_answer(&mut self, now: Instant, path: PathId) {
-        let slot = &mut self.slots[path.0 as usize];
-        if slot.state != PathState::AssumedBad {
-            return;
-        }
-        slot.answers += 1;
-        slot.awaiting = false;
-        if slot.answers >= ANSWERS_NEEDED {
-            slot.state = PathState::Good;
-            slot.probe_at = Instant::FAR_FUTURE;
-            slot.confirmed_at = now;
-            self.bad -= 1;
-        } else {
-            slot.probe_at = now;
-            self.probe_due = now;
-        }
     }
 
     /// Whether the context has just been impaired: more than half its paths bad for 10 ms.

@@ -5,13 +5,14 @@
 //! |---|---|---|
 //! | `Good` | carries data | penalised, or a packet on it is lost |
 //! | `Skip` (`Good` with a penalty) | passed over so many times | visited `penalty` times |
-//! | `AssumedBad` | lost a packet silently: carries probes only | two probes are answered |
+//! | `AssumedBad` | lost a packet silently, or did not answer: carries probes only | two probes are answered |
 //! | `Denied` | taken out by the operator | put back by the operator |
 //!
 //! Congestion control does not know paths; path selection does not know windows.
 
 mod explore;
 mod health;
+mod probe;
 mod select;
 
 use explore::Exploration;
@@ -54,6 +55,8 @@ struct Slot {
     /// The two highest PSNs of this generation that were acknowledged (plus one; 0: none).
     acked: [u64; 2],
     confirmed_at: Instant,
+    /// Whether something went this way since that nobody has confirmed.
+    unproven: bool,
     probe_at: Instant,
     probe_interval: Duration,
     sent_pkts: u32,
@@ -83,6 +86,8 @@ pub(crate) struct PathSet {
     impaired_since: Option<Instant>,
     /// Earliest probe that is due.
     probe_due: Instant,
+    /// Until then all paths are not asked again.
+    asked_until: Instant,
 }
 
 impl PathSet {
@@ -103,6 +108,7 @@ impl PathSet {
                 delay_ns: 0,
                 acked: [0; 2],
                 confirmed_at: Instant::ZERO,
+                unproven: false,
                 probe_at: Instant::FAR_FUTURE,
                 probe_interval: Duration::ZERO,
                 sent_pkts: 0,
@@ -127,12 +133,19 @@ impl PathSet {
             frozen_until: Instant::ZERO,
             impaired_since: None,
             probe_due: Instant::FAR_FUTURE,
+            asked_until: Instant::ZERO,
         }
     }
 
     /// What the switches hash for a path now.
     pub(crate) fn entropy(&self, path: PathId) -> Entropy {
         Entropy(self.slots[path.0 as usize].entropy)
+    }
+
+    /// Whether this way is assumed bad, or has been asked and not answered.
+    pub(crate) fn avoids(&self, entropy: Entropy) -> bool {
+        let slot = self.slots.get(usize::from(entropy.0)).filter(|s| s.entropy == entropy.0);
+        slot.is_some_and(|s| s.awaiting || s.state == PathState::AssumedBad)
     }
 
     /// Which colour the path wears: acknowledgements of older ones say nothing about it.

@@ -21,8 +21,9 @@ impl PathSet {
         }
     }
 
-    /// A path for a packet that should arrive: a recently confirmed one if there is any. Does
-    /// not use up the confirmation.
+    /// A path for a packet that should arrive: a recently confirmed one if there is any; else, for
+    /// after a timeout nothing is recent, the last that was confirmed and has not been tried since.
+    /// Does not use up the confirmation.
     pub(crate) fn pick_safe(&mut self, now: Instant, fresh: Duration) -> PathId {
         if self.policy != Spray::Adaptive {
             return self.pick(now, fresh);
@@ -36,6 +37,7 @@ impl PathSet {
             Some((slot, _)) => PathId(slot),
             None => self
                 .best_confirmed(now, fresh.times(4))
+                .or_else(|| self.last_proven())
                 .unwrap_or_else(|| self.rotate_adaptive(now)),
         }
     }
@@ -48,6 +50,16 @@ impl PathSet {
         (0u8..=u8::MAX)
             .zip(&self.slots)
             .filter(|(_, s)| s.state == PathState::Good && now.since(s.confirmed_at) <= within)
+            .filter(|(_, s)| s.confirmed_at > Instant::ZERO)
+            .max_by_key(|(_, s)| s.confirmed_at)
+            .map(|(i, _)| PathId(i))
+    }
+
+    /// The path that was confirmed last, of those on which all that was sent has arrived.
+    fn last_proven(&self) -> Option<PathId> {
+        (0u8..=u8::MAX)
+            .zip(&self.slots)
+            .filter(|(_, s)| s.state == PathState::Good && !s.unproven)
             .filter(|(_, s)| s.confirmed_at > Instant::ZERO)
             .max_by_key(|(_, s)| s.confirmed_at)
             .map(|(i, _)| PathId(i))
@@ -114,5 +126,34 @@ impl PathSet {
         }
         self.cursor += 1;
         self.order[self.cursor - 1]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    const FRESH: Duration = Duration::from_micros(10);
+
+    #[test]
+    fn after_a_timeout_the_paths_that_worked_last_are_tried_each_once() {
+        let mut paths = PathSet::new(&Config::default(), 1);
+        let start = Instant::from_nanos(1000);
+        for path in [5, 9, 7] {
+            paths.on_sent(PathId(path));
+            paths.on_acked(start + FRESH.times(path.into()), PathId(path), 0, path.into());
+        }
+        // Sent since, and not heard of.
+        paths.on_sent(PathId(9));
+        let later = start + FRESH.times(1000);
+        assert_eq!(paths.pick_safe(later, FRESH), PathId(7));
+        assert_eq!(paths.pick_safe(later, FRESH), PathId(7), "nothing has been sent");
+        paths.on_probe_sent(PathId(7));
+        assert_eq!(paths.pick_safe(later, FRESH), PathId(5));
+        paths.on_sent(PathId(5));
+        assert_ne!(paths.pick_safe(later, FRESH), paths.pick_safe(later, FRESH), "any");
+        paths.on_probe_answer(later, PathId(7));
+        assert_eq!(paths.pick_safe(later + FRESH.times(1000), FRESH), PathId(7));
     }
 }

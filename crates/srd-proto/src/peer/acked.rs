@@ -265,9 +265,7 @@ impl Tx {
         let probe = self.probes.remove(at)?;
         tally.progress = true;
         self.newest_acked_sent_at = self.newest_acked_sent_at.max(probe.sent_at);
-        if let ProbeKind::Path(path) = probe.kind {
-            self.paths.on_probe_answer(now, path);
-        }
+        self.paths.on_probe_answer(now, probe.path);
         Some(probe)
     }
 
@@ -325,6 +323,9 @@ impl Tx {
         tally.lost_bytes += u64::from(record.bytes);
         let rtt = self.rtt.smoothed();
         self.paths.on_loss(now, record.path, record.generation, record.sent_at, rtt);
+        if self.probe_backoff > 0 && self.rto_backoff <= 1 {
+            self.ask_all_paths(now, record.sent_at);
+        }
         if !self.is_stale(&record, psn) {
             self.queue.requeue(record.slot);
         }

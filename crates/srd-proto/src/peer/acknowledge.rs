@@ -59,7 +59,14 @@ impl Peer {
         self.begin(shared, buf, header);
         let rx = self.rx.as_mut()?;
         rx.write(shared, &mut buf.bytes);
-        rx.ack_entropy = (rx.ack_entropy + ACK_STRIDE) % shared.config.paths;
+        let paths = self.tx.as_ref().map(|tx| &tx.paths);
+        let avoided = |entropy| paths.is_some_and(|paths| paths.avoids(entropy));
+        for _ in 0..shared.config.paths {
+            rx.ack_entropy = (rx.ack_entropy + ACK_STRIDE) % shared.config.paths;
+            if !avoided(Entropy(rx.ack_entropy)) {
+                break;
+            }
+        }
         let entropy = Entropy(rx.ack_entropy);
         shared.stats.ack_pkts += 1;
         self.finish(buf, start, Space::Control, number, Bytes::new())?;

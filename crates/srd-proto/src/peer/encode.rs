@@ -27,6 +27,9 @@ const RUN_BYTES_MAX: usize = 64_000;
 /// A packet as small as this, sent in answer to another, does not ask to be acknowledged at
 /// once: the peer's next word is on its way, and one acknowledgement will do for several.
 const CONVERSATION_BYTES_MAX: usize = 512;
+/// So many more pauses are as long as the first before they double: where a path is dead the next
+/// try takes another, and so does its answer.
+const PAUSES_ALIKE: u8 = 2;
 /// A payload up to this size is copied behind its header: cheaper than to count who holds it,
 /// and than for a kernel to gather packets from two pieces each.
 const COPIED_BYTES_MAX: usize = 2048;
@@ -230,11 +233,14 @@ impl Peer {
                 tx.paths.pick_safe(now, fresh)
             }
         };
+        if !matches!(kind, ProbeKind::Path(_)) {
+            tx.paths.on_probe_sent(path);
+        }
         if tx.probes.len() == PROBES_MAX {
             tx.probes.pop_front();
         }
         #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
-        tx.probes.push_back(OutProbe { number: number as u32, kind, sent_at: now });
+        tx.probes.push_back(OutProbe { number: number as u32, kind, path, sent_at: now });
         let entropy = tx.paths.entropy(path);
         shared.stats.probe_pkts += 1;
         self.finish(buf, start, Space::Control, number, Bytes::new())?;
@@ -362,6 +368,11 @@ pub(crate) fn bare_header(kind: Kind, dst_context: u32) -> Header {
     Header { kind, flags: 0, key_phase: 0, rtt_code: 0, dst_context, number: 0 }
 }
 
+/// How often a pause has been doubled after so many of them in vain.
+fn doublings(pauses: u8) -> u8 {
+    pauses.saturating_sub(PAUSES_ALIKE).min(16)
+}
+
 impl Tx {
     /// How many bytes may leave in a row on one path: a small part of the window, so that the
     /// paths stay balanced, and at most what one segmentation batch holds.
@@ -408,6 +419,20 @@ impl Tx {
         self.arm(shared.config);
     }
 
+    /// How long after its sending a packet may still be under way: in a queue that congestion
+    /// control allows, but not for longer than any packet was lately, or the smoothed round trip.
+    pub(super) fn tail_wait(&self) -> Duration {
+        let (allowed, smoothed) = (self.window.allowed(self.limited), self.rtt.smoothed());
+        let queued = self.delay.longest().map_or(allowed, |d| d.max(smoothed).min(allowed));
+        self.rtt.base() + queued + self.delay.spread()
+    }
+
+    /// What left at `sent_at` was missed by a timer.
+    pub(super) fn ask_all_paths(&mut self, now: Instant, sent_at: Instant) {
+        let pause = self.tail_wait().max(self.rtt.smoothed());
+        self.paths.ask_all(now, sent_at, self.rtt.base(), pause);
+    }
+
     /// Sets the tail probe and retransmission timers after a send or an acknowledgement.
     pub(crate) fn arm(&mut self, config: &Config) {
         let Config { rto_min, rto_max, .. } = *config;
@@ -419,11 +444,12 @@ impl Tx {
             return;
         }
         let ack_wait = config.ack_wait(self.conversing);
-        let wait = self.rtt.base() + self.window.target() + self.delay.spread() + ack_wait;
+        let wait = self.tail_wait() + ack_wait;
         let from = self.last_sent_at.max(self.last_progress_at);
-        self.probe_at = from + wait.times(1 << self.probe_backoff.min(16)).min(rto_max);
-        let rto = self.rtt.timeout().max(rto_min) + ack_wait;
-        let rto = rto.times(1 << self.rto_backoff.min(16)).min(rto_max);
+        self.probe_at = from + wait.times(1 << doublings(self.probe_backoff)).min(rto_max);
+        // The tail probe and its answer come first.
+        let rto = self.rtt.timeout().max(rto_min).max(wait.times(2)) + ack_wait;
+        let rto = rto.times(1 << doublings(self.rto_backoff)).min(rto_max);
         self.rto_at = if waits { self.last_progress_at + rto } else { Instant::FAR_FUTURE };
     }
 }

@@ -55,9 +55,9 @@ pub(crate) const DATAGRAM_HEADER_BYTES: usize =
 /// bandwidth-delay product.
 const UNSOLICITED_PERCENT: u64 = 150;
 /// Probes that may be unanswered at a time.
-const PROBES_MAX: usize = 64;
+const PROBES_MAX: usize = 256;
 /// Echoes that may wait for an acknowledgement to carry them.
-const ECHOES_MAX: usize = 8;
+const ECHOES_MAX: usize = 128;
 
 /// Packets of a conversation that may wait for their acknowledgement together.
 pub(crate) const CONVERSATION_PACKETS_MAX: u64 = 32;
@@ -150,6 +150,7 @@ pub(crate) enum ProbeKind {
 pub(crate) struct OutProbe {
     pub number: u32,
     pub kind: ProbeKind,
+    pub path: PathId,
     pub sent_at: Instant,
 }
 

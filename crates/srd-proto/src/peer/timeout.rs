@@ -3,6 +3,10 @@
 use super::{Peer, Shared};
 use crate::time::{Duration, Instant};
 
+/// After so many tail probes in a row that were not answered all paths are asked. A receiver that
+/// is shared by many may answer one late.
+const PROBES_IN_VAIN: u8 = 2;
+
 impl Peer {
     /// The earliest moment at which this peer wants to be called.
     pub(crate) fn next_timeout(&self, shared_config: &crate::config::Config) -> Instant {
@@ -83,6 +87,9 @@ impl Peer {
         }
         if tx.probe_at <= now {
             tx.probe_backoff = tx.probe_backoff.saturating_add(1).min(16);
+            if tx.probe_backoff == 1 + PROBES_IN_VAIN {
+                tx.ask_all_paths(now, tx.last_sent_at);
+            }
             tx.probe_due = true;
             tx.last_sent_at = now;
             if tx.silent_since == Instant::FAR_FUTURE {

@@ -1,0 +1,220 @@
+//! Probes of paths: whether a bad one has come back, and, when a timer had to find a loss, which of
+//! all paths are alive.
+
+use super::{PENALTY_MAX, PathId, PathSet, PathState, Slot};
+use crate::config::Spray;
+use crate::time::{Duration, Instant};
+
+/// Answers in a row that bring a path back.
+const ANSWERS_NEEDED: u8 = 2;
+/// Probes back off to this.
+const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// Paths that are asked together.
+const ASKED_AT_ONCE: u64 = 16;
+
+/// A probe that is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PathProbe {
+    pub path: PathId,
+}
+
+impl PathSet {
+    /// A packet that left at `sent_at` was missed for so long that a timer found it: where one path
+    /// died others did, and each would cost a packet more, and such a wait. So all that nothing was
+    /// heard of since are asked, some in each `rtt_base`, and passed over until they answer; those
+    /// that have not after `pause` are assumed bad.
+    pub(crate) fn ask_all(
+        &mut self,
+        now: Instant,
+        sent_at: Instant,
+        rtt_base: Duration,
+        pause: Duration,
+    ) {
+        if self.policy != Spray::Adaptive || now < self.asked_until {
+            return;
+        }
+        let mut at = now;
+        let unheard = |s: &&mut Slot| s.state == PathState::Good && s.confirmed_at <= sent_at;
+        for (asked, slot) in self.slots.iter_mut().filter(unheard).enumerate() {
+            at = now + rtt_base.times(asked as u64 / ASKED_AT_ONCE);
+            slot.penalty = PENALTY_MAX;
+            slot.awaiting = false;
+            slot.probe_interval = pause;
+            slot.probe_at = at;
+            self.probe_due = now;
+        }
+        self.asked_until = at + pause.times(2);
+    }
+
+    /// A tail probe or an MTU probe left on a path: if nothing is heard of it, the next takes
+    /// another.
+    pub(crate) fn on_probe_sent(&mut self, path: PathId) {
+        self.slots[path.0 as usize].unproven = true;
+    }
+
+    /// When the next probe is due.
+    pub(crate) fn probe_due(&self) -> Instant {
+        self.probe_due
+    }
+
+    /// A path that is due for a probe: a bad one, or one of those that [`PathSet::ask_all`] asks.
+    pub(crate) fn next_probe(&mut self, now: Instant) -> Option<PathProbe> {
+        if now < self.probe_due {
+            return None;
+        }
+        let due = (0u8..=u8::MAX).find(|&i| self.is_due(i, now));
+        if let Some(i) = due {
+            let slot = &mut self.slots[i as usize];
+            slot.awaiting = true;
+            slot.probe_at = now + slot.probe_interval;
+        }
+        self.probe_due = self.slots.iter().map(|s| s.probe_at).min().unwrap_or(Instant::FAR_FUTURE);
+        due.map(|i| PathProbe { path: PathId(i) })
+    }
+
+    /// Whether a path wants a probe now; judges it by what became of the one before.
+    fn is_due(&mut self, path: u8, now: Instant) -> bool {
+        let most = usize::from(self.bad) * 2 >= self.slots.len();
+        let Some(slot) = self.slots.get_mut(path as usize).filter(|s| s.probe_at <= now) else {
+            return false;
+        };
+        if slot.state == PathState::Good && slot.awaiting {
+            if most {
+                // Not the path's fault: it keeps its penalty.
+                slot.awaiting = false;
+                slot.probe_at = Instant::FAR_FUTURE;
+                return false;
+            }
+            slot.state = PathState::AssumedBad;
+            self.bad += 1;
+        }
+        if slot.state == PathState::AssumedBad {
+            slot.answers = if slot.awaiting { 0 } else { slot.answers };
+            slot.probe_interval = slot.probe_interval.times(2).min(PROBE_INTERVAL_MAX);
+        }
+        true
+    }
+
+    /// A probe on a path was answered. The second answer in a row restores it; the first asks
+    /// for another at once.
+    pub(crate) fn on_probe_answer(&mut self, now: Instant, path: PathId) {
+        let slot = &mut self.slots[path.0 as usize];
+        if slot.state != PathState::AssumedBad {
+            if slot.awaiting {
+                slot.penalty = 0;
+            }
+            slot.prove(now);
+            return;
+        }
+        slot.answers += 1;
+        slot.awaiting = false;
+        if slot.answers >= ANSWERS_NEEDED {
+            slot.state = PathState::Good;
+            slot.prove(now);
+            self.bad -= 1;
+        } else {
+            slot.probe_at = now;
+            self.probe_due = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    const PATHS: u16 = 64;
+    const RTT: Duration = Duration::from_micros(10);
+    const PAUSE: Duration = Duration::from_micros(100);
+    const START: Instant = Instant::from_nanos(1_000_000);
+
+    fn paths() -> PathSet {
+        PathSet::new(&Config { paths: PATHS, ..Config::default() }, 1)
+    }
+
+    fn dead(path: PathId) -> bool {
+        path.0 % 4 == 1
+    }
+
+    /// Sends what is due in each round trip of a span, and has all but the dead answer in the next;
+    /// returns how many probes left.
+    fn probe(paths: &mut PathSet, span: Duration, dead: impl Fn(PathId) -> bool) -> usize {
+        let (mut now, mut sent) = (START, 0);
+        while now < START + span {
+            let mut answers = alloc::vec::Vec::new();
+            while let Some(PathProbe { path }) = paths.next_probe(now) {
+                sent += 1;
+                answers.extend((!dead(path)).then_some(path));
+            }
+            now += RTT;
+            for path in answers {
+                paths.on_probe_answer(now, path);
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn one_pause_after_a_timer_found_a_loss_all_dead_paths_are_known() {
+        let mut paths = paths();
+        paths.ask_all(START, START, RTT, PAUSE);
+        let sent = probe(&mut paths, PAUSE.times(2), dead);
+        assert_eq!(paths.counts(), [48, 0, 16, 0]);
+        assert_eq!(sent, 64 + 16, "each once, and the dead once more");
+        for _ in 0..1000 {
+            assert!(!dead(paths.pick(START + PAUSE.times(2), RTT)));
+        }
+    }
+
+    #[test]
+    fn data_takes_paths_that_answered_while_others_have_not() {
+        let mut paths = paths();
+        paths.ask_all(START, START, RTT, PAUSE);
+        probe(&mut paths, RTT.times(5), dead);
+        assert_eq!(paths.counts(), [48, 16, 0, 0], "nothing is held to be bad yet");
+        for _ in 0..100 {
+            assert!(!dead(paths.pick(START + RTT.times(5), RTT)));
+        }
+    }
+
+    #[test]
+    fn paths_that_were_heard_of_since_are_not_asked() {
+        let mut paths = paths();
+        for path in 0..40 {
+            paths.on_acked(START + RTT, PathId(path), 0, path.into());
+        }
+        paths.ask_all(START + RTT, START, RTT, PAUSE);
+        assert_eq!(probe(&mut paths, PAUSE, |_| false), 24);
+        // Nor is anything asked again at once: everybody may have answered late.
+        paths.ask_all(START + PAUSE, START + PAUSE, RTT, PAUSE);
+        assert_eq!(probe(&mut paths, PAUSE, |_| false), 0);
+        paths.ask_all(START + PAUSE.times(3), START + PAUSE, RTT, PAUSE);
+        assert_eq!(probe(&mut paths, PAUSE.times(5), |_| false), 64);
+    }
+
+    #[test]
+    fn where_most_are_silent_half_stay_in_use_and_are_left_alone() {
+        let mut paths = paths();
+        paths.ask_all(START, START, RTT, PAUSE);
+        probe(&mut paths, PAUSE.times(100), |_| true);
+        assert_eq!(paths.counts(), [0, 32, 32, 0]);
+        let more = probe(&mut paths, PROBE_INTERVAL_MAX, |_| true);
+        assert!(more <= 32 * 8, "{more} more probes, at doubling pauses");
+    }
+
+    #[test]
+    fn two_answers_in_a_row_bring_a_path_back() {
+        let mut paths = paths();
+        paths.on_loss(START, PathId(1), 0, START, RTT);
+        assert_eq!(paths.counts(), [63, 0, 1, 0]);
+        let at = START + RTT;
+        assert_eq!(paths.next_probe(at), Some(PathProbe { path: PathId(1) }));
+        paths.on_probe_answer(at, PathId(1));
+        assert_eq!(paths.counts(), [63, 0, 1, 0]);
+        assert_eq!(paths.next_probe(at), Some(PathProbe { path: PathId(1) }));
+        paths.on_probe_answer(at, PathId(1));
+        assert_eq!(paths.counts(), [64, 0, 0, 0]);
+        assert_eq!(paths.next_probe(START + PAUSE), None);
+    }
+}
