@@ -123,6 +123,16 @@ fn job_key(directory: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
+/// What the ranks of the run before told must not be taken for this one's.
+fn forget(told: &Path) -> Result<()> {
+    match fs::remove_file(told) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", told.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Job {
     /// Launches it.
     pub(super) fn start(&self, stage: &Stage<'_>) -> Result<Started<'_>> {
@@ -130,8 +140,7 @@ impl Job {
         let program = ranks::compile(&mpi, stage.directory)?;
         let launch = self.launch(stage, &mpi)?;
         let told = stage.directory.join(TOLD);
-        // Of the run before.
-        let _ = fs::remove_file(&told);
+        forget(&told)?;
         let words = [
             program.display().to_string(),
             self.operation.name().to_owned(),
