@@ -61,17 +61,19 @@ impl Peer {
         rx.write(shared, &mut buf.bytes);
         let paths = self.tx.as_ref().map(|tx| &tx.paths);
         let avoided = |entropy| paths.is_some_and(|paths| paths.avoids(entropy));
-        for _ in 0..shared.config.paths {
-            rx.ack_entropy = (rx.ack_entropy + ACK_STRIDE) % shared.config.paths;
-            if !avoided(Entropy(rx.ack_entropy)) {
-                break;
-            }
-        }
-        let entropy = Entropy(rx.ack_entropy);
+        let entropy = next_entropy(Entropy(rx.ack_entropy), shared.config.paths, avoided);
+        rx.ack_entropy = entropy.0;
         shared.stats.ack_pkts += 1;
         self.finish(buf, start, Space::Control, number, Bytes::new())?;
         Some(entropy)
     }
+}
+
+/// The next in rotation that is not `avoided`; where all are, the next.
+fn next_entropy(last: Entropy, count: u16, avoided: impl Fn(Entropy) -> bool) -> Entropy {
+    let next = |e: &Entropy| Some(Entropy((e.0 + ACK_STRIDE) % count));
+    let mut rotation = core::iter::successors(next(&last), next).take(count.into());
+    rotation.find(|e| !avoided(*e)).or_else(|| next(&last)).unwrap_or(last)
 }
 
 impl Rx {
@@ -136,5 +138,38 @@ impl Rx {
         self.unacked_bytes = 0;
         self.ack_now = !self.echoes.is_empty();
         self.ack_due = Instant::FAR_FUTURE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn rotation(count: u16, avoided: impl Fn(u16) -> bool) -> Vec<u16> {
+        let mut last = Entropy(0);
+        let mut all: Vec<u16> = (0..count)
+            .map(|_| {
+                last = next_entropy(last, count, |e| avoided(e.0));
+                last.0
+            })
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn acknowledgements_take_every_way_in_turns() {
+        assert_eq!(rotation(64, |_| false), Vec::from_iter(0..64));
+    }
+
+    #[test]
+    fn acknowledgements_pass_over_bad_ways_unless_all_are() {
+        let used = rotation(64, |e| e % 4 == 1);
+        assert!(used.iter().all(|e| e % 4 != 1));
+        let ways = used.chunk_by(|a, b| a == b).count();
+        assert_eq!(ways, 48, "all the others, some of them twice");
+        assert_eq!(rotation(64, |_| true), Vec::from_iter(0..64));
     }
 }
