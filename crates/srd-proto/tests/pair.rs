@@ -274,6 +274,25 @@ fn a_silent_peer_is_found_out_though_nothing_more_can_be_sent() {
     panic!("it waits for ever");
 }
 
+/// Each of many acknowledgements once left a wake-up behind, for when the context would be idle.
+#[test]
+fn regression_what_was_said_long_ago_wakes_nobody() {
+    let mut pair = Pair::new(config(), 1);
+    for _ in 0..500 {
+        pair.send_many(1, 64);
+        pair.run_for(Duration::from_micros(50));
+        pair.send_back(1, 64);
+        pair.run_for(Duration::from_micros(50));
+    }
+    pair.assert_all_completed(500);
+    let mut wakes = 0;
+    while let Some(at) = pair.a.poll_timeout() {
+        pair.run_for(at.since(pair.now));
+        wakes += 1;
+        assert!(wakes < 10, "woken at {at:?} again");
+    }
+}
+
 #[test]
 fn the_name_of_a_forgotten_peer_names_nobody() {
     let mut pair = Pair::new(Config { idle_reclaim: Duration::from_millis(5), ..config() }, 14);

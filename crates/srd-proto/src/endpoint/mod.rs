@@ -27,7 +27,6 @@ mod sessions;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use self::egress::Egress;
@@ -245,10 +244,7 @@ impl Endpoint {
     /// Forgets a peer: everything outstanding to it completes as flushed.
     pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
         self.at(now);
-        if self.peers.look(id).is_none() {
-            return;
-        }
-        let Some(mut peer) = self.peers.slots[id.slot()].take() else { return };
+        let Some(mut peer) = self.peers.take(id) else { return };
         let shared = shared!(self);
         peer.fail_all(Status::Flushed, None, shared);
         peer.drop_rx(shared);
@@ -395,24 +391,14 @@ impl Endpoint {
     /// Runs every timer that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         let now = self.at(now);
-        while let Some(&Reverse((at, index))) = self.peers.wakes.peek() {
-            if at > now {
-                return;
-            }
-            self.peers.wakes.pop();
-            if let Some(id) = self.peers.at(index).map(|peer| peer.id) {
-                self.wake(now, id, at);
-            }
+        while let Some(id) = self.peers.take_due(now) {
+            self.wake(now, id);
         }
     }
 
-    fn wake(&mut self, now: Instant, id: PeerId, at: Instant) {
+    fn wake(&mut self, now: Instant, id: PeerId) {
         let shared = shared!(self);
         let Some(peer) = self.peers.peer(id) else { return };
-        if peer.wake_at != at {
-            return; // superseded by an earlier one, which has run
-        }
-        peer.wake_at = Instant::FAR_FUTURE;
         let ready = peer.on_timeout(now, shared);
         if peer.is_reclaimable(now, &self.config) {
             self.reclaim(now, id);
@@ -427,8 +413,7 @@ impl Endpoint {
     /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late, once
     /// [`Endpoint::poll_transmit`] has said that there is nothing more to send.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let wakes = self.peers.wakes.peek().map(|Reverse((at, _))| *at);
-        wakes.into_iter().chain(self.egress.opens_at()).min()
+        self.peers.next_wake().into_iter().chain(self.egress.opens_at()).min()
     }
 
     /// Writes the next batch into `buf`, which the caller has cleared.

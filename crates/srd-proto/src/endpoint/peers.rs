@@ -1,9 +1,8 @@
-//! The peers, with the ready queue that `poll_transmit` walks and the heap of wake-ups.
+//! The peers, with the ready queue that `poll_transmit` walks and the wake-ups.
 
 use alloc::boxed::Box;
-use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use crate::config::Config;
 use crate::credit::{Share, Shares};
@@ -19,7 +18,8 @@ const RETRY_AFTER: Duration = Duration::from_micros(10);
 pub(super) struct Peers {
     pub(super) slots: Vec<Option<Box<Peer>>>,
     pub(super) ready: VecDeque<PeerId>,
-    pub(super) wakes: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// When to look at whom: of each peer at most one entry, [`Peer::wake_at`].
+    wakes: BTreeSet<(Instant, u32)>,
 }
 
 impl Peers {
@@ -58,9 +58,34 @@ impl Peers {
         }
     }
 
-    /// Makes sure that the heap wakes a peer in time. Entries are never removed early: one
-    /// that comes due finds out by itself whether it is still wanted. What a packet or a
-    /// sending changes waits until the peer's turn in the ready queue finds nothing to send.
+    /// When the first peer wants to be looked at.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    /// The next peer that is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<PeerId> {
+        while let Some(&(at, index)) = self.wakes.first().filter(|(at, _)| *at <= now) {
+            self.wakes.remove(&(at, index));
+            if let Some(peer) = self.at(index) {
+                peer.wake_at = Instant::FAR_FUTURE;
+                return Some(peer.id);
+            }
+        }
+        None
+    }
+
+    /// Takes a peer out.
+    pub(super) fn take(&mut self, id: PeerId) -> Option<Box<Peer>> {
+        self.look(id)?;
+        let peer = self.slots[id.slot()].take()?;
+        self.wakes.remove(&(peer.wake_at, id.index()));
+        Some(peer)
+    }
+
+    /// Makes sure that a peer is woken in time. One that is woken too early finds out by itself
+    /// that nothing is due, so a later time need not be noted. What a packet or a sending changes
+    /// waits until the peer's turn in the ready queue finds nothing to send.
     pub(super) fn schedule(&mut self, id: PeerId, now: Instant, config: &Config) {
         if let Some(peer) = self.peer(id) {
             let mut at = peer.next_timeout(config);
@@ -73,8 +98,9 @@ impl Peers {
                 at = now + RETRY_AFTER;
             }
             if at < peer.wake_at {
-                peer.wake_at = at;
-                self.wakes.push(Reverse((at, id.index())));
+                let before = core::mem::replace(&mut peer.wake_at, at);
+                self.wakes.remove(&(before, id.index()));
+                self.wakes.insert((at, id.index()));
             }
         }
     }

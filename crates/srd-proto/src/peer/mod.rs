@@ -107,7 +107,7 @@ pub(crate) struct Peer {
     pub queued_ready: bool,
     /// Whether it stands in the queue for the endpoint's own link.
     pub awaits_link: bool,
-    /// The wake-up that the endpoint's heap holds for this peer.
+    /// When the endpoint wakes it.
     pub wake_at: Instant,
     /// Next control packet number.
     pub control_number: u64,

@@ -7,6 +7,13 @@ fn a_few_seeds_pass_and_do_not_depend_on_threads() {
     assert_eq!(run(1, 12, 3, &|_, _| {}), (Vec::new(), digest));
 }
 
+/// A host was woken a thousand times in a millisecond, for nothing.
+#[test]
+fn regression_seeds_pass() {
+    let (failures, _) = run(25_912, 1, 1, &|_, _| {});
+    assert_eq!(failures, Vec::new());
+}
+
 #[test]
 fn a_panic_is_the_failure_of_its_seed() {
     catch_panics();
