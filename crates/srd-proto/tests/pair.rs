@@ -289,7 +289,7 @@ fn regression_what_was_said_long_ago_wakes_nobody() {
     while let Some(at) = pair.a.poll_timeout() {
         pair.run_for(at.since(pair.now));
         wakes += 1;
-        assert!(wakes < 10, "woken at {at:?} again");
+        assert!(wakes < 30, "woken at {at:?} again");
     }
 }
 

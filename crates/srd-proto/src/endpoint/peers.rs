@@ -1,8 +1,9 @@
 //! The peers, with the ready queue that `poll_transmit` walks and the wake-ups.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::config::Config;
 use crate::credit::{Share, Shares};
@@ -13,13 +14,17 @@ use crate::time::{Duration, Instant};
 /// When to look again at something that was due and could not be done.
 const RETRY_AFTER: Duration = Duration::from_micros(10);
 
+/// Wake-ups beyond two for each peer that make it worth while to look for those of before.
+const WAKES_SPARE: usize = 16;
+
 /// The peers, with what `poll_transmit` and `poll_timeout` walk.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     pub(super) slots: Vec<Option<Box<Peer>>>,
     pub(super) ready: VecDeque<PeerId>,
-    /// When to look at whom: of each peer at most one entry, [`Peer::wake_at`].
-    wakes: BTreeSet<(Instant, u32)>,
+    /// When to look at whom. What counts of a peer is the entry at its `wake_at`; others are of
+    /// before, and taken out when they are more than those that count.
+    wakes: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 
 impl Peers {
@@ -60,14 +65,14 @@ impl Peers {
 
     /// When the first peer wants to be looked at.
     pub(super) fn next_wake(&self) -> Option<Instant> {
-        self.wakes.first().map(|(at, _)| *at)
+        self.wakes.peek().map(|Reverse((at, _))| *at)
     }
 
     /// The next peer that is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<PeerId> {
-        while let Some(&(at, index)) = self.wakes.first().filter(|(at, _)| *at <= now) {
-            self.wakes.remove(&(at, index));
-            if let Some(peer) = self.at(index) {
+        while let Some(&Reverse((at, index))) = self.wakes.peek().filter(|next| next.0.0 <= now) {
+            self.wakes.pop();
+            if let Some(peer) = self.at(index).filter(|peer| peer.wake_at == at) {
                 peer.wake_at = Instant::FAR_FUTURE;
                 return Some(peer.id);
             }
@@ -78,9 +83,7 @@ impl Peers {
     /// Takes a peer out.
     pub(super) fn take(&mut self, id: PeerId) -> Option<Box<Peer>> {
         self.look(id)?;
-        let peer = self.slots[id.slot()].take()?;
-        self.wakes.remove(&(peer.wake_at, id.index()));
-        Some(peer)
+        self.slots[id.slot()].take()
     }
 
     /// Makes sure that a peer is woken in time. One that is woken too early finds out by itself
@@ -98,11 +101,25 @@ impl Peers {
                 at = now + RETRY_AFTER;
             }
             if at < peer.wake_at {
-                let before = core::mem::replace(&mut peer.wake_at, at);
-                self.wakes.remove(&(before, id.index()));
-                self.wakes.insert((at, id.index()));
+                peer.wake_at = at;
+                self.wakes.push(Reverse((at, id.index())));
+                self.tidy_wakes();
             }
         }
+    }
+}
+
+impl Peers {
+    /// Takes out the wake-ups of before, once they are many.
+    fn tidy_wakes(&mut self) {
+        let Self { slots, wakes, .. } = self;
+        if wakes.len() <= 2 * slots.len() + WAKES_SPARE {
+            return;
+        }
+        wakes.retain(|Reverse((at, index))| {
+            let peer = slots.get(*index as usize).and_then(Option::as_ref);
+            peer.is_some_and(|peer| peer.wake_at == *at)
+        });
     }
 }
 
