@@ -111,7 +111,11 @@ fn what_it_cannot_do_is_refused() {
         (2, ["gather", "8", "nan"], "SECONDS"),
         (1, ["gather", "8", "1"], "two ranks"),
     ] {
-        let answer = built.run(count, words);
+        // Now and then Open MPI 4.1's launcher trips over its own words and loses the ranks'.
+        let answer = (0..5)
+            .map(|_| built.run(count, words))
+            .find(|answer| !answer.err.contains("ORTE_ERROR_LOG"))
+            .expect("the launcher says what ranks say");
         assert!(!answer.succeeded, "{words:?}");
         assert!(answer.err.contains(says), "{words:?}: {}", answer.err);
     }
