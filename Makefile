@@ -11,7 +11,7 @@ demo: packages
 	$(TARGET)/release/srd demo
 
 test: packages
-	cargo test --workspace
+	.ci/test --workspace
 
 # What holds unsafe code or threads, under tools that see more. Takes a nightly toolchain; what else
 # is missing is said.

@@ -1,26 +1,38 @@
 #!/usr/bin/env bash
 # Runs what holds unsafe code, or threads, under the tools that see what tests do not.
 #
+#   sanitize.sh short               of `address`, the hosts and the liar for three seconds, as CI runs it
 #   sanitize.sh address [SECONDS]   a peer that lies over loopback, under AddressSanitizer
 #   sanitize.sh thread              hosts and the provider's objects, under ThreadSanitizer
 #   sanitize.sh undefined           what is pure enough, under Miri
-#   sanitize.sh fuzz [SECONDS]      the fuzz targets of the messaging layer, under AddressSanitizer
+#   sanitize.sh fuzz [SECONDS]      the fuzz targets of messaging layer and card, under AddressSanitizer
 #
-# Needs a nightly toolchain: `rustup toolchain install nightly`, and of its components `rust-src`
+# `short` and `address` also run with the stable toolchain, which comes with the sanitizer. The others
+# need a nightly toolchain: `rustup toolchain install nightly`, and of its components `rust-src`
 # (thread) and `miri` (undefined); `fuzz` needs `cargo install cargo-fuzz`. Linux on x86-64 or
 # arm64. Everything is built apart, below `fuzz/target`, or where CARGO_TARGET_DIR says.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-command=${1:?address, thread, undefined or fuzz}
+command=${1:?short, address, thread, undefined or fuzz}
 seconds=${2:-60}
 export CARGO_INCREMENTAL=0
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/fuzz/target}/sanitize
 
+toolchain=+nightly
 if ! cargo +nightly --version >/dev/null 2>&1; then
-    echo "sanitize.sh: needs a nightly toolchain: rustup toolchain install nightly" >&2
-    exit 1
+    case $command in
+    short | address)
+        # The stable compiler has the same option, and takes it if it is told to.
+        toolchain=+stable
+        export RUSTC_BOOTSTRAP=1
+        ;;
+    *)
+        echo "sanitize.sh: needs a nightly toolchain: rustup toolchain install nightly" >&2
+        exit 1
+        ;;
+    esac
 fi
-target=$(rustc +nightly -vV | sed -n 's/^host: //p')
+target=$(rustc "$toolchain" -vV | sed -n 's/^host: //p')
 
 # component NAME: fails, with the remedy, if nightly lacks it.
 component() {
@@ -30,11 +42,16 @@ component() {
 }
 
 case $command in
+short)
+    export RUSTFLAGS="-Zsanitizer=address"
+    export SRD_HOSTILE_SECONDS=3
+    cargo "$toolchain" test --target "$target" -p srd-host --lib --tests
+    ;;
 address)
     export RUSTFLAGS="-Zsanitizer=address"
     export SRD_HOSTILE_SECONDS=$seconds
-    cargo +nightly test --target "$target" -p srd-host
-    cargo +nightly test --target "$target" -p srd-ofi --lib
+    cargo "$toolchain" test --target "$target" -p srd-host
+    cargo "$toolchain" test --target "$target" -p srd-ofi --lib
     ;;
 thread)
     # The standard library has to be built with it: its locks are what is to be seen.
@@ -55,12 +72,12 @@ undefined)
     ;;
 fuzz)
     unset CARGO_TARGET_DIR
-    for name in rdm hostile; do
+    for name in rdm hostile card; do
         cargo +nightly fuzz run "$name" -- -max_total_time="$seconds" -max_len=4096
     done
     ;;
 *)
-    echo "sanitize.sh: address, thread, undefined or fuzz" >&2
+    echo "sanitize.sh: short, address, thread, undefined or fuzz" >&2
     exit 1
     ;;
 esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a Debian package of the program, the C library and the libfabric provider:
-# srd_<version>_<arch>.deb.
+# Makes Debian packages: srd_<version>_<arch>.deb of the program, the C library and the libfabric
+# provider, and libsrd-dev_<version>_<arch>.deb of what C programs are compiled with. Prints their names.
 #
 #   packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--fast]
 #
@@ -11,7 +11,8 @@
 # --out     where the package goes [default: the target directory]
 # --fast    without compression, for tests
 #
-# The maintainer is DEBFULLNAME and DEBEMAIL, where they are set.
+# The maintainer is DEBFULLNAME and DEBEMAIL, where they are set, else the committer of the commit;
+# DEBHOMEPAGE is the field Homepage.
 #
 # Needs dpkg-deb, gzip and binutils, which come with every compiler on Debian. Man pages and
 # completions are what the program says about itself: a command that is added is packaged by
@@ -41,7 +42,11 @@ if [ -z "$binary" ]; then
     binary=$target/release/srd libraries=$target/release
 fi
 
-maintainer="${DEBFULLNAME:-OpenSRD maintainers} <${DEBEMAIL:-maintainers@localhost}>"
+committer() { git -C "$root" log -1 --format="$1" 2>/dev/null || true; }
+name=${DEBFULLNAME:-$(committer %cn)} email=${DEBEMAIL:-$(committer %ce)}
+maintainer="${name:-OpenSRD maintainers} <${email:-root@$(hostname -f 2>/dev/null || hostname)}>"
+homepage=${DEBHOMEPAGE:+Homepage: $DEBHOMEPAGE
+}
 # The time of the commit, so that a package can be made again; outside of a clone, now.
 epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)}
 export SOURCE_DATE_EPOCH=$epoch
@@ -53,7 +58,10 @@ umask 022
 package=$stage/srd
 control=$package/DEBIAN
 
+development=$stage/libsrd-dev
+
 put() { install -D -m "$1" "$2" "$package/$3"; }
+put_development() { install -D -m "$1" "$2" "$development/$3"; }
 
 put 755 "$binary" usr/bin/srd
 strip --strip-unneeded --remove-section=.comment "$package/usr/bin/srd"
@@ -65,11 +73,11 @@ if [ -n "$libraries" ]; then
     capi=$root/crates/srd-capi
     triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || cc -print-multiarch)
     put 644 "$libraries/libsrd.so" "usr/lib/$triplet/libsrd.so.$version"
-    put 644 "$libraries/libsrd.a" "usr/lib/$triplet/libsrd.a"
+    put_development 644 "$libraries/libsrd.a" "usr/lib/$triplet/libsrd.a"
     strip --strip-unneeded --remove-section=.comment "$package/usr/lib/$triplet/libsrd.so.$version"
-    strip --strip-debug --enable-deterministic-archives "$package/usr/lib/$triplet/libsrd.a"
+    strip --strip-debug --enable-deterministic-archives "$development/usr/lib/$triplet/libsrd.a"
     ln -s "libsrd.so.$version" "$package/usr/lib/$triplet/libsrd.so.0"
-    ln -s libsrd.so.0 "$package/usr/lib/$triplet/libsrd.so"
+    ln -s libsrd.so.0 "$development/usr/lib/$triplet/libsrd.so"
     objects+=("$package/usr/lib/$triplet/libsrd.so.$version")
     # Under the name that libfabric looks for. Not where it looks by itself: a machine's other
     # programs go on as before, and users of MPI name the directory in FI_PROVIDER_PATH.
@@ -77,12 +85,13 @@ if [ -n "$libraries" ]; then
     put 644 "$libraries/libsrd_fi.so" "$provider"
     strip --strip-unneeded --remove-section=.comment "$package/$provider"
     objects+=("$package/$provider")
-    put 644 "$capi/include/srd.h" usr/include/srd.h
-    put 644 "$capi/examples/pingpong.c" usr/share/doc/srd/examples/pingpong.c
-    install -d "$package/usr/lib/$triplet/pkgconfig" "$package/usr/share/man/man3"
+    put_development 644 "$capi/include/srd.h" usr/include/srd.h
+    put_development 644 "$capi/examples/pingpong.c" usr/share/doc/libsrd-dev/examples/pingpong.c
+    install -d "$development/usr/lib/$triplet/pkgconfig" "$development/usr/share/man/man3"
     sed "s/@VERSION@/$version/; s,@LIBDIR@,\${prefix}/lib/$triplet," "$here/srd.pc.in" \
-        >"$package/usr/lib/$triplet/pkgconfig/srd.pc"
-    sed "s/@VERSION@/$version/" "$here/srd.3" >"$package/usr/share/man/man3/srd.3"
+        >"$development/usr/lib/$triplet/pkgconfig/srd.pc"
+    sed "s/@VERSION@/$version/" "$here/srd.3" >"$development/usr/share/man/man3/srd.3"
+    gzip -9n "$development"/usr/share/man/man3/*
     install -d "$control"
     echo "activate-noawait ldconfig" >"$control/triggers"
 fi
@@ -109,6 +118,8 @@ done
 (cd "$root" && find scenarios -name '*.toml') | while read -r file; do
     put 644 "$root/$file" "$doc/examples/$file"
 done
+put 644 "$here/grafana/srd.json" $doc/examples/grafana/srd.json
+put 644 "$here/prometheus/srd.rules.yml" $doc/examples/prometheus/srd.rules.yml
 when=$(LC_ALL=C date -uR -d "@$epoch")
 gzip -9nc >"$package/$doc/changelog.gz" <<TEXT
 srd ($version) unstable; urgency=medium
@@ -136,7 +147,8 @@ needs=$(for object in "${objects[@]}"; do depends "$object"; done | sort -u | pa
 install -d "$control"
 for script in postinst prerm postrm; do install -m 755 "$here/$script" "$control/$script"; done
 (cd "$package" && find etc -type f -printf '/%p\n') >"$control/conffiles"
-(cd "$package" && find usr lib -type f -print0 | sort -z | xargs -0 md5sum) >"$control/md5sums"
+sums() { (cd "$1" && find "${@:2}" -type f -print0 | sort -z | xargs -0 md5sum) >"$1/DEBIAN/md5sums"; }
+sums "$package" usr lib
 cat >"$control/control" <<TEXT
 Package: srd
 Version: $version
@@ -148,7 +160,7 @@ Recommends: ethtool
 Suggests: nftables
 Section: net
 Priority: optional
-Description: reliable datagrams over every path of a network
+${homepage}Description: reliable datagrams over every path of a network
  A TCP connection takes one path of a datacenter network. This package has ENA
  Express in software: an interface whose packets travel over many paths at
  once, are sent again when they get lost, and leave in order, for programs that
@@ -159,7 +171,31 @@ Description: reliable datagrams over every path of a network
  the settings of a system that matter for ENA Express.
 TEXT
 
+build() {
+    local file=$out/$2_${version}_$architecture.deb
+    dpkg-deb --root-owner-group -Z"$compression" --build "$1" "$file" >/dev/null
+    echo "$file"
+}
 mkdir -p "$out"
-file=$out/srd_${version}_$architecture.deb
-dpkg-deb --root-owner-group -Z"$compression" --build "$package" "$file" >/dev/null
-echo "$file"
+build "$package" srd
+[ -n "$libraries" ] || exit 0
+
+put_development 644 "$here/copyright" usr/share/doc/libsrd-dev/copyright
+put_development 644 "$package/$doc/changelog.gz" usr/share/doc/libsrd-dev/changelog.gz
+install -d "$development/DEBIAN"
+sums "$development" usr
+cat >"$development/DEBIAN/control" <<TEXT
+Package: libsrd-dev
+Source: srd
+Version: $version
+Architecture: $architecture
+Maintainer: $maintainer
+Installed-Size: $(du -sk --exclude=DEBIAN "$development" | cut -f1)
+Depends: srd (= $version)
+Section: libdevel
+Priority: optional
+${homepage}Description: reliable datagrams over every path of a network, for programs in C
+ The header, the static library, the manual and an example of libsrd: messages of
+ any length and remote memory over many paths at once, for programs of one's own.
+TEXT
+build "$development" libsrd-dev

@@ -112,7 +112,7 @@ impl Pair {
         if self.loss > 0 && self.packets.is_multiple_of(self.loss) {
             return;
         }
-        let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+        let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
         let Node { endpoint, rdm, ram, .. } = &mut self.nodes[at];
         let (now, templates) = (self.now, &mut self.templates);
         endpoint.handle_packet_with(now, meta, PacketRef::Whole(&mut packet), |d| {

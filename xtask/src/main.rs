@@ -1,8 +1,10 @@
 //! Chores of the project: `cargo xtask tidy` checks what no compiler checks, `cargo xtask soak`
-//! runs random worlds, `cargo xtask soak-express` hours of the Express stage.
+//! runs random worlds, `cargo xtask soak-express` hours of the Express stage, `cargo xtask hostile`
+//! packets that nobody should have sent.
 
 mod express;
 mod heap;
+mod hostile;
 mod soak;
 mod tidy;
 
@@ -55,6 +57,16 @@ enum Chore {
         #[arg(short, long)]
         verbose: bool,
     },
+    /// Hand endpoints packets that are changed, cut short, recorded or forged, and check that only
+    /// counters move. Takes some minutes with a million of each.
+    Hostile {
+        /// How many of each kind, for each protection.
+        #[arg(long, default_value_t = 1_000_000)]
+        packets: u64,
+        /// What to run.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -64,6 +76,7 @@ fn main() -> ExitCode {
         Chore::SoakExpress { hours, seed, verbose } => {
             express::run(express::Settings { seed, hours, hour_s: HOUR_S, verbose })
         }
+        Chore::Hostile { packets, seed } => hostile::run(packets, seed),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

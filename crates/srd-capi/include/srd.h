@@ -78,7 +78,7 @@ typedef struct srd_options {
     size_t size;                /* sizeof(srd_options) of the program: srd_options_init() */
     const char *address;        /* IP address of this machine [the first that is no loopback] */
     const char *interface;      /* instead: the interface whose first address it is, as "eth0" */
-    const char *job_key_file;   /* file with a job key: 64 hexadecimal digits [no encryption] */
+    const char *job_key_file;   /* file with a job key: 64 hexadecimal digits, mode 600 [no encryption] */
     const uint8_t *job_key;     /* instead: the key itself, 32 bytes */
     uint16_t port;              /* UDP port [any] */
     uint16_t paths;             /* paths to each peer, 1 to 256 [64] */

@@ -6,8 +6,9 @@
 
 use std::ffi::c_char;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
-use srd_host::{KEY_FORM, Options, read_key};
+use srd_host::{KEY_FORM, MAKE_KEY, Options, read_key, read_key_file};
 use srd_net::LocalAddress;
 use srd_proto::Duration;
 
@@ -152,8 +153,8 @@ impl Given {
             let text = "job_key and job_key_file are both given: give one of them";
             return Err(Error::invalid(text));
         }
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Error::new(Status::System, format!("job_key_file {path}: {error}")))?;
+        let text = read_key_file(Path::new(path), MAKE_KEY)
+            .map_err(|error| Error::new(Status::System, format!("job_key_file: {error}")))?;
         let key = read_key(&text)
             .ok_or_else(|| Error::invalid(format!("job_key_file {path}: {KEY_FORM}")))?;
         Ok(Some(key))

@@ -86,6 +86,13 @@ fn keys_come_as_bytes_or_from_files_and_bad_ones_are_refused_without_being_shown
     let from_file = Given { job_key_file: Some(path.clone()), ..Given::default() };
     assert_eq!(from_file.check(&locals()).unwrap_err().status, Status::System);
     std::fs::write(&file, format!("{KEY}\n")).unwrap();
+    let mode = |mode| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    mode(0o644);
+    assert!(refusal(&from_file).contains("chmod 600"), "others may read it");
+    mode(0o600);
     assert_eq!(from_file.check(&locals()).unwrap().host.job_key, Some(bytes));
     assert!(refusal(&Given { job_key: Some(bytes), ..from_file.clone() }).contains("both"));
     for wrong in ["secret", &KEY[1..], &KEY.replace('f', "g")] {

@@ -6,6 +6,7 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -60,6 +61,7 @@ fn a_job_key_lets_in_who_has_it_and_nobody_else() {
     let key = |name: &str, digit: &str| {
         let file = place.0.path().join(name);
         fs::write(&file, digit.repeat(64)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         file.to_str().unwrap().to_owned()
     };
     let (right, wrong) = (key("right", "5"), key("wrong", "6"));

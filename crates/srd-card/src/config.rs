@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use srd_proto::PeerId;
 use srd_proto::time::Duration;
 
+use crate::frame::FRAME_BYTES_MAX;
+use crate::order;
 use crate::prefix::Prefix;
 
 /// How the stage behaves.
@@ -27,9 +29,10 @@ pub struct Config {
     pub queue_interval: Duration,
     /// Bytes that may wait for one peer.
     pub queue_bytes_max: usize,
-    /// Flows known at a time, in each direction.
+    /// Flows known at a time, in each direction. Peers share those that they send.
     pub flows_max: u32,
-    /// Bytes of arrived frames that may wait for their turn or for their other chunks.
+    /// Bytes of arrived frames that may wait for their turn or for their other chunks, with the
+    /// records of them. Half of it belongs to the peers in equal parts.
     pub receive_bytes_max: usize,
     /// Secret that flows are hashed with.
     pub seed: u64,
@@ -50,6 +53,15 @@ impl Default for Config {
             receive_bytes_max: 64 << 20,
             seed: 0,
         }
+    }
+}
+
+impl Config {
+    /// Bytes of heap that the receiving side takes at most, whatever peers send:
+    /// `receive_bytes_max`, `flows_max` entries, and buffers that are kept for large frames.
+    pub fn receive_memory_bytes_max(&self) -> usize {
+        let flows = self.flows_max as usize * order::FLOW_BYTES;
+        self.receive_bytes_max + flows + order::SPARE_MAX * FRAME_BYTES_MAX
     }
 }
 

@@ -41,8 +41,11 @@ pub struct Counters {
     pub guest_malformed: u64,
     /// From the guest: for an address behind no peer.
     pub guest_no_peer: u64,
-    /// From the guest: too large for any encapsulation; it was told so.
+    /// From the guest: too large for any encapsulation, and may not be cut; it was told so, as
+    /// far as such packets may be answered.
     pub guest_too_big: u64,
+    /// From the guest: too large for any encapsulation; they went in parts.
+    pub guest_cut: u64,
     /// From a peer: no IP packet, or its offload header contradicts it.
     pub peer_malformed: u64,
     /// From a peer: from an inner address that it is not allowed.
@@ -77,7 +80,7 @@ const DROPS: [&str; 12] = [
 
 impl Counters {
     /// Every counter that is a plain number, by the name that tools show.
-    pub fn named(&self) -> [(&'static str, u64); 23] {
+    pub fn named(&self) -> [(&'static str, u64); 24] {
         let t = &self.traffic;
         let o = &self.order;
         [
@@ -98,6 +101,7 @@ impl Counters {
             ("guest_malformed", self.guest_malformed),
             ("guest_no_peer", self.guest_no_peer),
             ("guest_too_big", self.guest_too_big),
+            ("guest_cut", self.guest_cut),
             ("peer_malformed", self.peer_malformed),
             ("peer_bad_source", self.peer_bad_source),
             ("mss_clamped", self.mss_clamped),

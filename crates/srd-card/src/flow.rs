@@ -1,10 +1,9 @@
 //! Inner flows: what packets are told apart by, and the hash that pins a plain flow to a path.
 
-use core::hash::{BuildHasher, Hash};
+use core::hash::{BuildHasher, Hash, Hasher};
 use core::net::IpAddr;
 
-use foldhash::fast::FixedState;
-
+use crate::hash::Keyed;
 use crate::packet::{Packet, protocol};
 
 /// Which way a packet goes, seen from the guest.
@@ -18,7 +17,7 @@ pub enum Direction {
 
 /// What a flow's packets have in common: the 5-tuple of TCP and UDP; of everything else (GRE,
 /// ESP, ICMP, fragments) the three fields that each packet has.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FlowKey {
     /// Source address.
     pub source: IpAddr,
@@ -48,9 +47,31 @@ impl FlowKey {
 
     /// A hash that packets of one flow share, keyed by `seed`.
     pub fn hash(&self, seed: u64) -> u64 {
-        let mut state = FixedState::with_seed(seed).build_hasher();
-        Hash::hash(self, &mut state);
-        core::hash::Hasher::finish(&state)
+        Keyed::new(seed).hash_one(self)
+    }
+}
+
+impl Hash for FlowKey {
+    /// As few words as hold the key: the table is asked for every packet of the guest.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (from, to) = self.ports;
+        let rest = u64::from(from) << 32 | u64::from(to) << 16 | u64::from(self.protocol) << 8;
+        match (self.source, self.destination) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                state.write_u64(u64::from(from.to_bits()) << 32 | u64::from(to.to_bits()));
+                state.write_u64(rest);
+            }
+            (from, to) => {
+                for address in [from, to] {
+                    let bits = match address {
+                        IpAddr::V4(address) => u128::from(address.to_bits()),
+                        IpAddr::V6(address) => address.to_bits(),
+                    };
+                    state.write_u128(bits);
+                }
+                state.write_u64(rest | 1);
+            }
+        }
     }
 }
 

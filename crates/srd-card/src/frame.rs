@@ -66,15 +66,31 @@ impl Place {
             usize::from(self.chunk) * bytes
         };
         let within = bytes > 0 && at + bytes <= frame_bytes;
-        let right_end = self.last || at + bytes < frame_bytes;
-        (within && right_end && (self.chunk > 0) == (at > 0)).then_some(at)
+        let chunk = usize::from(self.chunk);
+        let right_end = if self.last {
+            // Those before it are all of one size, and none is smaller than it.
+            chunk == 0 || at % chunk == 0 && bytes <= at / chunk
+        } else {
+            at + bytes < frame_bytes
+        };
+        (within && right_end && (chunk > 0) == (at > 0)).then_some(at)
+    }
+
+    /// Bytes of every chunk of the frame but the last, as a chunk of so many bytes that has an
+    /// offset says.
+    pub fn step(&self, bytes: usize) -> usize {
+        match (self.last, usize::from(self.chunk)) {
+            (true, chunk @ 1..) => usize::from(self.frame_bytes).saturating_sub(bytes) / chunk,
+            _ => bytes,
+        }
     }
 }
 
-/// How a frame is cut: chunks of equal size, as few as fit, the last perhaps shorter.
-pub fn chunk_bytes(frame_bytes: usize, chunk_bytes_max: usize) -> usize {
-    let chunks = frame_bytes.div_ceil(chunk_bytes_max).max(1);
-    frame_bytes.div_ceil(chunks)
+/// How a frame is cut: chunks of equal size, as few as fit, the last perhaps shorter. `None` if
+/// that would be more than there are numbers for ([`CHUNKS_MAX`]).
+pub fn chunk_bytes(frame_bytes: usize, chunk_bytes_max: usize) -> Option<usize> {
+    let chunks = frame_bytes.div_ceil(chunk_bytes_max.max(1)).max(1);
+    (chunks <= CHUNKS_MAX).then(|| frame_bytes.div_ceil(chunks))
 }
 
 #[cfg(test)]
@@ -91,9 +107,12 @@ mod tests {
         #[test]
         fn chunks_cover_a_frame_without_gap_or_overlap(
             frame_bytes in 1usize..=FRAME_BYTES_MAX,
-            max in 600usize..9000,
+            max in 1usize..9000,
         ) {
-            let size = chunk_bytes(frame_bytes, max);
+            let Some(size) = chunk_bytes(frame_bytes, max) else {
+                prop_assert!(frame_bytes > CHUNKS_MAX * max);
+                return Ok(());
+            };
             prop_assert!(size <= max);
             let mut next = 0;
             let chunks = frame_bytes.div_ceil(size);
@@ -109,6 +128,7 @@ mod tests {
                     frame_bytes: u16::try_from(frame_bytes).unwrap(),
                 };
                 prop_assert_eq!(place.offset(bytes), Some(next));
+                prop_assert_eq!(place.step(bytes), size);
                 next += bytes;
             }
             prop_assert_eq!(next, frame_bytes);
@@ -123,6 +143,8 @@ mod tests {
         assert_eq!(place(0, true).offset(50), None, "the first begins at zero");
         assert_eq!(place(2, false).offset(50), None);
         assert_eq!(place(1, true).offset(0), None);
+        assert_eq!(place(3, true).offset(30), None, "those before it would differ");
+        assert_eq!(place(1, true).offset(60), None, "the last would be the largest");
         assert_eq!(place(0, true).offset(100), Some(0));
     }
 }

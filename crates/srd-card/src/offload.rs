@@ -15,10 +15,14 @@
 //! It travels to the peer as it is: a super-packet that nobody has cut stays one, and a checksum
 //! that nobody has added up need not be, since SRD carries every byte unchanged.
 
+use crate::checksum;
 use crate::packet::{Packet, protocol};
 
 /// Bytes of the header.
 pub const OFFLOAD_BYTES: usize = 10;
+/// Packets that a super-packet may stand for at most: 64 KB of the smallest segments that a
+/// kernel makes (Linux's `tcp_min_snd_mss`, 48 bytes).
+pub const PACKETS_MAX: u64 = 65_535 / 48 + 1;
 
 const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_VALID: u8 = 2;
@@ -57,7 +61,8 @@ impl Offload {
         let checksum = if header[0] & NEEDS_CHECKSUM != 0 {
             let (start, offset) = (word(6), word(8));
             let field = usize::from(start) + usize::from(offset);
-            if field + 2 > bytes.len() {
+            // A checksum of an inner packet begins later; one of the IP header is not left.
+            if usize::from(start) < packet.transport_at || field + 2 > bytes.len() {
                 return None;
             }
             Some((start, offset))
@@ -73,15 +78,25 @@ impl Offload {
             (GSO_UDP, protocol::UDP, _) => Some(Gso::Udp),
             _ => return None,
         };
-        let gso = match gso {
+        let field = match gso {
+            Some(Gso::Tcp { .. }) => 16,
+            Some(Gso::Udp) => 6,
+            None => 0,
+        };
+        let gso = match (gso, checksum) {
             // Segments need their checksums filled in one by one.
-            Some(gso) if word(4) > 0 && checksum.is_some() && !packet.fragment => {
+            (Some(gso), Some((start, offset)))
+                if word(4) > 0
+                    && !packet.fragment
+                    && (usize::from(start), offset) == (packet.transport_at, field) =>
+            {
                 Some((gso, word(4)))
             }
-            Some(_) => return None,
-            None => None,
+            (Some(_), _) => return None,
+            (None, _) => None,
         };
-        Some(Self { gso, checksum, checked: header[0] & CHECKSUM_VALID != 0 })
+        let offload = Self { gso, checksum, checked: header[0] & CHECKSUM_VALID != 0 };
+        (offload.packets(bytes, packet) <= PACKETS_MAX).then_some(offload)
     }
 
     /// The header for a packet whose headers are `header_bytes` long.
@@ -107,6 +122,22 @@ impl Offload {
             out[4..6].copy_from_slice(&segment_bytes.to_le_bytes());
         }
         out
+    }
+
+    /// Fills in the checksum of a packet, if that was left to hardware.
+    pub fn complete(&self, bytes: &mut [u8], packet: &Packet) {
+        let Some((start, offset)) = self.checksum else { return };
+        let (start, offset) = (usize::from(start), usize::from(offset));
+        // The field holds the sum of the pseudo-header.
+        let Some(covered) = bytes.get(start..).filter(|covered| covered.len() >= offset + 2) else {
+            return;
+        };
+        let sum = match checksum::of(covered) {
+            // Zero means that there is none.
+            0 if packet.protocol == protocol::UDP => 0xffff,
+            sum => sum,
+        };
+        bytes[start + offset..start + offset + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// How many packets this one stands for.
@@ -147,6 +178,16 @@ mod tests {
     }
 
     #[test]
+    fn a_super_packet_stands_for_so_many_packets_at_most() {
+        let bytes = v4(protocol::UDP, (1, 2), &[7; 60_000]);
+        let packet = Packet::read(&bytes).unwrap();
+        let read =
+            |segment: u8| Offload::read(&[1, 5, 0, 0, segment, 0, 20, 0, 6, 0], &bytes, &packet);
+        assert_eq!(read(1), None, "60,000 packets for one");
+        assert_eq!(read(48).unwrap().packets(&bytes, &packet), 1250);
+    }
+
+    #[test]
     fn contradictions_are_refused() {
         let bytes = v4(protocol::UDP, (1, 2), &[7; 30]);
         let packet = Packet::read(&bytes).unwrap();
@@ -158,6 +199,10 @@ mod tests {
             [1, 5, 0, 0, 0, 0, 20, 0, 6, 0],
             [0, 5, 0, 0, 9, 0, 20, 0, 6, 0],
             [0, 77, 0, 0, 9, 0, 20, 0, 6, 0],
+            // A checksum of the IP header; segments whose checksums are elsewhere.
+            [1, 0, 0, 0, 0, 0, 0, 0, 10, 0],
+            [1, 5, 0, 0, 9, 0, 20, 0, 7, 0],
+            [1, 5, 0, 0, 9, 0, 28, 0, 6, 0],
         ] {
             assert_eq!(Offload::read(&header, &bytes, &packet), None, "{header:?}");
         }

@@ -38,8 +38,10 @@ pub struct Packet {
     pub ports: Option<(u16, u16)>,
     /// Whether this is a part of a fragmented packet.
     pub fragment: bool,
+    /// Whether it begins with the packet's first byte, as all but later fragments do.
+    pub first: bool,
     /// Whether a router may not fragment it (always so with IPv6).
-    pub whole: bool,
+    pub dont_fragment: bool,
 }
 
 impl Packet {
@@ -66,7 +68,8 @@ impl Packet {
             transport_at: header_bytes,
             ports: None,
             fragment,
-            whole: flags & 0x4000 != 0,
+            first: flags & 0x1fff == 0,
+            dont_fragment: flags & 0x4000 != 0,
         };
         packet.ports = packet.find_ports(bytes);
         Some(packet)
@@ -81,13 +84,17 @@ impl Packet {
             octets.copy_from_slice(&bytes[at..at + 16]);
             IpAddr::V6(Ipv6Addr::from(octets))
         };
-        let (mut next, mut at, mut fragment) = (bytes[6], IPV6_BYTES, false);
+        let (mut next, mut at) = (bytes[6], IPV6_BYTES);
+        let (mut fragment, mut first) = (false, true);
         for _ in 0..EXTENSIONS_MAX {
             let length = match next {
                 // Hop-by-hop options, routing, destination options.
-                0 | 43 | 60 if bytes.len() >= at + 8 => (usize::from(bytes[at + 1]) + 1) * 8,
-                44 if bytes.len() >= at + 8 => {
+                0 | 43 | 60 if first && bytes.len() >= at + 8 => {
+                    (usize::from(bytes[at + 1]) + 1) * 8
+                }
+                44 if first && bytes.len() >= at + 8 => {
                     fragment = true;
+                    first = u16_at(bytes, at + 2) >> 3 == 0;
                     8
                 }
                 _ => break,
@@ -102,7 +109,8 @@ impl Packet {
             transport_at: at.min(bytes.len()),
             ports: None,
             fragment,
-            whole: true,
+            first,
+            dont_fragment: true,
         };
         packet.ports = packet.find_ports(bytes);
         Some(packet)
@@ -186,6 +194,7 @@ pub(crate) mod tests {
         let length = u16::try_from(transport.len()).unwrap_or(u16::MAX);
         p[4..6].copy_from_slice(&length.to_be_bytes());
         (p[6], p[7], p[23], p[39]) = (protocol, 64, 1, 2);
+        (p[8], p[24]) = (0xfd, 0xfd);
         p.extend_from_slice(&transport);
         p
     }
@@ -232,7 +241,7 @@ pub(crate) mod tests {
         let mut p = v4(protocol::UDP, (1, 2), b"payload");
         p[6] = 0x20;
         let read = Packet::read(&p).unwrap();
-        assert!(read.fragment && read.ports.is_none() && !read.whole);
+        assert!(read.fragment && read.first && read.ports.is_none() && !read.dont_fragment);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::IpAddr;
 use core::str::FromStr;
 
 /// An address and how many of its leading bits count.
@@ -137,11 +137,15 @@ impl<T: Copy + PartialEq> Routes<T> {
     }
 }
 
-/// Whether an address stands for one machine: neither multicast nor broadcast nor unspecified.
+/// Whether an address stands for one machine on a network: not multicast, broadcast,
+/// unspecified, loopback, or reserved.
 pub fn is_unicast(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(a) => !(a.is_multicast() || a.is_broadcast() || a.is_unspecified()),
-        IpAddr::V6(a) => !(a.is_multicast() || a == Ipv6Addr::UNSPECIFIED),
+        IpAddr::V4(a) => {
+            let reserved = a.octets()[0] == 0 || a.octets()[0] >= 224;
+            !(reserved || a.is_loopback())
+        }
+        IpAddr::V6(a) => !(a.is_multicast() || a.is_unspecified() || a.is_loopback()),
     }
 }
 

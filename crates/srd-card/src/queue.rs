@@ -6,18 +6,28 @@
 //! ever more often; or dropped, if its packets are not ECN-capable. Bursts pass unmarked: a hole
 //! that is filled lets go of all that waited behind it at once.
 //!
-//! Bound: `queue_bytes_max` per peer; beyond it the flow with most bytes loses its oldest frames.
+//! A peer has two lanes, for the transport has two queues: frames that ride SRD, and those that go
+//! plainly. A flow is in the lane that its next frame takes, so that a lane whose queue in the
+//! transport is full holds up no frame of the other.
+//!
+//! Bound: `queue_bytes_max` per peer, frames and the records of them; beyond it the flow with
+//! (nearly) most bytes loses its oldest frames.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use srd_proto::time::{Duration, Instant};
 
+use crate::fattest::{Fattest, Link, Linked};
 use crate::offload::OFFLOAD_BYTES;
 use crate::packet;
 
 /// Bytes that a flow may send per round.
 const QUANTUM_BYTES: i64 = 16 * 1024;
+/// What a frame costs beside its bytes: its record, in a ring that may be half empty.
+const RECORD_BYTES: usize = 2 * size_of::<Waiting>();
+/// A flow that runs dry keeps a ring for so many frames; a larger one is given back.
+const RING_KEPT: usize = 4;
 
 /// What decides about marks and drops.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +40,56 @@ pub(crate) struct Aqm {
     pub bytes_max: usize,
 }
 
+/// What a frame is to the rule that decides how it is carried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// TCP that SRD may carry.
+    Tcp,
+    /// UDP that SRD may carry.
+    Udp,
+    /// What SRD never carries.
+    Other,
+}
+
+/// How a frame is carried, and which of the transport's queues it goes through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lane {
+    /// Datagrams of SRD.
+    Srd,
+    /// One unreliable datagram per packet.
+    Plain,
+}
+
+impl Lane {
+    pub(crate) const ALL: [Lane; 2] = [Lane::Srd, Lane::Plain];
+}
+
+/// What rides SRD to a peer now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Rule {
+    /// Whether TCP does.
+    pub tcp: bool,
+    /// Whether UDP does.
+    pub udp: bool,
+    /// The largest frame that does.
+    pub frame_bytes_max: usize,
+}
+
+impl Rule {
+    pub(crate) fn lane(&self, kind: Kind, frame_bytes: usize) -> Lane {
+        let rides = match kind {
+            Kind::Tcp => self.tcp,
+            Kind::Udp => self.udp,
+            Kind::Other => false,
+        };
+        if rides && frame_bytes <= self.frame_bytes_max { Lane::Srd } else { Lane::Plain }
+    }
+
+    fn lane_of(&self, waiting: &Waiting) -> Lane {
+        self.lane(waiting.kind, waiting.frame.len())
+    }
+}
+
 /// A frame in line.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -37,6 +97,8 @@ pub(crate) struct Waiting {
     pub frame: Vec<u8>,
     /// When it came.
     pub at: Instant,
+    /// What it is to the rule.
+    pub kind: Kind,
 }
 
 /// Which list a flow is in.
@@ -55,6 +117,7 @@ pub(crate) struct FlowQueue {
     bytes: usize,
     deficit: i64,
     list: List,
+    link: Link,
     codel: Codel,
 }
 
@@ -62,6 +125,17 @@ impl FlowQueue {
     /// Whether no list names it, so that its slot may become another flow's.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.list == List::None
+    }
+
+    /// What its frames cost.
+    fn cost(&self) -> usize {
+        self.bytes + self.frames.len() * RECORD_BYTES
+    }
+}
+
+impl Linked for [FlowQueue] {
+    fn link(&mut self, slot: u32) -> &mut Link {
+        &mut self[slot as usize].link
     }
 }
 
@@ -75,11 +149,37 @@ pub(crate) struct QueueCounts {
     pub dropped_full: u64,
 }
 
+/// The flows of one lane that have frames, or had some a moment ago.
+#[derive(Debug, Default)]
+struct Lists {
+    fresh: VecDeque<u32>,
+    old: VecDeque<u32>,
+}
+
+impl Lists {
+    fn push(&mut self, slot: u32, fresh: bool) {
+        if fresh { self.fresh.push_back(slot) } else { self.old.push_back(slot) }
+    }
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Turn {
+    /// The flow.
+    pub slot: u32,
+    /// Whether it has only just begun.
+    pub fresh: bool,
+    /// Bytes of its next frame.
+    pub frame_bytes: usize,
+}
+
 /// The queue of one peer: which flows have frames, in which order they go.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
-    fresh: VecDeque<u32>,
-    old: VecDeque<u32>,
+    lanes: [Lists; 2],
+    rule: Rule,
+    fattest: Fattest,
+    frames: usize,
     bytes: usize,
 }
 
@@ -87,6 +187,40 @@ impl Scheduler {
     /// Bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether no frame waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames == 0
+    }
+
+    /// Whether any flow is in a lane; perhaps one that has run dry, or whose next frame takes
+    /// the other.
+    pub(crate) fn has(&self, lane: Lane) -> bool {
+        let lists = &self.lanes[lane as usize];
+        !(lists.fresh.is_empty() && lists.old.is_empty())
+    }
+
+    /// The lane that a frame would take.
+    pub(crate) fn lane(&self, kind: Kind, frame_bytes: usize) -> Lane {
+        self.rule.lane(kind, frame_bytes)
+    }
+
+    /// From now on this rides SRD. Flows whose next frame takes another lane change over.
+    pub(crate) fn set_rule(&mut self, flows: &[FlowQueue], rule: Rule) {
+        if rule == self.rule {
+            return;
+        }
+        self.rule = rule;
+        let before = core::mem::take(&mut self.lanes);
+        for (lane, lists) in Lane::ALL.into_iter().zip(before) {
+            let fresh = lists.fresh.into_iter().map(|slot| (slot, true));
+            for (slot, fresh) in fresh.chain(lists.old.into_iter().map(|slot| (slot, false))) {
+                let next = flows[slot as usize].frames.front();
+                let lane = next.map_or(lane, |waiting| rule.lane_of(waiting));
+                self.lanes[lane as usize].push(slot, fresh);
+            }
+        }
     }
 
     /// Puts a frame in line.
@@ -98,24 +232,32 @@ impl Scheduler {
         aqm: &Aqm,
         counts: &mut QueueCounts,
     ) {
+        let lane = self.rule.lane_of(&waiting);
         self.bytes += waiting.frame.len();
+        self.frames += 1;
         let flow = &mut flows[slot as usize];
         flow.bytes += waiting.frame.len();
         flow.frames.push_back(waiting);
         if flow.list == List::None {
             flow.list = List::Fresh;
             flow.deficit = QUANTUM_BYTES;
-            self.fresh.push_back(slot);
+            self.lanes[lane as usize].push(slot, true);
         }
-        while self.bytes > aqm.bytes_max && self.drop_from_fattest(flows, counts) {}
+        self.resized(flows, slot);
+        while self.bytes + self.frames * RECORD_BYTES > aqm.bytes_max
+            && self.drop_from_fattest(flows, counts)
+        {}
     }
 
-    /// Drops the oldest half of the flow that holds most.
+    /// A flow has more or fewer frames than before.
+    fn resized(&mut self, flows: &mut [FlowQueue], slot: u32) {
+        let cost = flows[slot as usize].cost();
+        self.fattest.place(flows, slot, cost);
+    }
+
+    /// Drops the oldest half of the flow that holds (nearly) most.
     fn drop_from_fattest(&mut self, flows: &mut [FlowQueue], counts: &mut QueueCounts) -> bool {
-        let active = self.fresh.iter().chain(&self.old);
-        let Some(&fattest) = active.max_by_key(|slot| flows[**slot as usize].bytes) else {
-            return false;
-        };
+        let Some(fattest) = self.fattest.find() else { return false };
         let flow = &mut flows[fattest as usize];
         let keep = flow.bytes / 2;
         while flow.bytes > keep
@@ -123,55 +265,72 @@ impl Scheduler {
         {
             flow.bytes -= dropped.frame.len();
             self.bytes -= dropped.frame.len();
+            self.frames -= 1;
             counts.dropped_full += 1;
         }
+        self.resized(flows, fattest);
         true
     }
 
-    /// The flow whose turn it is, and whether it has only just begun.
-    pub(crate) fn next(&mut self, flows: &mut [FlowQueue]) -> Option<(u32, bool)> {
+    /// The flow of a lane whose turn it is.
+    pub(crate) fn next(&mut self, flows: &mut [FlowQueue], lane: Lane) -> Option<Turn> {
         loop {
-            let fresh = !self.fresh.is_empty();
-            let list = if fresh { &mut self.fresh } else { &mut self.old };
+            let lists = &mut self.lanes[lane as usize];
+            let fresh = !lists.fresh.is_empty();
+            let list = if fresh { &mut lists.fresh } else { &mut lists.old };
             let &slot = list.front()?;
             let flow = &mut flows[slot as usize];
-            if flow.frames.is_empty() {
+            let Some(waiting) = flow.frames.front() else {
                 // A flow that ran dry while fresh goes round once more as an old one, so that
                 // it cannot be fresh again at once.
                 list.pop_front();
-                if fresh && !self.old.is_empty() {
+                if fresh && !lists.old.is_empty() {
                     flow.list = List::Old;
-                    self.old.push_back(slot);
+                    lists.old.push_back(slot);
                 } else {
                     flow.list = List::None;
+                    if flow.frames.capacity() > RING_KEPT {
+                        flow.frames = VecDeque::new();
+                    }
                 }
+                continue;
+            };
+            let own = self.rule.lane_of(waiting);
+            if own != lane {
+                list.pop_front();
+                self.lanes[own as usize].push(slot, fresh);
             } else if flow.deficit <= 0 {
                 flow.deficit += QUANTUM_BYTES;
                 list.pop_front();
                 flow.list = List::Old;
-                self.old.push_back(slot);
+                lists.old.push_back(slot);
             } else {
-                return Some((slot, fresh));
+                return Some(Turn { slot, fresh, frame_bytes: waiting.frame.len() });
             }
         }
     }
 
     /// Takes the frame of the flow that [`Scheduler::next`] named; `None` if the delay law took
-    /// what there was.
+    /// what there was, or the frame behind it takes the other lane.
     pub(crate) fn take(
         &mut self,
         flows: &mut [FlowQueue],
-        slot: u32,
+        turn: Turn,
+        lane: Lane,
         now: Instant,
         aqm: &Aqm,
         counts: &mut QueueCounts,
     ) -> Option<Waiting> {
-        let flow = &mut flows[slot as usize];
-        loop {
-            let mut waiting = flow.frames.pop_front()?;
+        let flow = &mut flows[turn.slot as usize];
+        let taken = loop {
+            if flow.frames.front().is_none_or(|waiting| self.rule.lane_of(waiting) != lane) {
+                break None;
+            }
+            let Some(mut waiting) = flow.frames.pop_front() else { break None };
             let bytes = waiting.frame.len();
             flow.bytes -= bytes;
             self.bytes -= bytes;
+            self.frames -= 1;
             let late = now.since(waiting.at) > aqm.target && !flow.frames.is_empty();
             if flow.codel.strikes(late, now, aqm.interval) {
                 if !packet::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
@@ -181,8 +340,10 @@ impl Scheduler {
                 counts.marked += 1;
             }
             flow.deficit -= i64::try_from(bytes).unwrap_or(i64::MAX);
-            return Some(waiting);
-        }
+            break Some(waiting);
+        };
+        self.resized(flows, turn.slot);
+        taken
     }
 }
 
@@ -266,15 +427,15 @@ mod tests {
         }
 
         fn push(&mut self, slot: u32, bytes: usize, ecn: u8, at: Instant) {
-            let waiting = Waiting { frame: frame(bytes, ecn), at };
+            let waiting = Waiting { frame: frame(bytes, ecn), at, kind: Kind::Other };
             self.scheduler.push(&mut self.flows, slot, waiting, &self.aqm, &mut self.counts);
         }
 
         fn take(&mut self, now: Instant) -> Option<(u32, Waiting)> {
-            let (slot, _) = self.scheduler.next(&mut self.flows)?;
+            let turn = self.scheduler.next(&mut self.flows, Lane::Plain)?;
             self.scheduler
-                .take(&mut self.flows, slot, now, &self.aqm, &mut self.counts)
-                .map(|w| (slot, w))
+                .take(&mut self.flows, turn, Lane::Plain, now, &self.aqm, &mut self.counts)
+                .map(|w| (turn.slot, w))
         }
     }
 
@@ -351,6 +512,54 @@ mod tests {
             bench.take(Instant::ZERO + Duration::from_millis(ms)).unwrap();
         }
         assert_eq!(bench.counts, QueueCounts::default());
+    }
+
+    #[test]
+    fn a_flow_changes_lanes_with_its_frames_and_with_the_rule() {
+        let mut bench = Bench::new(3);
+        let push = |bench: &mut Bench, slot, kind| {
+            let waiting = Waiting { frame: frame(500, 0), at: Instant::ZERO, kind };
+            let Bench { flows, scheduler, counts, aqm } = bench;
+            scheduler.push(flows, slot, waiting, aqm, counts);
+        };
+        for kind in [Kind::Tcp, Kind::Other, Kind::Tcp] {
+            push(&mut bench, 0, kind);
+        }
+        push(&mut bench, 1, Kind::Udp);
+        let rule = Rule { tcp: true, udp: false, frame_bytes_max: 9000 };
+        bench.scheduler.set_rule(&bench.flows, rule);
+        let taken = |bench: &mut Bench, lane| {
+            let Bench { flows, scheduler, counts, aqm } = bench;
+            let turn = scheduler.next(flows, lane)?;
+            scheduler.take(flows, turn, lane, Instant::ZERO, aqm, counts).map(|_| turn.slot)
+        };
+        assert_eq!(taken(&mut bench, Lane::Srd), Some(0));
+        assert_eq!(taken(&mut bench, Lane::Srd), None, "the next frame goes plainly");
+        assert_eq!(taken(&mut bench, Lane::Plain), Some(1));
+        assert_eq!(taken(&mut bench, Lane::Plain), Some(0));
+        assert_eq!(taken(&mut bench, Lane::Plain), None);
+        bench.scheduler.set_rule(&bench.flows, Rule::default());
+        assert_eq!(taken(&mut bench, Lane::Srd), None);
+        assert_eq!(taken(&mut bench, Lane::Plain), Some(0), "nothing rides any more");
+        // A frame that is too large for SRD takes the other lane.
+        bench.scheduler.set_rule(&bench.flows, Rule { frame_bytes_max: 499, ..rule });
+        push(&mut bench, 2, Kind::Tcp);
+        assert_eq!(taken(&mut bench, Lane::Srd), None);
+        assert_eq!(taken(&mut bench, Lane::Plain), Some(2));
+        assert!(bench.scheduler.is_empty() && bench.scheduler.bytes() == 0);
+    }
+
+    #[test]
+    fn small_frames_cost_what_they_take() {
+        let mut bench = Bench::new(1);
+        for _ in 0..20_000 {
+            bench.push(0, 60, 0, Instant::ZERO);
+        }
+        let held = bench.flows[0].frames.len();
+        assert!(held * (60 + RECORD_BYTES) <= AQM.bytes_max, "{held} frames");
+        assert!(bench.counts.dropped_full > 0);
+        while bench.take(Instant::ZERO).is_some() {}
+        assert!(bench.flows[0].is_unlisted() && bench.flows[0].frames.capacity() <= RING_KEPT);
     }
 
     #[test]

@@ -8,38 +8,81 @@ use alloc::vec::Vec;
 
 use crate::checksum;
 use crate::offload::{Gso, OFFLOAD_BYTES, Offload, header_bytes};
-use crate::packet::{IPV6_BYTES, Packet, u16_at};
+use crate::packet::{IPV6_BYTES, Packet, protocol, u16_at};
 
+/// Where a TCP header has its checksum.
+const TCP_CHECKSUM_AT: u16 = 16;
 const TCP_FIN: u8 = 0x01;
 const TCP_PUSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Calls `each` with every segment of a super-packet, the offload header before it. `frame` is
-/// offload header and packet; one that is no super-packet comes out as it is.
-pub fn each_segment(frame: &[u8], packet: &Packet, offload: &Offload, mut each: impl FnMut(&[u8])) {
-    let bytes = &frame[OFFLOAD_BYTES..];
-    let Some((gso, segment_bytes)) = offload.gso else { return each(frame) };
-    let headers = header_bytes(bytes, packet);
-    if bytes.len() <= headers {
-        return each(frame);
+/// How a frame is to be cut whose packets must not be larger than `fits`: TCP may be cut to any
+/// size, since the network may pass less than it did when the connection began; anything else
+/// stays as it is.
+pub(crate) fn fitted(bytes: &[u8], packet: &Packet, offload: &Offload, fits: usize) -> Offload {
+    let room = fits.saturating_sub(header_bytes(bytes, packet));
+    let room = u16::try_from(room).unwrap_or(u16::MAX);
+    if packet.protocol != protocol::TCP || packet.fragment || room == 0 {
+        return *offload;
     }
-    let single = Offload { gso: None, ..*offload };
-    let mut out = Vec::with_capacity(OFFLOAD_BYTES + headers + usize::from(segment_bytes));
-    let payload = &bytes[headers..];
-    let count = payload.len().div_ceil(usize::from(segment_bytes));
-    for (index, part) in payload.chunks(usize::from(segment_bytes)).enumerate() {
-        out.clear();
-        out.extend_from_slice(&single.write(packet.is_v4(), headers));
-        out.extend_from_slice(&bytes[..headers]);
-        out.extend_from_slice(part);
-        let segment = &mut out[OFFLOAD_BYTES..];
-        let place = Place { index, last: index + 1 == count, step: segment_bytes };
+    let gso = match offload.gso {
+        Some((gso, step)) => Some((gso, step.min(room))),
+        None if bytes.len() > fits => Some((Gso::Tcp { ecn: true }, room)),
+        None => return *offload,
+    };
+    // Of a checksum that was whole nothing is left: each segment's is left to the receiver.
+    let start = u16::try_from(packet.transport_at).unwrap_or(u16::MAX);
+    let checksum = offload.checksum.or(Some((start, TCP_CHECKSUM_AT)));
+    Offload { gso, checksum, checked: false }
+}
+
+/// The packets that a frame stands for: itself, if it is no super-packet.
+pub struct Segments<'a> {
+    frame: &'a [u8],
+    packet: &'a Packet,
+    /// Kind and payload bytes of segments; where payload begins; the header of each.
+    gso: Option<(Gso, u16)>,
+    headers: usize,
+    single: Offload,
+    count: usize,
+    out: Vec<u8>,
+}
+
+impl<'a> Segments<'a> {
+    /// `frame` is offload header and packet, read before.
+    pub fn new(frame: &'a [u8], packet: &'a Packet, offload: &Offload) -> Self {
+        let bytes = &frame[OFFLOAD_BYTES..];
+        let headers = header_bytes(bytes, packet);
+        let gso = offload.gso.filter(|_| bytes.len() > headers);
+        let count = gso.map_or(1, |(_, step)| (bytes.len() - headers).div_ceil(step.into()));
+        let single = Offload { gso: None, ..*offload };
+        Self { frame, packet, gso, headers, single, count, out: Vec::new() }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// One of them, its offload header before it.
+    pub fn write(&mut self, index: usize) -> &[u8] {
+        let Some((gso, step)) = self.gso else { return self.frame };
+        let (packet, headers) = (self.packet, self.headers);
+        let (header, payload) = self.frame[OFFLOAD_BYTES..].split_at(headers);
+        let begin = payload.len().min(index * usize::from(step));
+        let end = payload.len().min(begin + usize::from(step));
+        self.out.clear();
+        self.out.extend_from_slice(&self.single.write(packet.is_v4(), headers));
+        self.out.extend_from_slice(header);
+        self.out.extend_from_slice(&payload[begin..end]);
+        let segment = &mut self.out[OFFLOAD_BYTES..];
+        let place = Place { index, last: index + 1 == self.count, step };
         match gso {
             Gso::Tcp { ecn } => number_tcp(segment, packet, place, ecn),
             Gso::Udp => size_udp(segment, packet),
         }
         size_ip(segment, packet, index);
-        each(&out);
+        &self.out
     }
 }
 
@@ -100,7 +143,6 @@ fn size_ip(segment: &mut [u8], packet: &Packet, index: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::protocol;
     use crate::packet::tests::{v4, v6};
     use std::vec::Vec;
 
@@ -112,9 +154,8 @@ mod tests {
             Offload { gso: Some((gso, step)), checksum: Some((start, field)), checked: false };
         let mut frame = offload.write(packet.is_v4(), header_bytes(bytes, &packet)).to_vec();
         frame.extend_from_slice(bytes);
-        let mut out = Vec::new();
-        each_segment(&frame, &packet, &offload, |s| out.push(s.to_vec()));
-        out
+        let mut segments = Segments::new(&frame, &packet, &offload);
+        (0..segments.count()).map(|index| segments.write(index).to_vec()).collect()
     }
 
     /// What the receiver's kernel does with a checksum that was left to it.

@@ -5,17 +5,52 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use srd_proto::time::{Duration, Instant};
+
 use crate::checksum;
 use crate::packet::{Packet, protocol};
+use crate::prefix::is_unicast;
 
 /// Bytes of the offending packet that the answer quotes: RFC 4443 allows up to the minimum MTU.
 const QUOTED_BYTES_MAX: usize = 1200;
 
+/// Answers of which a second may see so many, and how many may come at once (RFC 4443 asks for
+/// a limit; these are Linux's).
+const ANSWERS_PER_SECOND: u64 = 1000;
+const ANSWERS_AT_ONCE: u64 = 50;
+/// Time in which one more answer may be given.
+const ANSWER_NS: u64 = 1_000_000_000 / ANSWERS_PER_SECOND;
+
+/// How many answers may be given: a bucket of tokens.
+#[derive(Debug, Default)]
+pub(crate) struct Limit {
+    /// When the bucket will be full again.
+    full_at: Instant,
+}
+
+impl Limit {
+    /// Whether one more answer may be given now; if so, it counts.
+    pub(crate) fn allows(&mut self, now: Instant) -> bool {
+        let empty_at = now + Duration::from_nanos(ANSWER_NS * (ANSWERS_AT_ONCE - 1));
+        let allowed = self.full_at <= empty_at;
+        if allowed {
+            self.full_at = self.full_at.max(now) + Duration::from_nanos(ANSWER_NS);
+        }
+        allowed
+    }
+}
+
 /// The answer for `bytes`, which `mtu` bytes of would have fitted. `None` for what must not be
-/// answered: fragments other than the first, and ICMP errors.
+/// answered (RFC 1122, 3.2.2; RFC 4443, 2.4): fragments other than the first, ICMP errors and
+/// redirects, packets that are not from one machine to one machine.
 pub fn answer(bytes: &[u8], packet: &Packet, mtu: u16) -> Option<Vec<u8>> {
     let icmp = matches!(packet.protocol, protocol::ICMP | protocol::ICMP_V6);
-    if icmp && is_error(bytes, packet) {
+    // What stands behind more headers than are looked through may be an error, too.
+    let unknown = !packet.is_v4() && matches!(packet.protocol, 0 | 43 | 44 | 60);
+    if !packet.first || unknown || icmp && is_error(bytes, packet) {
+        return None;
+    }
+    if !(is_unicast(packet.source) && is_unicast(packet.destination)) {
         return None;
     }
     match (packet.source, packet.destination) {
@@ -58,7 +93,12 @@ pub fn answer(bytes: &[u8], packet: &Packet, mtu: u16) -> Option<Vec<u8>> {
 /// Whether an ICMP packet reports an error itself (or cannot be read).
 fn is_error(bytes: &[u8], packet: &Packet) -> bool {
     let Some(kind) = bytes.get(packet.transport_at) else { return true };
-    if packet.is_v4() { !matches!(kind, 0 | 8 | 13..=18) } else { *kind < 128 }
+    const REDIRECT_V6: u8 = 137;
+    if packet.is_v4() {
+        !matches!(kind, 0 | 8 | 13..=18)
+    } else {
+        *kind < 128 || *kind == REDIRECT_V6
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +126,40 @@ mod tests {
         let icmp = &out[40..];
         let sum = checksum::transport(&read.source, &read.destination, protocol::ICMP_V6, icmp);
         assert_eq!((sum, icmp[0], u16_at(icmp, 6)), (0, 2, 1400));
+    }
+
+    #[test]
+    fn regression_what_must_not_be_answered_is_not() {
+        let fits = v4(protocol::UDP, (1, 2), &[0; 3000]);
+        let answered = |bytes: &[u8]| answer(bytes, &Packet::read(bytes).unwrap(), 1400).is_some();
+        assert!(answered(&fits));
+        let changed = |at: usize, to: &[u8]| {
+            let mut bytes = fits.clone();
+            bytes[at..at + to.len()].copy_from_slice(to);
+            answered(&bytes)
+        };
+        assert!(!changed(6, &[0x40, 9]), "a fragment that is not the first");
+        for source in [[224, 0, 0, 1], [255; 4], [0; 4], [127, 0, 0, 1], [240, 0, 0, 1]] {
+            assert!(!changed(12, &source), "from {source:?}");
+        }
+        assert!(!changed(16, &[224, 0, 0, 1]), "to many");
+        let mut bytes = v6(protocol::UDP, (1, 2), &[0; 3000]);
+        assert!(answered(&bytes));
+        bytes[8] = 0xff;
+        assert!(!answered(&bytes), "from a multicast address");
+        let mut redirect = v6(protocol::ICMP_V6, (0, 0), &[0; 3000]);
+        redirect[40] = 137;
+        assert!(!answered(&redirect), "about a redirect");
+    }
+
+    #[test]
+    fn answers_are_limited_and_come_back_with_time() {
+        let mut limit = Limit::default();
+        let start = Instant::ZERO + Duration::from_secs(1);
+        let given = |limit: &mut Limit, now| (0..1000).filter(|_| limit.allows(now)).count();
+        assert_eq!(given(&mut limit, start), 50);
+        assert_eq!(given(&mut limit, start + Duration::from_millis(7)), 7);
+        assert_eq!(given(&mut limit, start + Duration::from_secs(9)), 50);
     }
 
     #[test]

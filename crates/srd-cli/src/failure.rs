@@ -7,7 +7,7 @@ use anyhow::Error;
 use std::fmt;
 
 /// The run failed.
-const RUN: u8 = 1;
+pub(crate) const RUN: u8 = 1;
 /// The usage or the configuration is wrong; `clap` exits with the same code.
 pub(crate) const USAGE: u8 = 2;
 /// A privilege or a program is missing.

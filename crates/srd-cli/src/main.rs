@@ -14,6 +14,7 @@
 //! | [`mpi_check`] | `srd mpi-check`: will MPI find SRD through libfabric and use it |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
 //! | [`man`] | `srd man`: a page for every command, for packages |
+//! | [`log`] | what goes to standard error beside that |
 //! | [`failure`], [`output`], [`table`], [`units`], [`chart`] | what they share |
 
 mod chart;
@@ -22,6 +23,7 @@ mod daemon;
 mod demo;
 mod failure;
 mod lab;
+mod log;
 mod man;
 mod mpi_check;
 mod output;
@@ -30,12 +32,12 @@ mod sim;
 mod table;
 mod units;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use clap_complete::CompleteEnv;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 /// What every `--help` ends with.
 const EXIT_CODES: &str = "\
@@ -55,6 +57,7 @@ EXIT CODES
 #[command(name = "srd", version, propagate_version = true, after_help = EXIT_CODES)]
 struct Cli {
     /// Log to standard error: -v what happens, -vv details, -vvv everything. RUST_LOG overrides.
+    /// `srd up` says what happens to it without, and -v says more.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
 
@@ -97,11 +100,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // A shell asks what could stand next; it is answered and that is all.
+    CompleteEnv::with_factory(Cli::command).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return not_understood(&error),
     };
-    log_to_stderr(cli.verbose);
+    let daemon = matches!(cli.command, Command::Daemon(daemon::DaemonCommand::Up(_)));
+    log::to_stderr(cli.verbose, daemon);
     let code = match run(cli.command, cli.verbose > 0) {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => 0,
@@ -133,7 +139,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::MpiCheck(args) => mpi_check::run(&args),
         Command::Daemon(command) => daemon::run(&command),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "srd", &mut std::io::stdout());
+            completions(shell)?;
             Ok(0)
         }
         Command::Man { directory } => {
@@ -143,20 +149,15 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
     }
 }
 
-fn log_to_stderr(verbose: u8) {
-    let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .without_time()
-        .init();
+/// Prints what makes a shell ask this program what could stand next: so it offers the names of
+/// peers, and no command that is hidden.
+fn completions(shell: clap_complete::Shell) -> Result<()> {
+    let shells = clap_complete::env::Shells::builtins();
+    let name = shell.to_string();
+    let shell = shells.completer(&name).context("no completions for this shell")?;
+    let mut script = Vec::new();
+    shell.write_registration("COMPLETE", "srd", "srd", "srd", &mut script)?;
+    output::say(String::from_utf8_lossy(&script).trim_end())
 }
 
 #[cfg(test)]

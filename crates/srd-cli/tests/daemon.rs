@@ -48,10 +48,19 @@ fn run_plane(commands: &Receiver<PlaneCommand>) {
             Ok(PlaneCommand::Set { reply, .. }) => reply.send(Ok(())),
             Ok(PlaneCommand::Reload { reply, .. }) => reply.send(Ok(ReloadReport::default())),
             Ok(PlaneCommand::Capture { tap, reply }) => reply.send(taps.add(tap)),
-            Ok(PlaneCommand::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(PlaneCommand::Running { reply }) => reply.send(Box::new(running())),
             Err(RecvTimeoutError::Timeout) => {}
+            Ok(PlaneCommand::Stop) | Err(RecvTimeoutError::Disconnected) => return,
         }
     }
+}
+
+/// A configuration with one peer.
+fn running() -> Config {
+    let text = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+                protection = \"plain\"\n[[peer]]\nname = \"b\"\n\
+                endpoint = \"192.0.2.2:7471\"\nallowed = [\"192.0.2.2\"]\n";
+    Config::parse(text, Path::new("running.toml")).expect("it is right")
 }
 
 fn snapshot(paths: &PathsOf) -> Snapshot {

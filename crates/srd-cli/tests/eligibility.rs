@@ -12,6 +12,7 @@ mod support;
 
 use rustix::net::{AddressFamily, SocketType, ipproto};
 use serde_json::Value;
+use srd_proto::wire::VERSION;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -375,14 +376,14 @@ fn count(packets: &[Inner]) -> BTreeMap<Kind, usize> {
 /// first byte.
 fn outer(capture: &Capture, leaves: bool, wanted: u8) -> Vec<usize> {
     let payloads = capture.of(true, leaves).map(|packet| &packet[IP_UDP_BYTES..]);
-    payloads.filter(|bytes| bytes[0] == 0x10 | wanted).map(<[u8]>::len).collect()
+    payloads.filter(|bytes| bytes[0] == VERSION << 4 | wanted).map(<[u8]>::len).collect()
 }
 
 /// UDP payload bytes of the data packets that left, and whether an acknowledgement stands in them
 /// (A11), which the flags say in the clear.
 fn outer_data(capture: &Capture) -> Vec<(usize, bool)> {
     let payloads = capture.of(true, true).map(|packet| &packet[IP_UDP_BYTES..]);
-    let data = payloads.filter(|bytes| bytes[0] == 0x10 | DATA);
+    let data = payloads.filter(|bytes| bytes[0] == VERSION << 4 | DATA);
     data.map(|bytes| (bytes.len(), bytes[1] & CARRIES_ACK != 0)).collect()
 }
 

@@ -29,7 +29,7 @@ fn a_command_runs_beside_the_wire_and_figures_say_what_it_did() {
     let output = Command::new(srd)
         .args(["lab", "impair", "--name", &name, "--loss", "10%", "--json"])
         .arg(&json)
-        .args(["h0.0", "h1.0", "--", srd, "lab", "exec", "--name", &name, "h0.0", "--"])
+        .args(["h0.0", "h1.0", "--in", "h0.0", "--"])
         .args(["bash", "-c", send])
         .output()
         .unwrap();

@@ -75,16 +75,24 @@ fn the_package_holds_what_the_program_says_about_itself() {
     if let Some(libraries) = &libraries {
         made.extend(["--libraries", libraries.to_str().unwrap()]);
     }
-    let package = output(script.to_str().unwrap(), &made);
-    let package = package.trim();
-    let list = output("dpkg-deb", &["--contents", package]);
-    for line in list.lines() {
-        assert!(line.contains(" root/root "), "{line}");
-        let others = line.starts_with('l') || !line[4..10].contains("w");
-        assert!(others, "others may write: {line}");
-    }
+    let packages = output(script.to_str().unwrap(), &made);
+    let packages: Vec<&str> = packages.lines().collect();
+    assert_eq!(packages.len(), 1 + usize::from(libraries.is_some()), "{packages:?}");
+    let package = packages[0];
     let root = directory.path().join("root");
-    output("dpkg-deb", &["--extract", package, root.to_str().unwrap()]);
+    for package in &packages {
+        let list = output("dpkg-deb", &["--contents", package]);
+        for line in list.lines() {
+            assert!(line.contains(" root/root "), "{line}");
+            let others = line.starts_with('l') || !line[4..10].contains("w");
+            assert!(others, "others may write: {line}");
+        }
+        let maintainer = output("dpkg-deb", &["--field", package, "Maintainer"]);
+        assert!(maintainer.contains('@') && !maintainer.contains("@localhost"), "{maintainer}");
+        output("dpkg-deb", &["--extract", package, root.to_str().unwrap()]);
+    }
+    let list = output("dpkg-deb", &["--contents", package]);
+    assert!(!list.contains("libsrd.a") && !list.contains("srd.h"), "for developers: {list}");
     let mut names = Vec::new();
     commands(&[], &mut names);
     assert!(names.len() > 10 && names.contains(&"srd-check".to_owned()), "{names:?}");
@@ -102,6 +110,9 @@ fn the_package_holds_what_the_program_says_about_itself() {
         "usr/share/doc/srd/changelog.gz",
         "usr/share/doc/srd/README.md",
         "usr/share/doc/srd/docs/check.md",
+        "usr/share/doc/srd/examples/scenarios/paper-a-incast.toml",
+        "usr/share/doc/srd/examples/grafana/srd.json",
+        "usr/share/doc/srd/examples/prometheus/srd.rules.yml",
     ] {
         assert!(root.join(file).is_file(), "{file} is missing");
     }
@@ -122,7 +133,7 @@ fn libraries() -> Option<PathBuf> {
     }
     let ci = std::env::var("CI").is_ok_and(|value| value == "true");
     assert!(!ci, "in CI the C library is there: {}", beside.display());
-    println!("without the C library: run the tests of the whole workspace");
+    println!("skipped: the part about the C library, which the whole workspace builds");
     None
 }
 
@@ -144,7 +155,7 @@ fn programs_can_be_made(root: &Path) {
         .output()
         .unwrap();
     let flags = String::from_utf8(flags.stdout).unwrap();
-    let example = root.join("usr/share/doc/srd/examples/pingpong.c");
+    let example = root.join("usr/share/doc/libsrd-dev/examples/pingpong.c");
     let program = root.join("pingpong");
     let mut arguments = vec!["-o", program.to_str().unwrap(), example.to_str().unwrap()];
     arguments.extend(flags.split_whitespace());
@@ -193,14 +204,36 @@ fn completions_name_every_command(root: &Path, names: &[String]) {
     for (shell, file) in files {
         let path = root.join(file);
         let text = fs::read_to_string(&path).unwrap();
-        for name in names {
-            let last = name.rsplit('-').next().unwrap();
-            assert!(text.contains(last), "{file} does not know {name}");
-        }
+        assert!(text.contains("COMPLETE"), "{file} does not ask the program: {text}");
         if is_installed(shell) {
             output(shell, &["-n", path.to_str().unwrap()]);
         }
     }
+    for name in names {
+        let words: Vec<&str> = name.split('-').collect();
+        let (last, before) = words.split_last().unwrap();
+        // A name of its own may have a dash in it.
+        if !before.is_empty() && *name != "srd-mpi-check" {
+            let offered = offered(before);
+            assert!(offered.iter().any(|word| word == last), "no {name} among {offered:?}");
+        }
+    }
+    for hidden in ["flood", "enter", "network", "man"] {
+        for before in [&["srd"][..], &["srd", "lab"]] {
+            let offered = offered(before);
+            assert!(!offered.iter().any(|word| word == hidden), "{hidden} among {offered:?}");
+        }
+    }
+}
+
+/// What a shell offers behind these words.
+fn offered(words: &[&str]) -> Vec<String> {
+    let mut command = Command::new(SRD);
+    command.env("COMPLETE", "bash").env("_CLAP_IFS", "\n");
+    command.env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+    let output = command.arg("--").args(words).arg("").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 /// The example with everything in it that is a comment and could be a line of it.

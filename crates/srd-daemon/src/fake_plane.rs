@@ -2,13 +2,14 @@
 //! command with figures that are known.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::capture::{Direction, Taps};
-use crate::config::ReloadReport;
+use crate::config::{Config, ReloadReport};
 use crate::plane::{Change, Command, Detail, PathsOf, PlaneHandle};
 use crate::snapshot::{
     Counters, ExpressState, FlowSnapshot, PathCounts, PathSnapshot, PeerSnapshot, PeerState,
@@ -64,6 +65,7 @@ fn run(commands: &Receiver<Command>, changes: &Mutex<Vec<Change>>) {
                 changes.lock().unwrap_or_else(PoisonError::into_inner).push(change);
                 reply.send(if is_refused { Err("not while it rains".into()) } else { Ok(()) });
             }
+            Ok(Command::Running { reply }) => reply.send(Box::new(running())),
             Ok(Command::Reload { config, reply }) => {
                 let added = config.peers.iter().map(|p| p.name.clone()).collect();
                 reply.send(Ok(ReloadReport { added, ..ReloadReport::default() }));
@@ -73,6 +75,14 @@ fn run(commands: &Receiver<Command>, changes: &Mutex<Vec<Change>>) {
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
+}
+
+/// A configuration with one peer.
+fn running() -> Config {
+    let text = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+                protection = \"plain\"\n[[peer]]\nname = \"b\"\n\
+                endpoint = \"192.0.2.2:7471\"\nallowed = [\"192.0.2.2\"]\n";
+    Config::parse(text, Path::new("fake.toml")).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Figures that grow with every round.
@@ -93,6 +103,8 @@ pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
             state,
             express,
             express_udp: is_up,
+            problem: (!is_up).then(|| "port-closed".to_owned()),
+            problem_text: (!is_up).then(|| "nothing listens at the port".to_owned()),
             last_handshake_s: is_up.then_some(1.2),
             rtt_us: if is_up { 61.5 } else { 0.0 },
             queue_delay_us: if is_up { 3.25 } else { 0.0 },
@@ -101,7 +113,13 @@ pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
             srd_tx_pkts: 1000 * busy,
             srd_tx_bytes: 1_400_000 * busy,
             retransmissions: busy / 10,
-            paths: PathCounts { good: PATHS - 2, skip: 1, assumed_bad: 1, denied: 0 },
+            paths: PathCounts {
+                good: PATHS - 2,
+                skip: 1,
+                assumed_bad: 1,
+                denied: 0,
+                passing: PATHS - 1,
+            },
             path_reports: if is_wanted { paths(busy) } else { Vec::new() },
             ..PeerSnapshot::default()
         }
@@ -155,6 +173,8 @@ fn paths(round: u64) -> Vec<PathSnapshot> {
         PathSnapshot {
             path,
             source_port: 7471 + path,
+            source: format!("192.0.2.1:{}", 7471 + path),
+            destination: "192.0.2.2:7471".into(),
             state: state.to_owned(),
             delay_us: f64::from(path % 5) * 4.5,
             sent_pkts: share * round,

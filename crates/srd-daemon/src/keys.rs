@@ -4,19 +4,17 @@
 //! an error, not by `Debug`.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use srd_net::{KeyFileError, read_key_file};
 use srd_proto::crypto;
+use zeroize::Zeroize as _;
 
-/// Most bytes of a key file: a key is 44 characters, the rest may be white space.
-const KEY_FILE_BYTES_MAX: u64 = 1024;
-/// Bits of a file's mode that let others read or change it.
-const OTHERS: u32 = 0o077;
+/// What prints a new key.
+const MAKE: &str = "srd genkey";
 
 /// A public key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +23,12 @@ pub struct PublicKey(pub [u8; 32]);
 /// A private or preshared key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretKey([u8; 32]);
+
+impl Drop for SecretKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 /// Why a text is no key. The text itself is not repeated.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,6 +63,11 @@ impl PublicKey {
         let key = decode(text)?;
         if key == [0; 32] {
             return Err(KeyError("it is all zeros, which is nobody's key".into()));
+        }
+        if crypto::is_weak(&key) {
+            let why = "it is of small order, which is nobody's key: every secret shared with it \
+                       would be zero";
+            return Err(KeyError(why.into()));
         }
         Ok(Self(key))
     }
@@ -131,42 +140,13 @@ impl SecretKey {
     /// # Errors
     /// What is wrong, and what to do about it.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        let error = |what: String, remedy: String| KeyFileError { what, remedy };
+        let text = read_key_file(path, MAKE)?;
         let shown = path.display();
-        let refused = |e: io::Error| {
-            let remedy = match e.kind() {
-                io::ErrorKind::NotFound => format!("make one: umask 077; srd genkey > {shown}"),
-                io::ErrorKind::PermissionDenied => "run as the file's owner or as root".into(),
-                _ => "name a readable file".into(),
-            };
-            error(format!("cannot read {shown}: {}", words(&e)), remedy)
-        };
-        // The open file is looked at, not its name: it could change between.
-        let file = File::open(path).map_err(refused)?;
-        let facts = file.metadata().map_err(refused)?;
-        if !facts.is_file() {
-            return Err(error(format!("{shown} is no ordinary file"), "name a key file".into()));
-        }
-        if facts.mode() & OTHERS != 0 {
-            let what = format!("others may use the key in {shown} (mode {:04o})", mode(&facts));
-            return Err(error(what, format!("chmod 600 {shown}")));
-        }
-        let us = rustix::process::geteuid().as_raw();
-        if facts.uid() != us && facts.uid() != 0 {
-            let what = format!("{shown} belongs to user {}, neither root nor us", facts.uid());
-            return Err(error(what, format!("chown {us} {shown}")));
-        }
-        let mut text = String::new();
-        file.take(KEY_FILE_BYTES_MAX).read_to_string(&mut text).map_err(refused)?;
-        Self::parse(&text).map_err(|e| {
-            error(format!("{shown} holds no key: {e}"), format!("srd genkey > {shown}"))
+        Self::parse(&text).map_err(|e| KeyFileError {
+            what: format!("{shown} holds no key: {e}"),
+            remedy: format!("{MAKE} > {shown}"),
         })
     }
-}
-
-/// The permission bits of a file.
-fn mode(facts: &std::fs::Metadata) -> u32 {
-    facts.mode() & 0o7777
 }
 
 /// An error of the system without its number.
@@ -184,23 +164,6 @@ impl fmt::Debug for SecretKey {
         f.write_str("SecretKey") // keys stay out of logs
     }
 }
-
-/// Why a key file was refused.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KeyFileError {
-    /// What is wrong.
-    pub what: String,
-    /// What to do about it.
-    pub remedy: String,
-}
-
-impl fmt::Display for KeyFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.what, self.remedy)
-    }
-}
-
-impl std::error::Error for KeyFileError {}
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,7 @@
 //! | [`capture`] | packets for Wireshark |
 //! | [`config`] | the file `srd.toml`: read, checked, compared |
 //! | [`control`] | the control socket, both sides |
+//! | [`hooks`] | commands of the operator's at the start and the end |
 //! | [`keys`] | private, public and preshared keys, and the files that hold them |
 //! | [`metrics`] | figures for Prometheus, and a page for people |
 //! | [`notify`] | what systemd is told |
@@ -32,6 +33,7 @@ pub mod config;
 pub mod control;
 #[cfg(test)]
 mod fake_plane;
+pub mod hooks;
 pub mod keys;
 pub mod metrics;
 pub mod netconf;

@@ -13,8 +13,8 @@
 //! never blocks: a reply holds one answer, and one that nobody waits for any more is dropped.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,11 @@ pub enum Command {
         change: Change,
         /// Whether it was done; else why not, for a person.
         reply: Reply<Result<(), String>>,
+    },
+    /// Say which configuration runs.
+    Running {
+        /// Where the answer goes.
+        reply: Reply<Box<Config>>,
     },
     /// Take over what a new configuration changes, as far as that is possible while running.
     Reload {
@@ -98,6 +103,24 @@ pub struct Change {
     pub udp_ordering: Option<UdpOrdering>,
 }
 
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on = |is: bool| if is { "on" } else { "off" };
+        write!(f, "to set for {}:", self.peer.as_deref().unwrap_or("the whole interface"))?;
+        if let Some(express) = self.express {
+            write!(f, " express {}", on(express))?;
+        }
+        if let Some(udp) = self.udp {
+            write!(f, " udp {}", on(udp))?;
+        }
+        match self.udp_ordering {
+            Some(UdpOrdering::Ordered) => f.write_str(" udp-ordering ordered"),
+            Some(UdpOrdering::Bypass) => f.write_str(" udp-ordering bypass"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Where one answer goes.
 #[derive(Debug)]
 pub struct Reply<T>(SyncSender<T>);
@@ -145,6 +168,8 @@ impl std::error::Error for PlaneError {}
 pub struct PlaneHandle {
     sender: SyncSender<Command>,
     waker: Arc<dyn Fn() + Send + Sync>,
+    /// Held while a configuration is made and taken over.
+    changing: Arc<Mutex<()>>,
 }
 
 impl fmt::Debug for PlaneHandle {
@@ -158,7 +183,7 @@ impl PlaneHandle {
     /// it is called after each command, by any thread.
     pub fn new(waker: Arc<dyn Fn() + Send + Sync>) -> (Self, Receiver<Command>) {
         let (sender, receiver) = mpsc::sync_channel(COMMANDS_MAX);
-        (Self { sender, waker }, receiver)
+        (Self { sender, waker, changing: Arc::default() }, receiver)
     }
 
     /// Hands over a command without waiting.
@@ -190,12 +215,23 @@ impl PlaneHandle {
         self.ask(|reply| Command::Set { change, reply })
     }
 
-    /// Takes over a new configuration.
+    /// Takes over a new configuration, which `make` makes of the one that runs. One such change
+    /// happens at a time, so that none is lost.
     ///
     /// # Errors
-    /// There was no answer; the inner error is the data plane's refusal.
-    pub fn reload(&self, config: Box<Config>) -> Result<Result<ReloadReport, String>, PlaneError> {
-        self.ask(|reply| Command::Reload { config, reply })
+    /// There was no answer; the inner error is that of `make`, or the data plane's refusal.
+    pub fn change<E: From<String>>(
+        &self,
+        make: impl FnOnce(&Config) -> Result<Config, E>,
+    ) -> Result<Result<ReloadReport, E>, PlaneError> {
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = self.ask(|reply| Command::Running { reply })?;
+        let config = match make(&running) {
+            Ok(config) => Box::new(config),
+            Err(error) => return Ok(Err(error)),
+        };
+        let report = self.ask(|reply| Command::Reload { config, reply })?;
+        Ok(report.map_err(E::from))
     }
 
     /// Begins a capture.

@@ -1,12 +1,71 @@
-//! What the daemon may do: `CAP_NET_ADMIN` while it sets up, nothing afterwards.
+//! What the processes of `srd up` may do.
+//!
+//! | | the daemon, once it is set up | the network process |
+//! |---|---|---|
+//! | capabilities | none | `CAP_NET_ADMIN` |
+//! | bounding set | empty | `CAP_NET_ADMIN` |
+//! | new privileges by running programs | none | none |
+//! | started as root, user | `srd`, or `nobody` (see [`leave_root`]) | `nobody` |
+//!
+//! The bounding set can be cut by root only; the systemd unit cuts it for the user `srd`.
 
 use anyhow::{Context as _, Result};
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::process::{Gid, Uid, geteuid};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
+
+/// Capabilities have numbers below this one.
+const CAPABILITIES_MAX: u32 = 64;
+/// The account of the package's unit.
+const OWN_ACCOUNT: &str = "srd";
+/// The account that owns nothing.
+const NO_ACCOUNT: &str = "nobody";
+/// Its number where the machine has no such name.
+const NO_ACCOUNT_ID: u32 = 65_534;
 
 /// Whether this process may make interfaces and mark packets.
 pub(crate) fn may_administer() -> bool {
-    rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
+    thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
+}
+
+/// Of a process that runs as root and has no threads: becomes the user `srd`, or `nobody` where
+/// there is none, if that user `can_reload`: if it can read again what a reload reads. Otherwise
+/// the process stays root, without capabilities, because a reload would fail.
+/// Returns the name of the user that could not, for a warning.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn leave_root(can_reload: impl FnOnce() -> bool) -> Result<Option<String>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    cut_bounding_set(CapabilitySet::empty());
+    let account = account(&[OWN_ACCOUNT, NO_ACCOUNT]);
+    let (uid, gid) = (account.uid, account.gid);
+    let root = (Uid::ROOT, Gid::ROOT);
+    let before = rustix::process::getgroups().context("cannot read our groups")?;
+    // The saved user stays root until it is decided.
+    become_user(None, uid, None, gid)?;
+    if can_reload() {
+        thread::set_thread_res_uid(None, root.0, None).context("cannot change the user")?;
+        become_user(uid, uid, uid, gid)?;
+        return Ok(None);
+    }
+    thread::set_thread_res_uid(None, root.0, None).context("cannot change the user")?;
+    thread::set_thread_res_gid(root.1, root.1, root.1).context("cannot change the group")?;
+    thread::set_thread_groups(&before).context("cannot change groups")?;
+    Ok(Some(account.name))
+}
+
+/// Changes groups, group and user, in the order in which root may.
+fn become_user(
+    real: impl Into<Option<Uid>>,
+    effective: Uid,
+    saved: impl Into<Option<Uid>>,
+    gid: Gid,
+) -> Result<()> {
+    thread::set_thread_groups(&[]).context("cannot leave groups")?;
+    thread::set_thread_res_gid(gid, gid, gid).context("cannot change the group")?;
+    thread::set_thread_res_uid(real, effective, saved).context("cannot change the user")
 }
 
 /// Gives up every capability, for good. Threads that exist already keep theirs: call this
@@ -15,12 +74,80 @@ pub(crate) fn may_administer() -> bool {
 /// # Errors
 /// The operating system's.
 pub(crate) fn drop_all() -> Result<()> {
-    rustix::thread::set_no_new_privs(true).context("cannot renounce new privileges")?;
-    rustix::thread::clear_ambient_capability_set().context("cannot clear ambient capabilities")?;
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
-    rustix::thread::set_capabilities(None, none).context("cannot drop capabilities")
+    restrict(CapabilitySet::empty())
+}
+
+/// Gives up everything but `CAP_NET_ADMIN`, for good; a process of root's becomes `nobody`.
+///
+/// # Errors
+/// The operating system's.
+pub(crate) fn keep_network_only() -> Result<()> {
+    let keep = CapabilitySet::NET_ADMIN;
+    if geteuid().is_root() {
+        cut_bounding_set(keep);
+        thread::set_keep_capabilities(true).context("cannot keep a capability")?;
+        let account = account(&[NO_ACCOUNT]);
+        become_user(account.uid, account.uid, account.uid, account.gid)?;
+        // Back in the effective set, from the permitted one.
+        let kept = CapabilitySets {
+            effective: keep,
+            permitted: keep,
+            inheritable: CapabilitySet::empty(),
+        };
+        thread::set_capabilities(None, kept).context("CAP_NET_ADMIN is missing")?;
+        thread::set_keep_capabilities(false).context("cannot keep a capability")?;
+    }
+    restrict(keep)
+}
+
+fn restrict(keep: CapabilitySet) -> Result<()> {
+    cut_bounding_set(keep);
+    thread::set_no_new_privs(true).context("cannot renounce new privileges")?;
+    thread::clear_ambient_capability_set().context("cannot clear ambient capabilities")?;
+    let rest =
+        CapabilitySets { effective: keep, permitted: keep, inheritable: CapabilitySet::empty() };
+    thread::set_capabilities(None, rest).context("cannot drop capabilities")
+}
+
+/// Takes what programs could gain from the bounding set. Without `CAP_SETPCAP` this is refused,
+/// and `no_new_privs` alone keeps programs from gaining anything.
+fn cut_bounding_set(keep: CapabilitySet) {
+    for number in 0..CAPABILITIES_MAX {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        let is_there = thread::capability_is_in_bounding_set(capability).unwrap_or(false);
+        if is_there && !keep.contains(capability) {
+            let _ = thread::remove_capability_from_bounding_set(capability);
+        }
+    }
+}
+
+/// Whether a process of this user may be one of ours: the users that daemons and network processes
+/// become, and the one that this process is.
+pub(crate) fn may_be_ours(user: Uid) -> bool {
+    let ours = |name| account(&[name, NO_ACCOUNT]).uid == user;
+    user.is_root() || user == geteuid() || ours(OWN_ACCOUNT) || ours(NO_ACCOUNT)
+}
+
+struct Account {
+    name: String,
+    uid: Uid,
+    gid: Gid,
+}
+
+/// The first of these accounts that this machine has.
+fn account(names: &[&str]) -> Account {
+    for name in names {
+        if let Ok(Some(user)) = nix::unistd::User::from_name(name)
+            && user.uid.as_raw() != 0
+        {
+            let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+            return Account {
+                name: (*name).into(),
+                uid: Uid::from_raw(uid),
+                gid: Gid::from_raw(gid),
+            };
+        }
+    }
+    let id = NO_ACCOUNT_ID;
+    Account { name: NO_ACCOUNT.into(), uid: Uid::from_raw(id), gid: Gid::from_raw(id) }
 }

@@ -1,40 +1,41 @@
-//! Which `ip` commands make the kernel send packets through the interface, and take them back.
+//! What the kernel shall send through the interface, as a state that a thread of its own brings
+//! about.
 //!
-//! **Overlay.** The interface has addresses; what lies behind peers is routed to it.
+//! ```text
+//!   packets ---- want(peers) ---> the latest state ---> srd-routes ---> network process
+//!                never waits      (one, replaced)       differences
+//! ```
 //!
-//! **Transparent.** The interface has none. A table of its own routes the peers' real addresses
-//! to the interface while they answer; a rule sends everything through that table but the
-//! daemon's own packets, which carry a mark. When the daemon ends, however it ends, the
-//! interface goes and with it every route in the table, and packets flow as before.
+//! **Overlay.** The interface has addresses; what lies behind peers is routed to it for as long
+//! as the daemon runs.
+//!
+//! **Transparent.** The interface has none. The peers' real addresses are routed to it while
+//! they answer. When the daemon ends, however it ends, the interface goes and with it every
+//! route, and packets flow as before.
 //!
 //! Routes ask for ECN, so that our queues can mark where they would have to drop.
+//!
+//! Bounds: one state waits, of as many peers and prefixes as a configuration may have.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::Result;
 use ipnet::IpNet;
+use srd_net::Link;
 
-use crate::config::Mode;
-use crate::netconf::Network;
+use crate::config::{Interface, Mode, Table};
+use crate::netconf::{CHANGES_MAX, Network, Request, Route, Spec};
 
 /// The table, mark and rule of `srd0`; of `srd7`, seven more.
 const TABLE: u32 = 7471;
-/// Super-packets of at most so many bytes: a frame and what its datagrams hold beside fit into
-/// one batch of the kernel's (65,507 bytes).
-const GSO_BYTES_MAX: u32 = 61_440;
-/// Frames that the interface holds while the daemon is busy.
-const QUEUE_FRAMES: u32 = 1000;
+/// After a failure it is tried again so often.
+const RETRY_EVERY: Duration = Duration::from_secs(2);
 
-/// The interface as the kernel is to know it.
-#[derive(Debug)]
-pub(crate) struct Routing {
-    network: Network,
-    interface: String,
-    mode: Mode,
-    table: u32,
-}
-
-/// The mark of the daemon's own packets, and the table of its routes.
+/// The number that an interface's mark and table have unless the configuration says.
 pub(crate) fn table_of(interface: &str) -> u32 {
     let digits: String =
         interface.chars().rev().take_while(char::is_ascii_digit).collect::<String>();
@@ -42,71 +43,215 @@ pub(crate) fn table_of(interface: &str) -> u32 {
     TABLE + number.parse::<u32>().unwrap_or(0) % 10_000
 }
 
-impl Routing {
-    /// Over a network process that runs.
-    pub(crate) fn new(network: Network, interface: &str, mode: Mode) -> Self {
-        Self { network, interface: interface.to_owned(), mode, table: table_of(interface) }
-    }
+/// What the network process may do for an interface.
+pub(crate) fn spec(interface: &Interface) -> Spec {
+    let usual = table_of(&interface.name);
+    let (table, mark) = match interface.table {
+        Table::Usual => (Some(usual), usual),
+        Table::Number(number) => (Some(number), number),
+        Table::Off => (None, usual),
+    };
+    let (name, addresses) = (interface.name.clone(), interface.address.clone());
+    Spec { interface: name, addresses, table, mark, kill_switch: interface.kill_switch }
+}
 
-    /// Sets up the interface itself.
+/// What lies behind one peer that packets shall go to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Behind {
+    /// Its prefixes.
+    pub(crate) prefixes: Vec<IpNet>,
+    /// Where the peer is, if that is known.
+    pub(crate) endpoint: Option<SocketAddr>,
+}
+
+/// What shall be routed now: what lies behind each of these peers.
+pub(crate) type State = Vec<Arc<Behind>>;
+
+/// Prefixes and the sources that packets to them get.
+type Routes = BTreeMap<IpNet, Option<IpAddr>>;
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The state that was asked for last, until the thread takes it.
+    state: Option<State>,
+    /// What came of the first.
+    first: Option<Result<(), String>>,
+    closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The way to the thread that keeps routes. Dropping it gives everything back; the interface
+/// must be closed before.
+#[derive(Debug)]
+pub(crate) struct Routing {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Routing {
+    /// Starts the thread, over a network process that has set the interface up. Call it once
+    /// privileges are gone: threads keep those that they start with.
     ///
     /// # Errors
-    /// What `ip` says.
-    pub(crate) fn bring_up(&mut self, mtu: u16, addresses: &[IpNet]) -> Result<()> {
-        let device = self.interface.clone();
-        self.network.apply(&format!("link set dev {device} mtu {mtu}"), None)?;
-        self.network.apply(&format!("link set dev {device} txqueuelen {QUEUE_FRAMES}"), None)?;
-        let sizes = format!("gso_max_size {GSO_BYTES_MAX} gso_ipv4_max_size {GSO_BYTES_MAX}");
-        let sized = self.network.apply(&format!("link set dev {device} {sizes}"), None);
-        if sized.is_err() {
-            // Before Linux 6.3 one limit holds for both families.
-            let size = format!("link set dev {device} gso_max_size {GSO_BYTES_MAX}");
-            self.network.apply(&size, None)?;
+    /// The operating system's.
+    pub(crate) fn start(network: Network, mode: Mode) -> Result<Self> {
+        let mut network = network.listen()?;
+        Self::over(mode, move |request| network.ask(request))
+    }
+
+    /// Starts the thread, over anything that takes requests.
+    fn over(mode: Mode, ask: impl FnMut(&Request) -> Result<()> + Send + 'static) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let keep = move || {
+            Keeper { mode, ask, told: Routes::new(), sources: BTreeMap::new() }.run(&theirs)
+        };
+        let thread = thread::Builder::new().name("srd-routes".into()).spawn(keep)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Asks for a state instead of the one before. Never waits; a state that the thread has not
+    /// begun with is replaced.
+    pub(crate) fn want(&self, state: State) {
+        self.shared.lock().state = Some(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits until the first state is there.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(crate) fn wait_for_first(&self) -> Result<()> {
+        let mut slot = self.shared.lock();
+        while slot.first.is_none() {
+            slot = self.shared.changed.wait(slot).unwrap_or_else(PoisonError::into_inner);
         }
-        for address in addresses {
-            let nodad = if address.addr().is_ipv6() { " nodad" } else { "" };
-            let command = format!("address replace {address} dev {device} noprefixroute{nodad}");
-            self.network.apply(&command, None)?;
+        slot.first.clone().unwrap_or(Ok(())).map_err(anyhow::Error::msg)
+    }
+}
+
+impl Drop for Routing {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
-        self.network.apply(&format!("link set dev {device} up"), None)?;
+    }
+}
+
+/// What the thread knows.
+struct Keeper<Ask> {
+    mode: Mode,
+    ask: Ask,
+    /// What the network process was told to keep.
+    told: Routes,
+    /// The address that packets to an endpoint leave from.
+    sources: BTreeMap<SocketAddr, IpAddr>,
+}
+
+impl<Ask: FnMut(&Request) -> Result<()>> Keeper<Ask> {
+    fn run(mut self, shared: &Shared) {
+        let mut state = State::new();
+        let mut failure: Option<String> = None;
+        while let Some(next) = next(shared, failure.is_some()) {
+            if let Some(next) = next {
+                state = next;
+            }
+            let wanted = self.routes(&state);
+            let done = self.tell(&wanted).map_err(|e| format!("{e:#}"));
+            if let Err(error) = &done
+                && failure.as_ref() != Some(error)
+            {
+                tracing::warn!("routes: {error}; trying again");
+            }
+            failure = done.clone().err();
+            shared.lock().first.get_or_insert(done);
+            shared.changed.notify_all();
+        }
+    }
+
+    /// The routes of a state. In transparent mode packets keep the address that they would
+    /// leave from without us, so that the peer knows them.
+    fn routes(&mut self, state: &State) -> Routes {
+        let endpoints = state.iter().filter_map(|behind| behind.endpoint);
+        let known = std::mem::take(&mut self.sources);
         if self.mode == Mode::Transparent {
-            let table = self.table;
-            for family in ["-4", "-6"] {
-                let rule = format!("not fwmark {table} lookup {table} pref {table}");
-                let undo = format!("{family} rule del {rule}");
-                // Left by a daemon whose network process was killed, too.
-                let _ = self.network.apply(&undo, None);
-                self.network.apply(&format!("{family} rule add {rule}"), Some(&undo))?;
+            let source = |to: SocketAddr| {
+                let before = known.get(&to).copied();
+                before.or_else(|| Link::towards(to).ok().map(|link| link.local))
+            };
+            self.sources = endpoints.filter_map(|to| Some((to, source(to)?))).collect();
+        }
+        let mut routes = Routes::new();
+        for behind in state {
+            let source = behind.endpoint.and_then(|to| self.sources.get(&to).copied());
+            for prefix in &behind.prefixes {
+                let same = source.filter(|s| s.is_ipv4() == prefix.addr().is_ipv4());
+                routes.insert(*prefix, same);
             }
         }
-        Ok(())
+        routes
     }
 
-    /// Sends packets for a prefix through the interface; in transparent mode from `source`.
-    ///
-    /// # Errors
-    /// What `ip` says.
-    pub(crate) fn add(&mut self, prefix: IpNet, source: Option<IpAddr>) -> Result<()> {
-        let route = self.route(prefix);
-        let source = source.map_or(String::new(), |ip| format!(" src {ip}"));
-        let command = format!("route replace {route}{source} features ecn");
-        self.network.apply(&command, Some(&format!("route del {route}")))
+    /// Tells the network process what is different from what it was told before.
+    fn tell(&mut self, wanted: &Routes) -> Result<()> {
+        let is_new =
+            |(prefix, source): &(&IpNet, &Option<IpAddr>)| self.told.get(*prefix) != Some(*source);
+        let add: Vec<Route> = wanted
+            .iter()
+            .filter(is_new)
+            .map(|(prefix, source)| Route { prefix: *prefix, source: *source })
+            .collect();
+        let remove: Vec<IpNet> =
+            self.told.keys().filter(|prefix| !wanted.contains_key(prefix)).copied().collect();
+        for part in remove.chunks(CHANGES_MAX) {
+            (self.ask)(&Request::Change { add: Vec::new(), remove: part.to_vec() })?;
+            for prefix in part {
+                self.told.remove(prefix);
+            }
+        }
+        for part in add.chunks(CHANGES_MAX) {
+            (self.ask)(&Request::Change { add: part.to_vec(), remove: Vec::new() })?;
+            self.told.extend(part.iter().map(|route| (route.prefix, route.source)));
+        }
+        // Nothing is applied before all has been told, so that a prefix that moves from one peer
+        // to another keeps its route.
+        (self.ask)(&Request::Apply)
     }
+}
 
-    /// Takes it back.
-    ///
-    /// # Errors
-    /// What `ip` says.
-    pub(crate) fn remove(&mut self, prefix: IpNet) -> Result<()> {
-        let command = format!("route del {}", self.route(prefix));
-        self.network.apply(&command, None)
-    }
-
-    fn route(&self, prefix: IpNet) -> String {
-        let device = &self.interface;
-        match self.mode {
-            Mode::Overlay => format!("{prefix} dev {device}"),
-            Mode::Transparent => format!("{prefix} dev {device} table {}", self.table),
+/// Waits for the next state, or for the time to try the last again (`Some(None)`).
+/// `None`: it is over.
+fn next(shared: &Shared, again: bool) -> Option<Option<State>> {
+    let mut slot = shared.lock();
+    loop {
+        if slot.closed {
+            return None;
+        }
+        if let Some(state) = slot.state.take() {
+            return Some(Some(state));
+        }
+        if !again {
+            slot = shared.changed.wait(slot).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        let (kept, waited) =
+            shared.changed.wait_timeout(slot, RETRY_EVERY).unwrap_or_else(PoisonError::into_inner);
+        slot = kept;
+        if waited.timed_out() {
+            return Some(None);
         }
     }
 }
@@ -114,11 +259,94 @@ impl Routing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
+
+    fn behind(prefixes: &[&str]) -> Arc<Behind> {
+        let prefixes = prefixes.iter().map(|p| p.parse().unwrap()).collect();
+        Arc::new(Behind { prefixes, endpoint: None })
+    }
+
+    fn route(prefix: &str) -> Route {
+        Route { prefix: prefix.parse().unwrap(), source: None }
+    }
 
     #[test]
     fn interfaces_have_tables_of_their_own() {
         assert_eq!(table_of("srd0"), 7471);
         assert_eq!(table_of("srd12"), 7483);
         assert_eq!(table_of("fabric"), 7471);
+    }
+
+    #[test]
+    fn regression_a_slow_kernel_holds_up_nobody_and_the_latest_state_wins() {
+        let (requests, asked) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let routing = Routing::over(Mode::Overlay, move |request| {
+            requests.send(request.clone()).unwrap();
+            let _ = may_go_on.recv();
+            Ok(())
+        })
+        .unwrap();
+        routing.want(vec![behind(&["10.0.0.0/32"])]);
+        let first = Request::Change { add: vec![route("10.0.0.0/32")], remove: Vec::new() };
+        assert_eq!(asked.recv().unwrap(), first);
+        // The thread waits for its answer; a thousand states later one is left.
+        for i in 0..1000_u32 {
+            routing.want(vec![behind(&[&format!("10.0.{}.{}/32", i / 256, i % 256)])]);
+        }
+        drop(go_on);
+        assert_eq!(asked.recv().unwrap(), Request::Apply);
+        let last = "10.0.3.231/32";
+        let gone = vec!["10.0.0.0/32".parse().unwrap()];
+        assert_eq!(asked.recv().unwrap(), Request::Change { add: Vec::new(), remove: gone });
+        let add = vec![route(last)];
+        assert_eq!(asked.recv().unwrap(), Request::Change { add, remove: Vec::new() });
+        assert_eq!(asked.recv().unwrap(), Request::Apply);
+        drop(routing);
+        assert!(asked.recv().is_err());
+    }
+
+    #[test]
+    fn regression_a_prefix_that_moves_to_another_peer_keeps_its_route() {
+        let (requests, asked) = mpsc::channel();
+        let routing = Routing::over(Mode::Overlay, move |request| {
+            requests.send(request.clone()).unwrap();
+            Ok(())
+        })
+        .unwrap();
+        routing.want(vec![behind(&["10.1.0.0/16"]), behind(&["10.2.0.0/16"])]);
+        routing.wait_for_first().unwrap();
+        routing.want(vec![behind(&["10.2.0.0/16"]), behind(&["10.1.0.0/16", "10.3.0.0/16"])]);
+        let told: Vec<Request> = asked.iter().take(4).collect();
+        let add = vec![route("10.3.0.0/16")];
+        assert_eq!(told[2..], [Request::Change { add, remove: Vec::new() }, Request::Apply]);
+    }
+
+    #[test]
+    fn requests_stay_within_their_bound_and_failures_are_tried_again() {
+        let (requests, asked) = mpsc::channel();
+        let mut tries = 0;
+        let routing = Routing::over(Mode::Overlay, move |request| {
+            tries += 1;
+            requests.send(request.clone()).unwrap();
+            if tries == 2 { anyhow::bail!("not now") } else { Ok(()) }
+        })
+        .unwrap();
+        let many: Vec<String> =
+            (0..700).map(|i| format!("10.{}.{}.0/24", i / 256, i % 256)).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        routing.want(vec![behind(&many)]);
+        assert!(routing.wait_for_first().is_err());
+        let sizes = asked.iter().take(4).map(|request| match request {
+            Request::Change { add, .. } => {
+                assert!(
+                    serde_json::to_string(&add).unwrap().len() < crate::netconf::LINE_BYTES_MAX
+                );
+                add.len()
+            }
+            _ => 0,
+        });
+        // The second was refused and comes again; then all is applied.
+        assert_eq!(sizes.collect::<Vec<_>>(), [512, 188, 188, 0]);
     }
 }

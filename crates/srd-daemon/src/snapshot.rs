@@ -22,13 +22,15 @@ pub struct Snapshot {
     pub version: String,
     /// Name of the TUN device.
     pub interface: String,
+    /// The configuration file.
+    pub file: String,
     /// How inner addresses relate to outer ones.
     pub mode: Mode,
     /// Whether packets are encrypted.
     pub encrypted: bool,
     /// Our public key in base64; absent without encryption.
     pub public_key: Option<String>,
-    /// Where we receive.
+    /// Where we receive; several addresses with commas between.
     pub listen: String,
     /// Largest inner packet, bytes.
     pub mtu: u32,
@@ -189,6 +191,16 @@ pub enum PeerState {
     Down,
 }
 
+impl std::fmt::Display for PeerState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Connecting => "connecting",
+            Self::Down => "down",
+        })
+    }
+}
+
 /// Whether packets to a peer ride SRD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ExpressState {
@@ -216,6 +228,16 @@ pub struct PathCounts {
     pub assumed_bad: u16,
     /// Denied by hand.
     pub denied: u16,
+    /// Pass packets, as far as is known: none while the peer does not answer, else those that are
+    /// good or skipped.
+    pub passing: u16,
+}
+
+impl PathCounts {
+    /// Paths there are.
+    pub fn all(&self) -> u16 {
+        self.good + self.skip + self.assumed_bad + self.denied
+    }
 }
 
 /// One peer.
@@ -226,8 +248,12 @@ pub struct PeerSnapshot {
     pub name: String,
     /// Its public key in base64; absent without encryption.
     pub public_key: Option<String>,
-    /// Where it is, as far as known.
+    /// Where it is, as far as known; several addresses with commas between.
     pub endpoint: Option<String>,
+    /// The name and port that its address is found by, if the configuration has a name.
+    pub endpoint_name: Option<String>,
+    /// Why that name does not resolve, if it does not.
+    pub endpoint_error: Option<String>,
     /// Inner addresses behind it.
     pub allowed: Vec<String>,
     /// Whether it can be reached.
@@ -236,6 +262,13 @@ pub struct PeerSnapshot {
     pub express: ExpressState,
     /// Whether UDP rides SRD, too, on both sides.
     pub express_udp: bool,
+    /// Why it does not answer, as one word: `unknown-key`, `other-key-for-us`,
+    /// `answer-unauthentic`, `other-version`, `other-protection`, `port-closed`, `host-silent`,
+    /// `no-route`, `prohibited`, `ended`, `nothing-heard`; absent if it answers, or nothing is
+    /// known.
+    pub problem: Option<String>,
+    /// The same for people, with what to do.
+    pub problem_text: Option<String>,
     /// Since the last handshake with it; absent if there was none.
     pub last_handshake_s: Option<f64>,
     /// Handshakes that ended with a session.
@@ -302,6 +335,10 @@ pub struct PathSnapshot {
     pub path: u16,
     /// The source port that makes it.
     pub source_port: u16,
+    /// Where its packets leave from: one of our addresses, and that port.
+    pub source: String,
+    /// Where they go: one of the peer's addresses.
+    pub destination: String,
     /// `good`, `skip`, `assumed-bad` or `denied`.
     pub state: String,
     /// Its last queueing delay.

@@ -25,6 +25,12 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
     Ok(bps)
 }
 
+/// Bits per second of so many bytes in so many nanoseconds.
+pub fn rate_bps(bytes: u64, elapsed_ns: u64) -> u64 {
+    let bits = u128::from(bytes) * 8 * 1_000_000_000;
+    u64::try_from(bits / u128::from(elapsed_ns.max(1))).unwrap_or(u64::MAX)
+}
+
 /// How long a measured rate is looked at before it is taken anew.
 const RATE_WINDOW: Duration = Duration::from_millis(500);
 
@@ -64,6 +70,14 @@ impl RateMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn regression_a_rate_is_of_the_time_that_passed_not_of_a_second() {
+        assert_eq!(rate_bps(125_000_000, 1_000_000_000), 1_000_000_000);
+        assert_eq!(rate_bps(125_000_000, 2_000_000_000), 500_000_000);
+        assert_eq!(rate_bps(1, 0), 8_000_000_000);
+        assert_eq!(rate_bps(u64::MAX, 1), u64::MAX);
+    }
 
     #[test]
     fn rates_as_people_write_them() {

@@ -51,6 +51,7 @@ mod cq;
 mod device;
 pub mod direct;
 mod error;
+mod hash;
 mod memory;
 mod mr;
 mod qp;

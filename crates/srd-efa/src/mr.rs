@@ -5,10 +5,10 @@
 //! before it could. A registration may have a remote key of the caller's choice instead, which
 //! then is the only one that peers can use. Bound: [`MRS_MAX`] registrations.
 
-use foldhash::quality::FixedState;
 use hashbrown::HashMap;
 
 use crate::error::CreateError;
+use crate::hash::Keyed;
 use crate::slab::{Key, Slab};
 
 /// Most registrations: as many as a key has slots.
@@ -97,13 +97,13 @@ struct Entry {
 pub(crate) struct Regions {
     entries: Slab<Entry>,
     /// Registrations by the remote keys that callers chose.
-    chosen: HashMap<u64, Key, FixedState>,
+    chosen: HashMap<u64, Key, Keyed>,
     leaving: usize,
 }
 
 impl Regions {
     pub(crate) fn new(seed: u64) -> Self {
-        let chosen = HashMap::with_hasher(FixedState::with_seed(seed));
+        let chosen = HashMap::with_hasher(Keyed::new(seed));
         Self { entries: Slab::default(), chosen, leaving: 0 }
     }
 

@@ -205,6 +205,13 @@ impl<S: Sink> Core<S> {
         }
     }
 
+    /// Nothing works any more, and the sink is told why, once.
+    pub(crate) fn fail(&mut self, error: &io::Error) {
+        if !self.broken {
+            self.lose(error);
+        }
+    }
+
     /// The sockets are lost.
     fn lose(&mut self, error: &io::Error) {
         self.broken = true;

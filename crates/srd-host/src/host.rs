@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -288,7 +288,16 @@ impl<S: Sink> Call<'_, S> {
 
 impl<S: Sink> Shared<S> {
     fn lock(&self) -> MutexGuard<'_, Option<Core<S>>> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock().unwrap_or_else(|poisoned| {
+            // A thread panicked in the middle of a call: what the core remembers may be half a
+            // change, and must not be gone on with.
+            let mut locked = poisoned.into_inner();
+            if let Some(core) = locked.as_mut() {
+                core.fail(&io::Error::other("a thread panicked while it used the endpoint"));
+            }
+            self.core.clear_poison();
+            locked
+        })
     }
 
     fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
@@ -411,6 +420,44 @@ mod tests {
         fn broken(&mut self, error: &io::Error) {
             panic!("{error}");
         }
+    }
+
+    /// A sink that counts how often it was told that the sockets are lost.
+    struct Told(Arc<AtomicU64>);
+
+    impl Sink for Told {
+        type Layer = Rdm;
+
+        fn has_room(&mut self) -> bool {
+            true
+        }
+
+        fn done(&mut self, _: Done, _: &Rdm) {}
+
+        fn notice(&mut self, _: srd_net::Notice) {}
+
+        fn broken(&mut self, _: &io::Error) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    #[allow(unsafe_code, reason = "calls that name no memory")]
+    fn regression_a_panic_in_a_call_ends_the_host_instead_of_going_on_with_half_a_change() {
+        let options = Options::at("127.0.0.1:0".parse().unwrap());
+        let told = Arc::new(AtomicU64::new(0));
+        let host = Host::open(&options, Told(told.clone())).unwrap();
+        let handle = host.handle().clone();
+        let bug = std::panic::AssertUnwindSafe(|| {
+            // SAFETY: names no memory.
+            unsafe { handle.call(|_| panic!("a bug, for a test")) }
+        });
+        assert!(std::panic::catch_unwind(bug).is_err());
+        // SAFETY: names no memory.
+        assert_eq!(unsafe { handle.call(|_| ()) }, Err(Gone::Broken));
+        handle.poll();
+        assert_eq!(told.load(Ordering::SeqCst), 1, "told once");
+        host.close();
     }
 
     /// It asked again and again and had the answers, without a look at what had arrived: messages

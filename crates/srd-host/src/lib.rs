@@ -46,4 +46,5 @@ pub use crate::core::{Layer, Sink};
 pub use fork::Process;
 pub use host::{Call, Gone, Handle, Host, LINGER, Place};
 pub use memory::{RegionNumber, Span, UserMemory};
-pub use options::{KEY_FORM, Options, read_key};
+pub use options::{KEY_FORM, MAKE_KEY, Options, read_key};
+pub use srd_net::{KeyFileError, read_key_file};

@@ -43,6 +43,9 @@ pub struct Options {
 /// What the text of a key must be.
 pub const KEY_FORM: &str = "a key is 64 hexadecimal digits, as `openssl rand -hex 32` writes them";
 
+/// What prints a new key.
+pub const MAKE_KEY: &str = "openssl rand -hex 32";
+
 /// The key that a text is, without white space around it; `None` if it is none ([`KEY_FORM`]).
 #[must_use]
 pub fn read_key(text: &str) -> Option<[u8; 32]> {

@@ -4,6 +4,11 @@
 //! `CLOCK_REALTIME`, which may be slewed or stepped, so the difference of the two is measured
 //! anew every few milliseconds, and a mapped stamp never lies in the future nor far back.
 
+use std::fs::OpenOptions;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
 use srd_proto::ids::Epoch;
 use srd_proto::time::{Duration, Instant};
 
@@ -78,6 +83,51 @@ pub fn epoch() -> Epoch {
     Epoch(os::realtime_ns())
 }
 
+/// How much larger than the one before an epoch is at least. A run adds one for each context that
+/// it begins anew.
+const EPOCH_STEP: u64 = 1 << 32;
+/// The largest epoch that is believed: the year 2262, in which a clock of this kind ends. Larger
+/// ones would leave no room to count up from.
+const EPOCH_MAX: u64 = i64::MAX.cast_unsigned();
+/// Bytes of the file that are read: a number and white space.
+const EPOCH_FILE_BYTES_MAX: u64 = 64;
+
+/// As [`epoch`], and larger than every one that was drawn with the same file before, also if the
+/// clock was set back meanwhile: the file keeps the last one. A file that holds no number, or one
+/// that no clock can have shown, counts as absent. Whoever else may write to the directory can
+/// choose the number and nothing more: links are not followed when the file is replaced, and
+/// nothing is waited for.
+///
+/// # Errors
+/// The system's, when the file cannot be written.
+pub fn lasting_epoch(file: &Path) -> io::Result<Epoch> {
+    let least = last_epoch(file).map_or(0, |last| last.saturating_add(EPOCH_STEP));
+    let epoch = os::realtime_ns().max(least);
+    // As a whole or not at all: half a number would be a smaller one.
+    let mut draft = file.as_os_str().to_owned();
+    draft.push(".new");
+    // Left by a run that was interrupted, or a link to another's file.
+    let _ = std::fs::remove_file(&draft);
+    let mut made = OpenOptions::new().write(true).create_new(true).open(&draft)?;
+    writeln!(made, "{epoch}")?;
+    made.sync_data()?;
+    std::fs::rename(&draft, file)?;
+    Ok(Epoch(epoch))
+}
+
+/// The epoch that an ordinary file holds.
+fn last_epoch(file: &Path) -> Option<u64> {
+    // Without O_NONBLOCK opening a pipe waits for its writer.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(EPOCH_FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok().filter(|last| *last <= EPOCH_MAX)
+}
+
 /// The present, on the axis of every endpoint of this machine.
 pub fn now() -> Instant {
     Instant::from_nanos(os::monotonic_ns())
@@ -121,6 +171,77 @@ mod tests {
         assert_eq!(clock.arrival(wall + 60_000_000_000, now), now);
         assert_eq!(clock.arrival(wall - 60_000_000_000, now), now);
         assert_eq!(clock.arrival(1, now), now);
+    }
+
+    #[test]
+    fn a_lasting_epoch_grows_although_the_clock_was_set_back() {
+        let name = format!("srd-epoch-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let first = lasting_epoch(&file).unwrap();
+        assert!(first >= Epoch(os::realtime_ns() - 60_000_000_000));
+        // As a run wrote it whose clock was a day ahead.
+        let ahead = first.0 + 86_400_000_000_000;
+        std::fs::write(&file, format!("{ahead}\n")).unwrap();
+        let second = lasting_epoch(&file).unwrap();
+        let third = lasting_epoch(&file).unwrap();
+        assert!(second.0 > ahead && third > second, "{ahead} {second:?} {third:?}");
+        for nonsense in ["", "soon", "-1"] {
+            std::fs::write(&file, nonsense).unwrap();
+            assert!(lasting_epoch(&file).unwrap() < second, "the clock's");
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(lasting_epoch(Path::new("/nowhere/epoch")).is_err());
+    }
+
+    /// A directory of this test's own.
+    fn directory(name: &str) -> std::path::PathBuf {
+        let directory =
+            std::env::temp_dir().join(format!("srd-epoch-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    #[test]
+    fn regression_an_epoch_that_no_clock_can_have_shown_counts_as_absent() {
+        let directory = directory("huge");
+        let file = directory.join("epoch");
+        for absurd in [u64::MAX, u64::MAX - EPOCH_STEP, EPOCH_MAX + 1] {
+            std::fs::write(&file, format!("{absurd}\n")).unwrap();
+            let first = lasting_epoch(&file).unwrap();
+            assert!(first.0 <= os::realtime_ns(), "{absurd}: {first:?}");
+            assert!(lasting_epoch(&file).unwrap() > first, "it grows again");
+        }
+        std::fs::write(&file, format!("{EPOCH_MAX}\n")).unwrap();
+        assert_eq!(lasting_epoch(&file).unwrap(), Epoch(EPOCH_MAX + EPOCH_STEP));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn regression_a_link_in_the_state_directory_overwrites_nothing() {
+        let directory = directory("link");
+        let (file, victim) = (directory.join("epoch"), directory.join("victim"));
+        std::fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, directory.join("epoch.new")).unwrap();
+        lasting_epoch(&file).unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(std::fs::symlink_metadata(&file).unwrap().is_file());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn regression_a_pipe_or_an_endless_file_in_place_of_the_epoch_holds_nothing_up() {
+        let directory = directory("pipe");
+        let file = directory.join("epoch");
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        let (told, hears) = std::sync::mpsc::channel();
+        let of_pipe = file.clone();
+        std::thread::spawn(move || told.send(lasting_epoch(&of_pipe)));
+        let drawn = hears.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits");
+        assert!(drawn.is_ok());
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        assert!(lasting_epoch(&file).is_ok());
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

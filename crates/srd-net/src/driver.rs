@@ -14,14 +14,13 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::{
-    AddPeerError, Class, Datagram, Delivery, Event, PeerConfig, PeerId, Qpn, ReceiveBuffers,
-    SendError, Status,
+    AddPeerError, Class, Datagram, Delivery, Event, PeerId, Qpn, ReceiveBuffers, SendError, Status,
 };
 
 use crate::engine::{Application, Context, Engine};
 use crate::io::{Notice, PacketIo};
 use crate::news::{News, Report};
-use crate::sync::{Inbox, Reply, Room, lock};
+use crate::sync::{Giver, Inbox, Room, lock};
 use crate::sys::os;
 use crate::wake::IoWaker;
 
@@ -40,23 +39,46 @@ pub(crate) enum Command {
     Connect {
         address: SocketAddr,
         public_key: Option<[u8; 32]>,
-        reply: Reply<Result<Arc<PeerState>, AddPeerError>>,
+        reply: Giver<Result<Arc<PeerState>, AddPeerError>>,
     },
     Send(Outgoing),
     PostReceives(u32),
-    Report(Reply<Report>),
+    Report(Giver<Report>),
     Close {
         linger: Duration,
     },
 }
 
-/// A datagram on its way to the core. Its room is taken already.
+/// A datagram on its way to the core. If it is dropped on the way, it has failed.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    pub peer: Arc<PeerState>,
+    pub place: Place,
     pub payload: Bytes,
     pub class: Class,
-    pub reply: Option<Reply<Status>>,
+    pub reply: Option<Giver<Status>>,
+}
+
+/// The room of a datagram, which was taken already.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub peer: Arc<PeerState>,
+    /// The core has the datagram, and will tell of its end.
+    handed_over: bool,
+}
+
+impl Place {
+    /// The room that was taken for a datagram to this peer.
+    pub(crate) fn of(peer: Arc<PeerState>) -> Self {
+        Self { peer, handed_over: false }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.handed_over {
+            self.peer.ended(Status::Flushed);
+        }
+    }
 }
 
 /// A peer, as application threads and the driver both see it.
@@ -72,6 +94,17 @@ pub(crate) struct PeerState {
     pub failure: Mutex<Option<Status>>,
     /// The core's name for it; the driver renews it when the core has forgotten the peer.
     id: Mutex<PeerId>,
+}
+
+impl PeerState {
+    /// A datagram to the peer has ended, one way or the other.
+    fn ended(&self, status: Status) {
+        if status != Status::Ok {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            *lock(&self.failure) = Some(status);
+        }
+        self.room.release(1);
+    }
 }
 
 /// A datagram that arrived.
@@ -143,13 +176,14 @@ struct Ledger {
     peers: Vec<Option<(PeerId, Arc<PeerState>)>>,
     arrivals: VecDeque<Arrived>,
     /// Who waits for a status, by the number that travels with the datagram, less one.
-    replies: Vec<Option<Reply<Status>>>,
+    replies: Vec<Option<Giver<Status>>>,
     free_replies: Vec<usize>,
     /// Accepted from the application and refused by the core for now.
     deferred: VecDeque<Outgoing>,
 }
 
-/// Ends everything that anyone may wait for, however the driver ends.
+/// Ends the commands, the inbox and the driver for those who wait for them, however the driver
+/// ends: also by a panic.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
@@ -159,14 +193,8 @@ impl Drop for Ending {
             commands.closed = true;
             std::mem::take(&mut commands.queue)
         };
-        for command in rest {
-            match command {
-                Command::Connect { reply, .. } => reply.give(Err(AddPeerError::TooManyPeers)),
-                Command::Send(Outgoing { reply: Some(reply), .. }) => reply.give(Status::Flushed),
-                Command::Report(reply) => reply.give(Report::default()),
-                Command::Send(_) | Command::PostReceives(_) | Command::Close { .. } => {}
-            }
-        }
+        // Each tells its waiter by being dropped.
+        drop(rest);
         self.0.inbox.close();
         self.0.ended.close();
     }
@@ -246,15 +274,30 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
         shared.inbox.append(&mut ledger.arrivals);
     };
     if result.is_ok() {
-        // Our last acknowledgements, so that peers do not wait for a node that has gone.
+        // Our last acknowledgements, and then a goodbye, so that peers do not wait for a node that
+        // has gone.
         let quiet = engine.now() + CLOSE_QUIET;
         while engine.now() < quiet {
             engine.round(quiet, &mut ledger)?;
         }
+        let now = engine.look();
+        engine.core().close(now);
+        engine.farewell(&mut ledger)?;
     }
-    ledger.abandon();
+    drop(ledger);
     drop(ending);
     result
+}
+
+/// Nothing will be sent any more: whoever waits is told, by what is dropped here.
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.deferred.clear();
+        self.replies.clear();
+        for (_, peer) in self.peers.iter().flatten() {
+            peer.room.close();
+        }
+    }
 }
 
 impl Ledger {
@@ -276,13 +319,8 @@ impl Ledger {
         address: SocketAddr,
         public_key: Option<[u8; 32]>,
     ) -> Result<Arc<PeerState>, AddPeerError> {
-        let id = match engine.core().peer_at(address) {
-            Some(id) => id,
-            None => {
-                let now = engine.look();
-                engine.core().add_peer(now, PeerConfig::at(address).with_key(public_key))?
-            }
-        };
+        let now = engine.look();
+        let id = engine.core().peer_with(now, address, public_key)?;
         let bytes = engine.core().config().packet_bytes_max;
         engine.io().check_destination(address, bytes);
         Ok(self.peer(id, address, public_key))
@@ -327,13 +365,9 @@ impl Ledger {
 
     fn send<I: PacketIo>(&mut self, engine: &mut Engine<I>, outgoing: Outgoing) {
         let now = engine.last_look();
-        let Some(id) = self.resolve(engine.core(), now, &outgoing.peer) else {
-            return self.end(&outgoing.peer, outgoing.reply, Status::Flushed);
-        };
-        let user = match &outgoing.reply {
-            Some(reply) => self.register(reply.clone()),
-            None => 0,
-        };
+        let mut outgoing = outgoing;
+        let Some(id) = self.resolve(engine.core(), now, &outgoing.place.peer) else { return };
+        let user = outgoing.reply.take().map_or(0, |reply| self.register(reply));
         let datagram = Datagram {
             src_qpn: QPN,
             dst_qpn: QPN,
@@ -343,20 +377,17 @@ impl Ledger {
             user,
         };
         match engine.core().send(now, id, datagram) {
-            Ok(_) => {}
+            Ok(_) => outgoing.place.handed_over = true,
             Err(SendError::QueueFull) => {
-                self.unregister(user);
+                outgoing.reply = self.unregister(user);
                 self.deferred.push_back(outgoing);
             }
-            Err(_) => {
-                self.unregister(user);
-                self.end(&outgoing.peer, outgoing.reply, Status::Flushed);
-            }
+            Err(_) => drop(self.unregister(user)),
         }
     }
 
     /// The core's name for a peer. The core may have forgotten it while it was idle, and given
-    /// its number to another.
+    /// its number to another, or met a peer with another key at its address: then there is none.
     fn resolve(
         &mut self,
         core: &mut srd_proto::Endpoint,
@@ -368,10 +399,7 @@ impl Ledger {
         if core.address_of(*id) == Some(address) {
             return Some(*id);
         }
-        *id = match core.peer_at(address) {
-            Some(known) => known,
-            None => core.add_peer(now, PeerConfig::at(address).with_key(peer.public_key)).ok()?,
-        };
+        *id = core.peer_with(now, address, peer.public_key).ok()?;
         self.keep(*id, peer.clone());
         Some(*id)
     }
@@ -384,7 +412,7 @@ impl Ledger {
         }
     }
 
-    fn register(&mut self, reply: Reply<Status>) -> u64 {
+    fn register(&mut self, reply: Giver<Status>) -> u64 {
         let slot = self.free_replies.pop().unwrap_or_else(|| {
             self.replies.push(None);
             self.replies.len() - 1
@@ -393,40 +421,15 @@ impl Ledger {
         slot as u64 + 1
     }
 
-    fn unregister(&mut self, user: u64) -> Option<Reply<Status>> {
+    fn unregister(&mut self, user: u64) -> Option<Giver<Status>> {
         let slot = usize::try_from(user.checked_sub(1)?).ok()?;
         let reply = self.replies.get_mut(slot)?.take();
         self.free_replies.push(slot);
         reply
     }
 
-    /// A datagram has ended, one way or the other.
-    fn end(&self, peer: &PeerState, reply: Option<Reply<Status>>, status: Status) {
-        if status != Status::Ok {
-            peer.failures.fetch_add(1, Ordering::Relaxed);
-            *lock(&peer.failure) = Some(status);
-        }
-        if let Some(reply) = reply {
-            reply.give(status);
-        }
-        peer.room.release(1);
-    }
-
     fn is_idle(&self) -> bool {
         self.deferred.is_empty() && self.peers.iter().flatten().all(|(_, p)| p.room.is_idle())
-    }
-
-    /// Nothing will be sent any more: whoever waits is told.
-    fn abandon(&mut self) {
-        for outgoing in std::mem::take(&mut self.deferred) {
-            self.end(&outgoing.peer, outgoing.reply, Status::Flushed);
-        }
-        for reply in self.replies.iter_mut().filter_map(Option::take) {
-            reply.give(Status::Flushed);
-        }
-        for (_, peer) in self.peers.iter().flatten() {
-            peer.room.close();
-        }
     }
 
     fn report<I: PacketIo>(&self, engine: &Engine<I>) -> Report {
@@ -454,7 +457,8 @@ impl Ledger {
 impl Application for Ledger {
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
         let Some(address) = context.core().address_of(delivery.peer) else { return };
-        let peer = self.peer(delivery.peer, address, None);
+        let public_key = context.core().public_key_of(delivery.peer);
+        let peer = self.peer(delivery.peer, address, public_key);
         let payload = Bytes::copy_from_slice(delivery.payload);
         self.arrivals.push_back(Arrived { peer, payload });
     }
@@ -464,7 +468,10 @@ impl Application for Ledger {
             Event::Completed { peer, user, status, .. } => {
                 let reply = self.unregister(user);
                 if let Some(peer) = self.known(peer) {
-                    self.end(peer, reply, status);
+                    if let Some(reply) = reply {
+                        reply.give(status);
+                    }
+                    peer.ended(status);
                 }
             }
             Event::PeerUp { peer } => {
@@ -474,17 +481,29 @@ impl Application for Ledger {
             }
             Event::PeerDown { peer, reason } => {
                 if let Some(address) = self.address(peer) {
-                    tracing::info!("peer {address} is down: {reason:?}");
+                    match context.core().last_unreachable(peer) {
+                        Some(hint) => tracing::info!("peer {address} is down: {reason:?}: {hint}"),
+                        None => tracing::info!("peer {address} is down: {reason:?}"),
+                    }
                     self.news(News::PeerDown(address, reason));
                 }
             }
             Event::Writable { .. } => {}
+            Event::Diagnosis { peer, what } => {
+                if let Some(address) = self.address(peer) {
+                    tracing::warn!("no session with {address}: {what}");
+                }
+            }
             Event::PathMtu { peer, works_bytes, configured_bytes } => {
                 if let Some(peer) = self.address(peer) {
-                    tracing::warn!(
-                        "the path to {peer} passes {works_bytes} bytes, not the configured \
-                         {configured_bytes}: set packet_bytes_max to {works_bytes}"
-                    );
+                    if works_bytes < configured_bytes {
+                        tracing::warn!(
+                            "the path to {peer} passes packets of {works_bytes} bytes, not of \
+                             {configured_bytes} (packet_bytes_max): larger datagrams fail"
+                        );
+                    } else {
+                        tracing::info!("the path to {peer} passes {works_bytes} bytes again");
+                    }
                     self.news(News::PathMtu { peer, works_bytes, configured_bytes });
                 }
             }

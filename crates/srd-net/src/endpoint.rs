@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use srd_proto::{AddPeerError, Class, Config, Status};
 
-use crate::driver::{self, Command, Outgoing, PeerState, Shared};
+use crate::driver::{self, Command, Outgoing, PeerState, Place, Shared};
 use crate::io::{PacketIo, PollMode};
 use crate::news::{News, Report};
 use crate::options::{BindError, BindOptions, engine_over};
-use crate::sync::{Inbox, InboxClosed, Reply, Taken, deadline, lock};
+use crate::sync::{Giver, Inbox, InboxClosed, Reply, Taken, deadline, lock, reply};
 
 /// An SRD endpoint with a thread of its own.
 ///
@@ -85,7 +85,7 @@ impl Endpoint {
     /// As [`Endpoint::connect`], to a peer whose static public key is known.
     ///
     /// # Errors
-    /// As [`Endpoint::connect`].
+    /// As [`Endpoint::connect`], and when a peer with another key is known at this address.
     pub fn connect_with_key(
         &self,
         address: SocketAddr,
@@ -97,13 +97,13 @@ impl Endpoint {
     /// [`Endpoint::connect`] as a future; `public_key` where the endpoint uses static keys.
     ///
     /// # Errors
-    /// As [`Endpoint::connect`].
+    /// As [`Endpoint::connect_with_key`].
     pub async fn connect_async(
         &self,
         address: SocketAddr,
         public_key: Option<[u8; 32]>,
     ) -> Result<Peer, ConnectError> {
-        Self::peer_of(Some(self.ask_for(address, public_key)?.await))
+        Self::peer_of(self.ask_for(address, public_key)?.await)
     }
 
     fn ask_for(
@@ -111,8 +111,8 @@ impl Endpoint {
         address: SocketAddr,
         public_key: Option<[u8; 32]>,
     ) -> Result<Reply<Result<Arc<PeerState>, AddPeerError>>, ConnectError> {
-        let reply = Reply::new();
-        let command = Command::Connect { address, public_key, reply: reply.clone() };
+        let (giver, reply) = reply();
+        let command = Command::Connect { address, public_key, reply: giver };
         if self.shared.command(command) { Ok(reply) } else { Err(ConnectError::Closed) }
     }
 
@@ -177,8 +177,8 @@ impl Endpoint {
     /// # Errors
     /// When the endpoint has ended.
     pub fn report(&self) -> Result<Report, Closed> {
-        let reply = Reply::new();
-        if !self.shared.command(Command::Report(reply.clone())) {
+        let (giver, reply) = reply();
+        if !self.shared.command(Command::Report(giver)) {
             return Err(Closed);
         }
         reply.wait(None).ok_or(Closed)
@@ -261,9 +261,9 @@ impl Peer {
         if !self.state.room.take() {
             return Err(SendError::Closed);
         }
-        let reply = Reply::new();
-        self.queue(payload, Some(reply.clone()))?;
-        Self::outcome(reply.wait(None).unwrap_or(Status::Flushed))
+        let (giver, reply) = reply();
+        self.queue(payload, Some(giver))?;
+        Self::outcome(reply.wait(None))
     }
 
     /// [`Peer::send_acknowledged`] as a future.
@@ -275,13 +275,16 @@ impl Peer {
         if !poll_fn(|context| self.state.room.poll_take(context)).await {
             return Err(SendError::Closed);
         }
-        let reply = Reply::new();
-        self.queue(payload, Some(reply.clone()))?;
+        let (giver, reply) = reply();
+        self.queue(payload, Some(giver))?;
         Self::outcome(reply.await)
     }
 
-    fn outcome(status: Status) -> Result<(), SendError> {
-        if status == Status::Ok { Ok(()) } else { Err(SendError::Failed(status)) }
+    fn outcome(status: Option<Status>) -> Result<(), SendError> {
+        match status.unwrap_or(Status::Flushed) {
+            Status::Ok => Ok(()),
+            status => Err(SendError::Failed(status)),
+        }
     }
 
     fn check(&self, payload: &Bytes) -> Result<(), SendError> {
@@ -289,8 +292,9 @@ impl Peer {
         if payload.len() > max_bytes { Err(SendError::TooLarge { max_bytes }) } else { Ok(()) }
     }
 
-    fn queue(&self, payload: Bytes, reply: Option<Reply<Status>>) -> Result<(), SendError> {
-        let outgoing = Outgoing { peer: self.state.clone(), payload, class: Class::Bulk, reply };
+    fn queue(&self, payload: Bytes, reply: Option<Giver<Status>>) -> Result<(), SendError> {
+        let place = Place::of(self.state.clone());
+        let outgoing = Outgoing { place, payload, class: Class::Bulk, reply };
         if self.state.shared.command(Command::Send(outgoing)) {
             Ok(())
         } else {

@@ -10,7 +10,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{PacketRef, Transmit, TransmitBuf};
 use srd_proto::{Datagram, DatagramId, Delivery, Event, PeerId, Qpn, SendError, Status};
 
-use crate::io::{Notice, PacketIo, Wait};
+use crate::io::{Notice, PacketIo, Undelivered, Wait};
 use crate::udp::BATCH_BYTES_MAX;
 
 /// Batches sent between two looks at what has arrived.
@@ -18,6 +18,13 @@ const ROUND_BATCHES_MAX: usize = 8;
 /// Turns of sending and handing out events in one round. An application that answers every
 /// event with a send must not keep arrivals waiting.
 const ROUND_TURNS_MAX: usize = 4;
+/// A timer that is late by as much as this comes after what has arrived: the thread stood still,
+/// and the answers that it waits for lie in the socket.
+const STALL: Duration = Duration::from_millis(5);
+/// Looks at the socket before such a timer. A full receive buffer takes fewer.
+const STALL_RECEIVES_MAX: usize = 1024;
+/// How long goodbyes may take to leave.
+const FAREWELL_MAX: Duration = Duration::from_millis(50);
 /// When a full socket is tried again by who does not wait for it.
 const BLOCKED_RETRY: Duration = Duration::from_micros(200);
 
@@ -180,6 +187,10 @@ impl<I: PacketIo> Engine<I> {
                 Wait { until: until.min(timer), writable: flow == Flow::Blocked }
             }
         };
+        self.receive_with(wait, app)
+    }
+
+    fn receive_with(&mut self, wait: Wait, app: &mut impl Application) -> io::Result<usize> {
         let (core, last_look) = (&mut self.core, &mut self.last_look);
         self.io.receive(wait, |now, meta, bytes| {
             *last_look = now;
@@ -193,9 +204,19 @@ impl<I: PacketIo> Engine<I> {
 
     /// Runs due timers, sends what may be sent, and hands out events until there are none.
     pub(crate) fn send_and_tell(&mut self, app: &mut impl Application) -> io::Result<Flow> {
-        let now = self.look();
-        if self.core.poll_timeout().is_some_and(|at| at <= now) {
+        let before = self.last_look;
+        let mut now = self.look();
+        if let Some(due) = self.core.poll_timeout().filter(|due| *due <= now) {
+            if now.since(due.max(before)) >= STALL {
+                self.receive_all(app)?;
+                now = self.look();
+            }
             self.core.handle_timeout(now);
+        }
+        while let Some((to, why)) = self.io.take_undelivered(now) {
+            if let Undelivered::Unreachable(kind) = why {
+                self.core.handle_unreachable(now, to, kind);
+            }
         }
         let mut flow = self.transmit(now)?;
         for turn in 1..=ROUND_TURNS_MAX {
@@ -214,6 +235,29 @@ impl<I: PacketIo> Engine<I> {
         }
         self.flow = flow;
         Ok(flow)
+    }
+
+    /// Receives all that is there.
+    #[cold]
+    fn receive_all(&mut self, app: &mut impl Application) -> io::Result<()> {
+        for _ in 0..STALL_RECEIVES_MAX {
+            if self.receive_with(Wait::NOT, app)? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what a closed core has still to say: goodbyes, for a bounded time where a socket is
+    /// full.
+    pub(crate) fn farewell(&mut self, app: &mut impl Application) -> io::Result<()> {
+        let deadline = self.now() + FAREWELL_MAX;
+        while self.send_and_tell(app)? != Flow::Idle && self.last_look < deadline {
+            if self.flow == Flow::Blocked {
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+        }
+        Ok(())
     }
 
     /// Hands out every event. Returns whether there was one.

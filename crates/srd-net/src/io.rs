@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use srd_proto::ids::Entropy;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{PacketMeta, Transmit, TransmitBuf};
 
@@ -73,6 +74,19 @@ pub enum Sent {
     },
 }
 
+/// Why the network did not deliver a packet, as ICMP tells it. Anybody can forge that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Undelivered {
+    /// Its destination cannot be reached.
+    Unreachable(srd_proto::Unreachable),
+    /// It was too big for a link on the way.
+    TooBig {
+        /// Bytes, IP header included, of the largest packet that the link passes; zero if the
+        /// message did not say.
+        mtu: u32,
+    },
+}
+
 /// Something that the world found out while sending, worth telling a person.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
@@ -103,8 +117,8 @@ impl std::fmt::Display for Notice {
             Self::PacketTooLarge { destination, packet_bytes, works_bytes } => {
                 write!(f, "packets of {packet_bytes} bytes do not fit the way to {destination}")?;
                 match works_bytes {
-                    Some(works) => write!(f, "; {works} bytes (packet_bytes_max) work"),
-                    None => write!(f, "; lower packet_bytes_max"),
+                    Some(works) => write!(f, "; {works} bytes do (packet_bytes_max)"),
+                    None => write!(f, "; smaller ones may (packet_bytes_max)"),
                 }
             }
             Self::SegmentationOff => {
@@ -145,6 +159,8 @@ pub struct IoStats {
     pub received_bytes: u64,
     /// Times that the thread slept.
     pub sleeps: u64,
+    /// Packets that the network said it could not deliver (ICMP).
+    pub undelivered: u64,
 }
 
 /// Something that moves packets: a set of sockets, or its twin in memory.
@@ -174,6 +190,25 @@ pub trait PacketIo {
     /// The address that peers send to.
     fn local_address(&self) -> SocketAddr;
 
+    /// How many local addresses there are: paths take turns over them.
+    fn local_addresses(&self) -> u8 {
+        1
+    }
+
+    /// A local address by its place, with the port that peers send to.
+    fn local_address_at(&self, place: u8) -> SocketAddr {
+        let _ = place;
+        self.local_address()
+    }
+
+    /// Where packets with this entropy to a destination leave from.
+    fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
+        let _ = destination;
+        let mut source = self.local_address();
+        source.set_port(source.port().wrapping_add(entropy.0 % self.paths().max(1)));
+        source
+    }
+
     /// How many paths (source ports) there are.
     fn paths(&self) -> u16;
 
@@ -184,6 +219,13 @@ pub trait PacketIo {
     /// destination that will be sent to; a notice follows if it is too large.
     fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
         let _ = (destination, packet_bytes_max);
+    }
+
+    /// Where a packet was going that the network did not deliver, and why. Looks for such news
+    /// every few milliseconds.
+    fn take_undelivered(&mut self, now: Instant) -> Option<(SocketAddr, Undelivered)> {
+        let _ = now;
+        None
     }
 
     /// The next thing worth telling.

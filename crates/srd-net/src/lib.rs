@@ -49,6 +49,7 @@ mod driver;
 mod endpoint;
 mod engine;
 pub mod io;
+mod key_file;
 pub mod link;
 mod local;
 mod memory;
@@ -56,21 +57,31 @@ mod news;
 mod options;
 mod ports;
 pub mod raw;
+/// What the hand-written synchronisation stands on. Its tests put a scheduler in this place, which
+/// tries many orders of the threads' steps (`tests/schedules.rs`).
+mod primitives {
+    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic};
+}
 mod sync;
+#[cfg(test)]
+mod sync_tests;
 mod sys;
 pub mod tun;
 mod udp;
 mod wake;
+#[cfg(test)]
+mod wake_tests;
 
 pub use clock::Clock;
 pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};
 pub use engine::{Application, Context};
-pub use io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Wait};
+pub use io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, Wait};
+pub use key_file::{KeyFileError, read_key_file};
 pub use link::{Link, LocalAddress, detect_link_rate, local_addresses};
 pub use local::LocalEndpoint;
 pub use memory::{MemoryIo, MemoryNet, MemoryOptions};
 pub use news::{News, Report};
-pub use options::{BindError, BindOptions};
+pub use options::{BindError, BindOptions, UdpOptions};
 pub use tun::Tun;
-pub use udp::{UdpIo, UdpOptions};
+pub use udp::UdpIo;
 pub use wake::IoWaker;

@@ -5,15 +5,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use srd_proto::ids::Entropy;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::{
-    AddPeerError, Config, Datagram, DatagramId, Delivery, Event, PeerConfig, PeerId, Qpn,
+    AddPeerError, Config, Datagram, DatagramId, Delivery, Epoch, Event, PeerId, Qpn,
     ReceiveBuffers, SendError, Status,
 };
 
 use crate::engine::{Application, Context, Engine, Flow};
 use crate::io::{IoStats, Notice, PacketIo};
-use crate::options::{BindError, BindOptions, engine_over};
+use crate::options::{BindError, BindOptions, engine_of_run, engine_over};
 use crate::sys::os;
 use crate::udp::UdpIo;
 
@@ -84,9 +85,24 @@ impl<I: PacketIo> LocalEndpoint<I> {
         Ok(Self { engine: engine_over(io, config)? })
     }
 
+    /// As [`LocalEndpoint::over`], for a run with this epoch (see
+    /// [`lasting_epoch`](crate::clock::lasting_epoch)).
+    ///
+    /// # Errors
+    /// A knob of the configuration that is out of range.
+    pub fn over_with(io: I, config: Config, epoch: Epoch) -> Result<Self, BindError> {
+        os::timer_slack_minimum();
+        Ok(Self { engine: engine_of_run(io, config, epoch)? })
+    }
+
     /// The address that peers send to.
     pub fn local_address(&self) -> SocketAddr {
         self.engine.io_ref().local_address()
+    }
+
+    /// Where packets with this entropy to a destination leave from.
+    pub fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
+        self.engine.io_ref().source(entropy, destination)
     }
 
     /// The present.
@@ -106,19 +122,21 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// As [`LocalEndpoint::connect`], to a peer whose static public key is known.
     ///
     /// # Errors
-    /// When the endpoint has as many peers as it may, or needs a key.
+    /// When the endpoint has as many peers as it may, needs a key, or knows a peer with another key
+    /// at this address.
     pub fn connect_with_key(
         &mut self,
         address: SocketAddr,
         public_key: Option<[u8; 32]>,
     ) -> Result<PeerId, AddPeerError> {
-        if let Some(peer) = self.engine.core_ref().peer_at(address) {
-            return Ok(peer);
-        }
+        let is_new = self.engine.core_ref().peer_at(address).is_none();
         let now = self.engine.look();
-        let bytes = self.engine.core().config().packet_bytes_max;
-        self.engine.io().check_destination(address, bytes);
-        self.engine.core().add_peer(now, PeerConfig::at(address).with_key(public_key))
+        let peer = self.engine.core().peer_with(now, address, public_key)?;
+        if is_new {
+            let bytes = self.engine.core().config().packet_bytes_max;
+            self.engine.io().check_destination(address, bytes);
+        }
+        Ok(peer)
     }
 
     /// Opens a queue pair for receiving.
@@ -165,6 +183,17 @@ impl<I: PacketIo> LocalEndpoint<I> {
     /// What makes the sockets unusable.
     pub fn transmit(&mut self, app: &mut impl Application) -> io::Result<bool> {
         Ok(self.engine.send_and_tell(app)? == Flow::More)
+    }
+
+    /// Ends the endpoint: says goodbye to every peer ([`srd_proto::Endpoint::close`]), and waits
+    /// for at most 50 ms until that has left.
+    ///
+    /// # Errors
+    /// What makes the sockets unusable.
+    pub fn close(&mut self, app: &mut impl Application) -> io::Result<()> {
+        let now = self.engine.look();
+        self.engine.core().close(now);
+        self.engine.farewell(app)
     }
 
     /// Hands out what has happened. Returns whether there was anything.

@@ -168,8 +168,12 @@ impl MemoryIo {
         }
         drop(inbox);
         for (received_at, packet) in &mut due {
-            let meta =
-                PacketMeta { source: packet.source, ecn: packet.ecn, received_at: *received_at };
+            let meta = PacketMeta {
+                source: packet.source,
+                local: 0,
+                ecn: packet.ecn,
+                received_at: *received_at,
+            };
             self.stats.received_bytes += packet.bytes.len() as u64;
             each(now, meta, &mut packet.bytes);
         }

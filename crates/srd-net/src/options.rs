@@ -4,13 +4,13 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use srd_proto::{Config, ConfigError, Duration, Ecn};
+use srd_proto::{Config, ConfigError, Duration, Ecn, Epoch};
 
 use crate::clock;
 use crate::engine::Engine;
 use crate::io::{PacketIo, PollMode};
 use crate::link;
-use crate::udp::{UdpIo, UdpOptions};
+use crate::udp::UdpIo;
 
 /// How long to spin for a packet by default before sleeping. Waking a sleeping thread costs
 /// 10 us and more, and most answers come sooner.
@@ -69,6 +69,50 @@ impl Default for BindOptions {
     }
 }
 
+/// Which UDP sockets to open.
+#[derive(Clone, Debug)]
+pub struct UdpOptions {
+    /// The address to bind, with the base port. Port zero: a free run of ports is found.
+    pub address: SocketAddr,
+    /// Further local addresses, with the same ports: paths take turns over all of them.
+    pub further: Vec<IpAddr>,
+    /// Paths: source ports from the base port on. 1 to 256.
+    pub paths: u16,
+    /// Whether a path leaves from any free port when the one behind the base port is taken.
+    pub paths_anywhere: bool,
+    /// The ECN field of most packets (the others pay for a control message).
+    pub ecn: Ecn,
+    /// How to wait.
+    pub poll: PollMode,
+    /// Receive buffer wanted, in bytes. Without privilege the system caps it at
+    /// `net.core.rmem_max`.
+    pub receive_buffer_bytes: u32,
+    /// Send buffer wanted for each path, in bytes.
+    pub send_buffer_bytes: u32,
+    /// Whether to use segmentation offload where the kernel has it.
+    pub segmentation: bool,
+    /// A mark on every packet that leaves (`SO_MARK`). Takes `CAP_NET_ADMIN`.
+    pub mark: Option<u32>,
+}
+
+impl UdpOptions {
+    /// The defaults at `address`.
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            further: Vec::new(),
+            paths: 64,
+            paths_anywhere: false,
+            ecn: Ecn::Ect,
+            poll: PollMode::Block,
+            receive_buffer_bytes: 16 << 20,
+            send_buffer_bytes: 4 << 20,
+            segmentation: true,
+            mark: None,
+        }
+    }
+}
+
 /// Bytes of a greeting.
 #[allow(clippy::cast_possible_truncation)] // sixteen
 const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
@@ -107,12 +151,22 @@ impl BindOptions {
 
 /// A core with this configuration over a back end.
 pub(crate) fn engine_over<I: PacketIo>(io: I, config: Config) -> Result<Engine<I>, BindError> {
+    engine_of_run(io, config, clock::epoch())
+}
+
+/// The same for a run with this epoch.
+pub(crate) fn engine_of_run<I: PacketIo>(
+    io: I,
+    config: Config,
+    epoch: Epoch,
+) -> Result<Engine<I>, BindError> {
     let mut config = config;
     config.local_port = io.local_address().port();
     config.paths = io.paths();
+    config.local_addresses = io.local_addresses();
     let seed = clock::seed().map_err(BindError::Io)?;
     let now = io.clock().now();
-    let core = srd_proto::Endpoint::new(config, clock::epoch(), seed, now);
+    let core = srd_proto::Endpoint::new(config, epoch, seed, now);
     Ok(Engine::new(core.map_err(BindError::Config)?, io))
 }
 

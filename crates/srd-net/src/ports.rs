@@ -1,16 +1,18 @@
-//! A run of consecutive ports, one socket on each; if that is allowed, with others in place of
-//! ports that are taken, and with fewer where descriptors are scarce.
+//! A run of consecutive ports of each local address, one socket on each; if that is allowed, with
+//! others in place of ports that are taken, and with fewer where descriptors are scarce.
 
 use std::io;
+use std::net::SocketAddr;
 
+use crate::options::UdpOptions;
 use crate::sys::os;
 use crate::sys::socket::Socket;
-use crate::udp::UdpOptions;
 
 /// Attempts to find a free run of ports when none was asked for.
 const PORT_ATTEMPTS_MAX: usize = 64;
 
-/// Sockets bound to consecutive ports.
+/// Sockets bound to consecutive ports, one for each path; behind them one at the base port of each
+/// further local address.
 pub(crate) fn bind(options: &UdpOptions) -> io::Result<Vec<Socket>> {
     // Numbers are given from the lowest on: the newest one tells how many are in use. Half of them
     // are left to the application, and to endpoints that are still to come.
@@ -34,7 +36,10 @@ pub(crate) fn bind(options: &UdpOptions) -> io::Result<Vec<Socket>> {
 
 fn bind_from(options: &UdpOptions, base: u16, descriptors_max: u64) -> io::Result<Vec<Socket>> {
     let mut sockets = Vec::with_capacity(usize::from(options.paths));
-    for path in 0..options.paths {
+    let further = options.further.iter().map(|ip| SocketAddr::new(*ip, base));
+    let locals: Vec<SocketAddr> = std::iter::once(options.address).chain(further).collect();
+    for (path, local) in (0..options.paths).zip(locals.iter().cycle()) {
+        let first = usize::from(path) < locals.len();
         let port = match base.checked_add(path) {
             // Any port: there is none behind the last one.
             None if options.paths_anywhere => Some(0),
@@ -44,10 +49,10 @@ fn bind_from(options: &UdpOptions, base: u16, descriptors_max: u64) -> io::Resul
             let text = format!("{} paths from port {base} on exceed 65,535", options.paths);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };
-        let mut address = options.address;
+        let mut address = *local;
         address.set_port(port);
         let socket = Socket::new(&address)?;
-        if path > 0 && socket.number() >= descriptors_max {
+        if !first && socket.number() >= descriptors_max {
             break;
         }
         if path > 0 {
@@ -66,6 +71,12 @@ fn bind_from(options: &UdpOptions, base: u16, descriptors_max: u64) -> io::Resul
             };
             io::Error::new(e.kind(), format!("cannot bind {address} (path {path}): {e}{advice}"))
         })?;
+        sockets.push(socket);
+    }
+    for local in &locals[1..] {
+        let socket = Socket::new(local)?;
+        let refused = |e: io::Error| io::Error::new(e.kind(), format!("cannot bind {local}: {e}"));
+        socket.bind(local).map_err(refused)?;
         sockets.push(socket);
     }
     Ok(sockets)

@@ -53,3 +53,12 @@ pub fn tcp_connect(address: SocketAddr, congestion: &str) -> io::Result<TcpStrea
 pub fn timer_slack_minimum() {
     os::timer_slack_minimum();
 }
+
+/// Keeps every descriptor but the first three from programs that this process starts, those
+/// included that this process was itself started with.
+///
+/// # Errors
+/// The operating system's.
+pub fn keep_descriptors_from_children() -> io::Result<()> {
+    os::close_on_exec_from(3)
+}

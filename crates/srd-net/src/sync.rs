@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+
+use crate::primitives::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -96,7 +97,13 @@ impl Waiters {
     }
 }
 
-/// An answer that comes later, once.
+/// The end of an answer that gives it. Dropped without one, it ends the wait all the same.
+#[derive(Debug)]
+pub(crate) struct Giver<T> {
+    shared: Arc<ReplyState<T>>,
+}
+
+/// The end of an answer that waits for it: it comes later, once, or not at all.
 #[derive(Debug)]
 pub(crate) struct Reply<T> {
     shared: Arc<ReplyState<T>>,
@@ -104,40 +111,71 @@ pub(crate) struct Reply<T> {
 
 #[derive(Debug)]
 struct ReplyState<T> {
-    value: Mutex<Option<T>>,
+    answer: Mutex<Answer<T>>,
     waiters: Waiters,
 }
 
-impl<T> Clone for Reply<T> {
-    fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
+#[derive(Debug)]
+enum Answer<T> {
+    Open,
+    Given(T),
+    /// There will be none, or it was taken.
+    Over,
+}
+
+impl<T> Answer<T> {
+    /// The answer, taken; `Some(None)`: there is none any more.
+    fn take(&mut self) -> Option<Option<T>> {
+        match std::mem::replace(self, Self::Over) {
+            Self::Open => {
+                *self = Self::Open;
+                None
+            }
+            Self::Given(value) => Some(Some(value)),
+            Self::Over => Some(None),
+        }
+    }
+}
+
+/// Both ends of an answer.
+pub(crate) fn reply<T>() -> (Giver<T>, Reply<T>) {
+    let state = ReplyState { answer: Mutex::new(Answer::Open), waiters: Waiters::default() };
+    let shared = Arc::new(state);
+    (Giver { shared: shared.clone() }, Reply { shared })
+}
+
+impl<T> Giver<T> {
+    /// Gives the answer.
+    pub(crate) fn give(self, value: T) {
+        *lock(&self.shared.answer) = Answer::Given(value);
+    }
+}
+
+impl<T> Drop for Giver<T> {
+    fn drop(&mut self) {
+        {
+            let mut answer = lock(&self.shared.answer);
+            if matches!(*answer, Answer::Open) {
+                *answer = Answer::Over;
+            }
+        }
+        self.shared.waiters.wake(&self.shared.answer);
     }
 }
 
 impl<T> Reply<T> {
-    pub(crate) fn new() -> Self {
-        let state = ReplyState { value: Mutex::new(None), waiters: Waiters::default() };
-        Self { shared: Arc::new(state) }
-    }
-
-    /// Gives the answer. Only the first counts.
-    pub(crate) fn give(&self, value: T) {
-        lock(&self.shared.value).get_or_insert(value);
-        self.shared.waiters.wake(&self.shared.value);
-    }
-
-    /// Blocks until the answer is there.
+    /// Blocks until the answer is there. `None`: there will be none, or the time has passed.
     pub(crate) fn wait(&self, until: Option<Instant>) -> Option<T> {
-        self.shared.waiters.wait(&self.shared.value, until, Option::take)
+        self.shared.waiters.wait(&self.shared.answer, until, Answer::take).flatten()
     }
 }
 
 impl<T> Future for Reply<T> {
-    type Output = T;
+    type Output = Option<T>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.shared.waiters.register(context.waker());
-        lock(&self.shared.value).take().map_or(Poll::Pending, Poll::Ready)
+        lock(&self.shared.answer).take().map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -345,97 +383,5 @@ impl<T> Inbox<T> {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.waiters.wake(&self.state);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SOON: Duration = Duration::from_millis(5);
-
-    #[test]
-    fn an_answer_reaches_a_blocked_thread_once() {
-        let reply = Reply::new();
-        let giver = reply.clone();
-        let thread = std::thread::spawn(move || {
-            std::thread::sleep(SOON);
-            giver.give(7);
-        });
-        assert_eq!(reply.wait(None), Some(7));
-        thread.join().unwrap();
-        assert_eq!(reply.wait(deadline(Some(SOON))), None);
-    }
-
-    #[test]
-    fn room_runs_out_and_comes_back_by_quarters() {
-        let room = Arc::new(Room::new(8));
-        for _ in 0..8 {
-            assert_eq!(room.try_take(), Taken::Yes);
-        }
-        assert_eq!(room.try_take(), Taken::Full);
-        assert_eq!(room.outstanding(), 8);
-        assert!(!room.wait_idle(deadline(Some(SOON))));
-        let waiting = room.clone();
-        let thread = std::thread::spawn(move || waiting.take());
-        std::thread::sleep(SOON);
-        for _ in 0..3 {
-            room.release(1);
-        }
-        assert!(thread.join().unwrap());
-        room.release(6);
-        assert!(room.is_idle() && room.wait_idle(None));
-    }
-
-    #[test]
-    fn closing_frees_whoever_waits() {
-        let room = Arc::new(Room::new(1));
-        assert_eq!(room.try_take(), Taken::Yes);
-        let waiting = room.clone();
-        let sender = std::thread::spawn(move || waiting.take());
-        let waiting = room.clone();
-        let flusher = std::thread::spawn(move || waiting.wait_idle(None));
-        std::thread::sleep(SOON);
-        room.close();
-        assert!(!sender.join().unwrap());
-        assert!(!flusher.join().unwrap());
-        assert_eq!(room.try_take(), Taken::Closed);
-    }
-
-    #[test]
-    fn an_inbox_keeps_order_and_yields_its_rest_after_closing() {
-        let inbox = Arc::new(Inbox::new());
-        let taking = inbox.clone();
-        let thread = std::thread::spawn(move || {
-            (0..1000).map(|_| taking.take(None).unwrap().unwrap()).collect::<Vec<u32>>()
-        });
-        for i in 0..500 {
-            inbox.append(&mut VecDeque::from([2 * i, 2 * i + 1]));
-        }
-        assert_eq!(thread.join().unwrap(), (0..1000).collect::<Vec<_>>());
-        inbox.append(&mut VecDeque::from([5]));
-        inbox.close();
-        assert_eq!(inbox.try_take(), Some(Ok(5)));
-        assert_eq!(inbox.take(None), Some(Err(InboxClosed)));
-    }
-
-    #[test]
-    fn room_survives_many_threads() {
-        let room = Arc::new(Room::new(4));
-        let takers: Vec<_> = (0..4)
-            .map(|_| {
-                let room = room.clone();
-                std::thread::spawn(move || {
-                    for _ in 0..5000 {
-                        assert!(room.take());
-                        room.release(1);
-                    }
-                })
-            })
-            .collect();
-        for taker in takers {
-            taker.join().unwrap();
-        }
-        assert!(room.is_idle());
     }
 }

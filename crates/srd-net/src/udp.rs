@@ -3,29 +3,36 @@
 //! Entropy `i` is the source port `base + i`, a socket of its own that only sends. The socket
 //! of the base port also receives everything, since peers send to the base port only. So N
 //! sockets serve however many peers, without privilege, and segmentation offload works on
-//! every path. IPv6 needs no flow label of ours: the kernel derives the label from addresses
+//! every path. With `m` local addresses (network cards) the entropies take turns: entropy `i`
+//! leaves from address `i % m`, and `m - 1` more sockets receive at the base ports of the others.
+//! IPv6 needs no flow label of ours: the kernel derives the label from addresses
 //! and ports (`net.ipv6.auto_flowlabels`, on by default), so each source port has its own.
+
+mod receive;
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use srd_proto::ADDRESSES_MAX;
 use srd_proto::ids::Entropy;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
 
 use crate::clock::Clock;
-use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Wait};
+use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, Wait};
 use crate::link;
+use crate::options::UdpOptions;
 use crate::ports;
 use crate::sys::errno;
 use crate::sys::os::{self, Interest};
-use crate::sys::recv::Receiver;
+use crate::sys::refused;
 use crate::sys::send::Sender;
 use crate::sys::socket::Socket;
 use crate::sys::timer::Alarm;
 use crate::wake::IoWaker;
+use receive::Ear;
 
 /// Paths that an endpoint may have.
 const PATHS_MAX: u16 = 256;
@@ -37,65 +44,34 @@ pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
 /// Sleeping has a latency; a deadline nearer than this is spun for.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
 
+/// How often the error queues of sockets that have sent are looked at.
+const ERRORS_LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked at after a path has sent: for a second.
+const ERRORS_LOOKS: u8 = 50;
+/// How long an error waits before it is told: until all that had arrived before it was looked at.
+const ERRORS_WAIT: Duration = Duration::from_millis(10);
+/// Errors that wait to be taken; a flood of forged ones costs no more.
+const ERRORS_MAX: usize = 64;
 /// A sleep shorter than this found its packet waiting.
 const SLEEP_SHORT: Duration = Duration::from_micros(3);
-
-/// What to open.
-#[derive(Clone, Debug)]
-pub struct UdpOptions {
-    /// The address to bind, with the base port. Port zero: a free run of ports is found.
-    pub address: SocketAddr,
-    /// Paths: source ports from the base port on. 1 to 256.
-    pub paths: u16,
-    /// Whether a path leaves from any free port when the one behind the base port is taken.
-    pub paths_anywhere: bool,
-    /// The ECN field of most packets (the others pay for a control message).
-    pub ecn: Ecn,
-    /// How to wait.
-    pub poll: PollMode,
-    /// Receive buffer wanted, in bytes. Without privilege the system caps it at
-    /// `net.core.rmem_max`.
-    pub receive_buffer_bytes: u32,
-    /// Send buffer wanted for each path, in bytes.
-    pub send_buffer_bytes: u32,
-    /// Whether to use segmentation offload where the kernel has it.
-    pub segmentation: bool,
-    /// A mark on every packet that leaves (`SO_MARK`). Takes `CAP_NET_ADMIN`.
-    pub mark: Option<u32>,
-}
-
-impl UdpOptions {
-    /// The defaults at `address`.
-    pub fn new(address: SocketAddr) -> Self {
-        Self {
-            address,
-            paths: 64,
-            paths_anywhere: false,
-            ecn: Ecn::Ect,
-            poll: PollMode::Block,
-            receive_buffer_bytes: 16 << 20,
-            send_buffer_bytes: 4 << 20,
-            segmentation: true,
-            mark: None,
-        }
-    }
-}
 
 /// Kernel UDP sockets as a [`PacketIo`].
 #[derive(Debug)]
 pub struct UdpIo {
+    /// One for each path, and behind them those that receive at further local addresses.
     sockets: Vec<Socket>,
-    address: SocketAddr,
+    /// Where each socket sends from.
+    sources: Vec<SocketAddr>,
     ecn: Ecn,
     poll: PollMode,
     segmentation: bool,
     segments_max: usize,
     receive_buffer_bytes: usize,
     sender: Sender,
-    receiver: Receiver,
-    /// Whether the kernel was asked to coalesce what arrives. That is worth it for streams
-    /// and costs 0.15 us per packet for those that come alone, so it waits for a stream.
-    coalescing: bool,
+    /// What receives at each local address.
+    ears: Vec<Ear>,
+    /// Which of them is asked next.
+    ear: usize,
     clock: Clock,
     /// The path whose socket was full.
     blocked: Option<usize>,
@@ -109,6 +85,11 @@ pub struct UdpIo {
     notices: std::collections::VecDeque<Notice>,
     failures_told: Vec<i32>,
     too_large_told: Vec<SocketAddr>,
+    /// How often the error queue of each path is still looked at, and when that last was.
+    sent_on: Vec<u8>,
+    errors_looked_at: Instant,
+    /// With the time when each was read.
+    undelivered: std::collections::VecDeque<(Instant, SocketAddr, Undelivered)>,
     stats: IoStats,
 }
 
@@ -122,8 +103,16 @@ impl UdpIo {
             let text = format!("{} paths were asked for; 1 to {PATHS_MAX} work", options.paths);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        let locals = 1 + options.further.len();
+        if locals > ADDRESSES_MAX || locals > usize::from(options.paths) {
+            let text = format!(
+                "{locals} local addresses were asked for; at most {ADDRESSES_MAX} work, each with \
+                 a path at least"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let sockets = ports::bind(options)?;
-        let address = sockets[0].local_address()?;
+        let sources = sockets.iter().map(Socket::local_address).collect::<io::Result<Vec<_>>>()?;
         let mut receive_buffer_bytes = 0;
         for (i, socket) in sockets.iter().enumerate() {
             socket.never_fragment()?;
@@ -131,9 +120,11 @@ impl UdpIo {
                 socket.mark(mark)?;
             }
             socket.default_ecn(options.ecn)?;
-            let wanted = if i == 0 { options.receive_buffer_bytes } else { 0 };
+            refused::queue_errors(socket)?;
+            let receives = i == 0 || i > sockets.len() - locals;
+            let wanted = if receives { options.receive_buffer_bytes } else { 0 };
             let size = socket.buffers(options.send_buffer_bytes, wanted)?;
-            if i == 0 {
+            if receives {
                 receive_buffer_bytes = size;
                 socket.receive_ecn()?;
                 // Nice to have: without it arrival is when the thread reads.
@@ -142,17 +133,18 @@ impl UdpIo {
         }
         let segmentation = options.segmentation && sockets[0].knows_segmentation();
         let segments_max = if segmentation { link::segments_max() } else { 64 };
+        let sent_on = vec![0; sockets.len()];
         Ok(Self {
             sockets,
-            address,
+            sources,
             ecn: options.ecn,
             poll: options.poll,
             segmentation,
             segments_max,
             receive_buffer_bytes,
             sender: Sender::default(),
-            receiver: Receiver::new(),
-            coalescing: false,
+            ears: (0..locals).map(|_| Ear::new()).collect(),
+            ear: 0,
             clock: Clock::new(),
             blocked: None,
             slept: false,
@@ -162,6 +154,9 @@ impl UdpIo {
             notices: std::collections::VecDeque::new(),
             failures_told: Vec::new(),
             too_large_told: Vec::new(),
+            sent_on,
+            errors_looked_at: Instant::ZERO,
+            undelivered: std::collections::VecDeque::new(),
             stats: IoStats::default(),
         })
     }
@@ -177,7 +172,14 @@ impl UdpIo {
     }
 
     /// Another descriptor of the socket that everything arrives at.
+    ///
+    /// # Errors
+    /// The operating system's, and that there are several such sockets.
     pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
+        if self.ears.len() > 1 {
+            let text = "packets arrive at several local addresses: no one descriptor tells of them";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
         self.sockets[0].as_fd().try_clone_to_owned()
     }
 
@@ -191,8 +193,26 @@ impl UdpIo {
         self.watched = Some(fd);
     }
 
-    fn path_of(&self, entropy: Entropy) -> usize {
-        usize::from(entropy.0) % self.sockets.len()
+    fn path_count(&self) -> usize {
+        self.sockets.len() + 1 - self.ears.len()
+    }
+
+    /// The socket that receives at a local address.
+    fn socket_of(&self, local: usize) -> usize {
+        if local == 0 { 0 } else { self.path_count() + local - 1 }
+    }
+
+    /// The socket of an entropy; if its local address is of another family than the destination,
+    /// the next one that is not.
+    fn path_of(&self, entropy: Entropy, destination: SocketAddr) -> usize {
+        let count = self.path_count();
+        let first = usize::from(entropy.0) % count;
+        let reaches = |path: &usize| {
+            let ip = self.sources[*path].ip();
+            ip.is_ipv4() == destination.is_ipv4() || (ip.is_ipv6() && ip.is_unspecified())
+        };
+        let mut turns = (0..self.ears.len()).map(|turn| (first + turn) % count);
+        turns.find(reaches).unwrap_or(first)
     }
 
     /// Sends a run of batches of one path. Returns how many are dealt with, or that the
@@ -202,7 +222,12 @@ impl UdpIo {
             return self.send_cut(path, run);
         }
         self.stats.send_calls += 1;
-        match self.sender.send_batches(&self.sockets[path], self.ecn, run) {
+        self.sent_on[path] = ERRORS_LOOKS;
+        let mut sent = self.sender.send_batches(&self.sockets[path], self.ecn, run);
+        if sent.as_ref().is_err_and(|e| self.was_of_an_earlier_packet(path, e)) {
+            sent = self.sender.send_batches(&self.sockets[path], self.ecn, run);
+        }
+        match sent {
             Ok(n) => {
                 for (transmit, _) in &run[..n] {
                     self.stats.sent_batches += 1;
@@ -211,8 +236,10 @@ impl UdpIo {
                 }
                 Some(n)
             }
-            Err(e) if is_full(&e) => None,
+            Err(e) if is_later(&e) => None,
             Err(e) => {
+                // An error of this machine's own is queued as well, and keeps waits from sleeping.
+                self.drain_errors(path);
                 let offload_refused = matches!(errno(&e), libc::EINVAL | libc::EIO);
                 if offload_refused && run[0].0.segments > 1 {
                     self.send_refused_offload(path, run)
@@ -248,15 +275,21 @@ impl UdpIo {
         let mut sent = 0;
         while sent < batch.0.segments {
             self.stats.send_calls += 1;
-            match self.sender.send_segments(&self.sockets[path], self.ecn, batch, sent) {
+            self.sent_on[path] = ERRORS_LOOKS;
+            let mut call = self.sender.send_segments(&self.sockets[path], self.ecn, batch, sent);
+            if call.as_ref().is_err_and(|e| self.was_of_an_earlier_packet(path, e)) {
+                call = self.sender.send_segments(&self.sockets[path], self.ecn, batch, sent);
+            }
+            match call {
                 Ok(0) => break,
                 Ok(n) => {
                     sent += n;
                     self.stats.sent_packets += n as u64;
                 }
-                Err(e) if is_full(&e) && sent == 0 => return None,
-                Err(e) if is_full(&e) => break,
+                Err(e) if is_later(&e) && sent == 0 => return None,
+                Err(e) if is_later(&e) => break,
                 Err(e) => {
+                    self.drain_errors(path);
                     self.failed(&batch.0, &e);
                     sent += 1;
                 }
@@ -303,50 +336,26 @@ impl UdpIo {
         }
     }
 
-    /// One call to the kernel; `None`: nothing there.
-    fn receive_now(
-        &mut self,
-        each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
-    ) -> io::Result<Option<usize>> {
-        self.stats.receive_calls += 1;
-        let messages = match self.receiver.receive(&self.sockets[0]) {
-            Ok(0) => return Ok(None),
-            Ok(n) => n,
-            Err(e) if is_full(&e) => return Ok(None),
-            // An ICMP error for an earlier packet; the core has its own timers.
-            Err(e) if matches!(errno(&e), libc::ECONNREFUSED | libc::EHOSTUNREACH) => {
-                return Ok(None);
-            }
-            Err(e) => return Err(e),
-        };
-        self.stats.received_messages += messages as u64;
-        if messages > 1 && !self.coalescing {
-            // Nice to have: absent before Linux 5.0.
-            let _ = self.sockets[0].receive_coalesced();
-            self.coalescing = true;
-        }
-        let now = self.clock.now();
-        let mut packets = 0;
-        for i in 0..messages {
-            let arrival = self.receiver.arrival(i);
-            let Some(source) = arrival.source else { continue };
-            if arrival.bytes.is_empty() {
-                continue;
-            }
-            let received_at = self.clock.arrival(arrival.beside.stamp_ns, now);
-            let meta = PacketMeta { source, ecn: arrival.beside.ecn, received_at };
-            self.stats.received_bytes += arrival.bytes.len() as u64;
-            let segment = match arrival.beside.segment_bytes {
-                0 => arrival.bytes.len(),
-                n => n,
-            };
-            for packet in arrival.bytes.chunks_mut(segment) {
-                packets += 1;
-                each(now, meta, packet);
+    /// Whether a call failed for a packet that was sent before: then it is worth another try.
+    #[cold]
+    fn was_of_an_earlier_packet(&mut self, path: usize, error: &io::Error) -> bool {
+        refused::may_be_of_an_earlier_packet(errno(error)) && self.drain_errors(path)
+    }
+
+    /// Reads the error queue of a path. Returns whether there was anything in it.
+    fn drain_errors(&mut self, path: usize) -> bool {
+        let mut any = false;
+        for _ in 0..ERRORS_MAX {
+            // A queue that cannot be read says nothing; calls on the socket tell what is wrong.
+            let Ok(Some(told)) = refused::take_error(&self.sockets[path]) else { break };
+            any = true;
+            let Some(told) = told else { continue };
+            self.stats.undelivered += 1;
+            if self.undelivered.len() < ERRORS_MAX {
+                self.undelivered.push_back((self.clock.now(), told.0, told.1));
             }
         }
-        self.stats.received_packets += packets as u64;
-        Ok(Some(packets))
+        any
     }
 
     /// Sleeps until a packet, a call, room to write or `until`. Returns whether a packet is
@@ -358,7 +367,9 @@ impl UdpIo {
             return Ok(false);
         }
         self.stats.sleeps += 1;
-        self.receiver.expect_few();
+        for ear in &mut self.ears {
+            ear.receiver.expect_few();
+        }
         let woken = self.sleep_announced(wait);
         let rung = woken.as_ref().is_ok_and(|w| w.called);
         if let Some(waker) = &self.waker {
@@ -376,7 +387,7 @@ impl UdpIo {
             let base = self.sockets[0].as_fd();
             let bell = self.waker.as_ref().and_then(|w| w.fd());
             let full = if wait.writable { self.blocked } else { None };
-            let mut interests = [Interest::readable(base); 5];
+            let mut interests = [Interest::readable(base); 4 + ADDRESSES_MAX];
             interests[1] = Interest::readable(self.alarm.fd());
             let mut count = 2;
             let writable = full.map(|path| Interest::writable(self.sockets[path].as_fd()));
@@ -386,9 +397,15 @@ impl UdpIo {
                 interests[count] = interest;
                 count += 1;
             }
+            let further = count;
+            for socket in &self.sockets[self.path_count()..] {
+                interests[count] = Interest::readable(socket.as_fd());
+                count += 1;
+            }
             let ready = os::wait(&mut interests[..count], None)?;
+            let at_others = interests[further..count].iter().any(Interest::is_ready);
             let woken = Woken {
-                readable: interests[0].is_ready(),
+                readable: interests[0].is_ready() || at_others,
                 called: bell.is_some() && interests[2].is_ready(),
             };
             let rang = interests[1].is_ready();
@@ -414,9 +431,9 @@ impl PacketIo for UdpIo {
         let mut done = 0;
         while done < batches.len() {
             let rest = &batches[done..];
-            let entropy = rest[0].0.entropy;
-            let length = rest.iter().take_while(|(t, _)| t.entropy == entropy).count();
-            let path = self.path_of(entropy);
+            let path_of = |(t, _): &(Transmit, S)| self.path_of(t.entropy, t.destination);
+            let path = path_of(&rest[0]);
+            let length = rest.iter().take_while(|batch| path_of(batch) == path).count();
             match self.send_run(path, &rest[..length]) {
                 Some(n) => done += n,
                 None => {
@@ -437,8 +454,10 @@ impl PacketIo for UdpIo {
     ) -> io::Result<usize> {
         let no_wait = wait.until == Instant::ZERO;
         // Asking for what is not there costs a system call for nothing.
-        let ask_first =
-            no_wait || !self.slept || self.receiver.is_full() || self.poll != PollMode::Block;
+        let ask_first = no_wait
+            || !self.slept
+            || self.ears.iter().any(|ear| ear.receiver.is_full())
+            || self.poll != PollMode::Block;
         if ask_first && let Some(n) = self.receive_now(&mut each)? {
             return Ok(n);
         }
@@ -482,11 +501,23 @@ impl PacketIo for UdpIo {
     }
 
     fn local_address(&self) -> SocketAddr {
-        self.address
+        self.sources[0]
+    }
+
+    fn local_addresses(&self) -> u8 {
+        u8::try_from(self.ears.len()).unwrap_or(1)
+    }
+
+    fn local_address_at(&self, place: u8) -> SocketAddr {
+        self.sources[self.socket_of(usize::from(place) % self.ears.len())]
+    }
+
+    fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
+        self.sources[self.path_of(entropy, destination)]
     }
 
     fn paths(&self) -> u16 {
-        u16::try_from(self.sockets.len()).unwrap_or(PATHS_MAX)
+        u16::try_from(self.path_count()).unwrap_or(PATHS_MAX)
     }
 
     fn batch_segments_max(&self) -> usize {
@@ -498,6 +529,25 @@ impl PacketIo for UdpIo {
         if works < packet_bytes_max {
             self.tell_too_large(destination, usize::from(packet_bytes_max));
         }
+    }
+
+    fn take_undelivered(&mut self, now: Instant) -> Option<(SocketAddr, Undelivered)> {
+        if self.undelivered.is_empty() && now.since(self.errors_looked_at) >= ERRORS_LOOK {
+            self.errors_looked_at = now;
+            for path in 0..self.sockets.len() {
+                if let Some(left) = self.sent_on[path].checked_sub(1) {
+                    self.sent_on[path] = left;
+                    self.drain_errors(path);
+                }
+            }
+        }
+        // What the destination said before it fell silent may wait to be received still.
+        let (at, to, why) = *self.undelivered.front()?;
+        if now.since(at) < ERRORS_WAIT {
+            return None;
+        }
+        self.undelivered.pop_front();
+        Some((to, why))
     }
 
     fn take_notice(&mut self) -> Option<Notice> {
@@ -518,6 +568,7 @@ impl PacketIo for UdpIo {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+/// Whether a call may succeed later: the socket is full or empty, or a signal came first.
+fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

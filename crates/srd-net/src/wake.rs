@@ -6,9 +6,9 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 
+use crate::primitives::atomic::{AtomicBool, Ordering};
+use crate::primitives::{Condvar, Mutex, PoisonError};
 use crate::sys::os::Wake;
 
 /// Ends the wait of one thread in [`crate::PacketIo::receive`].
@@ -96,44 +96,5 @@ impl IoWaker {
             .wait_timeout_while(guard, limit, |rung| !*rung)
             .unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *guard)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    #[test]
-    fn a_call_before_the_sleep_prevents_it() {
-        let waker = IoWaker::with_descriptor().unwrap();
-        waker.wake();
-        assert!(!waker.prepare_sleep());
-        assert!(waker.prepare_sleep());
-        waker.finish_sleep(false);
-        assert!(!waker.take());
-    }
-
-    #[test]
-    fn no_call_is_lost_between_two_threads() {
-        let waker = Arc::new(IoWaker::with_condition());
-        let calls = Arc::new(std::sync::atomic::AtomicU32::new(0));
-        const CALLS: u32 = 2000;
-        let (w, c) = (waker.clone(), calls.clone());
-        let caller = std::thread::spawn(move || {
-            for i in 1..=CALLS {
-                c.store(i, Ordering::SeqCst);
-                w.wake();
-            }
-        });
-        let start = std::time::Instant::now();
-        while calls.load(Ordering::SeqCst) < CALLS {
-            if waker.prepare_sleep() {
-                waker.sleep(std::time::Duration::from_secs(20));
-                waker.finish_sleep(false);
-            }
-        }
-        assert!(start.elapsed() < std::time::Duration::from_secs(10), "a wake-up was lost");
-        caller.join().unwrap();
     }
 }

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use srd_net::{
-    BindOptions, Endpoint, FlushError, LocalEndpoint, MemoryNet, MemoryOptions, News, PollMode,
-    SendError,
+    BindOptions, ConnectError, Endpoint, FlushError, LocalEndpoint, MemoryNet, MemoryOptions, News,
+    PollMode, SendError,
 };
 use srd_proto::crypto::public_key;
 use srd_proto::{
-    Class, Config, Datagram, Delivery, Event, Protection, Qpn, ReceiveBuffers, Status,
+    AddPeerError, Admission, Class, Config, Datagram, Delivery, Event, Protection, Qpn,
+    ReceiveBuffers, Status,
 };
 
 /// Longest that anything may take.
@@ -94,6 +95,21 @@ fn datagrams_cross_encrypted() {
     transfer(a, &b, 500, 1200);
 }
 
+#[test]
+fn regression_a_session_with_a_stranger_opens_at_once_over_many_paths() {
+    let mut options = loopback("127.0.0.1");
+    options.config.paths = 64;
+    options.config.protection = Protection::JobKey([7; 32]);
+    let b = Endpoint::bind(&options).unwrap();
+    for _ in 0..5 {
+        let a = Endpoint::bind(&options).unwrap();
+        let start = std::time::Instant::now();
+        a.connect(b.local_address()).unwrap().send_acknowledged(numbered(0, 100)).unwrap();
+        // A demand for a cookie that does not arrive costs a second and more.
+        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    }
+}
+
 fn with_static_key(n: u8) -> (BindOptions, [u8; 32]) {
     let mut options = loopback("127.0.0.1");
     options.config.protection = Protection::Static([n; 32]);
@@ -129,6 +145,44 @@ fn nodes_that_know_each_other_by_static_key_talk_and_others_do_not() {
         assert!(peer.flush(PATIENCE).is_err(), "a stranger was let in");
     }
     assert!(b.try_recv().unwrap().is_none());
+}
+
+/// An endpoint with key `n` that lets strangers in or not.
+fn keyed(n: u8, admission: Admission) -> BindOptions {
+    let (mut options, _) = with_static_key(n);
+    options.config.admission = admission;
+    options
+}
+
+#[test]
+fn regression_an_address_is_not_enough_where_a_key_was_named() {
+    let keys: Vec<_> = (0..4).map(|n| public_key(&[n; 32])).collect();
+    let a = Endpoint::bind(&keyed(1, Admission::Anyone)).unwrap();
+    let stranger = Endpoint::bind(&keyed(2, Admission::Known)).unwrap();
+    let to_a = stranger.connect_with_key(a.local_address(), keys[1]).unwrap();
+    to_a.send_acknowledged(numbered(0, 100)).unwrap();
+    let heard = a.recv_timeout(PATIENCE).unwrap().unwrap().peer;
+    assert_eq!(heard.address(), stranger.local_address());
+    let wrong = a.connect_with_key(stranger.local_address(), keys[3]);
+    assert_eq!(wrong.unwrap_err(), ConnectError::Refused(AddPeerError::KeyMismatch));
+    let wrong = block_on(a.connect_async(stranger.local_address(), Some(keys[3])));
+    assert_eq!(wrong.unwrap_err(), ConnectError::Refused(AddPeerError::KeyMismatch));
+    let right = a.connect_with_key(stranger.local_address(), keys[2]).unwrap();
+    assert_eq!(right.address(), heard.address());
+
+    // Named twice, with two keys.
+    for admission in [Admission::Known, Admission::Anyone] {
+        let a = Endpoint::bind(&keyed(1, admission)).unwrap();
+        let at = stranger.local_address();
+        a.connect_with_key(at, keys[2]).unwrap();
+        a.connect_with_key(at, keys[2]).unwrap();
+        assert!(a.connect_with_key(at, keys[3]).is_err());
+        let mut local = LocalEndpoint::bind(&keyed(1, admission)).unwrap();
+        let id = local.connect_with_key(at, Some(keys[2])).unwrap();
+        assert_eq!(local.connect_with_key(at, Some(keys[2])), Ok(id));
+        assert_eq!(local.connect(at), Ok(id), "whoever is there");
+        assert_eq!(local.connect_with_key(at, Some(keys[3])), Err(AddPeerError::KeyMismatch));
+    }
 }
 
 /// Waits a moment; false, so that it can stand at the end of a condition.

@@ -242,3 +242,89 @@ fn a_thread_that_is_always_late_still_receives() {
     }
     assert_eq!(got, 1);
 }
+
+/// An endpoint of sockets at two loopback addresses.
+fn open_two(paths: u16) -> UdpIo {
+    let mut options = UdpOptions::new("127.0.0.1:0".parse().unwrap());
+    options.further = vec!["127.0.0.2".parse().unwrap()];
+    options.paths = paths;
+    UdpIo::open(&options).unwrap()
+}
+
+#[test]
+fn paths_take_turns_over_local_addresses_and_packets_are_received_at_each() {
+    let (mut a, mut b) = (open_two(5), open_two(2));
+    let base = a.local_address().port();
+    assert_eq!((a.local_addresses(), a.paths()), (2, 5));
+    for path in 0..5u16 {
+        let local = u8::try_from(path % 2).unwrap();
+        let to = b.local_address_at(local);
+        assert_eq!((to.port(), to.ip()), (b.local_address().port(), [127, 0, 0, 1 + local].into()));
+        let sent = batch(to, path, &[100 + usize::from(path)]);
+        assert_eq!(a.send(std::slice::from_ref(&sent)).unwrap(), Sent::All);
+        let got = collect(&mut b, 1);
+        assert_eq!((got.len(), got[0].1.clone()), (1, sent.1[0].clone()));
+        let from = got[0].0.source;
+        let expected = SocketAddr::new(a.local_address_at(local).ip(), base + path);
+        assert_eq!((from, got[0].0.local), (expected, local));
+        assert_eq!(a.source(Entropy(path), to), expected);
+    }
+}
+
+#[test]
+fn a_sleep_ends_with_a_packet_at_any_local_address() {
+    for local in 0..2 {
+        let (mut a, mut b) = (open("127.0.0.1", 1), open_two(2));
+        let to = b.local_address_at(local);
+        let sender = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            a.send(&[batch(to, 0, &[77])]).unwrap();
+        });
+        b.set_poll(PollMode::Block);
+        let got = collect(&mut b, 1);
+        assert_eq!((got.len(), got[0].0.local), (1, local));
+        sender.join().unwrap();
+    }
+}
+
+#[test]
+fn streams_to_several_local_addresses_are_served_in_turns() {
+    let (mut a, mut b) = (open("127.0.0.1", 1), open_two(2));
+    for local in [0, 0, 0, 1, 1, 1] {
+        a.send(&[batch(b.local_address_at(local), 0, &[1000; 20])]).unwrap();
+    }
+    let got = collect(&mut b, 120);
+    let from_second = |meta: &PacketMeta| meta.local == 1;
+    assert_eq!(got.len(), 120);
+    assert_eq!(got.iter().filter(|(meta, _)| from_second(meta)).count(), 60);
+    let first_of_second = got.iter().position(|(meta, _)| from_second(meta)).unwrap();
+    assert!(first_of_second < 60, "the first address is not emptied before");
+}
+
+#[test]
+fn a_path_of_another_family_than_the_destination_leaves_from_the_next_address() {
+    let mut options = UdpOptions::new("127.0.0.1:0".parse().unwrap());
+    options.further = vec!["::1".parse().unwrap()];
+    options.paths = 4;
+    let mut a = UdpIo::open(&options).unwrap();
+    for ip in ["127.0.0.1", "::1"] {
+        let mut b = open(ip, 1);
+        for path in 0..4 {
+            a.send(&[batch(b.local_address(), path, &[10])]).unwrap();
+            let got = collect(&mut b, 1);
+            assert_eq!(got[0].0.source.ip().to_string(), ip);
+        }
+    }
+}
+
+#[test]
+fn too_many_local_addresses_for_the_paths_or_at_all_are_refused() {
+    let ip = |n: u8| std::net::IpAddr::from([127, 0, 0, n]);
+    for (further, paths) in [(vec![ip(2)], 1), ((2..=5).map(ip).collect(), 64)] {
+        let mut options = UdpOptions::new("127.0.0.1:0".parse().unwrap());
+        (options.further, options.paths) = (further, paths);
+        let refused = UdpIo::open(&options).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput, "{refused}");
+        assert!(refused.to_string().contains("local addresses"), "{refused}");
+    }
+}

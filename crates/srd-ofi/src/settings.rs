@@ -8,8 +8,9 @@
 //! must have it, and nobody else is answered.
 
 use std::ffi::{CStr, c_int};
+use std::path::Path;
 
-use srd_host::{KEY_FORM, read_key};
+use srd_host::{KEY_FORM, MAKE_KEY, read_key, read_key_file};
 
 use crate::abi::provider::{FI_PARAM_BOOL, FI_PARAM_INT, FI_PARAM_STRING};
 
@@ -60,7 +61,9 @@ pub const PARAMETERS: [Parameter; 11] = [
     Parameter {
         name: c"key_file",
         kind: FI_PARAM_STRING,
-        help: c"File with the key that all processes of a job share: 64 hexadecimal digits",
+        help:
+            c"File with the key that all processes of a job share: 64 hexadecimal digits. Only its \
+            owner may read it (chmod 600)",
     },
     Parameter {
         name: c"job_key",
@@ -199,8 +202,8 @@ fn key(values: &impl Values) -> Result<Option<[u8; 32]>, String> {
             return Err("FI_SRD_KEY_FILE and FI_SRD_JOB_KEY are both set: give one".into());
         }
         (Some(path), None) => {
-            let text = std::fs::read_to_string(&path);
-            let text = text.map_err(|error| format!("FI_SRD_KEY_FILE={path}: {error}"))?;
+            let text = read_key_file(Path::new(&path), MAKE_KEY);
+            let text = text.map_err(|error| format!("FI_SRD_KEY_FILE: {error}"))?;
             Some(read_key(&text).ok_or(format!("FI_SRD_KEY_FILE={path}: {KEY_FORM}"))?)
         }
         (None, Some(text)) => Some(read_key(&text).ok_or(format!("FI_SRD_JOB_KEY: {KEY_FORM}"))?),
@@ -218,6 +221,7 @@ fn key(values: &impl Values) -> Result<Option<[u8; 32]>, String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -288,6 +292,13 @@ pub(crate) mod tests {
         let file = directory.path().join("key");
         std::fs::write(&file, format!("{KEY}\n")).unwrap();
         let path = file.to_str().unwrap();
+        let mode = |mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        for others_may in [0o644, 0o640, 0o604, 0o620] {
+            mode(others_may);
+            let refusal = read(&[("key_file", path)]).unwrap_err();
+            assert!(refusal.contains(&format!("chmod 600 {path}")), "{refusal}");
+        }
+        mode(0o600);
         assert!(read(&[("key_file", path)]).unwrap().job_key.is_some());
         let absent = read(&[("key_file", "/nowhere/key")]).unwrap_err();
         assert!(absent.contains("/nowhere/key"), "{absent}");

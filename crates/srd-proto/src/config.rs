@@ -1,7 +1,17 @@
 //! Every knob, with unit, default and bound, checked once in [`Config::check`].
 
 use crate::error::ConfigError;
+use crate::peer::ADDRESSES_MAX;
 use crate::time::Duration;
+
+/// Nanoseconds.
+const US: u64 = 1_000;
+const MS: u64 = 1_000 * US;
+const S: u64 = 1_000 * MS;
+const DAY: u64 = 86_400 * S;
+
+const WINDOW_PACKETS_LEAST: u64 = 128;
+const WINDOW_PACKETS_MOST: u64 = 4096;
 
 /// How packets of an endpoint are protected.
 #[derive(Clone, Debug)]
@@ -50,8 +60,10 @@ pub struct Config {
     /// Whom we answer, with static keys.
     pub admission: Admission,
     /// The well-known UDP port we receive on; it travels in the greeting, since data comes
-    /// from other ports.
+    /// from other ports. 1..=65,535.
     pub local_port: u16,
+    /// Local addresses that packets leave from, in turns over the entropies. 1..=4.
+    pub local_addresses: u8,
     /// Largest UDP payload of a packet, header and tag included. 256..=65,000.
     pub packet_bytes_max: u16,
     /// Speed of our own link, bits per second. Zero: unknown, estimated from delivery.
@@ -62,7 +74,7 @@ pub struct Config {
     /// Bytes below UDP payload that a packet costs (IP and UDP; where links are emulated, what they
     /// count). 0..=200.
     pub wire_overhead_bytes: u16,
-    /// Round-trip time assumed until one is measured.
+    /// Round-trip time assumed until one is measured. 100 ns..=10 s.
     pub rtt_initial: Duration,
     /// How paths are chosen.
     pub spray: Spray,
@@ -74,9 +86,10 @@ pub struct Config {
     /// Target queueing delay as a percentage of the base round trip. 5..=400.
     pub delay_target_percent: u32,
     /// Least target queueing delay: twice the host's own timing jitter. Counts as transit time
-    /// in the bandwidth-delay product.
+    /// in the bandwidth-delay product. 0..=1 s.
     pub delay_target_min: Duration,
     /// Window before anything is known, in bytes; zero: 2.25 bandwidth-delay products.
+    /// 0..=4 GiB.
     pub window_initial_bytes: u64,
     /// Largest window, as a percentage of the bandwidth-delay product. 50..=1000.
     pub window_max_percent: u32,
@@ -86,31 +99,34 @@ pub struct Config {
     pub credit_percent: u32,
     /// Acknowledge at least every so many packets. 1..=256.
     pub ack_packets: u16,
-    /// Acknowledge at least every so many bytes.
+    /// Acknowledge at least every so many bytes. 1..=16 MiB.
     pub ack_bytes: u32,
-    /// Acknowledge at most so long after an arrival.
+    /// Acknowledge at most so long after an arrival. 0..=1 s.
     pub ack_delay: Duration,
     /// Acknowledge at most so long after an arrival in a conversation, where the answer tells
-    /// the sender what it wants to know. Less than `ack_delay` means `ack_delay`.
+    /// the sender what it wants to know. Less than `ack_delay` means `ack_delay`. 0..=1 s.
     pub ack_delay_conversation: Duration,
     /// Path tuples per acknowledgement. 1..=16.
     pub ack_tuples_max: u8,
-    /// Lower bound of the retransmission timeout.
+    /// Lower bound of the retransmission timeout. 1 us..=10 s.
     pub rto_min: Duration,
-    /// Upper bound of the retransmission timeout's back-off.
+    /// Upper bound of the retransmission timeout's back-off. `rto_min`..=60 s.
     pub rto_max: Duration,
     /// How long a peer may be silent with data outstanding before it is declared down.
+    /// 1 ms..=1 day.
     pub peer_timeout: Duration,
     /// How long a peer that has never answered may leave data unanswered; zero means
-    /// `peer_timeout`.
+    /// `peer_timeout`. 1 ms..=1 day.
     pub answer_timeout: Duration,
-    /// Silence after which an idle context sends a probe. [`Duration::MAX`]: never.
+    /// Silence after which an idle context sends a probe, at least 100 us; a quarter of it while
+    /// something is sent to the peer, an eighth from probe to probe. [`Duration::MAX`]: never.
     pub keepalive: Duration,
-    /// Idle time after which a context gives its memory back. Longer than any peer's
-    /// `peer_timeout`, or a datagram that is repeated after it could be delivered again.
+    /// Idle time after which a context gives its memory back. Longer than `peer_timeout`, ours
+    /// and any peer's, or a datagram that is repeated after it could be delivered again.
     pub idle_reclaim: Duration,
-    /// Idle time after which a context gives back the tables that it sends with, and keeps what the
-    /// protocol must not forget. Where contexts rest, those with peers that the application named
+    /// Idle time, at least 100 us, after which a context gives back the tables that it sends
+    /// with, and keeps what the protocol must not forget. Where contexts rest, those with peers
+    /// that the application named
     /// are never reclaimed. [`Duration::MAX`]: never. Contexts with a keepalive do not rest.
     pub idle_rest: Duration,
     /// RNR verdicts before a datagram fails; 7 means for ever, as in EFA. 0..=7.
@@ -125,13 +141,13 @@ pub struct Config {
     pub unreliable_queue_datagrams_max: u32,
     /// Packets in flight per peer, also the receiver's window. A power of two, 128..=4096.
     pub window_packets_max: u16,
-    /// Undelivered events that an endpoint holds before it stops accepting sends.
+    /// Undelivered events that an endpoint holds before it stops accepting sends. 1..=2^30.
     pub events_max: u32,
-    /// New contexts per second beyond which strangers must return a cookie.
+    /// New contexts per second beyond which strangers must return a cookie. 0..=1,000,000.
     pub handshakes_per_second_max: u32,
-    /// Packets under one key before it is replaced.
+    /// Packets under one key before it is replaced. 1..=2^48.
     pub key_packets_max: u64,
-    /// Time under one key before it is replaced.
+    /// Time under one key before it is replaced. 100 us..=1 day.
     pub key_lifetime: Duration,
     /// Whether data packets ask switches to mark (ECT).
     pub ecn: bool,
@@ -145,6 +161,7 @@ impl Default for Config {
             protection: Protection::Plain,
             admission: Admission::Known,
             local_port: 7471,
+            local_addresses: 1,
             packet_bytes_max: 8900,
             link_rate_bps: 100_000_000_000,
             egress_pacing: false,
@@ -217,6 +234,12 @@ impl Config {
         if known { self.peer_timeout } else { self.answer_timeout }
     }
 
+    /// How late a call must come to be the end of a pause of our own: a quarter of the shortest
+    /// time that a peer has to answer. What is shorter leaves enough of it.
+    pub(crate) fn own_pause_min(&self) -> Duration {
+        self.peer_timeout.min(self.patience(false)).over(4).max(Duration::from_millis(1))
+    }
+
     /// How long an acknowledgement that was not asked for may wait.
     pub(crate) fn ack_wait(&self, conversation: bool) -> Duration {
         if conversation { self.ack_delay.max(self.ack_delay_conversation) } else { self.ack_delay }
@@ -227,48 +250,81 @@ impl Config {
     /// # Errors
     /// The first knob that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let within = |field, value: u64, min: u64, max: u64| {
-            if (min..=max).contains(&value) {
-                Ok(())
-            } else {
-                Err(ConfigError { field, value, min, max })
+        for (field, value, min, max) in self.bounds() {
+            if !(min..=max).contains(&value) {
+                return Err(ConfigError { field, value, min, max });
             }
-        };
-        within("packet_bytes_max", self.packet_bytes_max.into(), 256, 65_000)?;
-        within("wire_overhead_bytes", self.wire_overhead_bytes.into(), 0, 200)?;
-        within("link_rate_bps", self.link_rate_bps, 0, 10_000_000_000_000)?;
-        within("rtt_initial", self.rtt_initial.as_nanos(), 100, 10_000_000_000)?;
-        within("paths", self.paths.into(), 1, 256)?;
-        within("spray_burst_packets", self.spray_burst_packets.into(), 1, 64)?;
-        within("delay_target_percent", self.delay_target_percent.into(), 5, 400)?;
-        within("window_max_percent", self.window_max_percent.into(), 50, 1000)?;
-        within("credit_percent", self.credit_percent.into(), 50, 400)?;
-        within("ack_packets", self.ack_packets.into(), 1, 256)?;
-        within("ack_bytes", self.ack_bytes.into(), 1, 1 << 24)?;
-        within("ack_tuples_max", self.ack_tuples_max.into(), 1, 16)?;
-        within("rto_min", self.rto_min.as_nanos(), 1_000, 10_000_000_000)?;
-        within("rto_max", self.rto_max.as_nanos(), self.rto_min.as_nanos(), 60_000_000_000)?;
-        within("rnr_retries", self.rnr_retries.into(), 0, 7)?;
-        within("peers_max", self.peers_max.into(), 1, 1_000_000)?;
-        within("flows_max", self.flows_max.into(), 1, 65_536)?;
-        within("send_queue_datagrams_max", self.send_queue_datagrams_max.into(), 1, 1 << 20)?;
-        within(
-            "unreliable_queue_datagrams_max",
-            self.unreliable_queue_datagrams_max.into(),
-            1,
-            65_536,
-        )?;
-        // One bitmap word of the window is kept free, so it needs two.
-        within("window_packets_max", self.window_packets_max.into(), 128, 4096)?;
-        within("events_max", self.events_max.into(), 1, 1 << 30)?;
+        }
         if !self.window_packets_max.is_power_of_two() {
             return Err(ConfigError {
                 field: "window_packets_max (a power of two)",
                 value: self.window_packets_max.into(),
-                min: 128,
-                max: 4096,
+                min: WINDOW_PACKETS_LEAST,
+                max: WINDOW_PACKETS_MOST,
             });
         }
         Ok(())
     }
+
+    /// Each number with its least and most. Every knob is named here, so that one without a bound
+    /// does not compile.
+    #[rustfmt::skip] // a table
+    fn bounds(&self) -> [(&'static str, u64, u64, u64); 35] {
+        let Self {
+            protection: _, admission: _, spray: _, egress_pacing: _, receiver_share: _, ecn: _,
+            mtu_discovery: _, local_port, local_addresses, packet_bytes_max, link_rate_bps,
+            wire_overhead_bytes, rtt_initial, paths, spray_burst_packets, delay_target_percent,
+            delay_target_min,
+            window_initial_bytes, window_max_percent, credit_percent, ack_packets, ack_bytes,
+            ack_delay, ack_delay_conversation, ack_tuples_max, rto_min, rto_max, peer_timeout,
+            answer_timeout, keepalive, idle_reclaim, idle_rest, rnr_retries, peers_max, flows_max,
+            send_queue_datagrams_max, unreliable_queue_datagrams_max, window_packets_max,
+            events_max, handshakes_per_second_max, key_packets_max, key_lifetime,
+        } = self;
+        let ns = |d: &Duration| d.as_nanos();
+        // Zero stands for `peer_timeout`.
+        let answer_min = if *answer_timeout == Duration::ZERO { 0 } else { MS };
+        [
+            ("local_port", (*local_port).into(), 1, 65_535),
+            ("local_addresses", (*local_addresses).into(), 1, ADDRESSES_MAX as u64),
+            ("packet_bytes_max", (*packet_bytes_max).into(), 256, 65_000),
+            ("wire_overhead_bytes", (*wire_overhead_bytes).into(), 0, 200),
+            ("link_rate_bps", *link_rate_bps, 0, 10_000_000_000_000),
+            ("rtt_initial", ns(rtt_initial), 100, 10 * S),
+            ("paths", (*paths).into(), 1, 256),
+            ("spray_burst_packets", (*spray_burst_packets).into(), 1, 64),
+            ("delay_target_percent", (*delay_target_percent).into(), 5, 400),
+            ("delay_target_min", ns(delay_target_min), 0, S),
+            ("window_initial_bytes", *window_initial_bytes, 0, 1 << 32),
+            ("window_max_percent", (*window_max_percent).into(), 50, 1000),
+            ("credit_percent", (*credit_percent).into(), 50, 400),
+            ("ack_packets", (*ack_packets).into(), 1, 256),
+            ("ack_bytes", (*ack_bytes).into(), 1, 1 << 24),
+            ("ack_delay", ns(ack_delay), 0, S),
+            ("ack_delay_conversation", ns(ack_delay_conversation), 0, S),
+            ("ack_tuples_max", (*ack_tuples_max).into(), 1, 16),
+            ("rto_min", ns(rto_min), US, 10 * S),
+            ("rto_max", ns(rto_max), ns(rto_min), 60 * S),
+            ("peer_timeout", ns(peer_timeout), MS, DAY),
+            ("answer_timeout", ns(answer_timeout), answer_min, DAY),
+            ("keepalive", ns(keepalive), 100 * US, u64::MAX),
+            ("idle_reclaim", ns(idle_reclaim), ns(peer_timeout).saturating_add(1), u64::MAX),
+            ("idle_rest", ns(idle_rest), 100 * US, u64::MAX),
+            ("rnr_retries", (*rnr_retries).into(), 0, 7),
+            ("peers_max", (*peers_max).into(), 1, 1_000_000),
+            ("flows_max", (*flows_max).into(), 1, 65_536),
+            ("send_queue_datagrams_max", (*send_queue_datagrams_max).into(), 1, 1 << 20),
+            ("unreliable_queue_datagrams_max", (*unreliable_queue_datagrams_max).into(), 1, 65_536),
+            // One bitmap word of the window is kept free, so it needs two.
+            ("window_packets_max", (*window_packets_max).into(), WINDOW_PACKETS_LEAST,
+             WINDOW_PACKETS_MOST),
+            ("events_max", (*events_max).into(), 1, 1 << 30),
+            ("handshakes_per_second_max", (*handshakes_per_second_max).into(), 0, 1_000_000),
+            ("key_packets_max", *key_packets_max, 1, 1 << 48),
+            ("key_lifetime", ns(key_lifetime), 100 * US, DAY),
+        ]
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,14 +6,22 @@
 //! granted in quanta to the next sender that has more to send. A sender alone has no limit.
 //! A sender that stays silent on a grant is set aside until it is heard again.
 //!
-//! Bound: one entry per context; each arrival grants at most as many quanta as there are
-//! senders.
+//! The round trip in that product is the largest base round trip of the contexts that send now.
+//! A context counts with the least that it has written during the last five to ten seconds, and
+//! only with what it has measured, so that one late packet, or a context that has gone, sizes
+//! nothing for longer.
+//!
+//! Bounds: each context waits in the ring once, and stands once in the list of grants that were
+//! not answered; both hold at most `2 * peers_max` entries, those of contexts that have ended
+//! included. Each arrival grants at most as many quanta as there are senders.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::config::Config;
 use crate::ids::PeerId;
 use crate::time::{Duration, Instant};
+use crate::wire::{self, RTT_UNKNOWN};
 
 /// Packets per grant.
 const QUANTUM_PACKETS: u64 = 4;
@@ -21,11 +29,21 @@ const QUANTUM_PACKETS: u64 = 4;
 const BUDGET_PACKETS_MIN: u64 = 8;
 /// Round trips after which a silent sender's grant counts for nothing.
 const SILENT_ROUND_TRIPS: u64 = 20;
+/// A sender is set aside after at least and at most so long.
+const SILENT_MIN: Duration = Duration::from_micros(100);
+const SILENT_MAX: Duration = Duration::from_secs(1);
+/// No round trip counts as a longer one: a sender that writes nonsense can make the share too
+/// generous while it sends, but not without limit.
+const RTT_MAX_NS: u64 = 1_000_000_000;
+/// How long a generation of a sender's least round trip lives.
+const RTT_GENERATION: Duration = Duration::from_secs(5);
+/// Entries of ended contexts that the lists may hold beside those of `peers_max` live ones.
+const STALE_MIN: usize = 16;
 /// How long the number of senders is remembered for those that start afresh.
 const SENDERS_MEMORY: Duration = Duration::from_millis(10);
 
 /// What the receiver knows of one sender. Lives in the context, so the table is free.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     /// Datagram bytes received, each datagram once.
     pub received: u64,
@@ -35,11 +53,89 @@ pub(crate) struct Share {
     pub limit: u64,
     /// Bytes of the limit that count as outstanding now.
     outstanding: u64,
+    /// The oldest grant that the sender has not been heard since.
+    unanswered_since: Instant,
+    /// When the present generation of `rtt` ends.
+    rtt_until: Instant,
+    /// Least round trip, as a code, of this and of the previous generation.
+    rtt: [u8; 2],
+    /// The code that counts in the endpoint's round trip.
+    rtt_counted: u8,
     /// Whether the sender has more to send.
     pub active: bool,
     /// Whether it waits in the ring.
     in_ring: bool,
-    heard_at: Instant,
+    /// Whether it stands in the list of grants.
+    in_granted: bool,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self {
+            received: 0,
+            queued: 0,
+            limit: 0,
+            outstanding: 0,
+            unanswered_since: Instant::FAR_FUTURE,
+            rtt_until: Instant::ZERO,
+            rtt: [RTT_UNKNOWN; 2],
+            rtt_counted: RTT_UNKNOWN,
+            active: false,
+            in_ring: false,
+            in_granted: false,
+        }
+    }
+}
+
+impl Share {
+    /// Notes what a packet said of the sender's base round trip.
+    fn note_rtt(&mut self, now: Instant, code: u8) {
+        if now >= self.rtt_until {
+            let fresh = now < self.rtt_until + RTT_GENERATION;
+            self.rtt = [RTT_UNKNOWN, if fresh { self.rtt[0] } else { RTT_UNKNOWN }];
+            self.rtt_until = now + RTT_GENERATION;
+        }
+        if code != RTT_UNKNOWN && (self.rtt[0] == RTT_UNKNOWN || code < self.rtt[0]) {
+            self.rtt[0] = code;
+        }
+    }
+
+    /// The least round trip of the last five to ten seconds, as a code.
+    fn rtt_least(&self) -> u8 {
+        self.rtt.into_iter().filter(|code| *code != RTT_UNKNOWN).min().unwrap_or(RTT_UNKNOWN)
+    }
+}
+
+/// The largest of the senders' round trips: how many senders there are for each code.
+#[derive(Debug)]
+struct RoundTrips {
+    senders: Box<[u32; 256]>,
+    /// No larger code has a sender; the code itself has, unless it is `RTT_UNKNOWN`.
+    largest: u8,
+}
+
+impl RoundTrips {
+    fn new() -> Self {
+        Self { senders: Box::new([0; 256]), largest: RTT_UNKNOWN }
+    }
+
+    /// A sender's code changes; `RTT_UNKNOWN` is that of a sender that does not count.
+    fn replace(&mut self, before: u8, after: u8) {
+        if after != RTT_UNKNOWN {
+            self.senders[usize::from(after)] += 1;
+            self.largest = self.largest.max(after);
+        }
+        if before != RTT_UNKNOWN {
+            self.senders[usize::from(before)] -= 1;
+        }
+        while self.largest != RTT_UNKNOWN && self.senders[usize::from(self.largest)] == 0 {
+            self.largest -= 1;
+        }
+    }
+
+    fn largest(&self) -> Option<Duration> {
+        (self.largest != RTT_UNKNOWN).then(|| Duration::from_nanos(wire::decode_rtt(self.largest)))
+    }
 }
 
 /// The receiver's side of the bargain.
@@ -51,13 +147,18 @@ pub(crate) struct ReceiverShare {
     packet_bytes: u64,
     /// What hosts add to the round trip.
     host_time: Duration,
+    /// The round trip while no sender has measured one.
+    rtt_initial: Duration,
+    rtt_code_max: u8,
+    entries_max: usize,
     active: u32,
     outstanding: u64,
     ring: VecDeque<PeerId>,
-    rtt: Duration,
+    round_trips: RoundTrips,
     senders_recent: u32,
     senders_until: Instant,
-    /// Grants in order of time, to find the ones that nothing came of.
+    /// Contexts with a grant, each with the time of the oldest that was not answered when it was
+    /// put here: what nothing came of is found from the front.
     granted: VecDeque<(PeerId, Instant)>,
 }
 
@@ -76,10 +177,13 @@ impl ReceiverShare {
             percent: config.credit_percent,
             packet_bytes: config.packet_bytes_max.into(),
             host_time: config.delay_target_min,
+            rtt_initial: config.rtt_initial,
+            rtt_code_max: wire::encode_rtt(RTT_MAX_NS),
+            entries_max: 2 * config.peers_max as usize + STALE_MIN,
             active: 0,
             outstanding: 0,
             ring: VecDeque::new(),
-            rtt: Duration::ZERO,
+            round_trips: RoundTrips::new(),
             senders_recent: 0,
             senders_until: Instant::ZERO,
             granted: VecDeque::new(),
@@ -96,13 +200,13 @@ impl ReceiverShare {
         if now < self.senders_until { self.senders_recent.max(self.active) } else { self.active }
     }
 
-    /// A sender's base round trip: the largest counts.
-    pub(crate) fn hear_rtt(&mut self, ns: u64) {
-        self.rtt = self.rtt.max(Duration::from_nanos(ns));
+    /// The largest base round trip of those that send.
+    fn rtt(&self) -> Duration {
+        self.round_trips.largest().unwrap_or(self.rtt_initial)
     }
 
     fn bdp_bytes(&self) -> u64 {
-        let transit = self.rtt + self.host_time;
+        let transit = self.rtt() + self.host_time;
         let bits = u128::from(self.link_rate_bps) * u128::from(transit.as_nanos());
         u64::try_from(bits / 8_000_000_000).unwrap_or(u64::MAX).max(2 * self.packet_bytes)
     }
@@ -115,19 +219,27 @@ impl ReceiverShare {
     /// What a sender without a grant may have in flight.
     pub(crate) fn unsolicited_bytes(&self, now: Instant) -> u64 {
         let senders = u64::from(self.senders(now).max(1));
-        let share = self.bdp_bytes() * 3 / 2 / senders;
+        let share = self.bdp_bytes().saturating_mul(3) / 2 / senders;
         share.min(self.bdp_bytes()).max(self.packet_bytes)
     }
 
-    /// Something arrived from `from` whose share the caller has updated (received, queued).
-    pub(crate) fn on_arrival(&mut self, now: Instant, from: PeerId, shares: &mut impl Shares) {
+    /// Something arrived from `from`, whose share the caller has updated (received, queued), in
+    /// a packet that carried `rtt_code`.
+    pub(crate) fn on_arrival(
+        &mut self,
+        now: Instant,
+        from: PeerId,
+        rtt_code: u8,
+        shares: &mut impl Shares,
+    ) {
         if !self.enabled {
             return;
         }
         let quantum = QUANTUM_PACKETS * self.packet_bytes;
         let unsolicited = self.unsolicited_bytes(now);
         let Some(share) = shares.share(from) else { return };
-        share.heard_at = now;
+        share.unanswered_since = Instant::FAR_FUTURE;
+        share.note_rtt(now, rtt_code.min(self.rtt_code_max));
         let wants = share.queued > share.received;
         if wants != share.active {
             share.active = wants;
@@ -144,9 +256,13 @@ impl ReceiverShare {
                 self.senders_until = now + SENDERS_MEMORY;
             }
         }
+        self.count_rtt(share);
         self.recount(share);
-        if self.active >= 2 && share.active && !share.in_ring && share.limit < share.queued {
-            share.in_ring = true;
+        let waits = self.active >= 2 && share.active && share.limit < share.queued;
+        if waits && !core::mem::replace(&mut share.in_ring, true) {
+            if self.ring.len() >= self.entries_max {
+                tidy(&mut self.ring, |id| *id, |share| &mut share.in_ring, shares);
+            }
             self.ring.push_back(from);
         }
         if self.active <= 1 {
@@ -157,7 +273,7 @@ impl ReceiverShare {
         }
     }
 
-    /// Limits bind no more: whoever waits for a grant is told so.
+    /// Limits bind no more: each sender that waits for a grant is told so.
     fn release(&mut self, shares: &mut impl Shares) {
         while let Some(peer) = self.ring.pop_front() {
             if let Some(share) = shares.share(peer) {
@@ -165,7 +281,20 @@ impl ReceiverShare {
             }
             shares.announce(peer);
         }
-        self.granted.clear();
+        while let Some((peer, _)) = self.granted.pop_front() {
+            if let Some(share) = shares.share(peer) {
+                share.in_granted = false;
+            }
+        }
+    }
+
+    /// A share's round trip counts while its sender is active.
+    fn count_rtt(&mut self, share: &mut Share) {
+        let code = if share.active { share.rtt_least() } else { RTT_UNKNOWN };
+        if code != share.rtt_counted {
+            self.round_trips.replace(share.rtt_counted, code);
+            share.rtt_counted = code;
+        }
     }
 
     fn recount(&mut self, share: &mut Share) {
@@ -200,27 +329,58 @@ impl ReceiverShare {
             if more {
                 self.ring.push_back(next);
             }
-            self.granted.push_back((next, now));
+            share.unanswered_since = share.unanswered_since.min(now);
+            if !core::mem::replace(&mut share.in_granted, true) {
+                if self.granted.len() >= self.entries_max {
+                    tidy(&mut self.granted, |(id, _)| *id, |share| &mut share.in_granted, shares);
+                }
+                self.granted.push_back((next, now));
+            }
             shares.announce(next);
         }
     }
 
     /// Sets aside the grants of senders that have gone silent: looks at the oldest few.
     fn set_aside_silent(&mut self, now: Instant, shares: &mut impl Shares) {
-        let patience = self.rtt.times(SILENT_ROUND_TRIPS).max(Duration::from_micros(100));
+        let patience = self.rtt().times(SILENT_ROUND_TRIPS).clamp(SILENT_MIN, SILENT_MAX);
         for _ in 0..2 {
             match self.granted.front() {
                 Some((_, at)) if now.since(*at) > patience => {}
                 _ => return,
             }
-            let Some((peer, at)) = self.granted.pop_front() else { return };
-            if let Some(share) = shares.share(peer)
-                && share.active
-                && share.heard_at <= at
-            {
+            let Some((peer, _)) = self.granted.pop_front() else { return };
+            let Some(share) = shares.share(peer) else { continue };
+            let since = share.unanswered_since;
+            if share.active && since != Instant::FAR_FUTURE && now.since(since) <= patience {
+                // Heard, and granted something again, since it was put here.
+                self.granted.push_back((peer, since));
+                continue;
+            }
+            share.in_granted = false;
+            if share.active && since != Instant::FAR_FUTURE {
                 self.forget(share);
             }
         }
+    }
+
+    /// Looks whether the sums are those of all shares.
+    ///
+    /// # Panics
+    /// If they are not.
+    #[cfg(debug_assertions)]
+    pub(crate) fn audit<'a>(&self, shares: impl Iterator<Item = &'a Share>) {
+        let (mut active, mut outstanding, mut counted) = (0, 0, [0; 256]);
+        for share in shares {
+            active += u32::from(share.active);
+            outstanding += share.outstanding;
+            counted[usize::from(share.rtt_counted)] += 1;
+            assert!(share.active || share.outstanding == 0 && share.rtt_counted == RTT_UNKNOWN);
+        }
+        assert_eq!((active, outstanding), (self.active, self.outstanding), "receiver's share");
+        counted[usize::from(RTT_UNKNOWN)] = 0;
+        assert_eq!(counted, *self.round_trips.senders, "round trips that count");
+        let listed = self.ring.len().max(self.granted.len());
+        assert!(listed <= self.entries_max, "{listed} entries");
     }
 
     /// A context is gone, or its sender silent: its grant counts no more.
@@ -231,5 +391,26 @@ impl ReceiverShare {
         self.outstanding -= share.outstanding;
         share.outstanding = 0;
         share.active = false;
+        self.count_rtt(share);
     }
 }
+
+/// Drops the entries of contexts that have ended, and all but one of each other: `mark` is the
+/// flag of a share that stands in this list.
+#[cold]
+fn tidy<T>(
+    list: &mut VecDeque<T>,
+    id: impl Fn(&T) -> PeerId,
+    mark: impl Fn(&mut Share) -> &mut bool,
+    shares: &mut impl Shares,
+) {
+    list.retain(|entry| shares.share(id(entry)).is_some_and(|s| core::mem::take(mark(s))));
+    for entry in list {
+        if let Some(share) = shares.share(id(entry)) {
+            *mark(share) = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,10 @@ pub enum AddPeerError {
     KeyMissing,
     /// Another peer holds this key.
     KeyInUse,
+    /// The peer at this address has another public key than the one that was named.
+    KeyMismatch,
+    /// The public key is of small order: every secret shared with it would be zero.
+    WeakKey,
 }
 
 impl fmt::Display for AddPeerError {
@@ -46,6 +50,8 @@ impl fmt::Display for AddPeerError {
             Self::AddressInUse => "a peer with this address exists already",
             Self::KeyMissing => "without a public key the peer would not be known",
             Self::KeyInUse => "another peer has this public key already",
+            Self::KeyMismatch => "the peer at this address has another public key",
+            Self::WeakKey => "the public key is of small order, which is nobody's key",
         })
     }
 }
@@ -67,6 +73,8 @@ pub enum SendError {
     QueueFull,
     /// More queue pairs, each class counted apart, send to this peer than `flows_max` allows.
     TooManyFlows,
+    /// The endpoint has been closed.
+    Closed,
 }
 
 impl fmt::Display for SendError {
@@ -77,6 +85,7 @@ impl fmt::Display for SendError {
                 write!(f, "the datagram is larger than one packet carries ({max_bytes} bytes)")
             }
             Self::QueueFull => f.write_str("the send queue to this peer is full"),
+            Self::Closed => f.write_str("the endpoint has been closed"),
             Self::TooManyFlows => f.write_str("too many queue pairs send to this peer"),
         }
     }

@@ -1,5 +1,7 @@
 //! What the core tells the application: arrivals at once, everything else as events.
 
+use core::fmt;
+
 use bytes::Bytes;
 
 use crate::ids::{DatagramId, PeerId, Qpn};
@@ -81,12 +83,91 @@ impl Status {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownReason {
     /// It never answered. Nor does one that holds another key than we were told, or does not
-    /// know ours: strangers are not answered.
+    /// know ours: strangers are not answered. An [`Event::Diagnosis`] tells what is known of why.
     Unreachable,
     /// It stopped answering.
     Unresponsive,
     /// It came back with a later epoch: a new process, or a new machine under its address.
     Restarted,
+    /// It said goodbye: its endpoint has ended, or has removed us.
+    Closed,
+}
+
+/// What speaks against a session with a peer. Only the first cannot be forged by a host that
+/// writes from the peer's address: the others are for people, not for programs to act on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Diagnosis {
+    /// From the peer's address an opening came that was made with this key, which is not the key of
+    /// any peer here: the peer's key is configured wrongly here, or another node has its address.
+    /// The holder of the key made the opening, though perhaps at another time.
+    UnknownKey([u8; 32]),
+    /// From the peer's address an opening came that was made for another key than ours (with a job
+    /// key: under another job key): our key is configured wrongly there, or it is noise.
+    OtherKeyForUs,
+    /// Answers to our openings came and did not authenticate: the two sides have different
+    /// preshared keys (with a job key: different job keys), or they were forged.
+    AnswerUnauthentic,
+    /// From the peer's address a packet of another version of the protocol came.
+    OtherVersion,
+    /// From the peer's address a plain packet came and we demand protection, or the reverse.
+    OtherProtection,
+    /// Nothing came from the peer's address while we tried to reach it: its host or endpoint is
+    /// down, or the network does not pass the packets.
+    NothingHeard,
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownKey(_) => "it uses a key that is not configured here",
+            Self::OtherKeyForUs => "it calls with a key for us that is not ours",
+            Self::AnswerUnauthentic => {
+                "its answer does not authenticate: preshared or job keys differ"
+            }
+            Self::OtherVersion => "it speaks another version of the protocol",
+            Self::OtherProtection => "one side is plain and the other demands protection",
+            Self::NothingHeard => "nothing comes back from it",
+        })
+    }
+}
+
+impl Diagnosis {
+    /// One bit for each.
+    pub(crate) const fn bit(self) -> u8 {
+        match self {
+            Self::UnknownKey(_) => 1,
+            Self::OtherKeyForUs => 2,
+            Self::AnswerUnauthentic => 4,
+            Self::OtherVersion => 8,
+            Self::OtherProtection => 16,
+            Self::NothingHeard => 32,
+        }
+    }
+}
+
+/// What the network says of a packet that it did not deliver (ICMP destination unreachable).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unreachable {
+    /// The peer's host answers, and nothing listens at the port.
+    Port,
+    /// The peer's host does not answer its neighbours.
+    Host,
+    /// There is no route to the peer's network.
+    Network,
+    /// A firewall refuses packets to the peer.
+    Prohibited,
+}
+
+impl core::fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Port => "its host says that nothing listens at the port",
+            Self::Host => "the network says that its host does not answer",
+            Self::Network => "the network says that there is no route to it",
+            Self::Prohibited => "a firewall says that it refuses packets to it",
+        })
+    }
 }
 
 /// Something that happened, other than an arrival.
@@ -115,6 +196,14 @@ pub enum Event {
         peer: PeerId,
         /// Why.
         reason: DownReason,
+    },
+    /// Evidence of why there is no session with a peer: each at most once in 30 seconds, and none
+    /// while there is one. `NothingHeard` comes just before the `PeerDown` that it explains.
+    Diagnosis {
+        /// The peer.
+        peer: PeerId,
+        /// What was seen.
+        what: Diagnosis,
     },
     /// A send to this peer was refused with `QueueFull`, and there is room again.
     Writable {

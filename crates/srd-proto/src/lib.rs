@@ -34,6 +34,7 @@ extern crate alloc;
 extern crate std;
 
 mod cc;
+mod chain;
 pub mod config;
 mod credit;
 pub mod crypto;
@@ -59,8 +60,9 @@ pub mod wire;
 pub use config::{Admission, Config, Protection, Spray};
 pub use endpoint::{Endpoint, PeerConfig};
 pub use error::{AddPeerError, ConfigError, DropReason, SendError};
-pub use event::{Class, Datagram, Delivery, DownReason, Event, Status};
+pub use event::{Class, Datagram, Delivery, Diagnosis, DownReason, Event, Status, Unreachable};
 pub use ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
+pub use peer::ADDRESSES_MAX;
 pub use queue_pairs::ReceiveBuffers;
 pub use stats::{PathReport, PeerStats, Stats};
 pub use time::{Duration, Instant};

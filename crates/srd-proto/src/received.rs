@@ -56,6 +56,12 @@ impl Received {
         self.cumulative
     }
 
+    /// The lowest PSN that may still arrive.
+    #[cfg(debug_assertions)]
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
     /// One past the highest PSN received.
     pub(crate) fn highest(&self) -> u64 {
         self.highest

@@ -14,12 +14,13 @@ use crate::config::{Config, Protection};
 use crate::crypto::job::{JobSide, SALT_BYTES, bound_secrets, early_secret};
 use crate::crypto::noise::Responder;
 use crate::crypto::{
-    Admission, CookieJar, Drbg, HandshakeLoad, Initiator, RotationLimits, SessionKeys,
-    SessionSecrets, Space, public_key,
+    Admission, CookieJar, Drbg, HandshakeLoad, HelloKey, Initiator, Proof, RotationLimits,
+    SessionKeys, SessionSecrets, Space, public_key,
 };
 use crate::error::DropReason;
 use crate::time::Instant;
 use crate::wire::greeting::Greeting;
+use crate::wire::handshake::{MAC_BYTES, Token};
 
 /// Bytes of a job-key opening before its sealed greeting: salt and epoch.
 const JOB_HEAD_BYTES: usize = SALT_BYTES + 8;
@@ -28,6 +29,8 @@ const JOB_HEAD_BYTES: usize = SALT_BYTES + 8;
 pub(crate) struct Security {
     mode: Protection,
     public: [u8; 32],
+    /// What openings to us are checked with, if packets are protected.
+    hello_key: Option<HelloKey>,
     drbg: Drbg,
     cookies: CookieJar,
     load: HandshakeLoad,
@@ -51,8 +54,20 @@ pub(crate) struct Request {
     /// Whose static key opened, in that mode.
     pub public: Option<[u8; 32]>,
     pub greeting: Greeting,
+    /// Which opening of the sender's run this is: they rise.
+    pub number: u64,
     reading: Reading,
 }
+
+impl Request {
+    /// What openings of one sender are ordered by.
+    pub(crate) fn stamp(&self) -> Stamp {
+        (self.greeting.epoch, self.number)
+    }
+}
+
+/// The run of a sender and the number of an opening in it: later ones are larger.
+pub(crate) type Stamp = (u64, u64);
 
 enum Reading {
     Noise(Box<Responder>),
@@ -66,7 +81,13 @@ impl Security {
             Protection::Static(private) => public_key(private),
             Protection::Plain | Protection::JobKey(_) => [0; 32],
         };
+        let hello_key = match &config.protection {
+            Protection::Plain => None,
+            Protection::Static(_) => Some(HelloKey::of(&public)),
+            Protection::JobKey(key) => Some(HelloKey::of(key)),
+        };
         Self {
+            hello_key,
             mode: config.protection.clone(),
             public,
             cookies: CookieJar::new(drbg.array(), now),
@@ -90,15 +111,48 @@ impl Security {
         matches!(self.mode, Protection::Static(_)).then_some(self.public)
     }
 
-    /// Whether a stranger's opening is looked at now.
-    pub(crate) fn admit(
+    /// Whether every holder of the key that protects us is of one job.
+    pub(crate) fn is_job(&self) -> bool {
+        matches!(self.mode, Protection::JobKey(_))
+    }
+
+    /// Whether an opening was made for us, as far as its MAC over `rest` tells.
+    pub(crate) fn is_for_us(&self, mac: &[u8; MAC_BYTES], rest: &[u8]) -> bool {
+        self.hello_key.as_ref().is_some_and(|key| key.check(rest, mac))
+    }
+
+    /// The MAC of an opening for the holder of a key, or for any member of our job.
+    pub(crate) fn hello_mac(&self, to: Option<&[u8; 32]>, rest: &[u8]) -> [u8; MAC_BYTES] {
+        match (&self.mode, to, &self.hello_key) {
+            (Protection::Static(_), Some(public), _) => HelloKey::of(public).mac(rest),
+            (_, _, Some(key)) => key.mac(rest),
+            _ => [0; MAC_BYTES],
+        }
+    }
+
+    /// Sixty-four bits that nobody can guess.
+    pub(crate) fn word(&mut self) -> u64 {
+        self.drbg.next_u64()
+    }
+
+    /// A token that nobody can guess.
+    pub(crate) fn token(&mut self) -> Token {
+        self.drbg.array()
+    }
+
+    /// Whether a source has shown, by this cookie, that it receives what is sent to it.
+    pub(crate) fn is_proven(
         &mut self,
         now: Instant,
         source: SocketAddr,
         cookie: &[u8; 16],
-    ) -> Admission {
-        let valid = *cookie != [0; 16] && self.cookies.check(now, &address_bytes(source), cookie);
-        self.load.admit(now, valid)
+    ) -> bool {
+        *cookie != [0; 16] && self.cookies.check(now, &address_bytes(source), cookie)
+    }
+
+    /// Whether an opening is looked at now.
+    pub(crate) fn admit(&mut self, now: Instant, proof: Proof) -> Admission {
+        self.load.admit(now, proof)
     }
 
     /// The cookie that a source must return.
@@ -117,10 +171,12 @@ impl Security {
         remote_public: Option<&[u8; 32]>,
         preshared: &[u8; 32],
         greeting: &Greeting,
+        number: u64,
         now: Instant,
     ) -> Option<(Opening, Vec<u8>)> {
         let mut hello = Vec::new();
         greeting.encode(&mut hello);
+        hello.extend_from_slice(&number.to_be_bytes());
         match &self.mode {
             Protection::Plain => None,
             Protection::Static(private) => {
@@ -144,14 +200,15 @@ impl Security {
             Protection::Static(private) => {
                 let responder = Responder::read(private, message, &mut self.drbg)
                     .map_err(|_| DropReason::Unauthentic)?;
-                let (greeting, _) = Greeting::decode(&responder.payload)?;
+                let (greeting, number) = numbered(&responder.payload)?;
                 let public = Some(responder.remote_public);
-                Ok(Request { public, greeting, reading: Reading::Noise(Box::new(responder)) })
+                let reading = Reading::Noise(Box::new(responder));
+                Ok(Request { public, greeting, number, reading })
             }
             Protection::JobKey(key) => {
                 let (side, hello) = open_job(key, message, &[], self.limits, now)?;
-                let (greeting, _) = Greeting::decode(&hello)?;
-                Ok(Request { public: None, greeting, reading: Reading::Job(side) })
+                let (greeting, number) = numbered(&hello)?;
+                Ok(Request { public: None, greeting, number, reading: Reading::Job(side) })
             }
         }
     }
@@ -202,6 +259,13 @@ impl Security {
             (Opening::Job(_), _) => Err(DropReason::WrongProtection),
         }
     }
+}
+
+/// What an opening brings: the greeting, and which opening of its run it is.
+fn numbered(payload: &[u8]) -> Result<(Greeting, u64), DropReason> {
+    let (greeting, rest) = Greeting::decode(payload)?;
+    let number = rest.try_into().map_err(|_| DropReason::Malformed)?;
+    Ok((greeting, u64::from_be_bytes(number)))
 }
 
 /// A source in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address. Without

@@ -3,19 +3,23 @@
 //! Retransmissions go first. Then low-latency flows, up to a quarter of the bytes while bulk
 //! waits; then bulk, by deficit round robin over queue pairs (Shreedhar, Varghese 1995). What a
 //! queue pair sends in one class does not stand behind what it sends in the other.
-//! Deciding (`peek`) reads; moving on (`take`) writes.
+//! Deciding (`peek`) reads; moving on (`take`) writes. Each call takes constant time, but for the
+//! look-up of a flow and for those that return every datagram.
 //! Bounds: `send_queue_datagrams_max` datagrams, `flows_max` flows.
+//! Invariants: a datagram stands in the chain that its place names and in no other; a flow is in
+//! its class's ring while something waits in it, and otherwise in the chain of idle flows.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use crate::chain::{Chain, Links};
 use crate::error::SendError;
 use crate::event::{Class, Datagram};
 use crate::ids::{DatagramId, Qpn};
 
-/// A datagram that is no longer anybody's.
+/// Stands for the PSN of a datagram that has none: it was never sent, or may get another identity.
 const NOT_SENT: u64 = u64::MAX;
 /// Bytes that a flow may send per round.
 const QUANTUM_BYTES: i64 = 9000;
@@ -31,6 +35,10 @@ pub(crate) enum Place {
     InFlight,
     /// Waiting to be sent again.
     Retransmit,
+    /// Refused for want of a receive buffer, waiting until it may be sent again.
+    Refused,
+    /// Lost, and waiting until it is known whether packets of its size pass.
+    Aside,
 }
 
 /// A datagram in the queue's care.
@@ -52,8 +60,10 @@ pub(crate) struct Held {
     pub dst_qpn: Qpn,
     /// Source queue pair.
     pub src_qpn: Qpn,
-    /// Slot of its flow.
+    /// The flow that it waits in, as long as it waits for its first sending.
     flow: u16,
+    /// Which of the context's queues it waits in.
+    pub class: Class,
     /// Its completion has been given already; it travels on for the window's sake.
     pub orphan: bool,
     /// RNR verdicts so far.
@@ -73,7 +83,7 @@ impl Held {
 #[derive(Debug)]
 struct Flow {
     qpn: Qpn,
-    queue: VecDeque<u32>,
+    waiting: Chain,
     deficit: i64,
     class: Class,
 }
@@ -82,14 +92,22 @@ struct Flow {
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     held: Vec<Held>,
+    /// The datagrams' place in their flow, in `retransmit` or in `rnr`.
+    held_links: Links,
     free: Vec<u32>,
     flows: Vec<Flow>,
+    /// The flows' place in `low_latency`, `bulk` or `idle`.
+    flow_links: Links,
     flow_of: BTreeMap<(Qpn, Class), u16>,
-    retransmit: VecDeque<u32>,
+    retransmit: Chain,
     /// Refused for want of a receive buffer; to be tried again when their wait is over.
-    rnr_slots: VecDeque<u32>,
-    low_latency: VecDeque<u16>,
-    bulk: VecDeque<u16>,
+    rnr: Chain,
+    /// Lost while it is in doubt whether packets of their size pass.
+    aside: Chain,
+    low_latency: Chain,
+    bulk: Chain,
+    /// Flows with nothing waiting, the one that has been so for longest first.
+    idle: Chain,
     /// Bulk bytes sent minus three times the low-latency bytes sent while bulk waited.
     low_latency_credit: i64,
     /// Payload bytes that wait for their first sending.
@@ -125,6 +143,7 @@ impl SendQueue {
             dst_qpn: d.dst_qpn,
             src_qpn: d.src_qpn,
             flow,
+            class: d.class,
             orphan: false,
             rnr_count: 0,
             place: Place::Queued,
@@ -134,16 +153,20 @@ impl SendQueue {
             slot
         } else {
             self.held.push(held);
+            self.held_links.grow();
             u32::try_from(self.held.len() - 1).unwrap_or(u32::MAX)
         };
-        let f = &mut self.flows[flow as usize];
-        f.queue.push_back(slot);
-        if f.queue.len() == 1 {
+        let f = &mut self.flows[usize::from(flow)];
+        let was_idle = f.waiting.is_empty();
+        f.waiting.push_back(&mut self.held_links, slot);
+        if was_idle {
             f.deficit = f.deficit.min(0) + QUANTUM_BYTES;
-            match f.class {
-                Class::Bulk => self.bulk.push_back(flow),
-                Class::LowLatency => self.low_latency.push_back(flow),
-            }
+            self.idle.remove(&mut self.flow_links, flow.into());
+            let ring = match d.class {
+                Class::Bulk => &mut self.bulk,
+                Class::LowLatency => &mut self.low_latency,
+            };
+            ring.push_back(&mut self.flow_links, flow.into());
         }
         Ok(())
     }
@@ -152,47 +175,44 @@ impl SendQueue {
         if let Some(&flow) = self.flow_of.get(&(qpn, class)) {
             return Ok(flow);
         }
-        let fresh = Flow { qpn, queue: VecDeque::new(), deficit: 0, class };
+        let fresh = Flow { qpn, waiting: Chain::default(), deficit: 0, class };
         let flow = if self.flows.len() < flows_max as usize {
+            let flow = u16::try_from(self.flows.len()).map_err(|_| SendError::TooManyFlows)?;
             self.flows.push(fresh);
-            self.flows.len() - 1
+            self.flow_links.grow();
+            self.idle.push_back(&mut self.flow_links, flow.into());
+            flow
         } else {
             // A flow that has nothing waiting gives its place to one that has.
-            let idle = self.flows.iter().position(|f| f.queue.is_empty());
+            let idle = self.idle.first().and_then(|flow| u16::try_from(flow).ok());
             let flow = idle.ok_or(SendError::TooManyFlows)?;
-            let before = core::mem::replace(&mut self.flows[flow], fresh);
+            let before = core::mem::replace(&mut self.flows[usize::from(flow)], fresh);
             self.flow_of.remove(&(before.qpn, before.class));
             flow
         };
-        let flow = u16::try_from(flow).map_err(|_| SendError::TooManyFlows)?;
         self.flow_of.insert((qpn, class), flow);
         Ok(flow)
     }
 
     /// Which datagram goes next.
     pub(crate) fn peek(&self) -> Option<u32> {
-        if let Some(&slot) = self.retransmit.front() {
-            return Some(slot);
-        }
-        let flow = self.next_flow()?;
-        self.flows[flow as usize].queue.front().copied()
+        let next = || self.flows[self.next_flow()? as usize].waiting.first();
+        self.retransmit.first().or_else(next)
     }
 
-    fn next_flow(&self) -> Option<u16> {
-        let low = self.low_latency.front();
-        let bulk = self.bulk.front();
-        match (low, bulk) {
-            (Some(_), Some(&b)) if self.low_latency_credit < -LOW_LATENCY_BURST_BYTES => Some(b),
-            (Some(&l), _) => Some(l),
-            (None, b) => b.copied(),
+    fn next_flow(&self) -> Option<u32> {
+        match (self.low_latency.first(), self.bulk.first()) {
+            (Some(_), Some(b)) if self.low_latency_credit < -LOW_LATENCY_BURST_BYTES => Some(b),
+            (Some(l), _) => Some(l),
+            (None, b) => b,
         }
     }
 
     /// Takes the datagram that `peek` named, to be sent under `psn` in a packet of `bytes`.
     pub(crate) fn take(&mut self, slot: u32, psn: u64, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        if self.retransmit.front() == Some(&slot) {
-            self.retransmit.pop_front();
+        if self.retransmit.first() == Some(slot) {
+            self.retransmit.pop_front(&mut self.held_links);
         } else if let Some(flow) = self.next_flow() {
             self.unsent_bytes -= self.held[slot as usize].payload.len() as u64;
             self.take_from(flow, bytes);
@@ -205,21 +225,23 @@ impl SendQueue {
         }
     }
 
-    fn take_from(&mut self, flow: u16, bytes: i64) {
+    fn take_from(&mut self, flow: u32, bytes: i64) {
+        let bulk_waits = !self.bulk.is_empty();
         let f = &mut self.flows[flow as usize];
-        f.queue.pop_front();
+        f.waiting.pop_front(&mut self.held_links);
         f.deficit -= bytes;
-        let (emptied, rotate) = (f.queue.is_empty(), f.deficit <= 0);
+        let (emptied, rotate) = (f.waiting.is_empty(), f.deficit <= 0);
         if rotate && !emptied {
             f.deficit += QUANTUM_BYTES;
         }
         let low = f.class == Class::LowLatency;
-        let bulk_waits = !self.bulk.is_empty();
         let ring = if low { &mut self.low_latency } else { &mut self.bulk };
         if emptied {
-            ring.pop_front();
+            ring.remove(&mut self.flow_links, flow);
+            self.idle.push_back(&mut self.flow_links, flow);
         } else if rotate {
-            ring.rotate_left(1);
+            ring.remove(&mut self.flow_links, flow);
+            ring.push_back(&mut self.flow_links, flow);
         }
         if low && bulk_waits {
             self.low_latency_credit = self.low_latency_credit.saturating_sub(3 * bytes);
@@ -233,7 +255,8 @@ impl SendQueue {
         &self.held[slot as usize]
     }
 
-    /// Whether the datagram whose identity is `first_psn` still occupies `slot`.
+    /// Whether the datagram whose identity was `first_psn` has ended, or has no identity any more:
+    /// its `slot` is free or holds another.
     pub(crate) fn is_settled(&self, slot: u32, first_psn: u64) -> bool {
         let held = &self.held[slot as usize];
         held.place == Place::Free || held.first_psn != first_psn
@@ -244,64 +267,91 @@ impl SendQueue {
         let held = &mut self.held[slot as usize];
         if held.place == Place::InFlight {
             held.place = Place::Retransmit;
-            self.retransmit.push_back(slot);
+            self.retransmit.push_back(&mut self.held_links, slot);
         }
     }
 
     /// Makes a datagram that was refused a new one: same slot, no identity, to be retried.
     pub(crate) fn renew(&mut self, slot: u32) {
+        // It may have been taken for lost and be in line already.
+        self.unlink(slot);
         let held = &mut self.held[slot as usize];
-        if held.place == Place::Retransmit {
-            // It had been taken for lost and was in line already.
-            self.retransmit.retain(|s| *s != slot);
-        }
-        held.place = Place::Retransmit;
+        held.place = Place::Refused;
         held.first_psn = NOT_SENT;
         held.rnr_count = held.rnr_count.saturating_add(1);
-        self.rnr_slots.push_back(slot);
+        self.rnr.push_back(&mut self.held_links, slot);
+    }
+
+    /// Takes a datagram out of the chain that it waits in.
+    fn unlink(&mut self, slot: u32) {
+        let held = &self.held[slot as usize];
+        match held.place {
+            Place::Free | Place::InFlight => {}
+            Place::Retransmit => self.retransmit.remove(&mut self.held_links, slot),
+            Place::Refused => self.rnr.remove(&mut self.held_links, slot),
+            Place::Aside => self.aside.remove(&mut self.held_links, slot),
+            Place::Queued => {
+                self.unsent_bytes -= held.payload.len() as u64;
+                let f = &mut self.flows[usize::from(held.flow)];
+                f.waiting.remove(&mut self.held_links, slot);
+                if f.waiting.is_empty() {
+                    let ring = match f.class {
+                        Class::Bulk => &mut self.bulk,
+                        Class::LowLatency => &mut self.low_latency,
+                    };
+                    ring.remove(&mut self.flow_links, held.flow.into());
+                    self.idle.push_back(&mut self.flow_links, held.flow.into());
+                }
+            }
+        }
     }
 
     /// Everything that was sent and not settled is certainly not delivered: it has no identity
     /// any more and may get a new one.
     pub(crate) fn forget_identities(&mut self) {
-        for held in self.held.iter_mut().filter(|h| h.place == Place::Retransmit) {
+        let waits = |h: &&mut Held| matches!(h.place, Place::Retransmit | Place::Aside);
+        for held in self.held.iter_mut().filter(waits) {
             held.first_psn = NOT_SENT;
+        }
+    }
+
+    /// Keeps a lost datagram from going again until [`SendQueue::take_back`].
+    pub(crate) fn set_aside(&mut self, slot: u32) {
+        let held = &mut self.held[slot as usize];
+        if held.place == Place::InFlight {
+            held.place = Place::Aside;
+            self.aside.push_back(&mut self.held_links, slot);
+        }
+    }
+
+    /// What was set aside goes again.
+    pub(crate) fn take_back(&mut self) {
+        while let Some(slot) = self.aside.pop_front(&mut self.held_links) {
+            self.held[slot as usize].place = Place::Retransmit;
+            self.retransmit.push_back(&mut self.held_links, slot);
         }
     }
 
     /// Whether refused datagrams wait.
     pub(crate) fn has_rnr(&self) -> bool {
-        !self.rnr_slots.is_empty()
+        !self.rnr.is_empty()
     }
 
     /// Their wait is over.
     pub(crate) fn retry_rnr(&mut self) {
-        self.retransmit.append(&mut self.rnr_slots);
+        while let Some(slot) = self.rnr.pop_front(&mut self.held_links) {
+            self.held[slot as usize].place = Place::Retransmit;
+            self.retransmit.push_back(&mut self.held_links, slot);
+        }
     }
 
     /// Ends a datagram and frees its slot: returns (id, user), or nothing if its completion
     /// has been given.
     pub(crate) fn finish(&mut self, slot: u32) -> Option<(DatagramId, u64)> {
-        let held = &mut self.held[slot as usize];
-        match held.place {
-            Place::Free => return None,
-            Place::InFlight => {}
-            Place::Retransmit => {
-                self.retransmit.retain(|s| *s != slot);
-                self.rnr_slots.retain(|s| *s != slot);
-            }
-            Place::Queued => {
-                self.unsent_bytes -= held.payload.len() as u64;
-                let (flow, class) = (held.flow, self.flows[held.flow as usize].class);
-                let f = &mut self.flows[flow as usize];
-                f.queue.retain(|s| *s != slot);
-                if f.queue.is_empty() {
-                    let ring =
-                        if class == Class::Bulk { &mut self.bulk } else { &mut self.low_latency };
-                    ring.retain(|x| *x != flow);
-                }
-            }
+        if self.held[slot as usize].place == Place::Free {
+            return None;
         }
+        self.unlink(slot);
         let held = &mut self.held[slot as usize];
         held.place = Place::Free;
         held.payload = Bytes::new();
@@ -326,11 +376,6 @@ impl SendQueue {
         first.then_some((held.id, held.user))
     }
 
-    /// The class of a slot's flow.
-    pub(crate) fn class(&self, slot: u32) -> Class {
-        self.flows[self.held[slot as usize].flow as usize].class
-    }
-
     /// Every slot that holds a datagram of the given queue pair, or of any.
     pub(crate) fn slots(&self, of: Option<Qpn>) -> Vec<u32> {
         (0u32..)
@@ -338,6 +383,46 @@ impl SendQueue {
             .filter(|(_, h)| h.place != Place::Free && of.is_none_or(|q| h.src_qpn == q))
             .map(|(slot, _)| slot)
             .collect()
+    }
+
+    /// Entries of the table, used and free.
+    #[cfg(debug_assertions)]
+    pub(crate) fn slots_used(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Looks whether each datagram and each flow stands where it says.
+    ///
+    /// # Panics
+    /// If one does not.
+    #[cfg(debug_assertions)]
+    pub(crate) fn audit(&self) {
+        let count = |place| self.held.iter().filter(|held| held.place == place).count();
+        let in_place = |chain: Chain, place| {
+            let slots = chain.iter(&self.held_links);
+            slots.inspect(|slot| assert_eq!(self.held[*slot as usize].place, place)).count()
+        };
+        assert_eq!(count(Place::Free), self.free.len());
+        assert_eq!(count(Place::Retransmit), in_place(self.retransmit, Place::Retransmit));
+        assert_eq!(count(Place::Refused), in_place(self.rnr, Place::Refused));
+        let waiting = |flow: &Flow| in_place(flow.waiting, Place::Queued);
+        assert_eq!(count(Place::Queued), self.flows.iter().map(waiting).sum::<usize>());
+        let unsent = self.held.iter().filter(|held| held.place == Place::Queued);
+        assert_eq!(self.unsent_bytes, unsent.map(|held| held.payload.len() as u64).sum::<u64>());
+        let mut flows = 0;
+        for (chain, class) in [
+            (self.bulk, Some(Class::Bulk)),
+            (self.low_latency, Some(Class::LowLatency)),
+            (self.idle, None),
+        ] {
+            for flow in chain.iter(&self.flow_links) {
+                let flow = &self.flows[flow as usize];
+                assert_eq!(flow.waiting.is_empty(), class.is_none());
+                assert!(class.is_none_or(|class| class == flow.class));
+                flows += 1;
+            }
+        }
+        assert_eq!((flows, self.flow_of.len()), (self.flows.len(), self.flows.len()));
     }
 
     /// Payload bytes that wait for their first sending.
@@ -371,120 +456,4 @@ impl SendQueue {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn datagram(qpn: u16, class: Class, bytes: usize) -> Datagram {
-        Datagram {
-            src_qpn: Qpn(qpn),
-            dst_qpn: Qpn(0),
-            imm: 0,
-            payload: Bytes::from(alloc::vec![0; bytes]),
-            class,
-            user: u64::from(qpn),
-        }
-    }
-
-    fn send_next(q: &mut SendQueue, psn: u64) -> u64 {
-        let slot = q.peek().unwrap();
-        let (user, bytes) = (q.held(slot).user, q.held(slot).payload.len());
-        q.take(slot, psn, bytes);
-        user
-    }
-
-    fn push(q: &mut SendQueue, d: Datagram) {
-        q.push(DatagramId(0), d, 10_000, 16).unwrap();
-    }
-
-    #[test]
-    fn a_datagram_that_travels_on_after_its_completion_refers_to_nothing_of_the_applications() {
-        static GIVEN: [u8; 3] = [1, 2, 3];
-        let mut q = SendQueue::default();
-        push(
-            &mut q,
-            Datagram { payload: Bytes::from_static(&GIVEN), ..datagram(1, Class::Bulk, 0) },
-        );
-        let slot = q.peek().unwrap();
-        send_next(&mut q, 0);
-        assert_eq!(q.held(slot).payload.as_ptr(), GIVEN.as_ptr());
-        assert!(q.orphan(slot).is_some() && q.orphan(slot).is_none());
-        assert_ne!(q.held(slot).payload.as_ptr(), GIVEN.as_ptr());
-        assert_eq!(&q.held(slot).payload[..], GIVEN);
-    }
-
-    #[test]
-    fn flows_share_bytes_equally_whatever_their_datagram_sizes() {
-        let mut q = SendQueue::default();
-        for _ in 0..900 {
-            push(&mut q, datagram(1, Class::Bulk, 1000));
-        }
-        for _ in 0..100 {
-            push(&mut q, datagram(2, Class::Bulk, 9000));
-        }
-        let mut bytes = [0usize; 3];
-        for psn in 0..500 {
-            let user = usize::try_from(send_next(&mut q, psn)).unwrap();
-            bytes[user] += if user == 1 { 1000 } else { 9000 };
-        }
-        let difference = bytes[1].abs_diff(bytes[2]);
-        assert!(difference <= 18_000, "{bytes:?}");
-    }
-
-    #[test]
-    fn low_latency_goes_first_but_leaves_bulk_three_quarters() {
-        let mut q = SendQueue::default();
-        for _ in 0..4000 {
-            push(&mut q, datagram(1, Class::Bulk, 1000));
-            push(&mut q, datagram(2, Class::LowLatency, 1000));
-        }
-        assert_eq!(send_next(&mut q, 0), 2);
-        let low = (1..3000).filter(|&psn| send_next(&mut q, psn) == 2).count();
-        assert!((700..=800).contains(&low), "{low}");
-    }
-
-    #[test]
-    fn a_queue_pairs_bulk_does_not_hold_up_what_is_urgent_of_its_own() {
-        let mut q = SendQueue::default();
-        for _ in 0..2 {
-            push(&mut q, datagram(1, Class::Bulk, 9000));
-        }
-        push(&mut q, Datagram { user: 7, ..datagram(1, Class::LowLatency, 50) });
-        assert_eq!(send_next(&mut q, 0), 7);
-        assert_eq!(send_next(&mut q, 1), 1);
-    }
-
-    #[test]
-    fn retransmissions_go_before_everything() {
-        let mut q = SendQueue::default();
-        push(&mut q, datagram(1, Class::Bulk, 10));
-        push(&mut q, datagram(1, Class::LowLatency, 10));
-        let slot = q.peek().unwrap();
-        q.take(slot, 0, 10);
-        q.requeue(slot);
-        assert_eq!(q.peek(), Some(slot));
-        q.take(slot, 1, 10);
-        assert_eq!(q.held(slot).first_psn(), Some(0));
-        assert_eq!(q.held(slot).last_psn, 1);
-    }
-
-    #[test]
-    fn a_full_queue_refuses_and_says_when_there_is_room() {
-        let mut q = SendQueue::default();
-        for _ in 0..4 {
-            q.push(DatagramId(0), datagram(1, Class::Bulk, 1), 4, 1).unwrap();
-        }
-        assert_eq!(
-            q.push(DatagramId(0), datagram(1, Class::Bulk, 1), 4, 1),
-            Err(SendError::QueueFull)
-        );
-        assert!(!q.take_writable(4));
-        assert!(q.finish(0).is_some());
-        assert!(q.finish(0).is_none());
-        assert!(q.take_writable(4));
-        assert!(!q.take_writable(4));
-        assert_eq!(
-            q.push(DatagramId(0), datagram(2, Class::Bulk, 1), 4, 1),
-            Err(SendError::TooManyFlows)
-        );
-    }
-}
+mod tests;

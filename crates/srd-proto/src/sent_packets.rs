@@ -130,6 +130,12 @@ impl SentPackets {
         self.scan_from = self.scan_from.max(self.base);
     }
 
+    /// Every record that is kept, with its PSN.
+    #[cfg(debug_assertions)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Sent)> {
+        (self.base..).zip(&self.ring)
+    }
+
     /// When the newest packet left, if any is kept.
     pub(crate) fn newest_sent_at(&self) -> Option<Instant> {
         self.ring.back().map(|s| s.sent_at)

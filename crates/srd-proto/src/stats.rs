@@ -49,8 +49,16 @@ pub struct Stats {
     pub ack_pkts: u64,
     /// Probes sent.
     pub probe_pkts: u64,
+    /// Challenges sent to addresses that peers seemed to have moved to.
+    pub challenge_pkts: u64,
+    /// Times that a peer's address changed.
+    pub address_moves: u64,
     /// Times that `now` ran backwards and was clamped.
     pub clock_clamped: u64,
+    /// Pauses of this endpoint's own: calls that came much later than a timer was due.
+    pub own_pauses: u64,
+    /// Times that the network said that a peer cannot be reached.
+    pub unreachable_hints: u64,
     /// Dropped packets by reason, in the order of [`DropReason::ALL`].
     pub drops: [u64; DropReason::COUNT],
 }
@@ -91,6 +99,9 @@ pub struct PeerStats {
     pub retrans_pkts: u64,
     /// Paths in each state: good, skipped, assumed bad, denied.
     pub paths: [u16; 4],
+    /// Paths that pass packets as far as is known: those good and skipped, if the peer has
+    /// answered.
+    pub paths_passing: u16,
 }
 
 /// One path, for people and monitoring.
@@ -98,7 +109,9 @@ pub struct PeerStats {
 pub struct PathReport {
     /// Its entropy.
     pub entropy: u16,
-    /// `good`, `skip`, `assumed-bad` or `denied`.
+    /// `good`: nothing speaks against it, whether or not anything was sent on it. `skip`: later
+    /// than most, or in doubt, within the last second, and passed over for now. `assumed-bad`: what
+    /// was sent on it did not arrive, and it carries probes only. `denied`: by the operator.
     pub state: &'static str,
     /// Its last queueing delay, ns.
     pub delay_ns: u32,

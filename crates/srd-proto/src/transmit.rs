@@ -95,6 +95,11 @@ impl TransmitBuf {
         self.segments.is_empty()
     }
 
+    /// Whether the batch holds nothing, not even a part of a segment.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.is_empty() && self.bytes.is_empty()
+    }
+
     /// The segments in order, each as (contiguous bytes, payload by reference).
     pub fn segments(&self) -> impl Iterator<Item = (&[u8], &Bytes)> {
         let mut start = 0;
@@ -167,6 +172,8 @@ pub enum PacketRef<'a> {
 pub struct PacketMeta {
     /// The sender's address and (entropy-carrying) source port.
     pub source: SocketAddr,
+    /// Which of the endpoint's local addresses it came to: answers to strangers leave from there.
+    pub local: u8,
     /// The ECN field on arrival.
     pub ecn: Ecn,
     /// When it arrived: the kernel's receive timestamp where there is one, mapped to the

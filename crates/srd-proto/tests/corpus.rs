@@ -132,6 +132,9 @@ fn headers() -> Vec<(&'static str, Vec<u8>)> {
         ("hello", Kind::Hello),
         ("hello-reply", Kind::HelloReply),
         ("retry", Kind::Retry),
+        ("close", Kind::Close),
+        ("challenge", Kind::Challenge),
+        ("challenge-reply", Kind::ChallengeReply),
         ("reset", Kind::Reset),
     ];
     let header = |kind| {
@@ -198,12 +201,12 @@ fn bodies_of_packets() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         data.encode(out);
     });
     put("hello", "noise", &|out| {
-        Hello { context: 8, cookie: [0; 16], noise: &[0x55; 112] }.encode(out);
+        Hello { mac: [9; 16], context: 8, cookie: [0; 16], noise: &[0x55; 120] }.encode(out);
     });
     put("hello", "job-with-cookie", &|out| {
-        Hello { context: 8, cookie: [1; 16], noise: &[0x66; 56] }.encode(out);
+        Hello { mac: [9; 16], context: 8, cookie: [1; 16], noise: &[0x66; 64] }.encode(out);
     });
-    put("hello", "retry", &|out| out.extend_from_slice(&[7; 16]));
+    put("hello", "retry", &|out| out.extend_from_slice(&[7; 40]));
     put("hello", "reset", &|out| Reset { context: 8, number: 9 }.encode(out));
     all
 }

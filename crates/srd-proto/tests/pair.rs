@@ -250,7 +250,14 @@ fn an_oversize_datagram_has_its_own_error() {
 
 #[test]
 fn an_idle_context_gives_its_memory_back() {
-    let mut pair = Pair::new(Config { idle_reclaim: Duration::from_millis(5), ..config() }, 12);
+    let mut pair = Pair::new(
+        Config {
+            idle_reclaim: Duration::from_millis(5),
+            peer_timeout: Duration::from_millis(4),
+            ..config()
+        },
+        12,
+    );
     pair.send_many(5, 100);
     pair.run_until_idle(Duration::from_millis(2));
     pair.run_for(Duration::from_millis(20));
@@ -295,7 +302,14 @@ fn regression_what_was_said_long_ago_wakes_nobody() {
 
 #[test]
 fn the_name_of_a_forgotten_peer_names_nobody() {
-    let mut pair = Pair::new(Config { idle_reclaim: Duration::from_millis(5), ..config() }, 14);
+    let mut pair = Pair::new(
+        Config {
+            idle_reclaim: Duration::from_millis(5),
+            peer_timeout: Duration::from_millis(4),
+            ..config()
+        },
+        14,
+    );
     pair.send_many(1, 100);
     pair.run_until_idle(Duration::from_millis(2));
     let stranger = pair.b.peer_at("10.0.0.1:7471".parse().unwrap()).expect("it has written");

@@ -2,7 +2,7 @@
 
 mod support;
 
-use srd_proto::{Config, Duration, Event, Qpn, Status};
+use srd_proto::{Config, Duration, Event, Protection, Qpn, Status};
 use support::{Fault, Pair};
 
 fn config() -> Config {
@@ -16,8 +16,9 @@ fn regression_a_window_that_is_lost_whole_is_used_again() {
         pair.fault = Fault { loss_permille: 750, ..Fault::default() };
         pair.send_many(200, 1000);
         pair.run_for(Duration::from_millis(20));
+        // Probes that were lost have doubled the pause before the next, up to `rto_max`.
         pair.fault.loss_permille = 0;
-        pair.run_until_idle(Duration::from_millis(100));
+        pair.run_until_idle(Duration::from_millis(1500));
         pair.assert_all_completed(200);
     }
 }
@@ -89,4 +90,48 @@ fn a_peer_that_never_answered_has_a_patience_of_its_own() {
     assert_eq!(pair.completions(), []);
     pair.run_for(Duration::from_millis(20));
     assert_eq!(pair.completions(), [Status::UnreachRemote]);
+}
+
+/// What was left of it was taken for bytes that the sender still had, for ever.
+#[test]
+fn regression_an_oversize_datagram_of_a_closed_queue_pair_is_struck_out_of_what_was_offered() {
+    let config = Config { mtu_discovery: true, packet_bytes_max: 8900, ..Config::default() };
+    let mut pair = Pair::new(config, 1);
+    pair.fault.swallows_above_bytes = 3000;
+    pair.send_from(Qpn(20), 1, 8000);
+    pair.send_from(Qpn(21), 20, 100);
+    pair.run_for(Duration::from_micros(10));
+    pair.a.close_qp(pair.now, Qpn(20));
+    pair.run_for(Duration::from_millis(200));
+    assert!(pair.events.iter().any(|e| matches!(e, Event::PathMtu { .. })));
+    #[cfg(debug_assertions)]
+    pair.a.check_invariants();
+    assert_eq!(pair.a.peer_stats(pair.b_at_a).map(|stats| stats.queued_datagrams), Some(0));
+}
+
+/// B moved, went back while both had forgotten the context, and was called where it had been for
+/// ever.
+#[test]
+fn regression_a_peer_that_is_silent_where_it_moved_to_is_called_where_it_was_named() {
+    let timing = Config {
+        protection: Protection::Static([4; 32]),
+        peer_timeout: Duration::from_millis(50),
+        idle_reclaim: Duration::from_millis(100),
+        ..config()
+    };
+    let mut pair = Pair::new(timing, 1);
+    pair.send_many(5, 100);
+    pair.run_until_idle(Duration::from_millis(100));
+    pair.roam_b(20);
+    pair.send_back(20, 100);
+    pair.run_for(Duration::from_millis(60));
+    assert_eq!(
+        pair.a.address_of(pair.b_at_a).map(|at| at.to_string()).as_deref(),
+        Some("10.0.0.20:7471")
+    );
+    pair.run_for(Duration::from_millis(300));
+    pair.roam_b(2);
+    pair.send_many(1, 100);
+    pair.run_for(Duration::from_millis(100));
+    assert_eq!(pair.completions().last(), Some(&Status::Ok));
 }

@@ -75,7 +75,11 @@ fn who_only_has_no_answer_gives_up() {
 
 #[test]
 fn a_context_at_rest_is_not_forgotten_by_one_end_before_the_other() {
-    let reclaim = Config { idle_reclaim: Duration::from_millis(5), ..config(Protection::Plain) };
+    let reclaim = Config {
+        idle_reclaim: Duration::from_millis(5),
+        peer_timeout: Duration::from_millis(4),
+        ..config(Protection::Plain)
+    };
     let mut pair = Pair::new(reclaim, 2);
     pair.send_many(1, 100);
     pair.run_until_idle(Duration::from_millis(500));

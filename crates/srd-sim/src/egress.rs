@@ -144,9 +144,17 @@ impl Egress {
         self.to_bytes(self.busy_until_ps.saturating_sub(now_ps))
     }
 
-    /// The most bytes that were ever in the queue.
+    /// The most bytes that were ever in the queue, or since
+    /// [`Self::take_backlog_bytes_max`] was called.
     pub fn backlog_bytes_max(&self) -> u64 {
         self.to_bytes(self.backlog_max_ps)
+    }
+
+    /// The most bytes that were in the queue since this was last asked, and now.
+    pub fn take_backlog_bytes_max(&mut self, now_ps: u64) -> u64 {
+        let now = self.busy_until_ps.saturating_sub(now_ps);
+        let most = std::mem::replace(&mut self.backlog_max_ps, now);
+        self.to_bytes(most.max(now))
     }
 
     /// Packets that were sent.

@@ -317,6 +317,7 @@ impl Node for SrdNode {
         }
         let meta = PacketMeta {
             source: address(packet.src, packet.src_port),
+            local: 0,
             ecn: packet.ecn,
             received_at: now,
         };

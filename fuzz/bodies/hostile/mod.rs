@@ -125,7 +125,7 @@ impl Pair {
         if self.man.loses() {
             return;
         }
-        let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+        let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
         let (now, man) = (self.now, &mut self.man);
         let Node { endpoint, judge, .. } = &mut self.nodes[at];
         endpoint.handle_packet_with(now, meta, PacketRef::Whole(&mut packet), |delivery| {

@@ -18,6 +18,8 @@
 //!
 //! One seed reproduces everything.
 
+#[cfg(test)]
+mod bounds;
 mod churn;
 mod frames;
 mod ledger;

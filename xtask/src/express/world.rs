@@ -151,7 +151,7 @@ impl World {
     fn arrive(&mut self) {
         while let Some(mut flying) = self.wire.arrived(self.now) {
             let source = SocketAddr::new(outer(flying.from).ip(), 7471 + flying.entropy);
-            let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+            let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
             let node = &mut self.nodes[flying.to];
             let whole = PacketRef::Whole(&mut flying.bytes);
             if let Some(delivery) = node.endpoint.handle_packet(self.now, meta, whole) {

@@ -7,14 +7,14 @@ use srd_proto::time::Instant;
 use srd_proto::{Class, Datagram, Endpoint, Entropy};
 
 use super::flows::Found;
-use super::{Express, Guest, Reach};
+use super::{Express, Guest, Peer, Reach};
 use crate::flow::FlowKey;
-use crate::frame::{FRAME_BYTES_MAX, Place, chunk_bytes};
-use crate::offload::{OFFLOAD_BYTES, Offload};
+use crate::frame::{CHUNKS_MAX, FRAME_BYTES_MAX, Place, chunk_bytes};
+use crate::offload::{OFFLOAD_BYTES, Offload, header_bytes};
 use crate::packet::{Packet, protocol};
-use crate::queue::{QueueCounts, Waiting};
-use crate::segment::each_segment;
-use crate::{FRAME_QPN, FRESH_QPN, mss, too_big};
+use crate::queue::{Kind, Lane, QueueCounts, Rule, Turn, Waiting};
+use crate::segment::{Segments, fitted};
+use crate::{FRAME_QPN, FRESH_QPN, fragment, mss, too_big};
 
 /// Bytes that may wait in the transport for their first sending, before more is handed to it:
 /// within these bounds, what a peer takes in the given time. What waits here instead can still
@@ -27,14 +27,26 @@ const FEED_PLAIN_MAX: usize = 128;
 /// A frame up to this size of a flow that has just begun goes before bulk.
 const FRESH_BYTES_MAX: usize = 9000;
 
-/// How a frame is carried.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Carriage {
-    Srd,
-    /// One datagram per packet; `eligible`: SRD could have carried it.
-    Plain {
-        eligible: bool,
-    },
+/// A super-packet of which some packets have gone plainly, and the rest waits for room.
+#[derive(Debug)]
+pub(super) struct Cut {
+    frame: Vec<u8>,
+    packet: Packet,
+    offload: Offload,
+    /// The hash of its flow.
+    hash: u64,
+    /// The packet that goes next.
+    next: usize,
+}
+
+/// One frame's whole context.
+struct Leaving {
+    /// Its peer.
+    index: u32,
+    turn: Turn,
+    lane: Lane,
+    reach: Reach,
+    frame: Vec<u8>,
 }
 
 impl Express {
@@ -50,47 +62,98 @@ impl Express {
             let clamped = mss::clamp(bytes, &packet, self.config.mtu, left);
             self.counters.mss_clamped += u64::from(clamped);
         }
-        let key = FlowKey::of(&packet);
+        let Some((index, slot)) = self.slot_for(now, &packet) else { return };
+        let Some(peer) = self.peers.get(index as usize).and_then(Option::as_ref) else {
+            self.counters.guest_no_peer += 1;
+            return;
+        };
+        let kind = self.kind(slot, &frame, &packet, &offload);
+        let bytes = &frame[OFFLOAD_BYTES..];
+        // What must pass in one datagram, if it goes plainly; SRD cuts whatever it carries.
+        let fits = self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + peer.bytes_lost);
+        let unit = match fitted(bytes, &packet, &offload, fits).gso {
+            Some((_, step)) => bytes.len().min(header_bytes(bytes, &packet) + usize::from(step)),
+            None => bytes.len(),
+        };
+        if unit <= fits || peer.scheduler.lane(kind, frame.len()) == Lane::Srd {
+            self.enqueue(index, slot, Waiting { frame, at: now, kind });
+        } else {
+            self.too_big(now, &frame, &packet, &offload, fits, guest);
+        }
+    }
+
+    /// The peer that a packet goes to, and the entry of its flow.
+    fn slot_for(&mut self, now: Instant, packet: &Packet) -> Option<(u32, u32)> {
+        let key = FlowKey::of(packet);
         let slot = match self.flows.find(now, &key) {
             Found::Slot(slot) => slot,
             Found::Unknown => {
                 let Some(peer) = self.routes.find(packet.destination) else {
                     self.counters.guest_no_peer += 1;
-                    return;
+                    return None;
                 };
-                let carriable = key.is_tcp_or_udp(&packet);
+                let carriable = key.is_tcp_or_udp(packet);
                 let entry = self.flows.insert(now, key, peer, carriable);
                 self.counters.flows_full += u64::from(entry.is_none());
-                let Some(slot) = entry.or_else(|| self.peer(peer)?.overflow) else { return };
-                slot
+                entry.or_else(|| self.peer(peer)?.overflow)?
             }
         };
-        let index = self.flows.flow(slot).peer;
-        let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
-            self.counters.guest_no_peer += 1;
-            return;
-        };
+        Some((self.flows.flow(slot).peer, slot))
+    }
+
+    /// What a frame is to the rule that decides how it is carried.
+    fn kind(&self, slot: u32, frame: &[u8], packet: &Packet, offload: &Offload) -> Kind {
         let bytes = frame.len() - OFFLOAD_BYTES;
-        let whole = self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + peer.bytes_lost);
-        if offload.gso.is_none() && bytes > whole {
-            self.counters.guest_too_big += 1;
-            let mtu = u16::try_from(whole).unwrap_or(u16::MAX).min(self.config.mtu);
-            if let Some(answer) = too_big::answer(&frame[OFFLOAD_BYTES..], &packet, mtu) {
-                let mut out = Vec::with_capacity(OFFLOAD_BYTES + answer.len());
-                out.extend_from_slice(&[0; OFFLOAD_BYTES]);
-                out.extend_from_slice(&answer);
-                guest.deliver(&out);
-            }
-            return;
+        let fits = offload.gso.is_some() || bytes <= usize::from(self.config.mtu);
+        let carriable = FlowKey::of(packet).is_tcp_or_udp(packet);
+        match packet.protocol {
+            _ if !(fits && carriable && self.flows.flow(slot).carriable) => Kind::Other,
+            protocol::TCP => Kind::Tcp,
+            _ => Kind::Udp,
         }
+    }
+
+    /// Puts a frame in line.
+    fn enqueue(&mut self, index: u32, slot: u32, waiting: Waiting) {
+        let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
+            return;
+        };
         let mut counts = QueueCounts::default();
-        let waiting = Waiting { frame, at: now };
         peer.scheduler.push(&mut self.flows.queues, slot, waiting, &self.aqm, &mut counts);
         if !peer.queued {
             peer.queued = true;
             self.ready.push_back(index);
         }
         self.count_queue(index, counts);
+    }
+
+    /// A packet fits no datagram: it goes in parts, if it may be cut, or is answered.
+    fn too_big(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        packet: &Packet,
+        offload: &Offload,
+        fits: usize,
+        guest: &mut impl Guest,
+    ) {
+        let parts = parts(frame, packet, offload, fits);
+        if let Some(first) = parts.first() {
+            self.counters.guest_cut += 1;
+            let key = read(first).and_then(|(part, _)| self.slot_for(now, &part));
+            let Some((index, slot)) = key else { return };
+            for frame in parts {
+                self.enqueue(index, slot, Waiting { frame, at: now, kind: Kind::Other });
+            }
+            return;
+        }
+        self.counters.guest_too_big += 1;
+        let mtu = u16::try_from(fits).unwrap_or(u16::MAX).min(self.config.mtu);
+        if let Some(answer) = too_big::answer(&frame[OFFLOAD_BYTES..], packet, mtu)
+            && self.answers.allows(now)
+        {
+            guest.deliver(&framed(&answer));
+        }
     }
 
     /// Hands frames over to the transport, as many as it should have. Returns how many.
@@ -113,7 +176,8 @@ impl Express {
         !self.ready.is_empty()
     }
 
-    /// One peer's share. Returns whether it has more.
+    /// One peer's share: from each lane, while its queue in the transport has room. Returns
+    /// whether the peer has more.
     fn pump_peer(
         &mut self,
         now: Instant,
@@ -124,104 +188,100 @@ impl Express {
         let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
             return false;
         };
-        let id = peer.id;
-        let reach = peer.reach(&self.config);
+        let (id, reach) = (peer.id, peer.reach(&self.config));
+        let chunk_max = chunk_bytes_max(peer, endpoint);
+        let chunks_max = CHUNKS_MAX.min(endpoint.config().send_queue_datagrams_max as usize);
+        let frame_bytes_max = chunks_max * chunk_max;
+        let (tcp, udp) = match reach {
+            Reach::Express { udp } => (true, udp),
+            Reach::Off | Reach::Waiting => (false, false),
+        };
+        peer.scheduler.set_rule(&self.flows.queues, Rule { tcp, udp, frame_bytes_max });
         let rate_bps = endpoint.delivery_rate_bps(id);
         let feed = (rate_bps / 8 * FEED_NS / 1_000_000_000).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX);
         let mut counts = QueueCounts::default();
+        let mut full = [false; 2];
+        self.go_on(now, index, endpoint);
         let more = loop {
             let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
                 break false;
             };
-            let Some((slot, fresh)) = peer.scheduler.next(&mut self.flows.queues) else {
-                break false;
+            let open = |lane: &Lane| !full[*lane as usize] && peer.scheduler.has(*lane);
+            let Some(lane) = Lane::ALL.into_iter().find(open) else {
+                break !peer.scheduler.is_empty() || peer.cut.is_some();
             };
-            let carriable = self.flows.flow(slot).carriable;
-            let by_srd = carriable && matches!(reach, Reach::Express { .. });
-            let full = if by_srd {
-                endpoint.unsent_bytes(id) >= feed
-            } else {
-                endpoint.unreliable_waiting(id) >= FEED_PLAIN_MAX
+            let Some(turn) = peer.scheduler.next(&mut self.flows.queues, lane) else { continue };
+            full[lane as usize] = match lane {
+                Lane::Srd => {
+                    endpoint.unsent_bytes(id) >= feed
+                        || endpoint.send_room(id) < turn.frame_bytes.div_ceil(chunk_max)
+                }
+                Lane::Plain => peer.cut.is_some() || plain_room(peer, endpoint) == 0,
             };
-            if full {
-                break true;
+            if full[lane as usize] {
+                continue;
             }
             let queues = &mut self.flows.queues;
-            let taken = peer.scheduler.take(queues, slot, now, &self.aqm, &mut counts);
-            let Some(waiting) = taken else { continue };
+            let taken = peer.scheduler.take(queues, turn, lane, now, &self.aqm, &mut counts);
+            let Some(Waiting { frame, .. }) = taken else { continue };
             *handed += 1;
-            self.send(now, index, slot, fresh, reach, waiting.frame, endpoint);
+            self.send(now, Leaving { index, turn, lane, reach, frame }, endpoint);
         };
         self.count_queue(index, counts);
         more
     }
 
     /// Sends one frame, by SRD or plainly.
-    #[allow(clippy::too_many_arguments)] // one frame's whole context, used once
-    fn send(
-        &mut self,
-        now: Instant,
-        index: u32,
-        slot: u32,
-        fresh: bool,
-        reach: Reach,
-        frame: Vec<u8>,
-        endpoint: &mut Endpoint,
-    ) {
-        let Some((packet, offload)) = read(&frame) else { return };
-        let flow = self.flows.flow(slot);
-        let bytes = frame.len() - OFFLOAD_BYTES;
-        let fits = offload.gso.is_some() || bytes <= usize::from(self.config.mtu);
-        let fits = fits && flow.carriable;
-        let carriable = FlowKey::of(&packet).is_tcp_or_udp(&packet);
-        let carriage = carriage(carriable, packet.protocol, reach, fits);
-        let packets = offload.packets(&frame[OFFLOAD_BYTES..], &packet);
-        let hash = flow.hash;
-        self.flows.count(slot, packets, bytes as u64, carriage == Carriage::Srd);
+    fn send(&mut self, now: Instant, leaving: Leaving, endpoint: &mut Endpoint) {
+        let Some((packet, offload)) = read(&leaving.frame) else { return };
+        let Leaving { index, turn, lane, reach, .. } = leaving;
+        let bytes = (leaving.frame.len() - OFFLOAD_BYTES) as u64;
+        let packets = offload.packets(&leaving.frame[OFFLOAD_BYTES..], &packet);
+        let hash = self.flows.flow(turn.slot).hash;
+        self.flows.count(turn.slot, packets, bytes, lane == Lane::Srd);
         let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
             return;
         };
         for traffic in [&mut peer.traffic, &mut self.counters.traffic] {
-            match carriage {
-                Carriage::Srd => {
+            traffic.eligible_tx_pkts += if eligible(&packet, reach) { packets } else { 0 };
+            match lane {
+                Lane::Srd => {
                     traffic.srd_tx_pkts += packets;
-                    traffic.eligible_tx_pkts += packets;
-                    traffic.srd_tx_bytes += bytes as u64;
+                    traffic.srd_tx_bytes += bytes;
                 }
-                Carriage::Plain { eligible } => {
-                    traffic.eligible_tx_pkts += if eligible { packets } else { 0 };
+                Lane::Plain => {
                     traffic.plain_tx_pkts += packets;
-                    traffic.plain_tx_bytes += bytes as u64;
+                    traffic.plain_tx_bytes += bytes;
                 }
             }
         }
-        match carriage {
-            Carriage::Srd => self.send_srd(now, index, slot, fresh, frame, endpoint),
-            Carriage::Plain { .. } => {
-                self.send_plain(now, index, hash, &frame, &packet, &offload, endpoint);
+        match lane {
+            Lane::Srd => self.send_srd(now, leaving, endpoint),
+            Lane::Plain => {
+                let fits = endpoint.unreliable_bytes_max_to(peer.id).saturating_sub(OFFLOAD_BYTES);
+                let bytes = &leaving.frame[OFFLOAD_BYTES..];
+                let offload = fitted(bytes, &packet, &offload, fits);
+                peer.cut = Some(Cut { frame: leaving.frame, packet, offload, hash, next: 0 });
+                self.go_on(now, index, endpoint);
             }
         }
     }
 
-    fn send_srd(
-        &mut self,
-        now: Instant,
-        index: u32,
-        slot: u32,
-        fresh: bool,
-        frame: Vec<u8>,
-        endpoint: &mut Endpoint,
-    ) {
+    fn send_srd(&mut self, now: Instant, leaving: Leaving, endpoint: &mut Endpoint) {
+        let Leaving { index, turn: Turn { slot, fresh, .. }, frame, .. } = leaving;
         let Some(peer) = self.peers.get(index as usize).and_then(Option::as_ref) else { return };
         let (id, generation) = (peer.id, peer.generation);
-        let chunk_bytes_max = endpoint.payload_bytes_max().saturating_sub(peer.bytes_lost).max(1);
+        let chunk_bytes = chunk_bytes(frame.len(), chunk_bytes_max(peer, endpoint));
+        let Some(size) = chunk_bytes else {
+            self.counters.send_refused += 1;
+            return;
+        };
         let (number, sequence) = self.flows.number(slot, generation);
         let first = fresh && frame.len() <= FRESH_BYTES_MAX;
         let (src_qpn, class) =
             if first { (FRESH_QPN, Class::LowLatency) } else { (FRAME_QPN, Class::Bulk) };
         let frame = Bytes::from(frame);
         let frame_bytes = u16::try_from(frame.len()).unwrap_or(u16::MAX);
-        let size = chunk_bytes(frame.len(), chunk_bytes_max);
         let mut at = 0;
         let mut chunk = 0;
         while at < frame.len() {
@@ -246,33 +306,33 @@ impl Express {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // one frame's whole context, used once
-    fn send_plain(
-        &mut self,
-        now: Instant,
-        index: u32,
-        hash: u64,
-        frame: &[u8],
-        packet: &Packet,
-        offload: &Offload,
-        endpoint: &mut Endpoint,
-    ) {
-        let Some(id) = self.peer(index).map(|p| p.id) else { return };
+    /// Sends packets of the frame that is going plainly, as many as there is room for.
+    fn go_on(&mut self, now: Instant, index: u32, endpoint: &mut Endpoint) {
+        let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let Some(mut cut) = peer.cut.take() else { return };
         let paths = u64::from(endpoint.config().paths.max(1));
-        let entropy = Entropy(u16::try_from(hash % paths).unwrap_or(0));
-        each_segment(frame, packet, offload, |segment| {
+        let entropy = Entropy(u16::try_from(cut.hash % paths).unwrap_or(0));
+        let mut segments = Segments::new(&cut.frame, &cut.packet, &cut.offload);
+        while cut.next < segments.count() {
+            if plain_room(peer, endpoint) == 0 {
+                peer.cut = Some(cut);
+                return;
+            }
             let datagram = Datagram {
                 src_qpn: FRAME_QPN,
                 dst_qpn: FRAME_QPN,
                 imm: 0,
-                payload: Bytes::copy_from_slice(segment),
+                payload: Bytes::copy_from_slice(segments.write(cut.next)),
                 class: Class::Bulk,
                 user: 0,
             };
-            if endpoint.send_unreliable(now, id, entropy, datagram).is_err() {
+            if endpoint.send_unreliable(now, peer.id, entropy, datagram).is_err() {
                 self.counters.send_refused += 1;
             }
-        });
+            cut.next += 1;
+        }
     }
 
     fn count_queue(&mut self, index: u32, counts: QueueCounts) {
@@ -300,11 +360,52 @@ pub(super) fn read(frame: &[u8]) -> Option<(Packet, Offload)> {
     Some((packet, offload))
 }
 
-/// The rule: what rides SRD, and what counts as if it could have.
-fn carriage(carriable: bool, kind: u8, reach: Reach, fits: bool) -> Carriage {
-    let eligible = match reach {
-        Reach::Express { udp } => carriable && (kind == protocol::TCP || udp),
+/// A packet behind an offload header that leaves nothing to hardware.
+fn framed(packet: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(OFFLOAD_BYTES + packet.len());
+    frame.extend_from_slice(&[0; OFFLOAD_BYTES]);
+    frame.extend_from_slice(packet);
+    frame
+}
+
+/// The parts of the packets that a frame stands for, each of which fits; none if they may not
+/// be cut.
+fn parts(frame: &[u8], packet: &Packet, offload: &Offload, fits: usize) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    if packet.dont_fragment {
+        return out;
+    }
+    let mut segments = Segments::new(frame, packet, offload);
+    for index in 0..segments.count() {
+        let mut segment = segments.write(index).to_vec();
+        let Some((packet, offload)) = read(&segment) else { continue };
+        let bytes = &mut segment[OFFLOAD_BYTES..];
+        // The checksum covers all parts, so nobody can add it up later.
+        offload.complete(bytes, &packet);
+        let parts = fragment::parts(bytes, &packet, fits);
+        out.extend(parts.iter().flatten().map(|part| framed(part)));
+    }
+    out
+}
+
+/// Payload bytes of the largest chunk that passes to a peer.
+fn chunk_bytes_max(peer: &Peer, endpoint: &Endpoint) -> usize {
+    endpoint.payload_bytes_max_to(peer.id).max(1)
+}
+
+/// Plain packets for a peer that the transport should take now.
+fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
+    let most = endpoint.config().unreliable_queue_datagrams_max as usize;
+    most.min(FEED_PLAIN_MAX).saturating_sub(endpoint.unreliable_waiting(peer.id))
+}
+
+/// Whether SRD carries packets of this kind to the peer, whatever their size.
+fn eligible(packet: &Packet, reach: Reach) -> bool {
+    match reach {
+        Reach::Express { udp } => {
+            let kind = packet.protocol == protocol::TCP || udp;
+            kind && FlowKey::of(packet).is_tcp_or_udp(packet)
+        }
         Reach::Off | Reach::Waiting => false,
-    };
-    if eligible && fits { Carriage::Srd } else { Carriage::Plain { eligible } }
+    }
 }

@@ -6,12 +6,12 @@
 
 use alloc::vec::Vec;
 
-use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use srd_proto::time::{Duration, Instant};
 
 use crate::flow::FlowKey;
 use crate::frame::FLOW_NUMBERS;
+use crate::hash::Keyed;
 use crate::queue::FlowQueue;
 
 /// A flow that was silent for so long takes a new number: the receiver may have forgotten it.
@@ -78,7 +78,7 @@ impl Flow {
 /// The table.
 #[derive(Debug)]
 pub(super) struct Flows {
-    by_key: HashMap<FlowKey, u32, FixedState>,
+    by_key: HashMap<FlowKey, u32, Keyed>,
     flows: Vec<Flow>,
     /// What waits of each flow, by the same slot.
     pub(super) queues: Vec<FlowQueue>,
@@ -101,7 +101,7 @@ pub(super) enum Found {
 impl Flows {
     pub(super) fn new(flows_max: u32, seed: u64) -> Self {
         Self {
-            by_key: HashMap::with_hasher(FixedState::with_seed(seed)),
+            by_key: HashMap::with_hasher(Keyed::new(seed)),
             flows: Vec::new(),
             queues: Vec::new(),
             pins_free: Vec::new(),
@@ -161,7 +161,7 @@ impl Flows {
         }
         let hash = key.hash(self.seed);
         let flow = Flow { carriable, ..Flow::new(now, key, peer, hash) };
-        let slot = if self.flows.len() < self.flows_max as usize {
+        let slot = if self.by_key.len() < self.flows_max as usize {
             self.push(flow)?
         } else {
             let slot = self.unused(now)?;

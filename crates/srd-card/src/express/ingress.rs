@@ -6,13 +6,13 @@ use srd_proto::Delivery;
 use srd_proto::time::Instant;
 
 use super::egress::read;
-use super::{Express, Guest};
-use crate::counters::{Counters, Traffic};
+use super::{Express, Guest, Peer};
+use crate::counters::Counters;
 use crate::frame::Place;
 use crate::offer::Offer;
-use crate::offload::OFFLOAD_BYTES;
-use crate::order::Sink;
-use crate::packet::protocol;
+use crate::offload::{OFFLOAD_BYTES, Offload};
+use crate::order::{Admission, Sink};
+use crate::packet::{Packet, protocol};
 use crate::prefix::Routes;
 use crate::{FRAME_QPN, OFFER_QPN, mss};
 
@@ -21,29 +21,45 @@ struct Up<'a, G> {
     guest: &'a mut G,
     routes: &'a Routes<u32>,
     counters: &'a mut Counters,
-    traffic: Option<&'a mut Traffic>,
-    /// Whose frames these are; unknown when time ends the wait of several.
-    peer: Option<u32>,
+    peers: &'a mut [Option<Peer>],
     mtu: u16,
     udp_bypass: bool,
     reliable: bool,
 }
 
-impl<G: Guest> Sink for Up<'_, G> {
-    fn take(&mut self, frame: &[u8]) {
+impl<G> Up<'_, G> {
+    /// A frame's headers, if it is one that this peer may send. What is not, is counted.
+    fn check(&mut self, peer: u32, frame: &[u8]) -> Option<(Packet, Offload)> {
         let Some((packet, offload)) = read(frame) else {
             self.counters.peer_malformed += 1;
-            return;
+            return None;
         };
-        let from = self.routes.find(packet.source);
-        if from.is_none() || self.peer.is_some_and(|peer| from != Some(peer)) {
+        if self.routes.find(packet.source) != Some(peer) {
             self.counters.peer_bad_source += 1;
-            return;
+            return None;
         }
+        Some((packet, offload))
+    }
+}
+
+impl<G: Guest> Sink for Up<'_, G> {
+    fn admit(&mut self, peer: u32, frame: &[u8]) -> Admission {
+        match self.check(peer, frame) {
+            None => Admission::Never,
+            Some((packet, _)) if self.udp_bypass && packet.protocol == protocol::UDP => {
+                Admission::AtOnce
+            }
+            Some(_) => Admission::InTurn,
+        }
+    }
+
+    fn take(&mut self, peer: u32, frame: &[u8]) {
+        let Some((packet, offload)) = self.check(peer, frame) else { return };
         let packets = offload.packets(&frame[OFFLOAD_BYTES..], &packet);
         let bytes = (frame.len() - OFFLOAD_BYTES) as u64;
-        for traffic in self.traffic.iter_mut().map(|t| &mut **t).chain([&mut self.counters.traffic])
-        {
+        let peer = self.peers.get_mut(peer as usize).and_then(Option::as_mut);
+        let own = peer.map(|peer| &mut peer.traffic);
+        for traffic in own.into_iter().chain([&mut self.counters.traffic]) {
             if self.reliable {
                 traffic.srd_rx_pkts += packets;
                 traffic.srd_rx_bytes += bytes;
@@ -64,10 +80,6 @@ impl<G: Guest> Sink for Up<'_, G> {
             self.guest.deliver(frame);
         }
     }
-
-    fn bypasses(&self, frame: &[u8]) -> bool {
-        self.udp_bypass && read(frame).is_some_and(|(p, _)| p.protocol == protocol::UDP)
-    }
 }
 
 impl Express {
@@ -87,8 +99,7 @@ impl Express {
             guest,
             routes: &self.routes,
             counters: &mut self.counters,
-            traffic: self.peers[slot as usize].as_mut().map(|p| &mut p.traffic),
-            peer: Some(slot),
+            peers: &mut self.peers,
             mtu: self.config.mtu,
             udp_bypass: self.config.udp_bypass,
             reliable: delivery.reliable,
@@ -97,7 +108,7 @@ impl Express {
             let place = Place::decode(delivery.imm);
             self.order.chunk(now, slot, place, delivery.payload, &mut up);
         } else {
-            up.take(delivery.payload);
+            up.take(slot, delivery.payload);
         }
     }
 
@@ -122,8 +133,7 @@ impl Express {
             guest,
             routes: &self.routes,
             counters: &mut self.counters,
-            traffic: None,
-            peer: None,
+            peers: &mut self.peers,
             mtu: self.config.mtu,
             udp_bypass: self.config.udp_bypass,
             reliable: true,

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::{Class, Datagram, Endpoint, Event, PeerId, ReceiveBuffers, Status};
 
+use self::egress::Cut;
 use self::flows::Flows;
 use crate::config::{Config, PeerSettings};
 use crate::counters::{Counters, Traffic};
@@ -23,6 +24,7 @@ use crate::offer::Offer;
 use crate::order::{Limits, Order};
 use crate::prefix::{Prefix, Routes};
 use crate::queue::{Aqm, Scheduler};
+use crate::too_big::Limit;
 use crate::{FRAME_QPN, OFFER_QPN};
 
 /// Time between two offers to a peer that has not answered.
@@ -108,6 +110,8 @@ struct Peer {
     /// Bytes by which datagrams must be smaller than configured, if the fabric passes less.
     bytes_lost: usize,
     scheduler: Scheduler,
+    /// The frame of which some packets have gone plainly.
+    cut: Option<Cut>,
     queued: bool,
     /// The entry of flows that find no room in the table.
     overflow: Option<u32>,
@@ -130,6 +134,8 @@ pub struct Express {
     ready: VecDeque<u32>,
     order: Order,
     counters: Counters,
+    /// How often the guest may be told that a packet is too big.
+    answers: Limit,
     /// What one unreliable datagram carries.
     plain_bytes_max: usize,
 }
@@ -159,6 +165,7 @@ impl Express {
             ready: VecDeque::new(),
             order: Order::new(limits, config.seed),
             counters: Counters::default(),
+            answers: Limit::default(),
             plain_bytes_max: endpoint.unreliable_bytes_max(),
             config,
         }
@@ -194,20 +201,25 @@ impl Express {
             generation: 0,
             bytes_lost: 0,
             scheduler: Scheduler::default(),
+            cut: None,
             queued: false,
             overflow: self.flows.pin(now, slot, NO_FLOW),
             traffic: Traffic::default(),
         });
+        self.order.set_peers(self.by_id.len());
         PeerSlot(slot)
     }
 
-    /// Forgets a peer; what waits for it is lost.
+    /// Forgets a peer; what waits for it, and what it has sent that waits, is lost. The next
+    /// peer may take its slot, and meets nothing of it.
     pub fn remove_peer(&mut self, slot: PeerSlot) {
         self.routes.remove(slot.0);
         self.flows.forget_peer(slot.0);
+        self.order.forget_peer(slot.0);
         if let Some(peer) = self.peers.get_mut(slot.0 as usize).and_then(Option::take) {
             self.by_id.remove(&peer.id);
         }
+        self.order.set_peers(self.by_id.len());
         self.ready.retain(|s| *s != slot.0);
     }
 
@@ -299,7 +311,7 @@ impl Express {
                     peer.bytes_lost = lost;
                 }
             }
-            Event::Writable { .. } => {}
+            Event::Writable { .. } | Event::Diagnosis { .. } => {}
         }
     }
 
@@ -366,7 +378,7 @@ impl Express {
 
     /// The counters.
     pub fn counters(&self) -> Counters {
-        Counters { order: self.order.counts, ..self.counters }
+        Counters { order: self.order.counts(), ..self.counters }
     }
 
     /// `ena_srd_mode`: bit 0 SRD, bit 1 for UDP, bit 2 UDP in any order.

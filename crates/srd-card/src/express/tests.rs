@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
 
+mod borders;
+mod path_mtu;
 mod regressions;
 
 #[derive(Default)]
@@ -40,6 +42,8 @@ struct Rig {
     rng: Rng,
     loss_permille: u32,
     jitter_us: u32,
+    /// Larger outer packets vanish.
+    passes_bytes: usize,
     epoch: u64,
 }
 
@@ -61,9 +65,14 @@ fn known(end: usize) -> PeerConfig {
 }
 
 fn stage(end: usize, epoch: u64, now: Instant, settings: &Config) -> End {
+    let packet_bytes_max = if settings.mtu > 1400 { 8956 } else { 1472 };
+    stage_of(end, epoch, now, settings, packet_bytes_max)
+}
+
+fn stage_of(end: usize, epoch: u64, now: Instant, settings: &Config, packet_bytes_max: u16) -> End {
     let config = CoreConfig {
         protection: Protection::Static(key(end)),
-        packet_bytes_max: 1472,
+        packet_bytes_max,
         keepalive: Duration::from_millis(50),
         peer_timeout: Duration::from_millis(500),
         ..CoreConfig::sockets()
@@ -94,6 +103,7 @@ impl Rig {
             rng: Rng::new(5),
             loss_permille: 0,
             jitter_us: 0,
+            passes_bytes: usize::MAX,
             epoch: 1,
         }
     }
@@ -133,7 +143,8 @@ impl Rig {
                 }
                 let source = SocketAddr::new(outer(end).ip(), 7471 + t.entropy.0);
                 for (head, payload) in buf.segments() {
-                    if self.rng.below(1000) < self.loss_permille {
+                    let swallowed = head.len() + payload.len() > self.passes_bytes;
+                    if swallowed || self.rng.below(1000) < self.loss_permille {
                         continue;
                     }
                     let jitter = u64::from(self.rng.below(self.jitter_us + 1));
@@ -168,7 +179,7 @@ impl Rig {
                     break;
                 }
                 let (to, source, mut bytes) = entry.remove();
-                let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+                let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
                 let End { endpoint, express, guest, .. } = &mut self.ends[to];
                 let whole = PacketRef::Whole(&mut bytes);
                 if let Some(delivery) = endpoint.handle_packet(self.now, meta, whole) {

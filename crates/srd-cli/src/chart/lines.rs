@@ -111,6 +111,10 @@ impl LineChart {
                 (_, false) => write!(path, "L{px:.1} {py:.1}"),
             };
         }
+        if let [(px, py)] = line.points.as_slice() {
+            // A line of one point would draw nothing.
+            path = format!("M{:.1} {:.1}h6", x(*px) - 3.0, y(*py));
+        }
         if path.is_empty() {
             return String::new();
         }

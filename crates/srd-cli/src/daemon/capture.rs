@@ -36,6 +36,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long)]
     outer: bool,
     /// Only packets of this peer: its name, or the beginning of its public key.
+    #[arg(add = clap_complete::ArgValueCandidates::new(super::complete::peer_names))]
     #[arg(long, value_name = "PEER")]
     peer: Option<String>,
     /// End after so many packets.

@@ -5,12 +5,20 @@
 //! | [`show`] | `srd status`, `srd stats`, `srd paths`: what they print |
 //! | [`top`] | `srd top`: the same, live |
 //! | [`set`] | `srd set` |
+//! | [`peer`] | `srd peer` |
+//! | [`complete`] | names of peers, for shells |
 //! | [`capture`] | `srd capture` |
 //! | [`keys`] | `srd genkey`, `srd pubkey`, `srd genpsk` |
-//! | [`up`] | `srd up`, the daemon itself |
+//! | [`import`] | `srd import` |
+//! | [`first_try`] | `srd up --try`: two machines without a file |
+//! | [`up`] | `srd up`, the daemon itself; `srd down`, what it left |
 
 mod capture;
+mod complete;
+mod first_try;
+mod import;
 mod keys;
+mod peer;
 mod set;
 mod show;
 mod top;
@@ -20,6 +28,7 @@ use crate::failure::{Missing, Usage};
 use crate::output;
 use anyhow::{Context, Error, Result};
 use clap::{Args, Subcommand};
+use clap_complete::ArgValueCandidates;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use srd_daemon::config::ReloadReport;
@@ -32,9 +41,17 @@ use std::path::PathBuf;
 pub(crate) enum DaemonCommand {
     /// Carry TCP and UDP between machines over SRD, unknown to the applications.
     Up(up::UpArgs),
+    /// Remove what a daemon that has ended left: what `kill_switch` keeps unreachable.
+    Down(up::DownArgs),
     /// The process that sets up addresses and routes for `srd up`.
     #[command(hide = true)]
-    Network,
+    Network {
+        /// What it may do, as `srd up` says.
+        spec: String,
+    },
+    /// The process that runs what `pre_down` and `post_down` say for `srd up`.
+    #[command(hide = true)]
+    Hooks,
     /// Show the daemon's interface and its peers.
     Status(ShowArgs),
     /// Show the daemon live: peers, paths, flows. Ends with q.
@@ -45,6 +62,9 @@ pub(crate) enum DaemonCommand {
     Paths(PathsArgs),
     /// Change a setting until the next restart or reload.
     Set(set::SetArgs),
+    /// Add and remove peers of the running daemon.
+    #[command(subcommand)]
+    Peer(peer::PeerCommand),
     /// Make the daemon read its configuration again.
     Reload(ShowArgs),
     /// Capture packets for Wireshark: inner ones as applications see them, outer ones as the
@@ -56,6 +76,8 @@ pub(crate) enum DaemonCommand {
     Pubkey,
     /// Print a new preshared key: umask 077; srd genpsk > b.psk
     Genpsk,
+    /// Print a configuration of WireGuard's in our own form: srd import wg0.conf > srd0.toml
+    Import(import::ImportArgs),
 }
 
 /// Which daemon is meant.
@@ -83,6 +105,7 @@ pub(crate) struct ShowArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PathsArgs {
     /// The peer's name, or the beginning of its public key.
+    #[arg(add = ArgValueCandidates::new(complete::peer_names))]
     peer: String,
     #[command(flatten)]
     show: ShowArgs,
@@ -92,7 +115,9 @@ pub(crate) struct PathsArgs {
 pub(crate) fn run(command: &DaemonCommand) -> Result<u8> {
     match command {
         DaemonCommand::Up(args) => return up::run(args),
-        DaemonCommand::Network => srd_daemon::netconf::serve()?,
+        DaemonCommand::Down(args) => up::down(args)?,
+        DaemonCommand::Hooks => srd_daemon::hooks::serve()?,
+        DaemonCommand::Network { spec } => srd_daemon::netconf::serve(spec)?,
         DaemonCommand::Status(args) => {
             let status = Request::Status { paths: false, flows: if args.json { 100 } else { 0 } };
             print(args, &args.target.ask::<Snapshot>(&status)?, show::status)?;
@@ -107,12 +132,17 @@ pub(crate) fn run(command: &DaemonCommand) -> Result<u8> {
         DaemonCommand::Reload(args) => {
             let report = args.target.ask::<ReloadReport>(&Request::Reload)?;
             print(args, &report, ReloadReport::to_string)?;
+            if !report.failed.is_empty() {
+                return Ok(crate::failure::RUN);
+            }
         }
         DaemonCommand::Set(args) => set::run(args)?,
+        DaemonCommand::Peer(command) => return peer::run(command),
         DaemonCommand::Top(args) => top::run(args)?,
         DaemonCommand::Capture(args) => capture::run(args)?,
         DaemonCommand::Genkey => keys::generate(keys::Kind::Private)?,
         DaemonCommand::Genpsk => keys::generate(keys::Kind::Preshared)?,
+        DaemonCommand::Import(args) => import::run(args)?,
         DaemonCommand::Pubkey => keys::public(std::io::stdin().lock())?,
     }
     Ok(0)

@@ -5,6 +5,7 @@ use crate::failure::usage;
 use crate::output;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCandidates;
 use srd_daemon::config::{ALL_PEERS, UdpOrdering};
 use srd_daemon::control::Request;
 use srd_daemon::plane::Change;
@@ -13,6 +14,7 @@ use srd_daemon::plane::Change;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SetArgs {
     /// The peer's name, the beginning of its public key, or `all` for the whole interface.
+    #[arg(add = ArgValueCandidates::new(super::complete::peer_names_and_all))]
     peer: String,
     /// What to change.
     #[arg(value_enum)]

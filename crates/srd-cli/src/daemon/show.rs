@@ -28,7 +28,7 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
     for peer in &snapshot.peers {
         table.row([
             peer.name.clone(),
-            state(peer.state).to_owned(),
+            peer.state.to_string(),
             express(peer),
             units::rate(peer.tx_bps as f64),
             units::rate(peer.rx_bps as f64),
@@ -37,11 +37,31 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
             peer.retransmissions.to_string(),
             good_paths(peer.paths),
             peer.last_handshake_s.map_or_else(|| "-".into(), |s| format!("{} ago", span(s))),
-            peer.endpoint.clone().unwrap_or_else(|| "not known yet".into()),
+            endpoint(peer),
         ]);
     }
     text += &format!("\n\n{table}");
-    text
+    let notes: Vec<String> = snapshot.peers.iter().filter_map(note).collect();
+    if notes.is_empty() { text } else { format!("{}\n\n{}", text.trim_end(), notes.join("\n")) }
+}
+
+/// What somebody should know of a peer: why it does not answer, or which share of its paths pass.
+fn note(peer: &PeerSnapshot) -> Option<String> {
+    if let Some(problem) = &peer.problem_text {
+        return Some(format!("{}: {problem}", peer.name));
+    }
+    let paths = &peer.paths;
+    if peer.state != PeerState::Up || paths.assumed_bad == 0 {
+        return None;
+    }
+    Some(format!(
+        "{}: {} of {} paths pass; on the others packets were lost again and again: a link or \
+         switch is dead, or a firewall passes some UDP ports only (`srd paths {}`)",
+        peer.name,
+        paths.passing,
+        paths.all(),
+        peer.name
+    ))
 }
 
 /// What is the same for all peers.
@@ -79,21 +99,23 @@ pub(super) fn paths(peer: &PeerSnapshot) -> String {
     let list = &peer.path_reports;
     let all: u64 = list.iter().map(|path| path.sent_pkts).sum();
     let head = format!(
-        "{}: {}, express {}, {} paths good",
+        "{}: {}, express {}, {} paths pass packets",
         peer.name,
-        state(peer.state),
+        peer.state,
         express(peer),
         good_paths(peer.paths)
     );
     if list.is_empty() {
         return head + "\nno paths yet: nothing has been sent";
     }
-    let mut table = Table::new(["path", "port", "state", "queueing", "sent", "share", "lost"]);
+    let mut table =
+        Table::new(["path", "from", "to", "state", "queueing", "sent", "share", "lost"]);
     for path in list {
         let share = 100.0 * path.sent_pkts as f64 / all.max(1) as f64;
         table.row([
             path.path.to_string(),
-            path.source_port.to_string(),
+            path.source.clone(),
+            path.destination.clone(),
             path.state.clone(),
             micros(path.delay_us),
             path.sent_pkts.to_string(),
@@ -104,12 +126,13 @@ pub(super) fn paths(peer: &PeerSnapshot) -> String {
     format!("{head}\n\n{table}")
 }
 
-/// Whether the peer answers.
-pub(super) fn state(state: PeerState) -> &'static str {
-    match state {
-        PeerState::Up => "up",
-        PeerState::Connecting => "connecting",
-        PeerState::Down => "down",
+/// Where the peer is: its name, if it has one, and its address.
+pub(super) fn endpoint(peer: &PeerSnapshot) -> String {
+    let address = peer.endpoint.as_deref();
+    match (&peer.endpoint_name, &peer.endpoint_error) {
+        (None, _) => address.unwrap_or("not known yet").to_owned(),
+        (Some(name), Some(error)) => format!("{name} (does not resolve: {error})"),
+        (Some(name), None) => format!("{name} ({})", address.unwrap_or("not resolved yet")),
     }
 }
 
@@ -123,11 +146,9 @@ pub(super) fn express(peer: &PeerSnapshot) -> String {
     }
 }
 
-/// `62/64`.
+/// How many of its paths pass packets: `62/64`.
 pub(super) fn good_paths(paths: PathCounts) -> String {
-    let PathCounts { good, skip, assumed_bad, denied } = paths;
-    let all = [good, skip, assumed_bad, denied].map(u32::from).iter().sum::<u32>();
-    format!("{good}/{all}")
+    format!("{}/{}", paths.passing, paths.all())
 }
 
 /// `61.5 us`, `12.3 ms`.
@@ -173,7 +194,7 @@ mod tests {
         let peer = PeerSnapshot {
             name: "b".into(),
             express: ExpressState::Waiting,
-            paths: PathCounts { good: 60, skip: 4, ..PathCounts::default() },
+            paths: PathCounts { good: 50, skip: 10, assumed_bad: 4, denied: 0, passing: 60 },
             last_handshake_s: Some(125.0),
             ..PeerSnapshot::default()
         };
@@ -182,6 +203,28 @@ mod tests {
         for word in ["b", "connecting", "waiting for the peer", "60/64", "2 min ago", "not known"] {
             assert!(row.contains(word), "{word}: {text}");
         }
+    }
+
+    #[test]
+    fn status_says_why_a_peer_does_not_answer_and_how_many_paths_pass() {
+        let down = PeerSnapshot {
+            name: "c".into(),
+            state: PeerState::Down,
+            problem: Some("port-closed".into()),
+            problem_text: Some("nothing listens at the port".into()),
+            ..PeerSnapshot::default()
+        };
+        let some = PeerSnapshot {
+            name: "b".into(),
+            state: PeerState::Up,
+            paths: PathCounts { good: 20, skip: 12, assumed_bad: 32, denied: 0, passing: 32 },
+            ..PeerSnapshot::default()
+        };
+        let text = status(&Snapshot { peers: vec![down, some], ..Snapshot::default() });
+        assert!(
+            text.contains("\n\nc: nothing listens at the port\nb: 32 of 64 paths pass"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,30 +1,184 @@
-//! `srd up`: the daemon.
+//! `srd up`: the daemon; `srd down`: what one that has ended may have left.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use srd_daemon::config::Config;
+use srd_daemon::config::{Config, HostPort, Mode, Protection};
 use srd_daemon::run::Daemon;
+
+use super::first_try::Try;
+use crate::output;
+
+/// The first UDP port of a try.
+pub(super) const PORT_DEFAULT: u16 = 7471;
+
+const NOTES: &str = "\
+A FIRST TRY
+  Two machines, no file; each prints what to type on the other:
+    sudo srd up --try 192.0.2.2
+  It ends with Ctrl-C. The key that it makes stays in /run/srd/try.key until the next boot.
+
+MODES
+  mode = \"overlay\"      the interface has addresses of its own; programs use these
+  mode = \"transparent\"  programs go on using the machines' real addresses
+
+SIGNALS
+  SIGHUP           read the configuration again, as `srd reload`
+  SIGTERM, SIGINT  end; the interface, its routes and its rules go, hooks for the end run
+  SIGKILL          the same, but nothing is said to the peers: they find out by themselves
+
+EXIT STATUS
+  0  ended by SIGTERM or SIGINT, or --check found nothing wrong
+  1  it ran and failed; the last line says why
+  2  the configuration is wrong: the message names line, column and remedy
+  3  a privilege or a program is missing: it takes CAP_NET_ADMIN
+
+FILES
+  /etc/srd/srd0.toml      the configuration of srd0: see srd.toml(5)
+  /etc/srd/private.key    the usual place of the key, mode 0600, of the user that the daemon
+                          runs as: root by hand, srd in the package's unit srd@.service
+  /run/srd/srd0.sock      what `srd status` and the others speak through
+
+ENVIRONMENT
+  RUST_LOG        what is logged, in place of -v
+  NOTIFY_SOCKET   where systemd waits to be told that the interface is up
+  JOURNAL_STREAM  set by systemd: lines get severities for the journal, and no time
+
+The log goes to standard error: what listens, which peers answer, who changes something. Times are
+UTC. With -v it says more.";
 
 /// What to run.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
 pub(crate) struct UpArgs {
     /// The configuration.
     #[arg(short, long, value_name = "FILE", default_value = "/etc/srd/srd0.toml")]
     config: PathBuf,
-    /// Only check the configuration.
+    /// Only check the configuration, and say what it means.
     #[arg(long)]
     check: bool,
+    /// Without a configuration: an encrypted tunnel to this machine, for a first try. Without
+    /// --key only print what to type there.
+    #[arg(long = "try", value_name = "ADDRESS", conflicts_with_all = ["config", "check"])]
+    first_try: Option<String>,
+    /// The public key that the other machine printed.
+    #[arg(long, value_name = "KEY", requires = "first_try")]
+    key: Option<String>,
+    /// The first of the try's UDP ports, the same on both.
+    #[arg(long, value_name = "PORT", default_value_t = PORT_DEFAULT, requires = "first_try")]
+    port: u16,
 }
 
 /// Runs `srd up`. Returns the exit code.
 pub(crate) fn run(args: &UpArgs) -> Result<u8> {
+    if let Some(peer) = &args.first_try {
+        let this = Try::prepare(peer, args.key.as_deref(), args.port)?;
+        let Some(text) = this.configuration() else {
+            output::say(this.first_words())?;
+            return Ok(0);
+        };
+        let daemon = Daemon::new(Config::load(&Try::write(&text)?)?)?;
+        output::say(this.words())?;
+        daemon.run()?;
+        return Ok(0);
+    }
     let config = Config::load(&args.config)?;
     if args.check {
+        let resolve = |host: &HostPort| host.resolve(config.interface.is_ipv4_only());
+        output::say(meaning(&config, resolve))?;
         return Ok(0);
     }
     let daemon = Daemon::new(config)?;
     daemon.run()?;
     Ok(0)
+}
+
+/// Whose leavings to remove.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DownArgs {
+    /// The configuration that the daemon ran with.
+    #[arg(short, long, value_name = "FILE", default_value = "/etc/srd/srd0.toml")]
+    config: PathBuf,
+}
+
+/// Runs `srd down`.
+pub(crate) fn down(args: &DownArgs) -> Result<()> {
+    let config = Config::load(&args.config)?;
+    let name = &config.interface.name;
+    match srd_daemon::run::release(&config)? {
+        0 => crate::output::say(format!("{name}: nothing was left")),
+        count => crate::output::say(format!("{name}: {count} routes and rules removed")),
+    }
+}
+
+/// What a configuration that is right means.
+fn meaning(
+    config: &Config,
+    resolve: impl Fn(&HostPort) -> Result<Vec<std::net::SocketAddr>, String>,
+) -> String {
+    let interface = &config.interface;
+    let how = match interface.mode {
+        Mode::Overlay => {
+            let list: Vec<String> = interface.address.iter().map(ToString::to_string).collect();
+            format!("overlay {}", list.join(", "))
+        }
+        Mode::Transparent => "transparent".to_owned(),
+    };
+    let protection = match interface.protection {
+        Protection::Encrypted(_) => "encrypted",
+        Protection::Plain => "NOT ENCRYPTED",
+    };
+    let mut text = format!(
+        "{} is fine: {}, {how}, {protection}, listening on {}",
+        config.file.display(),
+        interface.name,
+        interface.listens_in_words()
+    );
+    if config.peers.is_empty() {
+        text += "\nno peers: add a [[peer]], then `srd reload`";
+    }
+    for peer in &config.peers {
+        let at = match (&peer.host, peer.endpoint) {
+            (Some(host), _) => match resolve(host) {
+                Ok(list) => {
+                    let list: Vec<String> = list.iter().map(|a| a.ip().to_string()).collect();
+                    format!("at {host} ({})", list.join(", "))
+                }
+                Err(error) => format!(
+                    "at {host}, which does not resolve here and now ({error}): `srd up` starts \
+                     all the same and tries again"
+                ),
+            },
+            (None, Some(_)) => format!("at {}", peer.endpoints_in_words()),
+            (None, None) => "wherever it comes from: it has no endpoint".to_owned(),
+        };
+        let behind: Vec<String> = peer.allowed.iter().map(ToString::to_string).collect();
+        text += &format!("\npeer {} {at}, with {}", peer.name, behind.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_check_that_finds_nothing_wrong_says_what_the_file_means() {
+        let text = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+                    protection = \"plain\"\n[[peer]]\nname = \"b\"\n\
+                    endpoint = \"192.0.2.2:7471\"\nallowed = [\"192.0.2.2\"]\n";
+        let mut config = Config::parse(text, Path::new("a.toml")).unwrap();
+        let said = meaning(&config, |_| Err(String::new()));
+        assert!(said.starts_with("a.toml is fine: srd0, transparent, NOT ENCRYPTED,"), "{said}");
+        assert!(said.ends_with("\npeer b at 192.0.2.2:7471, with 192.0.2.2/32"), "{said}");
+        config.peers[0].host = Some(HostPort { host: "b.example".into(), port: 7471 });
+        let said = meaning(&config, |_| Err("not known".into()));
+        assert!(said.contains("at b.example:7471, which does not resolve"), "{said}");
+        let said = meaning(&config, |_| Ok(vec!["192.0.2.9:7471".parse().unwrap()]));
+        assert!(said.contains("at b.example:7471 (192.0.2.9), with"), "{said}");
+        config.peers.clear();
+        assert!(meaning(&config, |_| Err(String::new())).contains("no peers"));
+    }
 }

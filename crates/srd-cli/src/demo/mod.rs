@@ -36,7 +36,7 @@ WHAT IT SHOWS
       one connection get?
 
 As root it builds a fabric of network namespaces (nothing is left behind, also after Ctrl-C) and
-takes about 4 minutes. Without root it runs (a) to (c) in the simulator, and says so.
+takes two to four minutes. Without root it runs (a) to (c) in the simulator, and says so.
 
 EXAMPLES
   sudo srd demo

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto};
 use srd_daemon::keys::PublicKey;
-use srd_proto::crypto::{Drbg, Initiator, generate_private};
+use srd_proto::crypto::{Drbg, HelloKey, Initiator, generate_private};
 use srd_proto::wire::greeting::Greeting;
 use srd_proto::wire::handshake::Hello;
 use srd_proto::wire::{HEADER_BYTES, Header, Kind};
@@ -27,6 +27,8 @@ const SOURCES: u64 = 64;
 const TICK: Duration = Duration::from_millis(1);
 /// Ticks that may be made up for at once; what a longer pause cost is not sent.
 const LATE_TICKS_MAX: u64 = 4;
+/// An opening behind its header: MAC, context, cookie, and a Noise message with its greeting.
+const OPENING_BYTES: usize = 16 + 4 + 16 + 96 + 24;
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 const TTL: u8 = 64;
@@ -100,16 +102,22 @@ fn header() -> Header {
 
 /// Openings by keys that nobody knows, complete and correct.
 fn strangers(public: &[u8; 32], rng: &mut Drbg) -> Result<Vec<Vec<u8>>> {
+    let key = HelloKey::of(public);
     let opening = |_| {
         let context = u32::from_be_bytes(rng.array()).max(1);
         let greeting = Greeting { context, epoch: rng.next_u64(), port: 7471, features: 0 };
         let mut hello = Vec::new();
         greeting.encode(&mut hello);
+        hello.extend_from_slice(&rng.array::<8>()); // which opening of its run it is
         let private = generate_private(rng);
         let (_, noise) = Initiator::start(&private, public, &[0; 32], &hello, rng)?;
         let mut packet = Vec::new();
         header().encode(&mut packet);
-        Hello { context, cookie: [0; 16], noise: &noise }.encode(&mut packet);
+        let mut hello = Hello { mac: [0; 16], context, cookie: [0; 16], noise: &noise };
+        let mut rest = Vec::new();
+        hello.encode_rest(&mut rest);
+        hello.mac = key.mac(&rest);
+        hello.encode(&mut packet);
         Ok(packet)
     };
     (0..STRANGERS).map(opening).collect()
@@ -120,7 +128,7 @@ fn noise(rng: &mut Drbg) -> Vec<Vec<u8>> {
     let packet = |_| {
         let mut packet = Vec::new();
         header().encode(&mut packet);
-        packet.resize(HEADER_BYTES + 4 + 16 + 112, 0);
+        packet.resize(HEADER_BYTES + OPENING_BYTES, 0);
         rng.fill(&mut packet[HEADER_BYTES..]);
         packet
     };

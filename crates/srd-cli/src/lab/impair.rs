@@ -5,20 +5,22 @@ use crate::failure::usage;
 use crate::output::JsonOutput;
 use crate::table::Table;
 use crate::units::bytes;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use srd_lab::{HostId, Impairment, impair::Direction};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Instant;
 
 const EXAMPLES: &str = "\
 EXAMPLES
+  srd lab impair h0.0 h1.0 --delay 2ms --paths 1 --in h0.0 -- ping -c3 198.18.1.1
   srd lab impair h0.0 h1.0 --loss 0.5% --delay 50us..500us -- ./my-test.sh
-  srd lab impair h0.0 h1.0 --delay 2ms --paths 1 -- srd lab exec h0.0 -- ping -c3 198.18.1.1
   srd lab impair h0.0 h1.0 --loss 2% --jitter 100us --json wire.json -- sleep 60
 
-The command runs where you are, not in a host. All that the two hosts say to each other meanwhile
+Without --in the command runs where you are, not in a host, so that it may start something in both
+with `srd lab exec`. All that the two hosts say to each other meanwhile
 goes by the wire, with their addresses as they are; what they say to others does not.";
 
 /// `srd lab impair`.
@@ -53,6 +55,9 @@ pub(crate) struct ImpairArgs {
     /// Also write what the wire did as JSON to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<OsString>,
+    /// Run the command in this host.
+    #[arg(long = "in", value_name = "HOST")]
+    inside: Option<HostId>,
     /// The command to run, and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -65,6 +70,14 @@ struct Report {
     seconds: f64,
     exit_code: i32,
     directions: [Direction; 2],
+}
+
+/// The command as it is run: as it was given, or in a host.
+fn command(args: &ImpairArgs, program: PathBuf) -> Vec<OsString> {
+    let Some(host) = &args.inside else { return args.command.clone() };
+    let words = ["lab", "exec", "--name", &args.name.name, &host.to_string(), "--"];
+    let words = words.map(OsString::from);
+    [program.into()].into_iter().chain(words).chain(args.command.iter().cloned()).collect()
 }
 
 /// Runs the command beside the wire; returns its exit code.
@@ -86,8 +99,12 @@ pub(super) fn run(args: &ImpairArgs) -> Result<u8> {
     }
     json.check()?;
     let fabric = open(&args.name)?;
+    let command = command(args, std::env::current_exe().context("where is this program")?);
+    if args.inside.is_none() {
+        eprintln!("srd: the command runs here and not in a host; --in {} runs it there", args.from);
+    }
     let begun = Instant::now();
-    let (exit_code, directions) = fabric.run_impaired(hosts, &impairment, &args.command)?;
+    let (exit_code, directions) = fabric.run_impaired(hosts, &impairment, &command)?;
     let seconds = begun.elapsed().as_secs_f64();
     // Standard output is the command's.
     eprintln!("{}", table(&directions));

@@ -4,17 +4,10 @@ use super::List;
 use crate::check::finding::{Class, Fix, Judgement};
 use srd_lab::mpi::key;
 use std::env;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const WHY: &str = "whoever holds the key can join the job; without one nothing is encrypted";
 const WANTED: &str = "FI_SRD_KEY_FILE names a file that only you can read";
-/// More is no file of a key.
-const FILE_BYTES_MAX: u64 = 4096;
-/// Rights of others than the owner.
-const OTHERS: u32 = 0o077;
 
 /// What the variables of the provider say.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -85,7 +78,6 @@ fn of_file(file: &Path) -> Judgement {
     match look(file) {
         Ok(()) => Judgement::ok(Class::Required, file.display().to_string(), WANTED),
         Err((found, command)) => {
-            let found = format!("{}: {found}", file.display());
             let fix = Fix::by_hand(command, "the same on every host");
             Judgement::failed(Class::Required, found, WANTED, fix)
         }
@@ -96,20 +88,10 @@ fn of_file(file: &Path) -> Judgement {
 fn look(file: &Path) -> Result<(), (String, String)> {
     let shown = file.display();
     let make = format!("(umask 077; {} > {shown})", key::MAKE);
-    // The open file is looked at, not its name: it could change between.
-    let opened = File::open(file).map_err(|error| (error.to_string(), make.clone()))?;
-    let facts = opened.metadata().map_err(|error| (error.to_string(), make.clone()))?;
-    if !facts.is_file() {
-        return Err(("it is no ordinary file".into(), make));
-    }
-    let mode = facts.permissions().mode() & 0o7777;
-    if mode & OTHERS != 0 {
-        return Err((format!("others may use it (mode {mode:04o})"), format!("chmod 600 {shown}")));
-    }
-    let mut text = String::new();
-    let read = opened.take(FILE_BYTES_MAX).read_to_string(&mut text);
-    if read.is_err() || !key::is_one(&text) {
-        return Err((format!("it holds no key, which is {}", key::FORM), make));
+    // As the provider does it.
+    let text = srd_net::read_key_file(file, key::MAKE).map_err(|e| (e.what, e.remedy))?;
+    if !key::is_one(&text) {
+        return Err((format!("{shown} holds no key, which is {}", key::FORM), make));
     }
     Ok(())
 }
@@ -119,6 +101,7 @@ mod tests {
     use super::*;
     use crate::check::finding::Status;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     fn status(variables: &Variables) -> Status {
         match judgement(variables) {

@@ -57,9 +57,18 @@ pub(super) fn look(args: &MpiCheckArgs, system: &System, work: &Path) -> Result<
     Ok(Machine { mpi, others: all, libfabric, provider, bare, offered, subject })
 }
 
+/// Without a default route: the interface that the provider takes, the first that is up and has an
+/// address, loopback last.
+fn first_interface() -> Option<String> {
+    let mut addresses = srd_net::local_addresses().ok()?;
+    addresses.sort_by_key(|address| address.loopback);
+    addresses.into_iter().next().map(|address| address.interface)
+}
+
 fn subject(args: &MpiCheckArgs, system: &System) -> Result<Subject> {
-    let Some(interface) = args.interface.clone().or_else(|| system.default_interface()) else {
-        return usage("there is no default route: name the interface with --interface");
+    let named = args.interface.clone().or_else(|| system.default_interface());
+    let Some(interface) = named.or_else(first_interface) else {
+        return usage("no interface is up: name one with --interface");
     };
     if !system.has_interface(&interface) {
         return usage(format!("no interface `{interface}`"));

@@ -23,6 +23,8 @@ const QPN: Qpn = Qpn(1);
 const OUTSTANDING: u16 = 2048;
 /// How long the endpoint sleeps at most, so that the caller may look around.
 const NAP: Duration = Duration::from_millis(50);
+/// A datagram's completion brings back its stream, in so many bits, and its size.
+const STREAM_BITS: u32 = 16;
 /// How long nothing may come back.
 const STUCK: time::Duration = time::Duration::from_secs(10);
 /// How long the last datagrams may take to be acknowledged.
@@ -49,7 +51,8 @@ pub(super) fn bind(
 
 fn datagram(payload: Bytes, stream: u16) -> Datagram {
     let src_qpn = Qpn(QPN.0 + stream);
-    Datagram { src_qpn, dst_qpn: QPN, imm: 0, payload, class: Class::Bulk, user: stream.into() }
+    let user = u64::from(stream) | (payload.len() as u64) << STREAM_BITS;
+    Datagram { src_qpn, dst_qpn: QPN, imm: 0, payload, class: Class::Bulk, user }
 }
 
 /// Receives, or answers, until the client is through.
@@ -112,6 +115,8 @@ pub(super) struct Client {
     endpoint: LocalEndpoint,
     peer: PeerId,
     server: SocketAddr,
+    /// Nobody asked for a size: datagrams are as large as the network passes.
+    any_size: bool,
 }
 
 impl Client {
@@ -125,7 +130,7 @@ impl Client {
     ) -> Result<Self> {
         let mut endpoint = bind(SocketAddr::new(near.ip(), 0), params, protection)?;
         let peer = endpoint.connect_with_key(server, server_key).map_err(|e| anyhow!("{e}"))?;
-        Ok(Self { endpoint, peer, server })
+        Ok(Self { endpoint, peer, server, any_size: params.size_bytes == 0 })
     }
 
     /// The most bytes that one datagram carries.
@@ -147,7 +152,9 @@ impl Client {
     ) -> Result<u64> {
         let mut sender = Sender {
             peer: self.peer,
+            whole: Bytes::from(vec![7; params.size()]),
             payload: Bytes::from(vec![7; params.size()]),
+            any_size: self.any_size,
             streams: params.streams,
             outstanding: 0,
             acknowledged_bytes: 0,
@@ -173,7 +180,7 @@ impl Client {
     fn poll(&mut self, sender: &mut Sender) -> Result<()> {
         self.endpoint.poll(NAP, sender).context("the SRD socket broke")?;
         if let Some(failure) = sender.failed.take() {
-            return Err(failure.explain(self.server));
+            return Err(self.explain(failure));
         }
         if std::mem::take(&mut sender.progress) {
             sender.last = Instant::now();
@@ -181,6 +188,10 @@ impl Client {
             bail!("{} acknowledged nothing for {} s", self.server, STUCK.as_secs());
         }
         Ok(())
+    }
+
+    fn explain(&self, failure: Failed) -> anyhow::Error {
+        failure.explain(self.server, self.endpoint.core().payload_bytes_max_to(self.peer))
     }
 
     /// One round trip.
@@ -192,7 +203,7 @@ impl Client {
         loop {
             self.endpoint.poll(NAP, &mut asker).context("the SRD socket broke")?;
             if let Some(failure) = asker.failed.take() {
-                return Err(failure.explain(self.server));
+                return Err(self.explain(failure));
             }
             if asker.answered {
                 break;
@@ -224,8 +235,12 @@ impl Failed {
         }
     }
 
-    fn explain(self, server: SocketAddr) -> anyhow::Error {
+    fn explain(self, server: SocketAddr, most: usize) -> anyhow::Error {
         match self {
+            Self::Datagram(Status::LocalBadLength) => anyhow!(
+                "the network passes datagrams of {most} bytes to {server}, and no larger ones: \
+                 use --size {most} or less, or no --size"
+            ),
             Self::Down(DownReason::Unreachable) | Self::Datagram(Status::UnreachRemote) => anyhow!(
                 "SRD at {server} never answered: does a firewall let UDP from port {} on through, \
                  and is its key the one that was given?",
@@ -245,7 +260,10 @@ impl Failed {
 /// Keeps a number of datagrams outstanding.
 struct Sender {
     peer: PeerId,
+    /// As large as this machine's packets are, and the part of it that the network passes.
+    whole: Bytes,
     payload: Bytes,
+    any_size: bool,
     streams: u16,
     outstanding: u16,
     acknowledged_bytes: u64,
@@ -273,16 +291,23 @@ impl Application for Sender {
     fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {}
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
+        let bad_length = Failed::Datagram(Status::LocalBadLength);
+        let failed = Failed::of(&event).filter(|f| !(self.any_size && *f == bad_length));
         if self.refill && self.failed.is_none() {
-            self.failed = Failed::of(&event);
+            self.failed = failed;
         }
         match event {
+            Event::PathMtu { peer, .. } if self.any_size => {
+                let most = context.core().payload_bytes_max_to(peer).min(self.whole.len());
+                self.payload = self.whole.slice(..most);
+                tracing::warn!("the network passes datagrams of {most} bytes, which are used now");
+            }
             Event::Completed { user, status, .. } => {
                 if status == Status::Ok {
-                    self.acknowledged_bytes += self.payload.len() as u64;
+                    self.acknowledged_bytes += user >> STREAM_BITS;
                     self.progress = true;
                 }
-                let stream = u16::try_from(user).unwrap_or(0);
+                let stream = u16::try_from(user & ((1 << STREAM_BITS) - 1)).unwrap_or(0);
                 let next = datagram(self.payload.clone(), stream);
                 if !(self.refill && context.send(self.peer, next).is_ok()) {
                     self.outstanding -= 1;

@@ -9,8 +9,8 @@ use srd_sim::scenario::{Scenario, Transport};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where scenarios are looked for by name.
-const DIRECTORY: &str = "scenarios";
+/// Where scenarios are looked for by name: here, and where the package puts them.
+const DIRECTORIES: [&str; 2] = ["scenarios", "/usr/share/doc/srd/examples/scenarios"];
 
 #[derive(Serialize)]
 struct Listed {
@@ -21,10 +21,10 @@ struct Listed {
 }
 
 /// Prints them.
-pub(super) fn run(directory: &Path, json: &JsonOutput) -> Result<()> {
+pub(super) fn run(directory: Option<&Path>, json: &JsonOutput) -> Result<()> {
     json.check()?;
     let mut all = Vec::new();
-    for file in files(directory)? {
+    for file in files(&directory.map_or_else(|| usual(&DIRECTORIES), Path::to_path_buf))? {
         match Scenario::open(&file, &[]) {
             Ok(scenario) => all.push(Listed {
                 name: stem(&file),
@@ -52,7 +52,7 @@ pub(super) fn find(named: &Path) -> Result<PathBuf> {
     }
     let is_name = named.extension().is_none() && named.components().count() == 1;
     if is_name {
-        let file = Path::new(DIRECTORY).join(named).with_extension("toml");
+        let file = usual(&DIRECTORIES).join(named).with_extension("toml");
         if file.is_file() {
             return Ok(file);
         }
@@ -63,6 +63,12 @@ pub(super) fn find(named: &Path) -> Result<PathBuf> {
         ));
     }
     usage(format!("cannot read {}: no such file; `srd sim list` names scenarios", named.display()))
+}
+
+/// The first of these directories that is there, else the first.
+fn usual(directories: &[&str]) -> PathBuf {
+    let there = directories.iter().find(|directory| Path::new(directory).is_dir());
+    there.or(directories.first()).map(PathBuf::from).unwrap_or_default()
 }
 
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {
@@ -83,4 +89,21 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
 
 fn stem(file: &Path) -> String {
     file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_without_scenarios_here_those_of_the_package_are_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let installed = directory.path().join("installed");
+        fs::create_dir(&installed).unwrap();
+        let absent = directory.path().join("here");
+        let [here, there] = [&absent, &installed].map(|p| p.to_str().unwrap());
+        assert_eq!(usual(&[here, there]), installed);
+        assert_eq!(usual(&[there, here]), installed);
+        assert_eq!(usual(&[here]), Path::new(here));
+    }
 }

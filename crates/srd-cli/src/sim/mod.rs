@@ -23,7 +23,8 @@ EXAMPLES
   srd sim run paper-a-incast --set workload.0.bytes=64KiB --set srd.paths=16 --out flows
   srd sim run --topo ft128.topo --tm perm128_2M.cm --transport srd
 
-A scenario without a slash or a suffix is looked for in ./scenarios. The same seed gives the same
+A scenario without a slash or a suffix is looked for in ./scenarios, or with the
+installed package. The same seed gives the same
 result on every machine and with any number of threads.";
 
 /// `srd sim`.
@@ -78,9 +79,8 @@ pub(crate) struct RunArgs {
 /// `srd sim list`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ListArgs {
-    /// Where to look.
-    #[arg(default_value = "scenarios")]
-    directory: PathBuf,
+    /// Where to look. Default: ./scenarios, or those of the installed package.
+    directory: Option<PathBuf>,
     #[command(flatten)]
     json: JsonOutput,
 }
@@ -103,7 +103,7 @@ pub(crate) fn run(command: &SimCommand, progress: bool) -> Result<u8> {
             srd_sim::process::prefer_huge_pages();
             run_scenario(args, progress)
         }
-        SimCommand::List(args) => list::run(&args.directory, &args.json).map(|()| 0),
+        SimCommand::List(args) => list::run(args.directory.as_deref(), &args.json).map(|()| 0),
     }
 }
 

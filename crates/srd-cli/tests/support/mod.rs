@@ -7,3 +7,4 @@ pub(crate) mod inner;
 pub(crate) mod pair;
 pub(crate) mod pcapng;
 mod ready;
+pub(crate) mod routed;

@@ -33,10 +33,13 @@ pub(crate) fn must(arguments: &str) -> String {
 pub(crate) struct Pair {
     /// Their namespaces.
     pub(crate) names: [String; 2],
+    /// The namespace of the router between them, if there is one.
+    pub(crate) router: Option<String>,
     /// Their daemons, if they run.
     pub(crate) daemons: [Option<Child>; 2],
     directory: tempfile::TempDir,
-    public: [String; 2],
+    /// Their public keys.
+    pub(crate) public: [String; 2],
 }
 
 /// What an end is configured with, beside keys and addresses.
@@ -58,11 +61,9 @@ impl Settings<'_> {
 }
 
 impl Pair {
+    /// Two machines at one wire.
     pub(crate) fn new(tag: &str) -> Self {
-        let names = ["a", "b"].map(|end| format!("srdup{tag}{end}{}", std::process::id()));
-        for name in &names {
-            must(&format!("netns add {name}"));
-        }
+        let names = Self::namespaces(tag);
         let [a, b] = &names;
         must(&format!("link add v0 netns {a} mtu 1500 type veth peer name v0 netns {b} mtu 1500"));
         for (i, name) in (1..).zip(&names) {
@@ -70,6 +71,46 @@ impl Pair {
             must(&format!("-n {name} link set v0 up"));
             must(&format!("-n {name} link set lo up"));
         }
+        Self::with_keys(names, None)
+    }
+
+    /// Two machines with jumbo frames and a router between them, whose interfaces are `w0` and
+    /// `w1`.
+    pub(crate) fn routed(tag: &str) -> Self {
+        let names = Self::namespaces(tag);
+        let router = format!("srdup{tag}r{}", std::process::id());
+        must(&format!("netns add {router}"));
+        must(&format!("netns exec {router} sysctl -qw net.ipv4.ip_forward=1"));
+        for (i, name) in (1..).zip(&names) {
+            let w = format!("w{}", i - 1);
+            must(&format!(
+                "link add v0 netns {name} mtu 9000 type veth peer name {w} netns {router} mtu 9000"
+            ));
+            for line in [
+                format!("-n {name} link set lo up"),
+                format!("-n {name} addr add 198.18.0.{i}/32 dev v0"),
+                format!("-n {name} link set v0 up"),
+                format!("-n {name} route add 198.18.0.254 dev v0"),
+                format!("-n {name} route add default via 198.18.0.254"),
+                format!("-n {router} addr add 198.18.0.254/32 dev {w}"),
+                format!("-n {router} link set {w} up"),
+                format!("-n {router} route add 198.18.0.{i} dev {w}"),
+            ] {
+                must(&line);
+            }
+        }
+        Self::with_keys(names, Some(router))
+    }
+
+    fn namespaces(tag: &str) -> [String; 2] {
+        let names = ["a", "b"].map(|end| format!("srdup{tag}{end}{}", std::process::id()));
+        for name in &names {
+            must(&format!("netns add {name}"));
+        }
+        names
+    }
+
+    fn with_keys(names: [String; 2], router: Option<String>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let public = [0, 1].map(|end| {
             let private = Command::new(SRD).arg("genkey").output().unwrap().stdout;
@@ -84,7 +125,7 @@ impl Pair {
                 .unwrap();
             String::from_utf8(pubkey.stdout).unwrap().trim().to_owned()
         });
-        Self { names, daemons: [None, None], directory, public }
+        Self { names, router, daemons: [None, None], directory, public }
     }
 
     /// A file of this pair's own.
@@ -207,7 +248,7 @@ impl Drop for Pair {
             let _ = child.kill();
             let _ = child.wait();
         }
-        for name in &self.names {
+        for name in self.names.iter().chain(&self.router) {
             ip(&format!("netns del {name}"));
         }
     }

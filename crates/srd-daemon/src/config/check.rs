@@ -8,12 +8,16 @@ use std::time::Duration;
 use ipnet::IpNet;
 use toml::Spanned;
 
+use super::endpoint::Endpoint;
 use super::error::{ConfigError, Source};
 use super::file::{ControlTable, Document, InterfaceTable, MetricsTable, PeerTable};
+use super::routes;
+use super::several;
 use super::{
     ALL_PEERS, ALLOWED_MAX, Config, Control, Group, Interface, Metrics, Mode, PEERS_MAX,
     PeerSettings, Protection, UdpOrdering, socket_default,
 };
+use crate::hooks::{HOOK_BYTES_MAX, HOOKS_MAX, Hooks};
 use crate::keys::{PublicKey, SecretKey};
 use crate::units::parse_rate;
 
@@ -43,7 +47,7 @@ pub(super) fn check(source: &Source<'_>, document: Document) -> Result<Config> {
     let interface = interface(source, table)?;
     let control = control(source, &document.control.unwrap_or_default(), &interface.name)?;
     let metrics = document.metrics.as_ref().map(|table| metrics(source, table)).transpose()?;
-    let peers = peers(source, &document.peer, &interface)?;
+    let peers = peers(source, &document.peer, &interface, &[])?;
     Ok(Config { file: source.path.to_path_buf(), interface, control, metrics, peers })
 }
 
@@ -57,7 +61,7 @@ fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<I
     let address = addresses(source, spanned, mode)?;
     let protection = protection(source, spanned)?;
     let paths = whole(source, table.paths.as_ref(), "paths", &PATHS)?.unwrap_or(PATHS_DEFAULT);
-    let listen = listen(source, spanned, paths)?;
+    let (listen, listen_further) = listens(source, spanned, paths, &address)?;
     let mtu = whole(source, table.mtu.as_ref(), "mtu", &MTU)?;
     let orderings = [(UdpOrdering::Ordered, "ordered"), (UdpOrdering::Bypass, "bypass")];
     let order_wait = table.order_wait_ms.as_ref();
@@ -68,6 +72,7 @@ fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<I
         address,
         protection,
         listen,
+        listen_further,
         mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
         paths: u16::try_from(paths).unwrap_or(u16::MAX),
         link_rate_bps: link_rate(source, table.link_rate.as_ref())?,
@@ -76,7 +81,31 @@ fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<I
         udp_ordering: choice(source, table.udp_ordering.as_ref(), "udp_ordering", &orderings)?,
         order_wait: millis(source, order_wait, "order_wait_ms", &ORDER_WAIT_MS, 100.0)?,
         queue_delay: millis(source, queue_delay, "queue_delay_ms", &QUEUE_DELAY_MS, 5.0)?,
+        table: routes::table(source, table.table.as_ref())?,
+        kill_switch: routes::kill_switch(source, table, mode)?,
+        hooks: Hooks {
+            pre_up: commands(source, &table.pre_up)?,
+            post_up: commands(source, &table.post_up)?,
+            pre_down: commands(source, &table.pre_down)?,
+            post_down: commands(source, &table.post_down)?,
+        },
     })
+}
+
+/// Commands at one point.
+fn commands(source: &Source<'_>, list: &[Spanned<String>]) -> Result<Vec<String>> {
+    if let Some(first) = list.get(HOOKS_MAX) {
+        let what = format!("there are more than {HOOKS_MAX} commands");
+        return Err(source.error(Some(first.span()), what, "put them into a script"));
+    }
+    let good = |text: &str| {
+        !text.trim().is_empty() && text.len() <= HOOK_BYTES_MAX && !text.contains('\0')
+    };
+    if let Some(bad) = list.iter().find(|text| !good(text.as_ref())) {
+        let remedy = format!("write one of at most {HOOK_BYTES_MAX} bytes, as a shell takes it");
+        return Err(source.error(Some(bad.span()), "this is no command", remedy));
+    }
+    Ok(list.iter().map(|text| text.as_ref().clone()).collect())
 }
 
 /// What the kernel takes for a name, and a path to the socket can be made of.
@@ -167,23 +196,32 @@ fn beside(file: &Path, path: &str) -> PathBuf {
     file.parent().unwrap_or(Path::new("")).join(path)
 }
 
-fn listen(
+/// The first address to listen at, and the further ones, which have the same port.
+fn listens(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
     paths: i64,
-) -> Result<SocketAddr> {
-    let Some(text) = &spanned.as_ref().listen else {
+    overlay: &[IpNet],
+) -> Result<(SocketAddr, Vec<IpAddr>)> {
+    let Some(value) = &spanned.as_ref().listen else {
         let remedy = "add listen = \"0.0.0.0:7471\"";
         return Err(source.error(Some(spanned.span()), "`listen` is missing", remedy));
     };
-    let address = socket_address(source, text, "\"0.0.0.0:7471\" or \"[::]:7471\"")?;
-    let last = i64::from(address.port()) + paths - 1;
-    if last > i64::from(u16::MAX) {
-        let what = format!("{paths} paths from port {} on end at {last}", address.port());
-        let remedy = format!("take a port of at most {}", i64::from(u16::MAX) + 1 - paths);
-        return Err(source.error(Some(text.span()), what, remedy));
+    let texts = several::texts(source, "listen", value)?;
+    let example = "\"0.0.0.0:7471\" or \"[::]:7471\"";
+    let address = |text| socket_address(source, text, example);
+    let all = texts.iter().map(address).collect::<Result<Vec<_>>>()?;
+    several::check_listen(source, &texts, &all, paths)?;
+    for (text, address) in texts.iter().zip(&all) {
+        routes::check_listen(source, Some(text), *address, overlay)?;
     }
-    Ok(address)
+    let last = i64::from(all[0].port()) + paths - 1;
+    if last > i64::from(u16::MAX) {
+        let what = format!("{paths} paths from port {} on end at {last}", all[0].port());
+        let remedy = format!("take a port of at most {}", i64::from(u16::MAX) + 1 - paths);
+        return Err(source.error(Some(texts[0].span()), what, remedy));
+    }
+    Ok((all[0], all[1..].iter().map(SocketAddr::ip).collect()))
 }
 
 /// An address with a port that is not zero.
@@ -254,32 +292,38 @@ fn metrics(source: &Source<'_>, spanned: &Spanned<MetricsTable>) -> Result<Metri
     Ok(Metrics { listen, allow_remote })
 }
 
-fn peers(
+/// Checks peers that come after others; all of them together.
+pub(super) fn peers(
     source: &Source<'_>,
     tables: &[Spanned<PeerTable>],
     interface: &Interface,
+    before: &[PeerSettings],
 ) -> Result<Vec<PeerSettings>> {
-    if let Some(first) = tables.get(PEERS_MAX) {
+    if let Some(first) = tables.get(PEERS_MAX.saturating_sub(before.len())) {
         let what = format!("there are more than {PEERS_MAX} peers");
         return Err(source.error(Some(first.span()), what, "take some out"));
     }
-    let mut found: Vec<PeerSettings> = Vec::new();
-    let mut prefixes: Vec<(IpNet, usize)> = Vec::new();
+    let mut found: Vec<PeerSettings> = before.to_vec();
+    let behind = |(at, peer): (usize, &PeerSettings)| {
+        peer.allowed.iter().map(|net| (*net, at)).collect::<Vec<_>>()
+    };
+    let mut prefixes: Vec<(IpNet, usize)> = before.iter().enumerate().flat_map(behind).collect();
     for spanned in tables {
         let peer = peer(source, spanned, interface)?;
         distinct(source, spanned, &peer, &found)?;
         for (net, text) in peer.allowed.iter().zip(&spanned.as_ref().allowed) {
-            let same = |other: &IpNet| other.contains(net) || net.contains(other);
-            if let Some((other, owner)) = prefixes.iter().find(|(other, _)| same(other)) {
+            // One may hold another: the longest decides, as in every routing table.
+            if let Some((_, owner)) = prefixes.iter().find(|(other, _)| other == net) {
                 let owner = found.get(*owner).map_or(&peer.name, |p| &p.name);
-                let what = format!("{net} overlaps {other}, which is behind `{owner}`");
-                let remedy = "let each inner address lie behind one peer, once";
+                let what = format!("{net} is behind `{owner}` already");
+                let remedy = "write each prefix once, at the peer that it lies behind";
                 return Err(source.error(Some(text.span()), what, remedy));
             }
             prefixes.push((*net, found.len()));
         }
         found.push(peer);
     }
+    routes::check_guarded(source, tables, interface, &prefixes)?;
     Ok(found)
 }
 
@@ -291,15 +335,21 @@ fn peer(
     let table = spanned.as_ref();
     let public_key = public_key(source, spanned, interface)?;
     let preshared = table.preshared_key_file.as_ref();
-    let endpoint = match &table.endpoint {
-        Some(text) => Some(endpoint(source, text, interface)?),
+    let place = match &table.endpoint {
+        Some(value) => {
+            let texts = several::texts(source, "endpoint", value)?;
+            let one = |text| endpoint(source, text, interface);
+            let found = texts.iter().map(one).collect::<Result<Vec<_>>>()?;
+            several::place(source, &texts, found, interface)?
+        }
         None if public_key.is_none() => {
             let what = "without a key only its address tells a peer: `endpoint` is missing";
             let remedy = "add endpoint = \"192.0.2.2:7471\"";
             return Err(source.error(Some(spanned.span()), what, remedy));
         }
-        None => None,
+        None => several::Place::default(),
     };
+    let several::Place { endpoint, further: endpoints_further, host } = place;
     let by_key = || public_key.as_ref().map(PublicKey::short);
     let name = match &table.name {
         Some(name) => peer_name(source, name)?,
@@ -311,6 +361,8 @@ fn peer(
         public_key,
         preshared_key: preshared.map(|file| key_file(source, file)).transpose()?,
         endpoint,
+        host,
+        endpoints_further,
         allowed,
         express: table.express.unwrap_or(true),
         express_udp: table.express_udp.unwrap_or(true),
@@ -340,22 +392,46 @@ fn public_key(
     Ok(Some(key))
 }
 
+/// Where a peer is: an address that the socket reaches, or a name.
 fn endpoint(
     source: &Source<'_>,
     text: &Spanned<String>,
     interface: &Interface,
-) -> Result<SocketAddr> {
-    let address = socket_address(source, text, "\"192.0.2.2:7471\"")?;
-    let ip = address.ip();
-    let error = |what: String, remedy: &str| Err(source.error(Some(text.span()), what, remedy));
-    if ip.is_unspecified() || ip.is_multicast() {
-        return error(format!("no peer is at {ip}"), "write the address that the peer listens on");
+) -> Result<Endpoint> {
+    let error = |(what, remedy)| source.error(Some(text.span()), what, remedy);
+    let found = Endpoint::parse(text.as_ref()).map_err(error)?;
+    if let Endpoint::Address(to) = &found
+        && let Some(net) = routes::leads_to_itself(to.ip(), &interface.address)
+    {
+        return Err(error(routes::circle(to.ip(), net)));
     }
-    if interface.listen.is_ipv4() && ip.is_ipv6() {
-        let what = format!("{ip} cannot be reached from {}, an IPv4 socket", interface.listen);
-        return error(what, "listen = \"[::]:7471\", or the peer's IPv4 address");
+    let listen = interface.listen;
+    match &found {
+        Endpoint::Address(to) if !interface.reaches(to.ip()) => {
+            let (ours, other) = if to.is_ipv6() { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
+            let what = format!("{} cannot be reached from {listen}, an {ours} socket", to.ip());
+            let remedy =
+                format!("listen at an {other} address, or write the peer's {ours} address");
+            Err(error((what, remedy)))
+        }
+        Endpoint::Address(to) if is_own(*to, interface) => {
+            let what = format!("{to} is where we listen ourselves");
+            Err(error((what, "write the address that the peer listens on".into())))
+        }
+        Endpoint::Name(name) if interface.protection == Protection::Plain => {
+            let what = format!("without a key only its address tells a peer, not `{name}`");
+            let remedy = "write its address, as in \"192.0.2.2:7471\", or use encryption";
+            Err(error((what, remedy.into())))
+        }
+        _ => Ok(found),
     }
-    Ok(address)
+}
+
+/// Whether an address is one that this configuration listens at.
+fn is_own(to: SocketAddr, interface: &Interface) -> bool {
+    let ports = interface.listen.port()..=interface.last_port();
+    let here = |ours: IpAddr| to.ip() == ours || ours.is_unspecified() && to.ip().is_loopback();
+    ports.contains(&to.port()) && interface.listens().any(|listen| here(listen.ip()))
 }
 
 fn peer_name(source: &Source<'_>, name: &Spanned<String>) -> Result<String> {
@@ -432,7 +508,9 @@ fn distinct(
             let what = format!("`{}` has this public key already", other.name);
             return twin(span, what, "join the two, or write each one's own key");
         }
-        if peer.endpoint.is_some() && peer.endpoint == other.endpoint {
+        let same_name = peer.host.is_some() && peer.host == other.host;
+        let shared = |address| other.endpoints().any(|theirs| theirs == address);
+        if same_name || peer.endpoints().any(shared) {
             let span = table.endpoint.as_ref().map(Spanned::span);
             let what = format!("`{}` has this endpoint already", other.name);
             return twin(span, what, "join the two, or write each one's own address");

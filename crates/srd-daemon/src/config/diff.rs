@@ -4,10 +4,12 @@
 //! change, a new key is another peer.
 
 use std::fmt;
+use std::net::SocketAddr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{Config, Interface, PeerSettings, Protection};
+use super::{Config, HostPort, Interface, PeerSettings, Protection};
 
 /// What changes from one configuration to the next.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -35,6 +37,13 @@ pub struct PeerChange {
     pub keys: Vec<&'static str>,
 }
 
+impl PeerChange {
+    /// Whether the peer begins anew: another way to it is another context.
+    pub fn is_anew(&self) -> bool {
+        self.keys.iter().any(|key| matches!(*key, "endpoint" | "preshared_key_file"))
+    }
+}
+
 /// What a reload did: names of peers, and keys in the file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -45,6 +54,8 @@ pub struct ReloadReport {
     pub removed: Vec<String>,
     /// Peers that were changed.
     pub changed: Vec<String>,
+    /// Peers that could not be taken over and are gone, each with the reason.
+    pub failed: Vec<String>,
     /// Settings that were taken over.
     pub live: Vec<String>,
     /// Settings that wait for a restart.
@@ -65,6 +76,7 @@ impl Difference {
             added: names(&self.added),
             removed: names(&self.removed),
             changed: self.changed.iter().map(|c| c.new.name.clone()).collect(),
+            failed: Vec::new(),
             live: words(&self.live),
             restart: words(&self.restart),
         }
@@ -77,6 +89,7 @@ impl fmt::Display for ReloadReport {
             ("peers added", &self.added),
             ("peers removed", &self.removed),
             ("peers changed", &self.changed),
+            ("peers that could not be taken over and are gone", &self.failed),
             ("settings taken over", &self.live),
             ("settings that wait for a restart", &self.restart),
         ];
@@ -116,6 +129,37 @@ impl Config {
     }
 }
 
+impl Interface {
+    /// Why a peer cannot be added while the interface runs with these settings, though it may agree
+    /// with what the file says now.
+    pub(crate) fn unfit(&self, peer: &PeerSettings) -> Option<String> {
+        let name = &peer.name;
+        let own = |net: &&IpNet| self.address.iter().any(|a| IpNet::from(a.addr()) == **net);
+        let why = match self.protection {
+            Protection::Encrypted(_) if peer.public_key.is_none() => {
+                format!("`{name}` has no public_key, and `protection` waits for a restart")
+            }
+            Protection::Plain if peer.endpoint.is_none() => {
+                format!("`{name}` has no endpoint, and `protection` waits for a restart")
+            }
+            _ if !peer.endpoints().all(|to| self.reaches(to.ip())) => {
+                format!(
+                    "`{name}` has an address of a family that `listen` has none of, and `listen` \
+                     waits for a restart"
+                )
+            }
+            _ if peer.endpoints().any(|to| self.is_inside(to.ip())) => {
+                format!("the endpoint of `{name}` is inside the overlay, which leads to it")
+            }
+            _ => {
+                let net = peer.allowed.iter().find(own)?;
+                format!("{net} of `{name}` is our own, and `address` waits for a restart")
+            }
+        };
+        Some(why)
+    }
+}
+
 pub(crate) fn is_same(a: &PeerSettings, b: &PeerSettings) -> bool {
     match (&a.public_key, &b.public_key) {
         (Some(a), Some(b)) => a == b,
@@ -132,11 +176,17 @@ fn peer_keys(old: &PeerSettings, new: &PeerSettings) -> Vec<&'static str> {
     changed([
         ("name", old.name != new.name),
         ("preshared_key_file", old.preshared_key != new.preshared_key),
-        ("endpoint", old.endpoint != new.endpoint),
+        ("endpoint", place(old) != place(new)),
         ("allowed", old.allowed != new.allowed),
         ("express", old.express != new.express),
         ("express_udp", old.express_udp != new.express_udp),
     ])
+}
+
+/// What the file says about where a peer is: of a name, not which address it stands for now.
+fn place(peer: &PeerSettings) -> (Option<&HostPort>, Vec<SocketAddr>) {
+    let fixed = peer.endpoints().filter(|_| peer.host.is_none());
+    (peer.host.as_ref(), fixed.collect())
 }
 
 fn live_keys(old: &Interface, new: &Interface) -> Vec<&'static str> {
@@ -159,10 +209,13 @@ fn restart_keys(old: &Config, new: &Config) -> Vec<&'static str> {
         ("address", from.address != to.address),
         ("protection", is_plain(&from.protection) != is_plain(&to.protection)),
         ("private_key_file", key(from) != key(to)),
-        ("listen", from.listen != to.listen),
+        ("listen", !from.listens().eq(to.listens())),
         ("mtu", from.mtu != to.mtu),
         ("paths", from.paths != to.paths),
         ("link_rate", from.link_rate_bps != to.link_rate_bps),
+        ("table", from.table != to.table),
+        ("kill_switch", from.kill_switch != to.kill_switch),
+        ("pre_up, post_up, pre_down or post_down", from.hooks != to.hooks),
         ("control", old.control != new.control),
         ("metrics", old.metrics != new.metrics),
     ])

@@ -2,7 +2,7 @@
 //!
 //! Nothing has a default here and nothing is checked but types and names of keys.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::error::{ConfigError, Source};
+use super::several::Several;
 use super::{FILE_BYTES_MAX, Mode};
 use crate::keys::words;
 
@@ -34,7 +35,7 @@ pub(super) struct InterfaceTable {
     #[serde(default)]
     pub(super) address: Vec<Spanned<String>>,
     pub(super) private_key_file: Maybe<String>,
-    pub(super) listen: Maybe<String>,
+    pub(super) listen: Maybe<Several>,
     pub(super) protection: Maybe<String>,
     pub(super) mtu: Maybe<i64>,
     pub(super) paths: Maybe<i64>,
@@ -44,6 +45,16 @@ pub(super) struct InterfaceTable {
     pub(super) udp_ordering: Maybe<String>,
     pub(super) order_wait_ms: Maybe<f64>,
     pub(super) queue_delay_ms: Maybe<f64>,
+    pub(super) table: Maybe<toml::Value>,
+    pub(super) kill_switch: Maybe<bool>,
+    #[serde(default)]
+    pub(super) pre_up: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) post_up: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) pre_down: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) post_down: Vec<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -66,21 +77,22 @@ pub(super) struct PeerTable {
     pub(super) name: Maybe<String>,
     pub(super) public_key: Maybe<String>,
     pub(super) preshared_key_file: Maybe<String>,
-    pub(super) endpoint: Maybe<String>,
+    pub(super) endpoint: Maybe<Several>,
     #[serde(default)]
     pub(super) allowed: Vec<Spanned<String>>,
     pub(super) express: Option<bool>,
     pub(super) express_udp: Option<bool>,
 }
 
-/// Reads a file that is not larger than it may be.
-pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
+/// Reads a file that is not larger than it may be. Returns what the file is, too.
+pub(super) fn read(path: &Path) -> Result<(String, Metadata), ConfigError> {
     let source = Source { path, text: "" };
     let refused = |e: std::io::Error| {
         source.error(None, format!("cannot read it: {}", words(&e)), "name a readable file")
     };
     let file = File::open(path).map_err(refused)?;
-    if file.metadata().map_err(refused)?.is_dir() {
+    let facts = file.metadata().map_err(refused)?;
+    if facts.is_dir() {
         return Err(source.error(None, "this is a directory", "name the file in it"));
     }
     let mut text = String::new();
@@ -89,15 +101,49 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
         let what = format!("it has more than {FILE_BYTES_MAX} bytes");
         return Err(source.error(None, what, "name a configuration"));
     }
-    Ok(text)
+    Ok((text, facts))
 }
 
 /// Reads the form.
 pub(super) fn parse(source: &Source<'_>) -> Result<Document, ConfigError> {
+    if super::wireguard::is_meant(source.text) {
+        let file = source.path.display();
+        let remedy =
+            format!("srd import {file} writes the same in our own form, with the same keys");
+        return Err(source.error(None, "this is a file of WireGuard's", remedy));
+    }
+    if let Some(span) = single_peer(source.text) {
+        let what = "there may be several peers, so each one's table stands in double brackets";
+        return Err(source.error(Some(span), what, "write [[peer]]"));
+    }
     toml::from_str(source.text).map_err(|e| {
         let message = e.message().trim().replace('\n', "; ");
-        source.error(e.span(), &*message, remedy(&message))
+        source.error(e.span(), in_words(&message), remedy(&message))
     })
+}
+
+/// A complaint of the parser's without the names of its types.
+fn in_words(message: &str) -> String {
+    let words = [
+        ("expected i64", "expected a whole number"),
+        ("expected f64", "expected a number"),
+        ("expected a boolean", "expected true or false"),
+        ("invalid type: map", "invalid type: table"),
+        ("expected a sequence", "expected a list, as in [\"one\", \"two\"]"),
+    ];
+    words.iter().fold(message.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
+}
+
+/// Where `[peer]` stands for what there may be several of, if it does.
+fn single_peer(text: &str) -> Option<std::ops::Range<usize>> {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.split('#').next().is_some_and(|code| code.trim() == "[peer]") {
+            return Some(at..at + line.trim_end().len());
+        }
+        at += line.len();
+    }
+    None
 }
 
 /// What to do about a complaint of the parser's.

@@ -14,30 +14,44 @@
 //! |---|---|
 //! | `file` | the form of the file, with the place of each value |
 //! | `check` | from that form to a [`Config`] |
+//! | `routes` | what routing needs of it |
 //! | [`diff`] | what changes between two |
+//! | [`edit`] | one peer more or less, by command |
+//! | [`endpoint`] | where a peer is: an address, or a name |
+//! | `several` | one address, or one for each network card |
 //! | [`error`] | what is wrong where, and what to do |
+//! | [`wireguard`] | the same from a file of WireGuard's |
 //!
 //! Bounds: a file has at most [`FILE_BYTES_MAX`], [`PEERS_MAX`] peers, and [`ALLOWED_MAX`]
 //! prefixes behind each.
 
 mod check;
 pub mod diff;
+pub mod edit;
+pub mod endpoint;
 pub mod error;
 mod file;
+mod routes;
+mod several;
 #[cfg(test)]
 mod tests;
+pub mod wireguard;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::hooks::{self, Hooks};
 use crate::keys::{PublicKey, SecretKey};
 
 pub use diff::{Difference, PeerChange, ReloadReport};
+pub use edit::PeerForm;
+pub use endpoint::HostPort;
 pub use error::ConfigError;
+pub(crate) use several::in_words;
 
 /// Most bytes of a configuration file.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
@@ -77,6 +91,8 @@ pub struct Interface {
     pub protection: Protection,
     /// Where packets are received. Its port is the first of the paths' ports.
     pub listen: SocketAddr,
+    /// Further addresses to receive at, with the same port: one for each network card.
+    pub listen_further: Vec<IpAddr>,
     /// Largest inner packet; absent: what the outer MTU allows.
     pub mtu: Option<u16>,
     /// Paths per peer.
@@ -93,6 +109,32 @@ pub struct Interface {
     pub order_wait: Duration,
     /// Delay in a peer's queue that its management aims at.
     pub queue_delay: Duration,
+    /// Where its routes stand.
+    pub table: Table,
+    /// Whether what lies behind peers stays unreachable after the daemon's end.
+    pub kill_switch: bool,
+    /// Commands at the start and the end.
+    pub hooks: Hooks,
+}
+
+impl Interface {
+    /// Whether an address is in one of the interface's own subnets: only peers lead there, so no
+    /// peer can be there.
+    pub(crate) fn is_inside(&self, ip: std::net::IpAddr) -> bool {
+        routes::leads_to_itself(ip, &self.address).is_some()
+    }
+}
+
+/// Where the routes of an interface stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Table {
+    /// In the table that belongs to the interface's name.
+    #[default]
+    Usual,
+    /// In this one.
+    Number(u32),
+    /// Nowhere: the administrator makes routes and rules.
+    Off,
 }
 
 /// How inner addresses relate to outer ones.
@@ -172,8 +214,13 @@ pub struct PeerSettings {
     pub public_key: Option<PublicKey>,
     /// The key that both share besides.
     pub preshared_key: Option<SecretKey>,
-    /// Where it is; without encryption always there.
+    /// Where it is; without encryption always there. Of a peer with a name, the address that is
+    /// tried now; none in a configuration as it was read.
     pub endpoint: Option<SocketAddr>,
+    /// The name that its addresses are found by, in place of a fixed one.
+    pub host: Option<HostPort>,
+    /// Its further addresses: one for each of its network cards. Empty without `endpoint`.
+    pub endpoints_further: Vec<SocketAddr>,
     /// Inner addresses behind it. At least one.
     pub allowed: Vec<IpNet>,
     /// Whether packets to it ride SRD.
@@ -193,8 +240,14 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = file::read(path)?;
-        Self::parse(&text, path)
+        let (text, facts) = file::read(path)?;
+        let config = Self::parse(&text, path)?;
+        if !config.interface.hooks.is_empty() {
+            let source = error::Source { path, text: &text };
+            hooks::check_owner(path, &facts)
+                .map_err(|(what, remedy)| source.error(None, what, remedy))?;
+        }
+        Ok(config)
     }
 
     /// Checks the text of a file. Key files are looked for from the file's directory on.

@@ -146,6 +146,15 @@ fn unknown_keys_wrong_types_and_broken_files_are_refused_at_their_place() {
 }
 
 #[test]
+fn what_is_written_as_elsewhere_is_recognised() {
+    let single = refused(&with("[[peer]]\nname", "[peer]\nname"), &["write [[peer]]"]);
+    assert!(!single.what.contains("sequence"), "{single}");
+    refused(&with("mtu = 8900", "mtu = \"8900\""), &["expected a whole number"]);
+    refused(&with("order_wait_ms = 50", "order_wait_ms = \"50\""), &["expected a number"]);
+    refused("[Interface]\nPrivateKey = x\n[Peer]\n", &["WireGuard", "srd import"]);
+}
+
+#[test]
 fn bad_values_are_refused_with_what_is_good() {
     let cases = [
         ("name = \"srd7\"", "name = \"a/b\"", "srd0"),
@@ -172,7 +181,8 @@ fn bad_values_are_refused_with_what_is_good() {
         ("name = \"b\"", "name = \"all\"", "every peer"),
         ("192.0.2.2:7471", "0.0.0.0:7471", "no peer is at"),
         ("192.0.2.2:7471", "[2001:db8::1]:7471", "IPv4 socket"),
-        ("192.0.2.2:7471", "host.example:7471", "and a port"),
+        ("192.0.2.2:7471", "192.0.2.300:7471", "a name and a port"),
+        ("192.0.2.2:7471", "127.0.0.1:7480", "where we listen ourselves"),
         ("\"10.77.0.2/32\"", "\"10.77.0.2/24\"", "10.77.0.0/24"),
         ("\"10.77.0.2/32\"", "\"everything\"", "no IP prefix"),
         ("\"10.77.0.2/32\"", "\"10.77.0.1/32\"", "our own address"),
@@ -187,11 +197,15 @@ fn bad_values_are_refused_with_what_is_good() {
 }
 
 #[test]
-fn peers_that_are_one_and_prefixes_that_overlap_are_refused() {
+fn peers_and_prefixes_that_are_given_twice_are_refused() {
     let second = with(&format!("public_key = \"{KEY_C}\""), &format!("public_key = \"{KEY_B}\""));
     refused(&second, &["`b` has this public key already"]);
-    refused(&with("[\"10.77.0.3\"", "[\"10.77.0.0/30\""), &["10.77.0.0/30 overlaps 10.77.0.2/32"]);
-    refused(&with("\"10.78.0.0/16\"", "\"10.77.0.3/32\""), &["overlaps", "`3p7bfXt9`"]);
+    // A shorter prefix may hold a longer one of another peer.
+    parse(&with("[\"10.77.0.3\"", "[\"10.77.0.0/30\"")).unwrap();
+    refused(
+        &with("\"10.78.0.0/16\"", "\"10.77.0.3/32\""),
+        &["10.77.0.3/32 is behind `3p7bfXt9` already"],
+    );
     let twin = format!("public_key = \"{KEY_C}\"\nname = \"b\"");
     refused(&with(&format!("public_key = \"{KEY_C}\""), &twin), &["a peer `b` already"]);
     let twin = format!("public_key = \"{KEY_C}\"\nendpoint = \"192.0.2.2:7471\"");
@@ -231,6 +245,92 @@ fn without_encryption_keys_are_not_needed_but_addresses_are() {
     assert_eq!(config.peers[0].name, "192.0.2.2:7471");
     assert_eq!(config.interface.protection, Protection::Plain);
     refused(&text.replace("endpoint = \"192.0.2.2:7471\"\n", ""), &["`endpoint` is missing"]);
+}
+
+#[test]
+fn an_endpoint_may_be_a_name_which_is_resolved_later() {
+    let config = parse(&with("192.0.2.2:7471", "host.invalid:7471")).unwrap();
+    let host = config.peers[0].host.clone().unwrap();
+    assert_eq!((host.to_string().as_str(), config.peers[0].endpoint), ("host.invalid:7471", None));
+    // Which address it stands for now is no change of the configuration.
+    let mut running = config.clone();
+    running.peers[0].endpoint = Some("192.0.2.9:7471".parse().unwrap());
+    assert!(running.diff(&config).is_empty());
+    let other = parse(&with("192.0.2.2:7471", "other.invalid:7471")).unwrap();
+    assert!(running.diff(&other).changed[0].keys.contains(&"endpoint"));
+    let twin = format!("public_key = \"{KEY_C}\"\nendpoint = \"host.invalid:7471\"");
+    let text = with("192.0.2.2:7471", "host.invalid:7471");
+    refused(&text.replace(&format!("public_key = \"{KEY_C}\""), &twin), &["this endpoint already"]);
+    let plain = "[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+                 protection = \"plain\"\n[[peer]]\nendpoint = \"b.example:7471\"\n\
+                 allowed = [\"192.0.2.2/32\"]\n";
+    refused(plain, &["without a key only its address tells a peer"]);
+}
+
+#[test]
+fn a_node_and_its_peers_may_have_several_addresses() {
+    let two = "listen = [\"192.0.2.1:7471\", \"198.51.100.1:7471\"]";
+    let there = "endpoint = [\"192.0.2.2:7471\", \"198.51.100.2:7472\"]";
+    let text = with("listen = \"0.0.0.0:7471\"", two);
+    let text = text.replace("endpoint = \"192.0.2.2:7471\"", there);
+    let config = parse(&text).unwrap();
+    let words =
+        |all: Vec<std::net::SocketAddr>| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(
+        words(config.interface.listens().collect()),
+        ["192.0.2.1:7471", "198.51.100.1:7471"]
+    );
+    let known = words(config.peers[0].endpoints().collect());
+    assert_eq!(known, ["192.0.2.2:7471", "198.51.100.2:7472"]);
+    assert_eq!(config.peers[1].endpoints().count(), 0);
+    // A list of one is one.
+    let one = parse(&with("\"0.0.0.0:7471\"", "[\"0.0.0.0:7471\"]")).unwrap();
+    assert_eq!(words(one.interface.listens().collect()), ["0.0.0.0:7471"]);
+    // Another address is another way to the peer.
+    let fewer = parse(&text.replace(", \"198.51.100.2:7472\"]", "]")).unwrap();
+    assert!(config.diff(&fewer).changed[0].keys.contains(&"endpoint"));
+    let less = parse(&text.replace(", \"198.51.100.1:7471\"]", "]")).unwrap();
+    assert!(config.diff(&less).restart.contains(&"listen"));
+}
+
+#[test]
+fn several_addresses_that_cannot_work_are_refused_at_their_place() {
+    let listen = |list: &str| with("\"0.0.0.0:7471\"", list);
+    let cases = [
+        ("[]", "empty list"),
+        ("7471", "an address in quotes, or a list"),
+        ("[\"0.0.0.0:7471\", \"192.0.2.1:7471\"]", "every address of the machine"),
+        ("[\"192.0.2.1:7471\", \"192.0.2.9:7472\"]", "another port"),
+        ("[\"192.0.2.1:7471\", \"192.0.2.1:7471\"]", "given twice"),
+        ("[\"192.0.2.1:7471\", \"192.0.2.3\"]", "no address with a port"),
+        (
+            "[\"192.0.2.1:1\",\"192.0.2.3:1\",\"192.0.2.4:1\",\"192.0.2.5:1\",\"192.0.2.6:1\"]",
+            "more than 4",
+        ),
+        ("[\"192.0.2.1:65530\", \"192.0.2.3:65530\"]", "at most 65504"),
+    ];
+    for (list, says) in cases {
+        let error = refused(&listen(list), &[says]);
+        assert_eq!(error.place.unwrap().line, 7, "{list}");
+    }
+    let two = listen("[\"192.0.2.1:7471\", \"198.51.100.1:7471\"]");
+    refused(&two.replace("paths = 32", "paths = 1"), &["2 addresses share 1 paths"]);
+    let there = |list: &str| two.replace("endpoint = \"192.0.2.2:7471\"", list);
+    refused(&there("endpoint = [\"192.0.2.2:7471\", \"192.0.2.2:7471\"]"), &["given twice"]);
+    refused(&there("endpoint = [\"192.0.2.2:7471\", \"[2001:db8::1]:7471\"]"), &["IPv4 socket"]);
+    refused(&there("endpoint = [\"192.0.2.2:7471\", \"0.0.0.0:7471\"]"), &["no peer is at"]);
+    refused(&there("endpoint = [\"192.0.2.2:7471\", \"b.example:7471\"]"), &["the name alone"]);
+    refused(&there("endpoint = [\"192.0.2.2:7471\", \"198.51.100.1:7471\"]"), &["ourselves"]);
+    // Both families here, so both are reached there.
+    let mixed = listen("[\"192.0.2.1:7471\", \"[2001:db8::9]:7471\"]");
+    let mixed = mixed.replace(
+        "endpoint = \"192.0.2.2:7471\"",
+        "endpoint = [\"192.0.2.2:7471\", \"[2001:db8::1]:7471\"]",
+    );
+    parse(&mixed).unwrap();
+    let twin =
+        format!("public_key = \"{KEY_C}\"\nendpoint = [\"192.0.2.7:7471\", \"192.0.2.2:7471\"]");
+    refused(&with(&format!("public_key = \"{KEY_C}\""), &twin), &["this endpoint already"]);
 }
 
 #[test]

@@ -49,8 +49,9 @@ impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRunning(path) => {
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
                 let path = path.display();
-                write!(f, "no daemon serves {path}; start one: srd up -c /etc/srd/srd.toml")
+                write!(f, "no daemon serves {path}; start one: srd up -c /etc/srd/{stem}.toml")
             }
             Self::Denied { socket, group } => {
                 write!(f, "permission denied: {} is for root", socket.display())?;

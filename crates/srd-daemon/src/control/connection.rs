@@ -17,7 +17,7 @@ use super::protocol::{
 };
 use super::server::{ANSWER_TAKEN_MAX, REQUEST_WAIT_MAX, STREAMS_MAX, Shared, Slot};
 use crate::capture::{self, Filter};
-use crate::config::ReloadReport;
+use crate::config::{Config, ConfigError, PeerForm, ReloadReport};
 use crate::plane::{Change, Detail, PathsOf, PlaneHandle};
 use crate::snapshot::{PeerSnapshot, Snapshot};
 
@@ -103,6 +103,12 @@ fn answer(stream: &UnixStream, slot: &Slot, line: &[u8]) -> io::Result<()> {
         Request::Stats => write_answer(stream, stats(plane)),
         Request::Paths { peer } => write_answer(stream, paths(plane, &peer)),
         Request::Set(change) => write_answer(stream, set(plane, change)),
+        Request::AddPeer(form) => {
+            write_answer(stream, of_owner(stream).and_then(|()| add_peer(plane, &form)))
+        }
+        Request::RemovePeer { peer } => {
+            write_answer(stream, of_owner(stream).and_then(|()| remove_peer(plane, &peer)))
+        }
         Request::Reload => write_answer(stream, reload(shared)),
         Request::Watch { interval_ms, paths, flows } => {
             watch(stream, shared, interval_ms, &detail(paths, flows))
@@ -122,17 +128,36 @@ fn stream_place(shared: &Arc<Shared>) -> Result<Slot, Refusal> {
 /// Who asked is worth a line if it changes something or looks into packets.
 fn log(stream: &UnixStream, request: &Request) {
     let name = request.name();
-    if !matches!(request, Request::Set(_) | Request::Reload | Request::Capture(_)) {
-        tracing::debug!("control: {name}");
-        return;
+    let what = match request {
+        Request::Set(change) => change.to_string(),
+        Request::AddPeer(form) => format!("to add the peer {:?}", form.name),
+        Request::RemovePeer { peer } => format!("to remove the peer {peer:?}"),
+        Request::Reload => "to read the configuration again".to_owned(),
+        Request::Capture(_) => "to capture packets".to_owned(),
+        _ => return tracing::debug!("the control socket was asked for {name}"),
+    };
+    let by = match socket_peercred(stream) {
+        Ok(by) => format!("user {}, process {}", by.uid.as_raw(), by.pid.as_raw_nonzero()),
+        Err(e) => format!("an unknown user: {e}"),
+    };
+    tracing::info!("asked {what} ({by})");
+}
+
+/// Whether the other end may say which peers there are: a peer decides where the machine's packets
+/// go, and its preshared key is read from a file. The group of the socket may look, capture and
+/// change settings; this is for root and the daemon's own user.
+fn of_owner(stream: &UnixStream) -> Result<(), Refusal> {
+    let asker = socket_peercred(stream).ok().map(|by| by.uid.as_raw());
+    if is_owner(asker, rustix::process::geteuid().as_raw()) {
+        return Ok(());
     }
-    match socket_peercred(stream) {
-        Ok(who) => {
-            let (user, process) = (who.uid.as_raw(), who.pid.as_raw_nonzero());
-            tracing::info!("control: {name} by user {user}, process {process}: {request:?}");
-        }
-        Err(e) => tracing::info!("control: {name} by somebody unknown ({e}): {request:?}"),
-    }
+    let text = "peers are added and removed by root or the daemon's own user: use sudo";
+    Err(Refusal::new(RefusalKind::NotPermitted, text.to_owned()))
+}
+
+/// Whether a user is root or the daemon's own.
+fn is_owner(asker: Option<u32>, ours: u32) -> bool {
+    asker.is_some_and(|user| user == 0 || user == ours)
 }
 
 fn detail(paths: bool, flows: usize) -> Detail {
@@ -152,11 +177,13 @@ fn paths(plane: &PlaneHandle, peer: &str) -> Result<PeerSnapshot, Refusal> {
 }
 
 fn find<'a>(snapshot: &'a Snapshot, peer: &str) -> Result<&'a PeerSnapshot, Refusal> {
-    snapshot.peer(peer).ok_or_else(|| {
-        let names: Vec<&str> = snapshot.peers.iter().map(|p| p.name.as_str()).take(20).collect();
-        let text = format!("there is no peer `{peer}`; there are: {}", names.join(", "));
-        Refusal::new(RefusalKind::UnknownPeer, text)
-    })
+    snapshot.peer(peer).ok_or_else(|| unknown(snapshot, peer))
+}
+
+fn unknown(snapshot: &Snapshot, peer: &str) -> Refusal {
+    let names: Vec<&str> = snapshot.peers.iter().map(|p| p.name.as_str()).take(20).collect();
+    let text = format!("there is no peer `{peer}`; there are: {}", names.join(", "));
+    Refusal::new(RefusalKind::UnknownPeer, text)
 }
 
 /// The name of a peer that is meant by the beginning of its key.
@@ -180,10 +207,36 @@ fn set(plane: &PlaneHandle, change: Change) -> Result<(), Refusal> {
 }
 
 fn reload(shared: &Shared) -> Result<ReloadReport, Refusal> {
-    let config = (shared.loader)()
-        .map_err(|e| Refusal::new(RefusalKind::BadConfig, format!("nothing was changed: {e}")))?;
-    let report = shared.plane.reload(Box::new(config))?;
-    report.map_err(|text| Refusal::new(RefusalKind::Refused, text))
+    change(&shared.plane, |_| (shared.loader)().map_err(unchanged))
+}
+
+fn add_peer(plane: &PlaneHandle, form: &PeerForm) -> Result<ReloadReport, Refusal> {
+    change(plane, |running| running.with_peer(form).map_err(unchanged))
+}
+
+fn remove_peer(plane: &PlaneHandle, wanted: &str) -> Result<ReloadReport, Refusal> {
+    let snapshot = plane.snapshot(Detail::default())?;
+    change(plane, |running| match running.without_peer(wanted) {
+        Some(config) => Ok(config),
+        None => Err(unknown(&snapshot, wanted)),
+    })
+}
+
+/// Takes over a configuration that is made of the one that runs, and says so in the log.
+fn change(
+    plane: &PlaneHandle,
+    make: impl FnOnce(&Config) -> Result<Config, Refusal>,
+) -> Result<ReloadReport, Refusal> {
+    let report = plane.change(make)?;
+    match &report {
+        Ok(report) => tracing::info!("{report}"),
+        Err(refusal) => tracing::warn!("{refusal}"),
+    }
+    report
+}
+
+fn unchanged(error: ConfigError) -> Refusal {
+    Refusal::new(RefusalKind::BadConfig, format!("nothing was changed: {error}"))
 }
 
 fn watch(
@@ -287,5 +340,17 @@ impl Write for Timely<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_and_the_daemon_s_own_user_rule_the_peers() {
+        assert!(is_owner(Some(0), 990) && is_owner(Some(990), 990));
+        assert!(!is_owner(Some(1000), 990), "a member of the socket's group");
+        assert!(!is_owner(None, 990), "nobody knows whose it is");
     }
 }

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use crate::capture::Filter;
+use crate::config::PeerForm;
 use crate::plane::{Change, PlaneError};
 use crate::snapshot::Counters;
 
@@ -39,6 +40,15 @@ pub enum Request {
     },
     /// Change a setting until the next restart or reload: nothing.
     Set(Change),
+    /// Add a peer until the next restart or reload: a [`crate::config::ReloadReport`].
+    #[serde(rename = "add-peer")]
+    AddPeer(PeerForm),
+    /// Remove a peer until the next restart or reload: a [`crate::config::ReloadReport`].
+    #[serde(rename = "remove-peer")]
+    RemovePeer {
+        /// Its name or the beginning of its key.
+        peer: String,
+    },
     /// Read the configuration again: a [`crate::config::ReloadReport`].
     Reload,
     /// How things stand, again and again until the client leaves.
@@ -57,6 +67,11 @@ pub enum Request {
 }
 
 impl Request {
+    /// How things stand, without paths and flows.
+    pub fn status() -> Self {
+        Self::Status { paths: false, flows: 0 }
+    }
+
     /// Its name, for the log.
     pub(super) fn name(&self) -> &'static str {
         match self {
@@ -64,6 +79,8 @@ impl Request {
             Self::Stats => "stats",
             Self::Paths { .. } => "paths",
             Self::Set(_) => "set",
+            Self::AddPeer(_) => "add-peer",
+            Self::RemovePeer { .. } => "remove-peer",
             Self::Reload => "reload",
             Self::Watch { .. } => "watch",
             Self::Capture(_) => "capture",
@@ -132,6 +149,8 @@ pub enum RefusalKind {
     BadConfig,
     /// The data plane cannot do it.
     Refused,
+    /// The user that asks may not do this.
+    NotPermitted,
 }
 
 impl Refusal {
@@ -147,6 +166,13 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// The data plane's own refusal.
+impl From<String> for Refusal {
+    fn from(text: String) -> Self {
+        Self::new(RefusalKind::Refused, text)
+    }
+}
 
 impl From<PlaneError> for Refusal {
     fn from(e: PlaneError) -> Self {
@@ -182,6 +208,8 @@ mod tests {
             Request::Stats,
             Request::Paths { peer: "b".into() },
             Request::Set(Change { udp: Some(true), ..Change::default() }),
+            Request::AddPeer(PeerForm { name: "b".into(), ..PeerForm::default() }),
+            Request::RemovePeer { peer: "b".into() },
             Request::Reload,
             Request::Watch { interval_ms: 1000, paths: false, flows: 1 },
             Request::Capture(Filter::default()),

@@ -47,8 +47,25 @@ impl Collector for Figures {
         for family in PATH_FAMILIES {
             family.encode(snapshot, &mut encoder)?;
         }
-        Ok(())
+        problems(snapshot, &mut encoder)
     }
+}
+
+/// Why peers do not answer, as far as known: one sample for each of them.
+fn problems(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Why the peer does not answer, as far as known; absent if it answers.";
+    let name = "srd_peer_problem";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for peer in &snapshot.peers {
+        let Some(problem) = &peer.problem else { continue };
+        let labels = [
+            ("device", snapshot.interface.as_str()),
+            ("peer", peer.name.as_str()),
+            ("problem", problem.as_str()),
+        ];
+        ConstGauge::new(1_u64).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
 }
 
 fn interface(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -127,7 +144,7 @@ const fn gauge(
     PeerFamily { name, help, value: Value::Gauge(value) }
 }
 
-const PEER_FAMILIES: [PeerFamily; 25] = [
+const PEER_FAMILIES: [PeerFamily; 26] = [
     gauge("srd_peer_up", "Whether the peer answers.", |p| truth(p.state == PeerState::Up)),
     gauge("srd_peer_express", "Whether packets to the peer ride SRD.", |p| {
         truth(p.express == ExpressState::On)
@@ -142,7 +159,10 @@ const PEER_FAMILIES: [PeerFamily; 25] = [
     gauge("srd_peer_delivery_rate_bps", "Delivery rate, bits per second.", |p| {
         p.delivery_rate_bps as f64
     }),
-    gauge("srd_peer_paths_good", "Paths that carry packets.", |p| p.paths.good.into()),
+    gauge("srd_peer_paths_passing", "Paths that pass packets; 0: the peer does not answer.", |p| {
+        p.paths.passing.into()
+    }),
+    gauge("srd_peer_paths_good", "Paths that nothing speaks against.", |p| p.paths.good.into()),
     gauge("srd_peer_paths_skip", "Paths skipped for a while.", |p| p.paths.skip.into()),
     gauge("srd_peer_paths_assumed_bad", "Paths held to be broken.", |p| p.paths.assumed_bad.into()),
     gauge("srd_peer_paths_denied", "Paths denied by hand.", |p| p.paths.denied.into()),
@@ -249,6 +269,7 @@ mod tests {
             "srd_drops_total{device=\"srd0\",reason=\"malformed\"} 2",
             "srd_peer_up{device=\"srd0\",peer=\"b\"} 1.0",
             "srd_peer_up{device=\"srd0\",peer=\"c\"} 0.0",
+            "srd_peer_problem{device=\"srd0\",peer=\"c\",problem=\"port-closed\"} 1",
             "srd_peer_srd_tx_pkts_total{device=\"srd0\",peer=\"b\"} 7000",
             "srd_path_sent_pkts_total{device=\"srd0\",peer=\"b\",path=\"1\"} 35",
             "srd_path_good{device=\"srd0\",peer=\"b\",path=\"7\"} 0.0",
@@ -257,6 +278,40 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "`{line}` is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    /// Names of our metrics that a text mentions.
+    fn mentioned(text: &str) -> BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let ours = |w: &&str| w.starts_with("srd_") || w.starts_with("node_ethtool_ena_srd_");
+        words.filter(ours).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_dashboard_and_the_alert_rules_name_metrics_that_are_exported() {
+        let exported = text();
+        let exported: BTreeSet<&str> = exported
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.split(['{', ' ']).next())
+            .collect();
+        let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+        let read = |file: &str| std::fs::read_to_string(packaging.join(file)).unwrap();
+        let dashboard: serde_json::Value = serde_json::from_str(&read("grafana/srd.json")).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap();
+        let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+        let asked: String = targets.map(|t| format!("{} ", t["expr"].as_str().unwrap())).collect();
+        let variables = dashboard["templating"].to_string();
+        let rules = read("prometheus/srd.rules.yml");
+        // Not the name of the file, nor of the job.
+        let rules: String = rules.lines().filter(|l| !l.starts_with('#')).collect();
+        for (from, least) in [(asked, 20), (variables, 2), (rules, 8)] {
+            let names = mentioned(&from);
+            assert!(names.len() >= least, "{names:?}");
+            for name in names {
+                assert!(exported.contains(name.as_str()), "{name} is not exported");
+            }
+        }
     }
 
     #[test]

@@ -7,23 +7,30 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use ipnet::IpNet;
+use rustix::io::Errno;
 use srd_card::packet::Packet;
 use srd_card::{Express, Guest, PeerSlot};
 use srd_net::{Application, Context, Notice, Tun};
-use srd_proto::{Delivery, Duration, Event, Instant, PeerConfig, PeerId};
+use srd_proto::{Delivery, Diagnosis, DownReason, Duration, Event, Instant, PeerConfig, PeerId};
 
+use super::Endpoint;
+use super::evidence::{Evidence, Problem};
 use super::moderation::Moderation;
+use super::peer_log::{PeerLog, Shown};
+use super::resolve::{Lookup, Resolver};
 use super::tapped::SharedTaps;
-use super::{Endpoint, own_address};
 use crate::capture::Direction;
-use crate::config::diff::is_same;
-use crate::config::{Config, Mode, PeerSettings, ReloadReport, UdpOrdering};
-use crate::plane::{Change, Command};
-use crate::routing::Routing;
+use crate::config::{Config, Mode, PeerSettings, Protection, UdpOrdering};
+use crate::netconf::Network;
+use crate::plane::Command;
+use crate::routing::{Behind, Routing};
 use crate::snapshot::PeerState;
+use crate::units::rate_bps;
 
 /// Frames read between two looks at what has arrived.
 const FRAMES_PER_TURN_MAX: usize = 64;
@@ -38,9 +45,17 @@ pub(super) struct Peer {
     pub(super) slot: PeerSlot,
     pub(super) state: PeerState,
     pub(super) met_at: Option<Instant>,
+    /// What is known of why it does not answer, if it does not.
+    pub(super) evidence: Evidence,
     pub(super) handshakes: u64,
-    /// Whether packets are routed to it now.
-    routed: bool,
+    /// How far its name has led, if it has one.
+    pub(super) lookup: Option<Lookup>,
+    /// What is routed to it while packets are, as of the last look.
+    behind: Arc<Behind>,
+    /// How many of its paths pass packets, for so many ticks, and what was said of that.
+    pub(super) passing: u16,
+    pub(super) passing_for: u8,
+    pub(super) passing_said: Option<u16>,
     /// Its traffic at the last tick, and the rates since the one before.
     pub(super) before: srd_card::Traffic,
     pub(super) tx_bps: u64,
@@ -48,12 +63,48 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// What lies behind it by its settings of now.
+    fn refreshed(&mut self) -> Arc<Behind> {
+        let PeerSettings { allowed, endpoint, .. } = &self.settings;
+        if self.behind.prefixes != *allowed || self.behind.endpoint != *endpoint {
+            self.behind = Arc::new(Behind { prefixes: allowed.clone(), endpoint: *endpoint });
+        }
+        Arc::clone(&self.behind)
+    }
+
+    /// Says how many of its paths pass packets, once that is another number for a while.
+    fn tell_passing(&mut self, passing: Option<(u16, u16)>) {
+        let Some((passing, all)) = passing.filter(|(passing, all)| *passing > 0 && *all > 0) else {
+            return;
+        };
+        self.passing_for =
+            if self.passing == passing { self.passing_for.saturating_add(1) } else { 0 };
+        self.passing = passing;
+        let before = self.passing_said.unwrap_or(all);
+        if self.passing_for != PASSING_TICKS || before == passing {
+            return;
+        }
+        self.passing_said = Some(passing);
+        let name = &self.settings.name;
+        if passing == all {
+            tracing::info!("all {all} paths to {name} pass packets again");
+        } else {
+            tracing::warn!(
+                "{passing} of {all} paths to {name} pass packets: a firewall on the way lets only \
+                 some source ports through, or a link is down (`srd paths {name}` lists them)"
+            );
+        }
+    }
+
     /// Whether its key begins like this; fewer than eight characters name nobody.
     pub(super) fn has_key_like(&self, wanted: &str) -> bool {
         let key = self.settings.public_key.map(|key| key.to_string());
         wanted.len() >= 8 && key.is_some_and(|key| key.starts_with(wanted))
     }
 }
+
+/// Looks at a peer's paths that must agree before a line says how many pass packets.
+const PASSING_TICKS: u8 = 3;
 
 /// What stands between the card and the kernel: counts what the interface refuses.
 #[derive(Debug)]
@@ -89,6 +140,13 @@ impl Guest for Port {
     }
 }
 
+/// What an event says of why a peer does not answer.
+#[derive(Clone, Copy, Debug)]
+enum Clue {
+    Seen(Diagnosis),
+    Closed,
+}
+
 /// The part that events and arrivals change, apart from the endpoint that tells of them.
 #[derive(Debug)]
 pub(super) struct Card {
@@ -96,9 +154,11 @@ pub(super) struct Card {
     pub(super) port: Port,
     /// Peers that came up or went down since the last look.
     news: Vec<(PeerId, PeerState)>,
+    /// What was seen of peers that do not answer, since the last look.
+    clues: Vec<(PeerId, Clue)>,
     pub(super) peer_downs: u64,
     /// Names of peers, for captures.
-    names: BTreeMap<PeerId, String>,
+    pub(super) names: BTreeMap<PeerId, String>,
 }
 
 impl Application for Card {
@@ -113,16 +173,16 @@ impl Application for Card {
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
         match event {
             Event::PeerUp { peer } => self.news.push((peer, PeerState::Up)),
-            Event::PeerDown { peer, .. } => {
+            Event::PeerDown { peer, reason } => {
                 self.peer_downs += 1;
                 self.news.push((peer, PeerState::Down));
+                if reason == DownReason::Closed {
+                    self.clues.push((peer, Clue::Closed));
+                }
             }
-            Event::PathMtu { works_bytes, configured_bytes, .. } => {
-                tracing::warn!(
-                    works_bytes,
-                    configured_bytes,
-                    "the network passes less than its MTU"
-                );
+            Event::Diagnosis { peer, what } => self.clues.push((peer, Clue::Seen(what))),
+            Event::PathMtu { peer, works_bytes, configured_bytes } => {
+                self.tell_path_mtu(peer, works_bytes, configured_bytes);
             }
             _ => {}
         }
@@ -134,27 +194,48 @@ impl Application for Card {
     }
 }
 
+impl Card {
+    /// Says what size of packet the network passes to a peer now.
+    fn tell_path_mtu(&self, peer: PeerId, works_bytes: u16, configured_bytes: u16) {
+        let name = self.names.get(&peer).map_or("a peer", String::as_str);
+        if works_bytes < configured_bytes {
+            tracing::warn!(
+                "on the way to {name} UDP packets of {works_bytes} bytes pass and of \
+                 {configured_bytes} bytes do not: the smaller size is used; an MTU that is \
+                 the same all the way carries more"
+            );
+        } else {
+            tracing::info!("on the way to {name} UDP packets of {works_bytes} bytes pass again");
+        }
+    }
+}
+
 /// The data plane.
 #[derive(Debug)]
 pub struct Data {
     pub(super) config: Config,
     pub(super) endpoint: Endpoint,
     pub(super) card: Card,
-    pub(super) routing: Routing,
+    /// Dropped after the two above, which hold the interface: routes go when it is gone.
+    routing: Routing,
     pub(super) peers: Vec<Peer>,
     pub(super) mtu: u16,
     pub(super) started_at: Instant,
     tick_at: Instant,
     moderation: Moderation,
+    pub(super) log: PeerLog,
+    pub(super) resolver: Resolver,
 }
 
 impl Data {
+    /// Over a network process that has set the interface up. (It comes first so that it is
+    /// dropped last, after the interface.)
     pub(super) fn new(
         config: Config,
+        network: Network,
         mut endpoint: Endpoint,
         (tun, taps): (Tun, SharedTaps),
-        routing: Routing,
-        mtu: u16,
+        (resolver, mtu): (Resolver, u16),
     ) -> Result<Self> {
         let seed = srd_net::clock::seed().context("cannot draw a random seed")?;
         let interface = &config.interface;
@@ -172,8 +253,10 @@ impl Data {
         let express = Express::new(card_config, core);
         let port = Port { tun, refused: 0, taps, now, peer: String::new() };
         let names = BTreeMap::new();
-        let card = Card { express, port, news: Vec::new(), peer_downs: 0, names };
+        let card =
+            Card { express, port, news: Vec::new(), clues: Vec::new(), peer_downs: 0, names };
         let peers = config.peers.clone();
+        let routing = Routing::start(network, config.interface.mode)?;
         let mut data = Self {
             config,
             endpoint,
@@ -184,51 +267,78 @@ impl Data {
             started_at: now,
             tick_at: now + TICK,
             moderation: Moderation::new(now),
+            log: PeerLog::default(),
+            resolver,
         };
         for settings in peers {
             data.add_peer(settings)?;
         }
+        data.look_up(now);
+        data.want_routes();
+        data.routing.wait_for_first()?;
         Ok(data)
     }
 
+    /// Adds a peer as the last one.
     pub(super) fn add_peer(&mut self, settings: PeerSettings) -> Result<()> {
+        let (id, slot) = self.hook(&settings)?;
+        self.peers.push(Peer {
+            lookup: settings.host.clone().map(Lookup::new),
+            behind: Arc::default(),
+            settings,
+            id,
+            slot,
+            state: PeerState::Connecting,
+            met_at: None,
+            evidence: Evidence::default(),
+            handshakes: 0,
+            before: srd_card::Traffic::default(),
+            tx_bps: 0,
+            rx_bps: 0,
+            passing: 0,
+            passing_for: 0,
+            passing_said: None,
+        });
+        Ok(())
+    }
+
+    /// Asks for the routes that go with the peers as they are. Never waits.
+    pub(super) fn want_routes(&mut self) {
+        let is_overlay = self.config.interface.mode == Mode::Overlay;
+        let routed = self.peers.iter_mut().filter(|p| is_overlay || p.state == PeerState::Up);
+        let state = routed.map(|peer| peer.refreshed());
+        self.routing.want(state.collect());
+    }
+
+    /// Makes a peer known to the transport and to the card.
+    pub(super) fn hook(&mut self, settings: &PeerSettings) -> Result<(PeerId, PeerSlot)> {
         let (core, now) = self.endpoint.core_mut();
         let transport = PeerConfig {
             address: settings.endpoint,
+            further: std::array::from_fn(|at| settings.endpoints_further.get(at).copied()),
             public_key: settings.public_key.map(|key| key.0),
             preshared_key: settings.preshared_key.as_ref().map(crate::keys::SecretKey::bytes),
         };
         let id = core
             .add_peer(now, transport)
             .with_context(|| format!("cannot add the peer {}", settings.name))?;
-        let slot = self.card.express.add_peer(now, card_settings(&settings, id));
+        let slot = self.card.express.add_peer(now, card_settings(settings, id));
         self.card.names.insert(id, settings.name.clone());
-        let mut peer = Peer {
-            settings,
-            id,
-            slot,
-            state: PeerState::Connecting,
-            met_at: None,
-            handshakes: 0,
-            routed: false,
-            before: srd_card::Traffic::default(),
-            tx_bps: 0,
-            rx_bps: 0,
-        };
-        if self.config.interface.mode == Mode::Overlay {
-            route(&mut self.routing, Mode::Overlay, &mut peer, true);
-        }
-        self.peers.push(peer);
-        Ok(())
+        Ok((id, slot))
     }
 
-    fn remove_peer(&mut self, index: usize) {
-        let mut peer = self.peers.remove(index);
-        route(&mut self.routing, self.config.interface.mode, &mut peer, false);
-        self.card.express.remove_peer(peer.slot);
-        self.card.names.remove(&peer.id);
+    /// Undoes [`Self::hook`].
+    pub(super) fn unhook(&mut self, (id, slot): (PeerId, PeerSlot)) {
+        self.card.express.remove_peer(slot);
+        self.card.names.remove(&id);
         let (core, now) = self.endpoint.core_mut();
-        core.remove_peer(now, peer.id);
+        core.remove_peer(now, id);
+    }
+
+    pub(super) fn remove_peer(&mut self, index: usize) {
+        let peer = self.peers.remove(index);
+        self.unhook((peer.id, peer.slot));
+        self.log.forget(&peer.settings.name);
     }
 
     /// Moves packets until it is told to stop.
@@ -236,7 +346,9 @@ impl Data {
         loop {
             while let Ok(command) = commands.try_recv() {
                 match command {
-                    Command::Stop => return Ok(()),
+                    Command::Stop => {
+                        return self.endpoint.close(&mut self.card).context("saying goodbye");
+                    }
                     command => self.obey(command),
                 }
             }
@@ -246,13 +358,23 @@ impl Data {
 
     /// One turn: what the guest sends, what may leave, what has arrived.
     fn turn(&mut self) -> Result<()> {
-        let mut again = self.read_guest().context("reading from the interface")?;
+        let mut again = match self.read_guest() {
+            Err(e) if e.raw_os_error() == Some(Errno::BADFD.raw_os_error()) => {
+                let name = &self.config.interface.name;
+                bail!("the interface {name} was deleted by another program: start the daemon again")
+            }
+            read => read.context("reading from the interface")?,
+        };
         let (core, now) = self.endpoint.core_mut();
         self.card.express.pump(now, core);
         again |= self.endpoint.transmit(&mut self.card).context("sending")?;
         if self.card.express.has_waiting() {
             let (core, now) = self.endpoint.core_mut();
             again |= self.card.express.pump(now, core) > 0;
+        }
+        // Who has come or gone must not wait for whatever ends the sleep below.
+        if !self.card.news.is_empty() {
+            self.hear_news(now);
         }
         let mut until = self.tick_at;
         if let Some(at) = self.card.express.poll_timeout() {
@@ -268,6 +390,10 @@ impl Data {
         if !self.card.news.is_empty() {
             self.hear_news(now);
         }
+        if !self.card.clues.is_empty() {
+            self.take_clues();
+        }
+        self.take_names(now);
         if now >= self.tick_at {
             self.tick(now);
         }
@@ -300,40 +426,115 @@ impl Data {
 
     /// Peers have come or gone.
     fn hear_news(&mut self, now: Instant) {
-        let mode = self.config.interface.mode;
         for (id, state) in std::mem::take(&mut self.card.news) {
             let Some(peer) = self.peers.iter_mut().find(|p| p.id == id) else { continue };
             if state == PeerState::Up {
                 peer.met_at = Some(now);
+                peer.evidence = Evidence::default();
                 peer.handshakes += 1;
             }
             if peer.state != state {
-                let name = &peer.settings.name;
-                match state {
-                    PeerState::Up => tracing::info!(peer = name, "the peer answers"),
-                    _ => tracing::warn!(peer = name, "the peer does not answer"),
-                }
+                tracing::debug!("{}: {state}", peer.settings.name);
+                self.log.changed(now, &peer.settings.name, state);
                 peer.state = state;
             }
-            if mode == Mode::Transparent {
-                route(&mut self.routing, mode, peer, state == PeerState::Up);
+        }
+        if self.config.interface.mode == Mode::Transparent {
+            self.want_routes();
+        }
+    }
+
+    /// Something was seen of peers that do not answer.
+    fn take_clues(&mut self) {
+        for (id, clue) in std::mem::take(&mut self.card.clues) {
+            let Some(peer) = self.peers.iter_mut().find(|p| p.id == id) else { continue };
+            let before = peer.evidence;
+            match clue {
+                Clue::Seen(what) => peer.evidence.saw(what),
+                Clue::Closed => peer.evidence.closed(),
+            }
+            if peer.evidence != before {
+                self.log.stir();
             }
         }
+    }
+
+    /// Why a peer does not answer, as far as that is known.
+    pub(super) fn problem(&self, peer: &Peer) -> Option<Problem> {
+        if peer.state == PeerState::Up {
+            return None;
+        }
+        peer.evidence.problem(self.endpoint.core().last_unreachable(peer.id))
     }
 
     /// Once a second: rates, and addresses of peers that roam.
     fn tick(&mut self, now: Instant) {
         self.name_addresses();
-        self.card.express.take_rates(TICK + now.since(self.tick_at));
+        self.log_peers(now);
+        self.look_up(now);
+        // The thread may come late.
+        let elapsed = TICK + now.since(self.tick_at);
+        self.card.express.take_rates(elapsed);
         self.tick_at = now + TICK;
+        let core = self.endpoint.core();
         for peer in &mut self.peers {
+            let stats = core.peer_stats(peer.id).filter(|_| peer.state == PeerState::Up);
+            peer.tell_passing(stats.map(|s| (s.paths_passing, s.paths.iter().sum())));
             let Some(report) = self.card.express.report(peer.slot) else { continue };
             let (t, b) = (report.traffic, peer.before);
             let tx = t.srd_tx_bytes + t.plain_tx_bytes - b.srd_tx_bytes - b.plain_tx_bytes;
             let rx = t.srd_rx_bytes + t.plain_rx_bytes - b.srd_rx_bytes - b.plain_rx_bytes;
-            (peer.tx_bps, peer.rx_bps) = (tx * 8, rx * 8);
+            let rate = |bytes| rate_bps(bytes, elapsed.as_nanos());
+            (peer.tx_bps, peer.rx_bps) = (rate(tx), rate(rx));
             peer.before = t;
         }
+    }
+
+    /// Says which peers came and went.
+    fn log_peers(&mut self, now: Instant) {
+        let mut log = std::mem::take(&mut self.log);
+        let show = |name: &str| {
+            let peer = self.peers.iter().find(|p| p.settings.name == name);
+            let address = peer.and_then(|peer| self.endpoint.core().address_of(peer.id));
+            Shown {
+                name: match address.filter(|a| a.port() != 0) {
+                    Some(address) => format!("{name} ({address})"),
+                    _ => format!("{name} (no address known yet)"),
+                },
+                problem: peer.and_then(|peer| self.problem(peer)),
+            }
+        };
+        let lines = log.lines(now, show);
+        self.log = log;
+        for line in lines {
+            if line.is_warning {
+                tracing::warn!("{}", line.text);
+            } else {
+                tracing::info!("{}", line.text);
+            }
+        }
+    }
+
+    /// What runs, in one line.
+    pub(super) fn introduction(&self) -> String {
+        let interface = &self.config.interface;
+        let address = match interface.mode {
+            Mode::Transparent => "transparent".to_owned(),
+            Mode::Overlay => {
+                let list: Vec<String> = interface.address.iter().map(IpNet::to_string).collect();
+                list.join(", ")
+            }
+        };
+        let protection = match interface.protection {
+            Protection::Encrypted(_) => "encrypted",
+            Protection::Plain => "NOT ENCRYPTED",
+        };
+        let (listen, peers) = (interface.listens_in_words(), self.peers.len());
+        let some = if peers == 1 { "1 peer".to_owned() } else { format!("{peers} peers") };
+        format!(
+            "{} is up: {address}, {protection}, MTU {}, listening on {listen}, {some}",
+            interface.name, self.mtu
+        )
     }
 
     /// Tells captures who is where.
@@ -348,118 +549,13 @@ impl Data {
         match command {
             Command::Snapshot { detail, reply } => reply.send(self.snapshot(&detail)),
             Command::Set { change, reply } => reply.send(self.set(&change)),
-            Command::Reload { config, reply } => reply.send(self.reload(*config)),
+            Command::Running { reply } => reply.send(Box::new(self.running())),
+            Command::Reload { config, reply } => reply.send(self.reload(&config)),
             Command::Capture { tap, reply } => {
                 reply.send(self.card.port.taps.borrow_mut().add(tap));
                 self.name_addresses();
             }
             Command::Stop => {}
-        }
-    }
-
-    fn find(&self, wanted: &str) -> Option<usize> {
-        let by_name = self.peers.iter().position(|p| p.settings.name == wanted);
-        by_name.or_else(|| self.peers.iter().position(|p| p.has_key_like(wanted)))
-    }
-
-    fn set(&mut self, change: &Change) -> Result<(), String> {
-        let now = self.endpoint.now();
-        if let Some(wanted) = &change.peer {
-            let index = self.find(wanted).ok_or_else(|| format!("there is no peer `{wanted}`"))?;
-            if change.udp_ordering.is_some() {
-                return Err("the order of UDP is a setting of the whole interface".into());
-            }
-            let peer = &mut self.peers[index];
-            let settings = &mut peer.settings;
-            settings.express = change.express.unwrap_or(settings.express);
-            settings.express_udp = change.udp.unwrap_or(settings.express_udp);
-            let (express, udp) = (settings.express, settings.express_udp);
-            self.card.express.set_express(now, peer.slot, express, udp);
-            return Ok(());
-        }
-        let interface = &mut self.config.interface;
-        interface.express = change.express.unwrap_or(interface.express);
-        interface.express_udp = change.udp.unwrap_or(interface.express_udp);
-        interface.udp_ordering = change.udp_ordering.unwrap_or(interface.udp_ordering);
-        self.apply_interface(now);
-        Ok(())
-    }
-
-    fn apply_interface(&mut self, now: Instant) {
-        let interface = &self.config.interface;
-        self.card.express.set_enabled(now, interface.express, interface.express_udp);
-        let bypass = interface.udp_ordering == UdpOrdering::Bypass;
-        self.card.express.set_order(bypass, duration(interface.order_wait));
-        self.card.express.set_queue_target(duration(interface.queue_delay));
-    }
-
-    /// Takes over a new configuration, as far as that is possible while running.
-    fn reload(&mut self, config: Config) -> Result<ReloadReport, String> {
-        let difference = Config::diff(&self.config, &config);
-        let now = self.endpoint.now();
-        for gone in &difference.removed {
-            if let Some(index) = self.peers.iter().position(|p| is_same(&p.settings, gone)) {
-                self.remove_peer(index);
-            }
-        }
-        for change in &difference.changed {
-            self.change_peer(now, &change.old, &change.new)?;
-        }
-        for settings in &difference.added {
-            self.add_peer(settings.clone()).map_err(|e| format!("{e:#}"))?;
-        }
-        let (fixed, wanted) = (&mut self.config.interface, &config.interface);
-        fixed.express = wanted.express;
-        fixed.express_udp = wanted.express_udp;
-        fixed.udp_ordering = wanted.udp_ordering;
-        fixed.order_wait = wanted.order_wait;
-        fixed.queue_delay = wanted.queue_delay;
-        self.config.peers.clone_from(&config.peers);
-        self.apply_interface(now);
-        Ok(difference.report())
-    }
-
-    fn change_peer(
-        &mut self,
-        now: Instant,
-        old: &PeerSettings,
-        new: &PeerSettings,
-    ) -> Result<(), String> {
-        let Some(index) = self.peers.iter().position(|p| is_same(&p.settings, old)) else {
-            return self.add_peer(new.clone()).map_err(|e| format!("{e:#}"));
-        };
-        if old.preshared_key != new.preshared_key || old.endpoint != new.endpoint {
-            // Another way to it is another context.
-            self.remove_peer(index);
-            return self.add_peer(new.clone()).map_err(|e| format!("{e:#}"));
-        }
-        let mode = self.config.interface.mode;
-        let peer = &mut self.peers[index];
-        if old.allowed != new.allowed {
-            let routed = peer.routed;
-            route(&mut self.routing, mode, peer, false);
-            peer.settings = new.clone();
-            route(&mut self.routing, mode, peer, routed);
-            self.card.express.set_allowed(peer.slot, prefixes(&new.allowed));
-        }
-        peer.settings = new.clone();
-        self.card.express.set_express(now, peer.slot, new.express, new.express_udp);
-        Ok(())
-    }
-}
-
-/// Routes packets to a peer through the interface, or past it.
-fn route(routing: &mut Routing, mode: Mode, peer: &mut Peer, on: bool) {
-    if peer.routed == on {
-        return;
-    }
-    peer.routed = on;
-    let source = own_address(mode, peer.settings.endpoint);
-    for prefix in &peer.settings.allowed {
-        let source = source.filter(|s| s.is_ipv4() == prefix.addr().is_ipv4());
-        let done = if on { routing.add(*prefix, source) } else { routing.remove(*prefix) };
-        if let Err(error) = done {
-            tracing::warn!("{error:#}");
         }
     }
 }
@@ -473,11 +569,11 @@ fn card_settings(settings: &PeerSettings, id: PeerId) -> srd_card::PeerSettings 
     }
 }
 
-fn prefixes(allowed: &[ipnet::IpNet]) -> Vec<srd_card::Prefix> {
-    let prefix = |net: &ipnet::IpNet| srd_card::Prefix::new(net.network(), net.prefix_len());
+pub(super) fn prefixes(allowed: &[IpNet]) -> Vec<srd_card::Prefix> {
+    let prefix = |net: &IpNet| srd_card::Prefix::new(net.network(), net.prefix_len());
     allowed.iter().filter_map(prefix).collect()
 }
 
-fn duration(from: std::time::Duration) -> Duration {
+pub(super) fn duration(from: std::time::Duration) -> Duration {
     Duration::from_nanos(u64::try_from(from.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use srd_card::packet::protocol;
 use srd_card::{FlowKey, Reach};
-use srd_proto::DropReason;
+use srd_proto::{DropReason, Entropy};
 
 use super::data::{Data, Peer};
+use crate::config::in_words;
 use crate::plane::{Detail, PathsOf};
 use crate::snapshot::{
     Counters, ExpressState, FlowSnapshot, PathCounts, PathSnapshot, PeerSnapshot, Snapshot,
@@ -24,10 +26,11 @@ impl Data {
         let mut snapshot = Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             interface: interface.name.clone(),
+            file: absolute(&self.config.file),
             mode: interface.mode,
             encrypted: self.endpoint.core().config().protection.is_on(),
             public_key: interface.protection.private_key().map(|key| key.public().to_string()),
-            listen: self.endpoint.local_address().to_string(),
+            listen: in_words(interface.listens()),
             mtu: self.mtu.into(),
             paths: self.endpoint.core().config().paths,
             uptime_s: seconds(now.since(self.started_at)),
@@ -55,13 +58,9 @@ impl Data {
             FlowSnapshot {
                 peer: name(flow.peer),
                 direction: "tx".into(),
-                protocol: match protocol {
-                    protocol::TCP => "tcp".into(),
-                    protocol::UDP => "udp".into(),
-                    other => other.to_string(),
-                },
-                source: SocketAddr::new(source, ports.0).to_string(),
-                destination: SocketAddr::new(destination, ports.1).to_string(),
+                protocol: protocol_name(protocol),
+                source: end(protocol, source, ports.0),
+                destination: end(protocol, destination, ports.1),
                 srd: flow.rides_srd,
                 bps: flow.bps,
                 pkts: flow.pkts,
@@ -74,11 +73,12 @@ impl Data {
     /// Who is at which address now, for captures of outer packets.
     pub(super) fn names_by_address(&self) -> BTreeMap<IpAddr, String> {
         let core = self.endpoint.core();
-        let one = |peer: &Peer| {
-            let address = core.address_of(peer.id).filter(|a| a.port() != 0)?;
-            Some((address.ip().to_canonical(), peer.settings.name.clone()))
+        let each = |peer: &Peer| {
+            let name = peer.settings.name.clone();
+            let known = core.addresses_of(peer.id).into_iter().filter(|a| a.port() != 0);
+            known.map(move |address| (address.ip().to_canonical(), name.clone()))
         };
-        self.peers.iter().filter_map(one).collect()
+        self.peers.iter().flat_map(each).collect()
     }
 
     fn counters(&self) -> Counters {
@@ -155,6 +155,7 @@ impl Data {
         let now = self.endpoint.now();
         let [good, skip, assumed_bad, denied] = stats.paths;
         let settings = &peer.settings;
+        let problem = self.problem(peer);
         let listed = match &detail.paths {
             PathsOf::Nobody => false,
             PathsOf::Everybody => true,
@@ -163,7 +164,9 @@ impl Data {
         PeerSnapshot {
             name: settings.name.clone(),
             public_key: settings.public_key.map(|key| key.to_string()),
-            endpoint: address.map(|a| a.to_string()),
+            endpoint: address.map(|_| in_words(core.addresses_of(peer.id))),
+            endpoint_name: settings.host.as_ref().map(ToString::to_string),
+            endpoint_error: peer.lookup.as_ref().map(|l| l.error.clone()).filter(|e| !e.is_empty()),
             allowed: settings.allowed.iter().map(ToString::to_string).collect(),
             state: peer.state,
             express: match reach {
@@ -175,6 +178,8 @@ impl Data {
                 Reach::Off => ExpressState::Off,
             },
             express_udp: matches!(reach, Reach::Express { udp: true }),
+            problem: problem.as_ref().map(|p| p.kind.to_owned()),
+            problem_text: problem.map(|p| p.text),
             last_handshake_s: peer.met_at.map(|at| seconds(now.since(at))),
             handshakes: peer.handshakes,
             rtt_us: ns(stats.rtt_smoothed_ns) / US,
@@ -199,25 +204,59 @@ impl Data {
             in_flight_bytes: stats.in_flight_bytes,
             delivery_rate_bps: stats.delivery_rate_bps,
             credit_limited: stats.credit_limited,
-            packet_bytes_max: core.config().packet_bytes_max.into(),
-            paths: PathCounts { good, skip, assumed_bad, denied },
+            packet_bytes_max: core.packet_bytes_max_to(peer.id).into(),
+            paths: PathCounts { good, skip, assumed_bad, denied, passing: stats.paths_passing },
             path_reports: if listed { self.path_reports(peer) } else { Vec::new() },
             ..PeerSnapshot::default()
         }
     }
 
     fn path_reports(&self, peer: &Peer) -> Vec<PathSnapshot> {
-        let base = self.endpoint.local_address().port();
-        let reports = self.endpoint.core().paths(peer.id);
+        let core = self.endpoint.core();
+        let ends = |entropy| {
+            let to = core.destination(peer.id, entropy)?;
+            Some((self.endpoint.source(entropy, to), to))
+        };
+        let reports = core.paths(peer.id);
         let one = |(path, r): (u16, srd_proto::PathReport)| PathSnapshot {
             path,
-            source_port: base.saturating_add(r.entropy),
+            source_port: ends(Entropy(r.entropy)).map_or(0, |(from, _)| from.port()),
+            source: ends(Entropy(r.entropy)).map_or(String::new(), |(from, _)| from.to_string()),
+            destination: ends(Entropy(r.entropy)).map_or(String::new(), |(_, to)| to.to_string()),
             state: r.state.to_owned(),
             delay_us: ns(r.delay_ns.into()) / US,
             sent_pkts: r.sent_pkts,
             lost_pkts: r.lost_pkts,
         };
         (0u16..).zip(reports).map(one).collect()
+    }
+}
+
+/// A path that means the same to programs that were started elsewhere.
+fn absolute(file: &Path) -> String {
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
+    absolute.display().to_string()
+}
+
+/// A protocol by its name, where it is a common one.
+fn protocol_name(number: u8) -> String {
+    match number {
+        protocol::TCP => "tcp".into(),
+        protocol::UDP => "udp".into(),
+        1 => "icmp".into(),
+        47 => "gre".into(),
+        50 => "esp".into(),
+        58 => "icmpv6".into(),
+        132 => "sctp".into(),
+        other => other.to_string(),
+    }
+}
+
+/// One end of a flow; only TCP and UDP have ports here.
+fn end(number: u8, address: IpAddr, port: u16) -> String {
+    match number {
+        protocol::TCP | protocol::UDP => SocketAddr::new(address, port).to_string(),
+        _ => address.to_string(),
     }
 }
 
@@ -240,4 +279,23 @@ fn snake(name: &str) -> String {
         out.push(c.to_ascii_lowercase());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_a_flow_without_ports_shows_none_and_its_protocol_has_a_name() {
+        let [v4, v6]: [IpAddr; 2] = ["192.0.2.1", "2001:db8::1"].map(|a| a.parse().unwrap());
+        assert_eq!((protocol_name(1), end(1, v4, 0)), ("icmp".into(), "192.0.2.1".into()));
+        assert_eq!((protocol_name(58), end(58, v6, 0)), ("icmpv6".into(), "2001:db8::1".into()));
+        assert_eq!((protocol_name(6), end(6, v6, 80)), ("tcp".into(), "[2001:db8::1]:80".into()));
+        assert_eq!(protocol_name(200), "200");
+    }
+
+    #[test]
+    fn reasons_are_written_as_words() {
+        assert_eq!(snake("UnknownContext"), "unknown_context");
+    }
 }

@@ -5,6 +5,7 @@ use std::thread;
 use anyhow::{Context as _, Result};
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::config::Config;
 use crate::control::Loader;
 use crate::plane::{Command, PlaneHandle};
 
@@ -41,13 +42,10 @@ pub(super) fn obey(plane: PlaneHandle, loader: Loader) -> Result<()> {
 }
 
 fn reload(plane: &PlaneHandle, loader: &Loader) {
-    let config = match loader() {
-        Ok(config) => config,
-        Err(error) => return tracing::error!("not reloaded: {error}"),
-    };
-    match plane.reload(Box::new(config)) {
-        Ok(Ok(report)) => tracing::info!("reloaded: {report}"),
-        Ok(Err(error)) => tracing::error!("not reloaded: {error}"),
-        Err(error) => tracing::error!("not reloaded: {error}"),
+    let load = |_: &Config| loader().map_err(|error| error.to_string());
+    match plane.change(load) {
+        Ok(Ok(report)) => tracing::info!("read the configuration again: {report}"),
+        Ok(Err(error)) => tracing::error!("the configuration stays as it was: {error}"),
+        Err(error) => tracing::error!("the configuration stays as it was: {error}"),
     }
 }

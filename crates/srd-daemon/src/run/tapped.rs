@@ -8,8 +8,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use srd_net::{Clock, IoStats, IoWaker, Notice, PacketIo, Segments, Sent, UdpIo, Wait};
-use srd_proto::{Instant, PacketMeta, Transmit};
+use srd_net::{
+    Clock, IoStats, IoWaker, Notice, PacketIo, Segments, Sent, UdpIo, Undelivered, Wait,
+};
+use srd_proto::{ADDRESSES_MAX, Entropy, Instant, PacketMeta, Transmit};
 
 use crate::capture::{Direction, Outer, Taps};
 
@@ -34,11 +36,10 @@ impl Tapped {
     }
 
     fn show_sent<S: Segments>(&mut self, batches: &[(Transmit, S)]) {
-        let (now, local) = (self.io.clock().now(), self.io.local_address());
+        let now = self.io.clock().now();
         let mut taps = self.taps.borrow_mut();
         for (transmit, segments) in batches {
-            let port = local.port().wrapping_add(transmit.entropy.0 % self.io.paths());
-            let source = SocketAddr::new(local.ip(), port);
+            let source = self.io.source(transmit.entropy, transmit.destination);
             let outer = Outer { source, destination: transmit.destination, ecn: transmit.ecn };
             for (head, payload) in segments.parts() {
                 self.buffer.clear();
@@ -68,10 +69,13 @@ impl PacketIo for Tapped {
         wait: Wait,
         mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<usize> {
-        let (taps, local) = (&self.taps, self.io.local_address());
+        let taps = &self.taps;
+        let locals: [_; ADDRESSES_MAX] =
+            std::array::from_fn(|at| self.io.local_address_at(u8::try_from(at).unwrap_or(0)));
         self.io.receive(wait, |now, meta, bytes| {
             if !taps.borrow().is_empty() {
-                let outer = Outer { source: meta.source, destination: local, ecn: meta.ecn };
+                let destination = locals[usize::from(meta.local) % ADDRESSES_MAX];
+                let outer = Outer { source: meta.source, destination, ecn: meta.ecn };
                 taps.borrow_mut().outer(now, Direction::In, &outer, bytes);
             }
             each(now, meta, bytes);
@@ -86,6 +90,18 @@ impl PacketIo for Tapped {
         self.io.local_address()
     }
 
+    fn local_addresses(&self) -> u8 {
+        self.io.local_addresses()
+    }
+
+    fn local_address_at(&self, place: u8) -> SocketAddr {
+        self.io.local_address_at(place)
+    }
+
+    fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
+        self.io.source(entropy, destination)
+    }
+
     fn paths(&self) -> u16 {
         self.io.paths()
     }
@@ -96,6 +112,10 @@ impl PacketIo for Tapped {
 
     fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
         self.io.check_destination(destination, packet_bytes_max);
+    }
+
+    fn take_undelivered(&mut self, now: Instant) -> Option<(SocketAddr, Undelivered)> {
+        self.io.take_undelivered(now)
     }
 
     fn take_notice(&mut self) -> Option<Notice> {

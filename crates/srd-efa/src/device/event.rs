@@ -28,7 +28,7 @@ impl Device {
                 let fewer = configured_bytes.saturating_sub(*works_bytes);
                 self.outbox.shrink(*peer, usize::from(fewer));
             }
-            Event::PeerUp { .. } => {}
+            Event::PeerUp { .. } | Event::Diagnosis { .. } => {}
         }
     }
 
@@ -196,7 +196,7 @@ impl Device {
     fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
         let status = match reason {
             DownReason::Unreachable => WcStatus::UnreachRemote,
-            DownReason::Unresponsive => WcStatus::UnrespRemote,
+            DownReason::Unresponsive | DownReason::Closed => WcStatus::UnrespRemote,
             DownReason::Restarted => WcStatus::RemoteAbort,
         };
         // A read whose request is still to be sent goes to the peer's new run.

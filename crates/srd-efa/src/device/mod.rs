@@ -25,7 +25,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use bytes::Bytes;
-use foldhash::quality::FixedState;
 use hashbrown::HashMap;
 use srd_proto::{Endpoint, Instant, PeerId, Qpn};
 
@@ -35,6 +34,7 @@ pub(crate) use self::sole::Sole;
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::cq::{Completion, CompletionQueue, WcOpcode, WcStatus};
+use crate::hash::Keyed;
 use crate::mr::{Place, Purpose, Range, Regions};
 use crate::qp::{QpState, QueuePair};
 use crate::slab::{Key, Slab};
@@ -150,7 +150,7 @@ pub struct Device {
     config: Config,
     pds: Slab<()>,
     ahs: Slab<AhEntry>,
-    ah_of: HashMap<(Key, PeerId), Key, FixedState>,
+    ah_of: HashMap<(Key, PeerId), Key, Keyed>,
     cqs: Slab<CompletionQueue>,
     regions: Regions,
     /// By number, less `qpn_first`.
@@ -160,8 +160,8 @@ pub struct Device {
     ops: Slab<Op>,
     outbox: Outbox,
     /// Reads of ours by number.
-    reads: HashMap<u32, Key, FixedState>,
-    writes_in: HashMap<TransferId, WriteIn, FixedState>,
+    reads: HashMap<u32, Key, Keyed>,
+    writes_in: HashMap<TransferId, WriteIn, Keyed>,
     /// Peers' reads that are being answered.
     responding: u32,
     transfer_next: u32,
@@ -173,7 +173,7 @@ pub struct Device {
 impl Device {
     /// A device without objects, to be used with one endpoint.
     pub fn new(config: Config, endpoint: &Endpoint) -> Self {
-        let state = || FixedState::with_seed(config.seed);
+        let state = || Keyed::new(config.seed);
         Self {
             pds: Slab::default(),
             ahs: Slab::default(),

@@ -9,12 +9,12 @@
 use alloc::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use foldhash::quality::FixedState;
 use hashbrown::HashMap;
 use srd_proto::{Class, Datagram, Endpoint, Entropy, Instant, PeerId, Qpn, SendError};
 
 use super::{Device, Op, Stage, TAG, Work};
 use crate::cq::WcStatus;
+use crate::hash::Keyed;
 use crate::memory::Memory;
 use crate::mr::Place;
 use crate::qp::QpType;
@@ -53,7 +53,7 @@ struct PeerQueue {
 #[derive(Debug)]
 pub(super) struct Outbox {
     /// Peers with something to keep in mind: what waits, or what their path passes.
-    peers: HashMap<PeerId, PeerQueue, FixedState>,
+    peers: HashMap<PeerId, PeerQueue, Keyed>,
     ready: VecDeque<PeerId>,
     /// What a datagram carries unless its peer's path says less.
     pub(super) payload_bytes_max: usize,
@@ -77,7 +77,7 @@ enum Step {
 
 impl Outbox {
     pub(super) fn new(payload_bytes_max: usize, seed: u64) -> Self {
-        let peers = HashMap::with_hasher(FixedState::with_seed(seed));
+        let peers = HashMap::with_hasher(Keyed::new(seed));
         Self { peers, ready: VecDeque::new(), payload_bytes_max }
     }
 

@@ -24,13 +24,13 @@ mod told;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use foldhash::quality::FixedState;
 use hashbrown::HashMap;
 use srd_proto::{Delivery, Endpoint, Event, Instant, PeerId, Qpn, Status};
 
 use self::ask::Asked;
 use self::peers::Entry;
 use crate::device::{Cq, Device, Pd, Sole};
+use crate::hash::Keyed;
 use crate::memory::Memory;
 use crate::mr::Mr;
 use crate::rdm::World;
@@ -98,7 +98,7 @@ pub struct Direct {
     strangers: Vec<PeerId>,
     asked: Slab<Asked>,
     /// What the application lets peers use, by key.
-    shares: HashMap<u64, Mr, FixedState>,
+    shares: HashMap<u64, Mr, Keyed>,
 }
 
 impl Direct {
@@ -125,7 +125,7 @@ impl Direct {
         };
         let sole = Sole::new(limits, endpoint, QKEY, config.service.rnr_retries());
         let Sole { device, pd, cq, lkey } = sole;
-        let state = FixedState::with_seed(config.seed);
+        let state = Keyed::new(config.seed);
         Self {
             own,
             payload_bytes_max,

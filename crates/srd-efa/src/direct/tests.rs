@@ -201,7 +201,7 @@ impl Net {
             while let Some(entry) = self.wire.first_entry().filter(|e| e.key().0 <= self.now) {
                 let (to, source, mut bytes) = entry.remove();
                 let Some(End { endpoint, direct, ram }) = self.ends.get_mut(to) else { continue };
-                let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+                let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
                 let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
                 endpoint.handle_packet_with(now, meta, whole, |d| direct.judge(now, d, ram));
             }

@@ -138,7 +138,13 @@ impl Rdm {
         // Who greets without hearing the answers gets no more of them.
         let deaf = |link: &super::link::Link| link.control.len() >= CONTROL_MAX;
         let deaf = self.link_of(delivery.peer).and_then(|at| self.link(at)).is_some_and(deaf);
-        if deaf || self.hellos.len() >= self.bounds.hellos_max {
+        let is_new = self.link_of(delivery.peer).is_none();
+        let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
+        let strangers = self.strangers_count.saturating_add(waiting);
+        let crowded = is_new && strangers >= self.bounds.strangers_max;
+        // One of those that are there may have gone.
+        self.crowded |= crowded;
+        if deaf || crowded || self.hellos.len() >= self.bounds.hellos_max {
             return Err(Refusal::Rnr);
         }
         self.hellos.push_back((delivery.peer, hello));

@@ -8,6 +8,7 @@
 use srd_proto::{DownReason, PeerId};
 
 use super::link::{Greeting, Incoming, Purpose, Session};
+use super::peers::STRANGERS_LOOKED_AT;
 use super::wire::{self, VERSION};
 use super::{Outcome, Rdm, World};
 
@@ -132,6 +133,7 @@ impl Rdm {
     fn answer(&mut self, world: &mut World<'_>, peer: PeerId, hello: &Hello) {
         let Some(address) = world.endpoint.address_of(peer) else { return };
         world.endpoint.keep_peer(peer);
+        self.forget_strangers(world.endpoint, STRANGERS_LOOKED_AT);
         let Some(index) = self.make_link(peer, address) else { return };
         self.is_run(index, hello.incarnation);
         let window = self.window();
@@ -174,11 +176,14 @@ impl Rdm {
         let Some(index) = self.link_of(peer) else { return };
         let outcome = match reason {
             DownReason::Unreachable => Outcome::Unreachable,
-            DownReason::Unresponsive => Outcome::Unresponsive,
+            DownReason::Unresponsive | DownReason::Closed => Outcome::Unresponsive,
             DownReason::Restarted => Outcome::Restarted,
         };
         self.drop_incoming(index, outcome);
         let waits = self.ops.iter().any(|(_, op)| op.link == index);
+        if reason != DownReason::Restarted && self.link(index).is_some_and(|link| !link.named) {
+            self.released.push(peer);
+        }
         let Some(link) = self.link_mut(index) else { return };
         link.session = None;
         // Whoever took it may be gone, and its answer with it.

@@ -94,6 +94,17 @@ pub(super) struct Link {
     /// A message was handed over since the application last looked, and others wait to join.
     pub bursting: bool,
     pub held: bool,
+    /// Its numbers: each of an entry whose peer it is. At most one was not named by the
+    /// application; whether any was.
+    pub entries: Vec<u32>,
+    pub named: bool,
+    /// Whether it stands among the strangers that are looked at.
+    pub watched: bool,
+    /// Long messages of which more is to be asked for; requests under way; whether it stands in
+    /// line for more.
+    pub reads: VecDeque<Key>,
+    pub reads_active: u32,
+    pub reads_listed: bool,
     /// What a datagram carries.
     pub payload_bytes_max: usize,
     pub incoming: Option<Incoming>,
@@ -121,6 +132,12 @@ impl Link {
             ready: false,
             bursting: false,
             held: false,
+            entries: Vec::new(),
+            named: false,
+            watched: false,
+            reads: VecDeque::new(),
+            reads_active: 0,
+            reads_listed: false,
             payload_bytes_max,
             incoming: None,
         }

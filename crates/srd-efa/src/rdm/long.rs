@@ -1,9 +1,14 @@
 //! Long messages: their receiver reads them, straight into the application's buffer.
 //!
 //! However many senders have announced messages, only `reads_max` requests are under way: the
-//! receiver paces what comes at it. The sender hears in a RECEIPT that it has its buffer back.
+//! receiver paces what comes at it. Senders take turns, and one that has as many requests under
+//! way as there is room for more waits: a sender that answers none of them leaves half of the
+//! room to the others. The sender hears in a RECEIPT that it has its buffer back.
+
+use srd_proto::PeerId;
 
 use super::deliver::Landing;
+use super::link::Link;
 use super::pieces::PIECES_MAX;
 use super::settle::outcome_of_wc;
 use super::wire::LongPiece;
@@ -28,6 +33,8 @@ pub(super) struct LongIn {
 #[derive(Debug)]
 pub(super) struct Reading {
     landing: Landing,
+    /// Its sender, in the transport.
+    peer: PeerId,
     from: LongIn,
     /// Bytes asked for.
     asked: u64,
@@ -66,41 +73,97 @@ impl Rdm {
             self.landed(&landing, None);
             return;
         }
-        let reading = Reading { landing, from: *from, asked: 0, requests: 0, failure: None };
+        let link = landing.info.link.and_then(|index| self.link(index));
+        let Some(peer) = link.map(|link| link.id) else {
+            self.landed(&landing, Some(Outcome::Restarted));
+            return;
+        };
+        let reading = Reading { landing, peer, from: *from, asked: 0, requests: 0, failure: None };
         // Bound: each has used a receive, or part of one, and a message's credit.
-        if let Some(key) = self.readings.insert(reading, u32::MAX) {
-            self.reads_waiting.push_back(key);
+        let Some(key) = self.readings.insert(reading, u32::MAX) else { return };
+        if let Some(link) = self.link_mut(peer.index()) {
+            link.reads.push_back(key);
         }
+        self.list_reads(peer.index());
+    }
+
+    /// A link that has something to ask for stands in line, once.
+    fn list_reads(&mut self, index: u32) {
+        self.reads_changed = true;
+        if let Some(link) = self.link_mut(index).filter(|link| !link.reads.is_empty())
+            && !core::mem::replace(&mut link.reads_listed, true)
+        {
+            self.reads_waiting.push_back(index);
+        }
+    }
+
+    /// Whether more of what waits to be read may be asked for now.
+    pub(super) fn can_ask_reads(&self) -> bool {
+        let room = self.reads_active < self.bounds.reads_max;
+        self.reads_changed && room && !self.reads_waiting.is_empty()
     }
 
     /// Asks for more of what waits to be read. Returns whether it asked for anything.
     pub(super) fn ask_reads(&mut self, world: &mut World<'_>) -> bool {
         let mut any = false;
-        while self.reads_active < self.bounds.reads_max {
-            let Some(&key) = self.reads_waiting.front() else { break };
-            match self.ask_read(world, key) {
-                Some(true) => {}
-                Some(false) => {
-                    self.reads_waiting.pop_front();
-                }
-                None => break,
+        if !self.can_ask_reads() {
+            return any;
+        }
+        // Links in a row that may not ask now.
+        let mut passed = 0;
+        self.reads_changed = false;
+        while self.reads_active < self.bounds.reads_max && passed < self.reads_waiting.len() {
+            let room = self.bounds.reads_max - self.reads_active;
+            let Some(index) = self.reads_waiting.pop_front() else { break };
+            let Some(link) = self.link_mut(index) else { continue };
+            let Some(&key) = link.reads.front() else {
+                link.reads_listed = false;
+                continue;
+            };
+            if link.reads_active > 0 && link.reads_active >= room {
+                passed += 1;
+                self.reads_waiting.push_back(index);
+                continue;
             }
-            any = true;
+            match self.ask_read(world, key) {
+                Some(more) => {
+                    if let Some(link) = self.link_mut(index).filter(|_| !more) {
+                        link.reads.pop_front();
+                    }
+                    self.reads_waiting.push_back(index);
+                }
+                None => {
+                    self.reads_waiting.push_front(index);
+                    self.reads_changed = true;
+                    break;
+                }
+            }
+            (any, passed) = (true, 0);
         }
         any
+    }
+
+    /// A link goes: of what it announced, nothing more can be asked for.
+    pub(super) fn drop_reads(&mut self, link: &mut Link, outcome: Outcome) {
+        for key in core::mem::take(&mut link.reads) {
+            self.fail_reading(key, outcome);
+        }
+        if link.reads_listed {
+            self.reads_waiting.retain(|index| *index != link.id.index());
+        }
     }
 
     /// Asks for the next piece of a message. Whether there is more to ask for; `None` if the
     /// device has no room.
     fn ask_read(&mut self, world: &mut World<'_>, key: Key) -> Option<bool> {
         let Some(reading) = self.readings.at(key) else { return Some(false) };
-        let Reading { landing, from, asked, failure, .. } = reading;
-        let link = landing.info.link.and_then(|index| self.link(index));
+        let Reading { landing, peer, from, asked, failure, .. } = reading;
+        let link = self.link_of(*peer).and_then(|index| self.link(index));
         let Some(link) = link.filter(|link| link.remote == from.run) else {
             self.fail_reading(key, Outcome::Restarted);
             return Some(false);
         };
-        let (room, run) = (landing.room, from.run);
+        let (room, run, peer) = (landing.room, from.run, *peer);
         if failure.is_some() {
             return Some(false);
         }
@@ -119,6 +182,9 @@ impl Rdm {
         };
         self.device.post_send(world.now, world.endpoint, world.memory, QPN, wr).ok()?;
         self.reads_active += 1;
+        if let Some(link) = self.link_mut(peer.index()) {
+            link.reads_active += 1;
+        }
         let reading = self.readings.at_mut(key)?;
         reading.asked += u64::from(length);
         reading.requests += 1;
@@ -138,8 +204,14 @@ impl Rdm {
     /// A piece of a long message has come, or will not.
     pub(super) fn read_ended(&mut self, key: Key, completion: &Completion) {
         self.reads_active -= 1;
+        self.reads_changed = true;
         let Some(reading) = self.readings.at_mut(key) else { return };
         reading.requests -= 1;
+        let peer = reading.peer;
+        if let Some(link) = self.link_of(peer).and_then(|index| self.link_mut(index)) {
+            link.reads_active -= 1;
+        }
+        let Some(reading) = self.readings.at_mut(key) else { return };
         if completion.status != WcStatus::Ok {
             // Its sender has given it up, if its keys are not good any more.
             let outcome = match outcome_of_wc(completion.status) {

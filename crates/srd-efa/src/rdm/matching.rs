@@ -12,10 +12,10 @@
 //! step, not a thousand. The caller offers messages of one source in the order in which they
 //! were sent, whatever order their packets came in. Bounds: [`Limits`].
 
-use foldhash::quality::FixedState;
 use hashbrown::HashMap;
 
 use super::chain::{Chain, Linked, Links};
+use crate::hash::Keyed;
 use crate::slab::{Key, Slab};
 
 /// Messages' chain of their source, and that of all messages.
@@ -129,7 +129,7 @@ pub struct Matcher<R, M> {
     anyones: Chain,
     all: Chain,
     /// Bound: as many as there are receives and messages.
-    sources: HashMap<u32, Source, FixedState>,
+    sources: HashMap<u32, Source, Keyed>,
     posted: u64,
 }
 
@@ -142,7 +142,7 @@ impl<R, M> Matcher<R, M> {
             messages: Slab::default(),
             anyones: Chain::default(),
             all: Chain::default(),
-            sources: HashMap::with_hasher(FixedState::with_seed(seed)),
+            sources: HashMap::with_hasher(Keyed::new(seed)),
             posted: 0,
         }
     }
@@ -216,6 +216,11 @@ impl<R, M> Matcher<R, M> {
             None => self.anyones.remove(&mut self.receives, 0, key.0),
         }
         self.receives.remove(key.0).map(|posted| posted.receive)
+    }
+
+    /// Whether a message of this source is kept, or a receive waits for one.
+    pub fn knows(&self, source: u32) -> bool {
+        self.sources.contains_key(&source)
     }
 
     /// Messages that may yet be kept.

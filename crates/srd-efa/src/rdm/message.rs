@@ -101,7 +101,7 @@ impl Rdm {
         let access = Access { remote_read: true, ..Access::default() };
         for piece in pieces.as_slice().iter().filter(|piece| piece.length > 0) {
             let to = Registration { region: 0, addr: 0, length: piece.length, access };
-            let rkey = self.rng.next_u64() | 1 << 63;
+            let rkey = self.numbers.next_u64() | 1 << 63;
             let Ok(mr) = self.device.reg_mr_at(self.pd, to, rkey, piece.addr) else {
                 let shared = core::mem::take(&mut message.shared);
                 for mr in shared {

@@ -64,9 +64,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use foldhash::quality::FixedState;
 use hashbrown::HashMap;
-use srd_proto::rng::Rng;
 use srd_proto::{Endpoint, PeerId, Qpn};
 
 pub use api::{
@@ -85,6 +83,7 @@ use self::op::{OPERATIONS_MAX, Op};
 use self::peers::Entry;
 use self::reorder::Partial;
 use crate::device::{Cq, Device, Pd, Sole};
+use crate::hash::{Keyed, Numbers};
 use crate::mr::{Access, Mr, Registration};
 use crate::slab::{Key, Slab};
 
@@ -167,6 +166,8 @@ struct Bounds {
     dones_max: usize,
     /// Peers by number.
     peers_max: u32,
+    /// Peers that only wrote to us: the rest of the numbers is the application's.
+    strangers_max: u32,
     /// Greetings of peers that may wait for the next pump.
     hellos_max: usize,
     /// The longest message that is sent without being asked for.
@@ -194,6 +195,7 @@ impl Bounds {
             operations_max,
             dones_max: operations_max as usize + 2 * config.receives_max as usize + 64,
             peers_max: 1 << 20,
+            strangers_max: 1 << 19,
             hellos_max: 4096,
             medium_bytes_max: 65_536,
             long_bytes_min: 1024,
@@ -224,14 +226,21 @@ pub struct Rdm {
     cq: Cq,
     /// The local key of all memory.
     lkey: u32,
-    rng: Rng,
+    numbers: Numbers,
     entries: Vec<Option<Entry>>,
     /// Numbers below the highest that no peer has.
     free: BTreeSet<u32>,
-    by_name: HashMap<(SocketAddr, u64), u32, FixedState>,
+    by_name: HashMap<(SocketAddr, u64), u32, Keyed>,
     /// By the transport's number of the peer.
     links: Vec<Option<Box<Link>>>,
     links_count: u32,
+    /// Links whose peers the application has not named, how many there are, and those that it
+    /// needs no more, or that are gone: the transport may forget them.
+    strangers: VecDeque<PeerId>,
+    strangers_count: u32,
+    /// A stranger was turned away since the last look for some that have gone.
+    crowded: bool,
+    released: Vec<PeerId>,
     ops: Slab<Op>,
     order: Order,
     controls: Slab<Control>,
@@ -247,18 +256,19 @@ pub struct Rdm {
     plain: Matcher<Posted, Kept>,
     multis: Slab<Multi>,
     /// Operations by the local keys of memory that a receiver may read.
-    shared_by: HashMap<u32, Key, FixedState>,
+    shared_by: HashMap<u32, Key, Keyed>,
     /// What the application lets peers use, by key.
-    shares: HashMap<u64, Mr, FixedState>,
-    /// Long messages that are being read, those of which more is to be asked for, and requests
-    /// under way.
+    shares: HashMap<u64, Mr, Keyed>,
+    /// Long messages that are being read, links with some of which more is to be asked for,
+    /// requests under way, and whether more may be asked for than at the last look.
     readings: Slab<Reading>,
-    reads_waiting: VecDeque<Key>,
+    reads_waiting: VecDeque<u32>,
     reads_active: u32,
+    reads_changed: bool,
     /// Claimed messages by context, and whether they have tags.
-    claims: HashMap<(u64, bool), MessageKey, FixedState>,
+    claims: HashMap<(u64, bool), MessageKey, Keyed>,
     /// Messages of which a part has come, or that came before their turn: by link and id.
-    partials: HashMap<(u32, u32), Partial, FixedState>,
+    partials: HashMap<(u32, u32), Partial, Keyed>,
     reorder_bytes: usize,
     /// Greetings that wait for the next pump.
     hellos: VecDeque<(PeerId, handshake::Hello)>,
@@ -297,7 +307,7 @@ impl Rdm {
             receives_max: config.receives_max,
             messages_max: messages_max.unwrap_or(u32::MAX),
         };
-        let state = || FixedState::with_seed(config.seed);
+        let state = || Keyed::new(config.seed);
         Self {
             own,
             incarnation,
@@ -307,12 +317,16 @@ impl Rdm {
             pd,
             cq,
             lkey,
-            rng: Rng::new(config.seed),
+            numbers: Numbers::new(config.seed),
             entries: Vec::new(),
             free: BTreeSet::new(),
             by_name: HashMap::with_hasher(state()),
             links: Vec::new(),
             links_count: 0,
+            strangers: VecDeque::new(),
+            strangers_count: 0,
+            crowded: false,
+            released: Vec::new(),
             ops: Slab::default(),
             order: Order::default(),
             controls: Slab::default(),
@@ -328,6 +342,7 @@ impl Rdm {
             readings: Slab::default(),
             reads_waiting: VecDeque::new(),
             reads_active: 0,
+            reads_changed: false,
             claims: HashMap::with_hasher(state()),
             partials: HashMap::with_hasher(state()),
             reorder_bytes: 0,
@@ -388,7 +403,9 @@ impl Rdm {
         !(self.ready.is_empty()
             && self.stalled.is_empty()
             && self.hellos.is_empty()
-            && self.reads_waiting.is_empty())
+            && self.released.is_empty()
+            && !self.crowded
+            && !self.can_ask_reads())
     }
 
     /// Whether what ended must be polled before more is taken.
@@ -404,6 +421,7 @@ impl Rdm {
             took = true;
         }
         self.take_notes();
+        self.release_peers(world);
         took |= self.ask_reads(world);
         took |= self.greet_back(world);
         for link in core::mem::take(&mut self.stalled) {

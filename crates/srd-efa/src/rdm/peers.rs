@@ -1,12 +1,24 @@
-//! Peers by number: whom the application named, and who only wrote to us. Bound: `peers_max`.
+//! Peers by number: those that the application named, and those that only wrote to us.
+//!
+//! Of a peer that only wrote there is one number, whatever runs of it have written. What is kept
+//! about it goes when the transport has forgotten it, and the transport may forget a peer that
+//! the application has removed, or that is down: each newcomer has two of those before it looked
+//! at.
+//!
+//! Bounds: `peers_max` numbers, of which `strangers_max` are for peers that only wrote. One more
+//! is refused for now, and tries again.
 
 use alloc::boxed::Box;
 use core::net::SocketAddr;
 
-use srd_proto::PeerId;
+use srd_proto::{Endpoint, PeerId};
 
 use super::link::Link;
 use super::{Outcome, Peer, Rdm, Refused, World};
+
+/// Peers that only wrote to us that are looked at for each that comes, and when one was refused.
+pub(super) const STRANGERS_LOOKED_AT: usize = 2;
+const STRANGERS_LOOKED_AT_CROWDED: usize = 64;
 
 /// A peer as the application numbers it.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +75,7 @@ impl Rdm {
             if let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) {
                 entry.references += 1;
             }
+            self.rename(Peer(number));
             return Ok(Peer(number));
         }
         let link = if address == self.own {
@@ -74,6 +87,7 @@ impl Rdm {
         let entry = Entry { address, incarnation, references: 1, link };
         let number = self.enter(entry).ok_or(Refused::Again)?;
         self.choose_source(link);
+        self.rename(Peer(number));
         Ok(Peer(number))
     }
 
@@ -107,7 +121,97 @@ impl Rdm {
         }
         self.by_name.insert((entry.address, entry.incarnation), number);
         self.entries[number as usize] = Some(entry);
+        if let Some(link) = entry.link.and_then(|index| self.link_mut(index)) {
+            link.entries.push(number);
+        }
         Some(number)
+    }
+
+    /// A number means nobody any more.
+    fn erase(&mut self, number: u32) {
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::take) else {
+            return;
+        };
+        self.by_name.remove(&(entry.address, entry.incarnation));
+        self.free.insert(number);
+        if let Some(link) = entry.link.and_then(|index| self.link_mut(index)) {
+            link.entries.retain(|other| *other != number);
+        }
+    }
+
+    /// The application has named a peer, or removed it: its link may be a stranger's now, or be
+    /// none any more.
+    fn rename(&mut self, peer: Peer) {
+        let Some(index) = self.entry(peer).and_then(|entry| entry.link) else { return };
+        let Some(link) = self.link(index) else { return };
+        let named = |number: &u32| self.entry(Peer(*number)).is_some_and(|e| e.references > 0);
+        let (id, before, named) = (link.id, link.named, link.entries.iter().any(named));
+        if let Some(link) = self.link_mut(index) {
+            link.named = named;
+        }
+        match (before, named) {
+            (false, true) => self.strangers_count -= 1,
+            (true, false) => {
+                self.strangers_count += 1;
+                self.watch(index);
+                self.released.push(id);
+            }
+            _ => {}
+        }
+    }
+
+    /// A stranger stands among those that are looked at, once.
+    fn watch(&mut self, index: u32) {
+        if let Some(link) = self.link_mut(index)
+            && !core::mem::replace(&mut link.watched, true)
+        {
+            let id = link.id;
+            self.strangers.push_back(id);
+        }
+    }
+
+    /// Lets the transport forget peers that nobody needs, and forgets those that it has
+    /// forgotten, if one had to be turned away.
+    pub(super) fn release_peers(&mut self, world: &mut World<'_>) {
+        for id in core::mem::take(&mut self.released) {
+            let link = self.link_of(id).and_then(|index| self.link(index));
+            if link.is_some_and(|link| !link.named) {
+                world.endpoint.release_peer(world.now, id);
+            }
+        }
+        if core::mem::take(&mut self.crowded) {
+            self.forget_strangers(world.endpoint, STRANGERS_LOOKED_AT_CROWDED);
+        }
+    }
+
+    /// Looks at some peers that only wrote to us, and forgets those that the transport knows no
+    /// more and of which nothing is left.
+    pub(super) fn forget_strangers(&mut self, endpoint: &Endpoint, looks: usize) {
+        for _ in 0..looks.min(self.strangers.len()) {
+            let Some(id) = self.strangers.pop_front() else { return };
+            let Some(index) = self.link_of(id) else { continue };
+            if let Some(link) = self.link_mut(index) {
+                link.watched = false;
+                if link.named {
+                    continue;
+                }
+            }
+            if endpoint.address_of(id).is_none() && self.is_unused(index) {
+                self.drop_link(index);
+            } else {
+                self.watch(index);
+            }
+        }
+    }
+
+    /// Whether nothing is under way to or from a link's peer, or kept of it.
+    fn is_unused(&self, index: u32) -> bool {
+        let Some(link) = self.link(index) else { return false };
+        let idle = link.flying == 0 && link.reads_active == 0 && link.reads.is_empty();
+        let kept = |n: &u32| self.tagged.knows(*n) || self.plain.knows(*n);
+        idle && !link.entries.iter().any(kept)
+            && !self.ops.iter().any(|(_, op)| op.link == index)
+            && !self.controls.iter().any(|(_, control)| control.link == index)
     }
 
     /// The link of a transport peer, made if there is none.
@@ -124,23 +228,32 @@ impl Rdm {
         let link = Link::new(id, ah, address, self.payload_bytes_max);
         self.links[index as usize] = Some(Box::new(link));
         self.links_count += 1;
+        self.strangers_count += 1;
+        self.watch(index);
         Some(index)
     }
 
-    /// The transport has given a link's place to another peer.
+    /// The transport has forgotten a link's peer, and perhaps given its place to another.
     fn drop_link(&mut self, index: u32) {
         if self.link(index).is_none() {
             return;
         }
         self.drop_incoming(index, Outcome::Removed);
         self.fail_link(index, Outcome::Removed);
-        if let Some(link) = self.links[index as usize].take() {
-            let _ = self.device.destroy_ah(link.ah);
-            self.links_count -= 1;
-        }
-        for entry in self.entries.iter_mut().flatten() {
-            if entry.link == Some(index) {
-                entry.link = None;
+        let Some(mut link) = self.links[index as usize].take() else { return };
+        self.drop_reads(&mut link, Outcome::Removed);
+        let _ = self.device.destroy_ah(link.ah);
+        self.links_count -= 1;
+        self.strangers_count -= u32::from(!link.named);
+        for number in link.entries {
+            let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            entry.link = None;
+            // What is kept of it names it: then the number stays taken.
+            let kept = self.tagged.knows(number) || self.plain.knows(number);
+            if entry.references == 0 && !kept {
+                self.erase(number);
             }
         }
     }
@@ -158,14 +271,27 @@ impl Rdm {
         let named = self.by_name.get(&(address, remote)).or(self.by_name.get(&(address, 0)));
         let source = match named {
             Some(number) => Some(*number),
-            None => {
-                let link = Some(index);
-                self.enter(Entry { address, incarnation: remote, references: 0, link })
-            }
+            None => self.unnamed(index, address, remote),
         };
         if let Some(link) = self.link_mut(index) {
             link.source = source;
         }
+    }
+
+    /// The number of a run that the application has not named: the one of the run before it at
+    /// the same peer, if there was one.
+    fn unnamed(&mut self, index: u32, address: SocketAddr, incarnation: u64) -> Option<u32> {
+        let unnamed = |number: &u32| self.entry(Peer(*number)).is_some_and(|e| e.references == 0);
+        let number = self.link(index)?.entries.iter().copied().find(|n| unnamed(n));
+        let Some(number) = number else {
+            let link = Some(index);
+            return self.enter(Entry { address, incarnation, references: 0, link });
+        };
+        let entry = self.entries.get_mut(number as usize)?.as_mut()?;
+        self.by_name.remove(&(entry.address, entry.incarnation));
+        entry.incarnation = incarnation;
+        self.by_name.insert((address, incarnation), number);
+        Some(number)
     }
 
     /// What is under way to the peer ends as `Removed`, as soon as the transport has let go of
@@ -178,14 +304,13 @@ impl Rdm {
         if entry.references > 0 {
             return;
         }
-        let (name, link) = ((entry.address, entry.incarnation), entry.link);
+        let link = entry.link;
         let writes = link
             .is_some_and(|index| self.link(index).is_some_and(|link| link.source == Some(peer.0)));
         self.fail_peer(peer.0, Outcome::Removed);
+        self.rename(peer);
         if !writes {
-            self.by_name.remove(&name);
-            self.entries[peer.0 as usize] = None;
-            self.free.insert(peer.0);
+            self.erase(peer.0);
         }
         if let Some(index) = link {
             self.flush(world, index);

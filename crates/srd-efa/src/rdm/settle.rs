@@ -44,7 +44,7 @@ impl Rdm {
             Event::PathMtu { peer, works_bytes, configured_bytes } => {
                 self.shrink(*peer, configured_bytes.saturating_sub(*works_bytes));
             }
-            Event::PeerUp { .. } => {}
+            Event::PeerUp { .. } | Event::Diagnosis { .. } => {}
         }
         self.take_notes();
     }

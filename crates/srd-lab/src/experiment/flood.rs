@@ -3,12 +3,14 @@
 //! The flood comes from a neighbour under the victim's own leaf and shares one link with the flow,
 //! which has room for both: what the flow loses, it loses to the daemon's work. The generator is
 //! the hidden command `srd lab flood`, a process of its own, so that its CPU can be told apart.
+//! While it lasts, a third host's daemon is killed and started again: how long it takes to be
+//! served by the victim is how long a new session takes.
 
 use super::process::Status;
 use super::result::{Figure, Measured, Timeline};
 use super::{Case, Experiment, Options, Stage, Variant, cpu, describe, programs};
 use crate::config::FabricConfig;
-use crate::express::PORT;
+use crate::express::{Overlay, PORT};
 use crate::id::{Family, HostId};
 use crate::tcp::LongFlows;
 use anyhow::{Context, Result, bail};
@@ -25,10 +27,12 @@ use std::time::{Duration, Instant};
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const VICTIM: HostId = HostId { leaf: 1, host: 0 };
 const STRANGER: HostId = HostId { leaf: 1, host: 1 };
+/// Its daemon starts anew before the flood and in it.
+const NEWCOMER: HostId = HostId { leaf: 0, host: 1 };
 /// First of the 64 source addresses: of the stranger's leaf, and nobody's.
 const SOURCES_FROM: &str = "198.18.1.128";
-/// Packets a second: of an opening's size some 70 Mb/s.
-const RATE: u64 = 50_000;
+/// Packets a second: of an opening's size some 190 Mb/s.
+const RATE: u64 = 100_000;
 /// The uplinks together: the flow's rate, a quarter of the victim's own link.
 const UPLINKS_MBPS: u32 = 250;
 const INTERVAL_MS: u64 = 100;
@@ -39,10 +43,14 @@ const ELSEWHERE: &str = "elsewhere";
 const DISCARD_PORT: u16 = 9;
 /// How much longer than asked for the generator may take.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the peer may take to open a session after its restart.
+/// How long a peer may take to open a session after its restart.
 const OPENING_MAX: Duration = Duration::from_secs(10);
-/// First byte of an opening: version 1, type 4.
-const HELLO: u8 = 0x14;
+/// How long the flood lasts beyond the phase that is counted: a new session opens in it.
+const OPENING_PHASE: Duration = Duration::from_secs(4);
+/// Time between two looks at whether it has.
+const LOOK: Duration = Duration::from_millis(10);
+/// First byte of an opening: version 2, type 4.
+const HELLO: u8 = 0x24;
 const UDP_HEADER_BYTES: usize = 8;
 /// Why a daemon drops openings (the specification's reasons for a drop).
 const REASONS: [&str; 5] = ["cookie_demanded", "unauthentic", "replay", "stale_epoch", "malformed"];
@@ -51,12 +59,13 @@ const REASONS: [&str; 5] = ["cookie_demanded", "unauthentic", "replay", "stale_e
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "flood",
     summary: "Does a flow notice when strangers flood its daemon with handshakes?",
-    about: "A long TCP flow through two daemons, then the same while a third host sends 50,000 \
+    about: "A long TCP flow through two daemons, then the same while a third host sends 100,000 \
             handshake packets a second to the receiver's daemon, from 64 addresses and all ports: \
             openings by keys that nobody knows, complete and correct (strangers); the opening of \
             the session in use, recorded and played again (replay); or random bytes behind an \
             opening's header (noise). The flood has room on the victim's link, so that what the \
-            flow loses is the daemon's work. CPU is in cores: one is a whole one.",
+            flow loses is the daemon's work. A fourth host's daemon starts in it: how long until \
+            it has a session, its own start included. CPU is in cores: one is a whole one.",
     repetitions: 2,
     variants: super::variant::USUAL,
     programs: |_| Vec::new(),
@@ -82,7 +91,7 @@ fn case(options: &Options, what: &'static str, phase: Duration) -> Case {
             describe(&fabric)
         ),
         fabric,
-        hosts: vec![FROM, VICTIM],
+        hosts: vec![FROM, VICTIM, NEWCOMER],
         only: Some(Variant::Express),
         measure: Box::new(move |stage| measure(stage, what, phase)),
     }
@@ -103,6 +112,8 @@ struct Seen {
     without: Phase,
     with: Phase,
     memory_mb: [f64; 2],
+    /// Milliseconds from the start of a daemon to its session, without the flood and with it.
+    opening_ms: [f64; 2],
     drops: BTreeMap<String, f64>,
     sent: f64,
     sent_pps: f64,
@@ -120,9 +131,13 @@ fn measure(stage: &mut Stage<'_>, what: &'static str, phase: Duration) -> Result
         interval_ms: INTERVAL_MS,
         first_port: stage.first_port(),
     };
-    let stage = &*stage;
-    let (timelines, seen) =
-        flows.run(stage.fabric, |start| both_phases(stage, what, phase, start))?;
+    let mut overlay = stage.overlay.take().context("no daemons")?;
+    let done = {
+        let (stage, overlay) = (&*stage, &mut overlay);
+        flows.run(stage.fabric, |start| both_phases(stage, overlay, what, phase, start))
+    };
+    stage.overlay = Some(overlay);
+    let (timelines, seen) = done?;
     let goodput = |phase: &Phase| timelines.mbps_between(phase.from_ms, phase.to_ms);
     let (before, during) = (goodput(&seen.without), goodput(&seen.with));
     let counted: f64 = seen.drops.values().sum();
@@ -135,6 +150,8 @@ fn measure(stage: &mut Stage<'_>, what: &'static str, phase: Duration) -> Result
             Figure::new("before", "Mb/s", before),
             Figure::new("during", "Mb/s", during),
             Figure::new("flood", "packets/s", seen.sent_pps),
+            Figure::new("a session opens, without a flood", "ms", seen.opening_ms[0]),
+            Figure::new("a session opens, in the flood", "ms", seen.opening_ms[1]),
             Figure::new("flood that is counted as dropped", "%", 100.0 * counted / seen.sent),
             Figure::new("daemon's CPU before", "cores", seen.without.daemon_cpu),
             Figure::new("daemon's CPU during", "cores", seen.with.daemon_cpu),
@@ -157,12 +174,18 @@ fn measure(stage: &mut Stage<'_>, what: &'static str, phase: Duration) -> Result
     })
 }
 
-fn both_phases(stage: &Stage<'_>, what: &str, phase: Duration, start: Instant) -> Result<Seen> {
-    let overlay = stage.overlay.as_ref().context("no daemons")?;
+fn both_phases(
+    stage: &Stage<'_>,
+    overlay: &mut Overlay<'_>,
+    what: &str,
+    phase: Duration,
+    start: Instant,
+) -> Result<Seen> {
+    let opening_before = opening_ms(overlay)?;
     let daemon = overlay.pid(VICTIM).context("no daemon")?;
     thread::sleep(SETTLE);
     let without = watch(daemon, None, phase, start)?;
-    let (memory_before, drops_before) = (memory_mb(daemon)?, drops(stage)?);
+    let (memory_before, drops_before) = (memory_mb(daemon)?, drops(overlay)?);
 
     let key = overlay.public_key(VICTIM).context("no key")?;
     let mut command = Command::new(&overlay.options().program);
@@ -171,13 +194,14 @@ fn both_phases(stage: &Stage<'_>, what: &str, phase: Duration, start: Instant) -
     command.args(["--to", &format!("{}:{port}", victim_address(stage)?)]);
     command.arg("--packet").arg(stage.directory.join("opening"));
     command.args(["--rate", &RATE.to_string()]);
-    let time_ms = (SETTLE + phase).as_millis();
+    let time_ms = (SETTLE + phase + OPENING_PHASE).as_millis();
     command.args(["--time", &format!("{time_ms}ms")]);
     let flood = programs::start(stage, STRANGER, "flood", &mut command)?;
     thread::sleep(SETTLE);
     let generator = flood.pid().context("no generator")?;
     let with = watch(daemon, Some(generator), phase, start)?;
-    let status = flood.wait(SETTLE + GRACE).context("flood")?;
+    let opening_during = opening_ms(overlay)?;
+    let status = flood.wait(SETTLE + OPENING_PHASE + GRACE).context("flood")?;
     if !status.success() {
         bail!("flood: {status}: {}", programs::complaint(stage, STRANGER, "flood"));
     }
@@ -185,13 +209,15 @@ fn both_phases(stage: &Stage<'_>, what: &str, phase: Duration, start: Instant) -
     let number = |name: &str| told[name].as_f64().context("the generator's report");
     let (sent, seconds) = (number("sent")?, number("seconds")?);
     thread::sleep(SETTLE);
-    let mut drops = drops(stage)?;
+    let mut drops = drops(overlay)?;
     for (why, count) in drops_before {
         *drops.entry(why).or_default() -= count;
     }
     drops.retain(|_, count| *count > 0.0);
     let memory_mb = [memory_before, memory_mb(daemon)?];
-    Ok(Seen { without, with, memory_mb, drops, sent, sent_pps: sent / seconds.max(1e-9) })
+    let opening_ms = [opening_before, opening_during];
+    let sent_pps = sent / seconds.max(1e-9);
+    Ok(Seen { without, with, memory_mb, opening_ms, drops, sent, sent_pps })
 }
 
 /// Lets a phase pass, and says what it took.
@@ -214,9 +240,27 @@ fn victim_address(stage: &Stage<'_>) -> Result<IpAddr> {
     stage.fabric.host_address(VICTIM, Family::V4)
 }
 
+/// Starts the newcomer's daemon anew; milliseconds until it has a session with the victim.
+fn opening_ms(overlay: &mut Overlay<'_>) -> Result<f64> {
+    overlay.kill(NEWCOMER)?;
+    overlay.start(NEWCOMER)?;
+    let begun = Instant::now();
+    while begun.elapsed() < OPENING_MAX {
+        // It answers once it has begun to open.
+        let status = overlay.status(NEWCOMER).unwrap_or_default();
+        let peers = status["peers"].as_array().into_iter().flatten();
+        let is_up = |peer: &Value| peer["name"] == VICTIM.to_string() && peer["state"] == "up";
+        if peers.into_iter().any(is_up) {
+            return Ok(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        thread::sleep(LOOK);
+    }
+    bail!("no session with {VICTIM} after {} s", OPENING_MAX.as_secs())
+}
+
 /// What the victim has dropped for one of the reasons.
-fn drops(stage: &Stage<'_>) -> Result<BTreeMap<String, f64>> {
-    let status = stage.overlay.as_ref().context("no daemons")?.status(VICTIM)?;
+fn drops(overlay: &Overlay<'_>) -> Result<BTreeMap<String, f64>> {
+    let status = overlay.status(VICTIM)?;
     let all = status["drops"].as_object().context("`srd status` tells no drops")?;
     let ours = all.iter().filter(|(why, _)| REASONS.contains(&why.as_str()));
     Ok(ours.filter_map(|(why, count)| Some((why.clone(), count.as_f64()?))).collect())

@@ -33,6 +33,21 @@ pub(crate) struct Received {
     pub segment_bytes: usize,
     /// Wall-clock receive time in nanoseconds since 1970; zero if unknown.
     pub stamp_ns: u64,
+    /// What the network said of a packet that it did not deliver.
+    pub refusal: Option<Refusal>,
+}
+
+/// A `sock_extended_err`, without its error number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Refusal {
+    /// Who said so: `SO_EE_ORIGIN_*`.
+    pub origin: u8,
+    /// Type of the ICMP message.
+    pub kind: u8,
+    /// Its code.
+    pub code: u8,
+    /// What it says beside: the MTU, if the packet was too big.
+    pub info: u32,
 }
 
 impl Control {
@@ -112,6 +127,13 @@ impl Received {
             (libc::SOL_UDP, UDP_GRO) if data.len() >= 4 => {
                 self.segment_bytes = usize::try_from(i32_at(data)).unwrap_or(0);
             }
+            (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+                if data.len() >= 16 =>
+            {
+                let info = i32_at(&data[8..]).cast_unsigned();
+                let (origin, kind, code) = (data[4], data[5], data[6]);
+                self.refusal = Some(Refusal { origin, kind, code, info });
+            }
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) if data.len() >= 16 => {
                 let (s, ns) = (i64_at(data), i64_at(&data[8..]));
                 self.stamp_ns =
@@ -183,7 +205,8 @@ mod tests {
         control.push(libc::IPPROTO_IP, libc::IP_TOS, &[3]);
         control.push(libc::SOL_UDP, UDP_GRO, &1400i32.to_ne_bytes());
         let found = control.parse(control.len());
-        let wanted = Received { ecn: Ecn::Ce, segment_bytes: 1400, stamp_ns: 7_000_000_009 };
+        let wanted =
+            Received { ecn: Ecn::Ce, segment_bytes: 1400, stamp_ns: 7_000_000_009, refusal: None };
         assert_eq!(found, wanted);
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod cmsg;
 pub(crate) mod interface;
 pub(crate) mod os;
 pub(crate) mod recv;
+pub(crate) mod refused;
 pub(crate) mod send;
 pub(crate) mod socket;
 pub(crate) mod timer;

@@ -37,6 +37,16 @@ pub(crate) fn descriptors_max() -> u64 {
     if code == 0 { limit.rlim_cur } else { u64::MAX }
 }
 
+/// Marks every descriptor from `first` on to be closed when a program is started.
+pub(crate) fn close_on_exec_from(first: libc::c_uint) -> io::Result<()> {
+    let (last, flags) = (libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
+    // SAFETY: the call takes three integers. It closes nothing, so that a descriptor's owner goes
+    // on owning it.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    check(isize::try_from(result).unwrap_or(-1))?;
+    Ok(())
+}
+
 /// Fills `bytes` from the kernel's generator, which blocks only before it is seeded at boot.
 pub(crate) fn random(bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
@@ -162,6 +172,12 @@ impl Wake {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// The user whose rights this process has.
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: takes nothing and returns a number.
+    unsafe { libc::geteuid() }
 }
 
 #[cfg(test)]

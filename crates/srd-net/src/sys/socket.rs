@@ -42,6 +42,11 @@ impl Socket {
         Ok(Self { fd, ipv6: like.is_ipv6() })
     }
 
+    #[cfg(test)]
+    pub(crate) fn from_fd(fd: OwnedFd, ipv6: bool) -> Self {
+        Self { fd, ipv6 }
+    }
+
     /// The number of its descriptor.
     pub(crate) fn number(&self) -> u64 {
         self.fd.as_raw_fd().unsigned_abs().into()

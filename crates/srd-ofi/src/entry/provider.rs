@@ -2,7 +2,9 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int};
+use std::io::Write as _;
 use std::ptr;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi::bits::fi_version;
@@ -72,8 +74,17 @@ impl Values for FromCore {
     }
 }
 
-/// The settings of this process; what is wrong with them is in the log.
+/// The settings of this process. What is wrong with them is in the log, and once on the standard
+/// error: the log shows warnings to nobody who does not ask for them, and an MPI that finds no
+/// provider says no more than that.
 pub(super) fn settings() -> Option<Settings> {
-    let warn = |reason: String| crate::core::log(crate::core::Level::Warn, &reason);
+    static SAID: Once = Once::new();
+    let warn = |reason: String| {
+        crate::core::log(crate::core::Level::Warn, &reason);
+        SAID.call_once(|| {
+            // A process without a standard error has nobody to tell.
+            let _ = writeln!(std::io::stderr(), "libfabric: srd cannot be used: {reason}");
+        });
+    };
     Settings::read(&FromCore).map_err(warn).ok()
 }

@@ -94,7 +94,7 @@ fn cookie(key: &hmac::Key, source: &[u8]) -> [u8; COOKIE_BYTES] {
 }
 
 /// Compares without a branch or a lookup that depends on where the two differ.
-fn equal(a: &[u8; COOKIE_BYTES], b: &[u8; COOKIE_BYTES]) -> bool {
+pub(super) fn equal(a: &[u8; COOKIE_BYTES], b: &[u8; COOKIE_BYTES]) -> bool {
     let difference = u128::from_ne_bytes(*a) ^ u128::from_ne_bytes(*b);
     core::hint::black_box(difference) == 0
 }

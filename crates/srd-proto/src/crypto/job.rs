@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! early:  HKDF(ikm = job key, salt = sender's salt,
-//!              info = "OpenSRD/1 job early " || sender's epoch || context)
+//!              info = "OpenSRD/2 job early " || sender's epoch || context)
 //! bound:  HKDF(ikm = job key, salt = sender's salt,
-//!              info = "OpenSRD/1 job bound " || sender's epoch
+//!              info = "OpenSRD/2 job bound " || sender's epoch
 //!                     || receiver's salt || receiver's epoch || context)
 //! ```
 //!
@@ -95,12 +95,12 @@ mod tests {
         let early = early_secret(&[7; 32], &A, b"job 5");
         assert_eq!(
             early.bytes()[..],
-            hex("d4f4a1c856a34fd8faec201afbe7d722f8152bf2d75acec633741d0932caae55")[..]
+            hex("8408ed6d141df65069e630f677cad6f6643ff201603eb3a1270e33eac8e96c43")[..]
         );
         let bound = bound_secrets(&[7; 32], &A, &B, b"job 5").unwrap();
         assert_eq!(
             bound.send.bytes()[..],
-            hex("da3b9be86a0ec91f5662593f8338f158e3324a537be7b9345c23375a2a9282e0")[..]
+            hex("82b1494085d50c552c26046d577d5d833c97818f2a1cde05e701a9108be47f33")[..]
         );
     }
 

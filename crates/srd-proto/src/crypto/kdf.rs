@@ -9,7 +9,7 @@ use core::fmt;
 use ring::hkdf;
 
 /// The prefix of every label.
-pub(super) const LABEL: &[u8] = b"OpenSRD/1 ";
+pub(super) const LABEL: &[u8] = b"OpenSRD/2 ";
 
 /// The secret of one direction of a session. Wiped when dropped, never printed.
 pub struct SessionSecret([u8; 32]);

@@ -1,13 +1,15 @@
 //! How many handshakes strangers may cost us.
 //!
 //! A handshake costs a responder six scalar multiplications, some 0.3 ms; a first message
-//! costs its sender nothing if it is noise. Two token buckets bound the damage: one for
-//! whoever comes, and one for those who have returned a cookie. The first being empty is what
-//! "under load" means. The second is separate so that a flood from forged addresses, which
-//! drains the first at will, leaves the second full for those who prove theirs.
+//! costs its sender little. Three token buckets bound the damage: one for every sender, one for
+//! senders that have returned a cookie, and one for those of them whose address is a known
+//! peer's. The first being empty is what "under load" means. The second is separate so that a
+//! flood from forged addresses, which drains the first at will, leaves the second full for
+//! senders that prove theirs; the third, so that strangers with addresses of their own leave
+//! peers theirs.
 //!
 //! Bound: each bucket admits the configured rate, with bursts of a tenth of a second; so the
-//! endpoint works on at most twice the rate. Two words of state each, no queue.
+//! endpoint works on at most three times the rate. Two words of state each, no queue.
 
 use crate::time::{Duration, Instant};
 
@@ -25,18 +27,31 @@ pub enum Admission {
     Drop,
 }
 
-/// The two buckets.
+/// What a first message shows before it is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// Nothing.
+    None,
+    /// A cookie that [`super::CookieJar::check`] accepts: its sender receives at its address.
+    Cookie,
+    /// Such a cookie, and the address is a known peer's, which has not called often of late.
+    Known,
+}
+
+/// The three buckets.
 #[derive(Clone, Debug)]
 pub struct HandshakeLoad {
     anyone: Bucket,
     proven: Bucket,
+    known: Bucket,
 }
 
 impl HandshakeLoad {
     /// Full buckets for `per_second_max` handshakes each. Zero demands a cookie of everyone
     /// and admits one proven handshake per second.
     pub fn new(per_second_max: u32) -> Self {
-        Self { anyone: Bucket::new(per_second_max), proven: Bucket::new(per_second_max.max(1)) }
+        let proven = Bucket::new(per_second_max.max(1));
+        Self { anyone: Bucket::new(per_second_max), known: proven.clone(), proven }
     }
 
     /// Whether a stranger without a cookie would be sent for one now.
@@ -44,15 +59,14 @@ impl HandshakeLoad {
         !self.anyone.has_token(now)
     }
 
-    /// Decides about one first message and accounts for it. `cookie_valid`: it carries a
-    /// cookie that [`super::CookieJar::check`] accepts.
-    pub fn admit(&mut self, now: Instant, cookie_valid: bool) -> Admission {
-        if self.anyone.take(now) {
+    /// Decides about one first message and accounts for it.
+    pub fn admit(&mut self, now: Instant, proof: Proof) -> Admission {
+        let known = proof == Proof::Known && self.known.take(now);
+        let proven = known || proof != Proof::None && self.proven.take(now);
+        if proven || self.anyone.take(now) {
             Admission::Accept
-        } else if !cookie_valid {
+        } else if proof == Proof::None {
             Admission::DemandCookie
-        } else if self.proven.take(now) {
-            Admission::Accept
         } else {
             Admission::Drop
         }
@@ -95,51 +109,59 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    fn accepted(load: &mut HandshakeLoad, now: Instant, tries: u32, cookie: bool) -> u32 {
-        (0..tries).map(|_| u32::from(load.admit(now, cookie) == Admission::Accept)).sum()
+    fn accepted(load: &mut HandshakeLoad, now: Instant, tries: u32, proof: Proof) -> u32 {
+        (0..tries).map(|_| u32::from(load.admit(now, proof) == Admission::Accept)).sum()
     }
 
     #[test]
     fn a_burst_is_a_tenth_of_a_second_and_the_rate_holds_after_it() {
         let mut load = HandshakeLoad::new(1000);
         assert!(!load.under_load(at_ms(0)));
-        assert_eq!(accepted(&mut load, at_ms(0), 500, false), 100);
+        assert_eq!(accepted(&mut load, at_ms(0), 500, Proof::None), 100);
         assert!(load.under_load(at_ms(0)));
-        assert_eq!(load.admit(at_ms(0), false), Admission::DemandCookie);
-        let later: u32 = (1..=1000).map(|ms| accepted(&mut load, at_ms(ms), 5, false)).sum();
+        assert_eq!(load.admit(at_ms(0), Proof::None), Admission::DemandCookie);
+        let later: u32 = (1..=1000).map(|ms| accepted(&mut load, at_ms(ms), 5, Proof::None)).sum();
         assert_eq!(later, 1000);
     }
 
     #[test]
     fn a_flood_without_cookies_leaves_room_for_those_who_have_one() {
         let mut load = HandshakeLoad::new(1000);
-        accepted(&mut load, at_ms(0), 1000, false);
-        assert_eq!(accepted(&mut load, at_ms(0), 500, true), 100);
-        assert_eq!(load.admit(at_ms(0), true), Admission::Drop);
+        accepted(&mut load, at_ms(0), 1000, Proof::None);
+        assert_eq!(accepted(&mut load, at_ms(0), 500, Proof::Cookie), 100);
+        assert_eq!(load.admit(at_ms(0), Proof::Cookie), Admission::Drop);
+    }
+
+    #[test]
+    fn strangers_with_cookies_leave_room_for_known_peers() {
+        let mut load = HandshakeLoad::new(1000);
+        accepted(&mut load, at_ms(0), 1000, Proof::Cookie);
+        assert_eq!(accepted(&mut load, at_ms(0), 500, Proof::Known), 100);
+        assert_eq!(load.admit(at_ms(0), Proof::Known), Admission::Drop);
     }
 
     #[test]
     fn silence_does_not_save_up_more_than_a_burst() {
         let mut load = HandshakeLoad::new(1000);
-        assert_eq!(accepted(&mut load, at_ms(1_000_000), 500, false), 100);
+        assert_eq!(accepted(&mut load, at_ms(1_000_000), 500, Proof::None), 100);
     }
 
     #[test]
     fn extreme_rates_and_times_are_handled() {
         let mut none = HandshakeLoad::new(0);
-        assert_eq!(none.admit(at_ms(0), false), Admission::DemandCookie);
-        assert_eq!(none.admit(at_ms(0), true), Admission::Accept);
-        assert_eq!(none.admit(at_ms(999), true), Admission::Drop);
-        assert_eq!(none.admit(at_ms(1000), true), Admission::Accept);
+        assert_eq!(none.admit(at_ms(0), Proof::None), Admission::DemandCookie);
+        assert_eq!(none.admit(at_ms(0), Proof::Cookie), Admission::Accept);
+        assert_eq!(none.admit(at_ms(999), Proof::Cookie), Admission::Drop);
+        assert_eq!(none.admit(at_ms(1000), Proof::Cookie), Admission::Accept);
         let mut all = HandshakeLoad::new(u32::MAX);
-        assert_eq!(accepted(&mut all, at_ms(0), 10_000, false), 10_000);
-        assert_eq!(all.admit(Instant::FAR_FUTURE, false), Admission::Accept);
+        assert_eq!(accepted(&mut all, at_ms(0), 10_000, Proof::None), 10_000);
+        assert_eq!(all.admit(Instant::FAR_FUTURE, Proof::None), Admission::Accept);
     }
 
     #[test]
     fn time_running_backwards_grants_nothing_extra() {
         let mut load = HandshakeLoad::new(1000);
-        accepted(&mut load, at_ms(1000), 1000, false);
-        assert_eq!(accepted(&mut load, at_ms(0), 1000, false), 0);
+        accepted(&mut load, at_ms(1000), 1000, Proof::None);
+        assert_eq!(accepted(&mut load, at_ms(0), 1000, Proof::None), 0);
     }
 }

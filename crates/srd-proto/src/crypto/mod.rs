@@ -27,7 +27,8 @@
 //! # How the pieces meet
 //!
 //! ```text
-//!  HandshakeLoad, CookieJar      may this stranger cost us a handshake?
+//!  HelloKey                       does it know whom it calls?
+//!  HandshakeLoad, CookieJar       may this stranger cost us a handshake?
 //!            |
 //!  noise::Initiator / respond    or   job::session_secret
 //!            |                              |
@@ -53,6 +54,7 @@
 
 pub mod aead;
 pub mod cookie;
+pub mod hello;
 pub mod job;
 mod kdf;
 pub mod load;
@@ -64,9 +66,10 @@ pub mod schedule;
 
 pub use aead::{FloorLimits, OpenError, OpenKey, SealKey, Space, TAG_BYTES};
 pub use cookie::{COOKIE_BYTES, CookieJar};
+pub use hello::{HELLO_MAC_BYTES, HelloKey};
 pub use kdf::{SessionSecret, SessionSecrets};
-pub use load::{Admission, HandshakeLoad};
-pub use noise::{HandshakeError, Initiator, generate_private, public_key, respond};
+pub use load::{Admission, HandshakeLoad, Proof};
+pub use noise::{HandshakeError, Initiator, generate_private, is_weak, public_key, respond};
 pub use replay::ReplayWindow;
 pub use rng::Drbg;
 pub use schedule::{RotateError, RotationLimits, SealError, SessionKeys};

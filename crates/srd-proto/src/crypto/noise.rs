@@ -5,12 +5,12 @@
 //! message 1, initiator -> responder   e, es, s, ss   32 + 48 + (greeting + 16) bytes
 //! message 2, responder -> initiator   e, ee, se, psk 32 + (greeting + 16) bytes
 //!
-//! prologue  "OpenSRD/1"
+//! prologue  "OpenSRD/2"
 //! h         handshake hash after message 2;  k1, k2  the outputs of Split()
 //! secret of the initiator's direction
-//!     HKDF(ikm = k1, salt = h, info = "OpenSRD/1 noise initiator")
+//!     HKDF(ikm = k1, salt = h, info = "OpenSRD/2 noise initiator")
 //! secret of the responder's direction
-//!     HKDF(ikm = k2, salt = h, info = "OpenSRD/1 noise responder")
+//!     HKDF(ikm = k2, salt = h, info = "OpenSRD/2 noise responder")
 //! ```
 //!
 //! The pre-shared key is all zeros unless the two have one, as in WireGuard: one pattern serves
@@ -64,7 +64,7 @@ pub const MESSAGE2_OVERHEAD_BYTES: usize = 48;
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 /// Where the pattern mixes the pre-shared key in: at the end of message 2.
 const PSK_LOCATION: u8 = 2;
-const PROLOGUE: &[u8] = b"OpenSRD/1";
+const PROLOGUE: &[u8] = b"OpenSRD/2";
 
 /// Why a handshake message was not made or not accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,6 +119,15 @@ pub fn public_key(private: &[u8; 32]) -> [u8; 32] {
     let mut public = [0; 32];
     public.copy_from_slice(dh.pubkey());
     public
+}
+
+/// Whether a public key is of small order (or zero): every secret shared with it is zero, so that
+/// it is nobody's. Costs one scalar multiplication.
+pub fn is_weak(public: &[u8; 32]) -> bool {
+    let mut dh = resolve_dh(&DHChoice::Curve25519).expect("snow is built with curve25519");
+    // Any scalar will do: clamping makes it a multiple of eight, the order of the small group.
+    dh.set(&[1; 32]);
+    dh.dh(public, &mut [0; 32]).is_err()
 }
 
 /// What tells one handshake from another, and a repeated message 1 from a new one: the

@@ -326,6 +326,16 @@ impl SessionKeys {
         }
     }
 
+    /// Uses the sending key up but for `packets` of `body_bytes`.
+    #[cfg(test)]
+    pub(crate) fn leave_seals_for(&mut self, packets: u64, body_bytes: u64) {
+        let left = packets * (body_bytes.div_ceil(16) + 1);
+        let used = (FloorLimits::BLOCKS_MAX - left - 1) * 16;
+        self.sending.floor = FloorLimits::default();
+        self.sending.floor.on_packet(usize::try_from(used).unwrap_or(usize::MAX));
+        self.sending.confirmed = false;
+    }
+
     /// Drops the previous generation if its grace time is over. [`SessionKeys::open`] does so
     /// too; a timer that calls this bounds how long an idle context keeps it.
     pub fn expire(&mut self, now: Instant) {

@@ -13,31 +13,41 @@ macro_rules! shared {
             link_open: $self.egress.is_open($self.now),
             senders: u16::try_from($self.share.senders($self.now)).unwrap_or(u16::MAX),
             share: &mut $self.share,
+            contexts: &mut $self.contexts,
             rnr_retries: &$self.rnr_retries,
         }
     };
 }
 
+mod addresses;
+#[cfg(debug_assertions)]
+mod audit;
 mod egress;
+mod ends;
 mod peers;
+mod presence;
 mod receive;
 mod replies;
 mod sessions;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use self::egress::Egress;
+use self::ends::Farewell;
 use self::peers::Peers;
 use self::replies::Replies;
 use crate::config::{Config, Protection};
 use crate::credit::ReceiverShare;
+use crate::crypto;
 use crate::error::{AddPeerError, ConfigError, SendError};
 use crate::event::{Datagram, Event, Status};
 use crate::ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
-use crate::peer::{DATAGRAM_HEADER_BYTES, Peer, Shared, packet_overhead, unreliable_overhead};
+use crate::peer::{
+    ADDRESSES_MAX, DATAGRAM_HEADER_BYTES, Peer, Shared, packet_overhead, unreliable_overhead,
+};
 use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
 use crate::rng::Rng;
 use crate::security::Security;
@@ -56,6 +66,9 @@ const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0
 pub struct PeerConfig {
     /// Its address and well-known port. `None`: not known until it calls, which takes a key.
     pub address: Option<SocketAddr>,
+    /// Its other addresses, with their ports. Its paths take turns over all of them, and it does
+    /// not roam.
+    pub further: [Option<SocketAddr>; ADDRESSES_MAX - 1],
     /// Its static public key, when the endpoint runs with static keys.
     pub public_key: Option<[u8; 32]>,
     /// A secret that both share beside their keys (`psk2` of Noise): a recorded session stays
@@ -67,6 +80,17 @@ impl PeerConfig {
     /// A peer at an address, without keys.
     pub fn at(address: SocketAddr) -> Self {
         Self { address: Some(address), ..Self::default() }
+    }
+
+    /// A peer at one or several addresses, without keys. `None` if there are none, or more than
+    /// [`ADDRESSES_MAX`].
+    pub fn at_each(addresses: &[SocketAddr]) -> Option<Self> {
+        let (first, others) = addresses.split_first()?;
+        let mut peer = Self::at(*first);
+        for (at, other) in others.iter().enumerate() {
+            *peer.further.get_mut(at)? = Some(*other);
+        }
+        Some(peer)
     }
 
     /// With its public key.
@@ -84,7 +108,12 @@ pub struct Endpoint {
     rng: Rng,
     peers: Peers,
     egress: Egress,
+    /// Peers by the address that they were named with.
     by_address: BTreeMap<SocketAddr, PeerId>,
+    /// Slots of the peers that the application named, by the IP address that they have now.
+    by_ip: BTreeSet<(IpAddr, u32)>,
+    /// The numbers that peers have for our contexts, each with the peer's slot.
+    contexts: BTreeSet<(u32, u32)>,
     /// Slots that are free, and how many peers there have been.
     free: Vec<u32>,
     generation: u32,
@@ -103,6 +132,11 @@ pub struct Endpoint {
     security: Security,
     by_key: BTreeMap<[u8; 32], PeerId>,
     replies: Replies,
+    /// Goodbyes to peers that were removed.
+    farewells: VecDeque<Farewell>,
+    closed: bool,
+    #[cfg(debug_assertions)]
+    audit: audit::Audit,
 }
 
 impl Endpoint {
@@ -120,7 +154,8 @@ impl Endpoint {
         config.check()?;
         let mut low = [0; 8];
         low.copy_from_slice(&seed[..8]);
-        let security = Security::new(&config, &seed, now);
+        let mut security = Security::new(&config, &seed, now);
+        let replies = Replies::new(now, security.word());
         Ok(Self {
             share: ReceiverShare::new(&config),
             egress: Egress::new(&config, now),
@@ -130,6 +165,8 @@ impl Endpoint {
             rng: Rng::new(u64::from_le_bytes(low)),
             peers: Peers::default(),
             by_address: BTreeMap::new(),
+            by_ip: BTreeSet::new(),
+            contexts: BTreeSet::new(),
             free: Vec::new(),
             generation: 0,
             queue_pairs: QueuePairs::default(),
@@ -141,63 +178,56 @@ impl Endpoint {
             epoch_bump_next: 0,
             security,
             by_key: BTreeMap::new(),
-            replies: Replies::new(now),
+            replies,
+            farewells: VecDeque::new(),
+            closed: false,
+            #[cfg(debug_assertions)]
+            audit: audit::Audit::default(),
         })
-    }
-
-    /// Time as this endpoint knows it: never backwards.
-    fn at(&mut self, now: Instant) -> Instant {
-        if now < self.now {
-            self.stats.clock_clamped += 1;
-        }
-        self.now = self.now.max(now);
-        self.now
     }
 
     /// Makes a peer known. The context itself is made by the first packet.
     ///
     /// # Errors
-    /// When there is no room, or the address has a peer.
+    /// When there is no room, one of the addresses or the key has a peer, an address was given
+    /// twice, or the key is none.
     pub fn add_peer(&mut self, now: Instant, peer: PeerConfig) -> Result<PeerId, AddPeerError> {
         let now = self.at(now);
-        if peer.address.is_some_and(|address| self.by_address.contains_key(&address)) {
+        let addresses = || peer.address.into_iter().chain(peer.further.into_iter().flatten());
+        let twice = addresses().enumerate().any(|(n, a)| addresses().take(n).any(|b| a == b));
+        if twice || addresses().any(|address| self.by_address.contains_key(&address)) {
             return Err(AddPeerError::AddressInUse);
         }
         let keyed = matches!(self.config.protection, Protection::Static(_));
-        if (keyed || peer.address.is_none()) && peer.public_key.is_none() {
+        let first = addresses().next();
+        let mut others = addresses().skip(1);
+        let further = core::array::from_fn(|_| others.next());
+        if (keyed || first.is_none()) && peer.public_key.is_none() {
             return Err(AddPeerError::KeyMissing);
         }
         if peer.public_key.is_some_and(|key| self.by_key.contains_key(&key)) {
             return Err(AddPeerError::KeyInUse);
         }
-        let id = self.insert_peer(now, peer.address).ok_or(AddPeerError::TooManyPeers)?;
+        if peer.public_key.as_ref().is_some_and(crypto::is_weak) {
+            return Err(AddPeerError::WeakKey);
+        }
+        let id = self.insert_peer(now, first).ok_or(AddPeerError::TooManyPeers)?;
         let PeerConfig { public_key, preshared_key, .. } = peer;
         if let Some(peer) = self.peers.peer(id) {
             peer.configured = true;
+            if further[0].is_some() {
+                peer.keys.get_or_insert_default().further = further;
+            }
             if let Some(preshared_key) = preshared_key {
                 peer.keys.get_or_insert_default().preshared_key = preshared_key;
             }
         }
         self.set_key(id, public_key);
+        self.list(id);
+        self.watch(id);
+        #[cfg(debug_assertions)]
+        self.audit();
         Ok(id)
-    }
-
-    /// Keeps a peer that introduced itself as if it had been added: its number stays its own
-    /// however long it is silent.
-    pub fn keep_peer(&mut self, id: PeerId) {
-        if let Some(peer) = self.peers.peer(id) {
-            peer.configured = true;
-        }
-    }
-
-    /// The peer at an address, if there is one.
-    pub fn peer_at(&self, address: SocketAddr) -> Option<PeerId> {
-        self.by_address.get(&address).copied()
-    }
-
-    /// The address of a peer.
-    pub fn address_of(&self, peer: PeerId) -> Option<SocketAddr> {
-        self.peers.look(peer).map(|p| p.address)
     }
 
     fn set_key(&mut self, id: PeerId, key: Option<[u8; 32]>) {
@@ -235,35 +265,7 @@ impl Endpoint {
         let mut peer = Box::new(Peer::new(id, at, context, seed, now));
         peer.epoch_bump = self.epoch_bump_next;
         self.peers.slots[index as usize] = Some(peer);
-        if let Some(address) = address {
-            self.by_address.insert(address, id);
-        }
         Some(id)
-    }
-
-    /// Forgets a peer: everything outstanding to it completes as flushed.
-    pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
-        self.at(now);
-        let Some(mut peer) = self.peers.take(id) else { return };
-        let shared = shared!(self);
-        peer.fail_all(Status::Flushed, None, shared);
-        peer.drop_rx(shared);
-        self.by_address.retain(|_, named| *named != id);
-        if let Some(key) = peer.keys.as_ref().and_then(|keys| keys.public_key) {
-            self.by_key.remove(&key);
-        }
-        self.epoch_bump_next = self.epoch_bump_next.max(peer.epoch_bump + 1);
-        self.free.push(id.index());
-    }
-
-    /// A context has been idle for long enough: its memory goes. A peer that the application
-    /// named stays known, with its number and key.
-    fn reclaim(&mut self, now: Instant, id: PeerId) {
-        let shared = shared!(self);
-        match self.peers.peer(id) {
-            Some(peer) if peer.configured => peer.forget(shared),
-            _ => self.remove_peer(now, id),
-        }
     }
 
     /// Opens a queue pair for receiving.
@@ -291,11 +293,26 @@ impl Endpoint {
             peer.fail_all(Status::Flushed, Some(qpn), shared!(self));
         }
         self.rnr_retries.remove(&qpn);
+        #[cfg(debug_assertions)]
+        self.audit();
     }
 
     /// The most payload bytes that one datagram carries.
     pub fn payload_bytes_max(&self) -> usize {
         usize::from(self.config.packet_bytes_max) - packet_overhead(&self.config)
+    }
+
+    /// The most payload bytes that one datagram to this peer carries now: fewer than
+    /// [`Endpoint::payload_bytes_max`] where the network is known to pass less.
+    pub fn payload_bytes_max_to(&self, peer: PeerId) -> usize {
+        let known = self.peers.look(peer).map(|p| p.payload_bytes_max(&self.config));
+        known.unwrap_or_else(|| self.payload_bytes_max())
+    }
+
+    /// The largest packet that is sent to this peer now, of UDP payload bytes.
+    pub fn packet_bytes_max_to(&self, peer: PeerId) -> u16 {
+        let known = self.peers.look(peer).map(|p| p.packet_bytes_max(&self.config));
+        known.unwrap_or(self.config.packet_bytes_max)
     }
 
     /// The configuration.
@@ -314,6 +331,9 @@ impl Endpoint {
         datagram: Datagram,
     ) -> Result<DatagramId, SendError> {
         let now = self.at(now);
+        if self.closed {
+            return Err(SendError::Closed);
+        }
         let (datagrams_max, flows_max) =
             (self.config.send_queue_datagrams_max, self.config.flows_max);
         let full = self.events.len() >= self.config.events_max as usize;
@@ -336,6 +356,8 @@ impl Endpoint {
         tx.queued_bytes += bytes as u64;
         self.next_datagram += 1;
         self.peers.make_ready(to);
+        #[cfg(debug_assertions)]
+        self.audit();
         Ok(id)
     }
 
@@ -343,6 +365,11 @@ impl Endpoint {
     /// greeting beside the first ones, which the configured packet size leaves room for.
     pub fn unreliable_bytes_max(&self) -> usize {
         usize::from(self.config.packet_bytes_max) - unreliable_overhead(&self.config)
+    }
+
+    /// The most payload bytes that one unreliable datagram to this peer carries now.
+    pub fn unreliable_bytes_max_to(&self, peer: PeerId) -> usize {
+        usize::from(self.packet_bytes_max_to(peer)) - unreliable_overhead(&self.config)
     }
 
     /// Accepts a datagram to be sent once, on the path with this entropy: never repeated,
@@ -359,7 +386,10 @@ impl Endpoint {
         datagram: Datagram,
     ) -> Result<(), SendError> {
         let now = self.at(now);
-        let max_bytes = self.unreliable_bytes_max();
+        if self.closed {
+            return Err(SendError::Closed);
+        }
+        let max_bytes = self.unreliable_bytes_max_to(to);
         if datagram.payload.len() > max_bytes {
             return Err(SendError::TooLarge { max_bytes });
         }
@@ -374,6 +404,17 @@ impl Endpoint {
     pub fn unsent_bytes(&self, peer: PeerId) -> u64 {
         let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
         tx.map_or(0, |tx| tx.queue.unsent_bytes())
+    }
+
+    /// Datagrams that [`Endpoint::send`] would take for this peer now; none while events wait
+    /// to be taken.
+    pub fn send_room(&self, peer: PeerId) -> usize {
+        if self.events.len() >= self.config.events_max as usize {
+            return 0;
+        }
+        let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
+        let most = self.config.send_queue_datagrams_max as usize;
+        most.saturating_sub(tx.map_or(0, |tx| tx.queue.len()))
     }
 
     /// Unreliable datagrams to this peer that wait to be sent.
@@ -394,14 +435,19 @@ impl Endpoint {
         while let Some(id) = self.peers.take_due(now) {
             self.wake(now, id);
         }
+        #[cfg(debug_assertions)]
+        self.audit_timers_ran();
     }
 
     fn wake(&mut self, now: Instant, id: PeerId) {
         let shared = shared!(self);
         let Some(peer) = self.peers.peer(id) else { return };
+        let before = peer.address;
         let ready = peer.on_timeout(now, shared);
-        if peer.is_reclaimable(now, &self.config) {
-            self.reclaim(now, id);
+        let reclaimable = peer.is_reclaimable(now, &self.config);
+        self.follow(id, before);
+        if reclaimable {
+            self.reclaim(id);
             return;
         }
         if ready {
@@ -418,7 +464,25 @@ impl Endpoint {
 
     /// Writes the next batch into `buf`, which the caller has cleared.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut TransmitBuf) -> Option<Transmit> {
+        debug_assert!(buf.is_untouched(), "the caller clears the buffer");
         let now = self.at(now);
+        let transmit = self.next_transmit(now, buf);
+        #[cfg(debug_assertions)]
+        if transmit.is_none() {
+            self.audit_drained()
+        } else {
+            self.audit()
+        }
+        transmit
+    }
+
+    fn next_transmit(&mut self, now: Instant, buf: &mut TransmitBuf) -> Option<Transmit> {
+        if let Some(farewell) = self.farewells.pop_front() {
+            let Farewell { to, entropy, bytes } = farewell;
+            let transmit = replies::write_alone(to, entropy, &bytes, &mut self.stats, buf);
+            self.egress.on_sent(now, &transmit);
+            return Some(transmit);
+        }
         if let Some(transmit) = self.replies.poll_transmit(&mut self.stats, buf) {
             self.egress.on_sent(now, &transmit);
             return Some(transmit);
@@ -442,6 +506,7 @@ impl Endpoint {
                 }
                 return Some(transmit);
             }
+            debug_assert!(buf.is_untouched(), "what a peer wrote goes to no other");
             if !peer.awaits_link && peer.is_held_by_link(now, shared) {
                 peer.awaits_link = true;
                 self.egress.waiting.push_back(id);
@@ -494,12 +559,15 @@ impl Endpoint {
     /// One context's state, if there is one.
     pub fn peer_stats(&self, peer: PeerId) -> Option<PeerStats> {
         let peer = self.peers.look(peer)?;
-        peer.has_context().then(|| peer.stats())
+        peer.has_context().then(|| peer.stats(self.now))
     }
 
     /// The paths to a peer; empty before anything was sent to it.
     pub fn paths(&self, peer: PeerId) -> Vec<PathReport> {
         let peer = self.peers.look(peer);
-        peer.and_then(|p| p.tx.as_ref()).map(|tx| tx.paths.reports()).unwrap_or_default()
+        peer.and_then(|p| p.tx.as_ref()).map(|tx| tx.paths.reports(self.now)).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -109,6 +109,14 @@ impl Peers {
     }
 }
 
+#[cfg(debug_assertions)]
+impl Peers {
+    /// Every wake-up, by time and slot.
+    pub(super) fn wakes(&self) -> alloc::collections::BTreeSet<(Instant, u32)> {
+        self.wakes.iter().map(|Reverse(wake)| *wake).collect()
+    }
+}
+
 impl Peers {
     /// Takes out the wake-ups of before, once they are many.
     fn tidy_wakes(&mut self) {

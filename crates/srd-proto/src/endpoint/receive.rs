@@ -6,15 +6,15 @@ use super::{Endpoint, INDEX_MASK};
 use crate::error::DropReason;
 use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
-use crate::peer::{Accepted, DataPacket, Peer, Shared, read_unreliable};
+use crate::peer::{Accepted, DataPacket, Peer, Shared, Way, read_unreliable};
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
 use crate::wire::data::Data;
 use crate::wire::greeting::Greeting;
-use crate::wire::handshake::Reset;
+use crate::wire::handshake::{Reset, decode_token};
 use crate::wire::probe::Probe;
-use crate::wire::{self, FLAG_ACK, FLAG_GREETING, HEADER_BYTES, Header, Kind, WireError};
+use crate::wire::{FLAG_ACK, FLAG_GREETING, HEADER_BYTES, Header, Kind, RTT_UNKNOWN, WireError};
 
 /// What one packet brings along, and who says whether its datagram is wanted.
 struct Call<'m, J> {
@@ -47,6 +47,10 @@ impl Endpoint {
         judge: impl FnMut(&Delivery<'a>) -> Status,
     ) -> Option<Delivery<'a>> {
         let now = self.at(now);
+        if self.closed {
+            self.stats.drop(DropReason::UnknownContext);
+            return None;
+        }
         let mut call = Call { now, meta: &meta, judge };
         let (size, taken) = match packet {
             PacketRef::Whole(bytes) => (bytes.len(), self.take_whole(&mut call, bytes)),
@@ -54,6 +58,8 @@ impl Endpoint {
                 (head.len() + payload.len(), self.take_plain(&mut call, head, payload))
             }
         };
+        #[cfg(debug_assertions)]
+        self.audit();
         match taken {
             Ok(delivery) => {
                 self.stats.rx_pkts += 1;
@@ -62,6 +68,7 @@ impl Endpoint {
             }
             Err(reason) => {
                 self.stats.drop(reason);
+                self.diagnose_drop(now, meta.source.ip(), reason);
                 None
             }
         }
@@ -97,9 +104,29 @@ impl Endpoint {
             bytes.split_first_chunk_mut::<HEADER_BYTES>().ok_or(DropReason::Malformed)?;
         let shared = shared!(self);
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
-        let body = peer.unseal(now, &header, head, sealed, shared)?;
-        peer.heard_from(now, meta, shared);
-        self.dispatch(call, id, &header, body, &[])
+        let (before, newest) = (peer.address, peer.newest());
+        let (body, begins) = peer.unseal(now, meta, &header, head, sealed, shared)?;
+        let fresh = header.kind != Kind::Data;
+        if fresh || begins {
+            peer.on_heard(now, true, shared);
+        }
+        if begins {
+            self.list(id);
+        }
+        let taken = self.dispatch(call, id, &header, body, &[]);
+        let shared = shared!(self);
+        if let Some(peer) = self.peers.peer(id) {
+            let (data, control) = peer.newest();
+            if !fresh && taken.is_ok() {
+                peer.on_heard(now, true, shared);
+            }
+            // A session that has just begun has settled where the peer is.
+            if !begins && peer.has_keys() && (data > newest.0 || control > newest.1) {
+                peer.came_from(now, meta, shared);
+            }
+        }
+        self.follow(id, before);
+        taken
     }
 
     /// A plain packet, in one piece or two.
@@ -123,6 +150,9 @@ impl Endpoint {
         } else {
             (None, body)
         };
+        if header.kind == Kind::Close {
+            return self.on_plain_close(now, meta, &header, greeting.as_ref(), body).map(|()| None);
+        }
         let id = self.find_peer(now, meta, &header, greeting.as_ref())?;
         self.dispatch(call, id, &header, body, payload)
     }
@@ -137,7 +167,6 @@ impl Endpoint {
         payload: &'a [u8],
     ) -> Result<Option<Delivery<'a>>, DropReason> {
         let (now, meta) = (call.now, call.meta);
-        self.share.hear_rtt(wire::decode_rtt(header.rtt_code));
         let delivery = match header.kind {
             Kind::Data => self.on_data(call, id, header, body, payload)?,
             Kind::Unreliable => Some(self.on_unreliable(call, id, body, payload)?),
@@ -155,7 +184,15 @@ impl Endpoint {
                 if let Some(peer) = self.peers.peer(id) {
                     peer.on_probe(meta, header, &probe, shared);
                 }
-                self.share.on_arrival(now, id, &mut self.peers);
+                self.share.on_arrival(now, id, rtt_code(header), &mut self.peers);
+                None
+            }
+            Kind::Close => {
+                self.on_close(now, id, body)?;
+                None
+            }
+            Kind::Challenge | Kind::ChallengeReply => {
+                self.on_token(id, header.kind, decode_token(body)?)?;
                 None
             }
             Kind::Hello | Kind::HelloReply | Kind::Retry | Kind::Reset => {
@@ -200,20 +237,25 @@ impl Endpoint {
             let address = SocketAddr::new(meta.source.ip(), greeting.port);
             match self.by_address.get(&address) {
                 Some(id) => *id,
-                None => self.insert_peer(now, Some(address)).ok_or(DropReason::PeersFull)?,
+                None => self.introduce(now, address).ok_or(DropReason::PeersFull)?,
             }
         };
         if let (Some(greeting), Some(peer)) = (greeting, self.peers.peer(id))
-            && peer.is_buried(greeting)
+            && peer.is_buried(greeting, now, &self.config)
         {
             let reset = Reset { context: greeting.context, number: header.number };
-            self.replies.push_reset(now, SocketAddr::new(meta.source.ip(), greeting.port), &reset);
+            let to = SocketAddr::new(meta.source.ip(), greeting.port);
+            self.replies.push_reset(now, Way { to, local: meta.local }, &reset);
             return Err(DropReason::StaleEpoch);
         }
         let shared = shared!(self);
         if let Some(peer) = self.peers.peer(id) {
             if let Some(greeting) = greeting {
-                peer.on_greeting(now, greeting, named, shared)?;
+                let greeted = peer.on_greeting(now, greeting, named, shared);
+                if let Err(reason) = greeted {
+                    self.peers.make_ready(id); // it may have something to ask
+                    return Err(reason);
+                }
             }
             peer.on_heard(now, named, shared);
         }
@@ -257,7 +299,7 @@ impl Endpoint {
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
             peer.on_ack(*now, &ack, shared);
         }
-        self.share.on_arrival(*now, id, &mut self.peers);
+        self.share.on_arrival(*now, id, rtt_code(header), &mut self.peers);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),
             Ok(Accepted::Deliver) => {
@@ -305,8 +347,15 @@ impl Endpoint {
         // else to the port it used, which it listens on as well.
         let port = greeting.map_or(meta.source.port(), |g| g.port);
         let reset = Reset { context: header.dst_context, number: header.number };
-        self.replies.push_reset(now, SocketAddr::new(meta.source.ip(), port), &reset);
+        let to = SocketAddr::new(meta.source.ip(), port);
+        self.replies.push_reset(now, Way { to, local: meta.local }, &reset);
     }
+}
+
+/// What a packet says of its sender's round trip: believed of a sender that has proved, by naming
+/// our context, that it hears us.
+fn rtt_code(header: &Header) -> u8 {
+    if header.dst_context == 0 { RTT_UNKNOWN } else { header.rtt_code }
 }
 
 impl From<WireError> for DropReason {

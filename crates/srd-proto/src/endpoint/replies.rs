@@ -3,81 +3,140 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use crate::ids::Entropy;
-use crate::peer::bare_header;
+use crate::peer::{Way, bare_header};
+use crate::rng::Rng;
 use crate::stats::Stats;
 use crate::time::{Duration, Instant};
 use crate::transmit::{Ecn, Transmit, TransmitBuf};
 use crate::wire::Kind;
-use crate::wire::handshake::{COOKIE_BYTES, Reset};
+use crate::wire::handshake::{COOKIE_BYTES, Hello, RETRIED_MAX, Reset, encode_retried, token_of};
 
-/// Answers that may wait to be sent, and that may be sent per millisecond.
-const REPLIES_MAX: usize = 16;
-/// How many of them may be demands for a cookie. Each costs a system call on its own, for no two go
-/// to the same place, and most go to addresses that never wrote; more handshakes than about as
-/// many would not be answered anyway.
+/// Resets that may be sent per millisecond.
+const RESETS_MAX: usize = 6;
+/// Demands for a cookie per millisecond. Each costs a system call on its own, for no two go to the
+/// same place, and most go to addresses that never wrote; more handshakes than about as many would
+/// not be answered anyway.
 const RETRIES_MAX: usize = 2;
+/// The same, to addresses of known peers: what strangers write from other addresses leaves them
+/// alone.
+const RETRIES_KNOWN_MAX: usize = 8;
+/// The same, to members of our job, who alone can make us demand one.
+const RETRIES_JOB_MAX: usize = 64;
+/// Parts that the address space is cut into by a keyed hash of prefixes, and the time between two
+/// demands to one part: a stranger with many addresses in one place gets a part of what there is.
+const PARTS: u32 = 64;
+const PART_PAUSE: Duration = Duration::from_millis(1);
+
+/// Whom a demand for a cookie goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Whom {
+    /// Somebody.
+    Stranger,
+    /// The address of a peer that the application has named.
+    Known,
+    /// A member of our job.
+    Member,
+}
+
+/// An answer that waits.
+#[derive(Debug)]
+struct Reply {
+    way: Way,
+    /// The openings that it answers, if it is a demand for a cookie.
+    retried: usize,
+    bytes: Vec<u8>,
+}
 
 /// Answers on their way.
 #[derive(Debug)]
 pub(super) struct Replies {
-    waiting: VecDeque<(SocketAddr, Vec<u8>)>,
-    left: usize,
-    retries_left: usize,
+    waiting: VecDeque<Reply>,
+    resets_left: usize,
+    /// Of each [`Whom`].
+    retries_left: [usize; 3],
     refill_at: Instant,
+    parts_at: [Instant; PARTS as usize],
+    /// What the parts are told by.
+    key: u64,
 }
 
+/// What may be sent in a millisecond.
+const RETRIES: [usize; 3] = [RETRIES_MAX, RETRIES_KNOWN_MAX, RETRIES_JOB_MAX];
+/// Answers that may wait.
+const REPLIES_MAX: usize = RESETS_MAX + RETRIES_MAX + RETRIES_KNOWN_MAX + RETRIES_JOB_MAX;
+
 impl Replies {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, key: u64) -> Self {
         Self {
             waiting: VecDeque::new(),
-            left: REPLIES_MAX,
-            retries_left: RETRIES_MAX,
+            resets_left: RESETS_MAX,
+            retries_left: RETRIES,
             refill_at: now,
+            parts_at: [now; PARTS as usize],
+            key,
         }
     }
 
     /// Queues word that we have no such context.
-    pub(super) fn push_reset(&mut self, now: Instant, to: SocketAddr, reset: &Reset) {
-        if self.has_room(now) {
+    pub(super) fn push_reset(&mut self, now: Instant, way: Way, reset: &Reset) {
+        if self.has_room(now) && self.resets_left > 0 {
+            self.resets_left -= 1;
             let mut bytes = Vec::new();
             bare_header(Kind::Reset, 0).encode(&mut bytes);
             reset.encode(&mut bytes);
-            self.push(to, bytes);
+            self.waiting.push_back(Reply { way, retried: 0, bytes });
         }
     }
 
-    /// Queues a demand for a cookie. `cookie` is asked for only if there is room.
+    /// Queues a demand for a cookie, in answer to an opening, or lets one that waits answer it as
+    /// well. `cookie` is asked for only if there is room.
     pub(super) fn push_retry(
         &mut self,
         now: Instant,
-        to: SocketAddr,
-        context: u32,
+        (way, whom): (Way, Whom),
+        hello: &Hello<'_>,
         cookie: impl FnOnce() -> [u8; COOKIE_BYTES],
     ) {
-        if self.has_room(now) && self.retries_left > 0 {
-            self.retries_left -= 1;
-            let mut bytes = Vec::new();
-            bare_header(Kind::Retry, context).encode(&mut bytes);
-            bytes.extend_from_slice(&cookie());
-            self.push(to, bytes);
+        let retried = (hello.context, token_of(hello.noise));
+        let mut waiting = self.waiting.iter_mut();
+        let joins = |r: &&mut Reply| (1..RETRIED_MAX).contains(&r.retried) && r.way.to == way.to;
+        if let Some(reply) = waiting.find(joins) {
+            reply.retried += 1;
+            encode_retried(&mut reply.bytes, retried);
+            return;
         }
+        let part = self.part_of(way.to.ip());
+        let part_free = whom != Whom::Stranger || now >= self.parts_at[part];
+        if part_free && self.has_room(now) && self.retries_left[whom as usize] > 0 {
+            self.retries_left[whom as usize] -= 1;
+            self.parts_at[part] = now + PART_PAUSE;
+            let mut bytes = Vec::new();
+            bare_header(Kind::Retry, 0).encode(&mut bytes);
+            bytes.extend_from_slice(&cookie());
+            encode_retried(&mut bytes, retried);
+            self.waiting.push_back(Reply { way, retried: 1, bytes });
+        }
+    }
+
+    /// The part of the address space that a prefix (24 bits of IPv4, 48 of IPv6) belongs to.
+    fn part_of(&self, ip: IpAddr) -> usize {
+        let prefix = match ip.to_canonical() {
+            IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
+            IpAddr::V6(ip) => (ip.to_bits() >> 80) as u64 | 1 << 63,
+        };
+        Rng::new(prefix ^ self.key).below(PARTS) as usize
     }
 
     fn has_room(&mut self, now: Instant) -> bool {
         if now >= self.refill_at {
             self.refill_at = now + Duration::from_millis(1);
-            self.left = REPLIES_MAX;
-            self.retries_left = RETRIES_MAX;
+            self.resets_left = RESETS_MAX;
+            self.retries_left = RETRIES;
         }
-        self.left > 0 && self.waiting.len() < REPLIES_MAX
-    }
-
-    fn push(&mut self, to: SocketAddr, bytes: Vec<u8>) {
-        self.left -= 1;
-        self.waiting.push_back((to, bytes));
+        self.waiting.len() < REPLIES_MAX
     }
 
     /// Writes the next answer.
@@ -86,27 +145,38 @@ impl Replies {
         stats: &mut Stats,
         buf: &mut TransmitBuf,
     ) -> Option<Transmit> {
-        let (destination, bytes) = self.waiting.pop_front()?;
-        buf.bytes.extend_from_slice(&bytes);
-        buf.finish_segment(bytes::Bytes::new());
-        stats.tx_pkts += 1;
-        stats.tx_bytes += buf.total_bytes() as u64;
-        Some(Transmit {
-            destination,
-            entropy: Entropy(0),
-            ecn: Ecn::NotEct,
-            segment_bytes: buf.first_segment_bytes(),
-            segments: 1,
-            total_bytes: buf.total_bytes(),
-            control: true,
-        })
+        let Reply { way, bytes, .. } = self.waiting.pop_front()?;
+        Some(write_alone(way.to, way.entropy(), &bytes, stats, buf))
+    }
+}
+
+/// Writes one packet that no peer's state goes with.
+pub(super) fn write_alone(
+    destination: SocketAddr,
+    entropy: Entropy,
+    bytes: &[u8],
+    stats: &mut Stats,
+    buf: &mut TransmitBuf,
+) -> Transmit {
+    buf.bytes.extend_from_slice(bytes);
+    buf.finish_segment(bytes::Bytes::new());
+    stats.tx_pkts += 1;
+    stats.tx_bytes += buf.total_bytes() as u64;
+    Transmit {
+        destination,
+        entropy,
+        ecn: Ecn::NotEct,
+        segment_bytes: buf.first_segment_bytes(),
+        segments: 1,
+        total_bytes: buf.total_bytes(),
+        control: true,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::net::{IpAddr, Ipv4Addr};
+    use core::net::Ipv4Addr;
 
     fn at(us: u64) -> Instant {
         Instant::ZERO + Duration::from_micros(us)
@@ -121,24 +191,66 @@ mod tests {
         .count()
     }
 
+    const HELLO: Hello<'_> = Hello { mac: [0; 16], context: 1, cookie: [0; 16], noise: &[3; 40] };
+
+    fn way(n: u64) -> Way {
+        let ip = Ipv4Addr::from_bits(0x0a00_0000 + (u32::try_from(n).unwrap() << 8));
+        Way { to: SocketAddr::new(IpAddr::V4(ip), 7471), local: 0 }
+    }
+
+    /// How many of 500 to ports of many prefixes, or of one, are sent at a moment.
+    fn retries(replies: &mut Replies, now: Instant, whom: Whom, prefixes: u64) -> usize {
+        let mut cookies = 0;
+        for n in 0..500 {
+            let mut way = way(n % prefixes);
+            way.to.set_port(u16::try_from(n).unwrap());
+            replies.push_retry(now, (way, whom), &HELLO, || {
+                cookies += 1;
+                [7; COOKIE_BYTES]
+            });
+        }
+        cookies
+    }
+
     #[test]
-    fn a_flood_gets_two_retries_a_millisecond_and_leaves_room_for_resets() {
-        let mut replies = Replies::new(Instant::ZERO);
-        let to = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7471);
+    fn a_flood_gets_two_retries_a_millisecond_and_leaves_room_for_all_else() {
+        let mut replies = Replies::new(Instant::ZERO, 5);
         let reset = Reset { context: 5, number: 6 };
         for ms in 1..=3 {
-            let mut cookies = 0;
-            for n in 0..50 {
-                replies.push_retry(at(1000 * ms + n), to, 1, || {
-                    cookies += 1;
-                    [7; COOKIE_BYTES]
-                });
+            let now = at(1000 * ms);
+            assert_eq!(retries(&mut replies, now, Whom::Stranger, 500), RETRIES_MAX);
+            for _ in 0..50 {
+                replies.push_reset(now, way(0), &reset);
             }
-            assert_eq!(cookies, RETRIES_MAX, "no cookie is made that is not sent");
-            for n in 50..100 {
-                replies.push_reset(at(1000 * ms + n), to, &reset);
-            }
+            assert_eq!(retries(&mut replies, now, Whom::Known, 1), RETRIES_KNOWN_MAX);
+            assert_eq!(retries(&mut replies, now, Whom::Member, 1), RETRIES_JOB_MAX);
             assert_eq!(sent(&mut replies), REPLIES_MAX);
+        }
+    }
+
+    #[test]
+    fn openings_from_one_address_share_a_demand() {
+        let mut replies = Replies::new(Instant::ZERO, 5);
+        for n in 0..1000 {
+            let hello = Hello { context: n + 1, ..HELLO };
+            replies.push_retry(at(0), (way(1), Whom::Known), &hello, || [7; COOKIE_BYTES]);
+        }
+        let answered: Vec<_> = replies.waiting.iter().map(|reply| reply.retried).collect();
+        assert_eq!(answered, [RETRIED_MAX; RETRIES_KNOWN_MAX]);
+        let (stats, buf) = (&mut Stats::default(), &mut TransmitBuf::new(1, 1500));
+        let first = replies.poll_transmit(stats, buf).unwrap();
+        assert!(first.total_bytes < 1000, "shorter than the openings together");
+        let body = &buf.bytes[crate::wire::HEADER_BYTES..];
+        let (cookie, retried) = crate::wire::handshake::decode_retry(body).unwrap();
+        assert_eq!((cookie, retried.count()), ([7; COOKIE_BYTES], RETRIED_MAX));
+    }
+
+    #[test]
+    fn one_prefix_gets_one_retry_a_millisecond() {
+        let mut replies = Replies::new(Instant::ZERO, 5);
+        for ms in 1..=3 {
+            assert_eq!(retries(&mut replies, at(1000 * ms), Whom::Stranger, 1), 1);
+            sent(&mut replies);
         }
     }
 }

@@ -1,17 +1,28 @@
 //! How sessions are opened, and what happens when a peer says that it has lost ours.
+//!
+//! What a stranger's opening costs, in this order: one MAC, or nothing more; a demand for a cookie,
+//! from an allowance; a handshake, from another. A stranger gets memory here only once it has
+//! shown by a cookie that it receives at its address.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
-use super::Endpoint;
+use super::replies::Whom;
+use super::{Endpoint, INDEX_MASK};
 use crate::config::Admission as AdmissionRule;
-use crate::crypto::Admission;
+use crate::crypto::{Admission, HELLO_MAC_BYTES, Proof};
 use crate::error::DropReason;
-use crate::event::DownReason;
-use crate::peer::{Peer, Shared};
-use crate::time::Instant;
+use crate::event::{Diagnosis, DownReason};
+use crate::ids::PeerId;
+use crate::peer::{Shared, Way};
+use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
-use crate::wire::handshake::{Hello, Reset, decode_retry};
+use crate::wire::handshake::{Hello, Reset, decode_hello_reply, decode_retry};
 use crate::wire::{Header, Kind};
+
+/// Openings from one IP address of a known peer that are looked at before those of others: ten a
+/// second, and so many at once.
+const OPENING_PAUSE: Duration = Duration::from_millis(100);
+const OPENINGS_AT_ONCE: u64 = 10;
 
 impl Endpoint {
     pub(super) fn on_handshake(
@@ -25,71 +36,171 @@ impl Endpoint {
             return Err(DropReason::WrongProtection);
         }
         if header.kind == Kind::Hello {
-            return self.on_hello(now, meta, &Hello::decode(body)?);
+            return self.on_hello(now, meta, body);
+        }
+        if header.kind == Kind::Retry {
+            return self.on_retry(now, body);
         }
         let id = self.find_named(now, meta, header, None)?;
         let shared = shared!(self);
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
-        if header.kind == Kind::Retry {
-            peer.on_retry(now, decode_retry(body)?);
-        } else {
-            peer.on_hello_reply(now, body, shared)?;
-            peer.on_heard(now, true, shared);
-        }
+        let (token, answer) = decode_hello_reply(body)?;
+        peer.on_hello_reply(now, token, answer, shared)?;
+        peer.on_heard(now, true, shared);
         self.peers.make_ready(id);
         Ok(())
     }
 
+    /// A responder demands a cookie of openings, of which one may be ours.
+    fn on_retry(&mut self, now: Instant, body: &[u8]) -> Result<(), DropReason> {
+        let (cookie, retried) = decode_retry(body)?;
+        let mut taken = Err(DropReason::Unauthentic);
+        for (context, token) in retried {
+            let index = (context & INDEX_MASK).wrapping_sub(1);
+            let named = self.peers.at(index).filter(|peer| peer.is_named(context));
+            if let Some(peer) = named.filter(|peer| peer.awaits(token)) {
+                let id = peer.id;
+                taken = peer.on_retry(now, cookie);
+                self.peers.make_ready(id);
+            }
+        }
+        taken
+    }
+
     /// Someone opens a session.
-    pub(super) fn on_hello(
+    fn on_hello(&mut self, now: Instant, meta: &PacketMeta, body: &[u8]) -> Result<(), DropReason> {
+        let hello = Hello::decode(body)?;
+        let ip = meta.source.ip();
+        if !self.security.is_for_us(&hello.mac, &body[HELLO_MAC_BYTES..]) {
+            self.diagnose(now, ip, Diagnosis::OtherKeyForUs);
+            return Err(DropReason::Unauthentic);
+        }
+        if let Some(known) = self.seen_before(now, meta, &hello) {
+            return known;
+        }
+        let proven = self.security.is_proven(now, meta.source, &hello.cookie);
+        match self.admit(now, ip, proven) {
+            Admission::Accept => {}
+            Admission::DemandCookie => return self.demand_cookie(now, meta, &hello),
+            Admission::Drop => return Err(DropReason::CookieDemanded),
+        }
+        let request = self.security.read(hello.noise, now)?;
+        let address = SocketAddr::new(ip, request.greeting.port);
+        let known = match &request.public {
+            Some(key) => self.by_key.get(key).copied(),
+            None => self.by_address.get(&address).copied(),
+        };
+        let id = match (known, request.public) {
+            (Some(id), _) => id,
+            (None, Some(key)) if !self.admits_stranger(address) => {
+                self.diagnose(now, ip, Diagnosis::UnknownKey(key));
+                return Err(DropReason::Unauthentic);
+            }
+            _ if !proven => return self.demand_cookie(now, meta, &hello),
+            (None, key) => {
+                let id = self.insert_peer(now, Some(address)).ok_or(DropReason::PeersFull)?;
+                self.set_key(id, key);
+                if key.is_none() {
+                    self.list(id); // its address is all that it is known by
+                }
+                id
+            }
+        };
+        let shared = shared!(self);
+        let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
+        let again = peer.repeats_answer(hello.noise, address);
+        if !again {
+            if peer.opening_wins(hello.noise, ip) {
+                return Err(DropReason::Replay); // ours is on its way and wins
+            }
+            let stale = peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch);
+            if stale || peer.has_newer_opening(request.stamp(), now, shared.config) {
+                // An old one, or the clock of a peer that restarted was set back.
+                peer.ask_whether_it_lives(now, shared);
+                self.peers.make_ready(id);
+                return Err(if stale { DropReason::StaleEpoch } else { DropReason::Replay });
+            }
+            peer.on_hello(now, hello.noise, request, address, shared)?;
+        }
+        peer.ways.note_opening(meta.source.port(), address.port(), self.config.paths, again);
+        self.peers.make_ready(id);
+        Ok(())
+    }
+
+    /// A plain peer that introduces itself.
+    pub(super) fn introduce(&mut self, now: Instant, address: SocketAddr) -> Option<PeerId> {
+        let id = self.insert_peer(now, Some(address))?;
+        self.list(id);
+        Some(id)
+    }
+
+    /// Whether somebody with a key that we do not know may have a session, from this address: not
+    /// if the application has told us whose that is.
+    fn admits_stranger(&self, address: SocketAddr) -> bool {
+        let owner = self.by_address.get(&address).and_then(|id| self.peers.look(*id));
+        self.config.admission == AdmissionRule::Anyone && owner.is_none_or(|p| !p.configured)
+    }
+
+    /// What becomes of an opening that a peer at this address has had answered: the last one is
+    /// answered again, an earlier one is a recorded one.
+    fn seen_before(
+        &mut self,
+        now: Instant,
+        meta: &PacketMeta,
+        hello: &Hello<'_>,
+    ) -> Option<Result<(), DropReason>> {
+        let ip = meta.source.ip();
+        let seen = |id: PeerId| Some((id, self.peers.look(id)?.has_answered(hello.noise)?));
+        let (id, last) = self.neighbours(ip).find_map(seen)?;
+        if !last {
+            return Some(Err(DropReason::Replay));
+        }
+        let peer = self.peers.peer(id)?;
+        peer.repeat_at_once(now, ip);
+        let listens = peer.address.port();
+        peer.ways.note_opening(meta.source.port(), listens, self.config.paths, true);
+        self.peers.make_ready(id);
+        Some(Ok(()))
+    }
+
+    /// Whether an opening is worth a handshake now.
+    fn admit(&mut self, now: Instant, ip: IpAddr, proven: bool) -> Admission {
+        let known = if proven { self.neighbours(ip).next() } else { None };
+        let mut proof = if proven { Proof::Cookie } else { Proof::None };
+        if let Some(peer) = known.and_then(|id| self.peers.peer(id)) {
+            let due = &mut peer.guard.openings_due;
+            if due.since(now) <= OPENING_PAUSE.times(OPENINGS_AT_ONCE - 1) {
+                *due = (*due).max(now) + OPENING_PAUSE;
+                proof = Proof::Known;
+            }
+        }
+        self.security.admit(now, proof)
+    }
+
+    /// Asks the sender of an opening to show that it receives where it says that it is.
+    fn demand_cookie(
         &mut self,
         now: Instant,
         meta: &PacketMeta,
         hello: &Hello<'_>,
     ) -> Result<(), DropReason> {
-        let reply_to = meta.source;
-        match self.security.admit(now, reply_to, &hello.cookie) {
-            Admission::Accept => {}
-            Admission::DemandCookie => {
-                let cookie = || self.security.cookie_for(now, reply_to);
-                self.replies.push_retry(now, reply_to, hello.context, cookie);
-                return Err(DropReason::CookieDemanded);
+        let mut whom = if self.security.is_job() { Whom::Member } else { Whom::Stranger };
+        let mut to = meta.source;
+        let mut near = self.neighbours(to.ip());
+        let known = near.next();
+        let alone = near.next().is_none();
+        drop(near);
+        if let Some(peer) = known.and_then(|id| self.peers.look(id)) {
+            whom = Whom::Known;
+            if alone {
+                // One demand answers all that came from there, by whatever paths.
+                to.set_port(peer.port_at(to.ip()));
             }
-            Admission::Drop => return Err(DropReason::CookieDemanded),
         }
-        let request = self.security.read(hello.noise, now)?;
-        let address = SocketAddr::new(meta.source.ip(), request.greeting.port);
-        let known = match &request.public {
-            Some(key) => self.by_key.get(key).copied(),
-            None => self.by_address.get(&address).copied(),
-        };
-        let stranger_ok =
-            request.public.is_none() || self.config.admission == AdmissionRule::Anyone;
-        let id = match known {
-            Some(id) => id,
-            None if stranger_ok => {
-                if self.by_address.contains_key(&address) {
-                    return Err(DropReason::Unauthentic); // another key lives there
-                }
-                let id = self.insert_peer(now, Some(address)).ok_or(DropReason::PeersFull)?;
-                self.set_key(id, request.public);
-                id
-            }
-            None => return Err(DropReason::Unauthentic),
-        };
-        let shared = shared!(self);
-        let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
-        if !peer.repeats_answer(hello.noise) {
-            if peer.opening_wins(hello.noise) {
-                return Err(DropReason::Replay); // ours is on its way and wins
-            }
-            if peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch) {
-                return Err(DropReason::StaleEpoch);
-            }
-            peer.on_hello(now, hello.noise, request, address, shared)?;
-        }
-        self.peers.make_ready(id);
-        Ok(())
+        let cookie = || self.security.cookie_for(now, meta.source);
+        let way = Way { to, local: meta.local };
+        self.replies.push_retry(now, (way, whom), hello, cookie);
+        Err(DropReason::CookieDemanded)
     }
 
     /// A peer says that it does not know the context that we name, or has forgotten what came
@@ -101,17 +212,10 @@ impl Endpoint {
         meta: &PacketMeta,
         reset: &Reset,
     ) -> Result<(), DropReason> {
-        let named = |p: &Peer| {
-            [p.remote_context, p.local_context].contains(&reset.context)
-                && p.address.ip() == meta.source.ip()
-        };
-        let slot = self.peers.slots.iter().flatten().find(|p| named(p));
-        let id = slot.map(|p| p.id).ok_or(DropReason::UnknownContext)?;
+        let id = self.named_by_reset(meta.source.ip(), reset.context, reset.number);
+        let id = id.ok_or(DropReason::UnknownContext)?;
         let shared = shared!(self);
         let Some(peer) = self.peers.peer(id) else { return Ok(()) };
-        if !peer.has_outstanding(reset.number) {
-            return Err(DropReason::UnknownContext);
-        }
         if shared.security.is_on() {
             // Nobody signed this: it is a hint to open a new session, no more.
             peer.protected.reopen = true;

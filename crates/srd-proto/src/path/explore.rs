@@ -7,6 +7,7 @@
 //! the packets in flight are spread.
 
 use super::{PathId, PathSet};
+use crate::time::Instant;
 
 /// Of so many confirmations one leads elsewhere: often while better paths are found, ever more
 /// rarely while none is.
@@ -69,9 +70,9 @@ impl PathSet {
     }
 
     /// The path to look at with this packet, if it is time.
-    pub(super) fn pick_unknown(&mut self) -> Option<PathId> {
+    pub(super) fn pick_unknown(&mut self, now: Instant) -> Option<PathId> {
         let Stage::Wanted(from) = self.exploration.stage else { return None };
-        let to = self.rotate_usable();
+        let to = self.rotate_usable(now);
         self.exploration.stage = Stage::Out(from, to, EVERY_MAX);
         Some(to)
     }
@@ -85,7 +86,7 @@ mod tests {
     use super::super::Fares;
     use super::*;
     use crate::config::Config;
-    use crate::time::{Duration, Instant};
+    use crate::time::Duration;
 
     const LINKS: usize = 4;
 

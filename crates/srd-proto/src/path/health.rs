@@ -1,6 +1,6 @@
 //! How paths fare: confirmations, penalties, silent losses, and mass failure.
 
-use super::{PENALTY_MAX, PathId, PathSet, PathState, Slot};
+use super::{DEAD_AFTER, PENALTY_LASTS, PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
 use crate::ids::Entropy;
 use crate::time::{Duration, Instant};
@@ -23,10 +23,28 @@ impl Slot {
     /// Something that went this way has arrived.
     pub(super) fn prove(&mut self, now: Instant) {
         self.confirmed_at = now;
+        (self.passed, self.fails) = (true, 0);
         self.unproven = false;
         if self.state == PathState::Good {
             self.awaiting = false;
             self.probe_at = Instant::FAR_FUTURE;
+        }
+    }
+
+    /// Whether the rotation passes it over now.
+    pub(super) fn is_penalised(&self, now: Instant) -> bool {
+        self.penalty > 0 && now.since(self.penalised_at) < PENALTY_LASTS
+    }
+
+    pub(super) fn penalise(&mut self, now: Instant, penalty: u8) {
+        (self.penalty, self.penalised_at) = (penalty, now);
+    }
+
+    /// Something that left at `sent_at` did not arrive. Counts once a round trip.
+    pub(super) fn fail(&mut self, now: Instant, sent_at: Instant) {
+        if sent_at >= self.failed_at {
+            self.fails = self.fails.saturating_add(1);
+            self.failed_at = now;
         }
     }
 }
@@ -46,6 +64,8 @@ impl PathSet {
             return;
         }
         slot.prove(now);
+        self.confirmed_at = now;
+        let slot = &mut self.slots[path.0 as usize];
         let mark = psn + 1;
         if mark > slot.acked[0] {
             slot.acked = [mark, slot.acked[0]];
@@ -73,7 +93,7 @@ impl PathSet {
         // again, so that a slow path goes on carrying what it can.
         let gives_up = match fares {
             Fares::Late(penalty) if slot.penalty == 0 => {
-                slot.penalty = penalty.min(PENALTY_MAX);
+                slot.penalise(now, penalty.min(PENALTY_MAX));
                 true
             }
             _ => false,
@@ -109,9 +129,12 @@ impl PathSet {
         }
         if slot.confirmed_at > sent_at + rtt {
             // Something sent later came through: it lost a packet but it is not dead.
-            slot.penalty = PENALTY_MAX;
+            slot.penalise(now, PENALTY_MAX);
             return;
         }
+        slot.fail(now, sent_at);
+        // Others passed what was sent since: then it is the path, however many there are like it.
+        let dead = slot.fails >= DEAD_AFTER && self.confirmed_at > sent_at + rtt;
         if now.since(self.burst_since) > rtt.times(2) {
             (self.burst_since, self.burst_bad) = (now, 0);
         }
@@ -120,8 +143,8 @@ impl PathSet {
             self.freeze(now, rtt);
             return;
         }
-        if usize::from(self.bad) * 2 >= count {
-            slot.penalty = PENALTY_MAX;
+        if !dead && usize::from(self.bad) * 2 >= count {
+            slot.penalise(now, PENALTY_MAX);
             return;
         }
         slot.state = PathState::AssumedBad;
@@ -133,18 +156,20 @@ impl PathSet {
         self.probe_due = self.probe_due.min(now + rtt);
     }
 
-    /// Three quarters went bad within two round trips: bring them back with a full penalty and
-    /// keep to what was confirmed for a while.
+    /// Three quarters went bad within two round trips: bring them back with a penalty, but for the
+    /// dead, and keep to what was confirmed for a while.
     fn freeze(&mut self, now: Instant, rtt: Duration) {
         self.frozen_until = now + rtt.times(4).max(Duration::from_micros(50));
-        for slot in &mut self.slots {
-            if slot.state == PathState::AssumedBad {
-                slot.state = PathState::Good;
-                slot.penalty = 1;
-                slot.probe_at = Instant::FAR_FUTURE;
-            }
-        }
         self.bad = 0;
+        for slot in self.slots.iter_mut().filter(|s| s.state == PathState::AssumedBad) {
+            if slot.fails >= DEAD_AFTER {
+                self.bad += 1;
+                continue;
+            }
+            slot.state = PathState::Good;
+            slot.penalise(now, 1);
+            slot.probe_at = Instant::FAR_FUTURE;
+        }
         self.burst_bad = 0;
     }
 
@@ -171,7 +196,7 @@ impl PathSet {
         }
         slot.state = if denied { PathState::Denied } else { PathState::Good };
         slot.probe_at = Instant::FAR_FUTURE;
-        self.denied = self.counts()[3];
+        self.denied = self.counts(Instant::ZERO)[3];
         true
     }
 

@@ -4,7 +4,7 @@
 //! | state | meaning | leaves it when |
 //! |---|---|---|
 //! | `Good` | carries data | penalised, or a packet on it is lost |
-//! | `Skip` (`Good` with a penalty) | passed over so many times | visited `penalty` times |
+//! | `Skip` (`Good`, penalty) | passed over so many times | visited so often, or after a second |
 //! | `AssumedBad` | lost a packet silently, or did not answer: carries probes only | two probes are answered |
 //! | `Denied` | taken out by the operator | put back by the operator |
 //!
@@ -37,6 +37,11 @@ pub(crate) enum PathState {
 
 /// Penalties stop here.
 const PENALTY_MAX: u8 = 15;
+/// So old a penalty says nothing of the path any more.
+const PENALTY_LASTS: Duration = Duration::from_secs(1);
+/// A path that swallowed so much in a row, while others passed packets, is dead: that it is one of
+/// many does not speak for it.
+const DEAD_AFTER: u8 = 3;
 
 /// One path.
 #[derive(Debug)]
@@ -45,6 +50,12 @@ struct Slot {
     entropy: u16,
     generation: u8,
     penalty: u8,
+    penalised_at: Instant,
+    /// Losses and unanswered probes since something was last confirmed, a round trip apart.
+    fails: u8,
+    failed_at: Instant,
+    /// Whether anything was ever confirmed.
+    passed: bool,
     /// Probes answered in a row while assumed bad.
     answers: u8,
     /// Whether a probe is out and not answered.
@@ -88,6 +99,12 @@ pub(crate) struct PathSet {
     probe_due: Instant,
     /// Until then all paths are not asked again.
     asked_until: Instant,
+    /// When anything was last confirmed, on whatever path.
+    confirmed_at: Instant,
+    /// Until then no path is asked for what unreliable packets do not tell.
+    watch_at: Instant,
+    /// Whether the last safe choice was one of the few paths that ever passed anything.
+    rare_turn: bool,
 }
 
 impl PathSet {
@@ -102,6 +119,10 @@ impl PathSet {
                 entropy: u16::try_from((u32::from(i) + first) % spread).unwrap_or(0),
                 generation: 0,
                 penalty: 0,
+                penalised_at: Instant::ZERO,
+                fails: 0,
+                failed_at: Instant::ZERO,
+                passed: false,
                 answers: 0,
                 awaiting: false,
                 in_ring: false,
@@ -134,12 +155,21 @@ impl PathSet {
             impaired_since: None,
             probe_due: Instant::FAR_FUTURE,
             asked_until: Instant::ZERO,
+            confirmed_at: Instant::ZERO,
+            watch_at: Instant::ZERO,
+            rare_turn: false,
         }
     }
 
     /// What the switches hash for a path now.
     pub(crate) fn entropy(&self, path: PathId) -> Entropy {
         Entropy(self.slots[path.0 as usize].entropy)
+    }
+
+    /// The path that has this entropy, where every one has a path.
+    pub(crate) fn path_of(&self, entropy: Entropy) -> PathId {
+        let count = u16::try_from(self.slots.len()).unwrap_or(u16::MAX).max(1);
+        PathId(u8::try_from(entropy.0 % count).unwrap_or(0))
     }
 
     /// Whether this way is assumed bad, or has been asked and not answered.
@@ -165,11 +195,11 @@ impl PathSet {
     }
 
     /// Counts: good, skipped, assumed bad, denied.
-    pub(crate) fn counts(&self) -> [u16; 4] {
+    pub(crate) fn counts(&self, now: Instant) -> [u16; 4] {
         let mut counts = [0; 4];
         for slot in &self.slots {
             counts[match slot.state {
-                PathState::Good if slot.penalty == 0 => 0,
+                PathState::Good if !slot.is_penalised(now) => 0,
                 PathState::Good => 1,
                 PathState::AssumedBad => 2,
                 PathState::Denied => 3,
@@ -179,9 +209,9 @@ impl PathSet {
     }
 
     /// Every path, for monitoring.
-    pub(crate) fn reports(&self) -> Vec<PathReport> {
+    pub(crate) fn reports(&self, now: Instant) -> Vec<PathReport> {
         let state = |s: &Slot| match s.state {
-            PathState::Good if s.penalty == 0 => "good",
+            PathState::Good if !s.is_penalised(now) => "good",
             PathState::Good => "skip",
             PathState::AssumedBad => "assumed-bad",
             PathState::Denied => "denied",

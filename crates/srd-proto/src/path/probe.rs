@@ -1,7 +1,7 @@
 //! Probes of paths: whether a bad one has come back, and, when a timer had to find a loss, which of
 //! all paths are alive.
 
-use super::{PENALTY_MAX, PathId, PathSet, PathState, Slot};
+use super::{DEAD_AFTER, PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
 use crate::time::{Duration, Instant};
 
@@ -9,8 +9,16 @@ use crate::time::{Duration, Instant};
 const ANSWERS_NEEDED: u8 = 2;
 /// Probes back off to this.
 const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// The same, of paths on which nothing ever passed: those that a firewall blocks.
+const PROBE_INTERVAL_NEVER_PASSED: Duration = Duration::from_secs(16);
 /// Paths that are asked together.
 const ASKED_AT_ONCE: u64 = 16;
+/// A path that carries unreliable packets, and of which nothing was heard for so long, is asked;
+/// one in each of the shorter time.
+const WATCH_EVERY: Duration = Duration::from_millis(20);
+const WATCH_PAUSE: Duration = Duration::from_millis(2);
+/// The least time for its answer.
+const WATCH_ANSWER_MIN: Duration = Duration::from_millis(10);
 
 /// A probe that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,13 +45,54 @@ impl PathSet {
         let unheard = |s: &&mut Slot| s.state == PathState::Good && s.confirmed_at <= sent_at;
         for (asked, slot) in self.slots.iter_mut().filter(unheard).enumerate() {
             at = now + rtt_base.times(asked as u64 / ASKED_AT_ONCE);
-            slot.penalty = PENALTY_MAX;
+            slot.penalise(now, PENALTY_MAX);
             slot.awaiting = false;
             slot.probe_interval = pause;
             slot.probe_at = at;
             self.probe_due = now;
         }
         self.asked_until = at + pause.times(2);
+    }
+
+    /// An unreliable packet left on a path, of which nothing will be heard: is the path alive? An
+    /// answer may take `pause`.
+    pub(crate) fn watch(&mut self, now: Instant, path: PathId, pause: Duration) {
+        let slot = &mut self.slots[path.0 as usize];
+        let idle = slot.state == PathState::Good && slot.probe_at == Instant::FAR_FUTURE;
+        let unheard = now.since(slot.confirmed_at) >= WATCH_EVERY;
+        if self.policy == Spray::Adaptive && idle && unheard && now >= self.watch_at {
+            let pause = pause.max(WATCH_ANSWER_MIN);
+            slot.awaiting = false;
+            slot.probe_interval = pause;
+            slot.probe_at = now;
+            self.probe_due = now;
+            self.watch_at = now + WATCH_PAUSE;
+            if self.most_are_bad() {
+                self.ask_witness(now, path.0, pause);
+            }
+        }
+    }
+
+    /// Whether so many paths are bad that silence alone condemns no more of them.
+    fn most_are_bad(&self) -> bool {
+        usize::from(self.bad) * 2 >= self.slots.len()
+    }
+
+    /// Asks the path that was confirmed last together with another, where silence alone does not
+    /// condemn that one: if this one answers, others pass.
+    fn ask_witness(&mut self, now: Instant, beside: u8, pause: Duration) {
+        let may_tell = |i: u8, s: &Slot| i != beside && s.state == PathState::Good && s.passed;
+        let witness = (0u8..=u8::MAX)
+            .zip(&mut self.slots)
+            .filter(|(i, s)| may_tell(*i, s))
+            .max_by_key(|(_, s)| s.confirmed_at);
+        let idle = witness.filter(|(_, s)| s.probe_at == Instant::FAR_FUTURE);
+        if let Some((_, slot)) = idle {
+            slot.awaiting = false;
+            slot.probe_interval = pause;
+            slot.probe_at = now;
+            self.probe_due = now;
+        }
     }
 
     /// A tail probe or an MTU probe left on a path: if nothing is heard of it, the next takes
@@ -74,23 +123,42 @@ impl PathSet {
 
     /// Whether a path wants a probe now; judges it by what became of the one before.
     fn is_due(&mut self, path: u8, now: Instant) -> bool {
-        let most = usize::from(self.bad) * 2 >= self.slots.len();
+        let most = self.most_are_bad();
+        let heard_at = self.confirmed_at;
         let Some(slot) = self.slots.get_mut(path as usize).filter(|s| s.probe_at <= now) else {
             return false;
         };
+        let asked_at = slot.probe_at - slot.probe_interval;
+        let pause = slot.probe_interval;
+        let mut condemned = false;
+        if slot.awaiting {
+            slot.fail(now, asked_at);
+        }
         if slot.state == PathState::Good && slot.awaiting {
-            if most {
-                // Not the path's fault: it keeps its penalty.
+            let others_pass = heard_at > asked_at;
+            if most && !others_pass {
+                // Not the path's fault, as far as known: it keeps its penalty.
                 slot.awaiting = false;
                 slot.probe_at = Instant::FAR_FUTURE;
                 return false;
             }
+            if most && slot.fails < DEAD_AFTER {
+                self.ask_witness(now, path, pause);
+                return true;
+            }
             slot.state = PathState::AssumedBad;
             self.bad += 1;
+            condemned = true;
         }
         if slot.state == PathState::AssumedBad {
             slot.answers = if slot.awaiting { 0 } else { slot.answers };
-            slot.probe_interval = slot.probe_interval.times(2).min(PROBE_INTERVAL_MAX);
+            let longest =
+                if slot.passed { PROBE_INTERVAL_MAX } else { PROBE_INTERVAL_NEVER_PASSED };
+            slot.probe_interval = slot.probe_interval.times(2).min(longest);
+        }
+        if condemned {
+            // Where one path died others did.
+            self.ask_all(now, asked_at, pause.over(ASKED_AT_ONCE), pause);
         }
         true
     }
@@ -98,6 +166,7 @@ impl PathSet {
     /// A probe on a path was answered. The second answer in a row restores it; the first asks
     /// for another at once.
     pub(crate) fn on_probe_answer(&mut self, now: Instant, path: PathId) {
+        self.confirmed_at = now;
         let slot = &mut self.slots[path.0 as usize];
         if slot.state != PathState::AssumedBad {
             if slot.awaiting {
@@ -108,6 +177,7 @@ impl PathSet {
         }
         slot.answers += 1;
         slot.awaiting = false;
+        slot.passed = true;
         if slot.answers >= ANSWERS_NEEDED {
             slot.state = PathState::Good;
             slot.prove(now);
@@ -160,7 +230,7 @@ mod tests {
         let mut paths = paths();
         paths.ask_all(START, START, RTT, PAUSE);
         let sent = probe(&mut paths, PAUSE.times(2), dead);
-        assert_eq!(paths.counts(), [48, 0, 16, 0]);
+        assert_eq!(paths.counts(START), [48, 0, 16, 0]);
         assert_eq!(sent, 64 + 16, "each once, and the dead once more");
         for _ in 0..1000 {
             assert!(!dead(paths.pick(START + PAUSE.times(2), RTT)));
@@ -172,7 +242,7 @@ mod tests {
         let mut paths = paths();
         paths.ask_all(START, START, RTT, PAUSE);
         probe(&mut paths, RTT.times(5), dead);
-        assert_eq!(paths.counts(), [48, 16, 0, 0], "nothing is held to be bad yet");
+        assert_eq!(paths.counts(START), [48, 16, 0, 0], "nothing is held to be bad yet");
         for _ in 0..100 {
             assert!(!dead(paths.pick(START + RTT.times(5), RTT)));
         }
@@ -198,23 +268,75 @@ mod tests {
         let mut paths = paths();
         paths.ask_all(START, START, RTT, PAUSE);
         probe(&mut paths, PAUSE.times(100), |_| true);
-        assert_eq!(paths.counts(), [0, 32, 32, 0]);
+        assert_eq!(paths.counts(START), [0, 32, 32, 0]);
         let more = probe(&mut paths, PROBE_INTERVAL_MAX, |_| true);
         assert!(more <= 32 * 8, "{more} more probes, at doubling pauses");
+    }
+
+    #[test]
+    fn paths_that_are_silent_while_others_answer_are_dead_however_many() {
+        let mut paths = paths();
+        paths.ask_all(START, START, RTT, PAUSE);
+        let mut now = START;
+        // One path answers, and carries data that is acknowledged.
+        let mut go_on = |paths: &mut PathSet, steps: u64, step: Duration| {
+            let mut asked = 0;
+            for _ in 0..steps {
+                while let Some(PathProbe { path }) = paths.next_probe(now) {
+                    asked += 1;
+                    if path == PathId(9) {
+                        paths.on_probe_answer(now, path);
+                    }
+                }
+                now += step;
+                paths.on_acked(now, PathId(9), 0, 1);
+            }
+            (asked, now)
+        };
+        let (_, then) = go_on(&mut paths, 400, RTT);
+        assert_eq!(paths.counts(START), [1, 0, 63, 0]);
+        assert_eq!(paths.pick(then, RTT), PathId(9));
+        for wanted in 0..64 {
+            assert_eq!(paths.pick_near(crate::ids::Entropy(wanted)), PathId(9));
+        }
+        go_on(&mut paths, 40_000, Duration::from_millis(1));
+        let (asked, _) = go_on(&mut paths, 32_000, Duration::from_millis(1));
+        assert!((63..=63 * 3).contains(&asked), "{asked} in 32 s: what never passed, seldom");
+    }
+
+    #[test]
+    fn a_mass_failure_brings_back_all_but_the_dead() {
+        let mut paths = paths();
+        paths.ask_all(START, START, RTT, PAUSE);
+        probe(&mut paths, PAUSE.times(20), |path| path.0 % 2 == 1);
+        let now = START + PAUSE.times(20);
+        for path in (0..64).step_by(2) {
+            paths.on_loss(now, PathId(path), 0, now, RTT);
+        }
+        let [good, skip, bad, _] = paths.counts(now);
+        assert_eq!((good + skip, bad), (32, 32));
+    }
+
+    #[test]
+    fn an_old_penalty_counts_for_nothing() {
+        let mut paths = paths();
+        paths.on_delay(START, PathId(3), 0, 1000, super::super::Fares::Late(9));
+        assert_eq!(paths.counts(START), [63, 1, 0, 0]);
+        assert_eq!(paths.counts(START + Duration::from_secs(1)), [64, 0, 0, 0]);
     }
 
     #[test]
     fn two_answers_in_a_row_bring_a_path_back() {
         let mut paths = paths();
         paths.on_loss(START, PathId(1), 0, START, RTT);
-        assert_eq!(paths.counts(), [63, 0, 1, 0]);
+        assert_eq!(paths.counts(START), [63, 0, 1, 0]);
         let at = START + RTT;
         assert_eq!(paths.next_probe(at), Some(PathProbe { path: PathId(1) }));
         paths.on_probe_answer(at, PathId(1));
-        assert_eq!(paths.counts(), [63, 0, 1, 0]);
+        assert_eq!(paths.counts(START), [63, 0, 1, 0]);
         assert_eq!(paths.next_probe(at), Some(PathProbe { path: PathId(1) }));
         paths.on_probe_answer(at, PathId(1));
-        assert_eq!(paths.counts(), [64, 0, 0, 0]);
+        assert_eq!(paths.counts(START), [64, 0, 0, 0]);
         assert_eq!(paths.next_probe(START + PAUSE), None);
     }
 }

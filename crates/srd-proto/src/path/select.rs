@@ -4,6 +4,7 @@
 
 use super::{PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
+use crate::ids::Entropy;
 use crate::time::{Duration, Instant};
 
 impl PathSet {
@@ -13,7 +14,7 @@ impl PathSet {
             Spray::Single => PathId(0),
             Spray::Oblivious => self.rotate(|_| true),
             Spray::Adaptive => {
-                let unknown = self.pick_unknown();
+                let unknown = self.pick_unknown(now);
                 unknown
                     .or_else(|| self.pop_confirmed(now, fresh))
                     .unwrap_or_else(|| self.rotate_adaptive(now))
@@ -38,8 +39,32 @@ impl PathSet {
             None => self
                 .best_confirmed(now, fresh.times(4))
                 .or_else(|| self.last_proven())
+                .or_else(|| self.rare_passing())
                 .unwrap_or_else(|| self.rotate_adaptive(now)),
         }
+    }
+
+    /// The path for an unreliable packet that is to take the one with this entropy, or the next
+    /// that is alive: one flow keeps to one path for as long as nothing speaks against it.
+    pub(crate) fn pick_near(&self, wanted: Entropy) -> PathId {
+        if self.policy == Spray::Single {
+            return PathId(0);
+        }
+        let count = self.slots.len().max(1);
+        let first = usize::from(wanted.0) % count;
+        let near = || (0..count).filter_map(|i| u8::try_from((first + i) % count).ok()).map(PathId);
+        let alive = near().find(|path| self.usable(*path) && !self.is_asked(*path));
+        alive.or_else(|| near().find(|path| self.usable(*path))).unwrap_or(PathId(0))
+    }
+
+    /// Whether a path is in doubt because others are found dead.
+    fn is_asked(&self, path: PathId) -> bool {
+        let slot = &self.slots[path.0 as usize];
+        slot.penalty == PENALTY_MAX && slot.probe_at != Instant::FAR_FUTURE
+    }
+
+    fn paths(&self) -> impl Iterator<Item = PathId> {
+        (0u8..=u8::MAX).take(self.slots.len()).map(PathId)
     }
 
     fn usable(&self, path: PathId) -> bool {
@@ -63,6 +88,15 @@ impl PathSet {
             .filter(|(_, s)| s.confirmed_at > Instant::ZERO)
             .max_by_key(|(_, s)| s.confirmed_at)
             .map(|(i, _)| PathId(i))
+    }
+
+    /// Every second time, the path that was confirmed last, where few were ever: behind a firewall
+    /// one lost packet does not make the one way through worse than those that never worked.
+    fn rare_passing(&mut self) -> Option<PathId> {
+        let good = self.slots.iter().filter(|s| s.state == PathState::Good);
+        let (all, passed) = good.fold((0, 0), |(n, p), s| (n + 1, p + usize::from(s.passed)));
+        self.rare_turn = !self.rare_turn && passed > 0 && passed * 4 < all;
+        if self.rare_turn { self.best_confirmed(Instant::FAR_FUTURE, Duration::MAX) } else { None }
     }
 
     fn pop_confirmed(&mut self, now: Instant, fresh: Duration) -> Option<PathId> {
@@ -93,15 +127,21 @@ impl PathSet {
         {
             return path;
         }
-        self.rotate_usable()
+        self.rotate_usable(now)
     }
 
-    pub(super) fn rotate_usable(&mut self) -> PathId {
+    pub(super) fn rotate_usable(&mut self, now: Instant) -> PathId {
+        let usable = self.slots.len() - usize::from(self.bad + self.denied).min(self.slots.len());
+        if usable == 1
+            && let Some(path) = self.paths().find(|path| self.usable(*path))
+        {
+            return path;
+        }
         self.rotate(|slot| {
             if slot.state != PathState::Good {
                 return false;
             }
-            let clean = slot.penalty == 0;
+            let clean = !slot.is_penalised(now);
             slot.penalty = slot.penalty.saturating_sub(1);
             clean
         })

@@ -28,6 +28,8 @@ struct Tally {
 /// First and longest wait after a refusal for want of a receive buffer.
 const RNR_FIRST: Duration = Duration::from_micros(50);
 const RNR_MAX: Duration = Duration::from_secs(1);
+/// So many probes that are answered, and nothing else is, ask all paths.
+const FUTILE_ASKED: u8 = 2;
 /// A refusal that RNR may retry.
 const STATUS_RNR: u8 = Status::RemoteRnr as u8;
 
@@ -66,8 +68,13 @@ impl Peer {
             tx.last_progress_at = now;
             tx.probe_backoff = 0;
             tx.rto_backoff = 0;
+            // What is lost again and again while probes pass is not sent at the pace of probes.
+            let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0;
+            let settled = tally.acked_bytes > 0;
+            tx.futile = if settled { 0 } else { tx.futile.saturating_add(futile.into()) };
+            tx.again_at = tx.repeats_at(now, shared.config);
         }
-        tx.silent_since = if tx.sent.in_flight_packets() > 0 { now } else { Instant::FAR_FUTURE };
+        tx.silence.answered(now, tx.sent.in_flight_packets() > 0);
         if let (Some(session), Some(largest)) = (&mut self.protected.session, tx.largest_acked) {
             session.on_acknowledged(largest);
         }
@@ -75,11 +82,16 @@ impl Peer {
         if tx.paths.newly_impaired(now) {
             shared.stats.impaired_remote_conn_events += 1;
         }
-        self.tell_writable(shared);
+        if let Some((_, newest)) = tally.newest {
+            let entropy = tx.paths.entropy(newest.path);
+            self.note_way(entropy);
+        }
         self.on_passed(now, tally.largest_bytes, shared);
-        if let Some(OutProbe { kind: ProbeKind::Mtu(size), .. }) = answered {
+        if let Some(OutProbe { kind: ProbeKind::Mtu(size, _), .. }) = answered {
             self.on_mtu_answer(now, size, shared);
         }
+        self.fail_oversize(shared);
+        self.tell_writable(shared);
         if !known {
             self.give_up(now, shared);
         }
@@ -321,13 +333,20 @@ impl Tx {
     fn lose(&mut self, now: Instant, psn: u64, tally: &mut Tally) {
         let Some(record) = self.sent.settle(psn, Fate::Lost) else { return };
         tally.lost_bytes += u64::from(record.bytes);
+        self.mtu.on_lost(now, record.bytes);
         let rtt = self.rtt.smoothed();
         self.paths.on_loss(now, record.path, record.generation, record.sent_at, rtt);
-        if self.probe_backoff > 0 && self.rto_backoff <= 1 {
+        // Where probes pass and nothing else does it is not the paths.
+        let by_timer = self.probe_backoff > 0 && self.rto_backoff <= 1;
+        if by_timer && self.futile <= FUTILE_ASKED {
             self.ask_all_paths(now, record.sent_at);
         }
         if !self.is_stale(&record, psn) {
-            self.queue.requeue(record.slot);
+            if self.mtu.doubts(record.bytes) {
+                self.queue.set_aside(record.slot);
+            } else {
+                self.queue.requeue(record.slot);
+            }
         }
     }
 

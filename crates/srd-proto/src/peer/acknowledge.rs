@@ -58,11 +58,17 @@ impl Peer {
         let header = self.header(now, Kind::Ack, number, 0);
         self.begin(shared, buf, header);
         let rx = self.rx.as_mut()?;
+        let answers = !rx.echoes.is_empty();
         rx.write(shared, &mut buf.bytes);
         let paths = self.tx.as_ref().map(|tx| &tx.paths);
         let avoided = |entropy| paths.is_some_and(|paths| paths.avoids(entropy));
-        let entropy = next_entropy(Entropy(rx.ack_entropy), shared.config.paths, avoided);
-        rx.ack_entropy = entropy.0;
+        let count = shared.config.paths;
+        let back = rx.way_back(self.address.port(), count, answers);
+        let entropy = back.filter(|way| !avoided(*way)).unwrap_or_else(|| {
+            let entropy = next_entropy(Entropy(rx.ack_entropy), count, avoided);
+            rx.ack_entropy = entropy.0;
+            entropy
+        });
         shared.stats.ack_pkts += 1;
         self.finish(buf, start, Space::Control, number, Bytes::new())?;
         Some(entropy)

@@ -1,5 +1,7 @@
 //! **Writes** what was planned, and records it as sent. No decisions but the path.
 
+use core::net::SocketAddr;
+
 use bytes::Bytes;
 
 use super::plan::{Blocked, Plan};
@@ -15,9 +17,10 @@ use crate::time::{Duration, Instant};
 use crate::transmit::{Ecn, Transmit, TransmitBuf};
 use crate::wire::data::Data;
 use crate::wire::greeting::{GREETING_BYTES, Greeting};
-use crate::wire::handshake::Hello;
 use crate::wire::probe::Probe;
-use crate::wire::{self, FLAG_ACK, FLAG_ACK_LATER, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind};
+use crate::wire::{
+    self, FLAG_ACK, FLAG_ACK_LATER, FLAG_ACK_NOW, FLAG_GREETING, Header, Kind, RTT_UNKNOWN,
+};
 
 /// A run of packets on one path is at most this part of the window, what leaves in this time,
 /// and this many bytes.
@@ -35,7 +38,7 @@ const PAUSES_ALIKE: u8 = 2;
 const COPIED_BYTES_MAX: usize = 2048;
 
 impl Peer {
-    /// Plans, writes and records one batch.
+    /// Plans, writes and records one batch. Where it returns nothing it has written nothing.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -43,17 +46,31 @@ impl Peer {
         buf: &mut TransmitBuf,
     ) -> Option<Transmit> {
         let plan = self.plan(now, shared);
-        let destination = match plan {
-            Plan::HelloReply => self.protected.reply_address.unwrap_or(self.address),
-            _ => self.address,
-        };
+        let mut aside = None;
         let (entropy, ecn, control) = match plan {
             Plan::Nothing => {
                 self.note_departure(now, shared.config);
                 return None;
             }
-            Plan::Hello => (self.write_hello(now, shared, buf)?, Ecn::NotEct, true),
-            Plan::HelloReply => (self.write_hello_reply(buf), Ecn::NotEct, true),
+            Plan::Hello => {
+                let begins = self.protected.hello_at() <= now;
+                let entropy = self.write_hello(now, shared, buf, begins)?;
+                aside = self.opening_to(begins);
+                (entropy, Ecn::NotEct, true)
+            }
+            Plan::HelloReply => {
+                let (to, entropy) = self.write_hello_reply(shared.config.paths, buf)?;
+                aside = Some(to);
+                (entropy, Ecn::NotEct, true)
+            }
+            Plan::Close => (self.write_close(now, shared, buf)?, Ecn::NotEct, true),
+            Plan::Challenge => {
+                aside = self.protected.roam.as_ref().map(|roam| roam.to);
+                (self.write_challenge(now, shared, buf)?, Ecn::NotEct, true)
+            }
+            Plan::ChallengeReply => {
+                (self.write_challenge_reply(now, shared, buf)?, Ecn::NotEct, true)
+            }
             Plan::Ack => (self.write_ack(now, shared, buf)?, Ecn::NotEct, true),
             Plan::PathProbe => {
                 // The path that was due may have been let go since: then plan again.
@@ -64,13 +81,14 @@ impl Peer {
                 (self.write_probe(now, shared, buf, kind)?, Ecn::NotEct, true)
             }
             Plan::MtuProbe => {
-                self.judge_mtu(shared);
-                let size = self.tx.as_ref()?.mtu.size();
-                let entropy = self.write_probe(now, shared, buf, ProbeKind::Mtu(size))?;
-                self.on_mtu_probe_sent(now);
-                (entropy, Ecn::NotEct, true)
+                let Some((size, path)) = self.next_mtu_probe(now, shared) else {
+                    return self.poll_transmit(now, shared, buf);
+                };
+                let kind = ProbeKind::Mtu(size, path);
+                (self.write_probe(now, shared, buf, kind)?, Ecn::NotEct, true)
             }
             Plan::TailProbe => {
+                aside = self.tail_probe_to();
                 (self.write_probe(now, shared, buf, ProbeKind::Tail)?, Ecn::NotEct, true)
             }
             Plan::Unreliable => {
@@ -85,7 +103,7 @@ impl Peer {
         shared.stats.tx_pkts += buf.len() as u64;
         shared.stats.tx_bytes += buf.total_bytes() as u64;
         Some(Transmit {
-            destination,
+            destination: aside.unwrap_or_else(|| self.destination(entropy)),
             entropy,
             ecn,
             segment_bytes: buf.first_segment_bytes(),
@@ -96,13 +114,12 @@ impl Peer {
     }
 
     pub(super) fn header(&mut self, now: Instant, kind: Kind, number: u64, flags: u8) -> Header {
-        let rtt = self.rtt_base().as_nanos();
         let greeting = if self.greeted { 0 } else { FLAG_GREETING };
         Header {
             kind,
             flags: greeting | flags,
             key_phase: self.protected.session.as_mut().map_or(0, |s| s.prepare_send(now)),
-            rtt_code: wire::encode_rtt(rtt),
+            rtt_code: self.rtt_code(),
             dst_context: self.remote_context,
             #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
             number: number as u32,
@@ -142,28 +159,31 @@ impl Peer {
         now: Instant,
         shared: &mut Shared<'_>,
         buf: &mut TransmitBuf,
+        begins: bool,
     ) -> Option<Entropy> {
-        let (cookie, noise) = self.hello(now, shared)?;
-        let header = bare_header(Kind::Hello, 0);
-        header.encode(&mut buf.bytes);
-        Hello { context: self.local_context, cookie, noise: &noise }.encode(&mut buf.bytes);
-        buf.finish_segment(Bytes::new());
+        // Also where no hello can be made: what waits for the session must end.
         let tx = self.tx.as_mut()?;
-        if tx.silent_since == Instant::FAR_FUTURE {
-            tx.silent_since = now;
-        }
-        let fresh = tx.fresh();
-        let path = tx.paths.pick(now, fresh);
-        Some(tx.paths.entropy(path))
+        tx.silence.begin(now);
+        let body = self.hello(now, shared)?;
+        bare_header(Kind::Hello, 0).encode(&mut buf.bytes);
+        buf.bytes.extend_from_slice(&body);
+        buf.finish_segment(Bytes::new());
+        Some(self.ways.take_opening(shared.config.paths, begins))
     }
 
-    /// The answer to the peer's opening.
-    fn write_hello_reply(&mut self, buf: &mut TransmitBuf) -> Entropy {
-        bare_header(Kind::HelloReply, self.protected.reply_context).encode(&mut buf.bytes);
-        buf.bytes.extend_from_slice(self.protected.answer());
+    /// The answer to the peer's opening; returns where it goes, and by which way.
+    fn write_hello_reply(
+        &mut self,
+        paths: u16,
+        buf: &mut TransmitBuf,
+    ) -> Option<(SocketAddr, Entropy)> {
+        let (entropy, again) = self.ways.take_answer(paths);
+        let (to, context, token, answer) = self.protected.take_answer(again)?;
+        bare_header(Kind::HelloReply, context).encode(&mut buf.bytes);
+        buf.bytes.extend_from_slice(&token);
+        buf.bytes.extend_from_slice(answer);
         buf.finish_segment(Bytes::new());
-        self.protected.answer_due = false;
-        Entropy(0)
+        Some((to, entropy))
     }
 
     pub(super) fn begin(&self, shared: &Shared<'_>, buf: &mut TransmitBuf, header: Header) {
@@ -171,7 +191,7 @@ impl Peer {
         if header.flags & FLAG_GREETING != 0 {
             Greeting {
                 context: self.local_context,
-                epoch: shared.epoch.0 + self.epoch_bump,
+                epoch: shared.epoch.0.saturating_add(self.epoch_bump),
                 port: shared.config.local_port,
                 features: 0,
             }
@@ -217,15 +237,18 @@ impl Peer {
             floor: tx.sent.base().0 as u32,
         }
         .encode(&mut buf.bytes, 0);
-        if let ProbeKind::Mtu(size) = kind {
+        if let ProbeKind::Mtu(size, _) = kind {
             let tag = if shared.config.protection.is_on() { wire::TAG_BYTES } else { 0 };
             buf.bytes.resize((start + usize::from(size) - tag).max(buf.bytes.len()), 0);
         }
         let path = match kind {
-            ProbeKind::Path(path) => path,
-            ProbeKind::Mtu(_) => {
-                let fresh = tx.fresh();
-                tx.paths.pick_safe(now, fresh)
+            ProbeKind::Path(path) | ProbeKind::Mtu(_, path) => path,
+            ProbeKind::Tail if self.remote_context == 0 => {
+                // Nothing was ever heard: as with openings, one way after another.
+                let begins = !self.ways.has_left();
+                let way = self.ways.take_opening(shared.config.paths, begins);
+                tx.probe_due = self.ways.has_left();
+                tx.paths.path_of(way)
             }
             ProbeKind::Tail => {
                 tx.probe_due = false;
@@ -263,8 +286,8 @@ impl Peer {
         let run_bytes = self.tx.as_ref()?.run_bytes();
         let payload_bytes = self.tx.as_ref()?.queue.held(first).payload.len();
         let beside = self.carries_ack(payload_bytes, shared.config);
-        loop {
-            let (bytes, next) = self.write_data(now, shared, buf, slot, path, beside)?;
+        // If the key is used up, what was sealed before leaves all the same.
+        while let Some((bytes, next)) = self.write_data(now, shared, buf, slot, path, beside) {
             left -= 1;
             // What carries an acknowledgement has no packets of its size to follow it.
             let full = beside || left == 0 || buf.total_bytes() >= run_bytes;
@@ -283,7 +306,8 @@ impl Peer {
             }
             slot = next;
         }
-        Some(self.tx.as_ref()?.paths.entropy(path))
+        let tx = self.tx.as_ref().filter(|_| !buf.is_empty())?;
+        Some(tx.paths.entropy(path))
     }
 
     /// One datagram, with an acknowledgement `beside` it; returns its UDP payload bytes, and the
@@ -297,6 +321,7 @@ impl Peer {
         path: PathId,
         beside: bool,
     ) -> Option<(usize, Option<u32>)> {
+        self.spoken_at = self.spoken_at.min(now);
         let tx = self.tx.as_mut()?;
         let psn = tx.sent.next();
         let again = tx.queue.held(slot).first_psn().is_some();
@@ -365,7 +390,7 @@ impl Peer {
 
 /// The header of a packet outside of any session.
 pub(crate) fn bare_header(kind: Kind, dst_context: u32) -> Header {
-    Header { kind, flags: 0, key_phase: 0, rtt_code: 0, dst_context, number: 0 }
+    Header { kind, flags: 0, key_phase: 0, rtt_code: RTT_UNKNOWN, dst_context, number: 0 }
 }
 
 /// How often a pause has been doubled after so many of them in vain.
@@ -410,9 +435,8 @@ impl Tx {
             shared.stats.retrans_bytes += bytes as u64;
         }
         self.last_sent_at = now;
-        if self.silent_since == Instant::FAR_FUTURE {
-            self.silent_since = now;
-        }
+        self.mtu.on_departure(now);
+        self.silence.begin(now);
         if self.rto_at == Instant::FAR_FUTURE {
             self.last_progress_at = now;
         }
@@ -433,6 +457,14 @@ impl Tx {
         self.paths.ask_all(now, sent_at, self.rtt.base(), pause);
     }
 
+    /// When what was lost goes again: at once, but where it was lost again and again.
+    pub(super) fn repeats_at(&self, now: Instant, config: &Config) -> Instant {
+        match doublings(self.futile) {
+            0 => Instant::ZERO,
+            n => now + self.tail_wait().times(1 << n).min(config.rto_max),
+        }
+    }
+
     /// Sets the tail probe and retransmission timers after a send or an acknowledgement.
     pub(crate) fn arm(&mut self, config: &Config) {
         let Config { rto_min, rto_max, .. } = *config;
@@ -446,10 +478,11 @@ impl Tx {
         let ack_wait = config.ack_wait(self.conversing);
         let wait = self.tail_wait() + ack_wait;
         let from = self.last_sent_at.max(self.last_progress_at);
-        self.probe_at = from + wait.times(1 << doublings(self.probe_backoff)).min(rto_max);
+        let pauses = self.probe_backoff.max(self.futile);
+        self.probe_at = from + wait.times(1 << doublings(pauses)).min(rto_max);
         // The tail probe and its answer come first.
         let rto = self.rtt.timeout().max(rto_min).max(wait.times(2)) + ack_wait;
-        let rto = rto.times(1 << doublings(self.rto_backoff)).min(rto_max);
+        let rto = rto.times(1 << doublings(self.rto_backoff.max(self.futile))).min(rto_max);
         self.rto_at = if waits { self.last_progress_at + rto } else { Instant::FAR_FUTURE };
     }
 }

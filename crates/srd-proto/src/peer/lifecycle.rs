@@ -1,16 +1,18 @@
 //! Beginnings and ends: hearing of a peer, its restart, giving it up.
 
 use super::{Peer, Shared};
+use crate::config::Config;
 use crate::error::DropReason;
-use crate::event::{DownReason, Event, Status};
+use crate::event::{Diagnosis, DownReason, Event, Status};
 use crate::ids::{Epoch, Qpn};
 use crate::send_queue::Place;
-use crate::time::Instant;
-use crate::transmit::PacketMeta;
+use crate::time::{Duration, Instant};
 use crate::wire::greeting::Greeting;
 
 /// The generation's unit in a context number; the bits below are the peer's index.
 pub(crate) const CONTEXT_GENERATION: u32 = 1 << 20;
+/// One thing about one peer is reported once in so long.
+const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
 impl Peer {
     /// The peer says who it is. A larger epoch is a new run of it; a smaller one is a packet
@@ -24,7 +26,10 @@ impl Peer {
     ) -> Result<(), DropReason> {
         let epoch = Epoch(greeting.epoch);
         match self.remote_epoch {
-            Some(known) if epoch < known => return Err(DropReason::StaleEpoch),
+            Some(known) if epoch < known => {
+                self.ask_whether_it_lives(now, shared);
+                return Err(DropReason::StaleEpoch);
+            }
             Some(known) if epoch > known => self.restart(now, shared, DownReason::Restarted),
             // It began anew when it heard of our present context, so all that we sent under
             // this is known to it; only what it sends starts from zero. (If both sides took
@@ -39,16 +44,33 @@ impl Peer {
             Some(_) | None => {}
         }
         self.remote_epoch = Some(epoch);
-        self.remote_context = greeting.context;
+        self.set_remote_context(greeting.context, shared);
         Ok(())
     }
 
-    /// Whether this is the context of the peer that we have forgotten: it must begin another.
-    pub(crate) fn is_buried(&self, greeting: &Greeting) -> bool {
+    /// A greeting of an earlier run: an old packet, or a peer whose clock was set back. The run
+    /// that is known is asked for a sign of life; without one it is given up, and the other is
+    /// heard.
+    pub(crate) fn ask_whether_it_lives(&mut self, now: Instant, shared: &Shared<'_>) {
+        if !self.has_context() {
+            return;
+        }
+        let tx = self.tx(shared.config, now);
+        if !tx.silence.is_on() {
+            tx.silence.begin(now);
+            tx.probe_due = true;
+        }
+    }
+
+    /// Whether this is the context of the peer that we have forgotten: it must begin another. An
+    /// earlier run is refused for as long as its packets may be in the network, and the run that
+    /// is known may be heard again.
+    pub(crate) fn is_buried(&self, greeting: &Greeting, now: Instant, config: &Config) -> bool {
         let epoch = Epoch(greeting.epoch);
         let grave = self.grave.filter(|_| self.remote_epoch.is_none());
         grave.is_some_and(|(buried, context)| {
-            epoch < buried || epoch == buried && !is_newer(greeting.context, context)
+            let earlier = epoch < buried && now.since(self.heard_at) < config.peer_timeout;
+            earlier || epoch == buried && !is_newer(greeting.context, context)
         })
     }
 
@@ -71,6 +93,8 @@ impl Peer {
     /// Something authentic came from the peer.
     pub(crate) fn on_heard(&mut self, now: Instant, named_us: bool, shared: &mut Shared<'_>) {
         self.heard_at = now;
+        self.spoken_at = Instant::FAR_FUTURE;
+        self.hints = None;
         self.greeted |= named_us;
         if !self.heard {
             self.heard = true;
@@ -78,12 +102,29 @@ impl Peer {
         }
     }
 
-    /// An authentic packet came from `source`: a peer that roams is answered where it is.
-    pub(crate) fn heard_from(&mut self, now: Instant, meta: &PacketMeta, shared: &mut Shared<'_>) {
-        if self.address.ip() != meta.source.ip() {
-            self.address.set_ip(meta.source.ip());
+    /// Notes the number that the peer has for our context, also in the endpoint's index.
+    pub(crate) fn set_remote_context(&mut self, context: u32, shared: &mut Shared<'_>) {
+        let slot = self.id.index();
+        shared.contexts.remove(&(self.remote_context, slot));
+        self.remote_context = context;
+        if context != 0 {
+            shared.contexts.insert((context, slot));
         }
-        self.on_heard(now, true, shared);
+    }
+
+    /// Reports what speaks against a session with this peer, each thing once in a while.
+    pub(crate) fn diagnose(&mut self, now: Instant, what: Diagnosis, shared: &mut Shared<'_>) {
+        if self.heard || shared.events.len() >= shared.config.events_max as usize {
+            return;
+        }
+        if now >= self.guard.diagnosed_until {
+            self.guard.diagnosed_until = now + DIAGNOSIS_PERIOD;
+            self.guard.diagnosed = 0;
+        }
+        if self.guard.diagnosed & what.bit() == 0 {
+            self.guard.diagnosed |= what.bit();
+            shared.events.push_back(Event::Diagnosis { peer: self.id, what });
+        }
     }
 
     /// The peer has lost its memory of us: what was in flight is undecided and fails; what was
@@ -91,7 +132,7 @@ impl Peer {
     pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared<'_>, reason: DownReason) {
         self.drop_rx(shared);
         let was_heard = self.heard;
-        self.renumber();
+        self.renumber(shared);
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
         if was_heard {
@@ -142,7 +183,7 @@ impl Peer {
                         dst_qpn: held.dst_qpn,
                         imm: held.imm,
                         payload: held.payload.clone(),
-                        class: tx.queue.class(slot),
+                        class: held.class,
                         user: held.user,
                     },
                 ));
@@ -157,14 +198,23 @@ impl Peer {
 
     /// The peer has been silent for too long with something outstanding: everything to it
     /// fails, and the next send starts afresh.
-    pub(crate) fn give_up(&mut self, _now: Instant, shared: &mut Shared<'_>) {
-        let (status, reason) = if self.heard {
-            (Status::UnrespRemote, DownReason::Unresponsive)
-        } else {
-            (Status::UnreachRemote, DownReason::Unreachable)
-        };
-        self.fail_all(status, None, shared);
+    pub(crate) fn give_up(&mut self, now: Instant, shared: &mut Shared<'_>) {
         shared.stats.unresponsive_remote_events += 1;
+        if self.heard {
+            self.end(Status::UnrespRemote, DownReason::Unresponsive, shared);
+            return;
+        }
+        if self.guard.diagnosed == 0 || now >= self.guard.diagnosed_until {
+            self.fail_all(Status::UnreachRemote, None, shared);
+            let what = Diagnosis::NothingHeard;
+            shared.events.push_back(Event::Diagnosis { peer: self.id, what });
+        }
+        self.end(Status::UnreachRemote, DownReason::Unreachable, shared);
+    }
+
+    /// The context is over: everything outstanding ends with a status, and nothing is kept.
+    pub(crate) fn end(&mut self, status: Status, reason: DownReason, shared: &mut Shared<'_>) {
+        self.fail_all(status, None, shared);
         shared.events.push_back(Event::PeerDown { peer: self.id, reason });
         if self.tx.take().is_some_and(|tx| tx.queue.has_refused()) {
             shared.events.push_back(Event::Writable { peer: self.id });
@@ -172,7 +222,7 @@ impl Peer {
         self.rest = None;
         self.drop_rx(shared);
         self.epoch_bump += 1;
-        self.renumber();
+        self.renumber(shared);
     }
 
     /// The receiving half goes, and with it what it was granted.
@@ -188,17 +238,17 @@ impl Peer {
         self.rest = None;
         self.drop_rx(shared);
         self.epoch_bump += 1;
-        self.renumber();
+        self.renumber(shared);
     }
 
     /// The context begins anew: another number and another PSN space, so that nothing still in
     /// the network can be taken for what comes next.
-    fn renumber(&mut self) {
+    fn renumber(&mut self, shared: &mut Shared<'_>) {
         self.local_context = self.local_context.wrapping_add(CONTEXT_GENERATION);
         if let Some(epoch) = self.remote_epoch {
             self.grave = Some((epoch, self.remote_context));
         }
-        self.remote_context = 0;
+        self.set_remote_context(0, shared);
         self.remote_epoch = None;
         self.greeted = false;
         self.heard = false;

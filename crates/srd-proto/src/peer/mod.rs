@@ -6,6 +6,10 @@
 
 mod acked;
 mod acknowledge;
+mod addresses;
+#[cfg(debug_assertions)]
+mod audit;
+mod close;
 mod encode;
 mod exhausted;
 mod handshake;
@@ -14,11 +18,14 @@ mod mtu;
 mod plan;
 mod recv;
 mod rest;
+mod roam;
+mod silence;
 mod timeout;
 mod unreliable;
+mod ways;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -39,14 +46,22 @@ use crate::sent_packets::SentPackets;
 use crate::stats::{PeerStats, Stats};
 use crate::time::{Duration, Instant};
 use crate::wire::ack::{self, Tuple};
+use crate::wire::handshake::COOKIE_BYTES;
 
 use acknowledge::ack_room;
+pub use addresses::ADDRESSES_MAX;
+pub(crate) use addresses::{Further, Way};
+pub(crate) use close::CLOSES;
 pub(crate) use encode::bare_header;
 use handshake::Protected;
 use mtu::Mtu;
 pub(crate) use recv::{Accepted, DataPacket};
 use rest::Rest;
+use roam::Home;
+pub(crate) use roam::same_ip;
+use silence::{Hints, Silence};
 pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
+use ways::Ways;
 
 /// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
@@ -75,6 +90,8 @@ pub(crate) struct Shared<'a> {
     pub limit_binds: bool,
     pub senders: u16,
     pub share: &'a mut ReceiverShare,
+    /// The numbers that peers have for our contexts, each with the peer's slot.
+    pub contexts: &'a mut BTreeSet<(u32, u32)>,
     /// RNR retries of sending queue pairs that have a number of their own.
     pub rnr_retries: &'a BTreeMap<Qpn, u8>,
 }
@@ -84,6 +101,8 @@ pub(crate) struct Shared<'a> {
 pub(crate) struct Peer {
     pub id: PeerId,
     pub address: SocketAddr,
+    /// Where it was named, if it has left that address.
+    pub home: Option<Box<Home>>,
     /// Our number for this context: what the peer writes into its packets.
     pub local_context: u32,
     /// The peer's number, zero until it has told us.
@@ -101,6 +120,10 @@ pub(crate) struct Peer {
     /// Anything has come from the peer in this session.
     pub heard: bool,
     pub heard_at: Instant,
+    /// When it was first spoken to since then; [`Instant::FAR_FUTURE`]: it was not.
+    pub spoken_at: Instant,
+    /// What the network said of the peer since then.
+    pub hints: Option<Hints>,
     /// Datagrams that the peer has sent us and that we may be about to answer, up to a limit.
     pub to_answer: u64,
     /// Whether the endpoint has this peer in its ready queue.
@@ -109,6 +132,8 @@ pub(crate) struct Peer {
     pub awaits_link: bool,
     /// When the endpoint wakes it.
     pub wake_at: Instant,
+    /// What openings and answers to them take.
+    pub ways: Ways,
     /// Next control packet number.
     pub control_number: u64,
     /// Highest control number seen, plus one.
@@ -116,6 +141,15 @@ pub(crate) struct Peer {
     /// Control numbers seen under the session, once there are any.
     pub control_window: Option<Box<ReplayWindow>>,
     pub protected: Protected,
+    /// The cookie that the peer has last demanded; zero: none. Outlives openings and sessions.
+    pub cookie: [u8; COOKIE_BYTES],
+    /// Sessions that we have begun to open.
+    pub openings: u64,
+    pub guard: Guard,
+    /// Goodbyes that are still to be said.
+    pub close_left: u8,
+    /// Where the endpoint lists it, which its address may have left.
+    pub listed_at: Option<SocketAddr>,
     /// What was known of it beforehand.
     pub keys: Option<Box<PeerKeys>>,
     pub seed: u64,
@@ -125,13 +159,26 @@ pub(crate) struct Peer {
     pub rx: Option<Box<Rx>>,
 }
 
-/// What a peer is known by.
+/// What senders from a peer's address may still cost: a sender does not have to be the peer to
+/// write from there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Guard {
+    /// When an allowance of openings would be full again.
+    pub openings_due: Instant,
+    /// What has been reported, and until when that counts.
+    pub diagnosed: u8,
+    pub diagnosed_until: Instant,
+}
+
+/// What a peer is known by, and where it is beside its address.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeerKeys {
     /// Its static public key.
     pub public_key: Option<[u8; 32]>,
     /// What we share with it beside; all zeros: nothing.
     pub preshared_key: [u8; 32],
+    /// Its other addresses, if it was named with several: the first ones.
+    pub further: Further,
 }
 
 /// Why a probe was sent.
@@ -141,8 +188,8 @@ pub(crate) enum ProbeKind {
     Tail,
     /// To learn whether a bad path has come back.
     Path(PathId),
-    /// To learn whether the fabric passes packets of this many UDP payload bytes.
-    Mtu(u16),
+    /// To learn whether the fabric passes packets of this many UDP payload bytes, on a path.
+    Mtu(u16, PathId),
 }
 
 /// A probe that is out.
@@ -189,12 +236,17 @@ pub(crate) struct Tx {
     /// Data packets sent again.
     pub retrans_pkts: u64,
     pub last_progress_at: Instant,
-    /// When something was first outstanding with no answer since.
-    pub silent_since: Instant,
+    /// How long the peer has owed an answer.
+    pub silence: Silence,
     pub probe_at: Instant,
     pub probe_backoff: u8,
     pub rto_at: Instant,
     pub rto_backoff: u8,
+    /// How often in a row a probe was answered and nothing else: the peer is there, and what was
+    /// sent to it is not.
+    pub futile: u8,
+    /// What is sent again waits until then.
+    pub again_at: Instant,
     pub probes: VecDeque<OutProbe>,
     /// The tail probe that is due now.
     pub probe_due: bool,
@@ -233,6 +285,9 @@ pub(crate) struct Rx {
     pub ack_now: bool,
     pub tuples: Vec<Tuple>,
     pub last_source_port: u16,
+    /// Source port of the newest data packet or probe.
+    pub newest_port: u16,
+    pub ack_turn: u8,
     /// Refused PSNs above the floor. Every acknowledgement names as many as fit, and leaves
     /// the others out of what it acknowledges.
     pub verdicts: Vec<Refusal>,
@@ -267,6 +322,7 @@ impl Peer {
         Self {
             id,
             address,
+            home: None,
             local_context: context,
             remote_context: 0,
             remote_epoch: None,
@@ -276,14 +332,22 @@ impl Peer {
             greeted: false,
             heard: false,
             heard_at: now,
+            spoken_at: Instant::FAR_FUTURE,
+            hints: None,
             to_answer: 0,
             queued_ready: false,
             awaits_link: false,
             wake_at: Instant::FAR_FUTURE,
+            ways: Ways::default(),
             control_number: 0,
             control_seen: 0,
             control_window: None,
             protected: Protected::default(),
+            cookie: [0; COOKIE_BYTES],
+            openings: 0,
+            guard: Guard::default(),
+            close_left: 0,
+            listed_at: None,
             keys: None,
             seed,
             tx: None,
@@ -314,8 +378,9 @@ impl Peer {
     }
 
     /// A summary for monitoring.
-    pub(crate) fn stats(&self) -> PeerStats {
+    pub(crate) fn stats(&self, now: Instant) -> PeerStats {
         let Some(tx) = &self.tx else { return PeerStats::default() };
+        let paths = tx.paths.counts(now);
         PeerStats {
             rtt_base_ns: tx.rtt.base().as_nanos(),
             rtt_smoothed_ns: tx.rtt.smoothed().as_nanos(),
@@ -329,7 +394,8 @@ impl Peer {
             credit_limited: tx.limited,
             delivery_rate_bps: tx.window.delivery_rate_bps(),
             retrans_pkts: tx.retrans_pkts,
-            paths: tx.paths.counts(),
+            paths,
+            paths_passing: if self.heard { paths[0] + paths[1] } else { 0 },
         }
     }
 }
@@ -362,11 +428,13 @@ impl Tx {
             last_sent_at: now,
             retrans_pkts: 0,
             last_progress_at: now,
-            silent_since: Instant::FAR_FUTURE,
+            silence: Silence::NONE,
             probe_at: Instant::FAR_FUTURE,
             probe_backoff: 0,
             rto_at: Instant::FAR_FUTURE,
             rto_backoff: 0,
+            futile: 0,
+            again_at: Instant::ZERO,
             probes: VecDeque::new(),
             probe_due: false,
             conversing: false,
@@ -374,7 +442,7 @@ impl Tx {
             largest_packet: 0,
             rnr_until: Instant::ZERO,
             rnr_backoff: Duration::ZERO,
-            mtu: Mtu::new(config.packet_bytes_max, config.mtu_discovery, now),
+            mtu: Mtu::new(config, now),
             abandoned: None,
             departure_at: Instant::FAR_FUTURE,
         };
@@ -414,6 +482,8 @@ impl Rx {
             ack_now: false,
             tuples: Vec::with_capacity(config.ack_tuples_max.into()),
             last_source_port: 0,
+            newest_port: 0,
+            ack_turn: 0,
             verdicts: Vec::new(),
             verdict_cursor: 0,
             echoes: VecDeque::new(),

@@ -1,154 +1,505 @@
-//! Path MTU: one padded probe of full size as a context begins. If the fabric swallows it,
-//! three times over while smaller packets get through, a binary search finds the size that
-//! works; it is reported, and datagrams that are too large for it fail instead of vanishing.
+//! Path MTU: the largest packet that the network passes to this peer, now. It is asked for as a
+//! context begins, doubted when large packets are lost and smaller ones are not, and asked for
+//! again upward once it is known to be less than configured.
+//!
+//! | stage | what is asked | ends with |
+//! |---|---|---|
+//! | `Settled` | nothing | three large packets lost in a row; large unreliable ones unproven |
+//! | `First` | the size in use, once | an answer, or `Search` |
+//! | `Search` | up to seven sizes at a time, and one that every path passes | the largest that is answered |
+//! | `Raise` | the configured size, and a little more than is in use | `Settled`, or `Search` |
+//!
+//! A size is condemned only by a round in which smaller probes were answered and this one was not,
+//! twice, and eight times where any of the smaller was lost, too; on one path each time, and while
+//! no datagram as large was acknowledged. What congestion or a dead path swallows, it swallows
+//! whatever its size.
 
 use super::{OutProbe, Peer, ProbeKind, Shared};
+use crate::config::Config;
 use crate::event::{Event, Status};
+use crate::ids::PathId;
+use crate::send_queue::Place;
 use crate::time::{Duration, Instant};
 
-/// Unanswered probes of a size that condemn it.
-const TRIES: u8 = 3;
 /// What every path is taken to pass: the least IPv6 MTU less its headers.
 const WORKS_MIN: u16 = 1232;
 /// The search ends when it is this close.
 const RESOLUTION: u16 = 16;
+/// Sizes asked for together: one that passes everywhere, and seven of interest.
+const SIZES: usize = 8;
+/// What usual links pass: 1460, 1480 and 1500 bytes over IPv4, 1500 over IPv6; and one that only
+/// larger ones do.
+const USUAL: [u16; 4] = [1432, 1452, 1472, 1488];
+/// Rounds that condemn a size, and those that do where probes that should pass were lost, too.
+const TRIES: u8 = 2;
+const TRIES_LOSSY: u8 = 8;
+/// Large packets lost in a row that raise doubt.
+const DOUBTFUL: u8 = 3;
+/// Rounds in which nothing was answered at all before the question is dropped.
+const VOIDS_MAX: u8 = 8;
+/// The least time for an answer, and the longest.
+const WAIT_MIN: Duration = Duration::from_millis(2);
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Time between two looks upward, while anything is sent.
+const RAISE_EVERY: Duration = Duration::from_secs(1);
+/// Large unreliable packets are sent for so long on the strength of one proof.
+const PROOF_LASTS: Duration = Duration::from_millis(250);
 
-/// What is known of the size that the fabric passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Settled,
+    First,
+    Search,
+    Raise,
+}
+
+/// What is known of the size that the network passes. All sizes are UDP payload bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mtu {
-    /// UDP payload bytes known to pass.
+    configured: u16,
+    /// What a packet has beside what windows count.
+    tag_bytes: u16,
+    /// What datagrams must fit.
+    limit: u16,
+    /// In a search: what is known to pass, and the least that is not known to.
     low: u16,
-    /// The size under test.
-    size: u16,
-    /// UDP payload bytes known not to pass, or one more than is configured.
     high: u16,
+    /// Whether `high` was found not to pass.
+    bounded: bool,
+    stage: Stage,
+    /// The sizes of this round; zero: none. A bit for each that was answered in this try.
+    sizes: [u16; SIZES],
+    answered: u8,
+    /// Known to pass when this try began: of the others all were asked, and the first.
+    low_before: u16,
+    /// The next of them to be sent.
+    next: u8,
     tries: u8,
-    /// When to send the next probe; never, once the answer is known.
+    voids: u8,
+    /// Whether a probe was lost in this search that was smaller than what passes.
+    lossy: bool,
+    /// The path of this round.
+    path: PathId,
+    /// Packets lost in a row since one as large passed, and the smallest of them.
+    lost: u8,
+    lost_bytes: u16,
+    /// Whether datagrams that are too large may still be held.
+    culls: bool,
+    /// The largest packet that passed lately, and when.
+    proved_bytes: u16,
+    proved_at: Instant,
+    /// When to look upward, at the next departure.
+    raise_at: Instant,
+    /// When to send the next probe.
     pub probe_at: Instant,
 }
 
 impl Mtu {
-    pub(crate) fn new(configured: u16, enabled: bool, now: Instant) -> Self {
-        let low = WORKS_MIN.min(configured);
-        let known = !enabled || low == configured;
-        let probe_at = if known { Instant::FAR_FUTURE } else { now };
-        let low = if known { configured } else { low };
-        Self { low, size: configured, high: configured.saturating_add(1), tries: 0, probe_at }
+    pub(crate) fn new(config: &Config, now: Instant) -> Self {
+        let configured = config.packet_bytes_max;
+        let tag_bytes = super::packet_overhead(config) - super::DATAGRAM_HEADER_BYTES;
+        let mut mtu = Self {
+            configured,
+            tag_bytes: u16::try_from(tag_bytes).unwrap_or(0),
+            limit: configured,
+            low: configured,
+            high: configured.saturating_add(1),
+            bounded: false,
+            stage: Stage::Settled,
+            sizes: [0; SIZES],
+            answered: 0,
+            low_before: 0,
+            next: 0,
+            tries: 0,
+            voids: 0,
+            lossy: false,
+            path: PathId(0),
+            lost: 0,
+            lost_bytes: u16::MAX,
+            culls: false,
+            proved_bytes: 0,
+            proved_at: now,
+            raise_at: Instant::FAR_FUTURE,
+            probe_at: Instant::FAR_FUTURE,
+        };
+        if config.mtu_discovery && configured > WORKS_MIN {
+            mtu.ask_first(now);
+        } else {
+            // Never doubted.
+            mtu.proved_bytes = u16::MAX;
+        }
+        mtu
     }
 
-    /// The size to test now.
-    pub(crate) fn size(&self) -> u16 {
-        self.size
+    /// Of a context that was at rest: the size is known.
+    pub(crate) fn known(config: &Config, now: Instant, limit: u16) -> Self {
+        let mut mtu = Self::new(config, now);
+        if !mtu.is_fixed() {
+            (mtu.limit, mtu.low, mtu.raise_at) = (limit, limit, now);
+            mtu.settle(now, limit);
+        }
+        mtu
     }
 
-    fn wait(rtt: Duration) -> Duration {
-        rtt.times(4).max(Duration::from_millis(2))
+    /// What datagrams must fit, the header and the tag included.
+    pub(crate) fn limit(&self) -> u16 {
+        self.limit
+    }
+
+    /// Whether a packet that was lost, of so many bytes as windows count, may be too large.
+    pub(crate) fn doubts(&self, bytes: u16) -> bool {
+        let searches = self.stage == Stage::Search && self.low < self.limit;
+        searches && bytes.saturating_add(self.tag_bytes) > self.low
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.proved_bytes == u16::MAX
+    }
+
+    /// Asks whether the size in use passes.
+    fn ask_first(&mut self, now: Instant) {
+        self.stage = Stage::First;
+        self.lost_bytes = self.limit;
+        self.sizes = [0; SIZES];
+        self.sizes[0] = self.limit;
+        self.begin_round(now);
+    }
+
+    /// Looks for the largest size between what passes and what may.
+    fn search(&mut self, now: Instant, low: u16, high: u16) {
+        self.stage = Stage::Search;
+        (self.low, self.high, self.bounded, self.voids) = (low, high, false, 0);
+        self.lossy = false;
+        self.sizes = self.choose();
+        self.begin_round(now);
+    }
+
+    fn begin_round(&mut self, now: Instant) {
+        self.tries = 0;
+        self.probe_at = now;
+        self.begin_try();
+    }
+
+    fn begin_try(&mut self) {
+        (self.next, self.answered, self.low_before) = (0, 0, self.low);
+    }
+
+    /// The sizes of a round, rising: the least, usual ones if they may be it, and others at equal
+    /// distances; the highest itself unless it was found not to pass.
+    fn choose(&self) -> [u16; SIZES] {
+        let (low, high) = (self.low, self.high);
+        let inside = |size: &u16| *size > low && *size < high;
+        let mut sizes = [0; SIZES];
+        sizes[0] = WORKS_MIN;
+        let mut count = 1;
+        let mut add = |size: u16| {
+            if inside(&size) && count < SIZES && !sizes[..count].contains(&size) {
+                sizes[count] = size;
+                count += 1;
+            }
+        };
+        if !self.bounded {
+            add(high - 1);
+        }
+        if low == WORKS_MIN {
+            USUAL.iter().copied().for_each(&mut add);
+        }
+        let points = u32::try_from(SIZES - count).unwrap_or(0);
+        let span = u32::from(high - low);
+        let mut add = |size: u16| {
+            if inside(&size) && count < SIZES && !sizes[..count].contains(&size) {
+                sizes[count] = size;
+                count += 1;
+            }
+        };
+        for i in 1..=points {
+            add(low + u16::try_from(span * i / (points + 1)).unwrap_or(0));
+        }
+        sizes[1..].sort_unstable_by_key(|size| if *size == 0 { u16::MAX } else { *size });
+        sizes
+    }
+
+    /// A packet left: is it time to look upward?
+    pub(crate) fn on_departure(&mut self, now: Instant) {
+        if self.stage == Stage::Settled && self.limit < self.configured && now >= self.raise_at {
+            self.stage = Stage::Raise;
+            self.sizes = [0; SIZES];
+            self.sizes[0] = self.limit.saturating_add(RESOLUTION + 1).min(self.configured);
+            self.sizes[1] = self.configured;
+            self.low = self.limit;
+            self.begin_round(now);
+        }
+    }
+
+    /// An unreliable packet of this size left, of which nothing will be heard.
+    pub(crate) fn on_unreliable(&mut self, now: Instant, bytes: u16) {
+        self.on_departure(now);
+        let proven = self.proved_bytes >= bytes && now.since(self.proved_at) < PROOF_LASTS;
+        if bytes > WORKS_MIN && self.stage == Stage::Settled && !proven && !self.is_fixed() {
+            self.ask_first(now);
+        }
+    }
+
+    /// A datagram's packet was lost, of so many bytes as windows count.
+    pub(crate) fn on_lost(&mut self, now: Instant, bytes: u16) {
+        let bytes = bytes.saturating_add(self.tag_bytes);
+        if bytes <= WORKS_MIN || bytes > self.limit || self.is_fixed() {
+            return;
+        }
+        self.lost = self.lost.saturating_add(1);
+        if self.stage == Stage::Settled {
+            self.lost_bytes = self.lost_bytes.min(bytes);
+            if self.lost >= DOUBTFUL {
+                self.search(now, WORKS_MIN, self.limit + 1);
+            }
+        }
+    }
+
+    /// A datagram's packet was acknowledged: what is as large passes, whatever became of probes.
+    fn on_passed(&mut self, now: Instant, bytes: u16) {
+        let bytes = bytes.saturating_add(self.tag_bytes);
+        if self.is_fixed() {
+            return;
+        }
+        if bytes >= self.proved_bytes || now.since(self.proved_at) >= PROOF_LASTS {
+            (self.proved_bytes, self.proved_at) = (bytes, now);
+        }
+        if bytes < self.lost_bytes {
+            return;
+        }
+        (self.lost, self.lost_bytes) = (0, u16::MAX);
+        let doubted = match self.stage {
+            Stage::First => true,
+            Stage::Search => self.doubts(u16::MAX),
+            Stage::Settled | Stage::Raise => false,
+        };
+        if doubted {
+            self.settle(now, self.limit);
+        }
+    }
+
+    /// The end of a search.
+    fn settle(&mut self, now: Instant, limit: u16) {
+        self.limit = limit.min(self.configured);
+        // A doubt that comes to nothing does not put off the look upward.
+        self.raise_at = self.raise_at.min(now + RAISE_EVERY);
+        self.stage = Stage::Settled;
+        (self.lost, self.lost_bytes) = (0, u16::MAX);
+        self.probe_at = Instant::FAR_FUTURE;
+    }
+
+    /// A probe of `size` was answered.
+    fn on_answer(&mut self, now: Instant, size: u16) {
+        if self.is_fixed() {
+            return;
+        }
+        if let Some(at) = self.sizes.iter().position(|asked| *asked == size) {
+            self.answered |= 1 << at;
+        }
+        if size >= self.proved_bytes || now.since(self.proved_at) >= PROOF_LASTS {
+            (self.proved_bytes, self.proved_at) = (size, now);
+        }
+        match self.stage {
+            Stage::First if size >= self.limit => self.settle(now, self.limit),
+            Stage::Search => self.on_found(now, size),
+            Stage::Settled | Stage::Raise if size >= self.configured => self.settle(now, size),
+            Stage::Settled | Stage::Raise if size > self.limit => {
+                self.search(now, size, self.configured.saturating_add(1));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_found(&mut self, now: Instant, size: u16) {
+        if size >= self.high {
+            (self.high, self.bounded) = (self.configured.saturating_add(1), false);
+        }
+        self.low = self.low.max(size);
+        if self.low + 1 >= self.high {
+            self.settle(now, self.low);
+        }
+    }
+
+    /// The wait for a round's answers is over.
+    fn judge(&mut self, now: Instant) {
+        match self.stage {
+            Stage::First => self.search(now, WORKS_MIN, self.limit.saturating_add(1)),
+            Stage::Search => self.judge_round(now),
+            Stage::Settled | Stage::Raise => self.probe_at = Instant::FAR_FUTURE,
+        }
+    }
+
+    fn judge_round(&mut self, now: Instant) {
+        if self.answered == 0 {
+            // Nothing passes: that says nothing of sizes.
+            self.voids += 1;
+            self.begin_try();
+            if self.voids >= VOIDS_MAX {
+                self.settle(now, self.limit);
+            }
+            return;
+        }
+        self.tries += 1;
+        self.lossy |= (0..SIZES).any(|at| self.was_asked(at) && self.is_missed(at));
+        let unanswered = self.sizes[1..].iter().copied().find(|size| *size > self.low);
+        let tries = if self.lossy { TRIES_LOSSY } else { TRIES };
+        if unanswered.is_some() && self.tries < tries {
+            self.begin_try();
+            return;
+        }
+        if let Some(size) = unanswered {
+            (self.high, self.bounded) = (size, true);
+        }
+        if self.high - self.low <= RESOLUTION {
+            self.settle(now, self.low);
+        } else {
+            self.sizes = self.choose();
+            self.begin_round(now);
+        }
+    }
+
+    /// Whether a size is, or was, part of this try.
+    fn was_asked(&self, at: usize) -> bool {
+        self.sizes[at] > 0 && (at == 0 || self.sizes[at] > self.low_before)
+    }
+
+    /// Whether a probe that should have passed was not answered.
+    fn is_missed(&self, at: usize) -> bool {
+        self.sizes[at] <= self.low && self.answered & 1 << at == 0
+    }
+
+    /// The next size of the try.
+    fn take_size(&mut self) -> Option<u16> {
+        let at = (self.next.into()..SIZES).find(|at| self.was_asked(*at))?;
+        self.next = u8::try_from(at + 1).unwrap_or(u8::MAX);
+        Some(self.sizes[at])
+    }
+
+    /// Whether every size of the try was sent.
+    fn is_sent(&self) -> bool {
+        !(self.next.into()..SIZES).any(|at| self.was_asked(at))
+    }
+
+    /// How long a round's answers may take.
+    fn wait(&self, timeout: Duration, config: &Config) -> Duration {
+        let least = WAIT_MIN.max(config.rto_min.times(5));
+        timeout.max(least).times(1 << self.voids.min(VOIDS_MAX)).min(WAIT_MAX)
     }
 }
 
 impl Peer {
-    /// A probe of the size under test leaves: when it will have been lost.
-    pub(crate) fn on_mtu_probe_sent(&mut self, now: Instant) {
-        let Some(tx) = self.tx.as_deref_mut() else { return };
-        tx.mtu.probe_at = now + Mtu::wait(tx.rtt.smoothed());
-    }
-
-    /// Before a probe leaves: was the one before lost, while other packets got through?
-    pub(crate) fn judge_mtu(&mut self, shared: &mut Shared<'_>) {
-        let heard_at = self.heard_at;
-        let Some(tx) = self.tx.as_deref_mut() else { return };
-        let size = tx.mtu.size;
-        let mut sent_before = false;
-        tx.probes.retain(|p: &OutProbe| {
-            let same = p.kind == ProbeKind::Mtu(size);
-            sent_before |= same && heard_at > p.sent_at;
-            !same
-        });
-        if !sent_before {
-            return;
+    /// The size to ask for now, and the path to ask on.
+    pub(super) fn next_mtu_probe(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+    ) -> Option<(u16, PathId)> {
+        let tx = self.tx.as_deref_mut()?;
+        if tx.mtu.is_sent() {
+            let before = tx.mtu.limit;
+            tx.mtu.judge(now);
+            self.heed_mtu(before, shared);
         }
-        tx.mtu.tries += 1;
-        if tx.mtu.tries >= TRIES {
-            tx.mtu.high = size;
-            self.narrow_mtu(shared);
+        let tx = self.tx.as_deref_mut()?;
+        if tx.mtu.probe_at > now {
+            return None;
         }
+        if tx.mtu.next == 0 {
+            // Answers to what was asked before would be taken for answers to this.
+            tx.probes.retain(|p: &OutProbe| !matches!(p.kind, ProbeKind::Mtu(..)));
+            let fresh = tx.fresh();
+            tx.mtu.path = tx.paths.pick_safe(now, fresh);
+        }
+        let size = tx.mtu.take_size()?;
+        if tx.mtu.is_sent() {
+            tx.mtu.probe_at = if tx.mtu.stage == Stage::Raise {
+                tx.mtu.stage = Stage::Settled;
+                tx.mtu.raise_at = now + RAISE_EVERY;
+                Instant::FAR_FUTURE
+            } else {
+                now + tx.mtu.wait(tx.rtt.timeout(), shared.config)
+            };
+        }
+        Some((size, tx.mtu.path))
     }
 
     /// A probe of `size` was answered.
-    pub(crate) fn on_mtu_answer(&mut self, now: Instant, size: u16, shared: &mut Shared<'_>) {
+    pub(super) fn on_mtu_answer(&mut self, now: Instant, size: u16, shared: &mut Shared<'_>) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
-        if tx.mtu.probe_at == Instant::FAR_FUTURE {
-            return;
-        }
-        tx.mtu.low = tx.mtu.low.max(size);
-        tx.mtu.probe_at = now;
-        self.narrow_mtu(shared);
+        let before = tx.mtu.limit;
+        tx.mtu.on_answer(now, size);
+        self.heed_mtu(before, shared);
     }
 
-    /// A datagram of so many bytes was acknowledged: packets of its size pass, whatever became of
-    /// probes.
-    pub(crate) fn on_passed(&mut self, now: Instant, bytes: u16, shared: &mut Shared<'_>) {
-        let Some(tx) = self.tx.as_deref_mut() else { return };
-        if tx.mtu.probe_at == Instant::FAR_FUTURE {
-            return;
-        }
-        let around = super::packet_overhead(shared.config) - super::DATAGRAM_HEADER_BYTES;
-        let passed = bytes.saturating_add(u16::try_from(around).unwrap_or(0));
-        if passed >= tx.mtu.size {
-            self.on_mtu_answer(now, passed, shared);
-        } else {
-            tx.mtu.low = tx.mtu.low.max(passed);
+    /// A packet of so many bytes, as windows count, was acknowledged.
+    pub(super) fn on_passed(&mut self, now: Instant, bytes: u16, shared: &mut Shared<'_>) {
+        if let Some(tx) = self.tx.as_deref_mut().filter(|_| bytes > 0) {
+            let before = tx.mtu.limit;
+            tx.mtu.on_passed(now, bytes);
+            self.heed_mtu(before, shared);
         }
     }
 
-    /// The next size to test, or the end of the search.
-    fn narrow_mtu(&mut self, shared: &mut Shared<'_>) {
-        let configured = shared.config.packet_bytes_max;
+    /// Lets go of what waited for the end of a search, tells what has changed, and begins to fail
+    /// what is too large now.
+    fn heed_mtu(&mut self, before: u16, shared: &mut Shared<'_>) {
+        let configured_bytes = shared.config.packet_bytes_max;
         let Some(tx) = self.tx.as_deref_mut() else { return };
-        let mtu = &mut tx.mtu;
-        mtu.tries = 0;
-        if mtu.low < configured && mtu.high - mtu.low > RESOLUTION {
-            mtu.size = mtu.low + (mtu.high - mtu.low) / 2;
+        if !tx.mtu.doubts(u16::MAX) {
+            tx.queue.take_back();
+        }
+        let works_bytes = tx.mtu.limit;
+        if works_bytes == before {
             return;
         }
-        mtu.probe_at = Instant::FAR_FUTURE;
-        if mtu.low < configured {
-            let works_bytes = mtu.low;
-            let peer = self.id;
-            let event = Event::PathMtu { peer, works_bytes, configured_bytes: configured };
-            shared.events.push_back(event);
-            self.fail_oversize(works_bytes, shared);
+        (tx.futile, tx.again_at) = (0, Instant::ZERO);
+        let event = Event::PathMtu { peer: self.id, works_bytes, configured_bytes };
+        shared.events.push_back(event);
+        if works_bytes < before {
+            tx.mtu.culls = true;
+            self.fail_oversize(shared);
         }
     }
 
-    /// Fails what is known never to get through.
-    fn fail_oversize(&mut self, works_bytes: u16, shared: &mut Shared<'_>) {
+    /// Fails what is held, not under way, and known never to get through. What is under way fails
+    /// when it is found to be lost, which a probe now asks for.
+    pub(super) fn fail_oversize(&mut self, shared: &mut Shared<'_>) {
         let overhead = super::packet_overhead(shared.config);
-        let limit = usize::from(works_bytes) - overhead;
-        let Some(tx) = self.tx.as_deref_mut() else { return };
+        let Some(tx) = self.tx.as_deref_mut().filter(|tx| tx.mtu.culls) else { return };
+        let limit = usize::from(tx.mtu.limit) - overhead;
+        let mut under_way = false;
         for slot in tx.queue.slots(None) {
             let held = tx.queue.held(slot);
             let bytes = held.payload.len();
             if bytes <= limit {
                 continue;
             }
+            if held.place == Place::InFlight {
+                under_way = true;
+                continue;
+            }
+            // It never arrived: for the receiver it was never queued. Its completion may have been
+            // given, when its queue pair was closed.
+            tx.queued_bytes -= (bytes + super::DATAGRAM_HEADER_BYTES) as u64;
             if let Some((id, user)) = tx.queue.finish(slot) {
-                // It never arrived: for the receiver it was never queued.
-                tx.queued_bytes -= (bytes + super::DATAGRAM_HEADER_BYTES) as u64;
                 let status = Status::LocalBadLength;
                 shared.events.push_back(Event::Completed { peer: self.id, id, user, status });
             }
         }
+        tx.mtu.culls = under_way;
+        tx.probe_due |= under_way && tx.probes.iter().all(|p| p.kind != ProbeKind::Tail);
+        tx.arm(shared.config);
+    }
+
+    /// The size of packet that this peer takes now, of UDP payload bytes.
+    pub(crate) fn packet_bytes_max(&self, config: &Config) -> u16 {
+        let resting = self.rest.as_ref().map(|rest| rest.mtu_limit());
+        let working = self.tx.as_ref().map(|tx| tx.mtu.limit());
+        working.or(resting).unwrap_or(config.packet_bytes_max)
     }
 
     /// The most payload that one datagram to this peer carries.
-    pub(crate) fn payload_bytes_max(&self, config: &crate::config::Config) -> usize {
-        let resting = self.rest.as_ref().map(|rest| rest.mtu());
-        let mtu = self.tx.as_ref().map(|tx| &tx.mtu).or(resting);
-        let size = match mtu {
-            Some(mtu) if mtu.probe_at == Instant::FAR_FUTURE => mtu.low,
-            _ => config.packet_bytes_max,
-        };
-        usize::from(size) - super::packet_overhead(config)
+    pub(crate) fn payload_bytes_max(&self, config: &Config) -> usize {
+        usize::from(self.packet_bytes_max(config)) - super::packet_overhead(config)
     }
 }

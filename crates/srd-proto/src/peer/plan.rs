@@ -13,6 +13,12 @@ pub(crate) enum Plan {
     Hello,
     /// The answer to the peer's opening.
     HelloReply,
+    /// The end of the context.
+    Close,
+    /// A question to an address that the peer may have moved to.
+    Challenge,
+    /// The answer to such a question of the peer's.
+    ChallengeReply,
     /// An acknowledgement.
     Ack,
     /// A probe: for a bad path that is due, else for the tail.
@@ -34,7 +40,7 @@ pub(crate) enum Blocked {
     Empty,
     /// PSN window, congestion window or limit.
     Window,
-    /// Not yet: the pacer.
+    /// Not yet: the pacer, or what is lost again and again.
     Until(Instant),
 }
 
@@ -42,15 +48,25 @@ impl Peer {
     /// The next packet.
     pub(crate) fn plan(&self, now: Instant, shared: &Shared<'_>) -> Plan {
         let config = shared.config;
+        if self.close_left > 0 {
+            return Plan::Close;
+        }
         if config.protection.is_on() {
-            if self.protected.answer_due {
+            if self.protected.answer_due() {
                 return Plan::HelloReply;
             }
-            if self.wants_session() && self.protected.hello_at() <= now {
+            let due = self.protected.hello_at() <= now || self.ways.has_left();
+            if self.wants_session() && due {
                 return Plan::Hello;
             }
             if self.protected.session.is_none() {
                 return Plan::Nothing;
+            }
+            if self.protected.echo.is_some() {
+                return Plan::ChallengeReply;
+            }
+            if self.protected.roam.as_ref().is_some_and(|roam| roam.due) {
+                return Plan::Challenge;
             }
         }
         let ack_due = self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now));
@@ -96,7 +112,11 @@ impl Peer {
     /// forgotten the one we have.
     pub(crate) fn wants_session(&self) -> bool {
         let reachable = self.address.port() != 0;
-        reachable && self.protected.must_open() && self.tx.as_ref().is_some_and(|tx| tx.has_work())
+        // What is sent meanwhile under a session that the peer has lost leaves nothing that waits.
+        let goes_on = self.protected.reopens();
+        reachable
+            && self.protected.must_open()
+            && self.tx.as_ref().is_some_and(|tx| goes_on || tx.has_work())
     }
 }
 
@@ -120,7 +140,8 @@ impl Tx {
         if self.limited && self.settled_bytes + in_flight + bytes > self.limit {
             return Err(Blocked::Window);
         }
-        let departure = self.pacer.next_departure();
+        let again_at = self.queue.held(slot).first_psn().map_or(Instant::ZERO, |_| self.again_at);
+        let departure = self.pacer.next_departure().max(again_at);
         if departure > now {
             return Err(Blocked::Until(departure));
         }

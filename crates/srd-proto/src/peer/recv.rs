@@ -116,6 +116,7 @@ impl Peer {
         if floor <= rx.received.highest() + u64::from(shared.config.window_packets_max) {
             rx.move_floor(floor);
         }
+        rx.newest_port = meta.source.port();
         let delay = meta.received_at.wire().wrapping_sub(probe.sent_at);
         for _ in 0..ANSWERS {
             push_bounded(&mut rx.echoes, (header.number, delay));
@@ -145,6 +146,7 @@ impl Rx {
         #[allow(clippy::cast_possible_truncation)] // the wire carries the low half
         let mut tuple = Tuple { psn: psn as u32, delay, ce: meta.ecn == Ecn::Ce };
         let port = meta.source.port();
+        self.newest_port = port;
         let same_path = port == self.last_source_port;
         self.last_source_port = port;
         if same_path && let Some(last) = self.tuples.last_mut() {

@@ -16,6 +16,7 @@ use crate::delay::RttEstimator;
 use crate::ids::Psn;
 use crate::sent_packets::SentPackets;
 use crate::time::{Duration, Instant};
+use crate::wire::{self, RTT_UNKNOWN};
 
 /// What is kept of a sending half.
 #[derive(Debug)]
@@ -30,7 +31,8 @@ pub(crate) struct Rest {
     limit_heard: bool,
     senders: u16,
     largest_packet: u16,
-    mtu: Mtu,
+    /// What datagrams must fit.
+    mtu_limit: u16,
     rtt: RttEstimator,
     /// If it had learnt anything.
     window: Option<Box<Window>>,
@@ -61,10 +63,12 @@ impl Peer {
         }
     }
 
-    /// The least round trip of late.
-    pub(super) fn rtt_base(&self) -> Duration {
-        let resting = self.rest.as_ref().map_or(Duration::ZERO, |rest| rest.rtt.base());
-        self.tx.as_ref().map_or(resting, |tx| tx.rtt.base())
+    /// What packets say of the least round trip of the last seconds.
+    pub(super) fn rtt_code(&self) -> u8 {
+        let resting = self.rest.as_ref().map(|rest| &rest.rtt);
+        let rtt = self.tx.as_ref().map(|tx| &tx.rtt).or(resting);
+        let measured = rtt.filter(|rtt| rtt.is_measured());
+        measured.map_or(RTT_UNKNOWN, |rtt| wire::encode_rtt(rtt.base().as_nanos()))
     }
 }
 
@@ -76,7 +80,7 @@ impl Tx {
             && self.sent.span() == 0
             && self.abandoned.is_none()
             && !self.probe_due
-            && self.silent_since == Instant::FAR_FUTURE
+            && !self.silence.is_on()
             && self.mtu.probe_at == Instant::FAR_FUTURE
             && self.paths.may_be_forgotten()
     }
@@ -94,7 +98,7 @@ impl Rest {
             limit_heard: tx.limit_heard,
             senders: tx.senders,
             largest_packet: tx.largest_packet,
-            mtu: tx.mtu,
+            mtu_limit: tx.mtu.limit(),
             rtt: tx.rtt,
             window: tx.window.has_learnt().then(|| Box::new(tx.window)),
             last_sent_at: tx.last_sent_at,
@@ -117,7 +121,7 @@ impl Rest {
         tx.limit_heard = self.limit_heard;
         tx.senders = self.senders;
         tx.largest_packet = self.largest_packet;
-        tx.mtu = self.mtu;
+        tx.mtu = Mtu::known(config, now, self.mtu_limit);
         tx.rtt = self.rtt;
         if let Some(window) = self.window {
             tx.window = *window;
@@ -128,8 +132,8 @@ impl Rest {
         tx
     }
 
-    pub(super) fn mtu(&self) -> &Mtu {
-        &self.mtu
+    pub(super) fn mtu_limit(&self) -> u16 {
+        self.mtu_limit
     }
 
     pub(super) fn unreliable_sent(&self) -> u64 {

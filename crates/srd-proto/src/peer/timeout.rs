@@ -3,6 +3,10 @@
 use super::{Peer, Shared};
 use crate::time::{Duration, Instant};
 
+/// A peer that is silent while it is spoken to is asked after this part of the keepalive...
+const SPOKEN_TO_PART: u64 = 4;
+/// ...and again after each such part of it, on other paths, until it answers or is given up.
+const ASKED_PART: u64 = 8;
 /// After so many tail probes in a row that were not answered all paths are asked. A receiver that
 /// is shared by many may answer one late.
 const PROBES_IN_VAIN: u8 = 2;
@@ -25,21 +29,35 @@ impl Peer {
             if self.remote_context != 0 {
                 at = at.min(tx.paths.probe_due()).min(tx.mtu.probe_at);
             }
-            if tx.silent_since != Instant::FAR_FUTURE {
-                at = at.min(tx.silent_since + shared_config.patience(self.heard));
-            }
         }
-        at.min(self.idle_at(shared_config))
+        at.min(self.given_up_at(shared_config)).min(self.idle_at(shared_config))
     }
 
     /// When the context will have been idle for long enough to do something about it.
     fn idle_at(&self, config: &crate::config::Config) -> Instant {
-        let keepalive = if self.tx.is_some() { config.keepalive } else { Duration::MAX };
         let reclaim =
             if self.may_be_forgotten(config) { config.idle_reclaim } else { Duration::MAX };
         let rest = if self.may_rest(config) { config.idle_rest } else { Duration::MAX };
-        let quiet = keepalive.min(reclaim).min(rest);
-        if quiet == Duration::MAX { Instant::FAR_FUTURE } else { self.active_at() + quiet }
+        let quiet = reclaim.min(rest);
+        let idle =
+            if quiet == Duration::MAX { Instant::FAR_FUTURE } else { self.active_at() + quiet };
+        idle.min(self.keepalive_at(config))
+    }
+
+    /// When the peer is to be asked whether it is there, if it is to be asked at all.
+    fn keepalive_at(&self, config: &crate::config::Config) -> Instant {
+        let keepalive = config.keepalive;
+        let Some(tx) = self.tx.as_deref().filter(|_| keepalive != Duration::MAX) else {
+            return Instant::FAR_FUTURE;
+        };
+        let idle = self.active_at() + keepalive;
+        if tx.silence.is_on() {
+            idle.min(tx.last_sent_at + keepalive.over(ASKED_PART))
+        } else if self.spoken_at != Instant::FAR_FUTURE {
+            idle.min(self.spoken_at + keepalive.over(SPOKEN_TO_PART))
+        } else {
+            idle
+        }
     }
 
     /// The last time anything was sent or heard.
@@ -54,11 +72,7 @@ impl Peer {
         let mut ready = self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now))
             || self.wants_session() && self.protected.hello_at() <= now;
         let config = shared.config;
-        let unresponsive = self.tx.as_ref().is_some_and(|tx| {
-            let patience = config.patience(self.heard);
-            tx.silent_since != Instant::FAR_FUTURE && now >= tx.silent_since + patience
-        });
-        if unresponsive && !self.forgive_own_pause(now, config) {
+        if now >= self.given_up_at(config) {
             self.give_up(now, shared);
             return true;
         }
@@ -92,9 +106,7 @@ impl Peer {
             }
             tx.probe_due = true;
             tx.last_sent_at = now;
-            if tx.silent_since == Instant::FAR_FUTURE {
-                tx.silent_since = now;
-            }
+            tx.silence.begin(now);
             tx.arm(config);
             ready = true;
         }
@@ -104,31 +116,17 @@ impl Peer {
         ready
     }
 
-    /// Whoever has not asked for longer than it ever waits between two probes stood still itself: a
-    /// stopped process, a suspended machine. Then the peer's time begins anew. Not where peers
-    /// forget contexts, which they may have done meanwhile.
-    fn forgive_own_pause(&mut self, now: Instant, config: &crate::config::Config) -> bool {
-        let Some(tx) = self.tx.as_deref_mut() else { return false };
-        let paused = now.since(tx.last_sent_at) > config.rto_max.times(2);
-        let forgives = paused && self.configured && config.idle_rest != Duration::MAX;
-        if forgives {
-            tx.silent_since = now;
-        }
-        forgives
-    }
-
-    /// An idle context asks whether the peer is there, if it is told to.
+    /// An idle context, and one whose peer has gone silent, asks whether the peer is there, if it
+    /// is told to.
     fn keep_alive(&mut self, now: Instant, shared: &Shared<'_>) -> bool {
-        let keepalive = shared.config.keepalive;
-        if keepalive == Duration::MAX || now < self.active_at() + keepalive {
+        if now < self.keepalive_at(shared.config) {
             return false;
         }
         let Some(tx) = self.tx.as_deref_mut() else { return false };
         tx.probe_due = true;
+        tx.mtu.on_departure(now);
         tx.last_sent_at = now;
-        if tx.silent_since == Instant::FAR_FUTURE {
-            tx.silent_since = now;
-        }
+        tx.silence.begin(now);
         true
     }
 

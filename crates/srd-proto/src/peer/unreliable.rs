@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::crypto::Space;
 use crate::error::{DropReason, SendError};
 use crate::event::Datagram;
-use crate::ids::Entropy;
+use crate::ids::{Entropy, PathId};
 use crate::time::Instant;
 use crate::transmit::TransmitBuf;
 use crate::wire::greeting::GREETING_BYTES;
@@ -52,24 +52,31 @@ impl Peer {
         shared: &mut Shared<'_>,
         buf: &mut TransmitBuf,
     ) -> Option<Entropy> {
-        let mut first: Option<Entropy> = None;
+        let mut first: Option<PathId> = None;
         loop {
             let tx = self.tx.as_deref_mut()?;
-            let Some((entropy, next)) = tx.unreliable.front() else { break };
+            let Some((wanted, next)) = tx.unreliable.front() else { break };
+            let path = tx.paths.pick_near(*wanted);
             let greeting = if self.greeted { 0 } else { GREETING_BYTES };
             let size = next.payload.len() + unreliable_overhead(shared.config) + greeting;
-            let joins = first.is_none_or(|path| {
-                path == *entropy && buf.has_room(size) && size <= buf.last_segment_bytes()
+            let joins = first.is_none_or(|first| {
+                first == path && buf.has_room(size) && size <= buf.last_segment_bytes()
             });
             let short = first.is_some() && buf.last_segment_bytes() < buf.first_segment_bytes();
             if !joins || short {
                 break;
             }
-            let (entropy, datagram) = tx.unreliable.pop_front()?;
-            self.write_one_unreliable(now, shared, buf, &datagram)?;
-            first = Some(entropy);
+            let (_, datagram) = tx.unreliable.pop_front()?;
+            if self.write_one_unreliable(now, shared, buf, &datagram).is_none() {
+                break; // the key is used up; what was sealed before leaves all the same
+            }
+            first = Some(path);
         }
-        first
+        let path = first?;
+        let tx = self.tx.as_deref_mut()?;
+        let pause = tx.tail_wait().max(tx.rtt.smoothed());
+        tx.paths.watch(now, path, pause);
+        Some(tx.paths.entropy(path))
     }
 
     fn write_one_unreliable(
@@ -79,6 +86,7 @@ impl Peer {
         buf: &mut TransmitBuf,
         datagram: &Datagram,
     ) -> Option<()> {
+        self.spoken_at = self.spoken_at.min(now);
         let number = self.next_control_number();
         let start = buf.head_start();
         let header = self.header(now, Kind::Unreliable, number, 0);
@@ -87,7 +95,11 @@ impl Peer {
             .encode(&mut buf.bytes);
         buf.bytes.extend_from_slice(&datagram.payload);
         shared.stats.unreliable_tx_pkts += 1;
-        self.tx.as_mut()?.unreliable_sent = number + 1;
+        let tag_bytes = if shared.config.protection.is_on() { TAG_BYTES } else { 0 };
+        let bytes = buf.bytes.len() - start + tag_bytes;
+        let tx = self.tx.as_mut()?;
+        tx.unreliable_sent = number + 1;
+        tx.mtu.on_unreliable(now, u16::try_from(bytes).unwrap_or(u16::MAX));
         self.finish(buf, start, Space::Control, number, Bytes::new())
     }
 

@@ -1,11 +1,17 @@
-//! Handshake packets: Hello, HelloReply, Retry, Reset.
+//! Handshake packets: Hello, HelloReply, Retry, Reset; and the token of a path challenge.
 //!
 //! ```text
-//! Hello      | sender's context (32) | cookie (128, zero: none) | Noise message 1 |
-//! HelloReply | Noise message 2 |            (its header names the initiator's context)
-//! Retry      | cookie (128) |               (its header names the initiator's context)
+//! Hello      | MAC (128) | sender's context (32) | cookie (128, zero: none) | opening |
+//! HelloReply | token (64) | answer |      (its header names the initiator's context)
+//! Retry      | cookie (128) | 1 to 64 times: initiator's context (32), token (64) |
 //! Reset      | context that is not known (32) | number of the packet that named it (32) |
+//! Challenge  | token (64) |
 //! ```
+//!
+//! The token of a HelloReply or Retry is the first eight bytes of the opening that it answers,
+//! which are random: an attacker that has not seen the opening cannot answer it. A Retry answers
+//! all openings that came from one address in a while: strangers that write from there, too, do
+//! not take the answer from the one that is there. The MAC is over everything behind it.
 
 use alloc::vec::Vec;
 
@@ -13,23 +19,40 @@ use super::{WireError, u32_at};
 
 /// Bytes of a cookie.
 pub const COOKIE_BYTES: usize = 16;
-/// Longest Noise message accepted.
+/// Bytes of the MAC of a hello.
+pub const MAC_BYTES: usize = 16;
+/// Bytes of a token.
+pub const TOKEN_BYTES: usize = 8;
+/// Openings that one Retry answers.
+pub const RETRIED_MAX: usize = 64;
+/// Longest opening accepted. The shortest is a token long.
 pub const NOISE_BYTES_MAX: usize = 256;
+
+/// What an answer says of the opening that it answers, or a peer of the challenge it has got.
+pub type Token = [u8; TOKEN_BYTES];
 
 /// The first handshake packet's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello<'a> {
+    /// Shows that the sender knows whom it calls.
+    pub mac: [u8; MAC_BYTES],
     /// The initiator's number for the context, not zero.
     pub context: u32,
     /// The cookie that the responder demanded, or zero bytes.
     pub cookie: [u8; COOKIE_BYTES],
-    /// The first Noise message.
+    /// The opening: the first Noise message, or a sealed greeting; at least a token long.
     pub noise: &'a [u8],
 }
 
 impl<'a> Hello<'a> {
     /// Appends the body.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.mac);
+        self.encode_rest(out);
+    }
+
+    /// Appends what the MAC is over: everything behind it.
+    pub fn encode_rest(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.context.to_be_bytes());
         out.extend_from_slice(&self.cookie);
         out.extend_from_slice(self.noise);
@@ -40,15 +63,38 @@ impl<'a> Hello<'a> {
     /// # Errors
     /// When the bytes are too few or too many, or the context is zero.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
-        let (context, rest) = bytes.split_first_chunk::<4>().ok_or(WireError::Malformed)?;
+        let (mac, rest) = bytes.split_first_chunk::<MAC_BYTES>().ok_or(WireError::Malformed)?;
+        let (context, rest) = rest.split_first_chunk::<4>().ok_or(WireError::Malformed)?;
         let (cookie, noise) =
             rest.split_first_chunk::<COOKIE_BYTES>().ok_or(WireError::Malformed)?;
         let context = u32::from_be_bytes(*context);
-        if context == 0 || noise.is_empty() || noise.len() > NOISE_BYTES_MAX {
+        if context == 0 || !(TOKEN_BYTES..=NOISE_BYTES_MAX).contains(&noise.len()) {
             return Err(WireError::Malformed);
         }
-        Ok(Self { context, cookie: *cookie, noise })
+        Ok(Self { mac: *mac, context, cookie: *cookie, noise })
     }
+}
+
+/// The token of an opening: its first bytes.
+pub fn token_of(opening: &[u8]) -> Token {
+    opening.first_chunk().copied().unwrap_or_default()
+}
+
+/// Splits a HelloReply into token and answer.
+///
+/// # Errors
+/// When the bytes are too few.
+pub fn decode_hello_reply(bytes: &[u8]) -> Result<(Token, &[u8]), WireError> {
+    let (token, answer) = bytes.split_first_chunk().ok_or(WireError::Malformed)?;
+    Ok((*token, answer))
+}
+
+/// Reads the token of a challenge or of the answer to one.
+///
+/// # Errors
+/// When the length is wrong.
+pub fn decode_token(bytes: &[u8]) -> Result<Token, WireError> {
+    bytes.try_into().map_err(|_| WireError::Malformed)
 }
 
 /// A refusal of a packet whose context is not known.
@@ -79,10 +125,30 @@ impl Reset {
     }
 }
 
-/// Reads a Retry's cookie.
+/// What a Retry says of one opening: the context that it named, and its token.
+pub type Retried = (u32, Token);
+
+/// Bytes of one [`Retried`].
+const RETRIED_BYTES: usize = 4 + TOKEN_BYTES;
+
+/// Appends what a Retry says of one opening.
+pub fn encode_retried(out: &mut Vec<u8>, (context, token): Retried) {
+    out.extend_from_slice(&context.to_be_bytes());
+    out.extend_from_slice(&token);
+}
+
+/// Reads a Retry: the cookie, and the openings that it answers.
 ///
 /// # Errors
-/// When the length is wrong.
-pub fn decode_retry(bytes: &[u8]) -> Result<[u8; COOKIE_BYTES], WireError> {
-    bytes.try_into().map_err(|_| WireError::Malformed)
+/// When the length is wrong, or a context is zero.
+pub fn decode_retry(
+    bytes: &[u8],
+) -> Result<([u8; COOKIE_BYTES], impl Iterator<Item = Retried>), WireError> {
+    let (cookie, rest) = bytes.split_first_chunk().ok_or(WireError::Malformed)?;
+    let (retried, remainder) = rest.as_chunks::<RETRIED_BYTES>();
+    let retried = retried.iter().map(|bytes| (u32_at(bytes, 0), token_of(&bytes[4..])));
+    let sound = remainder.is_empty()
+        && (1..=RETRIED_MAX).contains(&retried.len())
+        && retried.clone().all(|(context, _)| context != 0);
+    if sound { Ok((*cookie, retried)) } else { Err(WireError::Malformed) }
 }

@@ -6,7 +6,7 @@
 //!  0                   1                   2                   3
 //!  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
 //! +-------+-------+---------------+---------------+---------------+
-//! | ver=1 | type  |     flags     |   key phase   |   rtt code    |
+//! | ver=2 | type  |     flags     |   key phase   |   rtt code    |
 //! +-------+-------+---------------+---------------+---------------+
 //! |               destination context (0: not known yet)          |
 //! +---------------------------------------------------------------+
@@ -27,7 +27,7 @@ pub mod unreliable;
 use alloc::vec::Vec;
 
 /// The protocol version that this code speaks.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 12;
 /// Bytes of the authentication tag in encrypted modes.
@@ -53,6 +53,12 @@ pub enum Kind {
     Reset = 7,
     /// A datagram that is neither acknowledged nor repeated.
     Unreliable = 8,
+    /// "I end our context": the last word, with an acknowledgement of all that arrived.
+    Close = 9,
+    /// "Do you receive here? Return this token." Protected modes only.
+    Challenge = 10,
+    /// The token of a challenge.
+    ChallengeReply = 11,
 }
 
 impl Kind {
@@ -66,6 +72,9 @@ impl Kind {
             6 => Self::Retry,
             7 => Self::Reset,
             8 => Self::Unreliable,
+            9 => Self::Close,
+            10 => Self::Challenge,
+            11 => Self::ChallengeReply,
             _ => return None,
         })
     }
@@ -91,7 +100,8 @@ pub struct Header {
     pub flags: u8,
     /// Which generation of keys sealed it. Zero in plain mode.
     pub key_phase: u8,
-    /// The sender's base round-trip time, see [`encode_rtt`].
+    /// The sender's base round-trip time, see [`encode_rtt`]; [`RTT_UNKNOWN`] until it has
+    /// measured one.
     pub rtt_code: u8,
     /// The receiver's number for this context, zero while the sender does not know it.
     pub dst_context: u32,
@@ -147,17 +157,20 @@ impl Header {
     }
 }
 
+/// The code of a round trip that has not been measured.
+pub const RTT_UNKNOWN: u8 = 0;
+
 /// Codes a time in one byte: five bits of exponent, three of mantissa, unit 16 ns, within 12 %
-/// and never more than the time itself.
+/// and, from 144 ns on, never more than the time itself. Never [`RTT_UNKNOWN`].
 #[allow(clippy::cast_possible_truncation)] // exponent is below 32, mantissa below 8
 pub fn encode_rtt(ns: u64) -> u8 {
-    let units = (ns / 16).clamp(8, 15 << 31);
+    let units = (ns / 16).clamp(9, 15 << 31);
     let exponent = units.ilog2() - 3;
     let mantissa = (units >> exponent) & 7;
     (exponent as u8) << 3 | mantissa as u8
 }
 
-/// The time in nanoseconds that [`encode_rtt`] coded.
+/// The time in nanoseconds that [`encode_rtt`] coded; meaningless for [`RTT_UNKNOWN`].
 pub const fn decode_rtt(code: u8) -> u64 {
     ((8 | (code as u64 & 7)) << (code >> 3)) * 16
 }

@@ -15,7 +15,8 @@ fn rtt_code_never_exceeds_the_time_and_stays_within_an_eighth() {
         let back = decode_rtt(encode_rtt(ns));
         assert!(back <= ns && back * 9 >= ns * 8, "{ns} came back as {back}");
     }
-    assert_eq!(encode_rtt(0), encode_rtt(128));
+    assert_eq!(encode_rtt(0), encode_rtt(144));
+    assert_ne!(encode_rtt(0), RTT_UNKNOWN, "what is measured is not unknown");
     assert!(decode_rtt(encode_rtt(u64::MAX)) > 100_000_000_000);
 }
 
@@ -34,7 +35,7 @@ fn data_header_is_thirty_six_bytes() {
     header(Kind::Data).encode(&mut out);
     data().encode(&mut out);
     assert_eq!(out.len(), 36);
-    assert_eq!(out[..12], [0x11, 2, 0, 9, 0, 0, 0, 7, 0xde, 0xad, 0xbe, 0xef]);
+    assert_eq!(out[..12], [0x21, 2, 0, 9, 0, 0, 0, 7, 0xde, 0xad, 0xbe, 0xef]);
 }
 
 fn header(kind: Kind) -> Header {
@@ -79,7 +80,8 @@ fn every_body_survives_a_round_trip_and_no_truncation_decodes() {
     assert_eq!(Greeting::decode(&out), Ok((greeting, &[][..])));
     assert!((0..out.len()).all(|n| Greeting::decode(&out[..n]).is_err()));
 
-    let hello = Hello { context: 8, cookie: [1; 16], noise: &[1, 2, 3] };
+    let hello =
+        Hello { mac: [2; 16], context: 8, cookie: [1; 16], noise: &[1, 2, 3, 4, 5, 6, 7, 8] };
     out.clear();
     hello.encode(&mut out);
     assert_eq!(Hello::decode(&out), Ok(hello));

@@ -3,14 +3,16 @@
 // Each test file uses its part; a test may fail loudly; sizes here are small.
 #![allow(dead_code, clippy::unwrap_used, clippy::cast_possible_truncation)]
 
-use std::collections::{BTreeMap, BTreeSet};
+pub(crate) mod scene;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use srd_proto::rng::Rng;
 use srd_proto::{
-    Class, Config, Datagram, DownReason, Duration, Ecn, Endpoint, Epoch, Event, Instant,
-    PacketMeta, PacketRef, PathReport, PeerConfig, PeerId, Protection, Qpn, ReceiveBuffers,
-    SendError, Status, TransmitBuf,
+    Class, Config, Datagram, DownReason, DropReason, Duration, Ecn, Endpoint, Epoch, Event,
+    Instant, PacketMeta, PacketRef, PathReport, PeerConfig, PeerId, Protection, Qpn,
+    ReceiveBuffers, SendError, Status, TransmitBuf,
 };
 
 /// How the wire misbehaves.
@@ -28,18 +30,33 @@ pub(crate) struct Fault {
     pub(crate) swallows_probes: bool,
     /// Packets from source ports below this vanish, in both directions.
     pub(crate) dead_ports_below: u16,
+    /// If so: packets from all other source ports vanish, in both directions.
+    pub(crate) only_ports: Option<(u16, u16)>,
 }
 
 const PORT: u16 = 7471;
 const ENTROPY_BASE: u16 = 49152;
 const DELAY: Duration = Duration::from_micros(6);
 
-struct InFlight {
-    to_b: bool,
-    source: SocketAddr,
-    ecn: Ecn,
-    bytes: Vec<u8>,
+/// A packet on the wire.
+#[derive(Clone)]
+pub(crate) struct InFlight {
+    pub(crate) to_b: bool,
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    pub(crate) ecn: Ecn,
+    pub(crate) bytes: Vec<u8>,
 }
+
+impl InFlight {
+    /// The type of packet that its header names.
+    pub(crate) fn kind(&self) -> u8 {
+        self.bytes[0] & 15
+    }
+}
+
+/// Packets that [`Pair::replay`] chooses from.
+const RECENT_PACKETS: usize = 64;
 
 pub(crate) struct Pair {
     pub(crate) a: Endpoint,
@@ -48,17 +65,35 @@ pub(crate) struct Pair {
     pub(crate) now: Instant,
     pub(crate) fault: Fault,
     pub(crate) events: Vec<Event>,
+    /// What b was told.
+    pub(crate) events_b: Vec<Event>,
+    /// A datagram may reach each run of its receiver once, as plain first contacts may.
+    pub(crate) again_after_restart: bool,
+    /// No packet is replayed that is older: the network does not hold any for longer.
+    pub(crate) replays_within: Duration,
     pub(crate) check_payload: bool,
+    /// The source port of entropy zero.
+    pub(crate) entropy_base: u16,
     /// The application at a does not look at events.
     pub(crate) leave_events: bool,
     /// What the layer above the receiver says to each new datagram.
     pub(crate) judge: Box<dyn Fn(u64) -> Status>,
+    /// Where a and b are; a packet that is sent elsewhere goes astray.
+    pub(crate) ips: [IpAddr; 2],
+    pub(crate) strays: Vec<InFlight>,
+    /// Every packet that left since this was last emptied, if a test asks for it.
+    pub(crate) recorded: Option<Vec<InFlight>>,
     config: Config,
     wire: BTreeMap<(Instant, u64), InFlight>,
     sequence: u64,
     rng: Rng,
     delivered: BTreeSet<u64>,
     delivered_back: BTreeSet<u64>,
+    /// What the present runs of both ends got.
+    delivered_now: [BTreeSet<u64>; 2],
+    /// What was on the wire lately, and since when.
+    recent: VecDeque<(Instant, InFlight)>,
+    sender: Qpn,
     sent: u64,
     sent_back: u64,
     epoch: u64,
@@ -80,7 +115,8 @@ fn make(config: &Config, n: u8, epoch: u64, seed: u64, now: Instant) -> Endpoint
     }
     let mut bytes = [n; 32];
     bytes[..8].copy_from_slice(&(seed * 1000 + epoch).to_le_bytes());
-    let mut endpoint = Endpoint::new(config, Epoch(epoch), bytes, now).unwrap();
+    // Far apart: an endpoint counts its contexts up from its epoch.
+    let mut endpoint = Endpoint::new(config, Epoch(epoch << 32), bytes, now).unwrap();
     endpoint.open_qp(Qpn(7), ReceiveBuffers::Unlimited);
     endpoint
 }
@@ -108,15 +144,25 @@ impl Pair {
             now,
             fault: Fault::default(),
             events: Vec::new(),
+            events_b: Vec::new(),
+            again_after_restart: false,
+            replays_within: Duration::MAX,
             check_payload: true,
+            entropy_base: ENTROPY_BASE,
             leave_events: false,
             judge: Box::new(|_| Status::Ok),
+            ips: [ip(1), ip(2)],
+            strays: Vec::new(),
+            recorded: None,
             config,
             wire: BTreeMap::new(),
             sequence: 0,
             rng: Rng::new(seed),
             delivered: BTreeSet::new(),
             delivered_back: BTreeSet::new(),
+            delivered_now: [BTreeSet::new(), BTreeSet::new()],
+            recent: VecDeque::new(),
+            sender: Qpn(1),
             sent: 0,
             sent_back: 0,
             epoch: 1,
@@ -125,7 +171,13 @@ impl Pair {
 
     pub(crate) fn restart_b(&mut self) {
         self.epoch += 1;
-        self.b = make(&self.config, 2, self.epoch, self.epoch, self.now);
+        self.restart_b_with(self.epoch);
+    }
+
+    /// B crashes and comes back with this epoch.
+    pub(crate) fn restart_b_with(&mut self, epoch: u64) {
+        self.delivered_now[1].clear();
+        self.b = make(&self.config, 2, epoch, epoch + 7, self.now);
         let (address, public_key) = (SocketAddr::new(ip(1), PORT), self.a.public_key());
         if public_key.is_some() {
             self.b.add_peer(self.now, PeerConfig::at(address).with_key(public_key)).unwrap();
@@ -135,10 +187,17 @@ impl Pair {
     /// A crashes and comes back knowing b's key; b keeps what it knew.
     pub(crate) fn restart_a(&mut self) {
         self.epoch += 1;
+        self.delivered_now[0].clear();
         self.a = make(&self.config, 1, self.epoch, self.epoch, self.now);
         let (address, public_key) = (SocketAddr::new(ip(2), PORT), self.b.public_key());
         self.b_at_a =
             self.a.add_peer(self.now, PeerConfig::at(address).with_key(public_key)).unwrap();
+    }
+
+    /// B comes anew and was told of nobody.
+    pub(crate) fn forget_a_at_b(&mut self) {
+        self.epoch += 1;
+        self.b = make(&self.config, 2, self.epoch, self.epoch, self.now);
     }
 
     /// B turns out to hold another key than a was told.
@@ -161,6 +220,76 @@ impl Pair {
             d.payload = payload(d.imm, bytes).into();
             self.b.send(self.now, to, d).unwrap();
         }
+    }
+
+    /// Hands one datagram in, from b to a if `back`: its number, unless it is refused.
+    pub(crate) fn offer(&mut self, back: bool, bytes: usize) -> Option<u64> {
+        let mut d = self.datagram(self.sender, Qpn(7), bytes);
+        if !back {
+            return self.a.send(self.now, self.b_at_a, d.clone()).ok().map(|_| d.user);
+        }
+        let (address, key) = (SocketAddr::new(ip(1), PORT), self.a.public_key());
+        let to = self.b.peer_at(address).unwrap_or_else(|| {
+            self.b.add_peer(self.now, PeerConfig::at(address).with_key(key)).unwrap()
+        });
+        (d.imm, d.user) = (1 << 40 | d.imm, 1 << 40 | d.user);
+        d.payload = payload(d.imm, bytes).into();
+        self.b.send(self.now, to, d.clone()).ok().map(|_| d.user)
+    }
+
+    /// Whether the datagram with this number has ever arrived.
+    pub(crate) fn has_delivered(&self, user: u64) -> bool {
+        self.delivered.contains(&user) || self.delivered_back.contains(&user)
+    }
+
+    /// What a and b dropped, by reason.
+    pub(crate) fn drops(&self) -> [Vec<(DropReason, u64)>; 2] {
+        [&self.a, &self.b].map(|endpoint| {
+            let drops = DropReason::ALL.iter().copied().zip(endpoint.stats().drops);
+            drops.filter(|(_, n)| *n > 0).collect()
+        })
+    }
+
+    pub(crate) fn kill_paths_below(&mut self, ports: u16) {
+        self.fault.dead_ports_below = ENTROPY_BASE + ports;
+    }
+
+    /// One of the packets that were on the wire lately arrives again.
+    pub(crate) fn replay(&mut self, back: bool, which: u8, elsewhere: bool) {
+        let young = |sent_at: Instant| self.now.since(sent_at) < self.replays_within;
+        let mut these = self.recent.iter().filter(|(at, packet)| packet.to_b != back && young(*at));
+        let Some((_, packet)) = these.nth(usize::from(which) % RECENT_PACKETS) else { return };
+        let mut source = packet.source;
+        if elsewhere {
+            source.set_ip(ip(113));
+        }
+        let copy = InFlight { source, bytes: packet.bytes.clone(), ..*packet };
+        self.deliver(copy);
+        self.drain();
+    }
+
+    pub(crate) fn roam_b(&mut self, to: u8) {
+        self.ips[1] = ip(to);
+    }
+
+    /// A forgets b, and is told of it again.
+    pub(crate) fn remove_and_add_b(&mut self) {
+        self.a.remove_peer(self.now, self.b_at_a);
+        self.delivered_now[0].clear();
+        let peer = PeerConfig::at(SocketAddr::new(ip(2), PORT)).with_key(self.b.public_key());
+        self.b_at_a = self.a.add_peer(self.now, peer).unwrap();
+    }
+
+    /// A closes the queue pair that it sends from and takes another.
+    pub(crate) fn close_sender(&mut self) {
+        self.a.close_qp(self.now, self.sender);
+        self.sender = Qpn(self.sender.0 + 1);
+    }
+
+    /// Takes the events that wait.
+    pub(crate) fn hear_events(&mut self) {
+        self.events.extend(std::iter::from_fn(|| self.a.poll_event()));
+        self.events_b.extend(std::iter::from_fn(|| self.b.poll_event()));
     }
 
     pub(crate) fn delivered_back(&self) -> usize {
@@ -216,14 +345,15 @@ impl Pair {
                 let Some(t) = endpoint.poll_transmit(self.now, &mut buf) else { break };
                 packets += 1;
                 assert!(packets < 100_000, "poll_transmit never ends");
-                let from = if to_b { ip(1) } else { ip(2) };
-                let source = SocketAddr::new(from, ENTROPY_BASE + t.entropy.0);
+                let source =
+                    SocketAddr::new(self.ips[usize::from(!to_b)], self.entropy_base + t.entropy.0);
                 assert_eq!(t.segments, 1);
                 let (head, payload) = buf.segments().next().unwrap();
                 assert_eq!(head.len() + payload.len(), t.total_bytes);
                 let mut bytes = head.to_vec();
                 bytes.extend_from_slice(payload);
-                self.put_on_wire(InFlight { to_b, source, ecn: t.ecn, bytes });
+                let destination = t.destination;
+                self.put_on_wire(InFlight { to_b, source, destination, ecn: t.ecn, bytes });
             }
             let endpoint = if to_b { &self.a } else { &self.b };
             if let Some(at) = endpoint.poll_timeout() {
@@ -235,18 +365,35 @@ impl Pair {
         {
             self.events.push(event);
         }
-        while self.b.poll_event().is_some() {}
+        while let Some(event) = self.b.poll_event() {
+            self.events_b.push(event);
+        }
     }
 
     fn put_on_wire(&mut self, packet: InFlight) {
+        if self.recent.len() == RECENT_PACKETS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((self.now, packet.clone()));
         let f = self.fault;
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push(packet.clone());
+        }
+        if packet.destination.ip() != self.ips[usize::from(packet.to_b)] {
+            self.strays.push(packet);
+            return;
+        }
         if f.swallows_above_bytes > 0 && packet.bytes.len() > f.swallows_above_bytes {
             return;
         }
         if f.swallows_probes && packet.bytes[0] & 15 == 3 {
             return;
         }
-        if packet.source.port() < f.dead_ports_below || self.rng.below(1000) < f.loss_permille {
+        let port = packet.source.port();
+        if f.only_ports.is_some_and(|(first, last)| !(first..=last).contains(&port)) {
+            return;
+        }
+        if port < f.dead_ports_below || self.rng.below(1000) < f.loss_permille {
             return;
         }
         let copies = 1 + u64::from(self.rng.below(1000) < f.duplicate_permille);
@@ -268,8 +415,14 @@ impl Pair {
         }
     }
 
+    /// Hands a packet over at once, from `source`.
+    pub(crate) fn inject(&mut self, packet: &InFlight, source: SocketAddr) {
+        self.deliver(InFlight { source, ..packet.clone() });
+    }
+
     fn deliver(&mut self, mut packet: InFlight) {
-        let meta = PacketMeta { source: packet.source, ecn: packet.ecn, received_at: self.now };
+        let meta =
+            PacketMeta { source: packet.source, local: 0, ecn: packet.ecn, received_at: self.now };
         let endpoint = if packet.to_b { &mut self.b } else { &mut self.a };
         let whole = PacketRef::Whole(&mut packet.bytes);
         let judge = &self.judge;
@@ -278,7 +431,10 @@ impl Pair {
         {
             let delivered =
                 if packet.to_b { &mut self.delivered } else { &mut self.delivered_back };
-            assert!(delivered.insert(d.imm), "datagram {} delivered twice", d.imm);
+            let new = delivered.insert(d.imm);
+            let new_here = self.delivered_now[usize::from(packet.to_b)].insert(d.imm);
+            let fine = new || self.again_after_restart && new_here;
+            assert!(fine, "datagram {} delivered twice", d.imm);
             assert_eq!(d.payload, payload(d.imm, d.payload.len()), "payload changed");
         }
     }
@@ -342,6 +498,11 @@ impl Pair {
 
     pub(crate) fn paths(&self) -> Vec<PathReport> {
         self.a.paths(self.b_at_a)
+    }
+
+    pub(crate) fn assert_all_ok(&self) {
+        let other = self.completions().into_iter().find(|status| *status != Status::Ok);
+        assert_eq!(other, None, "with {:?}", self.fault);
     }
 
     pub(crate) fn assert_all_completed(&self, n: usize) {

@@ -233,6 +233,10 @@ impl Chart {
                 (_, false) => write!(path, "L{x:.1} {y:.1}"),
             };
         }
+        if let [(x, y)] = line.points.as_slice() {
+            // A line of one point would draw nothing.
+            path = format!("M{:.1} {:.1}h6", self.x(*x) - 3.0, self.y(*y));
+        }
         if path.is_empty() {
             return path;
         }

@@ -200,3 +200,27 @@ fn an_unfinished_flow_has_an_empty_time() {
     let line = csv.lines().nth(1).unwrap();
     assert!(line.starts_with("0,0,4,,0.000,,"), "{line}");
 }
+
+#[test]
+fn regression_a_run_that_was_made_short_has_charts_that_agree_with_its_table() {
+    let text = include_str!("../../../../scenarios/paper-a-incast.toml");
+    let set = ["workload.0.bytes=64KiB".parse().unwrap()];
+    let scenario = Scenario::read("test", text, Path::new("."), &set).unwrap();
+    let job = Job { scenario, transport: Transport::Srd, seed: 1 };
+    let result = run(&job).unwrap();
+    let series = result.series.as_ref().unwrap();
+    assert!(series.at_ps.len() >= 10, "{} samples", series.at_ps.len());
+    let peak = series.queue_bytes.iter().map(|row| row[0]).max().unwrap();
+    // The receiver's port is where an incast waits.
+    assert_eq!(peak, result.queue_bytes_max);
+    for chart in [charts::goodput(&result), charts::throughput(&result), charts::queues(&result)] {
+        assert!(chart.unwrap().lines.iter().all(|line| line.points.len() >= 10));
+    }
+}
+
+#[test]
+fn regression_a_line_of_one_point_is_seen() {
+    let mut one = chart(1, false);
+    one.lines[0].points.truncate(1);
+    assert!(one.svg().contains("h6\""), "{}", one.svg());
+}

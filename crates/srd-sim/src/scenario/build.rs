@@ -107,7 +107,7 @@ impl Scenario {
             rules: self.queue.rules(self.packet_bytes, transport)?,
             faults,
             corruption_undetected: self.corruption_undetected,
-            sampling: self.measure.sampling()?,
+            sampling: self.measure.sampling(ideals.longest().1)?,
         };
         let horizon_ps = us_to_ps("horizon_us", self.horizon_us)?;
         let world = World::new(topology, workload, config, |host| recipe.node(host))

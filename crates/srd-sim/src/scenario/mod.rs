@@ -233,14 +233,24 @@ pub struct Measure {
     pub loads: Vec<String>,
 }
 
+/// Samples that the time that the flows take at best is divided into, at least.
+const SAMPLES_MIN: u64 = 20;
+/// The least distance between samples that is not asked for: a microsecond.
+const SAMPLE_PS_MIN: u64 = 1_000_000;
+
 impl Measure {
-    fn sampling(&self) -> Result<Option<Sampling>, ScenarioError> {
+    /// What to record of flows of which the longest takes `ideal_ps` at best. Flows that were made
+    /// shorter than the scenario's are sampled more often, so that a chart has points to show.
+    fn sampling(&self, ideal_ps: u64) -> Result<Option<Sampling>, ScenarioError> {
         let Some(interval_us) = self.interval_us else { return Ok(None) };
         if !(0.001..=1e12).contains(&interval_us) {
             return Err(ScenarioError("`measure.interval_us` must be above zero".to_owned()));
         }
         let Self { flows, queues, loads, .. } = self.clone();
-        let interval_ps = us_to_ps("measure.interval_us", interval_us)?;
+        let mut interval_ps = us_to_ps("measure.interval_us", interval_us)?;
+        if ideal_ps > 0 {
+            interval_ps = interval_ps.min((ideal_ps / SAMPLES_MIN).max(SAMPLE_PS_MIN));
+        }
         Ok(Some(Sampling { interval_ps, flows, queues, loads }))
     }
 }

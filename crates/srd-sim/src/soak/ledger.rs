@@ -78,6 +78,8 @@ enum Fate {
 struct Entry {
     sent: Sent,
     fate: Fate,
+    /// Whether packets of it may have left that named no run of the receiver; see [`Ledger::new`].
+    unbound: bool,
     /// The run of the receiver that got it.
     delivered_in: Option<u64>,
 }
@@ -89,7 +91,7 @@ pub struct Ledger {
     next: Id,
     open: u64,
     wrong: Option<String>,
-    lenient: bool,
+    plain: bool,
     /// How often each status was told.
     pub statuses: BTreeMap<u8, u64>,
     /// Datagrams that were delivered.
@@ -99,16 +101,23 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty ledger. In plain mode the first datagrams to a peer leave before it has
-    /// answered; if it delivers them, dies before its answer arrives and comes back, its new
-    /// run cannot tell that the old one had them. `lenient` accepts this, and only this.
-    pub fn new(lenient: bool) -> Self {
+    /// An empty ledger; `plain`: packets are not protected.
+    ///
+    /// In the protected modes a datagram is delivered once at most. In plain mode what is handed
+    /// in before the peer has answered leaves in packets that name no context of it (rule H3),
+    /// and so no run. Such a packet, or a copy of it, may be in the network for any time: another
+    /// run of the receiver that it reaches takes it for a first contact and delivers it, though
+    /// the run before had delivered it, and even though its sender knows so by now. Nothing that
+    /// the new run could look at says otherwise, so this, and only this, is accepted: a datagram
+    /// that was handed in without contact may reach each run of its receiver once. All others
+    /// name the run that they are for.
+    pub fn new(plain: bool) -> Self {
         Self {
             entries: BTreeMap::new(),
             next: 1,
             open: 0,
             wrong: None,
-            lenient,
+            plain,
             statuses: BTreeMap::new(),
             delivered: 0,
             again_after_restart: 0,
@@ -138,10 +147,20 @@ impl Ledger {
         self.next - 1
     }
 
-    /// A datagram was accepted for sending.
-    pub fn sent(&mut self, id: Id, sent: Sent) {
+    /// A datagram was accepted for sending. `in_contact`: its sender has been told that the peer
+    /// is there, and since then of no end.
+    pub fn sent(&mut self, id: Id, sent: Sent, in_contact: bool) {
         self.open += 1;
-        self.entries.insert(id, Entry { sent, fate: Fate::Open, delivered_in: None });
+        let unbound = self.plain && !in_contact;
+        self.entries.insert(id, Entry { sent, fate: Fate::Open, unbound, delivered_in: None });
+    }
+
+    /// A sender was told that its contact with a peer has ended: what it still has goes to the next
+    /// run.
+    pub fn lost_contact(&mut self, src: u32, dst: u32) {
+        let (plain, entries) = (self.plain, self.entries.values_mut());
+        let concerns = |e: &&mut Entry| (e.sent.src, e.sent.dst, e.fate) == (src, dst, Fate::Open);
+        entries.filter(concerns).for_each(|entry| entry.unbound = plain);
     }
 
     /// A datagram was delivered.
@@ -152,7 +171,7 @@ impl Ledger {
         };
         let sent = entry.sent;
         let before = entry.delivered_in.replace(at.epoch);
-        let fate = entry.fate;
+        let (fate, unbound) = (entry.fate, entry.unbound);
         let told = format!("datagram {id} ({} -> {}, {} bytes)", sent.src, sent.dst, sent.bytes);
         let addressed = sent.dst == at.host
             && at.from == Some(sent.src)
@@ -170,9 +189,7 @@ impl Ledger {
             Some(epoch) if epoch == at.epoch => {
                 return self.complain(|| format!("{told} delivered twice"));
             }
-            Some(_) if self.lenient && fate != Fate::Ended(Status::Ok) => {
-                self.again_after_restart += 1;
-            }
+            Some(epoch) if unbound && epoch < at.epoch => self.again_after_restart += 1,
             Some(_) => {
                 return self.complain(|| format!("{told} delivered to two runs of its receiver"));
             }
@@ -286,16 +303,16 @@ mod tests {
         ledger.arrived(id, &at);
     }
 
-    fn ledger(lenient: bool) -> (Ledger, Id) {
-        let mut ledger = Ledger::new(lenient);
+    fn ledger(plain: bool, in_contact: bool) -> (Ledger, Id) {
+        let mut ledger = Ledger::new(plain);
         let id = ledger.number();
-        ledger.sent(id, SENT);
+        ledger.sent(id, SENT, in_contact);
         (ledger, id)
     }
 
     #[test]
     fn a_good_life_is_no_complaint() {
-        let (mut ledger, id) = ledger(false);
+        let (mut ledger, id) = ledger(false, false);
         arrive(&mut ledger, id, 1);
         assert_eq!(ledger.open(), 1);
         assert_eq!(ledger.ended(id, 1, Status::Ok), Some(SENT));
@@ -342,20 +359,36 @@ mod tests {
             }),
         ];
         for (words, deed) in deeds {
-            let (mut ledger, id) = ledger(false);
+            let (mut ledger, id) = ledger(false, false);
             deed(&mut ledger, id);
             assert!(ledger.wrong().is_some_and(|w| w.contains(words)), "{:?}", ledger.wrong());
         }
     }
 
     #[test]
-    fn leniency_ends_where_the_sender_was_told_ok() {
-        let (mut ledger, id) = ledger(true);
-        arrive(&mut ledger, id, 1);
-        arrive(&mut ledger, id, 2);
-        assert_eq!((ledger.wrong(), ledger.again_after_restart), (None, 1));
-        ledger.ended(id, 1, Status::Ok);
-        arrive(&mut ledger, id, 3);
-        assert!(ledger.wrong().is_some());
+    fn what_named_no_run_may_reach_each_run_once_and_nothing_else_may() {
+        let (mut early, id) = ledger(true, false);
+        arrive(&mut early, id, 1);
+        early.ended(id, 1, Status::Ok);
+        arrive(&mut early, id, 2);
+        assert_eq!((early.wrong(), early.again_after_restart), (None, 1));
+        arrive(&mut early, id, 2);
+        assert!(early.wrong().is_some_and(|w| w.contains("twice")));
+
+        let (mut late, id) = ledger(true, true);
+        arrive(&mut late, id, 1);
+        arrive(&mut late, id, 2);
+        assert!(late.wrong().is_some_and(|w| w.contains("two runs")));
+
+        let (mut back, id) = ledger(true, false);
+        arrive(&mut back, id, 2);
+        arrive(&mut back, id, 1);
+        assert!(back.wrong().is_some(), "a run does not come back");
+
+        let (mut again, id) = ledger(true, true);
+        again.lost_contact(1, 2);
+        arrive(&mut again, id, 2);
+        arrive(&mut again, id, 3);
+        assert_eq!((again.wrong(), again.again_after_restart), (None, 1));
     }
 }

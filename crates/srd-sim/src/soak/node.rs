@@ -6,7 +6,7 @@
 //! a promise that is not kept shows as a flow that never ends.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -87,6 +87,8 @@ pub(super) struct SoakNode {
     flows: Vec<Flow>,
     // The flow of every datagram that the endpoint has.
     out: BTreeMap<Id, usize>,
+    // The hosts that the endpoint says are there.
+    up: BTreeSet<u32>,
     next_qpn: u16,
     post_at: Instant,
     pulse: Pulse,
@@ -105,6 +107,7 @@ impl SoakNode {
             buf: TransmitBuf::new(1, usize::from(u16::MAX)),
             flows: Vec::new(),
             out: BTreeMap::new(),
+            up: BTreeSet::new(),
             next_qpn: SEND_QPN,
             post_at: Instant::ZERO,
             pulse: Pulse::default(),
@@ -185,7 +188,9 @@ impl SoakNode {
             self.out.insert(id, number);
             let Piece { bytes, nobody } = piece;
             let sent = Sent { src: self.host, dst, src_qpn, dst_qpn, bytes, nobody };
-            self.common.ledger.borrow_mut().sent(id, sent);
+            // Where contexts are reclaimed, contact ends without a word.
+            let in_contact = self.up.contains(&dst) && !self.common.plan.reclaims();
+            self.common.ledger.borrow_mut().sent(id, sent, in_contact);
         }
     }
 
@@ -202,15 +207,35 @@ impl SoakNode {
 
     /// Hears the endpoint out.
     fn events(&mut self, now: Instant, out: &mut Outcomes) {
-        while let Some(event) = self.endpoint.poll_event() {
-            match event {
-                Event::Completed { user, status, .. } => self.ended(now, user, status, out),
-                Event::Writable { peer } => {
-                    let host = self.endpoint.address_of(peer).and_then(host_at);
-                    self.unblock(now, host, Blocked::Queue);
+        let next = |endpoint: &mut Endpoint| {
+            let events: Vec<_> = std::iter::from_fn(|| endpoint.poll_event()).collect();
+            Some(events).filter(|events| !events.is_empty())
+        };
+        while let Some(events) = next(&mut self.endpoint) {
+            // What became of datagrams comes before the end of contact that it is due to; what is
+            // sent in answer goes out after both.
+            events.iter().for_each(|event| self.note_contact(event));
+            for event in events {
+                match event {
+                    Event::Completed { user, status, .. } => self.ended(now, user, status, out),
+                    Event::Writable { peer } => {
+                        let host = self.endpoint.address_of(peer).and_then(host_at);
+                        self.unblock(now, host, Blocked::Queue);
+                    }
+                    _ => {}
                 }
-                _ => {}
             }
+        }
+    }
+
+    fn note_contact(&mut self, event: &Event) {
+        let (Event::PeerUp { peer } | Event::PeerDown { peer, .. }) = event else { return };
+        let Some(host) = self.endpoint.address_of(*peer).and_then(host_at) else { return };
+        if matches!(event, Event::PeerUp { .. }) {
+            self.up.insert(host);
+        } else {
+            self.up.remove(&host);
+            self.common.ledger.borrow_mut().lost_contact(self.host, host);
         }
     }
 
@@ -252,6 +277,7 @@ impl SoakNode {
     fn take(&mut self, now: Instant, packet: &mut Packet) {
         let meta = PacketMeta {
             source: address(packet.src.0, packet.src_port),
+            local: 0,
             ecn: packet.ecn,
             received_at: now,
         };
@@ -462,6 +488,7 @@ impl Node for SoakNode {
     fn restart(&mut self, now: Instant, out: &mut Outcomes) {
         self.epoch += 1;
         self.endpoint = endpoint(&self.common.plan, self.host, self.epoch, now);
+        self.up.clear();
         self.begin(now);
         let lost = std::mem::take(&mut self.out);
         for (id, number) in lost {

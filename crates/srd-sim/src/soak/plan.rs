@@ -76,6 +76,11 @@ pub struct Plan {
 const KINDS: u32 = 7;
 
 impl Plan {
+    /// Whether endpoints give idle contexts up within the time that a run takes.
+    pub(super) fn reclaims(&self) -> bool {
+        self.config.idle_reclaim < Duration::from_secs(1)
+    }
+
     /// The plan of a seed.
     pub fn new(seed: u64) -> Self {
         let mut dice = Dice::new(mix(seed ^ 0x50a6_0000));

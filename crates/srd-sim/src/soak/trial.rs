@@ -29,7 +29,7 @@ pub struct Passed {
     pub delivered: u64,
     /// Datagrams by status number.
     pub statuses: BTreeMap<u8, u64>,
-    /// Datagrams that two runs of a receiver got, which a plain sender cannot help.
+    /// Datagrams that two runs of a receiver got, as plain ones may that were sent without contact.
     pub again_after_restart: u64,
     /// From the faults' end to the flows' end.
     pub liveness_us: u64,
@@ -76,8 +76,7 @@ pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
         }
         _ => Vec::new(),
     };
-    let lenient = !plan.config.protection.is_on();
-    let ledger = RefCell::new(Ledger::new(lenient));
+    let ledger = RefCell::new(Ledger::new(!plan.config.protection.is_on()));
     let common = Rc::new(Common { plan: plan.clone(), ledger, keys });
     let mut world = world(plan, &common)?;
     let step_ps = plan.heal_ps() / STEPS + 1;
@@ -145,7 +144,7 @@ fn quiet(plan: &Plan, world: &mut World<SoakNode>, common: &Common) -> Result<u6
     if packets > QUIET_PACKETS_MAX * hosts * hosts {
         return Err(format!("{packets} packets in 10 ms, though nothing is to be done"));
     }
-    if config.idle_reclaim < Duration::from_secs(1) && config.keepalive == Duration::MAX {
+    if plan.reclaims() && config.keepalive == Duration::MAX {
         world.run_until(world.now_ps() + ps(config.idle_reclaim.times(2)) + 50_000 * US);
         check(world, common)?;
         let contexts: usize = world.nodes().iter().map(SoakNode::contexts).sum();

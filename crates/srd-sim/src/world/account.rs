@@ -115,9 +115,14 @@ impl<N: Node> World<N> {
 
     /// The largest queue of any port.
     pub fn queue_bytes_max(&self) -> u64 {
-        let hosts = self.hosts.len();
-        let ports = self.ports.iter().skip(hosts);
-        ports.map(crate::egress::Egress::backlog_bytes_max).max().unwrap_or(0)
+        let ports = self.ports.iter().zip(0_u32..).skip(self.hosts.len());
+        ports.map(|(port, number)| self.queue_peak(port, number)).max().unwrap_or(0)
+    }
+
+    /// The most bytes that ever waited at a port.
+    fn queue_peak(&self, port: &crate::egress::Egress, number: u32) -> u64 {
+        let sampled = self.sampler.as_ref().map_or(0, |sampler| sampler.queue_peak(number));
+        port.backlog_bytes_max().max(sampled)
     }
 
     /// What every port did, in port order.
@@ -129,7 +134,7 @@ impl<N: Node> World<N> {
                 packets: egress.packets(),
                 bytes: egress.bytes(),
                 drops: self.counters.port_drops[number as usize],
-                queue_bytes_max: egress.backlog_bytes_max(),
+                queue_bytes_max: self.queue_peak(egress, number),
             }
         };
         self.ports.iter().zip(0_u32..).map(one).collect()

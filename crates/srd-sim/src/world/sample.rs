@@ -31,7 +31,7 @@ pub struct Series {
     pub flow_bytes: Vec<Vec<u64>>,
     /// Names of the ports in `queue_bytes`.
     pub queues: Vec<String>,
-    /// Bytes waiting at each port.
+    /// The most bytes that waited at each port since the sample before.
     pub queue_bytes: Vec<Vec<u64>>,
     /// Names of the ports in `load_bytes`.
     pub loads: Vec<String>,
@@ -54,6 +54,8 @@ pub(super) struct Sampler {
     flows: bool,
     flow_totals: Vec<u64>,
     queue_ports: Vec<u32>,
+    /// The most bytes that ever waited at each of them, up to the last sample.
+    queue_peaks: Vec<u64>,
     load_ports: Vec<u32>,
     load_totals: Vec<u64>,
 }
@@ -61,6 +63,12 @@ pub(super) struct Sampler {
 impl Sampler {
     pub(super) fn series(&self) -> &Series {
         &self.series
+    }
+
+    /// The most bytes that ever waited at a port, up to the last sample, if it is recorded.
+    pub(super) fn queue_peak(&self, port: u32) -> u64 {
+        let at = self.queue_ports.iter().position(|p| *p == port);
+        at.map_or(0, |at| self.queue_peaks[at])
     }
 }
 
@@ -91,6 +99,7 @@ impl<N: Node> World<N> {
             flows: wanted.flows,
             flow_totals: vec![0; flows],
             load_totals: vec![0; load_ports.len()],
+            queue_peaks: vec![0; queue_ports.len()],
             queue_ports,
             load_ports,
         });
@@ -111,8 +120,13 @@ impl<N: Node> World<N> {
             series.flow_bytes.push(states.zip(&mut sampler.flow_totals).map(since).collect());
         }
         if !sampler.queue_ports.is_empty() {
-            let depth = |&port: &u32| self.ports[port as usize].backlog_bytes(self.now_ps);
-            series.queue_bytes.push(sampler.queue_ports.iter().map(depth).collect());
+            let depth = |(&port, peak): (&u32, &mut u64)| {
+                let most = self.ports[port as usize].take_backlog_bytes_max(self.now_ps);
+                *peak = (*peak).max(most);
+                most
+            };
+            let ports = sampler.queue_ports.iter().zip(&mut sampler.queue_peaks);
+            series.queue_bytes.push(ports.map(depth).collect());
         }
         if !sampler.load_ports.is_empty() {
             let since = |(&port, total): (&u32, &mut u64)| {

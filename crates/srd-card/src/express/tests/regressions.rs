@@ -3,7 +3,7 @@
 use super::*;
 use crate::express::flows::Flows;
 use crate::order::OrderCounts;
-use crate::queue::{QueueCounts, Scheduler, Waiting};
+use crate::queue::{Kind, Lane, QueueCounts, Scheduler, Waiting};
 
 fn id_of(end: &End) -> PeerId {
     end.endpoint.peer_at(outer(1)).unwrap()
@@ -22,22 +22,23 @@ fn regression_an_address_that_moves_takes_no_flow_out_of_its_old_queue() {
     let [bulk, short] = [1, 2].map(|port| flows.insert(now, key(port), 0, true).unwrap());
     let mut counts = QueueCounts::default();
     for (slot, bytes) in [(bulk, 20_000), (bulk, 20_000), (short, 100)] {
-        let waiting = Waiting { frame: vec![0; bytes], at: now };
+        let waiting = Waiting { frame: vec![0; bytes], at: now, kind: Kind::Other };
         old.push(&mut flows.queues, slot, waiting, &aqm, &mut counts);
     }
     // The short flow runs dry while the other has more: it is in line without a frame.
     for expected in [bulk, short] {
-        let (slot, _) = old.next(&mut flows.queues).unwrap();
-        assert_eq!(slot, expected);
-        old.take(&mut flows.queues, slot, now, &aqm, &mut counts).unwrap();
+        let turn = old.next(&mut flows.queues, Lane::Plain).unwrap();
+        assert_eq!(turn.slot, expected);
+        old.take(&mut flows.queues, turn, Lane::Plain, now, &aqm, &mut counts).unwrap();
     }
-    assert_eq!(old.next(&mut flows.queues), Some((bulk, false)));
+    let turn = old.next(&mut flows.queues, Lane::Plain).unwrap();
+    assert_eq!((turn.slot, turn.fresh), (bulk, false));
     // Its address moves to another peer: it follows when the old one's line does not name it.
     flows.forget_routes();
     assert_eq!(flows.insert(now, key(2), 1, true), Some(short));
     assert_eq!(flows.flow(short).peer, 0);
-    old.take(&mut flows.queues, bulk, now, &aqm, &mut counts).unwrap();
-    assert_eq!(old.next(&mut flows.queues), None);
+    old.take(&mut flows.queues, turn, Lane::Plain, now, &aqm, &mut counts).unwrap();
+    assert_eq!(old.next(&mut flows.queues, Lane::Plain), None);
     assert_eq!(flows.insert(now, key(2), 1, true), Some(short));
     assert_eq!(flows.flow(short).peer, 1);
 }

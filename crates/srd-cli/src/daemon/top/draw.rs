@@ -1,7 +1,7 @@
 //! How the live view looks: facts, peers, paths of the chosen one, flows.
 
 use super::view::View;
-use crate::daemon::show::{express, good_paths, micros, span, state};
+use crate::daemon::show::{express, good_paths, micros, span};
 use crate::units;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -70,7 +70,7 @@ fn peers(frame: &mut Frame<'_>, area: Rect, view: &View) {
         };
         Row::new([
             Line::from(peer.name.clone()),
-            Line::styled(state(peer.state), Style::new().fg(color)),
+            Line::styled(peer.state.to_string(), Style::new().fg(color)),
             express(peer).into(),
             Line::from(units::rate(peer.tx_bps as f64)).right_aligned(),
             Line::from(units::rate(peer.rx_bps as f64)).right_aligned(),
@@ -168,7 +168,7 @@ mod tests {
             name: "b".into(),
             state: PeerState::Up,
             tx_bps: 9_876_000_000,
-            paths: PathCounts { good: paths, ..PathCounts::default() },
+            paths: PathCounts { good: paths, passing: paths, ..PathCounts::default() },
             path_reports: (0..paths).map(path).collect(),
             ..PeerSnapshot::default()
         };

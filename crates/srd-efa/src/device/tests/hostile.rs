@@ -49,7 +49,8 @@ impl Stranger {
                     let source = SocketAddr::new(address(from).ip(), 7471 + t.entropy.0);
                     for (head, payload) in buf.segments() {
                         let mut bytes = [head, payload].concat();
-                        let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: now };
+                        let meta =
+                            PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: now };
                         let End { endpoint, device, ram, .. } = &mut self.rig.ends[to];
                         let whole = PacketRef::Whole(&mut bytes);
                         let judge = |d: &srd_proto::Delivery<'_>| device.judge(now, d, ram);

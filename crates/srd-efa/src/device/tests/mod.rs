@@ -290,7 +290,7 @@ impl Rig {
                     break;
                 }
                 let (to, source, mut bytes) = entry.remove();
-                let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+                let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
                 let End { endpoint, device, ram, .. } = &mut self.ends[to];
                 let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
                 endpoint.handle_packet_with(now, meta, whole, |d| device.judge(now, d, ram));

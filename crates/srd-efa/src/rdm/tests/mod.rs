@@ -11,7 +11,10 @@ mod order;
 mod protocols;
 mod receives;
 mod shared;
+mod shares;
 mod told;
+
+use srd_proto::rng::Rng;
 
 use super::*;
 use crate::memory::Memory;
@@ -69,6 +72,10 @@ struct Net {
     jitter_us: u32,
     /// Packets to this node vanish.
     dead: Option<usize>,
+    /// All of whose packets vanish, both ways.
+    gone: Vec<usize>,
+    /// Nothing above this node's transport runs.
+    frozen: Option<usize>,
     /// Packets larger than this vanish.
     mtu_bytes: usize,
     core: CoreConfig,
@@ -120,6 +127,8 @@ impl Net {
             duplicate_permille: 0,
             jitter_us: 0,
             dead: None,
+            gone: Vec::new(),
+            frozen: None,
             mtu_bytes: usize::MAX,
             core,
             joins: false,
@@ -194,10 +203,12 @@ impl Net {
         let mut buf = TransmitBuf::new(16, 65_000);
         for node in 0..self.nodes.len() {
             loop {
-                let took = self.on(node, |rdm, world| {
-                    rdm.release_held();
-                    rdm.pump(world)
-                });
+                let frozen = self.frozen == Some(node);
+                let took = !frozen
+                    && self.on(node, |rdm, world| {
+                        rdm.release_held();
+                        rdm.pump(world)
+                    });
                 let Node { endpoint, rdm, .. } = &mut self.nodes[node];
                 buf.clear();
                 let transmit = endpoint.poll_transmit(self.now, &mut buf);
@@ -226,7 +237,8 @@ impl Net {
         for (head, payload) in buf.segments() {
             let bytes = [head, payload].concat();
             let lost = self.rng.below(1000) < self.loss_permille;
-            if lost || self.dead == Some(to) || bytes.len() > self.mtu_bytes {
+            let gone = self.gone.contains(&to) || self.gone.contains(&node);
+            if lost || gone || self.dead == Some(to) || bytes.len() > self.mtu_bytes {
                 continue;
             }
             let copies = 1 + u64::from(self.rng.below(1000) < self.duplicate_permille);
@@ -269,7 +281,7 @@ impl Net {
             }
             let (to, source, mut bytes) = entry.remove();
             let Some(Node { endpoint, rdm, ram, .. }) = self.nodes.get_mut(to) else { continue };
-            let meta = PacketMeta { source, ecn: Ecn::NotEct, received_at: self.now };
+            let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
             let (now, whole) = (self.now, PacketRef::Whole(&mut bytes));
             endpoint.handle_packet_with(now, meta, whole, |d| rdm.judge(now, d, ram));
         }

@@ -72,8 +72,8 @@ fn the_ratchet_yields_known_keys() {
     assert_eq!(crate::crypto::testing::hex(KEY_1), [&second.0[..], &second.1].concat());
 }
 
-const KEY_0: &str = "2ed3be97f38fa7d45f19b93f52b1f27b3af60dbd8dcc5660b8cbc292fb811e26a4cafcee";
-const KEY_1: &str = "009892d2e5083147507bd4a3229f237ab7913670963f804b857bd82a6f1bb3661c2af44f";
+const KEY_0: &str = "db58849d59181150c27960bcd52b04d647afeafbee2611cfa63fd345f43628110558663f";
+const KEY_1: &str = "ff2286940be5c7117f9d4ecca9e3d1f794575eff4a9f3b47e224ac4dda3dcaba6988b760";
 
 #[test]
 fn the_two_directions_have_different_keys() {

@@ -11,12 +11,18 @@ struct Up {
 }
 
 impl Sink for Up {
-    fn take(&mut self, frame: &[u8]) {
-        self.frames.push(frame.to_vec());
+    fn admit(&mut self, _: u32, _: &[u8]) -> Admission {
+        if self.bypass { Admission::AtOnce } else { Admission::InTurn }
     }
 
-    fn bypasses(&self, _: &[u8]) -> bool {
-        self.bypass
+    fn take(&mut self, _: u32, frame: &[u8]) {
+        self.frames.push(frame.to_vec());
+    }
+}
+
+impl Order {
+    fn bytes(&self) -> usize {
+        self.store.bytes.total()
     }
 }
 
@@ -73,8 +79,8 @@ proptest! {
         for (i, frame) in up.frames.iter().enumerate() {
             prop_assert!(frame.iter().all(|b| usize::from(*b) == i));
         }
-        prop_assert_eq!(order.bytes, 0);
-        prop_assert_eq!(order.counts.bad_chunks, 0);
+        prop_assert_eq!(order.bytes(), 0);
+        prop_assert_eq!(order.counts().bad_chunks, 0);
     }
 
     #[test]
@@ -90,11 +96,11 @@ proptest! {
             place.flow %= 8;
             order.chunk(ms(now), 0, place, &vec![0; bytes], &mut up);
             order.handle_timeout(ms(now), &mut up);
-            prop_assert!(order.bytes <= 100_000 && order.flows() <= 4);
+            prop_assert!(order.bytes() <= 100_000 && order.flows() <= 4);
         }
         order.handle_timeout(ms(now + 1_000_000), &mut up);
         order.handle_timeout(ms(now + 2_000_000), &mut up);
-        prop_assert_eq!(order.bytes, 0);
+        prop_assert_eq!(order.bytes(), 0);
         prop_assert_eq!(order.flows(), 0);
     }
 }
@@ -126,10 +132,10 @@ fn a_wait_ends_by_time_and_is_counted_and_a_late_frame_is_dropped() {
     assert_eq!(up.frames.len(), 1);
     order.handle_timeout(ms(105), &mut up);
     assert_eq!(up.frames.len(), 3);
-    assert_eq!((order.counts.wait_timeouts, order.counts.given_up), (1, 1));
+    assert_eq!((order.counts().wait_timeouts, order.counts().given_up), (1, 1));
     let (place, payload) = chunks(1, 1, 10, 10).remove(0);
     order.chunk(ms(106), 0, place, &payload, &mut up);
-    assert_eq!((up.frames.len(), order.counts.bad_chunks), (3, 1));
+    assert_eq!((up.frames.len(), order.counts().bad_chunks), (3, 1));
 }
 
 #[test]
@@ -144,9 +150,9 @@ fn a_wait_begins_anew_with_each_hole() {
     put(&mut order, 90, 0);
     put(&mut order, 95, 3);
     order.handle_timeout(ms(100), &mut Up::default());
-    assert_eq!(order.counts.wait_timeouts, 0);
+    assert_eq!(order.counts().wait_timeouts, 0);
     order.handle_timeout(ms(195), &mut Up::default());
-    assert_eq!(order.counts.wait_timeouts, 1);
+    assert_eq!(order.counts().wait_timeouts, 1);
 }
 
 #[test]
@@ -160,7 +166,7 @@ fn without_order_frames_go_up_as_they_are_whole() {
     }
     let firsts: Vec<_> = up.frames.iter().map(|f| f[0]).collect();
     assert_eq!(firsts, [2, 0, 1]);
-    assert_eq!(order.bytes, 0);
+    assert_eq!(order.bytes(), 0);
 }
 
 #[test]
@@ -171,7 +177,7 @@ fn flows_beyond_the_limit_are_refused_until_others_have_gone() {
         let (place, payload) = chunks(flow, 0, 10, 10).remove(0);
         order.chunk(ms(0), 0, place, &payload, &mut up);
     }
-    assert_eq!((up.frames.len(), order.counts.full), (4, 2));
+    assert_eq!((up.frames.len(), order.counts().full), (4, 2));
     order.handle_timeout(ms(130_000), &mut up);
     assert_eq!(order.flows(), 0);
 }
@@ -192,7 +198,7 @@ fn regression_a_full_table_takes_a_newcomer_in_place_of_a_silent_flow() {
     // Everybody but flow 3 has been silent for more than a second: three newcomers, not four.
     let arrived: Vec<_> = (10..14).map(|flow| put(1500, flow, 0)).collect();
     assert_eq!(arrived, [6, 7, 8, 8]);
-    assert_eq!((order.flows(), order.counts.full), (4, 1));
+    assert_eq!((order.flows(), order.counts().full), (4, 1));
 }
 
 #[test]
@@ -203,7 +209,7 @@ fn regression_a_flow_that_was_forgotten_goes_on_where_it_is() {
         let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
         order.chunk(ms(0), 0, place, &payload, &mut up);
     }
-    assert_eq!((up.frames.len(), order.counts.bad_chunks), (3, 0));
+    assert_eq!((up.frames.len(), order.counts().bad_chunks), (3, 0));
 }
 
 #[test]
@@ -216,8 +222,8 @@ fn regression_a_flow_that_always_waits_for_something_is_in_line_once() {
             let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
             order.chunk(ms(n.into()), 0, place, &payload, &mut up);
         }
-        assert!(order.waiting.len() <= 1);
+        assert!(order.store.waiting.len() <= 1);
         order.handle_timeout(ms(n.into()), &mut up);
     }
-    assert_eq!((up.frames.len(), order.counts.wait_timeouts), (20_000, 0));
+    assert_eq!((up.frames.len(), order.counts().wait_timeouts), (20_000, 0));
 }

@@ -1,0 +1,134 @@
+//! What the stage does when the network passes less than it did, and more again.
+
+use super::*;
+use crate::packet::u16_at;
+
+/// Packets of the guests, and outer packets that carry them whole.
+const MTU: u16 = 8900;
+/// Outer packets that a link of 1500 bytes passes, of UDP payload.
+const PASSES: usize = 1472;
+
+fn jumbo() -> Config {
+    Config { mtu: MTU, ..Config::default() }
+}
+
+fn rig(a: Config) -> Rig {
+    let mut rig = Rig::new(a, jumbo());
+    rig.run_ms(50);
+    rig
+}
+
+fn large(kind: u8, n: u32) -> Vec<u8> {
+    let mut payload = vec![7; 8000];
+    payload.extend_from_slice(&n.to_be_bytes());
+    v4(kind, (5, 80), &payload)
+}
+
+fn ping(n: u32) -> Vec<u8> {
+    let mut body = vec![8, 0, 0, 0];
+    body.extend_from_slice(&n.to_be_bytes());
+    v4(protocol::ICMP, (8, 0), &body)
+}
+
+/// The path MTU that the answer in the guest's hands tells, if there is one.
+fn told(frames: &[Vec<u8>]) -> Option<u16> {
+    let answer = frames.iter().find(|f| f[OFFLOAD_BYTES + 9] == protocol::ICMP)?;
+    let icmp = &answer[OFFLOAD_BYTES + 20..];
+    (icmp[..2] == [3, 4]).then(|| u16_at(icmp, 6))
+}
+
+#[test]
+fn regression_small_plain_packets_go_on_while_nothing_large_passes() {
+    let mut rig = rig(jumbo());
+    // Less than anything is cut to: what rides SRD stands still, its queues fill.
+    rig.passes_bytes = 700;
+    let mut arrived = 0;
+    for n in 0..600 {
+        rig.send(0, &large(protocol::TCP, n));
+        rig.send(0, &ping(n));
+        rig.run_ms(5);
+        arrived += rig.ends[1].guest.0.drain(..).filter(|f| f.len() < 100).count();
+    }
+    assert!(arrived >= 597, "{arrived} of 600 pings");
+}
+
+#[test]
+fn regression_tcp_goes_on_when_the_path_mtu_falls_and_rises() {
+    let mut rig = rig(jumbo());
+    let mut n = 0;
+    let mut run = |rig: &mut Rig, ms: u32| {
+        let (mut silence, mut longest) = (0, 0);
+        for _ in 0..ms {
+            rig.send(0, &large(protocol::TCP, n));
+            n += 1;
+            rig.run_ms(1);
+            let arrived = rig.ends[1].guest.0.drain(..).count();
+            silence = if arrived > 0 { 0 } else { silence + 1 };
+            longest = longest.max(silence);
+        }
+        longest
+    };
+    run(&mut rig, 50);
+    rig.passes_bytes = PASSES;
+    let silence = run(&mut rig, 1000);
+    assert!(silence < 300, "{silence} ms");
+    assert_eq!(rig.ends[0].express.counters().guest_too_big, 0, "it is cut, not answered");
+    rig.passes_bytes = usize::MAX;
+    let silence = run(&mut rig, 3000);
+    assert!(silence < 300, "{silence} ms");
+    let peer = rig.ends[0].endpoint.peer_at(outer(1)).unwrap();
+    assert_eq!(rig.ends[0].endpoint.packet_bytes_max_to(peer), 8956);
+}
+
+#[test]
+fn regression_a_plain_packet_that_no_longer_fits_is_answered_until_it_fits_again() {
+    let mut rig = rig(jumbo());
+    rig.send(0, &large(protocol::ICMP, 1));
+    rig.run_ms(5);
+    assert_eq!(rig.ends[1].guest.0.len(), 1);
+    rig.passes_bytes = PASSES;
+    for n in 0..20 {
+        rig.send(0, &large(protocol::ICMP, n));
+        rig.run_ms(50);
+    }
+    let mtu = told(&rig.ends[0].guest.0).expect("an answer: too big");
+    assert!((1300..=1472).contains(&mtu), "{mtu}");
+    rig.passes_bytes = usize::MAX;
+    for n in 0..100 {
+        rig.send(0, &ping(n));
+        rig.run_ms(50);
+    }
+    rig.ends[1].guest.0.clear();
+    rig.send(0, &large(protocol::ICMP, 1));
+    rig.run_ms(5);
+    assert_eq!(rig.ends[1].guest.0.len(), 1);
+}
+
+#[test]
+fn regression_plain_tcp_is_cut_to_what_passes() {
+    let mut rig = rig(Config { express: false, ..jumbo() });
+    rig.passes_bytes = PASSES;
+    for n in 0..20 {
+        rig.send(0, &large(protocol::TCP, n));
+        rig.run_ms(50);
+    }
+    rig.ends[1].guest.0.clear();
+    // One packet whole, and one that the kernel has left to be cut into two.
+    let whole = large(protocol::TCP, 1);
+    rig.send(0, &whole);
+    let packet = Packet::read(&whole).unwrap();
+    let gso = Some((Gso::Tcp { ecn: false }, 4002));
+    let offload = Offload { gso, checksum: Some((20, 16)), checked: false };
+    let header = offload.write(true, header_bytes(&whole, &packet));
+    rig.send_frame(0, &[&header[..], &whole].concat());
+    rig.run_ms(5);
+    let frames = &rig.ends[1].guest.0;
+    let payload = |frames: &[Vec<u8>]| -> Vec<u8> {
+        frames.iter().flat_map(|f| f[OFFLOAD_BYTES + 40..].to_vec()).collect()
+    };
+    assert!(frames.iter().all(|f| f.len() <= PASSES), "{:?}", frames.iter().map(Vec::len));
+    let half = frames.len() / 2;
+    assert!(payload(&frames[..half]) == whole[40..], "the first, cut");
+    assert!(payload(&frames[half..]) == whole[40..], "the second, cut further");
+    assert_eq!(rig.ends[0].express.counters().guest_too_big, 0);
+}

@@ -1,0 +1,24 @@
+//! What shells offer in place of a peer's name: the peers of the daemons that run.
+
+use clap_complete::CompletionCandidate;
+use srd_daemon::control::{Client, Request, socket};
+use srd_daemon::snapshot::Snapshot;
+
+/// The names of all peers of the daemon that commands mean by default; none if it is not there, or
+/// not for this user.
+pub(super) fn peer_names() -> Vec<CompletionCandidate> {
+    let Ok(path) = socket::find(None, None) else { return Vec::new() };
+    let Ok(client) = Client::connect(&path) else { return Vec::new() };
+    let Ok(snapshot) = client.ask::<Snapshot>(&Request::status()) else { return Vec::new() };
+    let candidate = |peer: srd_daemon::snapshot::PeerSnapshot| {
+        let state = peer.state.to_string();
+        CompletionCandidate::new(peer.name).help(Some(state.into()))
+    };
+    snapshot.peers.into_iter().map(candidate).collect()
+}
+
+/// The same, and the word for all of them.
+pub(super) fn peer_names_and_all() -> Vec<CompletionCandidate> {
+    let all = CompletionCandidate::new(srd_daemon::config::ALL_PEERS);
+    peer_names().into_iter().chain([all]).collect()
+}

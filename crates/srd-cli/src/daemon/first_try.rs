@@ -1,0 +1,264 @@
+//! `srd up --try`: an encrypted tunnel between two machines, without a file.
+//!
+//! ```text
+//!   A: srd up --try B                    makes a key, and prints what to type on B
+//!   B: srd up --try A --key KEY-OF-A     runs, and prints what to type on A
+//!   A: srd up --try B --key KEY-OF-B     runs
+//! ```
+//!
+//! Each side has to be told the key of the other, as in a file, so nobody in between can be one of
+//! them. The key is kept in `/run` and used by every try until the machine is started anew. Of the
+//! two inner addresses the side whose public key is smaller has the first, so that both sides
+//! agree without asking.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use srd_daemon::config::HostPort;
+use srd_daemon::keys::{PublicKey, SecretKey};
+use srd_net::Link;
+
+use crate::failure::{Missing, Usage};
+
+/// Where key and configuration are kept.
+const DIRECTORY: &str = "/run/srd";
+/// The interface, and its two addresses.
+const INTERFACE: &str = "srdtry0";
+const INNER: [&str; 2] = ["10.77.77.1", "10.77.77.2"];
+const PREFIX_BITS: u8 = 30;
+/// Paths, and the first of their ports.
+const PATHS: u16 = 64;
+
+/// One side of a try.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Try {
+    /// Our outer address, and the other machine's.
+    pub(super) own: IpAddr,
+    pub(super) peer: IpAddr,
+    /// Our public key.
+    pub(super) ours: PublicKey,
+    /// The other machine's, if it is known.
+    pub(super) theirs: Option<PublicKey>,
+    /// The first UDP port, the same on both.
+    pub(super) port: u16,
+}
+
+impl Try {
+    /// Finds out what is needed, and makes a key unless there is one.
+    pub(super) fn prepare(peer: &str, key: Option<&str>, port: u16) -> Result<Self> {
+        if port.checked_add(PATHS - 1).is_none() || port == 0 {
+            let last = u16::MAX - (PATHS - 1);
+            return Err(Usage(format!("--port: {PATHS} ports follow; take 1 to {last}")).into());
+        }
+        let peer = address(peer)?;
+        let link = Link::towards(SocketAddr::new(peer, port));
+        let own = link.with_context(|| format!("there is no way to {peer}"))?.local;
+        if own == peer {
+            let text = format!("{peer} is this machine: name the other one");
+            return Err(Usage(text).into());
+        }
+        inner_are_free()?;
+        let ours = load_or_draw(Path::new(DIRECTORY))?.public();
+        let parse = |text| PublicKey::parse(text).map_err(|e| Usage(format!("--key: {e}")));
+        let theirs = key.map(parse).transpose()?;
+        if theirs == Some(ours) {
+            return Err(Usage("--key is this machine's own: give the other's".into()).into());
+        }
+        Ok(Self { own, peer, ours, theirs, port })
+    }
+
+    /// The inner addresses: ours, and the other machine's.
+    fn inner(&self) -> [&'static str; 2] {
+        let [first, second] = INNER;
+        if self.theirs.is_some_and(|theirs| self.ours.0 < theirs.0) {
+            [first, second]
+        } else {
+            [second, first]
+        }
+    }
+
+    /// What the other side has to type.
+    pub(super) fn command(&self) -> String {
+        let port = if self.port == super::up::PORT_DEFAULT {
+            String::new()
+        } else {
+            format!(" --port {}", self.port)
+        };
+        format!("sudo srd up --try {} --key {}{port}", self.own, self.ours)
+    }
+
+    /// What to do before the other machine's key is known.
+    pub(super) fn first_words(&self) -> String {
+        format!(
+            "On {peer} type\n\n    {command}\n\nand then here what it prints there. UDP ports \
+             {port} to {last} must be open between the two.",
+            peer = self.peer,
+            command = self.command(),
+            port = self.port,
+            last = self.port + (PATHS - 1),
+        )
+    }
+
+    /// What to do once this side runs.
+    pub(super) fn words(&self) -> String {
+        let [here, there] = self.inner();
+        format!(
+            "{INTERFACE}: {here} here, {there} on {peer}. Unless it runs there already, type \
+             there\n\n    {command}\n\nThen try `ping {there}`, `iperf3 -c {there}`, \
+             `srd status -i {INTERFACE}`. Ctrl-C ends it, and nothing of it stays.",
+            peer = self.peer,
+            command = self.command(),
+        )
+    }
+
+    /// The configuration; nothing without the other machine's key.
+    pub(super) fn configuration(&self) -> Option<String> {
+        let (theirs, [here, there]) = (self.theirs?, self.inner());
+        let [listen, endpoint] =
+            [self.own, self.peer].map(|ip| SocketAddr::new(ip, self.port).to_string());
+        Some(format!(
+            "# Made by `srd up --try`. Copied to /etc/srd, with a key of its own, it is a start.\n\
+             [interface]\nname = \"{INTERFACE}\"\naddress = [\"{here}/{PREFIX_BITS}\"]\n\
+             private_key_file = \"try.key\"\nlisten = \"{listen}\"\npaths = {PATHS}\n\n\
+             [[peer]]\nname = \"{name}\"\npublic_key = \"{theirs}\"\n\
+             endpoint = \"{endpoint}\"\nallowed = [\"{there}/32\"]\n",
+            name = self.peer,
+        ))
+    }
+
+    /// Writes the configuration where `srd reload` finds it. Returns where that is.
+    pub(super) fn write(text: &str) -> Result<PathBuf> {
+        write_in(Path::new(DIRECTORY), text)
+    }
+}
+
+/// Writes the configuration into a directory that the package's user `srd` may change as well: a
+/// link that stands there already is replaced, not followed.
+fn write_in(directory: &Path, text: &str) -> Result<PathBuf> {
+    let path = directory.join(INTERFACE).with_extension("toml");
+    let written = match fs::remove_file(&path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        _ => File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&path)
+            .and_then(|mut file| file.write_all(text.as_bytes())),
+    };
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+/// Refuses to take addresses that the machine has for something else.
+fn inner_are_free() -> Result<()> {
+    let known = srd_net::link::local_addresses().context("asking for this machine's addresses")?;
+    let is_taken = |a: &&srd_net::link::LocalAddress| {
+        a.interface != INTERFACE && INNER.contains(&a.ip.to_string().as_str())
+    };
+    match known.iter().find(is_taken) {
+        None => Ok(()),
+        Some(taken) => Err(Usage(format!(
+            "{} has {}, which a try needs for itself: write a configuration with other addresses \
+             (man srd.toml)",
+            taken.interface, taken.ip
+        ))
+        .into()),
+    }
+}
+
+/// The address of the other machine, which may be given by name.
+fn address(text: &str) -> Result<IpAddr> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let host = HostPort { host: text.to_owned(), port: 1 };
+    let found = host.resolve(false).map_err(|e| Usage(format!("--try {text}: {e}")))?;
+    found.first().map(SocketAddr::ip).ok_or_else(|| Usage(format!("--try {text}")).into())
+}
+
+/// The key of tries on this machine.
+fn load_or_draw(directory: &Path) -> Result<SecretKey> {
+    let missing = |what: &str, e: std::io::Error| -> anyhow::Error {
+        let text = format!("cannot {what} in {}: {e}", directory.display());
+        match e.kind() {
+            ErrorKind::PermissionDenied => Missing(format!("{text}: run it as root")).into(),
+            _ => anyhow::anyhow!(text),
+        }
+    };
+    match DirBuilder::new().mode(0o750).create(directory) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(missing("keep a key", e)),
+        _ => {}
+    }
+    let path = directory.join("try.key");
+    match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+        Ok(mut file) => {
+            let key = SecretKey::draw_private().context("no random numbers from the kernel")?;
+            writeln!(file, "{}", key.expose()).map_err(|e| missing("keep a key", e))?;
+            Ok(key)
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let key = SecretKey::load(&path);
+            key.map_err(|e| Usage(format!("{e}; or remove it")).into())
+        }
+        Err(e) => Err(missing("keep a key", e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use srd_daemon::config::Config;
+
+    #[test]
+    fn two_sides_agree_on_addresses_and_each_configuration_is_right() {
+        let directory = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| {
+            let path = directory.path().join(name);
+            let key = load_or_draw(&path).unwrap();
+            assert_eq!(load_or_draw(&path).unwrap(), key, "it is kept");
+            (path, key.public())
+        });
+        let [ip_a, ip_b]: [IpAddr; 2] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse().unwrap());
+        let port = super::super::up::PORT_DEFAULT;
+        let side_a = Try { own: ip_a, peer: ip_b, ours: a.1, theirs: Some(b.1), port };
+        let side_b = Try { own: ip_b, peer: ip_a, ours: b.1, theirs: Some(a.1), port };
+        let read = |side: &Try, path: &Path| {
+            let text = side.configuration().unwrap();
+            Config::parse(&text, &path.join("try.toml")).unwrap_or_else(|e| panic!("{e}"))
+        };
+        let (at_a, at_b) = (read(&side_a, &a.0), read(&side_b, &b.0));
+        assert_eq!(at_a.peers[0].allowed[0].addr(), at_b.interface.address[0].addr());
+        assert_eq!(at_b.peers[0].allowed[0].addr(), at_a.interface.address[0].addr());
+        assert_eq!(at_a.peers[0].endpoint.unwrap(), at_b.interface.listen);
+        let typed = format!("sudo srd up --try 192.0.2.1 --key {}", a.1);
+        assert_eq!(side_a.command(), typed);
+        assert!(side_a.words().contains(&typed) && side_a.first_words().contains(&typed));
+        let unknown = Try { theirs: None, ..side_a };
+        assert!(unknown.configuration().is_none());
+        assert!(Try { port: 9000, ..unknown }.command().ends_with("--port 9000"));
+    }
+
+    #[test]
+    fn regression_a_link_in_place_of_the_configuration_overwrites_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, victim) = (directory.path().join("srdtry0.toml"), directory.path().join("v"));
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        for text in ["one", "two"] {
+            assert_eq!(write_in(directory.path(), text).unwrap(), path);
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_peer_that_cannot_be_is_refused() {
+        assert!(address("no-such-host.invalid").is_err());
+        assert!(Try::prepare("192.0.2.1", None, 0).is_err());
+        assert!(Try::prepare("192.0.2.1", None, u16::MAX).is_err());
+    }
+}

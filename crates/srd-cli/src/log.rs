@@ -1,0 +1,241 @@
+//! What is logged to standard error, and how a line looks.
+//!
+//! ```text
+//!   2026-11-22T20:24:48.125Z b answers (192.0.2.2:7471)        srd up
+//!   2026-11-22T20:31:02.750Z warning: b does not answer        srd up
+//!   <4>b does not answer                                       srd up, to the journal
+//!   srd: warning: peers are left as they are                   every other command
+//! ```
+//!
+//! Lines are for people: a sentence, and what belongs to it in parentheses. Where in the program
+//! they come from is shown from `-vv` on. The journal knows the time and wants the severity.
+
+use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::FmtContext;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::registry::LookupSpan;
+
+/// What a line begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Head {
+    /// The name of the program: it runs in front of somebody.
+    Program,
+    /// The time, in UTC: it runs for long.
+    Time,
+    /// The severity, as systemd reads it.
+    Journal,
+}
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug)]
+struct Lines {
+    head: Head,
+    /// Whether the place in the program is shown.
+    place: bool,
+}
+
+/// Begins to log. A daemon says what happens to it without being asked.
+pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
+    let level = match (verbose, daemon) {
+        (0, false) => "warn",
+        (0, true) => "warn,srd_daemon=info",
+        (1, false) => "info",
+        (1, true) => "info,srd_daemon=debug",
+        (2, _) => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let head = match daemon {
+        false => Head::Program,
+        true if is_journal() => Head::Journal,
+        true => Head::Time,
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .event_format(Lines { head, place: verbose >= 2 })
+        .init();
+}
+
+/// Whether standard error is the stream that systemd says it is.
+fn is_journal() -> bool {
+    let Ok(named) = std::env::var("JOURNAL_STREAM") else { return false };
+    let ours = std::io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    let facts = ours.and_then(|file| file.metadata());
+    facts.is_ok_and(|facts| named == format!("{}:{}", facts.dev(), facts.ino()))
+}
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut line: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        match self.head {
+            Head::Program => line.write_str("srd: ")?,
+            Head::Time => {
+                let mut time = String::new();
+                SystemTime.format_time(&mut Writer::new(&mut time))?;
+                write!(line, "{} ", to_millis(&time))?;
+            }
+            Head::Journal => write!(line, "<{}>", severity(level))?,
+        }
+        if self.head != Head::Journal && level <= Level::WARN {
+            line.write_str(if level == Level::WARN { "warning: " } else { "error: " })?;
+        }
+        if self.place {
+            write!(line, "{}: ", event.metadata().target())?;
+        }
+        let mut words = Words::default();
+        event.record(&mut words);
+        line.write_str(&one_line(words.message.trim_end()))?;
+        if !words.rest.is_empty() {
+            let gap = if words.message.is_empty() { "" } else { " " };
+            write!(line, "{gap}({})", one_line(&words.rest))?;
+        }
+        writeln!(line)
+    }
+}
+
+/// A text of several lines is one entry, and stays one line. What else moves a terminal's cursor is
+/// written as in a program: clients of the control socket choose some of the words.
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => line.push_str("; "),
+            control if control.is_control() => line.extend(control.escape_default()),
+            other => line.push(other),
+        }
+    }
+    line
+}
+
+/// `2026-11-22T20:24:48.125Z` of a time with microseconds or nanoseconds.
+fn to_millis(time: &str) -> String {
+    match time.split_once('.') {
+        Some((seconds, rest)) => format!("{seconds}.{}Z", rest.get(..3).unwrap_or("000")),
+        None => time.to_owned(),
+    }
+}
+
+/// The severity that syslog knows.
+fn severity(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
+/// An event's message, and its other fields as `name value, name value`.
+#[derive(Debug, Default)]
+struct Words {
+    message: String,
+    rest: String,
+}
+
+impl Words {
+    fn add(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        if field.name() == "message" {
+            let _ = write!(self.message, "{value}");
+            return;
+        }
+        let gap = if self.rest.is_empty() { "" } else { ", " };
+        let _ = write!(self.rest, "{gap}{} {value}", field.name().replace('_', " "));
+    }
+}
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field, format_args!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, format_args!("{value}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+    use tracing_subscriber::fmt::MakeWriter;
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Memory {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    fn written(lines: Lines, work: impl FnOnce()) -> String {
+        let memory = Memory::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(memory.clone())
+            .with_ansi(false)
+            .event_format(lines)
+            .finish();
+        tracing::subscriber::with_default(subscriber, work);
+        let bytes = memory.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn lines_are_words_with_a_time_and_the_journal_gets_severities() {
+        let work = || {
+            tracing::info!(mtu = 1410, peers = 2, "srd0 is up");
+            tracing::warn!(peer = "b", "{}", "two\nlines");
+        };
+        let terminal = || tracing::warn!(peer = "c\n<3>d", "a\u{1b}[2Jb\r\u{9b}2J");
+        let text = written(Lines { head: Head::Journal, place: false }, terminal);
+        assert_eq!(text, "<4>a\\u{1b}[2Jb\\r\\u{9b}2J (peer c; <3>d)\n");
+        let text = written(Lines { head: Head::Journal, place: false }, work);
+        assert_eq!(text, "<6>srd0 is up (mtu 1410, peers 2)\n<4>two; lines (peer b)\n");
+        let text = written(Lines { head: Head::Program, place: false }, work);
+        assert!(text.ends_with("\nsrd: warning: two; lines (peer b)\n"), "{text}");
+        let text = written(Lines { head: Head::Time, place: true }, work);
+        let mut words = text.split(' ');
+        let time = words.next().unwrap();
+        assert!(time.len() == 24 && time.ends_with('Z') && time.starts_with("20"), "{text}");
+        assert_eq!(words.next(), Some("srd::log::tests:"), "{text}");
+    }
+
+    #[test]
+    fn times_have_milliseconds() {
+        assert_eq!(to_millis("2026-11-22T20:24:48.125999Z"), "2026-11-22T20:24:48.125Z");
+        assert_eq!(to_millis("2026-11-22T20:24:48Z"), "2026-11-22T20:24:48Z");
+    }
+}

@@ -1,0 +1,375 @@
+//! Two machines in different networks and a router between them, which sees all that travels.
+
+use super::pair::{ip, must};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const SRD: &str = env!("CARGO_BIN_EXE_srd");
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The port of the echo.
+const ECHO: u16 = 7007;
+
+/// Machine a at 192.0.2.10 and 2001:db8:a::10, machine b at 198.51.100.10 and 2001:db8:b::10,
+/// and the router that is the default route of both.
+pub(crate) struct Routed {
+    pub(crate) a: String,
+    pub(crate) b: String,
+    pub(crate) router: String,
+    pub(crate) directory: tempfile::TempDir,
+    public: [String; 2],
+    /// The daemons of a and b, if they run.
+    pub(crate) daemons: [Option<Child>; 2],
+    echo: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+impl Routed {
+    pub(crate) fn new(tag: &str) -> Self {
+        let name = |end: &str| format!("srdrt{tag}{end}{}", std::process::id());
+        let (a, b, router) = (name("a"), name("b"), name("r"));
+        for space in [&a, &b, &router] {
+            must(&format!("netns add {space}"));
+            // Addresses are there at once, so that a network can be compared with what it was.
+            let no_wait = "for f in all default; do \
+                           echo 0 > /proc/sys/net/ipv6/conf/$f/accept_dad; done";
+            must_run(space, &["sh", "-c", no_wait]);
+            must(&format!("-n {space} link set lo up"));
+        }
+        for (end, space, v4, v6) in
+            [("a", &a, "192.0.2", "2001:db8:a:"), ("b", &b, "198.51.100", "2001:db8:b:")]
+        {
+            must(&format!("link add v0 netns {space} type veth peer name r{end} netns {router}"));
+            for (space, link, host) in
+                [(space, "v0".to_owned(), 10), (&router, format!("r{end}"), 1)]
+            {
+                must(&format!("-n {space} link set {link} up"));
+                must(&format!("-n {space} addr add {v4}.{host}/24 dev {link}"));
+                must(&format!("-n {space} addr add {v6}:{host}/64 dev {link} nodad"));
+            }
+            must(&format!("-n {space} route add default via {v4}.1"));
+            must(&format!("-n {space} -6 route add default via {v6}:1"));
+        }
+        let forward = "for f in ipv4/ip_forward ipv6/conf/all/forwarding; do \
+                       echo 1 > /proc/sys/net/$f; done";
+        must_run(&router, &["sh", "-c", forward]);
+        let directory = tempfile::tempdir().unwrap();
+        let public = [0, 1].map(|end| {
+            let path = directory.path().join(format!("{end}.key"));
+            let make = "umask 077; $0 genkey > $1; $0 pubkey < $1";
+            let output =
+                Command::new("sh").args(["-c", make, SRD]).arg(&path).output().unwrap().stdout;
+            String::from_utf8(output).unwrap().trim().to_owned()
+        });
+        let daemons = [None, None];
+        Self { a, b, router, directory, public, daemons, echo: None }
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.directory.path().join(file)
+    }
+
+    pub(crate) fn space(&self, end: usize) -> &str {
+        [&self.a, &self.b][end]
+    }
+
+    /// Writes the configuration of an end, with these lines for `[interface]` and this list of
+    /// prefixes behind the other end; `None`: there is no peer.
+    pub(crate) fn configure(&self, end: usize, interface: &str, allowed: Option<&str>) {
+        let (own, other) = if end == 0 {
+            ("192.0.2.10", "198.51.100.10")
+        } else {
+            ("198.51.100.10", "192.0.2.10")
+        };
+        let mut text = format!(
+            "[interface]\nlisten = \"{own}:7471\"\npaths = 2\nprivate_key_file = \"{key}\"\n\
+             {interface}\n[control]\nsocket = \"{socket}\"\n",
+            key = self.path(&format!("{end}.key")).display(),
+            socket = self.path(&format!("{end}.sock")).display(),
+        );
+        if let Some(allowed) = allowed {
+            text += &format!(
+                "[[peer]]\nname = \"other\"\npublic_key = \"{}\"\nendpoint = \"{other}:7471\"\n\
+                 allowed = [{allowed}]\n",
+                self.public[1 - end]
+            );
+        }
+        std::fs::write(self.path(&format!("{end}.toml")), text).unwrap();
+    }
+
+    /// Both ends of an overlay 10.78.0.0/24 and fd78::/64, each with these prefixes behind the
+    /// other; b knows a's overlay addresses alone.
+    pub(crate) fn configure_overlay(&self, interface: &str, allowed: &str) {
+        let address = |host| format!("address = [\"10.78.0.{host}/24\", \"fd78::{host}/64\"]\n");
+        self.configure(0, &(address(1) + interface), Some(allowed));
+        self.configure(1, &address(2), Some("\"10.78.0.1/32\", \"fd78::1/128\""));
+    }
+
+    /// `srd` in an end's namespace, with its configuration.
+    pub(crate) fn command(&self, end: usize, words: &[&str]) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", self.space(end), SRD]).args(words);
+        command.arg("-c").arg(self.path(&format!("{end}.toml")));
+        command
+    }
+
+    /// Starts an end's daemon and waits until it answers. Its log goes to a file.
+    pub(crate) fn start(&mut self, end: usize) {
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path(&format!("{end}.log")))
+            .unwrap();
+        let child = self.command(end, &["up", "-v"]).stderr(log).spawn().unwrap();
+        self.daemons[end] = Some(child);
+        let status = |n: &mut Self| {
+            let ended = n.daemons[end].as_mut().unwrap().try_wait().unwrap();
+            assert!(ended.is_none(), "{}", n.log(end));
+            n.srd(end, &["status"])
+        };
+        self.wait("a daemon that answers", status);
+    }
+
+    pub(crate) fn log(&self, end: usize) -> String {
+        std::fs::read_to_string(self.path(&format!("{end}.log"))).unwrap_or_default()
+    }
+
+    /// Whether a command to an end's daemon succeeds.
+    pub(crate) fn srd(&self, end: usize, words: &[&str]) -> bool {
+        let mut command = Command::new(SRD);
+        command.args(words).arg("--socket").arg(self.path(&format!("{end}.sock")));
+        command.output().unwrap().status.success()
+    }
+
+    /// Ends a daemon with SIGTERM and waits for it.
+    pub(crate) fn stop(&mut self, end: usize) {
+        let mut child = self.daemons[end].take().unwrap();
+        signal(child.id(), "TERM");
+        assert!(child.wait().unwrap().success(), "{}", self.log(end));
+    }
+
+    /// Kills a daemon.
+    pub(crate) fn kill(&mut self, end: usize) {
+        let mut child = self.daemons[end].take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    pub(crate) fn wait(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let begin = Instant::now();
+        while !done(self) {
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "{what} did not happen\n{}\n{}\n{}",
+                self.log(0),
+                self.log(1),
+                self.network()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What `make` makes in a namespace: sockets stay there.
+    pub(crate) fn within<T: Send>(&self, space: &str, make: impl FnOnce() -> T + Send) -> T {
+        let file = std::fs::File::open(format!("/run/netns/{space}")).unwrap();
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(move || {
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(file.as_fd(), kind).unwrap();
+                make()
+            });
+            inside.join().unwrap()
+        })
+    }
+
+    /// Has b echo datagrams at all of its addresses.
+    pub(crate) fn echo(&mut self) {
+        let socket =
+            self.within(&self.b, || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, ECHO)).unwrap());
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&stop);
+        let run = move || {
+            let mut buffer = [0; 2000];
+            while !theirs.load(Relaxed) {
+                if let Ok((n, from)) = socket.recv_from(&mut buffer) {
+                    let _ = socket.send_to(&buffer[..n], from);
+                }
+            }
+        };
+        self.echo = Some((stop, std::thread::spawn(run)));
+    }
+
+    /// Whether a datagram from a to an address is echoed.
+    pub(crate) fn is_echoed(&self, to: &str) -> bool {
+        let to = SocketAddr::new(to.parse().unwrap(), ECHO);
+        let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
+        self.within(&self.a, || {
+            let socket = UdpSocket::bind((any, 0)).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            let mut buffer = [0; 64];
+            // The answer comes from the address that b's routes choose.
+            socket.send_to(b"srd", to).is_ok()
+                && socket.recv_from(&mut buffer).is_ok_and(|(n, _)| &buffer[..n] == b"srd")
+        })
+    }
+
+    /// Everything about a's network that a daemon may not leave changed.
+    pub(crate) fn network(&self) -> String {
+        let words = [
+            "-d route show table all",
+            "-d -6 route show table all",
+            "-d rule show",
+            "-d -6 rule show",
+            "-br addr show",
+        ];
+        let mut text: String = words
+            .iter()
+            .map(|w| format!("== {w}\n{}", must(&format!("-n {} {w}", self.a))))
+            .collect();
+        let read = "cd /proc/sys/net/ipv4 && grep . ip_forward \
+                    conf/{all,default,v0}/{rp_filter,src_valid_mark,forwarding}";
+        text += &must_run(&self.a, &["bash", "-c", read]);
+        text.lines().map(plain).collect()
+    }
+
+    /// What is different in a's network from what it was.
+    pub(crate) fn difference(&self, before: &str) -> Vec<String> {
+        let after = self.network();
+        let beyond = |one: &str, other: &str, sign: &str| -> Vec<String> {
+            let other: Vec<&str> = other.lines().collect();
+            let lines = one.lines().filter(|line| !other.contains(line));
+            lines.map(|line| format!("{sign} {line}")).collect()
+        };
+        let mut found = beyond(before, &after, "-");
+        found.extend(beyond(&after, before, "+"));
+        if found.is_empty() && before != after {
+            found.push("the order of lines".into());
+        }
+        found
+    }
+
+    /// The route that a takes for these words.
+    pub(crate) fn route(&self, words: &str) -> String {
+        let output = ip(&format!("-n {} route get {words}", self.a));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    /// Looks at every packet that the router sees from now on.
+    pub(crate) fn spy(&self) -> Spy {
+        let socket = self.within(&self.router, || {
+            let all = rustix::net::Protocol::from_raw(
+                std::num::NonZeroU32::new(u32::from(3_u16.to_be())).unwrap(),
+            );
+            socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::NONBLOCK, Some(all))
+                .unwrap()
+        });
+        Spy::start(socket)
+    }
+}
+
+/// A line without what the kernel draws anew for each interface, its link-local address, and
+/// with its words in one order.
+fn plain(line: &str) -> String {
+    let mut words: Vec<&str> = line
+        .split_whitespace()
+        .map(|w| if w.starts_with("fe80::") { "fe80::" } else { w })
+        .collect();
+    if words.first() == Some(&"srd0") {
+        words.sort_unstable();
+    }
+    words.join(" ") + "\n"
+}
+
+/// Runs a program in a namespace, which must succeed; what it prints.
+pub(crate) fn must_run(space: &str, words: &[&str]) -> String {
+    let mut command = Command::new("ip");
+    let output = command.args(["netns", "exec", space]).args(words).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Sends a signal to one process.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let pid = pid.to_string();
+    let sent =
+        Command::new("kill").args([&format!("-{name}"), &pid]).stdout(Stdio::null()).status();
+    assert!(sent.unwrap().success());
+}
+
+impl Drop for Routed {
+    fn drop(&mut self) {
+        for mut child in self.daemons.iter_mut().filter_map(Option::take) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if let Some((stop, thread)) = self.echo.take() {
+            stop.store(true, Relaxed);
+            let _ = thread.join();
+        }
+        for space in [&self.a, &self.b, &self.router] {
+            ip(&format!("netns del {space}"));
+        }
+    }
+}
+
+/// Packets that a router has seen.
+pub(crate) struct Spy {
+    packets: Arc<Mutex<Vec<(IpAddr, IpAddr)>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Spy {
+    fn start(socket: OwnedFd) -> Self {
+        let packets = Arc::new(Mutex::new(Vec::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (seen, ended) = (Arc::clone(&packets), Arc::clone(&stop));
+        let run = move || {
+            let mut buffer = [0; 2048];
+            loop {
+                match rustix::net::recv(&socket, &mut buffer, RecvFlags::empty()) {
+                    Ok((n, _)) => {
+                        if let Some(ends) = ends(&buffer[..n]) {
+                            seen.lock().unwrap().push(ends);
+                        }
+                    }
+                    Err(_) if ended.load(Relaxed) => return,
+                    Err(_) => std::thread::sleep(Duration::from_millis(2)),
+                }
+            }
+        };
+        Self { packets, stop, thread: Some(std::thread::spawn(run)) }
+    }
+
+    /// How many packets there were in all, and those with an address of these networks.
+    pub(crate) fn end(mut self, of: &[&str]) -> (usize, Vec<(IpAddr, IpAddr)>) {
+        std::thread::sleep(Duration::from_millis(50));
+        self.stop.store(true, Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+        let packets = self.packets.lock().unwrap();
+        let is_one = |ip: &IpAddr| of.iter().any(|start| ip.to_string().starts_with(start));
+        let found = packets.iter().filter(|(from, to)| is_one(from) || is_one(to)).copied();
+        (packets.len(), found.collect())
+    }
+}
+
+/// Source and destination of an IP packet.
+fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let v4 = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
+    let v6 = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?));
+    match packet.first()? >> 4 {
+        4 => Some((v4(12)?, v4(16)?)),
+        6 => Some((v6(8)?, v6(24)?)),
+        _ => None,
+    }
+}

@@ -1,0 +1,173 @@
+//! One peer more or less: in the configuration that runs, and in the text of its file.
+//!
+//! A peer that is added by command is checked by the same rules as one in the file, and against
+//! those that are there. The file keeps everything that is not of that peer: order, comments, and
+//! how things are written.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::{ConfigError, Source};
+use super::{Config, check, file};
+
+/// What an error calls the text that a peer was made of.
+const ORIGIN: &str = "the new peer";
+
+/// A peer as a table `[[peer]]` has it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerForm {
+    /// What it is called.
+    pub name: String,
+    /// Its public key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_key: Option<String>,
+    /// The absolute path of the file with the key that both share besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preshared_key_file: Option<String>,
+    /// Where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Inner addresses behind it.
+    #[serde(default)]
+    pub allowed: Vec<String>,
+    /// Whether packets to it ride SRD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub express: Option<bool>,
+    /// Whether UDP does, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub express_udp: Option<bool>,
+}
+
+impl PeerForm {
+    /// The table in a file.
+    fn table(&self) -> String {
+        // Text, lists of text and truth values can always be written.
+        format!("[[peer]]\n{}", toml::to_string(self).unwrap_or_default())
+    }
+}
+
+impl Config {
+    /// The same with one peer more.
+    ///
+    /// # Errors
+    /// What is wrong with the peer; the place is one in the table that it makes.
+    pub fn with_peer(&self, form: &PeerForm) -> Result<Self, ConfigError> {
+        let text = form.table();
+        let source = Source { path: Path::new(ORIGIN), text: &text };
+        let document = file::parse(&source)?;
+        let peers = check::peers(&source, &document.peer, &self.interface, &self.peers)?;
+        Ok(Self { peers, ..self.clone() })
+    }
+
+    /// The same without a peer, which goes by its name or the beginning of its key.
+    pub fn without_peer(&self, wanted: &str) -> Option<Self> {
+        let index = self.position_of(wanted)?;
+        let mut config = self.clone();
+        config.peers.remove(index);
+        Some(config)
+    }
+
+    fn position_of(&self, wanted: &str) -> Option<usize> {
+        let by_name = self.peers.iter().position(|peer| peer.name == wanted);
+        by_name.or_else(|| {
+            let key = |p: &super::PeerSettings| p.public_key.map(|key| key.to_string());
+            let is_meant = |p| key(p).is_some_and(|key| key.starts_with(wanted));
+            self.peers.iter().position(is_meant).filter(|_| wanted.len() >= 8)
+        })
+    }
+}
+
+/// The text of a file with one peer more.
+///
+/// # Errors
+/// What is wrong with the file that would come of it.
+pub fn add(text: &str, path: &Path, form: &PeerForm) -> Result<String, ConfigError> {
+    let gap = if text.ends_with('\n') { "\n" } else { "\n\n" };
+    let made = format!("{text}{gap}{}", form.table());
+    Config::parse(&made, path)?;
+    Ok(made)
+}
+
+/// The text of a file without a peer; nothing if it has none of that name or key.
+///
+/// # Errors
+/// What is wrong with the file, or with what would come of it.
+pub fn remove(text: &str, path: &Path, wanted: &str) -> Result<Option<String>, ConfigError> {
+    let Some(index) = Config::parse(text, path)?.position_of(wanted) else { return Ok(None) };
+    let source = Source { path, text };
+    let refused = |what: String| source.error(None, what, "take the peer out by hand");
+    let mut document: toml_edit::DocumentMut =
+        text.parse().map_err(|e: toml_edit::TomlError| refused(e.message().to_owned()))?;
+    let tables = document.get_mut("peer").and_then(toml_edit::Item::as_array_of_tables_mut);
+    let tables = tables.ok_or_else(|| refused("the peers are not written as [[peer]]".into()))?;
+    tables.remove(index);
+    let made = document.to_string();
+    Config::parse(&made, path)?;
+    Ok(Some(made))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::SecretKey;
+
+    const TEXT: &str = "# ours\n[interface]\nmode = \"transparent\"\nlisten = \"0.0.0.0:7471\"\n\
+                        protection = \"plain\"   # for now\n\n[[peer]]\nname = \"b\"\n\
+                        endpoint = \"192.0.2.2:7471\"\nallowed = [\"192.0.2.2\"]\n\n\
+                        [[peer]]\nname = \"c\" # the third\nendpoint = \"192.0.2.3:7471\"\n\
+                        allowed = [\"192.0.2.3\"]\n";
+
+    fn form(name: &str, address: &str) -> PeerForm {
+        PeerForm {
+            name: name.into(),
+            public_key: Some(SecretKey::draw_private().unwrap().public().to_string()),
+            endpoint: Some(format!("{address}:7471")),
+            allowed: vec![address.into()],
+            ..PeerForm::default()
+        }
+    }
+
+    #[test]
+    fn a_peer_by_command_is_checked_as_one_in_the_file_and_against_those_there() {
+        let path = Path::new("a.toml");
+        let config = Config::parse(TEXT, path).unwrap();
+        let more = config.with_peer(&form("d", "192.0.2.4")).unwrap();
+        assert_eq!(more.peers.len(), 3);
+        assert_eq!((&more.peers[..2], more.peers[2].name.as_str()), (&config.peers[..], "d"));
+        for (bad, says) in [
+            (form("b", "192.0.2.4"), "a peer `b` already"),
+            (form("all", "192.0.2.4"), "every peer"),
+            (form("d", "192.0.2.3"), "this endpoint already"),
+            (PeerForm { allowed: vec![], ..form("d", "192.0.2.4") }, "`allowed` is missing"),
+            (
+                PeerForm { allowed: vec!["192.0.2.3".into()], ..form("d", "192.0.2.4") },
+                "192.0.2.3/32 is behind",
+            ),
+        ] {
+            let error = config.with_peer(&bad).unwrap_err().to_string();
+            assert!(error.contains(says) && error.starts_with(ORIGIN), "{error}");
+        }
+        assert_eq!(more.without_peer("d").unwrap().peers, config.peers);
+        assert!(more.without_peer("x").is_none());
+        let key = more.peers[2].public_key.unwrap().to_string();
+        assert_eq!(more.without_peer(&key[..10]).unwrap().peers, config.peers);
+        assert!(more.without_peer(&key[..4]).is_none());
+    }
+
+    #[test]
+    fn the_file_keeps_everything_that_is_not_of_the_peer() {
+        let path = Path::new("a.toml");
+        let more = add(TEXT, path, &form("d", "192.0.2.4")).unwrap();
+        assert!(more.starts_with(TEXT) && Config::parse(&more, path).unwrap().peers.len() == 3);
+        assert!(add(TEXT, path, &form("b", "192.0.2.4")).is_err());
+        assert_eq!(remove(&more, path, "d").unwrap().unwrap().trim_end(), TEXT.trim_end());
+        let less = remove(TEXT, path, "b").unwrap().unwrap();
+        for kept in ["# ours", "# for now", "name = \"c\" # the third"] {
+            assert!(less.contains(kept), "{less}");
+        }
+        assert_eq!(Config::parse(&less, path).unwrap().peers.len(), 1);
+        assert_eq!(remove(TEXT, path, "x").unwrap(), None);
+    }
+}

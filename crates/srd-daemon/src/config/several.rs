@@ -1,0 +1,208 @@
+//! Values that are one text or a list of texts: `listen` and `endpoint`, each with one address for
+//! every network card.
+//!
+//! ```text
+//!   listen   = "10.0.0.1:7471"        listen   = ["10.0.0.1:7471", "10.0.1.1:7471"]
+//!   endpoint = "10.0.0.2:7471"        endpoint = ["10.0.0.2:7471", "10.0.1.2:7471"]
+//! ```
+//!
+//! Bound: [`ADDRESSES_MAX`] of each.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use srd_proto::ADDRESSES_MAX;
+use toml::Spanned;
+
+use super::endpoint::Endpoint;
+use super::error::{ConfigError, Source};
+use super::{HostPort, Interface, PeerSettings};
+
+/// One text, or several.
+#[derive(Debug)]
+pub(super) enum Several {
+    One(String),
+    List(Vec<Spanned<String>>),
+}
+
+impl<'de> Deserialize<'de> for Several {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OneOrList)
+    }
+}
+
+struct OneOrList;
+
+impl<'de> Visitor<'de> for OneOrList {
+    type Value = Several;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an address in quotes, or a list of them")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Several, E> {
+        Ok(Several::One(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Several, A::Error> {
+        let mut texts = Vec::new();
+        while let Some(text) = list.next_element()? {
+            texts.push(text);
+        }
+        Ok(Several::List(texts))
+    }
+}
+
+/// The texts of a value, each with its place.
+///
+/// # Errors
+/// When there are none, or too many.
+pub(super) fn texts(
+    source: &Source<'_>,
+    key: &str,
+    value: &Spanned<Several>,
+) -> Result<Vec<Spanned<String>>, ConfigError> {
+    let texts = match value.as_ref() {
+        Several::One(text) => return Ok(vec![Spanned::new(value.span(), text.clone())]),
+        Several::List(texts) => texts,
+    };
+    if let Some(first) = texts.get(ADDRESSES_MAX) {
+        let what = format!("`{key}` has more than {ADDRESSES_MAX} addresses");
+        return Err(source.error(Some(first.span()), what, "write one for each network card"));
+    }
+    if texts.is_empty() {
+        let what = format!("`{key}` is an empty list");
+        return Err(source.error(Some(value.span()), what, "write one address at least"));
+    }
+    Ok(texts.clone())
+}
+
+/// What must hold of several addresses to listen at, the first of them checked.
+pub(super) fn check_listen(
+    source: &Source<'_>,
+    texts: &[Spanned<String>],
+    listen: &[SocketAddr],
+    paths: i64,
+) -> Result<(), ConfigError> {
+    let refused = |at: usize, what: String, remedy: &str| {
+        Err(source.error(texts.get(at).map(Spanned::span), what, remedy))
+    };
+    if listen.len() < 2 {
+        return Ok(());
+    }
+    for (at, address) in listen.iter().enumerate() {
+        if address.ip().is_unspecified() {
+            let what = format!("{} is every address of the machine", address.ip());
+            return refused(at, what, "write the address of one network card, or it alone");
+        }
+        if address.port() != listen[0].port() {
+            let what = format!("{address} has another port than {}", listen[0]);
+            return refused(at, what, "write the same port behind each address");
+        }
+        if listen[..at].contains(address) {
+            return refused(at, format!("{address} is given twice"), "keep one of the two");
+        }
+    }
+    if listen.len() as i64 > paths {
+        let what = format!("{} addresses share {paths} paths", listen.len());
+        return refused(listen.len() - 1, what, "raise `paths` to one for each address at least");
+    }
+    Ok(())
+}
+
+/// Where a peer is.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) endpoint: Option<SocketAddr>,
+    pub(super) further: Vec<SocketAddr>,
+    pub(super) host: Option<HostPort>,
+}
+
+/// Where a peer is that has these endpoints, each of them checked.
+///
+/// # Errors
+/// When they do not go together.
+pub(super) fn place(
+    source: &Source<'_>,
+    texts: &[Spanned<String>],
+    found: Vec<Endpoint>,
+    interface: &Interface,
+) -> Result<Place, ConfigError> {
+    let refused = |at: usize, what: String, remedy: &str| {
+        Err(source.error(texts.get(at).map(Spanned::span), what, remedy))
+    };
+    let count = found.len();
+    let mut place = Place::default();
+    for (at, endpoint) in found.into_iter().enumerate() {
+        match endpoint {
+            Endpoint::Name(host) if count == 1 => place.host = Some(host),
+            Endpoint::Name(host) => {
+                let what = format!("`{host}` is a name, and stands beside others");
+                return refused(at, what, "write addresses in a list, or the name alone");
+            }
+            Endpoint::Address(address) => {
+                if place.endpoint.iter().chain(&place.further).any(|known| *known == address) {
+                    return refused(at, format!("{address} is given twice"), "keep one of the two");
+                }
+                match place.endpoint {
+                    None => place.endpoint = Some(address),
+                    Some(_) => place.further.push(address),
+                }
+            }
+        }
+    }
+    if count > usize::from(interface.paths) {
+        let what = format!("{} paths do not reach {count} addresses", interface.paths);
+        return refused(count - 1, what, "raise `paths` to one for each at least");
+    }
+    Ok(place)
+}
+
+/// Addresses, one behind the other.
+pub(crate) fn in_words(addresses: impl IntoIterator<Item = SocketAddr>) -> String {
+    let words: Vec<String> = addresses.into_iter().map(|address| address.to_string()).collect();
+    words.join(", ")
+}
+
+impl Interface {
+    /// Every address that packets are received at, and leave from.
+    pub fn listens(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let further = |ip: &IpAddr| SocketAddr::new(*ip, self.listen.port());
+        std::iter::once(self.listen).chain(self.listen_further.iter().map(further))
+    }
+
+    /// Where it listens, for people: `10.0.0.1:7471, 10.0.1.1:7471 (UDP ports up to 7502)`.
+    pub fn listens_in_words(&self) -> String {
+        let last = self.last_port();
+        format!("{} (UDP ports up to {last})", in_words(self.listens()))
+    }
+
+    /// The last of the ports that packets leave from, at each address.
+    pub fn last_port(&self) -> u16 {
+        self.listen.port().saturating_add(self.paths - 1)
+    }
+
+    /// Whether no IPv6 address can be reached.
+    pub fn is_ipv4_only(&self) -> bool {
+        !self.reaches(Ipv6Addr::UNSPECIFIED.into())
+    }
+
+    /// Whether packets to this address can leave from one of ours.
+    pub fn reaches(&self, to: IpAddr) -> bool {
+        let everywhere = |ours: IpAddr| ours.is_ipv6() && ours.is_unspecified();
+        self.listens().any(|ours| ours.is_ipv4() == to.is_ipv4() || everywhere(ours.ip()))
+    }
+}
+
+impl PeerSettings {
+    /// Every address that it is known to be at, for people.
+    pub fn endpoints_in_words(&self) -> String {
+        in_words(self.endpoints())
+    }
+
+    /// Every address that it is known to be at.
+    pub fn endpoints(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.endpoint.into_iter().chain(self.endpoints_further.iter().copied())
+    }
+}

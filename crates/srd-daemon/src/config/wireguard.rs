@@ -1,0 +1,158 @@
+//! A configuration of WireGuard's in the form of `srd.toml`.
+//!
+//! ```text
+//!   [Interface]                       [interface]
+//!   Address = 10.0.0.1/24        -->  address = ["10.0.0.1/24"]
+//!   PrivateKey = ...                  private_key_file = "/etc/srd/private.key"
+//!   ListenPort = 51820                listen = "0.0.0.0:51820"
+//!   [Peer]                            [[peer]]
+//!   PublicKey = ...                   public_key = "..."
+//!   AllowedIPs = 10.0.0.2/32          allowed = ["10.0.0.2/32"]
+//!   Endpoint = b.example:51820        endpoint = "b.example:51820"
+//! ```
+//!
+//! The keys of both are of one kind and stay the same. Secrets are not in the text that is made:
+//! it names files, and comments in it say how to fill them. What has no counterpart becomes a
+//! comment, too, so that nothing is lost without a word.
+
+use std::fmt::Write as _;
+
+/// The port where none is given.
+const PORT: &str = "7471";
+
+/// Whether a text is a file of WireGuard's: its tables begin with capitals.
+pub fn is_meant(text: &str) -> bool {
+    let is_table = |line: &str| line.eq("[Interface]") || line.eq("[Peer]");
+    text.lines().map(str::trim).any(is_table)
+}
+
+/// What a file is called, and where the keys shall be.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    /// The file that is read, for the commands in comments.
+    pub file: &'a str,
+    /// The name of the interface.
+    pub interface: &'a str,
+    /// The file that the private key shall be in.
+    pub key_file: &'a str,
+}
+
+/// The same in our own form.
+///
+/// # Errors
+/// The line that is none of WireGuard's.
+pub fn convert(text: &str, names: Names<'_>) -> Result<String, String> {
+    let mut out = format!("# From {}.\n", names.file);
+    let (mut table, mut peers, mut listens) = ("", 0, false);
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        match line {
+            "[Interface]" => {
+                table = line;
+                let _ = writeln!(out, "[interface]\nname = {:?}", names.interface);
+                continue;
+            }
+            "[Peer]" => {
+                finish(&mut out, table, listens);
+                table = line;
+                peers += 1;
+                let _ = writeln!(out, "\n[[peer]]");
+                continue;
+            }
+            _ => {}
+        }
+        let (key, value) = line
+            .split_once('=')
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .filter(|_| !table.is_empty())
+            .ok_or_else(|| format!("line {number} of {} is none of WireGuard's", names.file))?;
+        let known = key.to_ascii_lowercase();
+        listens |= table == "[Interface]" && known == "listenport";
+        let line = match (table, known.as_str()) {
+            ("[Interface]", "address") => format!("address = {}", list(value)),
+            ("[Interface]", "listenport") => format!("listen = \"0.0.0.0:{value}\""),
+            ("[Interface]", "mtu") => format!("# mtu = {value}  # found by itself, usually larger"),
+            ("[Interface]", "privatekey") => private_key(names),
+            (_, "publickey") => format!("public_key = {value:?}"),
+            (_, "allowedips") => format!("allowed = {}", list(value)),
+            (_, "endpoint") => format!("endpoint = {value:?}"),
+            (_, "presharedkey") => preshared_key(names, peers),
+            // Whatever it is, it may be a secret or a command: its name is enough.
+            _ => format!("# {key} of {} is not taken over", names.file),
+        };
+        let _ = writeln!(out, "{line}");
+    }
+    finish(&mut out, table, listens);
+    Ok(out)
+}
+
+/// Adds what our own interface needs and WireGuard's may be without.
+fn finish(out: &mut String, table: &str, listens: bool) {
+    if table == "[Interface]" && !listens {
+        let _ = writeln!(out, "listen = \"0.0.0.0:{PORT}\"");
+    }
+}
+
+fn list(value: &str) -> String {
+    let items: Vec<String> = value.split(',').map(|item| format!("{:?}", item.trim())).collect();
+    format!("[{}]", items.join(", "))
+}
+
+fn private_key(Names { file, key_file, .. }: Names<'_>) -> String {
+    format!(
+        "# The key stays the same; as root:\n\
+         #   sed -n 's/^ *PrivateKey *= *//p' {file} | install -m 0600 /dev/stdin {key_file}\n\
+         # and for the package's unit, which runs as a user of its own: chown srd {key_file}\n\
+         private_key_file = {key_file:?}"
+    )
+}
+
+fn preshared_key(Names { file, key_file, .. }: Names<'_>, peer: u32) -> String {
+    let to = format!("{key_file}.psk{peer}");
+    format!(
+        "#   sed -n 's/^ *PresharedKey *= *//p' {file} | sed -n {peer}p | \
+         install -m 0600 /dev/stdin {to}\n\
+         preshared_key_file = {to:?}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::keys::SecretKey;
+    use std::os::unix::fs::PermissionsExt;
+
+    const KEY: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+
+    #[test]
+    fn a_file_of_wireguards_becomes_one_that_is_right_and_holds_no_secret() {
+        let secret = SecretKey::draw_private().unwrap().expose();
+        let text = format!(
+            "# mine\n[Interface]\nAddress = 10.0.0.1/24, fd00::1/64\nPrivateKey = {secret}\n\
+             PostUp = iptables -A x\n\n[Peer]\nPublicKey = {KEY} # b\n\
+             AllowedIPs = 10.0.0.2/32,fd00::2/128\nEndpoint = b.example:7471\n\
+             PersistentKeepalive = 25\n"
+        );
+        assert!(is_meant(&text) && !is_meant("[interface]\n[[peer]]\n"));
+        let directory = tempfile::tempdir().unwrap();
+        let key = directory.path().join("private.key");
+        std::fs::write(&key, &secret).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let key_file = key.to_str().unwrap();
+        let names = Names { file: "wg0.conf", interface: "srd0", key_file };
+        let made = convert(&text, names).unwrap();
+        assert!(!made.contains(&secret) && !made.contains("iptables"), "{made}");
+        assert!(made.contains("# PostUp of wg0.conf is not taken over"), "{made}");
+        let config = Config::parse(&made, &directory.path().join("srd0.toml")).expect(&made);
+        assert_eq!((config.interface.listen.port(), config.interface.address.len()), (7471, 2));
+        let [peer] = config.peers.as_slice() else { panic!("one peer") };
+        assert_eq!(peer.allowed.len(), 2);
+        assert_eq!(peer.host.as_ref().unwrap().host, "b.example");
+        assert!(convert("[Interface]\nrubbish\n", names).unwrap_err().contains("line 2"));
+        assert!(convert("PrivateKey = x\n", names).is_err());
+    }
+}

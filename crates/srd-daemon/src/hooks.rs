@@ -1,0 +1,305 @@
+//! Commands of the operator's, before and after the interface comes up and goes down.
+//!
+//! ```text
+//!   srd up (privileges of the start)                 srd hooks (keeps them)
+//!     the commands for the end, one line  ------>    remembers them
+//!     pre_up ... interface ... post_up
+//!     gives up its privileges
+//!     packets
+//!     "down"                              ------>    pre_down
+//!                                         <------    "done"
+//!     the interface goes
+//!     ends, however                       ------>    (pre_down, if it was not asked for) post_down
+//! ```
+//!
+//! Commands before the privileges are gone are run by the daemon. For those at the end a process
+//! is started while they are there still; after the first line it reads nothing from the daemon
+//! but that the end has come, so a daemon that was taken over can choose the time and nothing else.
+//! It survives `kill -9` of the daemon.
+//!
+//! Commands come from a file that only root can change ([`check_owner`]). They are run by `sh -c`,
+//! with `%i` replaced by the interface's name, with the user and the privileges that `srd up` was
+//! started with: root's by hand, those of the user `srd` by the package's unit.
+//!
+//! Bounds: [`HOOKS_MAX`] commands at each of the four points, of [`HOOK_BYTES_MAX`] each, each
+//! killed with its children after [`HOOK_WAIT_MAX`].
+
+use std::fs::Metadata;
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// Most commands at one point.
+pub const HOOKS_MAX: usize = 16;
+/// Most bytes of one command.
+pub const HOOK_BYTES_MAX: usize = 4096;
+/// The longest that one command may take.
+pub const HOOK_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Bytes of the line that the second process is started with, at most.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// How often a command that runs is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The commands of an interface.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Hooks {
+    /// Before the interface is made.
+    pub pre_up: Vec<String>,
+    /// When it is up, with its addresses and routes, before packets move.
+    pub post_up: Vec<String>,
+    /// While it is still up.
+    pub pre_down: Vec<String>,
+    /// When it is gone.
+    pub post_down: Vec<String>,
+}
+
+impl Hooks {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Whether only root can have written a file's commands: `facts` are those of the open file that
+/// the commands were read from, for its name could mean another file by now.
+///
+/// # Errors
+/// What is wrong, and what to do about it.
+pub fn check_owner(path: &Path, facts: &Metadata) -> Result<(), (String, String)> {
+    let shown = path.display();
+    if facts.uid() != 0 {
+        let what = format!("{shown} has commands to run and belongs to user {}", facts.uid());
+        return Err((what, format!("chown root {shown}, or take the commands out")));
+    }
+    if facts.mode() & 0o022 != 0 {
+        let what = format!("{shown} has commands to run, and others than root may change it");
+        return Err((what, format!("chmod go-w {shown}, or take the commands out")));
+    }
+    Ok(())
+}
+
+/// The hooks of a daemon that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    interface: String,
+    post_up: Vec<String>,
+    /// The process for the end, if there are commands for it.
+    end: Option<End>,
+}
+
+#[derive(Debug)]
+struct End {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts the process for the end, and runs what comes before the interface.
+    ///
+    /// # Errors
+    /// A command failed. What belongs to the end is run then, too.
+    pub(crate) fn start(interface: &str, hooks: &Hooks) -> Result<Self> {
+        let has_end = !hooks.pre_down.is_empty() || !hooks.post_down.is_empty();
+        let end = has_end.then(|| End::start(interface, hooks)).transpose()?;
+        let running = Self { interface: interface.to_owned(), post_up: hooks.post_up.clone(), end };
+        run_all("pre_up", &hooks.pre_up, interface)?;
+        Ok(running)
+    }
+
+    /// Runs what comes after the interface is up.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub(crate) fn post_up(&self) -> Result<()> {
+        run_all("post_up", &self.post_up, &self.interface)
+    }
+
+    /// Has run what comes before the interface goes.
+    pub(crate) fn pre_down(&mut self) {
+        let Some(end) = &mut self.end else { return };
+        let mut answer = String::new();
+        let asked = end.to.as_mut().is_some_and(|to| writeln!(to, "down").is_ok());
+        if !asked || end.from.read_line(&mut answer).is_err() {
+            tracing::warn!("the process with the hooks for the end is gone");
+        }
+    }
+}
+
+impl End {
+    fn start(interface: &str, hooks: &Hooks) -> Result<Self> {
+        let program = std::env::current_exe().context("where is this program")?;
+        let mut child = Command::new(program)
+            .arg("hooks")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the process for pre_down and post_down")?;
+        let mut to = child.stdin.take().context("the process for the hooks has no input")?;
+        let from = child.stdout.take().context("the process for the hooks has no output")?;
+        let line = serde_json::to_string(&(interface, hooks)).context("the hooks")?;
+        writeln!(to, "{line}").context("the process for the hooks has ended")?;
+        Ok(Self { child, to: Some(to), from: BufReader::new(from) })
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.to = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// The second process's work: the commands for the end, when it comes.
+///
+/// # Errors
+/// Its first line is none that a daemon writes.
+pub fn serve() -> Result<()> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        set.add(signal);
+    }
+    // Blocked for good: the end of the input is what ends this process.
+    let _ = set.thread_block();
+    serve_from(&mut std::io::stdin().lock(), &mut std::io::stdout().lock())
+}
+
+fn serve_from(from: &mut impl BufRead, to: &mut impl std::io::Write) -> Result<()> {
+    let mut line = String::new();
+    from.by_ref().take(LINE_BYTES_MAX).read_line(&mut line).context("no hooks")?;
+    let (interface, hooks): (String, Hooks) = serde_json::from_str(&line).context("no hooks")?;
+    let mut word = [0; 1];
+    let is_asked = from.read(&mut word).is_ok_and(|n| n == 1);
+    warn_all("pre_down", &hooks.pre_down, &interface);
+    if is_asked {
+        // Whether anybody waits for it makes no difference.
+        let _ = writeln!(to, "done").and_then(|()| to.flush());
+        // Until the daemon is gone, and its interface with it.
+        let _ = std::io::copy(from, &mut std::io::sink());
+    }
+    warn_all("post_down", &hooks.post_down, &interface);
+    Ok(())
+}
+
+/// Runs commands one after the other; the first that fails ends it.
+fn run_all(point: &str, commands: &[String], interface: &str) -> Result<()> {
+    for command in commands {
+        let status = run(command, interface, HOOK_WAIT_MAX)
+            .with_context(|| format!("{point}: cannot run `{command}`"))?;
+        match status {
+            Some(status) if status.success() => {}
+            Some(status) => bail!("{point}: `{command}` failed: {status}"),
+            None => bail!(
+                "{point}: `{command}` took longer than {} s and was killed",
+                HOOK_WAIT_MAX.as_secs()
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// Runs commands one after the other; one that fails does not keep the others.
+fn warn_all(point: &str, commands: &[String], interface: &str) {
+    for command in commands {
+        if let Err(error) = run_all(point, std::slice::from_ref(command), interface) {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+/// Runs a command. Nothing is returned if it took too long.
+fn run(command: &str, interface: &str, wait_max: Duration) -> Result<Option<ExitStatus>> {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", &command.replace("%i", interface)])
+        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("SRD_INTERFACE", interface)
+        .stdin(Stdio::null())
+        // Our own output is the answer to the daemon, or somebody's pipe.
+        .stdout(std::io::stderr())
+        .process_group(0)
+        .spawn()?;
+    let deadline = Instant::now() + wait_max;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            if let Ok(group) = i32::try_from(child.id()) {
+                let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+            }
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn says(file: &Path, word: &str) -> Vec<String> {
+        vec![format!("echo {word} %i $SRD_INTERFACE >> {}", file.display())]
+    }
+
+    fn end(input: &str) -> (String, String) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("log");
+        let hooks = Hooks {
+            pre_down: [vec!["false".to_owned()], says(&file, "pre")].concat(),
+            post_down: says(&file, "post"),
+            ..Hooks::default()
+        };
+        let line = serde_json::to_string(&("srd7", hooks)).unwrap();
+        let mut answer = Vec::new();
+        serve_from(&mut format!("{line}\n{input}").as_bytes(), &mut answer).unwrap();
+        (std::fs::read_to_string(file).unwrap(), String::from_utf8(answer).unwrap())
+    }
+
+    #[test]
+    fn the_end_runs_both_whether_it_was_said_or_the_daemon_died() {
+        let both = "pre srd7 srd7\npost srd7 srd7\n";
+        assert_eq!(end("down\n"), (both.into(), "done\n".into()));
+        assert_eq!(end(""), (both.into(), String::new()));
+        // Nothing else that the daemon says is a command.
+        assert_eq!(end("echo no\nrm -rf x\n"), (both.into(), "done\n".into()));
+        assert!(serve_from(&mut &b"rubbish\n"[..], &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_command_that_fails_or_lasts_too_long_ends_the_start() {
+        let error = run_all("pre_up", &["exit 7".to_owned()], "srd0").unwrap_err().to_string();
+        assert!(error.contains("pre_up: `exit 7` failed") && error.contains('7'), "{error}");
+        let begin = Instant::now();
+        let ended = run("sleep 100 & sleep 100", "srd0", Duration::from_millis(50)).unwrap();
+        assert!(ended.is_none() && begin.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn commands_come_from_files_that_only_root_can_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("srd.toml");
+        std::fs::write(&file, "").unwrap();
+        let is_root = nix::unistd::geteuid().is_root();
+        let set = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&file, mode).unwrap();
+        };
+        let check = || check_owner(&file, &std::fs::metadata(&file).unwrap());
+        set(0o640);
+        assert_eq!(check().is_ok(), is_root);
+        for mode in [0o660, 0o642] {
+            set(mode);
+            assert!(check().is_err());
+        }
+    }
+}

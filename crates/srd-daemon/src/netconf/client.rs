@@ -1,0 +1,123 @@
+//! The daemon's side of the network process.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::plan::Spec;
+use super::{Answer, LINE_BYTES_MAX, Request};
+
+/// How long an answer may take: the child waits for a table that another process gives back.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// The way to the child.
+#[derive(Debug)]
+pub struct Network {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: From,
+}
+
+/// Where answers come from.
+#[derive(Debug)]
+enum From {
+    /// From the child itself, while this process may not have threads yet.
+    Pipe(BufReader<ChildStdout>),
+    /// From a thread that reads them and logs notes.
+    Thread(Receiver<Answer>),
+}
+
+impl Network {
+    /// Starts the child: this program, as `srd network`. It inherits no descriptors but those
+    /// that it is spoken to through, and standard error.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn start(spec: &Spec) -> Result<Self> {
+        let program = std::env::current_exe().context("where is this program")?;
+        let spec = serde_json::to_string(spec).context("the specification as JSON")?;
+        srd_net::raw::keep_descriptors_from_children()
+            .context("cannot keep descriptors from the network process")?;
+        let mut child = Command::new(program)
+            .args(["network", &spec])
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the process that sets up the network")?;
+        let to = child.stdin.take();
+        let from = child.stdout.take().context("the child has no output")?;
+        Ok(Self { child, to, from: From::Pipe(BufReader::new(from)) })
+    }
+
+    /// Hands a request over and waits for its answer.
+    ///
+    /// # Errors
+    /// Why it was refused, or that the child is gone.
+    pub fn ask(&mut self, request: &Request) -> Result<()> {
+        const GONE: &str = "the network process has ended";
+        let mut text = serde_json::to_string(request).context("the request as JSON")?;
+        text.push('\n');
+        let to = self.to.as_mut().context(GONE)?;
+        // One that has ended may have said why.
+        let written = to.write_all(text.as_bytes());
+        loop {
+            let answer = match &mut self.from {
+                From::Pipe(pipe) => read(pipe),
+                From::Thread(answers) => answers.recv_timeout(ANSWER_WAIT_MAX).ok(),
+            };
+            match answer {
+                Some(Answer::Done) => return written.context(GONE),
+                Some(Answer::Failed(why)) => bail!(why),
+                Some(Answer::Note(note)) => tracing::warn!("{note}"),
+                None => bail!(GONE),
+            }
+        }
+    }
+
+    /// Starts the thread that logs what the child notes by itself. Call it once privileges are
+    /// gone: threads keep those that they start with.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn listen(mut self) -> Result<Self> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let From::Pipe(mut pipe) = std::mem::replace(&mut self.from, From::Thread(receiver)) else {
+            bail!("it is listened to already");
+        };
+        let hear = move || {
+            while let Some(answer) = read(&mut pipe) {
+                match answer {
+                    Answer::Note(note) => tracing::warn!("{note}"),
+                    answer => {
+                        if sender.send(answer).is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        };
+        thread::Builder::new().name("srd-network".into()).spawn(hear)?;
+        Ok(self)
+    }
+}
+
+fn read(pipe: &mut BufReader<ChildStdout>) -> Option<Answer> {
+    let mut line = Vec::new();
+    pipe.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line).ok()?;
+    serde_json::from_slice(&line).ok()
+}
+
+impl Drop for Network {
+    /// Tells the child to give everything back, and waits until it has. The interface must be
+    /// closed before: the child waits for that.
+    fn drop(&mut self) {
+        self.to = None;
+        let _ = self.child.wait();
+    }
+}

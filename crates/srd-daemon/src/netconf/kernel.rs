@@ -1,0 +1,555 @@
+//! What the kernel has of our routes and rules, and how it becomes what it shall be.
+//!
+//! Ours are the routes of our table and the rules that carry [`PROTOCOL`]; nothing else is
+//! changed or removed. A table that holds anything else is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+use rustix::io::Errno;
+
+use super::netlink::Netlink;
+use super::plan::{self, Mark, Rule, Spec};
+
+/// The origin that our routes and rules carry: `proto 174` in what `ip` shows.
+const PROTOCOL: RouteProtocol = RouteProtocol::Other(174);
+/// Super-packets of at most so many bytes: a frame and what its datagrams hold beside fit into
+/// one batch of the kernel's (65,507 bytes).
+const GSO_BYTES_MAX: u32 = 61_440;
+/// Frames that the interface holds while the daemon is busy.
+const QUEUE_FRAMES: u32 = 1000;
+/// Rank of our routes in their table.
+const METRIC: u32 = 1;
+/// `RTAX_FEATURE_ECN`: our queues mark where they would have to drop.
+const FEATURE_ECN: u32 = 1;
+/// `RT_TABLE_COMPAT`: the number of the table is in an attribute.
+const TABLE_ELSEWHERE: u8 = 252;
+/// Errors that one synchronisation reports.
+const ERRORS_MAX: usize = 8;
+
+/// The wanted routes: prefix and source.
+pub(super) type Routes = BTreeMap<IpNet, Option<IpAddr>>;
+
+/// A route that the kernel has, in our table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Installed {
+    prefix: IpNet,
+    source: Option<IpAddr>,
+    device: Option<u32>,
+    is_ours: bool,
+}
+
+/// What a synchronisation did.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) routes_added: usize,
+    pub(super) rules_added: usize,
+    pub(super) errors: Vec<String>,
+}
+
+impl Done {
+    fn note(&mut self, what: impl std::fmt::Display, done: io::Result<()>) {
+        if let Err(e) = done
+            && self.errors.len() < ERRORS_MAX
+        {
+            self.errors.push(format!("{what}: {e}"));
+        }
+    }
+}
+
+/// The kernel's network, as far as a specification goes.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    netlink: Netlink,
+    spec: Spec,
+    /// The interface, once it is there.
+    index: Option<u32>,
+}
+
+impl Kernel {
+    pub(super) fn open(spec: Spec) -> io::Result<Self> {
+        Ok(Self { netlink: Netlink::open()?, spec, index: None })
+    }
+
+    pub(super) fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    pub(super) fn index(&self) -> Option<u32> {
+        self.index
+    }
+
+    /// Refuses a table that holds what is not ours.
+    pub(super) fn check_table(&mut self) -> Result<(), String> {
+        let Some(table) = self.spec.table else { return Ok(()) };
+        let remedy = "choose an unused number: `table` in [interface]";
+        for v6 in [false, true] {
+            let routes = self.installed(v6).map_err(|e| format!("reading routes: {e}"))?;
+            if let Some(foreign) = routes.iter().find(|r| !r.is_ours) {
+                let prefix = foreign.prefix;
+                return Err(format!(
+                    "routing table {table} holds a route to {prefix} that srd did not make: \
+                     {remedy}"
+                ));
+            }
+            let rules = self.dump_rules(v6).map_err(|e| format!("reading rules: {e}"))?;
+            let foreign = |r: &RuleMessage| !has_protocol(r) && table_of(r) == table;
+            if rules.iter().any(foreign) {
+                return Err(format!(
+                    "a rule that srd did not make leads to routing table {table}: {remedy}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets up the interface itself.
+    pub(super) fn bring_up(&mut self, mtu: u16) -> Result<(), String> {
+        let name = self.spec.interface.clone();
+        let say = |what: &str, e: io::Error| format!("{what} {name}: {e}");
+        let index = self.find_tun().map_err(|e| say("finding interface", e))?;
+        self.index = Some(index);
+        let sizes = [
+            vec![LinkAttribute::Mtu(mtu.into()), LinkAttribute::TxQueueLen(QUEUE_FRAMES)],
+            vec![LinkAttribute::GsoMaxSize(GSO_BYTES_MAX)],
+        ];
+        for attributes in sizes {
+            self.set_link(attributes, None).map_err(|e| say("setting sizes of", e))?;
+        }
+        // Before Linux 6.3 the limit above holds for both families, and this one is not known.
+        let _ = self.set_link(vec![LinkAttribute::GsoIpv4MaxSize(GSO_BYTES_MAX)], None);
+        self.add_addresses().map_err(|e| say("giving an address to", e))?;
+        self.set_link(Vec::new(), Some(true)).map_err(|e| say("setting up", e))
+    }
+
+    /// Gives the interface its addresses. Those of IPv6 are lost whenever it goes down.
+    pub(super) fn add_addresses(&mut self) -> io::Result<()> {
+        let Some(index) = self.index else { return Ok(()) };
+        for address in self.spec.addresses.clone() {
+            self.add_address(index, address)?;
+        }
+        Ok(())
+    }
+
+    /// The index of our interface, which must be a TUN device.
+    fn find_tun(&mut self) -> io::Result<u32> {
+        let mut link = LinkMessage::default();
+        link.attributes.push(LinkAttribute::IfName(self.spec.interface.clone()));
+        let Some(Message::NewLink(link)) = self.netlink.one(Message::GetLink(link))? else {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        };
+        let is_tun = link.attributes.iter().any(|a| match a {
+            LinkAttribute::LinkInfo(facts) => facts.contains(&LinkInfo::Kind(InfoKind::Tun)),
+            _ => false,
+        });
+        if is_tun { Ok(link.header.index) } else { Err(io::Error::other("it is no TUN device")) }
+    }
+
+    /// Whether our interface is up; `None`: there is none.
+    pub(super) fn is_up(&mut self) -> io::Result<Option<bool>> {
+        let Some(index) = self.index else { return Ok(None) };
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        match self.netlink.one(Message::GetLink(link)) {
+            Ok(Some(Message::NewLink(link))) => Ok(Some(link.header.flags.contains(LinkFlags::Up))),
+            Err(e) if e.raw_os_error() != Some(Errno::NODEV.raw_os_error()) => Err(e),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sets our interface up or down, and its attributes.
+    pub(super) fn set_link(
+        &mut self,
+        attributes: Vec<LinkAttribute>,
+        up: Option<bool>,
+    ) -> io::Result<()> {
+        let Some(index) = self.index else { return Ok(()) };
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        if let Some(up) = up {
+            link.header.change_mask = LinkFlags::Up;
+            link.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+        }
+        link.attributes = attributes;
+        self.netlink.change(Message::SetLink(link), 0)
+    }
+
+    fn add_address(&mut self, index: u32, address: IpNet) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(address.addr().is_ipv6());
+        message.header.prefix_len = address.prefix_len();
+        message.header.index = index;
+        // Routes are ours to make, and nobody else is on this link to have the same address.
+        let flags = AddressFlags::Noprefixroute | AddressFlags::Nodad;
+        message.attributes = vec![
+            AddressAttribute::Local(address.addr()),
+            AddressAttribute::Address(address.addr()),
+            AddressAttribute::Flags(flags),
+        ];
+        self.netlink.change(Message::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Makes routes and rules what they shall be. What is left of an earlier run stays unless
+    /// `prune`, so that nothing is unguarded before all of the new is there.
+    pub(super) fn synchronise(&mut self, wanted: &Routes, prune: bool) -> io::Result<Done> {
+        let mut done = Done::default();
+        if self.spec.table.is_none() {
+            return Ok(done);
+        }
+        let is_up = self.is_up()? == Some(true);
+        for v6 in [false, true] {
+            let installed = self.installed(v6)?;
+            if is_up {
+                self.add_routes(wanted, &installed, v6, &mut done);
+            }
+            self.make_rules(wanted, v6, prune, &mut done)?;
+            if prune {
+                let surplus = |r: &&Installed| r.is_ours && !wanted.contains_key(&r.prefix);
+                for route in installed.iter().filter(surplus) {
+                    let gone = self.remove_route(route);
+                    done.note(format_args!("removing the route to {}", route.prefix), gone);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn add_routes(&mut self, wanted: &Routes, installed: &[Installed], v6: bool, done: &mut Done) {
+        let key = |r: &Installed| (r.prefix, r.source, r.device);
+        let there: BTreeSet<_> = installed.iter().filter(|r| r.is_ours).map(key).collect();
+        for (prefix, source) in wanted.iter().filter(|(p, _)| p.addr().is_ipv6() == v6) {
+            if there.contains(&(*prefix, *source, self.index)) {
+                continue;
+            }
+            let added = self.add_route(*prefix, *source);
+            done.routes_added += usize::from(added.is_ok());
+            done.note(format_args!("adding a route to {prefix}"), added);
+        }
+    }
+
+    fn add_route(&mut self, prefix: IpNet, source: Option<IpAddr>) -> io::Result<()> {
+        let mut message = self.route(prefix, self.index);
+        if let Some(source) = source {
+            message.attributes.push(RouteAttribute::PrefSource(source.into()));
+        }
+        message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Features(FEATURE_ECN)]));
+        self.netlink.change(Message::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    fn remove_route(&mut self, route: &Installed) -> io::Result<()> {
+        let message = self.route(route.prefix, route.device);
+        match self.netlink.change(Message::DelRoute(message), 0) {
+            // Gone with its interface meanwhile.
+            Err(e) if e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn route(&self, prefix: IpNet, device: Option<u32>) -> RouteMessage {
+        let mut message = RouteMessage::default();
+        let table = self.spec.table.unwrap_or(0);
+        message.header.address_family = family(prefix.addr().is_ipv6());
+        message.header.destination_prefix_length = prefix.prefix_len();
+        message.header.table = short(table);
+        message.header.protocol = PROTOCOL;
+        message.header.scope = RouteScope::Link;
+        message.header.kind = RouteType::Unicast;
+        if prefix.addr().is_ipv6() {
+            message.header.scope = RouteScope::Universe;
+        }
+        message.attributes = vec![
+            RouteAttribute::Destination(prefix.network().into()),
+            RouteAttribute::Table(table),
+            RouteAttribute::Priority(METRIC),
+        ];
+        message.attributes.extend(device.map(RouteAttribute::Oif));
+        message
+    }
+
+    /// The routes of our table.
+    fn installed(&mut self, v6: bool) -> io::Result<Vec<Installed>> {
+        let Some(table) = self.spec.table else { return Ok(Vec::new()) };
+        let found = self.dump_routes(v6, table, RouteType::Unspec)?;
+        Ok(found.iter().filter_map(|route| read_route(route, table, v6)).collect())
+    }
+
+    /// The prefixes that the main table refuses.
+    fn refused(&mut self, v6: bool) -> io::Result<Vec<IpNet>> {
+        let mut found = Vec::new();
+        for kind in [RouteType::BlackHole, RouteType::Unreachable, RouteType::Prohibit] {
+            let routes = self.dump_routes(v6, plan::MAIN, kind)?;
+            let of_kind = routes.iter().filter(|route| route.header.kind == kind);
+            found.extend(of_kind.filter_map(|r| read_route(r, plan::MAIN, v6)).map(|r| r.prefix));
+        }
+        Ok(found)
+    }
+
+    /// The routes of a table, of one kind or of all.
+    fn dump_routes(
+        &mut self,
+        v6: bool,
+        table: u32,
+        kind: RouteType,
+    ) -> io::Result<Vec<RouteMessage>> {
+        let mut filter = RouteMessage::default();
+        filter.header.address_family = family(v6);
+        filter.header.table = short(table);
+        filter.header.kind = kind;
+        filter.attributes.push(RouteAttribute::Table(table));
+        let found = match self.netlink.dump(Message::GetRoute(filter)) {
+            Err(e) if is_absent(&e) => Vec::new(),
+            found => found?,
+        };
+        let route = |message| match message {
+            Message::NewRoute(route) => Some(route),
+            _ => None,
+        };
+        Ok(found.into_iter().filter_map(route).collect())
+    }
+
+    fn dump_rules(&mut self, v6: bool) -> io::Result<Vec<RuleMessage>> {
+        let mut filter = RuleMessage::default();
+        filter.header.family = family(v6);
+        let found = match self.netlink.dump(Message::GetRule(filter)) {
+            Err(e) if is_absent(&e) => Vec::new(),
+            found => found?,
+        };
+        let rule = |message| match message {
+            Message::NewRule(rule) if rule.header.family == family(v6) => Some(rule),
+            _ => None,
+        };
+        Ok(found.into_iter().filter_map(rule).collect())
+    }
+
+    /// Our rules, in the kernel's order.
+    fn our_rules(&mut self, v6: bool) -> io::Result<Vec<Rule>> {
+        let found = self.dump_rules(v6)?;
+        let ours = found.iter().filter(|rule| has_protocol(rule)).filter_map(read_rule);
+        Ok(ours.filter(|rule| rule.belongs_to(&self.spec)).collect())
+    }
+
+    /// Rules of one preference are kept as a whole, since their order counts: the new ones are
+    /// put behind the old ones, which then go.
+    fn make_rules(
+        &mut self,
+        wanted: &Routes,
+        v6: bool,
+        prune: bool,
+        done: &mut Done,
+    ) -> io::Result<()> {
+        let there = self.our_rules(v6)?;
+        let refused = self.refused(v6)?;
+        let wanted = plan::rules(&self.spec, wanted, &refused, v6);
+        let numbers: BTreeSet<u32> = there.iter().chain(&wanted).map(|r| r.preference).collect();
+        for number in numbers {
+            let of = |rules: &[Rule]| -> Vec<Rule> {
+                rules.iter().filter(|r| r.preference == number).cloned().collect()
+            };
+            let (old, new) = (of(&there), of(&wanted));
+            if old == new || (!prune && new.iter().all(|rule| old.contains(rule))) {
+                continue;
+            }
+            for rule in &new {
+                let added = self.netlink.change(Message::NewRule(rule_message(rule)), NLM_F_CREATE);
+                done.rules_added += usize::from(added.is_ok());
+                done.note(format_args!("adding a rule at {number}"), added);
+            }
+            for rule in old.iter().filter(|_| prune) {
+                let gone = self.netlink.change(Message::DelRule(rule_message(rule)), 0);
+                done.note(format_args!("removing a rule at {number}"), gone);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes every route and rule of ours, but for those that refuse what is sent from the
+    /// addresses `held`. Returns how many there were.
+    pub(super) fn clean(&mut self, held: &[IpAddr]) -> io::Result<usize> {
+        let mut count = 0;
+        for v6 in [false, true] {
+            // What refuses goes last: until then nothing leaves by another route.
+            let (refusing, leading): (Vec<Rule>, Vec<Rule>) =
+                self.our_rules(v6)?.into_iter().partition(|rule| rule.unreachable);
+            let is_held = |rule: &&Rule| rule.from.is_some_and(|from| held.contains(&from));
+            for rule in leading.iter().chain(refusing.iter().filter(|rule| !is_held(rule))) {
+                self.netlink.change(Message::DelRule(rule_message(rule)), 0)?;
+                count += 1;
+            }
+            for route in self.installed(v6)?.iter().filter(|route| route.is_ours) {
+                self.remove_route(route)?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Opens the socket that hears of changes to links and rules.
+    pub(super) fn watch() -> io::Result<Netlink> {
+        // RTNLGRP_LINK, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE
+        Netlink::watch(&[1, 8, 19])
+    }
+}
+
+/// The kernel does not know the family, or has no such table yet.
+fn is_absent(error: &io::Error) -> bool {
+    let absent = [Errno::NOENT, Errno::AFNOSUPPORT, Errno::OPNOTSUPP];
+    absent.iter().any(|e| error.raw_os_error() == Some(e.raw_os_error()))
+}
+
+fn family(v6: bool) -> AddressFamily {
+    if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
+}
+
+/// A table's number in the eight bits of a header.
+fn short(table: u32) -> u8 {
+    u8::try_from(table).unwrap_or(TABLE_ELSEWHERE)
+}
+
+fn read_route(message: &RouteMessage, table: u32, v6: bool) -> Option<Installed> {
+    let (mut address, mut source, mut device) = (None, None, None);
+    let mut found = u32::from(message.header.table);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(a) => address = plain(a),
+            RouteAttribute::PrefSource(a) => source = plain(a),
+            RouteAttribute::Oif(index) => device = Some(*index),
+            RouteAttribute::Table(number) => found = *number,
+            _ => {}
+        }
+    }
+    if found != table || message.header.address_family != family(v6) {
+        return None;
+    }
+    let any = if v6 { IpAddr::from([0_u8; 16]) } else { IpAddr::from([0_u8; 4]) };
+    let length = message.header.destination_prefix_length;
+    let prefix = IpNet::new(address.unwrap_or(any), length).ok()?;
+    let is_ours = message.header.protocol == PROTOCOL;
+    Some(Installed { prefix, source, device, is_ours })
+}
+
+fn plain(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(v4) => Some((*v4).into()),
+        RouteAddress::Inet6(v6) => Some((*v6).into()),
+        _ => None,
+    }
+}
+
+fn has_protocol(rule: &RuleMessage) -> bool {
+    rule.attributes.contains(&RuleAttribute::Protocol(PROTOCOL))
+}
+
+fn table_of(rule: &RuleMessage) -> u32 {
+    let table = rule.attributes.iter().find_map(|attribute| match attribute {
+        RuleAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    table.unwrap_or(rule.header.table.into())
+}
+
+fn rule_message(rule: &Rule) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    let header = &mut message.header;
+    header.family = family(rule.v6);
+    header.table = short(rule.table);
+    header.action = if rule.unreachable { RuleAction::Unreachable } else { RuleAction::ToTable };
+    let mut attributes = vec![
+        RuleAttribute::Priority(rule.preference),
+        RuleAttribute::Table(rule.table),
+        RuleAttribute::Protocol(PROTOCOL),
+    ];
+    if let Some(net) = rule.to {
+        header.dst_len = net.prefix_len();
+        attributes.push(RuleAttribute::Destination(net.network()));
+    }
+    if let Some(address) = rule.from {
+        header.src_len = if rule.v6 { 128 } else { 32 };
+        attributes.push(RuleAttribute::Source(address));
+        attributes.push(RuleAttribute::Iifname("lo".into()));
+    }
+    match rule.mark {
+        Mark::Any => {}
+        Mark::Is(mark) => attributes.push(RuleAttribute::FwMark(mark)),
+        Mark::Not(mark) => {
+            header.flags = RuleFlags::Invert;
+            attributes.push(RuleAttribute::FwMark(mark));
+        }
+    }
+    if let Some(length) = rule.suppress {
+        attributes.push(RuleAttribute::SuppressPrefixLen(length.into()));
+    }
+    message.attributes = attributes;
+    message
+}
+
+fn read_rule(message: &RuleMessage) -> Option<Rule> {
+    let header = &message.header;
+    let mut rule = Rule {
+        v6: header.family == AddressFamily::Inet6,
+        preference: 0,
+        to: None,
+        from: None,
+        mark: Mark::Any,
+        table: table_of(message),
+        unreachable: header.action == RuleAction::Unreachable,
+        suppress: None,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(number) => rule.preference = *number,
+            RuleAttribute::Destination(to) => rule.to = IpNet::new(*to, header.dst_len).ok(),
+            RuleAttribute::Source(from) => rule.from = Some(*from),
+            RuleAttribute::FwMark(mark) if header.flags.contains(RuleFlags::Invert) => {
+                rule.mark = Mark::Not(*mark);
+            }
+            RuleAttribute::FwMark(mark) => rule.mark = Mark::Is(*mark),
+            // All bits set: no length is suppressed.
+            RuleAttribute::SuppressPrefixLen(length) => rule.suppress = u8::try_from(*length).ok(),
+            _ => {}
+        }
+    }
+    // A destination of length zero is no attribute.
+    if rule.unreachable && rule.to.is_none() && rule.from.is_none() {
+        let any = if rule.v6 { IpAddr::from([0_u8; 16]) } else { IpAddr::from([0_u8; 4]) };
+        rule.to = IpNet::new(any, 0).ok();
+    }
+    Some(rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_survives_the_way_through_a_message() {
+        let spec = Spec {
+            interface: "srd0".into(),
+            addresses: vec!["10.78.0.1/24".parse().unwrap(), "fd78::1/64".parse().unwrap()],
+            table: Some(7471),
+            mark: 7471,
+            kill_switch: true,
+        };
+        let routes = ["0.0.0.0/0", "192.0.2.1/32", "10.0.0.0/8", "fd79::/48", "fd80::1/128"];
+        let routes: Routes = routes.iter().map(|r| (r.parse().unwrap(), None)).collect();
+        for v6 in [false, true] {
+            let rules = plan::rules(&spec, &routes, &[], v6);
+            assert!(rules.len() > 8, "{rules:?}");
+            for rule in rules {
+                assert!(rule.belongs_to(&spec), "{rule:?}");
+                let message = rule_message(&rule);
+                assert!(has_protocol(&message));
+                assert_eq!(read_rule(&message), Some(rule));
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A netlink socket for routes: one request, its answer, and notifications.
+//!
+//! Everything blocks, and nothing for longer than [`ANSWER_WAIT_MAX`].
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::net::sockopt;
+
+/// The kernel answers at once; a longer wait means that it never will.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Messages that one dump may have: 1024 peers with 256 prefixes each, and as many again.
+const DUMP_MESSAGES_MAX: usize = 1 << 19;
+
+/// A socket that asks the kernel about its network.
+pub(super) struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl std::fmt::Debug for Netlink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Netlink")
+    }
+}
+
+impl Netlink {
+    /// A socket for requests.
+    pub(super) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        // Dumps are filtered by the kernel: a router has a million routes, and one table is ours.
+        socket.set_netlink_get_strict_chk(true)?;
+        let timeout = Some(ANSWER_WAIT_MAX);
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, timeout)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// A socket that hears what changes in these multicast groups.
+    pub(super) fn watch(groups: &[u32]) -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        for group in groups {
+            socket.add_membership(*group)?;
+        }
+        socket.set_non_blocking(true)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Has the kernel do something.
+    pub(super) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.exchange(message, NLM_F_ACK | flags).map(drop)
+    }
+
+    /// Everything that the kernel knows of a kind.
+    pub(super) fn dump(
+        &mut self,
+        message: RouteNetlinkMessage,
+    ) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.exchange(message, NLM_F_DUMP)
+    }
+
+    /// One object; the kernel answers with it and then acknowledges.
+    pub(super) fn one(
+        &mut self,
+        message: RouteNetlinkMessage,
+    ) -> io::Result<Option<RouteNetlinkMessage>> {
+        Ok(self.exchange(message, NLM_F_ACK)?.pop())
+    }
+
+    fn exchange(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        header.sequence_number = self.sequence;
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        packet.finalize();
+        let mut bytes = vec![0; packet.buffer_len()];
+        packet.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        let mut found = Vec::new();
+        loop {
+            let (bytes, _) = self.socket.recv_from_full()?;
+            for (header, payload) in messages(&bytes)? {
+                if header.sequence_number != self.sequence {
+                    continue;
+                }
+                match payload {
+                    NetlinkPayload::Done(_) => return Ok(found),
+                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(found),
+                    NetlinkPayload::Error(error) => return Err(error.to_io()),
+                    NetlinkPayload::InnerMessage(inner) if found.len() < DUMP_MESSAGES_MAX => {
+                        found.push(inner);
+                    }
+                    _ => return Err(io::Error::other("the kernel's answer is too long")),
+                }
+            }
+        }
+    }
+
+    /// What has changed since the last call. Never waits. An error of kind `OutOfMemory` means
+    /// that notifications were lost.
+    pub(super) fn news(&self) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut found = Vec::new();
+        loop {
+            match self.socket.recv_from_full() {
+                Ok((bytes, _)) => {
+                    for (_, payload) in messages(&bytes)? {
+                        if let NetlinkPayload::InnerMessage(inner) = payload {
+                            found.push(inner);
+                        }
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(found),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+type Payload = NetlinkPayload<RouteNetlinkMessage>;
+
+/// The messages of one datagram.
+fn messages(bytes: &[u8]) -> io::Result<Vec<(NetlinkHeader, Payload)>> {
+    let mut found = Vec::new();
+    let mut rest = bytes;
+    while rest.len() >= 16 {
+        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+            .map_err(|e| io::Error::other(format!("a message of the kernel's: {e}")))?;
+        let length = usize::try_from(message.header.length).unwrap_or(0).next_multiple_of(4);
+        if length == 0 {
+            break;
+        }
+        rest = rest.get(length..).unwrap_or_default();
+        found.push((message.header, message.payload));
+    }
+    Ok(found)
+}

@@ -1,0 +1,409 @@
+//! The child's work: keep the interface, its routes and its rules as the daemon asks, until the
+//! daemon ends; then give everything back.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use ipnet::IpNet;
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Uid;
+
+use super::kernel::{Done, Kernel, Routes};
+use super::netlink::Netlink;
+use super::plan::{PREFIXES_MAX, Spec};
+use super::sockets;
+use super::{Answer, CHANGES_MAX, LINE_BYTES_MAX, Request};
+use crate::privileges;
+
+/// How often routes and rules are compared with what they shall be, without a reason.
+const VERIFY_EVERY: Duration = Duration::from_secs(5);
+/// How long the interface may outlive the daemon that made it. Closing it takes milliseconds.
+const INTERFACE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long another process may still be giving back what it made with the same table.
+const TABLE_WAIT_MAX: Duration = Duration::from_secs(8);
+
+/// Answers the daemon at the other end of standard input until it ends, then gives everything
+/// back.
+///
+/// # Errors
+/// `spec` cannot be read, privileges cannot be dropped, or the network cannot be given back.
+pub fn serve(spec: &str) -> Result<()> {
+    // The daemon's end is told by end of file, never by the terminal's signals.
+    ignore_signals();
+    privileges::keep_network_only().context("cannot drop privileges")?;
+    let spec: Spec = serde_json::from_str(spec).context("not a specification")?;
+    let mut keeper = match Keeper::new(spec) {
+        Ok(keeper) => keeper,
+        Err(error) => {
+            // The answer to the first request, whatever it is.
+            say(&Answer::Failed(format!("{error:#}")))?;
+            return Ok(());
+        }
+    };
+    if let (Some(TableLock::Squatted), Some(table)) = (&keeper.lock, keeper.kernel.spec().table) {
+        say(&Answer::Note(format!(
+            "a process of another user holds the name @srd-table-{table}, so that another `srd up` \
+             with this table would not be noticed: find it with `ss -xlp`"
+        )))?;
+    }
+    let ended = keeper.answer_until_end();
+    keeper.give_back().context("cannot give routes and rules back")?;
+    match ended {
+        // A note that nobody reads any more.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        ended => ended.context("lost the daemon"),
+    }
+}
+
+/// Removes what a daemon that is gone has left: with `kill_switch`, or because its network
+/// process was killed as well. Returns how many routes and rules there were.
+///
+/// # Errors
+/// A daemon with this table runs, or the kernel refuses.
+pub fn release(spec: &Spec) -> Result<usize> {
+    let Some(table) = spec.table else { return Ok(0) };
+    let lock = lock(table, Duration::ZERO)?;
+    if matches!(lock, TableLock::Taken) {
+        bail!("a daemon that uses routing table {table} runs: stop it first");
+    }
+    let mut kernel = Kernel::open(spec.clone()).context("cannot talk to the kernel")?;
+    kernel.clean(&[]).context("cannot remove routes and rules")
+}
+
+fn ignore_signals() {
+    use nix::sys::signal::{SigSet, Signal};
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        set.add(signal);
+    }
+    // Blocked for good: the end of standard input is what ends this process.
+    let _ = set.thread_block();
+}
+
+/// The right to use a table, in this network namespace.
+#[derive(Debug)]
+enum TableLock {
+    /// It is ours, for as long as the listener lives.
+    Ours { _name: UnixListener },
+    /// A process of ours has it for longer than the patience.
+    Taken,
+    /// A process of another user has taken the name, which any user may: that is no right to a
+    /// table, and keeps nobody from using it.
+    Squatted,
+}
+
+/// Asks for a table: a name that one process at a time has, and loses when it ends.
+fn lock(table: u32, patience: Duration) -> io::Result<TableLock> {
+    lock_against(table, patience, privileges::may_be_ours)
+}
+
+fn lock_against(
+    table: u32,
+    patience: Duration,
+    may_be_ours: impl Fn(Uid) -> bool,
+) -> io::Result<TableLock> {
+    let text = format!("srd-table-{table}");
+    let name = SocketAddr::from_abstract_name(&text)?;
+    let deadline = Instant::now() + patience;
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Ok(listener) => return Ok(TableLock::Ours { _name: listener }),
+            Err(e) if e.kind() != io::ErrorKind::AddrInUse => return Err(e),
+            Err(_) if Instant::now() >= deadline => break,
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    if holder(&text)?.is_some_and(may_be_ours) {
+        return Ok(TableLock::Taken);
+    }
+    // One of ours may have ended just now.
+    let name = UnixListener::bind_addr(&name);
+    Ok(name.map_or(TableLock::Squatted, |listener| TableLock::Ours { _name: listener }))
+}
+
+/// Whose process listens at a name. `None`: none does, or one that takes no connections, as ours
+/// does until thousands wait.
+fn holder(name: &str) -> io::Result<Option<Uid>> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
+        Ok(()) => Ok(Some(net::sockopt::socket_peercred(&socket)?.uid)),
+        Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::PROTOTYPE) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn say(answer: &Answer) -> io::Result<()> {
+    let mut text = serde_json::to_string(answer).map_err(io::Error::other)?;
+    text.truncate(LINE_BYTES_MAX);
+    text.push('\n');
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// What stands between the daemon and the kernel.
+#[derive(Debug)]
+struct Keeper {
+    kernel: Kernel,
+    news: Netlink,
+    wanted: Routes,
+    /// Whether the interface was up when we last looked; `None`: it is not there.
+    up: Option<bool>,
+    /// Whether all that shall be there has been asked for, so that anything else may go.
+    complete: bool,
+    verify_at: Instant,
+    lock: Option<TableLock>,
+}
+
+impl Keeper {
+    fn new(spec: Spec) -> Result<Self> {
+        let lock = match spec.table {
+            None => None,
+            Some(table) => match lock(table, TABLE_WAIT_MAX).context("cannot reserve a table")? {
+                TableLock::Taken => bail!(
+                    "another `srd up` uses routing table {table}: choose an unused number for \
+                         one of the two, `table` in [interface]"
+                ),
+                lock => Some(lock),
+            },
+        };
+        let news = Kernel::watch().context("cannot watch the network")?;
+        let mut kernel = Kernel::open(spec).context("cannot talk to the kernel")?;
+        kernel.check_table().map_err(anyhow::Error::msg)?;
+        let verify_at = Instant::now() + VERIFY_EVERY;
+        let (wanted, up, complete) = (Routes::new(), None, false);
+        Ok(Self { kernel, news, wanted, up, complete, verify_at, lock })
+    }
+
+    fn answer_until_end(&mut self) -> io::Result<()> {
+        let input = io::stdin();
+        let mut buffer: Vec<u8> = Vec::new();
+        loop {
+            let (has_input, has_news) = self.wait(&input)?;
+            if has_news || Instant::now() >= self.verify_at {
+                self.look()?;
+            }
+            if !has_input {
+                continue;
+            }
+            let mut chunk = [0; 16 * 1024];
+            let n = match rustix::io::read(input.as_fd(), &mut chunk) {
+                Err(rustix::io::Errno::INTR) => continue,
+                n => n?,
+            };
+            if n == 0 {
+                return Ok(());
+            }
+            buffer.extend_from_slice(&chunk[..n]);
+            while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = buffer.drain(..=end).collect();
+                say(&self.obey(&line))?;
+            }
+            if buffer.len() > LINE_BYTES_MAX {
+                return Err(io::Error::other("a request is too long"));
+            }
+        }
+    }
+
+    /// Waits for a request, for a change of the network, or until it is time to look.
+    fn wait(&self, input: &io::Stdin) -> io::Result<(bool, bool)> {
+        let left = self.verify_at.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut fds = [PollFd::new(input, PollFlags::IN), PollFd::new(&self.news, PollFlags::IN)];
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok((!fds[0].revents().is_empty(), !fds[1].revents().is_empty()))
+    }
+
+    fn obey(&mut self, line: &[u8]) -> Answer {
+        let Ok(request) = serde_json::from_slice::<Request>(line) else {
+            return Answer::Failed("not a request of the network process".into());
+        };
+        let done = match request {
+            Request::Up { mtu } => self.bring_up(mtu),
+            Request::Change { add, remove } => {
+                if add.len() + remove.len() > CHANGES_MAX {
+                    return Answer::Failed("too many changes in one request".into());
+                }
+                for prefix in remove {
+                    self.wanted.remove(&prefix.trunc());
+                }
+                self.wanted.extend(add.into_iter().map(|r| (r.prefix.trunc(), r.source)));
+                if self.wanted.len() <= PREFIXES_MAX {
+                    Ok(())
+                } else {
+                    self.wanted.clear();
+                    Err("more prefixes than a configuration may have".into())
+                }
+            }
+            Request::Apply => {
+                self.complete = true;
+                self.synchronise().and_then(|done| done.verdict())
+            }
+        };
+        done.map_or_else(Answer::Failed, |()| Answer::Done)
+    }
+
+    fn bring_up(&mut self, mtu: u16) -> Result<(), String> {
+        if self.kernel.index().is_some() {
+            return Err("the interface is set up already".into());
+        }
+        // The subnet is guarded before anything can be sent to it.
+        self.synchronise()?.verdict()?;
+        self.kernel.bring_up(mtu)?;
+        self.up = Some(true);
+        Ok(())
+    }
+
+    fn synchronise(&mut self) -> Result<Done, String> {
+        self.verify_at = Instant::now() + VERIFY_EVERY;
+        let done = self.kernel.synchronise(&self.wanted, self.complete);
+        done.map_err(|e| format!("routes and rules: {e}"))
+    }
+
+    /// Something has changed, or it is time to look: makes good what is missing, and says so.
+    fn look(&mut self) -> io::Result<()> {
+        let is_relevant = match self.news.news() {
+            Ok(news) => news.iter().any(|n| self.concerns_us(n)),
+            // Too much at a time for the socket: anything may have changed.
+            Err(_) => true,
+        };
+        if self.kernel.index().is_none() || (!is_relevant && Instant::now() < self.verify_at) {
+            return Ok(());
+        }
+        let name = self.kernel.spec().interface.clone();
+        let up = self.kernel.is_up()?;
+        if up != self.up {
+            self.up = up;
+            say(&Answer::Note(match up {
+                Some(true) => format!("{name} is up again: its routes are restored"),
+                Some(false) => format!(
+                    "{name} was set down by another program: nothing passes until it is set up"
+                ),
+                // The daemon has ended, or will say itself that its interface is gone.
+                None => return Ok(()),
+            }))?;
+            let addresses = if up == Some(true) { self.kernel.add_addresses() } else { Ok(()) };
+            return match addresses.map_err(|e| e.to_string()).and_then(|()| self.synchronise()) {
+                Ok(_) => Ok(()),
+                Err(error) => say(&Answer::Note(format!("{name}: {error}"))),
+            };
+        }
+        match self.synchronise() {
+            Ok(done) if done.routes_added + done.rules_added > 0 => say(&Answer::Note(format!(
+                "another program removed routes or rules of {name}: {} routes and {} rules were \
+                 restored",
+                done.routes_added, done.rules_added
+            ))),
+            Ok(_) => Ok(()),
+            Err(error) => say(&Answer::Note(error)),
+        }
+    }
+
+    fn concerns_us(&self, news: &Message) -> bool {
+        match news {
+            Message::NewLink(link) | Message::DelLink(link) => {
+                Some(link.header.index) == self.kernel.index()
+            }
+            Message::DelRule(_) => self.kernel.spec().table.is_some(),
+            _ => false,
+        }
+    }
+
+    /// The daemon is gone: its interface goes with it, and then routes and rules do. In this
+    /// order nothing of the overlay leaves by another route while its addresses are still there.
+    /// (With IPv4 nothing can be sent from an address that is gone; with IPv6 a socket that has
+    /// it can, so that for these what refuses their packets stays.)
+    fn give_back(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + INTERFACE_WAIT_MAX;
+        while self.kernel.is_up()?.is_some() {
+            if Instant::now() >= deadline {
+                // Another process holds it. Without it being up no address of it is used.
+                self.kernel.set_link(Vec::new(), Some(false))?;
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if !self.kernel.spec().kill_switch {
+            let addresses = &self.kernel.spec().addresses;
+            let held = sockets::held(addresses.iter().map(IpNet::addr));
+            self.kernel.clean(&held)?;
+        }
+        Ok(())
+    }
+}
+
+impl Done {
+    fn verdict(self) -> Result<(), String> {
+        if self.errors.is_empty() { Ok(()) } else { Err(self.errors.join("; ")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_one_user_at_a_time() {
+        let table = 4_000_000_000 - std::process::id();
+        let first = lock(table, Duration::ZERO).unwrap();
+        assert!(matches!(first, TableLock::Ours { .. }));
+        assert!(matches!(lock(table, Duration::from_millis(1)).unwrap(), TableLock::Taken));
+        drop(first);
+        assert!(matches!(lock(table, Duration::ZERO).unwrap(), TableLock::Ours { .. }));
+    }
+
+    #[test]
+    fn regression_another_user_that_takes_the_name_of_a_table_keeps_nobody_from_it() {
+        let table = 3_000_000_000 - std::process::id();
+        let first = lock(table, Duration::ZERO).unwrap();
+        let second = lock_against(table, Duration::ZERO, |_| false).unwrap();
+        assert!(matches!(second, TableLock::Squatted), "{second:?}");
+        // One that takes the name and does not even listen.
+        drop(first);
+        let flags = SocketFlags::CLOEXEC;
+        let deaf = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let name = SocketAddrUnix::new_abstract_name(format!("srd-table-{table}").as_bytes());
+        net::bind(&deaf, &name.unwrap()).unwrap();
+        assert!(matches!(lock(table, Duration::ZERO).unwrap(), TableLock::Squatted));
+    }
+
+    #[test]
+    fn requests_name_neither_interfaces_nor_tables() {
+        let route = |text: &str| {
+            let text = format!(r#"{{"Change":{{"add":[{text}],"remove":[]}}}}"#);
+            serde_json::from_str::<Request>(&text)
+        };
+        assert!(route(r#"{"prefix":"10.0.0.0/8","source":null}"#).is_ok());
+        for bad in [
+            r#"{"prefix":"10.0.0.0/8","source":null,"table":254}"#,
+            r#"{"prefix":"10.0.0.0/8","source":null,"interface":"eth0"}"#,
+            r#"{"prefix":"10.0.0.0/8","source":null,"via":"192.0.2.1"}"#,
+            r#"{"prefix":"default","source":null}"#,
+        ] {
+            assert!(route(bad).is_err(), "{bad}");
+        }
+        for bad in [
+            r#"{"Up":{"mtu":1500,"interface":"eth0"}}"#,
+            r#"{"Up":{"mtu":70000}}"#,
+            r#"{"Xdp":{"object":"x.o"}}"#,
+            r#"{"Down":{}}"#,
+            "link set dev eth0 xdp object x.o",
+            "+ link set dev eth0 netns 1",
+            "+ route replace default via 192.0.2.1",
+            "",
+        ] {
+            assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");
+        }
+    }
+}

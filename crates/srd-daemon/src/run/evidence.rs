@@ -1,0 +1,131 @@
+//! Why a peer does not answer, as far as there is evidence.
+//!
+//! ```text
+//!   what came from the peer's address   keys, versions, protection that do not agree
+//!   what the network says (ICMP)        nothing listens, no such host, no route, a firewall
+//!   what did not come                   nothing at all: a dead host or a blocked port
+//! ```
+//!
+//! The first that is known of these is told, with what to do about it. Evidence is of the time
+//! since the peer last answered. Except for a key that an opening was made with, others than
+//! the peer could have forged it: it is for people to read, and nothing is decided by it.
+
+use srd_proto::{Diagnosis, Unreachable};
+
+use crate::keys::PublicKey;
+
+/// A reason, for programs and for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Problem {
+    /// One of few words: a label of metrics.
+    pub(super) kind: &'static str,
+    /// What is wrong, and what to do.
+    pub(super) text: String,
+}
+
+/// What is known of a peer that does not answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Evidence {
+    /// What came from its address last, or that nothing did.
+    diagnosis: Option<Diagnosis>,
+    /// Whether it said goodbye.
+    has_closed: bool,
+}
+
+impl Evidence {
+    /// The core has seen something.
+    pub(super) fn saw(&mut self, what: Diagnosis) {
+        // What came tells more than that nothing came afterwards.
+        if what != Diagnosis::NothingHeard || self.diagnosis.is_none() {
+            self.diagnosis = Some(what);
+        }
+    }
+
+    /// The peer has said goodbye.
+    pub(super) fn closed(&mut self) {
+        self.has_closed = true;
+    }
+
+    /// The reason, beside what the network last said.
+    pub(super) fn problem(self, network: Option<Unreachable>) -> Option<Problem> {
+        let problem = |kind, text: &str| Some(Problem { kind, text: text.to_owned() });
+        match (self.diagnosis, network) {
+            (Some(Diagnosis::UnknownKey(key)), _) => Some(Problem {
+                kind: "unknown-key",
+                text: format!(
+                    "it uses the key {}, which no peer has here: correct its public_key, if that \
+                     is its own",
+                    PublicKey(key)
+                ),
+            }),
+            (Some(Diagnosis::OtherKeyForUs), _) => problem(
+                "other-key-for-us",
+                "it calls us by another public key than ours: correct that of this machine there",
+            ),
+            (Some(Diagnosis::AnswerUnauthentic), _) => problem(
+                "answer-unauthentic",
+                "its answers do not authenticate: the preshared keys differ",
+            ),
+            (Some(Diagnosis::OtherVersion), _) => problem(
+                "other-version",
+                "it speaks another version of the protocol: install the same release on both",
+            ),
+            (Some(Diagnosis::OtherProtection), _) => problem(
+                "other-protection",
+                "one side is plain and the other encrypted: `protection` must agree",
+            ),
+            (_, Some(Unreachable::Port)) => problem(
+                "port-closed",
+                "its host says that nothing listens at the port: start `srd up` there, or correct \
+                 the port of its endpoint",
+            ),
+            (_, Some(Unreachable::Host)) => {
+                problem("host-silent", "the network says that its host does not answer: is it on?")
+            }
+            (_, Some(Unreachable::Network)) => {
+                problem("no-route", "the network says that there is no route to it")
+            }
+            (_, Some(Unreachable::Prohibited)) => problem(
+                "prohibited",
+                "a firewall says that it refuses the packets: open the UDP ports to it",
+            ),
+            _ if self.has_closed => problem("ended", "it said goodbye: `srd up` has ended there"),
+            (Some(_), None) => problem(
+                "nothing-heard",
+                "nothing at all comes back: its host or `srd up` there is down, or a firewall \
+                 drops UDP in between",
+            ),
+            (None, None) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(evidence: Evidence, network: Option<Unreachable>) -> Option<&'static str> {
+        evidence.problem(network).map(|problem| problem.kind)
+    }
+
+    #[test]
+    fn a_wrong_key_a_closed_port_and_a_dead_host_are_told_apart() {
+        let mut silent = Evidence::default();
+        assert_eq!(kind(silent, None), None);
+        silent.saw(Diagnosis::NothingHeard);
+        assert_eq!(kind(silent, None), Some("nothing-heard"));
+        assert_eq!(kind(silent, Some(Unreachable::Port)), Some("port-closed"));
+        assert_eq!(kind(silent, Some(Unreachable::Host)), Some("host-silent"));
+        let mut ended = Evidence::default();
+        ended.closed();
+        ended.saw(Diagnosis::NothingHeard);
+        assert_eq!(kind(ended, None), Some("ended"));
+        // What came from it counts for more than what did not, and than what others say.
+        let mut key = silent;
+        key.saw(Diagnosis::UnknownKey([7; 32]));
+        key.saw(Diagnosis::NothingHeard);
+        assert_eq!(kind(key, Some(Unreachable::Port)), Some("unknown-key"));
+        let text = key.problem(None).unwrap().text;
+        assert!(text.contains(&PublicKey([7; 32]).to_string()), "{text}");
+    }
+}

@@ -1,0 +1,260 @@
+//! Which lines the log gets about peers that come and go.
+//!
+//! ```text
+//!   state      down  up   down up                 down                      up
+//!   ------------|----|-----|---|-------------------|---------|---------------|----->
+//!   log            "answers"                          "does not answer"   "answers, after 35 s"
+//!                                                     held back for HOLD
+//! ```
+//!
+//! A peer that starts is often called before it listens, and two that start at once may restart
+//! each other's session: that it does not answer is said only when it lasts for `HOLD`. An
+//! interruption that is shorter, of a peer that had been up for `SETTLED`, is said when it is
+//! over. When many peers come or go at once, as with a switch, one line says so for all.
+//!
+//! Bounds: one entry for each peer, and at most `LINES_MAX` lines of a kind at a time.
+
+use std::collections::BTreeMap;
+
+use srd_proto::{Duration, Instant};
+
+use super::evidence::Problem;
+use crate::snapshot::PeerState;
+
+/// How long a peer must be silent before a line says so.
+const HOLD: Duration = Duration::from_secs(2);
+/// A peer that was up for so long is not starting.
+const SETTLED: Duration = Duration::from_secs(10);
+/// Peers that get a line of their own at a time.
+const LINES_MAX: usize = 4;
+
+/// One line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Line {
+    /// Whether it is a warning.
+    pub(super) is_warning: bool,
+    pub(super) text: String,
+}
+
+/// How a peer is called, and why it does not answer, as far as known.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    pub(super) name: String,
+    pub(super) problem: Option<Problem>,
+}
+
+/// What was said about each peer, by its name: it may get another context, and stays the same.
+#[derive(Debug, Default)]
+pub(super) struct PeerLog {
+    peers: BTreeMap<String, Entry>,
+    /// Whether an entry may have something to say.
+    is_stirred: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: PeerState,
+    since: Instant,
+    /// What the log said last, and since when that is so.
+    said: Option<(PeerState, Instant)>,
+    /// The reason that the log gave last.
+    said_problem: &'static str,
+    /// How long it did not answer, if that has not been said and shall be.
+    blip: Option<Duration>,
+}
+
+/// What there is to say about one peer: its name as shown, and what follows.
+type Say = (String, String);
+
+impl PeerLog {
+    /// A peer's state is another.
+    pub(super) fn changed(&mut self, now: Instant, peer: &str, state: PeerState) {
+        self.is_stirred = true;
+        let fresh = Entry {
+            state: PeerState::Connecting,
+            since: now,
+            said: None,
+            said_problem: "",
+            blip: None,
+        };
+        let entry = self.peers.entry(peer.to_owned()).or_insert(fresh);
+        if let (PeerState::Up, Some((PeerState::Up, said_at))) = (state, entry.said)
+            && entry.since.since(said_at) >= SETTLED
+        {
+            entry.blip = Some(now.since(entry.since));
+        }
+        (entry.state, entry.since) = (state, now);
+    }
+
+    /// There may be another reason why a peer does not answer.
+    pub(super) fn stir(&mut self) {
+        self.is_stirred = true;
+    }
+
+    /// A peer is gone, and nothing more is said about it.
+    pub(super) fn forget(&mut self, peer: &str) {
+        self.peers.remove(peer);
+    }
+
+    /// What is to be logged now.
+    pub(super) fn lines(&mut self, now: Instant, show: impl Fn(&str) -> Shown) -> Vec<Line> {
+        if !std::mem::take(&mut self.is_stirred) {
+            return Vec::new();
+        }
+        let (mut up, mut down, mut again) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reasons = Vec::new();
+        let after = |gap: Option<Duration>| {
+            gap.map_or_else(String::new, |gap| format!(", after {}", span(gap)))
+        };
+        for (name, entry) in &mut self.peers {
+            let said = entry.said.map(|(state, _)| state);
+            match entry.state {
+                PeerState::Up if said != Some(PeerState::Up) => {
+                    let gap = entry.said.map(|(_, at)| entry.since.since(at));
+                    entry.said = Some((PeerState::Up, entry.since));
+                    (entry.blip, entry.said_problem) = (None, "");
+                    up.push((show(name).name, after(gap)));
+                }
+                PeerState::Up => {
+                    let blip = entry.blip.take();
+                    again.extend(blip.map(|gap| (show(name).name, after(Some(gap)))));
+                }
+                PeerState::Down if said != Some(PeerState::Down) => {
+                    if now.since(entry.since) < HOLD {
+                        self.is_stirred = true;
+                        continue;
+                    }
+                    entry.said = Some((PeerState::Down, entry.since));
+                    let Shown { name, problem } = show(name);
+                    entry.said_problem = problem.as_ref().map_or("", |problem| problem.kind);
+                    let why = problem.map_or_else(String::new, |p| format!(": {}", p.text));
+                    down.push((name, why));
+                }
+                PeerState::Down => {
+                    let Shown { name, problem } = show(name);
+                    let Some(problem) = problem else { continue };
+                    if problem.kind != entry.said_problem {
+                        entry.said_problem = problem.kind;
+                        reasons.push((name, format!(": {}", problem.text)));
+                    }
+                }
+                PeerState::Connecting => {}
+            }
+        }
+        let mut lines = say(false, &up, ["answers", "answer"]);
+        lines.extend(say(true, &down, ["does not answer", "do not answer"]));
+        let words = ["still does not answer", "still do not answer, for reasons known now"];
+        lines.extend(say(true, &reasons, words));
+        lines.extend(say(false, &again, ["answers again", "answer again"]));
+        lines
+    }
+}
+
+/// A line for each, or one for all.
+fn say(is_warning: bool, about: &[Say], [one, many]: [&str; 2]) -> Vec<Line> {
+    let line = |text| Line { is_warning, text };
+    if about.len() <= LINES_MAX {
+        let each = |(name, rest): &Say| line(format!("{name} {one}{rest}"));
+        return about.iter().map(each).collect();
+    }
+    let named: Vec<&str> = about.iter().take(LINES_MAX).map(|(name, _)| name.as_str()).collect();
+    let text = format!(
+        "{} peers {many}: {} and {} more; `srd status` lists them",
+        about.len(),
+        named.join(", "),
+        about.len() - LINES_MAX
+    );
+    vec![line(text)]
+}
+
+/// `0.8 s`, `35 s`, `12 min`.
+fn span(time: Duration) -> String {
+    let ms = time.as_nanos() / 1_000_000;
+    match ms {
+        0..10_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        10_000..120_000 => format!("{} s", ms / 1000),
+        _ => format!("{} min", ms / 60_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn texts(log: &mut PeerLog, ms: u64) -> Vec<String> {
+        let name = |name: &str| Shown { name: name.to_owned(), problem: None };
+        let mark = |line: Line| format!("{}{}", if line.is_warning { "! " } else { "" }, line.text);
+        log.lines(at(ms), name).into_iter().map(mark).collect()
+    }
+
+    #[test]
+    fn regression_a_peer_that_flaps_while_it_starts_is_said_once_and_without_a_warning() {
+        let (mut log, p) = (PeerLog::default(), "p1");
+        log.changed(at(100), p, PeerState::Up);
+        assert_eq!(texts(&mut log, 1000), ["p1 answers"]);
+        log.changed(at(1200), p, PeerState::Down);
+        assert!(texts(&mut log, 2000).is_empty());
+        log.changed(at(2100), p, PeerState::Up);
+        assert!(texts(&mut log, 3000).is_empty());
+        assert!(texts(&mut log, 60_000).is_empty());
+    }
+
+    #[test]
+    fn silence_that_lasts_is_a_warning_and_its_end_says_how_long() {
+        let (mut log, p) = (PeerLog::default(), "p1");
+        log.changed(at(0), p, PeerState::Down);
+        assert!(texts(&mut log, 1000).is_empty());
+        assert_eq!(texts(&mut log, 2000), ["! p1 does not answer"]);
+        assert!(texts(&mut log, 3000).is_empty());
+        log.changed(at(35_000), p, PeerState::Up);
+        assert_eq!(texts(&mut log, 35_100), ["p1 answers, after 35 s"]);
+        // A short one of a peer that had settled is said when it is over.
+        log.changed(at(50_000), p, PeerState::Down);
+        assert!(texts(&mut log, 50_900).is_empty());
+        log.changed(at(50_800), p, PeerState::Up);
+        assert_eq!(texts(&mut log, 51_000), ["p1 answers again, after 0.8 s"]);
+        log.changed(at(60_000), p, PeerState::Down);
+        log.forget(p);
+        assert!(texts(&mut log, 70_000).is_empty());
+    }
+
+    #[test]
+    fn regression_two_hundred_dead_peers_are_one_line() {
+        let mut log = PeerLog::default();
+        for n in 0..200 {
+            log.changed(at(n), &format!("p{n}"), PeerState::Down);
+        }
+        let lines = texts(&mut log, 3000);
+        let [line] = lines.as_slice() else { panic!("{} lines", lines.len()) };
+        let wanted =
+            "! 200 peers do not answer: p0, p1, p10, p100 and 196 more; `srd status` lists them";
+        assert_eq!(line, wanted);
+        for n in 0..4 {
+            log.changed(at(4000), &format!("p{n}"), PeerState::Up);
+        }
+        assert_eq!(texts(&mut log, 4000).len(), LINES_MAX);
+    }
+
+    #[test]
+    fn a_reason_is_said_with_the_warning_and_another_one_when_it_is_known() {
+        let mut log = PeerLog::default();
+        let with = |kind: &'static str| {
+            move |name: &str| Shown {
+                name: name.to_owned(),
+                problem: Some(Problem { kind, text: format!("because {kind}") }),
+            }
+        };
+        let texts = |lines: Vec<Line>| lines.into_iter().map(|l| l.text).collect::<Vec<_>>();
+        log.changed(at(0), "p1", PeerState::Down);
+        assert_eq!(texts(log.lines(at(3000), with("a"))), ["p1 does not answer: because a"]);
+        log.stir();
+        assert!(log.lines(at(4000), with("a")).is_empty(), "it was said");
+        log.stir();
+        assert_eq!(texts(log.lines(at(5000), with("b"))), ["p1 still does not answer: because b"]);
+        assert!(log.lines(at(6000), with("c")).is_empty(), "nothing stirs");
+    }
+}

@@ -1,0 +1,80 @@
+//! What this machine must allow before anything is set up: an overlay that does not cover one of
+//! its own networks, and filters that let the peers' packets in.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use srd_net::Link;
+
+use crate::config::{Config, Table};
+
+/// Refuses what would cost the machine its network, or could never work.
+pub(super) fn check(config: &Config) -> Result<()> {
+    if config.interface.table == Table::Off {
+        return Ok(());
+    }
+    check_overlay(config)?;
+    check_reverse_paths(config)
+}
+
+/// Whether there is an interface of this name.
+pub(super) fn has_interface(name: &str) -> bool {
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0));
+    socket.is_ok_and(|socket| rustix::net::netdevice::name_to_index(&socket, name).is_ok())
+}
+
+/// The interface's subnets are routed into it alone: none may contain an address of another.
+fn check_overlay(config: &Config) -> Result<()> {
+    let interface = &config.interface;
+    for other in srd_net::local_addresses()? {
+        let covers = |net: &&ipnet::IpNet| net.prefix_len() < net.max_prefix_len();
+        let overlay = interface.address.iter().filter(covers).find(|net| net.contains(&other.ip));
+        if let Some(net) = overlay
+            && other.interface != interface.name
+        {
+            bail!(
+                "the overlay {} contains {}, an address of {}: that network would be cut off. \
+                 Choose another `address` in [interface]",
+                net.trunc(),
+                other.ip,
+                other.interface
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Where a peer's endpoint lies behind a peer, its packets come in by another interface than
+/// answers to it without our mark would leave by: a strict reverse path filter drops them.
+fn check_reverse_paths(config: &Config) -> Result<()> {
+    let known = config.peers.iter().flat_map(|p| p.endpoints().map(move |endpoint| (p, endpoint)));
+    for (peer, endpoint) in known.filter(|(_, endpoint)| endpoint.is_ipv4()) {
+        let is_covered =
+            config.peers.iter().flat_map(|p| &p.allowed).any(|n| n.contains(&endpoint.ip()));
+        let Some(interface) = Link::towards(endpoint).ok().and_then(|link| link.interface) else {
+            continue;
+        };
+        if is_covered && is_strict(&interface) {
+            bail!(
+                "the endpoint {} of {} lies in `allowed`, and the reverse path filter of \
+                 {interface} is strict: it would drop the peer's packets. Set it to loose: \
+                 sysctl -w net.ipv4.conf.{interface}.rp_filter=2",
+                endpoint.ip(),
+                peer.name
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether an interface drops packets from addresses that it would not be the way to. The
+/// kernel takes the larger of two values: 1 is strict, 2 is loose.
+fn is_strict(interface: &str) -> bool {
+    let value = |name: &str| {
+        let path = Path::new("/proc/sys/net/ipv4/conf").join(name).join("rp_filter");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.trim().parse::<u8>().unwrap_or(0)
+    };
+    value("all").max(value(interface)) == 1
+}

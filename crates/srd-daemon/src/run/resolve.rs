@@ -1,0 +1,265 @@
+//! Names of peers become addresses, beside the thread that moves packets.
+//!
+//! ```text
+//!   data plane                                        a thread of the resolver
+//!   Lookup::poll: the peer does not answer -- ask -->  getaddrinfo, which may take long
+//!   Lookup::answered                       <-------    addresses, or why not
+//!   Lookup::poll: try the first ... the next ... and ask anew
+//! ```
+//!
+//! A name is resolved when the daemon starts, and again whenever the peer does not answer: each of
+//! its addresses is tried in turn for `TRY`, then the name is asked for anew. A peer that answers
+//! is left alone.
+//!
+//! Bounds: `THREADS` names are resolved at once and one request for each peer waits; between two
+//! requests for a name lie `BACKOFF_MIN` to `BACKOFF_MAX`.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use anyhow::{Context as _, Result};
+use srd_proto::{Duration, Instant};
+
+use crate::config::{HostPort, PEERS_MAX};
+
+/// Names that are resolved at once.
+const THREADS: usize = 4;
+/// How long an address may take to answer before the next is tried.
+const TRY: Duration = Duration::from_secs(3);
+/// Time between two requests for a name: at first, and after several in vain.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+/// What a name stands for, or why that is not known.
+pub(super) type Found = std::result::Result<Vec<SocketAddr>, String>;
+/// What resolves a name.
+type Resolve = dyn Fn(&HostPort) -> Found + Send + Sync;
+
+/// Threads that resolve names.
+#[derive(Debug)]
+pub(super) struct Resolver {
+    requests: SyncSender<HostPort>,
+    answers: Receiver<(HostPort, Found)>,
+    /// Requests without an answer yet.
+    outstanding: usize,
+}
+
+impl Resolver {
+    /// Starts the threads; `wake` is called after each answer.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(super) fn start(resolve: Arc<Resolve>, wake: Arc<dyn Fn() + Send + Sync>) -> Result<Self> {
+        let (requests, wanted) = mpsc::sync_channel(PEERS_MAX);
+        let (found, answers) = mpsc::channel();
+        let wanted = Arc::new(Mutex::new(wanted));
+        for _ in 0..THREADS {
+            let (wanted, found) = (Arc::clone(&wanted), found.clone());
+            let (resolve, wake) = (Arc::clone(&resolve), Arc::clone(&wake));
+            let work = move || answer(&wanted, &found, &*resolve, &*wake);
+            let thread = thread::Builder::new().name("srd-resolver".into()).spawn(work);
+            thread.context("cannot start a thread that resolves names")?;
+        }
+        Ok(Self { requests, answers, outstanding: 0 })
+    }
+
+    /// Asks for a name. Returns whether there was room for the request.
+    pub(super) fn ask(&mut self, host: &HostPort) -> bool {
+        let is_taken = match self.requests.try_send(host.clone()) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        };
+        self.outstanding += usize::from(is_taken);
+        is_taken
+    }
+
+    /// The next answer, if there is one.
+    pub(super) fn next(&mut self) -> Option<(HostPort, Found)> {
+        if self.outstanding == 0 {
+            return None;
+        }
+        let answer = self.answers.try_recv().ok()?;
+        self.outstanding -= 1;
+        Some(answer)
+    }
+}
+
+/// A thread's work, until the resolver is gone.
+fn answer(
+    wanted: &Mutex<Receiver<HostPort>>,
+    found: &Sender<(HostPort, Found)>,
+    resolve: &Resolve,
+    wake: &(dyn Fn() + Send + Sync),
+) {
+    loop {
+        let next = wanted.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(host) = next else { return };
+        let result = resolve(&host);
+        if found.send((host, result)).is_err() {
+            return;
+        }
+        wake();
+    }
+}
+
+/// What is to be done about the name of one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Nothing.
+    Wait,
+    /// Resolve it.
+    Ask,
+    /// Call the peer at this address.
+    Try(SocketAddr),
+}
+
+/// The name of one peer, and how far its addresses have been tried.
+#[derive(Clone, Debug)]
+pub(super) struct Lookup {
+    pub(super) host: HostPort,
+    /// Why the name does not resolve; empty if it does.
+    pub(super) error: String,
+    untried: VecDeque<SocketAddr>,
+    is_asking: bool,
+    /// Nothing is done before.
+    at: Instant,
+    backoff: Duration,
+}
+
+impl Lookup {
+    pub(super) fn new(host: HostPort) -> Self {
+        Self {
+            host,
+            error: String::new(),
+            untried: VecDeque::new(),
+            is_asking: false,
+            at: Instant::ZERO,
+            backoff: BACKOFF_MIN,
+        }
+    }
+
+    /// What to do now.
+    pub(super) fn poll(&mut self, now: Instant, is_up: bool) -> Step {
+        if is_up {
+            self.untried.clear();
+            self.backoff = BACKOFF_MIN;
+            return Step::Wait;
+        }
+        if self.is_asking || now < self.at {
+            return Step::Wait;
+        }
+        if let Some(address) = self.untried.pop_front() {
+            let is_last = self.untried.is_empty();
+            let pause = if is_last { self.next_backoff() } else { Duration::ZERO };
+            self.at = now + TRY + pause;
+            return Step::Try(address);
+        }
+        self.is_asking = true;
+        Step::Ask
+    }
+
+    /// The request that [`Step::Ask`] led to found no room.
+    pub(super) fn refused(&mut self, now: Instant) {
+        self.is_asking = false;
+        self.at = now + self.next_backoff();
+    }
+
+    /// The name was resolved, or was not. Returns whether that is news worth a line.
+    pub(super) fn answered(&mut self, now: Instant, found: Found) -> bool {
+        self.is_asking = false;
+        match found {
+            Ok(addresses) => {
+                (self.untried, self.at) = (addresses.into(), now);
+                !std::mem::take(&mut self.error).is_empty()
+            }
+            Err(error) => {
+                self.at = now + self.next_backoff();
+                let is_news = self.error.is_empty();
+                self.error = error;
+                is_news
+            }
+        }
+    }
+
+    fn next_backoff(&mut self) -> Duration {
+        let now = self.backoff;
+        self.backoff = Duration::from_nanos(now.as_nanos().saturating_mul(2)).min(BACKOFF_MAX);
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(s)
+    }
+
+    fn lookup() -> Lookup {
+        Lookup::new(HostPort { host: "b.example".into(), port: 7471 })
+    }
+
+    fn addresses(list: &[&str]) -> Found {
+        Ok(list.iter().map(|text| text.parse().unwrap()).collect())
+    }
+
+    #[test]
+    fn each_address_is_tried_in_turn_and_then_the_name_is_asked_for_anew() {
+        let mut lookup = lookup();
+        assert_eq!(lookup.poll(at(0), false), Step::Ask);
+        assert_eq!(lookup.poll(at(9), false), Step::Wait, "one request at a time");
+        assert!(!lookup.answered(at(9), addresses(&["192.0.2.1:1", "192.0.2.2:1"])));
+        assert_eq!(lookup.poll(at(9), false), Step::Try("192.0.2.1:1".parse().unwrap()));
+        assert_eq!(lookup.poll(at(11), false), Step::Wait);
+        assert_eq!(lookup.poll(at(12), false), Step::Try("192.0.2.2:1".parse().unwrap()));
+        assert_eq!(lookup.poll(at(15), false), Step::Wait);
+        assert_eq!(lookup.poll(at(16), false), Step::Ask);
+        // A peer that answers is left alone, whatever the name says by now.
+        lookup.answered(at(16), addresses(&["192.0.2.9:1"]));
+        assert_eq!(lookup.poll(at(20), true), Step::Wait);
+        assert_eq!(lookup.poll(at(90), false), Step::Ask);
+    }
+
+    #[test]
+    fn a_name_that_does_not_resolve_is_asked_for_less_and_less_often() {
+        let (mut lookup, mut asked, mut news) = (lookup(), Vec::new(), 0);
+        for s in 0..300 {
+            if lookup.poll(at(s), false) == Step::Ask {
+                asked.push(s);
+                news += u32::from(lookup.answered(at(s), Err("none".into())));
+            }
+        }
+        assert_eq!(asked, [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]);
+        assert_eq!(news, 1, "it is said once");
+        assert_eq!(lookup.poll(at(400), false), Step::Ask);
+        assert!(lookup.answered(at(400), addresses(&["192.0.2.1:1"])), "and so is its end");
+    }
+
+    #[test]
+    fn requests_are_bounded_and_answers_wake() {
+        let (gate, opened) = mpsc::channel::<()>();
+        let opened = Mutex::new(opened);
+        let resolve = move |_: &HostPort| {
+            let _ = opened.lock().unwrap().recv();
+            addresses(&["192.0.2.1:1"])
+        };
+        let (woken, wakes) = mpsc::channel();
+        let woken = Mutex::new(woken);
+        let wake = move || woken.lock().unwrap().send(()).unwrap();
+        let mut resolver = Resolver::start(Arc::new(resolve), Arc::new(wake)).unwrap();
+        let host = lookup().host;
+        let mut taken = 0;
+        while resolver.ask(&host) {
+            taken += 1;
+            assert!(taken <= PEERS_MAX + THREADS);
+        }
+        assert!(taken >= PEERS_MAX && resolver.next().is_none());
+        gate.send(()).unwrap();
+        wakes.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+        assert_eq!(resolver.next(), Some((host, addresses(&["192.0.2.1:1"]))));
+    }
+}

@@ -1,0 +1,165 @@
+//! Files that hold a secret key: read only if nobody else may use them.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+use crate::sys::os;
+
+/// Most bytes of a key file: a key is at most 64 characters, the rest may be white space.
+const BYTES_MAX: u64 = 1024;
+/// Bits of a file's mode that let others read or change it.
+const OTHERS: u32 = 0o077;
+
+/// Why a key file was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyFileError {
+    /// What is wrong.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl fmt::Display for KeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.remedy)
+    }
+}
+
+impl std::error::Error for KeyFileError {}
+
+/// The text of a key file: an ordinary file of at most 1,024 bytes, which belongs to this user or
+/// root, and which nobody else may read or change. The text is wiped when it is dropped. Never
+/// blocks: a pipe is refused. `make` is the command that prints a new key, for remedies.
+///
+/// # Errors
+/// What is wrong with the file, and what to do about it; never its text.
+pub fn read_key_file(path: &Path, make: &str) -> Result<Zeroizing<String>, KeyFileError> {
+    let shown = path.display();
+    let error = |what: String, remedy: String| KeyFileError { what, remedy };
+    let refused = |e: io::Error| {
+        let (words, remedy) = match e.kind() {
+            io::ErrorKind::NotFound => {
+                ("no such file".to_owned(), format!("make one: umask 077; {make} > {shown}"))
+            }
+            io::ErrorKind::PermissionDenied => {
+                let us = os::effective_user();
+                let remedy =
+                    format!("give it to the user that runs this: chown {us} {shown} (as root)");
+                ("permission denied".to_owned(), remedy)
+            }
+            io::ErrorKind::InvalidData => {
+                ("not a text file (UTF-8)".to_owned(), "name a key file".to_owned())
+            }
+            _ => (e.to_string(), "name a readable file".to_owned()),
+        };
+        error(format!("cannot read {shown}: {words}"), remedy)
+    };
+    // Without O_NONBLOCK opening a pipe waits for its writer. The open file is looked at, not its
+    // name: that could mean another file by then.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(refused)?;
+    let facts = file.metadata().map_err(refused)?;
+    if !facts.is_file() {
+        return Err(error(format!("{shown} is no ordinary file"), "name a key file".into()));
+    }
+    let mode = facts.mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        let what = format!("others may use the key in {shown} (mode {mode:04o})");
+        return Err(error(what, format!("chmod 600 {shown}")));
+    }
+    let us = os::effective_user();
+    if facts.uid() != us && facts.uid() != 0 {
+        let what = format!("{shown} belongs to user {}, neither root nor us", facts.uid());
+        return Err(error(what, format!("chown {us} {shown} (as root)")));
+    }
+    // All of it at once, so that no half of it stays behind where the text was before it grew.
+    let mut text =
+        Zeroizing::new(String::with_capacity(usize::try_from(BYTES_MAX).unwrap_or(0) + 1));
+    file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(refused)?;
+    if text.len() as u64 > BYTES_MAX {
+        let what = format!("{shown} has more than {BYTES_MAX} bytes: it holds no key");
+        return Err(error(what, "name a key file".into()));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    const MAKE: &str = "openssl rand -hex 32";
+
+    /// A directory of this test's own, and a file in it with this text and mode.
+    fn file(name: &str, text: &[u8], mode: u32) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("srd-key-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("key");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn refusal(path: &Path) -> String {
+        let error = read_key_file(path, MAKE).unwrap_err();
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        error.to_string()
+    }
+
+    fn remove(path: &Path) {
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_only_its_owner_may_use_is_read() {
+        for mode in [0o600, 0o400] {
+            let path = file(&format!("good{mode:o}"), b"secret\n", mode);
+            assert_eq!(read_key_file(&path, MAKE).unwrap().as_str(), "secret\n");
+            remove(&path);
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_may_use_is_refused_with_the_remedy() {
+        for mode in [0o640, 0o604, 0o620, 0o601, 0o777] {
+            let path = file(&format!("bad{mode:o}"), b"secret\n", mode);
+            let text = refusal(&path);
+            assert!(text.contains(&format!("chmod 600 {}", path.display())), "{text}");
+            assert!(text.contains(&format!("{mode:04o}")) && !text.contains("secret"), "{text}");
+            remove(&path);
+        }
+    }
+
+    #[test]
+    fn a_pipe_a_directory_and_a_large_file_are_refused_at_once() {
+        let path = file("kind", &[b'a'; 1025], 0o600);
+        assert!(refusal(&path).contains("more than 1024 bytes"));
+        fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert!(refusal(&path).contains("not a text file"));
+        fs::remove_file(&path).unwrap();
+        assert!(refusal(&path).contains("umask 077; openssl rand -hex 32 >"));
+        assert!(refusal(path.parent().unwrap()).contains("no ordinary file"));
+        let made = std::process::Command::new("mkfifo").arg("-m600").arg(&path).status().unwrap();
+        assert!(made.success());
+        assert!(refusal(&path).contains("no ordinary file"));
+        assert!(refusal(Path::new("/dev/null")).contains("no ordinary file"));
+        remove(&path);
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_refused() {
+        let path = file("owner", b"secret\n", 0o600);
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
+            assert!(refusal(&path).contains("belongs to user 65534"));
+        }
+        remove(&path);
+    }
+}

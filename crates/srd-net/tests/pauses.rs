@@ -1,0 +1,253 @@
+//! Endpoints whose thread, process or machine stands still for a while.
+#![allow(clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use srd_net::{Endpoint, LocalEndpoint, MemoryNet, MemoryOptions};
+use srd_proto::{
+    Class, Config, Datagram, Delivery, Duration as Span, Event, Qpn, ReceiveBuffers, Status,
+};
+
+/// Longest that anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What an application is told.
+#[derive(Default)]
+struct Told(Vec<Event>);
+
+impl srd_net::Application for Told {
+    fn delivered(&mut self, _: &mut srd_net::Context<'_>, _: Delivery<'_>) {}
+
+    fn event(&mut self, _: &mut srd_net::Context<'_>, event: Event) {
+        self.0.push(event);
+    }
+}
+
+impl Told {
+    fn ends(&self) -> usize {
+        self.0.iter().filter(|event| matches!(event, Event::Completed { .. })).count()
+    }
+
+    fn assert_no_loss(&self) {
+        for event in &self.0 {
+            assert!(!matches!(event, Event::PeerDown { .. }), "{event:?}");
+            if let Event::Completed { status, .. } = event {
+                assert_eq!(*status, Status::Ok);
+            }
+        }
+    }
+}
+
+fn datagram(bytes: usize) -> Datagram {
+    Datagram {
+        src_qpn: Qpn(1),
+        dst_qpn: Qpn(1),
+        imm: 0,
+        payload: Bytes::from(vec![7; bytes]),
+        class: Class::Bulk,
+        user: 1,
+    }
+}
+
+#[test]
+fn regression_what_has_arrived_counts_before_timers_after_a_stall() {
+    let net = MemoryNet::new(MemoryOptions::default());
+    let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 100));
+    // Contexts are forgotten so early that the pause itself is not forgiven.
+    let config = Config {
+        peer_timeout: Span::from_millis(200),
+        idle_reclaim: Span::from_millis(700),
+        ..Config::sockets()
+    };
+    let mut a = LocalEndpoint::over(net.node(address(1), 1), config.clone()).unwrap();
+    let anyone = Config { admission: srd_proto::Admission::Anyone, ..config };
+    let b = Endpoint::over(net.node(address(2), 1), anyone).unwrap();
+    a.open_qp(Qpn(1), ReceiveBuffers::Unlimited);
+    let peer = a.connect(address(2)).unwrap();
+    let mut told = Told::default();
+    for n in 1..=2 {
+        for _ in 0..50 {
+            a.send(peer, datagram(1000)).unwrap();
+        }
+        if n == 2 {
+            // They leave, the answers arrive, and nobody looks.
+            a.transmit(&mut told).unwrap();
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        let end = std::time::Instant::now() + PATIENCE;
+        while told.ends() < n * 50 {
+            a.poll(Span::from_millis(100), &mut told).unwrap();
+            assert!(std::time::Instant::now() < end, "{} of {} ended", told.ends(), n * 50);
+        }
+        told.assert_no_loss();
+    }
+    drop(b);
+}
+
+/// Peers of the process that is stopped.
+const PEERS: usize = 300;
+/// For how long it is stopped: longer than any peer's time to answer.
+const STOPPED: Duration = Duration::from_secs(2);
+/// Set in the process that is stopped.
+const HUB: &str = "SRD_TEST_HUB";
+
+/// As the daemon has it.
+fn daemon_like() -> srd_net::BindOptions {
+    let mut options = srd_net::BindOptions::at(SocketAddr::from(([127, 0, 0, 1], 0)));
+    options.config.paths = 1;
+    options.config.peer_timeout = Span::from_millis(1500);
+    options.config.keepalive = Span::from_millis(200);
+    options.config.idle_reclaim = Span::MAX;
+    options.config.admission = srd_proto::Admission::Anyone;
+    options.receive_buffer_bytes = 1 << 20;
+    options.poll = srd_net::PollMode::Block;
+    options
+}
+
+/// The process that is stopped: sends to each port that it is told, one datagram at a time each,
+/// until its input ends; then says how many peers it has given up.
+#[test]
+fn hub_process() {
+    if std::env::var_os(HUB).is_none() {
+        return;
+    }
+    let mut options = daemon_like();
+    options.receive_buffer_bytes = 8 << 20;
+    let mut hub = LocalEndpoint::bind(&options).unwrap();
+    hub.open_qp(Qpn(1), ReceiveBuffers::Unlimited);
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let ports: Vec<u16> = line.split_whitespace().map(|port| port.parse().unwrap()).collect();
+    let connect = |port: &u16| hub.connect(SocketAddr::from(([127, 0, 0, 1], *port))).unwrap();
+    let peers: Vec<_> = ports.iter().map(connect).collect();
+    let ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let at_end = ended.clone();
+    std::thread::spawn(move || {
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        at_end.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
+    while !ended.load(std::sync::atomic::Ordering::SeqCst) {
+        let mut told = Told::default();
+        for peer in &peers {
+            let waiting = hub.core().peer_stats(*peer).map_or(0, |stats| stats.queued_datagrams);
+            if waiting == 0 {
+                hub.send(*peer, datagram(200)).unwrap();
+            }
+        }
+        let next = hub.now() + Span::from_millis(5);
+        while hub.now() < next {
+            hub.poll(next.since(hub.now()), &mut told).unwrap();
+        }
+    }
+    let stats = hub.core().stats();
+    println!("given up: {}, pauses: {}", stats.unresponsive_remote_events, stats.own_pauses);
+}
+
+/// Counts deliveries.
+#[derive(Default)]
+struct Count(usize);
+
+impl srd_net::Application for Count {
+    fn delivered(&mut self, _: &mut srd_net::Context<'_>, _: Delivery<'_>) {
+        self.0 += 1;
+    }
+}
+
+/// Polls every peer until each was delivered something new; returns how long that took.
+fn until_all_have_news(peers: &mut [LocalEndpoint]) -> Duration {
+    let start = std::time::Instant::now();
+    let mut news = vec![false; peers.len()];
+    while news.contains(&false) {
+        for (peer, news) in peers.iter_mut().zip(&mut news) {
+            let mut count = Count::default();
+            peer.poll(Span::ZERO, &mut count).unwrap();
+            *news |= count.0 > 0;
+        }
+        let missing = news.iter().filter(|news| !**news).count();
+        assert!(start.elapsed() < PATIENCE, "{missing} peers heard nothing");
+    }
+    start.elapsed()
+}
+
+#[test]
+#[allow(unsafe_code, reason = "signals")]
+fn a_process_that_was_stopped_gives_none_of_its_300_peers_up_and_goes_on_at_once() {
+    use std::io::{Read, Write};
+    let bind = |_| {
+        let mut peer = LocalEndpoint::bind(&daemon_like()).unwrap();
+        peer.open_qp(Qpn(1), ReceiveBuffers::Unlimited);
+        peer
+    };
+    let mut peers: Vec<_> = (0..PEERS).map(bind).collect();
+    let mut hub = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "hub_process", "--nocapture"])
+        .env(HUB, "1")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ports = peers.iter().map(|peer| peer.local_address().port().to_string());
+    let line = ports.collect::<Vec<_>>().join(" ");
+    let mut input = hub.stdin.take().unwrap();
+    writeln!(input, "{line}").unwrap();
+    until_all_have_news(&mut peers);
+    let pid = i32::try_from(hub.id()).unwrap();
+    // SAFETY: signals to a child that has not been waited for.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    let end = std::time::Instant::now() + STOPPED;
+    while std::time::Instant::now() < end {
+        for peer in &mut peers {
+            peer.poll(Span::ZERO, &mut Count::default()).unwrap();
+        }
+    }
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+    let took = until_all_have_news(&mut peers);
+    println!("all {PEERS} peers heard again {took:?} after the stop");
+    drop(input);
+    let mut said = String::new();
+    hub.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(hub.wait().unwrap().success());
+    assert!(said.contains("given up: 0,"), "{said}");
+    // Two processors shared with others: far above what an idle machine takes.
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+/// A peer whose process is gone, on a host that lives.
+#[test]
+fn regression_a_dead_peer_on_a_host_that_says_so_is_given_up_within_a_second() {
+    for ip in ["127.0.0.1", "::1"] {
+        for paths in [1, 16] {
+            let mut options = srd_net::BindOptions::at(SocketAddr::new(ip.parse().unwrap(), 0));
+            options.config.paths = paths;
+            options.config.peer_timeout = Span::from_secs(30);
+            options.config.admission = srd_proto::Admission::Anyone;
+            let mut a = LocalEndpoint::bind(&options).unwrap();
+            a.open_qp(Qpn(1), ReceiveBuffers::Unlimited);
+            let mut b = LocalEndpoint::bind(&options).unwrap();
+            b.open_qp(Qpn(1), ReceiveBuffers::Unlimited);
+            let peer = a.connect(b.local_address()).unwrap();
+            let mut told = Told::default();
+            a.send(peer, datagram(1000)).unwrap();
+            while told.ends() < 1 {
+                a.poll(Span::ZERO, &mut told).unwrap();
+                b.poll(Span::ZERO, &mut Count::default()).unwrap();
+            }
+            // Its sockets are gone, as those of a killed process: without a word.
+            drop(b);
+            a.send(peer, datagram(1000)).unwrap();
+            let start = std::time::Instant::now();
+            while told.ends() < 2 {
+                assert!(start.elapsed() < PATIENCE, "{:?} {:?}", a.io_stats(), told.0);
+                a.poll(Span::from_millis(100), &mut told).unwrap();
+            }
+            let took = start.elapsed();
+            println!("{ip}, {paths} paths: {took:?}");
+            assert_eq!(a.core().last_unreachable(peer), Some(srd_proto::Unreachable::Port));
+            // One second, and what a busy machine adds.
+            assert!(took < Duration::from_millis(1500), "{took:?}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+use alloc::collections::BTreeMap;
+use std::vec::Vec;
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const LINK_BPS: u64 = 100_000_000_000;
+
+/// Shares by peer, and who was told of a limit.
+#[derive(Default)]
+struct Table {
+    shares: BTreeMap<PeerId, Share>,
+    told: Vec<PeerId>,
+}
+
+impl Shares for Table {
+    fn share(&mut self, peer: PeerId) -> Option<&mut Share> {
+        self.shares.get_mut(&peer)
+    }
+
+    fn announce(&mut self, peer: PeerId) {
+        self.told.push(peer);
+    }
+}
+
+struct Rig {
+    share: ReceiverShare,
+    table: Table,
+    now: Instant,
+}
+
+impl Rig {
+    fn new(peers_max: u32) -> Self {
+        let config = Config { link_rate_bps: LINK_BPS, peers_max, ..Config::default() };
+        Self { share: ReceiverShare::new(&config), table: Table::default(), now: Instant::ZERO }
+    }
+
+    /// `bytes` more arrive of `index`, which has `left` bytes more to send and says that its
+    /// round trip takes `rtt`.
+    fn arrive(&mut self, index: u32, bytes: u64, left: u64, rtt: Option<Duration>) {
+        let id = PeerId::new(index, 1);
+        let share = self.table.shares.entry(id).or_default();
+        share.received += bytes;
+        share.queued = share.received + left;
+        let code = rtt.map_or(RTT_UNKNOWN, |rtt| wire::encode_rtt(rtt.as_nanos()));
+        self.share.on_arrival(self.now, id, code, &mut self.table);
+    }
+
+    fn end(&mut self, index: u32) {
+        if let Some(mut share) = self.table.shares.remove(&PeerId::new(index, 1)) {
+            self.share.forget(&mut share);
+        }
+    }
+
+    /// What a link of `LINK_BPS` holds in `time`.
+    fn held_in(time: Duration) -> u64 {
+        LINK_BPS / 8 * time.as_nanos() / 1_000_000_000
+    }
+}
+
+const LOTS: u64 = 1 << 40;
+const RTT: Duration = Duration::from_micros(30);
+
+#[test]
+fn regression_the_round_trip_of_a_sender_that_has_gone_sizes_nothing() {
+    let mut rig = Rig::new(100);
+    rig.arrive(0, 8900, LOTS, Some(RTT));
+    rig.arrive(1, 8900, LOTS, Some(Duration::from_secs(515)));
+    rig.end(1);
+    rig.arrive(2, 8900, LOTS, Some(RTT));
+    rig.arrive(0, 8900, LOTS, Some(RTT));
+    let most = Rig::held_in(RTT.times(2));
+    assert!(rig.share.budget_bytes() <= most, "{} of {most}", rig.share.budget_bytes());
+}
+
+#[test]
+fn regression_a_late_round_trip_is_forgotten_when_a_sender_has_measured_better() {
+    let mut rig = Rig::new(100);
+    rig.arrive(0, 8900, LOTS, Some(Duration::from_secs(1)));
+    rig.arrive(1, 8900, LOTS, Some(RTT));
+    rig.arrive(0, 8900, LOTS, Some(RTT));
+    let most = Rig::held_in(RTT.times(2));
+    assert!(rig.share.budget_bytes() <= most, "{} of {most}", rig.share.budget_bytes());
+}
+
+#[test]
+fn regression_grants_are_listed_once_for_each_sender() {
+    let mut rig = Rig::new(8);
+    for n in 0..20_000_u32 {
+        rig.now += Duration::from_nanos(700);
+        rig.arrive(n % 4, 8900, LOTS, Some(Duration::from_secs(515)));
+    }
+    assert!(rig.share.granted.len() <= 4, "{} grants are listed", rig.share.granted.len());
+}
+
+#[test]
+fn a_round_trip_that_grew_counts_after_two_generations() {
+    let mut rig = Rig::new(100);
+    let longer = RTT.times(10);
+    rig.arrive(0, 8900, LOTS, Some(RTT));
+    rig.arrive(1, 8900, LOTS, Some(RTT));
+    let short = rig.share.budget_bytes();
+    for _ in 0..11 {
+        rig.now += MS.times(1000);
+        rig.arrive(0, 8900, LOTS, Some(longer));
+        rig.arrive(1, 8900, LOTS, Some(longer));
+    }
+    assert!(rig.share.budget_bytes() > short.saturating_mul(8));
+}
+
+#[test]
+fn before_anything_is_measured_the_configured_round_trip_counts() {
+    let mut rig = Rig::new(100);
+    rig.arrive(0, 8900, LOTS, None);
+    rig.arrive(1, 8900, LOTS, None);
+    let expected = Rig::held_in(Config::default().rtt_initial);
+    assert_eq!(rig.share.bdp_bytes(), expected);
+}
+
+#[test]
+fn no_round_trip_counts_as_more_than_a_second() {
+    let mut rig = Rig::new(100);
+    rig.arrive(0, 8900, LOTS, Some(Duration::from_secs(515)));
+    rig.arrive(1, 8900, LOTS, Some(RTT));
+    assert!(rig.share.bdp_bytes() <= Rig::held_in(Duration::from_secs(1)));
+}
+
+#[test]
+fn a_sender_that_is_silent_on_its_grant_is_set_aside_and_one_that_waits_is_not() {
+    let mut rig = Rig::new(100);
+    for index in 0..20 {
+        rig.arrive(index, 8900, LOTS, Some(RTT));
+    }
+    let granted = rig.share.granted.iter().map(|(id, _)| id.index()).collect::<Vec<_>>();
+    assert!(!granted.is_empty() && granted.len() < 19, "{granted:?}");
+    // One that got no grant asks again and again; those with a grant are silent.
+    for _ in 0..200 {
+        rig.now += RTT;
+        rig.arrive(19, 0, LOTS, Some(RTT));
+    }
+    let active = |rig: &Rig, index| rig.table.shares[&PeerId::new(index, 1)].active;
+    assert!(granted.iter().all(|index| *index == 19 || !active(&rig, *index)));
+    assert!(active(&rig, 19));
+    let sum: u64 = rig.table.shares.values().map(|share| share.outstanding).sum();
+    assert_eq!(rig.share.outstanding, sum);
+}
+
+#[test]
+fn the_lists_stay_within_their_bound_however_many_contexts_come_and_go() {
+    let mut rig = Rig::new(4);
+    let bound = rig.share.entries_max;
+    for n in 0..10_000_u32 {
+        rig.now += Duration::from_nanos(100);
+        rig.end(n.wrapping_sub(3));
+        rig.arrive(n, 8900, LOTS, Some(Duration::from_secs(1)));
+        assert!(rig.share.granted.len() <= bound && rig.share.ring.len() <= bound);
+    }
+    assert!(rig.share.granted.len() > 4, "entries of ended contexts were there to be dropped");
+}
+
+#[test]
+fn a_context_that_begins_anew_does_not_multiply_in_the_ring() {
+    let mut rig = Rig::new(4);
+    for index in 0..3 {
+        rig.arrive(index, 8900, LOTS, Some(RTT));
+    }
+    for _ in 0..1000 {
+        rig.end(2);
+        rig.arrive(2, 8900, LOTS, Some(RTT));
+    }
+    assert!(rig.share.ring.len() <= rig.share.entries_max, "{}", rig.share.ring.len());
+}

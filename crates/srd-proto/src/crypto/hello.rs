@@ -1,0 +1,71 @@
+//! The first check of an opening: a short MAC that shows that its sender knows whom it calls.
+//!
+//! Static keys: the MAC's key follows from the responder's public key, which is told to those who
+//! are to call and to nobody else. Job key: it follows from the job key. So bytes from a sender
+//! that knows neither cost the responder one HMAC over some 150 bytes, before any curve
+//! arithmetic, and an opening that was made for another key is told apart from one that is forged
+//! with the right one. It proves no identity: whoever knows the public key can make it.
+
+use core::fmt;
+
+use ring::hmac;
+
+use super::cookie::equal;
+use super::kdf::{LABEL, derive, wipe};
+
+/// Bytes of the MAC.
+pub const HELLO_MAC_BYTES: usize = 16;
+
+/// The key of the MAC of openings to one responder.
+pub struct HelloKey(hmac::Key);
+
+impl HelloKey {
+    /// The key that belongs to a responder's static public key, or to a job key.
+    pub fn of(responder: &[u8; 32]) -> Self {
+        let mut key: [u8; 32] = derive(&[], responder, &[LABEL, b"hello mac"]);
+        let mac = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        wipe(&mut key);
+        Self(mac)
+    }
+
+    /// The MAC of an opening: the first 16 bytes of HMAC-SHA256.
+    pub fn mac(&self, opening: &[u8]) -> [u8; HELLO_MAC_BYTES] {
+        let mut out = [0; HELLO_MAC_BYTES];
+        out.copy_from_slice(&hmac::sign(&self.0, opening).as_ref()[..HELLO_MAC_BYTES]);
+        out
+    }
+
+    /// Whether this is the MAC of that opening.
+    pub fn check(&self, opening: &[u8], mac: &[u8; HELLO_MAC_BYTES]) -> bool {
+        equal(&self.mac(opening), mac)
+    }
+}
+
+impl fmt::Debug for HelloKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HelloKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_of_message_key_and_mac_counts() {
+        let key = HelloKey::of(&[7; 32]);
+        let opening = [3; 40];
+        let mac = key.mac(&opening);
+        assert!(key.check(&opening, &mac));
+        assert!(!key.check(&opening[1..], &mac));
+        for bit in 0..HELLO_MAC_BYTES * 8 {
+            let (mut forged, mut other, mut of) = (mac, opening, [7; 32]);
+            forged[bit / 8] ^= 1 << (bit % 8);
+            other[bit / 8] ^= 1 << (bit % 8);
+            of[bit / 8] ^= 1 << (bit % 8);
+            assert!(!key.check(&opening, &forged));
+            assert!(!key.check(&other, &mac));
+            assert!(!HelloKey::of(&of).check(&opening, &mac));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Where peers are: by the address that they were named with, by the IP address that they have
+//! now, and by the number that they have for us. Whatever a stranger's packet asks of these costs
+//! the logarithm of the number of peers.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use super::{Endpoint, PeerConfig};
+use crate::config::Protection;
+use crate::error::{AddPeerError, DropReason};
+use crate::event::Diagnosis;
+use crate::ids::{Entropy, PeerId};
+use crate::peer::{Peer, Shared, same_ip};
+use crate::time::Instant;
+
+/// Of the peers with one IP address, so many are looked at for a stranger's packet.
+const NEIGHBOURS_MAX: usize = 8;
+/// Of the contexts that peers give one number, so many are looked at for a reset.
+const NAMESAKES_MAX: usize = 256;
+
+impl Endpoint {
+    /// Keeps a peer that introduced itself as if it had been added: its number stays its own
+    /// however long it is silent.
+    pub fn keep_peer(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.peer(id) {
+            peer.configured = true;
+            self.watch(id);
+        }
+    }
+
+    /// The peer at an address, made known if there is none, if it has this public key; without a
+    /// key whichever peer is there. Sends nothing.
+    ///
+    /// # Errors
+    /// When the peer that is there has another key, or as [`Endpoint::add_peer`].
+    pub fn peer_with(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        public_key: Option<[u8; 32]>,
+    ) -> Result<PeerId, AddPeerError> {
+        let Some(id) = self.peer_at(address) else {
+            return self.add_peer(now, PeerConfig::at(address).with_key(public_key));
+        };
+        let known = self.public_key_of(id);
+        let authenticates = matches!(self.config.protection, Protection::Static(_));
+        // Without static keys nobody has shown one.
+        let differs = known != public_key && (authenticates || known.is_some());
+        if public_key.is_some() && differs {
+            return Err(AddPeerError::KeyMismatch);
+        }
+        Ok(id)
+    }
+
+    /// Lets go of a peer that was kept or added, without removing it: when it has been idle for
+    /// `idle_reclaim`, it is forgotten, as one that introduced itself. With keys of its peers the
+    /// endpoint does not let go of any: they would be lost.
+    pub fn release_peer(&mut self, now: Instant, id: PeerId) {
+        let now = self.at(now);
+        let keyed = matches!(self.config.protection, Protection::Static(_));
+        if let Some(peer) = self.peers.peer(id).filter(|_| !keyed) {
+            peer.configured = false;
+            let ip = peer.address.ip().to_canonical();
+            self.by_ip.remove(&(ip, id.index()));
+            self.peers.schedule(id, now, &self.config);
+        }
+    }
+
+    /// The static public key of a peer: the one that was named for it or that it has shown.
+    pub fn public_key_of(&self, peer: PeerId) -> Option<[u8; 32]> {
+        self.peers.look(peer)?.keys.as_ref()?.public_key
+    }
+
+    /// The peer at an address, if there is one.
+    pub fn peer_at(&self, address: SocketAddr) -> Option<PeerId> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// The address of a peer: where packets to it go. Of several, the first.
+    pub fn address_of(&self, peer: PeerId) -> Option<SocketAddr> {
+        self.peers.look(peer).map(|p| p.address)
+    }
+
+    /// Where packets to a peer go on the path with this entropy.
+    pub fn destination(&self, peer: PeerId, entropy: Entropy) -> Option<SocketAddr> {
+        self.peers.look(peer).map(|p| p.destination(entropy))
+    }
+
+    /// Every address of a peer, in the order in which it was named.
+    pub fn addresses_of(&self, peer: PeerId) -> Vec<SocketAddr> {
+        self.peers.look(peer).map(|p| p.addresses().collect()).unwrap_or_default()
+    }
+
+    /// Lists a peer at its address, unless a peer that the application named is listed there.
+    pub(super) fn list(&mut self, id: PeerId) {
+        let Some(address) = self.peers.look(id).map(|p| p.address) else { return };
+        let before = self.by_address.get(&address).copied().filter(|before| *before != id);
+        if let Some(other) = before.and_then(|before| self.peers.peer(before)) {
+            if other.configured {
+                return;
+            }
+            other.listed_at = None;
+        }
+        let Some(peer) = self.peers.peer(id) else { return };
+        if let Some(former) = peer.listed_at.replace(address).filter(|former| *former != address) {
+            self.by_address.remove(&former);
+        }
+        self.by_address.insert(address, id);
+        // The application has named these, and nobody else is there.
+        self.by_address.extend(peer.addresses().skip(1).map(|address| (address, id)));
+    }
+
+    /// Takes a peer out of every list.
+    pub(super) fn unlist(&mut self, peer: &Peer) {
+        for address in peer.listed_at.into_iter().chain(peer.addresses().skip(1)) {
+            self.by_address.remove(&address);
+        }
+        for address in peer.addresses() {
+            self.by_ip.remove(&(address.ip().to_canonical(), peer.id.index()));
+        }
+        self.contexts.remove(&(peer.remote_context, peer.id.index()));
+    }
+
+    /// A peer that the application names is found by its IP address from now on.
+    pub(super) fn watch(&mut self, id: PeerId) {
+        if let Some(peer) = self.peers.look(id).filter(|p| p.address.port() != 0) {
+            let places = peer.addresses().map(|at| (at.ip().to_canonical(), id.index()));
+            self.by_ip.extend(places);
+        }
+    }
+
+    /// Follows a peer whose address has perhaps changed.
+    pub(super) fn follow(&mut self, id: PeerId, before: SocketAddr) {
+        let shared = shared!(self);
+        let Some(peer) = self.peers.peer(id) else { return };
+        if peer.address == before {
+            return;
+        }
+        let configured = peer.configured;
+        if before.port() != 0 {
+            peer.on_moved(shared);
+        }
+        let (now_at, slot) = (peer.address.ip(), id.index());
+        if configured && !same_ip(now_at, before.ip()) {
+            self.by_ip.remove(&(before.ip().to_canonical(), slot));
+            self.by_ip.insert((now_at.to_canonical(), slot));
+        }
+        self.peers.make_ready(id);
+    }
+
+    /// The peers that the application has named and that are at an IP address: the first few.
+    pub(super) fn neighbours(&self, ip: IpAddr) -> impl Iterator<Item = PeerId> {
+        let ip = ip.to_canonical();
+        let slots = self.by_ip.range((ip, 0)..=(ip, u32::MAX)).map(|(_, slot)| *slot);
+        let peers = slots.filter_map(|slot| self.peers.slots.get(slot as usize)?.as_deref());
+        peers.map(|peer| peer.id).take(NEIGHBOURS_MAX)
+    }
+
+    /// The peer at an IP address whose packet a Reset names.
+    pub(super) fn named_by_reset(&self, ip: IpAddr, context: u32, number: u32) -> Option<PeerId> {
+        let theirs = self.contexts.range((context, 0)..=(context, u32::MAX)).map(|(_, slot)| *slot);
+        let ours = (context & super::INDEX_MASK).wrapping_sub(1);
+        let slots = theirs.take(NAMESAKES_MAX).chain([ours]);
+        let mut peers = slots.filter_map(|slot| self.peers.slots.get(slot as usize)?.as_deref());
+        let named = |p: &&Peer| {
+            [p.remote_context, p.local_context].contains(&context)
+                && (p.is_at(ip) || p.may_be_at(ip))
+                && p.has_outstanding(number)
+        };
+        peers.find(named).map(|p| p.id)
+    }
+
+    /// Reports what a stranger's packet from a known peer's address says.
+    pub(super) fn diagnose(&mut self, now: Instant, ip: IpAddr, what: Diagnosis) {
+        let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.heard);
+        let Some(id) = self.neighbours(ip).find(lost) else { return };
+        let shared = shared!(self);
+        if let Some(peer) = self.peers.peer(id) {
+            peer.diagnose(now, what, shared);
+        }
+    }
+
+    /// As [`Endpoint::diagnose`], for reasons for a drop that say something by themselves.
+    pub(super) fn diagnose_drop(&mut self, now: Instant, ip: IpAddr, reason: DropReason) {
+        match reason {
+            DropReason::Version => self.diagnose(now, ip, Diagnosis::OtherVersion),
+            DropReason::WrongProtection => self.diagnose(now, ip, Diagnosis::OtherProtection),
+            _ => {}
+        }
+    }
+}

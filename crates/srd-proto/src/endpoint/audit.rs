@@ -1,0 +1,107 @@
+//! What must hold after every call, looked at in debug builds.
+//!
+//! Each call earns steps, and they are spent on one peer after another and on the endpoint's own
+//! tables, whole tables at a time: on average a call costs some [`STEPS`] more, however much there
+//! is to look at.
+
+use alloc::collections::BTreeSet;
+
+use super::Endpoint;
+use crate::ids::PeerId;
+use crate::time::Instant;
+
+/// Entries that a call may look at, on average.
+const STEPS: usize = 64;
+
+/// What was earned and not spent.
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    peer_steps: usize,
+    table_steps: usize,
+    /// The slot to look at next.
+    next: usize,
+    /// When timers last ran.
+    timers_ran_at: Option<Instant>,
+}
+
+impl Endpoint {
+    /// A call has ended.
+    pub(super) fn audit(&mut self) {
+        self.audit.peer_steps += STEPS;
+        self.audit.table_steps += STEPS / 4;
+        let slots = &self.peers.slots;
+        let next = if self.audit.next < slots.len() { self.audit.next } else { 0 };
+        let cost = slots.get(next).and_then(Option::as_ref).map_or(1, |peer| peer.audit_cost());
+        if self.audit.peer_steps >= cost {
+            self.audit.peer_steps = 0;
+            self.audit.next = next + 1;
+            if let Some(Some(peer)) = slots.get(next) {
+                peer.audit(&self.config);
+            }
+        }
+        if self.audit.table_steps >= 4 * (slots.len() + self.peers.ready.len()) {
+            self.audit.table_steps = 0;
+            self.audit_tables();
+        }
+    }
+
+    pub(super) fn audit_timers_ran(&mut self) {
+        self.audit.timers_ran_at = Some(self.now);
+        self.audit();
+    }
+
+    /// There is nothing to send: what was due has been done.
+    pub(super) fn audit_drained(&mut self) {
+        if self.audit.timers_ran_at == Some(self.now) {
+            let next = self.poll_timeout();
+            assert!(next.is_none_or(|at| at > self.now), "a timer stays due at {:?}", self.now);
+        }
+        self.audit();
+    }
+
+    /// Looks at everything, however long it takes.
+    ///
+    /// # Panics
+    /// If anything is not as it must be.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        self.peers.slots.iter().flatten().for_each(|peer| peer.audit(&self.config));
+        self.audit_tables();
+    }
+
+    fn audit_tables(&self) {
+        let Self { peers, by_address, by_key, free, share, .. } = self;
+        let live = || peers.slots.iter().flatten();
+        let here = |id: &PeerId| peers.look(*id).is_some();
+        assert!(by_address.values().all(here), "an address names a peer that is gone");
+        for peer in live() {
+            let key = peer.keys.as_ref().and_then(|keys| keys.public_key);
+            assert!(key.is_none_or(|key| by_key.get(&key) == Some(&peer.id)), "{:?}", peer.id);
+        }
+        let keyed = live().filter(|p| p.keys.as_ref().is_some_and(|k| k.public_key.is_some()));
+        assert_eq!(by_key.len(), keyed.count(), "a key names a peer that is gone");
+        assert_eq!(peers.slots.len() - live().count(), free.len(), "free slots");
+        assert!(live().count() <= self.config.peers_max as usize);
+        peers.audit();
+        let mut waiting = BTreeSet::new();
+        for id in self.egress.waiting.iter().filter(|id| here(id)) {
+            assert!(waiting.insert(*id), "{id:?} waits twice for the link");
+        }
+        share.audit(live().filter_map(|peer| peer.rx.as_ref().map(|rx| &rx.share)));
+    }
+}
+
+impl super::peers::Peers {
+    /// Each peer is once in the ready queue if it says so, and has one wake-up that counts.
+    fn audit(&self) {
+        let ready: BTreeSet<PeerId> = self.ready.iter().copied().collect();
+        let wakes = self.wakes();
+        for peer in self.slots.iter().flatten() {
+            assert_eq!(peer.queued_ready, ready.contains(&peer.id), "{:?} ready", peer.id);
+            let woken = wakes.contains(&(peer.wake_at, peer.id.index()));
+            assert!(peer.wake_at == Instant::FAR_FUTURE || woken, "{:?} sleeps on", peer.id);
+        }
+        let live = self.ready.iter().filter(|id| self.look(**id).is_some()).count();
+        assert!(live <= self.slots.iter().flatten().count(), "a peer is ready twice");
+    }
+}

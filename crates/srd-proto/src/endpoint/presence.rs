@@ -1,0 +1,61 @@
+//! Whether this endpoint was there to listen, and what the network says of peers.
+
+use core::net::SocketAddr;
+
+use super::Endpoint;
+use crate::event::Unreachable;
+use crate::ids::PeerId;
+use crate::peer::same_ip;
+use crate::time::{Duration, Instant};
+
+impl Endpoint {
+    /// Time as this endpoint knows it: never backwards. Every call that is told the time comes
+    /// here, so a call that comes much later than a timer was due ends a pause of our own.
+    pub(super) fn at(&mut self, now: Instant) -> Instant {
+        if now < self.now {
+            self.stats.clock_clamped += 1;
+            return self.now;
+        }
+        if now.since(self.now) >= self.config.own_pause_min() {
+            self.forgive_own_pause(now);
+        }
+        self.now = now;
+        now
+    }
+
+    /// Nobody called for long. While no timer was due that was in order; the rest was a pause.
+    #[cold]
+    fn forgive_own_pause(&mut self, now: Instant) {
+        let due = self.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+        let pause: Duration = now.since(due.max(self.now));
+        if pause < self.config.own_pause_min() {
+            return;
+        }
+        self.stats.own_pauses += 1;
+        for peer in self.peers.slots.iter_mut().flatten() {
+            peer.forgive(pause, &self.config);
+        }
+    }
+
+    /// The network says that what was sent to `to` did not arrive (an ICMP error). That is
+    /// forgeable, so it is a hint: a peer that answered before and is silent now is given up 700 ms
+    /// after the first of several hints, and anything authentic from the peer takes them
+    /// back. The time that a peer has which never answered stays as it is: it may be about to
+    /// start.
+    pub fn handle_unreachable(&mut self, now: Instant, to: SocketAddr, kind: Unreachable) {
+        let now = self.at(now);
+        self.stats.unreachable_hints += 1;
+        let Some(id) = self.peer_at(to) else { return };
+        // Of a peer that has moved, where it was says nothing.
+        if let Some(peer) = self.peers.peer(id).filter(|p| same_ip(p.address.ip(), to.ip())) {
+            peer.on_unreachable(now, kind);
+            self.peers.schedule(id, now, &self.config);
+        }
+    }
+
+    /// What the network last said of a peer that could not be reached; `None` once the peer was
+    /// heard again, and if nothing was said.
+    pub fn last_unreachable(&self, peer: PeerId) -> Option<Unreachable> {
+        self.peers.look(peer).and_then(crate::peer::Peer::unreachable)
+    }
+}

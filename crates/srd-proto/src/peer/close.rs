@@ -1,0 +1,88 @@
+//! The end of a context, by word: a Close carries an acknowledgement of everything that arrived, so
+//! that the peer knows what of its datagrams was delivered, and ends the context there at once.
+//!
+//! With protection on it is sealed and has a number like any control packet: one that is forged
+//! does not open, and one that is replayed finds its session gone. In plain mode it carries the
+//! greeting, and is believed from the peer's IP address only, with the context numbers of both
+//! sides and the peer's epoch: 64 bits that a Reset does not have to know.
+
+use bytes::Bytes;
+
+use super::{Peer, Shared};
+use crate::crypto::Space;
+use crate::event::{DownReason, Status};
+use crate::ids::Entropy;
+use crate::time::Instant;
+use crate::transmit::TransmitBuf;
+use crate::wire::ack::AckView;
+use crate::wire::greeting::Greeting;
+use crate::wire::{FLAG_GREETING, Kind};
+
+/// How often it is said, each time on another path: nobody repeats it later.
+pub(crate) const CLOSES: u8 = 3;
+/// The paths of the second and the third lie so far from the first: see the stride of Acks.
+const CLOSE_STRIDE: u16 = 37;
+
+impl Peer {
+    /// Whether there is a context that the peer knows of.
+    pub(crate) fn may_close(&self, shared: &Shared<'_>) -> bool {
+        let reachable = self.address.port() != 0 && self.remote_context != 0;
+        reachable && (!shared.security.is_on() || self.protected.session.is_some())
+    }
+
+    /// Ends everything and says goodbye, with the next packets to this peer.
+    pub(crate) fn begin_close(&mut self, shared: &mut Shared<'_>) {
+        self.fail_all(Status::Flushed, None, shared);
+        if self.may_close(shared) {
+            self.close_left = CLOSES;
+        } else {
+            self.forget(shared);
+        }
+    }
+
+    /// One goodbye; after the last the context is gone.
+    pub(crate) fn write_close(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared<'_>,
+        buf: &mut TransmitBuf,
+    ) -> Option<Entropy> {
+        self.close_left = self.close_left.saturating_sub(1);
+        let number = self.next_control_number();
+        let start = buf.head_start();
+        let greeting = if shared.security.is_on() { 0 } else { FLAG_GREETING };
+        let header = self.header(now, Kind::Close, number, greeting);
+        self.begin(shared, buf, header);
+        if let Some(rx) = self.rx.as_mut() {
+            rx.write(shared, &mut buf.bytes);
+        }
+        let step = u16::from(CLOSES - 1 - self.close_left) * CLOSE_STRIDE;
+        let entropy = Entropy((self.control_entropy(now).0 + step) % shared.config.paths);
+        let done = self.finish(buf, start, Space::Control, number, Bytes::new());
+        if self.close_left == 0 || done.is_none() {
+            self.close_left = 0;
+            self.forget(shared);
+        }
+        done.map(|()| entropy)
+    }
+
+    /// The peer has ended our context.
+    pub(crate) fn on_close(
+        &mut self,
+        now: Instant,
+        ack: Option<&AckView<'_>>,
+        shared: &mut Shared<'_>,
+    ) {
+        if let Some(ack) = ack {
+            self.on_ack(now, ack, shared);
+        }
+        self.close_left = 0;
+        self.end(Status::RemoteAbort, DownReason::Closed, shared);
+    }
+
+    /// Whether a plain Close is this peer's.
+    pub(crate) fn is_closed_by(&self, greeting: &Greeting) -> bool {
+        let known = self.remote_epoch.is_some_and(|epoch| epoch.0 == greeting.epoch);
+        known && self.remote_context == greeting.context
+    }
+}

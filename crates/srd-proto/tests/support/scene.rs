@@ -1,0 +1,53 @@
+//! Keyed pairs that have met, and addresses that are nobody's.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use srd_proto::{Config, DropReason, Duration, Endpoint, Protection};
+
+use super::{InFlight, Pair};
+
+pub(crate) const HELLO: u8 = 4;
+pub(crate) const HELLO_REPLY: u8 = 5;
+pub(crate) const RETRY: u8 = 6;
+pub(crate) const CLOSE: u8 = 9;
+pub(crate) const CHALLENGE: u8 = 10;
+
+pub(crate) fn keyed() -> Config {
+    let protection = Protection::Static([9; 32]);
+    Config { protection, packet_bytes_max: 4122, ..Config::default() }
+}
+
+pub(crate) fn modes() -> [Config; 2] {
+    [keyed(), Config { protection: Protection::JobKey([7; 32]), ..keyed() }]
+}
+
+pub(crate) fn ip(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(203, 0, 113, last))
+}
+
+pub(crate) fn elsewhere() -> SocketAddr {
+    SocketAddr::new(ip(9), 50_000)
+}
+
+pub(crate) fn at(last: u8) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), 7471)
+}
+
+pub(crate) fn drops(endpoint: &Endpoint, reason: DropReason) -> u64 {
+    endpoint.stats().drops[reason as usize]
+}
+
+/// A pair with a session that has carried something.
+pub(crate) fn met(config: Config, seed: u64) -> Pair {
+    let mut pair = Pair::new(config, seed);
+    pair.recorded = Some(Vec::new());
+    pair.send_many(5, 1000);
+    pair.run_until_idle(Duration::from_millis(100));
+    pair.assert_all_completed(5);
+    pair
+}
+
+pub(crate) fn recorded(pair: &mut Pair, to_b: bool) -> Vec<InFlight> {
+    let all = pair.recorded.replace(Vec::new()).unwrap();
+    all.into_iter().filter(|packet| packet.to_b == to_b).collect()
+}
