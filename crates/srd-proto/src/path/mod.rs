@@ -99,6 +99,8 @@ pub(crate) struct PathSet {
     probe_due: Instant,
     /// Until then all paths are not asked again.
     asked_until: Instant,
+    /// How many senders share the receiver.
+    senders: u16,
     /// When anything was last confirmed, on whatever path.
     confirmed_at: Instant,
     /// Until then no path is asked for what unreliable packets do not tell.
@@ -155,6 +157,7 @@ impl PathSet {
             impaired_since: None,
             probe_due: Instant::FAR_FUTURE,
             asked_until: Instant::ZERO,
+            senders: 1,
             confirmed_at: Instant::ZERO,
             watch_at: Instant::ZERO,
             rare_turn: false,

@@ -30,7 +30,8 @@ impl PathSet {
     /// A packet that left at `sent_at` was missed for so long that a timer found it: where one path
     /// died others did, and each would cost a packet more, and such a wait. So all that nothing was
     /// heard of since are asked, some in each `rtt_base`, and passed over until they answer; those
-    /// that have not after `pause` are assumed bad.
+    /// that have not after `pause` are assumed bad. Where many senders share the receiver it is more
+    /// likely their crowd that lost the packet than a path: together they ask as often as one alone.
     pub(crate) fn ask_all(
         &mut self,
         now: Instant,
@@ -42,9 +43,10 @@ impl PathSet {
             return;
         }
         let mut at = now;
+        let round = rtt_base.times(self.senders.max(1).into());
         let unheard = |s: &&mut Slot| s.state == PathState::Good && s.confirmed_at <= sent_at;
         for (asked, slot) in self.slots.iter_mut().filter(unheard).enumerate() {
-            at = now + rtt_base.times(asked as u64 / ASKED_AT_ONCE);
+            at = now + round.times(asked as u64).over(ASKED_AT_ONCE);
             slot.penalise(now, PENALTY_MAX);
             slot.awaiting = false;
             slot.probe_interval = pause;
@@ -52,6 +54,11 @@ impl PathSet {
             self.probe_due = now;
         }
         self.asked_until = at + pause.times(2);
+    }
+
+    /// So many senders share the receiver.
+    pub(crate) fn set_senders(&mut self, senders: u16) {
+        self.senders = senders;
     }
 
     /// An unreliable packet left on a path, of which nothing will be heard: is the path alive? An

@@ -69,9 +69,14 @@ impl Peer {
             tx.probe_backoff = 0;
             tx.rto_backoff = 0;
             // What is lost again and again while probes pass is not sent at the pace of probes.
-            let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0;
-            let settled = tally.acked_bytes > 0;
-            tx.futile = if settled { 0 } else { tx.futile.saturating_add(futile.into()) };
+            // Several answers in one round trip tell the same. Grants have a pace of their own.
+            let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0 && !tx.limited;
+            if tally.acked_bytes > 0 {
+                tx.futile = 0;
+            } else if futile && now >= tx.futile_at + tx.rtt.smoothed() {
+                tx.futile = tx.futile.saturating_add(1);
+                tx.futile_at = now;
+            }
             tx.again_at = tx.repeats_at(now, shared.config);
         }
         tx.silence.answered(now, tx.sent.in_flight_packets() > 0);
@@ -283,6 +288,7 @@ impl Tx {
 
     fn take_limit(&mut self, ack: &AckView<'_>) {
         self.senders = ack.head.senders;
+        self.paths.set_senders(self.senders);
         let limit = expand(ack.head.limit_bytes, self.settled_bytes);
         if ack.head.limited {
             // Limits never shrink; an older acknowledgement may arrive late.

@@ -245,6 +245,7 @@ pub(crate) struct Tx {
     /// How often in a row a probe was answered and nothing else: the peer is there, and what was
     /// sent to it is not.
     pub futile: u8,
+    pub futile_at: Instant,
     /// What is sent again waits until then.
     pub again_at: Instant,
     pub probes: VecDeque<OutProbe>,
@@ -434,6 +435,7 @@ impl Tx {
             rto_at: Instant::FAR_FUTURE,
             rto_backoff: 0,
             futile: 0,
+            futile_at: Instant::ZERO,
             again_at: Instant::ZERO,
             probes: VecDeque::new(),
             probe_due: false,
