@@ -58,6 +58,8 @@ struct Slot {
     passed: bool,
     /// Probes answered in a row while assumed bad.
     answers: u8,
+    /// Whether it is asked for itself, by a rule of unreliable packets, and not along with all.
+    watched: bool,
     /// Whether a probe is out and not answered.
     awaiting: bool,
     /// Whether the path waits in the ring already.
@@ -97,8 +99,11 @@ pub(crate) struct PathSet {
     impaired_since: Option<Instant>,
     /// Earliest probe that is due.
     probe_due: Instant,
-    /// Until then all paths are not asked again.
+    /// Until then all paths are not asked again; and how long that was.
     asked_until: Instant,
+    ask_pause: Duration,
+    /// Times in a row.
+    asks_alike: u8,
     /// How many senders share the receiver.
     senders: u16,
     /// When anything was last confirmed, on whatever path.
@@ -125,6 +130,7 @@ impl PathSet {
                 fails: 0,
                 failed_at: Instant::ZERO,
                 passed: false,
+                watched: false,
                 answers: 0,
                 awaiting: false,
                 in_ring: false,
@@ -157,6 +163,8 @@ impl PathSet {
             impaired_since: None,
             probe_due: Instant::FAR_FUTURE,
             asked_until: Instant::ZERO,
+            ask_pause: Duration::ZERO,
+            asks_alike: 0,
             senders: 1,
             confirmed_at: Instant::ZERO,
             watch_at: Instant::ZERO,

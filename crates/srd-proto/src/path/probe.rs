@@ -13,6 +13,11 @@ const PROBE_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const PROBE_INTERVAL_NEVER_PASSED: Duration = Duration::from_secs(16);
 /// Paths that are asked together.
 const ASKED_AT_ONCE: u64 = 16;
+/// From so many times on all are asked again at pauses that double up to this, until as many pauses
+/// passed without a reason.
+const ASKS_ALIKE: u8 = 3;
+const ASK_PAUSE_MAX: Duration = Duration::from_millis(50);
+const ASK_PAUSES_QUIET: u64 = 4;
 /// A path that carries unreliable packets, and of which nothing was heard for so long, is asked;
 /// one in each of the shorter time.
 const WATCH_EVERY: Duration = Duration::from_millis(20);
@@ -43,17 +48,26 @@ impl PathSet {
             return;
         }
         let mut at = now;
-        let round = rtt_base.times(self.senders.max(1).into());
+        let senders = u64::from(self.senders.max(1));
+        let group = (ASKED_AT_ONCE / senders).max(1);
+        let round = rtt_base.times(group * senders).over(ASKED_AT_ONCE);
         let unheard = |s: &&mut Slot| s.state == PathState::Good && s.confirmed_at <= sent_at;
         for (asked, slot) in self.slots.iter_mut().filter(unheard).enumerate() {
-            at = now + round.times(asked as u64).over(ASKED_AT_ONCE);
+            at = now + round.times(asked as u64 / group);
             slot.penalise(now, PENALTY_MAX);
-            slot.awaiting = false;
+            (slot.awaiting, slot.watched) = (false, false);
             slot.probe_interval = pause;
             slot.probe_at = at;
             self.probe_due = now;
         }
-        self.asked_until = at + pause.times(2);
+        // A reason that comes back at once, such as a host that answers late because it is busy
+        // with probes, is one that asking does not help against.
+        let quiet = now > self.asked_until + self.ask_pause.times(ASK_PAUSES_QUIET);
+        self.asks_alike = if quiet { 0 } else { self.asks_alike.saturating_add(1) };
+        let double = self.asks_alike >= ASKS_ALIKE;
+        let longer = if double { self.ask_pause.times(2) } else { Duration::ZERO };
+        self.ask_pause = pause.times(2).max(longer.min(ASK_PAUSE_MAX));
+        self.asked_until = at + self.ask_pause;
     }
 
     /// So many senders share the receiver.
@@ -69,7 +83,7 @@ impl PathSet {
         let unheard = now.since(slot.confirmed_at) >= WATCH_EVERY;
         if self.policy == Spray::Adaptive && idle && unheard && now >= self.watch_at {
             let pause = pause.max(WATCH_ANSWER_MIN);
-            slot.awaiting = false;
+            (slot.awaiting, slot.watched) = (false, true);
             slot.probe_interval = pause;
             slot.probe_at = now;
             self.probe_due = now;
@@ -155,7 +169,7 @@ impl PathSet {
             }
             slot.state = PathState::AssumedBad;
             self.bad += 1;
-            condemned = true;
+            condemned = slot.watched;
         }
         if slot.state == PathState::AssumedBad {
             slot.answers = if slot.awaiting { 0 } else { slot.answers };
@@ -309,6 +323,41 @@ mod tests {
         go_on(&mut paths, 40_000, Duration::from_millis(1));
         let (asked, _) = go_on(&mut paths, 32_000, Duration::from_millis(1));
         assert!((63..=63 * 3).contains(&asked), "{asked} in 32 s: what never passed, seldom");
+    }
+
+    /// Probes that leave in a second if each is answered after `late`, and a loss has all paths
+    /// asked every millisecond if `again`.
+    fn asked_in_a_second(late: Duration, again: bool) -> usize {
+        let mut paths = paths();
+        paths.ask_all(START, START, RTT, PAUSE);
+        let mut out = alloc::collections::VecDeque::new();
+        let mut asked = 0;
+        for step in 0..100_000 {
+            let now = START + Duration::from_micros(10 * step);
+            while let Some(PathProbe { path }) = paths.next_probe(now) {
+                out.push_back((now + late, path));
+                asked += 1;
+            }
+            while let Some((_, path)) = out.pop_front_if(|(at, _)| *at <= now) {
+                paths.on_probe_answer(now, path);
+            }
+            paths.on_acked(now, PathId(9), 0, step);
+            if again && step % 100 == 0 {
+                paths.ask_all(now, now, RTT, PAUSE);
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn regression_a_host_that_answers_late_is_not_asked_ever_more() {
+        // Both hosts were busy with 80,000 probes a second, and so answered late.
+        let once = asked_in_a_second(PAUSE.times(3), false);
+        assert!(once <= 64 * 12, "{once}");
+        let often = asked_in_a_second(PAUSE.times(3), true);
+        assert!(often <= 64 * 160, "{often}");
+        let in_time = asked_in_a_second(RTT, true);
+        assert!(in_time <= 64 * 30, "{in_time}");
     }
 
     #[test]
