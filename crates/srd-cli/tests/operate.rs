@@ -6,7 +6,7 @@
 mod support;
 
 use std::fs::File;
-use support::pair::{Pair, Settings, ready};
+use support::pair::{Pair, Settings, must, ready};
 
 /// Starts an end's daemon with its log in a file.
 fn start_logged(pair: &mut Pair, end: usize) {
@@ -306,4 +306,35 @@ fn a_wrong_key_is_told_from_a_dead_host_in_log_status_and_metrics() {
     pair.wait("the key that is called", |p| problem(p, 1) == "\"other-key-for-us\"");
     pair.wait("a line", |p| log(p, 0).contains(&format!("it uses the key {}", p.public[1])));
     pair.wait("a line there", |p| log(p, 1).contains("it calls us by another public key"));
+}
+
+#[test]
+fn regression_what_this_machine_cannot_send_is_not_blamed_on_the_peer() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("s");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        start_logged(&mut pair, end);
+    }
+    pair.wait_for_express();
+    let a = pair.names[0].clone();
+    let problem = |p: &Pair| {
+        let status = p.ask(0, &["status"]).unwrap();
+        status["peers"][0]["problem_text"].as_str().unwrap_or_default().to_owned()
+    };
+    must(&format!("-n {a} link set v0 down"));
+    pair.wait("a reason", |p| problem(p).starts_with("this machine has no route to it"));
+    pair.wait("a line", |p| log(p, 0).contains("does not answer: this machine has no route to it"));
+    must(&format!("-n {a} link set v0 up"));
+    pair.wait_for_express();
+    assert_eq!(problem(&pair), "");
+    // The machine is renumbered, and `listen` is not.
+    must(&format!("-n {a} addr add 198.18.0.11/24 dev v0"));
+    must(&format!("-n {a} addr del 198.18.0.1/24 dev v0"));
+    pair.wait("another reason", |p| {
+        let text = problem(p);
+        text.contains("`listen`") || text.starts_with("this machine has no route to it")
+    });
 }

@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use support::pair::{ip, must, ready};
 use support::routed::{Routed, must_run, signal};
 
@@ -420,6 +422,52 @@ fn regression_an_interface_that_went_down_and_up_has_its_routes_again() {
     let log = net.log(0);
     assert!(log.contains("the interface srd0 was deleted by another program"), "{log}");
     assert!(!net.network().contains("7471"), "{}", net.network());
+}
+
+#[test]
+fn regression_addresses_that_another_program_removes_are_given_back() {
+    if !ready() {
+        return;
+    }
+    let mut net = prepare("addr", &[]);
+    net.configure_overlay("", SOME);
+    net.start(1);
+    net.start(0);
+    for to in ["10.78.0.2", "fd78::2"] {
+        net.wait("traffic", |n| n.is_echoed(to));
+    }
+    let during = net.network();
+    for address in ["10.78.0.1/24", "fd78::1/64"] {
+        must(&format!("-n {} addr del {address} dev srd0", net.a));
+        net.wait("the network as it was", |n| n.network() == during);
+    }
+    for to in ["10.78.0.2", "fd78::2"] {
+        net.wait("traffic again", |n| n.is_echoed(to));
+    }
+    let log = net.log(0);
+    assert!(log.contains("another program removed 1 address"), "{log}");
+}
+
+#[test]
+fn regression_a_second_daemon_for_an_interface_that_is_taken_ends_at_once() {
+    if !ready() {
+        return;
+    }
+    let mut net = prepare("twice", &[]);
+    net.configure_overlay("", SOME);
+    net.start(0);
+    let during = net.network();
+    let first = std::fs::read_to_string(net.path("0.toml")).unwrap();
+    let second =
+        first.replace("0.sock", "second.sock").replace("192.0.2.10:7471", "192.0.2.10:8000");
+    std::fs::write(net.path("0.toml"), second).unwrap();
+    let begin = Instant::now();
+    let output = net.command(0, &["up"]).output().unwrap();
+    // Another process of a daemon that ends may have the table for eight seconds.
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("cannot make the interface"), "{error}");
+    assert_eq!(net.difference(&during), [""; 0]);
 }
 
 #[test]

@@ -228,6 +228,13 @@ pub trait PacketIo {
         None
     }
 
+    /// The operating system's error number, if this machine itself refused to send the last
+    /// packet to the destination's host.
+    fn refusal(&self, destination: SocketAddr) -> Option<i32> {
+        let _ = destination;
+        None
+    }
+
     /// The next thing worth telling.
     fn take_notice(&mut self) -> Option<Notice>;
 

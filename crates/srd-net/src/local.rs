@@ -105,6 +105,12 @@ impl<I: PacketIo> LocalEndpoint<I> {
         self.engine.io_ref().source(entropy, destination)
     }
 
+    /// The operating system's error number, if this machine itself refused to send the last
+    /// packet to the destination's host.
+    pub fn refusal(&self, destination: SocketAddr) -> Option<i32> {
+        self.engine.io_ref().refusal(destination)
+    }
+
     /// The present.
     pub fn now(&self) -> Instant {
         self.engine.now()

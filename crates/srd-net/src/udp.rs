@@ -9,6 +9,7 @@
 //! and ports (`net.ipv6.auto_flowlabels`, on by default), so each source port has its own.
 
 mod receive;
+mod refusals;
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ use crate::sys::socket::Socket;
 use crate::sys::timer::Alarm;
 use crate::wake::IoWaker;
 use receive::Ear;
+use refusals::Refusals;
 
 /// Paths that an endpoint may have.
 const PATHS_MAX: u16 = 256;
@@ -84,6 +86,7 @@ pub struct UdpIo {
     alarm: Alarm,
     notices: std::collections::VecDeque<Notice>,
     failures_told: Vec<i32>,
+    refusals: Refusals,
     too_large_told: Vec<SocketAddr>,
     /// How often the error queue of each path is still looked at, and when that last was.
     sent_on: Vec<u8>,
@@ -153,6 +156,7 @@ impl UdpIo {
             alarm: Alarm::new()?,
             notices: std::collections::VecDeque::new(),
             failures_told: Vec::new(),
+            refusals: Refusals::default(),
             too_large_told: Vec::new(),
             sent_on,
             errors_looked_at: Instant::ZERO,
@@ -230,6 +234,7 @@ impl UdpIo {
         match sent {
             Ok(n) => {
                 for (transmit, _) in &run[..n] {
+                    self.refusals.left(transmit.destination.ip());
                     self.stats.sent_batches += 1;
                     self.stats.sent_packets += transmit.segments as u64;
                     self.stats.sent_bytes += transmit.total_bytes as u64;
@@ -284,6 +289,7 @@ impl UdpIo {
                 Ok(0) => break,
                 Ok(n) => {
                     sent += n;
+                    self.refusals.left(batch.0.destination.ip());
                     self.stats.sent_packets += n as u64;
                 }
                 Err(e) if is_later(&e) && sent == 0 => return None,
@@ -313,6 +319,7 @@ impl UdpIo {
             libc::ENOBUFS | libc::ECONNREFUSED => self.stats.send_failed += 1,
             errno => {
                 self.stats.send_failed += 1;
+                self.refusals.refused(destination.ip(), errno);
                 if !self.failures_told.contains(&errno) && self.failures_told.len() < NOTICES_MAX {
                     self.failures_told.push(errno);
                     self.notice(Notice::SendFailed { destination, errno });
@@ -548,6 +555,10 @@ impl PacketIo for UdpIo {
         }
         self.undelivered.pop_front();
         Some((to, why))
+    }
+
+    fn refusal(&self, destination: SocketAddr) -> Option<i32> {
+        self.refusals.last(destination.ip())
     }
 
     fn take_notice(&mut self) -> Option<Notice> {

@@ -126,7 +126,12 @@ fn change(
             output::say(format!("{} has no such peer, and stays", file.path.display()))?;
         }
         Some((file, Some(text))) => {
-            let what = || format!("it runs, but cannot be saved to {}", file.path.display());
+            let what = || {
+                format!(
+                    "it is so until the next restart or reload, but cannot be saved to {}",
+                    file.path.display()
+                )
+            };
             file.replace(&text).with_context(what)?;
             output::say(format!("saved to {}", file.path.display()))?;
         }

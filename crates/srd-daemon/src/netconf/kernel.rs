@@ -141,6 +141,37 @@ impl Kernel {
         Ok(())
     }
 
+    /// Gives the interface those of its addresses again that it has no more. Returns how many.
+    pub(super) fn restore_addresses(&mut self) -> io::Result<usize> {
+        let Some(index) = self.index else { return Ok(0) };
+        let there = self.addresses(index)?;
+        let mut missing = self.spec.addresses.clone();
+        missing.retain(|address| !there.contains(address));
+        for address in &missing {
+            self.add_address(index, *address)?;
+        }
+        Ok(missing.len())
+    }
+
+    /// The addresses of an interface.
+    fn addresses(&mut self, index: u32) -> io::Result<Vec<IpNet>> {
+        let mut filter = AddressMessage::default();
+        filter.header.index = index;
+        let found = self.netlink.dump(Message::GetAddress(filter))?;
+        let address = |message| match message {
+            Message::NewAddress(a) if a.header.index == index => {
+                let length = a.header.prefix_len;
+                let plain = a.attributes.iter().find_map(|attribute| match attribute {
+                    AddressAttribute::Address(ip) => Some(*ip),
+                    _ => None,
+                });
+                IpNet::new(plain?, length).ok()
+            }
+            _ => None,
+        };
+        Ok(found.into_iter().filter_map(address).collect())
+    }
+
     /// The index of our interface, which must be a TUN device.
     fn find_tun(&mut self) -> io::Result<u32> {
         let mut link = LinkMessage::default();
@@ -393,10 +424,11 @@ impl Kernel {
         Ok(count)
     }
 
-    /// Opens the socket that hears of changes to links and rules.
+    /// Opens the socket that hears of changes to links, addresses and rules.
     pub(super) fn watch() -> io::Result<Netlink> {
-        // RTNLGRP_LINK, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE
-        Netlink::watch(&[1, 8, 19])
+        // RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_IFADDR,
+        // RTNLGRP_IPV6_RULE
+        Netlink::watch(&[1, 5, 8, 9, 19])
     }
 }
 

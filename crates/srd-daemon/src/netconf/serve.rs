@@ -101,12 +101,23 @@ enum TableLock {
 
 /// Asks for a table: a name that one process at a time has, and loses when it ends.
 fn lock(table: u32, patience: Duration) -> io::Result<TableLock> {
-    lock_against(table, patience, privileges::may_be_ours)
+    lock_against(table, patience, || false, privileges::may_be_ours)
+}
+
+/// The same for a daemon, which may have failed otherwise while it waits for the table.
+fn lock_for_daemon(table: u32) -> io::Result<TableLock> {
+    let input = io::stdin();
+    let has_ended = || {
+        let mut fds = [PollFd::new(&input, PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
+    };
+    lock_against(table, TABLE_WAIT_MAX, has_ended, privileges::may_be_ours)
 }
 
 fn lock_against(
     table: u32,
     patience: Duration,
+    is_given_up: impl Fn() -> bool,
     may_be_ours: impl Fn(Uid) -> bool,
 ) -> io::Result<TableLock> {
     let text = format!("srd-table-{table}");
@@ -116,7 +127,7 @@ fn lock_against(
         match UnixListener::bind_addr(&name) {
             Ok(listener) => return Ok(TableLock::Ours { _name: listener }),
             Err(e) if e.kind() != io::ErrorKind::AddrInUse => return Err(e),
-            Err(_) if Instant::now() >= deadline => break,
+            Err(_) if Instant::now() >= deadline || is_given_up() => break,
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
@@ -167,7 +178,7 @@ impl Keeper {
     fn new(spec: Spec) -> Result<Self> {
         let lock = match spec.table {
             None => None,
-            Some(table) => match lock(table, TABLE_WAIT_MAX).context("cannot reserve a table")? {
+            Some(table) => match lock_for_daemon(table).context("cannot reserve a table")? {
                 TableLock::Taken => bail!(
                     "another `srd up` uses routing table {table}: choose an unused number for \
                          one of the two, `table` in [interface]"
@@ -299,13 +310,18 @@ impl Keeper {
                 Err(error) => say(&Answer::Note(format!("{name}: {error}"))),
             };
         }
+        // Routes are made from addresses, which therefore come first.
+        let addresses = if up == Some(true) { self.kernel.restore_addresses() } else { Ok(0) };
+        if let Err(error) = &addresses {
+            say(&Answer::Note(format!("giving {name} its addresses again: {error}")))?;
+        }
         match self.synchronise() {
-            Ok(done) if done.routes_added + done.rules_added > 0 => say(&Answer::Note(format!(
-                "another program removed routes or rules of {name}: {} routes and {} rules were \
-                 restored",
-                done.routes_added, done.rules_added
-            ))),
-            Ok(_) => Ok(()),
+            Ok(done) => match restored(addresses.unwrap_or(0), &done) {
+                Some(what) => say(&Answer::Note(format!(
+                    "another program removed {what} of {name}, which were restored"
+                ))),
+                None => Ok(()),
+            },
             Err(error) => say(&Answer::Note(error)),
         }
     }
@@ -315,6 +331,7 @@ impl Keeper {
             Message::NewLink(link) | Message::DelLink(link) => {
                 Some(link.header.index) == self.kernel.index()
             }
+            Message::DelAddress(address) => Some(address.header.index) == self.kernel.index(),
             Message::DelRule(_) => self.kernel.spec().table.is_some(),
             _ => false,
         }
@@ -343,6 +360,21 @@ impl Keeper {
     }
 }
 
+/// What was restored, in words: `None` if nothing was.
+fn restored(addresses: usize, done: &Done) -> Option<String> {
+    let counts = [
+        (addresses, "address", "addresses"),
+        (done.routes_added, "route", "routes"),
+        (done.rules_added, "rule", "rules"),
+    ];
+    let words = counts.iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| {
+        let what = if *count == 1 { one } else { many };
+        format!("{count} {what}")
+    });
+    let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| words.join(" and "))
+}
+
 impl Done {
     fn verdict(self) -> Result<(), String> {
         if self.errors.is_empty() { Ok(()) } else { Err(self.errors.join("; ")) }
@@ -367,7 +399,7 @@ mod tests {
     fn regression_another_user_that_takes_the_name_of_a_table_keeps_nobody_from_it() {
         let table = 3_000_000_000 - std::process::id();
         let first = lock(table, Duration::ZERO).unwrap();
-        let second = lock_against(table, Duration::ZERO, |_| false).unwrap();
+        let second = lock_against(table, Duration::ZERO, || false, |_| false).unwrap();
         assert!(matches!(second, TableLock::Squatted), "{second:?}");
         // One that takes the name and does not even listen.
         drop(first);

@@ -464,7 +464,9 @@ impl Data {
         if peer.state == PeerState::Up {
             return None;
         }
-        peer.evidence.problem(self.endpoint.core().last_unreachable(peer.id))
+        let core = self.endpoint.core();
+        let refusal = core.address_of(peer.id).and_then(|to| self.endpoint.refusal(to));
+        peer.evidence.problem(refusal, core.last_unreachable(peer.id))
     }
 
     /// Once a second: rates, and addresses of peers that roam.

@@ -1,15 +1,20 @@
 //! Why a peer does not answer, as far as there is evidence.
 //!
 //! ```text
+//!   what this machine refuses to send   no route, no such address, a firewall of its own
 //!   what came from the peer's address   keys, versions, protection that do not agree
 //!   what the network says (ICMP)        nothing listens, no such host, no route, a firewall
 //!   what did not come                   nothing at all: a dead host or a blocked port
 //! ```
 //!
 //! The first that is known of these is told, with what to do about it. Evidence is of the time
-//! since the peer last answered. Except for a key that an opening was made with, others than
-//! the peer could have forged it: it is for people to read, and nothing is decided by it.
+//! since the peer last answered, the first of the last packet to it. Except for that, and for a
+//! key that an opening was made with, others than the peer could have forged it: it is for people
+//! to read, and nothing is decided by it.
 
+use std::io;
+
+use rustix::io::Errno;
 use srd_proto::{Diagnosis, Unreachable};
 
 use crate::keys::PublicKey;
@@ -46,8 +51,16 @@ impl Evidence {
         self.has_closed = true;
     }
 
-    /// The reason, beside what the network last said.
-    pub(super) fn problem(self, network: Option<Unreachable>) -> Option<Problem> {
+    /// The reason, beside why this machine refused to send (an error number) and what the network
+    /// last said.
+    pub(super) fn problem(
+        self,
+        refusal: Option<i32>,
+        network: Option<Unreachable>,
+    ) -> Option<Problem> {
+        if let Some(errno) = refusal {
+            return Some(Problem { kind: "cannot-send", text: refused(errno) });
+        }
         let problem = |kind, text: &str| Some(Problem { kind, text: text.to_owned() });
         match (self.diagnosis, network) {
             (Some(Diagnosis::UnknownKey(key)), _) => Some(Problem {
@@ -100,12 +113,30 @@ impl Evidence {
     }
 }
 
+/// What this machine's refusal to send means, and what to look at.
+fn refused(errno: i32) -> String {
+    let error = io::Error::from_raw_os_error(errno);
+    let what = match Errno::from_io_error(&error) {
+        Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN) => {
+            "this machine has no route to it: look at its own links and routes"
+        }
+        Some(Errno::INVAL | Errno::ADDRNOTAVAIL) => {
+            "this machine cannot send to it: is the address of `listen` still one of its own?"
+        }
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "this machine may not send to it: look at its own firewall and routes"
+        }
+        _ => "this machine cannot send to it",
+    };
+    format!("{what} ({error})")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn kind(evidence: Evidence, network: Option<Unreachable>) -> Option<&'static str> {
-        evidence.problem(network).map(|problem| problem.kind)
+        evidence.problem(None, network).map(|problem| problem.kind)
     }
 
     #[test]
@@ -125,7 +156,11 @@ mod tests {
         key.saw(Diagnosis::UnknownKey([7; 32]));
         key.saw(Diagnosis::NothingHeard);
         assert_eq!(kind(key, Some(Unreachable::Port)), Some("unknown-key"));
-        let text = key.problem(None).unwrap().text;
+        let text = key.problem(None, None).unwrap().text;
         assert!(text.contains(&PublicKey([7; 32]).to_string()), "{text}");
+        // What this machine cannot send, nobody can answer.
+        let refused = key.problem(Some(Errno::NETUNREACH.raw_os_error()), None).unwrap();
+        assert_eq!(refused.kind, "cannot-send");
+        assert!(refused.text.starts_with("this machine has no route to it"), "{}", refused.text);
     }
 }

@@ -118,6 +118,10 @@ impl PacketIo for Tapped {
         self.io.take_undelivered(now)
     }
 
+    fn refusal(&self, destination: SocketAddr) -> Option<i32> {
+        self.io.refusal(destination)
+    }
+
     fn take_notice(&mut self) -> Option<Notice> {
         self.io.take_notice()
     }

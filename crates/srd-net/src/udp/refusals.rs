@@ -1,0 +1,63 @@
+//! Hosts that this machine itself refuses to send to: it has no route, the address that a socket
+//! is bound to is gone, its own firewall forbids it.
+
+use std::net::IpAddr;
+
+/// Hosts that are remembered; the oldest is forgotten first.
+const HOSTS_MAX: usize = 64;
+
+/// For each host that the last packet to was refused, the error number.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    hosts: Vec<(IpAddr, i32)>,
+}
+
+impl Refusals {
+    /// A packet to `host` was refused.
+    pub(super) fn refused(&mut self, host: IpAddr, errno: i32) {
+        self.hosts.retain(|(other, _)| *other != host);
+        if self.hosts.len() == HOSTS_MAX {
+            self.hosts.remove(0);
+        }
+        self.hosts.push((host, errno));
+    }
+
+    /// A packet to `host` has left.
+    #[inline]
+    pub(super) fn left(&mut self, host: IpAddr) {
+        if !self.hosts.is_empty() {
+            self.hosts.retain(|(other, _)| *other != host);
+        }
+    }
+
+    /// Why the last packet to `host` was refused, if it was.
+    pub(super) fn last(&self, host: IpAddr) -> Option<i32> {
+        self.hosts.iter().find(|(other, _)| *other == host).map(|(_, errno)| *errno)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(number: usize) -> IpAddr {
+        IpAddr::from([10, 0, 0, u8::try_from(number).unwrap()])
+    }
+
+    #[test]
+    fn a_refusal_lasts_until_a_packet_leaves_and_the_oldest_is_forgotten_first() {
+        let mut refusals = Refusals::default();
+        refusals.refused(host(1), 1);
+        refusals.refused(host(1), 2);
+        refusals.left(host(2));
+        assert_eq!(refusals.last(host(1)), Some(2));
+        refusals.left(host(1));
+        assert_eq!(refusals.last(host(1)), None);
+        for number in 0..=HOSTS_MAX {
+            refusals.refused(host(number), 1);
+        }
+        assert_eq!(refusals.hosts.len(), HOSTS_MAX);
+        assert_eq!(refusals.last(host(0)), None);
+        assert_eq!(refusals.last(host(HOSTS_MAX)), Some(1));
+    }
+}
