@@ -15,6 +15,8 @@ use zeroize::Zeroize as _;
 
 /// What prints a new key.
 const MAKE: &str = "srd genkey";
+/// The command that prints a key for two.
+const MAKE_SHARED: &str = "srd genpsk";
 
 /// A public key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,11 +142,28 @@ impl SecretKey {
     /// # Errors
     /// What is wrong, and what to do about it.
     pub fn load(path: &Path) -> Result<Self, KeyFileError> {
-        let text = read_key_file(path, MAKE)?;
+        Self::load_made_by(path, MAKE)
+    }
+
+    /// The same for a key that the peer has, too.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do about it.
+    pub fn load_shared(path: &Path) -> Result<Self, KeyFileError> {
+        Self::load_made_by(path, MAKE_SHARED).map_err(|mut error| {
+            if error.remedy.contains(MAKE_SHARED) {
+                error.remedy += ", and give the peer the same; or copy the peer's";
+            }
+            error
+        })
+    }
+
+    fn load_made_by(path: &Path, make: &str) -> Result<Self, KeyFileError> {
+        let text = read_key_file(path, make)?;
         let shown = path.display();
         Self::parse(&text).map_err(|e| KeyFileError {
             what: format!("{shown} holds no key: {e}"),
-            remedy: format!("{MAKE} > {shown}"),
+            remedy: format!("{make} > {shown}"),
         })
     }
 }

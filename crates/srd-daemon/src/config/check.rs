@@ -182,13 +182,17 @@ fn protection(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<
         let what = "encryption needs a `private_key_file`";
         return Err(source.error(Some(spanned.span()), what, remedy));
     };
-    key_file(source, file).map(Protection::Encrypted)
+    key_file(source, file, SecretKey::load).map(Protection::Encrypted)
 }
 
 /// The key in a file that the configuration names.
-fn key_file(source: &Source<'_>, file: &Spanned<String>) -> Result<SecretKey> {
+fn key_file(
+    source: &Source<'_>,
+    file: &Spanned<String>,
+    load: impl FnOnce(&Path) -> std::result::Result<SecretKey, srd_net::KeyFileError>,
+) -> Result<SecretKey> {
     let path = beside(source.path, file.as_ref());
-    SecretKey::load(&path).map_err(|e| source.error(Some(file.span()), e.what, e.remedy))
+    load(&path).map_err(|e| source.error(Some(file.span()), e.what, e.remedy))
 }
 
 /// A relative path starts from the directory of the file that it stands in.
@@ -359,7 +363,9 @@ fn peer(
     Ok(PeerSettings {
         name,
         public_key,
-        preshared_key: preshared.map(|file| key_file(source, file)).transpose()?,
+        preshared_key: preshared
+            .map(|file| key_file(source, file, SecretKey::load_shared))
+            .transpose()?,
         endpoint,
         host,
         endpoints_further,

@@ -228,6 +228,21 @@ fn keys_that_are_wrong_missing_or_open_to_others_are_refused_without_being_shown
 }
 
 #[test]
+fn regression_a_missing_preshared_key_is_no_reason_to_make_a_private_one() {
+    for text in [None, Some("no key")] {
+        let directory = directory();
+        let file = directory.path().join("b.psk");
+        match text {
+            None => fs::remove_file(&file).unwrap(),
+            Some(text) => fs::write(&file, text).unwrap(),
+        }
+        let error = Config::parse(&whole(), &directory.path().join("srd.toml")).unwrap_err();
+        assert!(error.remedy.contains("srd genpsk"), "{error}");
+        assert!(error.remedy.contains("the peer's"), "{error}");
+    }
+}
+
+#[test]
 fn our_own_key_is_no_peer() {
     let directory = directory();
     let ours = SecretKey::load(&directory.path().join("private.key")).unwrap().public();

@@ -117,11 +117,10 @@ impl Evidence {
 fn refused(errno: i32) -> String {
     let error = io::Error::from_raw_os_error(errno);
     let what = match Errno::from_io_error(&error) {
-        Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN) => {
-            "this machine has no route to it: look at its own links and routes"
-        }
-        Some(Errno::INVAL | Errno::ADDRNOTAVAIL) => {
-            "this machine cannot send to it: is the address of `listen` still one of its own?"
+        // The first two also where the address that a socket is bound to is gone.
+        Some(Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::HOSTUNREACH | Errno::NETDOWN) => {
+            "this machine has no route to it: look at its own links and routes, and whether the \
+             address of `listen` is still one of its own"
         }
         Some(Errno::PERM | Errno::ACCESS) => {
             "this machine may not send to it: look at its own firewall and routes"
