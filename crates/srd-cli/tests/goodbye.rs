@@ -123,3 +123,31 @@ fn a_daemon_that_is_killed_is_found_out_within_a_second() {
         pair.transfer("198.18.0.2");
     }
 }
+
+#[test]
+fn regression_a_daemon_whose_network_process_was_killed_ends_and_steers_nothing() {
+    if !ready() {
+        return;
+    }
+    let mut pair = met("gn");
+    let mut daemon = pair.daemons[0].take().unwrap();
+    let pid = daemon.id();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let network = children.split_whitespace().next().unwrap();
+    assert!(Command::new("kill").args(["-9", network]).status().unwrap().success());
+    // It could not take the routes back when the peer falls silent.
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = daemon.try_wait().unwrap() {
+            break status;
+        }
+        if begin.elapsed() > PATIENCE {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+            panic!("the daemon went on");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(status.code(), Some(1));
+    assert!(!is_steered(&pair));
+}

@@ -19,6 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -97,6 +98,7 @@ impl Shared {
 pub(crate) struct Routing {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Routing {
@@ -107,7 +109,15 @@ impl Routing {
     /// The operating system's.
     pub(crate) fn start(network: Network, mode: Mode) -> Result<Self> {
         let mut network = network.listen()?;
-        Self::over(mode, move |request| network.ask(request))
+        let has_ended = network.has_ended();
+        let mut routing = Self::over(mode, move |request| network.ask(request))?;
+        routing.has_ended = has_ended;
+        Ok(routing)
+    }
+
+    /// Whether there is nobody any more to change routes, or to give them back.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
     }
 
     /// Starts the thread, over anything that takes requests.
@@ -118,7 +128,7 @@ impl Routing {
             Keeper { mode, ask, told: Routes::new(), sources: BTreeMap::new() }.run(&theirs)
         };
         let thread = thread::Builder::new().name("srd-routes".into()).spawn(keep)?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread), has_ended: Arc::default() })
     }
 
     /// Asks for a state instead of the one before. Never waits; a state that the thread has not

@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +22,8 @@ pub struct Network {
     child: Child,
     to: Option<ChildStdin>,
     from: From,
+    /// Whether it has ended, as the thread that listens to it finds.
+    has_ended: Arc<AtomicBool>,
 }
 
 /// Where answers come from.
@@ -52,7 +56,7 @@ impl Network {
             .context("cannot start the process that sets up the network")?;
         let to = child.stdin.take();
         let from = child.stdout.take().context("the child has no output")?;
-        Ok(Self { child, to, from: From::Pipe(BufReader::new(from)) })
+        Ok(Self { child, to, from: From::Pipe(BufReader::new(from)), has_ended: Arc::default() })
     }
 
     /// Hands a request over and waits for its answer.
@@ -80,6 +84,11 @@ impl Network {
         }
     }
 
+    /// What becomes true when the child ends, once it is listened to.
+    pub fn has_ended(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.has_ended)
+    }
+
     /// Starts the thread that logs what the child notes by itself. Call it once privileges are
     /// gone: threads keep those that they start with.
     ///
@@ -90,6 +99,7 @@ impl Network {
         let From::Pipe(mut pipe) = std::mem::replace(&mut self.from, From::Thread(receiver)) else {
             bail!("it is listened to already");
         };
+        let has_ended = Arc::clone(&self.has_ended);
         let hear = move || {
             while let Some(answer) = read(&mut pipe) {
                 match answer {
@@ -101,6 +111,7 @@ impl Network {
                     }
                 }
             }
+            has_ended.store(true, Ordering::Relaxed);
         };
         thread::Builder::new().name("srd-network".into()).spawn(hear)?;
         Ok(self)

@@ -352,7 +352,11 @@ impl Data {
                     command => self.obey(command),
                 }
             }
-            self.turn().context("the data plane")?;
+            if let Err(error) = self.turn() {
+                // The peers need not find out by themselves.
+                let _ = self.endpoint.close(&mut self.card);
+                return Err(error.context("the data plane"));
+            }
         }
     }
 
@@ -395,6 +399,10 @@ impl Data {
         }
         self.take_names(now);
         if now >= self.tick_at {
+            // Without it routes to peers that fall silent would stay.
+            if self.routing.has_ended() {
+                bail!("`srd network`, which keeps routes, was killed: start the daemon again");
+            }
             self.tick(now);
         }
         Ok(())
