@@ -176,6 +176,8 @@ struct Bounds {
     long_bytes_min: u64,
     /// Bytes kept of what came before its turn.
     reorder_bytes_max: usize,
+    /// The same of one peer.
+    reorder_link_bytes_max: usize,
     /// How far ahead of its turn a message may come.
     reorder_ids_max: u32,
     /// Credit of all senders together, and the most and the least of one.
@@ -200,6 +202,7 @@ impl Bounds {
             medium_bytes_max: 65_536,
             long_bytes_min: 1024,
             reorder_bytes_max: 64 << 20,
+            reorder_link_bytes_max: 2 << 20,
             reorder_ids_max: 1 << 14,
             credit_bytes: 64 << 20,
             window_bytes_max: 1 << 20,
