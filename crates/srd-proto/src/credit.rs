@@ -54,7 +54,8 @@ pub(crate) struct Share {
     pub limit: u64,
     /// Bytes of the limit that count as outstanding now.
     outstanding: u64,
-    /// When the oldest grant was made that the sender has not used, and the limit that it set.
+    /// Since when the sender has left a quantum unused that it was granted, and what will have been
+    /// received when it has used it.
     unanswered_since: Instant,
     answered_at: u64,
     /// Until then it does not count, because it left a grant unused, and how long that lasts: twice
@@ -98,12 +99,17 @@ impl Default for Share {
 
 impl Share {
     /// Something came of the sender. To be heard is not enough: a grant is used when what is left
-    /// of it is too little for a packet, or when there is nothing more to send.
-    fn note_use(&mut self, packet_bytes: u64) {
-        if self.received + packet_bytes > self.answered_at || self.queued <= self.received {
-            self.unanswered_since = Instant::FAR_FUTURE;
-            (self.aside_until, self.aside) = (Instant::ZERO, Duration::ZERO);
+    /// of it is too little for a packet, or when there is nothing more to send. Then the next
+    /// quantum is waited for.
+    fn note_use(&mut self, now: Instant, packet_bytes: u64) {
+        let wants = self.queued > self.received;
+        if wants && self.received + packet_bytes <= self.answered_at {
+            return;
         }
+        let more = wants && self.received + packet_bytes <= self.limit;
+        self.unanswered_since = if more { now } else { Instant::FAR_FUTURE };
+        self.answered_at = self.limit.min(self.received + QUANTUM_PACKETS * packet_bytes);
+        (self.aside_until, self.aside) = (Instant::ZERO, Duration::ZERO);
     }
 
     /// Notes what a packet said of the sender's base round trip.
@@ -257,10 +263,10 @@ impl ReceiverShare {
         let unsolicited = self.unsolicited_bytes(now);
         let Some(share) = shares.share(from) else { return };
         let was_aside = share.aside_until != Instant::ZERO;
-        share.note_use(self.packet_bytes);
+        share.note_use(now, self.packet_bytes);
         share.note_rtt(now, rtt_code.min(self.rtt_code_max));
         let wants = share.queued > share.received && now >= share.aside_until;
-        let waited_for = wants && !share.active && share.unanswered_since != Instant::FAR_FUTURE;
+        let comes_back = wants && !share.active && share.aside_until != Instant::ZERO;
         if wants != share.active {
             share.active = wants;
             if wants {
@@ -278,25 +284,27 @@ impl ReceiverShare {
         } else if was_aside && share.queued <= share.received {
             share.limit = share.received + unsolicited;
         }
+        if comes_back {
+            // Perhaps its next datagram is larger than what is left to it.
+            share.unanswered_since = now;
+            share.limit = (share.limit + quantum).min(share.queued + self.packet_bytes);
+        }
         self.count_rtt(share);
         self.recount(share);
         let waits = self.active >= 2 && share.active && share.limit < share.queued;
-        if waited_for {
-            // It was set aside, and counts once more.
-            share.unanswered_since = now;
-        }
+        let has_grant = share.active && share.unanswered_since != Instant::FAR_FUTURE;
         if waits && !core::mem::replace(&mut share.in_ring, true) {
             if self.ring.len() >= self.entries_max {
                 tidy(&mut self.ring, |id| *id, |share| &mut share.in_ring, shares);
             }
             self.ring.push_back(from);
         }
-        if waited_for {
-            self.await_use(now, from, shares);
-        }
         if self.active <= 1 {
             self.release(shares);
         } else {
+            if has_grant {
+                self.await_use(now, from, shares);
+            }
             self.set_aside_silent(now, shares);
             self.grant(now, quantum, shares);
         }
@@ -382,7 +390,9 @@ impl ReceiverShare {
     fn await_use(&mut self, now: Instant, id: PeerId, shares: &mut impl Shares) {
         let Some(share) = shares.share(id) else { return };
         if share.unanswered_since == Instant::FAR_FUTURE {
-            (share.unanswered_since, share.answered_at) = (now, share.limit);
+            share.unanswered_since = now;
+            share.answered_at =
+                share.limit.min(share.received + QUANTUM_PACKETS * self.packet_bytes);
         }
         if !core::mem::replace(&mut share.in_granted, true) {
             if self.granted.len() >= self.entries_max {

@@ -223,3 +223,22 @@ fn regression_senders_that_are_heard_and_use_no_grant_do_not_starve_one_that_doe
         assert!(percent > 30, "{percent} % beside {misers} at {link_bps}");
     }
 }
+
+#[test]
+fn regression_a_sender_whose_datagrams_are_larger_than_a_grant_gets_enough_for_one() {
+    let mut rig = Rig::over(100, 1_000_000_000);
+    let large = 45_000;
+    for index in 0..4 {
+        rig.arrive(index, 8900, LOTS, Some(RTT));
+    }
+    for _ in 0..ROUNDS {
+        rig.now += RTT;
+        for (index, bytes) in [(0, large), (1, 8900), (2, 8900), (3, 8900)] {
+            let share = rig.table.shares[&PeerId::new(index, 1)];
+            let may = share.limit.saturating_sub(share.received) >= bytes;
+            rig.arrive(index, if may { bytes } else { 0 }, LOTS, Some(RTT));
+        }
+    }
+    let datagrams = (rig.table.shares[&PeerId::new(0, 1)].received - 8900) / large;
+    assert!(datagrams > 10, "{datagrams}");
+}
