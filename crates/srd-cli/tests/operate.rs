@@ -43,7 +43,7 @@ fn regression_the_log_says_in_words_and_with_the_time_what_listens_and_which_pee
         assert!(line.starts_with("20") && line.as_bytes()[23] == b'Z', "no time: {line}");
         assert!(!line.contains("::") && !line.contains('{'), "not for people: {line}");
     }
-    assert_eq!(text.matches("warning").count(), 1, "{text}");
+    assert_eq!(text.matches("warning: other").count(), 1, "{text}");
 }
 
 /// Names for one namespace, which `ip netns exec` puts in the place of /etc/hosts.

@@ -200,11 +200,17 @@ fn epoch_of(interface: &str) -> Epoch {
     let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
     let file = directory.join(format!("{interface}.epoch"));
     srd_net::clock::lasting_epoch(&file).unwrap_or_else(|error| {
-        tracing::warn!(
+        let words = format!(
             "cannot keep the time of this start in {}: {error}; if the clock is set back before \
              the next start, peers refuse this node until they have taken it for dead",
             file.display()
         );
+        // The package makes the directory. Without it the cost is a second, once in a while.
+        if error.kind() == io::ErrorKind::NotFound {
+            tracing::info!("{words}");
+        } else {
+            tracing::warn!("{words}");
+        }
         srd_net::clock::epoch()
     })
 }
