@@ -264,10 +264,8 @@ impl Rdm {
         if link.incoming.take().is_none() {
             return;
         }
-        let keys = self.partials.keys().filter(|(link, _)| *link == index).copied();
-        let mut keys: Vec<(u32, u32)> = keys.collect();
-        keys.sort_unstable();
-        for key in keys {
+        let keys = self.partials.range((index, 0)..=(index, u32::MAX)).map(|(key, _)| *key);
+        for key in keys.collect::<Vec<_>>() {
             if let Some(partial) = self.partials.remove(&key) {
                 self.drop_partial(index, partial, outcome);
             }

@@ -155,7 +155,7 @@ impl Rdm {
     /// A peer counts its messages from zero again. What it sent before and nobody has asked for
     /// still takes room: a window of that is forgiven once, so that a peer that begins anew can
     /// send.
-    fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
+    pub(super) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);
         let check = wire::session_check(self.incarnation, number);

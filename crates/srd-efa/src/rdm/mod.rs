@@ -60,7 +60,7 @@ mod transmit;
 mod wire;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -271,7 +271,7 @@ pub struct Rdm {
     /// Claimed messages by context, and whether they have tags.
     claims: HashMap<(u64, bool), MessageKey, Keyed>,
     /// Messages of which a part has come, or that came before their turn: by link and id.
-    partials: HashMap<(u32, u32), Partial, Keyed>,
+    partials: BTreeMap<(u32, u32), Partial>,
     reorder_bytes: usize,
     /// Greetings that wait for the next pump.
     hellos: VecDeque<(PeerId, handshake::Hello)>,
@@ -347,7 +347,7 @@ impl Rdm {
             reads_active: 0,
             reads_changed: false,
             claims: HashMap::with_hasher(state()),
-            partials: HashMap::with_hasher(state()),
+            partials: BTreeMap::new(),
             reorder_bytes: 0,
             hellos: VecDeque::new(),
             ready: VecDeque::new(),

@@ -47,6 +47,12 @@ impl Partial {
     fn new(place: Place) -> Self {
         Self { early: None, got: 0, length: 0, place }
     }
+
+    /// One of which nothing has come.
+    #[cfg(test)]
+    pub(super) fn nothing() -> Self {
+        Self::new(Place::Unknown(Vec::new()))
+    }
 }
 
 impl Rdm {

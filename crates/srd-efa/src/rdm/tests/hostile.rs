@@ -318,3 +318,26 @@ fn regression_parts_without_a_header_of_one_peer_leave_room_for_those_of_others(
     let rdm = &stranger.net.nodes[1].rdm;
     assert!(rdm.reorder_bytes < rdm.bounds.reorder_bytes_max / 16, "{}", rdm.reorder_bytes);
 }
+
+#[test]
+fn regression_a_new_session_does_not_look_at_what_is_kept_of_other_peers() {
+    let mut stranger = Stranger::new();
+    let index = stranger.net.nodes[1].rdm.link_of(stranger.peer).unwrap();
+    // As many as messages of all peers may be kept.
+    let mut sessions = |others: u32| {
+        let rdm = &mut stranger.net.nodes[1].rdm;
+        for id in 0..others {
+            rdm.partials.insert((index + 1, id), reorder::Partial::nothing());
+        }
+        let start = std::time::Instant::now();
+        for number in 0..300 {
+            let hello =
+                handshake::Hello { version: wire::VERSION, session: number, incarnation: 9 };
+            rdm.open_incoming(index, &hello, 1 << 20);
+        }
+        start.elapsed()
+    };
+    let (alone, among) = (sessions(0), sessions(1 << 18));
+    let most = 100 * alone.max(std::time::Duration::from_micros(100));
+    assert!(among < most, "{among:?}, and {alone:?} without");
+}
