@@ -44,6 +44,8 @@ pub struct Names<'a> {
 pub fn convert(text: &str, names: Names<'_>) -> Result<String, String> {
     let mut out = format!("# From {}.\n", quoted(names.file));
     let (mut table, mut secrets, mut listens) = ("", 0, false);
+    // WireGuard takes several lines of a list.
+    let mut list = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {
@@ -56,7 +58,7 @@ pub fn convert(text: &str, names: Names<'_>) -> Result<String, String> {
                 continue;
             }
             "[Peer]" => {
-                finish(&mut out, table, listens);
+                finish(&mut out, table, listens, &mut list);
                 table = line;
                 let _ = writeln!(out, "\n[[peer]]");
                 continue;
@@ -71,12 +73,14 @@ pub fn convert(text: &str, names: Names<'_>) -> Result<String, String> {
         let known = key.to_ascii_lowercase();
         listens |= table == "[Interface]" && known == "listenport";
         let line = match (table, known.as_str()) {
-            ("[Interface]", "address") => format!("address = {}", list(value)),
+            ("[Interface]", "address") | ("[Peer]", "allowedips") => {
+                list.extend(value.split(',').map(|item| format!("{:?}", item.trim())));
+                continue;
+            }
             ("[Interface]", "listenport") => format!("listen = \"0.0.0.0:{value}\""),
             ("[Interface]", "mtu") => format!("# mtu = {value}  # found by itself, usually larger"),
             ("[Interface]", "privatekey") => private_key(names),
             (_, "publickey") => format!("public_key = {value:?}"),
-            (_, "allowedips") => format!("allowed = {}", list(value)),
             (_, "endpoint") => format!("endpoint = {value:?}"),
             (_, "presharedkey") => {
                 secrets += 1;
@@ -87,20 +91,21 @@ pub fn convert(text: &str, names: Names<'_>) -> Result<String, String> {
         };
         let _ = writeln!(out, "{line}");
     }
-    finish(&mut out, table, listens);
+    finish(&mut out, table, listens, &mut list);
     Ok(out)
 }
 
-/// Adds what our own interface needs and WireGuard's may be without.
-fn finish(out: &mut String, table: &str, listens: bool) {
+/// Ends a table: with its list, and with what our own interface needs and WireGuard's may be
+/// without.
+fn finish(out: &mut String, table: &str, listens: bool, list: &mut Vec<String>) {
+    if !list.is_empty() {
+        let key = if table == "[Interface]" { "address" } else { "allowed" };
+        let _ = writeln!(out, "{key} = [{}]", list.join(", "));
+        list.clear();
+    }
     if table == "[Interface]" && !listens {
         let _ = writeln!(out, "listen = \"0.0.0.0:{PORT}\"");
     }
-}
-
-fn list(value: &str) -> String {
-    let items: Vec<String> = value.split(',').map(|item| format!("{:?}", item.trim())).collect();
-    format!("[{}]", items.join(", "))
 }
 
 /// The command that prints the values of a key, without what follows them in a line.
@@ -170,6 +175,20 @@ mod tests {
         assert_eq!(peer.host.as_ref().unwrap().host, "b.example");
         assert!(convert("[Interface]\nrubbish\n", names).unwrap_err().contains("line 2"));
         assert!(convert("PrivateKey = x\n", names).is_err());
+    }
+
+    #[test]
+    fn regression_a_list_in_several_lines_is_one_list() {
+        let text = format!(
+            "[Interface]\nAddress = 10.0.0.1/24\nAddress = fd00::1/64\nPrivateKey = x\n\
+             [Peer]\nAllowedIPs = 10.0.0.2/32, 10.1.0.0/16\nPublicKey = {KEY}\n\
+             AllowedIPs = fd00::2/128\n"
+        );
+        let names = Names { file: "wg0.conf", interface: "srd0", key_file: "/k" };
+        let made = convert(&text, names).unwrap();
+        assert!(made.contains(r#"address = ["10.0.0.1/24", "fd00::1/64"]"#), "{made}");
+        let allowed = r#"allowed = ["10.0.0.2/32", "10.1.0.0/16", "fd00::2/128"]"#;
+        assert!(made.contains(allowed), "{made}");
     }
 
     #[test]
