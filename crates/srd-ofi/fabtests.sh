@@ -80,11 +80,11 @@ build() {
         off+=("--disable-$provider")
     done
     cd "$source"
-    [ -x configure ] || ./autogen.sh
+    [ -f Makefile.in ] || ./autogen.sh
     ./configure --quiet --prefix="$prefix" --disable-static "${off[@]}"
     make -s -j"$(nproc)" install
     cd "$source/fabtests"
-    [ -x configure ] || ./autogen.sh
+    [ -f Makefile.in ] || ./autogen.sh
     ./configure --quiet --prefix="$prefix" --with-libfabric="$prefix"
     make -s -j"$(nproc)" install
 }

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use crate::checksum;
-use crate::offload::{Gso, OFFLOAD_BYTES, Offload, header_bytes};
+use crate::offload::{Gso, OFFLOAD_BYTES, Offload, PACKETS_MAX, header_bytes};
 use crate::packet::{IPV6_BYTES, Packet, protocol, u16_at};
 
 /// Where a TCP header has its checksum.
@@ -18,7 +18,7 @@ const TCP_CWR: u8 = 0x80;
 
 /// How a frame is to be cut whose packets must not be larger than `fits`: TCP may be cut to any
 /// size, since the network may pass less than it did when the connection began; anything else
-/// stays as it is.
+/// stays as it is, and so does what would be more than [`PACKETS_MAX`].
 pub(crate) fn fitted(bytes: &[u8], packet: &Packet, offload: &Offload, fits: usize) -> Offload {
     let room = fits.saturating_sub(header_bytes(bytes, packet));
     let room = u16::try_from(room).unwrap_or(u16::MAX);
@@ -33,7 +33,9 @@ pub(crate) fn fitted(bytes: &[u8], packet: &Packet, offload: &Offload, fits: usi
     // Of a checksum that was whole nothing is left: each segment's is left to the receiver.
     let start = u16::try_from(packet.transport_at).unwrap_or(u16::MAX);
     let checksum = offload.checksum.or(Some((start, TCP_CHECKSUM_AT)));
-    Offload { gso, checksum, checked: false }
+    let cut = Offload { gso, checksum, checked: false };
+    // Headers that leave hardly any room would be sent once for each few bytes.
+    if cut.packets(bytes, packet) > PACKETS_MAX { *offload } else { cut }
 }
 
 /// The packets that a frame stands for: itself, if it is no super-packet.
@@ -144,6 +146,7 @@ fn size_ip(segment: &mut [u8], packet: &Packet, index: usize) {
 mod tests {
     use super::*;
     use crate::packet::tests::{v4, v6};
+    use std::vec;
     use std::vec::Vec;
 
     fn segments(bytes: &[u8], gso: Gso, step: u16) -> Vec<Vec<u8>> {
@@ -213,5 +216,21 @@ mod tests {
                 checked(&completed(&part));
             }
         }
+    }
+
+    #[test]
+    fn regression_a_packet_whose_headers_fill_the_path_is_not_cut_into_bytes() {
+        // IPv6 destination options of 1,368 bytes, which leave twelve bytes to each segment.
+        let mut bytes = v6(protocol::TCP, (1, 2), &[7; 60_000]);
+        let mut options = vec![0; 1368];
+        (options[0], options[1]) = (protocol::TCP, 170);
+        bytes[6] = 60;
+        bytes.splice(40..40, options);
+        let packet = Packet::read(&bytes).unwrap();
+        assert_eq!((packet.protocol, packet.transport_at), (protocol::TCP, 1408));
+        let whole = Offload::default();
+        let fits = 1408 + 20 + 12;
+        let cut = fitted(&bytes, &packet, &whole, fits);
+        assert!(cut.packets(&bytes, &packet) <= PACKETS_MAX, "{cut:?}");
     }
 }

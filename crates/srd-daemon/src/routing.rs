@@ -110,7 +110,8 @@ impl Routing {
     pub(crate) fn start(network: Network, mode: Mode) -> Result<Self> {
         let mut network = network.listen()?;
         let has_ended = network.has_ended();
-        let mut routing = Self::over(mode, move |request| network.ask(request))?;
+        let towards = |to| Link::towards(to).ok().map(|link| link.local);
+        let mut routing = Self::over(mode, towards, move |request| network.ask(request))?;
         routing.has_ended = has_ended;
         Ok(routing)
     }
@@ -120,12 +121,18 @@ impl Routing {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Starts the thread, over anything that takes requests.
-    fn over(mode: Mode, ask: impl FnMut(&Request) -> Result<()> + Send + 'static) -> Result<Self> {
+    /// Starts the thread, over anything that takes requests and knows from which address packets
+    /// leave.
+    fn over(
+        mode: Mode,
+        towards: impl FnMut(SocketAddr) -> Option<IpAddr> + Send + 'static,
+        ask: impl FnMut(&Request) -> Result<()> + Send + 'static,
+    ) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let keep = move || {
-            Keeper { mode, ask, told: Routes::new(), sources: BTreeMap::new() }.run(&theirs)
+            let (told, sources) = (Routes::new(), BTreeMap::new());
+            Keeper { mode, towards, ask, told, sources }.run(&theirs);
         };
         let thread = thread::Builder::new().name("srd-routes".into()).spawn(keep)?;
         Ok(Self { shared, thread: Some(thread), has_ended: Arc::default() })
@@ -162,8 +169,10 @@ impl Drop for Routing {
 }
 
 /// What the thread knows.
-struct Keeper<Ask> {
+struct Keeper<Towards, Ask> {
     mode: Mode,
+    /// Tells from which address packets to an endpoint leave now.
+    towards: Towards,
     ask: Ask,
     /// What the network process was told to keep.
     told: Routes,
@@ -171,7 +180,11 @@ struct Keeper<Ask> {
     sources: BTreeMap<SocketAddr, IpAddr>,
 }
 
-impl<Ask: FnMut(&Request) -> Result<()>> Keeper<Ask> {
+impl<Towards, Ask> Keeper<Towards, Ask>
+where
+    Towards: FnMut(SocketAddr) -> Option<IpAddr>,
+    Ask: FnMut(&Request) -> Result<()>,
+{
     fn run(mut self, shared: &Shared) {
         let mut state = State::new();
         let mut failure: Option<String> = None;
@@ -187,6 +200,10 @@ impl<Ask: FnMut(&Request) -> Result<()>> Keeper<Ask> {
                 tracing::warn!("routes: {error}; trying again");
             }
             failure = done.clone().err();
+            if failure.is_some() {
+                // Perhaps the machine has one of these addresses no more.
+                self.sources.clear();
+            }
             shared.lock().first.get_or_insert(done);
             shared.changed.notify_all();
         }
@@ -198,10 +215,8 @@ impl<Ask: FnMut(&Request) -> Result<()>> Keeper<Ask> {
         let endpoints = state.iter().filter_map(|behind| behind.endpoint);
         let known = std::mem::take(&mut self.sources);
         if self.mode == Mode::Transparent {
-            let source = |to: SocketAddr| {
-                let before = known.get(&to).copied();
-                before.or_else(|| Link::towards(to).ok().map(|link| link.local))
-            };
+            let towards = &mut self.towards;
+            let mut source = |to: SocketAddr| known.get(&to).copied().or_else(|| towards(to));
             self.sources = endpoints.filter_map(|to| Some((to, source(to)?))).collect();
         }
         let mut routes = Routes::new();
@@ -291,11 +306,15 @@ mod tests {
     fn regression_a_slow_kernel_holds_up_nobody_and_the_latest_state_wins() {
         let (requests, asked) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel::<()>();
-        let routing = Routing::over(Mode::Overlay, move |request| {
-            requests.send(request.clone()).unwrap();
-            let _ = may_go_on.recv();
-            Ok(())
-        })
+        let routing = Routing::over(
+            Mode::Overlay,
+            |_| None,
+            move |request| {
+                requests.send(request.clone()).unwrap();
+                let _ = may_go_on.recv();
+                Ok(())
+            },
+        )
         .unwrap();
         routing.want(vec![behind(&["10.0.0.0/32"])]);
         let first = Request::Change { add: vec![route("10.0.0.0/32")], remove: Vec::new() };
@@ -319,10 +338,14 @@ mod tests {
     #[test]
     fn regression_a_prefix_that_moves_to_another_peer_keeps_its_route() {
         let (requests, asked) = mpsc::channel();
-        let routing = Routing::over(Mode::Overlay, move |request| {
-            requests.send(request.clone()).unwrap();
-            Ok(())
-        })
+        let routing = Routing::over(
+            Mode::Overlay,
+            |_| None,
+            move |request| {
+                requests.send(request.clone()).unwrap();
+                Ok(())
+            },
+        )
         .unwrap();
         routing.want(vec![behind(&["10.1.0.0/16"]), behind(&["10.2.0.0/16"])]);
         routing.wait_for_first().unwrap();
@@ -336,11 +359,15 @@ mod tests {
     fn requests_stay_within_their_bound_and_failures_are_tried_again() {
         let (requests, asked) = mpsc::channel();
         let mut tries = 0;
-        let routing = Routing::over(Mode::Overlay, move |request| {
-            tries += 1;
-            requests.send(request.clone()).unwrap();
-            if tries == 2 { anyhow::bail!("not now") } else { Ok(()) }
-        })
+        let routing = Routing::over(
+            Mode::Overlay,
+            |_| None,
+            move |request| {
+                tries += 1;
+                requests.send(request.clone()).unwrap();
+                if tries == 2 { anyhow::bail!("not now") } else { Ok(()) }
+            },
+        )
         .unwrap();
         let many: Vec<String> =
             (0..700).map(|i| format!("10.{}.{}.0/24", i / 256, i % 256)).collect();
@@ -358,5 +385,31 @@ mod tests {
         });
         // The second was refused and comes again; then all is applied.
         assert_eq!(sizes.collect::<Vec<_>>(), [512, 188, 188, 0]);
+    }
+
+    #[test]
+    fn regression_an_address_that_the_machine_has_no_more_is_looked_up_anew() {
+        let (requests, asked) = mpsc::channel();
+        let addresses = ["192.0.2.1", "192.0.2.9"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let mut looks = addresses.into_iter();
+        let towards = move |_| looks.next();
+        // The kernel takes no route whose source is not an address of the machine.
+        let routing = Routing::over(Mode::Transparent, towards, move |request| {
+            requests.send(request.clone()).unwrap();
+            let gone = |route: &Route| route.source == Some(addresses[0]);
+            match request {
+                Request::Change { add, .. } if add.iter().any(gone) => anyhow::bail!("no address"),
+                _ => Ok(()),
+            }
+        })
+        .unwrap();
+        let endpoint = "198.51.100.1:7471".parse().ok();
+        let prefixes = vec!["198.51.100.1/32".parse().unwrap()];
+        routing.want(vec![Arc::new(Behind { prefixes, endpoint })]);
+        let sources = asked.iter().take(2).map(|request| match request {
+            Request::Change { add, .. } => add[0].source,
+            _ => None,
+        });
+        assert_eq!(sources.collect::<Vec<_>>(), addresses.map(Some));
     }
 }

@@ -14,9 +14,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::abi::bits::fi_version;
+use crate::abi::errno::FI_EINVAL;
 use crate::abi::info::fi_info;
 use crate::abi::provider::{FI_LOG_CORE, FI_LOG_INFO, FI_LOG_WARN, fi_provider};
 use crate::entry::provider::provider;
+use crate::settings::Illegible;
 
 type Version = unsafe extern "C" fn() -> u32;
 type DupInfo = unsafe extern "C" fn(*const fi_info) -> *mut fi_info;
@@ -200,13 +202,19 @@ impl Core {
         Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
     }
 
-    /// The value of a parameter of type integer or boolean, if it is set and legible; the core
-    /// warns of others.
-    pub fn integer(&self, name: &CStr) -> Option<c_int> {
+    /// The value of a parameter of type integer or boolean, if it is set.
+    ///
+    /// # Errors
+    /// The core cannot read it.
+    pub fn integer(&self, name: &CStr) -> Result<Option<c_int>, Illegible> {
         let mut value: c_int = 0;
         // SAFETY: the value of an integer or boolean is an `int`.
         let code = unsafe { (self.param_get)(provider(), name.as_ptr(), (&raw mut value).cast()) };
-        (code == 0).then_some(value)
+        match code {
+            0 => Ok(Some(value)),
+            code if code == -FI_EINVAL => Err(Illegible),
+            _ => Ok(None),
+        }
     }
 
     /// Writes to the log.

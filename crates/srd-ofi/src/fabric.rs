@@ -47,8 +47,8 @@ pub(crate) mod tests {
             None
         }
 
-        fn integer(&self, _: &CStr) -> Option<c_int> {
-            None
+        fn integer(&self, _: &CStr) -> Result<Option<c_int>, crate::settings::Illegible> {
+            Ok(None)
         }
     }
 

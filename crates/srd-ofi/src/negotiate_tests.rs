@@ -3,7 +3,7 @@ use std::ffi::CStr;
 use srd_net::LocalAddress;
 
 use super::*;
-use crate::settings::{Settings, Values};
+use crate::settings::{Illegible, Settings, Values};
 
 const KINDS: usize = Service::ALL.len();
 const NEW: u32 = fi_version(1, 17);
@@ -17,8 +17,8 @@ impl Values for Nothing {
         None
     }
 
-    fn integer(&self, _: &CStr) -> Option<c_int> {
-        None
+    fn integer(&self, _: &CStr) -> Result<Option<c_int>, Illegible> {
+        Ok(None)
     }
 }
 

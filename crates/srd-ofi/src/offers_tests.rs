@@ -1,7 +1,7 @@
 use std::ffi::CStr;
 
 use super::*;
-use crate::settings::Values;
+use crate::settings::{Illegible, Values};
 
 struct Given(Option<&'static str>);
 
@@ -10,8 +10,8 @@ impl Values for Given {
         self.0.filter(|_| name == c"iface").map(str::to_string)
     }
 
-    fn integer(&self, _: &CStr) -> Option<i32> {
-        None
+    fn integer(&self, _: &CStr) -> Result<Option<i32>, Illegible> {
+        Ok(None)
     }
 }
 

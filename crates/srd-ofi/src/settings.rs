@@ -102,8 +102,15 @@ pub trait Values {
     /// A parameter of type string.
     fn string(&self, name: &CStr) -> Option<String>;
     /// A parameter of type integer or boolean.
-    fn integer(&self, name: &CStr) -> Option<c_int>;
+    ///
+    /// # Errors
+    /// It is set to something that is neither.
+    fn integer(&self, name: &CStr) -> Result<Option<c_int>, Illegible>;
 }
+
+/// A parameter is set to what cannot be a value of its type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Illegible;
 
 /// What the parameters say.
 #[derive(Clone, PartialEq, Eq)]
@@ -143,18 +150,18 @@ impl Settings {
     /// # Errors
     /// What is wrong, and what would be right.
     pub fn read(values: &impl Values) -> Result<Self, String> {
-        let packet_bytes_max = match values.integer(c"mtu") {
+        let packet_bytes_max = match integer(values, c"mtu")? {
             None => None,
             Some(value) => Some(within(c"mtu", value, 1024, 65_000)?),
         };
-        let link_rate_mbps = match values.integer(c"link_rate_mbps") {
+        let link_rate_mbps = match integer(values, c"link_rate_mbps")? {
             None => None,
             Some(value) => Some(within(c"link_rate_mbps", value, 1, 1_000_000)?),
         };
         Ok(Self {
             interface: values.string(c"iface"),
             packet_bytes_max,
-            paths: match values.integer(c"paths") {
+            paths: match integer(values, c"paths")? {
                 None => None,
                 Some(value) => Some(within(c"paths", value, 1, 256)?),
             },
@@ -162,13 +169,22 @@ impl Settings {
             job_key: key(values)?,
             answer_timeout_ms: number(values, c"answer_timeout_ms", 30_000, 3_600_000)?,
             peer_timeout_ms: number(values, c"peer_timeout_ms", 10_000, 3_600_000)?,
-            completions: match values.integer(c"cq_size") {
+            completions: match integer(values, c"cq_size")? {
                 None => 8192,
                 Some(value) => within(c"cq_size", value, 16, 1 << 20)?,
             },
-            layers: values.integer(c"layers").is_some_and(|on| on != 0),
+            layers: integer(values, c"layers")?.is_some_and(|on| on != 0),
         })
     }
+}
+
+/// A number or truth value. One that cannot be read is not taken for none: who wrote
+/// `FI_SRD_ENCRYPTION=enabled` would go on without encryption.
+fn integer(values: &impl Values, name: &CStr) -> Result<Option<c_int>, String> {
+    values.integer(name).map_err(|Illegible| {
+        let name = name.to_string_lossy().to_uppercase();
+        format!("FI_SRD_{name}: give a number, or for a yes or no 1 or 0")
+    })
 }
 
 fn number<T: TryFrom<c_int>>(
@@ -177,7 +193,7 @@ fn number<T: TryFrom<c_int>>(
     default: c_int,
     most: c_int,
 ) -> Result<T, String> {
-    within(name, values.integer(name).unwrap_or(default), 1, most)
+    within(name, integer(values, name)?.unwrap_or(default), 1, most)
 }
 
 fn within<T: TryFrom<c_int>>(
@@ -209,7 +225,7 @@ fn key(values: &impl Values) -> Result<Option<[u8; 32]>, String> {
         (None, Some(text)) => Some(read_key(&text).ok_or(format!("FI_SRD_JOB_KEY: {KEY_FORM}"))?),
         (None, None) => None,
     };
-    match (values.integer(c"encryption"), key.is_some()) {
+    match (integer(values, c"encryption")?, key.is_some()) {
         (Some(0), true) => Err("FI_SRD_ENCRYPTION=0 with a key: take one of them away".into()),
         (Some(on), false) if on != 0 => {
             Err("FI_SRD_ENCRYPTION=1 without a key: set FI_SRD_KEY_FILE".into())
@@ -237,8 +253,9 @@ pub(crate) mod tests {
             self.0.get(name.to_str().unwrap()).map(ToString::to_string)
         }
 
-        fn integer(&self, name: &CStr) -> Option<c_int> {
-            self.0.get(name.to_str().unwrap()).map(|value| value.parse().unwrap())
+        fn integer(&self, name: &CStr) -> Result<Option<c_int>, Illegible> {
+            let given = self.0.get(name.to_str().unwrap());
+            given.map(|value| value.parse().map_err(|_| Illegible)).transpose()
         }
     }
 
@@ -284,6 +301,14 @@ pub(crate) mod tests {
         assert!(read(&[("encryption", "1")]).is_err());
         assert!(read(&[("encryption", "0"), ("job_key", KEY)]).is_err());
         assert!(read(&[("key_file", "k"), ("job_key", KEY)]).is_err());
+    }
+
+    #[test]
+    fn regression_a_truth_value_that_cannot_be_read_is_refused_and_not_left_out() {
+        for name in ["encryption", "layers"] {
+            let refusal = read(&[(name, "enabled")]).unwrap_err();
+            assert!(refusal.contains(&format!("FI_SRD_{}", name.to_uppercase())), "{refusal}");
+        }
     }
 
     #[test]

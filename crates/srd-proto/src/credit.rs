@@ -3,8 +3,9 @@
 //!
 //! Each sender's limit is counted from what this receiver has *received*, so a lost packet
 //! leaks nothing: the sender repeats it under the same limit. Arrivals free room; room is
-//! granted in quanta to the next sender that has more to send. A sender alone has no limit.
-//! A sender that stays silent on a grant is set aside until it is heard again.
+//! granted in quanta to the next sender that has more to send, and that holds no more than its part
+//! of the room if there is such a one. A sender alone has no limit.
+//! A sender that leaves a grant unused is set aside until it uses it, or for a time that doubles.
 //!
 //! The round trip in that product is the largest base round trip of the contexts that send now.
 //! A context counts with the least that it has written during the last five to ten seconds, and
@@ -13,7 +14,7 @@
 //!
 //! Bounds: each context waits in the ring once, and stands once in the list of grants that were
 //! not answered; both hold at most `2 * peers_max` entries, those of contexts that have ended
-//! included. Each arrival grants at most as many quanta as there are senders.
+//! included. Each arrival grants at most two quanta for each sender.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -27,7 +28,7 @@ use crate::wire::{self, RTT_UNKNOWN};
 const QUANTUM_PACKETS: u64 = 4;
 /// Least outstanding credit: enough for a few packets on each of a few slow paths.
 const BUDGET_PACKETS_MIN: u64 = 8;
-/// Round trips after which a silent sender's grant counts for nothing.
+/// Round trips after which a grant that its sender has not used counts for nothing.
 const SILENT_ROUND_TRIPS: u64 = 20;
 /// A sender is set aside after at least and at most so long.
 const SILENT_MIN: Duration = Duration::from_micros(100);
@@ -53,8 +54,14 @@ pub(crate) struct Share {
     pub limit: u64,
     /// Bytes of the limit that count as outstanding now.
     outstanding: u64,
-    /// The oldest grant that the sender has not been heard since.
+    /// Since when the sender has left a quantum unused that it was granted, and what will have been
+    /// received when it has used it.
     unanswered_since: Instant,
+    answered_at: u64,
+    /// Until then it does not count, because it left a grant unused, and how long that lasts: twice
+    /// as long each time until it uses one.
+    aside_until: Instant,
+    aside: Duration,
     /// When the present generation of `rtt` ends.
     rtt_until: Instant,
     /// Least round trip, as a code, of this and of the previous generation.
@@ -77,6 +84,9 @@ impl Default for Share {
             limit: 0,
             outstanding: 0,
             unanswered_since: Instant::FAR_FUTURE,
+            answered_at: 0,
+            aside_until: Instant::ZERO,
+            aside: Duration::ZERO,
             rtt_until: Instant::ZERO,
             rtt: [RTT_UNKNOWN; 2],
             rtt_counted: RTT_UNKNOWN,
@@ -88,6 +98,20 @@ impl Default for Share {
 }
 
 impl Share {
+    /// Something came of the sender. To be heard is not enough: a grant is used when what is left
+    /// of it is too little for a packet, or when there is nothing more to send. Then the next
+    /// quantum is waited for.
+    fn note_use(&mut self, now: Instant, packet_bytes: u64) {
+        let wants = self.queued > self.received;
+        if wants && self.received + packet_bytes <= self.answered_at {
+            return;
+        }
+        let more = wants && self.received + packet_bytes <= self.limit;
+        self.unanswered_since = if more { now } else { Instant::FAR_FUTURE };
+        self.answered_at = self.limit.min(self.received + QUANTUM_PACKETS * packet_bytes);
+        (self.aside_until, self.aside) = (Instant::ZERO, Duration::ZERO);
+    }
+
     /// Notes what a packet said of the sender's base round trip.
     fn note_rtt(&mut self, now: Instant, code: u8) {
         if now >= self.rtt_until {
@@ -238,9 +262,11 @@ impl ReceiverShare {
         let quantum = QUANTUM_PACKETS * self.packet_bytes;
         let unsolicited = self.unsolicited_bytes(now);
         let Some(share) = shares.share(from) else { return };
-        share.unanswered_since = Instant::FAR_FUTURE;
+        let was_aside = share.aside_until != Instant::ZERO;
+        share.note_use(now, self.packet_bytes);
         share.note_rtt(now, rtt_code.min(self.rtt_code_max));
-        let wants = share.queued > share.received;
+        let wants = share.queued > share.received && now >= share.aside_until;
+        let comes_back = wants && !share.active && share.aside_until != Instant::ZERO;
         if wants != share.active {
             share.active = wants;
             if wants {
@@ -255,10 +281,18 @@ impl ReceiverShare {
                 self.senders_recent = self.active;
                 self.senders_until = now + SENDERS_MEMORY;
             }
+        } else if was_aside && share.queued <= share.received {
+            share.limit = share.received + unsolicited;
+        }
+        if comes_back {
+            // Perhaps its next datagram is larger than what is left to it.
+            share.unanswered_since = now;
+            share.limit = (share.limit + quantum).min(share.queued + self.packet_bytes);
         }
         self.count_rtt(share);
         self.recount(share);
         let waits = self.active >= 2 && share.active && share.limit < share.queued;
+        let has_grant = share.active && share.unanswered_since != Instant::FAR_FUTURE;
         if waits && !core::mem::replace(&mut share.in_ring, true) {
             if self.ring.len() >= self.entries_max {
                 tidy(&mut self.ring, |id| *id, |share| &mut share.in_ring, shares);
@@ -268,6 +302,9 @@ impl ReceiverShare {
         if self.active <= 1 {
             self.release(shares);
         } else {
+            if has_grant {
+                self.await_use(now, from, shares);
+            }
             self.set_aside_silent(now, shares);
             self.grant(now, quantum, shares);
         }
@@ -284,6 +321,7 @@ impl ReceiverShare {
         while let Some((peer, _)) = self.granted.pop_front() {
             if let Some(share) = shares.share(peer) {
                 share.in_granted = false;
+                share.unanswered_since = Instant::FAR_FUTURE;
             }
         }
     }
@@ -307,36 +345,60 @@ impl ReceiverShare {
         share.outstanding = now_out;
     }
 
-    /// Grants quanta round robin while there is room.
+    /// Grants quanta round robin while there is room: first to senders that hold less than their
+    /// equal part of it, then to the others. A sender that leaves its grants unused, because it is
+    /// slow or because it wants to, would else come to hold all of the room.
     fn grant(&mut self, now: Instant, quantum: u64, shares: &mut impl Shares) {
         let budget = self.budget_bytes();
-        for _ in 0..self.ring.len() {
-            if self.outstanding + quantum > budget {
-                return;
-            }
-            let Some(next) = self.ring.pop_front() else { return };
-            let Some(share) = shares.share(next) else { continue };
-            share.in_ring = false;
-            if !share.active {
-                continue;
-            }
-            share.limit = (share.limit.max(share.received) + quantum).min(
-                share.queued + self.packet_bytes, // never far past what it has
-            );
-            let more = share.limit < share.queued;
-            share.in_ring = more;
-            self.recount(share);
-            if more {
-                self.ring.push_back(next);
-            }
-            share.unanswered_since = share.unanswered_since.min(now);
-            if !core::mem::replace(&mut share.in_granted, true) {
-                if self.granted.len() >= self.entries_max {
-                    tidy(&mut self.granted, |(id, _)| *id, |share| &mut share.in_granted, shares);
+        let part = (budget / u64::from(self.active.max(1))).max(self.packet_bytes);
+        for beyond_part in [false, true] {
+            for _ in 0..self.ring.len() {
+                if self.outstanding + quantum > budget {
+                    return;
                 }
-                self.granted.push_back((next, now));
+                let Some(next) = self.ring.pop_front() else { return };
+                let Some(share) = shares.share(next) else { continue };
+                if share.active && share.outstanding >= part && !beyond_part {
+                    self.ring.push_back(next);
+                    continue;
+                }
+                share.in_ring = false;
+                if share.active {
+                    self.grant_to(now, next, quantum, shares);
+                }
             }
-            shares.announce(next);
+        }
+    }
+
+    /// Grants a quantum to a sender, which stands in the ring again if it wants more.
+    fn grant_to(&mut self, now: Instant, next: PeerId, quantum: u64, shares: &mut impl Shares) {
+        let Some(share) = shares.share(next) else { return };
+        share.limit = (share.limit.max(share.received) + quantum).min(
+            share.queued + self.packet_bytes, // never far past what it has
+        );
+        let more = share.limit < share.queued;
+        share.in_ring = more;
+        self.recount(share);
+        if more {
+            self.ring.push_back(next);
+        }
+        self.await_use(now, next, shares);
+        shares.announce(next);
+    }
+
+    /// Notes that a sender has a grant, which it should use soon.
+    fn await_use(&mut self, now: Instant, id: PeerId, shares: &mut impl Shares) {
+        let Some(share) = shares.share(id) else { return };
+        if share.unanswered_since == Instant::FAR_FUTURE {
+            share.unanswered_since = now;
+            share.answered_at =
+                share.limit.min(share.received + QUANTUM_PACKETS * self.packet_bytes);
+        }
+        if !core::mem::replace(&mut share.in_granted, true) {
+            if self.granted.len() >= self.entries_max {
+                tidy(&mut self.granted, |(id, _)| *id, |share| &mut share.in_granted, shares);
+            }
+            self.granted.push_back((id, now));
         }
     }
 
@@ -352,12 +414,14 @@ impl ReceiverShare {
             let Some(share) = shares.share(peer) else { continue };
             let since = share.unanswered_since;
             if share.active && since != Instant::FAR_FUTURE && now.since(since) <= patience {
-                // Heard, and granted something again, since it was put here.
+                // It used the grant, and was granted something again, since it was put here.
                 self.granted.push_back((peer, since));
                 continue;
             }
             share.in_granted = false;
             if share.active && since != Instant::FAR_FUTURE {
+                share.aside = share.aside.times(2).max(patience).min(SILENT_MAX);
+                share.aside_until = now + share.aside;
                 self.forget(share);
             }
         }

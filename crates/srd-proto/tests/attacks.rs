@@ -3,7 +3,7 @@
 mod support;
 
 use srd_proto::{Config, Duration, Endpoint, Epoch, Instant, PeerConfig, TransmitBuf};
-use support::scene::{HELLO, at, keyed, met, modes, recorded};
+use support::scene::{HELLO, at, datagram, keyed, met, modes, recorded};
 
 #[test]
 fn regression_a_recorded_opening_locks_no_run_out_whose_clock_was_set_back() {
@@ -46,15 +46,7 @@ fn regression_the_largest_epoch_is_no_end_of_the_world() {
             // Each peer that is made after one that was removed has a larger epoch.
             let peer = PeerConfig::at(at(2)).with_key(key);
             let peer = endpoint.add_peer(Instant::ZERO, peer).unwrap();
-            let datagram = srd_proto::Datagram {
-                src_qpn: srd_proto::Qpn(1),
-                dst_qpn: srd_proto::Qpn(7),
-                imm: 0,
-                payload: vec![1].into(),
-                class: srd_proto::Class::Bulk,
-                user: 0,
-            };
-            endpoint.send(Instant::ZERO, peer, datagram).unwrap();
+            endpoint.send(Instant::ZERO, peer, datagram()).unwrap();
             let mut buf = TransmitBuf::new(1, 65_000);
             assert!(endpoint.poll_transmit(Instant::ZERO, &mut buf).is_some());
             endpoint.remove_peer(Instant::ZERO, peer);

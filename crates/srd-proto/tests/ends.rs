@@ -5,11 +5,11 @@ mod support;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use srd_proto::{
-    Config, Datagram, Diagnosis, DownReason, DropReason, Duration, Endpoint, Epoch, Event, Instant,
+    Config, Diagnosis, DownReason, DropReason, Duration, Endpoint, Epoch, Event, Instant,
     PeerConfig, Protection, Status, Unreachable,
 };
 use support::Pair;
-use support::scene::{CLOSE, HELLO, at, drops, elsewhere, keyed, met, modes, recorded};
+use support::scene::{CLOSE, HELLO, at, datagram, drops, elsewhere, keyed, met, modes, recorded};
 
 #[test]
 fn a_peer_whose_endpoint_ends_says_so_and_what_it_got() {
@@ -239,16 +239,8 @@ fn a_peer_that_dies_is_found_out_soon_idle_or_spoken_to() {
             recorded(&mut pair, true);
             while pair.down_reasons().is_empty() {
                 if spoken_to {
-                    let datagram = Datagram {
-                        src_qpn: srd_proto::Qpn(1),
-                        dst_qpn: srd_proto::Qpn(7),
-                        imm: 0,
-                        payload: vec![1].into(),
-                        class: srd_proto::Class::Bulk,
-                        user: 0,
-                    };
                     let entropy = srd_proto::Entropy(0);
-                    pair.a.send_unreliable(pair.now, pair.b_at_a, entropy, datagram).unwrap();
+                    pair.a.send_unreliable(pair.now, pair.b_at_a, entropy, datagram()).unwrap();
                 }
                 pair.run_for(Duration::from_millis(1));
             }

@@ -7,11 +7,12 @@ mod support;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use srd_proto::{
-    AddPeerError, Admission, Config, Datagram, DropReason, Duration, Endpoint, Epoch, Instant,
-    PeerConfig, PeerId, Protection, Status,
+    AddPeerError, Admission, Config, DropReason, Duration, Endpoint, Epoch, Instant, PeerConfig,
+    PeerId, Protection, Status,
 };
 use support::scene::{
-    CHALLENGE, HELLO, HELLO_REPLY, RETRY, at, drops, elsewhere, ip, keyed, met, modes, recorded,
+    CHALLENGE, HELLO, HELLO_REPLY, RETRY, at, datagram, drops, elsewhere, ip, keyed, met, modes,
+    recorded,
 };
 use support::{InFlight, Pair};
 
@@ -136,15 +137,7 @@ fn regression_a_forged_source_does_not_lock_the_owner_of_an_address_out() {
     let mut liar = Endpoint::new(liar, Epoch(5), [5; 32], pair.now).unwrap();
     let b = PeerConfig::at(at(2)).with_key(pair.b.public_key());
     let b = liar.add_peer(pair.now, b).unwrap();
-    let datagram = Datagram {
-        src_qpn: srd_proto::Qpn(1),
-        dst_qpn: srd_proto::Qpn(7),
-        imm: 0,
-        payload: vec![1].into(),
-        class: srd_proto::Class::Bulk,
-        user: 0,
-    };
-    liar.send(pair.now, b, datagram).unwrap();
+    liar.send(pair.now, b, datagram()).unwrap();
     let mut buf = srd_proto::TransmitBuf::new(1, 65_000);
     let t = liar.poll_transmit(pair.now, &mut buf).unwrap();
     let bytes = buf.segments().next().unwrap().0.to_vec();

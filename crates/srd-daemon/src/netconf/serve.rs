@@ -153,7 +153,8 @@ fn holder(name: &str) -> io::Result<Option<Uid>> {
 
 fn say(answer: &Answer) -> io::Result<()> {
     let mut text = serde_json::to_string(answer).map_err(io::Error::other)?;
-    text.truncate(LINE_BYTES_MAX);
+    let fits = (0..=LINE_BYTES_MAX.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(fits.unwrap_or(0));
     text.push('\n');
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

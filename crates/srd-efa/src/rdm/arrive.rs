@@ -227,14 +227,13 @@ impl Rdm {
         true
     }
 
-    /// A message does not take room any more: when half of the window is free, its sender is told.
-    pub(super) fn give_back(&mut self, index: u32, session: u32, charge: u64) {
+    /// A message does not take room any more, of this session or of one before: when half of the
+    /// window is free, its sender is told.
+    pub(super) fn give_back(&mut self, index: u32, charge: u64) {
         let window = self.window();
-        let Some(incoming) = self.incoming_mut(index).filter(|i| i.number == session) else {
-            return;
-        };
-        incoming.consumed += charge;
-        let due = incoming.consumed + window >= incoming.granted + window / 2;
+        let Some(incoming) = self.incoming_mut(index) else { return };
+        incoming.consumed = incoming.consumed.saturating_add_unsigned(charge);
+        let due = incoming.limit(window) >= incoming.granted + window / 2;
         if due && !core::mem::replace(&mut incoming.credit_due, true) {
             self.wake(index);
         }
@@ -250,7 +249,7 @@ impl Rdm {
         }
         let Some(incoming) = self.incoming_mut(index).filter(|i| i.credit_due) else { return };
         incoming.credit_due = false;
-        let limit = incoming.consumed + window;
+        let limit = incoming.limit(window);
         if limit <= incoming.granted {
             return;
         }
@@ -265,12 +264,10 @@ impl Rdm {
         if link.incoming.take().is_none() {
             return;
         }
-        let keys = self.partials.keys().filter(|(link, _)| *link == index).copied();
-        let mut keys: Vec<(u32, u32)> = keys.collect();
-        keys.sort_unstable();
-        for key in keys {
+        let keys = self.partials.range((index, 0)..=(index, u32::MAX)).map(|(key, _)| *key);
+        for key in keys.collect::<Vec<_>>() {
             if let Some(partial) = self.partials.remove(&key) {
-                self.drop_partial(partial, outcome);
+                self.drop_partial(index, partial, outcome);
             }
         }
     }

@@ -137,8 +137,7 @@ impl Rdm {
             Some(kind) => self.execute(&Request { kind, pieces, operands }, memory),
             None => Err(STATUS_FAILED),
         };
-        let session = self.incoming_mut(index).map_or(0, |incoming| incoming.number);
-        self.give_back(index, session, MESSAGE_COST);
+        self.give_back(index, MESSAGE_COST);
         let (status, bytes) = match &before {
             Ok(bytes) if form > 0 => (STATUS_OK, &bytes[..]),
             Ok(_) => (STATUS_OK, &[][..]),

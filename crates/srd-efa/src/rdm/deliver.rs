@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use srd_proto::PeerId;
+
 use super::arrive::Refusal;
 use super::joined::Joined;
 use super::long::LongIn;
@@ -16,11 +18,10 @@ use crate::slab::Key;
 /// What is known of a message beside its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Info {
-    /// The link that it came by; none for ourselves.
-    pub link: Option<u32>,
-    /// The run that sent it, and the session.
+    /// The peer that it came from; none for ourselves.
+    pub peer: Option<PeerId>,
+    /// The run that sent it.
     pub run: u64,
-    pub session: u32,
     /// What it took of its sender's credit.
     pub charge: u64,
     pub source: u32,
@@ -34,6 +35,11 @@ pub(super) struct Info {
 impl Info {
     pub(super) fn offer(&self) -> Offer {
         Offer { tag: self.tag.unwrap_or(0), source: self.source }
+    }
+
+    /// The charge of a message that travels in its sender's credit, which has fewer bits.
+    fn charge_u32(&self) -> u32 {
+        u32::try_from(self.charge).unwrap_or(u32::MAX)
     }
 }
 
@@ -110,9 +116,8 @@ impl Rdm {
     fn info_of(&self, index: u32, envelope: &Envelope, length: u64, charge: u64) -> Option<Info> {
         let link = self.link(index)?;
         Some(Info {
-            link: Some(index),
+            peer: Some(link.id),
             run: link.remote,
-            session: link.incoming?.number,
             charge,
             source: link.source?,
             tag: envelope.tag,
@@ -141,7 +146,7 @@ impl Rdm {
             return Err(Refusal::Rnr);
         }
         if let Some(landing) = self.match_message(&info) {
-            self.give_back(index, info.session, charge);
+            self.give_back(index, charge);
             landing.write(memory, 0, bytes);
             if length.is_none() {
                 self.landed(&landing, None);
@@ -201,7 +206,7 @@ impl Rdm {
         let run = self.link(index).map_or(0, |link| link.remote);
         let from = LongIn::of(run, pieces);
         if let Some(landing) = self.match_message(&info) {
-            self.give_back(index, info.session, charge);
+            self.give_back(index, charge);
             self.begin_read(landing, &from);
             return Ok(());
         }
@@ -213,6 +218,9 @@ impl Rdm {
         let matcher = if info.tag.is_some() { &mut self.tagged } else { &mut self.plain };
         let kept = matcher.keep(info.offer(), Kept { info, body }).map_err(|_| Refusal::Rnr)?;
         self.counters.unexpected += 1;
+        if let Some(link) = self.index_of(&info).and_then(|index| self.link_mut(index)) {
+            link.kept = link.kept.saturating_add(info.charge_u32());
+        }
         Ok(kept)
     }
 
@@ -294,7 +302,7 @@ impl Rdm {
     /// place the token would mean something else.
     pub(super) fn confirm(&mut self, info: &Info, status: u8) {
         let same = |link: &super::link::Link| link.remote == info.run;
-        if let (Some(token), Some(index)) = (info.token, info.link)
+        if let (Some(token), Some(index)) = (info.token, self.index_of(info))
             && self.link(index).is_some_and(same)
         {
             self.say_word(index, wire::receipt(token, status));
@@ -310,7 +318,8 @@ impl Rdm {
                 self.landed(&landing, None);
             }
             Body::Parts(id) => {
-                let partial = kept.info.link.and_then(|link| self.partials.get_mut(&(link, id)));
+                let index = self.index_of(&kept.info);
+                let partial = index.and_then(|index| self.partials.get_mut(&(index, id)));
                 if let Some(Partial { place: place @ Place::Buffer { .. }, .. }) = partial {
                     if let Place::Buffer { buffer, .. } = &place {
                         landing.write(memory, 0, buffer);
@@ -334,7 +343,8 @@ impl Rdm {
         match kept.body {
             Body::Whole(_) | Body::Long(_) => self.confirm(&kept.info, wire::STATUS_OK),
             Body::Parts(id) => {
-                let partial = kept.info.link.and_then(|link| self.partials.get_mut(&(link, id)));
+                let index = self.index_of(&kept.info);
+                let partial = index.and_then(|index| self.partials.get_mut(&(index, id)));
                 if let Some(partial) = partial {
                     partial.place = Place::Nowhere(Box::new(kept.info));
                 }
@@ -346,8 +356,21 @@ impl Rdm {
 
     /// A message does not wait any more.
     fn release(&mut self, info: &Info) {
-        if let Some(index) = info.link {
-            self.give_back(index, info.session, info.charge);
+        if let Some(index) = self.forget_kept(info) {
+            self.give_back(index, info.charge);
         }
+    }
+
+    /// A message is not kept any more. Returns its link.
+    pub(super) fn forget_kept(&mut self, info: &Info) -> Option<u32> {
+        let index = self.index_of(info)?;
+        let link = self.link_mut(index)?;
+        link.kept = link.kept.saturating_sub(info.charge_u32());
+        Some(index)
+    }
+
+    /// The link that a message came by, if it is still there.
+    pub(super) fn index_of(&self, info: &Info) -> Option<u32> {
+        self.link_of(info.peer?)
     }
 }

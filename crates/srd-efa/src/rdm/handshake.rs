@@ -139,24 +139,28 @@ impl Rdm {
         let window = self.window();
         let own = self.incarnation;
         let known = self.link(index).and_then(|link| link.incoming);
-        let mut granted = window;
         if hello.version == VERSION {
-            match known.filter(|i| (i.run, i.number) == (hello.incarnation, hello.session)) {
-                Some(incoming) => granted = incoming.granted,
-                None => self.open_incoming(index, hello, window),
+            let same = |i: &Incoming| (i.run, i.number) == (hello.incarnation, hello.session);
+            if !known.as_ref().is_some_and(same) {
+                self.open_incoming(index, hello, window);
             }
         }
+        let incoming = self.link(index).and_then(|link| link.incoming);
+        let granted = incoming.map_or(0, |incoming| incoming.granted);
         let check = wire::run_check(hello.incarnation);
         let bytes = wire::answer(hello.session, own, granted).freeze();
         self.say(index, Purpose::Word, check, bytes);
     }
 
-    /// A peer counts its messages from zero again.
-    fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
+    /// A peer counts its messages from zero again. What it sent before and nobody has asked for
+    /// still takes room: a window of that is forgiven once, so that a peer that begins anew can
+    /// send.
+    pub(super) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);
         let check = wire::session_check(self.incarnation, number);
         if let Some(link) = self.link_mut(index) {
+            let owed = u64::from(link.kept).saturating_sub(window);
             link.incoming = Some(Incoming {
                 run,
                 number,
@@ -164,8 +168,9 @@ impl Rdm {
                 expected: 0,
                 early: 0,
                 charged: 0,
-                consumed: 0,
-                granted: window,
+                consumed: 0i64.saturating_sub_unsigned(owed),
+                granted: window.saturating_sub(owed),
+                ahead_bytes: 0,
                 credit_due: false,
             });
         }

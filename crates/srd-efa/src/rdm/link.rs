@@ -51,12 +51,22 @@ pub(super) struct Incoming {
     pub expected: u32,
     /// Messages that came before their turn.
     pub early: u32,
-    /// Credit: used by what has come, given back, and granted.
+    /// Credit: used by what has come, given back, and granted. What is given back counts from what
+    /// earlier sessions left with us, beyond one window: it is below zero at first.
     pub charged: u64,
-    pub consumed: u64,
+    pub consumed: i64,
     pub granted: u64,
+    /// Bytes kept of what came before its turn, with what keeping costs.
+    pub ahead_bytes: u32,
     /// A grant is to be sent.
     pub credit_due: bool,
+}
+
+impl Incoming {
+    /// What may be granted now, with a window of so many bytes.
+    pub(super) fn limit(&self, window: u64) -> u64 {
+        u64::try_from(self.consumed.saturating_add_unsigned(window)).unwrap_or(0)
+    }
 }
 
 /// One transport peer.
@@ -108,6 +118,8 @@ pub(super) struct Link {
     /// What a datagram carries.
     pub payload_bytes_max: usize,
     pub incoming: Option<Incoming>,
+    /// Credit that is taken by messages which nobody has asked for, of all sessions.
+    pub kept: u32,
 }
 
 impl Link {
@@ -140,6 +152,7 @@ impl Link {
             reads_listed: false,
             payload_bytes_max,
             incoming: None,
+            kept: 0,
         }
     }
 

@@ -73,7 +73,7 @@ impl Rdm {
             self.landed(&landing, None);
             return;
         }
-        let link = landing.info.link.and_then(|index| self.link(index));
+        let link = self.index_of(&landing.info).and_then(|index| self.link(index));
         let Some(peer) = link.map(|link| link.id) else {
             self.landed(&landing, Some(Outcome::Restarted));
             return;

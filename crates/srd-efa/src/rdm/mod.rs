@@ -60,7 +60,7 @@ mod transmit;
 mod wire;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -176,6 +176,8 @@ struct Bounds {
     long_bytes_min: u64,
     /// Bytes kept of what came before its turn.
     reorder_bytes_max: usize,
+    /// The same of one peer.
+    reorder_link_bytes_max: usize,
     /// How far ahead of its turn a message may come.
     reorder_ids_max: u32,
     /// Credit of all senders together, and the most and the least of one.
@@ -200,6 +202,7 @@ impl Bounds {
             medium_bytes_max: 65_536,
             long_bytes_min: 1024,
             reorder_bytes_max: 64 << 20,
+            reorder_link_bytes_max: 2 << 20,
             reorder_ids_max: 1 << 14,
             credit_bytes: 64 << 20,
             window_bytes_max: 1 << 20,
@@ -268,7 +271,7 @@ pub struct Rdm {
     /// Claimed messages by context, and whether they have tags.
     claims: HashMap<(u64, bool), MessageKey, Keyed>,
     /// Messages of which a part has come, or that came before their turn: by link and id.
-    partials: HashMap<(u32, u32), Partial, Keyed>,
+    partials: BTreeMap<(u32, u32), Partial>,
     reorder_bytes: usize,
     /// Greetings that wait for the next pump.
     hellos: VecDeque<(PeerId, handshake::Hello)>,
@@ -344,7 +347,7 @@ impl Rdm {
             reads_active: 0,
             reads_changed: false,
             claims: HashMap::with_hasher(state()),
-            partials: HashMap::with_hasher(state()),
+            partials: BTreeMap::new(),
             reorder_bytes: 0,
             hellos: VecDeque::new(),
             ready: VecDeque::new(),

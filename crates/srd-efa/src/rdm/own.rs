@@ -27,9 +27,8 @@ impl Rdm {
         let Some(op) = self.ops.at(key) else { return Ok(()) };
         let Work::Message(message) = &op.work else { return Ok(()) };
         let info = Info {
-            link: None,
+            peer: None,
             run: 0,
-            session: 0,
             charge: 0,
             source: op.peer,
             tag: op.tag,

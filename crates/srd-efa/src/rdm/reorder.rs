@@ -2,8 +2,8 @@
 //!
 //! Datagrams take many paths, so a message's parts come in any order, its header among them, and
 //! messages come before those sent first. All of that is kept here by message id, until its turn.
-//! Bounds: `reorder_bytes_max`, and `reorder_ids_max` ahead of the turn; a sender's credit
-//! bounds what a buffer was made for.
+//! Bounds: `reorder_bytes_max`, of which one peer has at most `reorder_link_bytes_max`, and
+//! `reorder_ids_max` ahead of the turn; a sender's credit bounds what a buffer was made for.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -47,6 +47,12 @@ impl Partial {
     fn new(place: Place) -> Self {
         Self { early: None, got: 0, length: 0, place }
     }
+
+    /// One of which nothing has come.
+    #[cfg(test)]
+    pub(super) fn nothing() -> Self {
+        Self::new(Place::Unknown(Vec::new()))
+    }
 }
 
 impl Rdm {
@@ -58,7 +64,7 @@ impl Rdm {
         payload: &[u8],
     ) -> Result<(), Refusal> {
         let cost = payload.len() + PIECE_COST;
-        if self.reorder_bytes + cost > self.bounds.reorder_bytes_max {
+        if !self.has_room_ahead(index, cost) {
             return Err(Refusal::Rnr);
         }
         let partial = self.partials.entry((index, id));
@@ -67,7 +73,7 @@ impl Rdm {
             return Err(Refusal::Malformed);
         }
         partial.early = Some(payload.into());
-        self.reorder_bytes += cost;
+        self.take_room_ahead(index, cost);
         self.counters.early += 1;
         if let Some(incoming) = self.incoming_mut(index) {
             incoming.early += 1;
@@ -101,7 +107,7 @@ impl Rdm {
                 break;
             }
             any = true;
-            self.reorder_bytes -= payload.len() + PIECE_COST;
+            self.give_room_ahead(index, payload.len() + PIECE_COST);
             self.forget_unknown(index, key.1);
             if let Some(incoming) = self.incoming_mut(index) {
                 incoming.early -= 1;
@@ -125,14 +131,40 @@ impl Rdm {
         if self.partials.get(&(index, id)).is_some_and(unknown)
             && let Some(partial) = self.partials.remove(&(index, id))
         {
-            self.forget_pieces(&partial);
+            self.forget_pieces(index, &partial);
         }
     }
 
-    fn forget_pieces(&mut self, partial: &Partial) {
+    fn forget_pieces(&mut self, index: u32, partial: &Partial) {
         if let Place::Unknown(pieces) = &partial.place {
             let bytes: usize = pieces.iter().map(|(_, bytes)| bytes.len() + PIECE_COST).sum();
-            self.reorder_bytes -= bytes;
+            self.give_room_ahead(index, bytes);
+        }
+    }
+
+    /// Whether so much more may be kept of what a peer sent before its turn: one that has sent what
+    /// its credit allows needs less than half of its part, and leaves the others theirs.
+    fn has_room_ahead(&self, index: u32, cost: usize) -> bool {
+        let own =
+            self.link(index).and_then(|link| link.incoming).map_or(0, |i| i.ahead_bytes as usize);
+        self.reorder_bytes + cost <= self.bounds.reorder_bytes_max
+            && own + cost <= self.bounds.reorder_link_bytes_max
+    }
+
+    fn take_room_ahead(&mut self, index: u32, cost: usize) {
+        self.reorder_bytes += cost;
+        if let Some(incoming) = self.incoming_mut(index) {
+            let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+            incoming.ahead_bytes = incoming.ahead_bytes.saturating_add(cost);
+        }
+    }
+
+    fn give_room_ahead(&mut self, index: u32, cost: usize) {
+        self.reorder_bytes -= cost;
+        // The session may be over: then it has nothing to give back to.
+        if let Some(incoming) = self.incoming_mut(index) {
+            let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+            incoming.ahead_bytes = incoming.ahead_bytes.saturating_sub(cost);
         }
     }
 
@@ -150,7 +182,7 @@ impl Rdm {
         let before = self.partials.remove(&(index, id));
         let mut partial = Partial { early: None, got, length, place };
         if let Some(before) = before {
-            self.forget_pieces(&before);
+            self.forget_pieces(index, &before);
             if let Place::Unknown(pieces) = before.place {
                 for (offset, bytes) in pieces {
                     if !partial.put(u64::from(offset), &bytes, memory) {
@@ -224,10 +256,10 @@ impl Rdm {
     /// Keeps a part whose header has not had its turn.
     fn keep_part(&mut self, index: u32, id: u32, offset: u16, bytes: &[u8]) -> Result<(), Refusal> {
         let cost = bytes.len() + PIECE_COST;
-        if self.reorder_bytes + cost > self.bounds.reorder_bytes_max {
+        if !self.has_room_ahead(index, cost) {
             return Err(Refusal::Rnr);
         }
-        self.reorder_bytes += cost;
+        self.take_room_ahead(index, cost);
         let partial = self.partials.entry((index, id));
         let partial = partial.or_insert_with(|| Partial::new(Place::Unknown(Vec::new())));
         if let Place::Unknown(pieces) = &mut partial.place {
@@ -237,11 +269,11 @@ impl Rdm {
     }
 
     /// The rest of a message will not come.
-    pub(super) fn drop_partial(&mut self, partial: Partial, outcome: Outcome) {
+    pub(super) fn drop_partial(&mut self, index: u32, partial: Partial, outcome: Outcome) {
         if let Some(early) = &partial.early {
-            self.reorder_bytes -= early.len() + PIECE_COST;
+            self.give_room_ahead(index, early.len() + PIECE_COST);
         }
-        self.forget_pieces(&partial);
+        self.forget_pieces(index, &partial);
         match partial.place {
             Place::Landing(landing) => self.landed(&landing, Some(outcome)),
             Place::Buffer { kept, tagged, .. } => {
@@ -251,8 +283,8 @@ impl Rdm {
                 {
                     // Whoever claimed it hears what became of it when it asks for it.
                     kept.body = Body::Lost(outcome);
-                } else {
-                    matcher.take(kept);
+                } else if let Some(kept) = matcher.take(kept) {
+                    self.forget_kept(&kept.info);
                 }
             }
             Place::Unknown(_) | Place::Nowhere(_) => {}

@@ -11,7 +11,7 @@ use crate::abi::bits::fi_version;
 use crate::abi::fid::fi_context;
 use crate::abi::provider::fi_provider;
 use crate::core::{core, look};
-use crate::settings::{PARAMETERS, Settings, Values};
+use crate::settings::{Illegible, PARAMETERS, Settings, Values};
 
 /// The provider's own version: raised with each release, so that the newest of two is taken.
 const VERSION: u32 = fi_version(0, 1);
@@ -69,8 +69,8 @@ impl Values for FromCore {
         core()?.string(name)
     }
 
-    fn integer(&self, name: &CStr) -> Option<c_int> {
-        core()?.integer(name)
+    fn integer(&self, name: &CStr) -> Result<Option<c_int>, Illegible> {
+        core().map_or(Ok(None), |core| core.integer(name))
     }
 }
 

@@ -31,7 +31,11 @@ struct Rig {
 
 impl Rig {
     fn new(peers_max: u32) -> Self {
-        let config = Config { link_rate_bps: LINK_BPS, peers_max, ..Config::default() };
+        Self::over(peers_max, LINK_BPS)
+    }
+
+    fn over(peers_max: u32, link_rate_bps: u64) -> Self {
+        let config = Config { link_rate_bps, peers_max, ..Config::default() };
         Self { share: ReceiverShare::new(&config), table: Table::default(), now: Instant::ZERO }
     }
 
@@ -133,10 +137,13 @@ fn a_sender_that_is_silent_on_its_grant_is_set_aside_and_one_that_waits_is_not()
     }
     let granted = rig.share.granted.iter().map(|(id, _)| id.index()).collect::<Vec<_>>();
     assert!(!granted.is_empty() && granted.len() < 19, "{granted:?}");
-    // One that got no grant asks again and again; those with a grant are silent.
+    // One that got no grant asks again and again, and uses what it gets then; those with a grant
+    // are silent.
     for _ in 0..200 {
         rig.now += RTT;
-        rig.arrive(19, 0, LOTS, Some(RTT));
+        let share = rig.table.shares[&PeerId::new(19, 1)];
+        let may = share.limit.saturating_sub(share.received) >= 8900;
+        rig.arrive(19, if may { 8900 } else { 0 }, LOTS, Some(RTT));
     }
     let active = |rig: &Rig, index| rig.table.shares[&PeerId::new(index, 1)].active;
     assert!(granted.iter().all(|index| *index == 19 || !active(&rig, *index)));
@@ -169,4 +176,69 @@ fn a_context_that_begins_anew_does_not_multiply_in_the_ring() {
         rig.arrive(2, 8900, LOTS, Some(RTT));
     }
     assert!(rig.share.ring.len() <= rig.share.entries_max, "{}", rig.share.ring.len());
+}
+
+/// Round trips, a third of a second of them.
+const ROUNDS: u64 = 10_000;
+
+/// What part of the link a sender gets that uses what it is granted, in percent, beside `misers`
+/// that are heard in each round trip and use nothing.
+fn percent_beside_misers(misers: u32, link_bps: u64) -> u64 {
+    let mut rig = Rig::over(100, link_bps);
+    let honest = PeerId::new(0, 1);
+    for index in 0..=misers {
+        rig.arrive(index, 8900, LOTS, Some(RTT));
+    }
+    let before = rig.table.shares[&honest].received;
+    for _ in 0..ROUNDS {
+        rig.now += RTT;
+        for index in 1..=misers {
+            rig.arrive(index, 0, LOTS, Some(RTT));
+        }
+        let may = if rig.share.binds() { rig.table.shares[&honest].limit } else { u64::MAX };
+        let packets = may.saturating_sub(rig.table.shares[&honest].received) / 8900;
+        let most = rig.share.bdp_bytes() / 8900;
+        for _ in 0..packets.min(most) {
+            rig.arrive(0, 8900, LOTS, Some(RTT));
+        }
+        // It asks, as a sender does that waits.
+        rig.arrive(0, 0, LOTS, Some(RTT));
+    }
+    let got = rig.table.shares[&honest].received - before;
+    got * 100 / (ROUNDS * rig.share.bdp_bytes())
+}
+
+#[test]
+fn regression_senders_that_are_heard_and_use_no_grant_do_not_starve_one_that_does() {
+    for (misers, link_bps) in [
+        (1, LINK_BPS),
+        (4, LINK_BPS),
+        (20, LINK_BPS),
+        (99, LINK_BPS),
+        (1, 1_000_000_000),
+        (2, 1_000_000_000),
+        (50, 1_000_000_000),
+    ] {
+        let percent = percent_beside_misers(misers, link_bps);
+        assert!(percent > 30, "{percent} % beside {misers} at {link_bps}");
+    }
+}
+
+#[test]
+fn regression_a_sender_whose_datagrams_are_larger_than_a_grant_gets_enough_for_one() {
+    let mut rig = Rig::over(100, 1_000_000_000);
+    let large = 45_000;
+    for index in 0..4 {
+        rig.arrive(index, 8900, LOTS, Some(RTT));
+    }
+    for _ in 0..ROUNDS {
+        rig.now += RTT;
+        for (index, bytes) in [(0, large), (1, 8900), (2, 8900), (3, 8900)] {
+            let share = rig.table.shares[&PeerId::new(index, 1)];
+            let may = share.limit.saturating_sub(share.received) >= bytes;
+            rig.arrive(index, if may { bytes } else { 0 }, LOTS, Some(RTT));
+        }
+    }
+    let datagrams = (rig.table.shares[&PeerId::new(0, 1)].received - 8900) / large;
+    assert!(datagrams > 10, "{datagrams}");
 }

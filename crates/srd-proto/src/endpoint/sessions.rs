@@ -219,8 +219,10 @@ impl Endpoint {
         if shared.security.is_on() {
             // Nobody signed this: it is a hint to open a new session, no more.
             peer.protected.reopen = true;
-        } else {
+        } else if reset.context == peer.remote_context {
             peer.restart(now, shared, DownReason::Restarted);
+        } else {
+            peer.begin_anew(now, shared);
         }
         self.peers.make_ready(id);
         Ok(())

@@ -339,7 +339,8 @@ mod tests {
                 out.push_back((now + late, path));
                 asked += 1;
             }
-            while let Some((_, path)) = out.pop_front_if(|(at, _)| *at <= now) {
+            while let Some((_, path)) = out.front().copied().filter(|(at, _)| *at <= now) {
+                out.pop_front();
                 paths.on_probe_answer(now, path);
             }
             paths.on_acked(now, PathId(9), 0, step);

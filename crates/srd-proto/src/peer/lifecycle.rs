@@ -133,9 +133,25 @@ impl Peer {
         self.drop_rx(shared);
         let was_heard = self.heard;
         self.renumber(shared);
+        self.send_anew(now, shared, was_heard.then_some(reason));
+    }
+
+    /// The peer has forgotten our context, and said so: we begin another. Of the peer's own context
+    /// that says nothing: if we took it to be over, it would have to begin another in turn, which
+    /// would make us begin another, for ever.
+    pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared<'_>) {
+        self.local_context = self.local_context.wrapping_add(CONTEXT_GENERATION);
+        self.greeted = false;
+        let was_heard = core::mem::replace(&mut self.heard, false);
+        self.send_anew(now, shared, was_heard.then_some(DownReason::Restarted));
+    }
+
+    /// Our context begins anew: what was sent is undecided and fails, what was not goes to the new
+    /// one. `down`: what the application is told.
+    fn send_anew(&mut self, now: Instant, shared: &mut Shared<'_>, down: Option<DownReason>) {
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
-        if was_heard {
+        if let Some(reason) = down {
             shared.events.push_back(Event::PeerDown { peer: self.id, reason });
         }
         if waiting.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use srd_proto::{Config, DropReason, Duration, Endpoint, Protection};
+use srd_proto::{Class, Config, Datagram, DropReason, Duration, Endpoint, Protection, Qpn};
 
 use super::{InFlight, Pair};
 
@@ -31,6 +31,18 @@ pub(crate) fn elsewhere() -> SocketAddr {
 
 pub(crate) fn at(last: u8) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), 7471)
+}
+
+/// A byte for the queue pair that every endpoint here has.
+pub(crate) fn datagram() -> Datagram {
+    Datagram {
+        src_qpn: Qpn(1),
+        dst_qpn: Qpn(7),
+        imm: 0,
+        payload: vec![1].into(),
+        class: Class::Bulk,
+        user: 0,
+    }
 }
 
 pub(crate) fn drops(endpoint: &Endpoint, reason: DropReason) -> u64 {

@@ -14,7 +14,7 @@ fn a_few_seeds_pass_and_do_not_depend_on_threads() {
 /// receiver restarted, and was a first contact to the new run.
 #[test]
 fn regression_seeds_pass() {
-    for seed in [25_912, 21_316] {
+    for seed in [25_912, 21_316, 1150] {
         let (failures, _) = run(seed, 1, 1, &|_, _| {});
         assert_eq!(failures, Vec::new());
     }

@@ -270,3 +270,74 @@ fn words_that_nobody_waits_for_are_counted_and_change_nothing() {
     assert_eq!(rdm.counters().unasked, 4);
     assert_eq!(rdm.done.len(), 0);
 }
+
+/// A message of 1000 bytes that no receive asks for.
+fn unasked(id: u32) -> Vec<u8> {
+    let envelope = wire::Envelope { id, tag: Some(8), data: None, token: None };
+    let mut frame = wire::message(&envelope, None, 1000);
+    frame.extend_from_slice(&[0; 1000]);
+    frame.to_vec()
+}
+
+#[test]
+fn regression_credit_is_not_got_anew_by_opening_one_session_after_another() {
+    let mut stranger = Stranger::new();
+    let (own, run) = (stranger.net.nodes[1].rdm.own_check, stranger.net.nodes[1].incarnation);
+    for session in 1000..1030 {
+        stranger.frame(own, &wire::hello(session, 100));
+        stranger.net.on(1, |rdm, world| rdm.pump(world));
+        let check = wire::session_check(run, session);
+        let taken = (0..).take_while(|id| stranger.frame(check, &unasked(*id)) == Status::Ok);
+        assert!(taken.count() < 2000);
+    }
+    let bounds = stranger.net.nodes[1].rdm.bounds;
+    let kept = stranger.net.nodes[1].rdm.held().messages as u64 * 1000;
+    assert!(kept <= 2 * bounds.window_bytes_max, "{kept} bytes that nobody has asked for");
+    // What the application takes makes room for more.
+    for _ in 0..1500 {
+        stranger.net.recv(1, None, 8, 0, 1000);
+        stranger.net.done(1);
+    }
+    let index = stranger.net.nodes[1].rdm.link_of(stranger.peer).unwrap();
+    stranger.net.on(1, |rdm, _| rdm.grant(index));
+    let incoming = stranger.net.nodes[1].rdm.link(index).unwrap().incoming.unwrap();
+    let free = incoming.granted - incoming.charged;
+    assert!(free > bounds.window_bytes_max / 2, "{free} of credit");
+}
+
+#[test]
+fn regression_parts_without_a_header_of_one_peer_leave_room_for_those_of_others() {
+    let mut stranger = Stranger::new();
+    let check = stranger.check;
+    let part = |n: u32| Opaque::Send {
+        check,
+        imm: Some(wire::part(2 + n / 60_000, 1 + (n % 60_000) as u16)),
+    };
+    let taken = (0..100_000).take_while(|n| stranger.throw(part(*n), &[1; 1000]) == Status::Ok);
+    assert!(taken.count() < 10_000);
+    let rdm = &stranger.net.nodes[1].rdm;
+    assert!(rdm.reorder_bytes < rdm.bounds.reorder_bytes_max / 16, "{}", rdm.reorder_bytes);
+}
+
+#[test]
+fn regression_a_new_session_does_not_look_at_what_is_kept_of_other_peers() {
+    let mut stranger = Stranger::new();
+    let index = stranger.net.nodes[1].rdm.link_of(stranger.peer).unwrap();
+    // As many as messages of all peers may be kept.
+    let mut sessions = |others: u32| {
+        let rdm = &mut stranger.net.nodes[1].rdm;
+        for id in 0..others {
+            rdm.partials.insert((index + 1, id), reorder::Partial::nothing());
+        }
+        let start = std::time::Instant::now();
+        for number in 0..300 {
+            let hello =
+                handshake::Hello { version: wire::VERSION, session: number, incarnation: 9 };
+            rdm.open_incoming(index, &hello, 1 << 20);
+        }
+        start.elapsed()
+    };
+    let (alone, among) = (sessions(0), sessions(1 << 18));
+    let most = 100 * alone.max(std::time::Duration::from_micros(100));
+    assert!(among < most, "{among:?}, and {alone:?} without");
+}
