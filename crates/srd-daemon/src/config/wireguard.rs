@@ -129,7 +129,7 @@ fn private_key(Names { file, key_file, .. }: Names<'_>) -> String {
     )
 }
 
-/// `number`: the how manieth of the file it is. Not every peer needs to have one.
+/// `number` counts the preshared keys of the file: not every peer needs to have one.
 fn preshared_key(Names { file, key_file, .. }: Names<'_>, number: u32) -> String {
     let to = format!("{key_file}.psk{number}");
     format!(
