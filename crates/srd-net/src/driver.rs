@@ -280,6 +280,8 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
         while engine.now() < quiet {
             engine.round(quiet, &mut ledger)?;
         }
+        // What ends unsent now makes no room for more: that would be lost without a word.
+        ledger.close_rooms();
         let now = engine.look();
         engine.core().close(now);
         engine.farewell(&mut ledger)?;
@@ -294,13 +296,18 @@ impl Drop for Ledger {
     fn drop(&mut self) {
         self.deferred.clear();
         self.replies.clear();
-        for (_, peer) in self.peers.iter().flatten() {
-            peer.room.close();
-        }
+        self.close_rooms();
     }
 }
 
 impl Ledger {
+    /// Nothing more is taken from senders.
+    fn close_rooms(&self) {
+        for (_, peer) in self.peers.iter().flatten() {
+            peer.room.close();
+        }
+    }
+
     fn obey<I: PacketIo>(&mut self, engine: &mut Engine<I>, command: Command) {
         match command {
             Command::Connect { address, public_key, reply } => {
