@@ -108,8 +108,13 @@ impl Share {
         }
         let more = wants && self.received + packet_bytes <= self.limit;
         self.unanswered_since = if more { now } else { Instant::FAR_FUTURE };
-        self.answered_at = self.limit.min(self.received + QUANTUM_PACKETS * packet_bytes);
+        self.answered_at = self.quantum_end(packet_bytes);
         (self.aside_until, self.aside) = (Instant::ZERO, Duration::ZERO);
+    }
+
+    /// What will have been received when the sender has used the next quantum of its grant.
+    fn quantum_end(&self, packet_bytes: u64) -> u64 {
+        self.limit.min(self.received + QUANTUM_PACKETS * packet_bytes)
     }
 
     /// Notes what a packet said of the sender's base round trip.
@@ -391,8 +396,7 @@ impl ReceiverShare {
         let Some(share) = shares.share(id) else { return };
         if share.unanswered_since == Instant::FAR_FUTURE {
             share.unanswered_since = now;
-            share.answered_at =
-                share.limit.min(share.received + QUANTUM_PACKETS * self.packet_bytes);
+            share.answered_at = share.quantum_end(self.packet_bytes);
         }
         if !core::mem::replace(&mut share.in_granted, true) {
             if self.granted.len() >= self.entries_max {

@@ -128,21 +128,13 @@ impl Kernel {
         }
         // Before Linux 6.3 the limit above holds for both families, and this one is not known.
         let _ = self.set_link(vec![LinkAttribute::GsoIpv4MaxSize(GSO_BYTES_MAX)], None);
-        self.add_addresses().map_err(|e| say("giving an address to", e))?;
+        self.give_addresses().map_err(|e| say("giving an address to", e))?;
         self.set_link(Vec::new(), Some(true)).map_err(|e| say("setting up", e))
     }
 
-    /// Gives the interface its addresses. Those of IPv6 are lost whenever it goes down.
-    pub(super) fn add_addresses(&mut self) -> io::Result<()> {
-        let Some(index) = self.index else { return Ok(()) };
-        for address in self.spec.addresses.clone() {
-            self.add_address(index, address)?;
-        }
-        Ok(())
-    }
-
-    /// Gives the interface those of its addresses again that it has no more. Returns how many.
-    pub(super) fn restore_addresses(&mut self) -> io::Result<usize> {
+    /// Gives the interface those of its addresses that it does not have: all at first, those of
+    /// IPv6 whenever it was down, and those that another program has removed. Returns how many.
+    pub(super) fn give_addresses(&mut self) -> io::Result<usize> {
         let Some(index) = self.index else { return Ok(0) };
         let there = self.addresses(index)?;
         let mut missing = self.spec.addresses.clone();

@@ -305,14 +305,14 @@ impl Keeper {
                 // The daemon has ended, or will say itself that its interface is gone.
                 None => return Ok(()),
             }))?;
-            let addresses = if up == Some(true) { self.kernel.add_addresses() } else { Ok(()) };
-            return match addresses.map_err(|e| e.to_string()).and_then(|()| self.synchronise()) {
+            let addresses = if up == Some(true) { self.kernel.give_addresses() } else { Ok(0) };
+            return match addresses.map_err(|e| e.to_string()).and_then(|_| self.synchronise()) {
                 Ok(_) => Ok(()),
                 Err(error) => say(&Answer::Note(format!("{name}: {error}"))),
             };
         }
         // Routes are made from addresses, which therefore come first.
-        let addresses = if up == Some(true) { self.kernel.restore_addresses() } else { Ok(0) };
+        let addresses = if up == Some(true) { self.kernel.give_addresses() } else { Ok(0) };
         if let Err(error) = &addresses {
             say(&Answer::Note(format!("giving {name} its addresses again: {error}")))?;
         }

@@ -287,8 +287,7 @@ impl Tx {
     }
 
     fn take_limit(&mut self, ack: &AckView<'_>) {
-        self.senders = ack.head.senders;
-        self.paths.set_senders(self.senders);
+        self.paths.set_senders(ack.head.senders);
         let limit = expand(ack.head.limit_bytes, self.settled_bytes);
         if ack.head.limited {
             // Limits never shrink; an older acknowledgement may arrive late.

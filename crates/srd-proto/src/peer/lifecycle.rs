@@ -104,6 +104,9 @@ impl Peer {
 
     /// Notes the number that the peer has for our context, also in the endpoint's index.
     pub(crate) fn set_remote_context(&mut self, context: u32, shared: &mut Shared<'_>) {
+        if context == self.remote_context {
+            return;
+        }
         let slot = self.id.index();
         shared.contexts.remove(&(self.remote_context, slot));
         self.remote_context = context;
@@ -140,9 +143,8 @@ impl Peer {
     /// that says nothing: if we took it to be over, it would have to begin another in turn, which
     /// would make us begin another, for ever.
     pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared<'_>) {
-        self.local_context = self.local_context.wrapping_add(CONTEXT_GENERATION);
-        self.greeted = false;
-        let was_heard = core::mem::replace(&mut self.heard, false);
+        let was_heard = self.heard;
+        self.renumber_ours();
         self.send_anew(now, shared, was_heard.then_some(DownReason::Restarted));
     }
 
@@ -260,16 +262,21 @@ impl Peer {
     /// The context begins anew: another number and another PSN space, so that nothing still in
     /// the network can be taken for what comes next.
     fn renumber(&mut self, shared: &mut Shared<'_>) {
-        self.local_context = self.local_context.wrapping_add(CONTEXT_GENERATION);
+        self.renumber_ours();
         if let Some(epoch) = self.remote_epoch {
             self.grave = Some((epoch, self.remote_context));
         }
         self.set_remote_context(0, shared);
         self.remote_epoch = None;
-        self.greeted = false;
-        self.heard = false;
         self.control_seen = 0;
         self.protected = super::Protected::default();
+    }
+
+    /// Our own number for the context, which the peer has not heard of.
+    fn renumber_ours(&mut self) {
+        self.local_context = self.local_context.wrapping_add(CONTEXT_GENERATION);
+        self.greeted = false;
+        self.heard = false;
     }
 
     /// Ends every datagram, or those of one queue pair, with a status. What has been sent

@@ -228,7 +228,6 @@ pub(crate) struct Tx {
     pub limited: bool,
     /// Whether the receiver has said anything about a limit yet.
     pub limit_heard: bool,
-    pub senders: u16,
     /// When the newest acknowledged packet (or answered probe) had been sent.
     pub newest_acked_sent_at: Instant,
     pub largest_acked: Option<u64>,
@@ -423,7 +422,6 @@ impl Tx {
             settled_bytes: 0,
             limited: true,
             limit_heard: false,
-            senders: 0,
             newest_acked_sent_at: Instant::ZERO,
             largest_acked: None,
             last_sent_at: now,

@@ -187,36 +187,30 @@ impl Mtu {
     /// The sizes of a round, rising: the least, usual ones if they may be it, and others at equal
     /// distances; the highest itself unless it was found not to pass.
     fn choose(&self) -> [u16; SIZES] {
-        let (low, high) = (self.low, self.high);
-        let inside = |size: &u16| *size > low && *size < high;
         let mut sizes = [0; SIZES];
         sizes[0] = WORKS_MIN;
-        let mut count = 1;
-        let mut add = |size: u16| {
-            if inside(&size) && count < SIZES && !sizes[..count].contains(&size) {
-                sizes[count] = size;
-                count += 1;
-            }
-        };
         if !self.bounded {
-            add(high - 1);
+            self.add(&mut sizes, self.high - 1);
         }
-        if low == WORKS_MIN {
-            USUAL.iter().copied().for_each(&mut add);
+        if self.low == WORKS_MIN {
+            USUAL.iter().for_each(|size| self.add(&mut sizes, *size));
         }
-        let points = u32::try_from(SIZES - count).unwrap_or(0);
-        let span = u32::from(high - low);
-        let mut add = |size: u16| {
-            if inside(&size) && count < SIZES && !sizes[..count].contains(&size) {
-                sizes[count] = size;
-                count += 1;
-            }
-        };
+        let points = sizes.iter().map(|size| u32::from(*size == 0)).sum::<u32>();
+        let span = u32::from(self.high - self.low);
         for i in 1..=points {
-            add(low + u16::try_from(span * i / (points + 1)).unwrap_or(0));
+            let size = self.low + u16::try_from(span * i / (points + 1)).unwrap_or(0);
+            self.add(&mut sizes, size);
         }
         sizes[1..].sort_unstable_by_key(|size| if *size == 0 { u16::MAX } else { *size });
         sizes
+    }
+
+    /// Puts a size into a free place of a round, if it is of interest and not there yet.
+    fn add(&self, sizes: &mut [u16; SIZES], size: u16) {
+        let wanted = size > self.low && size < self.high && !sizes.contains(&size);
+        if let Some(free) = sizes.iter_mut().find(|free| wanted && **free == 0) {
+            *free = size;
+        }
     }
 
     /// A packet left: is it time to look upward?

@@ -29,7 +29,6 @@ pub(crate) struct Rest {
     limit: u64,
     limited: bool,
     limit_heard: bool,
-    senders: u16,
     largest_packet: u16,
     /// What datagrams must fit.
     mtu_limit: u16,
@@ -96,7 +95,6 @@ impl Rest {
             limit: tx.limit,
             limited: tx.limited,
             limit_heard: tx.limit_heard,
-            senders: tx.senders,
             largest_packet: tx.largest_packet,
             mtu_limit: tx.mtu.limit(),
             rtt: tx.rtt,
@@ -119,7 +117,6 @@ impl Rest {
         tx.limit = self.limit;
         tx.limited = self.limited;
         tx.limit_heard = self.limit_heard;
-        tx.senders = self.senders;
         tx.largest_packet = self.largest_packet;
         tx.mtu = Mtu::known(config, now, self.mtu_limit);
         tx.rtt = self.rtt;

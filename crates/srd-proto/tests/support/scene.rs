@@ -63,3 +63,22 @@ pub(crate) fn recorded(pair: &mut Pair, to_b: bool) -> Vec<InFlight> {
     let all = pair.recorded.replace(Vec::new()).unwrap();
     all.into_iter().filter(|packet| packet.to_b == to_b).collect()
 }
+
+/// B begins anew, and once more with an epoch that is smaller by more than contexts begun anew make
+/// good: it is heard again, if not at once.
+pub(crate) fn is_heard_with_an_earlier_epoch(pair: &mut Pair) {
+    pair.restart_b_with(1_000_000_000);
+    pair.send_back(3, 200);
+    pair.run_for(Duration::from_millis(100));
+    assert_eq!(pair.delivered_back(), 3);
+    // Idle for long between the two.
+    pair.run_for(Duration::from_secs(20));
+    pair.restart_b_with(0);
+    let mut waited = 0;
+    while pair.delivered_back() < 4 {
+        pair.send_back(1, 200);
+        pair.run_for(Duration::from_millis(500));
+        waited += 1;
+        assert!(waited < 20, "still refused after {waited} half seconds");
+    }
+}
