@@ -10,7 +10,7 @@ use crate::config::Protection;
 use crate::error::{AddPeerError, DropReason};
 use crate::event::Diagnosis;
 use crate::ids::{Entropy, PeerId};
-use crate::peer::{Peer, Shared, same_ip};
+use crate::peer::{Peer, same_ip};
 use crate::time::Instant;
 
 /// Of the peers with one IP address, so many are looked at for a stranger's packet.
@@ -43,7 +43,7 @@ impl Endpoint {
             return self.add_peer(now, PeerConfig::at(address).with_key(public_key));
         };
         let known = self.public_key_of(id);
-        let authenticates = matches!(self.config.protection, Protection::Static(_));
+        let authenticates = matches!(self.shared.node.config.protection, Protection::Static(_));
         // Without static keys nobody has shown one.
         let differs = known != public_key && (authenticates || known.is_some());
         if public_key.is_some() && differs {
@@ -57,12 +57,12 @@ impl Endpoint {
     /// endpoint does not let go of any: they would be lost.
     pub fn release_peer(&mut self, now: Instant, id: PeerId) {
         let now = self.at(now);
-        let keyed = matches!(self.config.protection, Protection::Static(_));
+        let keyed = matches!(self.shared.node.config.protection, Protection::Static(_));
         if let Some(peer) = self.peers.peer(id).filter(|_| !keyed) {
             peer.configured = false;
             let ip = peer.address.ip().to_canonical();
             self.by_ip.remove(&(ip, id.index()));
-            self.peers.schedule(id, now, &self.config);
+            self.peers.schedule(id, now, &self.shared.node.config);
         }
     }
 
@@ -118,7 +118,7 @@ impl Endpoint {
         for address in peer.addresses() {
             self.by_ip.remove(&(address.ip().to_canonical(), peer.id.index()));
         }
-        self.contexts.remove(&(peer.remote_context, peer.id.index()));
+        self.shared.contexts.remove(&(peer.remote_context, peer.id.index()));
     }
 
     /// A peer that the application names is found by its IP address from now on.
@@ -131,7 +131,7 @@ impl Endpoint {
 
     /// Follows a peer whose address has perhaps changed.
     pub(super) fn follow(&mut self, id: PeerId, before: SocketAddr) {
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return };
         if peer.address == before {
             return;
@@ -158,7 +158,8 @@ impl Endpoint {
 
     /// The peer at an IP address whose packet a Reset names.
     pub(super) fn named_by_reset(&self, ip: IpAddr, context: u32, number: u32) -> Option<PeerId> {
-        let theirs = self.contexts.range((context, 0)..=(context, u32::MAX)).map(|(_, slot)| *slot);
+        let theirs =
+            self.shared.contexts.range((context, 0)..=(context, u32::MAX)).map(|(_, slot)| *slot);
         let ours = (context & super::INDEX_MASK).wrapping_sub(1);
         let slots = theirs.take(NAMESAKES_MAX).chain([ours]);
         let mut peers = slots.filter_map(|slot| self.peers.slots.get(slot as usize)?.as_deref());
@@ -174,7 +175,7 @@ impl Endpoint {
     pub(super) fn diagnose(&mut self, now: Instant, ip: IpAddr, what: Diagnosis) {
         let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.heard);
         let Some(id) = self.neighbours(ip).find(lost) else { return };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {
             peer.diagnose(now, what, shared);
         }

@@ -7,7 +7,7 @@ use super::Endpoint;
 use crate::error::DropReason;
 use crate::event::Status;
 use crate::ids::{Entropy, PeerId};
-use crate::peer::{CLOSES, Shared};
+use crate::peer::CLOSES;
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, TransmitBuf};
 use crate::wire::ack::AckView;
@@ -46,7 +46,7 @@ impl Endpoint {
         self.at(now);
         self.closed = true;
         for slot in 0..self.peers.slots.len() {
-            let shared = shared!(self);
+            let shared = &mut self.shared;
             let Some(peer) = self.peers.slots[slot].as_deref_mut() else { continue };
             peer.begin_close(shared);
             if peer.close_left > 0 {
@@ -57,12 +57,12 @@ impl Endpoint {
     }
 
     fn queue_farewell(&mut self, now: Instant, id: PeerId) {
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return };
         if self.farewells.len() + usize::from(CLOSES) > FAREWELLS_MAX {
             return;
         }
-        let bytes_max = usize::from(shared.config.packet_bytes_max);
+        let bytes_max = usize::from(shared.node.config.packet_bytes_max);
         let mut buf = TransmitBuf::new(1, bytes_max);
         peer.begin_close(shared);
         while peer.close_left > 0 {
@@ -75,7 +75,7 @@ impl Endpoint {
 
     pub(super) fn drop_peer(&mut self, id: PeerId) {
         let Some(mut peer) = self.peers.take(id) else { return };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         peer.fail_all(Status::Flushed, None, shared);
         peer.drop_rx(shared);
         self.unlist(&peer);
@@ -89,7 +89,7 @@ impl Endpoint {
     /// A context has been idle for long enough: its memory goes. A peer that the application
     /// named stays known, with its number and key.
     pub(super) fn reclaim(&mut self, id: PeerId) {
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         match self.peers.peer(id) {
             Some(peer) if peer.configured => peer.forget(shared),
             _ => self.drop_peer(id),
@@ -104,7 +104,7 @@ impl Endpoint {
         body: &[u8],
     ) -> Result<(), DropReason> {
         let ack = if body.is_empty() { None } else { Some(AckView::decode(body)?) };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {
             peer.on_close(now, ack.as_ref(), shared);
         }
@@ -141,7 +141,7 @@ impl Endpoint {
         kind: Kind,
         token: Token,
     ) -> Result<(), DropReason> {
-        if !self.security.is_on() {
+        if !self.shared.security.is_on() {
             return Err(DropReason::WrongProtection);
         }
         if let Some(peer) = self.peers.peer(id) {

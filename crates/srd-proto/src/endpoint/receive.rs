@@ -6,7 +6,7 @@ use super::{Endpoint, INDEX_MASK};
 use crate::error::DropReason;
 use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
-use crate::peer::{Accepted, DataPacket, Peer, Shared, Way, read_unreliable};
+use crate::peer::{Accepted, DataPacket, Peer, Way, read_unreliable};
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
@@ -48,7 +48,7 @@ impl Endpoint {
     ) -> Option<Delivery<'a>> {
         let now = self.at(now);
         if self.closed {
-            self.stats.drop(DropReason::UnknownContext);
+            self.shared.stats.drop(DropReason::UnknownContext);
             return None;
         }
         let mut call = Call { now, meta: &meta, judge };
@@ -62,12 +62,12 @@ impl Endpoint {
         self.audit();
         match taken {
             Ok(delivery) => {
-                self.stats.rx_pkts += 1;
-                self.stats.rx_bytes += size as u64;
+                self.shared.stats.rx_pkts += 1;
+                self.shared.stats.rx_bytes += size as u64;
                 delivery
             }
             Err(reason) => {
-                self.stats.drop(reason);
+                self.shared.stats.drop(reason);
                 self.diagnose_drop(now, meta.source.ip(), reason);
                 None
             }
@@ -87,7 +87,7 @@ impl Endpoint {
                 let (_, body) = Header::decode(bytes)?;
                 return self.on_handshake(now, meta, &header, body).map(|()| None);
             }
-            _ if !self.security.is_on() || header.kind == Kind::Reset => {
+            _ if !self.shared.security.is_on() || header.kind == Kind::Reset => {
                 return self.take_plain(call, bytes, &[]);
             }
             _ => {}
@@ -102,7 +102,7 @@ impl Endpoint {
         }
         let (head, sealed) =
             bytes.split_first_chunk_mut::<HEADER_BYTES>().ok_or(DropReason::Malformed)?;
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         let (before, newest) = (peer.address, peer.newest());
         let (body, begins) = peer.unseal(now, meta, &header, head, sealed, shared)?;
@@ -114,7 +114,7 @@ impl Endpoint {
             self.list(id);
         }
         let taken = self.dispatch(call, id, &header, body, &[]);
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {
             let (data, control) = peer.newest();
             if !fresh && taken.is_ok() {
@@ -141,7 +141,7 @@ impl Endpoint {
         if header.kind == Kind::Reset {
             return self.on_reset(now, meta, &Reset::decode(body)?).map(|()| None);
         }
-        if self.security.is_on() {
+        if self.shared.security.is_on() {
             return Err(DropReason::WrongProtection);
         }
         let (greeting, body) = if header.flags & FLAG_GREETING != 0 {
@@ -172,7 +172,7 @@ impl Endpoint {
             Kind::Unreliable => Some(self.on_unreliable(call, id, body, payload)?),
             Kind::Ack => {
                 let ack = AckView::decode(body)?;
-                let shared = shared!(self);
+                let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
                     peer.on_ack(now, &ack, shared);
                 }
@@ -180,11 +180,11 @@ impl Endpoint {
             }
             Kind::Probe => {
                 let probe = Probe::decode(body)?;
-                let shared = shared!(self);
+                let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
                     peer.on_probe(meta, header, &probe, shared);
                 }
-                self.share.on_arrival(now, id, rtt_code(header), &mut self.peers);
+                self.shared.share.on_arrival(now, id, rtt_code(header), &mut self.peers);
                 None
             }
             Kind::Close => {
@@ -241,14 +241,14 @@ impl Endpoint {
             }
         };
         if let (Some(greeting), Some(peer)) = (greeting, self.peers.peer(id))
-            && peer.is_buried(greeting, now, &self.config)
+            && peer.is_buried(greeting, now, &self.shared.node.config)
         {
             let reset = Reset { context: greeting.context, number: header.number };
             let to = SocketAddr::new(meta.source.ip(), greeting.port);
             self.replies.push_reset(now, Way { to, local: meta.local }, &reset);
             return Err(DropReason::StaleEpoch);
         }
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {
             if let Some(greeting) = greeting {
                 let greeted = peer.on_greeting(now, greeting, named, shared);
@@ -287,7 +287,7 @@ impl Endpoint {
             reliable: true,
             payload,
         };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let queue_pairs = &mut self.queue_pairs;
         let Some(peer) = self.peers.peer(id) else { return Ok(None) };
         let verdict = || match queue_pairs.take_buffer(delivery.dst_qpn) {
@@ -299,12 +299,12 @@ impl Endpoint {
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
             peer.on_ack(*now, &ack, shared);
         }
-        self.share.on_arrival(*now, id, rtt_code(header), &mut self.peers);
+        self.shared.share.on_arrival(*now, id, rtt_code(header), &mut self.peers);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),
             Ok(Accepted::Deliver) => {
-                self.stats.recv_wrs += 1;
-                self.stats.recv_bytes += payload.len() as u64;
+                self.shared.stats.recv_wrs += 1;
+                self.shared.stats.recv_bytes += payload.len() as u64;
                 Ok(Some(delivery))
             }
             Err(reason) => {
@@ -331,7 +331,7 @@ impl Endpoint {
         if !taken {
             return Err(DropReason::NoReceiver);
         }
-        self.stats.unreliable_rx_pkts += 1;
+        self.shared.stats.unreliable_rx_pkts += 1;
         Ok(delivery)
     }
 

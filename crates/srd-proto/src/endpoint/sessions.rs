@@ -13,7 +13,7 @@ use crate::crypto::{Admission, HELLO_MAC_BYTES, Proof};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::PeerId;
-use crate::peer::{Shared, Way};
+use crate::peer::Way;
 use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
 use crate::wire::handshake::{Hello, Reset, decode_hello_reply, decode_retry};
@@ -32,7 +32,7 @@ impl Endpoint {
         header: &Header,
         body: &[u8],
     ) -> Result<(), DropReason> {
-        if !self.security.is_on() {
+        if !self.shared.security.is_on() {
             return Err(DropReason::WrongProtection);
         }
         if header.kind == Kind::Hello {
@@ -42,7 +42,7 @@ impl Endpoint {
             return self.on_retry(now, body);
         }
         let id = self.find_named(now, meta, header, None)?;
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         let (token, answer) = decode_hello_reply(body)?;
         peer.on_hello_reply(now, token, answer, shared)?;
@@ -71,20 +71,20 @@ impl Endpoint {
     fn on_hello(&mut self, now: Instant, meta: &PacketMeta, body: &[u8]) -> Result<(), DropReason> {
         let hello = Hello::decode(body)?;
         let ip = meta.source.ip();
-        if !self.security.is_for_us(&hello.mac, &body[HELLO_MAC_BYTES..]) {
+        if !self.shared.security.is_for_us(&hello.mac, &body[HELLO_MAC_BYTES..]) {
             self.diagnose(now, ip, Diagnosis::OtherKeyForUs);
             return Err(DropReason::Unauthentic);
         }
         if let Some(known) = self.seen_before(now, meta, &hello) {
             return known;
         }
-        let proven = self.security.is_proven(now, meta.source, &hello.cookie);
+        let proven = self.shared.security.is_proven(now, meta.source, &hello.cookie);
         match self.admit(now, ip, proven) {
             Admission::Accept => {}
             Admission::DemandCookie => return self.demand_cookie(now, meta, &hello),
             Admission::Drop => return Err(DropReason::CookieDemanded),
         }
-        let request = self.security.read(hello.noise, now)?;
+        let request = self.shared.security.read(hello.noise, now)?;
         let address = SocketAddr::new(ip, request.greeting.port);
         let known = match &request.public {
             Some(key) => self.by_key.get(key).copied(),
@@ -106,7 +106,7 @@ impl Endpoint {
                 id
             }
         };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         let again = peer.repeats_answer(hello.noise, address);
         if !again {
@@ -114,7 +114,7 @@ impl Endpoint {
                 return Err(DropReason::Replay); // ours is on its way and wins
             }
             let stale = peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch);
-            if stale || peer.has_newer_opening(request.stamp(), now, shared.config) {
+            if stale || peer.has_newer_opening(request.stamp(), now, &shared.node.config) {
                 // An old one, or the clock of a peer that restarted was set back.
                 peer.ask_whether_it_lives(now, shared);
                 self.peers.make_ready(id);
@@ -122,7 +122,12 @@ impl Endpoint {
             }
             peer.on_hello(now, hello.noise, request, address, shared)?;
         }
-        peer.ways.note_opening(meta.source.port(), address.port(), self.config.paths, again);
+        peer.ways.note_opening(
+            meta.source.port(),
+            address.port(),
+            self.shared.node.config.paths,
+            again,
+        );
         self.peers.make_ready(id);
         Ok(())
     }
@@ -138,7 +143,8 @@ impl Endpoint {
     /// if the application has told us whose that is.
     fn admits_stranger(&self, address: SocketAddr) -> bool {
         let owner = self.by_address.get(&address).and_then(|id| self.peers.look(*id));
-        self.config.admission == AdmissionRule::Anyone && owner.is_none_or(|p| !p.configured)
+        self.shared.node.config.admission == AdmissionRule::Anyone
+            && owner.is_none_or(|p| !p.configured)
     }
 
     /// What becomes of an opening that a peer at this address has had answered: the last one is
@@ -158,7 +164,7 @@ impl Endpoint {
         let peer = self.peers.peer(id)?;
         peer.repeat_at_once(now, ip);
         let listens = peer.address.port();
-        peer.ways.note_opening(meta.source.port(), listens, self.config.paths, true);
+        peer.ways.note_opening(meta.source.port(), listens, self.shared.node.config.paths, true);
         self.peers.make_ready(id);
         Some(Ok(()))
     }
@@ -174,7 +180,7 @@ impl Endpoint {
                 proof = Proof::Known;
             }
         }
-        self.security.admit(now, proof)
+        self.shared.security.admit(now, proof)
     }
 
     /// Asks the sender of an opening to show that it receives where it says that it is.
@@ -184,7 +190,7 @@ impl Endpoint {
         meta: &PacketMeta,
         hello: &Hello<'_>,
     ) -> Result<(), DropReason> {
-        let mut whom = if self.security.is_job() { Whom::Member } else { Whom::Stranger };
+        let mut whom = if self.shared.security.is_job() { Whom::Member } else { Whom::Stranger };
         let mut to = meta.source;
         let mut near = self.neighbours(to.ip());
         let known = near.next();
@@ -197,7 +203,7 @@ impl Endpoint {
                 to.set_port(peer.port_at(to.ip()));
             }
         }
-        let cookie = || self.security.cookie_for(now, meta.source);
+        let cookie = || self.shared.security.cookie_for(now, meta.source);
         let way = Way { to, local: meta.local };
         self.replies.push_retry(now, (way, whom), hello, cookie);
         Err(DropReason::CookieDemanded)
@@ -214,7 +220,7 @@ impl Endpoint {
     ) -> Result<(), DropReason> {
         let id = self.named_by_reset(meta.source.ip(), reset.context, reset.number);
         let id = id.ok_or(DropReason::UnknownContext)?;
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return Ok(()) };
         if shared.security.is_on() {
             // Nobody signed this: it is a hint to open a new session, no more.

@@ -1,11 +1,12 @@
 //! Beginnings and ends: hearing of a peer, its restart, giving it up.
 
-use super::{Peer, Shared};
+use super::Peer;
 use crate::config::Config;
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason, Event, Status};
 use crate::ids::{Epoch, Qpn};
 use crate::send_queue::Place;
+use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::wire::greeting::Greeting;
 
@@ -22,7 +23,7 @@ impl Peer {
         now: Instant,
         greeting: &Greeting,
         named: bool,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> Result<(), DropReason> {
         let epoch = Epoch(greeting.epoch);
         match self.remote_epoch {
@@ -51,11 +52,11 @@ impl Peer {
     /// A greeting of an earlier run: an old packet, or a peer whose clock was set back. The run
     /// that is known is asked for a sign of life; without one it is given up, and the other is
     /// heard.
-    pub(crate) fn ask_whether_it_lives(&mut self, now: Instant, shared: &Shared<'_>) {
+    pub(crate) fn ask_whether_it_lives(&mut self, now: Instant, shared: &Shared) {
         if !self.has_context() {
             return;
         }
-        let tx = self.tx(shared.config, now);
+        let tx = self.tx(&shared.node.config, now);
         if !tx.silence.is_on() {
             tx.silence.begin(now);
             tx.probe_due = true;
@@ -91,7 +92,7 @@ impl Peer {
     }
 
     /// Something authentic came from the peer.
-    pub(crate) fn on_heard(&mut self, now: Instant, named_us: bool, shared: &mut Shared<'_>) {
+    pub(crate) fn on_heard(&mut self, now: Instant, named_us: bool, shared: &mut Shared) {
         self.heard_at = now;
         self.spoken_at = Instant::FAR_FUTURE;
         self.hints = None;
@@ -103,7 +104,7 @@ impl Peer {
     }
 
     /// Notes the number that the peer has for our context, also in the endpoint's index.
-    pub(crate) fn set_remote_context(&mut self, context: u32, shared: &mut Shared<'_>) {
+    pub(crate) fn set_remote_context(&mut self, context: u32, shared: &mut Shared) {
         if context == self.remote_context {
             return;
         }
@@ -116,8 +117,8 @@ impl Peer {
     }
 
     /// Reports what speaks against a session with this peer, each thing once in a while.
-    pub(crate) fn diagnose(&mut self, now: Instant, what: Diagnosis, shared: &mut Shared<'_>) {
-        if self.heard || shared.events.len() >= shared.config.events_max as usize {
+    pub(crate) fn diagnose(&mut self, now: Instant, what: Diagnosis, shared: &mut Shared) {
+        if self.heard || shared.events.len() >= shared.node.config.events_max as usize {
             return;
         }
         if now >= self.guard.diagnosed_until {
@@ -132,7 +133,7 @@ impl Peer {
 
     /// The peer has lost its memory of us: what was in flight is undecided and fails; what was
     /// never sent goes to the new run.
-    pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared<'_>, reason: DownReason) {
+    pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared, reason: DownReason) {
         self.drop_rx(shared);
         let was_heard = self.heard;
         self.renumber(shared);
@@ -142,7 +143,7 @@ impl Peer {
     /// The peer has forgotten our context, and said so: we begin another. Of the peer's own context
     /// that says nothing: if we took it to be over, it would have to begin another in turn, which
     /// would make us begin another, for ever.
-    pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared<'_>) {
+    pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
         let was_heard = self.heard;
         self.renumber_ours();
         self.send_anew(now, shared, was_heard.then_some(DownReason::Restarted));
@@ -150,7 +151,7 @@ impl Peer {
 
     /// Our context begins anew: what was sent is undecided and fails, what was not goes to the new
     /// one. `down`: what the application is told.
-    fn send_anew(&mut self, now: Instant, shared: &mut Shared<'_>, down: Option<DownReason>) {
+    fn send_anew(&mut self, now: Instant, shared: &mut Shared, down: Option<DownReason>) {
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
         if let Some(reason) = down {
@@ -162,7 +163,7 @@ impl Peer {
             }
             return;
         }
-        let tx = self.tx(shared.config, now);
+        let tx = self.tx(&shared.node.config, now);
         if refused {
             tx.queue.refuse();
         }
@@ -171,13 +172,13 @@ impl Peer {
             // The queue held them before, so it holds them now.
             let _ = tx.queue.push(id, datagram, u32::MAX, u32::MAX);
         }
-        tx.arm(shared.config);
+        tx.arm(&shared.node.config);
         self.tell_writable(shared);
     }
 
     /// Says that there is room again, if a send was refused.
-    pub(crate) fn tell_writable(&mut self, shared: &mut Shared<'_>) {
-        let datagrams_max = shared.config.send_queue_datagrams_max;
+    pub(crate) fn tell_writable(&mut self, shared: &mut Shared) {
+        let datagrams_max = shared.node.config.send_queue_datagrams_max;
         if self.tx.as_deref_mut().is_some_and(|tx| tx.queue.take_writable(datagrams_max)) {
             shared.events.push_back(Event::Writable { peer: self.id });
         }
@@ -186,7 +187,7 @@ impl Peer {
     /// Fails everything that was sent, and returns what was not, leaving no sending half.
     fn take_unsent(
         &mut self,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> alloc::vec::Vec<(crate::ids::DatagramId, crate::event::Datagram)> {
         self.rest = None;
         let Some(mut tx) = self.tx.take() else { return alloc::vec::Vec::new() };
@@ -216,7 +217,7 @@ impl Peer {
 
     /// The peer has been silent for too long with something outstanding: everything to it
     /// fails, and the next send starts afresh.
-    pub(crate) fn give_up(&mut self, now: Instant, shared: &mut Shared<'_>) {
+    pub(crate) fn give_up(&mut self, now: Instant, shared: &mut Shared) {
         shared.stats.unresponsive_remote_events += 1;
         if self.heard {
             self.end(Status::UnrespRemote, DownReason::Unresponsive, shared);
@@ -231,7 +232,7 @@ impl Peer {
     }
 
     /// The context is over: everything outstanding ends with a status, and nothing is kept.
-    pub(crate) fn end(&mut self, status: Status, reason: DownReason, shared: &mut Shared<'_>) {
+    pub(crate) fn end(&mut self, status: Status, reason: DownReason, shared: &mut Shared) {
         self.fail_all(status, None, shared);
         shared.events.push_back(Event::PeerDown { peer: self.id, reason });
         if self.tx.take().is_some_and(|tx| tx.queue.has_refused()) {
@@ -244,14 +245,14 @@ impl Peer {
     }
 
     /// The receiving half goes, and with it what it was granted.
-    pub(crate) fn drop_rx(&mut self, shared: &mut Shared<'_>) {
+    pub(crate) fn drop_rx(&mut self, shared: &mut Shared) {
         if let Some(mut rx) = self.rx.take() {
             shared.share.forget(&mut rx.share);
         }
     }
 
     /// The context is given up without a word: nothing is outstanding.
-    pub(crate) fn forget(&mut self, shared: &mut Shared<'_>) {
+    pub(crate) fn forget(&mut self, shared: &mut Shared) {
         self.tx = None;
         self.rest = None;
         self.drop_rx(shared);
@@ -261,7 +262,7 @@ impl Peer {
 
     /// The context begins anew: another number and another PSN space, so that nothing still in
     /// the network can be taken for what comes next.
-    fn renumber(&mut self, shared: &mut Shared<'_>) {
+    fn renumber(&mut self, shared: &mut Shared) {
         self.renumber_ours();
         if let Some(epoch) = self.remote_epoch {
             self.grave = Some((epoch, self.remote_context));
@@ -281,7 +282,7 @@ impl Peer {
 
     /// Ends every datagram, or those of one queue pair, with a status. What has been sent
     /// travels on, so that the peer's windows stay whole; nobody hears of it any more.
-    pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared<'_>) {
+    pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {
             let bytes = tx.queue.held(slot).payload.len() + super::DATAGRAM_HEADER_BYTES;

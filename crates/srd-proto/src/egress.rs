@@ -18,16 +18,16 @@ const BURST_PACKETS: u64 = 2;
 
 /// When the link takes more, and who waits for it.
 #[derive(Debug)]
-pub(super) struct Egress {
+pub(crate) struct Egress {
     /// `None`: the link's rate is not known, or the host's queue is somebody else's care.
     pacer: Option<Pacer>,
     overhead_bytes: u64,
     /// Peers with data that only the link holds up, each once. Bound: the peers.
-    pub(super) waiting: VecDeque<PeerId>,
+    pub(crate) waiting: VecDeque<PeerId>,
 }
 
 impl Egress {
-    pub(super) fn new(config: &Config, now: Instant) -> Self {
+    pub(crate) fn new(config: &Config, now: Instant) -> Self {
         let rate_bps = config.link_rate_bps;
         let pacer = (config.egress_pacing && rate_bps > 0).then(|| {
             let late_ns = u128::from(config.delay_target_min.as_nanos());
@@ -43,18 +43,18 @@ impl Egress {
     }
 
     /// Whether data may leave now.
-    pub(super) fn is_open(&self, now: Instant) -> bool {
+    pub(crate) fn is_open(&self, now: Instant) -> bool {
         self.pacer.as_ref().is_none_or(|pacer| pacer.next_departure() <= now)
     }
 
     /// When those that wait may go on.
-    pub(super) fn opens_at(&self) -> Option<Instant> {
+    pub(crate) fn opens_at(&self) -> Option<Instant> {
         let pacer = self.pacer.as_ref().filter(|_| !self.waiting.is_empty())?;
         Some(pacer.next_departure())
     }
 
     /// A batch left. Packets that did not have to wait take their part of the link, too.
-    pub(super) fn on_sent(&mut self, now: Instant, batch: &Transmit) {
+    pub(crate) fn on_sent(&mut self, now: Instant, batch: &Transmit) {
         if let Some(pacer) = &mut self.pacer {
             let overhead = self.overhead_bytes * batch.segments as u64;
             pacer.on_sent(now, batch.total_bytes as u64 + overhead);
