@@ -9,6 +9,7 @@
 //! top bits of the context numbers that it gives out, so the packet itself says where it belongs:
 //! [`shard_of`]. A node of one shard touches nothing that is shared.
 
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::config::Config;
@@ -21,8 +22,13 @@ use crate::wire::{HEADER_BYTES, Kind, VERSION, handshake, u32_at};
 pub const SHARDS_MAX: u8 = 1 << SHARD_BITS;
 /// Bits of a context number that say which shard gave it out: the highest.
 pub(crate) const SHARD_BITS: u32 = 4;
-/// How far the shard's number is shifted in a context number.
+/// How far the shard's number is shifted in a context number, and its bits.
 const SHARD_SHIFT: u32 = 32 - SHARD_BITS;
+const SHARD_MASK: u32 = u32::MAX << SHARD_SHIFT;
+/// The unit of the generation in a context number; the bits below are the peer's slot plus one.
+const CONTEXT_GENERATION: u32 = 1 << 20;
+const INDEX_MASK: u32 = CONTEXT_GENERATION - 1;
+const GENERATION_MASK: u32 = !INDEX_MASK & !SHARD_MASK;
 
 /// What the shards of a node have in common.
 #[derive(Debug)]
@@ -78,16 +84,43 @@ impl Node {
     pub(crate) fn link_sold_until(&self) -> Instant {
         Instant::from_nanos(self.link_sold_ns.load(Ordering::Relaxed))
     }
+}
 
-    /// A shard has another number of senders than it said before.
-    pub(crate) fn change_senders(&self, before: u32, after: u32) {
-        // Wrapping: a smaller number is added as a negative one.
-        self.senders.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+/// What one shard has said of how many senders it has. Ends with the shard.
+#[derive(Debug)]
+pub(crate) struct SenderCount {
+    node: Arc<Node>,
+    said: u32,
+}
+
+impl SenderCount {
+    pub(crate) fn new(node: Arc<Node>) -> Self {
+        Self { node, said: 0 }
     }
 
-    /// Senders of all shards.
-    pub(crate) fn senders(&self) -> u32 {
-        self.senders.load(Ordering::Relaxed)
+    /// Says how many senders this shard has now. Returns how many the other shards have.
+    pub(crate) fn say(&mut self, senders: u32) -> u32 {
+        if !self.node.is_sharded() {
+            return 0;
+        }
+        let total = &self.node.senders;
+        if senders != self.said {
+            // Wrapping: a smaller number is added as a negative one.
+            total.fetch_add(senders.wrapping_sub(self.said), Ordering::Relaxed);
+            self.said = senders;
+        }
+        total.load(Ordering::Relaxed).wrapping_sub(self.said)
+    }
+
+    /// How many this shard last said.
+    pub(crate) fn said(&self) -> u32 {
+        self.said
+    }
+}
+
+impl Drop for SenderCount {
+    fn drop(&mut self) {
+        self.say(0);
     }
 }
 
@@ -96,9 +129,21 @@ pub(crate) const fn shard_of_context(context: u32) -> u8 {
     (context >> SHARD_SHIFT) as u8
 }
 
-/// The bits of a shard in its context numbers.
-pub(crate) const fn context_bits(shard: u8) -> u32 {
-    (shard as u32) << SHARD_SHIFT
+/// A number that a shard gives out: for the peer in slot `index`, beginning with a generation whose
+/// bits are taken from `random`, so that a number says nothing about its age.
+pub(crate) const fn context_number(shard: u8, random: u32, index: u32) -> u32 {
+    (shard as u32) << SHARD_SHIFT | random & GENERATION_MASK | (index + 1)
+}
+
+/// The number of the same peer in the next generation.
+pub(crate) const fn next_context(context: u32) -> u32 {
+    let below = context.wrapping_add(CONTEXT_GENERATION) & !SHARD_MASK;
+    context & SHARD_MASK | below
+}
+
+/// The slot of the peer that a context number of ours is for; no slot is as large as that of zero.
+pub(crate) const fn context_index(context: u32) -> u32 {
+    (context & INDEX_MASK).wrapping_sub(1)
 }
 
 /// Whether a context number is a later one than another of the same shard's: numbers below the
@@ -142,13 +187,15 @@ mod tests {
 
     #[test]
     fn numbers_of_one_shard_are_ordered_and_others_are_not() {
-        let generation = 1 << 20;
-        assert!(is_newer_context(7 + generation, 7));
-        assert!(!is_newer_context(7, 7 + generation));
-        assert!(!is_newer_context(7, 7));
-        let last = context_bits(3) | (0xff << 20) | 7;
-        assert!(is_newer_context(context_bits(3) | 7, last), "generations go round");
-        assert!(!is_newer_context(context_bits(4) | 8, context_bits(3) | 7));
+        let last = context_number(3, u32::MAX, 7);
+        let first = next_context(last);
+        assert_eq!(first, context_number(3, 0, 7), "generations go round");
+        assert_eq!([shard_of_context(first), shard_of_context(last)], [3, 3]);
+        assert_eq!([context_index(first), context_index(last)], [7, 7]);
+        assert!(is_newer_context(first, last));
+        assert!(!is_newer_context(last, first));
+        assert!(!is_newer_context(first, first));
+        assert!(!is_newer_context(context_number(4, 1 << 20, 7), first));
     }
 
     #[test]
@@ -169,12 +216,23 @@ mod tests {
     }
 
     #[test]
+    fn each_shard_hears_of_the_others_senders_until_they_end() {
+        let node = Arc::new(Node::new(Config::sockets(), Epoch(1), 3).unwrap());
+        let [mut a, mut b, mut c] = [(); 3].map(|()| SenderCount::new(node.clone()));
+        assert_eq!((a.say(5), b.say(2), c.say(0)), (0, 5, 7));
+        assert_eq!((a.say(1), b.say(2)), (2, 1));
+        drop(b);
+        assert_eq!((a.say(1), c.say(0)), (0, 1));
+    }
+
+    #[test]
     fn bytes_that_are_no_packet_are_for_the_first_shard() {
         for bytes in [&[][..], &[0x24; 3], &[0x14; 64], &[0xff; 64]] {
             assert_eq!(shard_of(bytes, 4), 0);
         }
         let mut data = [0; 40];
-        (data[0], data[4]) = (0x21, context_bits(3).to_be_bytes()[0]);
+        data[0] = 0x21;
+        data[4..8].copy_from_slice(&context_number(3, 0, 0).to_be_bytes());
         assert_eq!((shard_of(&data, 4), shard_of(&data, 2)), (3, 1));
     }
 }

@@ -42,8 +42,8 @@ impl Shared {
             stats: Stats::default(),
             events: VecDeque::new(),
             security: Security::new(&node.config, seed, now),
-            egress: Egress::new(&node.config, now),
-            share: ReceiverShare::new(&node.config),
+            egress: Egress::new(&node, now),
+            share: ReceiverShare::new(&node),
             contexts: BTreeSet::new(),
             rnr_retries: BTreeMap::new(),
             node,
@@ -52,7 +52,7 @@ impl Shared {
 
     /// Whether our own link takes data now.
     pub(crate) fn link_open(&self) -> bool {
-        self.egress.is_open(self.now)
+        self.egress.is_open(&self.node, self.now)
     }
 
     /// How many senders share us.

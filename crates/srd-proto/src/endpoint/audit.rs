@@ -80,7 +80,11 @@ impl Endpoint {
         assert!(by_address.values().all(here), "an address names a peer that is gone");
         for peer in live() {
             let key = peer.keys.as_ref().and_then(|keys| keys.public_key);
-            assert!(key.is_none_or(|key| by_key.get(&key) == Some(&peer.id)), "{:?}", peer.id);
+            assert!(
+                key.is_none_or(|key| by_key.get(&(key, peer.partner)) == Some(&peer.id)),
+                "{:?}",
+                peer.id
+            );
         }
         let keyed = live().filter(|p| p.keys.as_ref().is_some_and(|k| k.public_key.is_some()));
         assert_eq!(by_key.len(), keyed.count(), "a key names a peer that is gone");

@@ -7,6 +7,7 @@ use super::Endpoint;
 use crate::error::DropReason;
 use crate::event::Status;
 use crate::ids::{Entropy, PeerId};
+use crate::node::context_index;
 use crate::peer::CLOSES;
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, TransmitBuf};
@@ -32,8 +33,10 @@ impl Endpoint {
     /// The peer is told [`crate::DownReason::Closed`].
     pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
         let now = self.at(now);
-        self.queue_farewell(now, id);
-        self.drop_peer(id);
+        for id in self.contexts_with(id) {
+            self.queue_farewell(now, id);
+            self.drop_peer(id);
+        }
         #[cfg(debug_assertions)]
         self.audit();
     }
@@ -80,7 +83,7 @@ impl Endpoint {
         peer.drop_rx(shared);
         self.unlist(&peer);
         if let Some(key) = peer.keys.as_ref().and_then(|keys| keys.public_key) {
-            self.by_key.remove(&key);
+            self.by_key.remove(&(key, peer.partner));
         }
         self.epoch_bump_next = self.epoch_bump_next.max(peer.epoch_bump + 1);
         self.free.push(id.index());
@@ -122,8 +125,7 @@ impl Endpoint {
         body: &[u8],
     ) -> Result<(), DropReason> {
         let greeting = greeting.ok_or(DropReason::Malformed)?;
-        let index = (header.dst_context & super::INDEX_MASK).wrapping_sub(1);
-        let peer = self.peers.at(index).filter(|peer| {
+        let peer = self.peers.at(context_index(header.dst_context)).filter(|peer| {
             peer.local_context == header.dst_context
                 && peer.is_closed_by(greeting)
                 && peer.is_at(meta.source.ip())

@@ -24,7 +24,7 @@ use crate::crypto;
 use crate::error::{AddPeerError, ConfigError, SendError};
 use crate::event::{Datagram, Event, Status};
 use crate::ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
-use crate::node::Node;
+use crate::node::{Node, context_number};
 use crate::peer::{
     ADDRESSES_MAX, DATAGRAM_HEADER_BYTES, Peer, packet_overhead, unreliable_overhead,
 };
@@ -34,9 +34,6 @@ use crate::shared::Shared;
 use crate::stats::{PathReport, PeerStats, Stats};
 use crate::time::Instant;
 use crate::transmit::{Transmit, TransmitBuf};
-
-/// Bits of a context number that are the peer's index plus one.
-const INDEX_MASK: u32 = (1 << 20) - 1;
 
 /// The address of a peer that has not called yet.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -86,8 +83,9 @@ pub struct Endpoint {
     shared: Shared,
     rng: Rng,
     peers: Peers,
-    /// Peers by the address that they were named with.
-    by_address: BTreeMap<SocketAddr, PeerId>,
+    /// Peers by the address that they were named with, and by which of their node's shards calls
+    /// this one.
+    by_address: BTreeMap<(SocketAddr, u8), PeerId>,
     /// Slots of the peers that the application named, by the IP address that they have now.
     by_ip: BTreeSet<(IpAddr, u32)>,
     /// Slots that are free, and how many peers there have been.
@@ -100,7 +98,8 @@ pub struct Endpoint {
     /// Above the epoch bump of every peer that was removed: a context that is made anew must
     /// not be taken for its former self.
     epoch_bump_next: u64,
-    by_key: BTreeMap<[u8; 32], PeerId>,
+    /// Peers by their static key, and by the same number.
+    by_key: BTreeMap<([u8; 32], u8), PeerId>,
     replies: Replies,
     /// Goodbyes to peers that were removed.
     farewells: VecDeque<Farewell>,
@@ -164,8 +163,9 @@ impl Endpoint {
     pub fn add_peer(&mut self, now: Instant, peer: PeerConfig) -> Result<PeerId, AddPeerError> {
         let now = self.at(now);
         let addresses = || peer.address.into_iter().chain(peer.further.into_iter().flatten());
+        let own = self.shared.shard;
         let twice = addresses().enumerate().any(|(n, a)| addresses().take(n).any(|b| a == b));
-        if twice || addresses().any(|address| self.by_address.contains_key(&address)) {
+        if twice || addresses().any(|address| self.by_address.contains_key(&(address, own))) {
             return Err(AddPeerError::AddressInUse);
         }
         let keyed = matches!(self.shared.node.config.protection, Protection::Static(_));
@@ -175,13 +175,13 @@ impl Endpoint {
         if (keyed || first.is_none()) && peer.public_key.is_none() {
             return Err(AddPeerError::KeyMissing);
         }
-        if peer.public_key.is_some_and(|key| self.by_key.contains_key(&key)) {
+        if peer.public_key.is_some_and(|key| self.by_key.contains_key(&(key, own))) {
             return Err(AddPeerError::KeyInUse);
         }
         if peer.public_key.as_ref().is_some_and(crypto::is_weak) {
             return Err(AddPeerError::WeakKey);
         }
-        let id = self.insert_peer(now, first).ok_or(AddPeerError::TooManyPeers)?;
+        let id = self.insert_peer(now, first, own).ok_or(AddPeerError::TooManyPeers)?;
         let PeerConfig { public_key, preshared_key, .. } = peer;
         if let Some(peer) = self.peers.peer(id) {
             peer.configured = true;
@@ -203,7 +203,7 @@ impl Endpoint {
     fn set_key(&mut self, id: PeerId, key: Option<[u8; 32]>) {
         if let (Some(peer), Some(key)) = (self.peers.peer(id), key) {
             peer.keys.get_or_insert_default().public_key = Some(key);
-            self.by_key.insert(key, id);
+            self.by_key.insert((key, peer.partner), id);
         }
     }
 
@@ -212,7 +212,12 @@ impl Endpoint {
         self.shared.security.public()
     }
 
-    fn insert_peer(&mut self, now: Instant, address: Option<SocketAddr>) -> Option<PeerId> {
+    fn insert_peer(
+        &mut self,
+        now: Instant,
+        address: Option<SocketAddr>,
+        partner: u8,
+    ) -> Option<PeerId> {
         let live = self.peers.slots.len() - self.free.len();
         if live >= self.shared.node.config.peers_max as usize {
             return None;
@@ -227,12 +232,12 @@ impl Endpoint {
         self.generation = self.generation.wrapping_add(1);
         let id = PeerId::new(index, self.generation);
         let seed = self.rng.next_u64();
-        // The generation starts anywhere, so that a number says nothing about its age.
-        #[allow(clippy::cast_possible_truncation)] // twelve random bits
-        let generation = (self.rng.next_u64() as u32) & !INDEX_MASK;
-        let context = generation | (index + 1);
+        #[allow(clippy::cast_possible_truncation)] // a few random bits
+        let random = self.rng.next_u64() as u32;
+        let context = context_number(self.shared.shard, random, index);
         let at = address.unwrap_or(NOWHERE);
         let mut peer = Box::new(Peer::new(id, at, context, seed, now));
+        peer.partner = partner;
         peer.epoch_bump = self.epoch_bump_next;
         self.peers.slots[index as usize] = Some(peer);
         Some(id)
@@ -407,6 +412,7 @@ impl Endpoint {
         while let Some(id) = self.peers.take_due(now) {
             self.wake(now, id);
         }
+        self.shared.share.sync(now);
         #[cfg(debug_assertions)]
         self.audit_timers_ran();
     }
@@ -431,7 +437,9 @@ impl Endpoint {
     /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late, once
     /// [`Endpoint::poll_transmit`] has said that there is nothing more to send.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.peers.next_wake().into_iter().chain(self.shared.egress.opens_at()).min()
+        let link = self.shared.egress.opens_at(&self.shared.node);
+        let wakes = self.peers.next_wake().into_iter().chain(link);
+        wakes.chain(self.shared.share.sync_at()).min()
     }
 
     /// Writes the next batch into `buf`, which the caller has cleared.
@@ -452,11 +460,11 @@ impl Endpoint {
         if let Some(farewell) = self.farewells.pop_front() {
             let Farewell { to, entropy, bytes } = farewell;
             let transmit = replies::write_alone(to, entropy, &bytes, &mut self.shared.stats, buf);
-            self.shared.egress.on_sent(now, &transmit);
+            self.shared.egress.on_sent(&self.shared.node, now, &transmit);
             return Some(transmit);
         }
         if let Some(transmit) = self.replies.poll_transmit(&mut self.shared.stats, buf) {
-            self.shared.egress.on_sent(now, &transmit);
+            self.shared.egress.on_sent(&self.shared.node, now, &transmit);
             return Some(transmit);
         }
         loop {
@@ -469,7 +477,7 @@ impl Endpoint {
             };
             let transmit = peer.poll_transmit(now, shared, buf);
             if let Some(transmit) = transmit {
-                self.shared.egress.on_sent(now, &transmit);
+                self.shared.egress.on_sent(&self.shared.node, now, &transmit);
                 let unwatched = peer.wake_at == Instant::FAR_FUTURE;
                 self.peers.ready.rotate_left(1);
                 if unwatched {
@@ -491,7 +499,7 @@ impl Endpoint {
 
     /// Who has waited longest for the link is the next to send, if it takes more.
     fn let_one_on(&mut self) {
-        if !self.shared.egress.is_open(self.shared.now) {
+        if !self.shared.link_open() {
             return;
         }
         while let Some(id) = self.shared.egress.waiting.pop_front() {

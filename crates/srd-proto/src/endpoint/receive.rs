@@ -2,10 +2,11 @@
 
 use core::net::SocketAddr;
 
-use super::{Endpoint, INDEX_MASK};
+use super::Endpoint;
 use crate::error::DropReason;
 use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
+use crate::node::{context_index, shard_of_context};
 use crate::peer::{Accepted, DataPacket, Peer, Way, read_unreliable};
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, PacketRef};
@@ -184,7 +185,7 @@ impl Endpoint {
                 if let Some(peer) = self.peers.peer(id) {
                     peer.on_probe(meta, header, &probe, shared);
                 }
-                self.shared.share.on_arrival(now, id, rtt_code(header), &mut self.peers);
+                self.count_arrival(now, id, header);
                 None
             }
             Kind::Close => {
@@ -211,8 +212,7 @@ impl Endpoint {
         header: &Header,
         greeting: Option<&Greeting>,
     ) -> Result<PeerId, DropReason> {
-        let index = (header.dst_context & INDEX_MASK).wrapping_sub(1);
-        match self.peers.at(index) {
+        match self.peers.at(context_index(header.dst_context)) {
             Some(peer) if peer.is_named(header.dst_context) => Ok(peer.id),
             _ => {
                 self.queue_reset(now, meta, header, greeting);
@@ -235,9 +235,10 @@ impl Endpoint {
         } else {
             let greeting = greeting.ok_or(DropReason::Malformed)?;
             let address = SocketAddr::new(meta.source.ip(), greeting.port);
-            match self.by_address.get(&address) {
+            let partner = shard_of_context(greeting.context);
+            match self.by_address.get(&(address, partner)) {
                 Some(id) => *id,
-                None => self.introduce(now, address).ok_or(DropReason::PeersFull)?,
+                None => self.introduce(now, address, partner).ok_or(DropReason::PeersFull)?,
             }
         };
         if let (Some(greeting), Some(peer)) = (greeting, self.peers.peer(id))
@@ -299,7 +300,7 @@ impl Endpoint {
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
             peer.on_ack(*now, &ack, shared);
         }
-        self.shared.share.on_arrival(*now, id, rtt_code(header), &mut self.peers);
+        self.count_arrival(*now, id, header);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),
             Ok(Accepted::Deliver) => {
@@ -312,6 +313,13 @@ impl Endpoint {
                 Err(reason)
             }
         }
+    }
+
+    /// Data or a probe arrived: the sender's part of the receiver's share may change.
+    fn count_arrival(&mut self, now: Instant, id: PeerId, header: &Header) {
+        let share = &mut self.shared.share;
+        share.on_arrival(now, id, rtt_code(header), &mut self.peers);
+        share.sync(now);
     }
 
     /// An unreliable datagram goes up if somebody takes it.

@@ -6,13 +6,14 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use super::Endpoint;
 use super::replies::Whom;
-use super::{Endpoint, INDEX_MASK};
 use crate::config::Admission as AdmissionRule;
 use crate::crypto::{Admission, HELLO_MAC_BYTES, Proof};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::PeerId;
+use crate::node::{context_index, shard_of_context};
 use crate::peer::Way;
 use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
@@ -56,8 +57,7 @@ impl Endpoint {
         let (cookie, retried) = decode_retry(body)?;
         let mut taken = Err(DropReason::Unauthentic);
         for (context, token) in retried {
-            let index = (context & INDEX_MASK).wrapping_sub(1);
-            let named = self.peers.at(index).filter(|peer| peer.is_named(context));
+            let named = self.peers.at(context_index(context)).filter(|peer| peer.is_named(context));
             if let Some(peer) = named.filter(|peer| peer.awaits(token)) {
                 let id = peer.id;
                 taken = peer.on_retry(now, cookie);
@@ -86,19 +86,24 @@ impl Endpoint {
         }
         let request = self.shared.security.read(hello.noise, now)?;
         let address = SocketAddr::new(ip, request.greeting.port);
-        let known = match &request.public {
-            Some(key) => self.by_key.get(key).copied(),
-            None => self.by_address.get(&address).copied(),
+        let partner = shard_of_context(request.greeting.context);
+        let known = match request.public {
+            Some(key) => self.by_key.get(&(key, partner)).copied(),
+            None => self.by_address.get(&(address, partner)).copied(),
         };
+        let sibling = request.public.and_then(|key| self.by_key.get(&(key, self.shared.shard)));
+        let sibling = sibling.copied();
         let id = match (known, request.public) {
             (Some(id), _) => id,
-            (None, Some(key)) if !self.admits_stranger(address) => {
+            (None, Some(key)) if sibling.is_none() && !self.admits_stranger(address) => {
                 self.diagnose(now, ip, Diagnosis::UnknownKey(key));
                 return Err(DropReason::Unauthentic);
             }
             _ if !proven => return self.demand_cookie(now, meta, &hello),
             (None, key) => {
-                let id = self.insert_peer(now, Some(address)).ok_or(DropReason::PeersFull)?;
+                let inserted = self.insert_peer(now, Some(address), partner);
+                let id = inserted.ok_or(DropReason::PeersFull)?;
+                self.share_secret(sibling, id);
                 self.set_key(id, key);
                 if key.is_none() {
                     self.list(id); // its address is all that it is known by
@@ -132,9 +137,23 @@ impl Endpoint {
         Ok(())
     }
 
+    /// What is known of a node beforehand holds for each context with it, whichever of its shards
+    /// that is with.
+    fn share_secret(&mut self, known: Option<PeerId>, id: PeerId) {
+        let keys = known.and_then(|known| self.peers.look(known)?.keys.clone());
+        if let (Some(keys), Some(peer)) = (keys, self.peers.peer(id)) {
+            peer.keys = Some(keys);
+        }
+    }
+
     /// A plain peer that introduces itself.
-    pub(super) fn introduce(&mut self, now: Instant, address: SocketAddr) -> Option<PeerId> {
-        let id = self.insert_peer(now, Some(address))?;
+    pub(super) fn introduce(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        partner: u8,
+    ) -> Option<PeerId> {
+        let id = self.insert_peer(now, Some(address), partner)?;
         self.list(id);
         Some(id)
     }
@@ -142,7 +161,8 @@ impl Endpoint {
     /// Whether somebody with a key that we do not know may have a session, from this address: not
     /// if the application has told us whose that is.
     fn admits_stranger(&self, address: SocketAddr) -> bool {
-        let owner = self.by_address.get(&address).and_then(|id| self.peers.look(*id));
+        let owner =
+            self.by_address.get(&(address, self.shared.shard)).and_then(|id| self.peers.look(*id));
         self.shared.node.config.admission == AdmissionRule::Anyone
             && owner.is_none_or(|p| !p.configured)
     }

@@ -14,7 +14,6 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-use super::lifecycle::CONTEXT_GENERATION;
 use super::roam::{Roam, same_ip};
 use super::{Peer, PeerKeys};
 use crate::config::Config;
@@ -22,6 +21,7 @@ use crate::crypto::{SessionKeys, Space};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::Epoch;
+use crate::node::next_context;
 use crate::security::{Opening, Request, Stamp};
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
@@ -290,7 +290,7 @@ impl Peer {
         to: SocketAddr,
         shared: &mut Shared,
     ) -> Result<(), DropReason> {
-        let context = self.local_context.wrapping_add(CONTEXT_GENERATION);
+        let context = next_context(self.local_context);
         let (remote, stamp) = (request.greeting, request.stamp());
         let greeting = self.greeting(context, shared);
         let preshared_key = self.known_keys().preshared_key;

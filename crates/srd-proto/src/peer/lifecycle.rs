@@ -5,13 +5,12 @@ use crate::config::Config;
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason, Event, Status};
 use crate::ids::{Epoch, Qpn};
+use crate::node::{is_newer_context, next_context};
 use crate::send_queue::Place;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::wire::greeting::Greeting;
 
-/// The generation's unit in a context number; the bits below are the peer's index.
-pub(crate) const CONTEXT_GENERATION: u32 = 1 << 20;
 /// One thing about one peer is reported once in so long.
 const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
@@ -71,7 +70,7 @@ impl Peer {
         let grave = self.grave.filter(|_| self.remote_epoch.is_none());
         grave.is_some_and(|(buried, context)| {
             let earlier = epoch < buried && now.since(self.heard_at) < config.peer_timeout;
-            earlier || epoch == buried && !is_newer(greeting.context, context)
+            earlier || epoch == buried && !is_newer_context(greeting.context, context)
         })
     }
 
@@ -79,7 +78,7 @@ impl Peer {
     /// of our restart and numbers its packets from zero. What it sent before that may have
     /// arrived first.
     fn is_newer_context(&self, context: u32) -> bool {
-        self.remote_context != 0 && is_newer(context, self.remote_context)
+        self.remote_context != 0 && is_newer_context(context, self.remote_context)
     }
 
     /// Whether a packet with these low number bits may be on its way to the peer.
@@ -275,7 +274,7 @@ impl Peer {
 
     /// Our own number for the context, which the peer has not heard of.
     fn renumber_ours(&mut self) {
-        self.local_context = self.local_context.wrapping_add(CONTEXT_GENERATION);
+        self.local_context = next_context(self.local_context);
         self.greeted = false;
         self.heard = false;
     }
@@ -303,9 +302,4 @@ impl Peer {
         }
         self.tell_writable(shared);
     }
-}
-
-/// Whether a context number is a later one of the same peer's: generations count upwards.
-fn is_newer(context: u32, than: u32) -> bool {
-    context != than && context.wrapping_sub(than).cast_signed() > 0
 }

@@ -81,6 +81,9 @@ pub(crate) const CONVERSATION_PACKETS_MAX: u64 = 32;
 pub(crate) struct Peer {
     pub id: PeerId,
     pub address: SocketAddr,
+    /// The number of the shard of its node that calls this one. Ours, if the application named the
+    /// peer: shard `i` calls shard `i` where there is one (H14).
+    pub partner: u8,
     /// Where it was named, if it has left that address.
     pub home: Option<Box<Home>>,
     /// Our number for this context: what the peer writes into its packets.
@@ -302,6 +305,7 @@ impl Peer {
         Self {
             id,
             address,
+            partner: 0,
             home: None,
             local_context: context,
             remote_context: 0,
