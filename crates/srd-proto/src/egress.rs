@@ -48,6 +48,10 @@ struct Lease {
     left_bytes: i64,
     /// When what is left of the lease ends.
     ends_at: Instant,
+    /// Until when the link was sold when this shard last leased it.
+    sold_until: Instant,
+    /// How long the link takes for a lease of each shard.
+    round: Duration,
 }
 
 impl Lease {
@@ -55,8 +59,14 @@ impl Lease {
         (self.left_bytes > 0 && now < self.ends_at) || self.opens_at(node) <= now
     }
 
+    /// When this shard may lease the link. A shard that has leased it lately waits a little longer
+    /// than one that has not, so that they take turns.
     fn opens_at(&self, node: &Node) -> Instant {
-        node.link_sold_until() - self.burst
+        let sold_until = node.link_sold_until();
+        let round_ns = self.round.as_nanos().max(1);
+        let others_ns = sold_until.since(self.sold_until).as_nanos().min(round_ns);
+        let wait_ns = self.burst.as_nanos() / 2 * (round_ns - others_ns) / round_ns;
+        sold_until - self.burst + Duration::from_nanos(wait_ns)
     }
 
     fn on_sent(&mut self, node: &Node, now: Instant, bytes: u64) {
@@ -66,8 +76,8 @@ impl Lease {
         }
         if self.left_bytes <= 0 {
             let bought = bytes.max(LEASE_BYTES.cast_signed()) - self.left_bytes;
-            let time_ns = bought.unsigned_abs().saturating_mul(8_000_000_000) / self.rate_bps;
-            node.lease_link(now, Duration::from_nanos(time_ns));
+            let time = time_for(bought.unsigned_abs(), self.rate_bps);
+            self.sold_until = node.lease_link(now, time);
             self.left_bytes += bought;
             self.ends_at = now + LEASE_LIFETIME;
         }
@@ -95,9 +105,14 @@ impl Egress {
         let pace = if !config.egress_pacing || rate_bps == 0 {
             Pace::Free
         } else if node.is_sharded() {
-            let burst_ns = burst_bytes.saturating_mul(8_000_000_000) / rate_bps;
-            let burst = Duration::from_nanos(burst_ns);
-            Pace::Leased(Lease { rate_bps, burst, left_bytes: 0, ends_at: Instant::ZERO })
+            Pace::Leased(Lease {
+                rate_bps,
+                burst: time_for(burst_bytes, rate_bps),
+                left_bytes: 0,
+                ends_at: Instant::ZERO,
+                sold_until: Instant::ZERO,
+                round: time_for(LEASE_BYTES, rate_bps).times(node.shards().into()),
+            })
         } else {
             let mut pacer = Pacer::new(now);
             pacer.set_pace(rate_bps, burst_bytes);
@@ -135,6 +150,10 @@ impl Egress {
             Pace::Leased(lease) => lease.on_sent(node, now, bytes),
         }
     }
+}
+
+fn time_for(bytes: u64, rate_bps: u64) -> Duration {
+    Duration::from_nanos(bytes.saturating_mul(8_000_000_000) / rate_bps)
 }
 
 #[cfg(test)]
@@ -184,8 +203,8 @@ mod tests {
         for (shards, active) in [(2, 1), (2, 2), (8, 3), (16, 16)] {
             let sent = sent_bytes(shards, active);
             let sum: u64 = sent.iter().sum();
-            // A lease that each has bought and not used yet.
-            let over = active as u64 * LEASE_BYTES;
+            // A lease that each has bought and not used yet, and half a burst.
+            let over = (active as u64 + 1) * LEASE_BYTES;
             assert!(sum > alone - over && sum < alone + over, "{sent:?} beside {alone}");
             let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
             assert!(most - least <= 2 * LEASE_BYTES, "{sent:?}");

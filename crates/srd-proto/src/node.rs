@@ -73,11 +73,14 @@ impl Node {
         self.shards > 1
     }
 
-    /// Sells the link for `time`, from now on or from the end of what was sold before.
-    pub(crate) fn lease_link(&self, now: Instant, time: Duration) {
-        let sell = |sold: u64| Some(sold.max(now.as_nanos()).saturating_add(time.as_nanos()));
+    /// Sells the link for `time`, from now on or from the end of what was sold before. Returns until
+    /// when it is sold now.
+    pub(crate) fn lease_link(&self, now: Instant, time: Duration) -> Instant {
+        let until = |sold: u64| sold.max(now.as_nanos()).saturating_add(time.as_nanos());
+        let sell = |sold| Some(until(sold));
+        let before = self.link_sold_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sell);
         // The closure always returns a value, so the update always succeeds.
-        let _ = self.link_sold_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sell);
+        Instant::from_nanos(until(before.unwrap_or_else(|sold| sold)))
     }
 
     /// Until when the link is sold.
