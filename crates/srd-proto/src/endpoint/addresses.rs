@@ -77,6 +77,11 @@ impl Endpoint {
         self.by_address.get(&(address, self.shared.shard)).copied()
     }
 
+    /// How many peers are known, each context of a node that has several counted.
+    pub fn peer_count(&self) -> usize {
+        self.peers.slots.len() - self.free.len()
+    }
+
     /// The peer that stands for a remote node here, whichever of the node's shards a context of it
     /// is with: the peer itself, unless the node has more shards than ours (H14).
     pub fn node_of(&self, peer: PeerId) -> PeerId {
