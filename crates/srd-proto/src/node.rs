@@ -174,7 +174,7 @@ pub const fn steering_offset(first_byte: u8, names_context: bool) -> usize {
     }
 }
 
-/// The shard, of so many, that a received packet is for (H14). Bytes that are no packet are for
+/// The shard, of so many, that a received packet is for (H16). Bytes that are no packet are for
 /// the first, which counts them.
 pub fn shard_of(packet: &[u8], shards: u8) -> u8 {
     let number = |at: usize| packet.get(at..at + 4).map_or(0, |_| u32_at(packet, at));

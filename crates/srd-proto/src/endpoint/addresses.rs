@@ -83,7 +83,7 @@ impl Endpoint {
     }
 
     /// The peer that stands for a remote node here, whichever of the node's shards a context of it
-    /// is with: the peer itself, unless the node has more shards than ours (H14).
+    /// is with: the peer itself, unless the node has more shards than ours (H16).
     pub fn node_of(&self, peer: PeerId) -> PeerId {
         self.context_with(peer, self.shared.shard).unwrap_or(peer)
     }

@@ -82,7 +82,7 @@ pub(crate) struct Peer {
     pub id: PeerId,
     pub address: SocketAddr,
     /// The number of the shard of its node that calls this one. Ours, if the application named the
-    /// peer: shard `i` calls shard `i` where there is one (H14).
+    /// peer: shard `i` calls shard `i` where there is one (H16).
     pub partner: u8,
     /// Where it was named, if it has left that address.
     pub home: Option<Box<Home>>,
