@@ -21,7 +21,7 @@ use crate::wire::{HEADER_BYTES, Kind, VERSION, handshake, u32_at};
 /// Most shards of a node.
 pub const SHARDS_MAX: u8 = 1 << SHARD_BITS;
 /// Bits of a context number that say which shard gave it out: the highest.
-pub(crate) const SHARD_BITS: u32 = 4;
+pub const SHARD_BITS: u32 = 4;
 /// How far the shard's number is shifted in a context number, and its bits.
 const SHARD_SHIFT: u32 = 32 - SHARD_BITS;
 const SHARD_MASK: u32 = u32::MAX << SHARD_SHIFT;
