@@ -15,9 +15,8 @@
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
 //! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`log`] | what goes to standard error beside that |
-//! | [`failure`], [`output`], [`table`], [`units`], [`chart`] | what they share |
+//! | [`failure`], [`output`], [`table`], [`units`] | what they share |
 
-mod chart;
 mod check;
 mod daemon;
 mod demo;

@@ -160,7 +160,8 @@ impl Fabric {
         namespace::within(&self.host_namespace(host)?, work)
     }
 
-    pub(crate) fn host_namespace(&self, host: HostId) -> Result<String> {
+    /// The name of a host's namespace.
+    pub fn host_namespace(&self, host: HostId) -> Result<String> {
         self.config.check_host(host)?;
         Ok(plan::host_namespace(&self.config.name_prefix, host))
     }

@@ -6,7 +6,7 @@ use super::story::{Contestant, Failover, Incast, IncastRun, Single, Story, size}
 use super::{DemoArgs, Part};
 use crate::output::JsonOutput;
 use anyhow::Result;
-use srd_lab::tcp::{self, Congestion};
+use srd_bench::tcp::{self, Congestion};
 use srd_lab::{Fabric, FabricConfig, HostId, priority};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@
 use super::story::Program;
 use crate::output::JsonOutput;
 use anyhow::{Context, Result};
-use srd_lab::experiment::{self, MissingPrograms, Options, Variant};
+use srd_bench::experiment::{self, MissingPrograms, Options, Variant};
 
 /// Real-time priority of the daemons: above the programs whose packets they carry.
 const DAEMON_PRIORITY: u8 = 10;

@@ -2,7 +2,7 @@
 
 use super::show::{is_ours, verdict};
 use super::story::{Contestant, Failover, Goal, Incast, IncastRun, Story, size};
-use crate::chart::{Axis, Bar, BarChart, Line, LineChart, Mark, Page};
+use srd_chart::{Axis, Bar, BarChart, Line, LineChart, Mark, Page};
 
 /// Points of one distribution; more cannot be told apart.
 const CDF_POINTS_MAX: usize = 400;
@@ -265,7 +265,7 @@ fn line(run: &Failover, points: Vec<(f64, f64)>) -> Line {
 mod tests {
     use super::super::story::tests::story;
     use super::*;
-    use crate::chart::check_well_formed;
+    use srd_chart::check_well_formed;
 
     #[test]
     fn the_report_is_one_well_formed_file() {

@@ -129,7 +129,7 @@ fn failover(who: Contestant, output: &JsonOutput) -> Result<Failover> {
              until_us = {HEALED_MS}000\n"
         );
         let intervals = one_flow(who, FAILOVER_MS, &fault)?;
-        let silence_ms = srd_lab::tcp::silence_ms(&intervals, INTERVAL_MS, FAILED_MS);
+        let silence_ms = srd_bench::tcp::silence_ms(&intervals, INTERVAL_MS, FAILED_MS);
         let run = Failover {
             who,
             failed_ms: FAILED_MS,

@@ -1,7 +1,7 @@
 //! The figures of the demonstration, and which goals they meet.
 
-use crate::chart::Tone;
 use serde::{Serialize, Serializer};
+use srd_chart::Tone;
 use std::fmt;
 
 /// Who is measured.

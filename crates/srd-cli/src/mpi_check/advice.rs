@@ -2,9 +2,9 @@
 
 use crate::check::finding::Subject;
 use serde::Serialize;
+use srd_doctor::mpi::installed::SYSTEM_LIBFABRIC;
+use srd_doctor::mpi::{Kind, Mpi, Transport, launch, provider};
 use srd_lab::enter::quoted;
-use srd_lab::mpi::installed::SYSTEM_LIBFABRIC;
-use srd_lab::mpi::{Kind, Mpi, Transport, launch, provider};
 use std::env;
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 
 use super::List;
 use crate::check::finding::{Class, Fix, Judgement};
-use srd_lab::mpi::key;
+use srd_doctor::mpi::key;
 use std::env;
 use std::path::{Path, PathBuf};
 

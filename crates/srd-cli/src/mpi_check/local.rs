@@ -7,8 +7,8 @@ use crate::check::rules;
 use crate::check::system::System;
 use crate::failure::usage;
 use anyhow::{Context, Result};
-use srd_lab::mpi::installed::SYSTEM_LIBFABRIC;
-use srd_lab::mpi::{Mpi, Offers, offers, provider};
+use srd_doctor::mpi::installed::SYSTEM_LIBFABRIC;
+use srd_doctor::mpi::{Mpi, Offers, offers, provider};
 use std::path::{Path, PathBuf};
 
 /// Checks of `srd check` that matter for the provider as well.

@@ -26,7 +26,7 @@ use crate::output::{JsonOutput, is_broken_pipe};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
-use srd_lab::mpi::offers;
+use srd_doctor::mpi::offers;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;

@@ -8,7 +8,7 @@ use crate::output::{self, JsonOutput};
 use anyhow::{Context, Result};
 use clap::{ArgAction, Args};
 use serde::Serialize;
-use srd_lab::experiment::{self, Experiment, Options, Outcome, Variant};
+use srd_bench::experiment::{self, Experiment, Options, Outcome, Variant};
 use srd_lab::priority;
 use std::fs;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! The experiments as one page with tables and charts.
 
 use super::show;
-use crate::chart::{Axis, Bar, BarChart, Line, LineChart, Mark, Page, Tone};
-use srd_lab::experiment::result::{CaseResult, Distribution, Timeline};
-use srd_lab::experiment::{Outcome, Variant};
+use srd_bench::experiment::result::{CaseResult, Distribution, Timeline};
+use srd_bench::experiment::{Outcome, Variant};
+use srd_chart::{Axis, Bar, BarChart, Line, LineChart, Mark, Page, Tone};
 
 /// Points of one line; more cannot be told apart.
 const POINTS_MAX: usize = 300;
@@ -214,9 +214,9 @@ fn timeline(variant: Variant, line: &Timeline, top: f64) -> LineChart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::check_well_formed;
-    use srd_lab::experiment::pulse::Lateness;
-    use srd_lab::experiment::result::{Figure, Measured, Run, Samples};
+    use srd_bench::experiment::pulse::Lateness;
+    use srd_bench::experiment::result::{Figure, Measured, Run, Samples};
+    use srd_chart::check_well_formed;
     use srd_lab::priority::CpuUse;
 
     fn outcome(count: u32) -> Outcome {

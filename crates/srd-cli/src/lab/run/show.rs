@@ -1,9 +1,9 @@
 //! What `srd lab run` prints: the list of experiments, and a table per case.
 
-use crate::chart::figure;
 use crate::table::Table;
-use srd_lab::experiment::result::{CaseResult, Distribution, FigureSummary, PERCENTILES};
-use srd_lab::experiment::{self, Options, Outcome};
+use srd_bench::experiment::result::{CaseResult, Distribution, FigureSummary, PERCENTILES};
+use srd_bench::experiment::{self, Options, Outcome};
+use srd_chart::figure;
 
 /// Above this part of the machine, rates are the CPU's and not the fabric's.
 const BUSY_MAX: f64 = 0.7;
@@ -149,9 +149,9 @@ pub(super) fn notes(case: &CaseResult) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use srd_lab::experiment::Variant;
-    use srd_lab::experiment::pulse::Lateness;
-    use srd_lab::experiment::result::{Figure, Measured, Run, Samples};
+    use srd_bench::experiment::Variant;
+    use srd_bench::experiment::pulse::Lateness;
+    use srd_bench::experiment::result::{Figure, Measured, Run, Samples};
     use srd_lab::priority::CpuUse;
 
     fn run(variant: Variant, repetition: u32, value: f64, own_cpu_share: f64) -> Run {

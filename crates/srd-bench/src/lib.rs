@@ -1,0 +1,10 @@
+//! Measurements over the fabric of [`srd_lab`]: the kernel's own TCP, and real programs with and
+//! without SRD.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`tcp`] | kernel TCP and MPTCP: incast, one flow, failover |
+//! | [`experiment`] | real programs, over every transport in turn |
+
+pub mod experiment;
+pub mod tcp;
