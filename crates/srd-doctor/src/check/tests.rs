@@ -32,7 +32,7 @@ impl system::Programs for Answers {
 struct Tree {
     directory: TempDir,
     answers: Answers,
-    args: CheckArgs,
+    options: Options,
 }
 
 impl Tree {
@@ -70,17 +70,16 @@ impl Tree {
 
     fn bare(driver: &str, mtu: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let args = CheckArgs {
+        let options = Options {
             interface: None,
             purpose: None,
             low_rtt: false,
             transparent: true,
             fix: false,
             only: Vec::new(),
-            json: None,
             root: directory.path().to_owned(),
         };
-        let tree = Self { directory, answers: Answers::default(), args };
+        let tree = Self { directory, answers: Answers::default(), options };
         tree.file("sys/class/net/eth0/mtu", mtu);
         fs::create_dir_all(tree.path("sys/class/net/eth0/device")).unwrap();
         let target = format!("../../../../bus/pci/drivers/{driver}");
@@ -126,8 +125,8 @@ impl Tree {
 
     fn findings(&self) -> Vec<Finding> {
         let system = self.system();
-        let rules = rules::select(&self.args.only).unwrap();
-        rules::judge(&system, &subject(&self.args, &system).unwrap(), &rules)
+        let rules = rules::select(&self.options.only).unwrap();
+        rules::judge(&system, &subject(&self.options, &system).unwrap(), &rules)
     }
 
     /// The numbers of the checks that came out so.
@@ -142,8 +141,8 @@ impl Tree {
 
     /// Runs the command on this tree: its exit code and its JSON.
     fn run(&self, fix: bool) -> (u8, serde_json::Value) {
-        let args = CheckArgs { fix, ..self.args.clone() };
-        let report = examine(&args, &self.system()).unwrap();
+        let options = Options { fix, ..self.options.clone() };
+        let report = examine_in(&options, &self.system()).unwrap();
         (exit_code(&report.findings), show::machine(&report))
     }
 }
@@ -304,7 +303,7 @@ fn near_peers_need_less() {
     tree.file("proc/sys/net/ipv4/tcp_rmem", "4096 131072 1048576");
     assert_eq!(tree.numbers(Status::Error), [2, 9, 10]);
     assert_eq!(tree.run(false).0, 3);
-    tree.args.low_rtt = true;
+    tree.options.low_rtt = true;
     assert_eq!(tree.numbers(Status::Error), NONE);
     assert!(tree.numbers(Status::NotApplicable).starts_with(&[8, 9, 10]));
     tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "1048575");
@@ -402,7 +401,7 @@ fn only_the_named_checks_are_made_and_counted() {
     let mut tree = Tree::instance();
     tree.file("sys/class/net/eth0/mtu", "9001");
     tree.file("proc/sys/net/ipv4/tcp_limit_output_bytes", "1");
-    tree.args.only = vec!["2".to_owned(), "tcp-autocorking".to_owned()];
+    tree.options.only = vec!["2".to_owned(), "tcp-autocorking".to_owned()];
     assert_eq!(tree.findings().len(), 2);
     assert_eq!(tree.run(true).0, 0);
     assert_eq!(tree.text("sys/class/net/eth0/mtu"), "9001");
@@ -421,12 +420,12 @@ fn the_exit_code_stops_at_its_bound() {
 #[test]
 fn an_interface_must_be_there() {
     let mut tree = Tree::host();
-    tree.args.interface = Some("eth7".to_owned());
-    let error = subject(&tree.args, &tree.system()).expect_err("no eth7").to_string();
+    tree.options.interface = Some("eth7".to_owned());
+    let error = subject(&tree.options, &tree.system()).expect_err("no eth7").to_string();
     assert!(error.contains("eth7") && error.contains("eth0"), "{error}");
-    tree.args.interface = None;
+    tree.options.interface = None;
     tree.file("proc/net/route", "Iface\tDestination");
-    let error = subject(&tree.args, &tree.system()).expect_err("no route").to_string();
+    let error = subject(&tree.options, &tree.system()).expect_err("no route").to_string();
     assert!(error.contains("--interface"), "{error}");
 }
 
@@ -444,17 +443,8 @@ fn rules_are_numbered_in_order_and_documented() {
 fn colours_are_for_terminals() {
     let tree = Tree::instance();
     tree.file("sys/class/net/eth0/mtu", "9001");
-    let report = examine(&tree.args, &tree.system()).unwrap();
+    let report = examine_in(&tree.options, &tree.system()).unwrap();
     assert!(!show::people(&report, show::Paint(false)).contains('\x1b'));
     let coloured = show::people(&report, show::Paint(true));
     assert!(coloured.contains("\x1b[1;31mERROR\x1b[0m"), "{coloured}");
-}
-
-#[test]
-fn bad_usage_is_told_apart_from_that_of_other_commands() {
-    let meant = |words: &[&str]| is_meant(words.iter().map(OsString::from));
-    assert!(meant(&["check", "--nonsense"]));
-    assert!(meant(&["-v", "check"]));
-    assert!(!meant(&["perf", "check"]));
-    assert!(!meant(&[]));
 }

@@ -2,7 +2,7 @@
 
 use super::List;
 use crate::check::finding::{Class, Fix, Judgement};
-use srd_doctor::mpi::key;
+use crate::mpi::key;
 use std::env;
 use std::path::{Path, PathBuf};
 

@@ -5,14 +5,13 @@
 
 use super::system::System;
 use anyhow::Result;
-use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt;
 
-/// Whom the system is checked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, ValueEnum)]
+/// What a system is checked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// ENA Express on an EC2 instance: the card sprays.
     Ena,
     /// `srd up`: the daemon of this project sprays.

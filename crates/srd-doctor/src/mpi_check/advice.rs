@@ -1,9 +1,9 @@
 //! What has to be typed so that a job uses SRD.
 
 use crate::check::finding::Subject;
+use crate::mpi::installed::SYSTEM_LIBFABRIC;
+use crate::mpi::{Kind, Mpi, Transport, launch, provider};
 use serde::Serialize;
-use srd_doctor::mpi::installed::SYSTEM_LIBFABRIC;
-use srd_doctor::mpi::{Kind, Mpi, Transport, launch, provider};
 use srd_lab::enter::quoted;
 use std::env;
 use std::path::{Path, PathBuf};

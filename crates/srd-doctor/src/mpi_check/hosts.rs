@@ -4,11 +4,11 @@
 use super::exchange::{self, Place};
 use super::key::Variables;
 use super::local::Machine;
-use super::{List, MpiCheckArgs};
+use super::{List, Options};
 use crate::check::finding::{Class, Fix, Judgement};
 use crate::check::system::System;
+use crate::mpi::{Answer, ask_for};
 use serde_json::Value;
-use srd_doctor::mpi::{Answer, ask_for};
 use srd_lab::enter::quoted;
 use std::fs::File;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Logs in without asking anybody, or says soon that it cannot.
-pub(super) const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=5";
+pub const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=5";
 /// How long a command on another machine may take.
 const REMOTE_MAX: Duration = Duration::from_secs(20);
 /// Bytes of an ICMP echo before its payload: IPv4 or IPv6, and its own header.
@@ -65,14 +65,14 @@ struct Route {
 
 /// Judges all that were named.
 pub(super) fn judge(
-    args: &MpiCheckArgs,
+    options: &Options,
     system: &System,
     machine: &Machine,
     work: &Path,
     list: &mut List,
 ) {
-    let agent: Vec<String> = args.agent.split_whitespace().map(str::to_owned).collect();
-    for name in &args.hosts {
+    let agent: Vec<String> = options.agent.split_whitespace().map(str::to_owned).collect();
+    for name in &options.hosts {
         judge_one(&Host { name, agent: &agent }, system, machine, work, list);
     }
 }

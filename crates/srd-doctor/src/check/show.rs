@@ -12,11 +12,12 @@ const FOUND_WIDTH_MAX: usize = 32;
 
 /// Colours, where a terminal shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Paint(pub(super) bool);
+pub struct Paint(pub(super) bool);
 
 impl Paint {
-    /// Colours if standard output shows them and nobody minds.
-    pub(crate) fn of_terminal() -> Self {
+    /// Colours if standard output shows them and `NO_COLOR` does not forbid them.
+    #[must_use]
+    pub fn of_terminal() -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self(std::io::stdout().is_terminal() && !plain)
     }

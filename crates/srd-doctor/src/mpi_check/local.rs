@@ -1,14 +1,13 @@
 //! This machine: which MPI, which libfabric it loads, whether that offers SRD, by which interface.
 
 use super::advice::{self, Advice};
-use super::{List, MpiCheckArgs};
+use super::{List, Options};
 use crate::check::finding::{Class, Fix, Judgement, Purpose, Subject};
 use crate::check::rules;
 use crate::check::system::System;
-use crate::failure::usage;
-use anyhow::{Context, Result};
-use srd_doctor::mpi::installed::SYSTEM_LIBFABRIC;
-use srd_doctor::mpi::{Mpi, Offers, offers, provider};
+use crate::mpi::installed::SYSTEM_LIBFABRIC;
+use crate::mpi::{Mpi, Offers, offers, provider};
+use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
 /// Checks of `srd check` that matter for the provider as well.
@@ -35,25 +34,25 @@ pub(super) struct Machine {
 }
 
 /// Looks.
-pub(super) fn look(args: &MpiCheckArgs, system: &System, work: &Path) -> Result<Machine> {
-    let mut all = match &args.mpirun {
+pub(super) fn look(options: &Options, system: &System, work: &Path) -> Result<Machine> {
+    let mut all = match &options.mpirun {
         Some(file) => match Mpi::of(file) {
             Ok(mpi) => vec![mpi],
-            Err(error) => return usage(format!("--mpirun: {error:#}")),
+            Err(error) => bail!("--mpirun: {error:#}"),
         },
         None => Mpi::installed(),
     };
     let mpi = (!all.is_empty()).then(|| all.remove(0));
     let libfabric = mpi.as_ref().map_or_else(|| SYSTEM_LIBFABRIC.into(), Mpi::libfabric);
     let srd = std::env::current_exe().context("the path of this program")?;
-    let provider = provider::find(args.provider.as_deref(), &srd);
+    let provider = provider::find(options.provider.as_deref(), &srd);
     let staged = provider.as_ref().ok().map(|file| provider::stage(file, work)).transpose()?;
     let ask = |providers| {
         offers::of(&srd, &libfabric, providers, &[]).map_err(|error| format!("{error:#}"))
     };
     let bare = ask(None).map(|(offers, _)| offers);
     let offered = staged.as_deref().map(|directory| ask(Some(directory)));
-    let subject = subject(args, system)?;
+    let subject = subject(options, system)?;
     Ok(Machine { mpi, others: all, libfabric, provider, bare, offered, subject })
 }
 
@@ -65,13 +64,13 @@ fn first_interface() -> Option<String> {
     addresses.into_iter().next().map(|address| address.interface)
 }
 
-fn subject(args: &MpiCheckArgs, system: &System) -> Result<Subject> {
-    let named = args.interface.clone().or_else(|| system.default_interface());
+fn subject(options: &Options, system: &System) -> Result<Subject> {
+    let named = options.interface.clone().or_else(|| system.default_interface());
     let Some(interface) = named.or_else(first_interface) else {
-        return usage("no interface is up: name one with --interface");
+        bail!("no interface is up: name one with --interface");
     };
     if !system.has_interface(&interface) {
-        return usage(format!("no interface `{interface}`"));
+        bail!("no interface `{interface}`");
     }
     let (driver, purpose) = (None, Purpose::Daemon);
     Ok(Subject { interface, driver, purpose, low_rtt: true, transparent: false })
