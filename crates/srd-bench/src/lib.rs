@@ -3,8 +3,10 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`demo`] | the demonstration: three measurements and a program, TCP beside SRD |
 //! | [`tcp`] | kernel TCP and MPTCP: incast, one flow, failover |
 //! | [`experiment`] | real programs, over every transport in turn |
 
+pub mod demo;
 pub mod experiment;
 pub mod tcp;

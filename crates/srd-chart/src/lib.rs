@@ -8,12 +8,14 @@ mod axis;
 mod bars;
 mod lines;
 mod page;
+mod table;
 mod wellformed;
 
 pub use axis::Axis;
 pub use bars::{Bar, BarChart};
 pub use lines::{Line, LineChart, Mark};
 pub use page::Page;
+pub use table::Table;
 pub use wellformed::check as check_well_formed;
 
 use page::escape;

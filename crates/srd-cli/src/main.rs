@@ -15,7 +15,7 @@
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
 //! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`log`] | what goes to standard error beside that |
-//! | [`failure`], [`output`], [`table`], [`units`] | what they share |
+//! | [`failure`], [`output`], [`units`] | what they share |
 
 mod check;
 mod daemon;
@@ -28,7 +28,6 @@ mod mpi_check;
 mod output;
 mod perf;
 mod sim;
-mod table;
 mod units;
 
 use anyhow::{Context, Result};

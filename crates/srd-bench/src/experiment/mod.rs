@@ -17,6 +17,7 @@
 //! | `elephants` | long flows beside a measurement |
 //! | `iperf` | iperf3 there and back |
 //! | `mpi` | MPI, over kernel TCP and over SRD |
+//! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
 //! | the others | one experiment each |
 
 mod collisions;
@@ -34,6 +35,7 @@ mod mpi;
 mod nconnect;
 mod nfs;
 mod ordering;
+pub mod page;
 mod process;
 pub mod programs;
 pub mod pulse;
@@ -41,6 +43,7 @@ mod redis;
 mod requests;
 pub mod result;
 pub mod run;
+pub mod show;
 mod shuffle;
 mod single_flow;
 mod soak;

@@ -1,17 +1,17 @@
 //! Part (d): iperf3 as it is installed, over kernel TCP and through `srd up`, in a fabric of the
 //! same kind as part (a).
 
+use super::Say;
 use super::story::Program;
-use crate::output::JsonOutput;
+use crate::experiment::{self, MissingPrograms, Options, Variant};
 use anyhow::{Context, Result};
-use srd_bench::experiment::{self, MissingPrograms, Options, Variant};
 
 /// Real-time priority of the daemons: above the programs whose packets they carry.
 const DAEMON_PRIORITY: u8 = 10;
 
 /// Runs it. Nothing, with a word about it, where iperf3 is missing.
-pub(super) fn tell(seconds: u64, plain: bool, output: &JsonOutput) -> Result<Vec<Program>> {
-    output.say("(d) iperf3, over kernel TCP and through srd up")?;
+pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Program>> {
+    say("(d) iperf3, over kernel TCP and through srd up")?;
     let options = Options {
         variants: Some(vec![Variant::Plain, Variant::Express]),
         repetitions: Some(1),

@@ -2,8 +2,7 @@
 //! Linux's TCP.
 
 use super::story::{Contestant, Failover, Incast, IncastRun, Single, Story, size};
-use super::{DemoArgs, Part};
-use crate::output::JsonOutput;
+use super::{Options, Part, Say};
 use anyhow::{Context, Result};
 use srd_sim::run::{Job, RunResult, run};
 use srd_sim::scenario::{Scenario, Transport};
@@ -42,36 +41,34 @@ fn network(name: &str, core_gbps: f64, rto_min_ms: u32) -> String {
     )
 }
 
-/// Tells the story.
-pub(super) fn tell(args: &DemoArgs) -> Result<Story> {
+/// Measures all parts that are asked for.
+pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Story> {
     let setting = "SIMULATED: 2 leaves x 4 hosts at 1000 Mb/s, 4 spines; uplinks at 250 Mb/s for \
                    (a) and (c), at 1000 Mb/s for (b); queues of 200000 bytes per port, drop-tail, \
                    no marks; MTU 9000. TCP is a model of Linux's, SRD is the production core. \
                    As root, this command uses real kernels and real sockets instead.";
-    let output = &args.json;
-    let wants = |part| args.only.contains(&part);
-    output.say(setting)?;
+    say(setting)?;
     let mut story = Story {
         simulated: true,
         setting: vec![setting.to_owned()],
         uplinks_mbps: 1000.0,
         ..Story::default()
     };
-    if wants(Part::A) {
-        output.say("(a) one flow")?;
+    if options.wants(Part::OneFlow) {
+        say("(a) one flow")?;
         for who in ONE_FLOW {
-            story.singles.push(single(who, output)?);
+            story.singles.push(single(who, say)?);
         }
     }
-    if wants(Part::C) {
-        output.say("(c) a spine dies")?;
+    if options.wants(Part::Failover) {
+        say("(c) a spine dies")?;
         for who in ONE_FLOW {
-            story.failovers.push(failover(who, output)?);
+            story.failovers.push(failover(who, say)?);
         }
     }
-    if wants(Part::B) {
+    if options.wants(Part::Incast) {
         for bytes in [2 << 20, 512 << 10] {
-            story.incasts.push(incast(bytes, output)?);
+            story.incasts.push(incast(bytes, say)?);
         }
     }
     Ok(story)
@@ -109,18 +106,18 @@ fn one_flow(who: Contestant, lasts_ms: u64, faults: &str) -> Result<Vec<(u64, u6
     Ok((0..).zip(bytes).map(|(n, bytes)| (n * INTERVAL_MS, bytes)).collect())
 }
 
-fn single(who: Contestant, output: &JsonOutput) -> Result<Single> {
+fn single(who: Contestant, say: Say<'_>) -> Result<Single> {
     let intervals = one_flow(who, SINGLE_MS, "")?;
     let counted = &intervals[intervals.len() / 5..];
     let bytes: u64 = counted.iter().map(|(_, bytes)| bytes).sum();
     let ms = (counted.len() as u64 * INTERVAL_MS).max(1);
     let mbps = bytes as f64 * 8.0 / 1e3 / ms as f64;
-    output.say(format!("    {:<24} {mbps:>6.0} Mb/s", who.to_string()))?;
+    say(&format!("    {:<24} {mbps:>6.0} Mb/s", who.to_string()))?;
     Ok(Single { who, mbps: vec![mbps] })
 }
 
 /// A flow with one path must lose the spine that it uses, so each is tried in turn.
-fn failover(who: Contestant, output: &JsonOutput) -> Result<Failover> {
+fn failover(who: Contestant, say: Say<'_>) -> Result<Failover> {
     let mut worst: Option<Failover> = None;
     let spines = if who == Contestant::Srd { 0..1 } else { 0..4 };
     for spine in spines {
@@ -129,7 +126,7 @@ fn failover(who: Contestant, output: &JsonOutput) -> Result<Failover> {
              until_us = {HEALED_MS}000\n"
         );
         let intervals = one_flow(who, FAILOVER_MS, &fault)?;
-        let silence_ms = srd_bench::tcp::silence_ms(&intervals, INTERVAL_MS, FAILED_MS);
+        let silence_ms = crate::tcp::silence_ms(&intervals, INTERVAL_MS, FAILED_MS);
         let run = Failover {
             who,
             failed_ms: FAILED_MS,
@@ -144,7 +141,7 @@ fn failover(who: Contestant, output: &JsonOutput) -> Result<Failover> {
     }
     let run = worst.context("a fabric has spines")?;
     let dead = run.mbps_between(FAILED_MS, HEALED_MS);
-    output.say(format!(
+    say(&format!(
         "    {:<24} silent for {} ms, {dead:.0} Mb/s while the spine is dead",
         who.to_string(),
         run.silence()
@@ -152,8 +149,8 @@ fn failover(who: Contestant, output: &JsonOutput) -> Result<Failover> {
     Ok(run)
 }
 
-fn incast(bytes: u64, output: &JsonOutput) -> Result<Incast> {
-    output.say(format!("(b) incast, 48 x {} -> 1", size(bytes)))?;
+fn incast(bytes: u64, say: Say<'_>) -> Result<Incast> {
+    say(&format!("(b) incast, 48 x {} -> 1", size(bytes)))?;
     let mut runs = Vec::new();
     for who in INCAST {
         let text = network("incast", 1.0, rto_min_ms(who))
@@ -169,7 +166,7 @@ fn incast(bytes: u64, output: &JsonOutput) -> Result<Incast> {
             rounds_ms.push(flows.map(|flow| flow.fct_us.map(|us| us / 1e3)).collect());
         }
         let run = IncastRun { who, ideal_ms, rounds_ms, limit_ms: LIMIT_MS as f64 };
-        output.say(format!(
+        say(&format!(
             "    {:<24} slowest {:.2}x of the ideal",
             who.to_string(),
             run.median_ratio().unwrap_or(0.0)

@@ -199,14 +199,6 @@ pub(super) struct Goal {
     pub(super) met: bool,
 }
 
-/// The result for machines.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Told<'a> {
-    #[serde(flatten)]
-    pub(super) story: &'a Story,
-    pub(super) goals: &'a [Goal],
-}
-
 /// SRD reaches this part of the uplinks' sum with one flow.
 const SINGLE_SHARE_MIN: f64 = 0.9;
 /// SRD beats single-path TCP by this factor.
@@ -304,7 +296,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A story with a bit of everything.
-    pub(in crate::demo) fn story() -> Story {
+    pub(crate) fn story() -> Story {
         let cubic = Contestant::Cubic { rto_min_ms: 200 };
         let run = |who, ms: f64| IncastRun {
             who,

@@ -4,28 +4,28 @@ use std::fmt;
 
 /// A table with a heading.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// An empty table with these column names.
-    pub(crate) fn new<const N: usize>(columns: [&str; N]) -> Self {
+    pub fn new<const N: usize>(columns: [&str; N]) -> Self {
         Self { rows: vec![columns.map(str::to_owned).to_vec()] }
     }
 
     /// An empty table with as many columns as names.
-    pub(crate) fn with_columns(columns: Vec<String>) -> Self {
+    pub fn with_columns(columns: Vec<String>) -> Self {
         Self { rows: vec![columns] }
     }
 
     /// Appends a row of any length.
-    pub(crate) fn push(&mut self, cells: Vec<String>) {
+    pub fn push(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// Appends a row; missing cells stay empty.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.to_vec());
     }
 }

@@ -1,8 +1,8 @@
 //! The experiments as one page with tables and charts.
 
+use super::result::{CaseResult, Distribution, Timeline};
 use super::show;
-use srd_bench::experiment::result::{CaseResult, Distribution, Timeline};
-use srd_bench::experiment::{Outcome, Variant};
+use super::{Outcome, Variant};
 use srd_chart::{Axis, Bar, BarChart, Line, LineChart, Mark, Page, Tone};
 
 /// Points of one line; more cannot be told apart.
@@ -11,7 +11,7 @@ const POINTS_MAX: usize = 300;
 const SAMPLES_MIN: usize = 20;
 
 /// The page, as one HTML file.
-pub(super) fn page(outcomes: &[Outcome]) -> String {
+pub fn page(outcomes: &[Outcome]) -> String {
     let mut page = Page::new("ENA Express beside kernel TCP: real programs on the same wires");
     page.lead(
         "The same programs ran over the same links and queues, one variant after the other, in a \
@@ -213,9 +213,9 @@ fn timeline(variant: Variant, line: &Timeline, top: f64) -> LineChart {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pulse::Lateness;
+    use super::super::result::{Figure, Measured, Run, Samples};
     use super::*;
-    use srd_bench::experiment::pulse::Lateness;
-    use srd_bench::experiment::result::{Figure, Measured, Run, Samples};
     use srd_chart::check_well_formed;
     use srd_lab::priority::CpuUse;
 

@@ -1,8 +1,8 @@
 //! What `srd lab run` prints: the list of experiments, and a table per case.
 
-use crate::table::Table;
-use srd_bench::experiment::result::{CaseResult, Distribution, FigureSummary, PERCENTILES};
-use srd_bench::experiment::{self, Options, Outcome};
+use super::result::{CaseResult, Distribution, FigureSummary, PERCENTILES};
+use super::{Options, Outcome, result};
+use srd_chart::Table;
 use srd_chart::figure;
 
 /// Above this part of the machine, rates are the CPU's and not the fabric's.
@@ -11,9 +11,9 @@ const BUSY_MAX: f64 = 0.7;
 const COLUMNS: usize = 92;
 
 /// All experiments.
-pub(super) fn list(options: &Options) -> String {
+pub fn list(options: &Options) -> String {
     let mut text = String::new();
-    for experiment in experiment::ALL {
+    for experiment in super::ALL {
         text += &format!("{}\n  {}\n", experiment.name, experiment.summary);
         text += &wrap(experiment.about, "    ");
         text += &wrap(&format!("cases: {}", experiment.case_names(options).join("; ")), "    ");
@@ -47,7 +47,7 @@ fn wrap(text: &str, indent: &str) -> String {
 }
 
 /// One experiment: a table per case, variants side by side.
-pub(super) fn outcome(outcome: &Outcome) -> String {
+pub fn outcome(outcome: &Outcome) -> String {
     let mut text = format!("\n{}: {}\n", outcome.experiment, outcome.summary);
     for case in &outcome.cases {
         let (columns, rows) = rows(case);
@@ -71,7 +71,7 @@ pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
     let mut rows = Vec::new();
     let first = case.summaries.first();
     for wanted in first.map(|summary| &summary.figures[..]).unwrap_or_default() {
-        let cell = |summary: &experiment::result::Summary| {
+        let cell = |summary: &result::Summary| {
             let found = summary.figures.iter().find(|figure| figure.name == wanted.name);
             found.map_or("-".into(), figure_cell)
         };
@@ -148,10 +148,10 @@ pub(super) fn notes(case: &CaseResult) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Variant;
+    use super::super::pulse::Lateness;
+    use super::super::result::{Figure, Measured, Run, Samples};
     use super::*;
-    use srd_bench::experiment::Variant;
-    use srd_bench::experiment::pulse::Lateness;
-    use srd_bench::experiment::result::{Figure, Measured, Run, Samples};
     use srd_lab::priority::CpuUse;
 
     fn run(variant: Variant, repetition: u32, value: f64, own_cpu_share: f64) -> Run {

@@ -1,7 +1,7 @@
 //! The demonstration as tables for a terminal.
 
 use super::story::{Contestant, Goal, Story, size};
-use crate::table::Table;
+use srd_chart::Table;
 
 /// Everything, the goals last.
 pub(super) fn tables(story: &Story, goals: &[Goal]) -> String {

@@ -1,31 +1,12 @@
-//! `srd demo`: one flow, an incast and a dead spine, told by kernel TCP and by SRD over the same
-//! wires; and an ordinary program that knows nothing of SRD, with `srd up` and without.
-//!
-//! | module | what |
-//! |---|---|
-//! | [`story`] | the figures, and which goals they meet |
-//! | [`fabric`] | the three measurements in a fabric of network namespaces |
-//! | [`srd_probe`], [`srd_incast`] | SRD's side of them |
-//! | [`program`] | iperf3, as it is, with `srd up` and without |
-//! | [`simulated`] | the same three in the simulator, where there is no root |
-//! | [`show`], [`report`] | the table, and the page with the charts |
-
-mod fabric;
-mod program;
-mod report;
-mod show;
-mod simulated;
-mod srd_incast;
-mod srd_probe;
-mod story;
+//! `srd demo`: the arguments, and where the results go. The demonstration is `srd_bench::demo`.
 
 use crate::failure::usage;
 use crate::output::{self, JsonOutput};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use srd_bench::demo;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
 
 const NOTES: &str = "\
 WHAT IT SHOWS
@@ -71,7 +52,7 @@ pub(crate) struct DemoArgs {
 
 /// A part of the story.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Part {
+enum Part {
     /// One flow.
     A,
     /// Incast.
@@ -82,6 +63,17 @@ pub(crate) enum Part {
     D,
 }
 
+impl From<Part> for demo::Part {
+    fn from(part: Part) -> demo::Part {
+        match part {
+            Part::A => demo::Part::OneFlow,
+            Part::B => demo::Part::Incast,
+            Part::C => demo::Part::Failover,
+            Part::D => demo::Part::Program,
+        }
+    }
+}
+
 /// Runs `srd demo`. Returns the exit code: 1 if a goal is missed.
 pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     if !(0.1..=20.0).contains(&args.seconds_scale) {
@@ -89,28 +81,29 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
     }
     args.json.check()?;
     output::check_writable(&args.out)?;
-    let begun = Instant::now();
     let missing: Vec<String> = srd_lab::requirements()
         .iter()
         .filter(|missing| missing.required)
         .map(ToString::to_string)
         .collect();
-    let mut story = if args.simulate || !missing.is_empty() {
+    let simulated = args.simulate || !missing.is_empty();
+    if simulated {
         for missing in &missing {
             eprintln!("srd: {missing}");
         }
         args.json.say("Everything below happens in the SIMULATOR, not on real wires.")?;
-        simulated::tell(args)?
-    } else {
-        fabric::tell(args)?
+    }
+    let options = demo::Options {
+        simulated,
+        seconds_scale: args.seconds_scale,
+        plain: args.plain,
+        parts: args.only.iter().map(|part| (*part).into()).collect(),
     };
-    story.took_s = begun.elapsed().as_secs_f64();
-    let goals = story.goals();
-    args.json.say(show::tables(&story, &goals))?;
-    let page = report::page(&story, &goals);
+    let report = demo::run(&options, &|line| args.json.say(line))?;
+    args.json.say(report.tables())?;
     let file = &args.out;
-    fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))?;
-    args.json.say(format!("\n{:.0} s. Charts: {}", story.took_s, file.display()))?;
-    args.json.write(&story::Told { story: &story, goals: &goals })?;
-    Ok(u8::from(!goals.iter().all(|goal| goal.met)))
+    fs::write(file, report.page()).with_context(|| format!("cannot write {}", file.display()))?;
+    args.json.say(format!("\n{:.0} s. Charts: {}", report.took_s(), file.display()))?;
+    args.json.write(&report)?;
+    Ok(u8::from(!report.all_met()))
 }

@@ -1,14 +1,11 @@
 //! `srd lab run`: experiments with real programs, with and without ENA Express in one run.
 
-mod report;
-mod show;
-
 use crate::failure::usage;
 use crate::output::{self, JsonOutput};
 use anyhow::{Context, Result};
 use clap::{ArgAction, Args};
 use serde::Serialize;
-use srd_bench::experiment::{self, Experiment, Options, Outcome, Variant};
+use srd_bench::experiment::{self, Experiment, Options, Outcome, Variant, page, show};
 use srd_lab::priority;
 use std::fs;
 use std::path::PathBuf;
@@ -137,7 +134,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
         outcomes.push(outcome);
     }
     if let Some(file) = &args.report {
-        fs::write(file, report::page(&outcomes))
+        fs::write(file, page::page(&outcomes))
             .with_context(|| format!("cannot write {}", file.display()))?;
         args.json.say(format!("report: {}", file.display()))?;
     }

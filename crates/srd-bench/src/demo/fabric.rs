@@ -3,10 +3,9 @@
 use super::srd_incast::{self, SrdIncast};
 use super::srd_probe::{self, Flow, Setup};
 use super::story::{Contestant, Failover, Incast, IncastRun, Single, Story, size};
-use super::{DemoArgs, Part};
-use crate::output::JsonOutput;
+use super::{Options, Part, Say};
+use crate::tcp::{self, Congestion};
 use anyhow::Result;
-use srd_bench::tcp::{self, Congestion};
 use srd_lab::{Fabric, FabricConfig, HostId, priority};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,39 +48,38 @@ struct Course {
     passes: usize,
 }
 
-/// Tells the story.
-pub(super) fn tell(args: &DemoArgs) -> Result<Story> {
-    let (scale, output) = (args.seconds_scale, &args.json);
-    let wants = |part| args.only.contains(&part);
-    let setup = Setup::new(args.plain)?;
+/// Measures all parts that are asked for.
+pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Story> {
+    let scale = options.seconds_scale;
+    let setup = Setup::new(options.plain)?;
     let quarter = FabricConfig { name_prefix: "demo".into(), ..FabricConfig::default() };
     let full = FabricConfig { uplink_rate_mbps: quarter.host_rate_mbps, ..quarter.clone() };
     let mut story = Story {
         uplinks_mbps: f64::from(quarter.uplink_rate_mbps) * f64::from(quarter.spines),
-        setting: vec![describe(&quarter, args.plain), conditions()],
+        setting: vec![describe(&quarter, options.plain), conditions()],
         ..Story::default()
     };
-    output.say(format!("{}\n", story.setting.join("\n")))?;
+    say(&format!("{}\n", story.setting.join("\n")))?;
     let _priority = priority::raise(TURN_MAX)?;
-    if wants(Part::A) || wants(Part::C) {
+    if options.wants(Part::OneFlow) || options.wants(Part::Failover) {
         let fabric = Fabric::up_guarded(quarter)?;
-        if wants(Part::A) {
-            story.singles = singles(&fabric, &setup, scale, output)?;
+        if options.wants(Part::OneFlow) {
+            story.singles = singles(&fabric, &setup, scale, say)?;
         }
-        if wants(Part::C) {
-            story.failovers = failovers(&fabric, &setup, scale, output)?;
+        if options.wants(Part::Failover) {
+            story.failovers = failovers(&fabric, &setup, scale, say)?;
         }
         fabric.down()?;
     }
-    if wants(Part::B) {
+    if options.wants(Part::Incast) {
         let fabric = Fabric::up_guarded(full)?;
         for course in &courses(scale) {
-            story.incasts.push(incast(&fabric, &setup, course, output)?);
+            story.incasts.push(incast(&fabric, &setup, course, say)?);
         }
         fabric.down()?;
     }
-    if wants(Part::D) {
-        story.programs = super::program::tell(scaled(8.0, scale, 3), args.plain, output)?;
+    if options.wants(Part::Program) {
+        story.programs = super::program::measure(scaled(8.0, scale, 3), options.plain, say)?;
     }
     Ok(story)
 }
@@ -99,12 +97,12 @@ fn courses(scale: f64) -> [Course; 2] {
 }
 
 /// What a contestant did; one that this kernel does not have is left out, with a word about it.
-fn or_left_out<T>(who: Contestant, seen: Result<T>, output: &JsonOutput) -> Result<Option<T>> {
+fn or_left_out<T>(who: Contestant, seen: Result<T>, say: Say<'_>) -> Result<Option<T>> {
     match seen {
         Ok(seen) => Ok(Some(seen)),
         Err(error) if who == Contestant::Srd => Err(error),
         Err(error) => {
-            output.say(format!("    {:<24} left out: {error:#}", who.to_string()))?;
+            say(&format!("    {:<24} left out: {error:#}", who.to_string()))?;
             Ok(None)
         }
     }
@@ -143,16 +141,16 @@ fn scaled(seconds: f64, scale: f64, least_s: u64) -> u64 {
     seconds.max(least_s)
 }
 
-fn singles(fabric: &Fabric, setup: &Setup, scale: f64, output: &JsonOutput) -> Result<Vec<Single>> {
-    output.say("(a) one flow")?;
+fn singles(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result<Vec<Single>> {
+    say("(a) one flow")?;
     let seconds = scaled(3.0, scale, 1);
     let mut singles: Vec<Single> =
         ONE_FLOW.into_iter().map(|who| Single { who, mbps: Vec::new() }).collect();
     for _ in 0..2 {
         for single in &mut singles {
             let mbps = one_flow(fabric, setup, single.who, seconds);
-            let Some(mbps) = or_left_out(single.who, mbps, output)? else { continue };
-            output.say(format!("    {:<24} {mbps:>6.0} Mb/s", single.who.to_string()))?;
+            let Some(mbps) = or_left_out(single.who, mbps, say)? else { continue };
+            say(&format!("    {:<24} {mbps:>6.0} Mb/s", single.who.to_string()))?;
             single.mbps.push(mbps);
         }
     }
@@ -201,13 +199,8 @@ fn kernel(who: Contestant) -> Option<(Congestion, u16)> {
     }
 }
 
-fn failovers(
-    fabric: &Fabric,
-    setup: &Setup,
-    scale: f64,
-    output: &JsonOutput,
-) -> Result<Vec<Failover>> {
-    output.say("(c) a spine dies")?;
+fn failovers(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result<Vec<Failover>> {
+    say("(c) a spine dies")?;
     let seconds = scaled(6.0, scale, 3);
     let (fail_at_ms, heal_at_ms) = (seconds * 1000 / 6, seconds * 1000 / 2);
     let fail_at_ms = fail_at_ms.max(500);
@@ -227,7 +220,7 @@ fn failovers(
             }
             None => srd_failover(fabric, setup, seconds, fail_at_ms, heal_at_ms)?,
         };
-        output.say(format!(
+        say(&format!(
             "    {:<24} silent for {} ms, {:.0} Mb/s while the spine is dead",
             who.to_string(),
             run.silence(),
@@ -287,15 +280,15 @@ fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
 }
 
-fn incast(fabric: &Fabric, setup: &Setup, course: &Course, output: &JsonOutput) -> Result<Incast> {
-    output.say(format!("(b) incast, 48 x {} -> 1", size(course.bytes)))?;
+fn incast(fabric: &Fabric, setup: &Setup, course: &Course, say: Say<'_>) -> Result<Incast> {
+    say(&format!("(b) incast, 48 x {} -> 1", size(course.bytes)))?;
     let mut runs: Vec<IncastRun> = Vec::new();
     for _ in 0..course.passes {
         for who in INCAST {
             let run = incast_run(fabric, setup, course, who);
-            let Some(run) = or_left_out(who, run, output)? else { continue };
+            let Some(run) = or_left_out(who, run, say)? else { continue };
             let ratio = |ratio: Option<f64>| ratio.map_or("-".into(), |r| format!("{r:.2}x"));
-            output.say(format!(
+            say(&format!(
                 "    {:<24} slowest {} of the ideal, at worst {}",
                 who.to_string(),
                 ratio(run.median_ratio()),
