@@ -1,5 +1,10 @@
 //! Axes: from values to places, and where the ticks are.
 
+/// Values that span more than this factor get a logarithmic axis from [`Axis::fitting`].
+const LINEAR_SPAN_MAX: f64 = 20.0;
+/// Ticks of an axis, at most.
+const TICKS_MAX: u32 = 100;
+
 /// What an axis shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
@@ -14,19 +19,32 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis with even steps.
+    /// An axis with even steps. An empty range is widened.
+    #[must_use]
     pub fn linear(label: &str, min: f64, max: f64) -> Self {
         let max = if max > min { max } else { min + 1.0 };
         Self { label: label.to_owned(), min, max, log: false }
     }
 
     /// A logarithmic axis.
+    #[must_use]
     pub fn log(label: &str, min: f64, max: f64) -> Self {
         let min = min.max(1e-9);
         Self { label: label.to_owned(), min, max: max.max(min * 1.001), log: true }
     }
 
+    /// An axis around values: logarithmic if they are far apart.
+    #[must_use]
+    pub fn fitting(label: &str, min: f64, max: f64) -> Self {
+        if min > 0.0 && max > min * LINEAR_SPAN_MAX {
+            return Self::log(label, min * 0.9, max * 1.1);
+        }
+        let margin = (max - min) * 0.05;
+        Self::linear(label, (min - margin).max(0.0), max + margin)
+    }
+
     /// Where a value is, from 0 (the beginning) to 1 (the end).
+    #[must_use]
     pub fn place(&self, value: f64) -> f64 {
         let place = if self.log {
             (value.max(self.min) / self.min).ln() / (self.max / self.min).ln()
@@ -37,6 +55,7 @@ impl Axis {
     }
 
     /// Values worth a tick, about `count` of them.
+    #[must_use]
     pub fn ticks(&self, count: usize) -> Vec<f64> {
         if self.log { self.log_ticks(count) } else { self.linear_ticks(count) }
     }
@@ -48,7 +67,8 @@ impl Axis {
         let step = steps.into_iter().find(|step| *step >= rough * 0.999).unwrap_or(power * 10.0);
         let first = (self.min / step).ceil();
         let tick = |n: u32| (first + f64::from(n)) * step;
-        (0..100).map(tick).take_while(|tick| *tick <= self.max * (1.0 + 1e-9)).collect()
+        let last = self.max + (self.max - self.min) * 1e-9;
+        (0..TICKS_MAX).map(tick).take_while(|tick| *tick <= last).collect()
     }
 
     fn log_ticks(&self, count: usize) -> Vec<f64> {
@@ -60,7 +80,7 @@ impl Axis {
         };
         let mut ticks = Vec::new();
         let mut power = 10_f64.powf(self.min.log10().floor());
-        while power <= self.max && ticks.len() < 100 {
+        while power <= self.max && ticks.len() < TICKS_MAX as usize {
             let here = digits.iter().map(|digit| digit * power);
             ticks.extend(here.filter(|tick| (self.min..=self.max).contains(tick)));
             power *= 10.0;
@@ -80,6 +100,7 @@ mod tests {
             [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]
         );
         assert_eq!(Axis::linear("", 0.0, 4.6).ticks(5), [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(Axis::linear("", -60.0, 20.0).ticks(4), [-60.0, -40.0, -20.0, 0.0, 20.0]);
         assert_eq!(Axis::linear("", 3.0, 3.0).ticks(5).len(), 6, "an empty range is widened");
     }
 
@@ -89,5 +110,12 @@ mod tests {
         assert_eq!(axis.ticks(6), [100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0]);
         assert!((axis.place(80.0)).abs() < 1e-9 && (axis.place(9000.0) - 1.0).abs() < 1e-9);
         assert!(axis.place(0.0).abs() < 1e-9, "what is off the axis stays at its end");
+    }
+
+    #[test]
+    fn values_that_are_far_apart_get_a_logarithmic_axis() {
+        assert!(Axis::fitting("", 10.0, 9000.0).log);
+        let near = Axis::fitting("", 10.0, 20.0);
+        assert!(!near.log && near.min == 9.5 && near.max == 20.5);
     }
 }

@@ -1,13 +1,14 @@
 //! The page: headings, paragraphs, tables and charts in one file.
 
+use crate::style;
+use crate::svg::escape;
 use std::fmt::Write as _;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--bg:#fff;--fg:#1c1e21;--muted:#5f6670;--line:#dfe2e6;--card:#f6f7f9;\
---srd:#1f6feb;--cubic:#d1570b;--bbr:#8250bd;--mptcp:#0f7f68;--onepath:#7d8590;--good:#12733f}\
+--good:#12733f}\
 @media(prefers-color-scheme:dark){:root{--bg:#14171c;--fg:#e6e9ee;--muted:#9aa3af;--line:#30363e;\
---card:#1b1f26;--srd:#6cb0ff;--cubic:#ff9d57;--bbr:#c99bf2;--mptcp:#46c9ab;--onepath:#9aa3af;\
---good:#56d08c}}\
+--card:#1b1f26;--good:#56d08c}}\
 body{margin:0;background:var(--bg);color:var(--fg);\
 font:16px/1.55 system-ui,-apple-system,\"Segoe UI\",Roboto,sans-serif}\
 main{max-width:820px;margin:0 auto;padding:32px 20px 64px}h1{font-size:1.7em;line-height:1.25}\
@@ -19,36 +20,10 @@ border-bottom:1px solid var(--line);vertical-align:top}\
 th{color:var(--muted);font-weight:600}td.n,th.n{text-align:right}\
 tr.ours td{font-weight:600}.met{color:var(--good);font-weight:600}\
 figure{margin:1em 0;padding:12px 14px;background:var(--card);border-radius:8px}\
-figcaption{font-weight:600;margin-bottom:6px}svg{display:block;font-size:13px}\
-svg .label{fill:var(--fg)}\
-svg .value{fill:var(--fg);stroke:var(--card);stroke-width:5px;paint-order:stroke}\
-svg .muted{fill:var(--muted)}\
-svg .grid{stroke:var(--line);stroke-width:1}\
-svg .ideal{stroke:var(--muted);stroke-width:1.2;stroke-dasharray:4 3}\
-svg .fill{stroke:none}svg .stroke{fill:none;stroke-width:1.8}\
-svg .fill.srd{fill:var(--srd)}svg .stroke.srd{stroke:var(--srd);stroke-width:2.4}\
-svg .fill.cubic{fill:var(--cubic)}svg .stroke.cubic{stroke:var(--cubic)}\
-svg .fill.bbr{fill:var(--bbr)}svg .stroke.bbr{stroke:var(--bbr)}\
-svg .fill.mptcp{fill:var(--mptcp)}svg .stroke.mptcp{stroke:var(--mptcp)}\
-svg .fill.onepath{fill:var(--onepath)}svg .stroke.onepath{stroke:var(--onepath)}";
+figcaption{font-weight:600;margin-bottom:6px}svg{display:block}";
 
-/// Makes a text safe inside of elements and attributes.
-pub(crate) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            // Of the control characters only these may stand in a document.
-            c if c.is_control() && !matches!(c, '\n' | '\t') => safe.push('\u{fffd}'),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
+/// On a page, charts lie on a card.
+const ON_CARD: &str = "figure svg{--ground:var(--card)}";
 
 /// A page under construction.
 #[derive(Clone, Debug)]
@@ -123,8 +98,9 @@ impl Page {
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-             <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\
-             </main>\n</body>\n</html>\n"
+             <title>{title}</title>\n<style>{STYLE}{}{ON_CARD}</style>\n</head>\n<body>\n<main>\n{body}\
+             </main>\n</body>\n</html>\n",
+            style::sheet()
         )
     }
 }
@@ -151,10 +127,5 @@ mod tests {
         }
         assert!(html.contains("A &lt;title&gt; &amp; more"));
         assert!(html.contains("prefers-color-scheme:dark"));
-    }
-
-    #[test]
-    fn what_could_break_a_document_is_escaped() {
-        assert_eq!(escape("<a b=\"c\">&'\u{0}"), "&lt;a b=&quot;c&quot;&gt;&amp;&#39;\u{fffd}");
     }
 }

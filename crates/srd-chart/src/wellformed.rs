@@ -1,6 +1,10 @@
 //! Checks, for tests, that elements nest, attributes are quoted, and nothing is left unescaped.
 
-/// Says what is wrong with a document, if anything is.
+/// Checks, for tests, that the elements of a document nest, its attributes are quoted, and nothing
+/// is left unescaped.
+///
+/// # Errors
+/// What is wrong.
 pub fn check(mut text: &str) -> Result<(), String> {
     let mut open: Vec<String> = Vec::new();
     while let Some(start) = text.find('<') {

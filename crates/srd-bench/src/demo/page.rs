@@ -2,7 +2,7 @@
 
 use super::show::{is_ours, verdict};
 use super::story::{Contestant, Failover, Goal, Incast, IncastRun, Story, size};
-use srd_chart::{Axis, Bar, BarChart, Line, LineChart, Mark, Page};
+use srd_chart::{Axis, Bar, BarChart, Dashes, Line, LineChart, Mark, Page};
 
 /// Points of one distribution; more cannot be told apart.
 const CDF_POINTS_MAX: usize = 400;
@@ -56,12 +56,12 @@ fn singles(page: &mut Page, story: &Story) {
     );
     let bars = story.singles.iter().map(|single| Bar {
         label: single.who.to_string(),
-        tone: single.who.tone(),
+        colour: single.who.colour(),
         value: single.mbps(),
         worst: None,
     });
     let chart = BarChart {
-        label: "Goodput of one flow by transport, beside the sum of the uplinks".into(),
+        title: "Goodput of one flow by transport, beside the sum of the uplinks".into(),
         unit: " Mb/s".into(),
         ideal: (story.uplinks_mbps, "sum of the uplinks".into()),
         bars: bars.collect(),
@@ -80,12 +80,12 @@ fn programs(page: &mut Page, story: &Story) {
     );
     let bars = story.programs.iter().map(|program| Bar {
         label: program.label().into(),
-        tone: if program.through_srd { Contestant::Srd } else { CUBIC }.tone(),
+        colour: if program.through_srd { Contestant::Srd } else { CUBIC }.colour(),
         value: Some(program.mbps),
         worst: None,
     });
     let chart = BarChart {
-        label: "Goodput of iperf3, beside the sum of the uplinks".into(),
+        title: "Goodput of iperf3, beside the sum of the uplinks".into(),
         unit: " Mb/s".into(),
         ideal: (story.uplinks_mbps, "sum of the uplinks".into()),
         bars: bars.collect(),
@@ -129,12 +129,12 @@ fn incasts(page: &mut Page, story: &Story) {
 fn incast_bars(incast: &Incast) -> BarChart {
     let bars = incast.runs.iter().map(|run| Bar {
         label: run.who.to_string(),
-        tone: run.who.tone(),
+        colour: run.who.colour(),
         value: run.median_ratio(),
         worst: run.worst_ratio(),
     });
     BarChart {
-        label: format!("Slowest flow over the ideal, {} flows", size(incast.bytes)),
+        title: format!("Slowest flow over the ideal, {} flows", size(incast.bytes)),
         unit: "x".into(),
         ideal: (1.0, "ideal".into()),
         bars: bars.collect(),
@@ -148,12 +148,13 @@ fn incast_distribution(incast: &Incast) -> LineChart {
     let ideal = incast.runs.iter().find(|run| is_ours(run.who)).or(incast.runs.first());
     let mark = |run: &IncastRun| Mark { at: run.ideal_ms, label: "ideal".into() };
     LineChart {
-        label: format!("Distribution of completion times, {} flows", size(incast.bytes)),
+        title: format!("Distribution of completion times, {} flows", size(incast.bytes)),
         height: 220.0,
         x: Axis::log("completion time, ms", least.min(most) * 0.9, most * 1.1),
         y: Axis::linear("share of flows", 0.0, 1.0),
         lines,
         marks: ideal.map(mark).into_iter().collect(),
+        level: None,
         steps: true,
     }
 }
@@ -168,7 +169,7 @@ fn distribution(run: &IncastRun) -> Line {
             points.push((*ms, (number + 1) as f64 / all as f64));
         }
     }
-    Line { label: run.who.to_string(), tone: run.who.tone(), dashes: run.who.dashes(), points }
+    Line { dashes: run.who.dashes(), ..line(run.who, points) }
 }
 
 fn incast_row(run: &IncastRun) -> (bool, Vec<String>) {
@@ -225,15 +226,16 @@ fn timeline(run: &Failover, most_mbps: f64) -> LineChart {
     });
     let end = run.intervals.last().map_or(1.0, |(at, _)| *at as f64 / 1e3);
     LineChart {
-        label: format!("Throughput of {} over time", run.who),
+        title: format!("Throughput of {} over time", run.who),
         height: 90.0,
         x: Axis::linear("seconds", 0.0, end),
         y: Axis::linear("Mb/s", 0.0, most_mbps * 1.05),
-        lines: vec![line(run, points.collect())],
+        lines: vec![line(run.who, points.collect())],
         marks: vec![
             Mark { at: run.failed_ms as f64 / 1e3, label: "the spine dies".into() },
             Mark { at: run.healed_ms as f64 / 1e3, label: "it heals".into() },
         ],
+        level: None,
         steps: true,
     }
 }
@@ -247,18 +249,20 @@ fn close_view(run: &Failover, most_mbps: f64) -> LineChart {
     let points: Vec<(f64, f64)> = near.map(|(at, bytes)| (since(*at), mbps(*bytes))).collect();
     let peak = points.iter().map(|(_, mbps)| *mbps).fold(most_mbps, f64::max);
     LineChart {
-        label: "SRD's throughput around the failure".into(),
+        title: "SRD's throughput around the failure".into(),
         height: 140.0,
         x: Axis::linear("ms since the spine died", since(from), since(to)),
         y: Axis::linear("Mb/s", 0.0, peak * 1.05),
-        lines: vec![line(run, points)],
+        lines: vec![line(run.who, points)],
         marks: vec![Mark { at: 0.0, label: "the spine dies".into() }],
+        level: None,
         steps: true,
     }
 }
 
-fn line(run: &Failover, points: Vec<(f64, f64)>) -> Line {
-    Line { label: run.who.to_string(), tone: run.who.tone(), dashes: None, points }
+fn line(who: Contestant, points: Vec<(f64, f64)>) -> Line {
+    let (colour, dashes) = (who.colour(), Dashes::Solid);
+    Line { label: who.to_string(), colour, dashes, faint: false, points }
 }
 
 #[cfg(test)]

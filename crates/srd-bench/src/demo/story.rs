@@ -1,7 +1,7 @@
 //! The figures of the demonstration, and which goals they meet.
 
 use serde::{Serialize, Serializer};
-use srd_chart::Tone;
+use srd_chart::{Colour, Dashes};
 use std::fmt;
 
 /// Who is measured.
@@ -40,23 +40,23 @@ impl Serialize for Contestant {
 
 impl Contestant {
     /// Its colour.
-    pub(super) fn tone(self) -> Tone {
+    pub(super) fn colour(self) -> Colour {
         match self {
-            Self::Cubic { .. } => Tone::Cubic,
-            Self::Bbr => Tone::Bbr,
-            Self::Mptcp { .. } => Tone::Mptcp,
-            Self::Srd => Tone::Srd,
-            Self::OnePath => Tone::OnePath,
+            Self::Cubic { .. } => Colour::Orange,
+            Self::Bbr => Colour::Violet,
+            Self::Mptcp { .. } => Colour::Green,
+            Self::Srd => Colour::Blue,
+            Self::OnePath => Colour::Grey,
         }
     }
 
     /// How its line differs from others of its colour.
-    pub(super) fn dashes(self) -> Option<&'static str> {
+    pub(super) fn dashes(self) -> Dashes {
         match self {
-            Self::Cubic { rto_min_ms: 200 } => None,
-            Self::Cubic { rto_min_ms } if rto_min_ms >= 50 => Some("6 3"),
-            Self::Cubic { .. } => Some("2 3"),
-            _ => None,
+            Self::Cubic { rto_min_ms: 200 } => Dashes::Solid,
+            Self::Cubic { rto_min_ms } if rto_min_ms >= 50 => Dashes::Long,
+            Self::Cubic { .. } => Dashes::Short,
+            _ => Dashes::Solid,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::result::{CaseResult, Distribution, Timeline};
 use super::show;
 use super::{Outcome, Variant};
-use srd_chart::{Axis, Bar, BarChart, Line, LineChart, Mark, Page, Tone};
+use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
 
 /// Points of one line; more cannot be told apart.
 const POINTS_MAX: usize = 300;
@@ -57,18 +57,21 @@ fn add_case(page: &mut Page, case: &CaseResult) {
     }
 }
 
-fn tone(variant: Variant) -> Tone {
+fn colour(variant: Variant) -> Colour {
     match variant {
-        Variant::Express | Variant::Srd => Tone::Srd,
-        Variant::Plain => Tone::Cubic,
-        Variant::Bbr => Tone::Bbr,
-        Variant::Mptcp => Tone::Mptcp,
-        _ => Tone::OnePath,
+        Variant::Express | Variant::Srd => Colour::Blue,
+        Variant::Plain => Colour::Orange,
+        Variant::Bbr => Colour::Violet,
+        Variant::Mptcp => Colour::Green,
+        _ => Colour::Grey,
     }
 }
 
-fn dashes(variant: Variant) -> Option<&'static str> {
-    matches!(variant, Variant::Rto5 | Variant::Srd).then_some("6 3")
+fn dashes(variant: Variant) -> Dashes {
+    match variant {
+        Variant::Rto5 | Variant::Srd => Dashes::Long,
+        _ => Dashes::Solid,
+    }
 }
 
 /// A chart for each figure that has an ideal.
@@ -81,7 +84,7 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
                 let found = summary.figures.iter().find(|other| other.name == figure.name);
                 Bar {
                     label: summary.variant.label().to_owned(),
-                    tone: tone(summary.variant),
+                    colour: colour(summary.variant),
                     value: found.map(|found| found.median),
                     // Where more is better, the greatest is not the worst.
                     worst: found.map(|found| found.max).filter(|max| *max > ideal.value),
@@ -92,7 +95,7 @@ fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
                 unit => format!(" {unit}"),
             };
             let chart = BarChart {
-                label: format!("{}, {}", case.name, figure.name),
+                title: format!("{}, {}", case.name, figure.name),
                 unit,
                 ideal: (ideal.value, ideal.label.to_owned()),
                 bars: bars.collect(),
@@ -116,8 +119,9 @@ fn tail(case: &CaseResult, kind: &Distribution) -> Option<(String, LineChart)> {
             let found = summary.distributions.iter().find(|other| other.name == kind.name)?;
             (found.count() >= SAMPLES_MIN).then(|| Line {
                 label: summary.variant.label().to_owned(),
-                tone: tone(summary.variant),
+                colour: colour(summary.variant),
                 dashes: dashes(summary.variant),
+                faint: false,
                 points: tail_points(found.sorted()),
             })
         })
@@ -130,7 +134,7 @@ fn tail(case: &CaseResult, kind: &Distribution) -> Option<(String, LineChart)> {
         return None;
     }
     let chart = LineChart {
-        label: format!("{}, {}", case.name, kind.name),
+        title: format!("{}, {}", case.name, kind.name),
         height: 220.0,
         x: Axis::log("one of so many takes longer", 1.0, most),
         y: Axis::log(&name(kind.name, kind.unit), low * 0.9, high * 1.1),
@@ -140,6 +144,7 @@ fn tail(case: &CaseResult, kind: &Distribution) -> Option<(String, LineChart)> {
             .filter(|(_, at)| *at < most)
             .map(|(label, at)| Mark { at, label: label.to_owned() })
             .collect(),
+        level: None,
         steps: true,
     };
     Some((format!("{} towards the worst", kind.name), chart))
@@ -192,14 +197,15 @@ fn timeline(variant: Variant, line: &Timeline, top: f64) -> LineChart {
         (seconds(number * step as u64 * line.step_ms), mean)
     });
     LineChart {
-        label: format!("{} of {} over time", line.name, variant.label()),
+        title: format!("{} of {} over time", line.name, variant.label()),
         height: 90.0,
         x: Axis::linear("seconds", 0.0, seconds(line.values.len() as u64 * line.step_ms)),
         y: Axis::linear(line.unit, 0.0, top * 1.05),
         lines: vec![Line {
             label: variant.label().to_owned(),
-            tone: tone(variant),
-            dashes: None,
+            colour: colour(variant),
+            dashes: Dashes::Solid,
+            faint: false,
             points: points.collect(),
         }],
         marks: line
@@ -207,6 +213,7 @@ fn timeline(variant: Variant, line: &Timeline, top: f64) -> LineChart {
             .iter()
             .map(|(at, label)| Mark { at: seconds(*at), label: label.clone() })
             .collect(),
+        level: None,
         steps: true,
     }
 }
