@@ -98,8 +98,8 @@ impl Page {
         format!(
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-             <title>{title}</title>\n<style>{STYLE}{}{ON_CARD}</style>\n</head>\n<body>\n<main>\n{body}\
-             </main>\n</body>\n</html>\n",
+             <title>{title}</title>\n<style>{STYLE}{}{ON_CARD}</style>\n</head>\n<body>\n<main>\n\
+             {body}</main>\n</body>\n</html>\n",
             style::sheet()
         )
     }

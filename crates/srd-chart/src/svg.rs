@@ -72,7 +72,8 @@ pub(crate) fn text(x: f64, y: f64, anchor: Anchor, class: &str, content: &str) -
 /// One line element, from `x[0]`, `y[0]` to `x[1]`, `y[1]`.
 pub(crate) fn line(class: &str, attributes: &str, x: [f64; 2], y: [f64; 2]) -> String {
     format!(
-        "<line class=\"{class}\"{attributes} x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\n",
+        "<line class=\"{class}\"{attributes} x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{:.1}\" \
+         y2=\"{:.1}\"/>\n",
         x[0], x[1], y[0], y[1]
     )
 }

@@ -3,11 +3,14 @@
 //! [`Fabric`] is a handle and owns nothing: dropping it leaves the fabric standing. What ties a
 //! fabric to the life of a process is [`crate::FabricGuard`].
 
+mod breaking;
+mod tune;
+
 use crate::config::{FabricConfig, check_name};
 use crate::id::{Family, HostId, Network};
 use crate::plan::{self, NamespacePlan};
 use crate::state::{Owner, State, StateLock, Store};
-use crate::{address, command, namespace, requirements, tune};
+use crate::{address, command, namespace, requirements};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::fs;

@@ -22,8 +22,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`config`], [`id`], [`address`] | what to build, what its parts are called, where they live |
-//! | [`fabric`], [`guard`] | build, open, remove; remove on drop and on signals |
-//! | [`fault`], [`tune`], [`status`], [`exec`] | break and heal, kernel knobs, counters, run programs |
+//! | [`fabric`], [`guard`] | build, open, break, tune, remove; remove on drop and on signals |
+//! | [`fault`], [`status`], [`exec`] | what can be broken, counters, run programs |
 //! | [`impair`] | a bad wire between two hosts: loss, delay, packets that overtake |
 //! | [`probe`] | one UDP datagram there and back, and a spray over source ports |
 //! | [`enter`] | what launchers take for `ssh`: it enters a host |
@@ -62,7 +62,6 @@ mod signals;
 pub mod state;
 pub mod status;
 mod sys;
-pub mod tune;
 
 pub use config::{ConfigError, FabricConfig};
 pub use fabric::{DownReport, Fabric};

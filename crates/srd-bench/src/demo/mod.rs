@@ -1,5 +1,5 @@
-//! The demonstration: one flow, an incast and a dead spine, over kernel TCP and over SRD on the same
-//! wires; and an ordinary program that knows nothing of SRD, with `srd up` and without.
+//! The demonstration: one flow, an incast and a dead spine, over kernel TCP and over SRD on the
+//! same wires; and an ordinary program that knows nothing of SRD, with `srd up` and without.
 //!
 //! | module | what |
 //! |---|---|

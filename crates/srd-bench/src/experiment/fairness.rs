@@ -1,6 +1,7 @@
 //! Many long flows towards one host: does each get its share, all the time?
 
-use super::result::{Distribution, Figure, Measured, Timeline, jain, median};
+use super::distribution::Distribution;
+use super::result::{Figure, Measured, Timeline, jain, median};
 use super::{Case, Experiment, Options, Stage, describe, hosts};
 use crate::tcp::{LongFlows, Timelines};
 use anyhow::Result;

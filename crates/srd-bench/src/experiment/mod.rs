@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `variant` | the transports below the programs |
 //! | [`mod@run`] | cases, repetitions and variants in turn |
-//! | `result` | figures, samples, and how repetitions become one figure |
+//! | `result`, `distribution` | figures, samples, and how repetitions become one figure |
 //! | `programs` | what has to be installed, and what a program printed |
 //! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
 //! | `process` | memory and threads of one process |
@@ -23,6 +23,7 @@
 mod collisions;
 mod cpu;
 mod datagrams;
+pub mod distribution;
 mod elephants;
 mod failover;
 mod fairness;

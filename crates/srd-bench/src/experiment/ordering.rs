@@ -6,7 +6,8 @@
 //! mean length of what was lost shows that the rule hit what it should.
 
 use super::datagrams::{self, Account, Arrivals, Paced};
-use super::result::{Distribution, Figure, Measured, Samples};
+use super::distribution::Distribution;
+use super::result::{Figure, Measured, Samples};
 use super::{Case, Experiment, Options, Stage, Variant, describe};
 use anyhow::{Context, Result};
 use srd_lab::config::FabricConfig;

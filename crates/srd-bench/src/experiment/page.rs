@@ -1,6 +1,7 @@
 //! The experiments as one page with tables and charts.
 
-use super::result::{CaseResult, Distribution, Timeline};
+use super::distribution::Distribution;
+use super::result::{CaseResult, Timeline};
 use super::show;
 use super::{Outcome, Variant};
 use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};

@@ -4,7 +4,7 @@
 //! says what nobody's counters do: that something of higher priority, or the host below a virtual
 //! machine, held the processors. A run that was held up measures that, and not a transport.
 
-use super::result::Distribution;
+use super::distribution::Distribution;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::sync::Arc;

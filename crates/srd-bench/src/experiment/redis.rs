@@ -1,8 +1,9 @@
 //! A key-value store under a steady load, with and without elephants on its links.
 
+use super::distribution::Distribution;
 use super::programs::{self, MPTCPIZE, Program};
 use super::requests::{Answers, Load, Protocol};
-use super::result::{Distribution, Figure, Measured, Samples};
+use super::result::{Figure, Measured, Samples};
 use super::{Case, Experiment, Options, Stage, Variant, describe, elephants};
 use anyhow::{Context, Result};
 use srd_lab::config::FabricConfig;

@@ -5,14 +5,11 @@
 //! repetitions are pooled before percentiles are taken, so that a tail is that of all requests.
 
 use super::Variant;
+use super::distribution::Distribution;
 use super::pulse::Lateness;
 use serde::Serialize;
-use serde::ser::SerializeStruct;
 use srd_lab::priority::CpuUse;
 use std::collections::BTreeMap;
-
-/// Percentiles that a distribution is reported with; the last is the worst of all samples.
-pub const PERCENTILES: [f64; 8] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999, 100.0];
 
 /// The best that can be, for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -174,16 +171,6 @@ pub struct FigureSummary {
     pub ideal: Option<Ideal>,
 }
 
-/// A distribution over all repetitions of a variant.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Distribution {
-    /// What it is of.
-    pub name: &'static str,
-    /// Its unit.
-    pub unit: &'static str,
-    sorted: Vec<f64>,
-}
-
 impl CaseResult {
     /// Sums up the runs of a case.
     #[must_use]
@@ -225,67 +212,15 @@ fn figures(all: &[&Measured]) -> Vec<FigureSummary> {
 }
 
 fn distributions(all: &[&Measured]) -> Vec<Distribution> {
-    let mut pooled: Vec<Distribution> = Vec::new();
+    let mut pooled: Vec<Samples> = Vec::new();
     for samples in all.iter().flat_map(|measured| &measured.samples) {
         match pooled.iter_mut().find(|other| other.name == samples.name) {
-            Some(other) => other.sorted.extend(&samples.values),
-            None => pooled.push(Distribution {
-                name: samples.name,
-                unit: samples.unit,
-                sorted: samples.values.clone(),
-            }),
+            Some(other) => other.values.extend(&samples.values),
+            None => pooled.push(samples.clone()),
         }
     }
-    pooled.iter_mut().for_each(|one| one.sorted.sort_by(f64::total_cmp));
-    pooled
-}
-
-impl Distribution {
-    /// A distribution of values in any order.
-    #[must_use]
-    pub fn new(name: &'static str, unit: &'static str, mut values: Vec<f64>) -> Distribution {
-        values.sort_by(f64::total_cmp);
-        Distribution { name, unit, sorted: values }
-    }
-
-    /// How many samples.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.sorted.len()
-    }
-
-    /// The samples, least first.
-    #[must_use]
-    pub fn sorted(&self) -> &[f64] {
-        &self.sorted
-    }
-
-    /// The nearest rank; `None` if there are too few samples for one to lie beyond it, except
-    /// for the worst of all.
-    #[must_use]
-    pub fn percentile(&self, percent: f64) -> Option<f64> {
-        let count = self.sorted.len() as f64;
-        let beyond = (100.0 - percent) / 100.0 * count;
-        if percent < 100.0 && beyond < 1.0 - 1e-9 {
-            return None;
-        }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // at most the count
-        let rank = (percent / 100.0 * count - 1e-9).ceil().max(1.0) as usize;
-        self.sorted.get(rank - 1).copied()
-    }
-}
-
-impl Serialize for Distribution {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut all = serializer.serialize_struct("Distribution", 4)?;
-        all.serialize_field("name", self.name)?;
-        all.serialize_field("unit", self.unit)?;
-        all.serialize_field("count", &self.count())?;
-        let known =
-            PERCENTILES.iter().filter_map(|p| Some((format!("p{p}"), self.percentile(*p)?)));
-        all.serialize_field("percentiles", &known.collect::<BTreeMap<_, _>>())?;
-        all.end()
-    }
+    let all = pooled.into_iter();
+    all.map(|one| Distribution::new(one.name, one.unit, one.values)).collect()
 }
 
 impl Serialize for Samples {

@@ -1,6 +1,7 @@
 //! What `srd lab run` prints: the list of experiments, and a table per case.
 
-use super::result::{CaseResult, Distribution, FigureSummary, PERCENTILES};
+use super::distribution::{Distribution, PERCENTILES};
+use super::result::{CaseResult, FigureSummary};
 use super::{Options, Outcome, result};
 use srd_chart::Table;
 use srd_chart::figure;

@@ -2,8 +2,8 @@
 //! over SRD.
 
 use super::List;
-use super::hosts::Host;
 use super::local::Machine;
+use super::remote::Host;
 use crate::check::finding::{Class, Fix, Judgement};
 use crate::mpi::launch::{Launch, Node};
 use crate::mpi::{Mpi, Transport, ask_for, ranks};

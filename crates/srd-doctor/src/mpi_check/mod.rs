@@ -6,6 +6,7 @@
 //! | [`local`] | this machine: MPI, libfabric, provider, interface |
 //! | [`key`] | the key of a job |
 //! | [`hosts`] | other machines: address, route, MTU, login |
+//! | [`remote`] | commands on another machine |
 //! | [`exchange`] | ranks here and there, over TCP and over SRD |
 //! | [`advice`] | variables and words |
 //!
@@ -17,8 +18,9 @@ mod exchange;
 mod hosts;
 mod key;
 mod local;
+mod remote;
 
-pub use hosts::SSH;
+pub use remote::SSH;
 
 use crate::check::finding::{Finding, Judgement, Status, count};
 use crate::check::system::System;

@@ -1,8 +1,8 @@
 //! Kernel knobs of the hosts: retransmission timeout, congestion control, MPTCP subflows.
 
+use super::Fabric;
 use crate::address::{self, EXTRA_ADDRESSES_MAX};
 use crate::config::check;
-use crate::fabric::Fabric;
 use crate::id::HostId;
 use crate::plan::HOST_DEVICE;
 use crate::{command, namespace, plan};
@@ -127,7 +127,7 @@ fn mptcp_batch(host: HostId, old: u16, new: u16) -> String {
 }
 
 /// Takes congestion controls off the machine's list again.
-pub(crate) fn disallow_congestion(names: &[String]) -> Result<()> {
+pub(super) fn disallow_congestion(names: &[String]) -> Result<()> {
     if names.is_empty() {
         return Ok(());
     }
