@@ -31,16 +31,16 @@ pub(crate) struct CheckArgs {
     /// The interface that packets leave by [default: that of the default route].
     #[arg(short, long, value_name = "IF")]
     interface: Option<String>,
-    /// Whom to check for [default: ena where the interface has the driver ena, else daemon].
+    /// What to check for [default: ena where the interface has the driver ena, else daemon].
     #[arg(long = "for", value_name = "WHOM", value_enum)]
-    purpose: Option<Whom>,
+    purpose: Option<For>,
     /// Peers are near (one zone): leave out what only long round trips need.
     #[arg(long)]
     low_rtt: bool,
     /// The daemon works in transparent mode: check what only that needs.
     #[arg(long)]
     transparent: bool,
-    /// Mend what can be mended, as root, and check again. Says what does not survive a restart.
+    /// Fix what can be fixed, as root, and check again. Says what does not survive a restart.
     #[arg(long)]
     fix: bool,
     /// Only these checks, by number or name.
@@ -55,20 +55,20 @@ pub(crate) struct CheckArgs {
     root: PathBuf,
 }
 
-/// Whom the system is checked for.
+/// What the system is checked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Whom {
+enum For {
     /// ENA Express on an EC2 instance: the card sprays.
     Ena,
     /// `srd up`: the daemon of this project sprays.
     Daemon,
 }
 
-impl From<Whom> for Purpose {
-    fn from(whom: Whom) -> Purpose {
-        match whom {
-            Whom::Ena => Purpose::Ena,
-            Whom::Daemon => Purpose::Daemon,
+impl From<For> for Purpose {
+    fn from(what: For) -> Purpose {
+        match what {
+            For::Ena => Purpose::Ena,
+            For::Daemon => Purpose::Daemon,
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct DemoArgs {
     /// Let SRD run plain. By default it authenticates and encrypts, which TCP does not.
     #[arg(long)]
     plain: bool,
-    /// Tell only these parts.
+    /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS",
           default_values_t = [Part::A, Part::B, Part::C, Part::D])]
     only: Vec<Part>,

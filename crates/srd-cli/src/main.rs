@@ -76,7 +76,7 @@ enum Command {
     /// Build and break a leaf-spine fabric of network namespaces on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Check the settings of this system that matter for ENA Express, and mend them.
+    /// Check the settings of this system that matter for ENA Express, and fix them.
     Check(check::CheckArgs),
     /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
     MpiCheck(Box<mpi_check::MpiCheckArgs>),

@@ -1,4 +1,5 @@
-//! Network namespaces that exist: which are ours, who runs inside, and running code inside.
+//! Network namespaces that exist: which are ours, which processes run inside, and running
+//! code inside.
 //!
 //! Ours means the exact form `srdlab-<fabric>-(l|s)<number>` or `srdlab-<fabric>-h<n>.<n>`;
 //! nothing else is ever deleted or has its processes ended.

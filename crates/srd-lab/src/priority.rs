@@ -104,8 +104,8 @@ pub fn in_own_session(command: &mut Command) {
 }
 
 /// Makes a command start in a session of its own, with no advantage: for programs that spin on
-/// every core. With one they would leave the kernel's own threads nothing, and whoever waits for
-/// those, as `nft` does for its rules to be in force, would wait for seconds.
+/// every core. With one they would leave the kernel's own threads nothing, and a program
+/// that waits for those, as `nft` does for its rules to be in force, would wait for seconds.
 pub fn in_own_session_as_others(command: &mut Command) {
     sys::own_session(command, sys::Nice::Normal);
 }

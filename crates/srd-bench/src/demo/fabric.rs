@@ -97,12 +97,12 @@ fn courses(scale: f64) -> [Course; 2] {
 }
 
 /// What a contestant did; one that this kernel does not have is left out, with a word about it.
-fn or_left_out<T>(who: Contestant, seen: Result<T>, say: Say<'_>) -> Result<Option<T>> {
+fn or_left_out<T>(contestant: Contestant, seen: Result<T>, say: Say<'_>) -> Result<Option<T>> {
     match seen {
         Ok(seen) => Ok(Some(seen)),
-        Err(error) if who == Contestant::Srd => Err(error),
+        Err(error) if contestant == Contestant::Srd => Err(error),
         Err(error) => {
-            say(&format!("    {:<24} left out: {error:#}", who.to_string()))?;
+            say(&format!("    {:<24} left out: {error:#}", contestant.to_string()))?;
             Ok(None)
         }
     }
@@ -145,12 +145,12 @@ fn singles(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result<V
     say("(a) one flow")?;
     let seconds = scaled(3.0, scale, 1);
     let mut singles: Vec<Single> =
-        ONE_FLOW.into_iter().map(|who| Single { who, mbps: Vec::new() }).collect();
+        ONE_FLOW.into_iter().map(|contestant| Single { contestant, mbps: Vec::new() }).collect();
     for _ in 0..2 {
         for single in &mut singles {
-            let mbps = one_flow(fabric, setup, single.who, seconds);
-            let Some(mbps) = or_left_out(single.who, mbps, say)? else { continue };
-            say(&format!("    {:<24} {mbps:>6.0} Mb/s", single.who.to_string()))?;
+            let mbps = one_flow(fabric, setup, single.contestant, seconds);
+            let Some(mbps) = or_left_out(single.contestant, mbps, say)? else { continue };
+            say(&format!("    {:<24} {mbps:>6.0} Mb/s", single.contestant.to_string()))?;
             single.mbps.push(mbps);
         }
     }
@@ -158,8 +158,8 @@ fn singles(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result<V
 }
 
 /// The goodput of one flow; the first fifth is its own to get going, for everyone alike.
-fn one_flow(fabric: &Fabric, setup: &Setup, who: Contestant, seconds: u64) -> Result<f64> {
-    let intervals = match tcp_flow(who, seconds) {
+fn one_flow(fabric: &Fabric, setup: &Setup, contestant: Contestant, seconds: u64) -> Result<f64> {
+    let intervals = match tcp_flow(contestant, seconds) {
         Some(flow) => tcp::single_flow(fabric, &flow)?.intervals,
         None => srd_probe::single_flow(fabric, setup, &srd_flow(seconds), |_| Ok(()))?.0,
     };
@@ -176,8 +176,8 @@ fn srd_flow(seconds: u64) -> Flow {
 }
 
 /// The kernel's flow of a contestant; `None` if it is SRD.
-fn tcp_flow(who: Contestant, seconds: u64) -> Option<tcp::Flow> {
-    let (congestion, mptcp_subflows) = kernel(who)?;
+fn tcp_flow(contestant: Contestant, seconds: u64) -> Option<tcp::Flow> {
+    let (congestion, mptcp_subflows) = kernel(contestant)?;
     Some(tcp::Flow {
         from: FROM,
         to: TO,
@@ -190,8 +190,8 @@ fn tcp_flow(who: Contestant, seconds: u64) -> Option<tcp::Flow> {
 }
 
 /// Congestion control and extra subflows of a contestant; `None` if it is SRD.
-fn kernel(who: Contestant) -> Option<(Congestion, u16)> {
-    match who {
+fn kernel(contestant: Contestant) -> Option<(Congestion, u16)> {
+    match contestant {
         Contestant::Cubic { .. } => Some((Congestion::Cubic, 0)),
         Contestant::Bbr => Some((Congestion::Bbr, 0)),
         Contestant::Mptcp { .. } => Some((Congestion::Cubic, EXTRA_SUBFLOWS)),
@@ -205,12 +205,12 @@ fn failovers(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result
     let (fail_at_ms, heal_at_ms) = (seconds * 1000 / 6, seconds * 1000 / 2);
     let fail_at_ms = fail_at_ms.max(500);
     let mut failovers = Vec::new();
-    for who in ONE_FLOW {
-        let run = match tcp_flow(who, seconds) {
+    for contestant in ONE_FLOW {
+        let run = match tcp_flow(contestant, seconds) {
             Some(flow) => {
                 let seen = tcp::failover(fabric, &tcp::Failover { flow, fail_at_ms, heal_at_ms })?;
                 Failover {
-                    who,
+                    contestant,
                     failed_ms: seen.failed_ms,
                     healed_ms: seen.healed_ms,
                     silence_ms: seen.silence_ms,
@@ -222,7 +222,7 @@ fn failovers(fabric: &Fabric, setup: &Setup, scale: f64, say: Say<'_>) -> Result
         };
         say(&format!(
             "    {:<24} silent for {} ms, {:.0} Mb/s while the spine is dead",
-            who.to_string(),
+            contestant.to_string(),
             run.silence(),
             run.mbps_between(run.failed_ms, run.healed_ms)
         ))?;
@@ -254,7 +254,7 @@ fn srd_failover(
     let (intervals, (failed_ms, healed_ms)) =
         srd_probe::single_flow(fabric, setup, &srd_flow(seconds), break_and_heal)?;
     Ok(Failover {
-        who: Contestant::Srd,
+        contestant: Contestant::Srd,
         failed_ms,
         healed_ms,
         silence_ms: tcp::silence_ms(&intervals, INTERVAL_MS, failed_ms),
@@ -284,17 +284,17 @@ fn incast(fabric: &Fabric, setup: &Setup, course: &Course, say: Say<'_>) -> Resu
     say(&format!("(b) incast, 48 x {} -> 1", size(course.bytes)))?;
     let mut runs: Vec<IncastRun> = Vec::new();
     for _ in 0..course.passes {
-        for who in INCAST {
-            let run = incast_run(fabric, setup, course, who);
-            let Some(run) = or_left_out(who, run, say)? else { continue };
+        for contestant in INCAST {
+            let run = incast_run(fabric, setup, course, contestant);
+            let Some(run) = or_left_out(contestant, run, say)? else { continue };
             let ratio = |ratio: Option<f64>| ratio.map_or("-".into(), |r| format!("{r:.2}x"));
             say(&format!(
                 "    {:<24} slowest {} of the ideal, at worst {}",
-                who.to_string(),
+                contestant.to_string(),
                 ratio(run.median_ratio()),
                 ratio(run.worst_ratio())
             ))?;
-            match runs.iter_mut().find(|earlier| earlier.who == who) {
+            match runs.iter_mut().find(|earlier| earlier.contestant == contestant) {
                 Some(earlier) => earlier.rounds_ms.extend(run.rounds_ms),
                 None => runs.push(run),
             }
@@ -307,11 +307,11 @@ fn incast_run(
     fabric: &Fabric,
     setup: &Setup,
     course: &Course,
-    who: Contestant,
+    contestant: Contestant,
 ) -> Result<IncastRun> {
     let senders: Vec<HostId> = (0..4).map(|host| HostId { leaf: 0, host }).collect();
     let limit_ms = course.limit_s as f64 * 1e3;
-    let Some((congestion, mptcp_subflows)) = kernel(who) else {
+    let Some((congestion, mptcp_subflows)) = kernel(contestant) else {
         let incast = SrdIncast {
             senders,
             flows_per_sender: FLOWS,
@@ -323,9 +323,9 @@ fn incast_run(
         };
         let seen = srd_incast::run(fabric, setup, &incast)?;
         let (ideal_ms, rounds_ms) = (seen.ideal_ms, seen.rounds_ms);
-        return Ok(IncastRun { who, ideal_ms, rounds_ms, limit_ms });
+        return Ok(IncastRun { contestant, ideal_ms, rounds_ms, limit_ms });
     };
-    let rto_min_ms = match who {
+    let rto_min_ms = match contestant {
         Contestant::Cubic { rto_min_ms } => rto_min_ms,
         _ => RTO_MIN_DEFAULT_MS,
     };
@@ -346,5 +346,5 @@ fn incast_run(
     let ms = |us: u64| us as f64 / 1e3;
     let round = |round: &tcp::Round| round.fct_us.iter().map(|fct| fct.map(ms)).collect();
     let rounds_ms = seen.rounds.iter().map(round).collect();
-    Ok(IncastRun { who, ideal_ms: ms(seen.ideal_us), rounds_ms, limit_ms })
+    Ok(IncastRun { contestant, ideal_ms: ms(seen.ideal_us), rounds_ms, limit_ms })
 }

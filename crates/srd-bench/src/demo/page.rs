@@ -55,8 +55,8 @@ fn singles(page: &mut Page, story: &Story) {
          Switches keep a TCP flow on one of them. SRD sprays one flow over all.",
     );
     let bars = story.singles.iter().map(|single| Bar {
-        label: single.who.to_string(),
-        colour: single.who.colour(),
+        label: single.contestant.to_string(),
+        colour: single.contestant.colour(),
         value: single.mbps(),
         worst: None,
     });
@@ -128,8 +128,8 @@ fn incasts(page: &mut Page, story: &Story) {
 
 fn incast_bars(incast: &Incast) -> BarChart {
     let bars = incast.runs.iter().map(|run| Bar {
-        label: run.who.to_string(),
-        colour: run.who.colour(),
+        label: run.contestant.to_string(),
+        colour: run.contestant.colour(),
         value: run.median_ratio(),
         worst: run.worst_ratio(),
     });
@@ -145,7 +145,7 @@ fn incast_distribution(incast: &Incast) -> LineChart {
     let lines: Vec<Line> = incast.runs.iter().map(distribution).collect();
     let times = || lines.iter().flat_map(|line| line.points.iter().map(|(ms, _)| *ms));
     let (least, most) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
-    let ideal = incast.runs.iter().find(|run| is_ours(run.who)).or(incast.runs.first());
+    let ideal = incast.runs.iter().find(|run| is_ours(run.contestant)).or(incast.runs.first());
     let mark = |run: &IncastRun| Mark { at: run.ideal_ms, label: "ideal".into() };
     LineChart {
         title: format!("Distribution of completion times, {} flows", size(incast.bytes)),
@@ -169,7 +169,7 @@ fn distribution(run: &IncastRun) -> Line {
             points.push((*ms, (number + 1) as f64 / all as f64));
         }
     }
-    Line { dashes: run.who.dashes(), ..line(run.who, points) }
+    Line { dashes: run.contestant.dashes(), ..line(run.contestant, points) }
 }
 
 fn incast_row(run: &IncastRun) -> (bool, Vec<String>) {
@@ -183,14 +183,14 @@ fn incast_row(run: &IncastRun) -> (bool, Vec<String>) {
         n => format!("{}, {n} flows unfinished", run.rounds_ms.len()),
     };
     let cells = vec![
-        run.who.to_string(),
+        run.contestant.to_string(),
         format!("{:.1} ms", run.ideal_ms),
         median,
         ms(run.median_ratio()),
         ms(run.worst_ratio()),
         rounds,
     ];
-    (is_ours(run.who), cells)
+    (is_ours(run.contestant), cells)
 }
 
 fn failovers(page: &mut Page, story: &Story) {
@@ -205,13 +205,13 @@ fn failovers(page: &mut Page, story: &Story) {
     for run in &story.failovers {
         let caption = format!(
             "{}: nothing arrives for {} ms; {:.0} Mb/s while the spine is dead",
-            run.who,
+            run.contestant,
             run.silence(),
             run.mbps_between(run.failed_ms, run.healed_ms)
         );
         page.chart(&caption, &timeline(run, story.uplinks_mbps).to_svg());
     }
-    if let Some(run) = story.failovers.iter().find(|run| run.who == Contestant::Srd) {
+    if let Some(run) = story.failovers.iter().find(|run| run.contestant == Contestant::Srd) {
         let caption = "SRD around the moment of death, in steps of one interval";
         page.chart(caption, &close_view(run, story.uplinks_mbps).to_svg());
     }
@@ -226,11 +226,11 @@ fn timeline(run: &Failover, most_mbps: f64) -> LineChart {
     });
     let end = run.intervals.last().map_or(1.0, |(at, _)| *at as f64 / 1e3);
     LineChart {
-        title: format!("Throughput of {} over time", run.who),
+        title: format!("Throughput of {} over time", run.contestant),
         height: 90.0,
         x: Axis::linear("seconds", 0.0, end),
         y: Axis::linear("Mb/s", 0.0, most_mbps * 1.05),
-        lines: vec![line(run.who, points.collect())],
+        lines: vec![line(run.contestant, points.collect())],
         marks: vec![
             Mark { at: run.failed_ms as f64 / 1e3, label: "the spine dies".into() },
             Mark { at: run.healed_ms as f64 / 1e3, label: "it heals".into() },
@@ -253,16 +253,16 @@ fn close_view(run: &Failover, most_mbps: f64) -> LineChart {
         height: 140.0,
         x: Axis::linear("ms since the spine died", since(from), since(to)),
         y: Axis::linear("Mb/s", 0.0, peak * 1.05),
-        lines: vec![line(run.who, points)],
+        lines: vec![line(run.contestant, points)],
         marks: vec![Mark { at: 0.0, label: "the spine dies".into() }],
         level: None,
         steps: true,
     }
 }
 
-fn line(who: Contestant, points: Vec<(f64, f64)>) -> Line {
-    let (colour, dashes) = (who.colour(), Dashes::Solid);
-    Line { label: who.to_string(), colour, dashes, faint: false, points }
+fn line(contestant: Contestant, points: Vec<(f64, f64)>) -> Line {
+    let (colour, dashes) = (contestant.colour(), Dashes::Solid);
+    Line { label: contestant.to_string(), colour, dashes, faint: false, points }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ fn singles(story: &Story) -> String {
     for single in &story.singles {
         let mbps = single.mbps();
         table.row([
-            single.who.to_string(),
+            single.contestant.to_string(),
             mbps.map_or("-".into(), |mbps| format!("{mbps:.0}")),
             format!("{:.0}", story.uplinks_mbps),
             mbps.map_or("-".into(), |mbps| format!("{:.2}", mbps / story.uplinks_mbps)),
@@ -44,7 +44,7 @@ fn incasts(story: &Story) -> String {
             let ratio = |ratio: Option<f64>| ratio.map_or("-".into(), |r| format!("{r:.2}x"));
             let median = run.median_ratio();
             table.row([
-                run.who.to_string(),
+                run.contestant.to_string(),
                 format!("{:.1}", run.ideal_ms),
                 median.map_or("-".into(), |median| format!("{:.1}", median * run.ideal_ms)),
                 ratio(median),
@@ -91,7 +91,7 @@ fn failovers(story: &Story) -> String {
         let end = run.intervals.last().map_or(heals, |(at, _)| *at);
         let mbps = |from, to| format!("{:.0}", run.mbps_between(from, to));
         table.row([
-            run.who.to_string(),
+            run.contestant.to_string(),
             run.silence(),
             "0".into(),
             mbps(dies / 2, dies),
@@ -121,8 +121,8 @@ pub(super) fn verdict(goal: &Goal) -> &'static str {
 }
 
 /// Whether a row is ours.
-pub(super) fn is_ours(who: Contestant) -> bool {
-    who == Contestant::Srd
+pub(super) fn is_ours(contestant: Contestant) -> bool {
+    contestant == Contestant::Srd
 }
 
 #[cfg(test)]

@@ -56,14 +56,14 @@ pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Story> {
     };
     if options.wants(Part::OneFlow) {
         say("(a) one flow")?;
-        for who in ONE_FLOW {
-            story.singles.push(single(who, say)?);
+        for contestant in ONE_FLOW {
+            story.singles.push(single(contestant, say)?);
         }
     }
     if options.wants(Part::Failover) {
         say("(c) a spine dies")?;
-        for who in ONE_FLOW {
-            story.failovers.push(failover(who, say)?);
+        for contestant in ONE_FLOW {
+            story.failovers.push(failover(contestant, say)?);
         }
     }
     if options.wants(Part::Incast) {
@@ -74,61 +74,62 @@ pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Story> {
     Ok(story)
 }
 
-fn transport(who: Contestant) -> Transport {
-    match who {
+fn transport(contestant: Contestant) -> Transport {
+    match contestant {
         Contestant::Srd => Transport::Srd,
         Contestant::OnePath => Transport::SrdSingle,
         _ => Transport::Tcp,
     }
 }
 
-fn rto_min_ms(who: Contestant) -> u32 {
-    match who {
+fn rto_min_ms(contestant: Contestant) -> u32 {
+    match contestant {
         Contestant::Cubic { rto_min_ms } => rto_min_ms,
         _ => 200,
     }
 }
 
-fn simulate(text: &str, who: Contestant, seed: u64) -> Result<RunResult> {
+fn simulate(text: &str, contestant: Contestant, seed: u64) -> Result<RunResult> {
     let scenario = Scenario::read("the demonstration's scenario", text, Path::new("."), &[])?;
-    Ok(run(&Job { scenario, transport: transport(who), seed })?)
+    Ok(run(&Job { scenario, transport: transport(contestant), seed })?)
 }
 
 /// One endless flow from the first host to the last; what arrived in each interval.
-fn one_flow(who: Contestant, lasts_ms: u64, faults: &str) -> Result<Vec<(u64, u64)>> {
-    let text = network("one flow", 0.25, rto_min_ms(who))
+fn one_flow(contestant: Contestant, lasts_ms: u64, faults: &str) -> Result<Vec<(u64, u64)>> {
+    let text = network("one flow", 0.25, rto_min_ms(contestant))
         + &format!(
             "horizon_us = {lasts_ms}000\nmeasure = {{ interval_us = {INTERVAL_MS}000, flows = true \
              }}\n[[workload]]\nkind = \"pairs\"\npairs = [[0, 7]]\nbytes = \"endless\"\n{faults}"
         );
-    let series = simulate(&text, who, 1)?.series.context("the simulator recorded nothing")?;
+    let series =
+        simulate(&text, contestant, 1)?.series.context("the simulator recorded nothing")?;
     let bytes = series.flow_bytes.iter().map(|flows| flows.iter().sum::<u64>());
     Ok((0..).zip(bytes).map(|(n, bytes)| (n * INTERVAL_MS, bytes)).collect())
 }
 
-fn single(who: Contestant, say: Say<'_>) -> Result<Single> {
-    let intervals = one_flow(who, SINGLE_MS, "")?;
+fn single(contestant: Contestant, say: Say<'_>) -> Result<Single> {
+    let intervals = one_flow(contestant, SINGLE_MS, "")?;
     let counted = &intervals[intervals.len() / 5..];
     let bytes: u64 = counted.iter().map(|(_, bytes)| bytes).sum();
     let ms = (counted.len() as u64 * INTERVAL_MS).max(1);
     let mbps = bytes as f64 * 8.0 / 1e3 / ms as f64;
-    say(&format!("    {:<24} {mbps:>6.0} Mb/s", who.to_string()))?;
-    Ok(Single { who, mbps: vec![mbps] })
+    say(&format!("    {:<24} {mbps:>6.0} Mb/s", contestant.to_string()))?;
+    Ok(Single { contestant, mbps: vec![mbps] })
 }
 
 /// A flow with one path must lose the spine that it uses, so each is tried in turn.
-fn failover(who: Contestant, say: Say<'_>) -> Result<Failover> {
+fn failover(contestant: Contestant, say: Say<'_>) -> Result<Failover> {
     let mut worst: Option<Failover> = None;
-    let spines = if who == Contestant::Srd { 0..1 } else { 0..4 };
+    let spines = if contestant == Contestant::Srd { 0..1 } else { 0..4 };
     for spine in spines {
         let fault = format!(
             "[[fault]]\nkind = \"link-down\"\nlinks = \"spine{spine}\"\nat_us = {FAILED_MS}000\n\
              until_us = {HEALED_MS}000\n"
         );
-        let intervals = one_flow(who, FAILOVER_MS, &fault)?;
+        let intervals = one_flow(contestant, FAILOVER_MS, &fault)?;
         let silence_ms = crate::tcp::silence_ms(&intervals, INTERVAL_MS, FAILED_MS);
         let run = Failover {
-            who,
+            contestant,
             failed_ms: FAILED_MS,
             healed_ms: HEALED_MS,
             silence_ms,
@@ -143,7 +144,7 @@ fn failover(who: Contestant, say: Say<'_>) -> Result<Failover> {
     let dead = run.mbps_between(FAILED_MS, HEALED_MS);
     say(&format!(
         "    {:<24} silent for {} ms, {dead:.0} Mb/s while the spine is dead",
-        who.to_string(),
+        contestant.to_string(),
         run.silence()
     ))?;
     Ok(run)
@@ -152,23 +153,23 @@ fn failover(who: Contestant, say: Say<'_>) -> Result<Failover> {
 fn incast(bytes: u64, say: Say<'_>) -> Result<Incast> {
     say(&format!("(b) incast, 48 x {} -> 1", size(bytes)))?;
     let mut runs = Vec::new();
-    for who in INCAST {
-        let text = network("incast", 1.0, rto_min_ms(who))
+    for contestant in INCAST {
+        let text = network("incast", 1.0, rto_min_ms(contestant))
             + &format!(
                 "horizon_us = {LIMIT_MS}000\n[[workload]]\nkind = \"incast\"\n\
                  senders = [0, 1, 2, 3]\nreceiver = 4\nflows_per_sender = 12\nbytes = {bytes}\n"
             );
         let (mut ideal_ms, mut rounds_ms) = (0.0, Vec::new());
         for seed in 1..=ROUNDS {
-            let result = simulate(&text, who, seed)?;
+            let result = simulate(&text, contestant, seed)?;
             ideal_ms = result.ideal_wire_us / 1e3;
             let flows = result.flow_records.iter();
             rounds_ms.push(flows.map(|flow| flow.fct_us.map(|us| us / 1e3)).collect());
         }
-        let run = IncastRun { who, ideal_ms, rounds_ms, limit_ms: LIMIT_MS as f64 };
+        let run = IncastRun { contestant, ideal_ms, rounds_ms, limit_ms: LIMIT_MS as f64 };
         say(&format!(
             "    {:<24} slowest {:.2}x of the ideal",
-            who.to_string(),
+            contestant.to_string(),
             run.median_ratio().unwrap_or(0.0)
         ))?;
         runs.push(run);

@@ -16,7 +16,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time;
 
-/// Between the decision to start a round and its start: every sender must have heard of it.
+/// Between the decision to start a round and its start: every sender must know of it by then.
 const LEAD: Duration = Duration::from_millis(30);
 /// How often an idle sender looks whether a round begins.
 const LOOK: Duration = Duration::from_millis(2);

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 use srd_chart::{Colour, Dashes};
 use std::fmt;
 
-/// Who is measured.
+/// A transport that takes part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Contestant {
     /// Kernel TCP with cubic, under a minimum retransmission timeout; Linux has 200 ms.
@@ -69,7 +69,8 @@ impl Contestant {
 /// (a) One flow.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Single {
-    pub(super) who: Contestant,
+    #[serde(rename = "who")]
+    pub(super) contestant: Contestant,
     /// Goodput of each run.
     pub(super) mbps: Vec<f64>,
 }
@@ -84,7 +85,8 @@ pub(super) struct Incast {
 /// One contestant's rounds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct IncastRun {
-    pub(super) who: Contestant,
+    #[serde(rename = "who")]
+    pub(super) contestant: Contestant,
     /// What the wire needs for all flows, with this transport's own headers, and one round trip.
     pub(super) ideal_ms: f64,
     /// Completion times of each round; `None` for a flow that did not finish in time.
@@ -128,7 +130,8 @@ impl IncastRun {
 /// (c) One flow whose spine dies.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Failover {
-    pub(super) who: Contestant,
+    #[serde(rename = "who")]
+    pub(super) contestant: Contestant,
     pub(super) failed_ms: u64,
     pub(super) healed_ms: u64,
     /// The longest time after the failure without a byte, as far as the intervals can tell.
@@ -215,10 +218,10 @@ impl Story {
     pub(super) fn goals(&self) -> Vec<Goal> {
         let mut goals = Vec::new();
         let mbps = |is: fn(Contestant) -> bool| {
-            let of = self.singles.iter().filter(|single| is(single.who));
+            let of = self.singles.iter().filter(|single| is(single.contestant));
             of.filter_map(Single::mbps).reduce(f64::max)
         };
-        if let Some(srd) = mbps(|who| who == Contestant::Srd) {
+        if let Some(srd) = mbps(|contestant| contestant == Contestant::Srd) {
             let share = srd / self.uplinks_mbps;
             goals.push(Goal {
                 name: "(a) one SRD flow over the sum of the uplinks".into(),
@@ -238,7 +241,7 @@ impl Story {
         }
         for incast in &self.incasts {
             let limit = INCAST_RATIO_MAX.iter().find(|(bytes, _)| *bytes == incast.bytes);
-            let run = incast.runs.iter().find(|run| run.who == Contestant::Srd);
+            let run = incast.runs.iter().find(|run| run.contestant == Contestant::Srd);
             let Some(((_, limit), run)) = limit.zip(run) else { continue };
             let Some(ratio) = run.median_ratio() else { continue };
             goals.push(Goal {
@@ -248,7 +251,7 @@ impl Story {
                 met: ratio <= *limit && run.unfinished() == 0,
             });
         }
-        if let Some(srd) = self.failovers.iter().find(|run| run.who == Contestant::Srd) {
+        if let Some(srd) = self.failovers.iter().find(|run| run.contestant == Contestant::Srd) {
             goals.push(Goal {
                 name: "(c) SRD's silence when the spine dies".into(),
                 wanted: format!("<= {SILENCE_MS_MAX} ms"),
@@ -298,8 +301,8 @@ pub(super) mod tests {
     /// A story with a bit of everything.
     pub(crate) fn story() -> Story {
         let cubic = Contestant::Cubic { rto_min_ms: 200 };
-        let run = |who, ms: f64| IncastRun {
-            who,
+        let run = |contestant, ms: f64| IncastRun {
+            contestant,
             ideal_ms: 100.0,
             rounds_ms: vec![
                 vec![Some(50.0), Some(ms)],
@@ -308,8 +311,8 @@ pub(super) mod tests {
             ],
             limit_ms: 10_000.0,
         };
-        let failover = |who, silence_ms| Failover {
-            who,
+        let failover = |contestant, silence_ms| Failover {
+            contestant,
             failed_ms: 1000,
             healed_ms: 3000,
             silence_ms,
@@ -321,10 +324,10 @@ pub(super) mod tests {
             setting: vec!["2 leaves & <4> spines".into()],
             uplinks_mbps: 1000.0,
             singles: vec![
-                Single { who: cubic, mbps: vec![240.0, 246.0] },
-                Single { who: Contestant::Bbr, mbps: vec![230.0] },
-                Single { who: Contestant::Mptcp { subflows: 4 }, mbps: vec![700.0] },
-                Single { who: Contestant::Srd, mbps: vec![950.0, 961.0, 100.0] },
+                Single { contestant: cubic, mbps: vec![240.0, 246.0] },
+                Single { contestant: Contestant::Bbr, mbps: vec![230.0] },
+                Single { contestant: Contestant::Mptcp { subflows: 4 }, mbps: vec![700.0] },
+                Single { contestant: Contestant::Srd, mbps: vec![950.0, 961.0, 100.0] },
             ],
             incasts: vec![Incast {
                 bytes: 2 << 20,

@@ -1,7 +1,7 @@
 //! Flows of numbered datagrams at a constant pace, and what became of each.
 //!
 //! A delay is that from the moment a datagram was *due* to leave, so that a sender that is held up
-//! does not hide what its datagrams suffer. Both ends are sockets of this process: one clock.
+//! does not hide what its datagrams suffer. Both sockets are sockets of this process: one clock.
 
 use super::Stage;
 use anyhow::{Context, Result};
@@ -64,16 +64,17 @@ pub(super) fn run<T>(
     flows: &[Paced],
     meanwhile: impl FnOnce(Instant) -> Result<T>,
 ) -> Result<(Vec<Arrivals>, T)> {
-    let ends = flows.iter().map(|flow| Ends::open(stage, flow)).collect::<Result<Vec<_>>>()?;
+    let sockets =
+        flows.iter().map(|flow| Sockets::open(stage, flow)).collect::<Result<Vec<_>>>()?;
     let (no_more, over) = (&AtomicBool::new(false), &AtomicBool::new(false));
     let start = Instant::now() + START;
     thread::scope(|scope| {
         let receivers: Vec<_> =
-            ends.iter().map(|ends| scope.spawn(|| ends.receive(start, over))).collect();
-        let senders: Vec<_> = ends
+            sockets.iter().map(|sockets| scope.spawn(|| sockets.receive(start, over))).collect();
+        let senders: Vec<_> = sockets
             .iter()
             .zip(flows)
-            .map(|(ends, flow)| scope.spawn(|| ends.send(flow, start, no_more)))
+            .map(|(sockets, flow)| scope.spawn(|| sockets.send(flow, start, no_more)))
             .collect();
         // Also if it panics: the scope would wait for ever for threads that nobody stops.
         let (stop_senders, stop_receivers) = (StopOnDrop(no_more), StopOnDrop(over));
@@ -102,22 +103,22 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// The two sockets of a flow.
-struct Ends {
+struct Sockets {
     source: UdpSocket,
     receiver: UdpSocket,
     target: SocketAddr,
     bytes: usize,
 }
 
-impl Ends {
-    fn open(stage: &Stage<'_>, flow: &Paced) -> Result<Ends> {
+impl Sockets {
+    fn open(stage: &Stage<'_>, flow: &Paced) -> Result<Sockets> {
         let source = stage.fabric.udp_socket(flow.from, Family::V4, flow.port)?;
         let receiver = stage.fabric.udp_socket(flow.to, Family::V4, flow.port)?;
         sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER_BYTES)
             .context("SO_RCVBUFFORCE")?;
         receiver.set_read_timeout(Some(DRAIN / 5))?;
         let target = SocketAddr::new(stage.address(flow.to)?, flow.port);
-        Ok(Ends { source, receiver, target, bytes: flow.bytes })
+        Ok(Sockets { source, receiver, target, bytes: flow.bytes })
     }
 
     fn send(&self, flow: &Paced, start: Instant, over: &AtomicBool) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! The flood comes from a neighbour under the victim's own leaf and shares one link with the flow,
 //! which has room for both: what the flow loses, it loses to the daemon's work. The generator is
-//! the hidden command `srd lab flood`, a process of its own, so that its CPU can be told apart.
+//! the hidden command `srd lab flood`, a process of its own, so that its CPU can be report apart.
 //! While it lasts, a third host's daemon is killed and started again: how long it takes to be
 //! served by the victim is how long a new session takes.
 
@@ -108,7 +108,7 @@ struct Phase {
 }
 
 /// What happened to the victim.
-struct Seen {
+struct Effect {
     without: Phase,
     with: Phase,
     memory_mb: [f64; 2],
@@ -137,11 +137,11 @@ fn measure(stage: &mut Stage<'_>, what: &'static str, phase: Duration) -> Result
         flows.run(stage.fabric, |start| both_phases(stage, overlay, what, phase, start))
     };
     stage.overlay = Some(overlay);
-    let (timelines, seen) = done?;
+    let (timelines, effect) = done?;
     let goodput = |phase: &Phase| timelines.mbps_between(phase.from_ms, phase.to_ms);
-    let (before, during) = (goodput(&seen.without), goodput(&seen.with));
-    let counted: f64 = seen.drops.values().sum();
-    let notes = seen.drops.iter().map(|(why, count)| format!("dropped, {why}: {count}"));
+    let (before, during) = (goodput(&effect.without), goodput(&effect.with));
+    let counted: f64 = effect.drops.values().sum();
+    let notes = effect.drops.iter().map(|(why, count)| format!("dropped, {why}: {count}"));
     let ended = timelines.ended.iter().flatten().map(|why| format!("a connection ended: {why}"));
     Ok(Measured {
         figures: vec![
@@ -149,15 +149,15 @@ fn measure(stage: &mut Stage<'_>, what: &'static str, phase: Duration) -> Result
                 .beside(1.0, "as without a flood"),
             Figure::new("before", "Mb/s", before),
             Figure::new("during", "Mb/s", during),
-            Figure::new("flood", "packets/s", seen.sent_pps),
-            Figure::new("a session opens, without a flood", "ms", seen.opening_ms[0]),
-            Figure::new("a session opens, in the flood", "ms", seen.opening_ms[1]),
-            Figure::new("flood that is counted as dropped", "%", 100.0 * counted / seen.sent),
-            Figure::new("daemon's CPU before", "cores", seen.without.daemon_cpu),
-            Figure::new("daemon's CPU during", "cores", seen.with.daemon_cpu),
-            Figure::new("generator's CPU", "cores", seen.with.generator_cpu),
-            Figure::new("daemon's memory before", "MB", seen.memory_mb[0]),
-            Figure::new("daemon's memory after", "MB", seen.memory_mb[1]),
+            Figure::new("flood", "packets/s", effect.sent_pps),
+            Figure::new("a session opens, without a flood", "ms", effect.opening_ms[0]),
+            Figure::new("a session opens, in the flood", "ms", effect.opening_ms[1]),
+            Figure::new("flood that is counted as dropped", "%", 100.0 * counted / effect.sent),
+            Figure::new("daemon's CPU before", "cores", effect.without.daemon_cpu),
+            Figure::new("daemon's CPU during", "cores", effect.with.daemon_cpu),
+            Figure::new("generator's CPU", "cores", effect.with.generator_cpu),
+            Figure::new("daemon's memory before", "MB", effect.memory_mb[0]),
+            Figure::new("daemon's memory after", "MB", effect.memory_mb[1]),
         ],
         timelines: vec![Timeline {
             name: "arrived",
@@ -165,8 +165,8 @@ fn measure(stage: &mut Stage<'_>, what: &'static str, phase: Duration) -> Result
             step_ms: INTERVAL_MS,
             values: timelines.total_mbps(),
             marks: vec![
-                (seen.without.to_ms, "flood begins".into()),
-                (seen.with.to_ms, "flood ends".into()),
+                (effect.without.to_ms, "flood begins".into()),
+                (effect.with.to_ms, "flood ends".into()),
             ],
         }],
         notes: notes.chain(ended).collect(),
@@ -180,7 +180,7 @@ fn both_phases(
     what: &str,
     phase: Duration,
     start: Instant,
-) -> Result<Seen> {
+) -> Result<Effect> {
     let opening_before = opening_ms(overlay)?;
     let daemon = overlay.pid(VICTIM).context("no daemon")?;
     thread::sleep(SETTLE);
@@ -205,8 +205,8 @@ fn both_phases(
     if !status.success() {
         bail!("flood: {status}: {}", programs::complaint(stage, STRANGER, "flood"));
     }
-    let told: Value = serde_json::from_str(&programs::printed(stage, STRANGER, "flood")?)?;
-    let number = |name: &str| told[name].as_f64().context("the generator's report");
+    let report: Value = serde_json::from_str(&programs::printed(stage, STRANGER, "flood")?)?;
+    let number = |name: &str| report[name].as_f64().context("the generator's report");
     let (sent, seconds) = (number("sent")?, number("seconds")?);
     thread::sleep(SETTLE);
     let mut drops = drops(overlay)?;
@@ -217,7 +217,7 @@ fn both_phases(
     let memory_mb = [memory_before, memory_mb(daemon)?];
     let opening_ms = [opening_before, opening_during];
     let sent_pps = sent / seconds.max(1e-9);
-    Ok(Seen { without, with, memory_mb, opening_ms, drops, sent, sent_pps })
+    Ok(Effect { without, with, memory_mb, opening_ms, drops, sent, sent_pps })
 }
 
 /// Lets a phase pass, and says what it took.
@@ -261,7 +261,7 @@ fn opening_ms(overlay: &mut Overlay<'_>) -> Result<f64> {
 /// What the victim has dropped for one of the reasons.
 fn drops(overlay: &Overlay<'_>) -> Result<BTreeMap<String, f64>> {
     let status = overlay.status(VICTIM)?;
-    let all = status["drops"].as_object().context("`srd status` tells no drops")?;
+    let all = status["drops"].as_object().context("`srd status` shows no drops")?;
     let ours = all.iter().filter(|(why, _)| REASONS.contains(&why.as_str()));
     Ok(ours.filter_map(|(why, count)| Some((why.clone(), count.as_f64()?))).collect())
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells of a process in `/proc/PID/status`.
+//! What the kernel says about a process in `/proc/PID/status`.
 
 use anyhow::{Context, Result};
 use std::fs;

@@ -66,8 +66,8 @@ impl Drop for Pulse {
     }
 }
 
-/// One value per period, also for the periods that were slept through: who is late by ten
-/// periods was late for ten.
+/// One value per period, also for the periods that were slept through: a thread that is late by
+/// ten periods was late for ten.
 fn beat(over: &AtomicBool) -> Vec<f64> {
     let mut late_ms = Vec::new();
     let mut due = Instant::now() + PERIOD;

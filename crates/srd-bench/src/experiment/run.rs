@@ -116,7 +116,7 @@ impl Turns<'_> {
                 let what = format!("{}, {variant}, {} of {repetitions}", case.name, repetition + 1);
                 let begun = Instant::now();
                 match self.run_once(&fabric, variant, options.seed + repetition) {
-                    Ok(Seen { measured, cpu, own_cpu_share, late, express }) => {
+                    Ok(Observed { measured, cpu, own_cpu_share, late, express }) => {
                         let (headline, took) = (headline(&measured), begun.elapsed().as_secs());
                         let busy = own_cpu_share * 100.0;
                         say(&format!("{what}: {headline} ({took} s, CPU {busy:.0} %)"));
@@ -145,7 +145,7 @@ impl Turns<'_> {
         Ok(runs)
     }
 
-    fn run_once(&self, fabric: &Fabric, variant: Variant, seed: u32) -> Result<Seen> {
+    fn run_once(&self, fabric: &Fabric, variant: Variant, seed: u32) -> Result<Observed> {
         let Turns { case, options, directory, .. } = *self;
         fabric.set_tcp_cc(variant.congestion().name())?;
         let rto_min_ms = fabric.rto_min_ms()?.unwrap_or(Variant::Plain.rto_min_ms());
@@ -165,7 +165,7 @@ impl Turns<'_> {
         let late = pulse.stop();
         let (cpu, own_cpu_share) = cpu.stop(fabric)?;
         let Some(overlay) = stage.overlay else {
-            return Ok(Seen { measured, cpu, own_cpu_share, late, express: None });
+            return Ok(Observed { measured, cpu, own_cpu_share, late, express: None });
         };
         let counters = overlay.counters()?;
         overlay.down()?;
@@ -173,12 +173,12 @@ impl Turns<'_> {
             bail!("no packet of the programs went over SRD: {counters:?}");
         }
         measured.notes.extend(share_note(&counters));
-        Ok(Seen { measured, cpu, own_cpu_share, late, express: Some(counters) })
+        Ok(Observed { measured, cpu, own_cpu_share, late, express: Some(counters) })
     }
 }
 
 /// What one run yields.
-struct Seen {
+struct Observed {
     measured: Measured,
     cpu: CpuUse,
     own_cpu_share: f64,

@@ -132,7 +132,7 @@ impl Serialize for Variant {
 }
 
 /// The order of a repetition: as given, and the other way round every second time, so that
-/// neither whoever comes first nor whatever drifts favours anybody.
+/// neither the order nor a slow drift of the machine favours a variant.
 #[must_use]
 pub fn order(variants: &[Variant], repetition: u32) -> Vec<Variant> {
     let mut order = variants.to_vec();

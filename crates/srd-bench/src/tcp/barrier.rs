@@ -5,7 +5,7 @@
 //! a flow is complete when its sender has read that byte. So the completion time is what the
 //! sending application can know, and it is the same for a transport that has no streams.
 
-use super::connection::{self, Connection, Connections, Wanted};
+use super::connection::{self, Connection, Connections, Request};
 use super::poll::{CHUNK_BYTES, Poll};
 use super::{Congestion, Subflows};
 use anyhow::{Context, Result};
@@ -25,7 +25,7 @@ pub const FLOWS_MAX: u64 = 1024;
 /// What to measure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Barrier {
-    /// Who sends to whom.
+    /// Senders and receivers.
     pub pairs: Vec<(HostId, HostId)>,
     /// Flows of each pair.
     pub flows_per_pair: usize,
@@ -81,7 +81,7 @@ impl Barrier {
         check("bytes", self.bytes, 1..=1 << 32)?;
         check("rounds", self.rounds as u64, 1..=100_000)?;
         check("round_limit_s", self.round_limit_s, 1..=3600)?;
-        let wanted = Wanted {
+        let request = Request {
             pairs: &self.pairs,
             flows_per_pair: self.flows_per_pair,
             network: self.network,
@@ -93,7 +93,7 @@ impl Barrier {
         let dropped_before = fabric.dropped_packets()?;
         let cpu = CpuMeter::start()?;
         let mut rounds = Vec::new();
-        let mut connections = Connections::establish(fabric, &wanted)?;
+        let mut connections = Connections::establish(fabric, &request)?;
         for number in 0..self.rounds {
             let round = run_round(&connections.all, self)?;
             let unfinished = round.worst_us().is_none();
@@ -104,7 +104,7 @@ impl Barrier {
             if unfinished {
                 // What is still on its way belongs to the old round.
                 drop(connections);
-                connections = Connections::establish(fabric, &wanted)?;
+                connections = Connections::establish(fabric, &request)?;
             }
             thread::sleep(Duration::from_millis(self.gap_ms));
         }

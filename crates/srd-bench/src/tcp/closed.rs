@@ -3,7 +3,7 @@
 //! A message is complete when its sender has read the receiver's answer to the last byte, as in
 //! [`super::Barrier`].
 
-use super::connection::{self, Connection, Connections, Wanted};
+use super::connection::{self, Connection, Connections, Request};
 use super::poll::{CHUNK_BYTES, Poll};
 use super::{Congestion, FLOWS_MAX, Subflows};
 use anyhow::{Context, Result};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedLoop {
-    /// Who sends to whom.
+    /// Senders and receivers.
     pub pairs: Vec<(HostId, HostId)>,
     /// Connections of each pair.
     pub flows_per_pair: usize,
@@ -52,7 +52,7 @@ impl ClosedLoop {
         check("pairs * flows_per_pair", flows as u64, 1..=FLOWS_MAX)?;
         check("bytes", self.bytes, 1..=1 << 32)?;
         check("seconds", self.seconds, 1..=3600)?;
-        let wanted = Wanted {
+        let request = Request {
             pairs: &self.pairs,
             flows_per_pair: self.flows_per_pair,
             network: self.network,
@@ -61,7 +61,7 @@ impl ClosedLoop {
             first_port: self.first_port,
         };
         let _subflows = Subflows::set(fabric, self.mptcp_subflows, self.network.family())?;
-        let connections = Connections::establish(fabric, &wanted)?;
+        let connections = Connections::establish(fabric, &request)?;
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let receiver = scope.spawn(|| answer_all(&connections.all, self.bytes, &over));

@@ -27,8 +27,8 @@ const LISTEN_TRIES_MAX: u32 = 500;
 const PORT: u16 = 7000;
 
 /// What kind of connections, and from where to where.
-pub(super) struct Wanted<'a> {
-    /// Who sends to whom.
+pub(super) struct Request<'a> {
+    /// Senders and receivers.
     pub(super) pairs: &'a [(HostId, HostId)],
     pub(super) flows_per_pair: usize,
     pub(super) network: Network,
@@ -55,21 +55,21 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn establish(fabric: &Fabric, wanted: &Wanted<'_>) -> Result<Connections> {
+    pub(super) fn establish(fabric: &Fabric, request: &Request<'_>) -> Result<Connections> {
         let mut listeners = BTreeMap::new();
-        for (_, receiver) in wanted.pairs {
+        for (_, receiver) in request.pairs {
             if !listeners.contains_key(receiver) {
-                let listener = fabric.within(*receiver, || listen(wanted))?;
+                let listener = fabric.within(*receiver, || listen(request))?;
                 listeners
                     .insert(*receiver, listener.with_context(|| format!("listen in {receiver}"))?);
             }
         }
         let mut all = Vec::new();
-        for (sender, receiver) in wanted.pairs {
-            let target = SocketAddr::new(fabric.address_in(*receiver, wanted.network)?, PORT);
-            for _ in 0..wanted.flows_per_pair {
-                let port = source_port(wanted, all.len())?;
-                let near = fabric.within(*sender, || connect(wanted, target, port))?;
+        for (sender, receiver) in request.pairs {
+            let target = SocketAddr::new(fabric.address_in(*receiver, request.network)?, PORT);
+            for _ in 0..request.flows_per_pair {
+                let port = source_port(request, all.len())?;
+                let near = fabric.within(*sender, || connect(request, target, port))?;
                 let near =
                     near.with_context(|| format!("{sender} cannot connect to {receiver}"))?;
                 let far = accept(&listeners[receiver])
@@ -82,8 +82,8 @@ impl Connections {
     }
 }
 
-fn source_port(wanted: &Wanted<'_>, number: usize) -> Result<Option<u16>> {
-    let Some(first) = wanted.first_port else { return Ok(None) };
+fn source_port(request: &Request<'_>, number: usize) -> Result<Option<u16>> {
+    let Some(first) = request.first_port else { return Ok(None) };
     let port = u16::try_from(number).ok().and_then(|number| first.checked_add(number));
     port.map(Some).context("more connections than source ports")
 }
@@ -131,9 +131,9 @@ fn socket(family: Family, congestion: Congestion, mptcp: bool) -> Result<OwnedFd
     Ok(socket)
 }
 
-fn listen(wanted: &Wanted<'_>) -> Result<OwnedFd> {
-    let any = wanted.network.unspecified();
-    let socket = socket(wanted.network.family(), wanted.congestion, wanted.mptcp)?;
+fn listen(request: &Request<'_>) -> Result<OwnedFd> {
+    let any = request.network.unspecified();
+    let socket = socket(request.network.family(), request.congestion, request.mptcp)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(CONNECT_MAX))?;
     rustix::net::bind(&socket, &SocketAddr::new(any, PORT)).context("bind")?;
@@ -147,11 +147,11 @@ fn listen(wanted: &Wanted<'_>) -> Result<OwnedFd> {
     anyhow::bail!("port {PORT} is in use: another measurement runs in this host")
 }
 
-fn connect(wanted: &Wanted<'_>, target: SocketAddr, port: Option<u16>) -> Result<OwnedFd> {
-    let socket = socket(wanted.network.family(), wanted.congestion, wanted.mptcp)?;
+fn connect(request: &Request<'_>, target: SocketAddr, port: Option<u16>) -> Result<OwnedFd> {
+    let socket = socket(request.network.family(), request.congestion, request.mptcp)?;
     if let Some(port) = port {
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &SocketAddr::new(wanted.network.unspecified(), port))
+        rustix::net::bind(&socket, &SocketAddr::new(request.network.unspecified(), port))
             .with_context(|| format!("source port {port}"))?;
     }
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_MAX))?;

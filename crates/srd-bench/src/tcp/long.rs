@@ -3,7 +3,7 @@
 //! The flows run while the caller does something else: breaks a spine, serves requests, or
 //! sleeps. A connection that ends meanwhile is part of the result, not an error.
 
-use super::connection::{self, Connection, Connections, Wanted};
+use super::connection::{self, Connection, Connections, Request};
 use super::failover::silence_ms;
 use super::poll::{CHUNK_BYTES, Poll};
 use super::single::INTERVALS_MAX;
@@ -21,7 +21,7 @@ use std::time::Instant;
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongFlows {
-    /// Who sends to whom.
+    /// Senders and receivers.
     pub pairs: Vec<(HostId, HostId)>,
     /// Flows of each pair.
     pub flows_per_pair: usize,
@@ -60,7 +60,7 @@ impl LongFlows {
         let flows = self.pairs.len() * self.flows_per_pair;
         check("pairs * flows_per_pair", flows as u64, 1..=super::FLOWS_MAX)?;
         check("interval_ms", self.interval_ms, 1..=10_000)?;
-        let wanted = Wanted {
+        let request = Request {
             pairs: &self.pairs,
             flows_per_pair: self.flows_per_pair,
             network: self.network,
@@ -69,7 +69,7 @@ impl LongFlows {
             first_port: self.first_port,
         };
         let _subflows = Subflows::set(fabric, self.mptcp_subflows, self.network.family())?;
-        let connections = Connections::establish(fabric, &wanted)?;
+        let connections = Connections::establish(fabric, &request)?;
         let over = AtomicBool::new(false);
         let start = Instant::now();
         thread::scope(|scope| {
@@ -135,7 +135,7 @@ fn add(flow: &mut Vec<u64>, interval: usize, bytes: u64) {
     flow[interval] += bytes;
 }
 
-/// Keeps every socket full. A connection that ended is left alone; its receiver tells.
+/// Keeps every socket full. A connection that ended is left alone; its receiver reports it.
 fn send_all(connections: &[Connection], over: &AtomicBool) -> Result<()> {
     let mut poll = Poll::watch(connections.iter().map(|c| &c.sender), EventFlags::OUT)?;
     let chunk = vec![0u8; CHUNK_BYTES];

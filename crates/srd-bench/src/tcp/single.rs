@@ -1,6 +1,6 @@
 //! One long flow, measured at the receiver in small intervals.
 
-use super::connection::{self, Connection, Connections, Wanted};
+use super::connection::{self, Connection, Connections, Request};
 use super::{Congestion, Subflows};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -86,7 +86,7 @@ pub(super) fn single_flow_with<T>(
     check("seconds", flow.seconds, 1..=3600)?;
     check("interval_ms", flow.interval_ms, 1..=1000)?;
     check("seconds / interval_ms", flow.seconds * 1000 / flow.interval_ms, 1..=INTERVALS_MAX)?;
-    let wanted = Wanted {
+    let request = Request {
         pairs: &[(flow.from, flow.to)],
         flows_per_pair: 1,
         network: flow.network,
@@ -95,7 +95,7 @@ pub(super) fn single_flow_with<T>(
         first_port: None,
     };
     let _subflows = Subflows::set(fabric, flow.mptcp_subflows, flow.network.family())?;
-    let connections = Connections::establish(fabric, &wanted)?;
+    let connections = Connections::establish(fabric, &request)?;
     let connection = &connections.all[0];
     let cpu = CpuMeter::start()?;
     let (buckets, done) = run(connection, flow, meanwhile)?;

@@ -108,7 +108,7 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct Results<'a> {
     experiments: &'a [Outcome],
 }
 
@@ -138,7 +138,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
             .with_context(|| format!("cannot write {}", file.display()))?;
         args.json.say(format!("report: {}", file.display()))?;
     }
-    args.json.write(&Told { experiments: &outcomes })
+    args.json.write(&Results { experiments: &outcomes })
 }
 
 impl RunArgs {

@@ -1,4 +1,4 @@
-//! What is worth knowing beside the checks, and judged by nobody.
+//! Facts for the reader, which no rule checks.
 
 use super::finding::{Purpose, Subject};
 use super::system::System;

@@ -1,6 +1,6 @@
-//! What a check is, what it finds, and what mends it.
+//! What a check is, what it finds, and how that is fixed.
 //!
-//! A rule only reads. It answers with a judgement, which holds the fix as data: the command that
+//! A rule only reads. It answers with a outcome, which holds the fix as data: the command that
 //! a person would type, and the steps that `--fix` takes.
 
 use super::system::System;
@@ -34,7 +34,7 @@ pub(crate) struct Subject {
     pub(crate) interface: String,
     /// Its driver, where there is one.
     pub(crate) driver: Option<String>,
-    /// For whom.
+    /// What it is checked for.
     pub(crate) purpose: Purpose,
     /// Whether peers are near: what only long round trips need is left out.
     pub(crate) low_rtt: bool,
@@ -73,7 +73,7 @@ pub(crate) enum Class {
 pub(crate) enum Status {
     /// As wanted.
     Ok,
-    /// Worth mending.
+    /// It works, but not as well as it could.
     Warn,
     /// A required check that failed.
     Error,
@@ -106,7 +106,7 @@ impl Step {
     }
 }
 
-/// What mends a finding.
+/// How a finding is fixed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Fix {
     /// What a person types.
@@ -153,14 +153,14 @@ impl Fix {
 
 /// What a rule says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Judgement {
+pub(crate) enum Outcome {
     /// It says nothing here, for this reason.
     NotApplicable(String),
     /// It was looked at.
-    Judged { class: Class, status: Status, found: String, wanted: String, fix: Option<Fix> },
+    Checked { class: Class, status: Status, found: String, wanted: String, fix: Option<Fix> },
 }
 
-impl Judgement {
+impl Outcome {
     /// It says nothing here.
     pub(crate) fn not_applicable(reason: impl Into<String>) -> Self {
         Self::NotApplicable(reason.into())
@@ -169,7 +169,7 @@ impl Judgement {
     /// As wanted.
     pub(crate) fn ok(class: Class, found: impl Into<String>, wanted: impl Into<String>) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
-        Self::Judged { class, status: Status::Ok, found, wanted, fix: None }
+        Self::Checked { class, status: Status::Ok, found, wanted, fix: None }
     }
 
     /// Not as wanted: as bad as its class.
@@ -183,14 +183,14 @@ impl Judgement {
             Class::Required => Status::Error,
             Class::Recommended => Status::Warn,
         };
-        Self::Judged { class, status, found: found.into(), wanted: wanted.into(), fix: Some(fix) }
+        Self::Checked { class, status, found: found.into(), wanted: wanted.into(), fix: Some(fix) }
     }
 
     /// Good enough for a required check, and yet worth a warning.
     pub(crate) fn weak(found: impl Into<String>, wanted: impl Into<String>, fix: Fix) -> Self {
         let (found, wanted) = (found.into(), wanted.into());
         let (class, status) = (Class::Required, Status::Warn);
-        Self::Judged { class, status, found, wanted, fix: Some(fix) }
+        Self::Checked { class, status, found, wanted, fix: Some(fix) }
     }
 }
 
@@ -203,7 +203,7 @@ pub(crate) struct Rule {
     /// What it is good for, in a sentence.
     pub(crate) why: &'static str,
     /// Looks.
-    pub(crate) judge: fn(&System, &Subject) -> Judgement,
+    pub(crate) check: fn(&System, &Subject) -> Outcome,
 }
 
 /// A rule with what it said.
@@ -212,23 +212,23 @@ pub(crate) struct Finding {
     pub(crate) number: u8,
     pub(crate) name: String,
     pub(crate) why: &'static str,
-    pub(crate) judgement: Judgement,
+    pub(crate) outcome: Outcome,
 }
 
 impl Finding {
     /// What came of it.
     pub(crate) fn status(&self) -> Status {
-        match &self.judgement {
-            Judgement::NotApplicable(_) => Status::NotApplicable,
-            Judgement::Judged { status, .. } => *status,
+        match &self.outcome {
+            Outcome::NotApplicable(_) => Status::NotApplicable,
+            Outcome::Checked { status, .. } => *status,
         }
     }
 
-    /// What would mend it.
+    /// How it is fixed.
     pub(crate) fn fix(&self) -> Option<&Fix> {
-        match &self.judgement {
-            Judgement::NotApplicable(_) => None,
-            Judgement::Judged { fix, .. } => fix.as_ref(),
+        match &self.outcome {
+            Outcome::NotApplicable(_) => None,
+            Outcome::Checked { fix, .. } => fix.as_ref(),
         }
     }
 }

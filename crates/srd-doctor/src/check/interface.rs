@@ -1,6 +1,6 @@
 //! Rules about the interface: its MTU, its rings and queues, its offloads, its driver.
 
-use super::finding::{Class, Fix, Judgement, Purpose, Step, Subject};
+use super::finding::{Class, Fix, Outcome, Purpose, Step, Subject};
 use super::system::System;
 
 /// The largest MTU that ENA Express wraps, and the least that is worth having.
@@ -25,9 +25,9 @@ const OFFLOADS: [(&str, &str); 3] = [
     ("generic-receive-offload", "gro"),
 ];
 
-pub(super) fn mtu(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn mtu(system: &System, subject: &Subject) -> Outcome {
     let Some(mtu) = system.number(&subject.file("mtu")) else {
-        return Judgement::not_applicable("its MTU cannot be read");
+        return Outcome::not_applicable("its MTU cannot be read");
     };
     let command = |bytes| format!("sudo ip link set dev {} mtu {bytes}", subject.interface);
     let lasting =
@@ -45,36 +45,36 @@ pub(super) fn mtu(system: &System, subject: &Subject) -> Judgement {
                 let steps = vec![Step::Write { file: subject.file("mtu"), value }];
                 let (command, lasting) = (command(CARD_MTU_MAX), lasting(CARD_MTU_MAX));
                 let fix = Fix { command, steps, by_hand: None, lasting };
-                Judgement::failed(Class::Required, found, wanted, fix)
+                Outcome::failed(Class::Required, found, wanted, fix)
             } else if mtu < CARD_MTU_GOOD {
-                Judgement::weak(found, wanted, raise(CARD_MTU_MAX))
+                Outcome::weak(found, wanted, raise(CARD_MTU_MAX))
             } else {
-                Judgement::ok(Class::Required, found, wanted)
+                Outcome::ok(Class::Required, found, wanted)
             }
         }
         Purpose::Daemon => {
             let wanted = format!("{DAEMON_MTU_GOOD}; at least {DAEMON_MTU_MIN}");
             if mtu < DAEMON_MTU_MIN {
-                Judgement::failed(Class::Required, found, wanted, raise(DAEMON_MTU_GOOD))
+                Outcome::failed(Class::Required, found, wanted, raise(DAEMON_MTU_GOOD))
             } else if mtu < DAEMON_MTU_GOOD {
-                Judgement::weak(found, wanted, raise(DAEMON_MTU_GOOD))
+                Outcome::weak(found, wanted, raise(DAEMON_MTU_GOOD))
             } else {
-                Judgement::ok(Class::Required, found, wanted)
+                Outcome::ok(Class::Required, found, wanted)
             }
         }
     }
 }
 
-pub(super) fn byte_queue_limits(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn byte_queue_limits(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Daemon {
-        return Judgement::not_applicable(
+        return Outcome::not_applicable(
             "for ENA Express only: other cards complete a packet when it has left, not when it \
              has arrived",
         );
     }
     let (class, wanted) = (Class::Required, "off");
     if system.read(BQL_MODULE).is_some_and(|value| value == "0" || value == "N") {
-        return Judgement::ok(class, "off in the driver", wanted);
+        return Outcome::ok(class, "off in the driver", wanted);
     }
     let names = system.entries(&subject.file("queues"));
     let queues = names.iter().filter(|name| name.starts_with("tx-"));
@@ -83,12 +83,12 @@ pub(super) fn byte_queue_limits(system: &System, subject: &Subject) -> Judgement
         .filter(|file| system.exists(file))
         .collect();
     if files.is_empty() {
-        return Judgement::ok(class, "not in this kernel", wanted);
+        return Outcome::ok(class, "not in this kernel", wanted);
     }
     let on: Vec<String> =
         files.iter().filter(|file| system.number(file) == Some(0)).cloned().collect();
     if on.is_empty() {
-        return Judgement::ok(class, "limit_min raised", wanted);
+        return Outcome::ok(class, "limit_min raised", wanted);
     }
     let found = format!("on for {} of {} queues", on.len(), files.len());
     let all = subject.file("queues/tx-*/byte_queue_limits/limit_min");
@@ -102,14 +102,14 @@ pub(super) fn byte_queue_limits(system: &System, subject: &Subject) -> Judgement
                 .to_owned(),
         ),
     };
-    Judgement::failed(class, found, wanted, fix)
+    Outcome::failed(class, found, wanted, fix)
 }
 
-pub(super) fn tx_ring(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn tx_ring(system: &System, subject: &Subject) -> Outcome {
     ring(system, subject, Direction { field: "TX", argument: "tx", wanted: TX_RING })
 }
 
-pub(super) fn rx_ring(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn rx_ring(system: &System, subject: &Subject) -> Outcome {
     ring(system, subject, Direction { field: "RX", argument: "rx", wanted: RX_RING })
 }
 
@@ -119,20 +119,20 @@ struct Direction {
     wanted: u64,
 }
 
-fn ring(system: &System, subject: &Subject, direction: Direction) -> Judgement {
+fn ring(system: &System, subject: &Subject, direction: Direction) -> Outcome {
     let text = match system.run(&["ethtool", "-g", &subject.interface]) {
         Ok(text) => text,
-        Err(error) => return Judgement::not_applicable(format!("{error:#}")),
+        Err(error) => return Outcome::not_applicable(format!("{error:#}")),
     };
     let (most, now) = ring_sizes(&text, direction.field);
     let Some(now) = now else {
-        return Judgement::not_applicable("the driver does not say how large it is");
+        return Outcome::not_applicable("the driver does not say how large it is");
     };
     let least = most.map_or(direction.wanted, |most| most.min(direction.wanted));
     let found = most.map_or(now.to_string(), |most| format!("{now} of {most}"));
     let wanted = format!("at least {least}");
     if now >= least {
-        return Judgement::ok(Class::Recommended, found, wanted);
+        return Outcome::ok(Class::Recommended, found, wanted);
     }
     let lasting = format!(
         "{}BufferSize={least} in a systemd.link file; changing it interrupts the link for a moment",
@@ -140,7 +140,7 @@ fn ring(system: &System, subject: &Subject, direction: Direction) -> Judgement {
     );
     let least = least.to_string();
     let argv = ["ethtool", "-G", &subject.interface, direction.argument, &least];
-    Judgement::failed(Class::Recommended, found, wanted, Fix::run(&argv, lasting))
+    Outcome::failed(Class::Recommended, found, wanted, Fix::run(&argv, lasting))
 }
 
 /// The largest and the present size of a ring in the output of `ethtool -g`.
@@ -154,36 +154,36 @@ fn ring_sizes(text: &str, field: &str) -> (Option<u64>, Option<u64>) {
     (value(limits), value(now))
 }
 
-pub(super) fn large_llq(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn large_llq(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Daemon {
-        return Judgement::not_applicable("for ENA cards only");
+        return Outcome::not_applicable("for ENA cards only");
     }
     let Some(setting) = system.read(LLQ_MODULE) else {
-        return Judgement::not_applicable("the driver has no large LLQ");
+        return Outcome::not_applicable("the driver has no large LLQ");
     };
     let text = match system.run(&["ethtool", "-g", &subject.interface]) {
         Ok(text) => text,
-        Err(error) => return Judgement::not_applicable(format!("{error:#}")),
+        Err(error) => return Outcome::not_applicable(format!("{error:#}")),
     };
     let (class, wanted) = (Class::Recommended, "0 if the Tx ring is short");
     let found = format!("force_large_llq_header {setting}");
     let is_short = ring_sizes(&text, "TX").1.is_some_and(|now| now < TX_RING);
     if setting == "0" || !is_short {
-        return Judgement::ok(class, found, wanted);
+        return Outcome::ok(class, found, wanted);
     }
     let command = "echo 'options ena force_large_llq_header=0' | sudo tee -a \
                    /etc/modprobe.d/srd.conf; sudo reboot";
     let why = "the driver has to be loaded anew, which takes the network away";
-    Judgement::failed(class, found, wanted, Fix::by_hand(command.to_owned(), why))
+    Outcome::failed(class, found, wanted, Fix::by_hand(command.to_owned(), why))
 }
 
-pub(super) fn offloads(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn offloads(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Ena {
-        return Judgement::not_applicable("for `srd up` only (--for daemon)");
+        return Outcome::not_applicable("for `srd up` only (--for daemon)");
     }
     let text = match system.run(&["ethtool", "-k", &subject.interface]) {
         Ok(text) => text,
-        Err(error) => return Judgement::not_applicable(format!("{error:#}")),
+        Err(error) => return Outcome::not_applicable(format!("{error:#}")),
     };
     let state = |feature: &str| {
         let lines = text.lines().filter_map(|line| line.split_once(':'));
@@ -194,7 +194,7 @@ pub(super) fn offloads(system: &System, subject: &Subject) -> Judgement {
     let (mut found, mut off, mut fixed) = (Vec::new(), Vec::new(), false);
     for (feature, short) in OFFLOADS {
         let Some(state) = state(feature) else {
-            return Judgement::not_applicable(format!("ethtool does not name {feature}"));
+            return Outcome::not_applicable(format!("ethtool does not name {feature}"));
         };
         let is_on = state.starts_with("on");
         found.push(format!("{short} {}", if is_on { "on" } else { "off" }));
@@ -205,7 +205,7 @@ pub(super) fn offloads(system: &System, subject: &Subject) -> Judgement {
     }
     let found = found.join(" ");
     if off.is_empty() {
-        return Judgement::ok(class, found, wanted);
+        return Outcome::ok(class, found, wanted);
     }
     let switches = off.iter().flat_map(|short| [*short, "on"]);
     let argv: Vec<&str> =
@@ -216,33 +216,31 @@ pub(super) fn offloads(system: &System, subject: &Subject) -> Judgement {
     let fix = Fix::run(&argv, lasting);
     let why = "the driver does not let it be changed";
     let fix = if fixed { Fix::by_hand(fix.command, why) } else { fix };
-    Judgement::failed(class, found, wanted, fix)
+    Outcome::failed(class, found, wanted, fix)
 }
 
-pub(super) fn driver(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn driver(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Daemon {
-        return Judgement::not_applicable("for ENA cards only");
+        return Outcome::not_applicable("for ENA cards only");
     }
     let Some(found) = system.read("sys/module/ena/version") else {
-        return Judgement::not_applicable(
-            "the driver does not say its version: it is the kernel's",
-        );
+        return Outcome::not_applicable("the driver does not say its version: it is the kernel's");
     };
     if found.ends_with('K') {
-        return Judgement::not_applicable(format!("{found} is the kernel's own, numbered apart"));
+        return Outcome::not_applicable(format!("{found} is the kernel's own, numbered apart"));
     }
     let Some(version) = version(&found) else {
-        return Judgement::not_applicable(format!("`{found}` is no version"));
+        return Outcome::not_applicable(format!("`{found}` is no version"));
     };
     let wanted = "at least 2.2.9; 2.8.0 counts SRD packets";
     let command = "see https://github.com/amzn/amzn-drivers, or install a newer kernel".to_owned();
     let fix = Fix::by_hand(command, "the driver has to be installed");
     if version >= DRIVER_COUNTS {
-        Judgement::ok(Class::Required, found, wanted)
+        Outcome::ok(Class::Required, found, wanted)
     } else if version >= DRIVER_FULL {
-        Judgement::weak(found, wanted, fix)
+        Outcome::weak(found, wanted, fix)
     } else {
-        Judgement::failed(Class::Required, found, wanted, fix)
+        Outcome::failed(Class::Required, found, wanted, fix)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rules about settings of the kernel: TCP, socket buffers, routing.
 
-use super::finding::{Class, Fix, Judgement, Purpose, Step, Subject};
+use super::finding::{Class, Fix, Outcome, Purpose, Step, Subject};
 use super::system::System;
 use serde_json::Value;
 use srd_net::BindOptions;
@@ -19,27 +19,27 @@ const HYSTART: &str = "sys/module/tcp_cubic/parameters/hystart_detect";
 
 const FAR_ONLY: &str = "for far peers only, and --low-rtt says that they are near";
 
-pub(super) fn tcp_limit_output_bytes(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn tcp_limit_output_bytes(system: &System, subject: &Subject) -> Outcome {
     let least = if subject.low_rtt { OUTPUT_BYTES_NEAR } else { OUTPUT_BYTES_FAR };
     let class = subject.required_by_card();
     at_least(system, class, &[("net.ipv4.tcp_limit_output_bytes", least)])
 }
 
-pub(super) fn tcp_autocorking(system: &System, _: &Subject) -> Judgement {
+pub(super) fn tcp_autocorking(system: &System, _: &Subject) -> Outcome {
     let key = "net.ipv4.tcp_autocorking";
     let class = Class::Recommended;
     match system.sysctl(key) {
         None => invisible(key),
-        Some(value) if value == "0" => Judgement::ok(class, value, "0"),
+        Some(value) if value == "0" => Outcome::ok(class, value, "0"),
         Some(value) => {
-            Judgement::failed(class, value, "0", Fix::sysctls(vec![(key, "0".to_owned())]))
+            Outcome::failed(class, value, "0", Fix::sysctls(vec![(key, "0".to_owned())]))
         }
     }
 }
 
-pub(super) fn tcp_memory(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn tcp_memory(system: &System, subject: &Subject) -> Outcome {
     if subject.low_rtt {
-        return Judgement::not_applicable(FAR_ONLY);
+        return Outcome::not_applicable(FAR_ONLY);
     }
     let (mut found, mut short) = (Vec::new(), Vec::new());
     for key in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
@@ -52,7 +52,7 @@ pub(super) fn tcp_memory(system: &System, subject: &Subject) -> Judgement {
             short.push((key, format!("{least} {begin} {BUFFER_BYTES_FAR}")));
         }
     }
-    judged(
+    compare(
         Class::Recommended,
         format!("rmem {} wmem {}", found[0], found[1]),
         format!("at least {BUFFER_BYTES_FAR}"),
@@ -60,9 +60,9 @@ pub(super) fn tcp_memory(system: &System, subject: &Subject) -> Judgement {
     )
 }
 
-pub(super) fn socket_memory(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn socket_memory(system: &System, subject: &Subject) -> Outcome {
     if subject.low_rtt {
-        return Judgement::not_applicable(FAR_ONLY);
+        return Outcome::not_applicable(FAR_ONLY);
     }
     let settings = [
         ("net.core.rmem_default", DEFAULT_BYTES_FAR),
@@ -73,9 +73,9 @@ pub(super) fn socket_memory(system: &System, subject: &Subject) -> Judgement {
     at_least(system, subject.required_by_card(), &settings)
 }
 
-pub(super) fn congestion_control(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn congestion_control(system: &System, subject: &Subject) -> Outcome {
     if subject.low_rtt {
-        return Judgement::not_applicable(FAR_ONLY);
+        return Outcome::not_applicable(FAR_ONLY);
     }
     let key = "net.ipv4.tcp_congestion_control";
     let Some(law) = system.sysctl(key) else { return invisible(key) };
@@ -88,7 +88,7 @@ pub(super) fn congestion_control(system: &System, subject: &Subject) -> Judgemen
     };
     let (is_cubic, is_off) = (law == "cubic", detects.as_deref() == Some("0"));
     if is_cubic && is_off {
-        return Judgement::ok(class, found, wanted);
+        return Outcome::ok(class, found, wanted);
     }
     // The order matters: where cubic is a module, naming it loads it, with its parameters.
     let mut fix = Fix::sysctls(if is_cubic { vec![] } else { vec![(key, "cubic".to_owned())] });
@@ -103,10 +103,10 @@ pub(super) fn congestion_control(system: &System, subject: &Subject) -> Judgemen
         );
     }
     fix.command = commands.join("; ");
-    Judgement::failed(class, found, wanted, fix)
+    Outcome::failed(class, found, wanted, fix)
 }
 
-pub(super) fn daemon_buffers(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn daemon_buffers(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Ena {
         return card_alone();
     }
@@ -118,24 +118,24 @@ pub(super) fn daemon_buffers(system: &System, subject: &Subject) -> Judgement {
     at_least(system, Class::Recommended, &settings)
 }
 
-pub(super) fn tun(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn tun(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Ena {
         return card_alone();
     }
     let wanted = "/dev/net/tun";
     if system.exists("dev/net/tun") {
-        return Judgement::ok(Class::Required, "there", wanted);
+        return Outcome::ok(Class::Required, "there", wanted);
     }
     let lasting = "`tun` in /etc/modules-load.d/srd.conf".to_owned();
-    Judgement::failed(Class::Required, "missing", wanted, Fix::run(&["modprobe", "tun"], lasting))
+    Outcome::failed(Class::Required, "missing", wanted, Fix::run(&["modprobe", "tun"], lasting))
 }
 
-pub(super) fn reverse_path(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn reverse_path(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Ena {
         return card_alone();
     }
     if !subject.transparent {
-        return Judgement::not_applicable("for transparent mode only (--transparent)");
+        return Outcome::not_applicable("for transparent mode only (--transparent)");
     }
     let of = |name: &str| system.number(&format!("proc/sys/net/ipv4/conf/{name}/rp_filter"));
     let (Some(all), Some(new)) = (of("all"), of("default")) else {
@@ -148,28 +148,28 @@ pub(super) fn reverse_path(system: &System, subject: &Subject) -> Judgement {
     let found = format!("{} {outer}, new interfaces {inner}", subject.interface);
     let wanted = "0 or 2 (loose)";
     if outer != 1 && inner != 1 {
-        return Judgement::ok(Class::Required, found, wanted);
+        return Outcome::ok(Class::Required, found, wanted);
     }
     let fix = Fix::sysctls(vec![("net.ipv4.conf.all.rp_filter", "2".to_owned())]);
-    Judgement::failed(Class::Required, found, wanted, fix)
+    Outcome::failed(Class::Required, found, wanted, fix)
 }
 
-pub(super) fn flow_labels(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn flow_labels(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Ena {
         return card_alone();
     }
     let key = "net.ipv6.auto_flowlabels";
     let (class, wanted) = (Class::Recommended, "1 or more");
     match system.sysctl(key) {
-        None => Judgement::not_applicable("this system has no IPv6"),
+        None => Outcome::not_applicable("this system has no IPv6"),
         Some(value) if value == "0" => {
-            Judgement::failed(class, value, wanted, Fix::sysctls(vec![(key, "1".to_owned())]))
+            Outcome::failed(class, value, wanted, Fix::sysctls(vec![(key, "1".to_owned())]))
         }
-        Some(value) => Judgement::ok(class, value, wanted),
+        Some(value) => Outcome::ok(class, value, wanted),
     }
 }
 
-pub(super) fn uplink_hash(system: &System, subject: &Subject) -> Judgement {
+pub(super) fn uplink_hash(system: &System, subject: &Subject) -> Outcome {
     if subject.purpose == Purpose::Ena {
         return card_alone();
     }
@@ -178,7 +178,7 @@ pub(super) fn uplink_hash(system: &System, subject: &Subject) -> Judgement {
     for (family, tree) in families {
         let routes = match system.run(&["ip", "-j", family, "route", "show", "default"]) {
             Ok(routes) => routes,
-            Err(error) => return Judgement::not_applicable(format!("{error:#}")),
+            Err(error) => return Outcome::not_applicable(format!("{error:#}")),
         };
         if !has_several_ways(&routes) {
             continue;
@@ -201,9 +201,9 @@ pub(super) fn uplink_hash(system: &System, subject: &Subject) -> Judgement {
         }
     }
     if found.is_empty() {
-        return Judgement::not_applicable("there are no default routes with several ways out");
+        return Outcome::not_applicable("there are no default routes with several ways out");
     }
-    judged(Class::Recommended, found.join(", "), "1 (by ports)".to_owned(), short)
+    compare(Class::Recommended, found.join(", "), "1 (by ports)".to_owned(), short)
 }
 
 /// Whether a route in the JSON of `ip` has more than one next hop.
@@ -214,7 +214,7 @@ fn has_several_ways(routes: &str) -> bool {
 }
 
 /// Every setting is at least so large.
-fn at_least(system: &System, class: Class, settings: &[(&'static str, u64)]) -> Judgement {
+fn at_least(system: &System, class: Class, settings: &[(&'static str, u64)]) -> Outcome {
     let (mut found, mut wanted, mut short) = (Vec::new(), Vec::new(), Vec::new());
     for (key, least) in settings {
         let Some(value) = system.sysctl(key) else { return invisible(key) };
@@ -227,7 +227,7 @@ fn at_least(system: &System, class: Class, settings: &[(&'static str, u64)]) -> 
         }
     }
     let found = listed(&found);
-    judged(class, found, format!("at least {}", listed(&wanted)), short)
+    compare(class, found, format!("at least {}", listed(&wanted)), short)
 }
 
 /// `4194304`, or `rmem_max 4194304 wmem_max 4194304`.
@@ -239,31 +239,31 @@ fn listed(values: &[(&str, u64)]) -> String {
     words.join(" ")
 }
 
-fn judged(
+fn compare(
     class: Class,
     found: String,
     wanted: String,
     short: Vec<(&'static str, String)>,
-) -> Judgement {
+) -> Outcome {
     if short.is_empty() {
-        Judgement::ok(class, found, wanted)
+        Outcome::ok(class, found, wanted)
     } else {
-        Judgement::failed(class, found, wanted, Fix::sysctls(short))
+        Outcome::failed(class, found, wanted, Fix::sysctls(short))
     }
 }
 
-fn card_alone() -> Judgement {
-    Judgement::not_applicable("for `srd up` only (--for daemon)")
+fn card_alone() -> Outcome {
+    Outcome::not_applicable("for `srd up` only (--for daemon)")
 }
 
-fn invisible(key: &str) -> Judgement {
-    Judgement::not_applicable(format!(
+fn invisible(key: &str) -> Outcome {
+    Outcome::not_applicable(format!(
         "{key} is not to be seen here: only in the first network namespace, or not in this kernel"
     ))
 }
 
-fn unreadable(key: &str, value: &str) -> Judgement {
-    Judgement::not_applicable(format!("{key} reads `{value}`, which is no number"))
+fn unreadable(key: &str, value: &str) -> Outcome {
+    Outcome::not_applicable(format!("{key} reads `{value}`, which is no number"))
 }
 
 #[cfg(test)]

@@ -3,19 +3,19 @@
 //! | module | what |
 //! |---|---|
 //! | [`system`] | files and programs, below a root |
-//! | [`finding`] | rules, judgements, fixes, as data |
+//! | [`finding`] | rules, outcomes, fixes, as data |
 //! | [`rules`] | the list; [`kernel`] and [`interface`] look |
-//! | [`facts`] | what is worth knowing and judged by nobody |
-//! | [`mend`] | `--fix` |
+//! | [`facts`] | what the reader may want to know and no rule checks |
+//! | [`apply`] | `--fix` |
 //! | [`show`] | for people and for machines |
 //!
 //! Looking never writes.
 
+mod apply;
 mod facts;
 pub(crate) mod finding;
 mod interface;
 mod kernel;
-mod mend;
 pub(crate) mod rules;
 pub(crate) mod show;
 pub(crate) mod system;
@@ -26,9 +26,9 @@ pub use finding::Purpose;
 pub use show::Paint;
 
 use anyhow::{Error, Result, bail};
+use apply::Applied;
 use facts::Fact;
 use finding::{Finding, Status, Subject};
-use mend::Mended;
 use serde_json::Value;
 use std::path::PathBuf;
 use system::System;
@@ -61,7 +61,7 @@ pub struct Report {
     facts: Vec<Fact>,
     findings: Vec<Finding>,
     /// With `fix`; the findings are then those after it.
-    fixes: Option<Vec<Mended>>,
+    fixes: Option<Vec<Applied>>,
 }
 
 impl Report {
@@ -98,10 +98,10 @@ fn examine_in(options: &Options, system: &System) -> Result<Report> {
     if options.fix && system.is_this_one() && !is_root(system) {
         bail!("--fix needs root: run it with sudo, or type the commands that `srd check` prints");
     }
-    let mut findings = rules::judge(system, &subject, &rules);
-    let fixes = options.fix.then(|| mend::mend(system, &findings));
+    let mut findings = rules::check(system, &subject, &rules);
+    let fixes = options.fix.then(|| apply::fixes(system, &findings));
     if fixes.is_some() {
-        findings = rules::judge(system, &subject, &rules);
+        findings = rules::check(system, &subject, &rules);
     }
     let facts = facts::facts(system, &subject);
     Ok(Report { subject, facts, findings, fixes })

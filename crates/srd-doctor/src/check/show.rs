@@ -1,9 +1,9 @@
 //! The findings for people and for machines.
 
 use super::Report;
+use super::apply::{Applied, Effect, how_to_keep};
 use super::facts::Fact;
-use super::finding::{Class, Finding, Judgement, Status, Subject, count};
-use super::mend::{Mended, Outcome, how_to_keep};
+use super::finding::{Class, Finding, Outcome, Status, Subject, count};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 
@@ -37,9 +37,9 @@ impl Paint {
 /// Everything, for people.
 pub(super) fn people(report: &Report, paint: Paint) -> String {
     let Report { subject, facts, findings, fixes } = report;
-    let mended = fixes.as_ref().map(|fixes| mended(fixes) + "\n").unwrap_or_default();
+    let applied = fixes.as_ref().map(|fixes| applied(fixes) + "\n").unwrap_or_default();
     let (heading, verdict) = (heading(subject, facts), verdict(findings));
-    format!("{mended}{heading}\n{}\n{verdict}", list(findings, paint))
+    format!("{applied}{heading}\n{}\n{verdict}", list(findings, paint))
 }
 
 /// What is looked at, before the list.
@@ -53,7 +53,7 @@ fn heading(subject: &Subject, facts: &[Fact]) -> String {
     text
 }
 
-/// The list: a line for each, and more for what is to be mended.
+/// The list: a line for each, and more for what is to be applied.
 pub(crate) fn list(findings: &[Finding], paint: Paint) -> String {
     let name_width = findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
     let fitting = findings.iter().map(found_width).filter(|width| *width <= FOUND_WIDTH_MAX);
@@ -62,9 +62,9 @@ pub(crate) fn list(findings: &[Finding], paint: Paint) -> String {
     for finding in findings {
         let status = paint.status(finding.status());
         let name = format!("{status}  {:>2}  {:<name_width$}", finding.number, finding.name);
-        match &finding.judgement {
-            Judgement::NotApplicable(reason) => text += &format!("{name}  {reason}\n"),
-            Judgement::Judged { class, status, found, wanted, fix } => {
+        match &finding.outcome {
+            Outcome::NotApplicable(reason) => text += &format!("{name}  {reason}\n"),
+            Outcome::Checked { class, status, found, wanted, fix } => {
                 let class = class_name(*class);
                 let gap = if found_width(finding) > width { "\n         " } else { "" };
                 text += &format!("{name}  {class:<11}  {found:<width$}{gap}  wanted: {wanted}\n");
@@ -84,9 +84,9 @@ pub(crate) fn list(findings: &[Finding], paint: Paint) -> String {
 }
 
 fn found_width(finding: &Finding) -> usize {
-    match &finding.judgement {
-        Judgement::NotApplicable(_) => 0,
-        Judgement::Judged { found, .. } => found.chars().count(),
+    match &finding.outcome {
+        Outcome::NotApplicable(_) => 0,
+        Outcome::Checked { found, .. } => found.chars().count(),
     }
 }
 
@@ -98,20 +98,20 @@ fn class_name(class: Class) -> &'static str {
 }
 
 /// What `--fix` did.
-fn mended(mended: &[Mended]) -> String {
-    if mended.is_empty() {
+fn applied(applied: &[Applied]) -> String {
+    if applied.is_empty() {
         return "nothing to fix\n".to_owned();
     }
     let mut text = String::new();
-    for fix in mended {
-        let (word, reason) = match &fix.outcome {
-            Outcome::Done => ("done", String::new()),
-            Outcome::Failed(reason) => ("FAILED", format!("\n         {reason}")),
-            Outcome::ByHand(reason) => ("by hand", format!("\n         {reason}")),
+    for fix in applied {
+        let (word, reason) = match &fix.effect {
+            Effect::Done => ("done", String::new()),
+            Effect::Failed(reason) => ("FAILED", format!("\n         {reason}")),
+            Effect::ByHand(reason) => ("by hand", format!("\n         {reason}")),
         };
         text += &format!("{word:<7}  {:>2}  {}: {}{reason}\n", fix.number, fix.name, fix.command);
     }
-    let lines = how_to_keep(mended);
+    let lines = how_to_keep(applied);
     if !lines.is_empty() {
         text += "\nNone of this survives a restart. To keep it:\n";
         text.extend(lines.iter().map(|line| format!("  {line}\n")));
@@ -162,9 +162,9 @@ pub(crate) fn check(finding: &Finding) -> Value {
         "status": finding.status(),
         "why": finding.why,
     });
-    match &finding.judgement {
-        Judgement::NotApplicable(reason) => value["reason"] = json!(reason),
-        Judgement::Judged { class, found, wanted, fix, .. } => {
+    match &finding.outcome {
+        Outcome::NotApplicable(reason) => value["reason"] = json!(reason),
+        Outcome::Checked { class, found, wanted, fix, .. } => {
             value["class"] = json!(class);
             value["found"] = json!(found);
             value["wanted"] = json!(wanted);

@@ -1,4 +1,4 @@
-use super::finding::{Class, Judgement};
+use super::finding::{Class, Outcome};
 use super::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -126,7 +126,7 @@ impl Tree {
     fn findings(&self) -> Vec<Finding> {
         let system = self.system();
         let rules = rules::select(&self.options.only).unwrap();
-        rules::judge(&system, &subject(&self.options, &system).unwrap(), &rules)
+        rules::check(&system, &subject(&self.options, &system).unwrap(), &rules)
     }
 
     /// The numbers of the checks that came out so.
@@ -255,7 +255,7 @@ fn rings_are_wanted_as_large_as_the_card_lets_them_be() {
     assert_eq!(rings(16384, 8192, 1024, 1024), NONE);
     assert_eq!(rings(16384, 8191, 1024, 1024), [6]);
     assert_eq!(rings(4096, 4096, 1024, 1024), NONE);
-    // The Tx ring is short because of large LLQ: to be mended there, not by resizing.
+    // The Tx ring is short because of large LLQ: to be applied there, not by resizing.
     assert_eq!(rings(16384, 8192, 512, 512), [7]);
     assert_eq!(rings(16384, 8192, 1024, 512), [5, 7]);
     tree.file("sys/module/ena/parameters/force_large_llq_header", "0");
@@ -314,7 +314,7 @@ fn near_peers_need_less() {
 fn settings_of_another_namespace_are_no_failure() {
     let tree = Tree::instance();
     fs::remove_file(tree.path("proc/sys/net/core/rmem_max")).unwrap();
-    let Judgement::NotApplicable(reason) = tree.found(9).judgement else { panic!("it was judged") };
+    let Outcome::NotApplicable(reason) = tree.found(9).outcome else { panic!("it was checked") };
     assert!(reason.contains("net.core.rmem_max"), "{reason}");
 }
 
@@ -411,8 +411,8 @@ fn only_the_named_checks_are_made_and_counted() {
 
 #[test]
 fn the_exit_code_stops_at_its_bound() {
-    let failed = Judgement::failed(Class::Required, "", "", finding::Fix::sysctls(vec![]));
-    let finding = Finding { number: 1, name: "mtu".into(), why: "", judgement: failed };
+    let failed = Outcome::failed(Class::Required, "", "", finding::Fix::sysctls(vec![]));
+    let finding = Finding { number: 1, name: "mtu".into(), why: "", outcome: failed };
     assert_eq!(exit_code(&vec![finding.clone(); 249]), 249);
     assert_eq!(exit_code(&vec![finding; 300]), FAILED_MAX);
 }

@@ -14,13 +14,13 @@ use std::process::Command;
 pub const OLDEST: (u32, u32) = (1, 17);
 /// The provider's name.
 pub const PROVIDER: &str = "srd";
-/// Lines of libfabric's log that are told.
+/// Lines of libfabric's log that are shown.
 const LOG_LINES: usize = 4;
 
 /// One way to communicate.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// Who offers it: `srd`, or `srd;ofi_rxm` with a layer above.
+    /// The provider: `srd`, or `srd;ofi_rxm` with a layer above.
     pub provider: String,
     /// Its fabric.
     pub fabric: String,

@@ -4,7 +4,7 @@
 use super::List;
 use super::local::Machine;
 use super::remote::Host;
-use crate::check::finding::{Class, Fix, Judgement};
+use crate::check::finding::{Class, Fix, Outcome};
 use crate::mpi::launch::{Launch, Node};
 use crate::mpi::{Mpi, Transport, ask_for, ranks};
 use srd_lab::enter::quoted;
@@ -41,13 +41,13 @@ struct Seen {
     mbps: f64,
 }
 
-/// Judges both.
-pub(super) fn judge(place: &Place<'_>, machine: &Machine, list: &mut List) {
+/// Checks both.
+pub(super) fn check(place: &Place<'_>, machine: &Machine, list: &mut List) {
     let host = place.host.name;
     let name = |what: &str| format!("{host}: {what}");
     let why_tcp = "what fails here is not SRD's: the launcher, or the MPI there";
     let why_srd = "all that was looked at, put to use";
-    let nothing = |why: &str| Judgement::not_applicable(why.to_owned());
+    let nothing = |why: &str| Outcome::not_applicable(why.to_owned());
     let Some(mpi) = &machine.mpi else {
         list.add(name("tcp"), why_tcp, nothing("there is no MPI"));
         return;
@@ -63,8 +63,8 @@ pub(super) fn judge(place: &Place<'_>, machine: &Machine, list: &mut List) {
     let tcp = Transport::Tcp { device: None };
     let seen = exchange(place, mpi, &copies, &tcp);
     let is_alive = seen.is_ok();
-    list.add(name("tcp"), why_tcp, judgement(Class::Required, &seen, "ranks exchange messages"));
-    let judgement = match (is_alive, machine.is_named(), machine.offers_srd()) {
+    list.add(name("tcp"), why_tcp, outcome(Class::Required, &seen, "ranks exchange messages"));
+    let outcome = match (is_alive, machine.is_named(), machine.offers_srd()) {
         (false, _, _) => nothing("not even TCP works"),
         (true, false, true) => nothing("give the provider the name that libfabric looks for"),
         (true, true, true) => {
@@ -76,23 +76,23 @@ pub(super) fn judge(place: &Place<'_>, machine: &Machine, list: &mut List) {
             let settings = advice.into_iter().filter(ours).collect();
             let srd = Transport::Srd { providers, settings };
             let seen = exchange(place, mpi, &copies, &srd);
-            judgement(Class::Required, &seen, "the same over SRD")
+            outcome(Class::Required, &seen, "the same over SRD")
         }
         _ => nothing("libfabric offers no SRD here: see above"),
     };
-    list.add(name("srd"), why_srd, judgement);
+    list.add(name("srd"), why_srd, outcome);
 }
 
-fn judgement(class: Class, seen: &Result<Seen, String>, wanted: &str) -> Judgement {
+fn outcome(class: Class, seen: &Result<Seen, String>, wanted: &str) -> Outcome {
     match seen {
         Ok(Seen { us, mbps }) => {
             let found = format!("{us:.1} us for 8 bytes one way, {mbps:.0} Mb/s");
-            Judgement::ok(class, found, wanted)
+            Outcome::ok(class, found, wanted)
         }
         Err(why) => {
             let command = "srd mpi-check".to_owned();
             let fix = Fix::by_hand(command, "there, with the same MPI installed");
-            Judgement::failed(class, why.clone(), wanted, fix)
+            Outcome::failed(class, why.clone(), wanted, fix)
         }
     }
 }

@@ -6,7 +6,7 @@ use super::key::Variables;
 use super::local::Machine;
 use super::remote::Host;
 use super::{List, Options};
-use crate::check::finding::{Class, Fix, Judgement};
+use crate::check::finding::{Class, Fix, Outcome};
 use crate::check::system::System;
 use serde_json::Value;
 use srd_lab::enter::quoted;
@@ -27,8 +27,8 @@ struct Route {
     source: String,
 }
 
-/// Judges all that were named.
-pub(super) fn judge(
+/// Checks all that were named.
+pub(super) fn check(
     options: &Options,
     system: &System,
     machine: &Machine,
@@ -37,54 +37,54 @@ pub(super) fn judge(
 ) {
     let agent: Vec<String> = options.agent.split_whitespace().map(str::to_owned).collect();
     for name in &options.hosts {
-        judge_one(&Host { name, agent: &agent }, system, machine, work, list);
+        check_one(&Host { name, agent: &agent }, system, machine, work, list);
     }
 }
 
-fn judge_one(host: &Host<'_>, system: &System, machine: &Machine, work: &Path, list: &mut List) {
+fn check_one(host: &Host<'_>, system: &System, machine: &Machine, work: &Path, list: &mut List) {
     let name = |what: &str| format!("{}: {what}", host.name);
-    let (address, judgement) = address(host.name);
-    list.add(name("address"), "a job is told names or addresses of its machines", judgement);
+    let (address, outcome) = address(host.name);
+    list.add(name("address"), "a job is told names or addresses of its machines", outcome);
     let Some(address) = address else { return };
-    let (route, judgement) = judge_route(system, machine, address);
-    list.add(name("route"), "SRD uses the paths behind one interface", judgement);
-    let judgement = judge_mtu(system, machine, address);
+    let (route, outcome) = check_route(system, machine, address);
+    list.add(name("route"), "SRD uses the paths behind one interface", outcome);
+    let outcome = check_mtu(system, machine, address);
     list.add(
         name("mtu"),
         "larger packets cost less; what does not pass is found out late",
-        judgement,
+        outcome,
     );
     let login = host.must("true", None);
     let why = "launchers start their agents there by logging in";
-    list.add(name("login"), why, judge_login(host, &login));
+    list.add(name("login"), why, check_login(host, &login));
     if login.is_err() {
         return;
     }
-    if let Some(judgement) = judge_key(host, &Variables::read()) {
-        list.add(name("job-key"), "machines with different keys do not hear each other", judgement);
+    if let Some(outcome) = check_key(host, &Variables::read()) {
+        list.add(name("job-key"), "machines with different keys do not hear each other", outcome);
     }
     let Some(route) = route else { return };
     let place = Place { host, here: &route.source, work };
-    exchange::judge(&place, machine, list);
+    exchange::check(&place, machine, list);
 }
 
-fn address(name: &str) -> (Option<IpAddr>, Judgement) {
+fn address(name: &str) -> (Option<IpAddr>, Outcome) {
     let class = Class::Required;
     let wanted = "a name that resolves, or an address";
     match (name, 0).to_socket_addrs().map(|mut all| all.next()) {
         Ok(Some(found)) => {
             let ip = found.ip();
-            (Some(ip), Judgement::ok(class, ip.to_string(), wanted))
+            (Some(ip), Outcome::ok(class, ip.to_string(), wanted))
         }
         Ok(None) | Err(_) => {
             let command = format!("getent hosts {}", quoted(name));
             let fix = Fix::by_hand(command, "put it into DNS or /etc/hosts, on every machine");
-            (None, Judgement::failed(class, format!("`{name}` does not resolve"), wanted, fix))
+            (None, Outcome::failed(class, format!("`{name}` does not resolve"), wanted, fix))
         }
     }
 }
 
-fn judge_route(system: &System, machine: &Machine, address: IpAddr) -> (Option<Route>, Judgement) {
+fn check_route(system: &System, machine: &Machine, address: IpAddr) -> (Option<Route>, Outcome) {
     let (class, wanted) = (Class::Required, "a route by the interface that is checked");
     let address = address.to_string();
     let own = &machine.subject.interface;
@@ -92,20 +92,20 @@ fn judge_route(system: &System, machine: &Machine, address: IpAddr) -> (Option<R
         Ok(text) => text,
         Err(error) => {
             let fix = Fix::by_hand(format!("ip route get {address}"), "there is no way to it");
-            return (None, Judgement::failed(class, format!("{error:#}"), wanted, fix));
+            return (None, Outcome::failed(class, format!("{error:#}"), wanted, fix));
         }
     };
     let Some(route) = parse_route(&text) else {
         let reason = format!("`ip -j route get {address}` says {}", text.trim());
-        return (None, Judgement::not_applicable(reason));
+        return (None, Outcome::not_applicable(reason));
     };
     let found = format!("{} from {}", route.interface, route.source);
     if route.interface == *own {
-        return (Some(route), Judgement::ok(class, found, wanted));
+        return (Some(route), Outcome::ok(class, found, wanted));
     }
     let command = format!("srd mpi-check --interface {}", route.interface);
     let fix = Fix::by_hand(command, "and start jobs with that FI_SRD_IFACE");
-    (Some(route), Judgement::weak(found, wanted, fix))
+    (Some(route), Outcome::weak(found, wanted, fix))
 }
 
 fn parse_route(text: &str) -> Option<Route> {
@@ -114,21 +114,21 @@ fn parse_route(text: &str) -> Option<Route> {
     Some(Route { interface: field("dev")?, source: field("prefsrc")? })
 }
 
-fn judge_mtu(system: &System, machine: &Machine, address: IpAddr) -> Judgement {
+fn check_mtu(system: &System, machine: &Machine, address: IpAddr) -> Outcome {
     let class = Class::Recommended;
     let Some(mtu) = system.number(&machine.subject.file("mtu")) else {
-        return Judgement::not_applicable("the MTU of the interface cannot be read");
+        return Outcome::not_applicable("the MTU of the interface cannot be read");
     };
     let passes = |bytes| echo(system, address, bytes);
     let wanted = format!("packets of {mtu} bytes, as large as the interface sends");
     match passes(mtu) {
-        Ok(true) => Judgement::ok(class, format!("{mtu} bytes pass"), wanted),
-        Err(why) => Judgement::not_applicable(why),
+        Ok(true) => Outcome::ok(class, format!("{mtu} bytes pass"), wanted),
+        Err(why) => Outcome::not_applicable(why),
         Ok(false) => {
             // Between what passes and what does not.
             let (mut least, mut most) = (MTU_LEAST.min(mtu), mtu);
             if passes(least) != Ok(true) {
-                return Judgement::not_applicable("it does not answer to ping");
+                return Outcome::not_applicable("it does not answer to ping");
             }
             while most - least > 8 {
                 let middle = u64::midpoint(least, most);
@@ -136,7 +136,7 @@ fn judge_mtu(system: &System, machine: &Machine, address: IpAddr) -> Judgement {
             }
             let command = format!("sudo ip link set dev {} mtu {least}", machine.subject.interface);
             let fix = Fix::by_hand(command, "or raise the MTU of the switches and the machine");
-            Judgement::failed(class, format!("only about {least} bytes pass"), wanted, fix)
+            Outcome::failed(class, format!("only about {least} bytes pass"), wanted, fix)
         }
     }
 }
@@ -156,21 +156,21 @@ fn echo(system: &System, address: IpAddr, bytes: u64) -> Result<bool, String> {
     }
 }
 
-fn judge_login(host: &Host<'_>, login: &Result<String, String>) -> Judgement {
+fn check_login(host: &Host<'_>, login: &Result<String, String>) -> Outcome {
     let (class, wanted) = (Class::Recommended, "a login without a password");
     match login {
-        Ok(_) => Judgement::ok(class, "it works", wanted),
+        Ok(_) => Outcome::ok(class, "it works", wanted),
         Err(why) => {
             let name = host.name;
             let command = format!("ssh-copy-id {0}   # and on {0}: srd mpi-check", quoted(name));
             let fix = Fix::by_hand(command, "or start jobs by a batch system that is set up there");
-            Judgement::failed(class, format!("{}: {why}", host.agent.join(" ")), wanted, fix)
+            Outcome::failed(class, format!("{}: {why}", host.agent.join(" ")), wanted, fix)
         }
     }
 }
 
 /// Whether the other machine has the same key; `None` if there is no file to compare.
-fn judge_key(host: &Host<'_>, variables: &Variables) -> Option<Judgement> {
+fn check_key(host: &Host<'_>, variables: &Variables) -> Option<Outcome> {
     let file = variables.file.as_ref()?.to_str()?;
     let (class, wanted) = (Class::Required, "the same key, which only you can read");
     let sum = format!("sha256sum < {}", quoted(file));
@@ -178,12 +178,12 @@ fn judge_key(host: &Host<'_>, variables: &Variables) -> Option<Judgement> {
     let here = String::from_utf8_lossy(&here.stdout).into_owned();
     let copy = format!("scp -p {0} {1}:{0}", quoted(file), quoted(host.name));
     let fix = Fix::by_hand(copy, "keep it private there, too");
-    let failed = |found: &str| Judgement::failed(class, found, wanted, fix);
+    let failed = |found: &str| Outcome::failed(class, found, wanted, fix);
     Some(match host.must(&format!("stat -Lc %a {} && {sum}", quoted(file)), None) {
         Err(why) => failed(&why),
         Ok(text) => match text.split_once('\n') {
             Some((mode, _)) if !mode.ends_with("00") => failed(&format!("its mode is {mode}")),
-            Some((_, there)) if there == here => Judgement::ok(class, "the same", wanted),
+            Some((_, there)) if there == here => Outcome::ok(class, "the same", wanted),
             _ => failed("another key"),
         },
     })
@@ -194,10 +194,10 @@ mod tests {
     use super::*;
     use crate::check::finding::Status;
 
-    fn status(judgement: &Judgement) -> Status {
-        match judgement {
-            Judgement::Judged { status, .. } => *status,
-            Judgement::NotApplicable(_) => Status::NotApplicable,
+    fn status(outcome: &Outcome) -> Status {
+        match outcome {
+            Outcome::Checked { status, .. } => *status,
+            Outcome::NotApplicable(_) => Status::NotApplicable,
         }
     }
 
@@ -214,11 +214,11 @@ mod tests {
 
     #[test]
     fn addresses_need_no_name() {
-        let (ip, judgement) = address("192.0.2.7");
+        let (ip, outcome) = address("192.0.2.7");
         assert_eq!(ip, Some("192.0.2.7".parse().unwrap()));
-        assert_eq!(status(&judgement), Status::Ok);
-        let (ip, judgement) = address("no host.invalid");
-        assert_eq!((ip, status(&judgement)), (None, Status::Error));
+        assert_eq!(status(&outcome), Status::Ok);
+        let (ip, outcome) = address("no host.invalid");
+        assert_eq!((ip, status(&outcome)), (None, Status::Error));
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         let host = Host { name: "b", agent: &agent };
         let login = host.must("true", None);
         assert_eq!(login, Err("refused".into()));
-        let Judgement::Judged { status, fix, .. } = judge_login(&host, &login) else { panic!() };
+        let Outcome::Checked { status, fix, .. } = check_login(&host, &login) else { panic!() };
         assert_eq!(status, Status::Warn);
         assert!(fix.unwrap().command.contains("on b: srd mpi-check"));
     }
@@ -243,10 +243,10 @@ mod tests {
         // As ssh does: the words after the host are a shell's.
         let agent = ["sh", "-c", "eval \"$1\""].map(str::to_owned);
         let same = Host { name: "b", agent: &agent };
-        assert_eq!(judge_key(&same, &variables).map(|j| status(&j)), Some(Status::Ok));
+        assert_eq!(check_key(&same, &variables).map(|j| status(&j)), Some(Status::Ok));
         let other = ["sh", "-c", "echo 600; echo other"].map(str::to_owned);
         let other = Host { name: "b", agent: &other };
-        assert_eq!(judge_key(&other, &variables).map(|j| status(&j)), Some(Status::Error));
-        assert!(judge_key(&other, &Variables::default()).is_none());
+        assert_eq!(check_key(&other, &variables).map(|j| status(&j)), Some(Status::Error));
+        assert!(check_key(&other, &Variables::default()).is_none());
     }
 }

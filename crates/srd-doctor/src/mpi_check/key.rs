@@ -1,7 +1,7 @@
 //! The key that all ranks of a job share: variables that agree, and a file that nobody else reads.
 
 use super::List;
-use crate::check::finding::{Class, Fix, Judgement};
+use crate::check::finding::{Class, Fix, Outcome};
 use crate::mpi::key;
 use std::env;
 use std::path::{Path, PathBuf};
@@ -33,17 +33,17 @@ impl Variables {
     }
 }
 
-/// Judges this machine's.
-pub(super) fn judge(list: &mut List) {
-    list.add("job-key", WHY, judgement(&Variables::read()));
+/// Checks this machine's.
+pub(super) fn check(list: &mut List) {
+    list.add("job-key", WHY, outcome(&Variables::read()));
 }
 
-fn judgement(variables: &Variables) -> Judgement {
+fn outcome(variables: &Variables) -> Outcome {
     let make =
         format!("(umask 077; {} > ~/srd-job.key); export FI_SRD_KEY_FILE=~/srd-job.key", key::MAKE);
     let failed = |found: &str, command: &str, why| {
         let fix = Fix::by_hand(command.to_owned(), why);
-        Judgement::failed(Class::Required, found, WANTED, fix)
+        Outcome::failed(Class::Required, found, WANTED, fix)
     };
     let Variables { file, has_text, encryption } = variables;
     match (file, has_text) {
@@ -64,27 +64,27 @@ fn judgement(variables: &Variables) -> Judgement {
         ),
         (None, false) => {
             let fix = Fix::by_hand(make, "then copy it to all hosts");
-            Judgement::failed(Class::Recommended, "no key: nothing is encrypted", WANTED, fix)
+            Outcome::failed(Class::Recommended, "no key: nothing is encrypted", WANTED, fix)
         }
         (None, true) => {
             let fix = Fix::by_hand(make, "other users may see variables of processes");
-            Judgement::failed(Class::Recommended, "the key itself is in a variable", WANTED, fix)
+            Outcome::failed(Class::Recommended, "the key itself is in a variable", WANTED, fix)
         }
         (Some(file), false) => of_file(file),
     }
 }
 
-fn of_file(file: &Path) -> Judgement {
+fn of_file(file: &Path) -> Outcome {
     match look(file) {
-        Ok(()) => Judgement::ok(Class::Required, file.display().to_string(), WANTED),
+        Ok(()) => Outcome::ok(Class::Required, file.display().to_string(), WANTED),
         Err((found, command)) => {
             let fix = Fix::by_hand(command, "the same on every host");
-            Judgement::failed(Class::Required, found, WANTED, fix)
+            Outcome::failed(Class::Required, found, WANTED, fix)
         }
     }
 }
 
-/// What is wrong with a file, and the command that mends it.
+/// What is wrong with a file, and the command that fixes it.
 fn look(file: &Path) -> Result<(), (String, String)> {
     let shown = file.display();
     let make = format!("(umask 077; {} > {shown})", key::MAKE);
@@ -104,9 +104,9 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn status(variables: &Variables) -> Status {
-        match judgement(variables) {
-            Judgement::Judged { status, .. } => status,
-            Judgement::NotApplicable(reason) => panic!("{reason}"),
+        match outcome(variables) {
+            Outcome::Checked { status, .. } => status,
+            Outcome::NotApplicable(reason) => panic!("{reason}"),
         }
     }
 

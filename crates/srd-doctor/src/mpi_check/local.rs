@@ -2,7 +2,7 @@
 
 use super::advice::{self, Advice};
 use super::{List, Options};
-use crate::check::finding::{Class, Fix, Judgement, Purpose, Subject};
+use crate::check::finding::{Class, Fix, Outcome, Purpose, Subject};
 use crate::check::rules;
 use crate::check::system::System;
 use crate::mpi::installed::SYSTEM_LIBFABRIC;
@@ -15,7 +15,7 @@ const SHARED: [&str; 3] = ["mtu", "srd-buffers", "udp-offload"];
 const INSTALL_MPI: &str = "sudo apt-get install openmpi-bin libopenmpi-dev";
 const INSTALL_LIBFABRIC: &str = "sudo apt-get install libfabric1";
 
-/// What was found, before it is judged.
+/// What was found, before it is checked.
 pub(super) struct Machine {
     /// The MPI that is looked at.
     pub(super) mpi: Option<Mpi>,
@@ -77,29 +77,29 @@ fn subject(options: &Options, system: &System) -> Result<Subject> {
 }
 
 impl Machine {
-    /// Judges all of it.
-    pub(super) fn judge(&self, system: &System, list: &mut List) {
-        list.add("mpi", "jobs are started by it", self.judge_mpi());
+    /// Checks all of it.
+    pub(super) fn check(&self, system: &System, list: &mut List) {
+        list.add("mpi", "jobs are started by it", self.check_mpi());
         list.add(
             "mpi-libfabric",
             "an MPI that was built without libfabric cannot use any provider",
-            self.judge_support(),
+            self.check_support(),
         );
         list.add(
             "mpi-settings",
             "some distributions switch libfabric off in a configuration file",
-            self.judge_settings(),
+            self.check_settings(),
         );
         list.add(
             "libfabric",
             "older releases have other structures than the provider writes",
-            self.judge_libfabric(),
+            self.check_libfabric(),
         );
-        list.add("provider", "libfabric loads SRD from this file", self.judge_provider());
-        list.add("offer", "an MPI uses only what its libfabric offers", self.judge_offer());
+        list.add("provider", "libfabric loads SRD from this file", self.check_provider());
+        list.add("offer", "an MPI uses only what its libfabric offers", self.check_offer());
         let names = SHARED.map(str::to_owned);
         for rule in rules::select(&names).unwrap_or_default() {
-            list.add(rule.name, rule.why, (rule.judge)(system, &self.subject));
+            list.add(rule.name, rule.why, (rule.check)(system, &self.subject));
         }
     }
 
@@ -119,11 +119,11 @@ impl Machine {
         Some(advice::of(mpi, self.provider.as_deref().ok(), &self.libfabric, &self.subject))
     }
 
-    fn judge_mpi(&self) -> Judgement {
+    fn check_mpi(&self) -> Outcome {
         let wanted = "Open MPI, MPICH or Intel MPI";
         let Some(mpi) = &self.mpi else {
             let fix = Fix::by_hand(INSTALL_MPI.into(), "any MPI that uses libfabric will do");
-            return Judgement::failed(Class::Required, "none in PATH", wanted, fix);
+            return Outcome::failed(Class::Required, "none in PATH", wanted, fix);
         };
         let named =
             |mpi: &Mpi| format!("{} {} ({})", mpi.name(), mpi.version, mpi.mpirun.display());
@@ -132,37 +132,37 @@ impl Machine {
             let others: Vec<String> = self.others.iter().map(named).collect();
             found += &format!("; --mpirun chooses {}", others.join(", "));
         }
-        Judgement::ok(Class::Required, found, wanted)
+        Outcome::ok(Class::Required, found, wanted)
     }
 
-    fn judge_support(&self) -> Judgement {
-        let Some(mpi) = &self.mpi else { return Judgement::not_applicable("there is no MPI") };
+    fn check_support(&self) -> Outcome {
+        let Some(mpi) = &self.mpi else { return Outcome::not_applicable("there is no MPI") };
         match mpi.uses_libfabric() {
-            Ok(found) => Judgement::ok(Class::Required, found, "built with libfabric"),
+            Ok(found) => Outcome::ok(Class::Required, found, "built with libfabric"),
             Err(found) => {
                 let command = format!("srd mpi-check --mpirun FILE   # or: {INSTALL_MPI}");
                 let fix = Fix::by_hand(command, "another MPI is needed, or another build of it");
-                Judgement::failed(Class::Required, found, "built with libfabric", fix)
+                Outcome::failed(Class::Required, found, "built with libfabric", fix)
             }
         }
     }
 
-    fn judge_settings(&self) -> Judgement {
-        let Some(mpi) = &self.mpi else { return Judgement::not_applicable("there is no MPI") };
+    fn check_settings(&self) -> Outcome {
+        let Some(mpi) = &self.mpi else { return Outcome::not_applicable("there is no MPI") };
         let wanted = "libfabric is not excluded";
         match mpi.excludes_libfabric() {
-            None => Judgement::ok(Class::Recommended, "nothing excludes it", wanted),
+            None => Outcome::ok(Class::Recommended, "nothing excludes it", wanted),
             Some(found) => {
                 let fix = Fix::by_hand(
                     "mpirun --mca pml cm --mca mtl ofi ...".into(),
                     "it can stay if jobs are started with the words below",
                 );
-                Judgement::failed(Class::Recommended, found, wanted, fix)
+                Outcome::failed(Class::Recommended, found, wanted, fix)
             }
         }
     }
 
-    fn judge_libfabric(&self) -> Judgement {
+    fn check_libfabric(&self) -> Outcome {
         let (major, minor) = offers::OLDEST;
         let (wanted, path) = (format!("{major}.{minor} or later"), self.libfabric.display());
         let class = Class::Required;
@@ -170,30 +170,30 @@ impl Machine {
             Ok(offers) => {
                 let found = format!("{}.{} ({path})", offers.major, offers.minor);
                 if offers.is_new_enough() {
-                    return Judgement::ok(class, found, wanted);
+                    return Outcome::ok(class, found, wanted);
                 }
                 let fix = Fix::by_hand(INSTALL_LIBFABRIC.into(), "of a newer distribution");
-                Judgement::failed(class, found, wanted, fix)
+                Outcome::failed(class, found, wanted, fix)
             }
             Err(why) => {
                 let fix = Fix::by_hand(INSTALL_LIBFABRIC.into(), "if this MPI brings none itself");
-                Judgement::failed(class, format!("{path}: {why}"), wanted, fix)
+                Outcome::failed(class, format!("{path}: {why}"), wanted, fix)
             }
         }
     }
 
-    fn judge_provider(&self) -> Judgement {
+    fn check_provider(&self) -> Outcome {
         match &self.provider {
-            Ok(path) => Judgement::ok(Class::Required, path.display().to_string(), provider::FILE),
+            Ok(path) => Outcome::ok(Class::Required, path.display().to_string(), provider::FILE),
             Err(missing) => {
                 let command = "srd mpi-check --provider FILE".to_owned();
                 let fix = Fix::by_hand(command, "or install it where FI_PROVIDER_PATH says");
-                Judgement::failed(Class::Required, missing.to_string(), provider::FILE, fix)
+                Outcome::failed(Class::Required, missing.to_string(), provider::FILE, fix)
             }
         }
     }
 
-    fn judge_offer(&self) -> Judgement {
+    fn check_offer(&self) -> Outcome {
         let wanted = "reliable endpoints (FI_EP_RDM) of provider srd";
         let command = format!(
             "FI_LOG_LEVEL=info FI_PROVIDER_PATH={} fi_info -p srd",
@@ -201,8 +201,8 @@ impl Machine {
         );
         let fix = Fix::by_hand(command, "libfabric's log says why");
         match &self.offered {
-            None => Judgement::not_applicable("there is no provider"),
-            Some(Err(why)) => Judgement::failed(Class::Required, why.clone(), wanted, fix),
+            None => Outcome::not_applicable("there is no provider"),
+            Some(Err(why)) => Outcome::failed(Class::Required, why.clone(), wanted, fix),
             Some(Ok((offers, log))) => {
                 let mut domains: Vec<&str> =
                     offers.srd().map(|offer| offer.domain.as_str()).collect();
@@ -210,9 +210,9 @@ impl Machine {
                 if domains.is_empty() {
                     let why = log.first().cloned().or_else(|| offers.error.clone());
                     let found = format!("nothing: {}", why.unwrap_or_default());
-                    return Judgement::failed(Class::Required, found, wanted, fix);
+                    return Outcome::failed(Class::Required, found, wanted, fix);
                 }
-                Judgement::ok(Class::Required, format!("srd on {}", domains.join(", ")), wanted)
+                Outcome::ok(Class::Required, format!("srd on {}", domains.join(", ")), wanted)
             }
         }
     }

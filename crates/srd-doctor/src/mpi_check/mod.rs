@@ -22,7 +22,7 @@ mod remote;
 
 pub use remote::SSH;
 
-use crate::check::finding::{Finding, Judgement, Status, count};
+use crate::check::finding::{Finding, Outcome, Status, count};
 use crate::check::system::System;
 use crate::check::{Paint, exit_code, show};
 use anyhow::{Context, Result, bail};
@@ -67,9 +67,9 @@ pub fn examine(options: &Options) -> Result<Report> {
     let work = Work::new()?;
     let machine = local::look(options, &system, &work.0)?;
     let mut list = List::default();
-    machine.judge(&system, &mut list);
-    key::judge(&mut list);
-    hosts::judge(options, &system, &machine, &work.0, &mut list);
+    machine.check(&system, &mut list);
+    key::check(&mut list);
+    hosts::check(options, &system, &machine, &work.0, &mut list);
     Ok(Report { machine, findings: list.findings })
 }
 
@@ -80,9 +80,9 @@ struct List {
 }
 
 impl List {
-    fn add(&mut self, name: impl Into<String>, why: &'static str, judgement: Judgement) {
+    fn add(&mut self, name: impl Into<String>, why: &'static str, outcome: Outcome) {
         let number = u8::try_from(self.findings.len() + 1).unwrap_or(u8::MAX);
-        self.findings.push(Finding { number, name: name.into(), why, judgement });
+        self.findings.push(Finding { number, name: name.into(), why, outcome });
     }
 }
 

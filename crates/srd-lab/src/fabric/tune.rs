@@ -91,7 +91,7 @@ impl Fabric {
     }
 
     /// Gives the leaves another seed of their ECMP hash, also for flows that exist. A kernel
-    /// before 6.11 cannot be told, and keeps its own.
+    /// before 6.11 cannot be set, and keeps its own.
     pub fn set_hash_seed(&self, seed: u32) -> Result<()> {
         check("hash_seed", seed.into(), 1..=u64::from(u32::MAX))?;
         for leaf in 0..self.config().leaves {

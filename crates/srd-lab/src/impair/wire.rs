@@ -126,7 +126,7 @@ impl Wire {
         Some(first.packet)
     }
 
-    /// The packet taken last found nobody who wants it.
+    /// The packet taken last could not be delivered.
     pub(super) fn refused(&mut self) {
         self.carried.delivered -= 1;
         self.carried.refused += 1;

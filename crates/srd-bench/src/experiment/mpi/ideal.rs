@@ -114,7 +114,7 @@ fn all_reduce(bytes: u64, nodes: &Nodes) -> Needed {
     }
 }
 
-/// Who sends how much to whom.
+/// How much each host sends to each other.
 fn traffic(operation: Operation, bytes: u64, nodes: &Nodes) -> Traffic {
     let ranks: Vec<HostId> = nodes
         .iter()

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 /// The name of its files.
 const NAME: &str = "mpirun";
-/// The file in which the ranks tell what they measured.
-const TOLD: &str = "ranks.json";
+/// The file in which the ranks write what they measured.
+const RESULTS: &str = "ranks.json";
 /// How long a job may take beyond what it measures: launching, first contact, the last messages.
 const GRACE: Duration = Duration::from_secs(60);
 /// How long it may take until counting begins.
@@ -65,7 +65,7 @@ pub(super) struct Started<'a> {
     job: &'a Job,
     running: Running,
     root: HostId,
-    told: PathBuf,
+    results: PathBuf,
 }
 
 impl Setup {
@@ -123,11 +123,11 @@ fn job_key(directory: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// What the ranks of the run before told must not be taken for this one's.
-fn forget(told: &Path) -> Result<()> {
-    match fs::remove_file(told) {
+/// The results of the run before must not be taken for this one's.
+fn forget(results: &Path) -> Result<()> {
+    match fs::remove_file(results) {
         Err(e) if e.kind() != ErrorKind::NotFound => {
-            Err(e).with_context(|| format!("cannot remove {}", told.display()))
+            Err(e).with_context(|| format!("cannot remove {}", results.display()))
         }
         _ => Ok(()),
     }
@@ -139,14 +139,14 @@ impl Job {
         let mpi = Mpi::of(&self.setup.mpirun)?;
         let program = ranks::compile(&mpi, stage.directory)?;
         let launch = self.launch(stage, &mpi)?;
-        let told = stage.directory.join(TOLD);
-        forget(&told)?;
+        let results = stage.directory.join(RESULTS);
+        forget(&results)?;
         let words = [
             program.display().to_string(),
             self.operation.name().to_owned(),
             self.bytes.to_string(),
             self.seconds.to_string(),
-            told.display().to_string(),
+            results.display().to_string(),
         ];
         let started = launch.started(&mpi, &words);
         let line: Vec<String> = started.words.iter().map(|word| quoted(word)).collect();
@@ -160,7 +160,7 @@ impl Job {
         command.envs(started.environment);
         priority::in_own_session_as_others(&mut command);
         let running = start(stage, root, NAME, &mut command)?;
-        Ok(Started { job: self, running, root, told })
+        Ok(Started { job: self, running, root, results })
     }
 
     fn launch(&self, stage: &Stage<'_>, mpi: &Mpi) -> Result<Launch> {
@@ -199,7 +199,7 @@ impl Started<'_> {
     pub(super) fn begun(&mut self, stage: &Stage<'_>) -> Result<u64> {
         let deadline = Instant::now() + BEGIN_MAX;
         loop {
-            if let Some(begin_ns) = ranks::begun(&read(&self.told)?) {
+            if let Some(begin_ns) = ranks::begun(&read(&self.results)?) {
                 return Ok(begin_ns);
             }
             if let Some(status) = self.running.ended()? {
@@ -215,13 +215,13 @@ impl Started<'_> {
 
     /// Waits for its end; what it measured.
     pub(super) fn finish(self, stage: &Stage<'_>) -> Result<Seen> {
-        let Started { job, running, root, told } = self;
+        let Started { job, running, root, results } = self;
         let at_most = Duration::from_secs(job.seconds) + GRACE;
         let status = running.wait(at_most).with_context(|| complaint(stage, root, NAME))?;
         if !status.success() {
             bail!("{NAME} ended with {status}: {}", complaint(stage, root, NAME));
         }
-        let seen = ranks::parse(&read(&told)?)?;
+        let seen = ranks::parse(&read(&results)?)?;
         let expected = job.placement();
         if seen.hosts != expected {
             bail!("ranks ran on {:?}, not on {expected:?}", seen.hosts);
@@ -230,11 +230,11 @@ impl Started<'_> {
     }
 }
 
-/// What the ranks have told so far: nothing, before the first of them runs.
-fn read(told: &Path) -> Result<String> {
-    match fs::read_to_string(told) {
+/// What the ranks have written so far: nothing, before the first of them runs.
+fn read(results: &Path) -> Result<String> {
+    match fs::read_to_string(results) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
-        text => text.with_context(|| told.display().to_string()),
+        text => text.with_context(|| results.display().to_string()),
     }
 }
 

@@ -44,7 +44,7 @@ const FILL_BATCH: u32 = 100;
 /// Bytes taken from the kernel at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// What to ask, of whom and how often.
+/// What to ask, which servers, and how often.
 pub(super) struct Load {
     pub(super) protocol: Protocol,
     pub(super) clients: Vec<HostId>,
@@ -148,7 +148,7 @@ impl Load {
         Ok(Clients { sockets })
     }
 
-    /// Asks for as long as it was told to, on the calling thread, which should be a real-time
+    /// Asks for the time that is set, on the calling thread, which should be a real-time
     /// one.
     pub(super) fn run(&self, clients: &Clients) -> Result<Answers> {
         check("rate", self.rate.into(), 1..=RATE_MAX)?;

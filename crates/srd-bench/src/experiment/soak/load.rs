@@ -50,7 +50,7 @@ pub(super) struct Long {
 
 /// What came of everything.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Tally {
     /// By connection.
     pub(super) long: Vec<Long>,
     /// Short connections that brought their answer.
@@ -79,9 +79,9 @@ fn fill(stream: u64, from: u64, buffer: &mut [u8]) {
     }
 }
 
-impl Seen {
-    pub(super) fn new(long: usize) -> Seen {
-        Seen { long: (0..long).map(|_| Long::default()).collect(), ..Seen::default() }
+impl Tally {
+    pub(super) fn new(long: usize) -> Tally {
+        Tally { long: (0..long).map(|_| Long::default()).collect(), ..Tally::default() }
     }
 
     /// Ends all load.
@@ -93,7 +93,7 @@ impl Seen {
         self.over.load(Relaxed)
     }
 
-    fn judge(&self, stream: u64, from: u64, bytes: &[u8]) {
+    fn compare(&self, stream: u64, from: u64, bytes: &[u8]) {
         let wrong = (from..).zip(bytes).filter(|(at, b)| byte(stream, *at) != **b).count();
         self.wrong_bytes.fetch_add(wrong as u64, Relaxed);
     }
@@ -155,21 +155,21 @@ impl Seen {
 
     fn receive_long(&self, number: usize, mut socket: TcpStream) {
         let (long, mut buffer) = (&self.long[number], vec![0; 1 << 16]);
-        let (mut at, mut heard) = (0u64, Instant::now());
+        let (mut at, mut last_byte) = (0u64, Instant::now());
         while !self.is_over() {
             let ended = match socket.read(&mut buffer) {
                 Ok(0) => Some("closed by the other end".to_owned()),
                 Ok(count) => {
-                    self.judge(number as u64, at, &buffer[..count]);
+                    self.compare(number as u64, at, &buffer[..count]);
                     at += count as u64;
                     long.bytes.store(at, Relaxed);
-                    heard = Instant::now();
+                    last_byte = Instant::now();
                     None
                 }
                 Err(error) if is_wait(&error) => None,
                 Err(error) => Some(error.to_string()),
             };
-            let silence = heard.elapsed().as_millis();
+            let silence = last_byte.elapsed().as_millis();
             long.silence_ms.fetch_max(u64::try_from(silence).unwrap_or(u64::MAX), Relaxed);
             if let Some(why) = ended {
                 if !self.is_over() {
@@ -215,7 +215,7 @@ impl Seen {
         socket.write_all(&[stream.to_le_bytes(), (bytes as u64).to_le_bytes()].concat())?;
         let mut got = vec![0; bytes];
         socket.read_exact(&mut got)?;
-        self.judge(stream, 0, &got);
+        self.compare(stream, 0, &got);
         Ok(())
     }
 
@@ -234,22 +234,22 @@ impl Seen {
     }
 
     fn receive_udp(&self, socket: &UdpSocket) {
-        let (mut seen, mut buffer) = (Vec::<u64>::new(), vec![0; 2 * UDP_BYTES]);
+        let (mut tally, mut buffer) = (Vec::<u64>::new(), vec![0; 2 * UDP_BYTES]);
         let _ = socket.set_read_timeout(Some(NAP));
         while !self.is_over() {
             let Ok((count, _)) = socket.recv_from(&mut buffer) else { continue };
             let Some((head, body)) = buffer[..count].split_first_chunk::<8>() else { continue };
             let number = u64::from_le_bytes(*head);
-            self.judge(number, 8, body);
+            self.compare(number, 8, body);
             let missing = UDP_BYTES.abs_diff(count) as u64;
             self.wrong_bytes.fetch_add(missing, Relaxed);
             let word = usize::try_from(number / 64).unwrap_or(0);
-            if seen.len() <= word {
-                seen.resize(word + 1, 0);
+            if tally.len() <= word {
+                tally.resize(word + 1, 0);
             }
             let bit = 1 << (number % 64);
-            self.udp_twice.fetch_add(u64::from(seen[word] & bit != 0), Relaxed);
-            seen[word] |= bit;
+            self.udp_twice.fetch_add(u64::from(tally[word] & bit != 0), Relaxed);
+            tally[word] |= bit;
             self.udp_arrived.fetch_add(1, Relaxed);
         }
     }
@@ -302,12 +302,12 @@ mod tests {
     fn bytes_of_another_stream_or_place_are_wrong() {
         let mut bytes = vec![0; 1000];
         fill(7, 100_000, &mut bytes);
-        let seen = Seen::new(0);
-        seen.judge(7, 100_000, &bytes);
-        assert_eq!(seen.wrong_bytes.load(Relaxed), 0);
-        seen.judge(7, 100_001, &bytes);
-        assert!(seen.wrong_bytes.swap(0, Relaxed) > 900);
-        seen.judge(8, 100_000, &bytes);
-        assert_eq!(seen.wrong_bytes.load(Relaxed), 1000);
+        let tally = Tally::new(0);
+        tally.compare(7, 100_000, &bytes);
+        assert_eq!(tally.wrong_bytes.load(Relaxed), 0);
+        tally.compare(7, 100_001, &bytes);
+        assert!(tally.wrong_bytes.swap(0, Relaxed) > 900);
+        tally.compare(8, 100_000, &bytes);
+        assert_eq!(tally.wrong_bytes.load(Relaxed), 1000);
     }
 }

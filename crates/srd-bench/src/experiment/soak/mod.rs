@@ -19,7 +19,7 @@ use super::result::{Figure, Measured};
 use super::{Case, Experiment, Options, Stage, Variant, describe, hosts};
 use anyhow::{Context, Result, bail};
 use churn::{Kind, Trouble};
-use load::Seen;
+use load::Tally;
 use srd_lab::config::FabricConfig;
 use srd_lab::express::Overlay;
 use srd_lab::fabric::Fabric;
@@ -116,13 +116,13 @@ fn measure(stage: &mut Stage<'_>, time: Duration) -> Result<Measured> {
     let mut overlay = Overlay::up(fabric, &hosts, &options)?;
     let with_daemons = sample::networks(&hosts, space)?;
     let pairs = [(0, 2), (3, 0), (1, 3), (2, 1)].map(|(from, to)| (hosts[from], hosts[to]));
-    let seen = Seen::new(pairs.len());
+    let tally = Tally::new(pairs.len());
     let mut soak = Soak::new(fabric, &mut overlay, &hosts);
     thread::scope(|scope| {
-        let stop = StopOnDrop(&seen);
-        seen.start(scope, fabric, &hosts, &pairs, stage.seed.into())?;
+        let stop = StopOnDrop(&tally);
+        tally.start(scope, fabric, &hosts, &pairs, stage.seed.into())?;
         soak.run(time, stage.seed)?;
-        soak.recover(&seen)?;
+        soak.recover(&tally)?;
         drop(stop);
         anyhow::Ok(())
     })?;
@@ -152,11 +152,11 @@ fn measure(stage: &mut Stage<'_>, time: Duration) -> Result<Measured> {
         wrong.push("nothing went over SRD".into());
     }
     wrong.extend(verdict::kept(&history, hosts[0]));
-    wrong.extend(verdict::load(&seen));
+    wrong.extend(verdict::load(&tally));
     let lines = |networks: &BTreeMap<HostId, sample::HostNetwork>| {
         networks.values().map(|n| n.routes.len() + n.rules.len()).sum::<usize>() as f64
     };
-    let mut figures = verdict::load_figures(&seen);
+    let mut figures = verdict::load_figures(&tally);
     figures.extend(verdict::figures(&history, hosts[0]));
     figures.push(Figure::new("routes and rules before", "", lines(&before)));
     figures.push(Figure::new("routes and rules after", "", lines(&left)));
@@ -167,7 +167,7 @@ fn measure(stage: &mut Stage<'_>, time: Duration) -> Result<Measured> {
 }
 
 /// Stops the load also if the soak fails: its threads would be waited for without end.
-struct StopOnDrop<'a>(&'a Seen);
+struct StopOnDrop<'a>(&'a Tally);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
@@ -292,10 +292,10 @@ impl<'a, 'f> Soak<'a, 'f> {
     }
 
     /// All has healed: daemons see each other, and every long connection goes on.
-    fn recover(&mut self, seen: &Seen) -> Result<()> {
+    fn recover(&mut self, tally: &Tally) -> Result<()> {
         self.fabric.heal_all()?;
         self.overlay.wait_until_up()?;
-        let bytes = || -> Vec<u64> { seen.long.iter().map(|l| l.bytes.load(Relaxed)).collect() };
+        let bytes = || -> Vec<u64> { tally.long.iter().map(|l| l.bytes.load(Relaxed)).collect() };
         let before = bytes();
         let deadline = Instant::now() + RECOVER_MAX;
         loop {

@@ -36,18 +36,18 @@ pub(super) struct HostNetwork {
 /// Asks a daemon and the kernel about it.
 pub(super) fn daemon(overlay: &Overlay<'_>, host: HostId, at_s: f64) -> Result<Sample> {
     let pid = overlay.pid(host).with_context(|| format!("no daemon in {host}"))?;
-    let told = overlay.status(host)?;
+    let daemon = overlay.status(host)?;
     let status = Status::of(pid)?;
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).context("/proc/PID/fd")?.count();
     let number = |value: &Value| value.as_f64().unwrap_or(0.0);
     Ok(Sample {
         at_s,
-        age_s: number(&told["uptime_s"]),
+        age_s: number(&daemon["uptime_s"]),
         rss_kb: status.number("VmRSS:")?,
         fds: fds as u64,
         threads: status.number("Threads:")?,
-        flows: told["flows_total"].as_u64().unwrap_or(0),
-        peers: told["peers"].as_array().map_or(0, Vec::len) as u64,
+        flows: daemon["flows_total"].as_u64().unwrap_or(0),
+        peers: daemon["peers"].as_array().map_or(0, Vec::len) as u64,
     })
 }
 

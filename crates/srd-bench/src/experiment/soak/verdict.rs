@@ -1,7 +1,7 @@
 //! What the samples say: figures, and what may not be.
 
 use super::super::result::{Figure, Samples, median};
-use super::load::Seen;
+use super::load::Tally;
 use super::sample::Sample;
 use srd_lab::id::HostId;
 use std::collections::BTreeMap;
@@ -114,20 +114,20 @@ pub(super) fn kept(history: &History, keeper: HostId) -> Vec<String> {
 }
 
 /// Figures about the load.
-pub(super) fn load_figures(seen: &Seen) -> Vec<Figure> {
+pub(super) fn load_figures(tally: &Tally) -> Vec<Figure> {
     let count = |value: &std::sync::atomic::AtomicU64| value.load(Relaxed) as f64;
-    let died = seen.long.iter().filter(|long| ended(long).is_some()).count();
-    let silence = seen.long.iter().map(|long| long.silence_ms.load(Relaxed)).max().unwrap_or(0);
-    let mb = seen.long.iter().map(|long| count(&long.bytes)).sum::<f64>() / 1e6;
+    let died = tally.long.iter().filter(|long| ended(long).is_some()).count();
+    let silence = tally.long.iter().map(|long| long.silence_ms.load(Relaxed)).max().unwrap_or(0);
+    let mb = tally.long.iter().map(|long| count(&long.bytes)).sum::<f64>() / 1e6;
     vec![
         Figure::new("long connections that died", "", died as f64).beside(0.0, "none"),
-        Figure::new("wrong bytes", "", count(&seen.wrong_bytes)).beside(0.0, "none"),
+        Figure::new("wrong bytes", "", count(&tally.wrong_bytes)).beside(0.0, "none"),
         Figure::new("longest silence of a long connection", "ms", silence as f64),
         Figure::new("brought by long connections", "MB", mb),
-        Figure::new("short connections", "", count(&seen.short_done)),
-        Figure::new("short connections that failed", "", count(&seen.short_failed)),
-        Figure::new("datagrams sent", "", count(&seen.udp_sent)),
-        Figure::new("datagrams that arrived", "", count(&seen.udp_arrived)),
+        Figure::new("short connections", "", count(&tally.short_done)),
+        Figure::new("short connections that failed", "", count(&tally.short_failed)),
+        Figure::new("datagrams sent", "", count(&tally.udp_sent)),
+        Figure::new("datagrams that arrived", "", count(&tally.udp_arrived)),
     ]
 }
 
@@ -136,26 +136,26 @@ fn ended(long: &super::load::Long) -> Option<String> {
 }
 
 /// What is wrong about the load.
-pub(super) fn load(seen: &Seen) -> Vec<String> {
+pub(super) fn load(tally: &Tally) -> Vec<String> {
     let mut wrong = Vec::new();
-    for (number, long) in seen.long.iter().enumerate() {
+    for (number, long) in tally.long.iter().enumerate() {
         if let Some(why) = ended(long) {
             wrong.push(format!("long connection {number} died: {why}"));
         }
     }
     for (what, count) in [
-        ("bytes are not what was sent", &seen.wrong_bytes),
-        ("datagrams came a second time", &seen.udp_twice),
+        ("bytes are not what was sent", &tally.wrong_bytes),
+        ("datagrams came a second time", &tally.udp_twice),
     ] {
         let count = count.load(Relaxed);
         if count > 0 {
             wrong.push(format!("{count} {what}"));
         }
     }
-    if seen.short_done.load(Relaxed) == 0 {
+    if tally.short_done.load(Relaxed) == 0 {
         wrong.push("no short connection brought anything".into());
     }
-    if seen.udp_arrived.load(Relaxed) == 0 {
+    if tally.udp_arrived.load(Relaxed) == 0 {
         wrong.push("no datagram arrived".into());
     }
     wrong
@@ -205,12 +205,15 @@ mod tests {
 
     #[test]
     fn a_load_with_a_dead_connection_or_wrong_bytes_fails() {
-        let seen = Seen::new(1);
-        seen.short_done.store(1, Relaxed);
-        seen.udp_arrived.store(1, Relaxed);
-        assert_eq!(load(&seen), Vec::<String>::new());
-        *seen.long[0].ended.lock().unwrap() = Some("reset".into());
-        seen.wrong_bytes.store(3, Relaxed);
-        assert_eq!(load(&seen), ["long connection 0 died: reset", "3 bytes are not what was sent"]);
+        let tally = Tally::new(1);
+        tally.short_done.store(1, Relaxed);
+        tally.udp_arrived.store(1, Relaxed);
+        assert_eq!(load(&tally), Vec::<String>::new());
+        *tally.long[0].ended.lock().unwrap() = Some("reset".into());
+        tally.wrong_bytes.store(3, Relaxed);
+        assert_eq!(
+            load(&tally),
+            ["long connection 0 died: reset", "3 bytes are not what was sent"]
+        );
     }
 }

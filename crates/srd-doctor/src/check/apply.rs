@@ -12,7 +12,7 @@ const SYSCTL_FILE: &str = "/etc/sysctl.d/90-srd.conf";
 /// What became of one fix.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case", tag = "result", content = "reason")]
-pub(super) enum Outcome {
+pub(super) enum Effect {
     /// It was done.
     Done,
     /// It was tried, and this is why it failed.
@@ -23,49 +23,49 @@ pub(super) enum Outcome {
 
 /// One fix.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Mended {
+pub(super) struct Applied {
     pub(super) number: u8,
     pub(super) name: String,
     pub(super) command: String,
     #[serde(flatten)]
-    pub(super) outcome: Outcome,
+    pub(super) effect: Effect,
     /// How it is made to last, beyond kernel settings.
     pub(super) lasting: Option<String>,
     #[serde(skip)]
     settings: Vec<(String, String)>,
 }
 
-/// Mends what can be mended, in the order of the findings: where two want the same setting, the
+/// Applies what can be applied, in the order of the findings: where two want the same setting, the
 /// later one wants more.
-pub(super) fn mend(system: &System, findings: &[Finding]) -> Vec<Mended> {
-    let mut mended = Vec::new();
+pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
+    let mut applied = Vec::new();
     for finding in findings {
         let Some(fix) = finding.fix() else { continue };
-        let outcome = match fix.by_hand {
-            Some(reason) => Outcome::ByHand(reason.to_owned()),
+        let effect = match fix.by_hand {
+            Some(reason) => Effect::ByHand(reason.to_owned()),
             None => match take(system, &fix.steps) {
-                Ok(()) => Outcome::Done,
-                Err(error) => Outcome::Failed(format!("{error:#}")),
+                Ok(()) => Effect::Done,
+                Err(error) => Effect::Failed(format!("{error:#}")),
             },
         };
         let setting = |step: &Step| match step {
             Step::Sysctl { key, value } => Some((key.clone(), value.clone())),
             Step::Write { .. } | Step::Run(_) => None,
         };
-        let settings = match outcome {
-            Outcome::Done => fix.steps.iter().filter_map(setting).collect(),
-            Outcome::Failed(_) | Outcome::ByHand(_) => Vec::new(),
+        let settings = match effect {
+            Effect::Done => fix.steps.iter().filter_map(setting).collect(),
+            Effect::Failed(_) | Effect::ByHand(_) => Vec::new(),
         };
-        mended.push(Mended {
+        applied.push(Applied {
             number: finding.number,
             name: finding.name.clone(),
             command: fix.command.clone(),
-            outcome,
+            effect,
             lasting: fix.lasting.clone(),
             settings,
         });
     }
-    mended
+    applied
 }
 
 /// Takes all steps, also after one that failed; says why the first failed.
@@ -75,8 +75,8 @@ fn take(system: &System, steps: &[Step]) -> Result<()> {
 }
 
 /// How to keep what was done beyond the next restart: a line per line.
-pub(super) fn how_to_keep(mended: &[Mended]) -> Vec<String> {
-    let done = || mended.iter().filter(|m| m.outcome == Outcome::Done);
+pub(super) fn how_to_keep(applied: &[Applied]) -> Vec<String> {
+    let done = || applied.iter().filter(|m| m.effect == Effect::Done);
     let settings: BTreeMap<&String, &String> =
         done().flat_map(|m| &m.settings).map(|(key, value)| (key, value)).collect();
     let mut lines = Vec::new();
