@@ -1,9 +1,11 @@
 //! Which packets ride SRD and which count as eligible (X1 to X3 of the specification of Express),
 //! packet for packet: both daemons of a pair capture what crosses their interfaces and their
 //! sockets while known traffic runs, and captures, counters and traffic must say the same. Needs
-//! root.  A super-packet counts as the segments it stands for, as the counters have it. A capture
-//! does not show their size, but it shows the connection's handshake: a segment has what its
-//! receiver asked for (MSS) less the TCP options of the super-packet itself.
+//! root.
+//!
+//! A super-packet counts as the segments it stands for, as the counters have it. A capture does
+//! not show their size, but it shows the connection's handshake: a segment has what its receiver
+//! asked for (MSS) less the TCP options of the super-packet itself.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // a test may fail loudly
 
