@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-#[path = "../../srd-cli/tests/support/ready.rs"]
+#[path = "../../srd-lab/tests/support/ready.rs"]
 mod ready;
 
 use ready::ready;

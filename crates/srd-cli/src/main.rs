@@ -1,8 +1,7 @@
 //! The `srd` command: one tool for the transport, its laboratory and its simulator.
 //!
-//! Wiring only: what a command does lives in the crate it belongs to. Here live the arguments,
-//! what is printed for people and for machines, and the demonstration that puts the crates side
-//! by side.
+//! Wiring: what a command does lives in the crate it belongs to. Here are the arguments, the files,
+//! and the exit codes; and what is printed, where that crate does not print it.
 //!
 //! | module | command |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! `srd lab run` from end to end: the cheapest experiment, and what it refuses.
 
-#[path = "support/ready.rs"]
+#[path = "../../srd-lab/tests/support/ready.rs"]
 mod ready;
 
 use ready::{missing_tun, ready};

@@ -1,4 +1,5 @@
-//! Whether a test can run on this machine. In CI it must.
+//! Whether a test can run on this machine. In CI it must: a test that prints `skipped: ` there
+//! fails the run (`.ci/test`).
 
 /// Whether networks of hosts can be made, and nothing of what else is needed is missing; says what
 /// is.
@@ -9,13 +10,11 @@ pub(crate) fn ready(missing_too: impl IntoIterator<Item = String>) -> bool {
     if missing.is_empty() {
         return true;
     }
-    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!ci, "in CI this test must run: {missing}");
     println!("skipped: {missing}");
     false
 }
 
-/// What is missing for daemons, and for whoever else needs a TUN device.
+/// What is missing for tests that need a TUN device, such as those with daemons.
 #[allow(dead_code, reason = "not every test needs it")]
 pub(crate) fn missing_tun() -> Option<String> {
     let there = std::path::Path::new("/dev/net/tun").exists();
