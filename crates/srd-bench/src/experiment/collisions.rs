@@ -67,16 +67,7 @@ fn measure(
     bytes: u64,
     seconds: u64,
 ) -> Result<Measured> {
-    let closed = ClosedLoop {
-        pairs: pairs.to_vec(),
-        flows_per_pair,
-        bytes,
-        seconds,
-        congestion: stage.variant.congestion(),
-        mptcp_subflows: stage.variant.mptcp_subflows(),
-        network: stage.network(),
-        first_port: stage.first_port(),
-    };
+    let closed = ClosedLoop { flows: stage.flows(pairs, flows_per_pair), bytes, seconds };
     let dropped = stage.fabric.dropped_packets()?;
     let seen = closed.run(stage.fabric)?;
     let dropped = stage.fabric.dropped_packets()?.saturating_sub(dropped);

@@ -38,15 +38,7 @@ pub(super) fn beside<T>(
     if pairs.is_empty() {
         return Ok((work()?, 0.0));
     }
-    let flows = LongFlows {
-        pairs: pairs.to_vec(),
-        flows_per_pair: FLOWS_PER_PAIR,
-        congestion: stage.variant.congestion(),
-        mptcp_subflows: stage.variant.mptcp_subflows(),
-        network: stage.network(),
-        interval_ms: INTERVAL_MS,
-        first_port: stage.first_port(),
-    };
+    let flows = LongFlows { flows: stage.flows(pairs, FLOWS_PER_PAIR), interval_ms: INTERVAL_MS };
     let (seen, done) = flows.run(stage.fabric, |_| work())?;
     Ok((done, seen.mbps_between(0, u64::MAX)))
 }

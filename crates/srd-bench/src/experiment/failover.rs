@@ -122,15 +122,8 @@ fn case(options: &Options, plan: Plan) -> Case {
 }
 
 fn measure(stage: &mut Stage<'_>, plan: Plan) -> Result<Measured> {
-    let flows = LongFlows {
-        pairs: vec![(FROM, TO)],
-        flows_per_pair: plan.flows,
-        congestion: stage.variant.congestion(),
-        mptcp_subflows: stage.variant.mptcp_subflows(),
-        network: stage.network(),
-        interval_ms: INTERVAL_MS,
-        first_port: stage.first_port(),
-    };
+    let flows =
+        LongFlows { flows: stage.flows(&[(FROM, TO)], plan.flows), interval_ms: INTERVAL_MS };
     let before = stage.fabric.tcp_counters(&[FROM])?;
     let fabric = stage.fabric;
     let (seen, happened) = flows.run(fabric, |start| break_and_heal(stage, plan, start))?;

@@ -51,15 +51,7 @@ fn cases(options: &Options) -> Vec<Case> {
 }
 
 fn measure(stage: &Stage<'_>, pairs: &[(HostId, HostId)], seconds: u64) -> Result<Measured> {
-    let flows = LongFlows {
-        pairs: pairs.to_vec(),
-        flows_per_pair: FLOWS_PER_SENDER,
-        congestion: stage.variant.congestion(),
-        mptcp_subflows: stage.variant.mptcp_subflows(),
-        network: stage.network(),
-        interval_ms: SAMPLE_MS,
-        first_port: stage.first_port(),
-    };
+    let flows = LongFlows { flows: stage.flows(pairs, FLOWS_PER_SENDER), interval_ms: SAMPLE_MS };
     let lasts = Duration::from_millis((seconds + 1) * SAMPLE_MS + SAMPLE_MS / 10);
     let (seen, ()) = flows.run(stage.fabric, |_| {
         thread::sleep(lasts);

@@ -9,7 +9,7 @@
 use super::process::Status;
 use super::result::{Figure, Measured, Timeline};
 use super::{Case, Experiment, Options, Stage, Variant, cpu, describe, programs};
-use crate::tcp::LongFlows;
+use crate::tcp::{Flows, LongFlows};
 use anyhow::{Context, Result, bail};
 use rustix::net::{AddressFamily, RecvFlags, SocketType, ipproto};
 use serde_json::Value;
@@ -123,13 +123,8 @@ fn measure(stage: &mut Stage<'_>, what: &'static str, phase: Duration) -> Result
     let packet = stage.directory.join("opening");
     fs::write(&packet, record_opening(stage)?).with_context(|| packet.display().to_string())?;
     let flows = LongFlows {
-        pairs: vec![(FROM, VICTIM)],
-        flows_per_pair: 1,
-        congestion: stage.variant.congestion(),
-        mptcp_subflows: 0,
-        network: stage.network(),
+        flows: Flows { mptcp_subflows: 0, ..stage.flows(&[(FROM, VICTIM)], 1) },
         interval_ms: INTERVAL_MS,
-        first_port: stage.first_port(),
     };
     let mut overlay = stage.overlay.take().context("no daemons")?;
     let done = {

@@ -71,15 +71,7 @@ struct Phases {
 }
 
 fn measure(stage: &Stage<'_>, flows: usize, phase: Duration) -> Result<Measured> {
-    let flows = LongFlows {
-        pairs: vec![(FROM, TO)],
-        flows_per_pair: flows,
-        congestion: stage.variant.congestion(),
-        mptcp_subflows: stage.variant.mptcp_subflows(),
-        network: stage.network(),
-        interval_ms: INTERVAL_MS,
-        first_port: stage.first_port(),
-    };
+    let flows = LongFlows { flows: stage.flows(&[(FROM, TO)], flows), interval_ms: INTERVAL_MS };
     let (seen, phases) = flows.run(stage.fabric, |start| both_phases(stage, phase, start))?;
     Ok(summarise(&seen, &phases))
 }

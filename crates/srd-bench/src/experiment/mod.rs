@@ -56,7 +56,7 @@ pub use result::Outcome;
 pub use run::run;
 pub use variant::Variant;
 
-use crate::tcp::Subflows;
+use crate::tcp::{Flows, Subflows};
 use anyhow::{Result, bail};
 use srd_lab::config::{ConfigError, FabricConfig, check};
 use srd_lab::express::Overlay;
@@ -274,6 +274,18 @@ impl Stage<'_> {
     pub(crate) fn first_port(&self) -> Option<u16> {
         let port = PORTS_FIRST + self.seed.wrapping_mul(2_654_435_761) % PORTS_SPAN;
         u16::try_from(port).ok()
+    }
+
+    /// TCP connections between hosts, as the variant has them.
+    pub(crate) fn flows(&self, pairs: &[(HostId, HostId)], flows_per_pair: usize) -> Flows {
+        Flows {
+            pairs: pairs.to_vec(),
+            flows_per_pair,
+            network: self.network(),
+            congestion: self.variant.congestion(),
+            mptcp_subflows: self.variant.mptcp_subflows(),
+            first_port: self.first_port(),
+        }
     }
 }
 

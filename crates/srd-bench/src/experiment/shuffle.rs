@@ -74,16 +74,11 @@ fn measure(
     rounds: usize,
 ) -> Result<Measured> {
     let barrier = Barrier {
-        pairs: pairs.to_vec(),
-        flows_per_pair: 1,
+        flows: stage.flows(pairs, 1),
         bytes,
         rounds,
-        congestion: stage.variant.congestion(),
-        mptcp_subflows: stage.variant.mptcp_subflows(),
-        network: stage.network(),
         gap_ms: 50,
         round_limit_s: ROUND_LIMIT_S,
-        first_port: stage.first_port(),
     };
     let seen = barrier.run(stage.fabric)?;
     let config = stage.fabric.config();

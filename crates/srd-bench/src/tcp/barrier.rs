@@ -5,46 +5,31 @@
 //! a flow is complete when its sender has read that byte. So the completion time is what the
 //! sending application can know, and it is the same for a transport that has no streams.
 
-use super::connection::{self, Connection, Connections, Request};
+use super::connection::{self, Connection, Connections, Flows};
 use super::poll::{CHUNK_BYTES, Poll};
-use super::{Congestion, Subflows};
 use anyhow::{Context, Result};
 use rustix::event::epoll::EventFlags;
 use serde::{Deserialize, Serialize};
 use srd_lab::config::check;
 use srd_lab::fabric::Fabric;
-use srd_lab::id::{HostId, Network};
 use srd_lab::priority::{CpuMeter, CpuUse};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Most flows of one round.
-pub const FLOWS_MAX: u64 = 1024;
-
 /// What to measure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Barrier {
-    /// Senders and receivers.
-    pub pairs: Vec<(HostId, HostId)>,
-    /// Flows of each pair.
-    pub flows_per_pair: usize,
+    /// The connections.
+    pub flows: Flows,
     /// Bytes of each flow in each round.
     pub bytes: u64,
     /// How often.
     pub rounds: usize,
-    /// The kernel's congestion control.
-    pub congestion: Congestion,
-    /// Extra MPTCP subflows per connection; zero for plain TCP.
-    pub mptcp_subflows: u16,
-    /// Over which addresses.
-    pub network: Network,
     /// Pause between rounds.
     pub gap_ms: u64,
     /// A round ends after this long even if flows are unfinished.
     pub round_limit_s: u64,
-    /// Source port of the first flow; the kernel draws them if there is none.
-    pub first_port: Option<u16>,
 }
 
 /// What happened.
@@ -76,24 +61,14 @@ impl Round {
 impl Barrier {
     /// Runs all rounds.
     pub fn run(&self, fabric: &Fabric) -> Result<BarrierResult> {
-        let flows = self.pairs.len() * self.flows_per_pair;
-        check("pairs * flows_per_pair", flows as u64, 1..=FLOWS_MAX)?;
         check("bytes", self.bytes, 1..=1 << 32)?;
         check("rounds", self.rounds as u64, 1..=100_000)?;
         check("round_limit_s", self.round_limit_s, 1..=3600)?;
-        let request = Request {
-            pairs: &self.pairs,
-            flows_per_pair: self.flows_per_pair,
-            network: self.network,
-            congestion: self.congestion,
-            mptcp: self.mptcp_subflows > 0,
-            first_port: self.first_port,
-        };
-        let _subflows = Subflows::set(fabric, self.mptcp_subflows, self.network.family())?;
+        let _subflows = self.flows.prepare(fabric)?;
         let dropped_before = fabric.dropped_packets()?;
         let cpu = CpuMeter::start()?;
         let mut rounds = Vec::new();
-        let mut connections = Connections::establish(fabric, &request)?;
+        let mut connections = Connections::establish(fabric, &self.flows)?;
         for number in 0..self.rounds {
             let round = run_round(&connections.all, self)?;
             let unfinished = round.worst_us().is_none();
@@ -104,7 +79,7 @@ impl Barrier {
             if unfinished {
                 // What is still on its way belongs to the old round.
                 drop(connections);
-                connections = Connections::establish(fabric, &request)?;
+                connections = Connections::establish(fabric, &self.flows)?;
             }
             thread::sleep(Duration::from_millis(self.gap_ms));
         }

@@ -3,14 +3,12 @@
 //! A message is complete when its sender has read the receiver's answer to the last byte, as in
 //! [`super::Barrier`].
 
-use super::connection::{self, Connection, Connections, Request};
+use super::connection::{self, Connection, Connections, Flows};
 use super::poll::{CHUNK_BYTES, Poll};
-use super::{Congestion, FLOWS_MAX, Subflows};
 use anyhow::{Context, Result};
 use rustix::event::epoll::EventFlags;
 use srd_lab::config::check;
 use srd_lab::fabric::Fabric;
-use srd_lab::id::{HostId, Network};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,22 +16,12 @@ use std::time::{Duration, Instant};
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedLoop {
-    /// Senders and receivers.
-    pub pairs: Vec<(HostId, HostId)>,
-    /// Connections of each pair.
-    pub flows_per_pair: usize,
+    /// The connections.
+    pub flows: Flows,
     /// Bytes of a message.
     pub bytes: u64,
     /// For how long messages begin. Those that have begun may take as long again to complete.
     pub seconds: u64,
-    /// The kernel's congestion control.
-    pub congestion: Congestion,
-    /// Extra MPTCP subflows per connection; zero for plain TCP.
-    pub mptcp_subflows: u16,
-    /// Over which addresses.
-    pub network: Network,
-    /// Source port of the first connection; the kernel draws them if there is none.
-    pub first_port: Option<u16>,
 }
 
 /// What happened.
@@ -48,20 +36,10 @@ pub struct ClosedLoopResult {
 impl ClosedLoop {
     /// Runs for the time asked for.
     pub fn run(&self, fabric: &Fabric) -> Result<ClosedLoopResult> {
-        let flows = self.pairs.len() * self.flows_per_pair;
-        check("pairs * flows_per_pair", flows as u64, 1..=FLOWS_MAX)?;
         check("bytes", self.bytes, 1..=1 << 32)?;
         check("seconds", self.seconds, 1..=3600)?;
-        let request = Request {
-            pairs: &self.pairs,
-            flows_per_pair: self.flows_per_pair,
-            network: self.network,
-            congestion: self.congestion,
-            mptcp: self.mptcp_subflows > 0,
-            first_port: self.first_port,
-        };
-        let _subflows = Subflows::set(fabric, self.mptcp_subflows, self.network.family())?;
-        let connections = Connections::establish(fabric, &request)?;
+        let _subflows = self.flows.prepare(fabric)?;
+        let connections = Connections::establish(fabric, &self.flows)?;
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let receiver = scope.spawn(|| answer_all(&connections.all, self.bytes, &over));

@@ -1,6 +1,6 @@
 //! Established connections between hosts, both ends in this process.
 
-use super::Congestion;
+use super::{Congestion, Subflows};
 use anyhow::{Context, Result};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -8,6 +8,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto,
 };
+use srd_lab::config::check;
 use srd_lab::fabric::Fabric;
 use srd_lab::id::{Family, HostId, Network};
 use std::collections::BTreeMap;
@@ -26,17 +27,34 @@ const LISTEN_TRIES_MAX: u32 = 500;
 /// The port receivers listen on.
 const PORT: u16 = 7000;
 
+/// Most flows of one measurement.
+pub const FLOWS_MAX: u64 = 1024;
+
 /// What kind of connections, and from where to where.
-pub(super) struct Request<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flows {
     /// Senders and receivers.
-    pub(super) pairs: &'a [(HostId, HostId)],
-    pub(super) flows_per_pair: usize,
-    pub(super) network: Network,
-    pub(super) congestion: Congestion,
-    pub(super) mptcp: bool,
+    pub pairs: Vec<(HostId, HostId)>,
+    /// Connections of each pair.
+    pub flows_per_pair: usize,
+    /// Over which addresses.
+    pub network: Network,
+    /// The kernel's congestion control.
+    pub congestion: Congestion,
+    /// Extra MPTCP subflows per connection; zero for plain TCP.
+    pub mptcp_subflows: u16,
     /// Source port of the first connection; each further one takes the next. The kernel draws
     /// them if there is none.
-    pub(super) first_port: Option<u16>,
+    pub first_port: Option<u16>,
+}
+
+impl Flows {
+    /// Checks them, and gives the hosts their MPTCP subflows for as long as the result lives.
+    pub(super) fn prepare<'a>(&self, fabric: &'a Fabric) -> Result<Subflows<'a>> {
+        let flows = self.pairs.len() * self.flows_per_pair;
+        check("pairs * flows_per_pair", flows as u64, 1..=FLOWS_MAX)?;
+        Subflows::set(fabric, self.mptcp_subflows, self.network.family())
+    }
 }
 
 /// One connection. Both ends do not block.
@@ -55,21 +73,21 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn establish(fabric: &Fabric, request: &Request<'_>) -> Result<Connections> {
+    pub(super) fn establish(fabric: &Fabric, flows: &Flows) -> Result<Connections> {
         let mut listeners = BTreeMap::new();
-        for (_, receiver) in request.pairs {
+        for (_, receiver) in &flows.pairs {
             if !listeners.contains_key(receiver) {
-                let listener = fabric.within(*receiver, || listen(request))?;
+                let listener = fabric.within(*receiver, || listen(flows))?;
                 listeners
                     .insert(*receiver, listener.with_context(|| format!("listen in {receiver}"))?);
             }
         }
         let mut all = Vec::new();
-        for (sender, receiver) in request.pairs {
-            let target = SocketAddr::new(fabric.address_in(*receiver, request.network)?, PORT);
-            for _ in 0..request.flows_per_pair {
-                let port = source_port(request, all.len())?;
-                let near = fabric.within(*sender, || connect(request, target, port))?;
+        for (sender, receiver) in &flows.pairs {
+            let target = SocketAddr::new(fabric.address_in(*receiver, flows.network)?, PORT);
+            for _ in 0..flows.flows_per_pair {
+                let port = source_port(flows, all.len())?;
+                let near = fabric.within(*sender, || connect(flows, target, port))?;
                 let near =
                     near.with_context(|| format!("{sender} cannot connect to {receiver}"))?;
                 let far = accept(&listeners[receiver])
@@ -82,8 +100,8 @@ impl Connections {
     }
 }
 
-fn source_port(request: &Request<'_>, number: usize) -> Result<Option<u16>> {
-    let Some(first) = request.first_port else { return Ok(None) };
+fn source_port(flows: &Flows, number: usize) -> Result<Option<u16>> {
+    let Some(first) = flows.first_port else { return Ok(None) };
     let port = u16::try_from(number).ok().and_then(|number| first.checked_add(number));
     port.map(Some).context("more connections than source ports")
 }
@@ -131,9 +149,9 @@ fn socket(family: Family, congestion: Congestion, mptcp: bool) -> Result<OwnedFd
     Ok(socket)
 }
 
-fn listen(request: &Request<'_>) -> Result<OwnedFd> {
-    let any = request.network.unspecified();
-    let socket = socket(request.network.family(), request.congestion, request.mptcp)?;
+fn listen(flows: &Flows) -> Result<OwnedFd> {
+    let any = flows.network.unspecified();
+    let socket = socket(flows.network.family(), flows.congestion, flows.mptcp_subflows > 0)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(CONNECT_MAX))?;
     rustix::net::bind(&socket, &SocketAddr::new(any, PORT)).context("bind")?;
@@ -147,11 +165,11 @@ fn listen(request: &Request<'_>) -> Result<OwnedFd> {
     anyhow::bail!("port {PORT} is in use: another measurement runs in this host")
 }
 
-fn connect(request: &Request<'_>, target: SocketAddr, port: Option<u16>) -> Result<OwnedFd> {
-    let socket = socket(request.network.family(), request.congestion, request.mptcp)?;
+fn connect(flows: &Flows, target: SocketAddr, port: Option<u16>) -> Result<OwnedFd> {
+    let socket = socket(flows.network.family(), flows.congestion, flows.mptcp_subflows > 0)?;
     if let Some(port) = port {
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &SocketAddr::new(request.network.unspecified(), port))
+        rustix::net::bind(&socket, &SocketAddr::new(flows.network.unspecified(), port))
             .with_context(|| format!("source port {port}"))?;
     }
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_MAX))?;

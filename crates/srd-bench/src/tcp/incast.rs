@@ -3,6 +3,7 @@
 
 use super::Congestion;
 use super::barrier::{Barrier, Round};
+use super::connection::Flows;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use srd_lab::fabric::Fabric;
@@ -121,17 +122,20 @@ fn percentile(sorted: &[u64], percent: usize) -> u64 {
 /// Runs an incast. Takes about `rounds * (ideal + gap)`, more if the transport does badly.
 pub fn barrier_incast(fabric: &Fabric, incast: &Incast) -> Result<IncastResult> {
     let pairs: Vec<_> = incast.senders.iter().map(|sender| (*sender, incast.receiver)).collect();
-    let barrier = Barrier {
+    let flows = Flows {
         pairs,
         flows_per_pair: incast.flows_per_sender,
-        bytes: incast.bytes,
-        rounds: incast.rounds,
+        network: incast.network,
         congestion: incast.congestion,
         mptcp_subflows: incast.mptcp_subflows,
-        network: incast.network,
+        first_port: None,
+    };
+    let barrier = Barrier {
+        flows,
+        bytes: incast.bytes,
+        rounds: incast.rounds,
         gap_ms: incast.gap_ms,
         round_limit_s: incast.round_limit_s,
-        first_port: None,
     };
     let seen = barrier.run(fabric)?;
     Ok(IncastResult {

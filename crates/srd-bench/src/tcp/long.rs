@@ -3,17 +3,15 @@
 //! The flows run while the caller does something else: breaks a spine, serves requests, or
 //! sleeps. A connection that ends meanwhile is part of the result, not an error.
 
-use super::connection::{self, Connection, Connections, Request};
+use super::connection::{self, Connection, Connections, Flows};
 use super::failover::silence_ms;
 use super::poll::{CHUNK_BYTES, Poll};
 use super::single::INTERVALS_MAX;
-use super::{Congestion, Subflows};
 use anyhow::{Context, Result};
 use rustix::event::epoll::EventFlags;
 use serde::Serialize;
 use srd_lab::config::check;
 use srd_lab::fabric::Fabric;
-use srd_lab::id::{HostId, Network};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -21,20 +19,10 @@ use std::time::Instant;
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongFlows {
-    /// Senders and receivers.
-    pub pairs: Vec<(HostId, HostId)>,
-    /// Flows of each pair.
-    pub flows_per_pair: usize,
-    /// The kernel's congestion control.
-    pub congestion: Congestion,
-    /// Extra MPTCP subflows per connection; zero for plain TCP.
-    pub mptcp_subflows: u16,
-    /// Over which addresses.
-    pub network: Network,
+    /// The connections.
+    pub flows: Flows,
     /// Length of an interval.
     pub interval_ms: u64,
-    /// Source port of the first flow; the kernel draws them if there is none.
-    pub first_port: Option<u16>,
 }
 
 /// What arrived, by flow and interval.
@@ -57,19 +45,9 @@ impl LongFlows {
         fabric: &Fabric,
         meanwhile: impl FnOnce(Instant) -> Result<T>,
     ) -> Result<(Timelines, T)> {
-        let flows = self.pairs.len() * self.flows_per_pair;
-        check("pairs * flows_per_pair", flows as u64, 1..=super::FLOWS_MAX)?;
         check("interval_ms", self.interval_ms, 1..=10_000)?;
-        let request = Request {
-            pairs: &self.pairs,
-            flows_per_pair: self.flows_per_pair,
-            network: self.network,
-            congestion: self.congestion,
-            mptcp: self.mptcp_subflows > 0,
-            first_port: self.first_port,
-        };
-        let _subflows = Subflows::set(fabric, self.mptcp_subflows, self.network.family())?;
-        let connections = Connections::establish(fabric, &request)?;
+        let _subflows = self.flows.prepare(fabric)?;
+        let connections = Connections::establish(fabric, &self.flows)?;
         let over = AtomicBool::new(false);
         let start = Instant::now();
         thread::scope(|scope| {

@@ -22,7 +22,8 @@ mod long;
 pub(crate) mod poll;
 mod single;
 
-pub use barrier::{Barrier, BarrierResult, FLOWS_MAX, Round};
+pub use barrier::{Barrier, BarrierResult, Round};
+pub use connection::{FLOWS_MAX, Flows};
 pub(crate) use connection::{connect_to, receive, send};
 
 pub use closed::{ClosedLoop, ClosedLoopResult};

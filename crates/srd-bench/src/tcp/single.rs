@@ -1,7 +1,7 @@
 //! One long flow, measured at the receiver in small intervals.
 
-use super::connection::{self, Connection, Connections, Request};
-use super::{Congestion, Subflows};
+use super::Congestion;
+use super::connection::{self, Connection, Connections, Flows};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::OwnedFd;
@@ -86,16 +86,16 @@ pub(super) fn single_flow_with<T>(
     check("seconds", flow.seconds, 1..=3600)?;
     check("interval_ms", flow.interval_ms, 1..=1000)?;
     check("seconds / interval_ms", flow.seconds * 1000 / flow.interval_ms, 1..=INTERVALS_MAX)?;
-    let request = Request {
-        pairs: &[(flow.from, flow.to)],
+    let flows = Flows {
+        pairs: vec![(flow.from, flow.to)],
         flows_per_pair: 1,
         network: flow.network,
         congestion: flow.congestion,
-        mptcp: flow.mptcp_subflows > 0,
+        mptcp_subflows: flow.mptcp_subflows,
         first_port: None,
     };
-    let _subflows = Subflows::set(fabric, flow.mptcp_subflows, flow.network.family())?;
-    let connections = Connections::establish(fabric, &request)?;
+    let _subflows = flows.prepare(fabric)?;
+    let connections = Connections::establish(fabric, &flows)?;
     let connection = &connections.all[0];
     let cpu = CpuMeter::start()?;
     let (buckets, done) = run(connection, flow, meanwhile)?;
