@@ -22,7 +22,7 @@ const OWN_LIBFABRIC: [&str; 6] = [
 /// What the dynamic linker finds when nothing of its own is there.
 pub const SYSTEM_LIBFABRIC: &str = "libfabric.so.1";
 
-/// Whose MPI it is.
+/// The implementations that are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -39,7 +39,7 @@ pub enum Kind {
 pub struct Mpi {
     /// Its launcher.
     pub mpirun: PathBuf,
-    /// Whose it is.
+    /// The implementation.
     pub kind: Kind,
     /// Its version, such as `4.1.4`.
     pub version: String,
