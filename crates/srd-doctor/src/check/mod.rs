@@ -2,12 +2,12 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`system`] | files and programs, below a root |
-//! | [`finding`] | rules, outcomes, fixes, as data |
-//! | [`rules`] | the list; [`kernel`] and [`interface`] look |
-//! | [`facts`] | what the reader may want to know and no rule checks |
-//! | [`apply`] | `--fix` |
-//! | [`show`] | for people and for machines |
+//! | `system` | files and programs, below a root |
+//! | `finding` | rules, outcomes, fixes, as data |
+//! | `rules` | the list; `kernel` and `interface` look |
+//! | `facts` | what the reader may want to know and no rule checks |
+//! | `apply` | `--fix` |
+//! | `show` | for people and for machines |
 //!
 //! Looking never writes.
 

@@ -3,12 +3,12 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`local`] | this machine: MPI, libfabric, provider, interface |
-//! | [`key`] | the key of a job |
-//! | [`hosts`] | other machines: address, route, MTU, login |
-//! | [`remote`] | commands on another machine |
-//! | [`exchange`] | ranks here and there, over TCP and over SRD |
-//! | [`advice`] | variables and words |
+//! | `local` | this machine: MPI, libfabric, provider, interface |
+//! | `key` | the key of a job |
+//! | `hosts` | other machines: address, route, MTU, login |
+//! | `remote` | commands on another machine |
+//! | `exchange` | ranks here and there, over TCP and over SRD |
+//! | `advice` | variables and words |
 //!
 //! Findings are those of [`crate::check`]. Nothing is changed; on other machines a
 //! program lies in a directory of its own below `/tmp` for as long as ranks run.
