@@ -45,7 +45,6 @@ const NOTICES_MAX: usize = 16;
 pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
 /// Sleeping has a latency; a deadline nearer than this is spun for.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
-
 /// How often the error queues of sockets that have sent are looked at.
 const ERRORS_LOOK: Duration = Duration::from_millis(20);
 /// How often it is looked at after a path has sent: for a second.

@@ -3,13 +3,11 @@
 //! Charts are light or dark as the reader prefers, name their axes with units, and give every
 //! transport the same colour everywhere. They need nothing but the file itself.
 
-pub mod axis;
 mod charts;
 mod csv;
 pub mod fairness;
 mod notes;
 pub mod recovery;
-pub mod svg;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -51,7 +49,7 @@ pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<Path
     for scenario in scenarios {
         let of: Vec<&RunResult> = results.iter().filter(|r| r.scenario == scenario).collect();
         if let Some(chart) = charts::completion(&of) {
-            write(file_name(&[scenario, "fct"], "svg"), chart.svg())?;
+            write(file_name(&[scenario, "fct"], "svg"), chart.file())?;
         }
     }
     for result in results {
@@ -68,7 +66,7 @@ pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<Path
             ("paths", charts::paths(result)),
         ] {
             if let Some(chart) = chart {
-                write(name(&[what], "svg"), chart.svg())?;
+                write(name(&[what], "svg"), chart.file())?;
             }
         }
     }
