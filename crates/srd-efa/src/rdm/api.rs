@@ -4,8 +4,8 @@ use core::net::SocketAddr;
 
 use srd_proto::{AddPeerError, Endpoint, Instant, PeerConfig, PeerId};
 
-use super::Want;
 use crate::memory::Memory;
+use crate::rdm::receive::matching::Want;
 
 /// A peer, by a small number: the lowest free one when it became known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -65,7 +65,7 @@ pub struct RemotePiece {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
     /// Its buffers may be used again as soon as the call returns (`FI_INJECT`); the bytes are
-    /// copied, at most [`super::Rdm::inject_bytes_max`]. Its end is told at once; should it fail
+    /// copied, at most [`crate::rdm::Rdm::inject_bytes_max`]. Its end is told at once; should it fail
     /// later, that is told as a second end of the same context.
     Injected,
     /// The peer's transport has it (`FI_TRANSMIT_COMPLETE`).

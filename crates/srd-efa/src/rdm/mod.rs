@@ -4,21 +4,15 @@
 //! tag and source; it reads and writes peers' memory, and lets them do so. It is what EFA's
 //! libfabric provider is to EFA's device: `docs/spec/rdm.md` is the specification.
 //!
-//! | module | what |
+//! | room | what |
 //! |---|---|
-//! | `peers` | addresses, runs, and links to them |
-//! | `handshake` | HELLO and its answer, the end of sessions |
-//! | `send`, `message`, `transmit` | what is asked for, and how it leaves |
-//! | `join`, `joined` | small messages leave together |
-//! | `settle` | what becomes of it |
-//! | `arrive`, `reorder` | judges what peers send, brings messages into their order |
-//! | `deliver`, `receive` | brings messages and receives together |
-//! | `matching` | which message goes into which receive |
-//! | `long` | long messages: the receiver reads them |
-//! | `rma`, `atomic`, `arithmetic` | reads, writes and atomic operations |
-//! | `order` | holds back what must not overtake |
-//! | `own` | what we send to ourselves |
-//! | `held` | how much of everything there is |
+//! | `peers` | addresses, runs and sessions |
+//! | `send` | from the application's call to the end of the operation |
+//! | `receive` | from a peer's datagram to the application's receive |
+//! | `rma` | reads, writes and atomic operations |
+//! | `wire` | the frames |
+//! | `api` | what callers say, and what they are told |
+//! | `iovec`, `occupancy` | memory in pieces; how much of everything there is |
 //!
 //! # Three decisions
 //! - **Nothing is posted.** A message is looked up while it lies in the packet that brought it,
@@ -28,36 +22,16 @@
 //! - **Doubt opens a session.** When anything sent may be lost, the sender begins to count anew and
 //!   says so first; no message is delivered twice, or out of order, and none vanishes unsaid.
 
-mod api;
-mod arithmetic;
-mod arrive;
-mod atomic;
-mod chain;
-mod deliver;
-mod handshake;
-mod held;
-mod join;
-mod joined;
-mod link;
-mod long;
-mod matching;
-#[cfg(test)]
-mod matching_tests;
-mod message;
-mod op;
-mod order;
-mod own;
-mod peers;
-mod pieces;
-mod receive;
-mod reorder;
-mod rma;
-mod send;
-mod settle;
+pub(crate) mod api;
+pub(crate) mod iovec;
+pub(crate) mod occupancy;
+pub(crate) mod peers;
+pub(crate) mod receive;
+pub(crate) mod rma;
+pub(crate) mod send;
 #[cfg(test)]
 mod tests;
-mod transmit;
-mod wire;
+pub(crate) mod wire;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -71,17 +45,17 @@ pub use api::{
     Atomic, AtomicOp, Datatype, Done, Kind, Message, Outcome, Peek, Peer, Piece, Receive, Refused,
     RemotePiece, Rma, Until, World,
 };
-pub use held::Held;
-pub use matching::{Limits, Matcher, MessageKey, Offer, ReceiveKey, Want};
-pub use order::{Family, Order};
+pub use occupancy::Held;
+pub use receive::matching::{Limits, Matcher, MessageKey, Offer, ReceiveKey, Want};
+pub use send::order::{Family, Order};
 
-use self::deliver::{Kept, Multi, Posted};
-use self::join::Together;
-use self::link::{Control, Link};
-use self::long::Reading;
-use self::op::{OPERATIONS_MAX, Op};
-use self::peers::Entry;
-use self::reorder::Partial;
+use self::peers::connection::{Control, Link};
+use self::peers::table::Entry;
+use self::receive::deliver::{Kept, Multi, Posted};
+use self::receive::long::Reading;
+use self::receive::reorder::Partial;
+use self::send::coalesce::Together;
+use self::send::operation::{OPERATIONS_MAX, Op};
 use crate::device::{Cq, Device, Pd, Sole};
 use crate::hash::{Keyed, Numbers};
 use crate::mr::{Access, Mr, Registration};
@@ -274,7 +248,7 @@ pub struct Rdm {
     partials: BTreeMap<(u32, u32), Partial>,
     reorder_bytes: usize,
     /// Greetings that wait for the next pump.
-    hellos: VecDeque<(PeerId, handshake::Hello)>,
+    hellos: VecDeque<(PeerId, peers::handshake::Hello)>,
     /// Links that have something to send, or whose messages could not go on.
     ready: VecDeque<u32>,
     stalled: Vec<u32>,
@@ -305,7 +279,7 @@ impl Rdm {
         };
         let sole = Sole::new(limits, endpoint, wire::qkey_of(incarnation), 7);
         let Sole { device, pd, cq, lkey } = sole;
-        let messages_max = u32::try_from(bounds.credit_bytes / link::MESSAGE_COST);
+        let messages_max = u32::try_from(bounds.credit_bytes / peers::connection::MESSAGE_COST);
         let limits = Limits {
             receives_max: config.receives_max,
             messages_max: messages_max.unwrap_or(u32::MAX),
@@ -368,7 +342,7 @@ impl Rdm {
 
     /// Bytes that an atomic operation may name: small enough for every path.
     pub fn atomic_bytes_max(&self, compare: bool) -> u64 {
-        let header = wire::BASE_BYTES + 8 + pieces::PIECES_MAX * wire::ATOMIC_PIECE_BYTES;
+        let header = wire::BASE_BYTES + 8 + iovec::PIECES_MAX * wire::ATOMIC_PIECE_BYTES;
         let room = self.payload_bytes_max.saturating_sub(header).min(1024) as u64;
         // Whole elements of every type.
         (if compare { room / 2 } else { room }) & !15

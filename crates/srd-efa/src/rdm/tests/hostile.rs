@@ -64,7 +64,7 @@ fn frames(id: u32) -> Vec<Vec<u8>> {
     parts.extend_from_slice(b"hello");
     let mut sum = wire::atomic(id + 3, [2, 7, 1], 3, &atomic);
     sum.extend_from_slice(&[1; 8]);
-    let mut together = joined::Joining::new(id + 4, 100);
+    let mut together = wire::batch::Joining::new(id + 4, 100);
     for id in [id + 4, id + 5] {
         let envelope = envelope(id);
         let bytes = wire::message_header_bytes(&envelope, false);
@@ -327,12 +327,12 @@ fn regression_a_new_session_does_not_look_at_what_is_kept_of_other_peers() {
     let mut sessions = |others: u32| {
         let rdm = &mut stranger.net.nodes[1].rdm;
         for id in 0..others {
-            rdm.partials.insert((index + 1, id), reorder::Partial::nothing());
+            rdm.partials.insert((index + 1, id), receive::reorder::Partial::nothing());
         }
         let start = std::time::Instant::now();
         for number in 0..300 {
             let hello =
-                handshake::Hello { version: wire::VERSION, session: number, incarnation: 9 };
+                peers::handshake::Hello { version: wire::VERSION, session: number, incarnation: 9 };
             rdm.open_incoming(index, &hello, 1 << 20);
         }
         start.elapsed()

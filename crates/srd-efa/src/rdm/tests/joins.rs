@@ -20,7 +20,7 @@ fn messages_in_one_go_travel_in_few_datagrams_and_in_order() {
     net.run_ms(5);
     let before = net.nodes[0].endpoint.stats().data_pkts;
     burst(&mut net, 0, to, 1, 200);
-    assert_eq!(net.nodes[0].rdm.is_holding(), (200 - 1) % joined::JOINED_MAX as u64 != 0);
+    assert_eq!(net.nodes[0].rdm.is_holding(), (200 - 1) % wire::batch::JOINED_MAX as u64 != 0);
     net.run_ms(5);
     let datagrams = net.nodes[0].endpoint.stats().data_pkts - before;
     assert!(datagrams < 15, "{datagrams} datagrams for 200 messages");
@@ -43,12 +43,12 @@ fn the_first_leaves_at_once_and_a_frame_that_is_full_does_not_wait() {
     net.done(0);
     net.send(0, to, 1, 0, 8);
     assert_eq!((handed(&net), net.nodes[0].rdm.is_holding()), (1, false));
-    for _ in 1..joined::JOINED_MAX {
+    for _ in 1..wire::batch::JOINED_MAX {
         net.send(0, to, 1, 0, 8);
     }
     assert_eq!((handed(&net), net.nodes[0].rdm.is_holding()), (1, true));
     net.send(0, to, 1, 0, 8);
-    assert_eq!((handed(&net), net.nodes[0].rdm.is_holding()), (1 + joined::JOINED_MAX, false));
+    assert_eq!((handed(&net), net.nodes[0].rdm.is_holding()), (1 + wire::batch::JOINED_MAX, false));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn what_no_sender_joins_is_malformed() {
         wire::message(&envelope, Some(100), 0).to_vec()
     };
     let join = |count: u8, first: u32, frames: &[Vec<u8>]| {
-        let mut bytes = vec![joined::KIND, count, 0, 0];
+        let mut bytes = vec![wire::batch::KIND, count, 0, 0];
         bytes.extend_from_slice(&first.to_be_bytes());
         for frame in frames {
             bytes.extend_from_slice(&u16::try_from(frame.len()).unwrap().to_be_bytes());

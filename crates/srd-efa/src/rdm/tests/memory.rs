@@ -2,7 +2,7 @@
 
 use super::shared::*;
 use super::*;
-use crate::rdm::arithmetic::apply;
+use crate::rdm::rma::arithmetic::apply;
 
 #[test]
 fn reads_and_writes_of_every_length_and_in_pieces_arrive() {

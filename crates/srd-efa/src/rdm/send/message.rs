@@ -2,21 +2,23 @@
 
 use bytes::Bytes;
 
-use super::link::MESSAGE_COST;
-use super::op::{Op, Source, Stage, Work, token_of};
-use super::send::Step;
-use super::transmit::Handed;
-use super::wire::{self, LongPiece};
-use super::{Outcome, Rdm, Until, World};
 use crate::mr::{Access, Registration};
+use crate::rdm::Rdm;
+use crate::rdm::api::{Outcome, Until, World};
+use crate::rdm::peers::connection::MESSAGE_COST;
+use crate::rdm::send::operation::{Op, Source, Stage, Work, token_of};
+use crate::rdm::send::submit::Step;
+use crate::rdm::send::transmit::Handed;
+use crate::rdm::wire;
+use crate::rdm::wire::LongPiece;
 use crate::slab::Key;
 
 /// How often a message may be sent again because the peer forgot the session.
-pub(super) const TRIES_MAX: u8 = 8;
+pub(crate) const TRIES_MAX: u8 = 8;
 
 impl Rdm {
     /// Goes on with the message at the head of its link's queue.
-    pub(super) fn step_message(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
+    pub(crate) fn step_message(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
         let Some(session) = self.link(index).and_then(|link| link.session) else {
             return Step::Wait;
         };
@@ -57,7 +59,7 @@ impl Rdm {
 
     /// Gives a message its id and takes its credit, or makes a long one of it; false if there is
     /// no credit.
-    pub(super) fn admit_message(&mut self, index: u32, key: Key) -> bool {
+    pub(crate) fn admit_message(&mut self, index: u32, key: Key) -> bool {
         let Some(op) = self.ops.at(key) else { return false };
         let Work::Message(message) = &op.work else { return false };
         let length = op.length;
@@ -229,7 +231,7 @@ impl Rdm {
             return Handed::Never;
         };
         let Source::Pieces(pieces) = &message.source else { return Handed::Never };
-        let mut list = [LongPiece::default(); super::pieces::PIECES_MAX];
+        let mut list = [LongPiece::default(); crate::rdm::iovec::PIECES_MAX];
         let filled = pieces.as_slice().iter().filter(|piece| piece.length > 0);
         let count = message.shared.len();
         for ((to, piece), mr) in list.iter_mut().zip(filled).zip(&message.shared) {

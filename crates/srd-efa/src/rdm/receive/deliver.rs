@@ -5,19 +5,21 @@ use alloc::vec::Vec;
 
 use srd_proto::PeerId;
 
-use super::arrive::Refusal;
-use super::joined::Joined;
-use super::long::LongIn;
-use super::pieces::Pieces;
-use super::reorder::{Partial, Place};
-use super::wire::{Envelope, Frame, LongPiece};
-use super::{Done, Kind, MessageKey, Offer, Outcome, Peer, Rdm, ReceiveKey, wire};
 use crate::memory::Memory;
+use crate::rdm::api::{Done, Kind, Outcome, Peer};
+use crate::rdm::iovec::Pieces;
+use crate::rdm::receive::dispatch::Refusal;
+use crate::rdm::receive::long::LongIn;
+use crate::rdm::receive::matching::{MessageKey, Offer, ReceiveKey};
+use crate::rdm::receive::reorder::{Partial, Place};
+use crate::rdm::wire::batch::Joined;
+use crate::rdm::wire::{Envelope, Frame, LongPiece};
+use crate::rdm::{Rdm, wire};
 use crate::slab::Key;
 
 /// What is known of a message beside its bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Info {
+pub(crate) struct Info {
     /// The peer that it came from; none for ourselves.
     pub peer: Option<PeerId>,
     /// The run that sent it.
@@ -33,7 +35,7 @@ pub(super) struct Info {
 }
 
 impl Info {
-    pub(super) fn offer(&self) -> Offer {
+    pub(crate) fn offer(&self) -> Offer {
         Offer { tag: self.tag.unwrap_or(0), source: self.source }
     }
 
@@ -45,7 +47,7 @@ impl Info {
 
 /// Where the bytes of a message are that nobody has asked for.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(crate) enum Body {
     /// All are here.
     Whole(Box<[u8]>),
     /// Some are here: in the partial message of this id.
@@ -60,14 +62,14 @@ pub(super) enum Body {
 
 /// A message that nobody has asked for.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     pub info: Info,
     pub body: Body,
 }
 
 /// A receive that waits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Posted {
+pub(crate) struct Posted {
     pub pieces: Pieces,
     pub context: u64,
     pub tell: bool,
@@ -76,7 +78,7 @@ pub(super) struct Posted {
 
 /// A receive for many messages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Multi {
+pub(crate) struct Multi {
     pub size: u64,
     pub used: u64,
     /// With less than this left it is over.
@@ -89,7 +91,7 @@ pub(super) struct Multi {
 
 /// A message on its way into a receive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Landing {
+pub(crate) struct Landing {
     pub info: Info,
     pub context: u64,
     pub tell: bool,
@@ -102,7 +104,7 @@ pub(super) struct Landing {
 
 impl Landing {
     /// Places bytes of the message, as far as there is room.
-    pub(super) fn write(&self, memory: &mut dyn Memory, at: u64, bytes: &[u8]) {
+    pub(crate) fn write(&self, memory: &mut dyn Memory, at: u64, bytes: &[u8]) {
         let room = usize::try_from(self.room.saturating_sub(at)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
         if !bytes.is_empty() {
@@ -128,7 +130,7 @@ impl Rdm {
     }
 
     /// A message, or its beginning.
-    pub(super) fn on_message(
+    pub(crate) fn on_message(
         &mut self,
         index: u32,
         envelope: &Envelope,
@@ -140,7 +142,7 @@ impl Rdm {
         if whole > self.bounds.medium_bytes_max && length.is_some() {
             return Err(Refusal::Malformed);
         }
-        let charge = super::link::MESSAGE_COST + whole;
+        let charge = crate::rdm::peers::connection::MESSAGE_COST + whole;
         let info = self.info_of(index, envelope, whole, charge).ok_or(Refusal::Stale)?;
         if self.is_full() {
             return Err(Refusal::Rnr);
@@ -169,7 +171,7 @@ impl Rdm {
     }
 
     /// Several messages: all are taken, or none.
-    pub(super) fn on_joined(
+    pub(crate) fn on_joined(
         &mut self,
         index: u32,
         joined: &Joined<'_>,
@@ -189,7 +191,7 @@ impl Rdm {
     }
 
     /// A long message.
-    pub(super) fn on_long(
+    pub(crate) fn on_long(
         &mut self,
         index: u32,
         envelope: &Envelope,
@@ -197,7 +199,7 @@ impl Rdm {
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
         let _ = memory;
-        let charge = super::link::MESSAGE_COST;
+        let charge = crate::rdm::peers::connection::MESSAGE_COST;
         let length = pieces.iter().map(|piece| piece.length).sum();
         let info = self.info_of(index, envelope, length, charge).ok_or(Refusal::Stale)?;
         if self.is_full() {
@@ -214,7 +216,7 @@ impl Rdm {
     }
 
     /// Keeps a message that nobody has asked for.
-    pub(super) fn keep(&mut self, info: Info, body: Body) -> Result<MessageKey, Refusal> {
+    pub(crate) fn keep(&mut self, info: Info, body: Body) -> Result<MessageKey, Refusal> {
         let matcher = if info.tag.is_some() { &mut self.tagged } else { &mut self.plain };
         let kept = matcher.keep(info.offer(), Kept { info, body }).map_err(|_| Refusal::Rnr)?;
         self.counters.unexpected += 1;
@@ -225,7 +227,7 @@ impl Rdm {
     }
 
     /// The receive for a message, with room for it taken.
-    pub(super) fn match_message(&mut self, info: &Info) -> Option<Landing> {
+    pub(crate) fn match_message(&mut self, info: &Info) -> Option<Landing> {
         let matcher = if info.tag.is_some() { &mut self.tagged } else { &mut self.plain };
         let key = matcher.receive_for(&info.offer())?;
         let posted = *matcher.receive_mut(key)?;
@@ -234,7 +236,7 @@ impl Rdm {
 
     /// Takes a message's room of a receive, and the receive out of the queue (`key`) if it takes
     /// no more.
-    pub(super) fn land(
+    pub(crate) fn land(
         &mut self,
         info: &Info,
         posted: &Posted,
@@ -266,7 +268,7 @@ impl Rdm {
     }
 
     /// A message stands in its receive, or never will.
-    pub(super) fn landed(&mut self, landing: &Landing, failure: Option<Outcome>) {
+    pub(crate) fn landed(&mut self, landing: &Landing, failure: Option<Outcome>) {
         let Landing { info, room, .. } = landing;
         let over = info.length - room;
         let fits = if over > 0 { Outcome::Truncated(over) } else { Outcome::Ok };
@@ -300,8 +302,8 @@ impl Rdm {
 
     /// Tells a sender that waits for it what became of its message. To another run at the same
     /// place the token would mean something else.
-    pub(super) fn confirm(&mut self, info: &Info, status: u8) {
-        let same = |link: &super::link::Link| link.remote == info.run;
+    pub(crate) fn confirm(&mut self, info: &Info, status: u8) {
+        let same = |link: &crate::rdm::peers::connection::Link| link.remote == info.run;
         if let (Some(token), Some(index)) = (info.token, self.index_of(info))
             && self.link(index).is_some_and(same)
         {
@@ -310,7 +312,7 @@ impl Rdm {
     }
 
     /// Brings a kept message that was taken into a receive.
-    pub(super) fn deliver(&mut self, kept: Kept, landing: Landing, memory: &mut dyn Memory) {
+    pub(crate) fn deliver(&mut self, kept: Kept, landing: Landing, memory: &mut dyn Memory) {
         self.release(&kept.info);
         match kept.body {
             Body::Whole(bytes) => {
@@ -338,7 +340,7 @@ impl Rdm {
     }
 
     /// Throws a kept message away that was taken.
-    pub(super) fn throw_away(&mut self, kept: Kept) {
+    pub(crate) fn throw_away(&mut self, kept: Kept) {
         self.release(&kept.info);
         match kept.body {
             Body::Whole(_) | Body::Long(_) => self.confirm(&kept.info, wire::STATUS_OK),
@@ -362,7 +364,7 @@ impl Rdm {
     }
 
     /// A message is not kept any more. Returns its link.
-    pub(super) fn forget_kept(&mut self, info: &Info) -> Option<u32> {
+    pub(crate) fn forget_kept(&mut self, info: &Info) -> Option<u32> {
         let index = self.index_of(info)?;
         let link = self.link_mut(index)?;
         link.kept = link.kept.saturating_sub(info.charge_u32());
@@ -370,7 +372,7 @@ impl Rdm {
     }
 
     /// The link that a message came by, if it is still there.
-    pub(super) fn index_of(&self, info: &Info) -> Option<u32> {
+    pub(crate) fn index_of(&self, info: &Info) -> Option<u32> {
         self.link_of(info.peer?)
     }
 }

@@ -2,16 +2,17 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::join;
-use super::link::{Control, Purpose};
-use super::op::{Op, Source, Stage, Work};
-use super::pieces::Pieces;
-use super::transmit::Handed;
-use super::{Done, Kind, Message, Outcome, Peer, Piece, Rdm, Refused, Until, World};
+use crate::rdm::Rdm;
+use crate::rdm::api::{Done, Kind, Message, Outcome, Peer, Piece, Refused, Until, World};
+use crate::rdm::iovec::Pieces;
+use crate::rdm::peers::connection::{Control, Purpose};
+use crate::rdm::send::coalesce as join;
+use crate::rdm::send::operation::{Op, Source, Stage, Work};
+use crate::rdm::send::transmit::Handed;
 use crate::slab::Key;
 
 /// What came of an attempt to go on with an operation.
-pub(super) enum Step {
+pub(crate) enum Step {
     /// There is nothing more to hand over.
     Over,
     /// It has to wait.
@@ -25,7 +26,7 @@ impl Rdm {
     /// When there is no such peer, no room, or the pieces make no sense.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
         let source = self.source_of(world, message.pieces, message.until)?;
-        let out = super::op::MessageOut {
+        let out = crate::rdm::send::operation::MessageOut {
             stage: Stage::Waiting,
             id: 0,
             session: 0,
@@ -50,7 +51,7 @@ impl Rdm {
     }
 
     /// Where the bytes of an operation come from.
-    pub(super) fn source_of(
+    pub(crate) fn source_of(
         &self,
         world: &mut World<'_>,
         pieces: &[Piece],
@@ -70,7 +71,7 @@ impl Rdm {
     }
 
     /// An operation with nothing asked for yet.
-    pub(super) fn new_op(&self, to: Peer, kind: Kind, work: Work) -> Result<Op, Refused> {
+    pub(crate) fn new_op(&self, to: Peer, kind: Kind, work: Work) -> Result<Op, Refused> {
         let entry = self.entry(to).ok_or(Refused::NoSuchPeer)?;
         if self.ops.len() >= self.bounds.operations_max as usize || self.is_full() {
             return Err(Refused::Again);
@@ -110,7 +111,7 @@ impl Rdm {
     }
 
     /// Begins an operation, at once if nothing waits before it.
-    pub(super) fn submit(&mut self, world: &mut World<'_>, op: Op) -> Result<(), Refused> {
+    pub(crate) fn submit(&mut self, world: &mut World<'_>, op: Op) -> Result<(), Refused> {
         let (index, is_rma) = (op.link, matches!(op.work, Work::Rma(_)));
         let small = join::is_small(&op);
         let injected = op.until == Until::Injected && !matches!(op.work, Work::Atomic(_));
@@ -139,7 +140,7 @@ impl Rdm {
     }
 
     /// What was copied is over for its caller. Should it fail, that is told as well.
-    pub(super) fn tell_injected(&mut self, key: Key) {
+    pub(crate) fn tell_injected(&mut self, key: Key) {
         if let Some(op) = self.ops.at_mut(key) {
             op.told = true;
             let done = done_of(op, Outcome::Ok);
@@ -148,7 +149,7 @@ impl Rdm {
     }
 
     /// Ends an operation.
-    pub(super) fn end(&mut self, key: Key, outcome: Outcome) {
+    pub(crate) fn end(&mut self, key: Key, outcome: Outcome) {
         let Some(op) = self.ops.at_mut(key) else { return };
         if let Work::Message(message) = &op.work {
             let mut lent = false;
@@ -173,14 +174,14 @@ impl Rdm {
     }
 
     /// A peer's read of a long message is over.
-    pub(super) fn given_back(&mut self, key: Key) {
+    pub(crate) fn given_back(&mut self, key: Key) {
         if let Some(outcome) = self.ops.at(key).and_then(|op| op.leaving) {
             self.end(key, outcome);
         }
     }
 
     /// Sends a frame of our own.
-    pub(super) fn say(&mut self, index: u32, purpose: Purpose, check: u32, bytes: Bytes) {
+    pub(crate) fn say(&mut self, index: u32, purpose: Purpose, check: u32, bytes: Bytes) {
         let control = Control { link: index, purpose, check, bytes, tries: 0 };
         // Bound: one for each message that credit let in, and a few for each link.
         if let Some(key) = self.controls.insert(control, u32::MAX)
@@ -192,14 +193,14 @@ impl Rdm {
     }
 
     /// Says something about the peer's operations to its present run.
-    pub(super) fn say_word(&mut self, index: u32, bytes: BytesMut) {
+    pub(crate) fn say_word(&mut self, index: u32, bytes: BytesMut) {
         let Some(link) = self.link(index).filter(|link| link.remote != 0) else { return };
-        let check = super::wire::run_check(link.remote);
+        let check = crate::rdm::wire::run_check(link.remote);
         self.say(index, Purpose::Word, check, bytes.freeze());
     }
 
     /// Hands over what waits for a link, as far as the transport takes it.
-    pub(super) fn flush(&mut self, world: &mut World<'_>, index: u32) -> bool {
+    pub(crate) fn flush(&mut self, world: &mut World<'_>, index: u32) -> bool {
         self.let_through(index);
         if let Some(aim) = self.greeting_due(index) {
             self.greet(index, aim);
@@ -276,7 +277,7 @@ impl Rdm {
     }
 
     /// What follows from an attempt to hand a datagram over.
-    pub(super) fn note_handed(&mut self, index: u32, key: Key, handed: Handed) -> Option<Step> {
+    pub(crate) fn note_handed(&mut self, index: u32, key: Key, handed: Handed) -> Option<Step> {
         match handed {
             Handed::Yes => {
                 if let Some(op) = self.ops.at_mut(key) {
@@ -300,7 +301,7 @@ impl Rdm {
 }
 
 /// How the end of an operation is told.
-pub(super) fn done_of(op: &Op, outcome: Outcome) -> Done {
+pub(crate) fn done_of(op: &Op, outcome: Outcome) -> Done {
     Done {
         kind: op.kind,
         outcome,

@@ -10,21 +10,21 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use srd_proto::Status;
 
-use super::api::{AtomicOp, Datatype, Kind, Outcome, RemotePiece, Until};
-use super::pieces::{PIECES_MAX, Pieces};
-use super::wire::Envelope;
 use crate::memory::Memory;
 use crate::mr::Mr;
+use crate::rdm::api::{AtomicOp, Datatype, Kind, Outcome, RemotePiece, Until};
+use crate::rdm::iovec::{PIECES_MAX, Pieces};
+use crate::rdm::wire::Envelope;
 use crate::slab::Key;
 
 /// What our datagrams are completed under, in the upper byte.
 const TAG: u8 = 0xed;
 /// Most operations, whatever the configuration says: what a datagram's number has room for.
-pub(super) const OPERATIONS_MAX: u32 = crate::slab::INDEX_MASK + 1;
+pub(crate) const OPERATIONS_MAX: u32 = crate::slab::INDEX_MASK + 1;
 
 /// Where an operation's bytes come from.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// The application's memory, which it leaves alone until it hears of the end.
     Pieces(Pieces),
     /// A copy.
@@ -32,7 +32,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         match self {
             Self::Pieces(pieces) => pieces.length(),
             Self::Owned(bytes) => bytes.len() as u64,
@@ -41,7 +41,7 @@ impl Source {
 
     /// A part of it, by reference if that is possible.
     #[allow(clippy::cast_possible_truncation)] // offsets of copies, which are short
-    pub(super) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
+    pub(crate) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
         match self {
             Self::Pieces(pieces) => pieces.read(memory, offset, bytes),
             Self::Owned(all) => all.slice(offset as usize..offset as usize + bytes),
@@ -49,7 +49,7 @@ impl Source {
     }
 
     /// Copies a part of it behind what stands in `into`.
-    pub(super) fn append(
+    pub(crate) fn append(
         &self,
         memory: &mut dyn Memory,
         offset: u64,
@@ -65,7 +65,7 @@ impl Source {
 
 /// How far a message has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// It has no id.
     Waiting,
     /// It has one, and so many of its bytes were handed over.
@@ -76,7 +76,7 @@ pub(super) enum Stage {
 
 /// A message under way.
 #[derive(Debug)]
-pub(super) struct MessageOut {
+pub(crate) struct MessageOut {
     pub source: Source,
     pub stage: Stage,
     pub id: u32,
@@ -93,7 +93,7 @@ pub(super) struct MessageOut {
 
 /// Which atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct AtomicKind {
+pub(crate) struct AtomicKind {
     pub op: AtomicOp,
     pub datatype: Datatype,
     /// 0: changes; 1: fetches as well; 2: under a condition, and fetches.
@@ -102,7 +102,7 @@ pub(super) struct AtomicKind {
 
 /// An atomic operation under way.
 #[derive(Debug)]
-pub(super) struct AtomicOut {
+pub(crate) struct AtomicOut {
     pub kind: AtomicKind,
     /// Operands, then comparands.
     pub operands: Bytes,
@@ -115,14 +115,14 @@ pub(super) struct AtomicOut {
 
 /// The peer's end of an operation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RemotePieces {
+pub(crate) struct RemotePieces {
     list: [RemotePiece; PIECES_MAX],
     count: usize,
 }
 
 impl RemotePieces {
     /// `None` if there are more than [`PIECES_MAX`], or one reaches beyond the last address.
-    pub(super) fn of(pieces: &[RemotePiece]) -> Option<Self> {
+    pub(crate) fn of(pieces: &[RemotePiece]) -> Option<Self> {
         let mut list = [RemotePiece { addr: 0, length: 0, rkey: 0 }; PIECES_MAX];
         for (to, from) in list.get_mut(..pieces.len())?.iter_mut().zip(pieces) {
             from.addr.checked_add(from.length)?;
@@ -131,16 +131,16 @@ impl RemotePieces {
         Some(Self { list, count: pieces.len() })
     }
 
-    pub(super) fn as_slice(&self) -> &[RemotePiece] {
+    pub(crate) fn as_slice(&self) -> &[RemotePiece] {
         &self.list[..self.count]
     }
 
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         self.as_slice().iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length))
     }
 
     /// The piece that holds the byte at `offset`, from there on, at most `most` bytes of it.
-    pub(super) fn run_at(&self, mut offset: u64, most: u64) -> Option<RemotePiece> {
+    pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<RemotePiece> {
         for piece in self.as_slice() {
             if offset < piece.length {
                 let length = (piece.length - offset).min(most);
@@ -154,7 +154,7 @@ impl RemotePieces {
 
 /// A read or write under way.
 #[derive(Debug)]
-pub(super) struct RmaOut {
+pub(crate) struct RmaOut {
     pub read: bool,
     pub source: Source,
     pub remote: RemotePieces,
@@ -171,7 +171,7 @@ pub(super) struct RmaOut {
 
 /// What is to be done.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(crate) enum Work {
     Message(MessageOut),
     Atomic(Box<AtomicOut>),
     Rma(Box<RmaOut>),
@@ -179,7 +179,7 @@ pub(super) enum Work {
 
 /// An operation.
 #[derive(Debug)]
-pub(super) struct Op {
+pub(crate) struct Op {
     pub kind: Kind,
     /// The peer as the application numbers it, and its link.
     pub peer: u32,
@@ -213,12 +213,12 @@ pub(super) struct Op {
 }
 
 impl Op {
-    pub(super) fn envelope(&self, id: u32, token: Option<u64>) -> Envelope {
+    pub(crate) fn envelope(&self, id: u32, token: Option<u64>) -> Envelope {
         Envelope { id, tag: self.tag, data: self.data, token }
     }
 
     /// The id and session that it travels under, if it has them.
-    pub(super) fn stage_mut(&mut self) -> Option<(&mut Stage, &mut u32, &mut u32)> {
+    pub(crate) fn stage_mut(&mut self) -> Option<(&mut Stage, &mut u32, &mut u32)> {
         match &mut self.work {
             Work::Message(m) => Some((&mut m.stage, &mut m.id, &mut m.session)),
             Work::Atomic(a) => Some((&mut a.stage, &mut a.id, &mut a.session)),
@@ -227,7 +227,7 @@ impl Op {
     }
 
     /// Whether everything was handed over, for a message or atomic operation.
-    pub(super) fn is_sent(&self) -> bool {
+    pub(crate) fn is_sent(&self) -> bool {
         let stage = match &self.work {
             Work::Message(m) => m.stage,
             Work::Atomic(a) => a.stage,
@@ -239,7 +239,7 @@ impl Op {
     }
 
     /// Whether it ends with a word of the peer's, not with an acknowledgement.
-    pub(super) fn wants_answer(&self) -> bool {
+    pub(crate) fn wants_answer(&self) -> bool {
         match &self.work {
             Work::Message(m) => self.until == Until::Delivered || !m.shared.is_empty(),
             Work::Atomic(_) => true,
@@ -249,28 +249,28 @@ impl Op {
 }
 
 /// What a datagram of an operation is completed under. `part`: which of them.
-pub(super) fn user_of(key: Key, part: u16) -> u64 {
+pub(crate) fn user_of(key: Key, part: u16) -> u64 {
     key.to_user_part(TAG, part)
 }
 
 /// Back from it: index, generation's low bits, part.
-pub(super) fn of_user(user: u64) -> Option<(u32, u32, u16)> {
+pub(crate) fn of_user(user: u64) -> Option<(u32, u32, u16)> {
     Key::of_user_part(user, TAG)
 }
 
 /// An operation's number in a frame.
-pub(super) fn token_of(key: Key) -> u64 {
+pub(crate) fn token_of(key: Key) -> u64 {
     u64::from(key.generation) << 32 | u64::from(key.index)
 }
 
 /// Back from it.
 #[allow(clippy::cast_possible_truncation)] // the halves of the number
-pub(super) fn of_token(token: u64) -> Key {
+pub(crate) fn of_token(token: u64) -> Key {
     Key { index: token as u32, generation: (token >> 32) as u32 }
 }
 
 /// How an operation ends whose datagram ended with a status.
-pub(super) fn outcome_of(status: Status) -> Outcome {
+pub(crate) fn outcome_of(status: Status) -> Outcome {
     match status {
         Status::Ok => Outcome::Ok,
         Status::Flushed => Outcome::Removed,

@@ -14,8 +14,8 @@
 
 use hashbrown::HashMap;
 
-use super::chain::{Chain, Linked, Links};
 use crate::hash::Keyed;
+use crate::rdm::receive::list::{Chain, Linked, Links};
 use crate::slab::{Key, Slab};
 
 /// Messages' chain of their source, and that of all messages.

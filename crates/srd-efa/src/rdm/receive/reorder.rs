@@ -10,18 +10,20 @@ use alloc::vec::Vec;
 
 use srd_proto::Delivery;
 
-use super::arrive::Refusal;
-use super::deliver::{Body, Info, Landing};
-use super::wire::Frame;
-use super::{MessageKey, Outcome, Rdm, wire};
 use crate::memory::Memory;
+use crate::rdm::api::Outcome;
+use crate::rdm::receive::deliver::{Body, Info, Landing};
+use crate::rdm::receive::dispatch::Refusal;
+use crate::rdm::receive::matching::MessageKey;
+use crate::rdm::wire::Frame;
+use crate::rdm::{Rdm, wire};
 
 /// What a kept piece costs beside its bytes.
 const PIECE_COST: usize = 128;
 
 /// Where the parts of a message go.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Its header has not had its turn: they wait, each with its offset.
     Unknown(Vec<(u16, Box<[u8]>)>),
     /// Nobody has asked for it.
@@ -34,7 +36,7 @@ pub(super) enum Place {
 
 /// A message that is not complete, or not in its turn.
 #[derive(Debug)]
-pub(super) struct Partial {
+pub(crate) struct Partial {
     /// Its frame, if it came before its turn.
     pub early: Option<Box<[u8]>>,
     /// Bytes that have come, and of the whole; zero if that is not known.
@@ -50,14 +52,14 @@ impl Partial {
 
     /// One of which nothing has come.
     #[cfg(test)]
-    pub(super) fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Self::new(Place::Unknown(Vec::new()))
     }
 }
 
 impl Rdm {
     /// Keeps a frame that came before its turn.
-    pub(super) fn keep_early(
+    pub(crate) fn keep_early(
         &mut self,
         index: u32,
         id: u32,
@@ -82,7 +84,7 @@ impl Rdm {
     }
 
     /// Lets kept messages have their turn. Returns whether any had.
-    pub(super) fn advance(&mut self, index: u32, memory: &mut dyn Memory) -> bool {
+    pub(crate) fn advance(&mut self, index: u32, memory: &mut dyn Memory) -> bool {
         let mut any = false;
         while let Some(incoming) = self.link(index).and_then(|link| link.incoming) {
             let key = (index, incoming.expected);
@@ -118,12 +120,12 @@ impl Rdm {
     }
 
     /// Whether a frame of this id is kept until its turn.
-    pub(super) fn is_early(&self, index: u32, id: u32) -> bool {
+    pub(crate) fn is_early(&self, index: u32, id: u32) -> bool {
         self.partials.get(&(index, id)).is_some_and(|partial| partial.early.is_some())
     }
 
     /// A message has had its turn: what came in one frame has nothing more to come.
-    pub(super) fn forget_unknown(&mut self, index: u32, id: u32) {
+    pub(crate) fn forget_unknown(&mut self, index: u32, id: u32) {
         if self.partials.is_empty() {
             return;
         }
@@ -170,7 +172,7 @@ impl Rdm {
 
     /// The header of a message has had its turn, and brought its first bytes: the others go to
     /// their place, those that have come already at once.
-    pub(super) fn begin_partial(
+    pub(crate) fn begin_partial(
         &mut self,
         index: u32,
         id: u32,
@@ -214,7 +216,7 @@ impl Rdm {
     }
 
     /// More of a message.
-    pub(super) fn on_part(
+    pub(crate) fn on_part(
         &mut self,
         delivery: &Delivery<'_>,
         check: u32,
@@ -269,7 +271,7 @@ impl Rdm {
     }
 
     /// The rest of a message will not come.
-    pub(super) fn drop_partial(&mut self, index: u32, partial: Partial, outcome: Outcome) {
+    pub(crate) fn drop_partial(&mut self, index: u32, partial: Partial, outcome: Outcome) {
         if let Some(early) = &partial.early {
             self.give_room_ahead(index, early.len() + PIECE_COST);
         }

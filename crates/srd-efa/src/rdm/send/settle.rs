@@ -4,13 +4,14 @@ use alloc::vec::Vec;
 
 use srd_proto::{Event, Instant, PeerId, Status};
 
-use super::link::Purpose;
-use super::message::TRIES_MAX;
-use super::op::{Op, Stage, Work, of_token, of_user, outcome_of};
-use super::transmit::TAG_TOGETHER;
-use super::wire::{STATUS_BAD_KEY, STATUS_OK};
-use super::{Outcome, Rdm};
 use crate::cq::WcStatus;
+use crate::rdm::Rdm;
+use crate::rdm::api::Outcome;
+use crate::rdm::peers::connection::Purpose;
+use crate::rdm::send::message::TRIES_MAX;
+use crate::rdm::send::operation::{Op, Stage, Work, of_token, of_user, outcome_of};
+use crate::rdm::send::transmit::TAG_TOGETHER;
+use crate::rdm::wire::{STATUS_BAD_KEY, STATUS_OK};
 use crate::slab::Key;
 
 /// How often a frame of our own is sent again after a context was lost.
@@ -57,7 +58,7 @@ impl Rdm {
     }
 
     /// A datagram of an operation was settled.
-    pub(super) fn settled(&mut self, key: Key, part: u16, status: Status) {
+    pub(crate) fn settled(&mut self, key: Key, part: u16, status: Status) {
         let Some(op) = self.ops.at_mut(key) else { return };
         let index = op.link;
         op.in_flight -= 1;
@@ -82,7 +83,7 @@ impl Rdm {
     }
 
     /// What follows when nothing of an operation is under way.
-    pub(super) fn quiet(&mut self, key: Key) {
+    pub(crate) fn quiet(&mut self, key: Key) {
         let Some(op) = self.ops.at_mut(key) else { return };
         let requests = if let Work::Rma(rma) = &op.work { rma.requests } else { 0 };
         if op.in_flight + requests > 0 {
@@ -159,7 +160,7 @@ impl Rdm {
 
     /// When the last datagram of a session that is over has landed, what was refused goes back to
     /// the head of the queue, in its order.
-    pub(super) fn regather(&mut self, index: u32) {
+    pub(crate) fn regather(&mut self, index: u32) {
         let Some(link) = self.link_mut(index).filter(|l| l.flying == 0 && !l.refused.is_empty())
         else {
             return;
@@ -237,7 +238,7 @@ impl Rdm {
 
     /// A peer's word about a message or atomic operation of ours. False if there is none that
     /// waits for it.
-    pub(super) fn on_word(&mut self, index: u32, token: u64, status: u8) -> bool {
+    pub(crate) fn on_word(&mut self, index: u32, token: u64, status: u8) -> bool {
         let key = of_token(token);
         let Some(op) = self.ops.at_mut(key).filter(|op| op.link == index) else { return false };
         if !op.wants_answer() || op.answer.or(op.leaving.map(|_| 0)).is_some() {
@@ -252,12 +253,12 @@ impl Rdm {
 
     /// Everything of a link fails that is not under way in the transport; the rest does when it
     /// comes back.
-    pub(super) fn fail_link(&mut self, index: u32, outcome: Outcome) {
+    pub(crate) fn fail_link(&mut self, index: u32, outcome: Outcome) {
         self.fail_where(outcome, |op| op.link == index);
     }
 
     /// The same, of what is meant for a run, or has been sent to it.
-    pub(super) fn fail_run(&mut self, index: u32, run: u64) {
+    pub(crate) fn fail_run(&mut self, index: u32, run: u64) {
         self.fail_where(Outcome::Restarted, |op| {
             let begun = op.acked > 0 || op.in_flight > 0;
             op.link == index && (op.aim == run || begun)
@@ -265,7 +266,7 @@ impl Rdm {
     }
 
     /// The same, of a peer as the application numbers it.
-    pub(super) fn fail_peer(&mut self, peer: u32, outcome: Outcome) {
+    pub(crate) fn fail_peer(&mut self, peer: u32, outcome: Outcome) {
         self.fail_where(outcome, |op| op.peer == peer);
     }
 
@@ -339,7 +340,7 @@ impl Op {
 }
 
 /// How what a request of the device was for ends.
-pub(super) fn outcome_of_wc(status: WcStatus) -> Outcome {
+pub(crate) fn outcome_of_wc(status: WcStatus) -> Outcome {
     match status {
         WcStatus::Ok => Outcome::Ok,
         WcStatus::Flushed => Outcome::Removed,

@@ -2,15 +2,15 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::Piece;
 use crate::memory::Memory;
+use crate::rdm::api::Piece;
 
 /// Most pieces of a buffer.
-pub(super) const PIECES_MAX: usize = 4;
+pub(crate) const PIECES_MAX: usize = 4;
 
 /// A buffer of the application's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     list: [Piece; PIECES_MAX],
     count: usize,
     /// Bytes of all.
@@ -19,7 +19,7 @@ pub(super) struct Pieces {
 
 impl Pieces {
     /// `None` if there are more than [`PIECES_MAX`], or one reaches beyond the last address.
-    pub(super) fn of(pieces: &[Piece]) -> Option<Self> {
+    pub(crate) fn of(pieces: &[Piece]) -> Option<Self> {
         let mut list = [Piece { addr: 0, length: 0 }; PIECES_MAX];
         let mut length = 0u64;
         for (to, from) in list.get_mut(..pieces.len())?.iter_mut().zip(pieces) {
@@ -31,17 +31,17 @@ impl Pieces {
     }
 
     /// Bytes of all pieces.
-    pub(super) fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         self.length
     }
 
-    pub(super) fn as_slice(&self) -> &[Piece] {
+    pub(crate) fn as_slice(&self) -> &[Piece] {
         &self.list[..self.count]
     }
 
     /// The piece that holds the byte at `offset`: its address, and how many bytes follow in the
     /// piece, at most `most`.
-    pub(super) fn run_at(&self, mut offset: u64, most: u64) -> Option<Piece> {
+    pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<Piece> {
         for piece in self.as_slice() {
             if offset < piece.length {
                 let length = (piece.length - offset).min(most);
@@ -64,7 +64,7 @@ impl Pieces {
     }
 
     /// Bytes to be sent: by reference if they lie in one piece.
-    pub(super) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
+    pub(crate) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
         if bytes == 0 {
             return Bytes::new();
         }
@@ -78,7 +78,7 @@ impl Pieces {
     }
 
     /// Copies bytes behind what stands in `into`.
-    pub(super) fn append(
+    pub(crate) fn append(
         &self,
         memory: &mut dyn Memory,
         offset: u64,
@@ -91,7 +91,7 @@ impl Pieces {
     }
 
     /// Places bytes at `offset`, as far as there is room.
-    pub(super) fn write(&self, memory: &mut dyn Memory, offset: u64, mut bytes: &[u8]) {
+    pub(crate) fn write(&self, memory: &mut dyn Memory, offset: u64, mut bytes: &[u8]) {
         for (addr, length) in self.runs(offset, bytes.len()) {
             let (now, later) = bytes.split_at(length);
             memory.write(0, addr, now);

@@ -7,15 +7,16 @@
 use bytes::Bytes;
 use srd_proto::{Class, Datagram, SendError};
 
-use super::op::user_of;
-use super::{QPN, Rdm, World};
+use crate::rdm::api::World;
+use crate::rdm::send::operation::user_of;
+use crate::rdm::{QPN, Rdm};
 use crate::slab::Key;
 use crate::wire::Opaque;
 
 /// What our own frames are completed under, in the upper byte.
 const TAG_CONTROL: u8 = 0xec;
 /// And datagrams of several messages.
-pub(super) const TAG_TOGETHER: u8 = 0xee;
+pub(crate) const TAG_TOGETHER: u8 = 0xee;
 
 /// Frames up to this size overtake the bytes of long ones: what they lead to should not wait for
 /// as much in the other direction to have left.
@@ -23,7 +24,7 @@ const SMALL_BYTES: usize = 2048;
 
 /// What the transport said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Handed {
+pub(crate) enum Handed {
     Yes,
     /// It is full, and will say when it is not.
     Full,
@@ -32,7 +33,7 @@ pub(super) enum Handed {
 }
 
 /// A SEND.
-pub(super) struct Out {
+pub(crate) struct Out {
     pub check: u32,
     pub imm: Option<u32>,
     pub payload: Bytes,
@@ -41,7 +42,7 @@ pub(super) struct Out {
 
 impl Rdm {
     /// Hands a datagram over.
-    pub(super) fn hand(&mut self, world: &mut World<'_>, index: u32, out: Out) -> Handed {
+    pub(crate) fn hand(&mut self, world: &mut World<'_>, index: u32, out: Out) -> Handed {
         let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return Handed::Never;
         };
@@ -71,7 +72,7 @@ impl Rdm {
     }
 
     /// Hands over a datagram of an operation. `part`: which of them.
-    pub(super) fn hand_op(
+    pub(crate) fn hand_op(
         &mut self,
         world: &mut World<'_>,
         index: u32,
@@ -84,7 +85,7 @@ impl Rdm {
     }
 
     /// Hands over a frame of our own; false if it has to wait.
-    pub(super) fn hand_control(&mut self, world: &mut World<'_>, key: Key) -> bool {
+    pub(crate) fn hand_control(&mut self, world: &mut World<'_>, key: Key) -> bool {
         let Some(control) = self.controls.at(key) else { return true };
         let index = control.link;
         let (check, payload) = (control.check, control.bytes.clone());
@@ -100,7 +101,7 @@ impl Rdm {
     }
 
     /// The frame of our own that a datagram was.
-    pub(super) fn control_of(user: u64) -> Option<Key> {
+    pub(crate) fn control_of(user: u64) -> Option<Key> {
         Key::of_user(user, TAG_CONTROL)
     }
 }

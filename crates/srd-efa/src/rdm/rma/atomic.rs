@@ -7,16 +7,19 @@ use alloc::vec::Vec;
 
 use bytes::{Bytes, BytesMut};
 
-use super::arithmetic::apply;
-use super::arrive::Refusal;
-use super::link::MESSAGE_COST;
-use super::op::{AtomicKind, AtomicOut, Op, RemotePieces, Stage, Work, of_token, token_of};
-use super::pieces::Pieces;
-use super::send::Step;
-use super::wire::{AtomicPiece, Frame, STATUS_BAD_KEY, STATUS_FAILED, STATUS_OK};
-use super::{Atomic, AtomicOp, Datatype, Kind, Outcome, Rdm, Refused, RemotePiece, World, wire};
 use crate::memory::Memory;
 use crate::mr::{Place, Purpose, Range};
+use crate::rdm::api::{Atomic, AtomicOp, Datatype, Kind, Outcome, Refused, RemotePiece, World};
+use crate::rdm::iovec::Pieces;
+use crate::rdm::peers::connection::MESSAGE_COST;
+use crate::rdm::receive::dispatch::Refusal;
+use crate::rdm::rma::arithmetic::apply;
+use crate::rdm::send::operation::{
+    AtomicKind, AtomicOut, Op, RemotePieces, Stage, Work, of_token, token_of,
+};
+use crate::rdm::send::submit::Step;
+use crate::rdm::wire::{AtomicPiece, Frame, STATUS_BAD_KEY, STATUS_FAILED, STATUS_OK};
+use crate::rdm::{Rdm, wire};
 use crate::slab::Key;
 
 /// What an operation is to do, checked.
@@ -73,7 +76,7 @@ impl Rdm {
     }
 
     /// Sends the operation at the head of its link's queue.
-    pub(super) fn step_atomic(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
+    pub(crate) fn step_atomic(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
         let Some(link) = self.link_mut(index) else { return Step::Over };
         let Some(session) = link.session.as_mut() else { return Step::Wait };
         if session.used + MESSAGE_COST > session.limit {
@@ -87,7 +90,7 @@ impl Rdm {
             return Step::Over;
         }
         let AtomicOut { kind, operands, remote, .. } = &**atomic;
-        let mut list = [AtomicPiece::default(); super::pieces::PIECES_MAX];
+        let mut list = [AtomicPiece::default(); crate::rdm::iovec::PIECES_MAX];
         for (to, piece) in list.iter_mut().zip(remote.as_slice()) {
             let bytes = u32::try_from(piece.length).unwrap_or(0);
             *to = AtomicPiece { addr: piece.addr, rkey: piece.rkey, bytes };
@@ -111,7 +114,7 @@ impl Rdm {
     }
 
     /// A peer's operation, in its turn. Whatever is wrong with it is told in the answer.
-    pub(super) fn on_atomic(
+    pub(crate) fn on_atomic(
         &mut self,
         index: u32,
         frame: &Frame<'_>,
@@ -200,7 +203,7 @@ impl Rdm {
     }
 
     /// A peer's answer; false if nothing waits for it.
-    pub(super) fn on_result(
+    pub(crate) fn on_result(
         &mut self,
         index: u32,
         token: u64,
@@ -223,7 +226,7 @@ impl Rdm {
     }
 
     /// An operation on our own memory.
-    pub(super) fn atomic_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+    pub(crate) fn atomic_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
         let Some(Op { work: Work::Atomic(atomic), .. }) = self.ops.at(key) else { return Ok(()) };
         let (kind, result, remote) = (atomic.kind, atomic.result, atomic.remote);
         let operands: Bytes = atomic.operands.clone();

@@ -1,7 +1,7 @@
 //! What an endpoint holds at the moment: for people who look for what grows, and for tests of
 //! bounds.
 
-use super::Rdm;
+use crate::rdm::Rdm;
 
 /// Entries of tables. Each has a bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -2,15 +2,16 @@
 
 use bytes::Bytes;
 
-use super::deliver::{Body, Info, Landing};
-use super::op::{Op, Source, Work};
-use super::{Outcome, Rdm, Refused, Until, World};
 use crate::memory::Memory;
+use crate::rdm::Rdm;
+use crate::rdm::api::{Outcome, Refused, Until, World};
+use crate::rdm::receive::deliver::{Body, Info, Landing};
+use crate::rdm::send::operation::{Op, Source, Work};
 use crate::slab::Key;
 
 impl Rdm {
     /// Carries an operation out whose peer is this endpoint.
-    pub(super) fn submit_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+    pub(crate) fn submit_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
         let Some(op) = self.ops.at(key) else { return Ok(()) };
         if op.aim != 0 && op.aim != self.incarnation {
             self.end(key, Outcome::Restarted);
@@ -45,7 +46,8 @@ impl Rdm {
             return Ok(());
         }
         // As many as a peer may send without being asked; the others wait in their buffers.
-        let window = usize::try_from(self.window() / super::link::MESSAGE_COST).unwrap_or(0);
+        let window = usize::try_from(self.window() / crate::rdm::peers::connection::MESSAGE_COST)
+            .unwrap_or(0);
         let many = self.matcher(info.tag.is_some()).len().1 >= window;
         let copy = copy && (copied || !many);
         let body = if copy {
@@ -71,7 +73,7 @@ impl Rdm {
     }
 
     /// Copies a message to ourselves into its receive.
-    pub(super) fn copy_own(&mut self, key: Key, landing: &Landing, memory: &mut dyn Memory) {
+    pub(crate) fn copy_own(&mut self, key: Key, landing: &Landing, memory: &mut dyn Memory) {
         let bytes = self.bytes_own(key, memory);
         landing.write(memory, 0, &bytes);
     }

@@ -7,14 +7,16 @@
 
 use srd_proto::{DownReason, PeerId};
 
-use super::link::{Greeting, Incoming, Purpose, Session};
-use super::peers::STRANGERS_LOOKED_AT;
-use super::wire::{self, VERSION};
-use super::{Outcome, Rdm, World};
+use crate::rdm::Rdm;
+use crate::rdm::api::{Outcome, World};
+use crate::rdm::peers::connection::{Greeting, Incoming, Purpose, Session};
+use crate::rdm::peers::table::STRANGERS_LOOKED_AT;
+use crate::rdm::wire;
+use crate::rdm::wire::VERSION;
 
 /// A peer's greeting.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hello {
+pub(crate) struct Hello {
     pub version: u8,
     pub session: u32,
     pub incarnation: u64,
@@ -23,7 +25,7 @@ pub(super) struct Hello {
 impl Rdm {
     /// Greets a run at the other end of a link, unless that is under way, or too early: what
     /// flies of a session that is over has to land first, so that it can go again in its order.
-    pub(super) fn greet(&mut self, index: u32, aim: u64) {
+    pub(crate) fn greet(&mut self, index: u32, aim: u64) {
         let Some(link) = self.link(index) else { return };
         let over = link.session.is_none();
         if link.greeting.is_some() || over && link.flying > 0 {
@@ -41,7 +43,7 @@ impl Rdm {
     }
 
     /// The run that a greeting has to be for, if one is due.
-    pub(super) fn greeting_due(&self, index: u32) -> Option<u64> {
+    pub(crate) fn greeting_due(&self, index: u32) -> Option<u64> {
         let link = self.link(index)?;
         if link.greeting.is_some() {
             return None;
@@ -55,7 +57,7 @@ impl Rdm {
     }
 
     /// A peer's answer to our greeting; false if we have not greeted so.
-    pub(super) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) -> bool {
+    pub(crate) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) -> bool {
         let Some(link) = self.link_mut(index) else { return false };
         let Some(greeting) = link.greeting.filter(|greeting| greeting.number == number) else {
             return false;
@@ -81,7 +83,7 @@ impl Rdm {
     }
 
     /// Our greeting was refused: the run that it was for is not there any more.
-    pub(super) fn on_hello_refused(&mut self, index: u32) {
+    pub(crate) fn on_hello_refused(&mut self, index: u32) {
         let Some(greeting) = self.link_mut(index).and_then(|link| link.greeting.take()) else {
             return;
         };
@@ -122,7 +124,7 @@ impl Rdm {
     }
 
     /// Answers greetings. Returns whether there were any.
-    pub(super) fn greet_back(&mut self, world: &mut World<'_>) -> bool {
+    pub(crate) fn greet_back(&mut self, world: &mut World<'_>) -> bool {
         let any = !self.hellos.is_empty();
         while let Some((peer, hello)) = self.hellos.pop_front() {
             self.answer(world, peer, &hello);
@@ -155,7 +157,7 @@ impl Rdm {
     /// A peer counts its messages from zero again. What it sent before and nobody has asked for
     /// still takes room: a window of that is forgiven once, so that a peer that begins anew can
     /// send.
-    pub(super) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
+    pub(crate) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);
         let check = wire::session_check(self.incarnation, number);
@@ -177,7 +179,7 @@ impl Rdm {
     }
 
     /// The transport has lost a peer, or the peer has lost us.
-    pub(super) fn on_peer_down(&mut self, peer: PeerId, reason: DownReason) {
+    pub(crate) fn on_peer_down(&mut self, peer: PeerId, reason: DownReason) {
         let Some(index) = self.link_of(peer) else { return };
         let outcome = match reason {
             DownReason::Unreachable => Outcome::Unreachable,

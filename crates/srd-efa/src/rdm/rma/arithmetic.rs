@@ -3,7 +3,7 @@
 //! What is defined follows libfabric: order is for real numbers, bits are for integers, the rest
 //! for all. Integers wrap. A truth value is one or zero of the element's type.
 
-use super::{AtomicOp, Datatype};
+use crate::rdm::api::{AtomicOp, Datatype};
 
 /// Bytes of the largest element.
 const ELEMENT_BYTES_MAX: usize = 16;
@@ -70,11 +70,11 @@ impl Datatype {
         !self.is_complex() && !matches!(self, Self::Float | Self::Double)
     }
 
-    pub(super) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         TYPES.iter().position(|t| *t == self).and_then(|n| u8::try_from(n).ok()).unwrap_or(0)
     }
 
-    pub(super) fn of_number(number: u8) -> Option<Self> {
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
         TYPES.get(usize::from(number)).copied()
     }
 }
@@ -119,11 +119,11 @@ impl AtomicOp {
         }
     }
 
-    pub(super) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         OPS.iter().position(|o| *o == self).and_then(|n| u8::try_from(n).ok()).unwrap_or(0)
     }
 
-    pub(super) fn of_number(number: u8) -> Option<Self> {
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
         OPS.get(usize::from(number)).copied()
     }
 }
@@ -280,7 +280,7 @@ fn each<T: Number>(op: AtomicOp, size: usize, elements: &mut [u8], s: &[u8], c: 
 
 /// Does an operation to elements, with as many operands (none for a read), and comparands if it
 /// compares. It is defined for the type.
-pub(super) fn apply(op: AtomicOp, datatype: Datatype, elements: &mut [u8], s: &[u8], c: &[u8]) {
+pub(crate) fn apply(op: AtomicOp, datatype: Datatype, elements: &mut [u8], s: &[u8], c: &[u8]) {
     let go = match datatype {
         Datatype::Int8 => each::<i8>,
         Datatype::Uint8 => each::<u8>,

@@ -7,20 +7,21 @@
 
 use alloc::vec::Vec;
 
-use super::joined::{ENTRY_BYTES, JOINED_MAX, Joining};
-use super::op::{Op, Stage, Work, token_of};
-use super::transmit::{Handed, Out};
-use super::{Rdm, Until, World, wire};
+use crate::rdm::api::{Until, World};
+use crate::rdm::send::operation::{Op, Stage, Work, token_of};
+use crate::rdm::send::transmit::{Handed, Out};
+use crate::rdm::wire::batch::{ENTRY_BYTES, JOINED_MAX, Joining};
+use crate::rdm::{Rdm, wire};
 use crate::slab::Key;
 
 /// The longest message that joins others.
-pub(super) const BYTES_MAX: u64 = 512;
+pub(crate) const BYTES_MAX: u64 = 512;
 /// Room of a frame to begin with.
 const FRAME_BYTES: usize = 1024;
 
 /// Messages that left in one datagram, until it was settled.
 #[derive(Debug)]
-pub(super) struct Together(pub Vec<Key>);
+pub(crate) struct Together(pub Vec<Key>);
 
 impl Rdm {
     /// Lets messages leave that wait for others to join.
@@ -47,7 +48,7 @@ impl Rdm {
     }
 
     /// Whether a message that was just queued waits for others. `small`: it may join them.
-    pub(super) fn hold(&mut self, index: u32, small: bool) -> bool {
+    pub(crate) fn hold(&mut self, index: u32, small: bool) -> bool {
         let Some(link) = self.link_mut(index) else { return false };
         if !small || !link.bursting || link.messages.len() >= JOINED_MAX {
             return false;
@@ -60,7 +61,7 @@ impl Rdm {
     }
 
     /// What waited for others leaves.
-    pub(super) fn unhold(&mut self, index: u32) {
+    pub(crate) fn unhold(&mut self, index: u32) {
         let Some(link) = self.link_mut(index) else { return };
         if core::mem::take(&mut link.held) {
             self.held -= 1;
@@ -68,7 +69,7 @@ impl Rdm {
     }
 
     /// A message was handed over: the next ones wait for each other.
-    pub(super) fn burst(&mut self, index: u32) {
+    pub(crate) fn burst(&mut self, index: u32) {
         if let Some(link) = self.link_mut(index)
             && !core::mem::replace(&mut link.bursting, true)
         {
@@ -78,7 +79,7 @@ impl Rdm {
 
     /// Hands over the messages at the head of a link's queue that fit into one datagram; `None` if
     /// there are not two.
-    pub(super) fn send_joined(&mut self, world: &mut World<'_>, index: u32) -> Option<Handed> {
+    pub(crate) fn send_joined(&mut self, world: &mut World<'_>, index: u32) -> Option<Handed> {
         let (frame, keys) = self.gather(world, index)?;
         let check = self.link(index)?.session?.check;
         let count = keys.len();
@@ -87,7 +88,7 @@ impl Rdm {
             check,
             imm: None,
             payload: frame.finish().freeze(),
-            user: together.to_user(super::transmit::TAG_TOGETHER),
+            user: together.to_user(crate::rdm::send::transmit::TAG_TOGETHER),
         };
         let handed = self.hand(world, index, out);
         if handed != Handed::Yes {
@@ -166,7 +167,7 @@ impl Rdm {
     }
 
     /// A datagram of several messages was settled.
-    pub(super) fn together_settled(&mut self, key: Key, status: srd_proto::Status) {
+    pub(crate) fn together_settled(&mut self, key: Key, status: srd_proto::Status) {
         let Some(Together(keys)) = self.together.remove(key) else { return };
         for key in keys {
             self.settled(key, 0, status);
@@ -175,6 +176,6 @@ impl Rdm {
 }
 
 /// Whether a message may join others.
-pub(super) fn is_small(op: &Op) -> bool {
+pub(crate) fn is_small(op: &Op) -> bool {
     matches!(op.work, Work::Message(_)) && op.length <= BYTES_MAX
 }

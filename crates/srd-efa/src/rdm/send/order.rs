@@ -5,8 +5,9 @@
 //! back here until those have ended: what was read has come, what was written stands in the
 //! peer's memory. Whoever asks for no order waits for nothing. Bound: `operations_max`.
 
-use super::op::{Op, Work};
-use super::{Kind, Rdm};
+use crate::rdm::Rdm;
+use crate::rdm::api::Kind;
+use crate::rdm::send::operation::{Op, Work};
 use crate::slab::Key;
 
 /// Operations, as far as order goes.
@@ -23,7 +24,7 @@ pub enum Family {
 }
 
 /// How many there are.
-pub(super) const FAMILIES: usize = 4;
+pub(crate) const FAMILIES: usize = 4;
 
 /// Which operations to a peer must not overtake which earlier ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,7 +71,7 @@ impl Rdm {
     }
 
     /// Whether an operation that was asked for just now has to wait for its turn.
-    pub(super) fn wait_turn(&mut self, index: u32, key: Key) -> bool {
+    pub(crate) fn wait_turn(&mut self, index: u32, key: Key) -> bool {
         if self.order == Order::default() {
             return false;
         }
@@ -88,7 +89,7 @@ impl Rdm {
     }
 
     /// Lets what was held and has its turn into its queue.
-    pub(super) fn let_through(&mut self, index: u32) {
+    pub(crate) fn let_through(&mut self, index: u32) {
         while let Some(&key) = self.link(index).and_then(|link| link.behind.front()) {
             if !self.take_turn(index, key) {
                 return;
@@ -118,7 +119,7 @@ impl Rdm {
     }
 
     /// An operation has ended: those that waited for it may go on.
-    pub(super) fn end_turn(&mut self, op: &Op) {
+    pub(crate) fn end_turn(&mut self, op: &Op) {
         if !op.counted {
             return;
         }

@@ -7,23 +7,24 @@
 
 use alloc::boxed::Box;
 
-use super::arrive::Refusal;
-use super::op::{Op, RemotePieces, RmaOut, Source, Work};
-use super::send::Step;
-use super::settle::outcome_of_wc;
-use super::transmit::Handed;
-use super::wire::{Frame, PUT_HEADER_BYTES};
-use super::{Done, Kind, Outcome, Peer, QPN, Rdm, Refused, Rma, Shared, World, wire};
 use crate::RDMA_BYTES_MAX;
 use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::device::Note;
 use crate::memory::{Memory, Sge};
 use crate::mr::{Purpose, Range};
+use crate::rdm::api::{Done, Kind, Outcome, Peer, Refused, Rma, World};
+use crate::rdm::receive::dispatch::Refusal;
+use crate::rdm::send::operation::{Op, RemotePieces, RmaOut, Source, Work};
+use crate::rdm::send::settle::outcome_of_wc;
+use crate::rdm::send::submit::Step;
+use crate::rdm::send::transmit::Handed;
+use crate::rdm::wire::{Frame, PUT_HEADER_BYTES};
+use crate::rdm::{QPN, Rdm, Shared, wire};
 use crate::slab::Key;
 use crate::wr::{Remote, SendOp, SendWr};
 
 /// What requests of reads and writes complete under, in the upper byte.
-pub(super) const TAG_RMA: u8 = 2;
+pub(crate) const TAG_RMA: u8 = 2;
 
 impl Rdm {
     /// Reads or writes a peer's memory.
@@ -31,7 +32,7 @@ impl Rdm {
     /// # Errors
     /// When there is no such peer, no room, or the pieces do not fit each other.
     pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
-        if rma.read && (rma.until == super::Until::Injected || rma.data.is_some()) {
+        if rma.read && (rma.until == crate::rdm::api::Until::Injected || rma.data.is_some()) {
             return Err(Refused::Invalid);
         }
         let remote = RemotePieces::of(rma.remote).ok_or(Refused::Invalid)?;
@@ -80,7 +81,7 @@ impl Rdm {
     }
 
     /// Goes on with a read or write.
-    pub(super) fn step_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
+    pub(crate) fn step_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
         loop {
             let alone = self.puts(index, key);
             let Some(op) = self.ops.at_mut(key) else { return Step::Over };
@@ -126,7 +127,7 @@ impl Rdm {
         let Work::Rma(rma) = &op.work else { return Handed::Never };
         let room = (link.payload_bytes_max - PUT_HEADER_BYTES) as u64;
         let first = rma.remote.as_slice()[0];
-        let none = super::RemotePiece { length: 0, ..first };
+        let none = crate::rdm::api::RemotePiece { length: 0, ..first };
         let to = rma.remote.run_at(rma.asked, room).unwrap_or(none);
         let last = rma.asked + to.length == op.length;
         let whole = last && rma.asked == 0;
@@ -177,7 +178,7 @@ impl Rdm {
         let most = u64::from(RDMA_BYTES_MAX).min(self.bounds.read_bytes_max);
         let local = local.run_at(rma.asked, most);
         let bytes = local.map_or(0, |local| local.length);
-        let none = super::RemotePiece { length: 0, ..rma.remote.as_slice()[0] };
+        let none = crate::rdm::api::RemotePiece { length: 0, ..rma.remote.as_slice()[0] };
         let remote = rma.remote.run_at(rma.asked, bytes).unwrap_or(none);
         let length = u32::try_from(remote.length).unwrap_or(0);
         let addr = local.map_or(0, |local| local.addr);
@@ -220,7 +221,7 @@ impl Rdm {
     }
 
     /// A request of a read or write has ended.
-    pub(super) fn rma_ended(&mut self, key: Key, completion: &Completion) {
+    pub(crate) fn rma_ended(&mut self, key: Key, completion: &Completion) {
         let Some(op) = self.ops.at_mut(key) else { return };
         let index = op.link;
         match completion.status {
@@ -236,7 +237,7 @@ impl Rdm {
     }
 
     /// All of a read or write has been acknowledged.
-    pub(super) fn rma_sent(&mut self, key: Key) {
+    pub(crate) fn rma_sent(&mut self, key: Key) {
         let Some(op) = self.ops.at_mut(key) else { return };
         let (index, data) = (op.link, op.data);
         let Work::Rma(rma) = &op.work else { return };
@@ -251,7 +252,7 @@ impl Rdm {
     }
 
     /// A peer's write that came as a frame, or its word about one.
-    pub(super) fn on_write(
+    pub(crate) fn on_write(
         &mut self,
         index: u32,
         frame: &Frame<'_>,
@@ -282,7 +283,7 @@ impl Rdm {
     }
 
     /// Tells of something that a peer did.
-    pub(super) fn tell_remote(&mut self, index: u32, kind: Kind, length: u64, data: Option<u64>) {
+    pub(crate) fn tell_remote(&mut self, index: u32, kind: Kind, length: u64, data: Option<u64>) {
         let source = self.link(index).and_then(|link| link.source);
         self.done.push_back(Done {
             kind,
@@ -300,7 +301,7 @@ impl Rdm {
     }
 
     /// A request of the device has ended, or a peer's write with data.
-    pub(super) fn completed(&mut self, completion: &Completion) {
+    pub(crate) fn completed(&mut self, completion: &Completion) {
         if completion.opcode == WcOpcode::RecvRdmaWithImm {
             let index = completion.peer.and_then(|peer| self.link_of(peer));
             let data = completion.imm.map(u64::from);
@@ -308,7 +309,9 @@ impl Rdm {
                 let length = u64::from(completion.byte_len);
                 self.tell_remote(index, Kind::RemoteWrite, length, data);
             }
-        } else if let Some(key) = Key::of_user(completion.wr_id, super::long::TAG_LONG) {
+        } else if let Some(key) =
+            Key::of_user(completion.wr_id, crate::rdm::receive::long::TAG_LONG)
+        {
             self.read_ended(key, completion);
         } else if let Some(key) = Key::of_user(completion.wr_id, TAG_RMA) {
             self.rma_ended(key, completion);
@@ -316,7 +319,7 @@ impl Rdm {
     }
 
     /// Takes the device's notes of peers' transfers.
-    pub(super) fn take_notes(&mut self) {
+    pub(crate) fn take_notes(&mut self) {
         while let Some(Note { peer, read, length, lkey, whole, part }) = self.device.note() {
             if let Some(key) = self.shared_by.get(&lkey).copied() {
                 self.given_back(key);
@@ -332,12 +335,12 @@ impl Rdm {
     }
 
     /// Reads or writes our own memory as a peer would.
-    pub(super) fn rma_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+    pub(crate) fn rma_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
         let Some(op) = self.ops.at(key) else { return Ok(()) };
         let (length, data, peer) = (op.length, op.data, op.peer);
         let Work::Rma(rma) = &op.work else { return Ok(()) };
         let purpose = if rma.read { Purpose::RemoteRead } else { Purpose::RemoteWrite };
-        let place = |piece: &super::RemotePiece| {
+        let place = |piece: &crate::rdm::api::RemotePiece| {
             let range = Range { addr: piece.addr, length: piece.length, key: piece.rkey };
             self.device.target(self.pd, range, purpose)
         };

@@ -6,13 +6,13 @@ use crate::slab::{Key, Slab};
 
 /// An entry's neighbours in one chain.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Links {
+pub(crate) struct Links {
     before: Option<Key>,
     after: Option<Key>,
 }
 
 /// An entry that may stand in chains.
-pub(super) trait Linked {
+pub(crate) trait Linked {
     /// Its links in a lane.
     fn links(&mut self, lane: usize) -> &mut Links;
     /// The same, to be read.
@@ -21,14 +21,14 @@ pub(super) trait Linked {
 
 /// A row of entries. Bound: those of the slab.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Chain {
+pub(crate) struct Chain {
     first: Option<Key>,
     last: Option<Key>,
 }
 
 impl Chain {
     /// Adds an entry at the end.
-    pub(super) fn push<T: Linked>(&mut self, slab: &mut Slab<T>, lane: usize, key: Key) {
+    pub(crate) fn push<T: Linked>(&mut self, slab: &mut Slab<T>, lane: usize, key: Key) {
         if let Some(entry) = slab.at_mut(key) {
             *entry.links(lane) = Links { before: self.last, after: None };
         }
@@ -40,7 +40,7 @@ impl Chain {
     }
 
     /// Takes an entry out; it must stand here.
-    pub(super) fn remove<T: Linked>(&mut self, slab: &mut Slab<T>, lane: usize, key: Key) {
+    pub(crate) fn remove<T: Linked>(&mut self, slab: &mut Slab<T>, lane: usize, key: Key) {
         let Some(entry) = slab.at_mut(key) else { return };
         let Links { before, after } = core::mem::take(entry.links(lane));
         match before.and_then(|before| slab.at_mut(before)) {
@@ -54,7 +54,7 @@ impl Chain {
     }
 
     /// The entries in order.
-    pub(super) fn iter<'a, T: Linked>(
+    pub(crate) fn iter<'a, T: Linked>(
         &self,
         slab: &'a Slab<T>,
         lane: usize,

@@ -8,18 +8,18 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::wire::{BASE_BYTES, Frame, put_base};
+use crate::rdm::wire::{BASE_BYTES, Frame, put_base};
 
 /// Most messages in one frame.
-pub(super) const JOINED_MAX: usize = 32;
+pub(crate) const JOINED_MAX: usize = 32;
 /// Bytes before each message.
-pub(super) const ENTRY_BYTES: usize = 2;
+pub(crate) const ENTRY_BYTES: usize = 2;
 /// The frame's kind.
-pub(super) const KIND: u8 = 11;
+pub(crate) const KIND: u8 = 11;
 
 /// A frame that has arrived, and was found well formed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Joined<'a> {
+pub(crate) struct Joined<'a> {
     pub first: u32,
     pub count: u32,
     /// What the messages cost of their sender's credit, together.
@@ -29,7 +29,7 @@ pub(super) struct Joined<'a> {
 
 impl<'a> Joined<'a> {
     /// What follows the base of the frame; `None` for what no sender writes.
-    pub(super) fn decode(count: u8, first: u32, entries: &'a [u8]) -> Option<Self> {
+    pub(crate) fn decode(count: u8, first: u32, entries: &'a [u8]) -> Option<Self> {
         let mut joined = Self { first, count: 0, charge: 0, entries };
         let mut rest = entries;
         while !rest.is_empty() {
@@ -47,7 +47,7 @@ impl<'a> Joined<'a> {
     }
 
     /// Its messages, in their order.
-    pub(super) fn messages(&self) -> impl Iterator<Item = Frame<'a>> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = Frame<'a>> {
         let mut rest = self.entries;
         core::iter::from_fn(move || {
             let (frame, after) = entry(rest)?;
@@ -64,33 +64,33 @@ fn entry(bytes: &[u8]) -> Option<(Frame<'_>, &[u8])> {
 }
 
 /// A frame in the making.
-pub(super) struct Joining {
+pub(crate) struct Joining {
     bytes: BytesMut,
     count: u8,
 }
 
 impl Joining {
     /// With no messages yet; `first` is the id of the first.
-    pub(super) fn new(first: u32, room: usize) -> Self {
+    pub(crate) fn new(first: u32, room: usize) -> Self {
         let mut bytes = BytesMut::with_capacity(room);
         put_base(&mut bytes, KIND, 0, 0, first);
         Self { bytes, count: 0 }
     }
 
     /// Bytes so far.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Begins an entry of so many bytes; the caller appends them.
-    pub(super) fn entry(&mut self, bytes: u16) -> &mut BytesMut {
+    pub(crate) fn entry(&mut self, bytes: u16) -> &mut BytesMut {
         self.count += 1;
         self.bytes.put_u16(bytes);
         &mut self.bytes
     }
 
     /// The frame.
-    pub(super) fn finish(mut self) -> BytesMut {
+    pub(crate) fn finish(mut self) -> BytesMut {
         self.bytes[1] = self.count;
         self.bytes
     }

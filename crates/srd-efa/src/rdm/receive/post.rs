@@ -1,13 +1,13 @@
 //! Receives are posted, cancelled, and looked for by hand.
 
-use super::deliver::{Info, Kept, Multi, Posted};
-use super::pieces::Pieces;
-use super::{
-    Done, Kind, Matcher, MessageKey, Outcome, Peek, Peer, Rdm, Receive, Refused, Want, World,
-};
+use crate::rdm::Rdm;
+use crate::rdm::api::{Done, Kind, Outcome, Peek, Peer, Receive, Refused, World};
+use crate::rdm::iovec::Pieces;
+use crate::rdm::receive::deliver::{Info, Kept, Multi, Posted};
+use crate::rdm::receive::matching::{Matcher, MessageKey, Want};
 
 impl Rdm {
-    pub(super) fn matcher(&mut self, tagged: bool) -> &mut Matcher<Posted, Kept> {
+    pub(crate) fn matcher(&mut self, tagged: bool) -> &mut Matcher<Posted, Kept> {
         if tagged { &mut self.tagged } else { &mut self.plain }
     }
 

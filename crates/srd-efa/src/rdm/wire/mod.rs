@@ -19,24 +19,27 @@
 //! Integers are big-endian. More of a MESSAGE travels without a frame: its SEND has an immediate,
 //! the message id's low 16 bits above the 16 bits of its offset. `docs/spec/rdm.md` has the rules.
 
+pub(crate) mod batch;
+
 use bytes::{BufMut, BytesMut};
 
-use super::joined::{self, Joined};
-use super::pieces::PIECES_MAX;
+use crate::rdm::iovec::PIECES_MAX;
+use crate::rdm::wire::batch as joined;
+use crate::rdm::wire::batch::Joined;
 use crate::wire::check_of;
 
 /// The version that we speak.
-pub(super) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// Bytes before the optional fields of every frame.
-pub(super) const BASE_BYTES: usize = 8;
+pub(crate) const BASE_BYTES: usize = 8;
 /// The longest header of a MESSAGE: tag, data, token and length.
-pub(super) const MESSAGE_HEADER_MAX: usize = BASE_BYTES + 8 + 8 + 8 + 4;
+pub(crate) const MESSAGE_HEADER_MAX: usize = BASE_BYTES + 8 + 8 + 8 + 4;
 /// Bytes of a piece in a LONG.
-pub(super) const LONG_PIECE_BYTES: usize = 16;
+pub(crate) const LONG_PIECE_BYTES: usize = 16;
 /// Bytes of a piece in an ATOMIC.
-pub(super) const ATOMIC_PIECE_BYTES: usize = 20;
+pub(crate) const ATOMIC_PIECE_BYTES: usize = 20;
 /// Bytes before the data of a PUT.
-pub(super) const PUT_HEADER_BYTES: usize = BASE_BYTES + 24;
+pub(crate) const PUT_HEADER_BYTES: usize = BASE_BYTES + 24;
 
 const TAGGED: u8 = 1;
 const DATA: u8 = 2;
@@ -44,15 +47,15 @@ const RECEIPT: u8 = 4;
 const PARTS: u8 = 8;
 
 /// Status of a RECEIPT or RESULT: all is well.
-pub(super) const STATUS_OK: u8 = 0;
+pub(crate) const STATUS_OK: u8 = 0;
 /// The memory that it names may not be used so.
-pub(super) const STATUS_BAD_KEY: u8 = 1;
+pub(crate) const STATUS_BAD_KEY: u8 = 1;
 /// It makes no sense, or could not be finished.
-pub(super) const STATUS_FAILED: u8 = 2;
+pub(crate) const STATUS_FAILED: u8 = 2;
 
 /// What a MESSAGE and a LONG say of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Envelope {
+pub(crate) struct Envelope {
     pub id: u32,
     pub tag: Option<u64>,
     pub data: Option<u64>,
@@ -62,14 +65,14 @@ pub(super) struct Envelope {
 
 /// A piece of a long message: its key, and its bytes. It begins at address zero of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct LongPiece {
+pub(crate) struct LongPiece {
     pub rkey: u64,
     pub length: u64,
 }
 
 /// A piece of memory in an ATOMIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct AtomicPiece {
+pub(crate) struct AtomicPiece {
     pub addr: u64,
     pub rkey: u64,
     pub bytes: u32,
@@ -77,7 +80,7 @@ pub(super) struct AtomicPiece {
 
 /// A frame that has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Frame<'a> {
+pub(crate) enum Frame<'a> {
     Hello {
         version: u8,
         session: u32,
@@ -164,7 +167,7 @@ impl<'a> Reader<'a> {
 
 impl<'a> Frame<'a> {
     /// What a peer has written; `None` for what no sender writes.
-    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (base, rest) = bytes.split_first_chunk::<BASE_BYTES>()?;
         let [kind, second, third, fourth, number @ ..] = *base;
         let (number, halves) = (u32::from_be_bytes(number), u16::from_be_bytes([third, fourth]));
@@ -254,14 +257,14 @@ impl<'a> Frame<'a> {
     }
 }
 
-pub(super) fn put_base(into: &mut BytesMut, kind: u8, second: u8, halves: u16, number: u32) {
+pub(crate) fn put_base(into: &mut BytesMut, kind: u8, second: u8, halves: u16, number: u32) {
     into.put_u8(kind);
     into.put_u8(second);
     into.put_u16(halves);
     into.put_u32(number);
 }
 
-pub(super) fn hello(session: u32, incarnation: u64) -> BytesMut {
+pub(crate) fn hello(session: u32, incarnation: u64) -> BytesMut {
     let mut b = BytesMut::with_capacity(24);
     put_base(&mut b, 1, VERSION, 0, session);
     b.put_u64(0);
@@ -269,7 +272,7 @@ pub(super) fn hello(session: u32, incarnation: u64) -> BytesMut {
     b
 }
 
-pub(super) fn answer(session: u32, incarnation: u64, limit: u64) -> BytesMut {
+pub(crate) fn answer(session: u32, incarnation: u64, limit: u64) -> BytesMut {
     let mut b = BytesMut::with_capacity(32);
     put_base(&mut b, 2, VERSION, 0, session);
     b.put_u64(0);
@@ -278,7 +281,7 @@ pub(super) fn answer(session: u32, incarnation: u64, limit: u64) -> BytesMut {
     b
 }
 
-pub(super) fn credit(session: u32, limit: u64) -> BytesMut {
+pub(crate) fn credit(session: u32, limit: u64) -> BytesMut {
     let mut b = BytesMut::with_capacity(16);
     put_base(&mut b, 3, 0, 0, session);
     b.put_u64(limit);
@@ -286,14 +289,14 @@ pub(super) fn credit(session: u32, limit: u64) -> BytesMut {
 }
 
 /// A MESSAGE up to its data, with room for `bytes` of them.
-pub(super) fn message(envelope: &Envelope, length: Option<u32>, bytes: usize) -> BytesMut {
+pub(crate) fn message(envelope: &Envelope, length: Option<u32>, bytes: usize) -> BytesMut {
     let mut b = BytesMut::with_capacity(MESSAGE_HEADER_MAX + bytes);
     put_message(&mut b, envelope, length);
     b
 }
 
 /// Appends a MESSAGE up to its data.
-pub(super) fn put_message(b: &mut BytesMut, envelope: &Envelope, length: Option<u32>) {
+pub(crate) fn put_message(b: &mut BytesMut, envelope: &Envelope, length: Option<u32>) {
     let flag = |there: bool, flag| if there { flag } else { 0 };
     let flags = flag(envelope.tag.is_some(), TAGGED)
         | flag(envelope.data.is_some(), DATA)
@@ -309,13 +312,13 @@ pub(super) fn put_message(b: &mut BytesMut, envelope: &Envelope, length: Option<
 }
 
 /// Bytes that [`message`] writes.
-pub(super) fn message_header_bytes(envelope: &Envelope, parts: bool) -> usize {
+pub(crate) fn message_header_bytes(envelope: &Envelope, parts: bool) -> usize {
     let fields = [envelope.tag, envelope.data, envelope.token];
     let there = fields.iter().flatten().count();
     BASE_BYTES + 8 * there + if parts { 4 } else { 0 }
 }
 
-pub(super) fn long(envelope: &Envelope, token: u64, pieces: &[LongPiece]) -> BytesMut {
+pub(crate) fn long(envelope: &Envelope, token: u64, pieces: &[LongPiece]) -> BytesMut {
     let mut b = BytesMut::with_capacity(BASE_BYTES + 24 + pieces.len() * LONG_PIECE_BYTES);
     let flags = if envelope.tag.is_some() { TAGGED } else { 0 }
         | if envelope.data.is_some() { DATA } else { 0 };
@@ -331,7 +334,7 @@ pub(super) fn long(envelope: &Envelope, token: u64, pieces: &[LongPiece]) -> Byt
     b
 }
 
-pub(super) fn receipt(token: u64, status: u8) -> BytesMut {
+pub(crate) fn receipt(token: u64, status: u8) -> BytesMut {
     let mut b = BytesMut::with_capacity(16);
     put_base(&mut b, 6, status, 0, 0);
     b.put_u64(token);
@@ -339,7 +342,7 @@ pub(super) fn receipt(token: u64, status: u8) -> BytesMut {
 }
 
 /// An ATOMIC up to its operands. `what`: operation, type and form.
-pub(super) fn atomic(id: u32, what: [u8; 3], token: u64, pieces: &[AtomicPiece]) -> BytesMut {
+pub(crate) fn atomic(id: u32, what: [u8; 3], token: u64, pieces: &[AtomicPiece]) -> BytesMut {
     let mut b = BytesMut::with_capacity(256);
     let [op, datatype, form] = what;
     let count = u8::try_from(pieces.len()).unwrap_or(u8::MAX) & 15;
@@ -353,7 +356,7 @@ pub(super) fn atomic(id: u32, what: [u8; 3], token: u64, pieces: &[AtomicPiece])
     b
 }
 
-pub(super) fn result(token: u64, status: u8, bytes: &[u8]) -> BytesMut {
+pub(crate) fn result(token: u64, status: u8, bytes: &[u8]) -> BytesMut {
     let mut b = BytesMut::with_capacity(16 + bytes.len());
     put_base(&mut b, 8, status, 0, 0);
     b.put_u64(token);
@@ -362,7 +365,7 @@ pub(super) fn result(token: u64, status: u8, bytes: &[u8]) -> BytesMut {
 }
 
 /// A PUT up to its bytes. `more`: other frames belong to the same write.
-pub(super) fn put(data: Option<u64>, more: bool, addr: u64, rkey: u64, bytes: usize) -> BytesMut {
+pub(crate) fn put(data: Option<u64>, more: bool, addr: u64, rkey: u64, bytes: usize) -> BytesMut {
     let mut b = BytesMut::with_capacity(PUT_HEADER_BYTES + bytes);
     let flags = if data.is_some() { DATA } else { 0 } | if more { PARTS } else { 0 };
     put_base(&mut b, 9, flags, 0, 0);
@@ -374,7 +377,7 @@ pub(super) fn put(data: Option<u64>, more: bool, addr: u64, rkey: u64, bytes: us
     b
 }
 
-pub(super) fn note(data: u64, length: u64) -> BytesMut {
+pub(crate) fn note(data: u64, length: u64) -> BytesMut {
     let mut b = BytesMut::with_capacity(24);
     put_base(&mut b, 10, 0, 0, 0);
     b.put_u64(data);
@@ -384,22 +387,22 @@ pub(super) fn note(data: u64, length: u64) -> BytesMut {
 
 /// The immediate of more of a message.
 #[allow(clippy::cast_possible_truncation)] // the low half of the id
-pub(super) fn part(id: u32, offset: u16) -> u32 {
+pub(crate) fn part(id: u32, offset: u16) -> u32 {
     u32::from(id as u16) << 16 | u32::from(offset)
 }
 
 /// The Q key of an endpoint's run.
 #[allow(clippy::cast_possible_truncation)] // the halves of the number
-pub(super) fn qkey_of(incarnation: u64) -> u32 {
+pub(crate) fn qkey_of(incarnation: u64) -> u32 {
     (incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 /// What travels of it in frames that belong to no session.
-pub(super) fn run_check(incarnation: u64) -> u32 {
+pub(crate) fn run_check(incarnation: u64) -> u32 {
     check_of(qkey_of(incarnation))
 }
 
 /// What travels of it in messages of a session.
-pub(super) fn session_check(incarnation: u64, session: u32) -> u32 {
+pub(crate) fn session_check(incarnation: u64, session: u32) -> u32 {
     check_of(qkey_of(incarnation) ^ session.wrapping_mul(0x85eb_ca6b))
 }

@@ -13,16 +13,16 @@ use core::net::SocketAddr;
 use bytes::Bytes;
 use srd_proto::PeerId;
 
-use super::order::FAMILIES;
 use crate::device::Ah;
+use crate::rdm::send::order::FAMILIES;
 use crate::slab::Key;
 
 /// What every message costs of its sender's credit, beside its bytes.
-pub(super) const MESSAGE_COST: u64 = 256;
+pub(crate) const MESSAGE_COST: u64 = 256;
 
 /// A session of ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Session {
+pub(crate) struct Session {
     pub number: u32,
     /// What travels of the peer's Q key in its messages.
     pub check: u32,
@@ -34,7 +34,7 @@ pub(super) struct Session {
 
 /// A HELLO of ours that has not been answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Greeting {
+pub(crate) struct Greeting {
     pub number: u32,
     /// The run that it is for; zero for any.
     pub aim: u64,
@@ -42,7 +42,7 @@ pub(super) struct Greeting {
 
 /// A session of the peer's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     /// The run of the peer that it belongs to, and its number there.
     pub run: u64,
     pub number: u32,
@@ -64,14 +64,14 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// What may be granted now, with a window of so many bytes.
-    pub(super) fn limit(&self, window: u64) -> u64 {
+    pub(crate) fn limit(&self, window: u64) -> u64 {
         u64::try_from(self.consumed.saturating_add_unsigned(window)).unwrap_or(0)
     }
 }
 
 /// One transport peer.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     pub id: PeerId,
     pub ah: Ah,
     pub address: SocketAddr,
@@ -123,7 +123,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(id: PeerId, ah: Ah, address: SocketAddr, payload_bytes_max: usize) -> Self {
+    pub(crate) fn new(id: PeerId, ah: Ah, address: SocketAddr, payload_bytes_max: usize) -> Self {
         Self {
             id,
             ah,
@@ -157,19 +157,19 @@ impl Link {
     }
 
     /// Our session, if it has this number.
-    pub(super) fn session_numbered(&mut self, number: u32) -> Option<&mut Session> {
+    pub(crate) fn session_numbered(&mut self, number: u32) -> Option<&mut Session> {
         self.session.as_mut().filter(|session| session.number == number)
     }
 
     /// Whether what is meant for a run may be sent.
-    pub(super) fn is_open_for(&self, aim: u64) -> bool {
+    pub(crate) fn is_open_for(&self, aim: u64) -> bool {
         self.session.is_some() && !self.in_doubt && (aim == 0 || aim == self.remote)
     }
 }
 
 /// What a frame of our own is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// Opens a session.
     Hello,
     /// Anything that may be said twice.
@@ -178,7 +178,7 @@ pub(super) enum Purpose {
 
 /// A frame of our own, until it was settled.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     pub link: u32,
     pub purpose: Purpose,
     pub check: u32,

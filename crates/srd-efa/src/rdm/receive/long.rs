@@ -7,23 +7,24 @@
 
 use srd_proto::PeerId;
 
-use super::deliver::Landing;
-use super::link::Link;
-use super::pieces::PIECES_MAX;
-use super::settle::outcome_of_wc;
-use super::wire::LongPiece;
-use super::{Outcome, QPN, Rdm, World, wire};
 use crate::cq::{Completion, WcStatus};
 use crate::memory::Sge;
+use crate::rdm::api::{Outcome, World};
+use crate::rdm::iovec::PIECES_MAX;
+use crate::rdm::peers::connection::Link;
+use crate::rdm::receive::deliver::Landing;
+use crate::rdm::send::settle::outcome_of_wc;
+use crate::rdm::wire::LongPiece;
+use crate::rdm::{QPN, Rdm, wire};
 use crate::slab::Key;
 use crate::wr::{Remote, SendOp, SendWr};
 
 /// What requests for reads of long messages complete under, in the upper byte.
-pub(super) const TAG_LONG: u8 = 1;
+pub(crate) const TAG_LONG: u8 = 1;
 
 /// Where a long message lies at its sender.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LongIn {
+pub(crate) struct LongIn {
     /// The sender's run.
     pub run: u64,
     pub pieces: [LongPiece; PIECES_MAX],
@@ -31,7 +32,7 @@ pub(super) struct LongIn {
 
 /// A long message that is being read.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     landing: Landing,
     /// Its sender, in the transport.
     peer: PeerId,
@@ -44,7 +45,7 @@ pub(super) struct Reading {
 }
 
 impl LongIn {
-    pub(super) fn of(run: u64, from: &[LongPiece]) -> Self {
+    pub(crate) fn of(run: u64, from: &[LongPiece]) -> Self {
         let mut pieces = [LongPiece::default(); PIECES_MAX];
         for (to, from) in pieces.iter_mut().zip(from) {
             *to = *from;
@@ -68,7 +69,7 @@ impl LongIn {
 
 impl Rdm {
     /// Begins to read a message into its receive.
-    pub(super) fn begin_read(&mut self, landing: Landing, from: &LongIn) {
+    pub(crate) fn begin_read(&mut self, landing: Landing, from: &LongIn) {
         if landing.room == 0 {
             self.landed(&landing, None);
             return;
@@ -98,13 +99,13 @@ impl Rdm {
     }
 
     /// Whether more of what waits to be read may be asked for now.
-    pub(super) fn can_ask_reads(&self) -> bool {
+    pub(crate) fn can_ask_reads(&self) -> bool {
         let room = self.reads_active < self.bounds.reads_max;
         self.reads_changed && room && !self.reads_waiting.is_empty()
     }
 
     /// Asks for more of what waits to be read. Returns whether it asked for anything.
-    pub(super) fn ask_reads(&mut self, world: &mut World<'_>) -> bool {
+    pub(crate) fn ask_reads(&mut self, world: &mut World<'_>) -> bool {
         let mut any = false;
         if !self.can_ask_reads() {
             return any;
@@ -144,7 +145,7 @@ impl Rdm {
     }
 
     /// A link goes: of what it announced, nothing more can be asked for.
-    pub(super) fn drop_reads(&mut self, link: &mut Link, outcome: Outcome) {
+    pub(crate) fn drop_reads(&mut self, link: &mut Link, outcome: Outcome) {
         for key in core::mem::take(&mut link.reads) {
             self.fail_reading(key, outcome);
         }
@@ -202,7 +203,7 @@ impl Rdm {
     }
 
     /// A piece of a long message has come, or will not.
-    pub(super) fn read_ended(&mut self, key: Key, completion: &Completion) {
+    pub(crate) fn read_ended(&mut self, key: Key, completion: &Completion) {
         self.reads_active -= 1;
         self.reads_changed = true;
         let Some(reading) = self.readings.at_mut(key) else { return };

@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 
 use srd_proto::{Delivery, Instant, Status};
 
-use super::handshake::Hello;
-use super::link::MESSAGE_COST;
-use super::wire::Frame;
-use super::{QPN, Rdm};
 use crate::memory::Memory;
+use crate::rdm::peers::connection::MESSAGE_COST;
+use crate::rdm::peers::handshake::Hello;
+use crate::rdm::wire::Frame;
+use crate::rdm::{QPN, Rdm};
 use crate::wire::Opaque;
 
 /// Frames of our own that may wait for a peer before it gets no more credit.
@@ -18,7 +18,7 @@ const CONTROL_MAX: usize = 64;
 
 /// Why a frame is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// No sender writes that.
     Malformed,
     /// It is for another run of us, or its session is not open.
@@ -136,7 +136,7 @@ impl Rdm {
             return Err(Refusal::Malformed);
         }
         // Who greets without hearing the answers gets no more of them.
-        let deaf = |link: &super::link::Link| link.control.len() >= CONTROL_MAX;
+        let deaf = |link: &crate::rdm::peers::connection::Link| link.control.len() >= CONTROL_MAX;
         let deaf = self.link_of(delivery.peer).and_then(|at| self.link(at)).is_some_and(deaf);
         let is_new = self.link_of(delivery.peer).is_none();
         let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
@@ -193,7 +193,7 @@ impl Rdm {
     }
 
     /// The message that is next in order.
-    pub(super) fn on_turn(
+    pub(crate) fn on_turn(
         &mut self,
         index: u32,
         frame: &Frame<'_>,
@@ -212,7 +212,7 @@ impl Rdm {
     }
 
     /// The receiver's share of credit for one sender.
-    pub(super) fn window(&self) -> u64 {
+    pub(crate) fn window(&self) -> u64 {
         let b = &self.bounds;
         let share = b.credit_bytes / u64::from(self.links_count.max(1));
         share.clamp(b.window_bytes_min, b.window_bytes_max)
@@ -229,7 +229,7 @@ impl Rdm {
 
     /// A message does not take room any more, of this session or of one before: when half of the
     /// window is free, its sender is told.
-    pub(super) fn give_back(&mut self, index: u32, charge: u64) {
+    pub(crate) fn give_back(&mut self, index: u32, charge: u64) {
         let window = self.window();
         let Some(incoming) = self.incoming_mut(index) else { return };
         incoming.consumed = incoming.consumed.saturating_add_unsigned(charge);
@@ -240,10 +240,12 @@ impl Rdm {
     }
 
     /// Says how much more a peer may send, if that is due.
-    pub(super) fn grant(&mut self, index: u32) {
+    pub(crate) fn grant(&mut self, index: u32) {
         let window = self.window();
         // Who does not hear us gets no more: what we owe it is bounded by its credit.
-        let heard = |link: &super::link::Link| !link.blocked && link.control.len() < CONTROL_MAX;
+        let heard = |link: &crate::rdm::peers::connection::Link| {
+            !link.blocked && link.control.len() < CONTROL_MAX
+        };
         if !self.link(index).is_some_and(heard) {
             return;
         }
@@ -255,11 +257,11 @@ impl Rdm {
         }
         incoming.granted = limit;
         let number = incoming.number;
-        self.say_word(index, super::wire::credit(number, limit));
+        self.say_word(index, crate::rdm::wire::credit(number, limit));
     }
 
     /// What a link's receiving half held is dropped: receives that it had begun end so.
-    pub(super) fn drop_incoming(&mut self, index: u32, outcome: super::Outcome) {
+    pub(crate) fn drop_incoming(&mut self, index: u32, outcome: crate::rdm::api::Outcome) {
         let Some(link) = self.link_mut(index) else { return };
         if link.incoming.take().is_none() {
             return;
@@ -272,7 +274,10 @@ impl Rdm {
         }
     }
 
-    pub(super) fn incoming_mut(&mut self, index: u32) -> Option<&mut super::link::Incoming> {
+    pub(crate) fn incoming_mut(
+        &mut self,
+        index: u32,
+    ) -> Option<&mut crate::rdm::peers::connection::Incoming> {
         self.link_mut(index)?.incoming.as_mut()
     }
 }
@@ -289,12 +294,12 @@ impl Frame<'_> {
     }
 
     /// How many ids it has.
-    pub(super) fn span(&self) -> u32 {
+    pub(crate) fn span(&self) -> u32 {
         if let Self::Joined(joined) = self { joined.count } else { 1 }
     }
 
     /// What it costs of its sender's credit.
-    pub(super) fn charge(&self) -> u64 {
+    pub(crate) fn charge(&self) -> u64 {
         match self {
             Self::Message { length, bytes, .. } => {
                 MESSAGE_COST + length.map_or(bytes.len() as u64, u64::from)

@@ -13,16 +13,17 @@ use core::net::SocketAddr;
 
 use srd_proto::{Endpoint, PeerId};
 
-use super::link::Link;
-use super::{Outcome, Peer, Rdm, Refused, World};
+use crate::rdm::Rdm;
+use crate::rdm::api::{Outcome, Peer, Refused, World};
+use crate::rdm::peers::connection::Link;
 
 /// Peers that only wrote to us that are looked at for each that comes, and when one was refused.
-pub(super) const STRANGERS_LOOKED_AT: usize = 2;
+pub(crate) const STRANGERS_LOOKED_AT: usize = 2;
 const STRANGERS_LOOKED_AT_CROWDED: usize = 64;
 
 /// A peer as the application numbers it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub address: SocketAddr,
     /// The run that is meant; zero for whoever is there.
     pub incarnation: u64,
@@ -33,25 +34,25 @@ pub(super) struct Entry {
 }
 
 impl Rdm {
-    pub(super) fn entry(&self, peer: Peer) -> Option<&Entry> {
+    pub(crate) fn entry(&self, peer: Peer) -> Option<&Entry> {
         self.entries.get(peer.0 as usize)?.as_ref()
     }
 
-    pub(super) fn link(&self, index: u32) -> Option<&Link> {
+    pub(crate) fn link(&self, index: u32) -> Option<&Link> {
         self.links.get(index as usize)?.as_deref()
     }
 
-    pub(super) fn link_mut(&mut self, index: u32) -> Option<&mut Link> {
+    pub(crate) fn link_mut(&mut self, index: u32) -> Option<&mut Link> {
         self.links.get_mut(index as usize)?.as_deref_mut()
     }
 
     /// The link of a transport peer.
-    pub(super) fn link_of(&self, peer: PeerId) -> Option<u32> {
+    pub(crate) fn link_of(&self, peer: PeerId) -> Option<u32> {
         self.link(peer.index()).filter(|link| link.id == peer).map(|_| peer.index())
     }
 
     /// A link has something to do at the next pump.
-    pub(super) fn wake(&mut self, index: u32) {
+    pub(crate) fn wake(&mut self, index: u32) {
         if let Some(link) = self.link_mut(index)
             && !core::mem::replace(&mut link.ready, true)
         {
@@ -110,7 +111,7 @@ impl Rdm {
     }
 
     /// Gives an entry the lowest free number.
-    pub(super) fn enter(&mut self, entry: Entry) -> Option<u32> {
+    pub(crate) fn enter(&mut self, entry: Entry) -> Option<u32> {
         let next = u32::try_from(self.entries.len()).ok()?;
         let number = self.free.pop_first().unwrap_or(next);
         if number == next {
@@ -172,7 +173,7 @@ impl Rdm {
 
     /// Lets the transport forget peers that nobody needs, and forgets those that it has
     /// forgotten, if one had to be turned away.
-    pub(super) fn release_peers(&mut self, world: &mut World<'_>) {
+    pub(crate) fn release_peers(&mut self, world: &mut World<'_>) {
         for id in core::mem::take(&mut self.released) {
             let link = self.link_of(id).and_then(|index| self.link(index));
             if link.is_some_and(|link| !link.named) {
@@ -186,7 +187,7 @@ impl Rdm {
 
     /// Looks at some peers that only wrote to us, and forgets those that the transport knows no
     /// more and of which nothing is left.
-    pub(super) fn forget_strangers(&mut self, endpoint: &Endpoint, looks: usize) {
+    pub(crate) fn forget_strangers(&mut self, endpoint: &Endpoint, looks: usize) {
         for _ in 0..looks.min(self.strangers.len()) {
             let Some(id) = self.strangers.pop_front() else { return };
             let Some(index) = self.link_of(id) else { continue };
@@ -215,7 +216,7 @@ impl Rdm {
     }
 
     /// The link of a transport peer, made if there is none.
-    pub(super) fn make_link(&mut self, id: PeerId, address: SocketAddr) -> Option<u32> {
+    pub(crate) fn make_link(&mut self, id: PeerId, address: SocketAddr) -> Option<u32> {
         let index = id.index();
         if let Some(found) = self.link_of(id) {
             return Some(found);
@@ -260,7 +261,7 @@ impl Rdm {
 
     /// Decides under which number the run at the other end of a link is known: by its name, or as
     /// whoever is there.
-    pub(super) fn choose_source(&mut self, link: Option<u32>) {
+    pub(crate) fn choose_source(&mut self, link: Option<u32>) {
         let Some((index, link)) = link.and_then(|index| Some((index, self.link(index)?))) else {
             return;
         };

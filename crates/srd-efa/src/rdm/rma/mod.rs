@@ -1,0 +1,11 @@
+//! Peers' memory: reads, writes and atomic operations.
+//!
+//! | module | what |
+//! |---|---|
+//! | `transfer` | reads and writes |
+//! | `atomic` | atomic operations, at both ends |
+//! | `arithmetic` | what they do to single elements |
+
+pub(crate) mod arithmetic;
+pub(crate) mod atomic;
+pub(crate) mod transfer;
