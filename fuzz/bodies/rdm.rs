@@ -6,10 +6,11 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use srd_efa::rdm::{
-    Atomic, AtomicOp, Config, Datatype, Message, Peek, Peer, Piece, Rdm, Receive, RemotePiece, Rma,
-    Shared, Until, Want, World,
+use srd_efa::layer::{
+    Atomic, AtomicOp, Datatype, Message, Peek, Peer, Piece, Receive, RemotePiece, Rma, Shared,
+    Until, Want, World,
 };
+use srd_efa::rdm::{Config, Rdm};
 use srd_efa::{Access, Memory};
 use srd_proto::{
     Config as CoreConfig, Delivery, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use srd_efa::rdm::World;
+use srd_efa::layer::World;
 use srd_host::{Handle, Host};
 
 use crate::address::Address;
@@ -188,7 +188,7 @@ impl Asking<'_> {
         }
         let added = self.rdm.add_peer(&mut self.world, address.place, address.incarnation);
         let peer = added.map_err(|refused| match refused {
-            srd_efa::rdm::Refused::Again => {
+            srd_efa::layer::Refused::Again => {
                 Error::new(Status::Full, "there are too many peers: disconnect from some")
             }
             other => other.into(),

@@ -1,6 +1,6 @@
 //! What came to an end, as the program reads it: `srd_event`.
 
-use srd_efa::rdm::{Done, Kind, Outcome};
+use srd_efa::layer::{Done, Kind, Outcome};
 
 use crate::Status;
 

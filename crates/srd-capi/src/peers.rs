@@ -10,7 +10,7 @@
 //! The endpoint is never zero, so no word is [`ANY`]. Bound: one slot for each number that the
 //! Messaging Layer gives, which are less than 2^20.
 
-use srd_efa::rdm::Peer;
+use srd_efa::layer::Peer;
 
 use crate::{Error, Outcome, Status};
 

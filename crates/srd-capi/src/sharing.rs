@@ -1,7 +1,7 @@
 //! Memory that peers may use.
 
 use srd_efa::Access;
-use srd_efa::rdm::{Refused, Shared};
+use srd_efa::layer::{Refused, Shared};
 use srd_host::{Call, Span};
 
 use crate::endpoint::Endpoint;

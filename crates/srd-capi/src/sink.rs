@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 
-use srd_efa::rdm::{Done, Outcome, Rdm};
+use srd_efa::layer::{Done, Outcome};
+use srd_efa::rdm::Rdm;
 use srd_host::Sink;
 use srd_net::Notice;
 

@@ -1,6 +1,6 @@
 //! Messages, reads, writes and atomic operations.
 
-use srd_efa::rdm::{
+use srd_efa::layer::{
     Atomic, AtomicOp, Datatype, Message, Piece, Receive, RemotePiece, Rma, Until, Want,
 };
 
@@ -265,8 +265,8 @@ impl Endpoint {
 
 impl Asking<'_> {
     /// What is too long, is too long to be injected.
-    fn explain(&self, refused: srd_efa::rdm::Refused) -> Error {
-        if refused != srd_efa::rdm::Refused::TooLong {
+    fn explain(&self, refused: srd_efa::layer::Refused) -> Error {
+        if refused != srd_efa::layer::Refused::TooLong {
             return refused.into();
         }
         let most = self.rdm.inject_bytes_max();

@@ -3,7 +3,8 @@
 use std::io;
 
 use srd_efa::Memory;
-use srd_efa::rdm::{Done, Rdm, World};
+use srd_efa::layer::{Done, World};
+use srd_efa::rdm::Rdm;
 use srd_net::{Application, Context, LocalEndpoint, Notice};
 use srd_proto::{Delivery, Duration, Event, Instant, Status};
 

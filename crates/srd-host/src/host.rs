@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
-use srd_efa::rdm::{Config, Rdm, World};
+use srd_efa::layer::World;
+use srd_efa::rdm::{Config, Rdm};
 use srd_net::LocalEndpoint;
 use srd_proto::{Duration, Endpoint, Instant};
 
@@ -402,7 +403,7 @@ impl<S: Sink> Shared<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use srd_efa::rdm::Done;
+    use srd_efa::layer::Done;
 
     struct Nobody;
 

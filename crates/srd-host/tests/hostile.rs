@@ -21,10 +21,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use srd_efa::Access;
-use srd_efa::rdm::{
-    Atomic, AtomicOp, Datatype, Done, Kind, Message, Outcome, Peer, Piece, Rdm, RdmCounters,
-    Receive, RemotePiece, Rma, Shared, Until, Want,
+use srd_efa::layer::{
+    Atomic, AtomicOp, Datatype, Done, Kind, Message, Outcome, Peer, Piece, Receive, RemotePiece,
+    Rma, Shared, Until, Want,
 };
+use srd_efa::rdm::{Rdm, RdmCounters};
 use srd_host::{Host, Options, RegionNumber, Sink, Span};
 use srd_proto::rng::Rng;
 

@@ -8,9 +8,10 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use srd_efa::Access;
-use srd_efa::rdm::{
-    Done, Kind, Message, Outcome, Peer, Piece, Rdm, Receive, RemotePiece, Rma, Shared, Until, Want,
+use srd_efa::layer::{
+    Done, Kind, Message, Outcome, Peer, Piece, Receive, RemotePiece, Rma, Shared, Until, Want,
 };
+use srd_efa::rdm::Rdm;
 use srd_host::{Gone, Host, Options, RegionNumber, Sink, Span};
 
 /// Keeps what came to an end; takes no more than `room`.

@@ -8,7 +8,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use srd_efa::rdm::{Done, Message, Outcome, Peer, Piece, Rdm, Receive, Refused, Until, Want};
+use srd_efa::layer::{Done, Message, Outcome, Peer, Piece, Receive, Refused, Until, Want};
+use srd_efa::rdm::Rdm;
 use srd_host::{Host, Options, Sink};
 
 const THREADS: u64 = 8;

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use srd_efa::rdm::{Done, Kind, Outcome, Peer};
+use srd_efa::layer::{Done, Kind, Outcome, Peer};
 use srd_host::Sink;
 use srd_net::Notice;
 

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 
 use srd_efa::Memory;
 use srd_efa::direct::Direct;
-use srd_efa::rdm::{
-    Atomic, Done, Message, Order, Peek, Peer, Rdm, Receive, Refused, Rma, Shared, Want, World,
+use srd_efa::layer::{
+    Atomic, Done, Message, Order, Peek, Peer, Receive, Refused, Rma, Shared, Want, World,
 };
+use srd_efa::rdm::Rdm;
 use srd_proto::{Delivery, Event, Instant, Status};
 
 /// What moves an endpoint's data.

@@ -2,9 +2,9 @@
 //!
 //! Messages and atomic operations keep theirs by themselves, and it is always told. Reads and
 //! writes keep one for those who ask: a later operation then waits for the end of the earlier
-//! ones ([`srd_efa::rdm::Order`]), so it is told only to them.
+//! ones ([`srd_efa::layer::Order`]), so it is told only to them.
 
-use srd_efa::rdm::{Family, Order};
+use srd_efa::layer::{Family, Order};
 
 use crate::abi::bits::*;
 

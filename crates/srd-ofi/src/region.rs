@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use srd_efa::Access;
-use srd_efa::rdm::Shared;
+use srd_efa::layer::Shared;
 use srd_host::{RegionNumber, Span};
 
 use crate::abi::bits::{FI_REMOTE_READ, FI_REMOTE_WRITE};

@@ -1,6 +1,6 @@
 //! Data transfer: what the calls in C ask of an endpoint, asked of its layer.
 
-use srd_efa::rdm::{
+use srd_efa::layer::{
     Atomic, AtomicOp, Datatype, Message, Peek, Peer, Piece, Receive, Refused, RemotePiece, Rma,
     Until, Want, World,
 };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use srd_efa::Access;
-use srd_efa::rdm::{Config, Done, Kind, Outcome, Peer, Rdm, Refused, Shared, World};
+use srd_efa::layer::{Done, Kind, Outcome, Peer, Refused, Shared, World};
+use srd_efa::rdm::{Config, Rdm};
 use srd_proto::Status;
 use srd_proto::{Config as CoreConfig, Delivery, Duration, Endpoint, Entropy, Epoch, Instant};
 

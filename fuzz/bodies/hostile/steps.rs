@@ -1,6 +1,6 @@
 //! Steps of a script: what applications ask for, and what the man does.
 
-use srd_efa::rdm::{
+use srd_efa::layer::{
     Atomic, AtomicOp, Datatype, Message, Peek, Piece, Receive, RemotePiece, Rma, Until, Want,
 };
 

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use srd_efa::rdm::Piece;
+use srd_efa::layer::Piece;
 
 use crate::endpoint::Endpoint;
 use crate::{Error, Outcome, Status};

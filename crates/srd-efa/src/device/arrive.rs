@@ -5,10 +5,11 @@
 
 use srd_proto::{Delivery, Instant, Qpn, Status};
 
-use super::{Ah, Device};
-use crate::UD_HEADER_BYTES;
 use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::device::state::Device;
+use crate::handle::Ah;
 use crate::memory::Memory;
+use crate::qp::UD_HEADER_BYTES;
 use crate::qp::{Piece, Posted, QpType};
 use crate::wire::{Opaque, check_of};
 

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 
 use srd_proto::{Endpoint, Instant, PeerId, Qpn, ReceiveBuffers};
 
-use super::{Ah, AhEntry, Cq, Device, Pd};
 use crate::cq::{Completion, CompletionQueue, WcOpcode, WcStatus};
+use crate::device::state::{AhEntry, Device};
 use crate::error::{CreateError, DestroyError, ModifyError};
+use crate::handle::{Ah, Cq, Pd};
 use crate::mr::{Mr, Registration};
 use crate::qp::{QpAttr, QpInit, QpState, QueuePair};
 use crate::slab::Key;

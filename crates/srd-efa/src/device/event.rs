@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 
 use srd_proto::{DownReason, Event, Instant, PeerId, Status};
 
-use super::{Device, Note, Stage, TAG, Work};
 use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::device::operation::{Op, Stage, TAG, Work};
+use crate::device::state::{Device, Note};
 use crate::mr::Place;
 use crate::slab::Key;
 
@@ -166,7 +167,7 @@ impl Device {
     }
 
     /// A peer's read is over.
-    fn responded(&mut self, op: &super::Op, from: Place, whole: bool) {
+    fn responded(&mut self, op: &Op, from: Place, whole: bool) {
         self.responding -= 1;
         self.regions.lend(from.key, -1);
         let (peer, length, part) = (op.peer, op.length, op.part);
@@ -200,7 +201,7 @@ impl Device {
             DownReason::Restarted => WcStatus::RemoteAbort,
         };
         // A read whose request is still to be sent goes to the peer's new run.
-        let lost = |op: &super::Op| match op.work {
+        let lost = |op: &Op| match op.work {
             Work::Read { asked, .. } => asked && op.in_flight == 0,
             Work::Respond { .. } => true,
             Work::Send { .. } | Work::Write { .. } => false,

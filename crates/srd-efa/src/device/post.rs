@@ -3,16 +3,18 @@
 use bytes::{Bytes, BytesMut};
 use srd_proto::{Endpoint, Instant, Qpn};
 
-use super::{Cuts, Device, OPS_MAX, Op, Stage, Work};
 use crate::cq::{WcOpcode, WcStatus};
+use crate::device::cuts::Cuts;
+use crate::device::operation::{OPS_MAX, Op, Stage, Work};
+use crate::device::state::Device;
 use crate::error::PostError;
 use crate::memory::{Memory, Sge};
 use crate::mr::{Place, Purpose, Range};
 use crate::qp::{Piece, Posted, QpState, QpType};
 use crate::slab::Key;
 use crate::wire::check_of;
+use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, SendOp, SendWr, Source};
-use crate::{RDMA_BYTES_MAX, SGES_MAX};
 
 impl Device {
     /// Posts a send request (`ibv_post_send`). Whatever can only be told by a completion

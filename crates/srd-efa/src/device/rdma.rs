@@ -6,13 +6,15 @@
 
 use srd_proto::{Delivery, Instant};
 
-use super::arrive::{Arrival, Refusal};
-use super::{Cuts, Device, Note, OPS_MAX, Op, TransferId, Work, WriteIn};
-use crate::RDMA_BYTES_MAX;
 use crate::cq::{WcOpcode, WcStatus};
+use crate::device::arrive::{Arrival, Refusal};
+use crate::device::cuts::Cuts;
+use crate::device::operation::{OPS_MAX, Op, Work};
+use crate::device::state::{Device, Note, TransferId, WriteIn};
 use crate::memory::Memory;
 use crate::mr::{Place, Purpose, Range};
 use crate::wire::RdmaHeader;
+use crate::wr::RDMA_BYTES_MAX;
 
 impl Device {
     /// Where a peer's request leads, if it may go there.

@@ -7,18 +7,8 @@ use core::net::SocketAddr;
 
 use srd_proto::{Endpoint, PeerId};
 
-use super::Direct;
-use crate::device::Ah;
-use crate::rdm::{Peer, Refused, World};
-
-/// One peer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) id: PeerId,
-    pub(super) ah: Ah,
-    /// Where it is, once that was looked up.
-    address: Option<SocketAddr>,
-}
+use crate::direct::state::{Direct, Entry};
+use crate::layer::world::{Peer, Refused, World};
 
 impl Direct {
     pub(super) fn entry(&self, peer: Peer) -> Option<&Entry> {

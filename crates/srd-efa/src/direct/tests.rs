@@ -9,14 +9,16 @@ use std::vec::Vec;
 use bytes::Bytes;
 use srd_proto::rng::Rng;
 use srd_proto::{
-    Config as CoreConfig, Duration, Ecn, Epoch, PacketMeta, PacketRef, Transmit, TransmitBuf,
+    Config as CoreConfig, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef, Transmit,
+    TransmitBuf,
 };
 
 use super::*;
-use crate::rdm::{
+use crate::layer::{
     Done, Kind, Message, Outcome, Peer, Piece, Receive, Refused, RemotePiece, Rma, Shared, Until,
-    Want,
+    Want, World,
 };
+use crate::memory::Memory;
 
 /// Bytes of each end's memory. Region 1 is its second half.
 const RAM_BYTES: usize = 1 << 20;

@@ -2,8 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::layer::request::{Piece, RemotePiece};
 use crate::memory::Memory;
-use crate::rdm::api::Piece;
 
 /// Most pieces of a buffer.
 pub(crate) const PIECES_MAX: usize = 4;
@@ -97,5 +97,44 @@ impl Pieces {
             memory.write(0, addr, now);
             bytes = later;
         }
+    }
+}
+
+/// The peer's end of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemotePieces {
+    list: [RemotePiece; PIECES_MAX],
+    count: usize,
+}
+
+impl RemotePieces {
+    /// `None` if there are more than [`PIECES_MAX`], or one reaches beyond the last address.
+    pub(crate) fn of(pieces: &[RemotePiece]) -> Option<Self> {
+        let mut list = [RemotePiece { addr: 0, length: 0, rkey: 0 }; PIECES_MAX];
+        for (to, from) in list.get_mut(..pieces.len())?.iter_mut().zip(pieces) {
+            from.addr.checked_add(from.length)?;
+            *to = *from;
+        }
+        Some(Self { list, count: pieces.len() })
+    }
+
+    pub(crate) fn as_slice(&self) -> &[RemotePiece] {
+        &self.list[..self.count]
+    }
+
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.as_slice().iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length))
+    }
+
+    /// The piece that holds the byte at `offset`, from there on, at most `most` bytes of it.
+    pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<RemotePiece> {
+        for piece in self.as_slice() {
+            if offset < piece.length {
+                let length = (piece.length - offset).min(most);
+                return Some(RemotePiece { addr: piece.addr + offset, length, ..*piece });
+            }
+            offset -= piece.length;
+        }
+        None
     }
 }

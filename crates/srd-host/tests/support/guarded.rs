@@ -1,6 +1,6 @@
 //! Memory between pages that nobody may touch.
 
-use srd_efa::rdm::Piece;
+use srd_efa::layer::Piece;
 
 /// Bytes of a page, or several: kernels with larger ones exist.
 const PAGE: usize = 65_536;

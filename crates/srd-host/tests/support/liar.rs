@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use srd_efa::rdm::{
-    Config, Message, Peer, Piece, Rdm, Receive, RemotePiece, Rma, Shared, Until, Want, World,
-};
+use srd_efa::layer::{Message, Peer, Piece, Receive, RemotePiece, Rma, Shared, Until, Want, World};
+use srd_efa::rdm::{Config, Rdm};
 use srd_efa::{Access, Memory};
 use srd_host::Options;
 use srd_net::{Application, BindOptions, Context, LocalEndpoint};

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use srd_efa::rdm::RemotePiece;
+use srd_efa::layer::RemotePiece;
 
 use super::{at, sent};
 use crate::abi::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc};

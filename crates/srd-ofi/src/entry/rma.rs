@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use srd_efa::rdm::RemotePiece;
+use srd_efa::layer::RemotePiece;
 
 use super::{at, buffer, sent};
 use crate::abi::bits::FI_REMOTE_CQ_DATA;

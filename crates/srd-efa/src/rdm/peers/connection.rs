@@ -13,12 +13,9 @@ use core::net::SocketAddr;
 use bytes::Bytes;
 use srd_proto::PeerId;
 
-use crate::device::Ah;
-use crate::rdm::send::order::FAMILIES;
+use crate::handle::Ah;
+use crate::layer::request::FAMILIES;
 use crate::slab::Key;
-
-/// What every message costs of its sender's credit, beside its bytes.
-pub(crate) const MESSAGE_COST: u64 = 256;
 
 /// A session of ours.
 #[derive(Clone, Copy, Debug)]
@@ -167,9 +164,29 @@ impl Link {
     }
 }
 
+/// A peer's greeting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hello {
+    pub version: u8,
+    pub session: u32,
+    pub incarnation: u64,
+}
+
+/// A peer as the application numbers it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub address: SocketAddr,
+    /// The run that is meant; zero for whoever is there.
+    pub incarnation: u64,
+    /// How often it was added.
+    pub references: u32,
+    /// The transport's number of it; none for ourselves.
+    pub link: Option<u32>,
+}
+
 /// What a frame of our own is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
+pub(crate) enum ControlKind {
     /// Opens a session.
     Hello,
     /// Anything that may be said twice.
@@ -180,7 +197,7 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Control {
     pub link: u32,
-    pub purpose: Purpose,
+    pub kind: ControlKind,
     pub check: u32,
     pub bytes: Bytes,
     /// How often it was lost with a context.

@@ -5,22 +5,17 @@
 //! answered. Peers' greetings are noted as they arrive and answered by the next pump, which needs
 //! no call of the application's.
 
-use srd_proto::{DownReason, PeerId};
+use srd_proto::{Delivery, DownReason, PeerId};
 
-use crate::rdm::Rdm;
-use crate::rdm::api::{Outcome, World};
-use crate::rdm::peers::connection::{Greeting, Incoming, Purpose, Session};
+use crate::layer::completion::Outcome;
+use crate::layer::world::World;
+use crate::rdm::peers::connection::{ControlKind, Greeting, Hello, Incoming, Link, Session};
+use crate::rdm::peers::credit::CONTROL_MAX;
 use crate::rdm::peers::table::STRANGERS_LOOKED_AT;
-use crate::rdm::wire;
-use crate::rdm::wire::VERSION;
-
-/// A peer's greeting.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Hello {
-    pub version: u8,
-    pub session: u32,
-    pub incarnation: u64,
-}
+use crate::rdm::receive::inbound::Refusal;
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::field::VERSION;
+use crate::rdm::wire::{check, encode};
 
 impl Rdm {
     /// Greets a run at the other end of a link, unless that is under way, or too early: what
@@ -33,13 +28,13 @@ impl Rdm {
         }
         self.session_next = self.session_next.wrapping_add(1);
         let number = self.session_next;
-        let check = if aim == 0 { 0 } else { wire::run_check(aim) };
-        let bytes = wire::hello(number, self.incarnation).freeze();
+        let check = if aim == 0 { 0 } else { check::run_check(aim) };
+        let bytes = encode::hello(number, self.incarnation).freeze();
         if let Some(link) = self.link_mut(index) {
             link.greeting = Some(Greeting { number, aim });
         }
         self.counters.sessions += 1;
-        self.say(index, Purpose::Hello, check, bytes);
+        self.say(index, ControlKind::Hello, check, bytes);
     }
 
     /// The run that a greeting has to be for, if one is due.
@@ -76,7 +71,7 @@ impl Rdm {
         }
         self.is_run(index, their.incarnation);
         let Some(link) = self.link_mut(index) else { return true };
-        let check = wire::session_check(their.incarnation, number);
+        let check = check::session_check(their.incarnation, number);
         link.session = Some(Session { number, check, next_id: 0, limit, used: 0 });
         self.wake(index);
         true
@@ -123,6 +118,35 @@ impl Rdm {
         self.choose_source(Some(index));
     }
 
+    /// A peer's greeting: noted, and answered by the next pump.
+    pub(crate) fn on_hello(
+        &mut self,
+        delivery: &Delivery<'_>,
+        check: u32,
+        hello: Hello,
+    ) -> Result<(), Refusal> {
+        if check != 0 && check != self.own_check {
+            return Err(Refusal::Stale);
+        }
+        if hello.incarnation == 0 {
+            return Err(Refusal::Malformed);
+        }
+        // Who greets without hearing the answers gets no more of them.
+        let deaf = |link: &Link| link.control.len() >= CONTROL_MAX;
+        let deaf = self.link_of(delivery.peer).and_then(|at| self.link(at)).is_some_and(deaf);
+        let is_new = self.link_of(delivery.peer).is_none();
+        let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
+        let strangers = self.strangers_count.saturating_add(waiting);
+        let crowded = is_new && strangers >= self.bounds.strangers_max;
+        // One of those that are there may have gone.
+        self.crowded |= crowded;
+        if deaf || crowded || self.hellos.len() >= self.bounds.hellos_max {
+            return Err(Refusal::Rnr);
+        }
+        self.hellos.push_back((delivery.peer, hello));
+        Ok(())
+    }
+
     /// Answers greetings. Returns whether there were any.
     pub(crate) fn greet_back(&mut self, world: &mut World<'_>) -> bool {
         let any = !self.hellos.is_empty();
@@ -149,9 +173,9 @@ impl Rdm {
         }
         let incoming = self.link(index).and_then(|link| link.incoming);
         let granted = incoming.map_or(0, |incoming| incoming.granted);
-        let check = wire::run_check(hello.incarnation);
-        let bytes = wire::answer(hello.session, own, granted).freeze();
-        self.say(index, Purpose::Word, check, bytes);
+        let check = check::run_check(hello.incarnation);
+        let bytes = encode::answer(hello.session, own, granted).freeze();
+        self.say(index, ControlKind::Word, check, bytes);
     }
 
     /// A peer counts its messages from zero again. What it sent before and nobody has asked for
@@ -160,7 +184,7 @@ impl Rdm {
     pub(crate) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);
-        let check = wire::session_check(self.incarnation, number);
+        let check = check::session_check(self.incarnation, number);
         if let Some(link) = self.link_mut(index) {
             let owed = u64::from(link.kept).saturating_sub(window);
             link.incoming = Some(Incoming {

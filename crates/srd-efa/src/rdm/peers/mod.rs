@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `connection` | everything kept about one transport peer |
 //! | `table` | peers by number, and the connections behind them |
+//! | `credit` | how much a peer may send, and how it gets to know |
 //! | `handshake` | HELLO and its answer, the end of sessions |
 
 pub(crate) mod connection;
+pub(crate) mod credit;
 pub(crate) mod handshake;
 pub(crate) mod table;

@@ -13,25 +13,14 @@ use core::net::SocketAddr;
 
 use srd_proto::{Endpoint, PeerId};
 
-use crate::rdm::Rdm;
-use crate::rdm::api::{Outcome, Peer, Refused, World};
-use crate::rdm::peers::connection::Link;
+use crate::layer::completion::Outcome;
+use crate::layer::world::{Peer, Refused, World};
+use crate::rdm::peers::connection::{Entry, Link};
+use crate::rdm::state::Rdm;
 
 /// Peers that only wrote to us that are looked at for each that comes, and when one was refused.
 pub(crate) const STRANGERS_LOOKED_AT: usize = 2;
 const STRANGERS_LOOKED_AT_CROWDED: usize = 64;
-
-/// A peer as the application numbers it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub address: SocketAddr,
-    /// The run that is meant; zero for whoever is there.
-    pub incarnation: u64,
-    /// How often it was added.
-    pub references: u32,
-    /// The transport's number of it; none for ourselves.
-    pub link: Option<u32>,
-}
 
 impl Rdm {
     pub(crate) fn entry(&self, peer: Peer) -> Option<&Entry> {

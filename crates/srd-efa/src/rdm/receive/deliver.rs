@@ -3,115 +3,20 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use srd_proto::PeerId;
-
+use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::world::Peer;
 use crate::memory::Memory;
-use crate::rdm::api::{Done, Kind, Outcome, Peer};
-use crate::rdm::iovec::Pieces;
-use crate::rdm::receive::dispatch::Refusal;
-use crate::rdm::receive::long::LongIn;
-use crate::rdm::receive::matching::{MessageKey, Offer, ReceiveKey};
-use crate::rdm::receive::reorder::{Partial, Place};
+use crate::rdm::peers::connection::Link;
+use crate::rdm::receive::inbound::{
+    Body, Destination, Info, Kept, Landing, LongIn, Partial, Posted, Refusal,
+};
+use crate::rdm::receive::matching::{MessageKey, ReceiveKey};
+use crate::rdm::state::Rdm;
 use crate::rdm::wire::batch::Joined;
-use crate::rdm::wire::{Envelope, Frame, LongPiece};
-use crate::rdm::{Rdm, wire};
-use crate::slab::Key;
-
-/// What is known of a message beside its bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Info {
-    /// The peer that it came from; none for ourselves.
-    pub peer: Option<PeerId>,
-    /// The run that sent it.
-    pub run: u64,
-    /// What it took of its sender's credit.
-    pub charge: u64,
-    pub source: u32,
-    pub tag: Option<u64>,
-    pub data: Option<u64>,
-    /// The sender wants to hear when it stands in the receiver's buffer.
-    pub token: Option<u64>,
-    pub length: u64,
-}
-
-impl Info {
-    pub(crate) fn offer(&self) -> Offer {
-        Offer { tag: self.tag.unwrap_or(0), source: self.source }
-    }
-
-    /// The charge of a message that travels in its sender's credit, which has fewer bits.
-    fn charge_u32(&self) -> u32 {
-        u32::try_from(self.charge).unwrap_or(u32::MAX)
-    }
-}
-
-/// Where the bytes of a message are that nobody has asked for.
-#[derive(Debug)]
-pub(crate) enum Body {
-    /// All are here.
-    Whole(Box<[u8]>),
-    /// Some are here: in the partial message of this id.
-    Parts(u32),
-    /// At the sender.
-    Long(Box<LongIn>),
-    /// In our own operation's buffer.
-    Own(Key),
-    /// Nowhere: its sender was lost before all of it had come, and somebody has claimed it.
-    Lost(Outcome),
-}
-
-/// A message that nobody has asked for.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    pub info: Info,
-    pub body: Body,
-}
-
-/// A receive that waits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Posted {
-    pub pieces: Pieces,
-    pub context: u64,
-    pub tell: bool,
-    pub multi: Option<Key>,
-}
-
-/// A receive for many messages.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Multi {
-    pub size: u64,
-    pub used: u64,
-    /// With less than this left it is over.
-    pub min: u64,
-    /// Messages that are still landing.
-    pub landing: u32,
-    /// It takes no more messages.
-    pub closed: bool,
-}
-
-/// A message on its way into a receive.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Landing {
-    pub info: Info,
-    pub context: u64,
-    pub tell: bool,
-    pub pieces: Pieces,
-    /// Where it begins in the pieces, and how many of its bytes have room.
-    pub offset: u64,
-    pub room: u64,
-    pub multi: Option<Key>,
-}
-
-impl Landing {
-    /// Places bytes of the message, as far as there is room.
-    pub(crate) fn write(&self, memory: &mut dyn Memory, at: u64, bytes: &[u8]) {
-        let room = usize::try_from(self.room.saturating_sub(at)).unwrap_or(usize::MAX);
-        let bytes = &bytes[..bytes.len().min(room)];
-        if !bytes.is_empty() {
-            self.pieces.write(memory, self.offset + at, bytes);
-        }
-    }
-}
+use crate::rdm::wire::encode;
+use crate::rdm::wire::field::{STATUS_FAILED, STATUS_OK};
+use crate::rdm::wire::frame::LongPiece;
+use crate::rdm::wire::message::{Envelope, MESSAGE_COST, MessageFrame};
 
 impl Rdm {
     /// What a message from a link says of itself.
@@ -133,16 +38,15 @@ impl Rdm {
     pub(crate) fn on_message(
         &mut self,
         index: u32,
-        envelope: &Envelope,
-        length: Option<u32>,
-        bytes: &[u8],
+        message: &MessageFrame<'_>,
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
+        let MessageFrame { ref envelope, length, bytes } = *message;
         let whole = length.map_or(bytes.len() as u64, u64::from);
         if whole > self.bounds.medium_bytes_max && length.is_some() {
             return Err(Refusal::Malformed);
         }
-        let charge = crate::rdm::peers::connection::MESSAGE_COST + whole;
+        let charge = message.charge();
         let info = self.info_of(index, envelope, whole, charge).ok_or(Refusal::Stale)?;
         if self.is_full() {
             return Err(Refusal::Rnr);
@@ -153,7 +57,7 @@ impl Rdm {
             if length.is_none() {
                 self.landed(&landing, None);
             } else {
-                let place = Place::Landing(Box::new(landing));
+                let place = Destination::Landing(Box::new(landing));
                 self.begin_partial(index, envelope.id, bytes.len() as u64, whole, place, memory);
             }
             return Ok(());
@@ -165,7 +69,7 @@ impl Rdm {
         let mut buffer: Vec<u8> = Vec::with_capacity(usize::try_from(whole).unwrap_or(0));
         buffer.extend_from_slice(bytes);
         buffer.resize(usize::try_from(whole).unwrap_or(0), 0);
-        let place = Place::Buffer { buffer, kept, tagged: info.tag.is_some() };
+        let place = Destination::Buffer { buffer, kept, tagged: info.tag.is_some() };
         self.begin_partial(index, envelope.id, bytes.len() as u64, whole, place, memory);
         Ok(())
     }
@@ -182,10 +86,8 @@ impl Rdm {
         if full || self.tagged.room() < count || self.plain.room() < count {
             return Err(Refusal::Rnr);
         }
-        for frame in joined.messages() {
-            if let Frame::Message { envelope, length: None, bytes } = frame {
-                self.on_message(index, &envelope, None, bytes, memory)?;
-            }
+        for message in joined.messages() {
+            self.on_message(index, &message, memory)?;
         }
         Ok(())
     }
@@ -199,7 +101,7 @@ impl Rdm {
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
         let _ = memory;
-        let charge = crate::rdm::peers::connection::MESSAGE_COST;
+        let charge = MESSAGE_COST;
         let length = pieces.iter().map(|piece| piece.length).sum();
         let info = self.info_of(index, envelope, length, charge).ok_or(Refusal::Stale)?;
         if self.is_full() {
@@ -296,18 +198,18 @@ impl Rdm {
             data: info.data,
             released,
         });
-        let status = if failure.is_some() { wire::STATUS_FAILED } else { wire::STATUS_OK };
+        let status = if failure.is_some() { STATUS_FAILED } else { STATUS_OK };
         self.confirm(info, status);
     }
 
     /// Tells a sender that waits for it what became of its message. To another run at the same
     /// place the token would mean something else.
     pub(crate) fn confirm(&mut self, info: &Info, status: u8) {
-        let same = |link: &crate::rdm::peers::connection::Link| link.remote == info.run;
+        let same = |link: &Link| link.remote == info.run;
         if let (Some(token), Some(index)) = (info.token, self.index_of(info))
             && self.link(index).is_some_and(same)
         {
-            self.say_word(index, wire::receipt(token, status));
+            self.say_word(index, encode::receipt(token, status));
         }
     }
 
@@ -322,11 +224,11 @@ impl Rdm {
             Body::Parts(id) => {
                 let index = self.index_of(&kept.info);
                 let partial = index.and_then(|index| self.partials.get_mut(&(index, id)));
-                if let Some(Partial { place: place @ Place::Buffer { .. }, .. }) = partial {
-                    if let Place::Buffer { buffer, .. } = &place {
+                if let Some(Partial { place: place @ Destination::Buffer { .. }, .. }) = partial {
+                    if let Destination::Buffer { buffer, .. } = &place {
                         landing.write(memory, 0, buffer);
                     }
-                    *place = Place::Landing(Box::new(landing));
+                    *place = Destination::Landing(Box::new(landing));
                 }
             }
             Body::Long(from) => self.begin_read(landing, &from),
@@ -343,12 +245,12 @@ impl Rdm {
     pub(crate) fn throw_away(&mut self, kept: Kept) {
         self.release(&kept.info);
         match kept.body {
-            Body::Whole(_) | Body::Long(_) => self.confirm(&kept.info, wire::STATUS_OK),
+            Body::Whole(_) | Body::Long(_) => self.confirm(&kept.info, STATUS_OK),
             Body::Parts(id) => {
                 let index = self.index_of(&kept.info);
                 let partial = index.and_then(|index| self.partials.get_mut(&(index, id)));
                 if let Some(partial) = partial {
-                    partial.place = Place::Nowhere(Box::new(kept.info));
+                    partial.place = Destination::Nowhere(Box::new(kept.info));
                 }
             }
             Body::Own(key) => self.end(key, Outcome::Ok),

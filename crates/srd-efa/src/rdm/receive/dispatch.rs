@@ -6,28 +6,13 @@ use alloc::vec::Vec;
 
 use srd_proto::{Delivery, Instant, Status};
 
+use crate::layer::completion::Outcome;
 use crate::memory::Memory;
-use crate::rdm::peers::connection::MESSAGE_COST;
-use crate::rdm::peers::handshake::Hello;
-use crate::rdm::wire::Frame;
-use crate::rdm::{QPN, Rdm};
+use crate::rdm::peers::connection::{Hello, Incoming};
+use crate::rdm::receive::inbound::Refusal;
+use crate::rdm::state::{QPN, Rdm};
+use crate::rdm::wire::frame::Frame;
 use crate::wire::Opaque;
-
-/// Frames of our own that may wait for a peer before it gets no more credit.
-const CONTROL_MAX: usize = 64;
-
-/// Why a frame is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// No sender writes that.
-    Malformed,
-    /// It is for another run of us, or its session is not open.
-    Stale,
-    /// There is no room now.
-    Rnr,
-    /// It may not use that memory so.
-    BadAddress,
-}
 
 impl Rdm {
     /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
@@ -112,7 +97,7 @@ impl Rdm {
                 true
             }
             Frame::Hello { .. }
-            | Frame::Message { .. }
+            | Frame::Message(_)
             | Frame::Long { .. }
             | Frame::Joined(_)
             | Frame::Atomic { .. } => true,
@@ -120,34 +105,6 @@ impl Rdm {
         if !heard {
             self.counters.unasked += 1;
         }
-        Ok(())
-    }
-
-    fn on_hello(
-        &mut self,
-        delivery: &Delivery<'_>,
-        check: u32,
-        hello: Hello,
-    ) -> Result<(), Refusal> {
-        if check != 0 && check != self.own_check {
-            return Err(Refusal::Stale);
-        }
-        if hello.incarnation == 0 {
-            return Err(Refusal::Malformed);
-        }
-        // Who greets without hearing the answers gets no more of them.
-        let deaf = |link: &crate::rdm::peers::connection::Link| link.control.len() >= CONTROL_MAX;
-        let deaf = self.link_of(delivery.peer).and_then(|at| self.link(at)).is_some_and(deaf);
-        let is_new = self.link_of(delivery.peer).is_none();
-        let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
-        let strangers = self.strangers_count.saturating_add(waiting);
-        let crowded = is_new && strangers >= self.bounds.strangers_max;
-        // One of those that are there may have gone.
-        self.crowded |= crowded;
-        if deaf || crowded || self.hellos.len() >= self.bounds.hellos_max {
-            return Err(Refusal::Rnr);
-        }
-        self.hellos.push_back((delivery.peer, hello));
         Ok(())
     }
 
@@ -200,9 +157,7 @@ impl Rdm {
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
         match frame {
-            Frame::Message { envelope, length, bytes } => {
-                self.on_message(index, envelope, *length, bytes, memory)
-            }
+            Frame::Message(message) => self.on_message(index, message, memory),
             Frame::Long { envelope, pieces, count } => {
                 self.on_long(index, envelope, &pieces[..*count], memory)
             }
@@ -211,57 +166,8 @@ impl Rdm {
         }
     }
 
-    /// The receiver's share of credit for one sender.
-    pub(crate) fn window(&self) -> u64 {
-        let b = &self.bounds;
-        let share = b.credit_bytes / u64::from(self.links_count.max(1));
-        share.clamp(b.window_bytes_min, b.window_bytes_max)
-    }
-
-    /// More credit from a peer; false if it is for another session.
-    fn on_credit(&mut self, index: u32, session: u32, limit: u64) -> bool {
-        let ours = self.link_mut(index).and_then(|link| link.session_numbered(session));
-        let Some(ours) = ours else { return false };
-        ours.limit = ours.limit.max(limit);
-        self.wake(index);
-        true
-    }
-
-    /// A message does not take room any more, of this session or of one before: when half of the
-    /// window is free, its sender is told.
-    pub(crate) fn give_back(&mut self, index: u32, charge: u64) {
-        let window = self.window();
-        let Some(incoming) = self.incoming_mut(index) else { return };
-        incoming.consumed = incoming.consumed.saturating_add_unsigned(charge);
-        let due = incoming.limit(window) >= incoming.granted + window / 2;
-        if due && !core::mem::replace(&mut incoming.credit_due, true) {
-            self.wake(index);
-        }
-    }
-
-    /// Says how much more a peer may send, if that is due.
-    pub(crate) fn grant(&mut self, index: u32) {
-        let window = self.window();
-        // Who does not hear us gets no more: what we owe it is bounded by its credit.
-        let heard = |link: &crate::rdm::peers::connection::Link| {
-            !link.blocked && link.control.len() < CONTROL_MAX
-        };
-        if !self.link(index).is_some_and(heard) {
-            return;
-        }
-        let Some(incoming) = self.incoming_mut(index).filter(|i| i.credit_due) else { return };
-        incoming.credit_due = false;
-        let limit = incoming.limit(window);
-        if limit <= incoming.granted {
-            return;
-        }
-        incoming.granted = limit;
-        let number = incoming.number;
-        self.say_word(index, crate::rdm::wire::credit(number, limit));
-    }
-
     /// What a link's receiving half held is dropped: receives that it had begun end so.
-    pub(crate) fn drop_incoming(&mut self, index: u32, outcome: crate::rdm::api::Outcome) {
+    pub(crate) fn drop_incoming(&mut self, index: u32, outcome: Outcome) {
         let Some(link) = self.link_mut(index) else { return };
         if link.incoming.take().is_none() {
             return;
@@ -274,38 +180,7 @@ impl Rdm {
         }
     }
 
-    pub(crate) fn incoming_mut(
-        &mut self,
-        index: u32,
-    ) -> Option<&mut crate::rdm::peers::connection::Incoming> {
+    pub(crate) fn incoming_mut(&mut self, index: u32) -> Option<&mut Incoming> {
         self.link_mut(index)?.incoming.as_mut()
-    }
-}
-
-impl Frame<'_> {
-    /// The id, of what comes in order.
-    fn message_id(&self) -> Option<u32> {
-        match self {
-            Self::Message { envelope, .. } | Self::Long { envelope, .. } => Some(envelope.id),
-            Self::Atomic { id, .. } => Some(*id),
-            Self::Joined(joined) => Some(joined.first),
-            _ => None,
-        }
-    }
-
-    /// How many ids it has.
-    pub(crate) fn span(&self) -> u32 {
-        if let Self::Joined(joined) = self { joined.count } else { 1 }
-    }
-
-    /// What it costs of its sender's credit.
-    pub(crate) fn charge(&self) -> u64 {
-        match self {
-            Self::Message { length, bytes, .. } => {
-                MESSAGE_COST + length.map_or(bytes.len() as u64, u64::from)
-            }
-            Self::Joined(joined) => joined.charge,
-            _ => MESSAGE_COST,
-        }
     }
 }

@@ -5,67 +5,18 @@
 //! way as there is room for more waits: a sender that answers none of them leaves half of the
 //! room to the others. The sender hears in a RECEIPT that it has its buffer back.
 
-use srd_proto::PeerId;
-
 use crate::cq::{Completion, WcStatus};
+use crate::layer::completion::Outcome;
+use crate::layer::world::World;
 use crate::memory::Sge;
-use crate::rdm::api::{Outcome, World};
-use crate::rdm::iovec::PIECES_MAX;
 use crate::rdm::peers::connection::Link;
-use crate::rdm::receive::deliver::Landing;
-use crate::rdm::send::settle::outcome_of_wc;
-use crate::rdm::wire::LongPiece;
-use crate::rdm::{QPN, Rdm, wire};
+use crate::rdm::receive::inbound::{Landing, LongIn, Reading};
+use crate::rdm::send::ids::TAG_LONG;
+use crate::rdm::send::operation::outcome_of_wc;
+use crate::rdm::state::{QPN, Rdm};
+use crate::rdm::wire::check;
 use crate::slab::Key;
-use crate::wr::{Remote, SendOp, SendWr};
-
-/// What requests for reads of long messages complete under, in the upper byte.
-pub(crate) const TAG_LONG: u8 = 1;
-
-/// Where a long message lies at its sender.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LongIn {
-    /// The sender's run.
-    pub run: u64,
-    pub pieces: [LongPiece; PIECES_MAX],
-}
-
-/// A long message that is being read.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    landing: Landing,
-    /// Its sender, in the transport.
-    peer: PeerId,
-    from: LongIn,
-    /// Bytes asked for.
-    asked: u64,
-    /// Requests that have not completed.
-    requests: u32,
-    failure: Option<Outcome>,
-}
-
-impl LongIn {
-    pub(crate) fn of(run: u64, from: &[LongPiece]) -> Self {
-        let mut pieces = [LongPiece::default(); PIECES_MAX];
-        for (to, from) in pieces.iter_mut().zip(from) {
-            *to = *from;
-        }
-        Self { run, pieces }
-    }
-
-    /// The piece that holds the byte at `offset`: its key, the byte's place in it, and how many
-    /// bytes follow there, at most `most`.
-    fn run_at(&self, mut offset: u64, most: u64) -> Option<(Remote, u64)> {
-        for piece in &self.pieces {
-            if offset < piece.length {
-                let remote = Remote { addr: offset, rkey: piece.rkey };
-                return Some((remote, (piece.length - offset).min(most)));
-            }
-            offset -= piece.length;
-        }
-        None
-    }
-}
+use crate::wr::{SendOp, SendWr};
 
 impl Rdm {
     /// Begins to read a message into its receive.
@@ -177,7 +128,7 @@ impl Rdm {
             wr_id: key.to_user(TAG_LONG),
             ah: link.ah,
             remote_qpn: QPN,
-            remote_qkey: wire::qkey_of(run),
+            remote_qkey: check::qkey_of(run),
             op: SendOp::RdmaRead { local, remote },
             part: false,
         };

@@ -15,6 +15,7 @@
 use hashbrown::HashMap;
 
 use crate::hash::Keyed;
+use crate::layer::request::Want;
 use crate::rdm::receive::list::{Chain, Linked, Links};
 use crate::slab::{Key, Slab};
 
@@ -29,18 +30,6 @@ pub struct Limits {
     pub receives_max: u32,
     /// Messages kept and not asked for, claimed ones included.
     pub messages_max: u32,
-}
-
-/// What a receive asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Want {
-    /// The tag.
-    pub tag: u64,
-    /// Bits of it that do not matter. Messages without tags: all.
-    pub ignore: u64,
-    /// The peer that it must come from (`FI_DIRECTED_RECV`), as the caller numbers peers;
-    /// `None`: from anyone.
-    pub source: Option<u32>,
 }
 
 /// A message, as far as matching knows it.

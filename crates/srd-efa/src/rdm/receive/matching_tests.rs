@@ -1,4 +1,5 @@
 use super::matching::*;
+use crate::layer::Want;
 use srd_proto::rng::Rng;
 use std::vec::Vec;
 

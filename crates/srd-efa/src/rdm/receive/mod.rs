@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `inbound` | what is known of a message on its way in |
 //! | `dispatch` | judges what peers send, and hands it on |
 //! | `reorder` | brings messages into their order, and parts together |
 //! | `matching`, `list` | which message goes into which receive |
@@ -11,6 +12,7 @@
 
 pub(crate) mod deliver;
 pub(crate) mod dispatch;
+pub(crate) mod inbound;
 pub(crate) mod list;
 pub(crate) mod long;
 pub(crate) mod matching;

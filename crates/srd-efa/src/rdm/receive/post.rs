@@ -1,10 +1,12 @@
 //! Receives are posted, cancelled, and looked for by hand.
 
-use crate::rdm::Rdm;
-use crate::rdm::api::{Done, Kind, Outcome, Peek, Peer, Receive, Refused, World};
+use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::request::{Peek, Receive, Want};
+use crate::layer::world::{Peer, Refused, World};
 use crate::rdm::iovec::Pieces;
-use crate::rdm::receive::deliver::{Info, Kept, Multi, Posted};
-use crate::rdm::receive::matching::{Matcher, MessageKey, Want};
+use crate::rdm::receive::inbound::{Info, Kept, Multi, Posted};
+use crate::rdm::receive::matching::{Matcher, MessageKey};
+use crate::rdm::state::Rdm;
 
 impl Rdm {
     pub(crate) fn matcher(&mut self, tagged: bool) -> &mut Matcher<Posted, Kept> {

@@ -5,57 +5,19 @@
 //! Bounds: `reorder_bytes_max`, of which one peer has at most `reorder_link_bytes_max`, and
 //! `reorder_ids_max` ahead of the turn; a sender's credit bounds what a buffer was made for.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use srd_proto::Delivery;
 
+use crate::layer::completion::Outcome;
 use crate::memory::Memory;
-use crate::rdm::api::Outcome;
-use crate::rdm::receive::deliver::{Body, Info, Landing};
-use crate::rdm::receive::dispatch::Refusal;
-use crate::rdm::receive::matching::MessageKey;
-use crate::rdm::wire::Frame;
-use crate::rdm::{Rdm, wire};
+use crate::rdm::receive::inbound::{Body, Destination, Partial, Refusal};
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::field::STATUS_OK;
+use crate::rdm::wire::frame::Frame;
 
 /// What a kept piece costs beside its bytes.
 const PIECE_COST: usize = 128;
-
-/// Where the parts of a message go.
-#[derive(Debug)]
-pub(crate) enum Place {
-    /// Its header has not had its turn: they wait, each with its offset.
-    Unknown(Vec<(u16, Box<[u8]>)>),
-    /// Nobody has asked for it.
-    Buffer { buffer: Vec<u8>, kept: MessageKey, tagged: bool },
-    /// Into a receive.
-    Landing(Box<Landing>),
-    /// It was thrown away.
-    Nowhere(Box<Info>),
-}
-
-/// A message that is not complete, or not in its turn.
-#[derive(Debug)]
-pub(crate) struct Partial {
-    /// Its frame, if it came before its turn.
-    pub early: Option<Box<[u8]>>,
-    /// Bytes that have come, and of the whole; zero if that is not known.
-    pub got: u64,
-    pub length: u64,
-    pub place: Place,
-}
-
-impl Partial {
-    fn new(place: Place) -> Self {
-        Self { early: None, got: 0, length: 0, place }
-    }
-
-    /// One of which nothing has come.
-    #[cfg(test)]
-    pub(crate) fn nothing() -> Self {
-        Self::new(Place::Unknown(Vec::new()))
-    }
-}
 
 impl Rdm {
     /// Keeps a frame that came before its turn.
@@ -70,7 +32,7 @@ impl Rdm {
             return Err(Refusal::Rnr);
         }
         let partial = self.partials.entry((index, id));
-        let partial = partial.or_insert_with(|| Partial::new(Place::Unknown(Vec::new())));
+        let partial = partial.or_insert_with(|| Partial::new(Destination::Unknown(Vec::new())));
         if partial.early.is_some() {
             return Err(Refusal::Malformed);
         }
@@ -129,7 +91,7 @@ impl Rdm {
         if self.partials.is_empty() {
             return;
         }
-        let unknown = |partial: &Partial| matches!(partial.place, Place::Unknown(_));
+        let unknown = |partial: &Partial| matches!(partial.place, Destination::Unknown(_));
         if self.partials.get(&(index, id)).is_some_and(unknown)
             && let Some(partial) = self.partials.remove(&(index, id))
         {
@@ -138,7 +100,7 @@ impl Rdm {
     }
 
     fn forget_pieces(&mut self, index: u32, partial: &Partial) {
-        if let Place::Unknown(pieces) = &partial.place {
+        if let Destination::Unknown(pieces) = &partial.place {
             let bytes: usize = pieces.iter().map(|(_, bytes)| bytes.len() + PIECE_COST).sum();
             self.give_room_ahead(index, bytes);
         }
@@ -178,14 +140,14 @@ impl Rdm {
         id: u32,
         got: u64,
         length: u64,
-        place: Place,
+        place: Destination,
         memory: &mut dyn Memory,
     ) {
         let before = self.partials.remove(&(index, id));
         let mut partial = Partial { early: None, got, length, place };
         if let Some(before) = before {
             self.forget_pieces(index, &before);
-            if let Place::Unknown(pieces) = before.place {
+            if let Destination::Unknown(pieces) = before.place {
                 for (offset, bytes) in pieces {
                     if !partial.put(u64::from(offset), &bytes, memory) {
                         self.counters.malformed += 1;
@@ -203,10 +165,10 @@ impl Rdm {
             return;
         }
         match partial.place {
-            Place::Unknown(_) => {}
-            Place::Landing(landing) => self.landed(&landing, None),
-            Place::Nowhere(info) => self.confirm(&info, wire::STATUS_OK),
-            Place::Buffer { buffer, kept, tagged } => {
+            Destination::Unknown(_) => {}
+            Destination::Landing(landing) => self.landed(&landing, None),
+            Destination::Nowhere(info) => self.confirm(&info, STATUS_OK),
+            Destination::Buffer { buffer, kept, tagged } => {
                 let matcher = if tagged { &mut self.tagged } else { &mut self.plain };
                 if let Some(kept) = matcher.message_mut(kept) {
                     kept.body = Body::Whole(buffer.into_boxed_slice());
@@ -234,8 +196,8 @@ impl Rdm {
         }
         let ahead = id.wrapping_sub(incoming.expected).cast_signed() >= 0;
         match self.partials.get_mut(&(index, id)) {
-            Some(partial) if !matches!(partial.place, Place::Unknown(_)) => {
-                if matches!(partial.place, Place::Landing(_))
+            Some(partial) if !matches!(partial.place, Destination::Unknown(_)) => {
+                if matches!(partial.place, Destination::Landing(_))
                     && self.done.len() >= self.bounds.dones_max
                 {
                     return Err(Refusal::Rnr);
@@ -263,8 +225,8 @@ impl Rdm {
         }
         self.take_room_ahead(index, cost);
         let partial = self.partials.entry((index, id));
-        let partial = partial.or_insert_with(|| Partial::new(Place::Unknown(Vec::new())));
-        if let Place::Unknown(pieces) = &mut partial.place {
+        let partial = partial.or_insert_with(|| Partial::new(Destination::Unknown(Vec::new())));
+        if let Destination::Unknown(pieces) = &mut partial.place {
             pieces.push((offset, bytes.into()));
         }
         Ok(())
@@ -277,8 +239,8 @@ impl Rdm {
         }
         self.forget_pieces(index, &partial);
         match partial.place {
-            Place::Landing(landing) => self.landed(&landing, Some(outcome)),
-            Place::Buffer { kept, tagged, .. } => {
+            Destination::Landing(landing) => self.landed(&landing, Some(outcome)),
+            Destination::Buffer { kept, tagged, .. } => {
                 let matcher = if tagged { &mut self.tagged } else { &mut self.plain };
                 if matcher.is_claimed(kept)
                     && let Some(kept) = matcher.message_mut(kept)
@@ -289,30 +251,8 @@ impl Rdm {
                     self.forget_kept(&kept.info);
                 }
             }
-            Place::Unknown(_) | Place::Nowhere(_) => {}
+            Destination::Unknown(_) | Destination::Nowhere(_) => {}
         }
-    }
-}
-
-impl Partial {
-    /// Places a part; false if it reaches beyond the message, or more comes than it has.
-    fn put(&mut self, offset: u64, bytes: &[u8], memory: &mut dyn Memory) -> bool {
-        let count = bytes.len() as u64;
-        if offset + count > self.length || self.got + count > self.length {
-            return false;
-        }
-        self.got += count;
-        match &mut self.place {
-            Place::Buffer { buffer, .. } => {
-                let at = usize::try_from(offset).unwrap_or(usize::MAX);
-                if let Some(to) = buffer.get_mut(at..at + bytes.len()) {
-                    to.copy_from_slice(bytes);
-                }
-            }
-            Place::Landing(landing) => landing.write(memory, offset, bytes),
-            Place::Unknown(_) | Place::Nowhere(_) => {}
-        }
-        true
     }
 }
 

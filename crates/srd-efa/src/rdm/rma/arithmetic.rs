@@ -3,7 +3,7 @@
 //! What is defined follows libfabric: order is for real numbers, bits are for integers, the rest
 //! for all. Integers wrap. A truth value is one or zero of the element's type.
 
-use crate::rdm::api::{AtomicOp, Datatype};
+use crate::layer::request::{AtomicOp, Datatype};
 
 /// Bytes of the largest element.
 const ELEMENT_BYTES_MAX: usize = 16;

@@ -7,19 +7,21 @@ use alloc::vec::Vec;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::layer::completion::{Kind, Outcome};
+use crate::layer::request::{Atomic, AtomicOp, Datatype, RemotePiece};
+use crate::layer::world::{Refused, World};
 use crate::memory::Memory;
 use crate::mr::{Place, Purpose, Range};
-use crate::rdm::api::{Atomic, AtomicOp, Datatype, Kind, Outcome, Refused, RemotePiece, World};
-use crate::rdm::iovec::Pieces;
-use crate::rdm::peers::connection::MESSAGE_COST;
-use crate::rdm::receive::dispatch::Refusal;
+use crate::rdm::iovec::{PIECES_MAX, Pieces, RemotePieces};
+use crate::rdm::receive::inbound::Refusal;
 use crate::rdm::rma::arithmetic::apply;
-use crate::rdm::send::operation::{
-    AtomicKind, AtomicOut, Op, RemotePieces, Stage, Work, of_token, token_of,
-};
-use crate::rdm::send::submit::Step;
-use crate::rdm::wire::{AtomicPiece, Frame, STATUS_BAD_KEY, STATUS_FAILED, STATUS_OK};
-use crate::rdm::{Rdm, wire};
+use crate::rdm::send::ids::{of_token, token_of};
+use crate::rdm::send::operation::{AtomicKind, AtomicOut, Op, Stage, Step, Work};
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::encode;
+use crate::rdm::wire::field::{STATUS_BAD_KEY, STATUS_FAILED, STATUS_OK};
+use crate::rdm::wire::frame::{AtomicPiece, Frame};
+use crate::rdm::wire::message::MESSAGE_COST;
 use crate::slab::Key;
 
 /// What an operation is to do, checked.
@@ -90,14 +92,14 @@ impl Rdm {
             return Step::Over;
         }
         let AtomicOut { kind, operands, remote, .. } = &**atomic;
-        let mut list = [AtomicPiece::default(); crate::rdm::iovec::PIECES_MAX];
+        let mut list = [AtomicPiece::default(); PIECES_MAX];
         for (to, piece) in list.iter_mut().zip(remote.as_slice()) {
             let bytes = u32::try_from(piece.length).unwrap_or(0);
             *to = AtomicPiece { addr: piece.addr, rkey: piece.rkey, bytes };
         }
         let pieces = &list[..remote.as_slice().len()];
         let what = [kind.op.number(), kind.datatype.number(), kind.form];
-        let mut frame = wire::atomic(id, what, token_of(key), pieces);
+        let mut frame = encode::atomic(id, what, token_of(key), pieces);
         frame.extend_from_slice(operands);
         let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
         if let Some(step) = self.note_handed(index, key, handed) {
@@ -146,7 +148,7 @@ impl Rdm {
             Ok(_) => (STATUS_OK, &[][..]),
             Err(status) => (*status, &[][..]),
         };
-        self.say_word(index, wire::result(token, status, bytes));
+        self.say_word(index, encode::result(token, status, bytes));
         if before.is_ok() && self.config.tell_remote {
             let read = op == Some(AtomicOp::Read);
             let kind = if read { Kind::RemoteRead } else { Kind::RemoteWrite };

@@ -7,24 +7,20 @@
 
 use alloc::boxed::Box;
 
-use crate::RDMA_BYTES_MAX;
-use crate::cq::{Completion, WcOpcode, WcStatus};
-use crate::device::Note;
-use crate::memory::{Memory, Sge};
+use crate::cq::{Completion, WcStatus};
+use crate::layer::completion::{Kind, Outcome};
+use crate::layer::request::{RemotePiece, Rma, Shared, Until};
+use crate::layer::world::{Peer, Refused, World};
+use crate::memory::Sge;
 use crate::mr::{Purpose, Range};
-use crate::rdm::api::{Done, Kind, Outcome, Peer, Refused, Rma, World};
-use crate::rdm::receive::dispatch::Refusal;
-use crate::rdm::send::operation::{Op, RemotePieces, RmaOut, Source, Work};
-use crate::rdm::send::settle::outcome_of_wc;
-use crate::rdm::send::submit::Step;
-use crate::rdm::send::transmit::Handed;
-use crate::rdm::wire::{Frame, PUT_HEADER_BYTES};
-use crate::rdm::{QPN, Rdm, Shared, wire};
+use crate::rdm::iovec::RemotePieces;
+use crate::rdm::send::ids::TAG_RMA;
+use crate::rdm::send::operation::{Handed, Op, RmaOut, Source, Step, Work, outcome_of_wc};
+use crate::rdm::state::{QPN, Rdm};
+use crate::rdm::wire::frame::PUT_HEADER_BYTES;
+use crate::rdm::wire::{check, encode};
 use crate::slab::Key;
-use crate::wr::{Remote, SendOp, SendWr};
-
-/// What requests of reads and writes complete under, in the upper byte.
-pub(crate) const TAG_RMA: u8 = 2;
+use crate::wr::{RDMA_BYTES_MAX, Remote, SendOp, SendWr};
 
 impl Rdm {
     /// Reads or writes a peer's memory.
@@ -32,7 +28,7 @@ impl Rdm {
     /// # Errors
     /// When there is no such peer, no room, or the pieces do not fit each other.
     pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
-        if rma.read && (rma.until == crate::rdm::api::Until::Injected || rma.data.is_some()) {
+        if rma.read && (rma.until == Until::Injected || rma.data.is_some()) {
             return Err(Refused::Invalid);
         }
         let remote = RemotePieces::of(rma.remote).ok_or(Refused::Invalid)?;
@@ -127,7 +123,7 @@ impl Rdm {
         let Work::Rma(rma) = &op.work else { return Handed::Never };
         let room = (link.payload_bytes_max - PUT_HEADER_BYTES) as u64;
         let first = rma.remote.as_slice()[0];
-        let none = crate::rdm::api::RemotePiece { length: 0, ..first };
+        let none = RemotePiece { length: 0, ..first };
         let to = rma.remote.run_at(rma.asked, room).unwrap_or(none);
         let last = rma.asked + to.length == op.length;
         let whole = last && rma.asked == 0;
@@ -138,9 +134,9 @@ impl Rdm {
         let data = op.data.filter(|_| whole);
         let bytes = usize::try_from(to.length).unwrap_or(0);
         let more = !last || op.data.is_some() && !whole;
-        let mut frame = wire::put(data, more, to.addr, to.rkey, bytes);
+        let mut frame = encode::put(data, more, to.addr, to.rkey, bytes);
         rma.source.append(world.memory, rma.asked, bytes, &mut frame);
-        let check = wire::run_check(link.remote);
+        let check = check::run_check(link.remote);
         let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
         if handed == Handed::Yes
             && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.at_mut(key)
@@ -157,8 +153,8 @@ impl Rdm {
         let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
             return Handed::Never;
         };
-        let check = wire::run_check(link.remote);
-        let frame = wire::note(op.data.unwrap_or(0), op.length).freeze();
+        let check = check::run_check(link.remote);
+        let frame = encode::note(op.data.unwrap_or(0), op.length).freeze();
         let handed = self.hand_op(world, index, key, 0, (check, None, frame));
         if handed == Handed::Yes
             && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.at_mut(key)
@@ -178,7 +174,7 @@ impl Rdm {
         let most = u64::from(RDMA_BYTES_MAX).min(self.bounds.read_bytes_max);
         let local = local.run_at(rma.asked, most);
         let bytes = local.map_or(0, |local| local.length);
-        let none = crate::rdm::api::RemotePiece { length: 0, ..rma.remote.as_slice()[0] };
+        let none = RemotePiece { length: 0, ..rma.remote.as_slice()[0] };
         let remote = rma.remote.run_at(rma.asked, bytes).unwrap_or(none);
         let length = u32::try_from(remote.length).unwrap_or(0);
         let addr = local.map_or(0, |local| local.addr);
@@ -202,7 +198,7 @@ impl Rdm {
             wr_id: key.to_user(TAG_RMA),
             ah: link.ah,
             remote_qpn: QPN,
-            remote_qkey: wire::qkey_of(link.remote),
+            remote_qkey: check::qkey_of(link.remote),
             op,
             part: !last || data.is_some() && !told,
         };
@@ -251,96 +247,13 @@ impl Rdm {
         }
     }
 
-    /// A peer's write that came as a frame, or its word about one.
-    pub(crate) fn on_write(
-        &mut self,
-        index: u32,
-        frame: &Frame<'_>,
-        memory: &mut dyn Memory,
-    ) -> Result<(), Refusal> {
-        if self.is_full() {
-            return Err(Refusal::Rnr);
-        }
-        match *frame {
-            Frame::Put { data, more, addr, rkey, bytes } => {
-                let length = bytes.len() as u64;
-                let range = Range { addr, length, key: rkey };
-                let to = self.device.target(self.pd, range, Purpose::RemoteWrite);
-                let to = to.ok_or(Refusal::BadAddress)?;
-                if !bytes.is_empty() {
-                    memory.write(to.region, to.offset, bytes);
-                }
-                if data.is_some() || self.config.tell_remote && !more {
-                    self.tell_remote(index, Kind::RemoteWrite, length, data);
-                }
-            }
-            Frame::Note { data, length } => {
-                self.tell_remote(index, Kind::RemoteWrite, length, Some(data));
-            }
-            _ => return Err(Refusal::Malformed),
-        }
-        Ok(())
-    }
-
-    /// Tells of something that a peer did.
-    pub(crate) fn tell_remote(&mut self, index: u32, kind: Kind, length: u64, data: Option<u64>) {
-        let source = self.link(index).and_then(|link| link.source);
-        self.done.push_back(Done {
-            kind,
-            outcome: Outcome::Ok,
-            context: 0,
-            tagged: false,
-            tell: data.is_some(),
-            peer: source.map(Peer),
-            length,
-            offset: 0,
-            tag: 0,
-            data,
-            released: false,
-        });
-    }
-
-    /// A request of the device has ended, or a peer's write with data.
-    pub(crate) fn completed(&mut self, completion: &Completion) {
-        if completion.opcode == WcOpcode::RecvRdmaWithImm {
-            let index = completion.peer.and_then(|peer| self.link_of(peer));
-            let data = completion.imm.map(u64::from);
-            if let Some(index) = index {
-                let length = u64::from(completion.byte_len);
-                self.tell_remote(index, Kind::RemoteWrite, length, data);
-            }
-        } else if let Some(key) =
-            Key::of_user(completion.wr_id, crate::rdm::receive::long::TAG_LONG)
-        {
-            self.read_ended(key, completion);
-        } else if let Some(key) = Key::of_user(completion.wr_id, TAG_RMA) {
-            self.rma_ended(key, completion);
-        }
-    }
-
-    /// Takes the device's notes of peers' transfers.
-    pub(crate) fn take_notes(&mut self) {
-        while let Some(Note { peer, read, length, lkey, whole, part }) = self.device.note() {
-            if let Some(key) = self.shared_by.get(&lkey).copied() {
-                self.given_back(key);
-                continue;
-            }
-            let told = whole && !part && self.config.tell_remote;
-            let Some(index) = self.link_of(peer).filter(|_| told) else {
-                continue;
-            };
-            let kind = if read { Kind::RemoteRead } else { Kind::RemoteWrite };
-            self.tell_remote(index, kind, u64::from(length), None);
-        }
-    }
-
     /// Reads or writes our own memory as a peer would.
     pub(crate) fn rma_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
         let Some(op) = self.ops.at(key) else { return Ok(()) };
         let (length, data, peer) = (op.length, op.data, op.peer);
         let Work::Rma(rma) = &op.work else { return Ok(()) };
         let purpose = if rma.read { Purpose::RemoteRead } else { Purpose::RemoteWrite };
-        let place = |piece: &crate::rdm::api::RemotePiece| {
+        let place = |piece: &RemotePiece| {
             let range = Range { addr: piece.addr, length: piece.length, key: piece.rkey };
             self.device.target(self.pd, range, purpose)
         };

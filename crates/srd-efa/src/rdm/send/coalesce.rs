@@ -7,21 +7,20 @@
 
 use alloc::vec::Vec;
 
-use crate::rdm::api::{Until, World};
-use crate::rdm::send::operation::{Op, Stage, Work, token_of};
-use crate::rdm::send::transmit::{Handed, Out};
+use crate::layer::request::Until;
+use crate::layer::world::World;
+use crate::rdm::send::ids::{TAG_TOGETHER, token_of};
+use crate::rdm::send::operation::{Handed, Op, Out, Stage, Together, Work};
+use crate::rdm::state::Rdm;
 use crate::rdm::wire::batch::{ENTRY_BYTES, JOINED_MAX, Joining};
-use crate::rdm::{Rdm, wire};
+use crate::rdm::wire::field::BASE_BYTES;
+use crate::rdm::wire::message;
 use crate::slab::Key;
 
 /// The longest message that joins others.
 pub(crate) const BYTES_MAX: u64 = 512;
 /// Room of a frame to begin with.
 const FRAME_BYTES: usize = 1024;
-
-/// Messages that left in one datagram, until it was settled.
-#[derive(Debug)]
-pub(crate) struct Together(pub Vec<Key>);
 
 impl Rdm {
     /// Lets messages leave that wait for others to join.
@@ -88,7 +87,7 @@ impl Rdm {
             check,
             imm: None,
             payload: frame.finish().freeze(),
-            user: together.to_user(crate::rdm::send::transmit::TAG_TOGETHER),
+            user: together.to_user(TAG_TOGETHER),
         };
         let handed = self.hand(world, index, out);
         if handed != Handed::Yes {
@@ -124,7 +123,7 @@ impl Rdm {
         while keys.len() < JOINED_MAX {
             let Some(&key) = self.link(index)?.messages.get(keys.len()) else { break };
             let Some(bytes) = self.entry_bytes(index, key) else { break };
-            let so_far = frame.as_ref().map_or(wire::BASE_BYTES, Joining::len);
+            let so_far = frame.as_ref().map_or(BASE_BYTES, Joining::len);
             if so_far + ENTRY_BYTES + bytes > room {
                 break;
             }
@@ -139,7 +138,7 @@ impl Rdm {
                 frame.get_or_insert_with(|| Joining::new(message.id, room.min(FRAME_BYTES)));
             let token = (op.until == Until::Delivered).then(|| token_of(key));
             let into = frame.entry(u16::try_from(bytes).ok()?);
-            wire::put_message(into, &op.envelope(message.id, token), None);
+            message::put(into, &op.envelope(message.id, token), None);
             let length = usize::try_from(op.length).ok()?;
             message.source.append(world.memory, 0, length, into);
             keys.push(key);
@@ -162,7 +161,7 @@ impl Rdm {
             return None;
         }
         let token = (op.until == Until::Delivered).then_some(0);
-        let header = wire::message_header_bytes(&op.envelope(0, token), false);
+        let header = message::header_bytes(&op.envelope(0, token), false);
         Some(header + usize::try_from(op.length).ok()?)
     }
 

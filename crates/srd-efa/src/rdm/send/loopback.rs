@@ -2,11 +2,14 @@
 
 use bytes::Bytes;
 
+use crate::layer::completion::Outcome;
+use crate::layer::request::Until;
+use crate::layer::world::{Refused, World};
 use crate::memory::Memory;
-use crate::rdm::Rdm;
-use crate::rdm::api::{Outcome, Refused, Until, World};
-use crate::rdm::receive::deliver::{Body, Info, Landing};
+use crate::rdm::receive::inbound::{Body, Info, Landing};
 use crate::rdm::send::operation::{Op, Source, Work};
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::message::MESSAGE_COST;
 use crate::slab::Key;
 
 impl Rdm {
@@ -46,8 +49,7 @@ impl Rdm {
             return Ok(());
         }
         // As many as a peer may send without being asked; the others wait in their buffers.
-        let window = usize::try_from(self.window() / crate::rdm::peers::connection::MESSAGE_COST)
-            .unwrap_or(0);
+        let window = usize::try_from(self.window() / MESSAGE_COST).unwrap_or(0);
         let many = self.matcher(info.tag.is_some()).len().1 >= window;
         let copy = copy && (copied || !many);
         let body = if copy {

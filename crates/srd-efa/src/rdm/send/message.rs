@@ -2,19 +2,18 @@
 
 use bytes::Bytes;
 
+use crate::layer::completion::Outcome;
+use crate::layer::request::Until;
+use crate::layer::world::World;
 use crate::mr::{Access, Registration};
-use crate::rdm::Rdm;
-use crate::rdm::api::{Outcome, Until, World};
-use crate::rdm::peers::connection::MESSAGE_COST;
-use crate::rdm::send::operation::{Op, Source, Stage, Work, token_of};
-use crate::rdm::send::submit::Step;
-use crate::rdm::send::transmit::Handed;
-use crate::rdm::wire;
-use crate::rdm::wire::LongPiece;
+use crate::rdm::iovec::PIECES_MAX;
+use crate::rdm::send::ids::token_of;
+use crate::rdm::send::operation::{Handed, Op, Source, Stage, Step, Work};
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::frame::LongPiece;
+use crate::rdm::wire::message::MESSAGE_COST;
+use crate::rdm::wire::{encode, field, message};
 use crate::slab::Key;
-
-/// How often a message may be sent again because the peer forgot the session.
-pub(crate) const TRIES_MAX: u8 = 8;
 
 impl Rdm {
     /// Goes on with the message at the head of its link's queue.
@@ -129,12 +128,12 @@ impl Rdm {
         let token = (op.until == Until::Delivered).then(|| token_of(key));
         let envelope = op.envelope(message.id, token);
         let room = link.payload_bytes_max as u64;
-        let header = |parts| wire::message_header_bytes(&envelope, parts) as u64;
+        let header = |parts| message::header_bytes(&envelope, parts) as u64;
         let in_parts = header(false) + op.length > room;
         let first = if in_parts { room - header(true) } else { op.length };
         let length = in_parts.then(|| u32::try_from(op.length).unwrap_or(u32::MAX));
         let bytes = usize::try_from(first).unwrap_or(0);
-        let mut frame = wire::message(&envelope, length, bytes);
+        let mut frame = message::encode(&envelope, length, bytes);
         message.source.append(world.memory, 0, bytes, &mut frame);
         let handed = self.hand_op(world, index, key, 0, (session.check, None, frame.freeze()));
         if handed == Handed::Yes
@@ -168,7 +167,7 @@ impl Rdm {
         let Ok(offset) = u16::try_from(from) else { return (Handed::Never, to) };
         let payload: Bytes =
             message.source.read(world.memory, from, usize::try_from(bytes).unwrap_or(0));
-        let imm = Some(wire::part(message.id, offset));
+        let imm = Some(field::part(message.id, offset));
         let handed = self.hand_op(world, index, key, offset, (session.check, imm, payload));
         (handed, from + bytes)
     }
@@ -231,14 +230,14 @@ impl Rdm {
             return Handed::Never;
         };
         let Source::Pieces(pieces) = &message.source else { return Handed::Never };
-        let mut list = [LongPiece::default(); crate::rdm::iovec::PIECES_MAX];
+        let mut list = [LongPiece::default(); PIECES_MAX];
         let filled = pieces.as_slice().iter().filter(|piece| piece.length > 0);
         let count = message.shared.len();
         for ((to, piece), mr) in list.iter_mut().zip(filled).zip(&message.shared) {
             *to = LongPiece { rkey: mr.rkey, length: piece.length };
         }
         let envelope = op.envelope(message.id, None);
-        let frame = wire::long(&envelope, token_of(key), &list[..count]).freeze();
+        let frame = encode::long(&envelope, token_of(key), &list[..count]).freeze();
         let handed = self.hand_op(world, index, key, 0, (session.check, None, frame));
         if handed == Handed::Yes
             && let Some((stage, _, _)) = self.ops.at_mut(key).and_then(Op::stage_mut)

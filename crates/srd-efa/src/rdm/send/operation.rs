@@ -10,17 +10,47 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use srd_proto::Status;
 
+use crate::cq::WcStatus;
+use crate::layer::completion::{Kind, Outcome};
+use crate::layer::request::{AtomicOp, Datatype, Until};
 use crate::memory::Memory;
 use crate::mr::Mr;
-use crate::rdm::api::{AtomicOp, Datatype, Kind, Outcome, RemotePiece, Until};
-use crate::rdm::iovec::{PIECES_MAX, Pieces};
-use crate::rdm::wire::Envelope;
+use crate::rdm::iovec::{Pieces, RemotePieces};
+use crate::rdm::wire::message::Envelope;
 use crate::slab::Key;
 
-/// What our datagrams are completed under, in the upper byte.
-const TAG: u8 = 0xed;
-/// Most operations, whatever the configuration says: what a datagram's number has room for.
-pub(crate) const OPERATIONS_MAX: u32 = crate::slab::INDEX_MASK + 1;
+/// How often a message may be sent again because the peer forgot the session.
+pub(crate) const TRIES_MAX: u8 = 8;
+
+/// What came of an attempt to go on with an operation.
+pub(crate) enum Step {
+    /// There is nothing more to hand over.
+    Over,
+    /// It has to wait.
+    Wait,
+}
+
+/// What the transport said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Handed {
+    Yes,
+    /// It is full, and will say when it is not.
+    Full,
+    /// It will never take it: too large, or the peer is gone.
+    Never,
+}
+
+/// A SEND.
+pub(crate) struct Out {
+    pub check: u32,
+    pub imm: Option<u32>,
+    pub payload: Bytes,
+    pub user: u64,
+}
+
+/// Messages that left in one datagram, until it was settled.
+#[derive(Debug)]
+pub(crate) struct Together(pub Vec<Key>);
 
 /// Where an operation's bytes come from.
 #[derive(Clone, Debug)]
@@ -111,45 +141,6 @@ pub(crate) struct AtomicOut {
     pub stage: Stage,
     pub id: u32,
     pub session: u32,
-}
-
-/// The peer's end of an operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemotePieces {
-    list: [RemotePiece; PIECES_MAX],
-    count: usize,
-}
-
-impl RemotePieces {
-    /// `None` if there are more than [`PIECES_MAX`], or one reaches beyond the last address.
-    pub(crate) fn of(pieces: &[RemotePiece]) -> Option<Self> {
-        let mut list = [RemotePiece { addr: 0, length: 0, rkey: 0 }; PIECES_MAX];
-        for (to, from) in list.get_mut(..pieces.len())?.iter_mut().zip(pieces) {
-            from.addr.checked_add(from.length)?;
-            *to = *from;
-        }
-        Some(Self { list, count: pieces.len() })
-    }
-
-    pub(crate) fn as_slice(&self) -> &[RemotePiece] {
-        &self.list[..self.count]
-    }
-
-    pub(crate) fn length(&self) -> Option<u64> {
-        self.as_slice().iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length))
-    }
-
-    /// The piece that holds the byte at `offset`, from there on, at most `most` bytes of it.
-    pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<RemotePiece> {
-        for piece in self.as_slice() {
-            if offset < piece.length {
-                let length = (piece.length - offset).min(most);
-                return Some(RemotePiece { addr: piece.addr + offset, length, ..*piece });
-            }
-            offset -= piece.length;
-        }
-        None
-    }
 }
 
 /// A read or write under way.
@@ -248,27 +239,6 @@ impl Op {
     }
 }
 
-/// What a datagram of an operation is completed under. `part`: which of them.
-pub(crate) fn user_of(key: Key, part: u16) -> u64 {
-    key.to_user_part(TAG, part)
-}
-
-/// Back from it: index, generation's low bits, part.
-pub(crate) fn of_user(user: u64) -> Option<(u32, u32, u16)> {
-    Key::of_user_part(user, TAG)
-}
-
-/// An operation's number in a frame.
-pub(crate) fn token_of(key: Key) -> u64 {
-    u64::from(key.generation) << 32 | u64::from(key.index)
-}
-
-/// Back from it.
-#[allow(clippy::cast_possible_truncation)] // the halves of the number
-pub(crate) fn of_token(token: u64) -> Key {
-    Key { index: token as u32, generation: (token >> 32) as u32 }
-}
-
 /// How an operation ends whose datagram ended with a status.
 pub(crate) fn outcome_of(status: Status) -> Outcome {
     match status {
@@ -279,5 +249,20 @@ pub(crate) fn outcome_of(status: Status) -> Outcome {
         Status::UnrespRemote => Outcome::Unresponsive,
         Status::UnreachRemote => Outcome::Unreachable,
         Status::LocalBadLength | Status::RemoteRnr | Status::RemoteBadLength => Outcome::Protocol,
+    }
+}
+
+/// How what a request of the device was for ends.
+pub(crate) fn outcome_of_wc(status: WcStatus) -> Outcome {
+    match status {
+        WcStatus::Ok => Outcome::Ok,
+        WcStatus::Flushed => Outcome::Removed,
+        WcStatus::RemoteBadAddress => Outcome::BadKey,
+        WcStatus::RemoteAbort | WcStatus::RemoteBadDestQpn | WcStatus::RemoteUnknownPeer => {
+            Outcome::Restarted
+        }
+        WcStatus::UnrespRemote => Outcome::Unresponsive,
+        WcStatus::UnreachRemote => Outcome::Unreachable,
+        _ => Outcome::Protocol,
     }
 }

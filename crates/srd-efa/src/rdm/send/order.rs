@@ -5,53 +5,11 @@
 //! back here until those have ended: what was read has come, what was written stands in the
 //! peer's memory. Whoever asks for no order waits for nothing. Bound: `operations_max`.
 
-use crate::rdm::Rdm;
-use crate::rdm::api::Kind;
+use crate::layer::completion::Kind;
+use crate::layer::request::{Family, Order};
 use crate::rdm::send::operation::{Op, Work};
+use crate::rdm::state::Rdm;
 use crate::slab::Key;
-
-/// Operations, as far as order goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Family {
-    /// Messages.
-    Message = 0,
-    /// Reads of a peer's memory.
-    Read = 1,
-    /// Writes to it.
-    Write = 2,
-    /// Atomic operations, with a fetch or without.
-    Atomic = 3,
-}
-
-/// How many there are.
-pub(crate) const FAMILIES: usize = 4;
-
-/// Which operations to a peer must not overtake which earlier ones.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Order {
-    /// By the later one's family: a bit for each family that it waits for.
-    waits: [u8; FAMILIES],
-}
-
-impl Order {
-    /// The same, and `later` ones do not overtake `earlier` ones. Nothing waits for messages: one
-    /// may end only when its receiver asks for it. Messages and atomic operations need not wait
-    /// for each other.
-    #[must_use]
-    pub fn keeping(mut self, later: Family, earlier: Family) -> Self {
-        let numbered = |family| matches!(family, Family::Message | Family::Atomic);
-        if earlier != Family::Message && !(numbered(later) && numbered(earlier)) {
-            self.waits[later as usize] |= 1 << earlier as u8;
-        }
-        self
-    }
-
-    /// Whether an operation has to wait while so many of each family have not ended.
-    fn holds(self, later: Family, unfinished: &[u32; FAMILIES]) -> bool {
-        let waits = self.waits[later as usize];
-        (0..).zip(unfinished).any(|(family, count)| waits & 1 << family != 0 && *count > 0)
-    }
-}
 
 impl Op {
     fn family(&self) -> Family {

@@ -2,61 +2,20 @@
 
 use alloc::vec::Vec;
 
-use srd_proto::{Event, Instant, PeerId, Status};
+use srd_proto::Status;
 
-use crate::cq::WcStatus;
-use crate::rdm::Rdm;
-use crate::rdm::api::Outcome;
-use crate::rdm::peers::connection::Purpose;
-use crate::rdm::send::message::TRIES_MAX;
-use crate::rdm::send::operation::{Op, Stage, Work, of_token, of_user, outcome_of};
-use crate::rdm::send::transmit::TAG_TOGETHER;
-use crate::rdm::wire::{STATUS_BAD_KEY, STATUS_OK};
+use crate::layer::completion::Outcome;
+use crate::rdm::peers::connection::ControlKind;
+use crate::rdm::send::ids::of_token;
+use crate::rdm::send::operation::{Op, Stage, TRIES_MAX, Work, outcome_of};
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::field::{STATUS_BAD_KEY, STATUS_OK};
 use crate::slab::Key;
 
 /// How often a frame of our own is sent again after a context was lost.
 const CONTROL_TRIES_MAX: u8 = 3;
 
 impl Rdm {
-    /// Takes note of something that happened in the transport.
-    pub fn event(&mut self, now: Instant, event: &Event) {
-        self.device.event(now, event);
-        match event {
-            Event::Completed { user, status, .. } => {
-                if let Some((index, generation, part)) = of_user(*user) {
-                    if let Some(key) = self.ops.key_like(index, generation) {
-                        self.settled(key, part, *status);
-                    }
-                } else if let Some(key) = Self::control_of(*user) {
-                    self.control_settled(key, *status);
-                } else if let Some(key) = Key::of_user(*user, TAG_TOGETHER) {
-                    self.together_settled(key, *status);
-                }
-            }
-            Event::PeerDown { peer, reason } => self.on_peer_down(*peer, *reason),
-            Event::Writable { peer } => {
-                if let Some(index) = self.link_of(*peer) {
-                    if let Some(link) = self.link_mut(index) {
-                        link.blocked = false;
-                    }
-                    self.wake(index);
-                }
-            }
-            Event::PathMtu { peer, works_bytes, configured_bytes } => {
-                self.shrink(*peer, configured_bytes.saturating_sub(*works_bytes));
-            }
-            Event::PeerUp { .. } | Event::Diagnosis { .. } => {}
-        }
-        self.take_notes();
-    }
-
-    fn shrink(&mut self, peer: PeerId, fewer: u16) {
-        let most = self.payload_bytes_max.saturating_sub(usize::from(fewer));
-        if let Some(link) = self.link_of(peer).and_then(|index| self.link_mut(index)) {
-            link.payload_bytes_max = most;
-        }
-    }
-
     /// A datagram of an operation was settled.
     pub(crate) fn settled(&mut self, key: Key, part: u16, status: Status) {
         let Some(op) = self.ops.at_mut(key) else { return };
@@ -203,12 +162,12 @@ impl Rdm {
         }
     }
 
-    fn control_settled(&mut self, key: Key, status: Status) {
+    pub(crate) fn control_settled(&mut self, key: Key, status: Status) {
         let Some(control) = self.controls.at_mut(key) else { return };
-        let (index, purpose) = (control.link, control.purpose);
+        let (index, kind) = (control.link, control.kind);
         control.tries += 1;
         let again = status == Status::RemoteAbort && control.tries < CONTROL_TRIES_MAX;
-        if purpose == Purpose::Word && again {
+        if kind == ControlKind::Word && again {
             if let Some(link) = self.link_mut(index) {
                 link.control.push_back(key);
             }
@@ -216,7 +175,7 @@ impl Rdm {
             return;
         }
         self.controls.remove(key);
-        if purpose == Purpose::Word || status == Status::Ok {
+        if kind == ControlKind::Word || status == Status::Ok {
             return;
         }
         match status {
@@ -336,20 +295,5 @@ impl Op {
                 (rma.asked, rma.begun, rma.told) = (0, false, false);
             }
         }
-    }
-}
-
-/// How what a request of the device was for ends.
-pub(crate) fn outcome_of_wc(status: WcStatus) -> Outcome {
-    match status {
-        WcStatus::Ok => Outcome::Ok,
-        WcStatus::Flushed => Outcome::Removed,
-        WcStatus::RemoteBadAddress => Outcome::BadKey,
-        WcStatus::RemoteAbort | WcStatus::RemoteBadDestQpn | WcStatus::RemoteUnknownPeer => {
-            Outcome::Restarted
-        }
-        WcStatus::UnrespRemote => Outcome::Unresponsive,
-        WcStatus::UnreachRemote => Outcome::Unreachable,
-        _ => Outcome::Protocol,
     }
 }

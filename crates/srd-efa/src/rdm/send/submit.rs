@@ -2,22 +2,16 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::rdm::Rdm;
-use crate::rdm::api::{Done, Kind, Message, Outcome, Peer, Piece, Refused, Until, World};
+use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::request::{Message, Piece, Until};
+use crate::layer::world::{Peer, Refused, World};
 use crate::rdm::iovec::Pieces;
-use crate::rdm::peers::connection::{Control, Purpose};
-use crate::rdm::send::coalesce as join;
-use crate::rdm::send::operation::{Op, Source, Stage, Work};
-use crate::rdm::send::transmit::Handed;
+use crate::rdm::peers::connection::{Control, ControlKind};
+use crate::rdm::send::coalesce;
+use crate::rdm::send::operation::{Handed, MessageOut, Op, Source, Stage, Step, Work};
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::check;
 use crate::slab::Key;
-
-/// What came of an attempt to go on with an operation.
-pub(crate) enum Step {
-    /// There is nothing more to hand over.
-    Over,
-    /// It has to wait.
-    Wait,
-}
 
 impl Rdm {
     /// Sends a message.
@@ -26,7 +20,7 @@ impl Rdm {
     /// When there is no such peer, no room, or the pieces make no sense.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
         let source = self.source_of(world, message.pieces, message.until)?;
-        let out = crate::rdm::send::operation::MessageOut {
+        let out = MessageOut {
             stage: Stage::Waiting,
             id: 0,
             session: 0,
@@ -113,7 +107,7 @@ impl Rdm {
     /// Begins an operation, at once if nothing waits before it.
     pub(crate) fn submit(&mut self, world: &mut World<'_>, op: Op) -> Result<(), Refused> {
         let (index, is_rma) = (op.link, matches!(op.work, Work::Rma(_)));
-        let small = join::is_small(&op);
+        let small = coalesce::is_small(&op);
         let injected = op.until == Until::Injected && !matches!(op.work, Work::Atomic(_));
         let key = self.ops.insert(op, self.bounds.operations_max).ok_or(Refused::Again)?;
         if index == u32::MAX {
@@ -181,8 +175,8 @@ impl Rdm {
     }
 
     /// Sends a frame of our own.
-    pub(crate) fn say(&mut self, index: u32, purpose: Purpose, check: u32, bytes: Bytes) {
-        let control = Control { link: index, purpose, check, bytes, tries: 0 };
+    pub(crate) fn say(&mut self, index: u32, kind: ControlKind, check: u32, bytes: Bytes) {
+        let control = Control { link: index, kind, check, bytes, tries: 0 };
         // Bound: one for each message that credit let in, and a few for each link.
         if let Some(key) = self.controls.insert(control, u32::MAX)
             && let Some(link) = self.link_mut(index)
@@ -195,8 +189,8 @@ impl Rdm {
     /// Says something about the peer's operations to its present run.
     pub(crate) fn say_word(&mut self, index: u32, bytes: BytesMut) {
         let Some(link) = self.link(index).filter(|link| link.remote != 0) else { return };
-        let check = crate::rdm::wire::run_check(link.remote);
-        self.say(index, Purpose::Word, check, bytes.freeze());
+        let check = check::run_check(link.remote);
+        self.say(index, ControlKind::Word, check, bytes.freeze());
     }
 
     /// Hands over what waits for a link, as far as the transport takes it.

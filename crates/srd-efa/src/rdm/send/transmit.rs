@@ -7,38 +7,16 @@
 use bytes::Bytes;
 use srd_proto::{Class, Datagram, SendError};
 
-use crate::rdm::api::World;
-use crate::rdm::send::operation::user_of;
-use crate::rdm::{QPN, Rdm};
+use crate::layer::world::World;
+use crate::rdm::send::ids::{TAG_CONTROL, user_of};
+use crate::rdm::send::operation::{Handed, Out};
+use crate::rdm::state::{QPN, Rdm};
 use crate::slab::Key;
 use crate::wire::Opaque;
-
-/// What our own frames are completed under, in the upper byte.
-const TAG_CONTROL: u8 = 0xec;
-/// And datagrams of several messages.
-pub(crate) const TAG_TOGETHER: u8 = 0xee;
 
 /// Frames up to this size overtake the bytes of long ones: what they lead to should not wait for
 /// as much in the other direction to have left.
 const SMALL_BYTES: usize = 2048;
-
-/// What the transport said.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Handed {
-    Yes,
-    /// It is full, and will say when it is not.
-    Full,
-    /// It will never take it: too large, or the peer is gone.
-    Never,
-}
-
-/// A SEND.
-pub(crate) struct Out {
-    pub check: u32,
-    pub imm: Option<u32>,
-    pub payload: Bytes,
-    pub user: u64,
-}
 
 impl Rdm {
     /// Hands a datagram over.
@@ -98,10 +76,5 @@ impl Rdm {
                 true
             }
         }
-    }
-
-    /// The frame of our own that a datagram was.
-    pub(crate) fn control_of(user: u64) -> Option<Key> {
-        Key::of_user(user, TAG_CONTROL)
     }
 }

@@ -50,40 +50,40 @@ impl Stranger {
     }
 }
 
-fn envelope(id: u32) -> wire::Envelope {
-    wire::Envelope { id, tag: Some(7), data: Some(1), token: Some(9) }
+fn envelope(id: u32) -> wire::message::Envelope {
+    wire::message::Envelope { id, tag: Some(7), data: Some(1), token: Some(9) }
 }
 
 /// One of each frame, valid but for what it names.
 fn frames(id: u32) -> Vec<Vec<u8>> {
-    let long = [wire::LongPiece { rkey: 5, length: 100_000 }; 2];
-    let atomic = [wire::AtomicPiece { addr: 0, rkey: 5, bytes: 8 }];
-    let mut short = wire::message(&envelope(id), None, 5);
+    let long = [wire::frame::LongPiece { rkey: 5, length: 100_000 }; 2];
+    let atomic = [wire::frame::AtomicPiece { addr: 0, rkey: 5, bytes: 8 }];
+    let mut short = wire::message::encode(&envelope(id), None, 5);
     short.extend_from_slice(b"hello");
-    let mut parts = wire::message(&envelope(id + 1), Some(3000), 5);
+    let mut parts = wire::message::encode(&envelope(id + 1), Some(3000), 5);
     parts.extend_from_slice(b"hello");
-    let mut sum = wire::atomic(id + 3, [2, 7, 1], 3, &atomic);
+    let mut sum = wire::encode::atomic(id + 3, [2, 7, 1], 3, &atomic);
     sum.extend_from_slice(&[1; 8]);
     let mut together = wire::batch::Joining::new(id + 4, 100);
     for id in [id + 4, id + 5] {
         let envelope = envelope(id);
-        let bytes = wire::message_header_bytes(&envelope, false);
-        wire::put_message(together.entry(u16::try_from(bytes).unwrap()), &envelope, None);
+        let bytes = wire::message::header_bytes(&envelope, false);
+        wire::message::put(together.entry(u16::try_from(bytes).unwrap()), &envelope, None);
     }
-    let mut put = wire::put(Some(3), false, 0, 5, 4);
+    let mut put = wire::encode::put(Some(3), false, 0, 5, 4);
     put.extend_from_slice(b"data");
     [
-        wire::hello(77, 100),
-        wire::answer(1, 100, 1 << 40),
-        wire::credit(1, 1 << 40),
+        wire::encode::hello(77, 100),
+        wire::encode::answer(1, 100, 1 << 40),
+        wire::encode::credit(1, 1 << 40),
         short,
         parts,
-        wire::long(&envelope(id + 2), 9, &long),
-        wire::receipt(1 << 32, 0),
+        wire::encode::long(&envelope(id + 2), 9, &long),
+        wire::encode::receipt(1 << 32, 0),
         sum,
-        wire::result(1 << 32, 0, &[1; 8]),
+        wire::encode::result(1 << 32, 0, &[1; 8]),
         put,
-        wire::note(4, 5),
+        wire::encode::note(4, 5),
         together.finish(),
     ]
     .iter()
@@ -94,9 +94,9 @@ fn frames(id: u32) -> Vec<Vec<u8>> {
 #[test]
 fn frames_survive_and_no_truncation_of_a_header_is_taken_for_another() {
     for frame in frames(0) {
-        assert!(wire::Frame::decode(&frame).is_some());
+        assert!(wire::frame::Frame::decode(&frame).is_some());
         for n in 0..8 {
-            assert_eq!(wire::Frame::decode(&frame[..n]), None);
+            assert_eq!(wire::frame::Frame::decode(&frame[..n]), None);
         }
     }
     let mut stranger = Stranger::new();
@@ -114,7 +114,7 @@ fn what_is_not_of_the_session_is_refused_as_stale() {
     for frame in frames(2) {
         assert_eq!(stranger.frame(check ^ 1, &frame), Status::BadDestQpn);
     }
-    let part = Opaque::Send { check: check ^ 1, imm: Some(wire::part(2, 5)) };
+    let part = Opaque::Send { check: check ^ 1, imm: Some(wire::field::part(2, 5)) };
     assert_eq!(stranger.throw(part, b"x"), Status::BadDestQpn);
     assert_eq!(stranger.net.nodes[1].rdm.counters().stale, 13);
 }
@@ -126,7 +126,11 @@ fn credit_is_enforced_and_so_are_the_bounds_of_a_message() {
     let mut id = 2;
     let mut status = Status::Ok;
     while status == Status::Ok {
-        let mut frame = wire::message(&wire::Envelope { tag: Some(8), ..envelope(id) }, None, 1000);
+        let mut frame = wire::message::encode(
+            &wire::message::Envelope { tag: Some(8), ..envelope(id) },
+            None,
+            1000,
+        );
         frame.extend_from_slice(&[0; 1000]);
         status = stranger.frame(check, &frame);
         id += 1;
@@ -137,7 +141,7 @@ fn credit_is_enforced_and_so_are_the_bounds_of_a_message() {
     let mut stranger = Stranger::new();
     let frame = &frames(1)[4]; // parts of a message of 3000 bytes, with id 2
     assert_eq!(stranger.frame(check, frame), Status::Ok);
-    let part = |offset| Opaque::Send { check, imm: Some(wire::part(2, offset)) };
+    let part = |offset| Opaque::Send { check, imm: Some(wire::field::part(2, offset)) };
     assert_eq!(stranger.throw(part(2999), b"xx"), Status::RemoteBadLength, "beyond the end");
     assert_eq!(stranger.throw(part(5), &[1; 2995]), Status::Ok);
     assert_eq!(stranger.throw(part(5), &[1; 10]), Status::RemoteBadLength, "it is complete");
@@ -161,7 +165,7 @@ fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
             }
             frame.truncate(frame.len() - rng.below(3) as usize * rng.below(6) as usize % 8);
             let check = if rng.below(2) == 0 { check } else { own };
-            let part = wire::part(id, u16::try_from(rng.below(65_536)).unwrap());
+            let part = wire::field::part(id, u16::try_from(rng.below(65_536)).unwrap());
             let opaque = match rng.below(8) {
                 0 => Opaque::Send { check, imm: Some(part) },
                 1 => Opaque::Read { check: own, part: false },
@@ -189,8 +193,8 @@ fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
 
 /// A message in one frame, with tag 7 and without data or receipt.
 fn short(id: u32) -> Vec<u8> {
-    let envelope = wire::Envelope { id, tag: Some(7), data: None, token: None };
-    let mut frame = wire::message(&envelope, None, 5);
+    let envelope = wire::message::Envelope { id, tag: Some(7), data: None, token: None };
+    let mut frame = wire::message::encode(&envelope, None, 5);
     frame.extend_from_slice(b"hello");
     frame.to_vec()
 }
@@ -226,7 +230,7 @@ fn regression_an_id_that_waits_for_its_turn_cannot_come_again() {
 fn regression_parts_of_a_message_that_comes_whole_are_forgotten() {
     let mut stranger = Stranger::new();
     let check = stranger.check;
-    let part = Opaque::Send { check, imm: Some(wire::part(2, 9)) };
+    let part = Opaque::Send { check, imm: Some(wire::field::part(2, 9)) };
     assert_eq!(stranger.throw(part, &[1; 500]), Status::Ok, "its header has not come");
     assert!(stranger.net.nodes[1].rdm.reorder_bytes > 500);
     assert_eq!(stranger.frame(check, &short(2)), Status::Ok);
@@ -241,7 +245,7 @@ fn regression_who_greets_without_end_and_hears_nothing_is_refused() {
     let own = stranger.net.nodes[1].rdm.own_check;
     let mut most = 0;
     for session in 0..40_000 {
-        stranger.frame(own, &wire::hello(session, 100));
+        stranger.frame(own, &wire::encode::hello(session, 100));
         if session % 100 == 0 {
             stranger.net.on(1, |rdm, world| rdm.pump(world));
         }
@@ -257,10 +261,10 @@ fn words_that_nobody_waits_for_are_counted_and_change_nothing() {
     let mut stranger = Stranger::new();
     let own = stranger.net.nodes[1].rdm.own_check;
     let words = [
-        wire::answer(777, 100, 1 << 40),
-        wire::credit(777, 1 << 40),
-        wire::receipt(777 << 32, 0),
-        wire::result(777 << 32, 0, &[1; 8]),
+        wire::encode::answer(777, 100, 1 << 40),
+        wire::encode::credit(777, 1 << 40),
+        wire::encode::receipt(777 << 32, 0),
+        wire::encode::result(777 << 32, 0, &[1; 8]),
     ];
     for (before, word) in (0..).zip(words) {
         assert_eq!(stranger.net.nodes[1].rdm.counters().unasked, before);
@@ -273,8 +277,8 @@ fn words_that_nobody_waits_for_are_counted_and_change_nothing() {
 
 /// A message of 1000 bytes that no receive asks for.
 fn unasked(id: u32) -> Vec<u8> {
-    let envelope = wire::Envelope { id, tag: Some(8), data: None, token: None };
-    let mut frame = wire::message(&envelope, None, 1000);
+    let envelope = wire::message::Envelope { id, tag: Some(8), data: None, token: None };
+    let mut frame = wire::message::encode(&envelope, None, 1000);
     frame.extend_from_slice(&[0; 1000]);
     frame.to_vec()
 }
@@ -284,9 +288,9 @@ fn regression_credit_is_not_got_anew_by_opening_one_session_after_another() {
     let mut stranger = Stranger::new();
     let (own, run) = (stranger.net.nodes[1].rdm.own_check, stranger.net.nodes[1].incarnation);
     for session in 1000..1030 {
-        stranger.frame(own, &wire::hello(session, 100));
+        stranger.frame(own, &wire::encode::hello(session, 100));
         stranger.net.on(1, |rdm, world| rdm.pump(world));
-        let check = wire::session_check(run, session);
+        let check = wire::check::session_check(run, session);
         let taken = (0..).take_while(|id| stranger.frame(check, &unasked(*id)) == Status::Ok);
         assert!(taken.count() < 2000);
     }
@@ -311,7 +315,7 @@ fn regression_parts_without_a_header_of_one_peer_leave_room_for_those_of_others(
     let check = stranger.check;
     let part = |n: u32| Opaque::Send {
         check,
-        imm: Some(wire::part(2 + n / 60_000, 1 + (n % 60_000) as u16)),
+        imm: Some(wire::field::part(2 + n / 60_000, 1 + (n % 60_000) as u16)),
     };
     let taken = (0..100_000).take_while(|n| stranger.throw(part(*n), &[1; 1000]) == Status::Ok);
     assert!(taken.count() < 10_000);
@@ -327,12 +331,15 @@ fn regression_a_new_session_does_not_look_at_what_is_kept_of_other_peers() {
     let mut sessions = |others: u32| {
         let rdm = &mut stranger.net.nodes[1].rdm;
         for id in 0..others {
-            rdm.partials.insert((index + 1, id), receive::reorder::Partial::nothing());
+            rdm.partials.insert((index + 1, id), receive::inbound::Partial::nothing());
         }
         let start = std::time::Instant::now();
         for number in 0..300 {
-            let hello =
-                peers::handshake::Hello { version: wire::VERSION, session: number, incarnation: 9 };
+            let hello = peers::connection::Hello {
+                version: wire::field::VERSION,
+                session: number,
+                incarnation: 9,
+            };
             rdm.open_incoming(index, &hello, 1 << 20);
         }
         start.elapsed()

@@ -163,14 +163,14 @@ fn without_room_for_all_none_is_taken_and_they_come_again() {
 #[test]
 fn what_no_sender_joins_is_malformed() {
     let whole = |id| {
-        let envelope = wire::Envelope { id, tag: Some(7), data: None, token: None };
-        let mut frame = wire::message(&envelope, None, 8);
+        let envelope = wire::message::Envelope { id, tag: Some(7), data: None, token: None };
+        let mut frame = wire::message::encode(&envelope, None, 8);
         frame.extend_from_slice(&[1; 8]);
         frame.to_vec()
     };
     let part = |id| {
-        let envelope = wire::Envelope { id, tag: None, data: None, token: None };
-        wire::message(&envelope, Some(100), 0).to_vec()
+        let envelope = wire::message::Envelope { id, tag: None, data: None, token: None };
+        wire::message::encode(&envelope, Some(100), 0).to_vec()
     };
     let join = |count: u8, first: u32, frames: &[Vec<u8>]| {
         let mut bytes = vec![wire::batch::KIND, count, 0, 0];
@@ -182,9 +182,9 @@ fn what_no_sender_joins_is_malformed() {
         bytes
     };
     let good = join(2, 5, &[whole(5), whole(6)]);
-    assert!(wire::Frame::decode(&good).is_some());
+    assert!(wire::frame::Frame::decode(&good).is_some());
     for end in 0..good.len() {
-        assert_eq!(wire::Frame::decode(&good[..end]), None, "{end} bytes of it");
+        assert_eq!(wire::frame::Frame::decode(&good[..end]), None, "{end} bytes of it");
     }
     let many: Vec<Vec<u8>> = (0..33).map(whole).collect();
     let bad = [
@@ -199,7 +199,7 @@ fn what_no_sender_joins_is_malformed() {
         ("too many", join(33, 0, &many)),
     ];
     for (what, bytes) in bad {
-        assert_eq!(wire::Frame::decode(&bytes), None, "{what}");
+        assert_eq!(wire::frame::Frame::decode(&bytes), None, "{what}");
     }
     let mut net = Net::new(2);
     let to = net.peer(0, 1);

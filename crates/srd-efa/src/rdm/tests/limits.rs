@@ -110,7 +110,7 @@ fn a_receiver_that_posts_late_stops_its_sender_by_credit_and_nothing_fails() {
     net.run_ms(3000);
     let window = net.nodes[1].rdm.bounds.window_bytes_min;
     let kept = net.nodes[1].rdm.tagged.len().1 as u64;
-    assert!(kept <= window / peers::connection::MESSAGE_COST && kept > 50, "{kept}");
+    assert!(kept <= window / wire::message::MESSAGE_COST && kept > 50, "{kept}");
     assert_eq!(net.done(0).len() as u64, kept);
     for n in 0..1000u64 {
         net.recv(1, None, 1, (1 << 20) + 3 * n, 3);
@@ -200,7 +200,7 @@ fn the_receiver_has_so_many_reads_under_way_and_cuts_long_ones() {
 #[test]
 fn a_peer_costs_at_most_2_kilobytes_without_buffers() {
     let link = size_of::<peers::connection::Link>();
-    let beside = size_of::<Entry>() + size_of::<((SocketAddr, u64), u32)>();
+    let beside = size_of::<peers::connection::Entry>() + size_of::<((SocketAddr, u64), u32)>();
     std::println!("link {link}, beside {beside}");
     assert!(link + 2 * beside <= 648, "{link} {beside}");
     assert!(size_of::<Op>() <= 400, "{}", size_of::<Op>());

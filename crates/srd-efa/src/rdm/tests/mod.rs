@@ -17,11 +17,16 @@ mod told;
 use srd_proto::rng::Rng;
 
 use super::*;
+use crate::layer::*;
 use crate::memory::Memory;
+use crate::mr::Access;
+use crate::rdm::send::operation::Op;
+use crate::rdm::state::QPN;
 use bytes::Bytes;
 use core::net::SocketAddr;
 use srd_proto::{
-    Config as CoreConfig, Duration, Ecn, Epoch, Instant, PacketMeta, PacketRef, TransmitBuf,
+    Config as CoreConfig, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef,
+    TransmitBuf,
 };
 use std::collections::BTreeMap;
 use std::vec;

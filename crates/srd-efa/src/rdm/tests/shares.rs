@@ -54,7 +54,7 @@ fn regression_a_peer_that_greets_as_ever_new_runs_has_one_number() {
     net.run_ms(5);
     let check = net.nodes[1].rdm.own_check;
     for run in 1..2000u64 {
-        let hello = wire::hello(u32::try_from(run).unwrap(), 5000 + run);
+        let hello = wire::encode::hello(u32::try_from(run).unwrap(), 5000 + run);
         net.hear(1, 0, check, &hello);
         net.on(1, |rdm, world| rdm.pump(world));
         if run % 20 == 0 {

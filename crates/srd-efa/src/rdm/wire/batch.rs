@@ -8,7 +8,9 @@
 
 use bytes::{BufMut, BytesMut};
 
-use crate::rdm::wire::{BASE_BYTES, Frame, put_base};
+use crate::rdm::wire::field::{BASE_BYTES, Reader, put_base};
+use crate::rdm::wire::message;
+use crate::rdm::wire::message::MessageFrame;
 
 /// Most messages in one frame.
 pub(crate) const JOINED_MAX: usize = 32;
@@ -34,8 +36,7 @@ impl<'a> Joined<'a> {
         let mut rest = entries;
         while !rest.is_empty() {
             let (frame, after) = entry(rest)?;
-            let Frame::Message { envelope, length: None, .. } = frame else { return None };
-            if envelope.id != first.wrapping_add(joined.count) {
+            if frame.length.is_some() || frame.envelope.id != first.wrapping_add(joined.count) {
                 return None;
             }
             joined.count += 1;
@@ -47,7 +48,7 @@ impl<'a> Joined<'a> {
     }
 
     /// Its messages, in their order.
-    pub(crate) fn messages(&self) -> impl Iterator<Item = Frame<'a>> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = MessageFrame<'a>> {
         let mut rest = self.entries;
         core::iter::from_fn(move || {
             let (frame, after) = entry(rest)?;
@@ -57,10 +58,13 @@ impl<'a> Joined<'a> {
     }
 }
 
-fn entry(bytes: &[u8]) -> Option<(Frame<'_>, &[u8])> {
+fn entry(bytes: &[u8]) -> Option<(MessageFrame<'_>, &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<ENTRY_BYTES>()?;
     let (frame, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
-    Some((Frame::decode(frame)?, rest))
+    let (base, fields) = frame.split_first_chunk::<BASE_BYTES>()?;
+    let [message::KIND, flags @ 0..16, 0, 0, id @ ..] = *base else { return None };
+    let message = MessageFrame::decode(flags, u32::from_be_bytes(id), Reader(fields))?;
+    Some((message, rest))
 }
 
 /// A frame in the making.

@@ -2,13 +2,17 @@
 
 use srd_proto::{Endpoint, Instant};
 
-use super::{Cq, Device, Pd};
 use crate::config::Config;
-use crate::mr::{Access, MRS_MAX, Registration};
+use crate::device::state::Device;
+use crate::error::CreateError;
+use crate::handle::{Cq, Pd};
+use crate::layer::request::Shared;
+use crate::layer::world::Refused;
+use crate::mr::{Access, MRS_MAX, Mr, Registration};
 use crate::qp::{QpAttr, QpInit, QpType};
 
 /// The device and its only objects.
-pub(crate) struct Sole {
+pub(crate) struct SingleQp {
     pub(crate) device: Device,
     pub(crate) pd: Pd,
     pub(crate) cq: Cq,
@@ -16,7 +20,7 @@ pub(crate) struct Sole {
     pub(crate) lkey: u32,
 }
 
-impl Sole {
+impl SingleQp {
     /// With a queue pair `limits.qpn_first` that may have all work requests of `limits`.
     ///
     /// # Panics
@@ -48,5 +52,19 @@ impl Sole {
         let all = Registration { region: 0, addr: 0, length: u64::MAX, access };
         let lkey = device.reg_mr(pd, all).expect("a new device has room").lkey;
         Self { device, pd, cq, lkey }
+    }
+}
+
+impl Shared {
+    /// Registers it.
+    pub(crate) fn register(self, device: &mut Device, pd: Pd) -> Result<Mr, Refused> {
+        let Self { region, addr, length, rkey, mut access } = self;
+        // Who may write from afar may be written to.
+        access.local_write |= access.remote_write;
+        let registration = Registration { region, addr, length, access };
+        device.reg_mr_as(pd, registration, rkey).map_err(|error| match error {
+            CreateError::Full => Refused::Again,
+            _ => Refused::Invalid,
+        })
     }
 }

@@ -1,45 +1,7 @@
-//! What callers of the messaging layer say, and what it says to them.
+//! What callers ask of a layer: messages, receives, reads and writes, atomic operations.
 
-use core::net::SocketAddr;
-
-use srd_proto::{AddPeerError, Endpoint, Instant, PeerConfig, PeerId};
-
-use crate::memory::Memory;
-use crate::rdm::receive::matching::Want;
-
-/// A peer, by a small number: the lowest free one when it became known.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct Peer(pub u32);
-
-/// What belongs to the world, lent for one call.
-pub struct World<'a> {
-    /// The present.
-    pub now: Instant,
-    /// The transport.
-    pub endpoint: &'a mut Endpoint,
-    /// The application's memory. Region 0 is all of its own address space: offsets are addresses.
-    /// Others are those of registrations.
-    pub memory: &'a mut dyn Memory,
-}
-
-impl World<'_> {
-    /// The transport's peer at an address, made known if it was not, and kept.
-    pub(crate) fn keep_peer(&mut self, address: SocketAddr) -> Result<PeerId, Refused> {
-        let known = self.endpoint.peer_at(address);
-        let id = match known {
-            Some(id) => id,
-            None => {
-                let added = self.endpoint.add_peer(self.now, PeerConfig::at(address));
-                added.map_err(|error| match error {
-                    AddPeerError::TooManyPeers => Refused::Again,
-                    _ => Refused::Invalid,
-                })?
-            }
-        };
-        self.endpoint.keep_peer(id);
-        Ok(id)
-    }
-}
+use crate::layer::world::Peer;
+use crate::mr::Access;
 
 /// A piece of the application's own memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,92 +182,72 @@ pub struct Atomic<'a> {
     pub tell: bool,
 }
 
-/// Why a call was refused: nothing has happened.
+/// What a receive asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// There is no room now. Try again after progress.
-    Again,
-    /// There is no such peer.
-    NoSuchPeer,
-    /// More bytes than this can carry.
-    TooLong,
-    /// The pieces do not fit each other, or the operation makes no sense.
-    Invalid,
-}
-
-/// What came to an end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// A message was sent.
-    Send,
-    /// A message was received.
-    Receive,
-    /// A peer's memory was read.
-    Read,
-    /// A peer's memory was written.
-    Write,
-    /// An atomic operation that fetches nothing.
-    Atomic,
-    /// An atomic operation that fetches.
-    FetchAtomic,
-    /// A peer wrote our memory; told with the peer's data, or if `tell_remote` is set.
-    RemoteWrite,
-    /// A peer read our memory; told if `tell_remote` is set.
-    RemoteRead,
-}
-
-/// How it ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// Well.
-    Ok,
-    /// It was cancelled.
-    Cancelled,
-    /// The message was longer than its receive: so many bytes found no room.
-    Truncated(u64),
-    /// Nothing was found ([`Peek`]).
-    NoMessage,
-    /// The peer never answered.
-    Unreachable,
-    /// The peer answered before and has gone silent.
-    Unresponsive,
-    /// The peer has restarted, or its address belongs to another run than the one meant.
-    Restarted,
-    /// The peer was removed.
-    Removed,
-    /// The peer's memory: no such key, out of its bounds, or no right to it.
-    BadKey,
-    /// The peer does not do this, or answered with what makes no sense.
-    Protocol,
-    /// A message of one datagram that the path does not pass, or the peer's receive does not hold:
-    /// never here, only of [`crate::direct`].
-    TooLong,
-}
-
-/// Something came to an end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Done {
-    /// What.
-    pub kind: Kind,
-    /// How.
-    pub outcome: Outcome,
-    /// The number given with it; zero for what peers did.
-    pub context: u64,
-    /// Whether it was a message with a tag.
-    pub tagged: bool,
-    /// Whether it is to be told in a completion queue: a success that nobody asked to hear of
-    /// still counts.
-    pub tell: bool,
-    /// The peer at the other end, if there is one.
-    pub peer: Option<Peer>,
-    /// Bytes received, or asked for.
-    pub length: u64,
-    /// Where they begin, of a receive for many messages: bytes from its start.
-    pub offset: u64,
-    /// The message's tag, or zero.
+pub struct Want {
+    /// The tag.
     pub tag: u64,
-    /// The sender's data.
-    pub data: Option<u64>,
-    /// A receive for many messages is over with this: no more will come.
-    pub released: bool,
+    /// Bits of it that do not matter. Messages without tags: all.
+    pub ignore: u64,
+    /// The peer that it must come from (`FI_DIRECTED_RECV`), as the caller numbers peers;
+    /// `None`: from anyone.
+    pub source: Option<u32>,
+}
+
+/// A piece of memory that peers may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shared {
+    /// What [`crate::Memory`] knows it by.
+    pub region: u64,
+    /// The address of its first byte, as peers name it.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Its key: unique here, and the caller's choice.
+    pub rkey: u64,
+    /// What peers may do.
+    pub access: Access,
+}
+
+/// Operations, as far as order goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// Messages.
+    Message = 0,
+    /// Reads of a peer's memory.
+    Read = 1,
+    /// Writes to it.
+    Write = 2,
+    /// Atomic operations, with a fetch or without.
+    Atomic = 3,
+}
+
+/// How many there are.
+pub(crate) const FAMILIES: usize = 4;
+
+/// Which operations to a peer must not overtake which earlier ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Order {
+    /// By the later one's family: a bit for each family that it waits for.
+    waits: [u8; FAMILIES],
+}
+
+impl Order {
+    /// The same, and `later` ones do not overtake `earlier` ones. Nothing waits for messages: one
+    /// may end only when its receiver asks for it. Messages and atomic operations need not wait
+    /// for each other.
+    #[must_use]
+    pub fn keeping(mut self, later: Family, earlier: Family) -> Self {
+        let numbered = |family| matches!(family, Family::Message | Family::Atomic);
+        if earlier != Family::Message && !(numbered(later) && numbered(earlier)) {
+            self.waits[later as usize] |= 1 << earlier as u8;
+        }
+        self
+    }
+
+    /// Whether an operation has to wait while so many of each family have not ended.
+    pub(crate) fn holds(self, later: Family, unfinished: &[u32; FAMILIES]) -> bool {
+        let waits = self.waits[later as usize];
+        (0..).zip(unfinished).any(|(family, count)| waits & 1 << family != 0 && *count > 0)
+    }
 }

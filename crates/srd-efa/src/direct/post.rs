@@ -2,29 +2,18 @@
 
 use bytes::BytesMut;
 
-use super::{Direct, QKEY, Service};
+use crate::direct::state::{Asked, Direct, QKEY, Service};
 use crate::error::PostError;
+use crate::layer::completion::Kind;
+use crate::layer::request::{Message, Piece, Receive, Rma, Shared, Until};
+use crate::layer::world::{Refused, World};
 use crate::memory::Sge;
-use crate::rdm::{Kind, Message, Peer, Piece, Receive, Refused, Rma, Shared, Until, World};
 use crate::slab::Key;
+use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
-use crate::{RDMA_BYTES_MAX, SGES_MAX};
 
 /// What a work request's number carries in its upper byte.
 const TAG: u8 = 4;
-
-/// What was asked for and has not ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) kind: Kind,
-    pub(super) context: u64,
-    /// Whether success is told.
-    pub(super) tell: bool,
-    /// The peer; none for a receive.
-    pub(super) peer: Option<Peer>,
-    /// Bytes.
-    pub(super) length: u64,
-}
 
 impl Direct {
     /// Sends a message. Its end is told when it stands in the receiver's memory, whatever is

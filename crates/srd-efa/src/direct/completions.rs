@@ -2,9 +2,10 @@
 
 use srd_proto::PeerId;
 
-use super::{Direct, Service};
 use crate::cq::{Completion, WcOpcode, WcStatus};
-use crate::rdm::{Done, Kind, Outcome, Peer};
+use crate::direct::state::{Direct, Service};
+use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::world::Peer;
 
 impl Direct {
     /// The oldest end of something.

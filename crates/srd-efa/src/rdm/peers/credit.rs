@@ -1,0 +1,57 @@
+//! Credit: how much a peer may send before it is asked for (G4, G5).
+
+use crate::rdm::peers::connection::Link;
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::encode;
+
+/// Frames of our own that may wait for a peer before it gets no more credit.
+pub(crate) const CONTROL_MAX: usize = 64;
+
+impl Rdm {
+    /// The receiver's share of credit for one sender.
+    pub(crate) fn window(&self) -> u64 {
+        let b = &self.bounds;
+        let share = b.credit_bytes / u64::from(self.links_count.max(1));
+        share.clamp(b.window_bytes_min, b.window_bytes_max)
+    }
+
+    /// More credit from a peer; false if it is for another session.
+    pub(crate) fn on_credit(&mut self, index: u32, session: u32, limit: u64) -> bool {
+        let ours = self.link_mut(index).and_then(|link| link.session_numbered(session));
+        let Some(ours) = ours else { return false };
+        ours.limit = ours.limit.max(limit);
+        self.wake(index);
+        true
+    }
+
+    /// A message does not take room any more, of this session or of one before: when half of the
+    /// window is free, its sender is told.
+    pub(crate) fn give_back(&mut self, index: u32, charge: u64) {
+        let window = self.window();
+        let Some(incoming) = self.incoming_mut(index) else { return };
+        incoming.consumed = incoming.consumed.saturating_add_unsigned(charge);
+        let due = incoming.limit(window) >= incoming.granted + window / 2;
+        if due && !core::mem::replace(&mut incoming.credit_due, true) {
+            self.wake(index);
+        }
+    }
+
+    /// Says how much more a peer may send, if that is due.
+    pub(crate) fn grant(&mut self, index: u32) {
+        let window = self.window();
+        // Who does not hear us gets no more: what we owe it is bounded by its credit.
+        let heard = |link: &Link| !link.blocked && link.control.len() < CONTROL_MAX;
+        if !self.link(index).is_some_and(heard) {
+            return;
+        }
+        let Some(incoming) = self.incoming_mut(index).filter(|i| i.credit_due) else { return };
+        incoming.credit_due = false;
+        let limit = incoming.limit(window);
+        if limit <= incoming.granted {
+            return;
+        }
+        incoming.granted = limit;
+        let number = incoming.number;
+        self.say_word(index, encode::credit(number, limit));
+    }
+}

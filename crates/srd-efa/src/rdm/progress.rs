@@ -1,0 +1,136 @@
+//! The endpoint as a state machine: what happens goes in, and what came to an end comes out.
+
+use srd_proto::{Event, Instant, PeerId};
+
+use crate::cq::{Completion, WcOpcode};
+use crate::layer::completion::{Done, Kind};
+use crate::layer::world::World;
+use crate::rdm::counters::Held;
+use crate::rdm::send::ids::{TAG_CONTROL, TAG_LONG, TAG_RMA, TAG_TOGETHER, of_user};
+use crate::rdm::state::Rdm;
+use crate::slab::Key;
+
+impl Rdm {
+    /// Takes note of something that happened in the transport.
+    pub fn event(&mut self, now: Instant, event: &Event) {
+        self.device.event(now, event);
+        match event {
+            Event::Completed { user, status, .. } => {
+                if let Some((index, generation, part)) = of_user(*user) {
+                    if let Some(key) = self.ops.key_like(index, generation) {
+                        self.settled(key, part, *status);
+                    }
+                } else if let Some(key) = Key::of_user(*user, TAG_CONTROL) {
+                    self.control_settled(key, *status);
+                } else if let Some(key) = Key::of_user(*user, TAG_TOGETHER) {
+                    self.together_settled(key, *status);
+                }
+            }
+            Event::PeerDown { peer, reason } => self.on_peer_down(*peer, *reason),
+            Event::Writable { peer } => {
+                if let Some(index) = self.link_of(*peer) {
+                    if let Some(link) = self.link_mut(index) {
+                        link.blocked = false;
+                    }
+                    self.wake(index);
+                }
+            }
+            Event::PathMtu { peer, works_bytes, configured_bytes } => {
+                self.shrink(*peer, configured_bytes.saturating_sub(*works_bytes));
+            }
+            Event::PeerUp { .. } | Event::Diagnosis { .. } => {}
+        }
+        self.take_notes();
+    }
+
+    fn shrink(&mut self, peer: PeerId, fewer: u16) {
+        let most = self.payload_bytes_max.saturating_sub(usize::from(fewer));
+        if let Some(link) = self.link_of(peer).and_then(|index| self.link_mut(index)) {
+            link.payload_bytes_max = most;
+        }
+    }
+
+    /// A request of the device has ended, or a peer's write with data.
+    pub(crate) fn completed(&mut self, completion: &Completion) {
+        if completion.opcode == WcOpcode::RecvRdmaWithImm {
+            let index = completion.peer.and_then(|peer| self.link_of(peer));
+            let data = completion.imm.map(u64::from);
+            if let Some(index) = index {
+                let length = u64::from(completion.byte_len);
+                self.tell_remote(index, Kind::RemoteWrite, length, data);
+            }
+        } else if let Some(key) = Key::of_user(completion.wr_id, TAG_LONG) {
+            self.read_ended(key, completion);
+        } else if let Some(key) = Key::of_user(completion.wr_id, TAG_RMA) {
+            self.rma_ended(key, completion);
+        }
+    }
+
+    /// Sends on what waits, as far as the transport takes it. Returns whether it took anything.
+    pub fn pump(&mut self, world: &mut World<'_>) -> bool {
+        let mut took = self.device.pump(world.now, world.endpoint, world.memory) > 0;
+        while let Some(completion) = self.device.poll_cq(self.cq) {
+            self.completed(&completion);
+            took = true;
+        }
+        self.take_notes();
+        self.release_peers(world);
+        took |= self.ask_reads(world);
+        took |= self.greet_back(world);
+        for link in core::mem::take(&mut self.stalled) {
+            took |= self.advance(link, world.memory);
+        }
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else { break };
+            if let Some(link) = self.link_mut(index) {
+                link.ready = false;
+                took |= self.flush(world, index);
+            }
+        }
+        took
+    }
+
+    /// The oldest end of something.
+    pub fn poll(&mut self) -> Option<Done> {
+        self.done.pop_front()
+    }
+
+    /// Whether nothing is under way that a peer waits for: what was sent has been acknowledged, and
+    /// no answer is owed.
+    pub fn is_quiet(&self) -> bool {
+        self.ops.len() == 0
+            && self.controls.len() == 0
+            && self.hellos.is_empty()
+            && self.stalled.is_empty()
+            && self.readings.len() == 0
+            && self.device.is_quiet()
+    }
+
+    /// Whether there is anything for [`Self::pump`] to look after that no event of the transport
+    /// will tell of.
+    pub fn has_work(&self) -> bool {
+        !(self.ready.is_empty()
+            && self.stalled.is_empty()
+            && self.hellos.is_empty()
+            && self.released.is_empty()
+            && !self.crowded
+            && !self.can_ask_reads())
+    }
+
+    /// What it holds now.
+    pub fn held(&self) -> Held {
+        let (tagged, plain) = (self.tagged.len(), self.plain.len());
+        Held {
+            operations: self.ops.len(),
+            receives: tagged.0 + plain.0,
+            messages: tagged.1 + plain.1,
+            ends: self.done.len(),
+            words: self.controls.len(),
+            greetings: self.hellos.len(),
+            reads: self.readings.len(),
+            partials: self.partials.len(),
+            reorder_bytes: self.reorder_bytes,
+            peers: self.entries.len() - self.free.len(),
+        }
+    }
+}
