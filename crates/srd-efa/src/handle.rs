@@ -1,7 +1,7 @@
 //! What callers name a device's objects by. A handle that is kept for longer than its object names
 //! nothing.
 
-use crate::slab::Key;
+use crate::slots::Key;
 
 /// A protection domain: what belongs together may work together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -58,7 +58,7 @@ mod memory;
 mod mr;
 mod qp;
 pub mod rdm;
-mod slab;
+pub mod slots;
 mod wire;
 mod wr;
 

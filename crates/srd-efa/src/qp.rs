@@ -9,7 +9,7 @@ use srd_proto::Class;
 use crate::error::ModifyError;
 use crate::handle::{Cq, Pd};
 use crate::mr::Place;
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wr::SGES_MAX;
 
 /// Bytes before a message received by a UD queue pair, where InfiniBand puts its global routing

@@ -14,7 +14,7 @@ use crate::table::Table;
 use crate::{Error, Outcome, Status};
 
 /// Endpoints that a process may have open. Each has a thread.
-pub const ENDPOINTS_MAX: usize = 1024;
+pub const ENDPOINTS_MAX: u32 = 1024;
 
 /// The endpoints of a process. Nobody waits while holding the lock.
 #[derive(Debug)]
@@ -37,7 +37,8 @@ fn current() -> &'static Endpoints {
         return known;
     }
     let process = Process::current();
-    let table = RwLock::new(Table::after(ENDPOINTS_MAX, process.forks()));
+    // The words of a process and of the one that it was forked from differ.
+    let table = RwLock::new(Table::new(ENDPOINTS_MAX, process.forks().to_le_bytes()[0]));
     let new = Box::into_raw(Box::new(Endpoints { process, table }));
     let set = CURRENT.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire);
     let now = match set {

@@ -147,7 +147,7 @@ impl Device {
     ) {
         let completion = self.completion_of(delivery, arrival, posted.wr_id, status);
         let Some(cq) = self.qp(arrival.qpn).map(|qp| qp.init.recv_cq) else { return };
-        if let Some(queue) = self.cqs.at_mut(cq.0) {
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
             queue.fulfil(completion);
         }
     }

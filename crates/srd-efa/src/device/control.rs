@@ -11,7 +11,7 @@ use crate::error::{CreateError, DestroyError, ModifyError};
 use crate::handle::{Ah, Cq, Pd};
 use crate::mr::{Mr, Registration};
 use crate::qp::{QpAttr, QpInit, QpState, QueuePair};
-use crate::slab::Key;
+use crate::slots::Key;
 
 impl Device {
     /// Makes a protection domain.
@@ -27,7 +27,7 @@ impl Device {
     /// # Errors
     /// When there is none, or something belongs to it.
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), DestroyError> {
-        self.pds.at(pd.0).ok_or(DestroyError::NoSuchObject)?;
+        self.pds.get(pd.0).ok_or(DestroyError::NoSuchObject)?;
         let used = self.ahs.iter().any(|(_, ah)| ah.pd == pd.0)
             || self.qps.iter().flatten().any(|qp| qp.init.pd == pd)
             || self.regions.has(pd.0);
@@ -43,7 +43,7 @@ impl Device {
     /// # Errors
     /// When the domain does not exist or has a handle for this peer, or there are `ahs_max`.
     pub fn create_ah(&mut self, pd: Pd, peer: PeerId) -> Result<Ah, CreateError> {
-        self.pds.at(pd.0).ok_or(CreateError::NoSuchObject)?;
+        self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         if self.ah_of.contains_key(&(pd.0, peer)) {
             return Err(CreateError::Exists);
         }
@@ -86,7 +86,7 @@ impl Device {
     /// # Errors
     /// When there is none, or queue pairs use it.
     pub fn destroy_cq(&mut self, cq: Cq) -> Result<(), DestroyError> {
-        let queue = self.cqs.at(cq.0).ok_or(DestroyError::NoSuchObject)?;
+        let queue = self.cqs.get(cq.0).ok_or(DestroyError::NoSuchObject)?;
         if queue.users > 0 {
             return Err(DestroyError::Busy);
         }
@@ -100,7 +100,7 @@ impl Device {
     /// When the domain does not exist, the range overflows, remote writing is asked for without
     /// local writing, or there are `mrs_max`.
     pub fn reg_mr(&mut self, pd: Pd, registration: Registration) -> Result<Mr, CreateError> {
-        self.pds.at(pd.0).ok_or(CreateError::NoSuchObject)?;
+        self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         self.regions.register(pd.0, registration, (None, 0), self.config.mrs_max)
     }
 
@@ -114,7 +114,7 @@ impl Device {
         registration: Registration,
         rkey: u64,
     ) -> Result<Mr, CreateError> {
-        self.pds.at(pd.0).ok_or(CreateError::NoSuchObject)?;
+        self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         self.regions.register(pd.0, registration, (Some(rkey), 0), self.config.mrs_max)
     }
 
@@ -144,7 +144,7 @@ impl Device {
     /// When domain or completion queues do not exist, sizes are beyond the limits, or there are
     /// `qps_max`.
     pub fn create_qp(&mut self, endpoint: &mut Endpoint, init: QpInit) -> Result<Qpn, CreateError> {
-        self.pds.at(init.pd.0).ok_or(CreateError::NoSuchObject)?;
+        self.pds.get(init.pd.0).ok_or(CreateError::NoSuchObject)?;
         let c = &self.config;
         let fits = (1..=c.sq_wrs_max).contains(&init.sq_wrs_max)
             && init.rq_wrs_max <= c.rq_wrs_max
@@ -153,11 +153,11 @@ impl Device {
             return Err(CreateError::Invalid);
         }
         for cq in [init.send_cq, init.recv_cq] {
-            self.cqs.at(cq.0).ok_or(CreateError::NoSuchObject)?;
+            self.cqs.get(cq.0).ok_or(CreateError::NoSuchObject)?;
         }
         let qpn = self.free_number().ok_or(CreateError::Full)?;
         for cq in [init.send_cq, init.recv_cq] {
-            if let Some(queue) = self.cqs.at_mut(cq.0) {
+            if let Some(queue) = self.cqs.get_mut(cq.0) {
                 queue.users += 1;
             }
         }
@@ -232,7 +232,7 @@ impl Device {
         let init = self.qp(qpn).ok_or(DestroyError::NoSuchObject)?.init;
         self.empty(now, endpoint, qpn, false);
         for cq in [init.send_cq, init.recv_cq] {
-            if let Some(queue) = self.cqs.at_mut(cq.0) {
+            if let Some(queue) = self.cqs.get_mut(cq.0) {
                 queue.users -= 1;
                 queue.forget(qpn);
             }
@@ -263,7 +263,7 @@ impl Device {
     fn flush_receives(&mut self, qpn: Qpn, tell: bool) {
         let Some(qp) = self.qp_mut(qpn) else { return };
         let (receives, cq) = (core::mem::take(&mut qp.receives), qp.init.recv_cq);
-        let Some(queue) = self.cqs.at_mut(cq.0) else { return };
+        let Some(queue) = self.cqs.get_mut(cq.0) else { return };
         for posted in receives {
             if !tell {
                 queue.release();

@@ -8,7 +8,7 @@ use crate::cq::{Completion, WcOpcode, WcStatus};
 use crate::device::operation::{Op, Stage, TAG, Work};
 use crate::device::state::{Device, Note};
 use crate::mr::Place;
-use crate::slab::Key;
+use crate::slots::Key;
 
 impl Device {
     /// Takes note of something that happened in the transport. Events of datagrams that others
@@ -35,7 +35,7 @@ impl Device {
 
     /// A datagram of an operation was settled.
     fn settled(&mut self, key: Key, part: u16, status: Status) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         op.in_flight -= 1;
         let live = op.status == WcStatus::Ok;
         if live && status == Status::LocalBadLength && op.cut_again(part) {
@@ -70,7 +70,7 @@ impl Device {
 
     /// An operation has ended with the status that it has.
     fn over(&mut self, key: Key) {
-        let Some(op) = self.ops.at(key) else { return };
+        let Some(op) = self.ops.get(key) else { return };
         let status = op.status;
         let opened = matches!(op.work, Work::Write { stage: Stage::Open, .. });
         let tells = opened || matches!(op.work, Work::Respond { .. });
@@ -96,7 +96,7 @@ impl Device {
         let Some(qp) = self.qp_mut(op.qpn) else { return };
         qp.sends -= 1;
         let cq = qp.init.send_cq;
-        if let Some(queue) = self.cqs.at_mut(cq.0) {
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
             queue.fulfil(Completion {
                 wr_id: op.wr_id,
                 status,
@@ -120,7 +120,7 @@ impl Device {
 
     /// Ends an operation; an answer to a peer's read only when nothing of it is on its way.
     fn end_or_wait(&mut self, key: Key, status: WcStatus) {
-        match self.ops.at_mut(key) {
+        match self.ops.get_mut(key) {
             Some(op) if op.in_flight > 0 && matches!(op.work, Work::Respond { .. }) => {
                 op.status = status;
             }
@@ -130,7 +130,7 @@ impl Device {
 
     /// Tells the other end of a transfer that it is over.
     fn abandon(&mut self, key: Key, status: WcStatus) {
-        let Some(op) = self.ops.at(key) else { return };
+        let Some(op) = self.ops.get(key) else { return };
         match op.work {
             Work::Write { number, stage, .. } if stage != Stage::Unsent => {
                 self.abort_write(key, number);
@@ -161,7 +161,7 @@ impl Device {
         let Some(qp) = self.qp_mut(op.qpn) else { return };
         qp.sends -= 1;
         let cq = qp.init.send_cq;
-        if let Some(queue) = self.cqs.at_mut(cq.0) {
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
             queue.release();
         }
     }

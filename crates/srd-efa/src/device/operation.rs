@@ -8,7 +8,7 @@ use crate::cq::{WcOpcode, WcStatus};
 use crate::device::cuts::Cuts;
 use crate::memory::Memory;
 use crate::mr::Place;
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wire::{Opaque, RDMA_HEADER_BYTES, RdmaHeader};
 use crate::wr::Remote;
 
@@ -16,7 +16,7 @@ use crate::wr::Remote;
 pub(super) const TAG: u8 = 0xef;
 
 /// Operations that there may be, whatever the configuration says.
-pub(super) const OPS_MAX: u32 = crate::slab::INDEX_MASK + 1;
+pub(super) const OPS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 
 /// How far a write has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use srd_proto::{Datagram, PeerId};
 
 use crate::hash::Keyed;
-use crate::slab::Key;
+use crate::slots::Key;
 
 /// Datagrams of one operation before the next has its turn.
 pub(super) const TURN_DATAGRAMS: u32 = 16;

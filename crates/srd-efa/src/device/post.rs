@@ -11,7 +11,7 @@ use crate::error::PostError;
 use crate::memory::{Memory, Sge};
 use crate::mr::{Place, Purpose, Range};
 use crate::qp::{Piece, Posted, QpState, QpType};
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wire::check_of;
 use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, SendOp, SendWr, Source};
@@ -44,9 +44,9 @@ impl Device {
             _ if init.qp_type == QpType::Ud => return Err(PostError::Unsupported),
             _ => {}
         }
-        let ah = self.ahs.at(wr.ah.0).filter(|ah| ah.pd == init.pd.0).ok_or(PostError::BadAh)?;
+        let ah = self.ahs.get(wr.ah.0).filter(|ah| ah.pd == init.pd.0).ok_or(PostError::BadAh)?;
         let peer = ah.peer;
-        let queue = self.cqs.at_mut(init.send_cq.0).ok_or(PostError::NoSuchObject)?;
+        let queue = self.cqs.get_mut(init.send_cq.0).ok_or(PostError::NoSuchObject)?;
         if !queue.promise() {
             return Err(PostError::CqFull);
         }
@@ -76,7 +76,7 @@ impl Device {
         let Some(key) = self.ops.insert(op, OPS_MAX) else {
             return Err(PostError::QueueFull);
         };
-        if let Some(Work::Read { number, .. }) = self.ops.at(key).map(|op| &op.work) {
+        if let Some(Work::Read { number, .. }) = self.ops.get(key).map(|op| &op.work) {
             self.reads.insert(*number, key);
         }
         if let Some(qp) = self.qp_mut(qpn) {
@@ -190,7 +190,7 @@ impl Device {
             *piece = Some(Piece { place, length: sge.length });
             length = length.saturating_add(sge.length);
         }
-        if !self.cqs.at_mut(cq.0).is_some_and(crate::cq::CompletionQueue::promise) {
+        if !self.cqs.get_mut(cq.0).is_some_and(crate::cq::CompletionQueue::promise) {
             return Err(PostError::CqFull);
         }
         if let Some(qp) = self.qp_mut(qpn) {

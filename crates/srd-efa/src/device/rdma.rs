@@ -144,7 +144,7 @@ impl Device {
     fn may_tell(&self, delivery: &Delivery<'_>, imm: Option<u32>) -> Result<(), Refusal> {
         let qp = self.qp(delivery.dst_qpn).ok_or(Refusal::BadQpn)?;
         let room = if qp.init.unsolicited_write_recv {
-            self.cqs.at(qp.init.recv_cq.0).is_some_and(crate::cq::CompletionQueue::has_room)
+            self.cqs.get(qp.init.recv_cq.0).is_some_and(crate::cq::CompletionQueue::has_room)
         } else {
             !qp.receives.is_empty()
         };
@@ -175,7 +175,7 @@ impl Device {
         let cq = qp.init.recv_cq;
         let mut completion = self.completion_of(delivery, &arrival, 0, WcStatus::Ok);
         completion.unsolicited = true;
-        if let Some(queue) = self.cqs.at_mut(cq.0) {
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
             queue.push_unsolicited(completion);
         }
     }
@@ -226,7 +226,7 @@ impl Device {
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
         let key = *self.reads.get(&number).ok_or(Refusal::NoTransfer)?;
-        let op = self.ops.at_mut(key).filter(|op| op.is_asked_of(delivery));
+        let op = self.ops.get_mut(key).filter(|op| op.is_asked_of(delivery));
         let op = op.ok_or(Refusal::NoTransfer)?;
         let length = op.length;
         let (quiet, Work::Read { to, received, .. }) = (op.in_flight == 0, &mut op.work) else {
@@ -259,7 +259,7 @@ impl Device {
         status: u32,
     ) -> Result<(), Refusal> {
         let key = *self.reads.get(&number).ok_or(Refusal::NoTransfer)?;
-        self.ops.at(key).filter(|op| op.is_asked_of(delivery)).ok_or(Refusal::NoTransfer)?;
+        self.ops.get(key).filter(|op| op.is_asked_of(delivery)).ok_or(Refusal::NoTransfer)?;
         let known = [WcStatus::RemoteBadAddress, WcStatus::RemoteAbort];
         let named = known.into_iter().find(|known| *known as u32 == status);
         self.end(key, named.unwrap_or(WcStatus::RemoteBadStatus));

@@ -17,7 +17,7 @@ use crate::handle::{Cq, Pd};
 use crate::hash::Keyed;
 use crate::mr::{Place, Purpose, Range, Regions};
 use crate::qp::{QpState, QueuePair};
-use crate::slab::{Key, Slab};
+use crate::slots::{Key, Slots};
 
 #[derive(Debug)]
 pub(super) struct AhEntry {
@@ -61,16 +61,16 @@ pub(super) type TransferId = (PeerId, Qpn, u32);
 #[derive(Debug)]
 pub struct Device {
     pub(super) config: Config,
-    pub(super) pds: Slab<()>,
-    pub(super) ahs: Slab<AhEntry>,
+    pub(super) pds: Slots<()>,
+    pub(super) ahs: Slots<AhEntry>,
     pub(super) ah_of: HashMap<(Key, PeerId), Key, Keyed>,
-    pub(super) cqs: Slab<CompletionQueue>,
+    pub(super) cqs: Slots<CompletionQueue>,
     pub(super) regions: Regions,
     /// By number, less `qpn_first`.
     pub(super) qps: Vec<Option<Box<QueuePair>>>,
     pub(super) qpn_next: u16,
     /// Bound: the send queues' requests, and `reads_in_max`.
-    pub(super) ops: Slab<Op>,
+    pub(super) ops: Slots<Op>,
     pub(super) outbox: Outbox,
     /// Reads of ours by number.
     pub(super) reads: HashMap<u32, Key, Keyed>,
@@ -88,14 +88,14 @@ impl Device {
     pub fn new(config: Config, endpoint: &Endpoint) -> Self {
         let state = || Keyed::new(config.seed);
         Self {
-            pds: Slab::default(),
-            ahs: Slab::default(),
+            pds: Slots::default(),
+            ahs: Slots::default(),
             ah_of: HashMap::with_hasher(state()),
-            cqs: Slab::default(),
+            cqs: Slots::default(),
             regions: Regions::new(config.seed),
             qps: Vec::new(),
             qpn_next: 0,
-            ops: Slab::default(),
+            ops: Slots::default(),
             outbox: Outbox::new(endpoint.payload_bytes_max(), config.seed),
             reads: HashMap::with_hasher(state()),
             writes_in: HashMap::with_hasher(state()),
@@ -120,7 +120,7 @@ impl Device {
     /// The oldest completion of a queue, in the order in which they came about. Requests of a
     /// send queue complete in any order.
     pub fn poll_cq(&mut self, cq: Cq) -> Option<Completion> {
-        self.cqs.at_mut(cq.0)?.poll()
+        self.cqs.get_mut(cq.0)?.poll()
     }
 
     /// The oldest note of a peer's transfer that has ended, if the configuration asks for notes:

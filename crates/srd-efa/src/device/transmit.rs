@@ -14,13 +14,13 @@ use crate::device::state::Device;
 use crate::memory::Memory;
 use crate::mr::Place;
 use crate::qp::QpType;
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wire::{Opaque, RDMA_HEADER_BYTES};
 
 impl Device {
     /// Puts an operation into its line.
     pub(super) fn list(&mut self, key: Key) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         if !core::mem::replace(&mut op.listed, true) {
             let (peer, line) = (op.peer, op.line());
             self.outbox.queue(peer).lines[line].waiting.push_back(key);
@@ -36,7 +36,7 @@ impl Device {
         memory: &mut dyn Memory,
         key: Key,
     ) {
-        let Some(op) = self.ops.at(key) else { return };
+        let Some(op) = self.ops.get(key) else { return };
         let line = op.line();
         let queue = self.outbox.look(op.peer);
         if queue.is_some_and(|queue| queue.blocked || !queue.is_empty(line)) {
@@ -55,7 +55,7 @@ impl Device {
     }
 
     fn block(&mut self, key: Key) {
-        if let Some(op) = self.ops.at(key) {
+        if let Some(op) = self.ops.get(key) {
             let peer = op.peer;
             self.outbox.queue(peer).blocked = true;
         }
@@ -134,7 +134,7 @@ impl Device {
         let line = &mut self.outbox.queue(id).lines[line];
         line.waiting.pop_front();
         line.turn = 0;
-        if let Some(op) = self.ops.at_mut(key) {
+        if let Some(op) = self.ops.get_mut(key) {
             op.listed = false;
         }
     }
@@ -170,7 +170,7 @@ impl Device {
 
     /// Tells the target of a write that the rest will not come.
     pub(super) fn abort_write(&mut self, key: Key, number: u32) {
-        if let Some(op) = self.ops.at(key) {
+        if let Some(op) = self.ops.get(key) {
             let (peer, from, to) = (op.peer, op.qpn, op.remote_qpn);
             self.push_control(peer, from, to, Opaque::WriteAbort { number });
         }
@@ -197,7 +197,7 @@ impl Device {
         memory: &mut dyn Memory,
         key: Key,
     ) -> Step {
-        let Some(op) = self.ops.at(key) else { return Step::Idle };
+        let Some(op) = self.ops.get(key) else { return Step::Idle };
         if op.status != WcStatus::Ok {
             return Step::Idle; // it ends when what is on its way has been settled
         }
@@ -243,7 +243,7 @@ impl Device {
                 self.end(key, WcStatus::Ok);
                 Step::Handed
             }
-            Ok(()) => self.ops.at_mut(key).map_or(Step::Idle, |op| op.sent(bytes)),
+            Ok(()) => self.ops.get_mut(key).map_or(Step::Idle, |op| op.sent(bytes)),
             Err(SendError::QueueFull) if unreliable => Step::Later,
             Err(SendError::QueueFull) => Step::Full,
             Err(SendError::TooLarge { max_bytes }) if is_bulk && max_bytes > RDMA_HEADER_BYTES => {

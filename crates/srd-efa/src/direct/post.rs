@@ -8,7 +8,7 @@ use crate::layer::completion::Kind;
 use crate::layer::request::{Message, Piece, Receive, Rma, Shared, Until};
 use crate::layer::world::{Refused, World};
 use crate::memory::Sge;
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
 

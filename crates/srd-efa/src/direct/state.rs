@@ -13,7 +13,7 @@ use crate::layer::completion::Kind;
 use crate::layer::world::{Peer, World};
 use crate::memory::Memory;
 use crate::mr::Mr;
-use crate::slab::Slab;
+use crate::slots::Slots;
 
 /// The Q key of all: the number of the queue pair says what is spoken.
 pub(super) const QKEY: u32 = 0;
@@ -97,7 +97,7 @@ pub struct Direct {
     pub(super) peers: Vec<Option<Entry>>,
     /// Peers that wrote to us and whose address is still to be looked up.
     pub(super) strangers: Vec<PeerId>,
-    pub(super) asked: Slab<Asked>,
+    pub(super) asked: Slots<Asked>,
     /// What the application lets peers use, by key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
 }
@@ -136,7 +136,7 @@ impl Direct {
             lkey,
             peers: Vec::new(),
             strangers: Vec::new(),
-            asked: Slab::default(),
+            asked: Slots::default(),
             shares: HashMap::with_hasher(state),
             config: Config { operations_max, receives_max, ..config },
         }

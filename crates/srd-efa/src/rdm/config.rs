@@ -1,7 +1,7 @@
 //! Every limit of an endpoint: those that its caller sets, and those that follow.
 
 /// Most operations, whatever the configuration says: what a datagram's number has room for.
-pub(crate) const OPERATIONS_MAX: u32 = crate::slab::INDEX_MASK + 1;
+pub(crate) const OPERATIONS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 
 /// Every limit of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

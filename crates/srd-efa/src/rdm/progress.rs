@@ -8,7 +8,7 @@ use crate::layer::world::World;
 use crate::rdm::counters::Held;
 use crate::rdm::send::ids::{TAG_CONTROL, TAG_LONG, TAG_RMA, TAG_TOGETHER, of_user};
 use crate::rdm::state::Rdm;
-use crate::slab::Key;
+use crate::slots::Key;
 
 impl Rdm {
     /// Takes note of something that happened in the transport.

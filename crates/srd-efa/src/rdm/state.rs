@@ -26,7 +26,7 @@ use crate::rdm::wire::check;
 use crate::rdm::wire::field::BASE_BYTES;
 use crate::rdm::wire::frame::ATOMIC_PIECE_BYTES;
 use crate::rdm::wire::message::{MESSAGE_COST, MESSAGE_HEADER_MAX};
-use crate::slab::{Key, Slab};
+use crate::slots::{Key, Slots};
 
 /// The queue pair of every messaging layer.
 pub(crate) const QPN: Qpn = Qpn(1);
@@ -62,11 +62,11 @@ pub struct Rdm {
     /// A stranger was turned away since the last look for some that have gone.
     pub(super) crowded: bool,
     pub(super) released: Vec<PeerId>,
-    pub(super) ops: Slab<Op>,
+    pub(super) ops: Slots<Op>,
     pub(super) order: Order,
-    pub(super) controls: Slab<Control>,
+    pub(super) controls: Slots<Control>,
     /// Datagrams of several messages.
-    pub(super) together: Slab<Together>,
+    pub(super) together: Slots<Together>,
     /// Links to which a message was handed over since the application last looked, and how many
     /// of them have others that wait to join.
     pub(super) bursts: Vec<u32>,
@@ -75,14 +75,14 @@ pub struct Rdm {
     pub(super) lazy: bool,
     pub(super) tagged: Matcher<Posted, Kept>,
     pub(super) plain: Matcher<Posted, Kept>,
-    pub(super) multis: Slab<Multi>,
+    pub(super) multis: Slots<Multi>,
     /// Operations by the local keys of memory that a receiver may read.
     pub(super) shared_by: HashMap<u32, Key, Keyed>,
     /// What the application lets peers use, by key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
     /// Long messages that are being read, links with some of which more is to be asked for,
     /// requests under way, and whether more may be asked for than at the last look.
-    pub(super) readings: Slab<Reading>,
+    pub(super) readings: Slots<Reading>,
     pub(super) reads_waiting: VecDeque<u32>,
     pub(super) reads_active: u32,
     pub(super) reads_changed: bool,
@@ -148,19 +148,19 @@ impl Rdm {
             strangers_count: 0,
             crowded: false,
             released: Vec::new(),
-            ops: Slab::default(),
+            ops: Slots::default(),
             order: Order::default(),
-            controls: Slab::default(),
-            together: Slab::default(),
+            controls: Slots::default(),
+            together: Slots::default(),
             bursts: Vec::new(),
             held: 0,
             lazy: false,
             tagged: Matcher::new(limits, config.seed),
             plain: Matcher::new(limits, config.seed),
-            multis: Slab::default(),
+            multis: Slots::default(),
             shared_by: HashMap::with_hasher(state()),
             shares: HashMap::with_hasher(state()),
-            readings: Slab::default(),
+            readings: Slots::default(),
             reads_waiting: VecDeque::new(),
             reads_active: 0,
             reads_changed: false,

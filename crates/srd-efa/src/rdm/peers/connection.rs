@@ -15,7 +15,7 @@ use srd_proto::PeerId;
 
 use crate::handle::Ah;
 use crate::layer::request::FAMILIES;
-use crate::slab::Key;
+use crate::slots::Key;
 
 /// A session of ours.
 #[derive(Clone, Copy, Debug)]

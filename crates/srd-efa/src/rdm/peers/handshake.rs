@@ -47,7 +47,7 @@ impl Rdm {
             return Some(link.remote);
         }
         let heads = [link.messages.front(), link.rmas.front()];
-        let mut aims = heads.into_iter().flatten().filter_map(|key| self.ops.at(*key));
+        let mut aims = heads.into_iter().flatten().filter_map(|key| self.ops.get(*key));
         aims.find(|op| !link.is_open_for(op.aim)).map(|op| op.aim)
     }
 

@@ -154,7 +154,7 @@ impl Rdm {
             multi: posted.multi,
         };
         let mut over = true;
-        if let Some(multi) = posted.multi.and_then(|multi| self.multis.at_mut(multi)) {
+        if let Some(multi) = posted.multi.and_then(|multi| self.multis.get_mut(multi)) {
             landing.offset = multi.used;
             landing.room = (multi.size - multi.used).min(info.length);
             multi.used += landing.room;
@@ -176,7 +176,7 @@ impl Rdm {
         let fits = if over > 0 { Outcome::Truncated(over) } else { Outcome::Ok };
         let mut released = false;
         if let Some(key) = landing.multi
-            && let Some(multi) = self.multis.at_mut(key)
+            && let Some(multi) = self.multis.get_mut(key)
         {
             multi.landing -= 1;
             released = multi.closed && multi.landing == 0;

@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::rdm::iovec::{PIECES_MAX, Pieces};
 use crate::rdm::receive::matching::{MessageKey, Offer};
 use crate::rdm::wire::frame::LongPiece;
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wr::Remote;
 
 /// Why a frame is refused.

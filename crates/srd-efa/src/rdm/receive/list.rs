@@ -1,8 +1,8 @@
-//! Entries in a row, each removable wherever it stands: doubly linked, by their keys in a slab.
+//! Entries in a row, each removable wherever it stands: doubly linked, by their keys in a slots.
 //!
 //! An entry keeps its links itself and may stand in several chains, each by a lane of its own.
 
-use crate::slab::{Key, Slab};
+use crate::slots::{Key, Slots};
 
 /// An entry's neighbours in one chain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) trait Linked {
     fn look(&self, lane: usize) -> &Links;
 }
 
-/// A row of entries. Bound: those of the slab.
+/// A row of entries. Bound: those of the slots.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Chain {
     first: Option<Key>,
@@ -28,11 +28,11 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// Adds an entry at the end.
-    pub(crate) fn push<T: Linked>(&mut self, slab: &mut Slab<T>, lane: usize, key: Key) {
-        if let Some(entry) = slab.at_mut(key) {
+    pub(crate) fn push<T: Linked>(&mut self, slots: &mut Slots<T>, lane: usize, key: Key) {
+        if let Some(entry) = slots.get_mut(key) {
             *entry.links(lane) = Links { before: self.last, after: None };
         }
-        match self.last.and_then(|last| slab.at_mut(last)) {
+        match self.last.and_then(|last| slots.get_mut(last)) {
             Some(last) => last.links(lane).after = Some(key),
             None => self.first = Some(key),
         }
@@ -40,14 +40,14 @@ impl Chain {
     }
 
     /// Takes an entry out; it must stand here.
-    pub(crate) fn remove<T: Linked>(&mut self, slab: &mut Slab<T>, lane: usize, key: Key) {
-        let Some(entry) = slab.at_mut(key) else { return };
+    pub(crate) fn remove<T: Linked>(&mut self, slots: &mut Slots<T>, lane: usize, key: Key) {
+        let Some(entry) = slots.get_mut(key) else { return };
         let Links { before, after } = core::mem::take(entry.links(lane));
-        match before.and_then(|before| slab.at_mut(before)) {
+        match before.and_then(|before| slots.get_mut(before)) {
             Some(before) => before.links(lane).after = after,
             None => self.first = after,
         }
-        match after.and_then(|after| slab.at_mut(after)) {
+        match after.and_then(|after| slots.get_mut(after)) {
             Some(after) => after.links(lane).before = before,
             None => self.last = before,
         }
@@ -56,13 +56,13 @@ impl Chain {
     /// The entries in order.
     pub(crate) fn iter<'a, T: Linked>(
         &self,
-        slab: &'a Slab<T>,
+        slots: &'a Slots<T>,
         lane: usize,
     ) -> impl Iterator<Item = (Key, &'a T)> {
         let mut next = self.first;
         core::iter::from_fn(move || {
             let key = next?;
-            let entry = slab.at(key)?;
+            let entry = slots.get(key)?;
             next = entry.look(lane).after;
             Some((key, entry))
         })
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn entries_leave_from_anywhere_and_the_others_keep_their_order() {
-        let mut slab = Slab::default();
+        let mut slots = Slots::default();
         let keys: Vec<Key> =
-            (0..5).map(|_| slab.insert(Entry(Links::default()), 9).unwrap()).collect();
+            (0..5).map(|_| slots.insert(Entry(Links::default()), 9).unwrap()).collect();
         // Which entries go, in this order, and which are left in the end.
         let cases: [(&[usize], &[usize]); 5] = [
             (&[0], &[1, 2, 3, 4]),
@@ -101,15 +101,15 @@ mod tests {
         for (gone, left) in cases {
             let mut chain = Chain::default();
             for key in &keys {
-                chain.push(&mut slab, 0, *key);
+                chain.push(&mut slots, 0, *key);
             }
             for index in gone {
-                chain.remove(&mut slab, 0, keys[*index]);
+                chain.remove(&mut slots, 0, keys[*index]);
             }
-            let rest: Vec<Key> = chain.iter(&slab, 0).map(|(key, _)| key).collect();
+            let rest: Vec<Key> = chain.iter(&slots, 0).map(|(key, _)| key).collect();
             assert_eq!(rest, left.iter().map(|index| keys[*index]).collect::<Vec<_>>());
-            chain.push(&mut slab, 0, keys[gone[0]]);
-            assert_eq!(chain.iter(&slab, 0).count(), left.len() + 1);
+            chain.push(&mut slots, 0, keys[gone[0]]);
+            assert_eq!(chain.iter(&slots, 0).count(), left.len() + 1);
         }
     }
 }

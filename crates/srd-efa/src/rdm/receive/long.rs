@@ -15,7 +15,7 @@ use crate::rdm::send::ids::TAG_LONG;
 use crate::rdm::send::operation::outcome_of_wc;
 use crate::rdm::state::{QPN, Rdm};
 use crate::rdm::wire::check;
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wr::{SendOp, SendWr};
 
 impl Rdm {
@@ -108,7 +108,7 @@ impl Rdm {
     /// Asks for the next piece of a message. Whether there is more to ask for; `None` if the
     /// device has no room.
     fn ask_read(&mut self, world: &mut World<'_>, key: Key) -> Option<bool> {
-        let Some(reading) = self.readings.at(key) else { return Some(false) };
+        let Some(reading) = self.readings.get(key) else { return Some(false) };
         let Reading { landing, peer, from, asked, failure, .. } = reading;
         let link = self.link_of(*peer).and_then(|index| self.link(index));
         let Some(link) = link.filter(|link| link.remote == from.run) else {
@@ -137,14 +137,14 @@ impl Rdm {
         if let Some(link) = self.link_mut(peer.index()) {
             link.reads_active += 1;
         }
-        let reading = self.readings.at_mut(key)?;
+        let reading = self.readings.get_mut(key)?;
         reading.asked += u64::from(length);
         reading.requests += 1;
         Some(reading.asked < room)
     }
 
     fn fail_reading(&mut self, key: Key, outcome: Outcome) {
-        let Some(reading) = self.readings.at_mut(key) else { return };
+        let Some(reading) = self.readings.get_mut(key) else { return };
         reading.failure = reading.failure.or(Some(outcome));
         if reading.requests == 0
             && let Some(reading) = self.readings.remove(key)
@@ -157,13 +157,13 @@ impl Rdm {
     pub(crate) fn read_ended(&mut self, key: Key, completion: &Completion) {
         self.reads_active -= 1;
         self.reads_changed = true;
-        let Some(reading) = self.readings.at_mut(key) else { return };
+        let Some(reading) = self.readings.get_mut(key) else { return };
         reading.requests -= 1;
         let peer = reading.peer;
         if let Some(link) = self.link_of(peer).and_then(|index| self.link_mut(index)) {
             link.reads_active -= 1;
         }
-        let Some(reading) = self.readings.at_mut(key) else { return };
+        let Some(reading) = self.readings.get_mut(key) else { return };
         if completion.status != WcStatus::Ok {
             // Its sender has given it up, if its keys are not good any more.
             let outcome = match outcome_of_wc(completion.status) {

@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use crate::hash::Keyed;
 use crate::layer::request::Want;
 use crate::rdm::receive::list::{Chain, Linked, Links};
-use crate::slab::{Key, Slab};
+use crate::slots::{Key, Slots};
 
 /// Messages' chain of their source, and that of all messages.
 const BY_SOURCE: usize = 0;
@@ -112,8 +112,8 @@ struct Source {
 #[derive(Debug)]
 pub struct Matcher<R, M> {
     limits: Limits,
-    receives: Slab<Posted<R>>,
-    messages: Slab<Kept<M>>,
+    receives: Slots<Posted<R>>,
+    messages: Slots<Kept<M>>,
     /// Receives that name no source.
     anyones: Chain,
     all: Chain,
@@ -127,8 +127,8 @@ impl<R, M> Matcher<R, M> {
     pub fn new(limits: Limits, seed: u64) -> Self {
         Self {
             limits,
-            receives: Slab::default(),
-            messages: Slab::default(),
+            receives: Slots::default(),
+            messages: Slots::default(),
             anyones: Chain::default(),
             all: Chain::default(),
             sources: HashMap::with_hasher(Keyed::new(seed)),
@@ -160,7 +160,7 @@ impl<R, M> Matcher<R, M> {
 
     /// What the caller knows of a receive.
     pub fn receive_mut(&mut self, key: ReceiveKey) -> Option<&mut R> {
-        self.receives.at_mut(key.0).map(|posted| &mut posted.receive)
+        self.receives.get_mut(key.0).map(|posted| &mut posted.receive)
     }
 
     /// The receive posted first that the caller looks for by what it knows of it. Looks at all.
@@ -194,7 +194,7 @@ impl<R, M> Matcher<R, M> {
 
     /// Takes a receive out: it was matched, or cancelled.
     pub fn withdraw(&mut self, key: ReceiveKey) -> Option<R> {
-        let want = self.receives.at(key.0)?.want;
+        let want = self.receives.get(key.0)?.want;
         match want.source {
             Some(number) => {
                 if let Some(source) = self.sources.get_mut(&number) {
@@ -247,18 +247,18 @@ impl<R, M> Matcher<R, M> {
 
     /// A kept message and what it is.
     pub fn message(&self, key: MessageKey) -> Option<(&Offer, &M)> {
-        self.messages.at(key.0).map(|kept| (&kept.offer, &kept.message))
+        self.messages.get(key.0).map(|kept| (&kept.offer, &kept.message))
     }
 
     /// A kept message, to be changed: more of it has come.
     pub fn message_mut(&mut self, key: MessageKey) -> Option<&mut M> {
-        self.messages.at_mut(key.0).map(|kept| &mut kept.message)
+        self.messages.get_mut(key.0).map(|kept| &mut kept.message)
     }
 
     /// Claims a kept message (`FI_PEEK | FI_CLAIM`): no receive finds it any more, and it waits
     /// for whoever holds its key to take it. False if there is none, or it has been claimed.
     pub fn claim(&mut self, key: MessageKey) -> bool {
-        match self.messages.at_mut(key.0) {
+        match self.messages.get_mut(key.0) {
             Some(kept) if !kept.claimed => {
                 kept.claimed = true;
                 self.unchain(key.0);
@@ -270,13 +270,13 @@ impl<R, M> Matcher<R, M> {
 
     /// Whether a kept message has been claimed.
     pub fn is_claimed(&self, key: MessageKey) -> bool {
-        self.messages.at(key.0).is_some_and(|kept| kept.claimed)
+        self.messages.get(key.0).is_some_and(|kept| kept.claimed)
     }
 
     /// Takes a message out: for its receive, for its claimer, or to throw it away
     /// (`FI_DISCARD`).
     pub fn take(&mut self, key: MessageKey) -> Option<M> {
-        if !self.messages.at(key.0)?.claimed {
+        if !self.messages.get(key.0)?.claimed {
             self.unchain(key.0);
         }
         self.messages.remove(key.0).map(|kept| kept.message)
@@ -289,7 +289,7 @@ impl<R, M> Matcher<R, M> {
     }
 
     fn unchain(&mut self, key: Key) {
-        let Some(number) = self.messages.at(key).map(|kept| kept.offer.source) else { return };
+        let Some(number) = self.messages.get(key).map(|kept| kept.offer.source) else { return };
         if let Some(source) = self.sources.get_mut(&number) {
             source.messages.remove(&mut self.messages, BY_SOURCE, key);
         }

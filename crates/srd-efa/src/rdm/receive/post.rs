@@ -44,7 +44,7 @@ impl Rdm {
             let Some(kept) = self.matcher(tagged).take(key) else { break };
             let landing = self.land(&kept.info, &posted, None);
             self.deliver(kept, landing, world.memory);
-            let more = posted.multi.and_then(|multi| self.multis.at(multi));
+            let more = posted.multi.and_then(|multi| self.multis.get(multi));
             if more.is_none_or(|multi| multi.closed) {
                 return Ok(());
             }
@@ -156,7 +156,7 @@ impl Rdm {
             let Some(posted) = matcher.withdraw(key) else { continue };
             let mut released = posted.multi.is_some();
             if let Some(key) = posted.multi
-                && let Some(multi) = self.multis.at_mut(key)
+                && let Some(multi) = self.multis.get_mut(key)
             {
                 multi.closed = true;
                 released = multi.landing == 0;

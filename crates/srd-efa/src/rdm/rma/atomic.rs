@@ -15,14 +15,13 @@ use crate::mr::{Place, Purpose, Range};
 use crate::rdm::iovec::{PIECES_MAX, Pieces, RemotePieces};
 use crate::rdm::receive::inbound::Refusal;
 use crate::rdm::rma::arithmetic::apply;
-use crate::rdm::send::ids::{of_token, token_of};
 use crate::rdm::send::operation::{AtomicKind, AtomicOut, Op, Stage, Step, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::encode;
 use crate::rdm::wire::field::{STATUS_BAD_KEY, STATUS_FAILED, STATUS_OK};
 use crate::rdm::wire::frame::{AtomicPiece, Frame};
 use crate::rdm::wire::message::MESSAGE_COST;
-use crate::slab::Key;
+use crate::slots::Key;
 
 /// What an operation is to do, checked.
 struct Request<'a> {
@@ -85,7 +84,7 @@ impl Rdm {
             return Step::Wait;
         }
         let (id, number, check) = (session.next_id, session.number, session.check);
-        let Some(Op { work: Work::Atomic(atomic), .. }) = self.ops.at_mut(key) else {
+        let Some(Op { work: Work::Atomic(atomic), .. }) = self.ops.get_mut(key) else {
             return Step::Over;
         };
         if atomic.stage == Stage::Sent {
@@ -99,7 +98,7 @@ impl Rdm {
         }
         let pieces = &list[..remote.as_slice().len()];
         let what = [kind.op.number(), kind.datatype.number(), kind.form];
-        let mut frame = encode::atomic(id, what, token_of(key), pieces);
+        let mut frame = encode::atomic(id, what, key.to_bits(), pieces);
         frame.extend_from_slice(operands);
         let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
         if let Some(step) = self.note_handed(index, key, handed) {
@@ -109,7 +108,7 @@ impl Rdm {
             session.next_id = id.wrapping_add(1);
             session.used += MESSAGE_COST;
         }
-        if let Some((stage, to_id, to_session)) = self.ops.at_mut(key).and_then(Op::stage_mut) {
+        if let Some((stage, to_id, to_session)) = self.ops.get_mut(key).and_then(Op::stage_mut) {
             (*stage, *to_id, *to_session) = (Stage::Sent, id, number);
         }
         Step::Over
@@ -213,7 +212,7 @@ impl Rdm {
         bytes: &[u8],
         memory: &mut dyn Memory,
     ) -> bool {
-        let op = self.ops.at(of_token(token)).filter(|op| op.link == index);
+        let op = self.ops.get(Key::from_bits(token)).filter(|op| op.link == index);
         let Some((op, Work::Atomic(atomic))) = op.map(|op| (op, &op.work)) else { return false };
         let expected = if atomic.kind.form > 0 { op.length } else { 0 };
         let (mut status, result) = (status, atomic.result);
@@ -229,7 +228,7 @@ impl Rdm {
 
     /// An operation on our own memory.
     pub(crate) fn atomic_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
-        let Some(Op { work: Work::Atomic(atomic), .. }) = self.ops.at(key) else { return Ok(()) };
+        let Some(Op { work: Work::Atomic(atomic), .. }) = self.ops.get(key) else { return Ok(()) };
         let (kind, result, remote) = (atomic.kind, atomic.result, atomic.remote);
         let operands: Bytes = atomic.operands.clone();
         let request = Request { kind, pieces: remote.as_slice(), operands: &operands };

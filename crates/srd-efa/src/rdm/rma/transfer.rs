@@ -19,7 +19,7 @@ use crate::rdm::send::operation::{Handed, Op, RmaOut, Source, Step, Work, outcom
 use crate::rdm::state::{QPN, Rdm};
 use crate::rdm::wire::frame::PUT_HEADER_BYTES;
 use crate::rdm::wire::{check, encode};
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wr::{RDMA_BYTES_MAX, Remote, SendOp, SendWr};
 
 impl Rdm {
@@ -80,7 +80,7 @@ impl Rdm {
     pub(crate) fn step_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
         loop {
             let alone = self.puts(index, key);
-            let Some(op) = self.ops.at_mut(key) else { return Step::Over };
+            let Some(op) = self.ops.get_mut(key) else { return Step::Over };
             let (length, data, failed) = (op.length, op.data, op.failure.is_some());
             let idle = op.in_flight == 0;
             let Work::Rma(rma) = &mut op.work else { return Step::Over };
@@ -108,7 +108,7 @@ impl Rdm {
 
     /// Whether a write travels in one frame with its data.
     fn puts(&self, index: u32, key: Key) -> bool {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else { return false };
+        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else { return false };
         let Work::Rma(rma) = &op.work else { return false };
         let fits = PUT_HEADER_BYTES as u64 + op.length <= link.payload_bytes_max as u64;
         let bare = op.length == 0;
@@ -117,7 +117,7 @@ impl Rdm {
 
     /// The next frame of a write that needs no request.
     fn send_put(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
             return Handed::Never;
         };
         let Work::Rma(rma) = &op.work else { return Handed::Never };
@@ -139,7 +139,7 @@ impl Rdm {
         let check = check::run_check(link.remote);
         let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
         if handed == Handed::Yes
-            && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.at_mut(key)
+            && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.get_mut(key)
         {
             rma.begun = true;
             rma.asked += to.length;
@@ -150,14 +150,14 @@ impl Rdm {
 
     /// Tells the peer of a write that was made in pieces.
     fn send_note(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
             return Handed::Never;
         };
         let check = check::run_check(link.remote);
         let frame = encode::note(op.data.unwrap_or(0), op.length).freeze();
         let handed = self.hand_op(world, index, key, 0, (check, None, frame));
         if handed == Handed::Yes
-            && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.at_mut(key)
+            && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.get_mut(key)
         {
             rma.told = true;
         }
@@ -166,7 +166,7 @@ impl Rdm {
 
     /// Asks the device for the next piece. `None`: go on.
     fn post_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Option<Step> {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
             return Some(Step::Over);
         };
         let Work::Rma(rma) = &op.work else { return Some(Step::Over) };
@@ -207,7 +207,7 @@ impl Rdm {
             self.wake(index);
             return Some(Step::Wait);
         }
-        if let Some(Op { work: Work::Rma(rma), .. }) = self.ops.at_mut(key) {
+        if let Some(Op { work: Work::Rma(rma), .. }) = self.ops.get_mut(key) {
             rma.begun = true;
             rma.asked += u64::from(length);
             rma.requests += 1;
@@ -218,7 +218,7 @@ impl Rdm {
 
     /// A request of a read or write has ended.
     pub(crate) fn rma_ended(&mut self, key: Key, completion: &Completion) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.link;
         match completion.status {
             WcStatus::Ok => op.acked += 1,
@@ -234,7 +234,7 @@ impl Rdm {
 
     /// All of a read or write has been acknowledged.
     pub(crate) fn rma_sent(&mut self, key: Key) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         let (index, data) = (op.link, op.data);
         let Work::Rma(rma) = &op.work else { return };
         if data.is_none() || rma.told {
@@ -249,7 +249,7 @@ impl Rdm {
 
     /// Reads or writes our own memory as a peer would.
     pub(crate) fn rma_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
-        let Some(op) = self.ops.at(key) else { return Ok(()) };
+        let Some(op) = self.ops.get(key) else { return Ok(()) };
         let (length, data, peer) = (op.length, op.data, op.peer);
         let Work::Rma(rma) = &op.work else { return Ok(()) };
         let purpose = if rma.read { Purpose::RemoteRead } else { Purpose::RemoteWrite };

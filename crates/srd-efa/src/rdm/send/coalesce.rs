@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 
 use crate::layer::request::Until;
 use crate::layer::world::World;
-use crate::rdm::send::ids::{TAG_TOGETHER, token_of};
+use crate::rdm::send::ids::TAG_TOGETHER;
 use crate::rdm::send::operation::{Handed, Op, Out, Stage, Together, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::batch::{ENTRY_BYTES, JOINED_MAX, Joining};
 use crate::rdm::wire::field::BASE_BYTES;
 use crate::rdm::wire::message;
-use crate::slab::Key;
+use crate::slots::Key;
 
 /// The longest message that joins others.
 pub(crate) const BYTES_MAX: u64 = 512;
@@ -97,7 +97,7 @@ impl Rdm {
         self.burst(index);
         for _ in 0..count {
             let Some(key) = self.link_mut(index)?.messages.pop_front() else { break };
-            if let Some(op) = self.ops.at_mut(key) {
+            if let Some(op) = self.ops.get_mut(key) {
                 op.queued = false;
                 op.in_flight += 1;
                 let length = op.length;
@@ -127,16 +127,16 @@ impl Rdm {
             if so_far + ENTRY_BYTES + bytes > room {
                 break;
             }
-            let Some(op) = self.ops.at_mut(key) else { break };
+            let Some(op) = self.ops.get_mut(key) else { break };
             let waiting = op.stage_mut().is_some_and(|(stage, ..)| *stage == Stage::Waiting);
             if waiting && !self.admit_message(index, key) {
                 break;
             }
-            let op = self.ops.at(key)?;
+            let op = self.ops.get(key)?;
             let Work::Message(message) = &op.work else { break };
             let frame =
                 frame.get_or_insert_with(|| Joining::new(message.id, room.min(FRAME_BYTES)));
-            let token = (op.until == Until::Delivered).then(|| token_of(key));
+            let token = (op.until == Until::Delivered).then(|| key.to_bits());
             let into = frame.entry(u16::try_from(bytes).ok()?);
             message::put(into, &op.envelope(message.id, token), None);
             let length = usize::try_from(op.length).ok()?;
@@ -148,7 +148,7 @@ impl Rdm {
 
     /// What a message takes in a frame with others, if it may stand there.
     fn entry_bytes(&self, index: u32, key: Key) -> Option<usize> {
-        let (link, op) = (self.link(index)?, self.ops.at(key)?);
+        let (link, op) = (self.link(index)?, self.ops.get(key)?);
         let Work::Message(message) = &op.work else { return None };
         let session = link.session?;
         let fresh = match message.stage {

@@ -1,7 +1,7 @@
 //! How operations are named outside of their table: in the numbers that datagrams and work requests
 //! complete under, and in frames to peers.
 
-use crate::slab::Key;
+use crate::slots::Key;
 
 /// What our datagrams are completed under, in the upper byte.
 const TAG: u8 = 0xed;
@@ -24,15 +24,4 @@ pub(crate) fn user_of(key: Key, part: u16) -> u64 {
 /// Back from it: index, generation's low bits, part.
 pub(crate) fn of_user(user: u64) -> Option<(u32, u32, u16)> {
     Key::of_user_part(user, TAG)
-}
-
-/// An operation's number in a frame.
-pub(crate) fn token_of(key: Key) -> u64 {
-    u64::from(key.generation) << 32 | u64::from(key.index)
-}
-
-/// Back from it.
-#[allow(clippy::cast_possible_truncation)] // the halves of the number
-pub(crate) fn of_token(token: u64) -> Key {
-    Key { index: token as u32, generation: (token >> 32) as u32 }
 }

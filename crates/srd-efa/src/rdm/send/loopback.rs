@@ -10,12 +10,12 @@ use crate::rdm::receive::inbound::{Body, Info, Landing};
 use crate::rdm::send::operation::{Op, Source, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::message::MESSAGE_COST;
-use crate::slab::Key;
+use crate::slots::Key;
 
 impl Rdm {
     /// Carries an operation out whose peer is this endpoint.
     pub(crate) fn submit_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
-        let Some(op) = self.ops.at(key) else { return Ok(()) };
+        let Some(op) = self.ops.get(key) else { return Ok(()) };
         if op.aim != 0 && op.aim != self.incarnation {
             self.end(key, Outcome::Restarted);
             return Ok(());
@@ -28,7 +28,7 @@ impl Rdm {
     }
 
     fn send_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
-        let Some(op) = self.ops.at(key) else { return Ok(()) };
+        let Some(op) = self.ops.get(key) else { return Ok(()) };
         let Work::Message(message) = &op.work else { return Ok(()) };
         let info = Info {
             peer: None,
@@ -68,7 +68,7 @@ impl Rdm {
     }
 
     fn bytes_own(&self, key: Key, memory: &mut dyn Memory) -> Bytes {
-        let Some(Op { work: Work::Message(message), length, .. }) = self.ops.at(key) else {
+        let Some(Op { work: Work::Message(message), length, .. }) = self.ops.get(key) else {
             return Bytes::new();
         };
         message.source.read(memory, 0, usize::try_from(*length).unwrap_or(0))

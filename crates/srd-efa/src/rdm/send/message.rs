@@ -7,13 +7,12 @@ use crate::layer::request::Until;
 use crate::layer::world::World;
 use crate::mr::{Access, Registration};
 use crate::rdm::iovec::PIECES_MAX;
-use crate::rdm::send::ids::token_of;
 use crate::rdm::send::operation::{Handed, Op, Source, Stage, Step, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::frame::LongPiece;
 use crate::rdm::wire::message::MESSAGE_COST;
 use crate::rdm::wire::{encode, field, message};
-use crate::slab::Key;
+use crate::slots::Key;
 
 impl Rdm {
     /// Goes on with the message at the head of its link's queue.
@@ -21,7 +20,7 @@ impl Rdm {
         let Some(session) = self.link(index).and_then(|link| link.session) else {
             return Step::Wait;
         };
-        let Some(Op { work: Work::Message(message), acked, failure, .. }) = self.ops.at_mut(key)
+        let Some(Op { work: Work::Message(message), acked, failure, .. }) = self.ops.get_mut(key)
         else {
             return Step::Over;
         };
@@ -38,7 +37,7 @@ impl Rdm {
             return Step::Wait;
         }
         loop {
-            let Some(Op { work: Work::Message(message), .. }) = self.ops.at(key) else {
+            let Some(Op { work: Work::Message(message), .. }) = self.ops.get(key) else {
                 return Step::Over;
             };
             let handed = match (message.again.last(), message.stage) {
@@ -59,7 +58,7 @@ impl Rdm {
     /// Gives a message its id and takes its credit, or makes a long one of it; false if there is
     /// no credit.
     pub(crate) fn admit_message(&mut self, index: u32, key: Key) -> bool {
-        let Some(op) = self.ops.at(key) else { return false };
+        let Some(op) = self.ops.get(key) else { return false };
         let Work::Message(message) = &op.work else { return false };
         let length = op.length;
         let Some(session) = self.link(index).and_then(|link| link.session) else { return false };
@@ -87,7 +86,7 @@ impl Rdm {
         session.used += cost;
         let (id, number) = (session.next_id, session.number);
         session.next_id = id.wrapping_add(1);
-        if let Some((stage, to_id, to_session)) = self.ops.at_mut(key).and_then(Op::stage_mut) {
+        if let Some((stage, to_id, to_session)) = self.ops.get_mut(key).and_then(Op::stage_mut) {
             (*stage, *to_id, *to_session) = (Stage::Sending { sent: 0 }, id, number);
         }
         true
@@ -95,7 +94,7 @@ impl Rdm {
 
     /// Lets the receiver read a message, under keys for this once.
     fn share_message(&mut self, key: Key) -> bool {
-        let Some(Op { work: Work::Message(message), .. }) = self.ops.at_mut(key) else {
+        let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key) else {
             return false;
         };
         let Source::Pieces(pieces) = message.source else { return false };
@@ -119,13 +118,13 @@ impl Rdm {
 
     /// The datagram with the header and as many bytes as fit.
     fn send_first(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
             return Handed::Never;
         };
         let (Some(session), Work::Message(message)) = (link.session, &op.work) else {
             return Handed::Never;
         };
-        let token = (op.until == Until::Delivered).then(|| token_of(key));
+        let token = (op.until == Until::Delivered).then(|| key.to_bits());
         let envelope = op.envelope(message.id, token);
         let room = link.payload_bytes_max as u64;
         let header = |parts| message::header_bytes(&envelope, parts) as u64;
@@ -137,7 +136,7 @@ impl Rdm {
         message.source.append(world.memory, 0, bytes, &mut frame);
         let handed = self.hand_op(world, index, key, 0, (session.check, None, frame.freeze()));
         if handed == Handed::Yes
-            && let Some(Op { work: Work::Message(message), .. }) = self.ops.at_mut(key)
+            && let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key)
         {
             message.first_bytes = first;
             // What fails for its size was cut before anything was known of the path.
@@ -157,7 +156,7 @@ impl Rdm {
         from: u64,
         to: u64,
     ) -> (Handed, u64) {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
             return (Handed::Never, to);
         };
         let (Some(session), Work::Message(message)) = (link.session, &op.work) else {
@@ -173,10 +172,10 @@ impl Rdm {
     }
 
     fn send_part(&mut self, world: &mut World<'_>, index: u32, key: Key, sent: u64) -> Handed {
-        let length = self.ops.at(key).map_or(0, |op| op.length);
+        let length = self.ops.get(key).map_or(0, |op| op.length);
         let (handed, end) = self.part(world, index, key, sent, length);
         if handed == Handed::Yes
-            && let Some((stage, _, _)) = self.ops.at_mut(key).and_then(Op::stage_mut)
+            && let Some((stage, _, _)) = self.ops.get_mut(key).and_then(Op::stage_mut)
         {
             *stage = if end == length { Stage::Sent } else { Stage::Sending { sent: end } };
         }
@@ -195,7 +194,7 @@ impl Rdm {
         if from > 0 {
             let (handed, end) = self.part(world, index, key, from, to);
             if handed == Handed::Yes
-                && let Some(Op { work: Work::Message(message), .. }) = self.ops.at_mut(key)
+                && let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key)
             {
                 message.again.pop();
                 if end < to {
@@ -204,13 +203,13 @@ impl Rdm {
             }
             return handed;
         }
-        let before = match self.ops.at_mut(key).and_then(Op::stage_mut) {
+        let before = match self.ops.get_mut(key).and_then(Op::stage_mut) {
             Some((stage, _, _)) => *stage,
             None => return Handed::Never,
         };
         let handed = self.send_first(world, index, key);
         if handed == Handed::Yes
-            && let Some(Op { work: Work::Message(message), .. }) = self.ops.at_mut(key)
+            && let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key)
         {
             message.stage = before;
             message.again.pop();
@@ -223,7 +222,7 @@ impl Rdm {
 
     /// The header of a long message.
     fn send_long(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.at(key)) else {
+        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
             return Handed::Never;
         };
         let (Some(session), Work::Message(message)) = (link.session, &op.work) else {
@@ -237,10 +236,10 @@ impl Rdm {
             *to = LongPiece { rkey: mr.rkey, length: piece.length };
         }
         let envelope = op.envelope(message.id, None);
-        let frame = encode::long(&envelope, token_of(key), &list[..count]).freeze();
+        let frame = encode::long(&envelope, key.to_bits(), &list[..count]).freeze();
         let handed = self.hand_op(world, index, key, 0, (session.check, None, frame));
         if handed == Handed::Yes
-            && let Some((stage, _, _)) = self.ops.at_mut(key).and_then(Op::stage_mut)
+            && let Some((stage, _, _)) = self.ops.get_mut(key).and_then(Op::stage_mut)
         {
             *stage = Stage::Sent;
         }

@@ -17,7 +17,7 @@ use crate::memory::Memory;
 use crate::mr::Mr;
 use crate::rdm::iovec::{Pieces, RemotePieces};
 use crate::rdm::wire::message::Envelope;
-use crate::slab::Key;
+use crate::slots::Key;
 
 /// How often a message may be sent again because the peer forgot the session.
 pub(crate) const TRIES_MAX: u8 = 8;

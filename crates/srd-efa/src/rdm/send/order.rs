@@ -9,7 +9,7 @@ use crate::layer::completion::Kind;
 use crate::layer::request::{Family, Order};
 use crate::rdm::send::operation::{Op, Work};
 use crate::rdm::state::Rdm;
-use crate::slab::Key;
+use crate::slots::Key;
 
 impl Op {
     fn family(&self) -> Family {
@@ -37,7 +37,7 @@ impl Rdm {
         if !waits && self.take_turn(index, key) {
             return false;
         }
-        if let Some(op) = self.ops.at_mut(key) {
+        if let Some(op) = self.ops.get_mut(key) {
             op.queued = true;
         }
         if let Some(link) = self.link_mut(index) {
@@ -52,7 +52,7 @@ impl Rdm {
             if !self.take_turn(index, key) {
                 return;
             }
-            let rma = matches!(self.ops.at(key).map(|op| &op.work), Some(Work::Rma(_)));
+            let rma = matches!(self.ops.get(key).map(|op| &op.work), Some(Work::Rma(_)));
             if let Some(link) = self.link_mut(index) {
                 link.behind.pop_front();
                 let queue = if rma { &mut link.rmas } else { &mut link.messages };
@@ -64,13 +64,13 @@ impl Rdm {
     /// Counts an operation as begun, if nothing holds it.
     fn take_turn(&mut self, index: u32, key: Key) -> bool {
         let order = self.order;
-        let Some(family) = self.ops.at(key).map(Op::family) else { return true };
+        let Some(family) = self.ops.get(key).map(Op::family) else { return true };
         let Some(link) = self.link_mut(index) else { return true };
         if order.holds(family, &link.unfinished) {
             return false;
         }
         link.unfinished[family as usize] += 1;
-        if let Some(op) = self.ops.at_mut(key) {
+        if let Some(op) = self.ops.get_mut(key) {
             op.counted = true;
         }
         true

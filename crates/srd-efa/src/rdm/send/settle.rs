@@ -6,11 +6,10 @@ use srd_proto::Status;
 
 use crate::layer::completion::Outcome;
 use crate::rdm::peers::connection::ControlKind;
-use crate::rdm::send::ids::of_token;
 use crate::rdm::send::operation::{Op, Stage, TRIES_MAX, Work, outcome_of};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::field::{STATUS_BAD_KEY, STATUS_OK};
-use crate::slab::Key;
+use crate::slots::Key;
 
 /// How often a frame of our own is sent again after a context was lost.
 const CONTROL_TRIES_MAX: u8 = 3;
@@ -18,7 +17,7 @@ const CONTROL_TRIES_MAX: u8 = 3;
 impl Rdm {
     /// A datagram of an operation was settled.
     pub(crate) fn settled(&mut self, key: Key, part: u16, status: Status) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.link;
         op.in_flight -= 1;
         match status {
@@ -43,7 +42,7 @@ impl Rdm {
 
     /// What follows when nothing of an operation is under way.
     pub(crate) fn quiet(&mut self, key: Key) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         let requests = if let Work::Rma(rma) = &op.work { rma.requests } else { 0 };
         if op.in_flight + requests > 0 {
             return;
@@ -81,7 +80,7 @@ impl Rdm {
 
     /// All of an operation has been acknowledged.
     fn sent(&mut self, key: Key) {
-        let Some(op) = self.ops.at(key) else { return };
+        let Some(op) = self.ops.get(key) else { return };
         match (op.wants_answer(), op.answer, &op.work) {
             (true, None, _) => {}
             (true, Some(STATUS_OK), _) | (false, _, Work::Message(_)) => self.end(key, Outcome::Ok),
@@ -95,7 +94,7 @@ impl Rdm {
     /// The peer knew neither the session nor us: nothing was delivered, so all of it can go again,
     /// in a new session.
     fn refused(&mut self, key: Key) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.link;
         op.tries += 1;
         let partly = op.acked > 0 && !matches!(op.work, Work::Rma(_));
@@ -127,7 +126,7 @@ impl Rdm {
         let mut again = core::mem::take(&mut link.refused);
         let mut ids: Vec<(u32, Key)> = Vec::with_capacity(again.len());
         for key in again.drain(..) {
-            if let Some(op) = self.ops.at_mut(key) {
+            if let Some(op) = self.ops.get_mut(key) {
                 op.queued = true;
                 let id = op.stage_mut().map_or(0, |(_, id, _)| *id);
                 ids.push((id, key));
@@ -136,7 +135,7 @@ impl Rdm {
         let first = ids.first().map_or(0, |(id, _)| *id);
         ids.sort_by_key(|(id, _)| id.wrapping_sub(first).cast_signed());
         for (_, key) in ids.into_iter().rev() {
-            let rma = matches!(self.ops.at(key).map(|op| &op.work), Some(Work::Rma(_)));
+            let rma = matches!(self.ops.get(key).map(|op| &op.work), Some(Work::Rma(_)));
             if let Some(link) = self.link_mut(index) {
                 let queue = if rma { &mut link.rmas } else { &mut link.messages };
                 queue.push_front(key);
@@ -146,7 +145,7 @@ impl Rdm {
     }
 
     fn leave_queue(&mut self, key: Key) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         if !core::mem::replace(&mut op.queued, false) {
             return;
         }
@@ -163,7 +162,7 @@ impl Rdm {
     }
 
     pub(crate) fn control_settled(&mut self, key: Key, status: Status) {
-        let Some(control) = self.controls.at_mut(key) else { return };
+        let Some(control) = self.controls.get_mut(key) else { return };
         let (index, kind) = (control.link, control.kind);
         control.tries += 1;
         let again = status == Status::RemoteAbort && control.tries < CONTROL_TRIES_MAX;
@@ -198,8 +197,8 @@ impl Rdm {
     /// A peer's word about a message or atomic operation of ours. False if there is none that
     /// waits for it.
     pub(crate) fn on_word(&mut self, index: u32, token: u64, status: u8) -> bool {
-        let key = of_token(token);
-        let Some(op) = self.ops.at_mut(key).filter(|op| op.link == index) else { return false };
+        let key = Key::from_bits(token);
+        let Some(op) = self.ops.get_mut(key).filter(|op| op.link == index) else { return false };
         if !op.wants_answer() || op.answer.or(op.leaving.map(|_| 0)).is_some() {
             return false;
         }
@@ -233,7 +232,7 @@ impl Rdm {
         let hits = self.ops.iter();
         let hits = hits.filter(|(_, op)| hit(op) && op.failure.or(op.leaving).is_none());
         for key in hits.map(|(key, _)| key).collect::<Vec<_>>() {
-            let Some(op) = self.ops.at_mut(key) else { continue };
+            let Some(op) = self.ops.get_mut(key) else { continue };
             op.failure = Some(outcome);
             let index = op.link;
             if op.is_begun()

@@ -11,7 +11,7 @@ use crate::rdm::send::coalesce;
 use crate::rdm::send::operation::{Handed, MessageOut, Op, Source, Stage, Step, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::check;
-use crate::slab::Key;
+use crate::slots::Key;
 
 impl Rdm {
     /// Sends a message.
@@ -124,7 +124,7 @@ impl Rdm {
         let queue = if is_rma { &mut link.rmas } else { &mut link.messages };
         queue.push_back(key);
         let first = (queue.len() == 1 || held) && !link.blocked;
-        if let Some(op) = self.ops.at_mut(key) {
+        if let Some(op) = self.ops.get_mut(key) {
             op.queued = true;
         }
         if first && !self.hold(index, small) {
@@ -135,7 +135,7 @@ impl Rdm {
 
     /// What was copied is over for its caller. Should it fail, that is told as well.
     pub(crate) fn tell_injected(&mut self, key: Key) {
-        if let Some(op) = self.ops.at_mut(key) {
+        if let Some(op) = self.ops.get_mut(key) {
             op.told = true;
             let done = done_of(op, Outcome::Ok);
             self.done.push_back(done);
@@ -144,7 +144,7 @@ impl Rdm {
 
     /// Ends an operation.
     pub(crate) fn end(&mut self, key: Key, outcome: Outcome) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         if let Work::Message(message) = &op.work {
             let mut lent = false;
             for mr in &message.shared {
@@ -169,7 +169,7 @@ impl Rdm {
 
     /// A peer's read of a long message is over.
     pub(crate) fn given_back(&mut self, key: Key) {
-        if let Some(outcome) = self.ops.at(key).and_then(|op| op.leaving) {
+        if let Some(outcome) = self.ops.get(key).and_then(|op| op.leaving) {
             self.end(key, outcome);
         }
     }
@@ -233,7 +233,7 @@ impl Rdm {
         while let Some(link) = self.link(index).filter(|link| !link.blocked) {
             let queue = if rmas { &link.rmas } else { &link.messages };
             let Some(&key) = queue.front() else { break };
-            let open = self.ops.at(key).is_some_and(|op| link.is_open_for(op.aim));
+            let open = self.ops.get(key).is_some_and(|op| link.is_open_for(op.aim));
             if open && !rmas {
                 match self.send_joined(world, index) {
                     None => {}
@@ -254,7 +254,7 @@ impl Rdm {
                     queue.pop_front();
                 }
             }
-            if let Some(op) = self.ops.at_mut(key) {
+            if let Some(op) = self.ops.get_mut(key) {
                 op.queued = false;
             }
         }
@@ -262,7 +262,7 @@ impl Rdm {
     }
 
     fn step(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
-        match self.ops.at(key).map(|op| &op.work) {
+        match self.ops.get(key).map(|op| &op.work) {
             Some(Work::Message(_)) => self.step_message(world, index, key),
             Some(Work::Atomic(_)) => self.step_atomic(world, index, key),
             Some(Work::Rma(_)) => self.step_rma(world, index, key),
@@ -274,7 +274,7 @@ impl Rdm {
     pub(crate) fn note_handed(&mut self, index: u32, key: Key, handed: Handed) -> Option<Step> {
         match handed {
             Handed::Yes => {
-                if let Some(op) = self.ops.at_mut(key) {
+                if let Some(op) = self.ops.get_mut(key) {
                     op.in_flight += 1;
                 }
                 if let Some(link) = self.link_mut(index) {
@@ -284,7 +284,7 @@ impl Rdm {
             }
             Handed::Full => Some(Step::Wait),
             Handed::Never => {
-                if let Some(op) = self.ops.at_mut(key) {
+                if let Some(op) = self.ops.get_mut(key) {
                     op.failure = op.failure.or(Some(Outcome::Protocol));
                 }
                 self.quiet(key);

@@ -11,7 +11,7 @@ use crate::layer::world::World;
 use crate::rdm::send::ids::{TAG_CONTROL, user_of};
 use crate::rdm::send::operation::{Handed, Out};
 use crate::rdm::state::{QPN, Rdm};
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wire::Opaque;
 
 /// Frames up to this size overtake the bytes of long ones: what they lead to should not wait for
@@ -64,7 +64,7 @@ impl Rdm {
 
     /// Hands over a frame of our own; false if it has to wait.
     pub(crate) fn hand_control(&mut self, world: &mut World<'_>, key: Key) -> bool {
-        let Some(control) = self.controls.at(key) else { return true };
+        let Some(control) = self.controls.get(key) else { return true };
         let index = control.link;
         let (check, payload) = (control.check, control.bytes.clone());
         let user = key.to_user(TAG_CONTROL);

@@ -1,29 +1,40 @@
-//! A table with keys that never name another entry than the one they were made for.
+//! A table whose keys name the entry that they were made for, or nothing.
 //!
 //! A slot's generation rises each time it is freed, so that a key kept for too long finds
-//! nothing. Freed slots are used again in the order in which they were freed: generations wear
-//! evenly. Bound: `entries_max`, given to [`Slab::insert`].
+//! nothing, for 16 million uses of its slot. Freed slots are used again in the order in which they
+//! were freed: generations wear evenly. Bound: `entries_max`, given to [`Slots::insert`].
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Names an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub(crate) struct Key {
+pub struct Key {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
 /// What [`Key::to_user_part`] has room for.
 pub(crate) const INDEX_MASK: u32 = (1 << 24) - 1;
-/// Generations have 24 bits.
+/// Generations have 24 bits, and are never zero.
 const GENERATION_MASK: u32 = (1 << 24) - 1;
 
 impl Key {
+    /// As a number, which is never zero: 24 bits of generation above 32 of the slot's place.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// Back from it. What never was a key finds nothing.
+    #[allow(clippy::cast_possible_truncation)] // the halves of the number
+    pub fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+
     /// As a number that a datagram is completed under; `tag` tells our datagrams from those of
     /// others who send through the same endpoint.
     pub(crate) fn to_user(self, tag: u8) -> u64 {
-        u64::from(tag) << 56 | u64::from(self.generation) << 32 | u64::from(self.index)
+        u64::from(tag) << 56 | self.to_bits()
     }
 
     /// The same with the number of a part; of the generation it carries the low half.
@@ -42,10 +53,8 @@ impl Key {
     }
 
     /// Back from it, if it carries the tag.
-    #[allow(clippy::cast_possible_truncation)] // the halves of the number
     pub(crate) fn of_user(user: u64, tag: u8) -> Option<Self> {
-        let key = Self { index: user as u32, generation: (user >> 32) as u32 & GENERATION_MASK };
-        (user >> 56 == u64::from(tag)).then_some(key)
+        (user >> 56 == u64::from(tag)).then_some(Self::from_bits(user & !(0xff << 56)))
     }
 }
 
@@ -57,25 +66,30 @@ struct Slot<T> {
 
 /// The table.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub struct Slots<T> {
     slots: Vec<Slot<T>>,
     free: VecDeque<u32>,
 }
 
-impl<T> Default for Slab<T> {
+impl<T> Default for Slots<T> {
     fn default() -> Self {
         Self { slots: Vec::new(), free: VecDeque::new() }
     }
 }
 
-impl<T> Slab<T> {
+impl<T> Slots<T> {
     /// Entries in the table.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Adds an entry, unless there are `entries_max`.
-    pub(crate) fn insert(&mut self, entry: T, entries_max: u32) -> Option<Key> {
+    pub fn insert(&mut self, entry: T, entries_max: u32) -> Option<Key> {
         if self.len() >= entries_max as usize {
             return None;
         }
@@ -90,22 +104,22 @@ impl<T> Slab<T> {
     }
 
     /// The entry, if the key still names one.
-    pub(crate) fn at(&self, key: Key) -> Option<&T> {
+    pub fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
         slot.entry.as_ref().filter(|_| slot.generation == key.generation)
     }
 
     /// The entry, to be changed.
-    pub(crate) fn at_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         slot.entry.as_mut().filter(|_| slot.generation == key.generation)
     }
 
     /// Takes the entry out.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        self.at(key)?;
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        self.get(key)?;
         let slot = &mut self.slots[key.index as usize];
-        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        slot.generation = slot.generation % GENERATION_MASK + 1;
         self.free.push_back(key.index);
         slot.entry.take()
     }
@@ -122,7 +136,7 @@ impl<T> Slab<T> {
     }
 
     /// Every entry with its key, in the order of slots.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
             let entry = slot.entry.as_ref()?;
             Some((Key { index, generation: slot.generation }, entry))
@@ -136,18 +150,32 @@ mod tests {
 
     #[test]
     fn a_key_finds_its_own_entry_or_nothing() {
-        let mut slab = Slab::default();
-        let a = slab.insert("a", 2).unwrap();
-        let b = slab.insert("b", 2).unwrap();
-        assert_eq!(slab.insert("c", 2), None, "full");
-        assert_eq!(slab.remove(a), Some("a"));
-        assert_eq!(slab.remove(a), None);
-        let c = slab.insert("c", 2).unwrap();
+        let mut slots = Slots::default();
+        let a = slots.insert("a", 2).unwrap();
+        let b = slots.insert("b", 2).unwrap();
+        assert_eq!(slots.insert("c", 2), None, "full");
+        assert_eq!(slots.remove(a), Some("a"));
+        assert_eq!(slots.remove(a), None);
+        let c = slots.insert("c", 2).unwrap();
         assert_eq!(c.index, a.index);
-        assert_eq!((slab.at(a), slab.at(b), slab.at(c)), (None, Some(&"b"), Some(&"c")));
+        assert_eq!((slots.get(a), slots.get(b), slots.get(c)), (None, Some(&"b"), Some(&"c")));
         assert_eq!(Key::of_user(c.to_user(7), 7), Some(c));
         assert_eq!(Key::of_user(c.to_user(7), 8), None);
-        assert_eq!(slab.iter().map(|(key, _)| key).collect::<Vec<_>>(), [c, b]);
-        assert_eq!((slab.key_at(0), slab.key_at(7)), (Some(c), None));
+        assert_eq!(Key::from_bits(c.to_bits()), c);
+        assert_eq!(slots.iter().map(|(key, _)| key).collect::<Vec<_>>(), [c, b]);
+        assert_eq!((slots.key_at(0), slots.key_at(7)), (Some(c), None));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "takes many minutes there")]
+    fn slots_are_used_again_and_no_key_is_zero_when_generations_wrap() {
+        let mut slots = Slots::default();
+        let mut key = slots.insert((), 1).unwrap();
+        for _ in 0..=GENERATION_MASK {
+            slots.remove(key).unwrap();
+            let next = slots.insert((), 1).unwrap();
+            assert!(next.to_bits() != 0 && next != key && next.index == 0);
+            key = next;
+        }
     }
 }
