@@ -170,10 +170,10 @@ impl Pair {
             }
             4 => {
                 let what = [Peek::Look, Peek::Claim, Peek::Discard][usize::from(a) % 3];
-                let _ = self.on(at, |rdm, world, _| rdm.peek(world, true, want, what, context));
+                let _ = self.on(at, |rdm, _, _| rdm.peek(true, want, what, context));
             }
             5 => {
-                let _ = self.on(at, |rdm, world, _| rdm.discard_claimed(world, context, true));
+                let _ = self.on(at, |rdm, _, _| rdm.discard_claimed(context, true));
                 self.nodes[at].rdm.cancel(context);
             }
             6 => {

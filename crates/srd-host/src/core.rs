@@ -2,9 +2,7 @@
 
 use std::io;
 
-use srd_efa::Memory;
-use srd_efa::layer::{Done, World};
-use srd_efa::rdm::Rdm;
+use srd_efa::layer::{Done, Layer, World};
 use srd_net::{Application, Context, LocalEndpoint, Notice};
 use srd_proto::{Delivery, Duration, Event, Instant, Status};
 
@@ -16,82 +14,10 @@ const HOLD: Duration = Duration::from_micros(50);
 /// Turns of handing over and sending in one round: what is told of one turn may allow another.
 const ROUND_TURNS_MAX: usize = 8;
 
-/// What turns the application's operations into datagrams, and back.
-pub trait Layer: std::fmt::Debug + Send + 'static {
-    /// Judges a datagram.
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status;
-
-    /// Takes note of something that happened in the transport.
-    fn event(&mut self, now: Instant, event: &Event);
-
-    /// Sends on what waits. Returns whether the transport took anything.
-    fn pump(&mut self, world: &mut World<'_>) -> bool;
-
-    /// The oldest end of something.
-    fn poll(&mut self) -> Option<Done>;
-
-    /// Whether nothing is under way that a peer waits for.
-    fn is_quiet(&self) -> bool;
-
-    /// Whether there is anything for [`Layer::pump`] that no event of the transport will tell of.
-    fn has_work(&self) -> bool;
-
-    /// Lets messages leave that wait for others to join them.
-    fn release_held(&mut self) {}
-
-    /// Whether the last call made nothing that should leave now. Says so once.
-    fn take_lazy(&mut self) -> bool {
-        false
-    }
-
-    /// Whether messages wait for others to join them.
-    fn is_holding(&self) -> bool {
-        false
-    }
-}
-
-impl Layer for Rdm {
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status {
-        self.judge(now, delivery, memory)
-    }
-
-    fn event(&mut self, now: Instant, event: &Event) {
-        self.event(now, event);
-    }
-
-    fn pump(&mut self, world: &mut World<'_>) -> bool {
-        self.pump(world)
-    }
-
-    fn poll(&mut self) -> Option<Done> {
-        self.poll()
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.is_quiet()
-    }
-
-    fn has_work(&self) -> bool {
-        self.has_work()
-    }
-
-    fn release_held(&mut self) {
-        self.release_held();
-    }
-
-    fn take_lazy(&mut self) -> bool {
-        self.take_lazy()
-    }
-
-    fn is_holding(&self) -> bool {
-        self.is_holding()
-    }
-}
-
 /// Where the ends of operations go.
 pub trait Sink: Send + 'static {
     /// What the operations are asked of.
-    type Layer: Layer;
+    type Layer: Layer + ?Sized;
 
     /// Whether one more can be taken. What cannot is kept, and holds up what comes behind it.
     fn has_room(&mut self) -> bool;
@@ -110,7 +36,7 @@ pub trait Sink: Send + 'static {
 #[derive(Debug)]
 pub(crate) struct Core<S: Sink> {
     pub(crate) local: LocalEndpoint,
-    pub(crate) layer: S::Layer,
+    pub(crate) layer: Box<S::Layer>,
     pub(crate) memory: UserMemory,
     pub(crate) sink: S,
     pub(crate) broken: bool,
@@ -219,23 +145,28 @@ impl<S: Sink> Core<S> {
         self.sink.broken(error);
     }
 
-    fn receive(&mut self) -> io::Result<usize> {
+    /// The transport, and what it calls.
+    fn parts(&mut self) -> (&mut LocalEndpoint, Upcalls<'_, S>) {
         let Self { local, layer, memory, sink, .. } = self;
-        local.receive(Instant::ZERO, &mut Upcalls { layer, memory, sink, told: false })
+        (local, Upcalls { layer: &mut **layer, memory, sink, told: false })
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        let (local, mut upcalls) = self.parts();
+        local.receive(Instant::ZERO, &mut upcalls)
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let Self { local, layer, memory, sink, .. } = self;
         self.more = true;
         for _ in 0..ROUND_TURNS_MAX {
-            local.tell(&mut Upcalls { layer, memory, sink, told: false });
-            let handed_over = {
-                let (endpoint, now) = local.core_mut();
-                layer.pump(&mut World { now, endpoint, memory })
-            };
-            let mut calls = Upcalls { layer, memory, sink, told: false };
-            local.transmit(&mut calls)?;
-            if !(calls.told || handed_over) {
+            let (local, mut upcalls) = self.parts();
+            local.tell(&mut upcalls);
+            let Upcalls { layer, memory, .. } = upcalls;
+            let (endpoint, now) = local.core_mut();
+            let handed_over = layer.pump(&mut World { now, endpoint, memory });
+            let (local, mut upcalls) = self.parts();
+            local.transmit(&mut upcalls)?;
+            if !(upcalls.told || handed_over) {
                 self.more = false;
                 break;
             }

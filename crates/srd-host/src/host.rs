@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
-use srd_efa::layer::World;
+use srd_efa::layer::{Layer, World};
 use srd_efa::rdm::{Config, Rdm};
 use srd_net::LocalEndpoint;
 use srd_proto::{Duration, Endpoint, Instant};
 
 use crate::card;
-use crate::core::{Core, Layer, Sink};
+use crate::core::{Core, Sink};
 use crate::fork::Process;
 use crate::memory::UserMemory;
 use crate::options::Options;
@@ -95,7 +95,9 @@ impl<S: Sink<Layer = Rdm>> Host<S> {
     /// # Errors
     /// What the system refuses: the address or port, memory, descriptors or a thread.
     pub fn open(options: &Options, sink: S) -> io::Result<Self> {
-        Self::open_with(options, sink, |endpoint, place| place.messaging(options, endpoint))
+        Self::open_with(options, sink, |endpoint, place| {
+            Box::new(place.messaging(options, endpoint))
+        })
     }
 }
 
@@ -132,7 +134,7 @@ impl<S: Sink> Host<S> {
     pub fn open_with(
         options: &Options,
         sink: S,
-        make: impl FnOnce(&mut Endpoint, &Place) -> S::Layer,
+        make: impl FnOnce(&mut Endpoint, &Place) -> Box<S::Layer>,
     ) -> io::Result<Self> {
         let mut local = LocalEndpoint::bind(&options.bind())?;
         let address = local.local_address();

@@ -42,7 +42,7 @@ pub mod memory;
 mod options;
 mod patience;
 
-pub use crate::core::{Layer, Sink};
+pub use crate::core::Sink;
 pub use fork::Process;
 pub use host::{Call, Gone, Handle, Host, LINGER, Place};
 pub use memory::{RegionNumber, Span, UserMemory};

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use srd_efa::direct::{self, Direct};
+use srd_efa::layer::Layer;
 use srd_host::{Host, Options, Place};
 use srd_proto::Duration;
 
@@ -23,7 +24,6 @@ use crate::domain::{Domain, Slot};
 use crate::ends::{Bound, Ends};
 use crate::event::EventQueue;
 use crate::hosts::HostHandle;
-use crate::layer::Layer;
 use crate::offers::{OPERATIONS, TX_FLAGS};
 use crate::service::Service;
 use crate::vector::AddressVector;
@@ -390,9 +390,9 @@ fn layer(
     options: &Options,
     endpoint: &mut srd_proto::Endpoint,
     place: &Place,
-) -> Layer {
+) -> Box<dyn Layer> {
     let service = match service {
-        Service::Messages => return Layer::Messaging(Box::new(place.messaging(options, endpoint))),
+        Service::Messages => return Box::new(place.messaging(options, endpoint)),
         Service::Datagrams => direct::Service::Datagrams,
         Service::Direct => direct::Service::Direct,
     };
@@ -404,7 +404,7 @@ fn layer(
         peers_max: PEERS_MAX,
         seed: place.seed,
     };
-    Layer::Direct(Box::new(Direct::new(config, endpoint, place.address)))
+    Box::new(Direct::new(config, endpoint, place.address))
 }
 
 /// Opens a host, which takes a port and a new incarnation, and knows the domain's memory.

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use srd_efa::layer::{Done, Kind, Outcome, Peer};
+use srd_efa::layer::{Done, Kind, Layer, Outcome, Peer};
 use srd_host::Sink;
 use srd_net::Notice;
 
@@ -20,7 +20,6 @@ use crate::address::Address;
 use crate::completion::{Completion, CompletionQueue, Failure};
 use crate::core::{Level, log};
 use crate::counter::Counter;
-use crate::layer::Layer;
 use crate::ledger::{Entry, Ledger, Sort};
 use crate::vector::AddressVector;
 
@@ -69,7 +68,7 @@ fn flags_of(done: &Done) -> (u64, u64) {
 
 impl Ends {
     /// The number of a peer in the vector, if it is there.
-    fn number_of(&self, peer: Peer, layer: &Layer) -> Option<u64> {
+    fn number_of(&self, peer: Peer, layer: &dyn Layer) -> Option<u64> {
         let known = self.numbers.get(peer.0 as usize).copied();
         if let Some(number) = known.filter(|number| *number != FI_ADDR_NOTAVAIL) {
             return Some(number);
@@ -122,14 +121,14 @@ impl Ends {
 }
 
 impl Sink for Ends {
-    type Layer = Layer;
+    type Layer = dyn Layer;
 
     fn has_room(&mut self) -> bool {
         let Bound { transmit, receive, .. } = &self.bound;
         [transmit, receive].into_iter().flatten().all(|queue| queue.queue().has_room())
     }
 
-    fn done(&mut self, done: Done, layer: &Layer) {
+    fn done(&mut self, done: Done, layer: &dyn Layer) {
         let (kind, mut flags) = flags_of(&done);
         let entry = self.entry(&done);
         let failed = done.outcome != Outcome::Ok;

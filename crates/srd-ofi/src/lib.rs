@@ -42,7 +42,6 @@
 //! | [`address`] | the form of addresses |
 //! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
 //! | [`transfer`] [`arithmetic`] | what is asked of endpoints |
-//! | [`layer`] | what moves data: the Messaging Layer, or the verbs |
 //! | [`ends`] [`ledger`] [`failure`] | what came of it |
 //! | [`hosts`] | which endpoints an object drives |
 //! | [`queue`] [`completion`] [`event`] [`counter`] [`region`] | what they fill and know |
@@ -73,7 +72,6 @@ pub mod fabric;
 pub mod failure;
 pub mod hints;
 pub mod hosts;
-pub mod layer;
 pub mod ledger;
 pub mod negotiate;
 pub mod offers;

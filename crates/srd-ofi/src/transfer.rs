@@ -1,8 +1,8 @@
 //! Data transfer: what the calls in C ask of an endpoint, asked of its layer.
 
 use srd_efa::layer::{
-    Atomic, AtomicOp, Datatype, Message, Peek, Peer, Piece, Receive, Refused, RemotePiece, Rma,
-    Until, Want, World,
+    Atomic, AtomicOp, Datatype, Layer, Message, Peek, Peer, Piece, Receive, Refused, RemotePiece,
+    Rma, Until, Want, World,
 };
 use srd_host::Gone;
 
@@ -17,7 +17,6 @@ use crate::abi::fid::{FI_ADDR_NOTAVAIL, FI_ADDR_UNSPEC};
 use crate::endpoint::{Active, Endpoint};
 use crate::ends::Ends;
 use crate::hosts::HostHandle;
-use crate::layer::Layer;
 use crate::ledger::{Entry, Sort};
 use crate::offers::IOV_LIMIT;
 use crate::{Errno, Outcome};
@@ -196,7 +195,7 @@ fn gone(gone: Gone) -> Errno {
 
 /// What is needed to ask for an operation.
 struct Asking<'a> {
-    layer: &'a mut Layer,
+    layer: &'a mut dyn Layer,
     world: World<'a>,
     ends: &'a mut Ends,
 }
@@ -228,7 +227,7 @@ impl Asking<'_> {
     fn open(
         &mut self,
         entry: Entry,
-        ask: impl FnOnce(&mut Layer, &mut World<'_>, u64) -> Result<(), Refused>,
+        ask: impl FnOnce(&mut dyn Layer, &mut World<'_>, u64) -> Result<(), Refused>,
     ) -> Outcome {
         let number = self.ends.ledger.open(entry);
         let asked = ask(self.layer, &mut self.world, number);
@@ -302,9 +301,7 @@ impl Asking<'_> {
                 _ => return Err(Errno(FI_EBADFLAGS)),
             };
             let entry = Entry { sort, ..entry };
-            return self.open(entry, |layer, world, context| {
-                layer.peek(world, tagged, want, what, context)
-            });
+            return self.open(entry, |layer, _, context| layer.peek(tagged, want, what, context));
         }
         let receive = Receive {
             tagged,
@@ -329,7 +326,7 @@ impl Asking<'_> {
         let numbers = self.ends.ledger.numbers(is_it);
         let number = *numbers.first().ok_or(Errno(FI_EINVAL))?;
         let asked = if flags & FI_DISCARD != 0 {
-            self.layer.discard_claimed(&mut self.world, number, receive.tagged)
+            self.layer.discard_claimed(number, receive.tagged)
         } else {
             let receive = Receive { context: number, multi: None, ..receive };
             self.layer.recv_claimed(&mut self.world, receive)

@@ -99,9 +99,8 @@ impl Pair {
         let want = Want { tag: u64::from(input.byte() & 3), ignore: u64::MAX, source: None };
         let sort = if what == Peek::Claim { Sort::Claim } else { Sort::Once };
         let context = self.nodes[at].next_context();
-        self.nodes[at].post(self.now, context, sort, |rdm, world| {
-            rdm.peek(world, tagged, want, what, context)
-        });
+        self.nodes[at]
+            .post(self.now, context, sort, |rdm, _| rdm.peek(tagged, want, what, context));
     }
 
     /// A claimed message is received, or thrown away.
@@ -110,9 +109,8 @@ impl Pair {
         let Some((context, tagged)) = self.nodes[at].claims.pop() else { return };
         let now = self.now;
         if input.bit() {
-            self.nodes[at].post(now, context, Sort::Once, |rdm, world| {
-                rdm.discard_claimed(world, context, tagged)
-            });
+            self.nodes[at]
+                .post(now, context, Sort::Once, |rdm, _| rdm.discard_claimed(context, tagged));
             return;
         }
         let pieces = &self.pieces(at, context, Use::Write, length, false);

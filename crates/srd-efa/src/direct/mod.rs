@@ -17,6 +17,7 @@
 //! | `state` | every table, and what drives the endpoint |
 
 mod completions;
+mod layer;
 mod peers;
 mod post;
 mod state;

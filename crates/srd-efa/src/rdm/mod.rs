@@ -25,6 +25,7 @@
 pub(crate) mod config;
 pub(crate) mod counters;
 pub(crate) mod iovec;
+mod layer;
 pub(crate) mod peers;
 mod progress;
 pub(crate) mod receive;

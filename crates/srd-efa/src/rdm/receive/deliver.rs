@@ -98,9 +98,7 @@ impl Rdm {
         index: u32,
         envelope: &Envelope,
         pieces: &[LongPiece],
-        memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
-        let _ = memory;
         let charge = MESSAGE_COST;
         let length = pieces.iter().map(|piece| piece.length).sum();
         let info = self.info_of(index, envelope, length, charge).ok_or(Refusal::Stale)?;

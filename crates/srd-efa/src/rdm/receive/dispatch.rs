@@ -159,7 +159,7 @@ impl Rdm {
         match frame {
             Frame::Message(message) => self.on_message(index, message, memory),
             Frame::Long { envelope, pieces, count } => {
-                self.on_long(index, envelope, &pieces[..*count], memory)
+                self.on_long(index, envelope, &pieces[..*count])
             }
             Frame::Joined(joined) => self.on_joined(index, joined, memory),
             _ => self.on_atomic(index, frame, memory),

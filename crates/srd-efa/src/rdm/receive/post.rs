@@ -74,13 +74,7 @@ impl Rdm {
     ///
     /// # Errors
     /// `Invalid` if none was claimed so.
-    pub fn discard_claimed(
-        &mut self,
-        world: &mut World<'_>,
-        context: u64,
-        tagged: bool,
-    ) -> Result<(), Refused> {
-        let _ = world;
+    pub fn discard_claimed(&mut self, context: u64, tagged: bool) -> Result<(), Refused> {
         let kept = self.claimed(context, tagged)?;
         let done = found(&kept.info, context, tagged);
         self.throw_away(kept);
@@ -104,13 +98,11 @@ impl Rdm {
     /// When there is no room, or a message is claimed under the context already.
     pub fn peek(
         &mut self,
-        world: &mut World<'_>,
         tagged: bool,
         want: Want,
         what: Peek,
         context: u64,
     ) -> Result<(), Refused> {
-        let _ = world;
         if self.is_full() {
             return Err(Refused::Again);
         }

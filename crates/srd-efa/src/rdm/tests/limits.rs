@@ -79,7 +79,7 @@ fn receives_and_ends_that_nobody_polls_have_a_bound() {
     let most = net.nodes[1].rdm.bounds.dones_max;
     let want = Want { tag: 9, ignore: 0, source: None };
     for n in 4..most + 1 {
-        let looked = net.on(1, |rdm, world| rdm.peek(world, true, want, Peek::Look, 0));
+        let looked = net.on(1, |rdm, _| rdm.peek(true, want, Peek::Look, 0));
         assert_eq!(looked.is_ok(), n < most);
     }
     let to = net.peer(0, 1);

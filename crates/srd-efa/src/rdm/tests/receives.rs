@@ -74,7 +74,7 @@ fn peek_claim_and_discard_find_every_sort_of_message() {
         net.fill(0, 0, 400_000, 3);
         let want = Want { tag: 1, ignore: 0, source: Some(source.0) };
         let look = |net: &mut Net, what, context| {
-            net.on(1, |rdm, world| rdm.peek(world, true, want, what, context)).unwrap();
+            net.on(1, |rdm, _| rdm.peek(true, want, what, context)).unwrap();
             let done = net.done(1);
             assert_eq!((done.len(), done[0].context), (1, context));
             done[0]
@@ -88,7 +88,7 @@ fn peek_claim_and_discard_find_every_sort_of_message() {
         assert_eq!((seen.outcome, seen.length, seen.peer), (Outcome::Ok, length, Some(source)));
         assert_eq!(look(&mut net, Peek::Claim, 7).outcome, Outcome::Ok);
         assert_eq!(look(&mut net, Peek::Claim, 8).outcome, Outcome::Ok);
-        let again = net.on(1, |rdm, world| rdm.peek(world, true, want, Peek::Claim, 7));
+        let again = net.on(1, |rdm, _| rdm.peek(true, want, Peek::Claim, 7));
         assert_eq!(again, Err(Refused::Invalid), "one is claimed so");
         assert_eq!(look(&mut net, Peek::Discard, 9).outcome, Outcome::Ok);
         net.recv(1, None, 1, 1 << 20, length);
@@ -101,9 +101,9 @@ fn peek_claim_and_discard_find_every_sort_of_message() {
         net.run_ms(100);
         assert_eq!(net.done(1)[0].outcome, Outcome::Ok);
         assert!(net.bytes(1, 2 << 20, length) == net.bytes(0, 0, length), "the first");
-        net.on(1, |rdm, world| rdm.discard_claimed(world, 8, true)).unwrap();
+        net.on(1, |rdm, _| rdm.discard_claimed(8, true)).unwrap();
         assert_eq!(net.done(1)[0].context, 8);
-        let gone = net.on(1, |rdm, world| rdm.discard_claimed(world, 8, true));
+        let gone = net.on(1, |rdm, _| rdm.discard_claimed(8, true));
         assert_eq!(gone, Err(Refused::Invalid));
         net.run_ms(100);
         let ended = net.outcomes(0);
@@ -147,7 +147,7 @@ fn try_claim_half(seed: u64) -> Option<Net> {
         net.run_us(10);
     }
     let want = Want { tag: 1, ignore: 0, source: Some(source.0) };
-    net.on(1, |rdm, world| rdm.peek(world, true, want, Peek::Claim, 7)).unwrap();
+    net.on(1, |rdm, _| rdm.peek(true, want, Peek::Claim, 7)).unwrap();
     assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Ok)]);
     (!net.nodes[1].rdm.partials.is_empty()).then_some(net)
 }
@@ -168,7 +168,7 @@ fn a_claimed_message_whose_sender_is_lost_ends_in_error_when_it_is_asked_for() {
             net.on(1, |rdm, world| rdm.recv_claimed(world, claimed)).unwrap();
             assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Restarted)]);
         } else {
-            net.on(1, |rdm, world| rdm.discard_claimed(world, 7, true)).unwrap();
+            net.on(1, |rdm, _| rdm.discard_claimed(7, true)).unwrap();
             assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Ok)]);
         }
         assert_eq!(net.nodes[1].rdm.tagged.len().1, 2, "those that are complete stay");
