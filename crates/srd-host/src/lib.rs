@@ -41,10 +41,12 @@ mod host;
 pub mod memory;
 mod options;
 mod patience;
+mod ready;
 
 pub use crate::core::Sink;
 pub use fork::Process;
 pub use host::{Call, Gone, Handle, Host, LINGER, Place};
 pub use memory::{RegionNumber, Span, UserMemory};
 pub use options::{KEY_FORM, MAKE_KEY, Options, read_key};
+pub use ready::ReadyFd;
 pub use srd_net::{KeyFileError, read_key_file};

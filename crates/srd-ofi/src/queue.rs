@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, eventfd};
+use srd_host::ReadyFd;
 
 use crate::abi::cq::{FI_WAIT_FD, FI_WAIT_NONE, FI_WAIT_UNSPEC};
 use crate::abi::errno::{FI_EINVAL, FI_ENOMEM, FI_ENOSYS};
@@ -69,7 +69,7 @@ pub struct Queue<T> {
     news: Condvar,
     limit: usize,
     waiting: Waiting,
-    descriptor: Option<OwnedFd>,
+    descriptor: Option<ReadyFd>,
 }
 
 #[derive(Debug)]
@@ -84,9 +84,8 @@ impl<T> Queue<T> {
     /// # Errors
     /// `FI_ENOMEM` if the system gives no file descriptor.
     pub fn new(limit: usize, waiting: Waiting) -> Outcome<Self> {
-        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let descriptor = match waiting {
-            Waiting::Descriptor => Some(eventfd(0, flags).map_err(|_| Errno(FI_ENOMEM))?),
+            Waiting::Descriptor => Some(ReadyFd::new().map_err(|_| Errno(FI_ENOMEM))?),
             Waiting::None | Waiting::Calls => None,
         };
         let entries = Mutex::new(Entries { waiting: VecDeque::new(), signalled: false });
@@ -103,9 +102,7 @@ impl<T> Queue<T> {
             return Err(entry);
         }
         entries.waiting.push_back(entry);
-        if entries.waiting.len() == 1 {
-            self.raise();
-        }
+        self.show(&entries);
         self.news.notify_all();
         Ok(())
     }
@@ -115,9 +112,7 @@ impl<T> Queue<T> {
     pub fn push_over(&self, entry: T) {
         let mut entries = self.entries.lock();
         entries.waiting.push_back(entry);
-        if entries.waiting.len() == 1 {
-            self.raise();
-        }
+        self.show(&entries);
         self.news.notify_all();
     }
 
@@ -129,11 +124,8 @@ impl<T> Queue<T> {
     /// Lets `take` have what it wants of the entries.
     pub fn with<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let mut entries = self.entries.lock();
-        let before = entries.waiting.len();
         let result = take(&mut entries.waiting);
-        if before > 0 && entries.waiting.is_empty() {
-            self.lower();
-        }
+        self.show(&entries);
         result
     }
 
@@ -183,19 +175,13 @@ impl<T> Queue<T> {
     /// # Errors
     /// `FI_ENOSYS` if the queue was made without one.
     pub fn descriptor(&self) -> Outcome<RawFd> {
-        self.descriptor.as_ref().map(AsRawFd::as_raw_fd).ok_or(Errno(FI_ENOSYS))
+        self.descriptor.as_ref().map(ReadyFd::as_raw).ok_or(Errno(FI_ENOSYS))
     }
 
-    /// The counter of the descriptor is 0 or 1, so writing cannot fail for want of room.
-    fn raise(&self) {
+    /// Brings the descriptor in line with the queue.
+    fn show(&self, entries: &Entries<T>) {
         if let Some(descriptor) = &self.descriptor {
-            let _ = rustix::io::write(descriptor, &1u64.to_ne_bytes());
-        }
-    }
-
-    fn lower(&self) {
-        if let Some(descriptor) = &self.descriptor {
-            let _ = rustix::io::read(descriptor, &mut [0; 8]);
+            descriptor.set(!entries.waiting.is_empty());
         }
     }
 }
