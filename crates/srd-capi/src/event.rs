@@ -48,7 +48,7 @@ impl Event {
             Kind::RemoteWrite => SRD_NOTIFIED,
             Kind::RemoteRead => return None,
         };
-        let told = if done.kind == Kind::RemoteWrite { done.data.is_some() } else { done.tell };
+        let told = if done.kind == Kind::RemoteWrite { done.data.is_some() } else { done.signaled };
         if !failed && !told {
             return None;
         }
@@ -78,7 +78,7 @@ mod tests {
             outcome,
             context: 7,
             tagged: true,
-            tell: true,
+            signaled: true,
             peer: None,
             length: 5,
             offset: 0,
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn failures_are_told_also_of_what_is_quiet() {
-        let quiet = Done { tell: false, ..done(Kind::Send, Outcome::Ok) };
+        let quiet = Done { signaled: false, ..done(Kind::Send, Outcome::Ok) };
         assert_eq!(Event::of(&quiet, 1), None);
         let failed = Done { outcome: Outcome::Unresponsive, ..quiet };
         let event = Event::of(&failed, 1).unwrap();

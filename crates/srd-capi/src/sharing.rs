@@ -6,7 +6,7 @@ use srd_host::{Call, Span};
 
 use crate::endpoint::Endpoint;
 use crate::shares::SHARES_MAX;
-use crate::sink::Ends;
+use crate::sink::EventSink;
 use crate::{Error, Outcome, Status};
 
 /// Peers may read it.
@@ -56,7 +56,7 @@ impl Endpoint {
     }
 }
 
-fn enter(call: Call<'_, Ends>, span: Span, access: Access, key: u64) -> Outcome<u64> {
+fn enter(call: Call<'_, EventSink>, span: Span, access: Access, key: u64) -> Outcome<u64> {
     let number = call.sink.shares.add(key, SHARES_MAX)?;
     call.memory.add(number, Box::new([span]));
     let (region, length) = (u64::from(number.0), span.length as u64);

@@ -16,7 +16,7 @@ use crate::status::Status;
 
 /// Words of the program's, and the events for it.
 #[derive(Debug)]
-pub struct Ends {
+pub struct EventSink {
     /// Its words for peers.
     pub peers: Peers,
     /// What it shares.
@@ -25,7 +25,7 @@ pub struct Ends {
     pub queue: Arc<Queue>,
 }
 
-impl Sink for Ends {
+impl Sink for EventSink {
     type Layer = Rdm;
 
     fn has_room(&mut self) -> bool {

@@ -1,10 +1,10 @@
 //! Messages, reads, writes and atomic operations.
 
 use srd_efa::layer::{
-    Atomic, AtomicOp, Datatype, Message, Piece, Receive, RemotePiece, Rma, Until, Want,
+    Atomic, AtomicOp, Datatype, Iov, Message, Receive, Rma, RmaIov, Selector, Until,
 };
 
-use crate::endpoint::{Asking, Endpoint};
+use crate::endpoint::{Endpoint, Submitter};
 use crate::{Error, Outcome, Status};
 
 /// The buffer is free when the call returns; only failure is told.
@@ -22,7 +22,7 @@ pub struct Send {
     /// Its tag.
     pub tag: u64,
     /// Its bytes.
-    pub piece: Piece,
+    pub piece: Iov,
     /// `SRD_INJECT` and so on.
     pub flags: u32,
     /// The program's word for it.
@@ -39,7 +39,7 @@ pub struct Recv {
     /// Bits of the tag that do not matter.
     pub ignore: u64,
     /// Where it goes.
-    pub piece: Piece,
+    pub piece: Iov,
     /// The program's word for it.
     pub context: usize,
 }
@@ -61,7 +61,7 @@ pub struct Copying {
     /// The peer's end.
     pub place: Place,
     /// Our end.
-    pub piece: Piece,
+    pub piece: Iov,
     /// Read it; else write it.
     pub read: bool,
     /// Data for the peer's event.
@@ -101,20 +101,20 @@ fn until(flags: u32) -> Outcome<Until> {
 }
 
 /// Whether success is told.
-fn tell(flags: u32) -> bool {
+fn signaled(flags: u32) -> bool {
     flags & (SRD_QUIET | SRD_INJECT) == 0
 }
 
 /// Eight bytes at an address, or none.
-fn word(at: Option<usize>) -> Piece {
+fn word(at: Option<usize>) -> Iov {
     match at {
-        None => Piece { addr: 0, length: 0 },
-        Some(addr) => Piece { addr: addr as u64, length: 8 },
+        None => Iov { addr: 0, length: 0 },
+        Some(addr) => Iov { addr: addr as u64, length: 8 },
     }
 }
 
 /// The pieces of a buffer: none if it is empty.
-fn pieces(piece: &Piece) -> &[Piece] {
+fn pieces(piece: &Iov) -> &[Iov] {
     if piece.length == 0 { &[] } else { std::slice::from_ref(piece) }
 }
 
@@ -131,18 +131,18 @@ impl Endpoint {
         let until = until(send.flags)?;
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking| {
+            self.submit(|submitter| {
                 let message = Message {
-                    to: asking.ends.peers.find(send.peer)?,
+                    to: submitter.sink.peers.find(send.peer)?,
                     tag: Some(send.tag),
                     pieces: pieces(&send.piece),
                     data: None,
                     context: send.context as u64,
                     until,
-                    tell: tell(send.flags),
+                    signaled: signaled(send.flags),
                 };
-                let sent = asking.rdm.send(&mut asking.world, message);
-                sent.map_err(|refused| asking.explain(refused))
+                let sent = submitter.rdm.send(&mut submitter.world, message);
+                sent.map_err(|refused| submitter.explain(refused))
             })
         }
     }
@@ -157,17 +157,17 @@ impl Endpoint {
     pub unsafe fn recv(&self, recv: &Recv) -> Outcome {
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking| {
+            self.submit(|submitter| {
                 let Recv { tag, ignore, .. } = *recv;
                 let receive = Receive {
                     tagged: true,
-                    want: Want { tag, ignore, source: asking.source(recv.peer)? },
+                    want: Selector { tag, ignore, source: submitter.source(recv.peer)? },
                     pieces: pieces(&recv.piece),
                     context: recv.context as u64,
                     multi: None,
-                    tell: true,
+                    signaled: true,
                 };
-                Ok(asking.rdm.recv(&mut asking.world, receive)?)
+                Ok(submitter.rdm.recv(&mut submitter.world, receive)?)
             })
         }
     }
@@ -178,7 +178,7 @@ impl Endpoint {
     /// `NotFound` if none waits.
     pub fn cancel(&self, context: usize) -> Outcome {
         // SAFETY: names no memory.
-        let found = unsafe { self.ask(|asking| Ok(asking.rdm.cancel(context as u64))) }?;
+        let found = unsafe { self.submit(|submitter| Ok(submitter.rdm.cancel(context as u64))) }?;
         if found {
             return Ok(());
         }
@@ -201,20 +201,20 @@ impl Endpoint {
         }
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking| {
+            self.submit(|submitter| {
                 let Place { key: rkey, offset: addr, .. } = place;
                 let rma = Rma {
-                    to: asking.ends.peers.find(place.peer)?,
+                    to: submitter.sink.peers.find(place.peer)?,
                     read,
                     local: pieces(&piece),
-                    remote: &[RemotePiece { addr, length: piece.length, rkey }],
+                    remote: &[RmaIov { addr, length: piece.length, rkey }],
                     data,
                     context: context as u64,
                     until,
-                    tell: tell(flags),
+                    signaled: signaled(flags),
                 };
-                let asked = asking.rdm.rma(&mut asking.world, rma);
-                asked.map_err(|refused| asking.explain(refused))
+                let asked = submitter.rdm.rma(&mut submitter.world, rma);
+                asked.map_err(|refused| submitter.explain(refused))
             })
         }
     }
@@ -235,20 +235,20 @@ impl Endpoint {
         let result = word(compute.result);
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking| {
+            self.submit(|submitter| {
                 let atomic = Atomic {
-                    to: asking.ends.peers.find(peer)?,
+                    to: submitter.sink.peers.find(peer)?,
                     op: compute.op,
                     datatype: Datatype::Uint64,
                     operand: pieces(&operand),
                     compare: pieces(&compare),
                     result: pieces(&result),
-                    remote: &[RemotePiece { addr, length: 8, rkey }],
+                    remote: &[RmaIov { addr, length: 8, rkey }],
                     context: compute.context as u64,
                     until: Until::Delivered,
-                    tell: true,
+                    signaled: true,
                 };
-                Ok(asking.rdm.atomic(&mut asking.world, atomic)?)
+                Ok(submitter.rdm.atomic(&mut submitter.world, atomic)?)
             })
         }
     }
@@ -259,11 +259,11 @@ impl Endpoint {
     /// What is wrong with the endpoint.
     pub fn inject_bytes_max(&self) -> Outcome<u64> {
         // SAFETY: names no memory.
-        unsafe { self.ask(|asking| Ok(asking.rdm.inject_bytes_max())) }
+        unsafe { self.submit(|submitter| Ok(submitter.rdm.inject_bytes_max())) }
     }
 }
 
-impl Asking<'_> {
+impl Submitter<'_> {
     /// What is too long, is too long to be injected.
     fn explain(&self, refused: srd_efa::layer::Refused) -> Error {
         if refused != srd_efa::layer::Refused::TooLong {

@@ -1,4 +1,4 @@
-//! One round of work: receive, send, and tell what came to an end.
+//! One round of work: receive, send, and report what came to an end.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use srd_proto::{Delivery, Duration, Event, Instant, Status};
 
 use crate::memory::UserMemory;
 
-/// How long a message waits for others to join it while the application does not look for news:
-/// some system calls' time.
-const HOLD: Duration = Duration::from_micros(50);
-/// Turns of handing over and sending in one round: what is told of one turn may allow another.
+/// How long a message waits for others to share its datagram while the application does not poll:
+/// the time of some system calls.
+const COALESCE_MAX: Duration = Duration::from_micros(50);
+/// Turns of handing over and sending in one round: an event of one turn may allow another.
 const ROUND_TURNS_MAX: usize = 8;
 
 /// Where the ends of operations go.
@@ -43,7 +43,7 @@ pub(crate) struct Core<S: Sink> {
     /// The last round ended with more to hand over: another is due at once.
     pub(crate) more: bool,
     /// When messages leave that wait for others to join them.
-    pub(crate) held_until: Instant,
+    pub(crate) coalesce_until: Instant,
 }
 
 /// What the transport calls during a round.
@@ -51,8 +51,8 @@ struct Upcalls<'a, S: Sink> {
     layer: &'a mut S::Layer,
     memory: &'a mut UserMemory,
     sink: &'a mut S,
-    /// Whether an event was told: it may have made more to hand over.
-    told: bool,
+    /// Whether there was an event: it may have made more to hand over.
+    had_events: bool,
 }
 
 impl<S: Sink> Application for Upcalls<'_, S> {
@@ -60,11 +60,11 @@ impl<S: Sink> Application for Upcalls<'_, S> {
         self.layer.judge(now, delivery, self.memory)
     }
 
-    /// Whoever judged a datagram good has taken it.
+    /// The layer has taken what it judged good.
     fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {}
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
-        self.told = true;
+        self.had_events = true;
         self.layer.event(context.now(), &event);
     }
 
@@ -79,7 +79,7 @@ impl<S: Sink> Core<S> {
         match (self.broken, self.more) {
             (true, _) => Instant::FAR_FUTURE,
             (false, true) => Instant::ZERO,
-            (false, false) => self.local.due().min(self.held_until),
+            (false, false) => self.local.due().min(self.coalesce_until),
         }
     }
 
@@ -88,8 +88,8 @@ impl<S: Sink> Core<S> {
         if self.broken {
             return 0;
         }
-        self.layer.release_held();
-        self.held_until = Instant::FAR_FUTURE;
+        self.layer.flush_coalesced();
+        self.coalesce_until = Instant::FAR_FUTURE;
         let worked = self.receive().and_then(|packets| {
             if packets > 0 || self.is_due() {
                 self.send()?;
@@ -100,7 +100,7 @@ impl<S: Sink> Core<S> {
             self.lose(&error);
             0
         });
-        self.tell();
+        self.report();
         packets
     }
 
@@ -109,15 +109,15 @@ impl<S: Sink> Core<S> {
         if self.broken {
             return;
         }
-        if self.layer.take_lazy() && !self.more {
-            self.hold();
+        if self.layer.take_deferred() && !self.more {
+            self.coalesce();
         } else if let Err(error) = self.send() {
             self.lose(&error);
         }
-        if !self.layer.is_holding() {
-            self.held_until = Instant::FAR_FUTURE;
+        if !self.layer.is_coalescing() {
+            self.coalesce_until = Instant::FAR_FUTURE;
         }
-        self.tell();
+        self.report();
     }
 
     /// Whether there may be something to send although nothing has arrived.
@@ -126,13 +126,13 @@ impl<S: Sink> Core<S> {
     }
 
     /// Bounds the wait of messages for others to join.
-    fn hold(&mut self) {
-        if self.layer.is_holding() && self.held_until == Instant::FAR_FUTURE {
-            self.held_until = self.local.now() + HOLD;
+    fn coalesce(&mut self) {
+        if self.layer.is_coalescing() && self.coalesce_until == Instant::FAR_FUTURE {
+            self.coalesce_until = self.local.now() + COALESCE_MAX;
         }
     }
 
-    /// Nothing works any more, and the sink is told why, once.
+    /// Nothing works any more; the sink is told why, once.
     pub(crate) fn fail(&mut self, error: &io::Error) {
         if !self.broken {
             self.lose(error);
@@ -148,7 +148,7 @@ impl<S: Sink> Core<S> {
     /// The transport, and what it calls.
     fn parts(&mut self) -> (&mut LocalEndpoint, Upcalls<'_, S>) {
         let Self { local, layer, memory, sink, .. } = self;
-        (local, Upcalls { layer: &mut **layer, memory, sink, told: false })
+        (local, Upcalls { layer: &mut **layer, memory, sink, had_events: false })
     }
 
     fn receive(&mut self) -> io::Result<usize> {
@@ -166,7 +166,7 @@ impl<S: Sink> Core<S> {
             let handed_over = layer.pump(&mut World { now, endpoint, memory });
             let (local, mut upcalls) = self.parts();
             local.transmit(&mut upcalls)?;
-            if !(upcalls.told || handed_over) {
+            if !(upcalls.had_events || handed_over) {
                 self.more = false;
                 break;
             }
@@ -174,7 +174,7 @@ impl<S: Sink> Core<S> {
         Ok(())
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         while self.sink.has_room() {
             let Some(done) = self.layer.poll() else { break };
             self.sink.done(done, &self.layer);

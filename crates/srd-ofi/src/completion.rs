@@ -191,7 +191,7 @@ impl CompletionQueue {
         let left =
             crate::queue::timeout(milliseconds).map(|all| all.saturating_sub(begin.elapsed()));
         match self.queue.wait(left)? {
-            Waited::News => self.read(most, each),
+            Waited::Ready => self.read(most, each),
             Waited::Signalled => Err(Errno(FI_ECANCELED)),
             Waited::TimedOut => Err(Errno(FI_EAGAIN)),
         }

@@ -95,7 +95,7 @@ mod tests {
             outcome,
             context: 1,
             tagged: true,
-            tell: true,
+            signaled: true,
             peer: None,
             length: 0,
             offset: 0,

@@ -16,14 +16,14 @@ pub struct Entry {
     /// Flags of its completion.
     pub flags: u64,
     /// What it is.
-    pub sort: Sort,
+    pub sort: OpKind,
     /// Its bytes, where the application's own buffer was free at once.
     pub copy: Option<Box<[u8]>>,
 }
 
 /// What an operation is, as far as the ledger must know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Sort {
+pub enum OpKind {
     /// Anything that ends once.
     #[default]
     Once,

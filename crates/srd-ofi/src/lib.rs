@@ -42,7 +42,7 @@
 //! | [`address`] | the form of addresses |
 //! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
 //! | [`transfer`] [`arithmetic`] | what is asked of endpoints |
-//! | [`ends`] [`ledger`] [`failure`] | what came of it |
+//! | [`sink`] [`ledger`] [`failure`] | what came of it |
 //! | [`hosts`] | which endpoints an object drives |
 //! | [`queue`] [`completion`] [`event`] [`counter`] [`region`] | what they fill and know |
 //! | [`entry`] | C calls to these objects, and back |
@@ -64,7 +64,6 @@ pub mod core;
 pub mod counter;
 pub mod domain;
 pub mod endpoint;
-pub mod ends;
 #[allow(unsafe_code, reason = "calls from C")]
 pub mod entry;
 pub mod event;
@@ -81,6 +80,7 @@ pub mod queue;
 pub mod region;
 pub mod service;
 pub mod settings;
+pub mod sink;
 pub mod transfer;
 pub mod vector;
 

@@ -55,7 +55,7 @@ impl Waiting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     /// Something waits in the queue.
-    News,
+    Ready,
     /// Somebody called [`Queue::signal`].
     Signalled,
     /// Nothing came in time.
@@ -66,7 +66,7 @@ pub enum Waited {
 #[derive(Debug)]
 pub struct Queue<T> {
     entries: Mutex<Entries<T>>,
-    news: Condvar,
+    arrived: Condvar,
     limit: usize,
     waiting: Waiting,
     descriptor: Option<ReadyFd>,
@@ -89,7 +89,7 @@ impl<T> Queue<T> {
             Waiting::None | Waiting::Calls => None,
         };
         let entries = Mutex::new(Entries { waiting: VecDeque::new(), signalled: false });
-        Ok(Self { entries, news: Condvar::new(), limit, waiting, descriptor })
+        Ok(Self { entries, arrived: Condvar::new(), limit, waiting, descriptor })
     }
 
     /// Appends an entry.
@@ -103,7 +103,7 @@ impl<T> Queue<T> {
         }
         entries.waiting.push_back(entry);
         self.show(&entries);
-        self.news.notify_all();
+        self.arrived.notify_all();
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl<T> Queue<T> {
         let mut entries = self.entries.lock();
         entries.waiting.push_back(entry);
         self.show(&entries);
-        self.news.notify_all();
+        self.arrived.notify_all();
     }
 
     /// Whether the queue is below its limit.
@@ -140,13 +140,13 @@ impl<T> Queue<T> {
         let idle = |entries: &mut Entries<T>| entries.waiting.is_empty() && !entries.signalled;
         let mut entries = self.entries.lock();
         match timeout {
-            None => self.news.wait_while(&mut entries, idle),
+            None => self.arrived.wait_while(&mut entries, idle),
             Some(timeout) => {
-                self.news.wait_while_for(&mut entries, idle, timeout);
+                self.arrived.wait_while_for(&mut entries, idle, timeout);
             }
         }
         Ok(if !entries.waiting.is_empty() {
-            Waited::News
+            Waited::Ready
         } else if std::mem::take(&mut entries.signalled) {
             Waited::Signalled
         } else {
@@ -157,7 +157,7 @@ impl<T> Queue<T> {
     /// Ends one wait, or the next one.
     pub fn signal(&self) {
         self.entries.lock().signalled = true;
-        self.news.notify_all();
+        self.arrived.notify_all();
     }
 
     /// Whether nothing waits.
@@ -237,7 +237,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| queue.wait(timeout(-1)));
             queue.push(1).unwrap();
-            assert_eq!(waiter.join().unwrap(), Ok(Waited::News));
+            assert_eq!(waiter.join().unwrap(), Ok(Waited::Ready));
         });
     }
 

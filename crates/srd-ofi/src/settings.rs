@@ -246,9 +246,9 @@ pub(crate) mod tests {
         read(&[]).unwrap()
     }
 
-    struct Given<'a>(BTreeMap<&'a str, &'a str>);
+    struct Preset<'a>(BTreeMap<&'a str, &'a str>);
 
-    impl Values for Given<'_> {
+    impl Values for Preset<'_> {
         fn string(&self, name: &CStr) -> Option<String> {
             self.0.get(name.to_str().unwrap()).map(ToString::to_string)
         }
@@ -260,7 +260,7 @@ pub(crate) mod tests {
     }
 
     fn read(given: &[(&str, &str)]) -> Result<Settings, String> {
-        Settings::read(&Given(given.iter().copied().collect()))
+        Settings::read(&Preset(given.iter().copied().collect()))
     }
 
     #[test]

@@ -243,11 +243,11 @@ impl Device {
     }
 
     /// Ends everything that a queue pair has under way, with completions or without.
-    fn empty(&mut self, now: Instant, endpoint: &mut Endpoint, qpn: Qpn, tell: bool) {
+    fn empty(&mut self, now: Instant, endpoint: &mut Endpoint, qpn: Qpn, completes: bool) {
         let outstanding: Vec<Key> =
             self.ops.iter().filter(|(_, op)| op.qpn == qpn).map(|(key, _)| key).collect();
         for key in outstanding {
-            if tell {
+            if completes {
                 self.fail(key, WcStatus::Flushed);
             } else {
                 self.cancel(key);
@@ -256,16 +256,16 @@ impl Device {
         let before = self.writes_in.len();
         self.writes_in.retain(|_, write| write.qpn != qpn);
         self.counters.writes_forgotten += (before - self.writes_in.len()) as u64;
-        self.flush_receives(qpn, tell);
+        self.flush_receives(qpn, completes);
         endpoint.close_qp(now, qpn);
     }
 
-    fn flush_receives(&mut self, qpn: Qpn, tell: bool) {
+    fn flush_receives(&mut self, qpn: Qpn, completes: bool) {
         let Some(qp) = self.qp_mut(qpn) else { return };
         let (receives, cq) = (core::mem::take(&mut qp.receives), qp.init.recv_cq);
         let Some(queue) = self.cqs.get_mut(cq.0) else { return };
         for posted in receives {
-            if !tell {
+            if !completes {
                 queue.release();
                 continue;
             }

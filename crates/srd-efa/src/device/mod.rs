@@ -6,7 +6,7 @@
 //! | `post` | takes work requests |
 //! | `operation` | work requests under way, and the datagrams that they lead to |
 //! | `outbox`, `transmit` | hands datagrams to the transport, peer by peer |
-//! | `cuts` | into which datagrams a transfer was cut |
+//! | `sent_ranges` | which bytes of a transfer went in which datagram |
 //! | `event` | what the transport says of them |
 //! | `arrive` | judges datagrams of peers: messages |
 //! | `rdma` | the same: reads and writes |
@@ -15,12 +15,12 @@
 
 mod arrive;
 mod control;
-mod cuts;
 mod event;
 mod operation;
 mod outbox;
 mod post;
 mod rdma;
+mod sent_ranges;
 mod single;
 mod state;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use srd_proto::{PeerId, Qpn};
 
 use crate::cq::{WcOpcode, WcStatus};
-use crate::device::cuts::Cuts;
+use crate::device::sent_ranges::SentRanges;
 use crate::memory::Memory;
 use crate::mr::Place;
 use crate::slots::Key;
@@ -62,7 +62,7 @@ pub(super) struct Op {
     pub(super) status: WcStatus,
     /// Whether it stands in its peer's queue.
     pub(super) listed: bool,
-    pub(super) cuts: Cuts,
+    pub(super) ranges: SentRanges,
     pub(super) work: Work,
 }
 
@@ -97,7 +97,7 @@ impl Op {
             Work::Write { sent, .. } | Work::Respond { sent, .. } => sent == self.length,
             Work::Send { .. } | Work::Read { .. } => true,
         };
-        sent && self.cuts.again().is_none()
+        sent && self.ranges.again().is_none()
     }
 
     /// A datagram was too large for the path. Whether its bytes can go again in smaller ones.
@@ -106,9 +106,9 @@ impl Op {
             Work::Write { sent, stage, .. } if *stage != Stage::Open => {
                 // The one that opens the transfer is alone on its way.
                 (*sent, *stage) = (0, Stage::Unsent);
-                self.cuts.forget();
+                self.ranges.forget();
             }
-            Work::Write { .. } | Work::Respond { .. } => self.cuts.refuse(part),
+            Work::Write { .. } | Work::Respond { .. } => self.ranges.refuse(part),
             Work::Send { .. } | Work::Read { .. } => return false,
         }
         true
@@ -137,7 +137,7 @@ impl Op {
             }
             memory.read(from.region, from.offset + u64::from(sent), bytes)
         };
-        if let Some((offset, to)) = self.cuts.again() {
+        if let Some((offset, to)) = self.ranges.again() {
             return self.repeat(offset, room.min((to - offset) as usize), memory, live);
         }
         match &self.work {
@@ -200,8 +200,8 @@ impl Op {
     pub(super) fn sent(&mut self, bytes: usize) -> Step {
         self.in_flight += 1;
         let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        if let Some((offset, _)) = self.cuts.again() {
-            self.cuts.note(offset, count(bytes));
+        if let Some((offset, _)) = self.ranges.again() {
+            self.ranges.note(offset, count(bytes));
             return if self.is_sent() { Step::Handed } else { Step::More };
         }
         match &mut self.work {
@@ -210,9 +210,9 @@ impl Op {
                 if *stage == Stage::Unsent {
                     *sent = count(bytes - RDMA_HEADER_BYTES);
                     *stage = Stage::Opening;
-                    self.cuts.note(0, *sent);
+                    self.ranges.note(0, *sent);
                 } else {
-                    self.cuts.note(*sent, count(bytes));
+                    self.ranges.note(*sent, count(bytes));
                     *sent += count(bytes);
                     if *sent < self.length {
                         return Step::More;
@@ -221,7 +221,7 @@ impl Op {
             }
             Work::Read { asked, .. } => *asked = true,
             Work::Respond { sent, .. } => {
-                self.cuts.note(*sent, count(bytes));
+                self.ranges.note(*sent, count(bytes));
                 *sent += count(bytes);
                 if *sent < self.length {
                     return Step::More;

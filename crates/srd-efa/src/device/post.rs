@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 use srd_proto::{Endpoint, Instant, Qpn};
 
 use crate::cq::{WcOpcode, WcStatus};
-use crate::device::cuts::Cuts;
 use crate::device::operation::{OPS_MAX, Op, Stage, Work};
+use crate::device::sent_ranges::SentRanges;
 use crate::device::state::Device;
 use crate::error::PostError;
 use crate::memory::{Memory, Sge};
@@ -69,7 +69,7 @@ impl Device {
             in_flight: 0,
             status,
             listed: false,
-            cuts: Cuts::default(),
+            ranges: SentRanges::default(),
             work,
         };
         // The sum of all send queues bounds the table.

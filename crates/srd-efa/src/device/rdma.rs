@@ -8,8 +8,8 @@ use srd_proto::{Delivery, Instant};
 
 use crate::cq::{WcOpcode, WcStatus};
 use crate::device::arrive::{Arrival, Refusal};
-use crate::device::cuts::Cuts;
 use crate::device::operation::{OPS_MAX, Op, Work};
+use crate::device::sent_ranges::SentRanges;
 use crate::device::state::{Device, Note, TransferId, WriteIn};
 use crate::memory::Memory;
 use crate::mr::{Place, Purpose, Range};
@@ -206,7 +206,7 @@ impl Device {
             in_flight: 0,
             status: WcStatus::Ok,
             listed: false,
-            cuts: Cuts::default(),
+            ranges: SentRanges::default(),
             work: Work::Respond { number: header.number, from, sent: 0 },
         };
         let key = self.ops.insert(op, OPS_MAX).ok_or(Refusal::Rnr)?;

@@ -229,7 +229,7 @@ impl Device {
             imm: opaque.encode(),
             payload,
             class,
-            user: key.to_user_part(TAG, op.cuts.part()),
+            user: key.to_user_part(TAG, op.ranges.part()),
         };
         let peer = op.peer;
         let sent = if unreliable {

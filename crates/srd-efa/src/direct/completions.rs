@@ -25,7 +25,7 @@ impl Direct {
             outcome: self.outcome_of(completion.status),
             context: 0,
             tagged: false,
-            tell: true,
+            signaled: true,
             peer: completion.peer.and_then(|id| self.number_of(id)),
             length: completion.byte_len.into(),
             offset: 0,
@@ -36,16 +36,16 @@ impl Direct {
         if completion.opcode == WcOpcode::RecvRdmaWithImm {
             return Some(done);
         }
-        let asked = self.asked_for(completion.wr_id)?;
-        let received = asked.kind == Kind::Receive;
-        let (kind, context) = (asked.kind, asked.context);
+        let request = self.take_request(completion.wr_id)?;
+        let received = request.kind == Kind::Receive;
+        let (kind, context) = (request.kind, request.context);
         let failed = done.outcome != Outcome::Ok;
         Some(Done {
             kind,
             context,
-            tell: asked.tell || failed,
-            peer: asked.peer.or(done.peer),
-            length: if received { done.length } else { asked.length },
+            signaled: request.signaled || failed,
+            peer: request.peer.or(done.peer),
+            length: if received { done.length } else { request.length },
             ..done
         })
     }

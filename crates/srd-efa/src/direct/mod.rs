@@ -12,7 +12,7 @@
 //! | module | what |
 //! |---|---|
 //! | `peers` | whom the application named, and who wrote to us |
-//! | `post` | makes work requests of what is asked for |
+//! | `post` | turns calls into work requests |
 //! | `completions` | what came of them |
 //! | `state` | every table, and what drives the endpoint |
 

@@ -25,11 +25,11 @@ impl Direct {
         world: &mut World<'_>,
         address: SocketAddr,
     ) -> Result<Peer, Refused> {
-        if address == self.own {
+        if address == self.local_address {
             return Err(Refused::Invalid);
         }
         let id = world.keep_peer(address)?;
-        let index = self.meet(id).ok_or(Refused::Again)?;
+        let index = self.ensure_peer(id).ok_or(Refused::Again)?;
         if let Some(Some(entry)) = self.peers.get_mut(index as usize) {
             entry.address = Some(address);
         }
@@ -43,7 +43,7 @@ impl Direct {
 
     /// The number of a peer of the transport's, with an address handle; `None` if there are too
     /// many.
-    pub(super) fn meet(&mut self, id: PeerId) -> Option<u32> {
+    pub(super) fn ensure_peer(&mut self, id: PeerId) -> Option<u32> {
         let index = id.index();
         match self.entry(Peer(index)).copied() {
             Some(entry) if entry.id == id => return Some(index),
@@ -64,7 +64,7 @@ impl Direct {
     }
 
     /// Looks up where those are who wrote to us.
-    pub(super) fn look_up(&mut self, endpoint: &Endpoint) {
+    pub(super) fn resolve_addresses(&mut self, endpoint: &Endpoint) {
         for id in core::mem::take(&mut self.strangers) {
             let address = endpoint.address_of(id);
             if let Some(Some(entry)) = self.peers.get_mut(id.index() as usize)

@@ -2,10 +2,10 @@
 
 use bytes::BytesMut;
 
-use crate::direct::state::{Asked, Direct, QKEY, Service};
+use crate::direct::state::{Direct, QKEY, Request, Service};
 use crate::error::PostError;
 use crate::layer::completion::Kind;
-use crate::layer::request::{Message, Piece, Receive, Rma, Shared, Until};
+use crate::layer::request::{Iov, Message, Receive, Rma, Shared, Until};
 use crate::layer::world::{Refused, World};
 use crate::memory::Sge;
 use crate::slots::Key;
@@ -23,7 +23,7 @@ impl Direct {
     /// `TooLong` beyond [`Direct::message_bytes_max`]; `Again` without room; `Invalid` for a tag,
     /// more than two pieces, or data of more than 32 bits.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
-        let Message { to, tag, pieces, data, context, until, tell } = message;
+        let Message { to, tag, pieces, data, context, until, signaled } = message;
         let imm = immediate(data)?;
         if tag.is_some() || pieces.len() > SGES_MAX {
             return Err(Refused::Invalid);
@@ -32,7 +32,7 @@ impl Direct {
         if length > self.message_bytes_max() {
             return Err(Refused::TooLong);
         }
-        let asked = Asked { kind: Kind::Send, context, tell, peer: Some(to), length };
+        let request = Request { kind: Kind::Send, context, signaled, peer: Some(to), length };
         if until == Until::Injected {
             let mut copy = BytesMut::new();
             for piece in pieces {
@@ -40,11 +40,11 @@ impl Direct {
                 world.memory.append(0, piece.addr, bytes, &mut copy);
             }
             let source = Source::Inline(&copy);
-            return self.post(world, asked, SendOp::Send { source, imm });
+            return self.post(world, request, SendOp::Send { source, imm });
         }
         let sges = self.sges(pieces)?;
         let source = Source::Gather(&sges[..pieces.len()]);
-        self.post(world, asked, SendOp::Send { source, imm })
+        self.post(world, request, SendOp::Send { source, imm })
     }
 
     /// Posts a receive: the next message goes there.
@@ -53,14 +53,14 @@ impl Direct {
     /// `Again` without room; `Invalid` for a tag, a sender, more than two pieces, or a buffer for
     /// many messages.
     pub fn recv(&mut self, receive: &Receive<'_>) -> Result<(), Refused> {
-        let Receive { tagged, want, pieces, context, multi, tell } = *receive;
+        let Receive { tagged, want, pieces, context, multi, signaled } = *receive;
         if tagged || want.source.is_some() || multi.is_some() || pieces.len() > SGES_MAX {
             return Err(Refused::Invalid);
         }
         let sges = self.sges(pieces)?;
         let length = length_of(pieces)?;
-        let asked = Asked { kind: Kind::Receive, context, tell, peer: None, length };
-        let key = self.note(asked)?;
+        let request = Request { kind: Kind::Receive, context, signaled, peer: None, length };
+        let key = self.open_request(request)?;
         let wr = RecvWr { wr_id: key.to_user(TAG), sges: &sges[..pieces.len()] };
         let posted = self.device.post_recv(self.qpn(), &wr);
         self.unless_posted(key, posted)
@@ -74,11 +74,11 @@ impl Direct {
     /// that do not fit each other, data of more than 32 bits or with a read, a copy
     /// ([`Until::Injected`]), or a service that does not do this.
     pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
-        let Rma { to, read, local, remote, data, context, until, tell } = rma;
+        let Rma { to, read, local, remote, data, context, until, signaled } = rma;
         let imm = immediate(data)?;
         let &[remote] = remote else { return Err(Refused::Invalid) };
         let local = match *local {
-            [] => Piece { addr: 0, length: 0 },
+            [] => Iov { addr: 0, length: 0 },
             [piece] => piece,
             _ => return Err(Refused::Invalid),
         };
@@ -94,7 +94,7 @@ impl Direct {
             return Err(Refused::TooLong);
         }
         let kind = if read { Kind::Read } else { Kind::Write };
-        let asked = Asked { kind, context, tell, peer: Some(to), length };
+        let request = Request { kind, context, signaled, peer: Some(to), length };
         let [local, _] = self.sges(&[local])?;
         let remote = Remote { addr: remote.addr, rkey: remote.rkey };
         let op = if read {
@@ -102,7 +102,7 @@ impl Direct {
         } else {
             SendOp::RdmaWrite { local, remote, imm }
         };
-        self.post(world, asked, op)
+        self.post(world, request, op)
     }
 
     /// Lets peers use memory.
@@ -122,10 +122,15 @@ impl Direct {
         }
     }
 
-    fn post(&mut self, world: &mut World<'_>, asked: Asked, op: SendOp<'_>) -> Result<(), Refused> {
-        let peer = asked.peer.and_then(|peer| self.entry(peer)).ok_or(Refused::NoSuchPeer)?;
+    fn post(
+        &mut self,
+        world: &mut World<'_>,
+        request: Request,
+        op: SendOp<'_>,
+    ) -> Result<(), Refused> {
+        let peer = request.peer.and_then(|peer| self.entry(peer)).ok_or(Refused::NoSuchPeer)?;
         let (ah, qpn) = (peer.ah, self.qpn());
-        let key = self.note(asked)?;
+        let key = self.open_request(request)?;
         let wr = SendWr {
             wr_id: key.to_user(TAG),
             ah,
@@ -139,14 +144,14 @@ impl Direct {
     }
 
     /// Opens a record of something that is asked for.
-    fn note(&mut self, asked: Asked) -> Result<Key, Refused> {
+    fn open_request(&mut self, request: Request) -> Result<Key, Refused> {
         let most = self.config.operations_max + self.config.receives_max;
-        self.asked.insert(asked, most).ok_or(Refused::Again)
+        self.requests.insert(request, most).ok_or(Refused::Again)
     }
 
     fn unless_posted(&mut self, key: Key, posted: Result<(), PostError>) -> Result<(), Refused> {
         let Err(error) = posted else { return Ok(()) };
-        self.asked.remove(key);
+        self.requests.remove(key);
         Err(match error {
             PostError::QueueFull | PostError::CqFull => Refused::Again,
             _ => Refused::Invalid,
@@ -154,11 +159,11 @@ impl Direct {
     }
 
     /// The record of a work request that has ended.
-    pub(super) fn asked_for(&mut self, wr_id: u64) -> Option<Asked> {
-        self.asked.remove(Key::of_user(wr_id, TAG)?)
+    pub(super) fn take_request(&mut self, wr_id: u64) -> Option<Request> {
+        self.requests.remove(Key::of_user(wr_id, TAG)?)
     }
 
-    fn sges(&self, pieces: &[Piece]) -> Result<[Sge; SGES_MAX], Refused> {
+    fn sges(&self, pieces: &[Iov]) -> Result<[Sge; SGES_MAX], Refused> {
         let mut sges = [Sge { addr: 0, length: 0, lkey: self.lkey }; SGES_MAX];
         for (sge, piece) in sges.iter_mut().zip(pieces) {
             sge.addr = piece.addr;
@@ -173,7 +178,7 @@ fn immediate(data: Option<u64>) -> Result<Option<u32>, Refused> {
     data.map(u32::try_from).transpose().map_err(|_| Refused::Invalid)
 }
 
-fn length_of(pieces: &[Piece]) -> Result<u64, Refused> {
-    let sum = |sum: u64, piece: &Piece| sum.checked_add(piece.length);
+fn length_of(pieces: &[Iov]) -> Result<u64, Refused> {
+    let sum = |sum: u64, piece: &Iov| sum.checked_add(piece.length);
     pieces.iter().try_fold(0, sum).ok_or(Refused::Invalid)
 }

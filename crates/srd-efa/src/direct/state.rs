@@ -62,11 +62,11 @@ pub struct Config {
 
 /// What was asked for and has not ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct Request {
     pub(super) kind: Kind,
     pub(super) context: u64,
     /// Whether success is told.
-    pub(super) tell: bool,
+    pub(super) signaled: bool,
     /// The peer; none for a receive.
     pub(super) peer: Option<Peer>,
     /// Bytes.
@@ -86,7 +86,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub struct Direct {
     pub(super) config: Config,
-    pub(super) own: SocketAddr,
+    pub(super) local_address: SocketAddr,
     pub(super) payload_bytes_max: usize,
     pub(super) device: Device,
     pub(super) pd: Pd,
@@ -97,17 +97,17 @@ pub struct Direct {
     pub(super) peers: Vec<Option<Entry>>,
     /// Peers that wrote to us and whose address is still to be looked up.
     pub(super) strangers: Vec<PeerId>,
-    pub(super) asked: Slots<Asked>,
+    pub(super) requests: Slots<Request>,
     /// What the application lets peers use, by key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
 }
 
 impl Direct {
-    /// An endpoint over the transport's; `own` is our address.
+    /// An endpoint over the transport's; `local_address` is ours.
     ///
     /// # Panics
     /// Never: a new device has room for what this makes.
-    pub fn new(config: Config, endpoint: &mut Endpoint, own: SocketAddr) -> Self {
+    pub fn new(config: Config, endpoint: &mut Endpoint, local_address: SocketAddr) -> Self {
         let payload_bytes_max = endpoint.payload_bytes_max();
         let inline_bytes_max = u32::try_from(payload_bytes_max).unwrap_or(u32::MAX);
         let operations_max = config.operations_max.clamp(1, 1 << 20);
@@ -128,7 +128,7 @@ impl Direct {
         let SingleQp { device, pd, cq, lkey } = single;
         let state = Keyed::new(config.seed);
         Self {
-            own,
+            local_address,
             payload_bytes_max,
             device,
             pd,
@@ -136,7 +136,7 @@ impl Direct {
             lkey,
             peers: Vec::new(),
             strangers: Vec::new(),
-            asked: Slots::default(),
+            requests: Slots::default(),
             shares: HashMap::with_hasher(state),
             config: Config { operations_max, receives_max, ..config },
         }
@@ -164,7 +164,7 @@ impl Direct {
         delivery: &Delivery<'_>,
         memory: &mut dyn Memory,
     ) -> Status {
-        self.meet(delivery.peer);
+        self.ensure_peer(delivery.peer);
         self.device.judge(now, delivery, memory)
     }
 
@@ -175,7 +175,7 @@ impl Direct {
 
     /// Sends on what waits, as far as the transport takes it. Returns whether it took anything.
     pub fn pump(&mut self, world: &mut World<'_>) -> bool {
-        self.look_up(world.endpoint);
+        self.resolve_addresses(world.endpoint);
         self.device.pump(world.now, world.endpoint, world.memory) > 0
     }
 

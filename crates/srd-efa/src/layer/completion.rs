@@ -17,9 +17,9 @@ pub enum Kind {
     Atomic,
     /// An atomic operation that fetches.
     FetchAtomic,
-    /// A peer wrote our memory; told with the peer's data, or if `tell_remote` is set.
+    /// A peer wrote our memory; told with the peer's data, or if `report_remote` is set.
     RemoteWrite,
-    /// A peer read our memory; told if `tell_remote` is set.
+    /// A peer read our memory; told if `report_remote` is set.
     RemoteRead,
 }
 
@@ -64,7 +64,7 @@ pub struct Done {
     pub tagged: bool,
     /// Whether it is to be told in a completion queue: a success that nobody asked to hear of
     /// still counts.
-    pub tell: bool,
+    pub signaled: bool,
     /// The peer at the other end, if there is one.
     pub peer: Option<Peer>,
     /// Bytes received, or asked for.

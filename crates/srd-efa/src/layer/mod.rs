@@ -18,8 +18,8 @@ use srd_proto::{Delivery, Event, Instant, Status};
 
 pub use self::completion::{Done, Kind, Outcome};
 pub use self::request::{
-    Atomic, AtomicOp, Datatype, Family, Message, Order, Peek, Piece, Receive, RemotePiece, Rma,
-    Shared, Until, Want,
+    Atomic, AtomicOp, Datatype, Family, Iov, Message, Order, Peek, Receive, Rma, RmaIov, Selector,
+    Shared, Until,
 };
 pub use self::world::{Peer, Refused, World};
 use crate::memory::Memory;
@@ -46,15 +46,15 @@ pub trait Layer: Debug + Send + 'static {
     fn has_work(&self) -> bool;
 
     /// Lets messages leave that wait for others to join them.
-    fn release_held(&mut self) {}
+    fn flush_coalesced(&mut self) {}
 
     /// Whether the last call made nothing that should leave now. Says so once.
-    fn take_lazy(&mut self) -> bool {
+    fn take_deferred(&mut self) -> bool {
         false
     }
 
     /// Whether messages wait for others to join them.
-    fn is_holding(&self) -> bool {
+    fn is_coalescing(&self) -> bool {
         false
     }
 
@@ -127,7 +127,13 @@ pub trait Layer: Debug + Send + 'static {
     ///
     /// # Errors
     /// What the layer refuses.
-    fn peek(&mut self, _tagged: bool, _want: Want, _what: Peek, _ctx: u64) -> Result<(), Refused> {
+    fn peek(
+        &mut self,
+        _tagged: bool,
+        _want: Selector,
+        _what: Peek,
+        _ctx: u64,
+    ) -> Result<(), Refused> {
         Err(Refused::Invalid)
     }
 

@@ -5,7 +5,7 @@ use crate::mr::Access;
 
 /// A piece of the application's own memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
+pub struct Iov {
     /// Address of the first byte.
     pub addr: u64,
     /// Bytes.
@@ -14,7 +14,7 @@ pub struct Piece {
 
 /// A piece of a peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RemotePiece {
+pub struct RmaIov {
     /// Address of the first byte, as the peer registered it.
     pub addr: u64,
     /// Bytes.
@@ -44,7 +44,7 @@ pub struct Message<'a> {
     /// Its tag; `None` for a message without one, which only receives without one match.
     pub tag: Option<u64>,
     /// Its bytes.
-    pub pieces: &'a [Piece],
+    pub pieces: &'a [Iov],
     /// Data for the receiver's completion.
     pub data: Option<u64>,
     /// Handed back in the completion.
@@ -52,7 +52,7 @@ pub struct Message<'a> {
     /// When it completes.
     pub until: Until,
     /// Whether success is told (`FI_COMPLETION`); failure always is.
-    pub tell: bool,
+    pub signaled: bool,
 }
 
 /// Room for a message, or for many.
@@ -61,15 +61,15 @@ pub struct Receive<'a> {
     /// Whether it is for messages with tags.
     pub tagged: bool,
     /// Which messages. Without tags: `ignore` is all ones.
-    pub want: Want,
+    pub want: Selector,
     /// Where they go.
-    pub pieces: &'a [Piece],
+    pub pieces: &'a [Iov],
     /// Handed back in completions.
     pub context: u64,
     /// `FI_MULTI_RECV`: messages go one behind the other, until less than this is left.
     pub multi: Option<u64>,
     /// Whether success is told; failure always is.
-    pub tell: bool,
+    pub signaled: bool,
 }
 
 /// What to do with an unexpected message that is looked for.
@@ -91,9 +91,9 @@ pub struct Rma<'a> {
     /// Read it; else write it.
     pub read: bool,
     /// Our end.
-    pub local: &'a [Piece],
+    pub local: &'a [Iov],
     /// The peer's end: as many bytes.
-    pub remote: &'a [RemotePiece],
+    pub remote: &'a [RmaIov],
     /// Data for a completion at the peer, for writes.
     pub data: Option<u64>,
     /// Handed back in the completion.
@@ -101,7 +101,7 @@ pub struct Rma<'a> {
     /// When it completes.
     pub until: Until,
     /// Whether success is told; failure always is.
-    pub tell: bool,
+    pub signaled: bool,
 }
 
 /// What elements of an atomic operation are.
@@ -167,24 +167,24 @@ pub struct Atomic<'a> {
     /// To elements of this type.
     pub datatype: Datatype,
     /// Operands; none for a read.
-    pub operand: &'a [Piece],
+    pub operand: &'a [Iov],
     /// Comparands, for swaps under conditions.
-    pub compare: &'a [Piece],
+    pub compare: &'a [Iov],
     /// Where the elements from before go; none if nobody asks.
-    pub result: &'a [Piece],
+    pub result: &'a [Iov],
     /// The peer's elements.
-    pub remote: &'a [RemotePiece],
+    pub remote: &'a [RmaIov],
     /// Handed back in the completion.
     pub context: u64,
     /// When it completes, if it fetches nothing.
     pub until: Until,
     /// Whether success is told; failure always is.
-    pub tell: bool,
+    pub signaled: bool,
 }
 
 /// What a receive asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Want {
+pub struct Selector {
     /// The tag.
     pub tag: u64,
     /// Bits of it that do not matter. Messages without tags: all.

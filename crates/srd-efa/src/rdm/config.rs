@@ -11,7 +11,7 @@ pub struct Config {
     /// Receives that may be posted, of each sort.
     pub receives_max: u32,
     /// Tell of peers' reads and writes without data, too ([`Kind::RemoteRead`]).
-    pub tell_remote: bool,
+    pub report_remote: bool,
     /// Secret that tables are keyed with.
     pub seed: u64,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Bounds {
     /// Bytes kept of what came before its turn.
     pub(crate) reorder_bytes_max: usize,
     /// The same of one peer.
-    pub(crate) reorder_link_bytes_max: usize,
+    pub(crate) reorder_conn_bytes_max: usize,
     /// How far ahead of its turn a message may come.
     pub(crate) reorder_ids_max: u32,
     /// Credit of all senders together, and the most and the least of one.
@@ -60,7 +60,7 @@ impl Bounds {
             medium_bytes_max: 65_536,
             long_bytes_min: 1024,
             reorder_bytes_max: 64 << 20,
-            reorder_link_bytes_max: 2 << 20,
+            reorder_conn_bytes_max: 2 << 20,
             reorder_ids_max: 1 << 14,
             credit_bytes: 64 << 20,
             window_bytes_max: 1 << 20,

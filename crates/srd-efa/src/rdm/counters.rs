@@ -29,7 +29,7 @@ pub struct RdmCounters {
 
 /// Entries of tables. Each has a bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Held {
+pub struct Occupancy {
     /// Operations under way: at most `operations_max`.
     pub operations: usize,
     /// Receives that wait: at most `receives_max` of each sort.

@@ -1,26 +1,26 @@
-//! Memory in pieces, as applications name it (`struct iovec`). Bound: [`PIECES_MAX`].
+//! Memory in pieces, as applications name it (`struct iovec`). Bound: [`IOV_COUNT_MAX`].
 
 use bytes::{Bytes, BytesMut};
 
-use crate::layer::request::{Piece, RemotePiece};
+use crate::layer::request::{Iov, RmaIov};
 use crate::memory::Memory;
 
 /// Most pieces of a buffer.
-pub(crate) const PIECES_MAX: usize = 4;
+pub(crate) const IOV_COUNT_MAX: usize = 4;
 
 /// A buffer of the application's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pieces {
-    list: [Piece; PIECES_MAX],
+pub(crate) struct IoVec {
+    list: [Iov; IOV_COUNT_MAX],
     count: usize,
     /// Bytes of all.
     length: u64,
 }
 
-impl Pieces {
-    /// `None` if there are more than [`PIECES_MAX`], or one reaches beyond the last address.
-    pub(crate) fn of(pieces: &[Piece]) -> Option<Self> {
-        let mut list = [Piece { addr: 0, length: 0 }; PIECES_MAX];
+impl IoVec {
+    /// `None` if there are more than [`IOV_COUNT_MAX`], or one reaches beyond the last address.
+    pub(crate) fn of(pieces: &[Iov]) -> Option<Self> {
+        let mut list = [Iov { addr: 0, length: 0 }; IOV_COUNT_MAX];
         let mut length = 0u64;
         for (to, from) in list.get_mut(..pieces.len())?.iter_mut().zip(pieces) {
             from.addr.checked_add(from.length)?;
@@ -35,17 +35,17 @@ impl Pieces {
         self.length
     }
 
-    pub(crate) fn as_slice(&self) -> &[Piece] {
+    pub(crate) fn as_slice(&self) -> &[Iov] {
         &self.list[..self.count]
     }
 
     /// The piece that holds the byte at `offset`: its address, and how many bytes follow in the
     /// piece, at most `most`.
-    pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<Piece> {
+    pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<Iov> {
         for piece in self.as_slice() {
             if offset < piece.length {
                 let length = (piece.length - offset).min(most);
-                return Some(Piece { addr: piece.addr + offset, length });
+                return Some(Iov { addr: piece.addr + offset, length });
             }
             offset -= piece.length;
         }
@@ -102,15 +102,15 @@ impl Pieces {
 
 /// The peer's end of an operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RemotePieces {
-    list: [RemotePiece; PIECES_MAX],
+pub(crate) struct RmaIoVec {
+    list: [RmaIov; IOV_COUNT_MAX],
     count: usize,
 }
 
-impl RemotePieces {
-    /// `None` if there are more than [`PIECES_MAX`], or one reaches beyond the last address.
-    pub(crate) fn of(pieces: &[RemotePiece]) -> Option<Self> {
-        let mut list = [RemotePiece { addr: 0, length: 0, rkey: 0 }; PIECES_MAX];
+impl RmaIoVec {
+    /// `None` if there are more than [`IOV_COUNT_MAX`], or one reaches beyond the last address.
+    pub(crate) fn of(pieces: &[RmaIov]) -> Option<Self> {
+        let mut list = [RmaIov { addr: 0, length: 0, rkey: 0 }; IOV_COUNT_MAX];
         for (to, from) in list.get_mut(..pieces.len())?.iter_mut().zip(pieces) {
             from.addr.checked_add(from.length)?;
             *to = *from;
@@ -118,7 +118,7 @@ impl RemotePieces {
         Some(Self { list, count: pieces.len() })
     }
 
-    pub(crate) fn as_slice(&self) -> &[RemotePiece] {
+    pub(crate) fn as_slice(&self) -> &[RmaIov] {
         &self.list[..self.count]
     }
 
@@ -127,11 +127,11 @@ impl RemotePieces {
     }
 
     /// The piece that holds the byte at `offset`, from there on, at most `most` bytes of it.
-    pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<RemotePiece> {
+    pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<RmaIov> {
         for piece in self.as_slice() {
             if offset < piece.length {
                 let length = (piece.length - offset).min(most);
-                return Some(RemotePiece { addr: piece.addr + offset, length, ..*piece });
+                return Some(RmaIov { addr: piece.addr + offset, length, ..*piece });
             }
             offset -= piece.length;
         }

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use srd_proto::{Delivery, Event, Instant, Status};
 
 use crate::layer::{
-    Atomic, Done, Layer, Message, Order, Peek, Peer, Receive, Refused, Rma, Shared, Want, World,
+    Atomic, Done, Layer, Message, Order, Peek, Peer, Receive, Refused, Rma, Selector, Shared, World,
 };
 use crate::memory::Memory;
 use crate::rdm::state::Rdm;
@@ -35,16 +35,16 @@ impl Layer for Rdm {
         self.has_work()
     }
 
-    fn release_held(&mut self) {
-        self.release_held();
+    fn flush_coalesced(&mut self) {
+        self.flush_coalesced();
     }
 
-    fn take_lazy(&mut self) -> bool {
-        self.take_lazy()
+    fn take_deferred(&mut self) -> bool {
+        self.take_deferred()
     }
 
-    fn is_holding(&self) -> bool {
-        self.is_holding()
+    fn is_coalescing(&self) -> bool {
+        self.is_coalescing()
     }
 
     fn add_peer(
@@ -100,7 +100,13 @@ impl Layer for Rdm {
         self.atomic(world, atomic)
     }
 
-    fn peek(&mut self, tagged: bool, want: Want, what: Peek, context: u64) -> Result<(), Refused> {
+    fn peek(
+        &mut self,
+        tagged: bool,
+        want: Selector,
+        what: Peek,
+        context: u64,
+    ) -> Result<(), Refused> {
         self.peek(tagged, want, what, context)
     }
 

@@ -37,6 +37,6 @@ mod tests;
 pub(crate) mod wire;
 
 pub use config::Config;
-pub use counters::{Held, RdmCounters};
-pub use receive::matching::{Limits, Matcher, MessageKey, Offer, ReceiveKey};
+pub use counters::{Occupancy, RdmCounters};
+pub use receive::matching::{Envelope, Limits, Matcher, MessageKey, ReceiveKey};
 pub use state::Rdm;

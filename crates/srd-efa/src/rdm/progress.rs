@@ -5,8 +5,8 @@ use srd_proto::{Event, Instant, PeerId};
 use crate::cq::{Completion, WcOpcode};
 use crate::layer::completion::{Done, Kind};
 use crate::layer::world::World;
-use crate::rdm::counters::Held;
-use crate::rdm::send::ids::{TAG_CONTROL, TAG_LONG, TAG_RMA, TAG_TOGETHER, of_user};
+use crate::rdm::counters::Occupancy;
+use crate::rdm::send::ids::{TAG_BATCH, TAG_CONTROL, TAG_LONG, TAG_RMA, of_user};
 use crate::rdm::state::Rdm;
 use crate::slots::Key;
 
@@ -22,15 +22,15 @@ impl Rdm {
                     }
                 } else if let Some(key) = Key::of_user(*user, TAG_CONTROL) {
                     self.control_settled(key, *status);
-                } else if let Some(key) = Key::of_user(*user, TAG_TOGETHER) {
-                    self.together_settled(key, *status);
+                } else if let Some(key) = Key::of_user(*user, TAG_BATCH) {
+                    self.batch_settled(key, *status);
                 }
             }
             Event::PeerDown { peer, reason } => self.on_peer_down(*peer, *reason),
             Event::Writable { peer } => {
-                if let Some(index) = self.link_of(*peer) {
-                    if let Some(link) = self.link_mut(index) {
-                        link.blocked = false;
+                if let Some(index) = self.conn_of(*peer) {
+                    if let Some(conn) = self.conn_mut(index) {
+                        conn.blocked = false;
                     }
                     self.wake(index);
                 }
@@ -45,19 +45,19 @@ impl Rdm {
 
     fn shrink(&mut self, peer: PeerId, fewer: u16) {
         let most = self.payload_bytes_max.saturating_sub(usize::from(fewer));
-        if let Some(link) = self.link_of(peer).and_then(|index| self.link_mut(index)) {
-            link.payload_bytes_max = most;
+        if let Some(conn) = self.conn_of(peer).and_then(|index| self.conn_mut(index)) {
+            conn.payload_bytes_max = most;
         }
     }
 
     /// A request of the device has ended, or a peer's write with data.
     pub(crate) fn completed(&mut self, completion: &Completion) {
         if completion.opcode == WcOpcode::RecvRdmaWithImm {
-            let index = completion.peer.and_then(|peer| self.link_of(peer));
+            let index = completion.peer.and_then(|peer| self.conn_of(peer));
             let data = completion.imm.map(u64::from);
             if let Some(index) = index {
                 let length = u64::from(completion.byte_len);
-                self.tell_remote(index, Kind::RemoteWrite, length, data);
+                self.report_remote(index, Kind::RemoteWrite, length, data);
             }
         } else if let Some(key) = Key::of_user(completion.wr_id, TAG_LONG) {
             self.read_ended(key, completion);
@@ -76,14 +76,14 @@ impl Rdm {
         self.take_notes();
         self.release_peers(world);
         took |= self.ask_reads(world);
-        took |= self.greet_back(world);
-        for link in core::mem::take(&mut self.stalled) {
-            took |= self.advance(link, world.memory);
+        took |= self.answer_hellos(world);
+        for conn in core::mem::take(&mut self.stalled) {
+            took |= self.advance(conn, world.memory);
         }
         for _ in 0..self.ready.len() {
             let Some(index) = self.ready.pop_front() else { break };
-            if let Some(link) = self.link_mut(index) {
-                link.ready = false;
+            if let Some(conn) = self.conn_mut(index) {
+                conn.ready = false;
                 took |= self.flush(world, index);
             }
         }
@@ -118,9 +118,9 @@ impl Rdm {
     }
 
     /// What it holds now.
-    pub fn held(&self) -> Held {
+    pub fn occupancy(&self) -> Occupancy {
         let (tagged, plain) = (self.tagged.len(), self.plain.len());
-        Held {
+        Occupancy {
             operations: self.ops.len(),
             receives: tagged.0 + plain.0,
             messages: tagged.1 + plain.1,

@@ -17,14 +17,14 @@ use crate::layer::request::Order;
 use crate::mr::Mr;
 use crate::rdm::config::{Bounds, Config};
 use crate::rdm::counters::RdmCounters;
-use crate::rdm::iovec::PIECES_MAX;
-use crate::rdm::peers::connection::{Control, Entry, Hello, Link};
-use crate::rdm::receive::inbound::{Kept, Multi, Partial, Posted, Reading};
+use crate::rdm::iovec::IOV_COUNT_MAX;
+use crate::rdm::peers::connection::{Connection, Control, Entry, Hello};
+use crate::rdm::receive::inbound::{Multi, Partial, Posted, Reading, UnexpectedMessage};
 use crate::rdm::receive::matching::{Limits, Matcher, MessageKey};
-use crate::rdm::send::operation::{Op, Together};
+use crate::rdm::send::operation::{BatchInFlight, Op};
 use crate::rdm::wire::check;
 use crate::rdm::wire::field::BASE_BYTES;
-use crate::rdm::wire::frame::ATOMIC_PIECE_BYTES;
+use crate::rdm::wire::frame::ATOMIC_IOV_BYTES;
 use crate::rdm::wire::message::{MESSAGE_COST, MESSAGE_HEADER_MAX};
 use crate::slots::{Key, Slots};
 
@@ -37,10 +37,10 @@ pub(crate) const QPN: Qpn = Qpn(1);
 pub struct Rdm {
     pub(super) config: Config,
     pub(super) bounds: Bounds,
-    pub(super) own: SocketAddr,
+    pub(super) local_address: SocketAddr,
     pub(super) incarnation: u64,
     /// What travels of our own Q key.
-    pub(super) own_check: u32,
+    pub(super) local_check: u32,
     pub(super) payload_bytes_max: usize,
     pub(super) device: Device,
     pub(super) pd: Pd,
@@ -53,9 +53,9 @@ pub struct Rdm {
     pub(super) free: BTreeSet<u32>,
     pub(super) by_name: HashMap<(SocketAddr, u64), u32, Keyed>,
     /// By the transport's number of the peer.
-    pub(super) links: Vec<Option<Box<Link>>>,
-    pub(super) links_count: u32,
-    /// Links whose peers the application has not named, how many there are, and those that it
+    pub(super) conns: Vec<Option<Box<Connection>>>,
+    pub(super) conn_count: u32,
+    /// Connections whose peers the application has not named, how many there are, and those that it
     /// needs no more, or that are gone: the transport may forget them.
     pub(super) strangers: VecDeque<PeerId>,
     pub(super) strangers_count: u32,
@@ -66,21 +66,21 @@ pub struct Rdm {
     pub(super) order: Order,
     pub(super) controls: Slots<Control>,
     /// Datagrams of several messages.
-    pub(super) together: Slots<Together>,
-    /// Links to which a message was handed over since the application last looked, and how many
+    pub(super) batches: Slots<BatchInFlight>,
+    /// Connections to which a message was handed over since the application last looked, and how many
     /// of them have others that wait to join.
     pub(super) bursts: Vec<u32>,
-    pub(super) held: u32,
+    pub(super) coalescing: u32,
     /// The last call made nothing that should leave now.
-    pub(super) lazy: bool,
-    pub(super) tagged: Matcher<Posted, Kept>,
-    pub(super) plain: Matcher<Posted, Kept>,
+    pub(super) deferred: bool,
+    pub(super) tagged: Matcher<Posted, UnexpectedMessage>,
+    pub(super) plain: Matcher<Posted, UnexpectedMessage>,
     pub(super) multis: Slots<Multi>,
     /// Operations by the local keys of memory that a receiver may read.
     pub(super) shared_by: HashMap<u32, Key, Keyed>,
     /// What the application lets peers use, by key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
-    /// Long messages that are being read, links with some of which more is to be asked for,
+    /// Long messages that are being read, connections with some of which more is to be asked for,
     /// requests under way, and whether more may be asked for than at the last look.
     pub(super) readings: Slots<Reading>,
     pub(super) reads_waiting: VecDeque<u32>,
@@ -88,12 +88,12 @@ pub struct Rdm {
     pub(super) reads_changed: bool,
     /// Claimed messages by context, and whether they have tags.
     pub(super) claims: HashMap<(u64, bool), MessageKey, Keyed>,
-    /// Messages of which a part has come, or that came before their turn: by link and id.
+    /// Messages of which a part has come, or that came before their turn: by connection and id.
     pub(super) partials: BTreeMap<(u32, u32), Partial>,
     pub(super) reorder_bytes: usize,
     /// Greetings that wait for the next pump.
     pub(super) hellos: VecDeque<(PeerId, Hello)>,
-    /// Links that have something to send, or whose messages could not go on.
+    /// Connections that have something to send, or whose messages could not go on.
     pub(super) ready: VecDeque<u32>,
     pub(super) stalled: Vec<u32>,
     pub(super) session_next: u32,
@@ -102,12 +102,17 @@ pub struct Rdm {
 }
 
 impl Rdm {
-    /// An endpoint over the transport's. `own` is our address, and `incarnation` the run of this
+    /// An endpoint over the transport's. `local_address` is ours, and `incarnation` the run of this
     /// endpoint as addresses name it: not zero, and another one for every run.
     ///
     /// # Panics
     /// Never: a new device has room for what this makes.
-    pub fn new(config: Config, endpoint: &mut Endpoint, own: SocketAddr, incarnation: u64) -> Self {
+    pub fn new(
+        config: Config,
+        endpoint: &mut Endpoint,
+        local_address: SocketAddr,
+        incarnation: u64,
+    ) -> Self {
         let bounds = Bounds::of(&config);
         let requests_max = bounds.operations_max.saturating_mul(8).min(1 << 20) + 4096;
         let limits = crate::Config {
@@ -130,9 +135,9 @@ impl Rdm {
         };
         let state = || Keyed::new(config.seed);
         Self {
-            own,
+            local_address,
             incarnation,
-            own_check: check::run_check(incarnation),
+            local_check: check::run_check(incarnation),
             payload_bytes_max: endpoint.payload_bytes_max(),
             device,
             pd,
@@ -142,8 +147,8 @@ impl Rdm {
             entries: Vec::new(),
             free: BTreeSet::new(),
             by_name: HashMap::with_hasher(state()),
-            links: Vec::new(),
-            links_count: 0,
+            conns: Vec::new(),
+            conn_count: 0,
             strangers: VecDeque::new(),
             strangers_count: 0,
             crowded: false,
@@ -151,10 +156,10 @@ impl Rdm {
             ops: Slots::default(),
             order: Order::default(),
             controls: Slots::default(),
-            together: Slots::default(),
+            batches: Slots::default(),
             bursts: Vec::new(),
-            held: 0,
-            lazy: false,
+            coalescing: 0,
+            deferred: false,
             tagged: Matcher::new(limits, config.seed),
             plain: Matcher::new(limits, config.seed),
             multis: Slots::default(),
@@ -186,7 +191,7 @@ impl Rdm {
 
     /// Bytes that an atomic operation may name: small enough for every path.
     pub fn atomic_bytes_max(&self, compare: bool) -> u64 {
-        let header = BASE_BYTES + 8 + PIECES_MAX * ATOMIC_PIECE_BYTES;
+        let header = BASE_BYTES + 8 + IOV_COUNT_MAX * ATOMIC_IOV_BYTES;
         let room = self.payload_bytes_max.saturating_sub(header).min(1024) as u64;
         // Whole elements of every type.
         (if compare { room / 2 } else { room }) & !15

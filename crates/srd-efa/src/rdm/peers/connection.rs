@@ -1,9 +1,9 @@
-//! A link: everything kept about one transport peer. The messaging layer's run at its other end
-//! may change; the link stays.
+//! A connection: everything kept about one transport peer. The messaging layer's run at its other end
+//! may change; the connection stays.
 //!
 //! Each direction has a **session**, numbered by its sender: message ids and credit begin anew with
 //! it. A sender opens one with HELLO before its first message, and another when anything of the old
-//! one is in doubt. A link and its peer's entry
+//! one is in doubt. A connection and its peer's entry
 //! take less than 2 KiB while nothing waits.
 
 use alloc::collections::VecDeque;
@@ -31,7 +31,7 @@ pub(crate) struct Session {
 
 /// A HELLO of ours that has not been answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Greeting {
+pub(crate) struct PendingHello {
     pub number: u32,
     /// The run that it is for; zero for any.
     pub aim: u64,
@@ -68,7 +68,7 @@ impl Incoming {
 
 /// One transport peer.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Connection {
     pub id: PeerId,
     pub ah: Ah,
     pub address: SocketAddr,
@@ -77,19 +77,19 @@ pub(crate) struct Link {
     /// The peer as the application numbers it, for what this run sends.
     pub source: Option<u32>,
     pub session: Option<Session>,
-    pub greeting: Option<Greeting>,
+    pub hello: Option<PendingHello>,
     /// What waits to be sent: messages and atomic operations in their order, and reads and
     /// writes, which have none.
     pub messages: VecDeque<Key>,
     pub rmas: VecDeque<Key>,
     /// What waits for the end of what it must not overtake, and how many of each family were let
     /// through and have not ended.
-    pub behind: VecDeque<Key>,
+    pub ordered: VecDeque<Key>,
     pub unfinished: [u32; FAMILIES],
     /// Frames of our own, which go first.
     pub control: VecDeque<Key>,
     /// Datagrams of messages that have not been settled.
-    pub flying: u32,
+    pub in_flight: u32,
     /// Messages that the peer did not know what to do with: they go again in a new session.
     pub refused: Vec<Key>,
     /// Whether it still is the same run is to be found out.
@@ -100,7 +100,7 @@ pub(crate) struct Link {
     pub ready: bool,
     /// A message was handed over since the application last looked, and others wait to join.
     pub bursting: bool,
-    pub held: bool,
+    pub coalescing: bool,
     /// Its numbers: each of an entry whose peer it is. At most one was not named by the
     /// application; whether any was.
     pub entries: Vec<u32>,
@@ -116,10 +116,10 @@ pub(crate) struct Link {
     pub payload_bytes_max: usize,
     pub incoming: Option<Incoming>,
     /// Credit that is taken by messages which nobody has asked for, of all sessions.
-    pub kept: u32,
+    pub unexpected_charge: u32,
 }
 
-impl Link {
+impl Connection {
     pub(crate) fn new(id: PeerId, ah: Ah, address: SocketAddr, payload_bytes_max: usize) -> Self {
         Self {
             id,
@@ -128,19 +128,19 @@ impl Link {
             remote: 0,
             source: None,
             session: None,
-            greeting: None,
+            hello: None,
             messages: VecDeque::new(),
             rmas: VecDeque::new(),
-            behind: VecDeque::new(),
+            ordered: VecDeque::new(),
             unfinished: [0; FAMILIES],
             control: VecDeque::new(),
-            flying: 0,
+            in_flight: 0,
             refused: Vec::new(),
             in_doubt: false,
             blocked: false,
             ready: false,
             bursting: false,
-            held: false,
+            coalescing: false,
             entries: Vec::new(),
             named: false,
             watched: false,
@@ -149,7 +149,7 @@ impl Link {
             reads_listed: false,
             payload_bytes_max,
             incoming: None,
-            kept: 0,
+            unexpected_charge: 0,
         }
     }
 
@@ -181,7 +181,7 @@ pub(crate) struct Entry {
     /// How often it was added.
     pub references: u32,
     /// The transport's number of it; none for ourselves.
-    pub link: Option<u32>,
+    pub conn: Option<u32>,
 }
 
 /// What a frame of our own is for.
@@ -190,13 +190,13 @@ pub(crate) enum ControlKind {
     /// Opens a session.
     Hello,
     /// Anything that may be said twice.
-    Word,
+    Reply,
 }
 
 /// A frame of our own, until it was settled.
 #[derive(Debug)]
 pub(crate) struct Control {
-    pub link: u32,
+    pub conn: u32,
     pub kind: ControlKind,
     pub check: u32,
     pub bytes: Bytes,

@@ -1,6 +1,6 @@
 //! Credit: how much a peer may send before it is asked for (G4, G5).
 
-use crate::rdm::peers::connection::Link;
+use crate::rdm::peers::connection::Connection;
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::encode;
 
@@ -11,13 +11,13 @@ impl Rdm {
     /// The receiver's share of credit for one sender.
     pub(crate) fn window(&self) -> u64 {
         let b = &self.bounds;
-        let share = b.credit_bytes / u64::from(self.links_count.max(1));
+        let share = b.credit_bytes / u64::from(self.conn_count.max(1));
         share.clamp(b.window_bytes_min, b.window_bytes_max)
     }
 
     /// More credit from a peer; false if it is for another session.
     pub(crate) fn on_credit(&mut self, index: u32, session: u32, limit: u64) -> bool {
-        let ours = self.link_mut(index).and_then(|link| link.session_numbered(session));
+        let ours = self.conn_mut(index).and_then(|conn| conn.session_numbered(session));
         let Some(ours) = ours else { return false };
         ours.limit = ours.limit.max(limit);
         self.wake(index);
@@ -40,8 +40,8 @@ impl Rdm {
     pub(crate) fn grant(&mut self, index: u32) {
         let window = self.window();
         // Who does not hear us gets no more: what we owe it is bounded by its credit.
-        let heard = |link: &Link| !link.blocked && link.control.len() < CONTROL_MAX;
-        if !self.link(index).is_some_and(heard) {
+        let heard = |conn: &Connection| !conn.blocked && conn.control.len() < CONTROL_MAX;
+        if !self.conn(index).is_some_and(heard) {
             return;
         }
         let Some(incoming) = self.incoming_mut(index).filter(|i| i.credit_due) else { return };
@@ -52,6 +52,6 @@ impl Rdm {
         }
         incoming.granted = limit;
         let number = incoming.number;
-        self.say_word(index, encode::credit(number, limit));
+        self.queue_reply(index, encode::credit(number, limit));
     }
 }

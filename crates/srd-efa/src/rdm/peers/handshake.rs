@@ -9,7 +9,9 @@ use srd_proto::{Delivery, DownReason, PeerId};
 
 use crate::layer::completion::Outcome;
 use crate::layer::world::World;
-use crate::rdm::peers::connection::{ControlKind, Greeting, Hello, Incoming, Link, Session};
+use crate::rdm::peers::connection::{
+    Connection, ControlKind, Hello, Incoming, PendingHello, Session,
+};
 use crate::rdm::peers::credit::CONTROL_MAX;
 use crate::rdm::peers::table::STRANGERS_LOOKED_AT;
 use crate::rdm::receive::inbound::Refusal;
@@ -18,100 +20,100 @@ use crate::rdm::wire::field::VERSION;
 use crate::rdm::wire::{check, encode};
 
 impl Rdm {
-    /// Greets a run at the other end of a link, unless that is under way, or too early: what
+    /// Greets a run at the other end of a connection, unless that is under way, or too early: what
     /// flies of a session that is over has to land first, so that it can go again in its order.
-    pub(crate) fn greet(&mut self, index: u32, aim: u64) {
-        let Some(link) = self.link(index) else { return };
-        let over = link.session.is_none();
-        if link.greeting.is_some() || over && link.flying > 0 {
+    pub(crate) fn send_hello(&mut self, index: u32, aim: u64) {
+        let Some(conn) = self.conn(index) else { return };
+        let over = conn.session.is_none();
+        if conn.hello.is_some() || over && conn.in_flight > 0 {
             return;
         }
         self.session_next = self.session_next.wrapping_add(1);
         let number = self.session_next;
         let check = if aim == 0 { 0 } else { check::run_check(aim) };
         let bytes = encode::hello(number, self.incarnation).freeze();
-        if let Some(link) = self.link_mut(index) {
-            link.greeting = Some(Greeting { number, aim });
+        if let Some(conn) = self.conn_mut(index) {
+            conn.hello = Some(PendingHello { number, aim });
         }
         self.counters.sessions += 1;
-        self.say(index, ControlKind::Hello, check, bytes);
+        self.queue_control(index, ControlKind::Hello, check, bytes);
     }
 
     /// The run that a greeting has to be for, if one is due.
-    pub(crate) fn greeting_due(&self, index: u32) -> Option<u64> {
-        let link = self.link(index)?;
-        if link.greeting.is_some() {
+    pub(crate) fn hello_due(&self, index: u32) -> Option<u64> {
+        let conn = self.conn(index)?;
+        if conn.hello.is_some() {
             return None;
         }
-        if link.in_doubt {
-            return Some(link.remote);
+        if conn.in_doubt {
+            return Some(conn.remote);
         }
-        let heads = [link.messages.front(), link.rmas.front()];
+        let heads = [conn.messages.front(), conn.rmas.front()];
         let mut aims = heads.into_iter().flatten().filter_map(|key| self.ops.get(*key));
-        aims.find(|op| !link.is_open_for(op.aim)).map(|op| op.aim)
+        aims.find(|op| !conn.is_open_for(op.aim)).map(|op| op.aim)
     }
 
     /// A peer's answer to our greeting; false if we have not greeted so.
     pub(crate) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) -> bool {
-        let Some(link) = self.link_mut(index) else { return false };
-        let Some(greeting) = link.greeting.filter(|greeting| greeting.number == number) else {
+        let Some(conn) = self.conn_mut(index) else { return false };
+        let Some(greeting) = conn.hello.filter(|greeting| greeting.number == number) else {
             return false;
         };
         let wrong = greeting.aim != 0 && greeting.aim != their.incarnation;
         if wrong {
-            link.greeting = None;
-            self.is_gone(index, greeting.aim);
+            conn.hello = None;
+            self.on_run_gone(index, greeting.aim);
             return true;
         }
-        link.greeting = None;
-        link.in_doubt = false;
+        conn.hello = None;
+        conn.in_doubt = false;
         if their.version != VERSION {
-            self.fail_link(index, Outcome::Protocol);
+            self.fail_conn(index, Outcome::Protocol);
             return true;
         }
-        self.is_run(index, their.incarnation);
-        let Some(link) = self.link_mut(index) else { return true };
+        self.set_run(index, their.incarnation);
+        let Some(conn) = self.conn_mut(index) else { return true };
         let check = check::session_check(their.incarnation, number);
-        link.session = Some(Session { number, check, next_id: 0, limit, used: 0 });
+        conn.session = Some(Session { number, check, next_id: 0, limit, used: 0 });
         self.wake(index);
         true
     }
 
     /// Our greeting was refused: the run that it was for is not there any more.
     pub(crate) fn on_hello_refused(&mut self, index: u32) {
-        let Some(greeting) = self.link_mut(index).and_then(|link| link.greeting.take()) else {
+        let Some(greeting) = self.conn_mut(index).and_then(|conn| conn.hello.take()) else {
             return;
         };
         if greeting.aim != 0 {
-            self.is_gone(index, greeting.aim);
+            self.on_run_gone(index, greeting.aim);
         } else {
-            self.fail_link(index, Outcome::Protocol);
+            self.fail_conn(index, Outcome::Protocol);
         }
         self.wake(index);
     }
 
     /// A run of a peer's is over: what is meant for it fails.
-    fn is_gone(&mut self, index: u32, run: u64) {
-        let Some(link) = self.link_mut(index) else { return };
-        link.in_doubt = false;
-        if link.remote == run {
-            link.remote = 0;
-            link.session = None;
+    fn on_run_gone(&mut self, index: u32, run: u64) {
+        let Some(conn) = self.conn_mut(index) else { return };
+        conn.in_doubt = false;
+        if conn.remote == run {
+            conn.remote = 0;
+            conn.session = None;
         }
         self.fail_run(index, run);
         self.wake(index);
     }
 
-    /// The run at the other end of a link is this one.
-    fn is_run(&mut self, index: u32, incarnation: u64) {
-        let Some(link) = self.link_mut(index) else { return };
-        let before = core::mem::replace(&mut link.remote, incarnation);
+    /// The run at the other end of a connection is this one.
+    fn set_run(&mut self, index: u32, incarnation: u64) {
+        let Some(conn) = self.conn_mut(index) else { return };
+        let before = core::mem::replace(&mut conn.remote, incarnation);
         if before == incarnation {
             return;
         }
-        link.source = None;
+        conn.source = None;
         if before != 0 {
-            link.session = None;
+            conn.session = None;
             self.fail_run(index, before);
             self.drop_incoming(index, Outcome::Restarted);
         }
@@ -125,16 +127,16 @@ impl Rdm {
         check: u32,
         hello: Hello,
     ) -> Result<(), Refusal> {
-        if check != 0 && check != self.own_check {
+        if check != 0 && check != self.local_check {
             return Err(Refusal::Stale);
         }
         if hello.incarnation == 0 {
             return Err(Refusal::Malformed);
         }
         // Who greets without hearing the answers gets no more of them.
-        let deaf = |link: &Link| link.control.len() >= CONTROL_MAX;
-        let deaf = self.link_of(delivery.peer).and_then(|at| self.link(at)).is_some_and(deaf);
-        let is_new = self.link_of(delivery.peer).is_none();
+        let deaf = |conn: &Connection| conn.control.len() >= CONTROL_MAX;
+        let deaf = self.conn_of(delivery.peer).and_then(|at| self.conn(at)).is_some_and(deaf);
+        let is_new = self.conn_of(delivery.peer).is_none();
         let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
         let strangers = self.strangers_count.saturating_add(waiting);
         let crowded = is_new && strangers >= self.bounds.strangers_max;
@@ -148,34 +150,34 @@ impl Rdm {
     }
 
     /// Answers greetings. Returns whether there were any.
-    pub(crate) fn greet_back(&mut self, world: &mut World<'_>) -> bool {
+    pub(crate) fn answer_hellos(&mut self, world: &mut World<'_>) -> bool {
         let any = !self.hellos.is_empty();
         while let Some((peer, hello)) = self.hellos.pop_front() {
-            self.answer(world, peer, &hello);
+            self.answer_hello(world, peer, &hello);
         }
         any
     }
 
-    fn answer(&mut self, world: &mut World<'_>, peer: PeerId, hello: &Hello) {
+    fn answer_hello(&mut self, world: &mut World<'_>, peer: PeerId, hello: &Hello) {
         let Some(address) = world.endpoint.address_of(peer) else { return };
         world.endpoint.keep_peer(peer);
         self.forget_strangers(world.endpoint, STRANGERS_LOOKED_AT);
-        let Some(index) = self.make_link(peer, address) else { return };
-        self.is_run(index, hello.incarnation);
+        let Some(index) = self.make_conn(peer, address) else { return };
+        self.set_run(index, hello.incarnation);
         let window = self.window();
         let own = self.incarnation;
-        let known = self.link(index).and_then(|link| link.incoming);
+        let known = self.conn(index).and_then(|conn| conn.incoming);
         if hello.version == VERSION {
             let same = |i: &Incoming| (i.run, i.number) == (hello.incarnation, hello.session);
             if !known.as_ref().is_some_and(same) {
                 self.open_incoming(index, hello, window);
             }
         }
-        let incoming = self.link(index).and_then(|link| link.incoming);
+        let incoming = self.conn(index).and_then(|conn| conn.incoming);
         let granted = incoming.map_or(0, |incoming| incoming.granted);
         let check = check::run_check(hello.incarnation);
         let bytes = encode::answer(hello.session, own, granted).freeze();
-        self.say(index, ControlKind::Word, check, bytes);
+        self.queue_control(index, ControlKind::Reply, check, bytes);
     }
 
     /// A peer counts its messages from zero again. What it sent before and nobody has asked for
@@ -185,9 +187,9 @@ impl Rdm {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);
         let check = check::session_check(self.incarnation, number);
-        if let Some(link) = self.link_mut(index) {
-            let owed = u64::from(link.kept).saturating_sub(window);
-            link.incoming = Some(Incoming {
+        if let Some(conn) = self.conn_mut(index) {
+            let owed = u64::from(conn.unexpected_charge).saturating_sub(window);
+            conn.incoming = Some(Incoming {
                 run,
                 number,
                 check,
@@ -204,26 +206,26 @@ impl Rdm {
 
     /// The transport has lost a peer, or the peer has lost us.
     pub(crate) fn on_peer_down(&mut self, peer: PeerId, reason: DownReason) {
-        let Some(index) = self.link_of(peer) else { return };
+        let Some(index) = self.conn_of(peer) else { return };
         let outcome = match reason {
             DownReason::Unreachable => Outcome::Unreachable,
             DownReason::Unresponsive | DownReason::Closed => Outcome::Unresponsive,
             DownReason::Restarted => Outcome::Restarted,
         };
         self.drop_incoming(index, outcome);
-        let waits = self.ops.iter().any(|(_, op)| op.link == index);
-        if reason != DownReason::Restarted && self.link(index).is_some_and(|link| !link.named) {
+        let waits = self.ops.iter().any(|(_, op)| op.conn == index);
+        if reason != DownReason::Restarted && self.conn(index).is_some_and(|conn| !conn.named) {
             self.released.push(peer);
         }
-        let Some(link) = self.link_mut(index) else { return };
-        link.session = None;
+        let Some(conn) = self.conn_mut(index) else { return };
+        conn.session = None;
         // Whoever took it may be gone, and its answer with it.
-        link.greeting = None;
+        conn.hello = None;
         if reason == DownReason::Restarted {
             // It may be the same run, whose transport has begun anew.
-            link.in_doubt = waits && link.remote != 0;
+            conn.in_doubt = waits && conn.remote != 0;
         } else {
-            self.fail_link(index, outcome);
+            self.fail_conn(index, outcome);
         }
         self.wake(index);
     }

@@ -15,7 +15,7 @@ use srd_proto::{Endpoint, PeerId};
 
 use crate::layer::completion::Outcome;
 use crate::layer::world::{Peer, Refused, World};
-use crate::rdm::peers::connection::{Entry, Link};
+use crate::rdm::peers::connection::{Connection, Entry};
 use crate::rdm::state::Rdm;
 
 /// Peers that only wrote to us that are looked at for each that comes, and when one was refused.
@@ -27,23 +27,23 @@ impl Rdm {
         self.entries.get(peer.0 as usize)?.as_ref()
     }
 
-    pub(crate) fn link(&self, index: u32) -> Option<&Link> {
-        self.links.get(index as usize)?.as_deref()
+    pub(crate) fn conn(&self, index: u32) -> Option<&Connection> {
+        self.conns.get(index as usize)?.as_deref()
     }
 
-    pub(crate) fn link_mut(&mut self, index: u32) -> Option<&mut Link> {
-        self.links.get_mut(index as usize)?.as_deref_mut()
+    pub(crate) fn conn_mut(&mut self, index: u32) -> Option<&mut Connection> {
+        self.conns.get_mut(index as usize)?.as_deref_mut()
     }
 
-    /// The link of a transport peer.
-    pub(crate) fn link_of(&self, peer: PeerId) -> Option<u32> {
-        self.link(peer.index()).filter(|link| link.id == peer).map(|_| peer.index())
+    /// The connection of a transport peer.
+    pub(crate) fn conn_of(&self, peer: PeerId) -> Option<u32> {
+        self.conn(peer.index()).filter(|conn| conn.id == peer).map(|_| peer.index())
     }
 
-    /// A link has something to do at the next pump.
+    /// A connection has something to do at the next pump.
     pub(crate) fn wake(&mut self, index: u32) {
-        if let Some(link) = self.link_mut(index)
-            && !core::mem::replace(&mut link.ready, true)
+        if let Some(conn) = self.conn_mut(index)
+            && !core::mem::replace(&mut conn.ready, true)
         {
             self.ready.push_back(index);
         }
@@ -60,7 +60,7 @@ impl Rdm {
         address: SocketAddr,
         incarnation: u64,
     ) -> Result<Peer, Refused> {
-        let heard = world.endpoint.peer_at(address).and_then(|id| self.link_of(id));
+        let heard = world.endpoint.peer_at(address).and_then(|id| self.conn_of(id));
         if let Some(number) = self.known(address, incarnation, heard) {
             if let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) {
                 entry.references += 1;
@@ -68,15 +68,15 @@ impl Rdm {
             self.rename(Peer(number));
             return Ok(Peer(number));
         }
-        let link = if address == self.own {
+        let conn = if address == self.local_address {
             None
         } else {
             let id = world.keep_peer(address)?;
-            Some(self.make_link(id, address).ok_or(Refused::Again)?)
+            Some(self.make_conn(id, address).ok_or(Refused::Again)?)
         };
-        let entry = Entry { address, incarnation, references: 1, link };
+        let entry = Entry { address, incarnation, references: 1, conn };
         let number = self.enter(entry).ok_or(Refused::Again)?;
-        self.choose_source(link);
+        self.choose_source(conn);
         self.rename(Peer(number));
         Ok(Peer(number))
     }
@@ -87,8 +87,8 @@ impl Rdm {
         if let Some(number) = self.by_name.get(&(address, incarnation)) {
             return Some(*number);
         }
-        let link = self.link(heard.filter(|_| incarnation == 0)?)?;
-        let number = link.source?;
+        let conn = self.conn(heard.filter(|_| incarnation == 0)?)?;
+        let number = conn.source?;
         let entry = self.entries.get_mut(number as usize)?.as_mut()?;
         if entry.references > 0 {
             return None;
@@ -111,8 +111,8 @@ impl Rdm {
         }
         self.by_name.insert((entry.address, entry.incarnation), number);
         self.entries[number as usize] = Some(entry);
-        if let Some(link) = entry.link.and_then(|index| self.link_mut(index)) {
-            link.entries.push(number);
+        if let Some(conn) = entry.conn.and_then(|index| self.conn_mut(index)) {
+            conn.entries.push(number);
         }
         Some(number)
     }
@@ -124,20 +124,20 @@ impl Rdm {
         };
         self.by_name.remove(&(entry.address, entry.incarnation));
         self.free.insert(number);
-        if let Some(link) = entry.link.and_then(|index| self.link_mut(index)) {
-            link.entries.retain(|other| *other != number);
+        if let Some(conn) = entry.conn.and_then(|index| self.conn_mut(index)) {
+            conn.entries.retain(|other| *other != number);
         }
     }
 
-    /// The application has named a peer, or removed it: its link may be a stranger's now, or be
+    /// The application has named a peer, or removed it: its connection may be a stranger's now, or be
     /// none any more.
     fn rename(&mut self, peer: Peer) {
-        let Some(index) = self.entry(peer).and_then(|entry| entry.link) else { return };
-        let Some(link) = self.link(index) else { return };
+        let Some(index) = self.entry(peer).and_then(|entry| entry.conn) else { return };
+        let Some(conn) = self.conn(index) else { return };
         let named = |number: &u32| self.entry(Peer(*number)).is_some_and(|e| e.references > 0);
-        let (id, before, named) = (link.id, link.named, link.entries.iter().any(named));
-        if let Some(link) = self.link_mut(index) {
-            link.named = named;
+        let (id, before, named) = (conn.id, conn.named, conn.entries.iter().any(named));
+        if let Some(conn) = self.conn_mut(index) {
+            conn.named = named;
         }
         match (before, named) {
             (false, true) => self.strangers_count -= 1,
@@ -152,10 +152,10 @@ impl Rdm {
 
     /// A stranger stands among those that are looked at, once.
     fn watch(&mut self, index: u32) {
-        if let Some(link) = self.link_mut(index)
-            && !core::mem::replace(&mut link.watched, true)
+        if let Some(conn) = self.conn_mut(index)
+            && !core::mem::replace(&mut conn.watched, true)
         {
-            let id = link.id;
+            let id = conn.id;
             self.strangers.push_back(id);
         }
     }
@@ -164,8 +164,8 @@ impl Rdm {
     /// forgotten, if one had to be turned away.
     pub(crate) fn release_peers(&mut self, world: &mut World<'_>) {
         for id in core::mem::take(&mut self.released) {
-            let link = self.link_of(id).and_then(|index| self.link(index));
-            if link.is_some_and(|link| !link.named) {
+            let conn = self.conn_of(id).and_then(|index| self.conn(index));
+            if conn.is_some_and(|conn| !conn.named) {
                 world.endpoint.release_peer(world.now, id);
             }
         }
@@ -179,67 +179,67 @@ impl Rdm {
     pub(crate) fn forget_strangers(&mut self, endpoint: &Endpoint, looks: usize) {
         for _ in 0..looks.min(self.strangers.len()) {
             let Some(id) = self.strangers.pop_front() else { return };
-            let Some(index) = self.link_of(id) else { continue };
-            if let Some(link) = self.link_mut(index) {
-                link.watched = false;
-                if link.named {
+            let Some(index) = self.conn_of(id) else { continue };
+            if let Some(conn) = self.conn_mut(index) {
+                conn.watched = false;
+                if conn.named {
                     continue;
                 }
             }
             if endpoint.address_of(id).is_none() && self.is_unused(index) {
-                self.drop_link(index);
+                self.drop_conn(index);
             } else {
                 self.watch(index);
             }
         }
     }
 
-    /// Whether nothing is under way to or from a link's peer, or kept of it.
+    /// Whether nothing is under way to or from a connection's peer, or kept of it.
     fn is_unused(&self, index: u32) -> bool {
-        let Some(link) = self.link(index) else { return false };
-        let idle = link.flying == 0 && link.reads_active == 0 && link.reads.is_empty();
+        let Some(conn) = self.conn(index) else { return false };
+        let idle = conn.in_flight == 0 && conn.reads_active == 0 && conn.reads.is_empty();
         let kept = |n: &u32| self.tagged.knows(*n) || self.plain.knows(*n);
-        idle && !link.entries.iter().any(kept)
-            && !self.ops.iter().any(|(_, op)| op.link == index)
-            && !self.controls.iter().any(|(_, control)| control.link == index)
+        idle && !conn.entries.iter().any(kept)
+            && !self.ops.iter().any(|(_, op)| op.conn == index)
+            && !self.controls.iter().any(|(_, control)| control.conn == index)
     }
 
-    /// The link of a transport peer, made if there is none.
-    pub(crate) fn make_link(&mut self, id: PeerId, address: SocketAddr) -> Option<u32> {
+    /// The connection of a transport peer, made if there is none.
+    pub(crate) fn make_conn(&mut self, id: PeerId, address: SocketAddr) -> Option<u32> {
         let index = id.index();
-        if let Some(found) = self.link_of(id) {
+        if let Some(found) = self.conn_of(id) {
             return Some(found);
         }
-        self.drop_link(index);
+        self.drop_conn(index);
         let ah = self.device.create_ah(self.pd, id).ok()?;
-        if self.links.len() <= index as usize {
-            self.links.resize_with(index as usize + 1, || None);
+        if self.conns.len() <= index as usize {
+            self.conns.resize_with(index as usize + 1, || None);
         }
-        let link = Link::new(id, ah, address, self.payload_bytes_max);
-        self.links[index as usize] = Some(Box::new(link));
-        self.links_count += 1;
+        let conn = Connection::new(id, ah, address, self.payload_bytes_max);
+        self.conns[index as usize] = Some(Box::new(conn));
+        self.conn_count += 1;
         self.strangers_count += 1;
         self.watch(index);
         Some(index)
     }
 
-    /// The transport has forgotten a link's peer, and perhaps given its place to another.
-    fn drop_link(&mut self, index: u32) {
-        if self.link(index).is_none() {
+    /// The transport has forgotten a connection's peer, and perhaps given its place to another.
+    fn drop_conn(&mut self, index: u32) {
+        if self.conn(index).is_none() {
             return;
         }
         self.drop_incoming(index, Outcome::Removed);
-        self.fail_link(index, Outcome::Removed);
-        let Some(mut link) = self.links[index as usize].take() else { return };
-        self.drop_reads(&mut link, Outcome::Removed);
-        let _ = self.device.destroy_ah(link.ah);
-        self.links_count -= 1;
-        self.strangers_count -= u32::from(!link.named);
-        for number in link.entries {
+        self.fail_conn(index, Outcome::Removed);
+        let Some(mut conn) = self.conns[index as usize].take() else { return };
+        self.drop_reads(&mut conn, Outcome::Removed);
+        let _ = self.device.destroy_ah(conn.ah);
+        self.conn_count -= 1;
+        self.strangers_count -= u32::from(!conn.named);
+        for number in conn.entries {
             let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            entry.link = None;
+            entry.conn = None;
             // What is kept of it names it: then the number stays taken.
             let kept = self.tagged.knows(number) || self.plain.knows(number);
             if entry.references == 0 && !kept {
@@ -248,23 +248,23 @@ impl Rdm {
         }
     }
 
-    /// Decides under which number the run at the other end of a link is known: by its name, or as
+    /// Decides under which number the run at the other end of a connection is known: by its name, or as
     /// whoever is there.
-    pub(crate) fn choose_source(&mut self, link: Option<u32>) {
-        let Some((index, link)) = link.and_then(|index| Some((index, self.link(index)?))) else {
+    pub(crate) fn choose_source(&mut self, conn: Option<u32>) {
+        let Some((index, conn)) = conn.and_then(|index| Some((index, self.conn(index)?))) else {
             return;
         };
-        if link.remote == 0 {
+        if conn.remote == 0 {
             return;
         }
-        let (address, remote) = (link.address, link.remote);
+        let (address, remote) = (conn.address, conn.remote);
         let named = self.by_name.get(&(address, remote)).or(self.by_name.get(&(address, 0)));
         let source = match named {
             Some(number) => Some(*number),
             None => self.unnamed(index, address, remote),
         };
-        if let Some(link) = self.link_mut(index) {
-            link.source = source;
+        if let Some(conn) = self.conn_mut(index) {
+            conn.source = source;
         }
     }
 
@@ -272,10 +272,10 @@ impl Rdm {
     /// the same peer, if there was one.
     fn unnamed(&mut self, index: u32, address: SocketAddr, incarnation: u64) -> Option<u32> {
         let unnamed = |number: &u32| self.entry(Peer(*number)).is_some_and(|e| e.references == 0);
-        let number = self.link(index)?.entries.iter().copied().find(|n| unnamed(n));
+        let number = self.conn(index)?.entries.iter().copied().find(|n| unnamed(n));
         let Some(number) = number else {
-            let link = Some(index);
-            return self.enter(Entry { address, incarnation, references: 0, link });
+            let conn = Some(index);
+            return self.enter(Entry { address, incarnation, references: 0, conn });
         };
         let entry = self.entries.get_mut(number as usize)?.as_mut()?;
         self.by_name.remove(&(entry.address, entry.incarnation));
@@ -294,15 +294,15 @@ impl Rdm {
         if entry.references > 0 {
             return;
         }
-        let link = entry.link;
-        let writes = link
-            .is_some_and(|index| self.link(index).is_some_and(|link| link.source == Some(peer.0)));
+        let conn = entry.conn;
+        let writes = conn
+            .is_some_and(|index| self.conn(index).is_some_and(|conn| conn.source == Some(peer.0)));
         self.fail_peer(peer.0, Outcome::Removed);
         self.rename(peer);
         if !writes {
             self.erase(peer.0);
         }
-        if let Some(index) = link {
+        if let Some(index) = conn {
             self.flush(world, index);
         }
     }
@@ -310,8 +310,8 @@ impl Rdm {
     /// Where a peer is, and its run as far as it is known.
     pub fn address_of(&self, peer: Peer) -> Option<(SocketAddr, u64)> {
         let entry = self.entry(peer)?;
-        let Some(index) = entry.link else { return Some((entry.address, self.incarnation)) };
-        let current = self.link(index).map_or(0, |link| link.remote);
+        let Some(index) = entry.conn else { return Some((entry.address, self.incarnation)) };
+        let current = self.conn(index).map_or(0, |conn| conn.remote);
         let known = if entry.incarnation == 0 { current } else { entry.incarnation };
         Some((entry.address, known))
     }

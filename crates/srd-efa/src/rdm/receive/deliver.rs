@@ -6,30 +6,36 @@ use alloc::vec::Vec;
 use crate::layer::completion::{Done, Kind, Outcome};
 use crate::layer::world::Peer;
 use crate::memory::Memory;
-use crate::rdm::peers::connection::Link;
+use crate::rdm::peers::connection::Connection;
 use crate::rdm::receive::inbound::{
-    Body, Destination, Info, Kept, Landing, LongIn, Partial, Posted, Refusal,
+    Body, Destination, Landing, LongIn, MessageInfo, Partial, Posted, Refusal, UnexpectedMessage,
 };
 use crate::rdm::receive::matching::{MessageKey, ReceiveKey};
 use crate::rdm::state::Rdm;
-use crate::rdm::wire::batch::Joined;
+use crate::rdm::wire::batch::Batch;
 use crate::rdm::wire::encode;
 use crate::rdm::wire::field::{STATUS_FAILED, STATUS_OK};
-use crate::rdm::wire::frame::LongPiece;
-use crate::rdm::wire::message::{Envelope, MESSAGE_COST, MessageFrame};
+use crate::rdm::wire::frame::LongIov;
+use crate::rdm::wire::message::{MESSAGE_COST, MessageFrame, MessageHeader};
 
 impl Rdm {
-    /// What a message from a link says of itself.
-    fn info_of(&self, index: u32, envelope: &Envelope, length: u64, charge: u64) -> Option<Info> {
-        let link = self.link(index)?;
-        Some(Info {
-            peer: Some(link.id),
-            run: link.remote,
+    /// What a message from a connection says of itself.
+    fn info_of(
+        &self,
+        index: u32,
+        header: &MessageHeader,
+        length: u64,
+        charge: u64,
+    ) -> Option<MessageInfo> {
+        let conn = self.conn(index)?;
+        Some(MessageInfo {
+            peer: Some(conn.id),
+            run: conn.remote,
             charge,
-            source: link.source?,
-            tag: envelope.tag,
-            data: envelope.data,
-            token: envelope.token,
+            source: conn.source?,
+            tag: header.tag,
+            data: header.data,
+            token: header.token,
             length,
         })
     }
@@ -41,13 +47,13 @@ impl Rdm {
         message: &MessageFrame<'_>,
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
-        let MessageFrame { ref envelope, length, bytes } = *message;
+        let MessageFrame { ref header, length, bytes } = *message;
         let whole = length.map_or(bytes.len() as u64, u64::from);
         if whole > self.bounds.medium_bytes_max && length.is_some() {
             return Err(Refusal::Malformed);
         }
         let charge = message.charge();
-        let info = self.info_of(index, envelope, whole, charge).ok_or(Refusal::Stale)?;
+        let info = self.info_of(index, header, whole, charge).ok_or(Refusal::Stale)?;
         if self.is_full() {
             return Err(Refusal::Rnr);
         }
@@ -58,35 +64,35 @@ impl Rdm {
                 self.landed(&landing, None);
             } else {
                 let place = Destination::Landing(Box::new(landing));
-                self.begin_partial(index, envelope.id, bytes.len() as u64, whole, place, memory);
+                self.begin_partial(index, header.id, bytes.len() as u64, whole, place, memory);
             }
             return Ok(());
         }
         if length.is_none() {
             return self.keep(info, Body::Whole(bytes.into())).map(|_| ());
         }
-        let kept = self.keep(info, Body::Parts(envelope.id))?;
+        let kept = self.keep(info, Body::Parts(header.id))?;
         let mut buffer: Vec<u8> = Vec::with_capacity(usize::try_from(whole).unwrap_or(0));
         buffer.extend_from_slice(bytes);
         buffer.resize(usize::try_from(whole).unwrap_or(0), 0);
         let place = Destination::Buffer { buffer, kept, tagged: info.tag.is_some() };
-        self.begin_partial(index, envelope.id, bytes.len() as u64, whole, place, memory);
+        self.begin_partial(index, header.id, bytes.len() as u64, whole, place, memory);
         Ok(())
     }
 
     /// Several messages: all are taken, or none.
-    pub(crate) fn on_joined(
+    pub(crate) fn on_batch(
         &mut self,
         index: u32,
-        joined: &Joined<'_>,
+        batch: &Batch<'_>,
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
-        let count = joined.count as usize;
+        let count = batch.count as usize;
         let full = self.done.len() + count > self.bounds.dones_max;
         if full || self.tagged.room() < count || self.plain.room() < count {
             return Err(Refusal::Rnr);
         }
-        for message in joined.messages() {
+        for message in batch.messages() {
             self.on_message(index, &message, memory)?;
         }
         Ok(())
@@ -96,16 +102,16 @@ impl Rdm {
     pub(crate) fn on_long(
         &mut self,
         index: u32,
-        envelope: &Envelope,
-        pieces: &[LongPiece],
+        header: &MessageHeader,
+        pieces: &[LongIov],
     ) -> Result<(), Refusal> {
         let charge = MESSAGE_COST;
         let length = pieces.iter().map(|piece| piece.length).sum();
-        let info = self.info_of(index, envelope, length, charge).ok_or(Refusal::Stale)?;
+        let info = self.info_of(index, header, length, charge).ok_or(Refusal::Stale)?;
         if self.is_full() {
             return Err(Refusal::Rnr);
         }
-        let run = self.link(index).map_or(0, |link| link.remote);
+        let run = self.conn(index).map_or(0, |conn| conn.remote);
         let from = LongIn::of(run, pieces);
         if let Some(landing) = self.match_message(&info) {
             self.give_back(index, charge);
@@ -116,20 +122,22 @@ impl Rdm {
     }
 
     /// Keeps a message that nobody has asked for.
-    pub(crate) fn keep(&mut self, info: Info, body: Body) -> Result<MessageKey, Refusal> {
+    pub(crate) fn keep(&mut self, info: MessageInfo, body: Body) -> Result<MessageKey, Refusal> {
         let matcher = if info.tag.is_some() { &mut self.tagged } else { &mut self.plain };
-        let kept = matcher.keep(info.offer(), Kept { info, body }).map_err(|_| Refusal::Rnr)?;
+        let kept = matcher
+            .keep(info.envelope(), UnexpectedMessage { info, body })
+            .map_err(|_| Refusal::Rnr)?;
         self.counters.unexpected += 1;
-        if let Some(link) = self.index_of(&info).and_then(|index| self.link_mut(index)) {
-            link.kept = link.kept.saturating_add(info.charge_u32());
+        if let Some(conn) = self.index_of(&info).and_then(|index| self.conn_mut(index)) {
+            conn.unexpected_charge = conn.unexpected_charge.saturating_add(info.charge_u32());
         }
         Ok(kept)
     }
 
     /// The receive for a message, with room for it taken.
-    pub(crate) fn match_message(&mut self, info: &Info) -> Option<Landing> {
+    pub(crate) fn match_message(&mut self, info: &MessageInfo) -> Option<Landing> {
         let matcher = if info.tag.is_some() { &mut self.tagged } else { &mut self.plain };
-        let key = matcher.receive_for(&info.offer())?;
+        let key = matcher.receive_for(&info.envelope())?;
         let posted = *matcher.receive_mut(key)?;
         Some(self.land(info, &posted, Some(key)))
     }
@@ -138,14 +146,14 @@ impl Rdm {
     /// no more.
     pub(crate) fn land(
         &mut self,
-        info: &Info,
+        info: &MessageInfo,
         posted: &Posted,
         key: Option<ReceiveKey>,
     ) -> Landing {
         let mut landing = Landing {
             info: *info,
             context: posted.context,
-            tell: posted.tell,
+            signaled: posted.signaled,
             pieces: posted.pieces,
             offset: 0,
             room: posted.pieces.length().min(info.length),
@@ -188,7 +196,7 @@ impl Rdm {
             outcome,
             context: landing.context,
             tagged: info.tag.is_some(),
-            tell: landing.tell || outcome != Outcome::Ok || released,
+            signaled: landing.signaled || outcome != Outcome::Ok || released,
             peer: Some(Peer(info.source)),
             length: *room,
             offset: landing.offset,
@@ -202,17 +210,22 @@ impl Rdm {
 
     /// Tells a sender that waits for it what became of its message. To another run at the same
     /// place the token would mean something else.
-    pub(crate) fn confirm(&mut self, info: &Info, status: u8) {
-        let same = |link: &Link| link.remote == info.run;
+    pub(crate) fn confirm(&mut self, info: &MessageInfo, status: u8) {
+        let same = |conn: &Connection| conn.remote == info.run;
         if let (Some(token), Some(index)) = (info.token, self.index_of(info))
-            && self.link(index).is_some_and(same)
+            && self.conn(index).is_some_and(same)
         {
-            self.say_word(index, encode::receipt(token, status));
+            self.queue_reply(index, encode::receipt(token, status));
         }
     }
 
     /// Brings a kept message that was taken into a receive.
-    pub(crate) fn deliver(&mut self, kept: Kept, landing: Landing, memory: &mut dyn Memory) {
+    pub(crate) fn deliver(
+        &mut self,
+        kept: UnexpectedMessage,
+        landing: Landing,
+        memory: &mut dyn Memory,
+    ) {
         self.release(&kept.info);
         match kept.body {
             Body::Whole(bytes) => {
@@ -231,8 +244,8 @@ impl Rdm {
             }
             Body::Long(from) => self.begin_read(landing, &from),
             Body::Lost(outcome) => self.landed(&landing, Some(outcome)),
-            Body::Own(key) => {
-                self.copy_own(key, &landing, memory);
+            Body::Loopback(key) => {
+                self.copy_loopback(key, &landing, memory);
                 self.landed(&landing, None);
                 self.end(key, Outcome::Ok);
             }
@@ -240,7 +253,7 @@ impl Rdm {
     }
 
     /// Throws a kept message away that was taken.
-    pub(crate) fn throw_away(&mut self, kept: Kept) {
+    pub(crate) fn throw_away(&mut self, kept: UnexpectedMessage) {
         self.release(&kept.info);
         match kept.body {
             Body::Whole(_) | Body::Long(_) => self.confirm(&kept.info, STATUS_OK),
@@ -251,28 +264,28 @@ impl Rdm {
                     partial.place = Destination::Nowhere(Box::new(kept.info));
                 }
             }
-            Body::Own(key) => self.end(key, Outcome::Ok),
+            Body::Loopback(key) => self.end(key, Outcome::Ok),
             Body::Lost(_) => {}
         }
     }
 
     /// A message does not wait any more.
-    fn release(&mut self, info: &Info) {
+    fn release(&mut self, info: &MessageInfo) {
         if let Some(index) = self.forget_kept(info) {
             self.give_back(index, info.charge);
         }
     }
 
-    /// A message is not kept any more. Returns its link.
-    pub(crate) fn forget_kept(&mut self, info: &Info) -> Option<u32> {
+    /// A message is not kept any more. Returns its connection.
+    pub(crate) fn forget_kept(&mut self, info: &MessageInfo) -> Option<u32> {
         let index = self.index_of(info)?;
-        let link = self.link_mut(index)?;
-        link.kept = link.kept.saturating_sub(info.charge_u32());
+        let conn = self.conn_mut(index)?;
+        conn.unexpected_charge = conn.unexpected_charge.saturating_sub(info.charge_u32());
         Some(index)
     }
 
-    /// The link that a message came by, if it is still there.
-    pub(crate) fn index_of(&self, info: &Info) -> Option<u32> {
-        self.link_of(info.peer?)
+    /// The connection that a message came by, if it is still there.
+    pub(crate) fn index_of(&self, info: &MessageInfo) -> Option<u32> {
+        self.conn_of(info.peer?)
     }
 }

@@ -45,7 +45,7 @@ impl Rdm {
         delivery: &Delivery<'_>,
         memory: &mut dyn Memory,
     ) -> Status {
-        if self.config.tell_remote && self.is_full() {
+        if self.config.report_remote && self.is_full() {
             return self.refuse(Refusal::Rnr);
         }
         let status = self.device.judge(now, delivery, memory);
@@ -75,11 +75,11 @@ impl Rdm {
         if let Frame::Hello { version, session, incarnation } = frame {
             return self.on_hello(delivery, check, Hello { version, session, incarnation });
         }
-        let index = self.link_of(delivery.peer).ok_or(Refusal::Stale)?;
+        let index = self.conn_of(delivery.peer).ok_or(Refusal::Stale)?;
         if let Some(id) = frame.message_id() {
             return self.on_numbered(index, check, id, &frame, delivery.payload, memory);
         }
-        if check != self.own_check {
+        if check != self.local_check {
             return Err(Refusal::Stale);
         }
         let heard = match frame {
@@ -88,7 +88,7 @@ impl Rdm {
                 self.on_answer(index, session, &hello, limit)
             }
             Frame::Credit { session, limit } => self.on_credit(index, session, limit),
-            Frame::Receipt { token, status } => self.on_word(index, token, status),
+            Frame::Receipt { token, status } => self.on_status(index, token, status),
             Frame::Result { token, status, bytes } => {
                 self.on_result(index, token, status, bytes, memory)
             }
@@ -99,7 +99,7 @@ impl Rdm {
             Frame::Hello { .. }
             | Frame::Message(_)
             | Frame::Long { .. }
-            | Frame::Joined(_)
+            | Frame::Batch(_)
             | Frame::Atomic { .. } => true,
         };
         if !heard {
@@ -118,7 +118,7 @@ impl Rdm {
         payload: &[u8],
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
-        let incoming = self.link(index).and_then(|link| link.incoming);
+        let incoming = self.conn(index).and_then(|conn| conn.incoming);
         let incoming = incoming.filter(|i| i.check == check).ok_or(Refusal::Stale)?;
         let charge = frame.charge();
         if incoming.charged + charge > incoming.granted {
@@ -158,18 +158,16 @@ impl Rdm {
     ) -> Result<(), Refusal> {
         match frame {
             Frame::Message(message) => self.on_message(index, message, memory),
-            Frame::Long { envelope, pieces, count } => {
-                self.on_long(index, envelope, &pieces[..*count])
-            }
-            Frame::Joined(joined) => self.on_joined(index, joined, memory),
+            Frame::Long { header, pieces, count } => self.on_long(index, header, &pieces[..*count]),
+            Frame::Batch(batch) => self.on_batch(index, batch, memory),
             _ => self.on_atomic(index, frame, memory),
         }
     }
 
-    /// What a link's receiving half held is dropped: receives that it had begun end so.
+    /// What a connection's receiving half held is dropped: receives that it had begun end so.
     pub(crate) fn drop_incoming(&mut self, index: u32, outcome: Outcome) {
-        let Some(link) = self.link_mut(index) else { return };
-        if link.incoming.take().is_none() {
+        let Some(conn) = self.conn_mut(index) else { return };
+        if conn.incoming.take().is_none() {
             return;
         }
         let keys = self.partials.range((index, 0)..=(index, u32::MAX)).map(|(key, _)| *key);
@@ -181,6 +179,6 @@ impl Rdm {
     }
 
     pub(crate) fn incoming_mut(&mut self, index: u32) -> Option<&mut Incoming> {
-        self.link_mut(index)?.incoming.as_mut()
+        self.conn_mut(index)?.incoming.as_mut()
     }
 }

@@ -8,9 +8,9 @@ use srd_proto::PeerId;
 
 use crate::layer::completion::Outcome;
 use crate::memory::Memory;
-use crate::rdm::iovec::{PIECES_MAX, Pieces};
-use crate::rdm::receive::matching::{MessageKey, Offer};
-use crate::rdm::wire::frame::LongPiece;
+use crate::rdm::iovec::{IOV_COUNT_MAX, IoVec};
+use crate::rdm::receive::matching::{Envelope, MessageKey};
+use crate::rdm::wire::frame::LongIov;
 use crate::slots::Key;
 use crate::wr::Remote;
 
@@ -29,7 +29,7 @@ pub(crate) enum Refusal {
 
 /// What is known of a message beside its bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Info {
+pub(crate) struct MessageInfo {
     /// The peer that it came from; none for ourselves.
     pub peer: Option<PeerId>,
     /// The run that sent it.
@@ -44,9 +44,9 @@ pub(crate) struct Info {
     pub length: u64,
 }
 
-impl Info {
-    pub(crate) fn offer(&self) -> Offer {
-        Offer { tag: self.tag.unwrap_or(0), source: self.source }
+impl MessageInfo {
+    pub(crate) fn envelope(&self) -> Envelope {
+        Envelope { tag: self.tag.unwrap_or(0), source: self.source }
     }
 
     /// The charge of a message that travels in its sender's credit, which has fewer bits.
@@ -65,24 +65,24 @@ pub(crate) enum Body {
     /// At the sender.
     Long(Box<LongIn>),
     /// In our own operation's buffer.
-    Own(Key),
+    Loopback(Key),
     /// Nowhere: its sender was lost before all of it had come, and somebody has claimed it.
     Lost(Outcome),
 }
 
 /// A message that nobody has asked for.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    pub info: Info,
+pub(crate) struct UnexpectedMessage {
+    pub info: MessageInfo,
     pub body: Body,
 }
 
 /// A receive that waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
-    pub pieces: Pieces,
+    pub pieces: IoVec,
     pub context: u64,
-    pub tell: bool,
+    pub signaled: bool,
     pub multi: Option<Key>,
 }
 
@@ -102,10 +102,10 @@ pub(crate) struct Multi {
 /// A message on its way into a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Landing {
-    pub info: Info,
+    pub info: MessageInfo,
     pub context: u64,
-    pub tell: bool,
-    pub pieces: Pieces,
+    pub signaled: bool,
+    pub pieces: IoVec,
     /// Where it begins in the pieces, and how many of its bytes have room.
     pub offset: u64,
     pub room: u64,
@@ -133,7 +133,7 @@ pub(crate) enum Destination {
     /// Into a receive.
     Landing(Box<Landing>),
     /// It was thrown away.
-    Nowhere(Box<Info>),
+    Nowhere(Box<MessageInfo>),
 }
 
 /// A message that is not complete, or not in its turn.
@@ -186,7 +186,7 @@ impl Partial {
 pub(crate) struct LongIn {
     /// The sender's run.
     pub run: u64,
-    pub pieces: [LongPiece; PIECES_MAX],
+    pub pieces: [LongIov; IOV_COUNT_MAX],
 }
 
 /// A long message that is being read.
@@ -204,8 +204,8 @@ pub(crate) struct Reading {
 }
 
 impl LongIn {
-    pub(crate) fn of(run: u64, from: &[LongPiece]) -> Self {
-        let mut pieces = [LongPiece::default(); PIECES_MAX];
+    pub(crate) fn of(run: u64, from: &[LongIov]) -> Self {
+        let mut pieces = [LongIov::default(); IOV_COUNT_MAX];
         for (to, from) in pieces.iter_mut().zip(from) {
             *to = *from;
         }

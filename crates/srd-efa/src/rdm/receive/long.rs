@@ -9,7 +9,7 @@ use crate::cq::{Completion, WcStatus};
 use crate::layer::completion::Outcome;
 use crate::layer::world::World;
 use crate::memory::Sge;
-use crate::rdm::peers::connection::Link;
+use crate::rdm::peers::connection::Connection;
 use crate::rdm::receive::inbound::{Landing, LongIn, Reading};
 use crate::rdm::send::ids::TAG_LONG;
 use crate::rdm::send::operation::outcome_of_wc;
@@ -25,25 +25,25 @@ impl Rdm {
             self.landed(&landing, None);
             return;
         }
-        let link = self.index_of(&landing.info).and_then(|index| self.link(index));
-        let Some(peer) = link.map(|link| link.id) else {
+        let conn = self.index_of(&landing.info).and_then(|index| self.conn(index));
+        let Some(peer) = conn.map(|conn| conn.id) else {
             self.landed(&landing, Some(Outcome::Restarted));
             return;
         };
         let reading = Reading { landing, peer, from: *from, asked: 0, requests: 0, failure: None };
         // Bound: each has used a receive, or part of one, and a message's credit.
         let Some(key) = self.readings.insert(reading, u32::MAX) else { return };
-        if let Some(link) = self.link_mut(peer.index()) {
-            link.reads.push_back(key);
+        if let Some(conn) = self.conn_mut(peer.index()) {
+            conn.reads.push_back(key);
         }
         self.list_reads(peer.index());
     }
 
-    /// A link that has something to ask for stands in line, once.
+    /// A connection that has something to ask for stands in line, once.
     fn list_reads(&mut self, index: u32) {
         self.reads_changed = true;
-        if let Some(link) = self.link_mut(index).filter(|link| !link.reads.is_empty())
-            && !core::mem::replace(&mut link.reads_listed, true)
+        if let Some(conn) = self.conn_mut(index).filter(|conn| !conn.reads.is_empty())
+            && !core::mem::replace(&mut conn.reads_listed, true)
         {
             self.reads_waiting.push_back(index);
         }
@@ -61,26 +61,26 @@ impl Rdm {
         if !self.can_ask_reads() {
             return any;
         }
-        // Links in a row that may not ask now.
+        // Connections in a row that may not ask now.
         let mut passed = 0;
         self.reads_changed = false;
         while self.reads_active < self.bounds.reads_max && passed < self.reads_waiting.len() {
             let room = self.bounds.reads_max - self.reads_active;
             let Some(index) = self.reads_waiting.pop_front() else { break };
-            let Some(link) = self.link_mut(index) else { continue };
-            let Some(&key) = link.reads.front() else {
-                link.reads_listed = false;
+            let Some(conn) = self.conn_mut(index) else { continue };
+            let Some(&key) = conn.reads.front() else {
+                conn.reads_listed = false;
                 continue;
             };
-            if link.reads_active > 0 && link.reads_active >= room {
+            if conn.reads_active > 0 && conn.reads_active >= room {
                 passed += 1;
                 self.reads_waiting.push_back(index);
                 continue;
             }
             match self.ask_read(world, key) {
                 Some(more) => {
-                    if let Some(link) = self.link_mut(index).filter(|_| !more) {
-                        link.reads.pop_front();
+                    if let Some(conn) = self.conn_mut(index).filter(|_| !more) {
+                        conn.reads.pop_front();
                     }
                     self.reads_waiting.push_back(index);
                 }
@@ -95,13 +95,13 @@ impl Rdm {
         any
     }
 
-    /// A link goes: of what it announced, nothing more can be asked for.
-    pub(crate) fn drop_reads(&mut self, link: &mut Link, outcome: Outcome) {
-        for key in core::mem::take(&mut link.reads) {
+    /// A connection goes: of what it announced, nothing more can be asked for.
+    pub(crate) fn drop_reads(&mut self, conn: &mut Connection, outcome: Outcome) {
+        for key in core::mem::take(&mut conn.reads) {
             self.fail_reading(key, outcome);
         }
-        if link.reads_listed {
-            self.reads_waiting.retain(|index| *index != link.id.index());
+        if conn.reads_listed {
+            self.reads_waiting.retain(|index| *index != conn.id.index());
         }
     }
 
@@ -110,8 +110,8 @@ impl Rdm {
     fn ask_read(&mut self, world: &mut World<'_>, key: Key) -> Option<bool> {
         let Some(reading) = self.readings.get(key) else { return Some(false) };
         let Reading { landing, peer, from, asked, failure, .. } = reading;
-        let link = self.link_of(*peer).and_then(|index| self.link(index));
-        let Some(link) = link.filter(|link| link.remote == from.run) else {
+        let conn = self.conn_of(*peer).and_then(|index| self.conn(index));
+        let Some(conn) = conn.filter(|conn| conn.remote == from.run) else {
             self.fail_reading(key, Outcome::Restarted);
             return Some(false);
         };
@@ -126,7 +126,7 @@ impl Rdm {
         let local = Sge { addr: piece.addr, length, lkey: self.lkey };
         let wr = SendWr {
             wr_id: key.to_user(TAG_LONG),
-            ah: link.ah,
+            ah: conn.ah,
             remote_qpn: QPN,
             remote_qkey: check::qkey_of(run),
             op: SendOp::RdmaRead { local, remote },
@@ -134,8 +134,8 @@ impl Rdm {
         };
         self.device.post_send(world.now, world.endpoint, world.memory, QPN, wr).ok()?;
         self.reads_active += 1;
-        if let Some(link) = self.link_mut(peer.index()) {
-            link.reads_active += 1;
+        if let Some(conn) = self.conn_mut(peer.index()) {
+            conn.reads_active += 1;
         }
         let reading = self.readings.get_mut(key)?;
         reading.asked += u64::from(length);
@@ -160,8 +160,8 @@ impl Rdm {
         let Some(reading) = self.readings.get_mut(key) else { return };
         reading.requests -= 1;
         let peer = reading.peer;
-        if let Some(link) = self.link_of(peer).and_then(|index| self.link_mut(index)) {
-            link.reads_active -= 1;
+        if let Some(conn) = self.conn_of(peer).and_then(|index| self.conn_mut(index)) {
+            conn.reads_active -= 1;
         }
         let Some(reading) = self.readings.get_mut(key) else { return };
         if completion.status != WcStatus::Ok {

@@ -15,7 +15,7 @@
 use hashbrown::HashMap;
 
 use crate::hash::Keyed;
-use crate::layer::request::Want;
+use crate::layer::request::Selector;
 use crate::rdm::receive::list::{Chain, Linked, Links};
 use crate::slots::{Key, Slots};
 
@@ -34,21 +34,21 @@ pub struct Limits {
 
 /// A message, as far as matching knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Offer {
+pub struct Envelope {
     /// Its tag; zero if it has none.
     pub tag: u64,
     /// The peer that sent it.
     pub source: u32,
 }
 
-impl Want {
+impl Selector {
     /// Whether a message is what this asks for.
-    pub const fn fits(&self, offer: &Offer) -> bool {
+    pub const fn fits(&self, envelope: &Envelope) -> bool {
         let source_fits = match self.source {
-            Some(source) => source == offer.source,
+            Some(source) => source == envelope.source,
             None => true,
         };
-        source_fits && (self.tag ^ offer.tag) & !self.ignore == 0
+        source_fits && (self.tag ^ envelope.tag) & !self.ignore == 0
     }
 }
 
@@ -62,7 +62,7 @@ pub struct MessageKey(Key);
 
 #[derive(Debug)]
 struct Posted<R> {
-    want: Want,
+    want: Selector,
     /// How many were posted before it.
     order: u64,
     links: Links,
@@ -80,15 +80,15 @@ impl<R> Linked for Posted<R> {
 }
 
 #[derive(Debug)]
-struct Kept<M> {
-    offer: Offer,
+struct Unexpected<M> {
+    envelope: Envelope,
     /// It is somebody's already (`FI_CLAIM`), and stands in no chain.
     claimed: bool,
     links: [Links; 2],
     message: M,
 }
 
-impl<M> Linked for Kept<M> {
+impl<M> Linked for Unexpected<M> {
     fn links(&mut self, lane: usize) -> &mut Links {
         &mut self.links[lane]
     }
@@ -113,7 +113,7 @@ struct Source {
 pub struct Matcher<R, M> {
     limits: Limits,
     receives: Slots<Posted<R>>,
-    messages: Slots<Kept<M>>,
+    messages: Slots<Unexpected<M>>,
     /// Receives that name no source.
     anyones: Chain,
     all: Chain,
@@ -148,12 +148,12 @@ impl<R, M> Matcher<R, M> {
 
     /// The receive for a message that has arrived: of those that it fits, the one posted first.
     /// It stays until it is withdrawn, as one for several messages (`FI_MULTI_RECV`) must.
-    pub fn receive_for(&self, offer: &Offer) -> Option<ReceiveKey> {
+    pub fn receive_for(&self, envelope: &Envelope) -> Option<ReceiveKey> {
         let first = |chain: &Chain| {
-            let mut fits = chain.iter(&self.receives, 0).filter(|(_, p)| p.want.fits(offer));
+            let mut fits = chain.iter(&self.receives, 0).filter(|(_, p)| p.want.fits(envelope));
             fits.next().map(|(key, posted)| (posted.order, key))
         };
-        let theirs = self.sources.get(&offer.source).and_then(|source| first(&source.receives));
+        let theirs = self.sources.get(&envelope.source).and_then(|source| first(&source.receives));
         let (_, key) = theirs.into_iter().chain(first(&self.anyones)).min()?;
         Some(ReceiveKey(key))
     }
@@ -173,7 +173,7 @@ impl<R, M> Matcher<R, M> {
     ///
     /// # Errors
     /// The receive itself, when there are `receives_max`.
-    pub fn post(&mut self, want: Want, receive: R) -> Result<ReceiveKey, R> {
+    pub fn post(&mut self, want: Selector, receive: R) -> Result<ReceiveKey, R> {
         if self.receives.len() >= self.limits.receives_max as usize {
             return Err(receive);
         }
@@ -221,13 +221,13 @@ impl<R, M> Matcher<R, M> {
     ///
     /// # Errors
     /// The message itself, when there are `messages_max`.
-    pub fn keep(&mut self, offer: Offer, message: M) -> Result<MessageKey, M> {
+    pub fn keep(&mut self, envelope: Envelope, message: M) -> Result<MessageKey, M> {
         if self.messages.len() >= self.limits.messages_max as usize {
             return Err(message);
         }
-        let kept = Kept { offer, claimed: false, links: [Links::default(); 2], message };
+        let kept = Unexpected { envelope, claimed: false, links: [Links::default(); 2], message };
         let key = self.messages.insert(kept, u32::MAX).expect("below its bound");
-        let source = self.sources.entry(offer.source).or_default();
+        let source = self.sources.entry(envelope.source).or_default();
         source.entries += 1;
         source.messages.push(&mut self.messages, BY_SOURCE, key);
         self.all.push(&mut self.messages, ALL, key);
@@ -236,18 +236,19 @@ impl<R, M> Matcher<R, M> {
 
     /// The kept message for a receive: of those that fit, the one that came first. It stays
     /// (`FI_PEEK`) until it is claimed or taken.
-    pub fn message_for(&self, want: &Want) -> Option<MessageKey> {
+    pub fn message_for(&self, want: &Selector) -> Option<MessageKey> {
         let (chain, lane) = match want.source {
             Some(number) => (&self.sources.get(&number)?.messages, BY_SOURCE),
             None => (&self.all, ALL),
         };
-        let mut fits = chain.iter(&self.messages, lane).filter(|(_, kept)| want.fits(&kept.offer));
+        let mut fits =
+            chain.iter(&self.messages, lane).filter(|(_, kept)| want.fits(&kept.envelope));
         fits.next().map(|(key, _)| MessageKey(key))
     }
 
     /// A kept message and what it is.
-    pub fn message(&self, key: MessageKey) -> Option<(&Offer, &M)> {
-        self.messages.get(key.0).map(|kept| (&kept.offer, &kept.message))
+    pub fn message(&self, key: MessageKey) -> Option<(&Envelope, &M)> {
+        self.messages.get(key.0).map(|kept| (&kept.envelope, &kept.message))
     }
 
     /// A kept message, to be changed: more of it has come.
@@ -285,11 +286,11 @@ impl<R, M> Matcher<R, M> {
     /// The first kept message of a source that nobody has claimed: when the peer is lost, the
     /// caller takes them one by one.
     pub fn first_from(&self, source: u32) -> Option<MessageKey> {
-        self.message_for(&Want { tag: 0, ignore: u64::MAX, source: Some(source) })
+        self.message_for(&Selector { tag: 0, ignore: u64::MAX, source: Some(source) })
     }
 
     fn unchain(&mut self, key: Key) {
-        let Some(number) = self.messages.get(key).map(|kept| kept.offer.source) else { return };
+        let Some(number) = self.messages.get(key).map(|kept| kept.envelope.source) else { return };
         if let Some(source) = self.sources.get_mut(&number) {
             source.messages.remove(&mut self.messages, BY_SOURCE, key);
         }

@@ -1,5 +1,5 @@
 use super::matching::*;
-use crate::layer::Want;
+use crate::layer::Selector;
 use srd_proto::rng::Rng;
 use std::vec::Vec;
 
@@ -11,28 +11,28 @@ fn queues() -> Queues {
     Matcher::new(LIMITS, 1)
 }
 
-fn from(source: u32, tag: u64) -> Want {
-    Want { tag, ignore: 0, source: Some(source) }
+fn from(source: u32, tag: u64) -> Selector {
+    Selector { tag, ignore: 0, source: Some(source) }
 }
 
-fn anyone(tag: u64, ignore: u64) -> Want {
-    Want { tag, ignore, source: None }
+fn anyone(tag: u64, ignore: u64) -> Selector {
+    Selector { tag, ignore, source: None }
 }
 
 /// Offers a message: the receive that took it, or nothing if it was kept.
 fn arrive(m: &mut Queues, source: u32, tag: u64, name: u32) -> Option<u32> {
-    let offer = Offer { tag, source };
-    match m.receive_for(&offer) {
+    let envelope = Envelope { tag, source };
+    match m.receive_for(&envelope) {
         Some(key) => m.withdraw(key),
         None => {
-            m.keep(offer, name).unwrap();
+            m.keep(envelope, name).unwrap();
             None
         }
     }
 }
 
 /// Posts a receive: the kept message that it took, or nothing if it was posted.
-fn receive(m: &mut Queues, want: Want, name: u32) -> Option<u32> {
+fn receive(m: &mut Queues, want: Selector, name: u32) -> Option<u32> {
     match m.message_for(&want) {
         Some(key) => m.take(key),
         None => {
@@ -82,12 +82,12 @@ fn a_receive_for_many_messages_stays_until_it_is_withdrawn() {
     let mut m = queues();
     let key = m.post(anyone(0, u64::MAX), 3).unwrap();
     for left in (0..3).rev() {
-        let found = m.receive_for(&Offer { tag: 0, source: left }).unwrap();
+        let found = m.receive_for(&Envelope { tag: 0, source: left }).unwrap();
         assert_eq!(found, key);
         *m.receive_mut(found).unwrap() -= 1;
     }
     assert_eq!(m.withdraw(key), Some(0));
-    assert_eq!(m.receive_for(&Offer { tag: 0, source: 0 }), None);
+    assert_eq!(m.receive_for(&Envelope { tag: 0, source: 0 }), None);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_peek_leaves_a_message_and_a_claim_hides_it() {
     arrive(&mut m, 1, 5, 21);
     let first = m.message_for(&anyone(5, 0)).unwrap();
     assert_eq!(m.message_for(&anyone(5, 0)), Some(first));
-    assert_eq!(m.message(first), Some((&Offer { tag: 5, source: 1 }, &20)));
+    assert_eq!(m.message(first), Some((&Envelope { tag: 5, source: 1 }, &20)));
     assert!(m.claim(first));
     assert!(!m.claim(first), "it is somebody's");
     assert_eq!(receive(&mut m, from(1, 5), 0), Some(21));
@@ -136,22 +136,22 @@ fn both_queues_have_a_bound() {
     let mut m = queues();
     for n in 0..64 {
         m.post(from(1, n), 0).unwrap();
-        m.keep(Offer { tag: 100 + n, source: 1 }, 0).unwrap();
+        m.keep(Envelope { tag: 100 + n, source: 1 }, 0).unwrap();
     }
     assert_eq!(m.post(from(1, 99), 7), Err(7));
-    assert_eq!(m.keep(Offer { tag: 99, source: 1 }, 8), Err(8));
+    assert_eq!(m.keep(Envelope { tag: 99, source: 1 }, 8), Err(8));
     let claimed = m.message_for(&anyone(100, 0)).unwrap();
     assert!(m.claim(claimed));
-    assert_eq!(m.keep(Offer { tag: 99, source: 1 }, 8), Err(8), "a claimed one is kept, too");
+    assert_eq!(m.keep(Envelope { tag: 99, source: 1 }, 8), Err(8), "a claimed one is kept, too");
     m.take(claimed).unwrap();
-    m.keep(Offer { tag: 99, source: 1 }, 8).unwrap();
+    m.keep(Envelope { tag: 99, source: 1 }, 8).unwrap();
 }
 
 /// What a matcher does, written down as simply as can be: two lists, searched from the front.
 #[derive(Default)]
 struct Model {
-    receives: Vec<(Want, u32)>,
-    messages: Vec<(Offer, u32)>,
+    receives: Vec<(Selector, u32)>,
+    messages: Vec<(Envelope, u32)>,
 }
 
 #[test]
@@ -163,21 +163,21 @@ fn it_does_what_two_lists_searched_from_the_front_would_do() {
             let source = rng.below(4);
             let tag = u64::from(rng.below(4));
             if rng.below(2) == 0 {
-                let offer = Offer { tag, source };
-                let at = model.receives.iter().position(|(want, _)| want.fits(&offer));
+                let envelope = Envelope { tag, source };
+                let at = model.receives.iter().position(|(want, _)| want.fits(&envelope));
                 let expected = at.map(|at| model.receives.remove(at).1);
                 if expected.is_none() {
                     if model.messages.len() == 64 {
                         continue;
                     }
-                    model.messages.push((offer, name));
+                    model.messages.push((envelope, name));
                 }
                 assert_eq!(arrive(&mut m, source, tag, name), expected);
             } else {
                 let ignore = u64::from(rng.below(4));
                 let source = (rng.below(2) == 0).then_some(source);
-                let want = Want { tag, ignore, source };
-                let at = model.messages.iter().position(|(offer, _)| want.fits(offer));
+                let want = Selector { tag, ignore, source };
+                let at = model.messages.iter().position(|(envelope, _)| want.fits(envelope));
                 let expected = at.map(|at| model.messages.remove(at).1);
                 if expected.is_none() {
                     if model.receives.len() == 64 {

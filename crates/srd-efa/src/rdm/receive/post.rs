@@ -1,24 +1,24 @@
 //! Receives are posted, cancelled, and looked for by hand.
 
 use crate::layer::completion::{Done, Kind, Outcome};
-use crate::layer::request::{Peek, Receive, Want};
+use crate::layer::request::{Peek, Receive, Selector};
 use crate::layer::world::{Peer, Refused, World};
-use crate::rdm::iovec::Pieces;
-use crate::rdm::receive::inbound::{Info, Kept, Multi, Posted};
+use crate::rdm::iovec::IoVec;
+use crate::rdm::receive::inbound::{MessageInfo, Multi, Posted, UnexpectedMessage};
 use crate::rdm::receive::matching::{Matcher, MessageKey};
 use crate::rdm::state::Rdm;
 
 impl Rdm {
-    pub(crate) fn matcher(&mut self, tagged: bool) -> &mut Matcher<Posted, Kept> {
+    pub(crate) fn matcher(&mut self, tagged: bool) -> &mut Matcher<Posted, UnexpectedMessage> {
         if tagged { &mut self.tagged } else { &mut self.plain }
     }
 
     fn posted(&self, receive: &Receive<'_>) -> Result<Posted, Refused> {
-        let pieces = Pieces::of(receive.pieces).ok_or(Refused::Invalid)?;
+        let pieces = IoVec::of(receive.pieces).ok_or(Refused::Invalid)?;
         if receive.multi.is_some() && pieces.as_slice().len() != 1 {
             return Err(Refused::Invalid);
         }
-        Ok(Posted { pieces, context: receive.context, tell: receive.tell, multi: None })
+        Ok(Posted { pieces, context: receive.context, signaled: receive.signaled, multi: None })
     }
 
     /// Receives a message, or many.
@@ -49,7 +49,7 @@ impl Rdm {
                 return Ok(());
             }
         }
-        self.lazy = posted.multi.is_none();
+        self.deferred = posted.multi.is_none();
         // There was room, and nothing has taken it.
         self.matcher(tagged).post(want, posted).map(|_| ()).map_err(|_| Refused::Again)
     }
@@ -82,7 +82,7 @@ impl Rdm {
         Ok(())
     }
 
-    fn claimed(&mut self, context: u64, tagged: bool) -> Result<Kept, Refused> {
+    fn claimed(&mut self, context: u64, tagged: bool) -> Result<UnexpectedMessage, Refused> {
         if self.is_full() {
             return Err(Refused::Again);
         }
@@ -99,7 +99,7 @@ impl Rdm {
     pub fn peek(
         &mut self,
         tagged: bool,
-        want: Want,
+        want: Selector,
         what: Peek,
         context: u64,
     ) -> Result<(), Refused> {
@@ -163,7 +163,7 @@ impl Rdm {
     }
 }
 
-fn found(info: &Info, context: u64, tagged: bool) -> Done {
+fn found(info: &MessageInfo, context: u64, tagged: bool) -> Done {
     Done {
         peer: Some(Peer(info.source)),
         length: info.length,
@@ -180,7 +180,7 @@ fn empty(outcome: Outcome, context: u64, tagged: bool) -> Done {
         outcome,
         context,
         tagged,
-        tell: true,
+        signaled: true,
         peer: None,
         length: 0,
         offset: 0,

@@ -2,7 +2,7 @@
 //!
 //! Datagrams take many paths, so a message's parts come in any order, its header among them, and
 //! messages come before those sent first. All of that is kept here by message id, until its turn.
-//! Bounds: `reorder_bytes_max`, of which one peer has at most `reorder_link_bytes_max`, and
+//! Bounds: `reorder_bytes_max`, of which one peer has at most `reorder_conn_bytes_max`, and
 //! `reorder_ids_max` ahead of the turn; a sender's credit bounds what a buffer was made for.
 
 use alloc::vec::Vec;
@@ -48,7 +48,7 @@ impl Rdm {
     /// Lets kept messages have their turn. Returns whether any had.
     pub(crate) fn advance(&mut self, index: u32, memory: &mut dyn Memory) -> bool {
         let mut any = false;
-        while let Some(incoming) = self.link(index).and_then(|link| link.incoming) {
+        while let Some(incoming) = self.conn(index).and_then(|conn| conn.incoming) {
             let key = (index, incoming.expected);
             if incoming.early == 0 {
                 break;
@@ -110,9 +110,9 @@ impl Rdm {
     /// its credit allows needs less than half of its part, and leaves the others theirs.
     fn has_room_ahead(&self, index: u32, cost: usize) -> bool {
         let own =
-            self.link(index).and_then(|link| link.incoming).map_or(0, |i| i.ahead_bytes as usize);
+            self.conn(index).and_then(|conn| conn.incoming).map_or(0, |i| i.ahead_bytes as usize);
         self.reorder_bytes + cost <= self.bounds.reorder_bytes_max
-            && own + cost <= self.bounds.reorder_link_bytes_max
+            && own + cost <= self.bounds.reorder_conn_bytes_max
     }
 
     fn take_room_ahead(&mut self, index: u32, cost: usize) {
@@ -185,8 +185,8 @@ impl Rdm {
         part: u32,
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
-        let index = self.link_of(delivery.peer).ok_or(Refusal::Stale)?;
-        let incoming = self.link(index).and_then(|link| link.incoming);
+        let index = self.conn_of(delivery.peer).ok_or(Refusal::Stale)?;
+        let incoming = self.conn(index).and_then(|conn| conn.incoming);
         let incoming = incoming.filter(|i| i.check == check).ok_or(Refusal::Stale)?;
         let id = nearest(incoming.expected, part >> 16);
         let offset = u16::try_from(part & 0xffff).map_err(|_| Refusal::Malformed)?;

@@ -8,25 +8,25 @@ use alloc::vec::Vec;
 use bytes::{Bytes, BytesMut};
 
 use crate::layer::completion::{Kind, Outcome};
-use crate::layer::request::{Atomic, AtomicOp, Datatype, RemotePiece};
+use crate::layer::request::{Atomic, AtomicOp, Datatype, RmaIov};
 use crate::layer::world::{Refused, World};
 use crate::memory::Memory;
 use crate::mr::{Place, Purpose, Range};
-use crate::rdm::iovec::{PIECES_MAX, Pieces, RemotePieces};
+use crate::rdm::iovec::{IOV_COUNT_MAX, IoVec, RmaIoVec};
 use crate::rdm::receive::inbound::Refusal;
 use crate::rdm::rma::arithmetic::apply;
 use crate::rdm::send::operation::{AtomicKind, AtomicOut, Op, Stage, Step, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::encode;
 use crate::rdm::wire::field::{STATUS_BAD_KEY, STATUS_FAILED, STATUS_OK};
-use crate::rdm::wire::frame::{AtomicPiece, Frame};
+use crate::rdm::wire::frame::{AtomicIov, Frame};
 use crate::rdm::wire::message::MESSAGE_COST;
 use crate::slots::Key;
 
 /// What an operation is to do, checked.
 struct Request<'a> {
     kind: AtomicKind,
-    pieces: &'a [RemotePiece],
+    pieces: &'a [RmaIov],
     operands: &'a [u8],
 }
 
@@ -38,10 +38,10 @@ impl Rdm {
     /// [`Rdm::atomic_bytes_max`]; when there is no such peer, or no room.
     pub fn atomic(&mut self, world: &mut World<'_>, atomic: Atomic<'_>) -> Result<(), Refused> {
         let (op, datatype) = (atomic.op, atomic.datatype);
-        let of = |pieces| Pieces::of(pieces).ok_or(Refused::Invalid);
+        let of = |pieces| IoVec::of(pieces).ok_or(Refused::Invalid);
         let (operand, compare) = (of(atomic.operand)?, of(atomic.compare)?);
         let result = of(atomic.result)?;
-        let remote = RemotePieces::of(atomic.remote).ok_or(Refused::Invalid)?;
+        let remote = RmaIoVec::of(atomic.remote).ok_or(Refused::Invalid)?;
         let bytes = remote.length().filter(|bytes| *bytes > 0).ok_or(Refused::Invalid)?;
         let fetches = result.length() > 0;
         let fits = operand.length() == if op == AtomicOp::Read { 0 } else { bytes }
@@ -72,14 +72,14 @@ impl Rdm {
         };
         let kind = if form == 0 { Kind::Atomic } else { Kind::FetchAtomic };
         let op = self.new_op(atomic.to, kind, Work::Atomic(Box::new(out)))?;
-        let (context, until, tell) = (atomic.context, atomic.until, atomic.tell);
-        self.submit(world, Op { context, until, tell, ..op })
+        let (context, until, signaled) = (atomic.context, atomic.until, atomic.signaled);
+        self.submit(world, Op { context, until, signaled, ..op })
     }
 
-    /// Sends the operation at the head of its link's queue.
+    /// Sends the operation at the head of its connection's queue.
     pub(crate) fn step_atomic(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
-        let Some(link) = self.link_mut(index) else { return Step::Over };
-        let Some(session) = link.session.as_mut() else { return Step::Wait };
+        let Some(conn) = self.conn_mut(index) else { return Step::Over };
+        let Some(session) = conn.session.as_mut() else { return Step::Wait };
         if session.used + MESSAGE_COST > session.limit {
             return Step::Wait;
         }
@@ -91,10 +91,10 @@ impl Rdm {
             return Step::Over;
         }
         let AtomicOut { kind, operands, remote, .. } = &**atomic;
-        let mut list = [AtomicPiece::default(); PIECES_MAX];
+        let mut list = [AtomicIov::default(); IOV_COUNT_MAX];
         for (to, piece) in list.iter_mut().zip(remote.as_slice()) {
             let bytes = u32::try_from(piece.length).unwrap_or(0);
-            *to = AtomicPiece { addr: piece.addr, rkey: piece.rkey, bytes };
+            *to = AtomicIov { addr: piece.addr, rkey: piece.rkey, bytes };
         }
         let pieces = &list[..remote.as_slice().len()];
         let what = [kind.op.number(), kind.datatype.number(), kind.form];
@@ -104,7 +104,7 @@ impl Rdm {
         if let Some(step) = self.note_handed(index, key, handed) {
             return step;
         }
-        if let Some(session) = self.link_mut(index).and_then(|link| link.session.as_mut()) {
+        if let Some(session) = self.conn_mut(index).and_then(|conn| conn.session.as_mut()) {
             session.next_id = id.wrapping_add(1);
             session.used += MESSAGE_COST;
         }
@@ -128,7 +128,7 @@ impl Rdm {
         if self.is_full() {
             return Err(Refusal::Rnr);
         }
-        let list = pieces.map(|AtomicPiece { addr, rkey, bytes }| RemotePiece {
+        let list = pieces.map(|AtomicIov { addr, rkey, bytes }| RmaIov {
             addr,
             rkey,
             length: bytes.into(),
@@ -147,12 +147,12 @@ impl Rdm {
             Ok(_) => (STATUS_OK, &[][..]),
             Err(status) => (*status, &[][..]),
         };
-        self.say_word(index, encode::result(token, status, bytes));
-        if before.is_ok() && self.config.tell_remote {
+        self.queue_reply(index, encode::result(token, status, bytes));
+        if before.is_ok() && self.config.report_remote {
             let read = op == Some(AtomicOp::Read);
             let kind = if read { Kind::RemoteRead } else { Kind::RemoteWrite };
             let length = list[..count].iter().map(|piece| piece.length).sum();
-            self.tell_remote(index, kind, length, None);
+            self.report_remote(index, kind, length, None);
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Rdm {
         bytes: &[u8],
         memory: &mut dyn Memory,
     ) -> bool {
-        let op = self.ops.get(Key::from_bits(token)).filter(|op| op.link == index);
+        let op = self.ops.get(Key::from_bits(token)).filter(|op| op.conn == index);
         let Some((op, Work::Atomic(atomic))) = op.map(|op| (op, &op.work)) else { return false };
         let expected = if atomic.kind.form > 0 { op.length } else { 0 };
         let (mut status, result) = (status, atomic.result);
@@ -223,11 +223,15 @@ impl Rdm {
         if waits && status == STATUS_OK && result.length() > 0 {
             result.write(memory, 0, bytes);
         }
-        self.on_word(index, token, status)
+        self.on_status(index, token, status)
     }
 
     /// An operation on our own memory.
-    pub(crate) fn atomic_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+    pub(crate) fn atomic_loopback(
+        &mut self,
+        world: &mut World<'_>,
+        key: Key,
+    ) -> Result<(), Refused> {
         let Some(Op { work: Work::Atomic(atomic), .. }) = self.ops.get(key) else { return Ok(()) };
         let (kind, result, remote) = (atomic.kind, atomic.result, atomic.remote);
         let operands: Bytes = atomic.operands.clone();
@@ -246,7 +250,7 @@ impl Rdm {
 }
 
 /// Whether every piece holds whole elements.
-fn are_whole(pieces: &[RemotePiece], datatype: Datatype) -> bool {
+fn are_whole(pieces: &[RmaIov], datatype: Datatype) -> bool {
     let size = datatype.bytes() as u64;
     pieces.iter().all(|piece| piece.length % size == 0)
 }

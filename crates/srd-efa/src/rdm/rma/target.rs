@@ -29,12 +29,12 @@ impl Rdm {
                 if !bytes.is_empty() {
                     memory.write(to.region, to.offset, bytes);
                 }
-                if data.is_some() || self.config.tell_remote && !more {
-                    self.tell_remote(index, Kind::RemoteWrite, length, data);
+                if data.is_some() || self.config.report_remote && !more {
+                    self.report_remote(index, Kind::RemoteWrite, length, data);
                 }
             }
             Frame::Note { data, length } => {
-                self.tell_remote(index, Kind::RemoteWrite, length, Some(data));
+                self.report_remote(index, Kind::RemoteWrite, length, Some(data));
             }
             _ => return Err(Refusal::Malformed),
         }
@@ -42,14 +42,14 @@ impl Rdm {
     }
 
     /// Tells of something that a peer did.
-    pub(crate) fn tell_remote(&mut self, index: u32, kind: Kind, length: u64, data: Option<u64>) {
-        let source = self.link(index).and_then(|link| link.source);
+    pub(crate) fn report_remote(&mut self, index: u32, kind: Kind, length: u64, data: Option<u64>) {
+        let source = self.conn(index).and_then(|conn| conn.source);
         self.done.push_back(Done {
             kind,
             outcome: Outcome::Ok,
             context: 0,
             tagged: false,
-            tell: data.is_some(),
+            signaled: data.is_some(),
             peer: source.map(Peer),
             length,
             offset: 0,
@@ -66,12 +66,12 @@ impl Rdm {
                 self.given_back(key);
                 continue;
             }
-            let told = whole && !part && self.config.tell_remote;
-            let Some(index) = self.link_of(peer).filter(|_| told) else {
+            let told = whole && !part && self.config.report_remote;
+            let Some(index) = self.conn_of(peer).filter(|_| told) else {
                 continue;
             };
             let kind = if read { Kind::RemoteRead } else { Kind::RemoteWrite };
-            self.tell_remote(index, kind, u64::from(length), None);
+            self.report_remote(index, kind, u64::from(length), None);
         }
     }
 }

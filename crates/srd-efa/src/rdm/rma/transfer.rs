@@ -9,11 +9,11 @@ use alloc::boxed::Box;
 
 use crate::cq::{Completion, WcStatus};
 use crate::layer::completion::{Kind, Outcome};
-use crate::layer::request::{RemotePiece, Rma, Shared, Until};
+use crate::layer::request::{Rma, RmaIov, Shared, Until};
 use crate::layer::world::{Peer, Refused, World};
 use crate::memory::Sge;
 use crate::mr::{Purpose, Range};
-use crate::rdm::iovec::RemotePieces;
+use crate::rdm::iovec::RmaIoVec;
 use crate::rdm::send::ids::TAG_RMA;
 use crate::rdm::send::operation::{Handed, Op, RmaOut, Source, Step, Work, outcome_of_wc};
 use crate::rdm::state::{QPN, Rdm};
@@ -31,7 +31,7 @@ impl Rdm {
         if rma.read && (rma.until == Until::Injected || rma.data.is_some()) {
             return Err(Refused::Invalid);
         }
-        let remote = RemotePieces::of(rma.remote).ok_or(Refused::Invalid)?;
+        let remote = RmaIoVec::of(rma.remote).ok_or(Refused::Invalid)?;
         let source = self.source_of(world, rma.local, rma.until)?;
         if remote.length() != Some(source.length()) || remote.as_slice().is_empty() {
             return Err(Refused::Invalid);
@@ -44,12 +44,12 @@ impl Rdm {
             asked: 0,
             begun: false,
             requests: 0,
-            told: false,
+            notified: false,
             again: false,
         };
         let op = self.new_op(rma.to, kind, Work::Rma(Box::new(out)))?;
-        let (context, until, tell, data) = (rma.context, rma.until, rma.tell, rma.data);
-        self.submit(world, Op { context, until, tell, data, ..op })
+        let (context, until, signaled, data) = (rma.context, rma.until, rma.signaled, rma.data);
+        self.submit(world, Op { context, until, signaled, data, ..op })
     }
 
     /// Lets peers use memory.
@@ -70,7 +70,7 @@ impl Rdm {
         }
     }
 
-    /// Pieces of memory that were taken back while the transport was sending from them: as long
+    /// IoVec of memory that were taken back while the transport was sending from them: as long
     /// as there are any, none of them may be unmapped.
     pub fn lent(&self) -> usize {
         self.device.leaving()
@@ -86,7 +86,7 @@ impl Rdm {
             let Work::Rma(rma) = &mut op.work else { return Step::Over };
             rma.again = false;
             let more = !failed && (!rma.begun || rma.asked < length);
-            let note = !more && !failed && data.is_some() && !rma.told;
+            let note = !more && !failed && data.is_some() && !rma.notified;
             let copied = matches!(rma.source, Source::Owned(_));
             let handed = if more && (copied || alone) {
                 self.send_put(world, index, key)
@@ -108,22 +108,22 @@ impl Rdm {
 
     /// Whether a write travels in one frame with its data.
     fn puts(&self, index: u32, key: Key) -> bool {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else { return false };
+        let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else { return false };
         let Work::Rma(rma) = &op.work else { return false };
-        let fits = PUT_HEADER_BYTES as u64 + op.length <= link.payload_bytes_max as u64;
+        let fits = PUT_HEADER_BYTES as u64 + op.length <= conn.payload_bytes_max as u64;
         let bare = op.length == 0;
         !rma.read && fits && (op.data.is_some() || bare) && rma.remote.as_slice().len() == 1
     }
 
     /// The next frame of a write that needs no request.
     fn send_put(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
+        let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
         };
         let Work::Rma(rma) = &op.work else { return Handed::Never };
-        let room = (link.payload_bytes_max - PUT_HEADER_BYTES) as u64;
+        let room = (conn.payload_bytes_max - PUT_HEADER_BYTES) as u64;
         let first = rma.remote.as_slice()[0];
-        let none = RemotePiece { length: 0, ..first };
+        let none = RmaIov { length: 0, ..first };
         let to = rma.remote.run_at(rma.asked, room).unwrap_or(none);
         let last = rma.asked + to.length == op.length;
         let whole = last && rma.asked == 0;
@@ -136,45 +136,45 @@ impl Rdm {
         let more = !last || op.data.is_some() && !whole;
         let mut frame = encode::put(data, more, to.addr, to.rkey, bytes);
         rma.source.append(world.memory, rma.asked, bytes, &mut frame);
-        let check = check::run_check(link.remote);
+        let check = check::run_check(conn.remote);
         let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
         if handed == Handed::Yes
             && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.get_mut(key)
         {
             rma.begun = true;
             rma.asked += to.length;
-            rma.told |= data.is_some();
+            rma.notified |= data.is_some();
         }
         handed
     }
 
     /// Tells the peer of a write that was made in pieces.
     fn send_note(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
+        let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
         };
-        let check = check::run_check(link.remote);
+        let check = check::run_check(conn.remote);
         let frame = encode::note(op.data.unwrap_or(0), op.length).freeze();
         let handed = self.hand_op(world, index, key, 0, (check, None, frame));
         if handed == Handed::Yes
             && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.get_mut(key)
         {
-            rma.told = true;
+            rma.notified = true;
         }
         handed
     }
 
     /// Asks the device for the next piece. `None`: go on.
     fn post_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Option<Step> {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
+        let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Some(Step::Over);
         };
         let Work::Rma(rma) = &op.work else { return Some(Step::Over) };
-        let Source::Pieces(local) = &rma.source else { return Some(Step::Over) };
+        let Source::IoVec(local) = &rma.source else { return Some(Step::Over) };
         let most = u64::from(RDMA_BYTES_MAX).min(self.bounds.read_bytes_max);
         let local = local.run_at(rma.asked, most);
         let bytes = local.map_or(0, |local| local.length);
-        let none = RemotePiece { length: 0, ..rma.remote.as_slice()[0] };
+        let none = RmaIov { length: 0, ..rma.remote.as_slice()[0] };
         let remote = rma.remote.run_at(rma.asked, bytes).unwrap_or(none);
         let length = u32::try_from(remote.length).unwrap_or(0);
         let addr = local.map_or(0, |local| local.addr);
@@ -196,9 +196,9 @@ impl Rdm {
         };
         let wr = SendWr {
             wr_id: key.to_user(TAG_RMA),
-            ah: link.ah,
+            ah: conn.ah,
             remote_qpn: QPN,
-            remote_qkey: check::qkey_of(link.remote),
+            remote_qkey: check::qkey_of(conn.remote),
             op,
             part: !last || data.is_some() && !told,
         };
@@ -211,7 +211,7 @@ impl Rdm {
             rma.begun = true;
             rma.asked += u64::from(length);
             rma.requests += 1;
-            rma.told |= told;
+            rma.notified |= told;
         }
         None
     }
@@ -219,7 +219,7 @@ impl Rdm {
     /// A request of a read or write has ended.
     pub(crate) fn rma_ended(&mut self, key: Key, completion: &Completion) {
         let Some(op) = self.ops.get_mut(key) else { return };
-        let index = op.link;
+        let index = op.conn;
         match completion.status {
             WcStatus::Ok => op.acked += 1,
             WcStatus::RemoteBadDestQpn | WcStatus::RemoteUnknownPeer => op.refused += 1,
@@ -228,32 +228,32 @@ impl Rdm {
         if let Work::Rma(rma) = &mut op.work {
             rma.requests -= 1;
         }
-        self.quiet(key);
-        self.regather(index);
+        self.on_idle(key);
+        self.requeue_refused(index);
     }
 
     /// All of a read or write has been acknowledged.
     pub(crate) fn rma_sent(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
-        let (index, data) = (op.link, op.data);
+        let (index, data) = (op.conn, op.data);
         let Work::Rma(rma) = &op.work else { return };
-        if data.is_none() || rma.told {
+        if data.is_none() || rma.notified {
             self.end(key, Outcome::Ok);
         } else if !core::mem::replace(&mut op.queued, true) {
-            if let Some(link) = self.link_mut(index) {
-                link.rmas.push_front(key);
+            if let Some(conn) = self.conn_mut(index) {
+                conn.rmas.push_front(key);
             }
             self.wake(index);
         }
     }
 
     /// Reads or writes our own memory as a peer would.
-    pub(crate) fn rma_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+    pub(crate) fn rma_loopback(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
         let Some(op) = self.ops.get(key) else { return Ok(()) };
         let (length, data, peer) = (op.length, op.data, op.peer);
         let Work::Rma(rma) = &op.work else { return Ok(()) };
         let purpose = if rma.read { Purpose::RemoteRead } else { Purpose::RemoteWrite };
-        let place = |piece: &RemotePiece| {
+        let place = |piece: &RmaIov| {
             let range = Range { addr: piece.addr, length: piece.length, key: piece.rkey };
             self.device.target(self.pd, range, purpose)
         };
@@ -266,7 +266,7 @@ impl Rdm {
             let Some(to) = place(piece).filter(|_| piece.length > 0) else { continue };
             let bytes = usize::try_from(piece.length).unwrap_or(0);
             match (&rma.source, rma.read) {
-                (Source::Pieces(local), true) => {
+                (Source::IoVec(local), true) => {
                     let read = world.memory.read(to.region, to.offset, bytes);
                     local.write(world.memory, at, &read);
                 }
@@ -279,9 +279,9 @@ impl Rdm {
         }
         let read = rma.read;
         self.end(key, Outcome::Ok);
-        if data.is_some() || self.config.tell_remote {
+        if data.is_some() || self.config.report_remote {
             let kind = if read { Kind::RemoteRead } else { Kind::RemoteWrite };
-            self.tell_remote(u32::MAX, kind, length, data);
+            self.report_remote(u32::MAX, kind, length, data);
             if let Some(done) = self.done.back_mut() {
                 done.peer = Some(Peer(peer));
             }

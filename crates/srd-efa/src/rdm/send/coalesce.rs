@@ -2,17 +2,17 @@
 //!
 //! A datagram costs far more than the few bytes of a small message. So the first message to a peer
 //! leaves at once, and those that follow before the application looks for news wait: until it
-//! looks ([`Rdm::release_held`]), or there are enough for a datagram. Whoever drives the endpoint
+//! looks ([`Rdm::flush_coalesced`]), or there are enough for a datagram. Whoever drives the endpoint
 //! bounds the wait of an application that never looks.
 
 use alloc::vec::Vec;
 
 use crate::layer::request::Until;
 use crate::layer::world::World;
-use crate::rdm::send::ids::TAG_TOGETHER;
-use crate::rdm::send::operation::{Handed, Op, Out, Stage, Together, Work};
+use crate::rdm::send::ids::TAG_BATCH;
+use crate::rdm::send::operation::{BatchInFlight, Handed, Op, Out, Stage, Work};
 use crate::rdm::state::Rdm;
-use crate::rdm::wire::batch::{ENTRY_BYTES, JOINED_MAX, Joining};
+use crate::rdm::wire::batch::{BATCH_MESSAGES_MAX, BatchBuilder, ENTRY_BYTES};
 use crate::rdm::wire::field::BASE_BYTES;
 use crate::rdm::wire::message;
 use crate::slots::Key;
@@ -24,12 +24,12 @@ const FRAME_BYTES: usize = 1024;
 
 impl Rdm {
     /// Lets messages leave that wait for others to join.
-    pub fn release_held(&mut self) {
+    pub fn flush_coalesced(&mut self) {
         for index in core::mem::take(&mut self.bursts) {
-            let Some(link) = self.link_mut(index) else { continue };
-            link.bursting = false;
-            if core::mem::take(&mut link.held) {
-                self.held -= 1;
+            let Some(conn) = self.conn_mut(index) else { continue };
+            conn.bursting = false;
+            if core::mem::take(&mut conn.coalescing) {
+                self.coalescing -= 1;
                 self.wake(index);
             }
         }
@@ -37,66 +37,66 @@ impl Rdm {
 
     /// Whether the last call made nothing that should leave now: it posted a receive, or a message
     /// that waits for others. Says so once.
-    pub fn take_lazy(&mut self) -> bool {
-        core::mem::take(&mut self.lazy)
+    pub fn take_deferred(&mut self) -> bool {
+        core::mem::take(&mut self.deferred)
     }
 
     /// Whether messages wait for others to join.
-    pub fn is_holding(&self) -> bool {
-        self.held > 0
+    pub fn is_coalescing(&self) -> bool {
+        self.coalescing > 0
     }
 
     /// Whether a message that was just queued waits for others. `small`: it may join them.
-    pub(crate) fn hold(&mut self, index: u32, small: bool) -> bool {
-        let Some(link) = self.link_mut(index) else { return false };
-        if !small || !link.bursting || link.messages.len() >= JOINED_MAX {
+    pub(crate) fn coalesce(&mut self, index: u32, small: bool) -> bool {
+        let Some(conn) = self.conn_mut(index) else { return false };
+        if !small || !conn.bursting || conn.messages.len() >= BATCH_MESSAGES_MAX {
             return false;
         }
-        if !core::mem::replace(&mut link.held, true) {
-            self.held += 1;
+        if !core::mem::replace(&mut conn.coalescing, true) {
+            self.coalescing += 1;
         }
-        self.lazy = true;
+        self.deferred = true;
         true
     }
 
     /// What waited for others leaves.
-    pub(crate) fn unhold(&mut self, index: u32) {
-        let Some(link) = self.link_mut(index) else { return };
-        if core::mem::take(&mut link.held) {
-            self.held -= 1;
+    pub(crate) fn stop_coalescing(&mut self, index: u32) {
+        let Some(conn) = self.conn_mut(index) else { return };
+        if core::mem::take(&mut conn.coalescing) {
+            self.coalescing -= 1;
         }
     }
 
     /// A message was handed over: the next ones wait for each other.
     pub(crate) fn burst(&mut self, index: u32) {
-        if let Some(link) = self.link_mut(index)
-            && !core::mem::replace(&mut link.bursting, true)
+        if let Some(conn) = self.conn_mut(index)
+            && !core::mem::replace(&mut conn.bursting, true)
         {
             self.bursts.push(index);
         }
     }
 
-    /// Hands over the messages at the head of a link's queue that fit into one datagram; `None` if
+    /// Hands over the messages at the head of a connection's queue that fit into one datagram; `None` if
     /// there are not two.
-    pub(crate) fn send_joined(&mut self, world: &mut World<'_>, index: u32) -> Option<Handed> {
+    pub(crate) fn send_batch(&mut self, world: &mut World<'_>, index: u32) -> Option<Handed> {
         let (frame, keys) = self.gather(world, index)?;
-        let check = self.link(index)?.session?.check;
+        let check = self.conn(index)?.session?.check;
         let count = keys.len();
-        let together = self.together.insert(Together(keys), u32::MAX)?;
+        let batch = self.batches.insert(BatchInFlight(keys), u32::MAX)?;
         let out = Out {
             check,
             imm: None,
             payload: frame.finish().freeze(),
-            user: together.to_user(TAG_TOGETHER),
+            user: batch.to_user(TAG_BATCH),
         };
         let handed = self.hand(world, index, out);
         if handed != Handed::Yes {
-            self.together.remove(together);
+            self.batches.remove(batch);
             return (handed == Handed::Full).then_some(handed);
         }
         self.burst(index);
         for _ in 0..count {
-            let Some(key) = self.link_mut(index)?.messages.pop_front() else { break };
+            let Some(key) = self.conn_mut(index)?.messages.pop_front() else { break };
             if let Some(op) = self.ops.get_mut(key) {
                 op.queued = false;
                 op.in_flight += 1;
@@ -107,23 +107,23 @@ impl Rdm {
                 }
             }
         }
-        let link = self.link_mut(index)?;
-        link.flying += u32::try_from(count).unwrap_or(0);
+        let conn = self.conn_mut(index)?;
+        conn.in_flight += u32::try_from(count).unwrap_or(0);
         Some(Handed::Yes)
     }
 
     /// A frame of messages from the head of the queue, with ids and credit.
-    fn gather(&mut self, world: &mut World<'_>, index: u32) -> Option<(Joining, Vec<Key>)> {
-        if self.link(index)?.messages.len() < 2 {
+    fn gather(&mut self, world: &mut World<'_>, index: u32) -> Option<(BatchBuilder, Vec<Key>)> {
+        if self.conn(index)?.messages.len() < 2 {
             return None;
         }
-        let room = self.link(index)?.payload_bytes_max;
+        let room = self.conn(index)?.payload_bytes_max;
         let mut keys: Vec<Key> = Vec::new();
-        let mut frame: Option<Joining> = None;
-        while keys.len() < JOINED_MAX {
-            let Some(&key) = self.link(index)?.messages.get(keys.len()) else { break };
+        let mut frame: Option<BatchBuilder> = None;
+        while keys.len() < BATCH_MESSAGES_MAX {
+            let Some(&key) = self.conn(index)?.messages.get(keys.len()) else { break };
             let Some(bytes) = self.entry_bytes(index, key) else { break };
-            let so_far = frame.as_ref().map_or(BASE_BYTES, Joining::len);
+            let so_far = frame.as_ref().map_or(BASE_BYTES, BatchBuilder::len);
             if so_far + ENTRY_BYTES + bytes > room {
                 break;
             }
@@ -135,10 +135,10 @@ impl Rdm {
             let op = self.ops.get(key)?;
             let Work::Message(message) = &op.work else { break };
             let frame =
-                frame.get_or_insert_with(|| Joining::new(message.id, room.min(FRAME_BYTES)));
+                frame.get_or_insert_with(|| BatchBuilder::new(message.id, room.min(FRAME_BYTES)));
             let token = (op.until == Until::Delivered).then(|| key.to_bits());
             let into = frame.entry(u16::try_from(bytes).ok()?);
-            message::put(into, &op.envelope(message.id, token), None);
+            message::put(into, &op.header(message.id, token), None);
             let length = usize::try_from(op.length).ok()?;
             message.source.append(world.memory, 0, length, into);
             keys.push(key);
@@ -148,26 +148,26 @@ impl Rdm {
 
     /// What a message takes in a frame with others, if it may stand there.
     fn entry_bytes(&self, index: u32, key: Key) -> Option<usize> {
-        let (link, op) = (self.link(index)?, self.ops.get(key)?);
+        let (conn, op) = (self.conn(index)?, self.ops.get(key)?);
         let Work::Message(message) = &op.work else { return None };
-        let session = link.session?;
+        let session = conn.session?;
         let fresh = match message.stage {
             Stage::Waiting => true,
             Stage::Sending { sent } => sent == 0 && message.session == session.number,
             Stage::Sent => false,
         };
         let simple = message.again.is_empty() && message.shared.is_empty();
-        if !(fresh && simple && is_small(op) && link.is_open_for(op.aim)) {
+        if !(fresh && simple && is_small(op) && conn.is_open_for(op.aim)) {
             return None;
         }
         let token = (op.until == Until::Delivered).then_some(0);
-        let header = message::header_bytes(&op.envelope(0, token), false);
+        let header = message::header_bytes(&op.header(0, token), false);
         Some(header + usize::try_from(op.length).ok()?)
     }
 
     /// A datagram of several messages was settled.
-    pub(crate) fn together_settled(&mut self, key: Key, status: srd_proto::Status) {
-        let Some(Together(keys)) = self.together.remove(key) else { return };
+    pub(crate) fn batch_settled(&mut self, key: Key, status: srd_proto::Status) {
+        let Some(BatchInFlight(keys)) = self.batches.remove(key) else { return };
         for key in keys {
             self.settled(key, 0, status);
         }

@@ -8,7 +8,7 @@ const TAG: u8 = 0xed;
 /// What our own frames are completed under, in the upper byte.
 pub(crate) const TAG_CONTROL: u8 = 0xec;
 /// And datagrams of several messages.
-pub(crate) const TAG_TOGETHER: u8 = 0xee;
+pub(crate) const TAG_BATCH: u8 = 0xee;
 
 /// What requests for reads of long messages complete under, in the upper byte.
 pub(crate) const TAG_LONG: u8 = 1;

@@ -6,7 +6,7 @@ use crate::layer::completion::Outcome;
 use crate::layer::request::Until;
 use crate::layer::world::{Refused, World};
 use crate::memory::Memory;
-use crate::rdm::receive::inbound::{Body, Info, Landing};
+use crate::rdm::receive::inbound::{Body, Landing, MessageInfo};
 use crate::rdm::send::operation::{Op, Source, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::message::MESSAGE_COST;
@@ -14,23 +14,27 @@ use crate::slots::Key;
 
 impl Rdm {
     /// Carries an operation out whose peer is this endpoint.
-    pub(crate) fn submit_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+    pub(crate) fn submit_loopback(
+        &mut self,
+        world: &mut World<'_>,
+        key: Key,
+    ) -> Result<(), Refused> {
         let Some(op) = self.ops.get(key) else { return Ok(()) };
         if op.aim != 0 && op.aim != self.incarnation {
             self.end(key, Outcome::Restarted);
             return Ok(());
         }
         match &op.work {
-            Work::Message(_) => self.send_own(world, key),
-            Work::Atomic(_) => self.atomic_own(world, key),
-            Work::Rma(_) => self.rma_own(world, key),
+            Work::Message(_) => self.send_loopback(world, key),
+            Work::Atomic(_) => self.atomic_loopback(world, key),
+            Work::Rma(_) => self.rma_loopback(world, key),
         }
     }
 
-    fn send_own(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+    fn send_loopback(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
         let Some(op) = self.ops.get(key) else { return Ok(()) };
         let Work::Message(message) = &op.work else { return Ok(()) };
-        let info = Info {
+        let info = MessageInfo {
             peer: None,
             run: 0,
             charge: 0,
@@ -43,7 +47,7 @@ impl Rdm {
         let copied = matches!(message.source, Source::Owned(_));
         let copy = copied || op.until != Until::Delivered && op.length <= self.inject_bytes_max();
         if let Some(landing) = self.match_message(&info) {
-            self.copy_own(key, &landing, world.memory);
+            self.copy_loopback(key, &landing, world.memory);
             self.end(key, Outcome::Ok);
             self.landed(&landing, None);
             return Ok(());
@@ -53,9 +57,9 @@ impl Rdm {
         let many = self.matcher(info.tag.is_some()).len().1 >= window;
         let copy = copy && (copied || !many);
         let body = if copy {
-            Body::Whole(self.bytes_own(key, world.memory).as_ref().into())
+            Body::Whole(self.bytes_loopback(key, world.memory).as_ref().into())
         } else {
-            Body::Own(key)
+            Body::Loopback(key)
         };
         if self.keep(info, body).is_err() {
             self.ops.remove(key);
@@ -67,7 +71,7 @@ impl Rdm {
         Ok(())
     }
 
-    fn bytes_own(&self, key: Key, memory: &mut dyn Memory) -> Bytes {
+    fn bytes_loopback(&self, key: Key, memory: &mut dyn Memory) -> Bytes {
         let Some(Op { work: Work::Message(message), length, .. }) = self.ops.get(key) else {
             return Bytes::new();
         };
@@ -75,8 +79,8 @@ impl Rdm {
     }
 
     /// Copies a message to ourselves into its receive.
-    pub(crate) fn copy_own(&mut self, key: Key, landing: &Landing, memory: &mut dyn Memory) {
-        let bytes = self.bytes_own(key, memory);
+    pub(crate) fn copy_loopback(&mut self, key: Key, landing: &Landing, memory: &mut dyn Memory) {
+        let bytes = self.bytes_loopback(key, memory);
         landing.write(memory, 0, &bytes);
     }
 }

@@ -6,18 +6,18 @@ use crate::layer::completion::Outcome;
 use crate::layer::request::Until;
 use crate::layer::world::World;
 use crate::mr::{Access, Registration};
-use crate::rdm::iovec::PIECES_MAX;
+use crate::rdm::iovec::IOV_COUNT_MAX;
 use crate::rdm::send::operation::{Handed, Op, Source, Stage, Step, Work};
 use crate::rdm::state::Rdm;
-use crate::rdm::wire::frame::LongPiece;
+use crate::rdm::wire::frame::LongIov;
 use crate::rdm::wire::message::MESSAGE_COST;
 use crate::rdm::wire::{encode, field, message};
 use crate::slots::Key;
 
 impl Rdm {
-    /// Goes on with the message at the head of its link's queue.
+    /// Goes on with the message at the head of its connection's queue.
     pub(crate) fn step_message(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Step {
-        let Some(session) = self.link(index).and_then(|link| link.session) else {
+        let Some(session) = self.conn(index).and_then(|conn| conn.session) else {
             return Step::Wait;
         };
         let Some(Op { work: Work::Message(message), acked, failure, .. }) = self.ops.get_mut(key)
@@ -28,7 +28,7 @@ impl Rdm {
             if *acked > 0 {
                 // It ends when its parts of the old session have landed.
                 *failure = Some(Outcome::Restarted);
-                self.quiet(key);
+                self.on_idle(key);
                 return Step::Over;
             }
             message.stage = Stage::Waiting;
@@ -61,9 +61,9 @@ impl Rdm {
         let Some(op) = self.ops.get(key) else { return false };
         let Work::Message(message) = &op.work else { return false };
         let length = op.length;
-        let Some(session) = self.link(index).and_then(|link| link.session) else { return false };
+        let Some(session) = self.conn(index).and_then(|conn| conn.session) else { return false };
         let room = session.limit.saturating_sub(session.used);
-        let by_reference = matches!(message.source, Source::Pieces(_));
+        let by_reference = matches!(message.source, Source::IoVec(_));
         let medium = length <= self.bounds.medium_bytes_max;
         // What was refused as a long one goes again as it was: its keys are good still, and its
         // pieces may be being read.
@@ -80,7 +80,7 @@ impl Rdm {
             }
         }
         let cost = MESSAGE_COST + if whole { length } else { 0 };
-        let Some(session) = self.link_mut(index).and_then(|link| link.session.as_mut()) else {
+        let Some(session) = self.conn_mut(index).and_then(|conn| conn.session.as_mut()) else {
             return false;
         };
         session.used += cost;
@@ -97,7 +97,7 @@ impl Rdm {
         let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key) else {
             return false;
         };
-        let Source::Pieces(pieces) = message.source else { return false };
+        let Source::IoVec(pieces) = message.source else { return false };
         let access = Access { remote_read: true, ..Access::default() };
         for piece in pieces.as_slice().iter().filter(|piece| piece.length > 0) {
             let to = Registration { region: 0, addr: 0, length: piece.length, access };
@@ -118,21 +118,21 @@ impl Rdm {
 
     /// The datagram with the header and as many bytes as fit.
     fn send_first(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
+        let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
         };
-        let (Some(session), Work::Message(message)) = (link.session, &op.work) else {
+        let (Some(session), Work::Message(message)) = (conn.session, &op.work) else {
             return Handed::Never;
         };
         let token = (op.until == Until::Delivered).then(|| key.to_bits());
-        let envelope = op.envelope(message.id, token);
-        let room = link.payload_bytes_max as u64;
-        let header = |parts| message::header_bytes(&envelope, parts) as u64;
-        let in_parts = header(false) + op.length > room;
-        let first = if in_parts { room - header(true) } else { op.length };
+        let header = op.header(message.id, token);
+        let room = conn.payload_bytes_max as u64;
+        let header_bytes = |parts| message::header_bytes(&header, parts) as u64;
+        let in_parts = header_bytes(false) + op.length > room;
+        let first = if in_parts { room - header_bytes(true) } else { op.length };
         let length = in_parts.then(|| u32::try_from(op.length).unwrap_or(u32::MAX));
         let bytes = usize::try_from(first).unwrap_or(0);
-        let mut frame = message::encode(&envelope, length, bytes);
+        let mut frame = message::encode(&header, length, bytes);
         message.source.append(world.memory, 0, bytes, &mut frame);
         let handed = self.hand_op(world, index, key, 0, (session.check, None, frame.freeze()));
         if handed == Handed::Yes
@@ -156,13 +156,13 @@ impl Rdm {
         from: u64,
         to: u64,
     ) -> (Handed, u64) {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
+        let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return (Handed::Never, to);
         };
-        let (Some(session), Work::Message(message)) = (link.session, &op.work) else {
+        let (Some(session), Work::Message(message)) = (conn.session, &op.work) else {
             return (Handed::Never, to);
         };
-        let bytes = (to - from).min(link.payload_bytes_max as u64);
+        let bytes = (to - from).min(conn.payload_bytes_max as u64);
         let Ok(offset) = u16::try_from(from) else { return (Handed::Never, to) };
         let payload: Bytes =
             message.source.read(world.memory, from, usize::try_from(bytes).unwrap_or(0));
@@ -222,21 +222,21 @@ impl Rdm {
 
     /// The header of a long message.
     fn send_long(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
-        let (Some(link), Some(op)) = (self.link(index), self.ops.get(key)) else {
+        let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
         };
-        let (Some(session), Work::Message(message)) = (link.session, &op.work) else {
+        let (Some(session), Work::Message(message)) = (conn.session, &op.work) else {
             return Handed::Never;
         };
-        let Source::Pieces(pieces) = &message.source else { return Handed::Never };
-        let mut list = [LongPiece::default(); PIECES_MAX];
+        let Source::IoVec(pieces) = &message.source else { return Handed::Never };
+        let mut list = [LongIov::default(); IOV_COUNT_MAX];
         let filled = pieces.as_slice().iter().filter(|piece| piece.length > 0);
         let count = message.shared.len();
         for ((to, piece), mr) in list.iter_mut().zip(filled).zip(&message.shared) {
-            *to = LongPiece { rkey: mr.rkey, length: piece.length };
+            *to = LongIov { rkey: mr.rkey, length: piece.length };
         }
-        let envelope = op.envelope(message.id, None);
-        let frame = encode::long(&envelope, key.to_bits(), &list[..count]).freeze();
+        let header = op.header(message.id, None);
+        let frame = encode::long(&header, key.to_bits(), &list[..count]).freeze();
         let handed = self.hand_op(world, index, key, 0, (session.check, None, frame));
         if handed == Handed::Yes
             && let Some((stage, _, _)) = self.ops.get_mut(key).and_then(Op::stage_mut)

@@ -1,6 +1,6 @@
 //! What the application asked for and has not ended: one record for each operation.
 //!
-//! An operation waits in its link's queue until all of it was handed to the transport, then for the
+//! An operation waits in its connection's queue until all of it was handed to the transport, then for the
 //! acknowledgements of its datagrams, then, if it is of such a kind, for the peer's word. Bound:
 //! `operations_max`.
 
@@ -15,8 +15,8 @@ use crate::layer::completion::{Kind, Outcome};
 use crate::layer::request::{AtomicOp, Datatype, Until};
 use crate::memory::Memory;
 use crate::mr::Mr;
-use crate::rdm::iovec::{Pieces, RemotePieces};
-use crate::rdm::wire::message::Envelope;
+use crate::rdm::iovec::{IoVec, RmaIoVec};
+use crate::rdm::wire::message::MessageHeader;
 use crate::slots::Key;
 
 /// How often a message may be sent again because the peer forgot the session.
@@ -50,13 +50,13 @@ pub(crate) struct Out {
 
 /// Messages that left in one datagram, until it was settled.
 #[derive(Debug)]
-pub(crate) struct Together(pub Vec<Key>);
+pub(crate) struct BatchInFlight(pub Vec<Key>);
 
 /// Where an operation's bytes come from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// The application's memory, which it leaves alone until it hears of the end.
-    Pieces(Pieces),
+    IoVec(IoVec),
     /// A copy.
     Owned(Bytes),
 }
@@ -64,7 +64,7 @@ pub(crate) enum Source {
 impl Source {
     pub(crate) fn length(&self) -> u64 {
         match self {
-            Self::Pieces(pieces) => pieces.length(),
+            Self::IoVec(pieces) => pieces.length(),
             Self::Owned(bytes) => bytes.len() as u64,
         }
     }
@@ -73,7 +73,7 @@ impl Source {
     #[allow(clippy::cast_possible_truncation)] // offsets of copies, which are short
     pub(crate) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
         match self {
-            Self::Pieces(pieces) => pieces.read(memory, offset, bytes),
+            Self::IoVec(pieces) => pieces.read(memory, offset, bytes),
             Self::Owned(all) => all.slice(offset as usize..offset as usize + bytes),
         }
     }
@@ -87,7 +87,7 @@ impl Source {
         into: &mut bytes::BytesMut,
     ) {
         match self {
-            Self::Pieces(pieces) => pieces.append(memory, offset, bytes, into),
+            Self::IoVec(pieces) => pieces.append(memory, offset, bytes, into),
             Self::Owned(_) => into.extend_from_slice(&self.read(memory, offset, bytes)),
         }
     }
@@ -136,8 +136,8 @@ pub(crate) struct AtomicOut {
     pub kind: AtomicKind,
     /// Operands, then comparands.
     pub operands: Bytes,
-    pub result: Pieces,
-    pub remote: RemotePieces,
+    pub result: IoVec,
+    pub remote: RmaIoVec,
     pub stage: Stage,
     pub id: u32,
     pub session: u32,
@@ -148,14 +148,14 @@ pub(crate) struct AtomicOut {
 pub(crate) struct RmaOut {
     pub read: bool,
     pub source: Source,
-    pub remote: RemotePieces,
+    pub remote: RmaIoVec,
     /// Bytes asked of the device, or handed over; and whether anything was, of no bytes too.
     pub asked: u64,
     pub begun: bool,
     /// Work requests of the device that have not completed.
     pub requests: u32,
     /// The peer was told of its data, or is being told.
-    pub told: bool,
+    pub notified: bool,
     /// A frame was too large for the path: all of it goes again.
     pub again: bool,
 }
@@ -172,16 +172,16 @@ pub(crate) enum Work {
 #[derive(Debug)]
 pub(crate) struct Op {
     pub kind: Kind,
-    /// The peer as the application numbers it, and its link.
+    /// The peer as the application numbers it, and its connection.
     pub peer: u32,
-    pub link: u32,
+    pub conn: u32,
     /// The run of the peer that is meant; zero for any.
     pub aim: u64,
     pub context: u64,
     pub until: Until,
-    pub tell: bool,
+    pub signaled: bool,
     /// Its success has been told.
-    pub told: bool,
+    pub reported: bool,
     pub tag: Option<u64>,
     pub data: Option<u64>,
     pub length: u64,
@@ -196,7 +196,7 @@ pub(crate) struct Op {
     pub leaving: Option<Outcome>,
     /// The peer's word has come: a status of its RECEIPT or RESULT.
     pub answer: Option<u8>,
-    /// Whether it stands in its link's queue.
+    /// Whether it stands in its connection's queue.
     pub queued: bool,
     /// Whether operations that must not overtake it wait for its end.
     pub counted: bool,
@@ -204,8 +204,8 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    pub(crate) fn envelope(&self, id: u32, token: Option<u64>) -> Envelope {
-        Envelope { id, tag: self.tag, data: self.data, token }
+    pub(crate) fn header(&self, id: u32, token: Option<u64>) -> MessageHeader {
+        MessageHeader { id, tag: self.tag, data: self.data, token }
     }
 
     /// The id and session that it travels under, if it has them.

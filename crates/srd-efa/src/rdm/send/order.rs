@@ -33,29 +33,29 @@ impl Rdm {
         if self.order == Order::default() {
             return false;
         }
-        let waits = self.link(index).is_some_and(|link| !link.behind.is_empty());
+        let waits = self.conn(index).is_some_and(|conn| !conn.ordered.is_empty());
         if !waits && self.take_turn(index, key) {
             return false;
         }
         if let Some(op) = self.ops.get_mut(key) {
             op.queued = true;
         }
-        if let Some(link) = self.link_mut(index) {
-            link.behind.push_back(key);
+        if let Some(conn) = self.conn_mut(index) {
+            conn.ordered.push_back(key);
         }
         true
     }
 
     /// Lets what was held and has its turn into its queue.
     pub(crate) fn let_through(&mut self, index: u32) {
-        while let Some(&key) = self.link(index).and_then(|link| link.behind.front()) {
+        while let Some(&key) = self.conn(index).and_then(|conn| conn.ordered.front()) {
             if !self.take_turn(index, key) {
                 return;
             }
             let rma = matches!(self.ops.get(key).map(|op| &op.work), Some(Work::Rma(_)));
-            if let Some(link) = self.link_mut(index) {
-                link.behind.pop_front();
-                let queue = if rma { &mut link.rmas } else { &mut link.messages };
+            if let Some(conn) = self.conn_mut(index) {
+                conn.ordered.pop_front();
+                let queue = if rma { &mut conn.rmas } else { &mut conn.messages };
                 queue.push_back(key);
             }
         }
@@ -65,11 +65,11 @@ impl Rdm {
     fn take_turn(&mut self, index: u32, key: Key) -> bool {
         let order = self.order;
         let Some(family) = self.ops.get(key).map(Op::family) else { return true };
-        let Some(link) = self.link_mut(index) else { return true };
-        if order.holds(family, &link.unfinished) {
+        let Some(conn) = self.conn_mut(index) else { return true };
+        if order.holds(family, &conn.unfinished) {
             return false;
         }
-        link.unfinished[family as usize] += 1;
+        conn.unfinished[family as usize] += 1;
         if let Some(op) = self.ops.get_mut(key) {
             op.counted = true;
         }
@@ -81,10 +81,10 @@ impl Rdm {
         if !op.counted {
             return;
         }
-        if let Some(link) = self.link_mut(op.link) {
-            link.unfinished[op.family() as usize] -= 1;
-            if !link.behind.is_empty() {
-                self.wake(op.link);
+        if let Some(conn) = self.conn_mut(op.conn) {
+            conn.unfinished[op.family() as usize] -= 1;
+            if !conn.ordered.is_empty() {
+                self.wake(op.conn);
             }
         }
     }

@@ -18,7 +18,7 @@ impl Rdm {
     /// A datagram of an operation was settled.
     pub(crate) fn settled(&mut self, key: Key, part: u16, status: Status) {
         let Some(op) = self.ops.get_mut(key) else { return };
-        let index = op.link;
+        let index = op.conn;
         op.in_flight -= 1;
         match status {
             Status::Ok => op.acked += 1,
@@ -29,25 +29,25 @@ impl Rdm {
         let is_message = !matches!(op.work, Work::Rma(_));
         let session = op.stage_mut().map(|(_, _, session)| *session);
         let lost = !matches!(status, Status::Ok | Status::LocalBadLength);
-        if let Some(link) = self.link_mut(index) {
-            link.flying -= 1;
-            let current = link.session.map(|session| session.number);
+        if let Some(conn) = self.conn_mut(index) {
+            conn.in_flight -= 1;
+            let current = conn.session.map(|session| session.number);
             if lost && is_message && current == session {
-                link.session = None;
+                conn.session = None;
             }
         }
-        self.quiet(key);
-        self.regather(index);
+        self.on_idle(key);
+        self.requeue_refused(index);
     }
 
     /// What follows when nothing of an operation is under way.
-    pub(crate) fn quiet(&mut self, key: Key) {
+    pub(crate) fn on_idle(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let requests = if let Work::Rma(rma) = &op.work { rma.requests } else { 0 };
         if op.in_flight + requests > 0 {
             return;
         }
-        let (index, again) = (op.link, op.is_again());
+        let (index, again) = (op.conn, op.is_again());
         if let Some(outcome) = op.failure {
             self.leave_queue(key);
             self.end(key, outcome);
@@ -60,11 +60,11 @@ impl Rdm {
             }
             if op.tries > TRIES_MAX {
                 op.failure = Some(Outcome::Protocol);
-                self.quiet(key);
+                self.on_idle(key);
             } else if !core::mem::replace(&mut op.queued, true) {
                 let rma = matches!(op.work, Work::Rma(_));
-                if let Some(link) = self.link_mut(index) {
-                    let queue = if rma { &mut link.rmas } else { &mut link.messages };
+                if let Some(conn) = self.conn_mut(index) {
+                    let queue = if rma { &mut conn.rmas } else { &mut conn.messages };
                     queue.push_front(key);
                 }
                 self.wake(index);
@@ -95,22 +95,22 @@ impl Rdm {
     /// in a new session.
     fn refused(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
-        let index = op.link;
+        let index = op.conn;
         op.tries += 1;
         let partly = op.acked > 0 && !matches!(op.work, Work::Rma(_));
         if partly || op.tries > TRIES_MAX {
             op.failure = Some(Outcome::Restarted);
-            self.quiet(key);
+            self.on_idle(key);
             return;
         }
         op.refused = 0;
         self.counters.sent_again += 1;
         let waits = op.queued;
         op.restart();
-        if let Some(link) = self.link_mut(index) {
-            link.in_doubt = link.remote != 0;
+        if let Some(conn) = self.conn_mut(index) {
+            conn.in_doubt = conn.remote != 0;
             if !waits {
-                link.refused.push(key);
+                conn.refused.push(key);
             }
         }
         self.wake(index);
@@ -118,12 +118,12 @@ impl Rdm {
 
     /// When the last datagram of a session that is over has landed, what was refused goes back to
     /// the head of the queue, in its order.
-    pub(crate) fn regather(&mut self, index: u32) {
-        let Some(link) = self.link_mut(index).filter(|l| l.flying == 0 && !l.refused.is_empty())
+    pub(crate) fn requeue_refused(&mut self, index: u32) {
+        let Some(conn) = self.conn_mut(index).filter(|l| l.in_flight == 0 && !l.refused.is_empty())
         else {
             return;
         };
-        let mut again = core::mem::take(&mut link.refused);
+        let mut again = core::mem::take(&mut conn.refused);
         let mut ids: Vec<(u32, Key)> = Vec::with_capacity(again.len());
         for key in again.drain(..) {
             if let Some(op) = self.ops.get_mut(key) {
@@ -136,8 +136,8 @@ impl Rdm {
         ids.sort_by_key(|(id, _)| id.wrapping_sub(first).cast_signed());
         for (_, key) in ids.into_iter().rev() {
             let rma = matches!(self.ops.get(key).map(|op| &op.work), Some(Work::Rma(_)));
-            if let Some(link) = self.link_mut(index) {
-                let queue = if rma { &mut link.rmas } else { &mut link.messages };
+            if let Some(conn) = self.conn_mut(index) {
+                let queue = if rma { &mut conn.rmas } else { &mut conn.messages };
                 queue.push_front(key);
             }
         }
@@ -149,9 +149,9 @@ impl Rdm {
         if !core::mem::replace(&mut op.queued, false) {
             return;
         }
-        let index = op.link;
-        if let Some(link) = self.link_mut(index) {
-            for queue in [&mut link.messages, &mut link.rmas, &mut link.behind] {
+        let index = op.conn;
+        if let Some(conn) = self.conn_mut(index) {
+            for queue in [&mut conn.messages, &mut conn.rmas, &mut conn.ordered] {
                 if queue.front() == Some(&key) {
                     queue.pop_front();
                 } else {
@@ -163,42 +163,42 @@ impl Rdm {
 
     pub(crate) fn control_settled(&mut self, key: Key, status: Status) {
         let Some(control) = self.controls.get_mut(key) else { return };
-        let (index, kind) = (control.link, control.kind);
+        let (index, kind) = (control.conn, control.kind);
         control.tries += 1;
         let again = status == Status::RemoteAbort && control.tries < CONTROL_TRIES_MAX;
-        if kind == ControlKind::Word && again {
-            if let Some(link) = self.link_mut(index) {
-                link.control.push_back(key);
+        if kind == ControlKind::Reply && again {
+            if let Some(conn) = self.conn_mut(index) {
+                conn.control.push_back(key);
             }
             self.wake(index);
             return;
         }
         self.controls.remove(key);
-        if kind == ControlKind::Word || status == Status::Ok {
+        if kind == ControlKind::Reply || status == Status::Ok {
             return;
         }
         match status {
             Status::BadDestQpn => self.on_hello_refused(index),
             Status::RemoteAbort | Status::Flushed => {
-                if let Some(link) = self.link_mut(index) {
-                    link.greeting = None;
+                if let Some(conn) = self.conn_mut(index) {
+                    conn.hello = None;
                 }
                 self.wake(index);
             }
             other => {
-                if let Some(link) = self.link_mut(index) {
-                    link.greeting = None;
+                if let Some(conn) = self.conn_mut(index) {
+                    conn.hello = None;
                 }
-                self.fail_link(index, outcome_of(other));
+                self.fail_conn(index, outcome_of(other));
             }
         }
     }
 
     /// A peer's word about a message or atomic operation of ours. False if there is none that
     /// waits for it.
-    pub(crate) fn on_word(&mut self, index: u32, token: u64, status: u8) -> bool {
+    pub(crate) fn on_status(&mut self, index: u32, token: u64, status: u8) -> bool {
         let key = Key::from_bits(token);
-        let Some(op) = self.ops.get_mut(key).filter(|op| op.link == index) else { return false };
+        let Some(op) = self.ops.get_mut(key).filter(|op| op.conn == index) else { return false };
         if !op.wants_answer() || op.answer.or(op.leaving.map(|_| 0)).is_some() {
             return false;
         }
@@ -209,17 +209,17 @@ impl Rdm {
         true
     }
 
-    /// Everything of a link fails that is not under way in the transport; the rest does when it
+    /// Everything of a connection fails that is not under way in the transport; the rest does when it
     /// comes back.
-    pub(crate) fn fail_link(&mut self, index: u32, outcome: Outcome) {
-        self.fail_where(outcome, |op| op.link == index);
+    pub(crate) fn fail_conn(&mut self, index: u32, outcome: Outcome) {
+        self.fail_where(outcome, |op| op.conn == index);
     }
 
     /// The same, of what is meant for a run, or has been sent to it.
     pub(crate) fn fail_run(&mut self, index: u32, run: u64) {
         self.fail_where(Outcome::Restarted, |op| {
             let begun = op.acked > 0 || op.in_flight > 0;
-            op.link == index && (op.aim == run || begun)
+            op.conn == index && (op.aim == run || begun)
         });
     }
 
@@ -234,17 +234,17 @@ impl Rdm {
         for key in hits.map(|(key, _)| key).collect::<Vec<_>>() {
             let Some(op) = self.ops.get_mut(key) else { continue };
             op.failure = Some(outcome);
-            let index = op.link;
+            let index = op.conn;
             if op.is_begun()
-                && let Some(link) = self.link_mut(index)
+                && let Some(conn) = self.conn_mut(index)
             {
                 // The receiver waits for it: another session tells it that no more comes.
-                link.session = None;
-                link.in_doubt = link.remote != 0;
+                conn.session = None;
+                conn.in_doubt = conn.remote != 0;
                 self.wake(index);
             }
             self.leave_queue(key);
-            self.quiet(key);
+            self.on_idle(key);
         }
     }
 }
@@ -291,7 +291,7 @@ impl Op {
             }
             Work::Atomic(atomic) => atomic.stage = Stage::Waiting,
             Work::Rma(rma) => {
-                (rma.asked, rma.begun, rma.told) = (0, false, false);
+                (rma.asked, rma.begun, rma.notified) = (0, false, false);
             }
         }
     }

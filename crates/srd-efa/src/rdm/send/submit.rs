@@ -1,11 +1,11 @@
-//! Takes what the application asks for, and looks after each link's queues.
+//! Takes what the application asks for, and looks after each connection's queues.
 
 use bytes::{Bytes, BytesMut};
 
 use crate::layer::completion::{Done, Kind, Outcome};
-use crate::layer::request::{Message, Piece, Until};
+use crate::layer::request::{Iov, Message, Until};
 use crate::layer::world::{Peer, Refused, World};
-use crate::rdm::iovec::Pieces;
+use crate::rdm::iovec::IoVec;
 use crate::rdm::peers::connection::{Control, ControlKind};
 use crate::rdm::send::coalesce;
 use crate::rdm::send::operation::{Handed, MessageOut, Op, Source, Stage, Step, Work};
@@ -36,7 +36,7 @@ impl Rdm {
             Op {
                 context: message.context,
                 until: message.until,
-                tell: message.tell,
+                signaled: message.signaled,
                 tag: message.tag,
                 data: message.data,
                 ..op
@@ -48,12 +48,12 @@ impl Rdm {
     pub(crate) fn source_of(
         &self,
         world: &mut World<'_>,
-        pieces: &[Piece],
+        pieces: &[Iov],
         until: Until,
     ) -> Result<Source, Refused> {
-        let pieces = Pieces::of(pieces).ok_or(Refused::Invalid)?;
+        let pieces = IoVec::of(pieces).ok_or(Refused::Invalid)?;
         if until != Until::Injected {
-            return Ok(Source::Pieces(pieces));
+            return Ok(Source::IoVec(pieces));
         }
         if pieces.length() > self.inject_bytes_max() {
             return Err(Refused::TooLong);
@@ -75,19 +75,19 @@ impl Rdm {
             Work::Rma(rma) => rma.source.length(),
             Work::Atomic(a) => a.remote.length().unwrap_or(0),
         };
-        let own = entry.address == self.own;
-        if entry.link.is_none() && !own {
+        let own = entry.address == self.local_address;
+        if entry.conn.is_none() && !own {
             return Err(Refused::NoSuchPeer);
         }
         Ok(Op {
             kind,
             peer: to.0,
-            link: if own { u32::MAX } else { entry.link.unwrap_or(u32::MAX) },
+            conn: if own { u32::MAX } else { entry.conn.unwrap_or(u32::MAX) },
             aim: entry.incarnation,
             context: 0,
             until: Until::Transmitted,
-            tell: true,
-            told: false,
+            signaled: true,
+            reported: false,
             tag: None,
             data: None,
             length,
@@ -106,37 +106,37 @@ impl Rdm {
 
     /// Begins an operation, at once if nothing waits before it.
     pub(crate) fn submit(&mut self, world: &mut World<'_>, op: Op) -> Result<(), Refused> {
-        let (index, is_rma) = (op.link, matches!(op.work, Work::Rma(_)));
+        let (index, is_rma) = (op.conn, matches!(op.work, Work::Rma(_)));
         let small = coalesce::is_small(&op);
         let injected = op.until == Until::Injected && !matches!(op.work, Work::Atomic(_));
         let key = self.ops.insert(op, self.bounds.operations_max).ok_or(Refused::Again)?;
         if index == u32::MAX {
-            return self.submit_own(world, key);
+            return self.submit_loopback(world, key);
         }
         if injected {
-            self.tell_injected(key);
+            self.report_injected(key);
         }
         if self.wait_turn(index, key) {
             return Ok(());
         }
-        let Some(link) = self.link_mut(index) else { return Err(Refused::NoSuchPeer) };
-        let held = link.held && !is_rma;
-        let queue = if is_rma { &mut link.rmas } else { &mut link.messages };
+        let Some(conn) = self.conn_mut(index) else { return Err(Refused::NoSuchPeer) };
+        let coalescing = conn.coalescing && !is_rma;
+        let queue = if is_rma { &mut conn.rmas } else { &mut conn.messages };
         queue.push_back(key);
-        let first = (queue.len() == 1 || held) && !link.blocked;
+        let first = (queue.len() == 1 || coalescing) && !conn.blocked;
         if let Some(op) = self.ops.get_mut(key) {
             op.queued = true;
         }
-        if first && !self.hold(index, small) {
+        if first && !self.coalesce(index, small) {
             self.flush(world, index);
         }
         Ok(())
     }
 
     /// What was copied is over for its caller. Should it fail, that is told as well.
-    pub(crate) fn tell_injected(&mut self, key: Key) {
+    pub(crate) fn report_injected(&mut self, key: Key) {
         if let Some(op) = self.ops.get_mut(key) {
-            op.told = true;
+            op.reported = true;
             let done = done_of(op, Outcome::Ok);
             self.done.push_back(done);
         }
@@ -162,7 +162,7 @@ impl Rdm {
         }
         let Some(op) = self.ops.remove(key) else { return };
         self.end_turn(&op);
-        if !op.told || outcome != Outcome::Ok {
+        if !op.reported || outcome != Outcome::Ok {
             self.done.push_back(done_of(&op, outcome));
         }
     }
@@ -175,35 +175,41 @@ impl Rdm {
     }
 
     /// Sends a frame of our own.
-    pub(crate) fn say(&mut self, index: u32, kind: ControlKind, check: u32, bytes: Bytes) {
-        let control = Control { link: index, kind, check, bytes, tries: 0 };
-        // Bound: one for each message that credit let in, and a few for each link.
+    pub(crate) fn queue_control(
+        &mut self,
+        index: u32,
+        kind: ControlKind,
+        check: u32,
+        bytes: Bytes,
+    ) {
+        let control = Control { conn: index, kind, check, bytes, tries: 0 };
+        // Bound: one for each message that credit let in, and a few for each connection.
         if let Some(key) = self.controls.insert(control, u32::MAX)
-            && let Some(link) = self.link_mut(index)
+            && let Some(conn) = self.conn_mut(index)
         {
-            link.control.push_back(key);
+            conn.control.push_back(key);
             self.wake(index);
         }
     }
 
     /// Says something about the peer's operations to its present run.
-    pub(crate) fn say_word(&mut self, index: u32, bytes: BytesMut) {
-        let Some(link) = self.link(index).filter(|link| link.remote != 0) else { return };
-        let check = check::run_check(link.remote);
-        self.say(index, ControlKind::Word, check, bytes.freeze());
+    pub(crate) fn queue_reply(&mut self, index: u32, bytes: BytesMut) {
+        let Some(conn) = self.conn(index).filter(|conn| conn.remote != 0) else { return };
+        let check = check::run_check(conn.remote);
+        self.queue_control(index, ControlKind::Reply, check, bytes.freeze());
     }
 
-    /// Hands over what waits for a link, as far as the transport takes it.
+    /// Hands over what waits for a connection, as far as the transport takes it.
     pub(crate) fn flush(&mut self, world: &mut World<'_>, index: u32) -> bool {
         self.let_through(index);
-        if let Some(aim) = self.greeting_due(index) {
-            self.greet(index, aim);
+        if let Some(aim) = self.hello_due(index) {
+            self.send_hello(index, aim);
         }
         let mut took = self.flush_control(world, index);
         took |= self.flush_queue(world, index, false);
         took |= self.flush_queue(world, index, true);
         // An operation that failed may have brought forward one for another run.
-        if self.greeting_due(index).is_some() && took {
+        if self.hello_due(index).is_some() && took {
             self.wake(index);
         }
         took
@@ -212,14 +218,14 @@ impl Rdm {
     fn flush_control(&mut self, world: &mut World<'_>, index: u32) -> bool {
         self.grant(index);
         let mut took = false;
-        while let Some(link) = self.link(index).filter(|link| !link.blocked) {
-            let Some(&key) = link.control.front() else { break };
+        while let Some(conn) = self.conn(index).filter(|conn| !conn.blocked) {
+            let Some(&key) = conn.control.front() else { break };
             if !self.hand_control(world, key) {
                 break;
             }
             took = true;
-            if let Some(link) = self.link_mut(index) {
-                link.control.pop_front();
+            if let Some(conn) = self.conn_mut(index) {
+                conn.control.pop_front();
             }
         }
         took
@@ -228,14 +234,14 @@ impl Rdm {
     fn flush_queue(&mut self, world: &mut World<'_>, index: u32, rmas: bool) -> bool {
         let mut took = false;
         if !rmas {
-            self.unhold(index);
+            self.stop_coalescing(index);
         }
-        while let Some(link) = self.link(index).filter(|link| !link.blocked) {
-            let queue = if rmas { &link.rmas } else { &link.messages };
+        while let Some(conn) = self.conn(index).filter(|conn| !conn.blocked) {
+            let queue = if rmas { &conn.rmas } else { &conn.messages };
             let Some(&key) = queue.front() else { break };
-            let open = self.ops.get(key).is_some_and(|op| link.is_open_for(op.aim));
+            let open = self.ops.get(key).is_some_and(|op| conn.is_open_for(op.aim));
             if open && !rmas {
-                match self.send_joined(world, index) {
+                match self.send_batch(world, index) {
                     None => {}
                     Some(Handed::Yes) => {
                         took = true;
@@ -247,8 +253,8 @@ impl Rdm {
             let step = if open { self.step(world, index, key) } else { Step::Wait };
             let Step::Over = step else { break };
             took = true;
-            if let Some(link) = self.link_mut(index) {
-                let queue = if rmas { &mut link.rmas } else { &mut link.messages };
+            if let Some(conn) = self.conn_mut(index) {
+                let queue = if rmas { &mut conn.rmas } else { &mut conn.messages };
                 // An operation that failed has left by itself.
                 if queue.front() == Some(&key) {
                     queue.pop_front();
@@ -277,8 +283,8 @@ impl Rdm {
                 if let Some(op) = self.ops.get_mut(key) {
                     op.in_flight += 1;
                 }
-                if let Some(link) = self.link_mut(index) {
-                    link.flying += 1;
+                if let Some(conn) = self.conn_mut(index) {
+                    conn.in_flight += 1;
                 }
                 None
             }
@@ -287,7 +293,7 @@ impl Rdm {
                 if let Some(op) = self.ops.get_mut(key) {
                     op.failure = op.failure.or(Some(Outcome::Protocol));
                 }
-                self.quiet(key);
+                self.on_idle(key);
                 Some(Step::Over)
             }
         }
@@ -301,7 +307,7 @@ pub(crate) fn done_of(op: &Op, outcome: Outcome) -> Done {
         outcome,
         context: op.context,
         tagged: op.tag.is_some(),
-        tell: op.tell || outcome != Outcome::Ok,
+        signaled: op.signaled || outcome != Outcome::Ok,
         peer: Some(Peer(op.peer)),
         length: op.length,
         offset: 0,

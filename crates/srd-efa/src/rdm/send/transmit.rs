@@ -21,7 +21,7 @@ const SMALL_BYTES: usize = 2048;
 impl Rdm {
     /// Hands a datagram over.
     pub(crate) fn hand(&mut self, world: &mut World<'_>, index: u32, out: Out) -> Handed {
-        let Some(link) = self.links.get_mut(index as usize).and_then(Option::as_deref_mut) else {
+        let Some(conn) = self.conns.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return Handed::Never;
         };
         let Out { check, imm, payload, user } = out;
@@ -33,15 +33,15 @@ impl Rdm {
             payload,
             user,
         };
-        match world.endpoint.send(world.now, link.id, datagram) {
+        match world.endpoint.send(world.now, conn.id, datagram) {
             Ok(_) => Handed::Yes,
             Err(SendError::QueueFull) => {
-                link.blocked = true;
+                conn.blocked = true;
                 Handed::Full
             }
-            Err(SendError::TooLarge { max_bytes }) if max_bytes < link.payload_bytes_max => {
+            Err(SendError::TooLarge { max_bytes }) if max_bytes < conn.payload_bytes_max => {
                 // Cut it smaller at the next pump.
-                link.payload_bytes_max = max_bytes;
+                conn.payload_bytes_max = max_bytes;
                 self.wake(index);
                 Handed::Full
             }
@@ -65,7 +65,7 @@ impl Rdm {
     /// Hands over a frame of our own; false if it has to wait.
     pub(crate) fn hand_control(&mut self, world: &mut World<'_>, key: Key) -> bool {
         let Some(control) = self.controls.get(key) else { return true };
-        let index = control.link;
+        let index = control.conn;
         let (check, payload) = (control.check, control.bytes.clone());
         let user = key.to_user(TAG_CONTROL);
         match self.hand(world, index, Out { check, imm: None, payload, user }) {

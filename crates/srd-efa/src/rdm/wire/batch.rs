@@ -1,4 +1,4 @@
-//! The frame JOINED: small messages that left together.
+//! The frame BATCH: small messages that left together.
 //!
 //! ```text
 //! | 11 | messages | 0 | id of the first | then for each: bytes of its MESSAGE (2), its MESSAGE |
@@ -13,7 +13,7 @@ use crate::rdm::wire::message;
 use crate::rdm::wire::message::MessageFrame;
 
 /// Most messages in one frame.
-pub(crate) const JOINED_MAX: usize = 32;
+pub(crate) const BATCH_MESSAGES_MAX: usize = 32;
 /// Bytes before each message.
 pub(crate) const ENTRY_BYTES: usize = 2;
 /// The frame's kind.
@@ -21,7 +21,7 @@ pub(crate) const KIND: u8 = 11;
 
 /// A frame that has arrived, and was found well formed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Joined<'a> {
+pub(crate) struct Batch<'a> {
     pub first: u32,
     pub count: u32,
     /// What the messages cost of their sender's credit, together.
@@ -29,22 +29,22 @@ pub(crate) struct Joined<'a> {
     entries: &'a [u8],
 }
 
-impl<'a> Joined<'a> {
+impl<'a> Batch<'a> {
     /// What follows the base of the frame; `None` for what no sender writes.
     pub(crate) fn decode(count: u8, first: u32, entries: &'a [u8]) -> Option<Self> {
-        let mut joined = Self { first, count: 0, charge: 0, entries };
+        let mut batch = Self { first, count: 0, charge: 0, entries };
         let mut rest = entries;
         while !rest.is_empty() {
             let (frame, after) = entry(rest)?;
-            if frame.length.is_some() || frame.envelope.id != first.wrapping_add(joined.count) {
+            if frame.length.is_some() || frame.header.id != first.wrapping_add(batch.count) {
                 return None;
             }
-            joined.count += 1;
-            joined.charge += frame.charge();
+            batch.count += 1;
+            batch.charge += frame.charge();
             rest = after;
         }
-        let known = usize::from(count) <= JOINED_MAX && count > 1;
-        (known && u32::from(count) == joined.count).then_some(joined)
+        let known = usize::from(count) <= BATCH_MESSAGES_MAX && count > 1;
+        (known && u32::from(count) == batch.count).then_some(batch)
     }
 
     /// Its messages, in their order.
@@ -68,12 +68,12 @@ fn entry(bytes: &[u8]) -> Option<(MessageFrame<'_>, &[u8])> {
 }
 
 /// A frame in the making.
-pub(crate) struct Joining {
+pub(crate) struct BatchBuilder {
     bytes: BytesMut,
     count: u8,
 }
 
-impl Joining {
+impl BatchBuilder {
     /// With no messages yet; `first` is the id of the first.
     pub(crate) fn new(first: u32, room: usize) -> Self {
         let mut bytes = BytesMut::with_capacity(room);
@@ -100,4 +100,4 @@ impl Joining {
     }
 }
 
-const _: () = assert!(JOINED_MAX <= u8::MAX as usize && BASE_BYTES > 1);
+const _: () = assert!(BATCH_MESSAGES_MAX <= u8::MAX as usize && BASE_BYTES > 1);

@@ -3,8 +3,8 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::rdm::wire::field::{BASE_BYTES, DATA, PARTS, TAGGED, VERSION, put_base};
-use crate::rdm::wire::frame::{AtomicPiece, LONG_PIECE_BYTES, LongPiece, PUT_HEADER_BYTES};
-use crate::rdm::wire::message::Envelope;
+use crate::rdm::wire::frame::{AtomicIov, LONG_IOV_BYTES, LongIov, PUT_HEADER_BYTES};
+use crate::rdm::wire::message::MessageHeader;
 
 pub(crate) fn hello(session: u32, incarnation: u64) -> BytesMut {
     let mut b = BytesMut::with_capacity(24);
@@ -30,13 +30,13 @@ pub(crate) fn credit(session: u32, limit: u64) -> BytesMut {
     b
 }
 
-pub(crate) fn long(envelope: &Envelope, token: u64, pieces: &[LongPiece]) -> BytesMut {
-    let mut b = BytesMut::with_capacity(BASE_BYTES + 24 + pieces.len() * LONG_PIECE_BYTES);
-    let flags = if envelope.tag.is_some() { TAGGED } else { 0 }
-        | if envelope.data.is_some() { DATA } else { 0 };
+pub(crate) fn long(header: &MessageHeader, token: u64, pieces: &[LongIov]) -> BytesMut {
+    let mut b = BytesMut::with_capacity(BASE_BYTES + 24 + pieces.len() * LONG_IOV_BYTES);
+    let flags = if header.tag.is_some() { TAGGED } else { 0 }
+        | if header.data.is_some() { DATA } else { 0 };
     let count = u16::try_from(pieces.len()).unwrap_or(u16::MAX);
-    put_base(&mut b, 5, flags, count, envelope.id);
-    for field in [envelope.tag, envelope.data, Some(token)].into_iter().flatten() {
+    put_base(&mut b, 5, flags, count, header.id);
+    for field in [header.tag, header.data, Some(token)].into_iter().flatten() {
         b.put_u64(field);
     }
     for piece in pieces {
@@ -54,7 +54,7 @@ pub(crate) fn receipt(token: u64, status: u8) -> BytesMut {
 }
 
 /// An ATOMIC up to its operands. `what`: operation, type and form.
-pub(crate) fn atomic(id: u32, what: [u8; 3], token: u64, pieces: &[AtomicPiece]) -> BytesMut {
+pub(crate) fn atomic(id: u32, what: [u8; 3], token: u64, pieces: &[AtomicIov]) -> BytesMut {
     let mut b = BytesMut::with_capacity(256);
     let [op, datatype, form] = what;
     let count = u8::try_from(pieces.len()).unwrap_or(u8::MAX) & 15;

@@ -1,28 +1,28 @@
 //! Reads frames.
 
-use crate::rdm::iovec::PIECES_MAX;
-use crate::rdm::wire::batch::Joined;
+use crate::rdm::iovec::IOV_COUNT_MAX;
+use crate::rdm::wire::batch::Batch;
 use crate::rdm::wire::field::{BASE_BYTES, DATA, PARTS, Reader, TAGGED};
-use crate::rdm::wire::message::{Envelope, MESSAGE_COST, MessageFrame};
+use crate::rdm::wire::message::{MESSAGE_COST, MessageFrame, MessageHeader};
 use crate::rdm::wire::{batch, message};
 
 /// Bytes of a piece in a LONG.
-pub(crate) const LONG_PIECE_BYTES: usize = 16;
+pub(crate) const LONG_IOV_BYTES: usize = 16;
 /// Bytes of a piece in an ATOMIC.
-pub(crate) const ATOMIC_PIECE_BYTES: usize = 20;
+pub(crate) const ATOMIC_IOV_BYTES: usize = 20;
 /// Bytes before the data of a PUT.
 pub(crate) const PUT_HEADER_BYTES: usize = BASE_BYTES + 24;
 
 /// A piece of a long message: its key, and its bytes. It begins at address zero of its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct LongPiece {
+pub(crate) struct LongIov {
     pub rkey: u64,
     pub length: u64,
 }
 
 /// A piece of memory in an ATOMIC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct AtomicPiece {
+pub(crate) struct AtomicIov {
     pub addr: u64,
     pub rkey: u64,
     pub bytes: u32,
@@ -48,8 +48,8 @@ pub(crate) enum Frame<'a> {
     },
     Message(MessageFrame<'a>),
     Long {
-        envelope: Envelope,
-        pieces: [LongPiece; PIECES_MAX],
+        header: MessageHeader,
+        pieces: [LongIov; IOV_COUNT_MAX],
         count: usize,
     },
     Receipt {
@@ -62,7 +62,7 @@ pub(crate) enum Frame<'a> {
         datatype: u8,
         form: u8,
         token: u64,
-        pieces: [AtomicPiece; PIECES_MAX],
+        pieces: [AtomicIov; IOV_COUNT_MAX],
         count: usize,
         operands: &'a [u8],
     },
@@ -83,7 +83,7 @@ pub(crate) enum Frame<'a> {
         data: u64,
         length: u64,
     },
-    Joined(Joined<'a>),
+    Batch(Batch<'a>),
 }
 
 impl<'a> Frame<'a> {
@@ -118,7 +118,7 @@ impl<'a> Frame<'a> {
             10 if plain && number == 0 && second == 0 => {
                 Self::Note { data: reader.u64()?, length: reader.u64()? }
             }
-            batch::KIND if plain => return Joined::decode(second, number, rest).map(Self::Joined),
+            batch::KIND if plain => return Batch::decode(second, number, rest).map(Self::Batch),
             _ => return None,
         };
         reader.end()?;
@@ -139,29 +139,29 @@ impl<'a> Frame<'a> {
         let data = reader.u64_if(flags & DATA != 0)?;
         let token = Some(reader.u64()?);
         let count = usize::from(count);
-        if count == 0 || count > PIECES_MAX {
+        if count == 0 || count > IOV_COUNT_MAX {
             return None;
         }
-        let mut pieces = [LongPiece::default(); PIECES_MAX];
+        let mut pieces = [LongIov::default(); IOV_COUNT_MAX];
         let mut whole = 0u64;
         for piece in &mut pieces[..count] {
-            *piece = LongPiece { rkey: reader.u64()?, length: reader.u64()? };
+            *piece = LongIov { rkey: reader.u64()?, length: reader.u64()? };
             whole = whole.checked_add(piece.length)?;
         }
         reader.end()?;
-        Some(Self::Long { envelope: Envelope { id, tag, data, token }, pieces, count })
+        Some(Self::Long { header: MessageHeader { id, tag, data, token }, pieces, count })
     }
 
     fn atomic(op: u8, datatype: u8, form: u8, id: u32, mut reader: Reader<'a>) -> Option<Self> {
         let (count, form) = (usize::from(form & 15), form >> 4);
-        if count == 0 || count > PIECES_MAX || form > 2 {
+        if count == 0 || count > IOV_COUNT_MAX || form > 2 {
             return None;
         }
         let token = reader.u64()?;
-        let mut pieces = [AtomicPiece::default(); PIECES_MAX];
+        let mut pieces = [AtomicIov::default(); IOV_COUNT_MAX];
         for piece in &mut pieces[..count] {
             let (addr, rkey, bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
-            *piece = AtomicPiece { addr, rkey, bytes };
+            *piece = AtomicIov { addr, rkey, bytes };
         }
         let operands = reader.0;
         Some(Self::Atomic { id, op, datatype, form, token, pieces, count, operands })
@@ -172,24 +172,24 @@ impl Frame<'_> {
     /// The id, of what comes in order.
     pub(crate) fn message_id(&self) -> Option<u32> {
         match self {
-            Self::Message(message) => Some(message.envelope.id),
-            Self::Long { envelope, .. } => Some(envelope.id),
+            Self::Message(message) => Some(message.header.id),
+            Self::Long { header, .. } => Some(header.id),
             Self::Atomic { id, .. } => Some(*id),
-            Self::Joined(joined) => Some(joined.first),
+            Self::Batch(batch) => Some(batch.first),
             _ => None,
         }
     }
 
     /// How many ids it has.
     pub(crate) fn span(&self) -> u32 {
-        if let Self::Joined(joined) = self { joined.count } else { 1 }
+        if let Self::Batch(batch) = self { batch.count } else { 1 }
     }
 
     /// What it costs of its sender's credit.
     pub(crate) fn charge(&self) -> u64 {
         match self {
             Self::Message(message) => message.charge(),
-            Self::Joined(joined) => joined.charge,
+            Self::Batch(batch) => batch.charge,
             _ => MESSAGE_COST,
         }
     }

@@ -17,7 +17,7 @@ pub(crate) const MESSAGE_COST: u64 = 256;
 
 /// What a MESSAGE and a LONG say of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Envelope {
+pub(crate) struct MessageHeader {
     pub id: u32,
     pub tag: Option<u64>,
     pub data: Option<u64>,
@@ -28,7 +28,7 @@ pub(crate) struct Envelope {
 /// A MESSAGE that has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageFrame<'a> {
-    pub envelope: Envelope,
+    pub header: MessageHeader,
     /// That of the whole message, if more of it comes.
     pub length: Option<u32>,
     pub bytes: &'a [u8],
@@ -45,7 +45,7 @@ impl<'a> MessageFrame<'a> {
         if length.is_some_and(|length| bytes.len() >= length as usize) {
             return None;
         }
-        Some(Self { envelope: Envelope { id, tag, data, token }, length, bytes })
+        Some(Self { header: MessageHeader { id, tag, data, token }, length, bytes })
     }
 
     /// What it costs of its sender's credit (G4).
@@ -55,21 +55,21 @@ impl<'a> MessageFrame<'a> {
 }
 
 /// A MESSAGE up to its data, with room for `bytes` of them.
-pub(crate) fn encode(envelope: &Envelope, length: Option<u32>, bytes: usize) -> BytesMut {
+pub(crate) fn encode(header: &MessageHeader, length: Option<u32>, bytes: usize) -> BytesMut {
     let mut b = BytesMut::with_capacity(MESSAGE_HEADER_MAX + bytes);
-    put(&mut b, envelope, length);
+    put(&mut b, header, length);
     b
 }
 
 /// Appends a MESSAGE up to its data.
-pub(crate) fn put(b: &mut BytesMut, envelope: &Envelope, length: Option<u32>) {
+pub(crate) fn put(b: &mut BytesMut, header: &MessageHeader, length: Option<u32>) {
     let flag = |there: bool, flag| if there { flag } else { 0 };
-    let flags = flag(envelope.tag.is_some(), TAGGED)
-        | flag(envelope.data.is_some(), DATA)
-        | flag(envelope.token.is_some(), RECEIPT)
+    let flags = flag(header.tag.is_some(), TAGGED)
+        | flag(header.data.is_some(), DATA)
+        | flag(header.token.is_some(), RECEIPT)
         | flag(length.is_some(), PARTS);
-    put_base(b, KIND, flags, 0, envelope.id);
-    for field in [envelope.tag, envelope.data, envelope.token].into_iter().flatten() {
+    put_base(b, KIND, flags, 0, header.id);
+    for field in [header.tag, header.data, header.token].into_iter().flatten() {
         b.put_u64(field);
     }
     if let Some(length) = length {
@@ -78,8 +78,8 @@ pub(crate) fn put(b: &mut BytesMut, envelope: &Envelope, length: Option<u32>) {
 }
 
 /// Bytes that [`encode`] writes.
-pub(crate) fn header_bytes(envelope: &Envelope, parts: bool) -> usize {
-    let fields = [envelope.tag, envelope.data, envelope.token];
+pub(crate) fn header_bytes(header: &MessageHeader, parts: bool) -> usize {
+    let fields = [header.tag, header.data, header.token];
     let there = fields.iter().flatten().count();
     BASE_BYTES + 8 * there + if parts { 4 } else { 0 }
 }

@@ -13,7 +13,7 @@
 //! RESULT   | 8  | status  | 0          | 0          | token, bytes
 //! PUT      | 9  | flags   | 0          | 0          | data? address, key, bytes
 //! NOTE     | 10 | 0       | 0          | 0          | data, length
-//! JOINED   | 11 | messages | 0         | message id | MESSAGEs, each behind its length
+//! BATCH   | 11 | messages | 0         | message id | MESSAGEs, each behind its length
 //! ```
 //!
 //! Integers are big-endian. More of a MESSAGE travels without a frame: its SEND has an immediate,

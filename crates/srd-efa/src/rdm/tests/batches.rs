@@ -20,7 +20,10 @@ fn messages_in_one_go_travel_in_few_datagrams_and_in_order() {
     net.run_ms(5);
     let before = net.nodes[0].endpoint.stats().data_pkts;
     burst(&mut net, 0, to, 1, 200);
-    assert_eq!(net.nodes[0].rdm.is_holding(), (200 - 1) % wire::batch::JOINED_MAX as u64 != 0);
+    assert_eq!(
+        net.nodes[0].rdm.is_coalescing(),
+        (200 - 1) % wire::batch::BATCH_MESSAGES_MAX as u64 != 0
+    );
     net.run_ms(5);
     let datagrams = net.nodes[0].endpoint.stats().data_pkts - before;
     assert!(datagrams < 15, "{datagrams} datagrams for 200 messages");
@@ -42,13 +45,16 @@ fn the_first_leaves_at_once_and_a_frame_that_is_full_does_not_wait() {
     let handed = |net: &Net| net.nodes[0].rdm.ops.iter().filter(|(_, op)| op.in_flight > 0).count();
     net.done(0);
     net.send(0, to, 1, 0, 8);
-    assert_eq!((handed(&net), net.nodes[0].rdm.is_holding()), (1, false));
-    for _ in 1..wire::batch::JOINED_MAX {
+    assert_eq!((handed(&net), net.nodes[0].rdm.is_coalescing()), (1, false));
+    for _ in 1..wire::batch::BATCH_MESSAGES_MAX {
         net.send(0, to, 1, 0, 8);
     }
-    assert_eq!((handed(&net), net.nodes[0].rdm.is_holding()), (1, true));
+    assert_eq!((handed(&net), net.nodes[0].rdm.is_coalescing()), (1, true));
     net.send(0, to, 1, 0, 8);
-    assert_eq!((handed(&net), net.nodes[0].rdm.is_holding()), (1 + wire::batch::JOINED_MAX, false));
+    assert_eq!(
+        (handed(&net), net.nodes[0].rdm.is_coalescing()),
+        (1 + wire::batch::BATCH_MESSAGES_MAX, false)
+    );
 }
 
 #[test]
@@ -61,7 +67,7 @@ fn large_ones_between_them_keep_their_place_over_a_bad_wire() {
         net.fill(0, 0, 70_000, seed);
         for (n, length) in lengths.iter().enumerate() {
             let until = [Until::Transmitted, Until::Delivered][n % 2];
-            let pieces = [Piece { addr: 0, length: *length }];
+            let pieces = [Iov { addr: 0, length: *length }];
             net.try_send(0, Message { until, ..message(to, 5, &pieces) }).unwrap();
             if n % 40 == 0 {
                 net.run_us(100);
@@ -69,7 +75,7 @@ fn large_ones_between_them_keep_their_place_over_a_bad_wire() {
         }
         for n in 0..100 {
             let context = 100_000 + 70_000 * n;
-            let pieces = [Piece { addr: context, length: 70_000 }];
+            let pieces = [Iov { addr: context, length: 70_000 }];
             let receive = Receive { context, ..receive(None, 5, &pieces) };
             net.on(1, |rdm, world| rdm.recv(world, receive)).unwrap();
         }
@@ -163,14 +169,14 @@ fn without_room_for_all_none_is_taken_and_they_come_again() {
 #[test]
 fn what_no_sender_joins_is_malformed() {
     let whole = |id| {
-        let envelope = wire::message::Envelope { id, tag: Some(7), data: None, token: None };
-        let mut frame = wire::message::encode(&envelope, None, 8);
+        let header = wire::message::MessageHeader { id, tag: Some(7), data: None, token: None };
+        let mut frame = wire::message::encode(&header, None, 8);
         frame.extend_from_slice(&[1; 8]);
         frame.to_vec()
     };
     let part = |id| {
-        let envelope = wire::message::Envelope { id, tag: None, data: None, token: None };
-        wire::message::encode(&envelope, Some(100), 0).to_vec()
+        let header = wire::message::MessageHeader { id, tag: None, data: None, token: None };
+        wire::message::encode(&header, Some(100), 0).to_vec()
     };
     let join = |count: u8, first: u32, frames: &[Vec<u8>]| {
         let mut bytes = vec![wire::batch::KIND, count, 0, 0];
@@ -195,7 +201,7 @@ fn what_no_sender_joins_is_malformed() {
         ("a gap", join(2, 5, &[whole(5), whole(7)])),
         ("another first", join(2, 4, &[whole(5), whole(6)])),
         ("a part", join(2, 5, &[whole(5), part(6)])),
-        ("joined in joined", join(2, 5, &[whole(5), good.clone()])),
+        ("batch in batch", join(2, 5, &[whole(5), good.clone()])),
         ("too many", join(33, 0, &many)),
     ];
     for (what, bytes) in bad {
@@ -207,8 +213,8 @@ fn what_no_sender_joins_is_malformed() {
     net.run_ms(5);
     let peer = net.nodes[1].endpoint.peer_at(address(0)).unwrap();
     let Node { rdm, ram, .. } = &mut net.nodes[1];
-    let index = rdm.link_of(peer).unwrap();
-    let incoming = rdm.link(index).unwrap().incoming.unwrap();
+    let index = rdm.conn_of(peer).unwrap();
+    let incoming = rdm.conn(index).unwrap().incoming.unwrap();
     let imm = crate::wire::Opaque::Send { check: incoming.check, imm: None }.encode();
     let mut throw = |payload: &[u8]| {
         let delivery =

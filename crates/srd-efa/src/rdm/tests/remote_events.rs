@@ -8,7 +8,7 @@ const RAM: u64 = RAM_BYTES as u64 / 2;
 const SIZE: u64 = 1 << 20;
 
 fn net() -> Net {
-    let with = Net::with(2, Config { tell_remote: true, ..config() });
+    let with = Net::with(2, Config { report_remote: true, ..config() });
     let mut net = Net { loss_permille: 50, duplicate_permille: 20, jitter_us: 300, ..with };
     let access = Access { local_write: false, remote_write: true, remote_read: true };
     let shared = Shared { region: 1, addr: BASE, length: SIZE, rkey: KEY, access };
@@ -22,11 +22,11 @@ fn net() -> Net {
 fn two_by_two(net: &mut Net, read: bool, until: Until, length: u64, data: Option<u64>) -> Done {
     let to = net.peer(0, 1);
     let (cut, half) = (length / 3, length / 2);
-    let local = [Piece { addr: 0, length: cut }, Piece { addr: cut, length: length - cut }];
-    let far = |offset, length| RemotePiece { addr: BASE + offset, length, rkey: KEY };
+    let local = [Iov { addr: 0, length: cut }, Iov { addr: cut, length: length - cut }];
+    let far = |offset, length| RmaIov { addr: BASE + offset, length, rkey: KEY };
     let remote = [far(0, half), far(half, length - half)];
     let (local, remote) = (&local[..], &remote[..]);
-    let rma = Rma { to, read, local, remote, data, context: 1, until, tell: true };
+    let rma = Rma { to, read, local, remote, data, context: 1, until, signaled: true };
     net.on(0, |rdm, world| rdm.rma(world, rma)).unwrap();
     for _ in 0..10_000 {
         net.run_us(50);

@@ -1,4 +1,4 @@
-//! The card: the thread that keeps a host alive while its application is busy elsewhere.
+//! The progress thread: keeps a host going while its application is busy elsewhere.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,9 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use srd_proto::Instant;
 
 use crate::core::Sink;
-use crate::host::Shared;
+use crate::shared::Shared;
 
-/// Starts the card of a host. `arrivals` can be read while packets wait.
+/// Starts the progress thread of a host. `arrivals` can be read while packets wait.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -19,7 +19,7 @@ pub(crate) fn start<S: Sink>(
     shared: Arc<Shared<S>>,
     arrivals: OwnedFd,
 ) -> io::Result<JoinHandle<()>> {
-    Builder::new().name("srd-card".into()).spawn(move || run(&shared, &arrivals))
+    Builder::new().name("srd-progress".into()).spawn(move || run(&shared, &arrivals))
 }
 
 fn run<S: Sink>(shared: &Shared<S>, arrivals: &OwnedFd) {
@@ -30,7 +30,7 @@ fn run<S: Sink>(shared: &Shared<S>, arrivals: &OwnedFd) {
             sleep(shared, None, fresh_until);
             continue;
         }
-        let Some((due, _)) = shared.round_for_card() else { return };
+        let Some((due, _)) = shared.round_for_progress() else { return };
         sleep(shared, Some(arrivals), due);
     }
 }
@@ -40,8 +40,8 @@ fn sleep<S: Sink>(shared: &Shared<S>, arrivals: Option<&OwnedFd>, until: Instant
     shared.sleeps_until(until);
     let now = srd_net::clock::now();
     let limit = (until != Instant::FAR_FUTURE).then(|| timespec(until.since(now).as_nanos()));
-    let bell = PollFd::new(shared.bell(), PollFlags::IN);
-    let mut fds = [bell.clone(), bell];
+    let wakeup = PollFd::new(shared.wakeup(), PollFlags::IN);
+    let mut fds = [wakeup.clone(), wakeup];
     if let Some(arrivals) = arrivals {
         fds[1] = PollFd::from_borrowed_fd(arrivals.as_fd(), PollFlags::IN);
     }
@@ -49,7 +49,7 @@ fn sleep<S: Sink>(shared: &Shared<S>, arrivals: Option<&OwnedFd>, until: Instant
     let _ = poll(&mut fds, limit.as_ref());
     shared.sleeps_until(Instant::ZERO);
     if fds[0].revents().contains(PollFlags::IN) {
-        let _ = rustix::io::read(shared.bell(), &mut [0u8; 8]);
+        let _ = rustix::io::read(shared.wakeup(), &mut [0u8; 8]);
     }
 }
 

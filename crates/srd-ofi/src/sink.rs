@@ -20,16 +20,16 @@ use crate::address::Address;
 use crate::completion::{Completion, CompletionQueue, Failure};
 use crate::core::{Level, log};
 use crate::counter::Counter;
-use crate::ledger::{Entry, Ledger, Sort};
+use crate::ledger::{Entry, Ledger, OpKind};
 use crate::vector::AddressVector;
 
 /// What an endpoint is bound to, and its open operations.
 #[derive(Debug, Default)]
-pub struct Ends {
+pub struct EndpointSink {
     /// Open operations.
     pub ledger: Ledger,
     /// What is bound.
-    pub bound: Bound,
+    pub bindings: Bindings,
     /// Peers by their number in the vector.
     pub peers: Vec<Option<Peer>>,
     /// Numbers in the vector of peers that were sent to.
@@ -38,7 +38,7 @@ pub struct Ends {
 
 /// What an endpoint is bound to.
 #[derive(Clone, Debug, Default)]
-pub struct Bound {
+pub struct Bindings {
     /// Its address vector.
     pub vector: Option<Arc<AddressVector>>,
     /// The queue of its sending half.
@@ -66,7 +66,7 @@ fn flags_of(done: &Done) -> (u64, u64) {
     }
 }
 
-impl Ends {
+impl EndpointSink {
     /// The number of a peer in the vector, if it is there.
     fn number_of(&self, peer: Peer, layer: &dyn Layer) -> Option<u64> {
         let known = self.numbers.get(peer.0 as usize).copied();
@@ -75,11 +75,11 @@ impl Ends {
         }
         let (place, incarnation) = layer.address_of(peer)?;
         let address = Address { ip: place.ip(), port: place.port(), incarnation };
-        self.bound.vector.as_ref()?.number_of(address)
+        self.bindings.vector.as_ref()?.number_of(address)
     }
 
     fn count(&self, kind: u64, failed: bool) {
-        for (counter, kinds) in &self.bound.counters {
+        for (counter, kinds) in &self.bindings.counters {
             if kinds & kind != 0 {
                 // In another process nothing ends.
                 let _ = counter.change(|count| {
@@ -91,12 +91,12 @@ impl Ends {
     }
 
     /// Whether the queue of an end wants it, beside its failure.
-    fn is_told(&self, done: &Done) -> bool {
+    fn is_reported(&self, done: &Done) -> bool {
         match done.kind {
             // Without data they are counted only: nobody expects them in a queue.
             Kind::RemoteWrite => done.data.is_some(),
             Kind::RemoteRead => false,
-            _ => done.tell,
+            _ => done.signaled,
         }
     }
 
@@ -104,9 +104,9 @@ impl Ends {
     fn entry(&mut self, done: &Done) -> Entry {
         let Some(entry) = self.ledger.find(done.context) else { return Entry::default() };
         let stays = match entry.sort {
-            Sort::ManyReceives => !done.released,
-            Sort::Claim if done.outcome == Outcome::Ok => {
-                entry.sort = Sort::Claimed;
+            OpKind::ManyReceives => !done.released,
+            OpKind::Claim if done.outcome == Outcome::Ok => {
+                entry.sort = OpKind::Claimed;
                 true
             }
             _ => false,
@@ -120,11 +120,11 @@ impl Ends {
     }
 }
 
-impl Sink for Ends {
+impl Sink for EndpointSink {
     type Layer = dyn Layer;
 
     fn has_room(&mut self) -> bool {
-        let Bound { transmit, receive, .. } = &self.bound;
+        let Bindings { transmit, receive, .. } = &self.bindings;
         [transmit, receive].into_iter().flatten().all(|queue| queue.queue().has_room())
     }
 
@@ -133,11 +133,11 @@ impl Sink for Ends {
         let entry = self.entry(&done);
         let failed = done.outcome != Outcome::Ok;
         self.count(kind, failed);
-        if !failed && !self.is_told(&done) {
+        if !failed && !self.is_reported(&done) {
             return;
         }
         let sent = kind & (FI_SEND | FI_READ | FI_WRITE) != 0;
-        let queue = if sent { &self.bound.transmit } else { &self.bound.receive };
+        let queue = if sent { &self.bindings.transmit } else { &self.bindings.receive };
         let Some(queue) = queue.clone() else { return };
         if done.data.is_some() && !sent {
             flags |= FI_REMOTE_CQ_DATA;
@@ -146,7 +146,7 @@ impl Sink for Ends {
             flags |= FI_MULTI_RECV;
         }
         let source = match done.peer {
-            Some(peer) if self.bound.sources && !sent => self.number_of(peer, layer),
+            Some(peer) if self.bindings.sources && !sent => self.number_of(peer, layer),
             _ => None,
         };
         let peer = || {
@@ -173,10 +173,11 @@ impl Sink for Ends {
 
     fn broken(&mut self, error: &io::Error) {
         log(Level::Warn, &format!("the endpoint's sockets were lost: {error}"));
-        for number in self.ledger.numbers(|entry| entry.sort != Sort::Claimed) {
+        for number in self.ledger.numbers(|entry| entry.sort != OpKind::Claimed) {
             let Some(entry) = self.ledger.close(number) else { continue };
-            let receives = matches!(entry.sort, Sort::Receive | Sort::ManyReceives | Sort::Claim);
-            let queue = if receives { &self.bound.receive } else { &self.bound.transmit };
+            let receives =
+                matches!(entry.sort, OpKind::Receive | OpKind::ManyReceives | OpKind::Claim);
+            let queue = if receives { &self.bindings.receive } else { &self.bindings.transmit };
             let Some(queue) = queue else { continue };
             let failure = Failure {
                 error: FI_EIO,

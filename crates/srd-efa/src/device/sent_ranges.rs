@@ -15,7 +15,7 @@ struct Row {
 
 /// The datagrams of a transfer.
 #[derive(Debug, Default)]
-pub(super) struct Cuts {
+pub(super) struct SentRanges {
     /// How many were handed over.
     count: u32,
     /// A few: the size changes at the ends of a transfer, and when a path turns out narrower.
@@ -24,7 +24,7 @@ pub(super) struct Cuts {
     again: Vec<(u32, u32)>,
 }
 
-impl Cuts {
+impl SentRanges {
     /// What the next datagram is told by when it is settled.
     #[allow(clippy::cast_possible_truncation)] // fewer are under way than wrap around
     pub(super) fn part(&self) -> u16 {
@@ -78,34 +78,34 @@ mod tests {
 
     #[test]
     fn refused_datagrams_go_again_in_as_many_as_it_takes() {
-        let mut cuts = Cuts::default();
+        let mut ranges = SentRanges::default();
         let mut parts = Vec::new();
         for (offset, bytes) in [(0, 72), (72, 100), (172, 100), (272, 100), (372, 28)] {
-            parts.push(cuts.part());
-            cuts.note(offset, bytes);
+            parts.push(ranges.part());
+            ranges.note(offset, bytes);
         }
-        cuts.refuse(parts[2]);
-        assert_eq!(cuts.again(), Some((172, 272)));
-        let small = cuts.part();
-        cuts.note(172, 60);
-        assert_eq!(cuts.again(), Some((232, 272)));
-        cuts.note(232, 40);
-        assert_eq!(cuts.again(), None);
-        cuts.refuse(small);
-        cuts.refuse(parts[4]);
-        assert_eq!(cuts.again(), Some((372, 400)));
-        cuts.note(372, 28);
-        assert_eq!(cuts.again(), Some((172, 232)));
+        ranges.refuse(parts[2]);
+        assert_eq!(ranges.again(), Some((172, 272)));
+        let small = ranges.part();
+        ranges.note(172, 60);
+        assert_eq!(ranges.again(), Some((232, 272)));
+        ranges.note(232, 40);
+        assert_eq!(ranges.again(), None);
+        ranges.refuse(small);
+        ranges.refuse(parts[4]);
+        assert_eq!(ranges.again(), Some((372, 400)));
+        ranges.note(372, 28);
+        assert_eq!(ranges.again(), Some((172, 232)));
     }
 
     #[test]
     fn parts_wrap_around() {
-        let mut cuts = Cuts::default();
+        let mut ranges = SentRanges::default();
         for number in 0..70_000 {
-            cuts.note(number * 10, 10);
+            ranges.note(number * 10, 10);
         }
-        let part = cuts.part().wrapping_sub(5000);
-        cuts.refuse(part);
-        assert_eq!(cuts.again(), Some((650_000, 650_010)));
+        let part = ranges.part().wrapping_sub(5000);
+        ranges.refuse(part);
+        assert_eq!(ranges.again(), Some((650_000, 650_010)));
     }
 }
