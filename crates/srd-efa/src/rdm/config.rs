@@ -10,7 +10,7 @@ pub struct Config {
     pub operations_max: u32,
     /// Receives that may be posted, of each sort.
     pub receives_max: u32,
-    /// Tell of peers' reads and writes without data, too ([`Kind::RemoteRead`]).
+    /// Report peers' reads and writes without data, too ([`crate::layer::Kind::RemoteRead`]).
     pub report_remote: bool,
     /// Secret that tables are keyed with.
     pub seed: u64,
@@ -20,29 +20,29 @@ pub struct Config {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) operations_max: u32,
-    /// Ends of operations that may stand unpolled before nothing more is taken.
+    /// Ended operations that may wait to be polled before nothing more is taken.
     pub(crate) dones_max: usize,
     /// Peers by number.
     pub(crate) peers_max: u32,
-    /// Peers that only wrote to us: the rest of the numbers is the application's.
+    /// Strangers (H7): the rest of the numbers is the application's.
     pub(crate) strangers_max: u32,
-    /// Greetings of peers that may wait for the next pump.
+    /// HELLOs that may wait for the next pump.
     pub(crate) hellos_max: usize,
-    /// The longest message that is sent without being asked for.
+    /// The longest message that is sent without being read by its receiver (G2).
     pub(crate) medium_bytes_max: u64,
-    /// The shortest that is worth being read by its receiver.
+    /// The shortest that is sent as a long one for want of credit (G4).
     pub(crate) long_bytes_min: u64,
-    /// Bytes kept of what came before its turn.
+    /// Bytes buffered of messages and parts that came early (G1).
     pub(crate) reorder_bytes_max: usize,
-    /// The same of one peer.
+    /// The same of one peer (G5).
     pub(crate) reorder_conn_bytes_max: usize,
-    /// How far ahead of its turn a message may come.
+    /// How many ids ahead of its turn a message may come (G1).
     pub(crate) reorder_ids_max: u32,
-    /// Credit of all senders together, and the most and the least of one.
+    /// Credit of all senders together, and the most and the least of one (G5).
     pub(crate) credit_bytes: u64,
     pub(crate) window_bytes_max: u64,
     pub(crate) window_bytes_min: u64,
-    /// Reads of long messages under way.
+    /// Reads of long messages under way (G3).
     pub(crate) reads_max: u32,
     /// Bytes of one request to read or write.
     pub(crate) read_bytes_max: u64,

@@ -1,5 +1,5 @@
-//! What was counted since the endpoint was made, and what it holds at the moment: for people who look
-//! for what grows, and for tests of bounds.
+//! What was counted since the endpoint was made, and how full its tables are: for people who look for
+//! growth, and for tests of bounds.
 
 /// What was counted since the endpoint was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -12,10 +12,9 @@ pub struct RdmCounters {
     pub rnr: u64,
     /// Refused: memory that may not be used so.
     pub bad_address: u64,
-    /// Words that nobody waits for: an answer, credit, a receipt or a result for what is not under
-    /// way. Taken, and without effect.
+    /// ANSWER, CREDIT, RECEIPT and RESULT that nothing waits for: taken, and without effect (H5).
     pub unasked: u64,
-    /// Messages that came before their turn.
+    /// Messages that came early: before one with a lower id.
     pub early: u64,
     /// Messages that found no receive.
     pub unexpected: u64,
@@ -34,19 +33,19 @@ pub struct Occupancy {
     pub operations: usize,
     /// Receives that wait: at most `receives_max` of each sort.
     pub receives: usize,
-    /// Messages that nobody has asked for: by credit.
+    /// Unexpected messages: bounded by credit.
     pub messages: usize,
-    /// Ends that nobody has polled.
+    /// Ended operations that wait to be polled.
     pub ends: usize,
-    /// Frames of our own that were not settled.
+    /// Control frames that were not settled.
     pub words: usize,
-    /// Greetings that wait to be answered.
+    /// HELLOs that wait to be answered.
     pub greetings: usize,
     /// Long messages that are being read.
     pub reads: usize,
-    /// Messages of which a part has come, or that came before their turn.
+    /// Messages of which a part has come, or that came early.
     pub partials: usize,
-    /// Bytes kept of what came before its turn.
+    /// Bytes buffered of messages and parts that came early.
     pub reorder_bytes: usize,
     /// Peers by number.
     pub peers: usize,

@@ -100,7 +100,7 @@ impl IoVec {
     }
 }
 
-/// The peer's end of an operation.
+/// The peer's end of a read, write or atomic operation (`struct fi_rma_iov`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RmaIoVec {
     list: [RmaIov; IOV_COUNT_MAX],

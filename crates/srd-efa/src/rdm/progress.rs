@@ -1,4 +1,4 @@
-//! The endpoint as a state machine: what happens goes in, and what came to an end comes out.
+//! The endpoint as a state machine: events of the transport go in, ended operations come out.
 
 use srd_proto::{Event, Instant, PeerId};
 
@@ -50,7 +50,7 @@ impl Rdm {
         }
     }
 
-    /// A request of the device has ended, or a peer's write with data.
+    /// A work request has ended, or a peer's write with data.
     pub(crate) fn completed(&mut self, completion: &Completion) {
         if completion.opcode == WcOpcode::RecvRdmaWithImm {
             let index = completion.peer.and_then(|peer| self.conn_of(peer));
@@ -90,7 +90,7 @@ impl Rdm {
         took
     }
 
-    /// The oldest end of something.
+    /// The oldest operation that has ended.
     pub fn poll(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
@@ -106,8 +106,7 @@ impl Rdm {
             && self.device.is_quiet()
     }
 
-    /// Whether there is anything for [`Self::pump`] to look after that no event of the transport
-    /// will tell of.
+    /// Whether [`Self::pump`] has work that no event of the transport announces.
     pub fn has_work(&self) -> bool {
         !(self.ready.is_empty()
             && self.stalled.is_empty()
@@ -117,7 +116,7 @@ impl Rdm {
             && !self.can_ask_reads())
     }
 
-    /// What it holds now.
+    /// How full its tables are.
     pub fn occupancy(&self) -> Occupancy {
         let (tagged, plain) = (self.tagged.len(), self.plain.len());
         Occupancy {

@@ -31,15 +31,15 @@ use crate::slots::{Key, Slots};
 /// The queue pair of every messaging layer.
 pub(crate) const QPN: Qpn = Qpn(1);
 
-/// A reliable datagram endpoint. Bounds: those of its [`Config`], and credit for messages that
-/// nobody has asked for.
+/// A reliable datagram endpoint. Bounds: those of its [`Config`], and credit for unexpected
+/// messages.
 #[derive(Debug)]
 pub struct Rdm {
     pub(super) config: Config,
     pub(super) bounds: Bounds,
     pub(super) local_address: SocketAddr,
     pub(super) incarnation: u64,
-    /// What travels of our own Q key.
+    /// The check of frames for this run (U3).
     pub(super) local_check: u32,
     pub(super) payload_bytes_max: usize,
     pub(super) device: Device,
@@ -55,23 +55,23 @@ pub struct Rdm {
     /// By the transport's number of the peer.
     pub(super) conns: Vec<Option<Box<Connection>>>,
     pub(super) conn_count: u32,
-    /// Connections whose peers the application has not named, how many there are, and those that it
-    /// needs no more, or that are gone: the transport may forget them.
+    /// Peers that the application has not named, and how many there are; peers that the transport
+    /// may forget.
     pub(super) strangers: VecDeque<PeerId>,
     pub(super) strangers_count: u32,
-    /// A stranger was turned away since the last look for some that have gone.
+    /// A stranger was turned away: known ones that have gone are to be dropped.
     pub(super) crowded: bool,
     pub(super) released: Vec<PeerId>,
     pub(super) ops: Slots<Op>,
     pub(super) order: Order,
     pub(super) controls: Slots<Control>,
-    /// Datagrams of several messages.
+    /// Batches under way.
     pub(super) batches: Slots<BatchInFlight>,
-    /// Connections to which a message was handed over since the application last looked, and how many
-    /// of them have others that wait to join.
+    /// Connections to which a message was handed over since the application last polled, and how many
+    /// of them have others that wait for a batch.
     pub(super) bursts: Vec<u32>,
     pub(super) coalescing: u32,
-    /// The last call made nothing that should leave now.
+    /// The last call queued nothing that should leave now.
     pub(super) deferred: bool,
     pub(super) tagged: Matcher<Posted, UnexpectedMessage>,
     pub(super) plain: Matcher<Posted, UnexpectedMessage>,
@@ -80,20 +80,20 @@ pub struct Rdm {
     pub(super) shared_by: HashMap<u32, Key, Keyed>,
     /// What the application lets peers use, by key.
     pub(super) shares: HashMap<u64, Mr, Keyed>,
-    /// Long messages that are being read, connections with some of which more is to be asked for,
-    /// requests under way, and whether more may be asked for than at the last look.
+    /// Long messages that are being read, connections that wait for their turn to read more, read
+    /// requests under way, and whether more may be posted than at the last attempt.
     pub(super) readings: Slots<Reading>,
     pub(super) reads_waiting: VecDeque<u32>,
     pub(super) reads_active: u32,
     pub(super) reads_changed: bool,
     /// Claimed messages by context, and whether they have tags.
     pub(super) claims: HashMap<(u64, bool), MessageKey, Keyed>,
-    /// Messages of which a part has come, or that came before their turn: by connection and id.
+    /// Messages of which a part has come, or that came early: by connection and id.
     pub(super) partials: BTreeMap<(u32, u32), Partial>,
     pub(super) reorder_bytes: usize,
-    /// Greetings that wait for the next pump.
+    /// HELLOs that wait for the next pump.
     pub(super) hellos: VecDeque<(PeerId, Hello)>,
-    /// Connections that have something to send, or whose messages could not go on.
+    /// Connections that have something to send, or whose early messages found no room.
     pub(super) ready: VecDeque<u32>,
     pub(super) stalled: Vec<u32>,
     pub(super) session_next: u32,

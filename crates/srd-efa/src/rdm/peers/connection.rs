@@ -3,8 +3,7 @@
 //!
 //! Each direction has a **session**, numbered by its sender: message ids and credit begin anew with
 //! it. A sender opens one with HELLO before its first message, and another when anything of the old
-//! one is in doubt. A connection and its peer's entry
-//! take less than 2 KiB while nothing waits.
+//! one is in doubt. A connection and its peer's entry take less than 2 KiB while nothing waits.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -21,10 +20,10 @@ use crate::slots::Key;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
     pub number: u32,
-    /// What travels of the peer's Q key in its messages.
+    /// The check that its messages carry (U3).
     pub check: u32,
     pub next_id: u32,
-    /// Credit that was granted and that was used, since the session began.
+    /// Credit (G4): granted, and used, since the session began.
     pub limit: u64,
     pub used: u64,
 }
@@ -33,7 +32,7 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingHello {
     pub number: u32,
-    /// The run that it is for; zero for any.
+    /// The run that it is for (H2); zero for any.
     pub aim: u64,
 }
 
@@ -46,14 +45,14 @@ pub(crate) struct Incoming {
     pub check: u32,
     /// The id of the message that is next in order.
     pub expected: u32,
-    /// Messages that came before their turn.
+    /// Messages that came early: before one with a lower id.
     pub early: u32,
-    /// Credit: used by what has come, given back, and granted. What is given back counts from what
-    /// earlier sessions left with us, beyond one window: it is below zero at first.
+    /// Credit (G5): used by what has come, given back, and granted. `consumed` begins below zero by
+    /// what earlier sessions left unmatched beyond one window.
     pub charged: u64,
     pub consumed: i64,
     pub granted: u64,
-    /// Bytes kept of what came before its turn, with what keeping costs.
+    /// Bytes buffered of messages and parts that came early, with their overhead.
     pub ahead_bytes: u32,
     /// A grant is to be sent.
     pub credit_due: bool,
@@ -78,44 +77,43 @@ pub(crate) struct Connection {
     pub source: Option<u32>,
     pub session: Option<Session>,
     pub hello: Option<PendingHello>,
-    /// What waits to be sent: messages and atomic operations in their order, and reads and
-    /// writes, which have none.
+    /// Operations to be sent: messages and atomic operations in their order (G1), reads and writes,
+    /// which have none (A1).
     pub messages: VecDeque<Key>,
     pub rmas: VecDeque<Key>,
-    /// What waits for the end of what it must not overtake, and how many of each family were let
-    /// through and have not ended.
+    /// Operations that must not overtake earlier ones (A6), and how many of each family are under
+    /// way.
     pub ordered: VecDeque<Key>,
     pub unfinished: [u32; FAMILIES],
-    /// Frames of our own, which go first.
+    /// Control frames, which go first.
     pub control: VecDeque<Key>,
     /// Datagrams of messages that have not been settled.
     pub in_flight: u32,
-    /// Messages that the peer did not know what to do with: they go again in a new session.
+    /// Messages that the peer refused as of an unknown session: they go again in a new one (H4).
     pub refused: Vec<Key>,
-    /// Whether it still is the same run is to be found out.
+    /// The peer may have restarted: a HELLO finds out (H5).
     pub in_doubt: bool,
     /// The transport is full, and will say when it is not.
     pub blocked: bool,
-    /// Whether it stands in line to be looked after.
+    /// Whether it is in the list of connections with work.
     pub ready: bool,
-    /// A message was handed over since the application last looked, and others wait to join.
+    /// A message was handed over since the application last polled; others wait for a batch.
     pub bursting: bool,
     pub coalescing: bool,
-    /// Its numbers: each of an entry whose peer it is. At most one was not named by the
-    /// application; whether any was.
+    /// The numbers of its entries, at most one of which the application has not named (H7); whether
+    /// it has named any.
     pub entries: Vec<u32>,
     pub named: bool,
-    /// Whether it stands among the strangers that are looked at.
+    /// Whether it is in the list of strangers.
     pub watched: bool,
-    /// Long messages of which more is to be asked for; requests under way; whether it stands in
-    /// line for more.
+    /// Long messages to be read further; read requests under way; whether it waits for a turn.
     pub reads: VecDeque<Key>,
     pub reads_active: u32,
     pub reads_listed: bool,
-    /// What a datagram carries.
+    /// Payload bytes of a datagram to it.
     pub payload_bytes_max: usize,
     pub incoming: Option<Incoming>,
-    /// Credit that is taken by messages which nobody has asked for, of all sessions.
+    /// Credit that unexpected messages of all sessions take.
     pub unexpected_charge: u32,
 }
 
@@ -158,13 +156,13 @@ impl Connection {
         self.session.as_mut().filter(|session| session.number == number)
     }
 
-    /// Whether what is meant for a run may be sent.
+    /// Whether operations that are meant for a run may be sent.
     pub(crate) fn is_open_for(&self, aim: u64) -> bool {
         self.session.is_some() && !self.in_doubt && (aim == 0 || aim == self.remote)
     }
 }
 
-/// A peer's greeting.
+/// A peer's HELLO.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hello {
     pub version: u8,
@@ -176,30 +174,30 @@ pub(crate) struct Hello {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub address: SocketAddr,
-    /// The run that is meant; zero for whoever is there.
+    /// The run that is meant; zero for any.
     pub incarnation: u64,
     /// How often it was added.
     pub references: u32,
-    /// The transport's number of it; none for ourselves.
+    /// Its connection; none for this endpoint itself.
     pub conn: Option<u32>,
 }
 
-/// What a frame of our own is for.
+/// What a control frame is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ControlKind {
     /// Opens a session.
     Hello,
-    /// Anything that may be said twice.
+    /// ANSWER, CREDIT, RECEIPT or RESULT: may be repeated (H5).
     Reply,
 }
 
-/// A frame of our own, until it was settled.
+/// A control frame, until it was settled.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub conn: u32,
     pub kind: ControlKind,
     pub check: u32,
     pub bytes: Bytes,
-    /// How often it was lost with a context.
+    /// How often it was lost with a context of the transport.
     pub tries: u8,
 }

@@ -1,14 +1,14 @@
-//! Credit: how much a peer may send before it is asked for (G4, G5).
+//! Credit: how much a peer may send before a receive takes it (G4, G5).
 
 use crate::rdm::peers::connection::Connection;
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::encode;
 
-/// Frames of our own that may wait for a peer before it gets no more credit.
+/// Control frames that may wait for a peer before it gets no more credit.
 pub(crate) const CONTROL_MAX: usize = 64;
 
 impl Rdm {
-    /// The receiver's share of credit for one sender.
+    /// The window of one sender: its share of all credit (G5).
     pub(crate) fn window(&self) -> u64 {
         let b = &self.bounds;
         let share = b.credit_bytes / u64::from(self.conn_count.max(1));
@@ -24,8 +24,8 @@ impl Rdm {
         true
     }
 
-    /// A message does not take room any more, of this session or of one before: when half of the
-    /// window is free, its sender is told.
+    /// A message does not take room any more, of this session or of an earlier one. A grant is due
+    /// when half of the window is free (G5).
     pub(crate) fn give_back(&mut self, index: u32, charge: u64) {
         let window = self.window();
         let Some(incoming) = self.incoming_mut(index) else { return };
@@ -36,10 +36,10 @@ impl Rdm {
         }
     }
 
-    /// Says how much more a peer may send, if that is due.
+    /// Sends CREDIT, if a grant is due.
     pub(crate) fn grant(&mut self, index: u32) {
         let window = self.window();
-        // Who does not hear us gets no more: what we owe it is bounded by its credit.
+        // G5: a peer that does not take its control frames gets no more credit, which bounds them.
         let heard = |conn: &Connection| !conn.blocked && conn.control.len() < CONTROL_MAX;
         if !self.conn(index).is_some_and(heard) {
             return;

@@ -1,9 +1,9 @@
-//! The beginning of sessions: HELLO, its answer, and what a peer's HELLO ends.
+//! The beginning of sessions: HELLO, ANSWER, and what a peer's HELLO ends (H1 to H5).
 //!
-//! Both directions greet for themselves, when they have something to send. A greeting may be
-//! repeated, cross the other's, or be for a run that is gone; it changes nothing before it was
-//! answered. Peers' greetings are noted as they arrive and answered by the next pump, which needs
-//! no call of the application's.
+//! Each direction opens its own session when it has something to send. A HELLO may be repeated,
+//! cross the other's, or be for a run that is gone; it changes nothing at its sender before it was
+//! answered. HELLOs that arrive are queued and answered by the next pump, which needs no call of the
+//! application's (H3).
 
 use srd_proto::{Delivery, DownReason, PeerId};
 
@@ -20,8 +20,9 @@ use crate::rdm::wire::field::VERSION;
 use crate::rdm::wire::{check, encode};
 
 impl Rdm {
-    /// Greets a run at the other end of a connection, unless that is under way, or too early: what
-    /// flies of a session that is over has to land first, so that it can go again in its order.
+    /// Sends HELLO to a run at the other end of a connection, unless that is under way, or too early:
+    /// datagrams of a session that is over have to be settled first, so that their messages can go
+    /// again in their order (H4).
     pub(crate) fn send_hello(&mut self, index: u32, aim: u64) {
         let Some(conn) = self.conn(index) else { return };
         let over = conn.session.is_none();
@@ -39,7 +40,7 @@ impl Rdm {
         self.queue_control(index, ControlKind::Hello, check, bytes);
     }
 
-    /// The run that a greeting has to be for, if one is due.
+    /// The run that a HELLO has to be for, if one is due.
     pub(crate) fn hello_due(&self, index: u32) -> Option<u64> {
         let conn = self.conn(index)?;
         if conn.hello.is_some() {
@@ -53,7 +54,7 @@ impl Rdm {
         aims.find(|op| !conn.is_open_for(op.aim)).map(|op| op.aim)
     }
 
-    /// A peer's answer to our greeting; false if we have not greeted so.
+    /// A peer's ANSWER; false if no HELLO waits for it.
     pub(crate) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) -> bool {
         let Some(conn) = self.conn_mut(index) else { return false };
         let Some(greeting) = conn.hello.filter(|greeting| greeting.number == number) else {
@@ -79,7 +80,7 @@ impl Rdm {
         true
     }
 
-    /// Our greeting was refused: the run that it was for is not there any more.
+    /// Our HELLO was refused: the run that it was for is not there any more (H2).
     pub(crate) fn on_hello_refused(&mut self, index: u32) {
         let Some(greeting) = self.conn_mut(index).and_then(|conn| conn.hello.take()) else {
             return;
@@ -92,7 +93,7 @@ impl Rdm {
         self.wake(index);
     }
 
-    /// A run of a peer's is over: what is meant for it fails.
+    /// A run of a peer's is over: operations that are meant for it fail (H2).
     fn on_run_gone(&mut self, index: u32, run: u64) {
         let Some(conn) = self.conn_mut(index) else { return };
         conn.in_doubt = false;
@@ -120,7 +121,7 @@ impl Rdm {
         self.choose_source(Some(index));
     }
 
-    /// A peer's greeting: noted, and answered by the next pump.
+    /// A peer's HELLO: queued, and answered by the next pump.
     pub(crate) fn on_hello(
         &mut self,
         delivery: &Delivery<'_>,
@@ -133,23 +134,24 @@ impl Rdm {
         if hello.incarnation == 0 {
             return Err(Refusal::Malformed);
         }
-        // Who greets without hearing the answers gets no more of them.
-        let deaf = |conn: &Connection| conn.control.len() >= CONTROL_MAX;
-        let deaf = self.conn_of(delivery.peer).and_then(|at| self.conn(at)).is_some_and(deaf);
+        // A peer that does not take the answers to its HELLOs gets no more of them.
+        let crammed = |conn: &Connection| conn.control.len() >= CONTROL_MAX;
+        let crammed = self.conn_of(delivery.peer).and_then(|at| self.conn(at)).is_some_and(crammed);
         let is_new = self.conn_of(delivery.peer).is_none();
         let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
         let strangers = self.strangers_count.saturating_add(waiting);
+        // H7: strangers take at most their part of the numbers.
         let crowded = is_new && strangers >= self.bounds.strangers_max;
-        // One of those that are there may have gone.
+        // One of the known strangers may have gone.
         self.crowded |= crowded;
-        if deaf || crowded || self.hellos.len() >= self.bounds.hellos_max {
+        if crammed || crowded || self.hellos.len() >= self.bounds.hellos_max {
             return Err(Refusal::Rnr);
         }
         self.hellos.push_back((delivery.peer, hello));
         Ok(())
     }
 
-    /// Answers greetings. Returns whether there were any.
+    /// Answers HELLOs. Returns whether there were any.
     pub(crate) fn answer_hellos(&mut self, world: &mut World<'_>) -> bool {
         let any = !self.hellos.is_empty();
         while let Some((peer, hello)) = self.hellos.pop_front() {
@@ -169,6 +171,7 @@ impl Rdm {
         let known = self.conn(index).and_then(|conn| conn.incoming);
         if hello.version == VERSION {
             let same = |i: &Incoming| (i.run, i.number) == (hello.incarnation, hello.session);
+            // H3: a repeated HELLO is answered with the same grant.
             if !known.as_ref().is_some_and(same) {
                 self.open_incoming(index, hello, window);
             }
@@ -180,9 +183,8 @@ impl Rdm {
         self.queue_control(index, ControlKind::Reply, check, bytes);
     }
 
-    /// A peer counts its messages from zero again. What it sent before and nobody has asked for
-    /// still takes room: a window of that is forgiven once, so that a peer that begins anew can
-    /// send.
+    /// A peer begins a new session. Its unexpected messages of earlier ones still take room: what of
+    /// them exceeds one window is taken off the new grant (G5).
     pub(crate) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);
@@ -219,7 +221,7 @@ impl Rdm {
         }
         let Some(conn) = self.conn_mut(index) else { return };
         conn.session = None;
-        // Whoever took it may be gone, and its answer with it.
+        // The run that took it may be gone, and its ANSWER with it.
         conn.hello = None;
         if reason == DownReason::Restarted {
             // It may be the same run, whose transport has begun anew.

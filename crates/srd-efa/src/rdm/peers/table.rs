@@ -1,12 +1,12 @@
 //! Peers by number: those that the application named, and those that only wrote to us.
 //!
-//! Of a peer that only wrote there is one number, whatever runs of it have written. What is kept
-//! about it goes when the transport has forgotten it, and the transport may forget a peer that
-//! the application has removed, or that is down: each newcomer has two of those before it looked
-//! at.
+//! A peer that the application has not named is a **stranger**: it has one number, whatever runs of it
+//! have written (H7). Its state is dropped when the transport has forgotten it, and the transport
+//! may forget a peer that the application has removed, or that is down. For each new stranger two
+//! known ones are checked.
 //!
-//! Bounds: `peers_max` numbers, of which `strangers_max` are for peers that only wrote. One more
-//! is refused for now, and tries again.
+//! Bounds: `peers_max` numbers, of which `strangers_max` are for strangers. One more is refused for
+//! now, and tries again.
 
 use alloc::boxed::Box;
 use core::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::layer::world::{Peer, Refused, World};
 use crate::rdm::peers::connection::{Connection, Entry};
 use crate::rdm::state::Rdm;
 
-/// Peers that only wrote to us that are looked at for each that comes, and when one was refused.
+/// Strangers that are checked for each new one, and when one was refused.
 pub(crate) const STRANGERS_LOOKED_AT: usize = 2;
 const STRANGERS_LOOKED_AT_CROWDED: usize = 64;
 
@@ -50,10 +50,10 @@ impl Rdm {
     }
 
     /// The peer at an address; our own address is the endpoint itself. `incarnation`: the run that
-    /// is meant, zero for whoever is there. Added as often as it must be removed.
+    /// is meant, zero for any. Added as often as it must be removed.
     ///
     /// # Errors
-    /// `Again` when there are too many peers, `Invalid` if the transport knows no key of its.
+    /// `Again` when there are too many peers, `Invalid` if the transport has no key for the peer.
     pub fn add_peer(
         &mut self,
         world: &mut World<'_>,
@@ -117,7 +117,7 @@ impl Rdm {
         Some(number)
     }
 
-    /// A number means nobody any more.
+    /// A number names no peer any more.
     fn erase(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::take) else {
             return;
@@ -129,8 +129,8 @@ impl Rdm {
         }
     }
 
-    /// The application has named a peer, or removed it: its connection may be a stranger's now, or be
-    /// none any more.
+    /// The application has named a peer, or removed it: its connection may become a stranger's, or
+    /// cease to be one.
     fn rename(&mut self, peer: Peer) {
         let Some(index) = self.entry(peer).and_then(|entry| entry.conn) else { return };
         let Some(conn) = self.conn(index) else { return };
@@ -150,7 +150,7 @@ impl Rdm {
         }
     }
 
-    /// A stranger stands among those that are looked at, once.
+    /// Adds a stranger to the list of those that are checked, once.
     fn watch(&mut self, index: u32) {
         if let Some(conn) = self.conn_mut(index)
             && !core::mem::replace(&mut conn.watched, true)
@@ -160,8 +160,8 @@ impl Rdm {
         }
     }
 
-    /// Lets the transport forget peers that nobody needs, and forgets those that it has
-    /// forgotten, if one had to be turned away.
+    /// Lets the transport forget peers that are not needed any more; if a stranger was turned away,
+    /// drops those that the transport has forgotten.
     pub(crate) fn release_peers(&mut self, world: &mut World<'_>) {
         for id in core::mem::take(&mut self.released) {
             let conn = self.conn_of(id).and_then(|index| self.conn(index));
@@ -174,8 +174,8 @@ impl Rdm {
         }
     }
 
-    /// Looks at some peers that only wrote to us, and forgets those that the transport knows no
-    /// more and of which nothing is left.
+    /// Checks some strangers, and drops those that the transport has forgotten and of which nothing
+    /// is left.
     pub(crate) fn forget_strangers(&mut self, endpoint: &Endpoint, looks: usize) {
         for _ in 0..looks.min(self.strangers.len()) {
             let Some(id) = self.strangers.pop_front() else { return };
@@ -194,7 +194,7 @@ impl Rdm {
         }
     }
 
-    /// Whether nothing is under way to or from a connection's peer, or kept of it.
+    /// Whether nothing is under way to or from a connection's peer, nor any message of it kept.
     fn is_unused(&self, index: u32) -> bool {
         let Some(conn) = self.conn(index) else { return false };
         let idle = conn.in_flight == 0 && conn.reads_active == 0 && conn.reads.is_empty();
@@ -240,7 +240,7 @@ impl Rdm {
                 continue;
             };
             entry.conn = None;
-            // What is kept of it names it: then the number stays taken.
+            // Messages that are kept name it: then the number stays taken.
             let kept = self.tagged.knows(number) || self.plain.knows(number);
             if entry.references == 0 && !kept {
                 self.erase(number);
@@ -248,8 +248,8 @@ impl Rdm {
         }
     }
 
-    /// Decides under which number the run at the other end of a connection is known: by its name, or as
-    /// whoever is there.
+    /// Decides under which number the run at the other end of a connection is known: that of its
+    /// name, or that of its address for any run.
     pub(crate) fn choose_source(&mut self, conn: Option<u32>) {
         let Some((index, conn)) = conn.and_then(|index| Some((index, self.conn(index)?))) else {
             return;
@@ -285,7 +285,7 @@ impl Rdm {
     }
 
     /// What is under way to the peer ends as `Removed`, as soon as the transport has let go of
-    /// it. Who wrote to us stays known.
+    /// it. A peer that wrote to us stays known.
     pub fn remove_peer(&mut self, world: &mut World<'_>, peer: Peer) {
         let Some(entry) = self.entries.get_mut(peer.0 as usize).and_then(Option::as_mut) else {
             return;

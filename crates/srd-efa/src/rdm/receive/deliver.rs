@@ -1,4 +1,4 @@
-//! Brings messages that are next in order to receives, or keeps them until one asks.
+//! Brings messages that are next in order to receives, or keeps them as unexpected (G6, G7).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ use crate::rdm::wire::frame::LongIov;
 use crate::rdm::wire::message::{MESSAGE_COST, MessageFrame, MessageHeader};
 
 impl Rdm {
-    /// What a message from a connection says of itself.
+    /// What is known of a message from a connection.
     fn info_of(
         &self,
         index: u32,
@@ -40,7 +40,7 @@ impl Rdm {
         })
     }
 
-    /// A message, or its beginning.
+    /// A message, or its first part.
     pub(crate) fn on_message(
         &mut self,
         index: u32,
@@ -80,7 +80,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// Several messages: all are taken, or none.
+    /// Several messages: all are taken, or none (G11).
     pub(crate) fn on_batch(
         &mut self,
         index: u32,
@@ -98,7 +98,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// A long message.
+    /// A long message (G3).
     pub(crate) fn on_long(
         &mut self,
         index: u32,
@@ -121,7 +121,7 @@ impl Rdm {
         self.keep(info, Body::Long(Box::new(from))).map(|_| ())
     }
 
-    /// Keeps a message that nobody has asked for.
+    /// Keeps an unexpected message.
     pub(crate) fn keep(&mut self, info: MessageInfo, body: Body) -> Result<MessageKey, Refusal> {
         let matcher = if info.tag.is_some() { &mut self.tagged } else { &mut self.plain };
         let kept = matcher
@@ -142,8 +142,8 @@ impl Rdm {
         Some(self.land(info, &posted, Some(key)))
     }
 
-    /// Takes a message's room of a receive, and the receive out of the queue (`key`) if it takes
-    /// no more.
+    /// Assigns a receive, or a part of one, to a message. A receive that takes no more leaves the
+    /// queue (`key`).
     pub(crate) fn land(
         &mut self,
         info: &MessageInfo,
@@ -175,7 +175,7 @@ impl Rdm {
         landing
     }
 
-    /// A message stands in its receive, or never will.
+    /// A message is complete in its receive, or never will be (G7).
     pub(crate) fn landed(&mut self, landing: &Landing, failure: Option<Outcome>) {
         let Landing { info, room, .. } = landing;
         let over = info.length - room;
@@ -208,8 +208,8 @@ impl Rdm {
         self.confirm(info, status);
     }
 
-    /// Tells a sender that waits for it what became of its message. To another run at the same
-    /// place the token would mean something else.
+    /// Sends RECEIPT to a sender that waits for it (G8), unless another run is at its place now: to
+    /// that one the token would mean something else.
     pub(crate) fn confirm(&mut self, info: &MessageInfo, status: u8) {
         let same = |conn: &Connection| conn.remote == info.run;
         if let (Some(token), Some(index)) = (info.token, self.index_of(info))
@@ -219,7 +219,7 @@ impl Rdm {
         }
     }
 
-    /// Brings a kept message that was taken into a receive.
+    /// Brings an unexpected message that was taken out into a receive.
     pub(crate) fn deliver(
         &mut self,
         kept: UnexpectedMessage,
@@ -252,7 +252,7 @@ impl Rdm {
         }
     }
 
-    /// Throws a kept message away that was taken.
+    /// Throws an unexpected message away that was taken out.
     pub(crate) fn throw_away(&mut self, kept: UnexpectedMessage) {
         self.release(&kept.info);
         match kept.body {
@@ -269,14 +269,14 @@ impl Rdm {
         }
     }
 
-    /// A message does not wait any more.
+    /// An unexpected message was taken: its credit goes back to its sender.
     fn release(&mut self, info: &MessageInfo) {
         if let Some(index) = self.forget_kept(info) {
             self.give_back(index, info.charge);
         }
     }
 
-    /// A message is not kept any more. Returns its connection.
+    /// An unexpected message takes no room any more. Returns its connection.
     pub(crate) fn forget_kept(&mut self, info: &MessageInfo) -> Option<u32> {
         let index = self.index_of(info)?;
         let conn = self.conn_mut(index)?;

@@ -1,6 +1,6 @@
-//! Judges what peers send: whose it is, whether it is for this run of us, and what it says.
+//! Judges what peers send: which peer's it is, whether it is for this run, and which frame it is.
 //!
-//! A frame that is refused has changed nothing, and may come again.
+//! A frame that is refused has changed nothing, and may come again (U2, U4).
 
 use alloc::vec::Vec;
 
@@ -82,7 +82,7 @@ impl Rdm {
         if check != self.local_check {
             return Err(Refusal::Stale);
         }
-        let heard = match frame {
+        let awaited = match frame {
             Frame::Answer { version, session, incarnation, limit } => {
                 let hello = Hello { version, session, incarnation };
                 self.on_answer(index, session, &hello, limit)
@@ -102,13 +102,13 @@ impl Rdm {
             | Frame::Batch(_)
             | Frame::Atomic { .. } => true,
         };
-        if !heard {
+        if !awaited {
             self.counters.unasked += 1;
         }
         Ok(())
     }
 
-    /// A message or atomic operation: in its turn, or kept until it is.
+    /// A message or atomic operation: in its turn, or kept until then (G1).
     fn on_numbered(
         &mut self,
         index: u32,
@@ -120,7 +120,7 @@ impl Rdm {
     ) -> Result<(), Refusal> {
         let incoming = self.conn(index).and_then(|conn| conn.incoming);
         let incoming = incoming.filter(|i| i.check == check).ok_or(Refusal::Stale)?;
-        let charge = frame.charge();
+        let charge = frame.charge(); // G4
         if incoming.charged + charge > incoming.granted {
             return Err(Refusal::Malformed);
         }
@@ -164,7 +164,7 @@ impl Rdm {
         }
     }
 
-    /// What a connection's receiving half held is dropped: receives that it had begun end so.
+    /// Drops the peer's session: receives that had begun to fill end with the outcome (H3).
     pub(crate) fn drop_incoming(&mut self, index: u32, outcome: Outcome) {
         let Some(conn) = self.conn_mut(index) else { return };
         if conn.incoming.take().is_none() {

@@ -1,5 +1,5 @@
-//! What is known of messages on their way in: what they say of themselves, where their bytes are,
-//! and the receives that they go into.
+//! Messages on their way in: what is known of them, where their bytes are, and the receives that
+//! they go into.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,12 +14,12 @@ use crate::rdm::wire::frame::LongIov;
 use crate::slots::Key;
 use crate::wr::Remote;
 
-/// Why a frame is refused.
+/// Why a frame is refused (U2, U4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// No sender writes that.
     Malformed,
-    /// It is for another run of us, or its session is not open.
+    /// It is for another run of this endpoint, or its session is not open.
     Stale,
     /// There is no room now.
     Rnr,
@@ -34,12 +34,12 @@ pub(crate) struct MessageInfo {
     pub peer: Option<PeerId>,
     /// The run that sent it.
     pub run: u64,
-    /// What it took of its sender's credit.
+    /// What it took of its sender's credit (G4).
     pub charge: u64,
     pub source: u32,
     pub tag: Option<u64>,
     pub data: Option<u64>,
-    /// The sender wants to hear when it stands in the receiver's buffer.
+    /// The sender waits for a RECEIPT with this token (G8).
     pub token: Option<u64>,
     pub length: u64,
 }
@@ -55,7 +55,7 @@ impl MessageInfo {
     }
 }
 
-/// Where the bytes of a message are that nobody has asked for.
+/// Where the bytes of an unexpected message are.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// All are here.
@@ -64,13 +64,13 @@ pub(crate) enum Body {
     Parts(u32),
     /// At the sender.
     Long(Box<LongIn>),
-    /// In our own operation's buffer.
+    /// In the buffer of an operation of ours, whose peer is this endpoint.
     Loopback(Key),
-    /// Nowhere: its sender was lost before all of it had come, and somebody has claimed it.
+    /// Nowhere: its sender was lost before all of it had come, and the application has claimed it.
     Lost(Outcome),
 }
 
-/// A message that nobody has asked for.
+/// A message for which there was no receive.
 #[derive(Debug)]
 pub(crate) struct UnexpectedMessage {
     pub info: MessageInfo,
@@ -91,7 +91,7 @@ pub(crate) struct Posted {
 pub(crate) struct Multi {
     pub size: u64,
     pub used: u64,
-    /// With less than this left it is over.
+    /// It takes no more messages when less than this is left (G7).
     pub min: u64,
     /// Messages that are still landing.
     pub landing: u32,
@@ -128,7 +128,7 @@ impl Landing {
 pub(crate) enum Destination {
     /// Its header has not had its turn: they wait, each with its offset.
     Unknown(Vec<(u16, Box<[u8]>)>),
-    /// Nobody has asked for it.
+    /// Into a buffer of ours, until a receive asks for it.
     Buffer { buffer: Vec<u8>, kept: MessageKey, tagged: bool },
     /// Into a receive.
     Landing(Box<Landing>),
@@ -136,10 +136,10 @@ pub(crate) enum Destination {
     Nowhere(Box<MessageInfo>),
 }
 
-/// A message that is not complete, or not in its turn.
+/// A message that is not complete, or came early.
 #[derive(Debug)]
 pub(crate) struct Partial {
-    /// Its frame, if it came before its turn.
+    /// Its frame, if it came early.
     pub early: Option<Box<[u8]>>,
     /// Bytes that have come, and of the whole; zero if that is not known.
     pub got: u64,

@@ -1,9 +1,9 @@
-//! Long messages: their receiver reads them, straight into the application's buffer.
+//! Long messages: their receiver reads them, straight into the application's buffer (G3).
 //!
 //! However many senders have announced messages, only `reads_max` requests are under way: the
-//! receiver paces what comes at it. Senders take turns, and one that has as many requests under
-//! way as there is room for more waits: a sender that answers none of them leaves half of the
-//! room to the others. The sender hears in a RECEIPT that it has its buffer back.
+//! receiver paces its senders. Senders take turns. A sender with as many requests under way as may
+//! still be added has to wait, so one that answers none of them leaves half of the requests to the
+//! others. A RECEIPT gives the sender its buffer back.
 
 use crate::cq::{Completion, WcStatus};
 use crate::layer::completion::Outcome;
@@ -39,7 +39,7 @@ impl Rdm {
         self.list_reads(peer.index());
     }
 
-    /// A connection that has something to ask for stands in line, once.
+    /// A connection with something to read waits for its turn, once.
     fn list_reads(&mut self, index: u32) {
         self.reads_changed = true;
         if let Some(conn) = self.conn_mut(index).filter(|conn| !conn.reads.is_empty())
@@ -49,19 +49,19 @@ impl Rdm {
         }
     }
 
-    /// Whether more of what waits to be read may be asked for now.
+    /// Whether another read request may be posted now.
     pub(crate) fn can_ask_reads(&self) -> bool {
         let room = self.reads_active < self.bounds.reads_max;
         self.reads_changed && room && !self.reads_waiting.is_empty()
     }
 
-    /// Asks for more of what waits to be read. Returns whether it asked for anything.
+    /// Posts read requests, as many as there may be. Returns whether there was anything to do.
     pub(crate) fn ask_reads(&mut self, world: &mut World<'_>) -> bool {
         let mut any = false;
         if !self.can_ask_reads() {
             return any;
         }
-        // Connections in a row that may not ask now.
+        // Connections in a row whose turn was passed over.
         let mut passed = 0;
         self.reads_changed = false;
         while self.reads_active < self.bounds.reads_max && passed < self.reads_waiting.len() {
@@ -95,7 +95,7 @@ impl Rdm {
         any
     }
 
-    /// A connection goes: of what it announced, nothing more can be asked for.
+    /// A connection goes: nothing more of its long messages can be read.
     pub(crate) fn drop_reads(&mut self, conn: &mut Connection, outcome: Outcome) {
         for key in core::mem::take(&mut conn.reads) {
             self.fail_reading(key, outcome);
@@ -105,7 +105,7 @@ impl Rdm {
         }
     }
 
-    /// Asks for the next piece of a message. Whether there is more to ask for; `None` if the
+    /// Posts a request for the next bytes of a message. Returns whether there are more; `None` if the
     /// device has no room.
     fn ask_read(&mut self, world: &mut World<'_>, key: Key) -> Option<bool> {
         let Some(reading) = self.readings.get(key) else { return Some(false) };
@@ -153,7 +153,7 @@ impl Rdm {
         }
     }
 
-    /// A piece of a long message has come, or will not.
+    /// A read request has ended.
     pub(crate) fn read_ended(&mut self, key: Key, completion: &Completion) {
         self.reads_active -= 1;
         self.reads_changed = true;
@@ -165,7 +165,7 @@ impl Rdm {
         }
         let Some(reading) = self.readings.get_mut(key) else { return };
         if completion.status != WcStatus::Ok {
-            // Its sender has given it up, if its keys are not good any more.
+            // Keys that are not valid any more: its sender has given the message up.
             let outcome = match outcome_of_wc(completion.status) {
                 Outcome::BadKey => Outcome::Protocol,
                 other => other,

@@ -257,7 +257,7 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// Claims a kept message (`FI_PEEK | FI_CLAIM`): no receive finds it any more, and it waits
-    /// for whoever holds its key to take it. False if there is none, or it has been claimed.
+    /// until it is taken under its key. False if there is none, or it has been claimed.
     pub fn claim(&mut self, key: MessageKey) -> bool {
         match self.messages.get_mut(key.0) {
             Some(kept) if !kept.claimed => {

@@ -1,4 +1,4 @@
-//! Receives are posted, cancelled, and looked for by hand.
+//! Receives are posted and cancelled; unexpected messages are peeked at, claimed and discarded.
 
 use crate::layer::completion::{Done, Kind, Outcome};
 use crate::layer::request::{Peek, Receive, Selector};
@@ -91,8 +91,8 @@ impl Rdm {
         self.matcher(tagged).take(key).ok_or(Refused::Invalid)
     }
 
-    /// Looks for an unexpected message. What was found, or [`Outcome::NoMessage`], is told as a
-    /// receive.
+    /// Looks for an unexpected message. What was found, or [`Outcome::NoMessage`], is reported
+    /// as the end of a receive.
     ///
     /// # Errors
     /// When there is no room, or a message is claimed under the context already.
@@ -173,7 +173,7 @@ fn found(info: &MessageInfo, context: u64, tagged: bool) -> Done {
     }
 }
 
-/// The end of a receive that brought nothing.
+/// The end of a receive without a message.
 fn empty(outcome: Outcome, context: u64, tagged: bool) -> Done {
     Done {
         kind: Kind::Receive,

@@ -1,4 +1,4 @@
-//! Messages that came before their turn, and messages of which a part has come.
+//! Messages that came early, and messages of which parts have come (G1, G2).
 //!
 //! Datagrams take many paths, so a message's parts come in any order, its header among them, and
 //! messages come before those sent first. All of that is kept here by message id, until its turn.
@@ -16,7 +16,7 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::field::STATUS_OK;
 use crate::rdm::wire::frame::Frame;
 
-/// What a kept piece costs beside its bytes.
+/// What each buffered frame or part costs beside its bytes.
 const PIECE_COST: usize = 128;
 
 impl Rdm {
@@ -45,7 +45,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// Lets kept messages have their turn. Returns whether any had.
+    /// Delivers early messages whose turn has come. Returns whether there were any.
     pub(crate) fn advance(&mut self, index: u32, memory: &mut dyn Memory) -> bool {
         let mut any = false;
         while let Some(incoming) = self.conn(index).and_then(|conn| conn.incoming) {
@@ -86,7 +86,7 @@ impl Rdm {
         self.partials.get(&(index, id)).is_some_and(|partial| partial.early.is_some())
     }
 
-    /// A message has had its turn: what came in one frame has nothing more to come.
+    /// A message has had its turn: of one in a single frame nothing more comes.
     pub(crate) fn forget_unknown(&mut self, index: u32, id: u32) {
         if self.partials.is_empty() {
             return;
@@ -106,8 +106,8 @@ impl Rdm {
         }
     }
 
-    /// Whether so much more may be kept of what a peer sent before its turn: one that has sent what
-    /// its credit allows needs less than half of its part, and leaves the others theirs.
+    /// Whether so much more may be buffered of what a peer sent early (G5). A peer that keeps to its
+    /// credit needs less than half of its part, and leaves the others theirs.
     fn has_room_ahead(&self, index: u32, cost: usize) -> bool {
         let own =
             self.conn(index).and_then(|conn| conn.incoming).map_or(0, |i| i.ahead_bytes as usize);
@@ -125,15 +125,15 @@ impl Rdm {
 
     fn give_room_ahead(&mut self, index: u32, cost: usize) {
         self.reorder_bytes -= cost;
-        // The session may be over: then it has nothing to give back to.
+        // The session may be over, and its count with it.
         if let Some(incoming) = self.incoming_mut(index) {
             let cost = u32::try_from(cost).unwrap_or(u32::MAX);
             incoming.ahead_bytes = incoming.ahead_bytes.saturating_sub(cost);
         }
     }
 
-    /// The header of a message has had its turn, and brought its first bytes: the others go to
-    /// their place, those that have come already at once.
+    /// The header of a message has had its turn, and brought its first bytes. The other parts go to
+    /// the destination, those that have come already at once.
     pub(crate) fn begin_partial(
         &mut self,
         index: u32,
@@ -177,7 +177,7 @@ impl Rdm {
         }
     }
 
-    /// More of a message.
+    /// A part of a message.
     pub(crate) fn on_part(
         &mut self,
         delivery: &Delivery<'_>,
@@ -245,7 +245,7 @@ impl Rdm {
                 if matcher.is_claimed(kept)
                     && let Some(kept) = matcher.message_mut(kept)
                 {
-                    // Whoever claimed it hears what became of it when it asks for it.
+                    // The application learns of it when it receives the message that it claimed.
                     kept.body = Body::Lost(outcome);
                 } else if let Some(kept) = matcher.take(kept) {
                     self.forget_kept(&kept.info);

@@ -1,6 +1,6 @@
-//! Atomic operations: one frame there, one back. The target does them as they have their turn among
-//! the messages of their sender, so two of one sender happen in their order; nothing else touches
-//! the elements in between, as long as everything that does is an atomic operation.
+//! Atomic operations: one ATOMIC to the target, one RESULT back (A3 to A5). The target executes them
+//! in their turn among the messages of their sender, so two of one sender happen in their order.
+//! Other atomic operations never see an element half changed.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -114,7 +114,7 @@ impl Rdm {
         Step::Over
     }
 
-    /// A peer's operation, in its turn. Whatever is wrong with it is told in the answer.
+    /// A peer's operation, in its turn. What is wrong with it is said in its RESULT (A3).
     pub(crate) fn on_atomic(
         &mut self,
         index: u32,
@@ -157,8 +157,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Does an operation to our own memory. The elements from before, or the status that says what
-    /// is wrong.
+    /// Executes an operation on our own memory. Returns the elements from before, or the status that
+    /// says what is wrong (A4).
     fn execute(&self, request: &Request<'_>, memory: &mut dyn Memory) -> Result<Vec<u8>, u8> {
         let Request { kind: AtomicKind { op, datatype, form }, pieces, operands } = *request;
         let bytes = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));
@@ -203,7 +203,7 @@ impl Rdm {
         Ok(before)
     }
 
-    /// A peer's answer; false if nothing waits for it.
+    /// A peer's RESULT; false if no operation waits for it.
     pub(crate) fn on_result(
         &mut self,
         index: u32,

@@ -1,4 +1,4 @@
-//! The target's end of reads and writes: PUTs are placed, and what peers have done is told.
+//! The target's end of reads and writes: PUTs are placed, and peers' transfers are reported (A2).
 
 use crate::device::Note;
 use crate::layer::completion::{Done, Kind, Outcome};
@@ -10,7 +10,7 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::frame::Frame;
 
 impl Rdm {
-    /// A peer's write that came as a frame, or its word about one.
+    /// A PUT, or a NOTE.
     pub(crate) fn on_write(
         &mut self,
         index: u32,
@@ -41,7 +41,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// Tells of something that a peer did.
+    /// Reports a transfer of a peer.
     pub(crate) fn report_remote(&mut self, index: u32, kind: Kind, length: u64, data: Option<u64>) {
         let source = self.conn(index).and_then(|conn| conn.source);
         self.done.push_back(Done {

@@ -1,9 +1,8 @@
 //! Reads and writes of peers' memory, and registrations for theirs.
 //!
-//! The device does them; they keep no order. A write with data for the peer that fits one datagram
-//! travels as a frame of its own (PUT), as do writes whose bytes were copied. A larger one
-//! carries its data as the last request's immediate, if it fits one, or is followed by a frame
-//! that says it (NOTE).
+//! The device executes them; they keep no order (A1). A write with data for the peer that fits one
+//! datagram travels as a PUT, as do writes whose bytes were copied. A larger one carries its data as
+//! the immediate of its only request, if it has 32 bits, or is followed by a NOTE (A2).
 
 use alloc::boxed::Box;
 
@@ -62,15 +61,15 @@ impl Rdm {
         Ok(())
     }
 
-    /// Takes it back: transfers that use it fail. What the transport still has of it to send
-    /// is seen in [`Rdm::lent`].
+    /// Takes it back: transfers that use it fail. [`Rdm::lent`] tells whether the transport still
+    /// sends from it.
     pub fn unshare(&mut self, rkey: u64) {
         if let Some(mr) = self.shares.remove(&rkey) {
             let _ = self.device.dereg_mr(mr);
         }
     }
 
-    /// IoVec of memory that were taken back while the transport was sending from them: as long
+    /// Pieces of memory that were taken back while the transport was sending from them: as long
     /// as there are any, none of them may be unmapped.
     pub fn lent(&self) -> usize {
         self.device.leaving()
@@ -128,7 +127,7 @@ impl Rdm {
         let last = rma.asked + to.length == op.length;
         let whole = last && rma.asked == 0;
         if last && op.in_flight > 0 && op.data.is_none() {
-            return Handed::Full; // the peer counts the last as the end of all
+            return Handed::Full; // A2: the last waits for the others
         }
         // Data travels with a write in one frame; of more, the order is not known.
         let data = op.data.filter(|_| whole);
@@ -148,7 +147,7 @@ impl Rdm {
         handed
     }
 
-    /// Tells the peer of a write that was made in pieces.
+    /// Sends NOTE, for a write whose data no request carried (A2).
     fn send_note(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Handed {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
@@ -164,7 +163,7 @@ impl Rdm {
         handed
     }
 
-    /// Asks the device for the next piece. `None`: go on.
+    /// Posts the next work request. `None`: go on.
     fn post_rma(&mut self, world: &mut World<'_>, index: u32, key: Key) -> Option<Step> {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Some(Step::Over);
@@ -182,7 +181,7 @@ impl Rdm {
         let to = Remote { addr: remote.addr, rkey: remote.rkey };
         let last = rma.asked + u64::from(length) == op.length;
         if last && rma.requests > 0 && op.data.is_none() {
-            return Some(Step::Wait); // the peer counts the last as the end of all
+            return Some(Step::Wait); // A2: the last waits for the others
         }
         // Data of 32 bits travels with a write of one piece.
         let whole = u64::from(length) == op.length;

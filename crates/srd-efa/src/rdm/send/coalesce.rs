@@ -1,9 +1,9 @@
-//! Small messages leave together.
+//! Small messages leave in one datagram: a BATCH (G11).
 //!
 //! A datagram costs far more than the few bytes of a small message. So the first message to a peer
-//! leaves at once, and those that follow before the application looks for news wait: until it
-//! looks ([`Rdm::flush_coalesced`]), or there are enough for a datagram. Whoever drives the endpoint
-//! bounds the wait of an application that never looks.
+//! leaves at once, and those that follow wait until the application polls
+//! ([`Rdm::flush_coalesced`]), or there are enough for a datagram. The caller of the endpoint bounds
+//! the wait for an application that never polls.
 
 use alloc::vec::Vec;
 
@@ -17,13 +17,13 @@ use crate::rdm::wire::field::BASE_BYTES;
 use crate::rdm::wire::message;
 use crate::slots::Key;
 
-/// The longest message that joins others.
+/// The longest message that a BATCH takes.
 pub(crate) const BYTES_MAX: u64 = 512;
 /// Room of a frame to begin with.
 const FRAME_BYTES: usize = 1024;
 
 impl Rdm {
-    /// Lets messages leave that wait for others to join.
+    /// Lets messages leave that wait for a batch.
     pub fn flush_coalesced(&mut self) {
         for index in core::mem::take(&mut self.bursts) {
             let Some(conn) = self.conn_mut(index) else { continue };
@@ -35,18 +35,18 @@ impl Rdm {
         }
     }
 
-    /// Whether the last call made nothing that should leave now: it posted a receive, or a message
-    /// that waits for others. Says so once.
+    /// Whether the last call queued nothing that should leave now: it posted a receive, or a message
+    /// that waits for a batch. Says so once.
     pub fn take_deferred(&mut self) -> bool {
         core::mem::take(&mut self.deferred)
     }
 
-    /// Whether messages wait for others to join.
+    /// Whether messages wait for a batch.
     pub fn is_coalescing(&self) -> bool {
         self.coalescing > 0
     }
 
-    /// Whether a message that was just queued waits for others. `small`: it may join them.
+    /// Whether a message that was just queued waits for a batch. `small`: it may be part of one.
     pub(crate) fn coalesce(&mut self, index: u32, small: bool) -> bool {
         let Some(conn) = self.conn_mut(index) else { return false };
         if !small || !conn.bursting || conn.messages.len() >= BATCH_MESSAGES_MAX {
@@ -59,7 +59,7 @@ impl Rdm {
         true
     }
 
-    /// What waited for others leaves.
+    /// Messages of this connection wait no longer.
     pub(crate) fn stop_coalescing(&mut self, index: u32) {
         let Some(conn) = self.conn_mut(index) else { return };
         if core::mem::take(&mut conn.coalescing) {
@@ -67,7 +67,7 @@ impl Rdm {
         }
     }
 
-    /// A message was handed over: the next ones wait for each other.
+    /// A message was handed over: the next ones wait for a batch.
     pub(crate) fn burst(&mut self, index: u32) {
         if let Some(conn) = self.conn_mut(index)
             && !core::mem::replace(&mut conn.bursting, true)
@@ -112,7 +112,7 @@ impl Rdm {
         Some(Handed::Yes)
     }
 
-    /// A frame of messages from the head of the queue, with ids and credit.
+    /// A BATCH of messages from the head of the queue, with ids and credit.
     fn gather(&mut self, world: &mut World<'_>, index: u32) -> Option<(BatchBuilder, Vec<Key>)> {
         if self.conn(index)?.messages.len() < 2 {
             return None;
@@ -146,7 +146,7 @@ impl Rdm {
         frame.filter(|_| keys.len() > 1).map(|frame| (frame, keys))
     }
 
-    /// What a message takes in a frame with others, if it may stand there.
+    /// Bytes that a message takes in a BATCH, if it may be part of one.
     fn entry_bytes(&self, index: u32, key: Key) -> Option<usize> {
         let (conn, op) = (self.conn(index)?, self.ops.get(key)?);
         let Work::Message(message) = &op.work else { return None };
@@ -165,7 +165,7 @@ impl Rdm {
         Some(header + usize::try_from(op.length).ok()?)
     }
 
-    /// A datagram of several messages was settled.
+    /// A BATCH was settled.
     pub(crate) fn batch_settled(&mut self, key: Key, status: srd_proto::Status) {
         let Some(BatchInFlight(keys)) = self.batches.remove(key) else { return };
         for key in keys {
@@ -174,7 +174,7 @@ impl Rdm {
     }
 }
 
-/// Whether a message may join others.
+/// Whether a message may be part of a BATCH.
 pub(crate) fn is_small(op: &Op) -> bool {
     matches!(op.work, Work::Message(_)) && op.length <= BYTES_MAX
 }

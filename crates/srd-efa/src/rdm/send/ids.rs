@@ -3,20 +3,20 @@
 
 use crate::slots::Key;
 
-/// What our datagrams are completed under, in the upper byte.
+/// The upper byte of the numbers of operations' datagrams.
 const TAG: u8 = 0xed;
-/// What our own frames are completed under, in the upper byte.
+/// Of control frames.
 pub(crate) const TAG_CONTROL: u8 = 0xec;
-/// And datagrams of several messages.
+/// Of batches.
 pub(crate) const TAG_BATCH: u8 = 0xee;
 
-/// What requests for reads of long messages complete under, in the upper byte.
+/// Of work requests that read long messages.
 pub(crate) const TAG_LONG: u8 = 1;
 
-/// What requests of reads and writes complete under, in the upper byte.
+/// Of work requests of reads and writes.
 pub(crate) const TAG_RMA: u8 = 2;
 
-/// What a datagram of an operation is completed under. `part`: which of them.
+/// The number of a datagram of an operation. `part`: which of them.
 pub(crate) fn user_of(key: Key, part: u16) -> u64 {
     key.to_user_part(TAG, part)
 }

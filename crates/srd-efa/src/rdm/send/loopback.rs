@@ -1,4 +1,4 @@
-//! What we send to ourselves: matched inside, copied once, on no wire.
+//! Operations whose peer is this endpoint: matched inside, copied once, on no wire (G9).
 
 use bytes::Bytes;
 
@@ -52,7 +52,7 @@ impl Rdm {
             self.landed(&landing, None);
             return Ok(());
         }
-        // As many as a peer may send without being asked; the others wait in their buffers.
+        // As many as a peer may send unexpected; the others wait in their buffers.
         let window = usize::try_from(self.window() / MESSAGE_COST).unwrap_or(0);
         let many = self.matcher(info.tag.is_some()).len().1 >= window;
         let copy = copy && (copied || !many);
@@ -78,7 +78,7 @@ impl Rdm {
         message.source.read(memory, 0, usize::try_from(*length).unwrap_or(0))
     }
 
-    /// Copies a message to ourselves into its receive.
+    /// Copies a message to this endpoint into its receive.
     pub(crate) fn copy_loopback(&mut self, key: Key, landing: &Landing, memory: &mut dyn Memory) {
         let bytes = self.bytes_loopback(key, memory);
         landing.write(memory, 0, &bytes);

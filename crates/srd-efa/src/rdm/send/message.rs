@@ -1,4 +1,4 @@
-//! Messages leave: short ones whole, medium ones in parts, long ones to be read.
+//! Messages leave: short ones whole, medium ones in parts (G2), long ones to be read (G3).
 
 use bytes::Bytes;
 
@@ -26,7 +26,7 @@ impl Rdm {
         };
         if message.stage != Stage::Waiting && message.session != session.number {
             if *acked > 0 {
-                // It ends when its parts of the old session have landed.
+                // It ends when its parts of the old session have been settled.
                 *failure = Some(Outcome::Restarted);
                 self.on_idle(key);
                 return Step::Over;
@@ -55,8 +55,8 @@ impl Rdm {
         }
     }
 
-    /// Gives a message its id and takes its credit, or makes a long one of it; false if there is
-    /// no credit.
+    /// Gives a message its id (G1) and takes its credit (G4), or makes a long one of it; false if
+    /// there is no credit.
     pub(crate) fn admit_message(&mut self, index: u32, key: Key) -> bool {
         let Some(op) = self.ops.get(key) else { return false };
         let Work::Message(message) = &op.work else { return false };
@@ -65,8 +65,8 @@ impl Rdm {
         let room = session.limit.saturating_sub(session.used);
         let by_reference = matches!(message.source, Source::IoVec(_));
         let medium = length <= self.bounds.medium_bytes_max;
-        // What was refused as a long one goes again as it was: its keys are good still, and its
-        // pieces may be being read.
+        // A message that was refused as a long one goes again as such: its keys are still valid, and
+        // its receiver may be reading.
         let shared = !message.shared.is_empty();
         let whole = medium && !shared && MESSAGE_COST + length <= room;
         let long = by_reference && (!medium || length >= self.bounds.long_bytes_min);
@@ -92,7 +92,7 @@ impl Rdm {
         true
     }
 
-    /// Lets the receiver read a message, under keys for this once.
+    /// Lets the receiver read a message, under keys for this once (G3).
     fn share_message(&mut self, key: Key) -> bool {
         let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key) else {
             return false;
@@ -139,7 +139,7 @@ impl Rdm {
             && let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key)
         {
             message.first_bytes = first;
-            // What fails for its size was cut before anything was known of the path.
+            // A datagram that fails for its size was cut before the path was known.
             message.part_bytes = message.part_bytes.max(room);
             message.stage = if in_parts { Stage::Sending { sent: first } } else { Stage::Sent };
             self.burst(index);
@@ -182,8 +182,8 @@ impl Rdm {
         handed
     }
 
-    /// A part that was too large for the path. What was the first datagram goes as a header with
-    /// fewer bytes, and the rest of it as parts.
+    /// Bytes that were too large for the path go again (G10). Those of the first datagram go in a
+    /// smaller one with the header, and the rest of them as parts.
     fn send_again(
         &mut self,
         world: &mut World<'_>,

@@ -1,8 +1,8 @@
-//! What the application asked for and has not ended: one record for each operation.
+//! Operations of the application's that have not ended, one record for each.
 //!
-//! An operation waits in its connection's queue until all of it was handed to the transport, then for the
-//! acknowledgements of its datagrams, then, if it is of such a kind, for the peer's word. Bound:
-//! `operations_max`.
+//! An operation waits in its connection's queue until all of it was handed to the transport, then for
+//! the acknowledgements of its datagrams, then, if it needs one, for the peer's RECEIPT or RESULT.
+//! Bound: `operations_max`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,10 +19,10 @@ use crate::rdm::iovec::{IoVec, RmaIoVec};
 use crate::rdm::wire::message::MessageHeader;
 use crate::slots::Key;
 
-/// How often a message may be sent again because the peer forgot the session.
+/// How often a message may be sent again because the peer forgot the session (H4).
 pub(crate) const TRIES_MAX: u8 = 8;
 
-/// What came of an attempt to go on with an operation.
+/// The result of an attempt to go on with an operation.
 pub(crate) enum Step {
     /// There is nothing more to hand over.
     Over,
@@ -30,13 +30,13 @@ pub(crate) enum Step {
     Wait,
 }
 
-/// What the transport said.
+/// The result of an attempt to hand a datagram to the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handed {
     Yes,
-    /// It is full, and will say when it is not.
+    /// The transport is full; an event says when it is not.
     Full,
-    /// It will never take it: too large, or the peer is gone.
+    /// The transport will never take it: too large, or the peer is gone.
     Never,
 }
 
@@ -48,14 +48,14 @@ pub(crate) struct Out {
     pub user: u64,
 }
 
-/// Messages that left in one datagram, until it was settled.
+/// Messages of a BATCH that was handed over, until it is settled.
 #[derive(Debug)]
 pub(crate) struct BatchInFlight(pub Vec<Key>);
 
 /// Where an operation's bytes come from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// The application's memory, which it leaves alone until it hears of the end.
+    /// The application's memory, which it leaves alone until the operation ends.
     IoVec(IoVec),
     /// A copy.
     Owned(Bytes),
@@ -154,7 +154,7 @@ pub(crate) struct RmaOut {
     pub begun: bool,
     /// Work requests of the device that have not completed.
     pub requests: u32,
-    /// The peer was told of its data, or is being told.
+    /// Its data is with the peer, or on the way there.
     pub notified: bool,
     /// A frame was too large for the path: all of it goes again.
     pub again: bool,
@@ -175,12 +175,12 @@ pub(crate) struct Op {
     /// The peer as the application numbers it, and its connection.
     pub peer: u32,
     pub conn: u32,
-    /// The run of the peer that is meant; zero for any.
+    /// The run of the peer that is meant (H2); zero for any.
     pub aim: u64,
     pub context: u64,
     pub until: Until,
     pub signaled: bool,
-    /// Its success has been told.
+    /// Its success has been reported.
     pub reported: bool,
     pub tag: Option<u64>,
     pub data: Option<u64>,
@@ -192,9 +192,9 @@ pub(crate) struct Op {
     /// How often all of it was sent again.
     pub tries: u8,
     pub failure: Option<Outcome>,
-    /// It has ended so, but for memory that the transport still sends from.
+    /// It has ended so, but the transport still sends from its memory (G3).
     pub leaving: Option<Outcome>,
-    /// The peer's word has come: a status of its RECEIPT or RESULT.
+    /// The status of the peer's RECEIPT or RESULT, once it has come.
     pub answer: Option<u8>,
     /// Whether it stands in its connection's queue.
     pub queued: bool,
@@ -229,7 +229,7 @@ impl Op {
         stage == Stage::Sent
     }
 
-    /// Whether it ends with a word of the peer's, not with an acknowledgement.
+    /// Whether it ends with a RECEIPT or RESULT, not with an acknowledgement.
     pub(crate) fn wants_answer(&self) -> bool {
         match &self.work {
             Work::Message(m) => self.until == Until::Delivered || !m.shared.is_empty(),
@@ -239,7 +239,7 @@ impl Op {
     }
 }
 
-/// How an operation ends whose datagram ended with a status.
+/// The outcome of an operation whose datagram ended with a status.
 pub(crate) fn outcome_of(status: Status) -> Outcome {
     match status {
         Status::Ok => Outcome::Ok,
@@ -252,7 +252,7 @@ pub(crate) fn outcome_of(status: Status) -> Outcome {
     }
 }
 
-/// How what a request of the device was for ends.
+/// The outcome of an operation whose work request ended with a status.
 pub(crate) fn outcome_of_wc(status: WcStatus) -> Outcome {
     match status {
         WcStatus::Ok => Outcome::Ok,

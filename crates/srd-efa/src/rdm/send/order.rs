@@ -1,9 +1,9 @@
-//! The order of reads and writes, for who asks for it.
+//! The order of reads and writes, for applications that ask for one (A6).
 //!
 //! Messages and atomic operations keep their order by their ids. Reads and writes have none: their
 //! datagrams take every path. An operation that must not overtake earlier ones to its peer is held
 //! back here until those have ended: what was read has come, what was written stands in the
-//! peer's memory. Whoever asks for no order waits for nothing. Bound: `operations_max`.
+//! peer's memory. Without an order to keep, nothing waits. Bound: `operations_max`.
 
 use crate::layer::completion::Kind;
 use crate::layer::request::{Family, Order};
@@ -46,7 +46,7 @@ impl Rdm {
         true
     }
 
-    /// Lets what was held and has its turn into its queue.
+    /// Moves operations whose turn has come into their queue.
     pub(crate) fn let_through(&mut self, index: u32) {
         while let Some(&key) = self.conn(index).and_then(|conn| conn.ordered.front()) {
             if !self.take_turn(index, key) {

@@ -1,4 +1,5 @@
-//! What becomes of what was handed over, and the peer's words about it.
+//! Operations end: by acknowledgements, refusals and failures of their datagrams, and by the peer's
+//! RECEIPT or RESULT (H4, H6).
 
 use alloc::vec::Vec;
 
@@ -11,7 +12,7 @@ use crate::rdm::state::Rdm;
 use crate::rdm::wire::field::{STATUS_BAD_KEY, STATUS_OK};
 use crate::slots::Key;
 
-/// How often a frame of our own is sent again after a context was lost.
+/// How often a control frame is sent again after a context was lost (H5).
 const CONTROL_TRIES_MAX: u8 = 3;
 
 impl Rdm {
@@ -40,7 +41,7 @@ impl Rdm {
         self.requeue_refused(index);
     }
 
-    /// What follows when nothing of an operation is under way.
+    /// No datagram and no work request of an operation is under way: it ends, or goes on.
     pub(crate) fn on_idle(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let requests = if let Work::Rma(rma) = &op.work { rma.requests } else { 0 };
@@ -91,8 +92,8 @@ impl Rdm {
         }
     }
 
-    /// The peer knew neither the session nor us: nothing was delivered, so all of it can go again,
-    /// in a new session.
+    /// The peer did not know the session: nothing was delivered, so all of the operation can go again,
+    /// in a new session (H4).
     fn refused(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.conn;
@@ -116,8 +117,8 @@ impl Rdm {
         self.wake(index);
     }
 
-    /// When the last datagram of a session that is over has landed, what was refused goes back to
-    /// the head of the queue, in its order.
+    /// When the last datagram of a session that is over was settled, operations that were refused go
+    /// back to the head of the queue, in their order (H4).
     pub(crate) fn requeue_refused(&mut self, index: u32) {
         let Some(conn) = self.conn_mut(index).filter(|l| l.in_flight == 0 && !l.refused.is_empty())
         else {
@@ -194,8 +195,7 @@ impl Rdm {
         }
     }
 
-    /// A peer's word about a message or atomic operation of ours. False if there is none that
-    /// waits for it.
+    /// The status of a RECEIPT or RESULT. False if no operation waits for it.
     pub(crate) fn on_status(&mut self, index: u32, token: u64, status: u8) -> bool {
         let key = Key::from_bits(token);
         let Some(op) = self.ops.get_mut(key).filter(|op| op.conn == index) else { return false };
@@ -209,13 +209,12 @@ impl Rdm {
         true
     }
 
-    /// Everything of a connection fails that is not under way in the transport; the rest does when it
-    /// comes back.
+    /// Every operation of a connection fails: at once, or when its datagrams have been settled.
     pub(crate) fn fail_conn(&mut self, index: u32, outcome: Outcome) {
         self.fail_where(outcome, |op| op.conn == index);
     }
 
-    /// The same, of what is meant for a run, or has been sent to it.
+    /// The same for operations that are meant for a run, or have been sent to it.
     pub(crate) fn fail_run(&mut self, index: u32, run: u64) {
         self.fail_where(Outcome::Restarted, |op| {
             let begun = op.acked > 0 || op.in_flight > 0;
@@ -223,7 +222,7 @@ impl Rdm {
         });
     }
 
-    /// The same, of a peer as the application numbers it.
+    /// The same for operations to a peer as the application numbers it.
     pub(crate) fn fail_peer(&mut self, peer: u32, outcome: Outcome) {
         self.fail_where(outcome, |op| op.peer == peer);
     }

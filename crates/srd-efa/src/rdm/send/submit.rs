@@ -1,4 +1,4 @@
-//! Takes what the application asks for, and looks after each connection's queues.
+//! Takes operations from the application, and works off each connection's queues.
 
 use bytes::{Bytes, BytesMut};
 
@@ -64,7 +64,7 @@ impl Rdm {
         Ok(Source::Owned(copy.freeze()))
     }
 
-    /// An operation with nothing asked for yet.
+    /// A record for an operation, without the options of its call.
     pub(crate) fn new_op(&self, to: Peer, kind: Kind, work: Work) -> Result<Op, Refused> {
         let entry = self.entry(to).ok_or(Refused::NoSuchPeer)?;
         if self.ops.len() >= self.bounds.operations_max as usize || self.is_full() {
@@ -133,7 +133,7 @@ impl Rdm {
         Ok(())
     }
 
-    /// What was copied is over for its caller. Should it fail, that is told as well.
+    /// An injected operation succeeds at once for its caller. A later failure is reported, too (H6).
     pub(crate) fn report_injected(&mut self, key: Key) {
         if let Some(op) = self.ops.get_mut(key) {
             op.reported = true;
@@ -152,7 +152,7 @@ impl Rdm {
                 lent |= self.device.is_lent(*mr);
             }
             if lent {
-                // The device's note of the last read's end brings it back here.
+                // The device's note of the last read's end leads back here.
                 op.leaving = op.leaving.or(Some(outcome));
                 return;
             }
@@ -167,14 +167,14 @@ impl Rdm {
         }
     }
 
-    /// A peer's read of a long message is over.
+    /// A peer's read of a long message has ended.
     pub(crate) fn given_back(&mut self, key: Key) {
         if let Some(outcome) = self.ops.get(key).and_then(|op| op.leaving) {
             self.end(key, outcome);
         }
     }
 
-    /// Sends a frame of our own.
+    /// Queues a control frame.
     pub(crate) fn queue_control(
         &mut self,
         index: u32,
@@ -192,7 +192,7 @@ impl Rdm {
         }
     }
 
-    /// Says something about the peer's operations to its present run.
+    /// Queues a control frame to the peer's present run.
     pub(crate) fn queue_reply(&mut self, index: u32, bytes: BytesMut) {
         let Some(conn) = self.conn(index).filter(|conn| conn.remote != 0) else { return };
         let check = check::run_check(conn.remote);
@@ -255,7 +255,7 @@ impl Rdm {
             took = true;
             if let Some(conn) = self.conn_mut(index) {
                 let queue = if rmas { &mut conn.rmas } else { &mut conn.messages };
-                // An operation that failed has left by itself.
+                // An operation that failed has left the queue already.
                 if queue.front() == Some(&key) {
                     queue.pop_front();
                 }
@@ -300,7 +300,7 @@ impl Rdm {
     }
 }
 
-/// How the end of an operation is told.
+/// How an operation's end is reported.
 pub(crate) fn done_of(op: &Op, outcome: Outcome) -> Done {
     Done {
         kind: op.kind,

@@ -1,8 +1,7 @@
-//! The way into the transport: verbs SENDs, straight from their queue.
+//! Hands SENDs to the transport, past the queue pair's send queue (U1).
 //!
-//! What a queue pair's send queue would add, operations have already: a record, a bound, an end.
-//! So messages are handed to the transport as the device's SENDs are written, without going
-//! through its queues.
+//! What a send queue adds, operations have already: a record, a bound, a completion. So messages are
+//! encoded as the device's SENDs are, and do not go through its queues.
 
 use bytes::Bytes;
 use srd_proto::{Class, Datagram, SendError};
@@ -14,8 +13,7 @@ use crate::rdm::state::{QPN, Rdm};
 use crate::slots::Key;
 use crate::wire::Opaque;
 
-/// Frames up to this size overtake the bytes of long ones: what they lead to should not wait for
-/// as much in the other direction to have left.
+/// Frames up to this size go in the low-latency class (U5).
 const SMALL_BYTES: usize = 2048;
 
 impl Rdm {
@@ -40,7 +38,7 @@ impl Rdm {
                 Handed::Full
             }
             Err(SendError::TooLarge { max_bytes }) if max_bytes < conn.payload_bytes_max => {
-                // Cut it smaller at the next pump.
+                // Smaller datagrams at the next pump (G10).
                 conn.payload_bytes_max = max_bytes;
                 self.wake(index);
                 Handed::Full
@@ -62,7 +60,7 @@ impl Rdm {
         self.hand(world, index, Out { check, imm, payload, user: user_of(key, part) })
     }
 
-    /// Hands over a frame of our own; false if it has to wait.
+    /// Hands over a control frame; false if it has to wait.
     pub(crate) fn hand_control(&mut self, world: &mut World<'_>, key: Key) -> bool {
         let Some(control) = self.controls.get(key) else { return true };
         let index = control.conn;
