@@ -149,7 +149,7 @@ impl Pair {
     fn step(&mut self, what: u8, a: u8, b: u8, c: u8) {
         let length = [0, 1, 300, 5000, 60_000, 100_000][usize::from(a) % 6];
         let at = usize::from(b) & 1;
-        let pieces = [Iov { addr: 4096, length }];
+        let iov = [Iov { addr: 4096, length }];
         let until = [Until::Transmitted, Until::Delivered][usize::from(c) & 1];
         let tag = u64::from(c >> 1 & 3);
         let want = Selector { tag, ignore: u64::from(c >> 4 & 3), source: None };
@@ -158,18 +158,14 @@ impl Pair {
             0 | 1 => {
                 let _ = self.on(at, |rdm, world, to| {
                     let (tag, data) = (Some(tag), Some(1));
-                    let pieces = &pieces;
-                    rdm.send(
-                        world,
-                        Message { to, tag, pieces, data, context, until, signaled: true },
-                    )
+                    let iov = &iov;
+                    rdm.send(world, Message { to, tag, iov, data, context, until, signaled: true })
                 });
             }
             2 | 3 => {
                 let multi = (b & 2 > 0).then_some(10);
-                let pieces = &pieces;
-                let receive =
-                    Receive { tagged: true, want, pieces, context, multi, signaled: true };
+                let iov = &iov;
+                let receive = Receive { tagged: true, want, iov, context, multi, signaled: true };
                 let _ = self.on(at, |rdm, world, _| rdm.recv(world, receive));
             }
             4 => {
@@ -182,7 +178,7 @@ impl Pair {
             }
             6 => {
                 let far = [RmaIov { addr: u64::from(c), length, rkey: 5 }];
-                let (local, remote, read) = (&pieces[..], &far[..], b & 2 > 0);
+                let (local, remote, read) = (&iov[..], &far[..], b & 2 > 0);
                 let data = (!read && b & 4 > 0).then_some(u64::from(c) << 30);
                 let _ = self.on(at, |rdm, world, to| {
                     rdm.rma(
@@ -203,8 +199,8 @@ impl Pair {
                 let result = &piece;
                 let _ = self.on(at, |rdm, world, to| {
                     let signaled = true;
-                    let pieces = (operand, compare, result);
-                    let (operand, compare, result) = pieces;
+                    let iov = (operand, compare, result);
+                    let (operand, compare, result) = iov;
                     rdm.atomic(
                         world,
                         Atomic {
@@ -254,13 +250,13 @@ pub(crate) fn rdm(bytes: &[u8]) {
     pair.loss = 0;
     pair.run();
     // Whatever node 1 was told, it goes on: a message to itself finds its receive.
-    let pieces = &[Iov { addr: 0, length: 8 }];
+    let iov = &[Iov { addr: 0, length: 8 }];
     let want = Selector { tag: 99, ignore: 0, source: None };
     pair.on(1, |rdm, world, _| {
         let to = rdm.add_peer(world, address(1), 0).expect("there is room");
         let (tag, until, context) = (Some(99), Until::Injected, 77);
-        let message = Message { to, tag, pieces, data: None, context, until, signaled: true };
-        let receive = Receive { tagged: true, want, pieces, context, multi: None, signaled: true };
+        let message = Message { to, tag, iov, data: None, context, until, signaled: true };
+        let receive = Receive { tagged: true, want, iov, context, multi: None, signaled: true };
         let sent = rdm.send(world, message);
         if sent.is_ok() && rdm.recv(world, receive).is_ok() {
             let ended = core::iter::from_fn(|| rdm.poll()).filter(|done| done.context == 77);

@@ -114,7 +114,7 @@ fn word(at: Option<usize>) -> Iov {
 }
 
 /// The pieces of a buffer: none if it is empty.
-fn pieces(piece: &Iov) -> &[Iov] {
+fn iov(piece: &Iov) -> &[Iov] {
     if piece.length == 0 { &[] } else { std::slice::from_ref(piece) }
 }
 
@@ -135,7 +135,7 @@ impl Endpoint {
                 let message = Message {
                     to: submitter.sink.peers.find(send.peer)?,
                     tag: Some(send.tag),
-                    pieces: pieces(&send.piece),
+                    iov: iov(&send.piece),
                     data: None,
                     context: send.context as u64,
                     until,
@@ -162,7 +162,7 @@ impl Endpoint {
                 let receive = Receive {
                     tagged: true,
                     want: Selector { tag, ignore, source: submitter.source(recv.peer)? },
-                    pieces: pieces(&recv.piece),
+                    iov: iov(&recv.piece),
                     context: recv.context as u64,
                     multi: None,
                     signaled: true,
@@ -206,7 +206,7 @@ impl Endpoint {
                 let rma = Rma {
                     to: submitter.sink.peers.find(place.peer)?,
                     read,
-                    local: pieces(&piece),
+                    local: iov(&piece),
                     remote: &[RmaIov { addr, length: piece.length, rkey }],
                     data,
                     context: context as u64,
@@ -240,9 +240,9 @@ impl Endpoint {
                     to: submitter.sink.peers.find(peer)?,
                     op: compute.op,
                     datatype: Datatype::Uint64,
-                    operand: pieces(&operand),
-                    compare: pieces(&compare),
-                    result: pieces(&result),
+                    operand: iov(&operand),
+                    compare: iov(&compare),
+                    result: iov(&result),
                     remote: &[RmaIov { addr, length: 8, rkey }],
                     context: compute.context as u64,
                     until: Until::Delivered,

@@ -85,7 +85,7 @@ impl One {
         let message = Message {
             to,
             tag: Some(7),
-            pieces: &[piece],
+            iov: &[piece],
             data: None,
             context,
             until: Until::Transmitted,
@@ -109,7 +109,7 @@ impl One {
         let receive = Receive {
             tagged: true,
             want: Selector { tag: 7, ignore: 0, source: None },
-            pieces: &[piece],
+            iov: &[piece],
             context,
             multi: None,
             signaled: true,

@@ -82,12 +82,12 @@ fn work(me: u64, a: &One, b: &One, to: Peer) {
         let byte = u8::try_from(me * 16 + n % 16).unwrap();
         let (mut out, mut room) = (vec![byte; bytes], vec![0; bytes]);
         let (tag, context) = (me << 32 | n, me << 32 | n);
-        let (pieces, into) = (&[piece(&mut out)], &[piece(&mut room)]);
+        let (iov, into) = (&[piece(&mut out)], &[piece(&mut room)]);
         let want = Selector { tag, ignore: 0, source: None };
         let (multi, signaled, tagged) = (None, true, true);
-        let receive = Receive { tagged, want, pieces: into, context, multi, signaled };
+        let receive = Receive { tagged, want, iov: into, context, multi, signaled };
         let (tag, data, until) = (Some(tag), None, Until::Transmitted);
-        let message = Message { to, tag, pieces, data, context, until, signaled };
+        let message = Message { to, tag, iov, data, context, until, signaled };
         until_taken(|| {
             b.call(|mut call| {
                 let (rdm, mut world, _) = call.parts();

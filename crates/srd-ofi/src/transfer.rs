@@ -24,7 +24,7 @@ use crate::{Errno, Outcome};
 /// Pieces of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
-    pieces: [Iov; IOV_LIMIT],
+    iov: [Iov; IOV_LIMIT],
     count: usize,
 }
 
@@ -33,13 +33,13 @@ impl Buffer {
     ///
     /// # Errors
     /// `FI_EINVAL` for more than [`IOV_LIMIT`].
-    pub fn of(pieces: impl ExactSizeIterator<Item = (usize, usize)>) -> Outcome<Self> {
-        let mut buffer = Self { pieces: [Iov { addr: 0, length: 0 }; IOV_LIMIT], count: 0 };
-        if pieces.len() > IOV_LIMIT {
+    pub fn of(iov: impl ExactSizeIterator<Item = (usize, usize)>) -> Outcome<Self> {
+        let mut buffer = Self { iov: [Iov { addr: 0, length: 0 }; IOV_LIMIT], count: 0 };
+        if iov.len() > IOV_LIMIT {
             return Err(Errno(FI_EINVAL));
         }
-        for (addr, length) in pieces {
-            buffer.pieces[buffer.count] = Iov { addr: addr as u64, length: length as u64 };
+        for (addr, length) in iov {
+            buffer.iov[buffer.count] = Iov { addr: addr as u64, length: length as u64 };
             buffer.count += 1;
         }
         Ok(buffer)
@@ -48,13 +48,13 @@ impl Buffer {
     /// A buffer in one piece.
     #[must_use]
     pub fn one(addr: usize, length: usize) -> Self {
-        let mut pieces = [Iov { addr: 0, length: 0 }; IOV_LIMIT];
-        pieces[0] = Iov { addr: addr as u64, length: length as u64 };
-        Self { pieces, count: 1 }
+        let mut iov = [Iov { addr: 0, length: 0 }; IOV_LIMIT];
+        iov[0] = Iov { addr: addr as u64, length: length as u64 };
+        Self { iov, count: 1 }
     }
 
     fn as_slice(&self) -> &[Iov] {
-        &self.pieces[..self.count]
+        &self.iov[..self.count]
     }
 
     /// Its bytes.
@@ -64,7 +64,7 @@ impl Buffer {
     }
 
     fn first(&self) -> usize {
-        usize::try_from(self.pieces[0].addr).unwrap_or(0)
+        usize::try_from(self.iov[0].addr).unwrap_or(0)
     }
 }
 
@@ -277,7 +277,7 @@ impl Submitter<'_> {
             let message = Message {
                 to,
                 tag: send.tag,
-                pieces: buffer.as_slice(),
+                iov: buffer.as_slice(),
                 data: send.data,
                 context,
                 until,
@@ -311,7 +311,7 @@ impl Submitter<'_> {
         let receive = Receive {
             tagged,
             want,
-            pieces: recv.buffer.as_slice(),
+            iov: recv.buffer.as_slice(),
             context: 0,
             multi: mode.multi,
             signaled,

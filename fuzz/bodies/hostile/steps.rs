@@ -53,7 +53,7 @@ impl Pair {
     }
 
     /// Buffers of an operation, in one or two pieces.
-    fn pieces(&mut self, at: usize, context: u64, of: Use, length: usize, two: bool) -> Vec<Iov> {
+    fn iov(&mut self, at: usize, context: u64, of: Use, length: usize, two: bool) -> Vec<Iov> {
         let first = if two { length / 3 } else { length };
         let lengths = if two { vec![first, length - first] } else { vec![first] };
         let place = |length: usize| {
@@ -71,10 +71,10 @@ impl Pair {
         let (length, flags) = (input.of(&LENGTHS), input.byte());
         let tag = (flags & 3 > 0).then_some(u64::from(flags >> 2 & 3));
         let data = (flags & 16 > 0).then_some(9);
-        let pieces = &self.pieces(at, context, Use::Read, length, flags & 32 > 0);
+        let iov = &self.iov(at, context, Use::Read, length, flags & 32 > 0);
         let signaled = flags & 64 > 0;
         let sort = if until == Until::Injected { Sort::Injected } else { Sort::Once };
-        let message = Message { to, tag, pieces, data, context, until, signaled };
+        let message = Message { to, tag, iov, data, context, until, signaled };
         self.nodes[at].post(self.now, context, sort, |rdm, world| rdm.send(world, message));
     }
 
@@ -86,9 +86,8 @@ impl Pair {
         let ignore = if tagged { u64::from(flags >> 4 & 3) } else { u64::MAX };
         let want = Selector { tag: u64::from(flags >> 2 & 3), ignore, source };
         let multi = (input.byte() & 3 == 0).then_some(64);
-        let pieces =
-            &self.pieces(at, context, Use::Write, length, multi.is_none() && flags & 1 > 0);
-        let receive = Receive { tagged, want, pieces, context, multi, signaled: flags & 32 > 0 };
+        let iov = &self.iov(at, context, Use::Write, length, multi.is_none() && flags & 1 > 0);
+        let receive = Receive { tagged, want, iov, context, multi, signaled: flags & 32 > 0 };
         let sort = if multi.is_some() { Sort::Many } else { Sort::Once };
         self.nodes[at].post(self.now, context, sort, |rdm, world| rdm.recv(world, receive));
     }
@@ -113,9 +112,9 @@ impl Pair {
                 .post(now, context, Sort::Once, |rdm, _| rdm.discard_claimed(context, tagged));
             return;
         }
-        let pieces = &self.pieces(at, context, Use::Write, length, false);
+        let iov = &self.iov(at, context, Use::Write, length, false);
         let want = Selector { tag: 0, ignore: u64::MAX, source: None };
-        let receive = Receive { tagged, want, pieces, context, multi: None, signaled: true };
+        let receive = Receive { tagged, want, iov, context, multi: None, signaled: true };
         self.nodes[at]
             .post(now, context, Sort::Once, |rdm, world| rdm.recv_claimed(world, receive));
     }
@@ -134,7 +133,7 @@ impl Pair {
         let (read, flags) = (input.bit(), input.byte());
         let length = input.of(&[0, 1, 300, 2000, SHARED_BYTES, 5000]);
         let of = if read { Use::Write } else { Use::Read };
-        let local = &self.pieces(at, context, of, length, flags & 1 > 0);
+        let local = &self.iov(at, context, of, length, flags & 1 > 0);
         let remote = &[Self::remote(length, input)];
         let data = (!read && flags & 2 > 0).then_some(u64::from(flags) << 28);
         let until = match flags >> 2 & 3 {
@@ -157,7 +156,7 @@ impl Pair {
         let bytes = |wanted: bool| if wanted { length } else { 0 };
         let mut piece = |of: Use, wanted: bool| match bytes(wanted) {
             0 => Vec::new(),
-            length => self.pieces(at, context, of, length, false),
+            length => self.iov(at, context, of, length, false),
         };
         let operand = &piece(Use::Read, op != AtomicOp::Read);
         let compare = &piece(Use::Read, op.compares());

@@ -23,27 +23,27 @@ impl Direct {
     /// `TooLong` beyond [`Direct::message_bytes_max`]; `Again` without room; `Invalid` for a tag,
     /// more than two pieces, or data of more than 32 bits.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
-        let Message { to, tag, pieces, data, context, until, signaled } = message;
+        let Message { to, tag, iov, data, context, until, signaled } = message;
         let imm = immediate(data)?;
-        if tag.is_some() || pieces.len() > SGES_MAX {
+        if tag.is_some() || iov.len() > SGES_MAX {
             return Err(Refused::Invalid);
         }
-        let length = length_of(pieces)?;
+        let length = length_of(iov)?;
         if length > self.message_bytes_max() {
             return Err(Refused::TooLong);
         }
         let request = Request { kind: Kind::Send, context, signaled, peer: Some(to), length };
         if until == Until::Injected {
             let mut copy = BytesMut::new();
-            for piece in pieces {
+            for piece in iov {
                 let bytes = usize::try_from(piece.length).map_err(|_| Refused::TooLong)?;
                 world.memory.append(0, piece.addr, bytes, &mut copy);
             }
             let source = Source::Inline(&copy);
             return self.post(world, request, SendOp::Send { source, imm });
         }
-        let sges = self.sges(pieces)?;
-        let source = Source::Gather(&sges[..pieces.len()]);
+        let sges = self.sges(iov)?;
+        let source = Source::Gather(&sges[..iov.len()]);
         self.post(world, request, SendOp::Send { source, imm })
     }
 
@@ -53,15 +53,15 @@ impl Direct {
     /// `Again` without room; `Invalid` for a tag, a sender, more than two pieces, or a buffer for
     /// many messages.
     pub fn recv(&mut self, receive: &Receive<'_>) -> Result<(), Refused> {
-        let Receive { tagged, want, pieces, context, multi, signaled } = *receive;
-        if tagged || want.source.is_some() || multi.is_some() || pieces.len() > SGES_MAX {
+        let Receive { tagged, want, iov, context, multi, signaled } = *receive;
+        if tagged || want.source.is_some() || multi.is_some() || iov.len() > SGES_MAX {
             return Err(Refused::Invalid);
         }
-        let sges = self.sges(pieces)?;
-        let length = length_of(pieces)?;
+        let sges = self.sges(iov)?;
+        let length = length_of(iov)?;
         let request = Request { kind: Kind::Receive, context, signaled, peer: None, length };
         let key = self.open_request(request)?;
-        let wr = RecvWr { wr_id: key.to_user(TAG), sges: &sges[..pieces.len()] };
+        let wr = RecvWr { wr_id: key.to_user(TAG), sges: &sges[..iov.len()] };
         let posted = self.device.post_recv(self.qpn(), &wr);
         self.unless_posted(key, posted)
     }
@@ -163,9 +163,9 @@ impl Direct {
         self.requests.remove(Key::of_user(wr_id, TAG)?)
     }
 
-    fn sges(&self, pieces: &[Iov]) -> Result<[Sge; SGES_MAX], Refused> {
+    fn sges(&self, iov: &[Iov]) -> Result<[Sge; SGES_MAX], Refused> {
         let mut sges = [Sge { addr: 0, length: 0, lkey: self.lkey }; SGES_MAX];
-        for (sge, piece) in sges.iter_mut().zip(pieces) {
+        for (sge, piece) in sges.iter_mut().zip(iov) {
             sge.addr = piece.addr;
             sge.length = u32::try_from(piece.length).map_err(|_| Refused::TooLong)?;
         }
@@ -178,7 +178,7 @@ fn immediate(data: Option<u64>) -> Result<Option<u32>, Refused> {
     data.map(u32::try_from).transpose().map_err(|_| Refused::Invalid)
 }
 
-fn length_of(pieces: &[Iov]) -> Result<u64, Refused> {
+fn length_of(iov: &[Iov]) -> Result<u64, Refused> {
     let sum = |sum: u64, piece: &Iov| sum.checked_add(piece.length);
-    pieces.iter().try_fold(0, sum).ok_or(Refused::Invalid)
+    iov.iter().try_fold(0, sum).ok_or(Refused::Invalid)
 }

@@ -124,8 +124,8 @@ impl Net {
     }
 
     fn recv(&mut self, end: usize, context: u64, at: u64, length: u64) {
-        let pieces = [Iov { addr: at, length }];
-        self.try_recv(end, &Receive { context, ..receive(&pieces) }).unwrap();
+        let iov = [Iov { addr: at, length }];
+        self.try_recv(end, &Receive { context, ..receive(&iov) }).unwrap();
     }
 
     fn try_recv(&mut self, end: usize, receive: &Receive<'_>) -> Result<(), Refused> {
@@ -214,14 +214,14 @@ impl Net {
     }
 }
 
-fn message(to: Peer, pieces: &[Iov]) -> Message<'_> {
+fn message(to: Peer, iov: &[Iov]) -> Message<'_> {
     let until = Until::Transmitted;
-    Message { to, tag: None, pieces, data: None, context: 1, until, signaled: true }
+    Message { to, tag: None, iov, data: None, context: 1, until, signaled: true }
 }
 
-fn receive(pieces: &[Iov]) -> Receive<'_> {
+fn receive(iov: &[Iov]) -> Receive<'_> {
     let want = Selector { tag: 0, ignore: u64::MAX, source: None };
-    Receive { tagged: false, want, pieces, context: 2, multi: None, signaled: true }
+    Receive { tagged: false, want, iov, context: 2, multi: None, signaled: true }
 }
 
 const SENT: (Kind, u64, Outcome) = (Kind::Send, 1, Outcome::Ok);

@@ -44,7 +44,7 @@ pub struct Message<'a> {
     /// Its tag; `None` for a message without one, which only receives without one match.
     pub tag: Option<u64>,
     /// Its bytes.
-    pub pieces: &'a [Iov],
+    pub iov: &'a [Iov],
     /// Data for the receiver's completion.
     pub data: Option<u64>,
     /// Handed back in the completion.
@@ -63,7 +63,7 @@ pub struct Receive<'a> {
     /// Which messages. Without tags: `ignore` is all ones.
     pub want: Selector,
     /// Where they go.
-    pub pieces: &'a [Iov],
+    pub iov: &'a [Iov],
     /// Handed back in completions.
     pub context: u64,
     /// `FI_MULTI_RECV`: messages go one behind the other, until less than this is left.

@@ -19,15 +19,15 @@ pub(crate) struct IoVec {
 
 impl IoVec {
     /// `None` if there are more than [`IOV_COUNT_MAX`], or one reaches beyond the last address.
-    pub(crate) fn of(pieces: &[Iov]) -> Option<Self> {
+    pub(crate) fn of(iov: &[Iov]) -> Option<Self> {
         let mut list = [Iov { addr: 0, length: 0 }; IOV_COUNT_MAX];
         let mut length = 0u64;
-        for (to, from) in list.get_mut(..pieces.len())?.iter_mut().zip(pieces) {
+        for (to, from) in list.get_mut(..iov.len())?.iter_mut().zip(iov) {
             from.addr.checked_add(from.length)?;
             length = length.checked_add(from.length)?;
             *to = *from;
         }
-        Some(Self { list, count: pieces.len(), length })
+        Some(Self { list, count: iov.len(), length })
     }
 
     /// Bytes of all pieces.
@@ -109,13 +109,13 @@ pub(crate) struct RmaIoVec {
 
 impl RmaIoVec {
     /// `None` if there are more than [`IOV_COUNT_MAX`], or one reaches beyond the last address.
-    pub(crate) fn of(pieces: &[RmaIov]) -> Option<Self> {
+    pub(crate) fn of(iov: &[RmaIov]) -> Option<Self> {
         let mut list = [RmaIov { addr: 0, length: 0, rkey: 0 }; IOV_COUNT_MAX];
-        for (to, from) in list.get_mut(..pieces.len())?.iter_mut().zip(pieces) {
+        for (to, from) in list.get_mut(..iov.len())?.iter_mut().zip(iov) {
             from.addr.checked_add(from.length)?;
             *to = *from;
         }
-        Some(Self { list, count: pieces.len() })
+        Some(Self { list, count: iov.len() })
     }
 
     pub(crate) fn as_slice(&self) -> &[RmaIov] {

@@ -135,16 +135,16 @@ impl Liar {
         let (endpoint, now) = local.core_mut();
         let world = &mut World { now, endpoint, memory: ram };
         let length = u64::from([1u32, 1000, 20_000, 200_000][rng.below(4) as usize]);
-        let pieces = &[Iov { addr: 0, length }];
+        let iov = &[Iov { addr: 0, length }];
         let tag = (rng.below(4) > 0).then_some(u64::from(rng.below(4)));
         let (to, data, context, signaled) = (*victim, None, 1, false);
         let until = Until::Delivered;
         let _ = match rng.below(4) {
-            0 => rdm.send(world, Message { to, tag, pieces, data, context, until, signaled }),
+            0 => rdm.send(world, Message { to, tag, iov, data, context, until, signaled }),
             1 | 2 => {
                 let want = Selector { tag: 0, ignore: u64::MAX, source: None };
                 let (tagged, multi) = (tag.is_some(), None);
-                rdm.recv(world, Receive { tagged, want, pieces, context, multi, signaled })
+                rdm.recv(world, Receive { tagged, want, iov, context, multi, signaled })
             }
             _ => {
                 let length = length.min(4096);

@@ -103,16 +103,16 @@ impl Rdm {
         &mut self,
         index: u32,
         header: &MessageHeader,
-        pieces: &[LongIov],
+        iov: &[LongIov],
     ) -> Result<(), Refusal> {
         let charge = MESSAGE_COST;
-        let length = pieces.iter().map(|piece| piece.length).sum();
+        let length = iov.iter().map(|piece| piece.length).sum();
         let info = self.info_of(index, header, length, charge).ok_or(Refusal::Stale)?;
         if self.is_full() {
             return Err(Refusal::Rnr);
         }
         let run = self.conn(index).map_or(0, |conn| conn.remote);
-        let from = LongIn::of(run, pieces);
+        let from = LongIn::of(run, iov);
         if let Some(landing) = self.match_message(&info) {
             self.give_back(index, charge);
             self.begin_read(landing, &from);
@@ -154,9 +154,9 @@ impl Rdm {
             info: *info,
             context: posted.context,
             signaled: posted.signaled,
-            pieces: posted.pieces,
+            iov: posted.iov,
             offset: 0,
-            room: posted.pieces.length().min(info.length),
+            room: posted.iov.length().min(info.length),
             multi: posted.multi,
         };
         let mut over = true;

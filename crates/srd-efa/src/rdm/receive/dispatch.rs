@@ -158,7 +158,7 @@ impl Rdm {
     ) -> Result<(), Refusal> {
         match frame {
             Frame::Message(message) => self.on_message(index, message, memory),
-            Frame::Long { header, pieces, count } => self.on_long(index, header, &pieces[..*count]),
+            Frame::Long { header, iov, count } => self.on_long(index, header, &iov[..*count]),
             Frame::Batch(batch) => self.on_batch(index, batch, memory),
             _ => self.on_atomic(index, frame, memory),
         }

@@ -80,7 +80,7 @@ pub(crate) struct UnexpectedMessage {
 /// A receive that waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
-    pub pieces: IoVec,
+    pub iov: IoVec,
     pub context: u64,
     pub signaled: bool,
     pub multi: Option<Key>,
@@ -105,7 +105,7 @@ pub(crate) struct Landing {
     pub info: MessageInfo,
     pub context: u64,
     pub signaled: bool,
-    pub pieces: IoVec,
+    pub iov: IoVec,
     /// Where it begins in the pieces, and how many of its bytes have room.
     pub offset: u64,
     pub room: u64,
@@ -118,7 +118,7 @@ impl Landing {
         let room = usize::try_from(self.room.saturating_sub(at)).unwrap_or(usize::MAX);
         let bytes = &bytes[..bytes.len().min(room)];
         if !bytes.is_empty() {
-            self.pieces.write(memory, self.offset + at, bytes);
+            self.iov.write(memory, self.offset + at, bytes);
         }
     }
 }
@@ -186,7 +186,7 @@ impl Partial {
 pub(crate) struct LongIn {
     /// The sender's run.
     pub run: u64,
-    pub pieces: [LongIov; IOV_COUNT_MAX],
+    pub iov: [LongIov; IOV_COUNT_MAX],
 }
 
 /// A long message that is being read.
@@ -205,17 +205,17 @@ pub(crate) struct Reading {
 
 impl LongIn {
     pub(crate) fn of(run: u64, from: &[LongIov]) -> Self {
-        let mut pieces = [LongIov::default(); IOV_COUNT_MAX];
-        for (to, from) in pieces.iter_mut().zip(from) {
+        let mut iov = [LongIov::default(); IOV_COUNT_MAX];
+        for (to, from) in iov.iter_mut().zip(from) {
             *to = *from;
         }
-        Self { run, pieces }
+        Self { run, iov }
     }
 
     /// The piece that holds the byte at `offset`: its key, the byte's place in it, and how many
     /// bytes follow there, at most `most`.
     pub(crate) fn run_at(&self, mut offset: u64, most: u64) -> Option<(Remote, u64)> {
-        for piece in &self.pieces {
+        for piece in &self.iov {
             if offset < piece.length {
                 let remote = Remote { addr: offset, rkey: piece.rkey };
                 return Some((remote, (piece.length - offset).min(most)));

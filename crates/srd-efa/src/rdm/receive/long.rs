@@ -121,7 +121,7 @@ impl Rdm {
         }
         let most = (room - asked).min(self.bounds.read_bytes_max);
         let (remote, bytes) = from.run_at(*asked, most)?;
-        let piece = landing.pieces.run_at(landing.offset + asked, bytes)?;
+        let piece = landing.iov.run_at(landing.offset + asked, bytes)?;
         let length = u32::try_from(piece.length).ok()?;
         let local = Sge { addr: piece.addr, length, lkey: self.lkey };
         let wr = SendWr {

@@ -14,11 +14,11 @@ impl Rdm {
     }
 
     fn posted(&self, receive: &Receive<'_>) -> Result<Posted, Refused> {
-        let pieces = IoVec::of(receive.pieces).ok_or(Refused::Invalid)?;
-        if receive.multi.is_some() && pieces.as_slice().len() != 1 {
+        let iov = IoVec::of(receive.iov).ok_or(Refused::Invalid)?;
+        if receive.multi.is_some() && iov.as_slice().len() != 1 {
             return Err(Refused::Invalid);
         }
-        Ok(Posted { pieces, context: receive.context, signaled: receive.signaled, multi: None })
+        Ok(Posted { iov, context: receive.context, signaled: receive.signaled, multi: None })
     }
 
     /// Receives a message, or many.
@@ -36,7 +36,7 @@ impl Rdm {
             return Err(Refused::Again);
         }
         if let Some(min) = receive.multi {
-            let size = posted.pieces.length();
+            let size = posted.iov.length();
             let multi = Multi { size, used: 0, min, landing: 0, closed: false };
             posted.multi = self.multis.insert(multi, u32::MAX);
         }

@@ -100,8 +100,8 @@ impl Rdm {
     }
 
     fn forget_pieces(&mut self, index: u32, partial: &Partial) {
-        if let Destination::Unknown(pieces) = &partial.place {
-            let bytes: usize = pieces.iter().map(|(_, bytes)| bytes.len() + PIECE_COST).sum();
+        if let Destination::Unknown(iov) = &partial.place {
+            let bytes: usize = iov.iter().map(|(_, bytes)| bytes.len() + PIECE_COST).sum();
             self.give_room_ahead(index, bytes);
         }
     }
@@ -147,8 +147,8 @@ impl Rdm {
         let mut partial = Partial { early: None, got, length, place };
         if let Some(before) = before {
             self.forget_pieces(index, &before);
-            if let Destination::Unknown(pieces) = before.place {
-                for (offset, bytes) in pieces {
+            if let Destination::Unknown(iov) = before.place {
+                for (offset, bytes) in iov {
                     if !partial.put(u64::from(offset), &bytes, memory) {
                         self.counters.malformed += 1;
                     }
@@ -226,8 +226,8 @@ impl Rdm {
         self.take_room_ahead(index, cost);
         let partial = self.partials.entry((index, id));
         let partial = partial.or_insert_with(|| Partial::new(Destination::Unknown(Vec::new())));
-        if let Destination::Unknown(pieces) = &mut partial.place {
-            pieces.push((offset, bytes.into()));
+        if let Destination::Unknown(iov) = &mut partial.place {
+            iov.push((offset, bytes.into()));
         }
         Ok(())
     }

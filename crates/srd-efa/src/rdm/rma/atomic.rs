@@ -26,7 +26,7 @@ use crate::slots::Key;
 /// What an operation is to do, checked.
 struct Request<'a> {
     kind: AtomicKind,
-    pieces: &'a [RmaIov],
+    iov: &'a [RmaIov],
     operands: &'a [u8],
 }
 
@@ -38,7 +38,7 @@ impl Rdm {
     /// [`Rdm::atomic_bytes_max`]; when there is no such peer, or no room.
     pub fn atomic(&mut self, world: &mut World<'_>, atomic: Atomic<'_>) -> Result<(), Refused> {
         let (op, datatype) = (atomic.op, atomic.datatype);
-        let of = |pieces| IoVec::of(pieces).ok_or(Refused::Invalid);
+        let of = |iov| IoVec::of(iov).ok_or(Refused::Invalid);
         let (operand, compare) = (of(atomic.operand)?, of(atomic.compare)?);
         let result = of(atomic.result)?;
         let remote = RmaIoVec::of(atomic.remote).ok_or(Refused::Invalid)?;
@@ -96,9 +96,9 @@ impl Rdm {
             let bytes = u32::try_from(piece.length).unwrap_or(0);
             *to = AtomicIov { addr: piece.addr, rkey: piece.rkey, bytes };
         }
-        let pieces = &list[..remote.as_slice().len()];
+        let iov = &list[..remote.as_slice().len()];
         let what = [kind.op.number(), kind.datatype.number(), kind.form];
-        let mut frame = encode::atomic(id, what, key.to_bits(), pieces);
+        let mut frame = encode::atomic(id, what, key.to_bits(), iov);
         frame.extend_from_slice(operands);
         let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
         if let Some(step) = self.note_handed(index, key, handed) {
@@ -121,24 +121,20 @@ impl Rdm {
         frame: &Frame<'_>,
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
-        let Frame::Atomic { op, datatype, form, token, pieces, count, operands, .. } = *frame
-        else {
+        let Frame::Atomic { op, datatype, form, token, iov, count, operands, .. } = *frame else {
             return Err(Refusal::Malformed);
         };
         if self.is_full() {
             return Err(Refusal::Rnr);
         }
-        let list = pieces.map(|AtomicIov { addr, rkey, bytes }| RmaIov {
-            addr,
-            rkey,
-            length: bytes.into(),
-        });
+        let list =
+            iov.map(|AtomicIov { addr, rkey, bytes }| RmaIov { addr, rkey, length: bytes.into() });
         let op = AtomicOp::of_number(op);
         let datatype = Datatype::of_number(datatype);
         let kind = op.zip(datatype).map(|(op, datatype)| AtomicKind { op, datatype, form });
-        let pieces = &list[..count];
+        let iov = &list[..count];
         let before = match kind {
-            Some(kind) => self.execute(&Request { kind, pieces, operands }, memory),
+            Some(kind) => self.execute(&Request { kind, iov, operands }, memory),
             None => Err(STATUS_FAILED),
         };
         self.give_back(index, MESSAGE_COST);
@@ -160,8 +156,8 @@ impl Rdm {
     /// Executes an operation on our own memory. Returns the elements from before, or the status that
     /// says what is wrong (A4).
     fn execute(&self, request: &Request<'_>, memory: &mut dyn Memory) -> Result<Vec<u8>, u8> {
-        let Request { kind: AtomicKind { op, datatype, form }, pieces, operands } = *request;
-        let bytes = pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));
+        let Request { kind: AtomicKind { op, datatype, form }, iov, operands } = *request;
+        let bytes = iov.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));
         let most = self.atomic_bytes_max(op.compares());
         let bytes = bytes.filter(|bytes| *bytes > 0 && *bytes <= most).ok_or(STATUS_FAILED)?;
         let bytes = usize::try_from(bytes).map_err(|_| STATUS_FAILED)?;
@@ -174,12 +170,12 @@ impl Rdm {
             && op.compares() == (form == 2)
             && (op != AtomicOp::Read || form == 1)
             && operands.len() == operand + compare
-            && are_whole(pieces, datatype);
+            && are_whole(iov, datatype);
         if !fits {
             return Err(STATUS_FAILED);
         }
-        let mut places: Vec<(Place, usize)> = Vec::with_capacity(pieces.len());
-        for piece in pieces {
+        let mut places: Vec<(Place, usize)> = Vec::with_capacity(iov.len());
+        for piece in iov {
             let range = Range { addr: piece.addr, length: piece.length, key: piece.rkey };
             let may = |purpose| self.device.target(self.pd, range, purpose);
             let read = if form > 0 { may(Purpose::RemoteRead) } else { None };
@@ -235,7 +231,7 @@ impl Rdm {
         let Some(Op { work: Work::Atomic(atomic), .. }) = self.ops.get(key) else { return Ok(()) };
         let (kind, result, remote) = (atomic.kind, atomic.result, atomic.remote);
         let operands: Bytes = atomic.operands.clone();
-        let request = Request { kind, pieces: remote.as_slice(), operands: &operands };
+        let request = Request { kind, iov: remote.as_slice(), operands: &operands };
         let outcome = match self.execute(&request, world.memory) {
             Ok(before) => {
                 result.write(world.memory, 0, &before);
@@ -250,7 +246,7 @@ impl Rdm {
 }
 
 /// Whether every piece holds whole elements.
-fn are_whole(pieces: &[RmaIov], datatype: Datatype) -> bool {
+fn are_whole(iov: &[RmaIov], datatype: Datatype) -> bool {
     let size = datatype.bytes() as u64;
-    pieces.iter().all(|piece| piece.length % size == 0)
+    iov.iter().all(|piece| piece.length % size == 0)
 }

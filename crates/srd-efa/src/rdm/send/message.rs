@@ -97,9 +97,9 @@ impl Rdm {
         let Some(Op { work: Work::Message(message), .. }) = self.ops.get_mut(key) else {
             return false;
         };
-        let Source::IoVec(pieces) = message.source else { return false };
+        let Source::IoVec(iov) = message.source else { return false };
         let access = Access { remote_read: true, ..Access::default() };
-        for piece in pieces.as_slice().iter().filter(|piece| piece.length > 0) {
+        for piece in iov.as_slice().iter().filter(|piece| piece.length > 0) {
             let to = Registration { region: 0, addr: 0, length: piece.length, access };
             let rkey = self.numbers.next_u64() | 1 << 63;
             let Ok(mr) = self.device.reg_mr_at(self.pd, to, rkey, piece.addr) else {
@@ -228,9 +228,9 @@ impl Rdm {
         let (Some(session), Work::Message(message)) = (conn.session, &op.work) else {
             return Handed::Never;
         };
-        let Source::IoVec(pieces) = &message.source else { return Handed::Never };
+        let Source::IoVec(iov) = &message.source else { return Handed::Never };
         let mut list = [LongIov::default(); IOV_COUNT_MAX];
-        let filled = pieces.as_slice().iter().filter(|piece| piece.length > 0);
+        let filled = iov.as_slice().iter().filter(|piece| piece.length > 0);
         let count = message.shared.len();
         for ((to, piece), mr) in list.iter_mut().zip(filled).zip(&message.shared) {
             *to = LongIov { rkey: mr.rkey, length: piece.length };

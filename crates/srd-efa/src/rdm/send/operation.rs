@@ -64,7 +64,7 @@ pub(crate) enum Source {
 impl Source {
     pub(crate) fn length(&self) -> u64 {
         match self {
-            Self::IoVec(pieces) => pieces.length(),
+            Self::IoVec(iov) => iov.length(),
             Self::Owned(bytes) => bytes.len() as u64,
         }
     }
@@ -73,7 +73,7 @@ impl Source {
     #[allow(clippy::cast_possible_truncation)] // offsets of copies, which are short
     pub(crate) fn read(&self, memory: &mut dyn Memory, offset: u64, bytes: usize) -> Bytes {
         match self {
-            Self::IoVec(pieces) => pieces.read(memory, offset, bytes),
+            Self::IoVec(iov) => iov.read(memory, offset, bytes),
             Self::Owned(all) => all.slice(offset as usize..offset as usize + bytes),
         }
     }
@@ -87,7 +87,7 @@ impl Source {
         into: &mut bytes::BytesMut,
     ) {
         match self {
-            Self::IoVec(pieces) => pieces.append(memory, offset, bytes, into),
+            Self::IoVec(iov) => iov.append(memory, offset, bytes, into),
             Self::Owned(_) => into.extend_from_slice(&self.read(memory, offset, bytes)),
         }
     }

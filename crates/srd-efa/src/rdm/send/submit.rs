@@ -19,7 +19,7 @@ impl Rdm {
     /// # Errors
     /// When there is no such peer, no room, or the pieces make no sense.
     pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
-        let source = self.source_of(world, message.pieces, message.until)?;
+        let source = self.source_of(world, message.iov, message.until)?;
         let out = MessageOut {
             stage: Stage::Waiting,
             id: 0,
@@ -48,19 +48,19 @@ impl Rdm {
     pub(crate) fn source_of(
         &self,
         world: &mut World<'_>,
-        pieces: &[Iov],
+        iov: &[Iov],
         until: Until,
     ) -> Result<Source, Refused> {
-        let pieces = IoVec::of(pieces).ok_or(Refused::Invalid)?;
+        let iov = IoVec::of(iov).ok_or(Refused::Invalid)?;
         if until != Until::Injected {
-            return Ok(Source::IoVec(pieces));
+            return Ok(Source::IoVec(iov));
         }
-        if pieces.length() > self.inject_bytes_max() {
+        if iov.length() > self.inject_bytes_max() {
             return Err(Refused::TooLong);
         }
-        let length = usize::try_from(pieces.length()).map_err(|_| Refused::TooLong)?;
+        let length = usize::try_from(iov.length()).map_err(|_| Refused::TooLong)?;
         let mut copy = BytesMut::with_capacity(length);
-        pieces.append(world.memory, 0, length, &mut copy);
+        iov.append(world.memory, 0, length, &mut copy);
         Ok(Source::Owned(copy.freeze()))
     }
 

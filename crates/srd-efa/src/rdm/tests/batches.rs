@@ -67,16 +67,16 @@ fn large_ones_between_them_keep_their_place_over_a_bad_wire() {
         net.fill(0, 0, 70_000, seed);
         for (n, length) in lengths.iter().enumerate() {
             let until = [Until::Transmitted, Until::Delivered][n % 2];
-            let pieces = [Iov { addr: 0, length: *length }];
-            net.try_send(0, Message { until, ..message(to, 5, &pieces) }).unwrap();
+            let iov = [Iov { addr: 0, length: *length }];
+            net.try_send(0, Message { until, ..message(to, 5, &iov) }).unwrap();
             if n % 40 == 0 {
                 net.run_us(100);
             }
         }
         for n in 0..100 {
             let context = 100_000 + 70_000 * n;
-            let pieces = [Iov { addr: context, length: 70_000 }];
-            let receive = Receive { context, ..receive(None, 5, &pieces) };
+            let iov = [Iov { addr: context, length: 70_000 }];
+            let receive = Receive { context, ..receive(None, 5, &iov) };
             net.on(1, |rdm, world| rdm.recv(world, receive)).unwrap();
         }
         net.run_ms(300);

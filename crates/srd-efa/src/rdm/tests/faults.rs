@@ -32,8 +32,8 @@ fn a_restart_ends_what_is_under_way_and_the_new_run_is_reached() {
         {
             let mut net = Net::new(2);
             let to = if aimed { net.exact(0, 1) } else { net.peer(0, 1) };
-            let pieces = [Iov { addr: 0, length }];
-            net.try_send(0, Message { until, ..message(to, 1, &pieces) }).unwrap();
+            let iov = [Iov { addr: 0, length }];
+            net.try_send(0, Message { until, ..message(to, 1, &iov) }).unwrap();
             net.run_ms(20);
             assert!(net.done(0).is_empty(), "nobody has received it");
             net.restart(1);
@@ -106,9 +106,9 @@ fn a_peer_that_never_answers_is_unreachable_and_one_that_falls_silent_unresponsi
     net.run_ms(2000);
     assert_eq!(all(&mut net), [Outcome::Ok]);
     net.dead = Some(1);
-    let pieces = [Iov { addr: 0, length: 8 }];
+    let iov = [Iov { addr: 0, length: 8 }];
     net.send(0, to, 1, 0, 8);
-    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &pieces) }).unwrap();
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &iov) }).unwrap();
     net.send(0, to, 1, 0, 300_000);
     net.run_ms(3000);
     assert_eq!(all(&mut net), [Outcome::Unresponsive; 3]);
@@ -128,8 +128,8 @@ fn a_peer_that_is_removed_ends_what_waits_for_it_and_stays_known_if_it_wrote() {
     assert_eq!(to, twice);
     let back = net.peer(1, 0);
     net.send(1, back, 4, 0, 8);
-    let pieces = [Iov { addr: 0, length: 8 }];
-    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &pieces) }).unwrap();
+    let iov = [Iov { addr: 0, length: 8 }];
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &iov) }).unwrap();
     net.send(0, to, 2, 0, 300_000);
     net.run_ms(20);
     net.on(0, |rdm, world| rdm.remove_peer(world, to));

@@ -15,10 +15,10 @@ impl Stranger {
     fn new() -> Self {
         let mut net = Net::new(2);
         let to = net.peer(0, 1);
-        let pieces = [Iov { addr: 0, length: 300_000 }];
+        let iov = [Iov { addr: 0, length: 300_000 }];
         for tag in [1, 2] {
             let until = Until::Delivered;
-            net.try_send(0, Message { until, ..message(to, tag, &pieces) }).unwrap();
+            net.try_send(0, Message { until, ..message(to, tag, &iov) }).unwrap();
         }
         let back = net.peer(1, 0);
         net.send(1, back, 3, 0, 100_000);

@@ -26,9 +26,9 @@ fn with_one_operation_each_an_all_to_all_of_64_deep_ends() {
         for _ in 0..200_000 {
             for node in 0..nodes {
                 for to in 0..nodes {
-                    let pieces = [Iov { addr: 0, length }];
+                    let iov = [Iov { addr: 0, length }];
                     if to_send[node][to] > 0
-                        && net.try_send(node, message(peers[node][to], 1, &pieces)).is_ok()
+                        && net.try_send(node, message(peers[node][to], 1, &iov)).is_ok()
                     {
                         to_send[node][to] -= 1;
                     }
@@ -55,13 +55,13 @@ fn with_one_operation_each_an_all_to_all_of_64_deep_ends() {
 fn operations_beyond_the_limit_are_refused_and_taken_later() {
     let mut net = Net::with(2, Config { operations_max: 3, ..config() });
     let to = net.peer(0, 1);
-    let pieces = [Iov { addr: 0, length: 1 }];
+    let iov = [Iov { addr: 0, length: 1 }];
     for _ in 0..3 {
-        net.try_send(0, message(to, 1, &pieces)).unwrap();
+        net.try_send(0, message(to, 1, &iov)).unwrap();
     }
-    assert_eq!(net.try_send(0, message(to, 1, &pieces)), Err(Refused::Again));
+    assert_eq!(net.try_send(0, message(to, 1, &iov)), Err(Refused::Again));
     net.run_ms(5);
-    net.try_send(0, message(to, 1, &pieces)).unwrap();
+    net.try_send(0, message(to, 1, &iov)).unwrap();
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn receives_and_ends_that_nobody_polls_have_a_bound() {
     for _ in 0..4 {
         net.recv(1, None, 1, 0, 1);
     }
-    let pieces = [Iov { addr: 0, length: 1 }];
-    let more = net.on(1, |rdm, world| rdm.recv(world, receive(None, 1, &pieces)));
+    let iov = [Iov { addr: 0, length: 1 }];
+    let more = net.on(1, |rdm, world| rdm.recv(world, receive(None, 1, &iov)));
     assert_eq!(more, Err(Refused::Again));
     for _ in 0..4 {
         assert!(net.nodes[1].rdm.cancel(1));

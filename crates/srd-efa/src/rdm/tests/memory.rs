@@ -142,20 +142,20 @@ type Three<'a> = (&'a [Iov], &'a [Iov], &'a [Iov]);
 fn ask(
     net: &mut Net,
     what: (AtomicOp, Datatype),
-    pieces: Three<'_>,
+    iov: Three<'_>,
     far: &[RmaIov],
 ) -> Result<(), Refused> {
     let to = Peer(0);
-    net.on(0, |rdm, world| rdm.atomic(world, atomic(to, what, pieces, far)))
+    net.on(0, |rdm, world| rdm.atomic(world, atomic(to, what, iov, far)))
 }
 
 fn atomic<'a>(
     to: Peer,
     (op, datatype): (AtomicOp, Datatype),
-    pieces: Three<'a>,
+    iov: Three<'a>,
     remote: &'a [RmaIov],
 ) -> Atomic<'a> {
-    let (operand, compare, result) = pieces;
+    let (operand, compare, result) = iov;
     let until = Until::Delivered;
     Atomic { to, op, datatype, operand, compare, result, remote, context: 2, until, signaled: true }
 }

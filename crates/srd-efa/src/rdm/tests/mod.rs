@@ -192,8 +192,8 @@ impl Net {
     }
 
     fn recv(&mut self, node: usize, from: Option<Peer>, tag: u64, at: u64, length: u64) {
-        let pieces = [Iov { addr: at, length }];
-        self.on(node, |rdm, world| rdm.recv(world, receive(from, tag, &pieces))).unwrap();
+        let iov = [Iov { addr: at, length }];
+        self.on(node, |rdm, world| rdm.recv(world, receive(from, tag, &iov))).unwrap();
     }
 
     fn done(&mut self, node: usize) -> Vec<Done> {
@@ -300,12 +300,12 @@ impl Net {
     }
 }
 
-fn message(to: Peer, tag: u64, pieces: &[Iov]) -> Message<'_> {
+fn message(to: Peer, tag: u64, iov: &[Iov]) -> Message<'_> {
     let until = Until::Transmitted;
-    Message { to, tag: Some(tag), pieces, data: None, context: tag, until, signaled: true }
+    Message { to, tag: Some(tag), iov, data: None, context: tag, until, signaled: true }
 }
 
-fn receive(from: Option<Peer>, tag: u64, pieces: &[Iov]) -> Receive<'_> {
+fn receive(from: Option<Peer>, tag: u64, iov: &[Iov]) -> Receive<'_> {
     let want = Selector { tag, ignore: 0, source: from.map(|peer| peer.0) };
-    Receive { tagged: true, want, pieces, context: tag, multi: None, signaled: true }
+    Receive { tagged: true, want, iov, context: tag, multi: None, signaled: true }
 }

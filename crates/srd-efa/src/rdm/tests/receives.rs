@@ -3,8 +3,8 @@
 use super::*;
 
 fn multi(net: &mut Net, node: usize, at: u64, size: u64, min: u64) {
-    let pieces = [Iov { addr: at, length: size }];
-    let receive = Receive { multi: Some(min), ..receive(None, 1, &pieces) };
+    let iov = [Iov { addr: at, length: size }];
+    let receive = Receive { multi: Some(min), ..receive(None, 1, &iov) };
     net.on(node, |rdm, world| rdm.recv(world, receive)).unwrap();
 }
 
@@ -95,8 +95,8 @@ fn peek_claim_and_discard_find_every_sort_of_message() {
         net.run_ms(100);
         net.done(1);
         assert!(net.bytes(1, 1 << 20, length) == net.bytes(0, 3, length), "the fourth");
-        let pieces = [Iov { addr: 2 << 20, length }];
-        let claimed = Receive { context: 7, ..receive(None, 1, &pieces) };
+        let iov = [Iov { addr: 2 << 20, length }];
+        let claimed = Receive { context: 7, ..receive(None, 1, &iov) };
         net.on(1, |rdm, world| rdm.recv_claimed(world, claimed)).unwrap();
         net.run_ms(100);
         assert_eq!(net.done(1)[0].outcome, Outcome::Ok);
@@ -115,12 +115,12 @@ fn peek_claim_and_discard_find_every_sort_of_message() {
 fn what_fails_or_nobody_wants_to_hear_of_is_told_as_asked() {
     let mut net = Net::new(2);
     let to = net.peer(0, 1);
-    let pieces = [Iov { addr: 0, length: 10 }];
+    let iov = [Iov { addr: 0, length: 10 }];
     let small = [Iov { addr: 0, length: 5 }];
-    net.try_send(0, Message { signaled: false, ..message(to, 1, &pieces) }).unwrap();
-    net.try_send(0, Message { signaled: false, ..message(to, 1, &pieces) }).unwrap();
-    for pieces in [&pieces, &small] {
-        let quiet = Receive { signaled: false, ..receive(None, 1, pieces) };
+    net.try_send(0, Message { signaled: false, ..message(to, 1, &iov) }).unwrap();
+    net.try_send(0, Message { signaled: false, ..message(to, 1, &iov) }).unwrap();
+    for iov in [&iov, &small] {
+        let quiet = Receive { signaled: false, ..receive(None, 1, iov) };
         net.on(1, |rdm, world| rdm.recv(world, quiet)).unwrap();
     }
     net.run_ms(5);
@@ -162,8 +162,8 @@ fn a_claimed_message_whose_sender_is_lost_ends_in_error_when_it_is_asked_for() {
         net.send(0, to, 2, 0, 1);
         net.run_ms(2000);
         assert!(net.nodes[1].rdm.partials.is_empty());
-        let pieces = [Iov { addr: 1 << 20, length: 60_000 }];
-        let claimed = Receive { context: 7, ..receive(None, 1, &pieces) };
+        let iov = [Iov { addr: 1 << 20, length: 60_000 }];
+        let claimed = Receive { context: 7, ..receive(None, 1, &iov) };
         if take {
             net.on(1, |rdm, world| rdm.recv_claimed(world, claimed)).unwrap();
             assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Restarted)]);
@@ -184,8 +184,8 @@ fn regression_what_became_of_a_message_is_not_told_to_another_run_of_its_sender(
     let to = net.peer(0, 1);
     net.recv(1, None, 1, 0, 60_000);
     net.loss_permille = 300;
-    let pieces = [Iov { addr: 0, length: 60_000 }];
-    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &pieces) }).unwrap();
+    let iov = [Iov { addr: 0, length: 60_000 }];
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &iov) }).unwrap();
     while net.nodes[1].rdm.tagged.len().0 > 0 {
         net.run_us(10);
     }
@@ -194,7 +194,7 @@ fn regression_what_became_of_a_message_is_not_told_to_another_run_of_its_sender(
     net.restart(0);
     net.loss_permille = 0;
     let to = net.peer(0, 1);
-    net.try_send(0, Message { until: Until::Delivered, ..message(to, 2, &pieces) }).unwrap();
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 2, &iov) }).unwrap();
     net.run_ms(2000);
     assert_eq!(net.outcomes(1), [(Kind::Receive, 1, Outcome::Restarted)]);
     assert_eq!(net.outcomes(0), [], "nobody has received the second");

@@ -30,16 +30,16 @@ pub(crate) fn credit(session: u32, limit: u64) -> BytesMut {
     b
 }
 
-pub(crate) fn long(header: &MessageHeader, token: u64, pieces: &[LongIov]) -> BytesMut {
-    let mut b = BytesMut::with_capacity(BASE_BYTES + 24 + pieces.len() * LONG_IOV_BYTES);
+pub(crate) fn long(header: &MessageHeader, token: u64, iov: &[LongIov]) -> BytesMut {
+    let mut b = BytesMut::with_capacity(BASE_BYTES + 24 + iov.len() * LONG_IOV_BYTES);
     let flags = if header.tag.is_some() { TAGGED } else { 0 }
         | if header.data.is_some() { DATA } else { 0 };
-    let count = u16::try_from(pieces.len()).unwrap_or(u16::MAX);
+    let count = u16::try_from(iov.len()).unwrap_or(u16::MAX);
     put_base(&mut b, 5, flags, count, header.id);
     for field in [header.tag, header.data, Some(token)].into_iter().flatten() {
         b.put_u64(field);
     }
-    for piece in pieces {
+    for piece in iov {
         b.put_u64(piece.rkey);
         b.put_u64(piece.length);
     }
@@ -54,13 +54,13 @@ pub(crate) fn receipt(token: u64, status: u8) -> BytesMut {
 }
 
 /// An ATOMIC up to its operands. `what`: operation, type and form.
-pub(crate) fn atomic(id: u32, what: [u8; 3], token: u64, pieces: &[AtomicIov]) -> BytesMut {
+pub(crate) fn atomic(id: u32, what: [u8; 3], token: u64, iov: &[AtomicIov]) -> BytesMut {
     let mut b = BytesMut::with_capacity(256);
     let [op, datatype, form] = what;
-    let count = u8::try_from(pieces.len()).unwrap_or(u8::MAX) & 15;
+    let count = u8::try_from(iov.len()).unwrap_or(u8::MAX) & 15;
     put_base(&mut b, 7, op, u16::from_be_bytes([datatype, form << 4 | count]), id);
     b.put_u64(token);
-    for piece in pieces {
+    for piece in iov {
         b.put_u64(piece.addr);
         b.put_u64(piece.rkey);
         b.put_u32(piece.bytes);

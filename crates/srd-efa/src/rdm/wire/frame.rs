@@ -49,7 +49,7 @@ pub(crate) enum Frame<'a> {
     Message(MessageFrame<'a>),
     Long {
         header: MessageHeader,
-        pieces: [LongIov; IOV_COUNT_MAX],
+        iov: [LongIov; IOV_COUNT_MAX],
         count: usize,
     },
     Receipt {
@@ -62,7 +62,7 @@ pub(crate) enum Frame<'a> {
         datatype: u8,
         form: u8,
         token: u64,
-        pieces: [AtomicIov; IOV_COUNT_MAX],
+        iov: [AtomicIov; IOV_COUNT_MAX],
         count: usize,
         operands: &'a [u8],
     },
@@ -142,14 +142,14 @@ impl<'a> Frame<'a> {
         if count == 0 || count > IOV_COUNT_MAX {
             return None;
         }
-        let mut pieces = [LongIov::default(); IOV_COUNT_MAX];
+        let mut iov = [LongIov::default(); IOV_COUNT_MAX];
         let mut whole = 0u64;
-        for piece in &mut pieces[..count] {
+        for piece in &mut iov[..count] {
             *piece = LongIov { rkey: reader.u64()?, length: reader.u64()? };
             whole = whole.checked_add(piece.length)?;
         }
         reader.end()?;
-        Some(Self::Long { header: MessageHeader { id, tag, data, token }, pieces, count })
+        Some(Self::Long { header: MessageHeader { id, tag, data, token }, iov, count })
     }
 
     fn atomic(op: u8, datatype: u8, form: u8, id: u32, mut reader: Reader<'a>) -> Option<Self> {
@@ -158,13 +158,13 @@ impl<'a> Frame<'a> {
             return None;
         }
         let token = reader.u64()?;
-        let mut pieces = [AtomicIov::default(); IOV_COUNT_MAX];
-        for piece in &mut pieces[..count] {
+        let mut iov = [AtomicIov::default(); IOV_COUNT_MAX];
+        for piece in &mut iov[..count] {
             let (addr, rkey, bytes) = (reader.u64()?, reader.u64()?, reader.u32()?);
             *piece = AtomicIov { addr, rkey, bytes };
         }
         let operands = reader.0;
-        Some(Self::Atomic { id, op, datatype, form, token, pieces, count, operands })
+        Some(Self::Atomic { id, op, datatype, form, token, iov, count, operands })
     }
 }
 
