@@ -2,7 +2,7 @@
 //!
 //! A [`Device`] is what libibverbs calls a context, with the objects that EFA has: protection
 //! domains, address handles, completion queues, registrations, queue pairs of the types SRD and
-//! UD. Its names, states and statuses are EFA's, so that whoever knows the verbs is at home;
+//! UD. Its names, states and statuses are EFA's, familiar to programmers of the verbs;
 //! `docs/spec/efa.md` is the specification.
 //!
 //! ```text
@@ -30,7 +30,7 @@
 //!     device.pump(now, endpoint, memory)       // transfers go on
 //!     endpoint.poll_transmit ... endpoint.poll_event -> device.event(now, event)
 //!     endpoint.handle_packet_with(now, meta, packet, |d| device.judge(now, d, memory))
-//!     device.poll_cq(cq)                       // the application hears
+//!     device.poll_cq(cq)                       // completions for the application
 //! }
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! Judges what peers send: messages here, reads and writes in `rdma`.
 //!
-//! A datagram is placed and completed as it is judged, or refused without a trace: whoever is
-//! refused may come again.
+//! A datagram is placed and completed as it is judged, or refused without a trace (M2): then it may
+//! come again.
 
 use srd_proto::{Delivery, Instant, Qpn, Status};
 
@@ -13,7 +13,7 @@ use crate::qp::UD_HEADER_BYTES;
 use crate::qp::{Piece, Posted, QpType};
 use crate::wire::{Opaque, check_of};
 
-/// Why a datagram is refused.
+/// Why a datagram is refused (M1, M2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     BadQpn,
@@ -36,7 +36,7 @@ pub(super) struct Arrival {
 
 impl Device {
     /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`]: places and completes
-    /// what belongs somewhere, and says why the rest does not.
+    /// it, or returns why it is refused.
     pub fn judge(
         &mut self,
         now: Instant,
@@ -105,7 +105,7 @@ impl Device {
         }
     }
 
-    /// A message: it goes into the oldest receive request.
+    /// A message: it goes into the oldest receive request (S2).
     fn on_send(
         &mut self,
         delivery: &Delivery<'_>,
@@ -137,7 +137,7 @@ impl Device {
         Ok(())
     }
 
-    /// Tells the application of an arrival that used a receive request.
+    /// Completes a receive request.
     pub(super) fn complete_receive(
         &mut self,
         delivery: &Delivery<'_>,
@@ -177,7 +177,7 @@ impl Device {
     }
 }
 
-/// Places a message into pieces, after `skip` bytes that are left alone.
+/// Places a message into pieces (S2), after `skip` bytes that are left alone (S6).
 fn scatter(pieces: &[Option<Piece>], skip: u32, mut payload: &[u8], memory: &mut dyn Memory) {
     let mut skip = skip;
     for piece in pieces.iter().flatten() {

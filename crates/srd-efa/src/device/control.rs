@@ -1,4 +1,4 @@
-//! Control verbs: objects are made, modified and destroyed.
+//! Control verbs: objects are made, modified and destroyed (B1 to B10).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ impl Device {
     /// Destroys a protection domain.
     ///
     /// # Errors
-    /// When there is none, or something belongs to it.
+    /// When there is none, or other objects belong to it (B1).
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), DestroyError> {
         self.pds.get(pd.0).ok_or(DestroyError::NoSuchObject)?;
         let used = self.ahs.iter().any(|(_, ah)| ah.pd == pd.0)
@@ -41,7 +41,7 @@ impl Device {
     /// Makes an address handle. With it the peer may read and write what it has keys for.
     ///
     /// # Errors
-    /// When the domain does not exist or has a handle for this peer, or there are `ahs_max`.
+    /// When the domain does not exist or has a handle for this peer (B2), or there are `ahs_max`.
     pub fn create_ah(&mut self, pd: Pd, peer: PeerId) -> Result<Ah, CreateError> {
         self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         if self.ah_of.contains_key(&(pd.0, peer)) {
@@ -53,8 +53,8 @@ impl Device {
         Ok(Ah(key))
     }
 
-    /// Destroys an address handle. What is outstanding on it completes as flushed, delivered or
-    /// not; other requests go on.
+    /// Destroys an address handle. Requests outstanding on it complete as flushed, whether they were
+    /// delivered or not; other requests go on (B3).
     ///
     /// # Errors
     /// When there is none.
@@ -84,7 +84,7 @@ impl Device {
     /// Destroys a completion queue, with what stands in it.
     ///
     /// # Errors
-    /// When there is none, or queue pairs use it.
+    /// When there is none, or queue pairs use it (B1).
     pub fn destroy_cq(&mut self, cq: Cq) -> Result<(), DestroyError> {
         let queue = self.cqs.get(cq.0).ok_or(DestroyError::NoSuchObject)?;
         if queue.users > 0 {
@@ -107,7 +107,7 @@ impl Device {
     /// Registers memory under a remote key of the caller's choice.
     ///
     /// # Errors
-    /// As [`Device::reg_mr`], and when the key is taken.
+    /// As [`Device::reg_mr`], and when the key is taken (B10).
     pub fn reg_mr_as(
         &mut self,
         pd: Pd,
@@ -171,7 +171,7 @@ impl Device {
         Ok(qpn)
     }
 
-    /// The next number in turn that nobody has.
+    /// The next number in turn that no queue pair has (B7).
     fn free_number(&mut self) -> Option<Qpn> {
         for _ in 0..self.config.qps_max {
             let offset = self.qpn_next;
@@ -184,10 +184,10 @@ impl Device {
         None
     }
 
-    /// Changes a queue pair's state. Error flushes what is outstanding; Reset forgets it.
+    /// Changes a queue pair's state. Error flushes outstanding requests, Reset forgets them (B6).
     ///
     /// # Errors
-    /// When there is none, the way is not one of the driver's, or attributes do not fit it.
+    /// When there is none, the table has no such transition (B5), or attributes do not fit it.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -218,8 +218,8 @@ impl Device {
         Ok(())
     }
 
-    /// Destroys a queue pair. What it has outstanding is cancelled without a word, as are its
-    /// completions that nobody has polled.
+    /// Destroys a queue pair. Its outstanding requests are cancelled without completions, and its
+    /// completions that were not polled are dropped (B4).
     ///
     /// # Errors
     /// When there is none.

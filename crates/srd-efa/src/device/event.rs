@@ -1,4 +1,4 @@
-//! What the transport says: datagrams settled, peers lost, room again.
+//! Events of the transport: datagrams settled, peers lost, room again.
 
 use alloc::vec::Vec;
 
@@ -112,7 +112,7 @@ impl Device {
         }
     }
 
-    /// Ends an operation that cannot go on, and tells the other end of its transfer.
+    /// Ends an operation that cannot go on, and informs the other end of its transfer (R5, R10).
     pub(super) fn fail(&mut self, key: Key, status: WcStatus) {
         self.abandon(key, status);
         self.end_or_wait(key, status);
@@ -128,7 +128,7 @@ impl Device {
         }
     }
 
-    /// Tells the other end of a transfer that it is over.
+    /// Informs the other end of a transfer that it is over (R5, R10).
     fn abandon(&mut self, key: Key, status: WcStatus) {
         let Some(op) = self.ops.get(key) else { return };
         match op.work {
@@ -144,7 +144,7 @@ impl Device {
         }
     }
 
-    /// Ends an operation without a completion, and tells the other end of its transfer.
+    /// Ends an operation without a completion, and informs the other end of its transfer.
     pub(super) fn cancel(&mut self, key: Key) {
         self.abandon(key, WcStatus::RemoteAbort);
         let Some(op) = self.ops.remove(key) else { return };
@@ -193,7 +193,7 @@ impl Device {
         }
     }
 
-    /// A peer has lost its memory of us, or we of it: transfers that wait for it will not end.
+    /// The context with a peer is lost: transfers that wait for the peer will not end (R5, R10).
     fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
         let status = match reason {
             DownReason::Unreachable => WcStatus::UnreachRemote,

@@ -7,7 +7,7 @@
 //! | `operation` | work requests under way, and the datagrams that they lead to |
 //! | `outbox`, `transmit` | hands datagrams to the transport, peer by peer |
 //! | `sent_ranges` | which bytes of a transfer went in which datagram |
-//! | `event` | what the transport says of them |
+//! | `event` | events of the transport, about them |
 //! | `arrive` | judges datagrams of peers: messages |
 //! | `rdma` | the same: reads and writes |
 //! | `state` | every object and every table |

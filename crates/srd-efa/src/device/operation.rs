@@ -12,7 +12,7 @@ use crate::slots::Key;
 use crate::wire::{Opaque, RDMA_HEADER_BYTES, RdmaHeader};
 use crate::wr::Remote;
 
-/// What our datagrams are completed under, in the upper byte.
+/// The upper byte of the numbers of operations' datagrams.
 pub(super) const TAG: u8 = 0xef;
 
 /// Operations that there may be, whatever the configuration says.
@@ -23,7 +23,7 @@ pub(super) const OPS_MAX: u32 = crate::slots::INDEX_MASK + 1;
 pub(super) enum Stage {
     /// Nothing was sent.
     Unsent,
-    /// The first datagram is on its way; the others wait for what becomes of it.
+    /// The first datagram is on its way; the others wait for its acknowledgement (R2).
     Opening,
     /// The peer knows the transfer.
     Open,
@@ -50,7 +50,7 @@ pub(super) struct Op {
     pub(super) ah: Option<Key>,
     pub(super) peer: PeerId,
     pub(super) remote_qpn: Qpn,
-    /// What travels of the remote Q key.
+    /// The check of the remote Q key (M3).
     pub(super) check: u32,
     pub(super) wr_id: u64,
     pub(super) opcode: WcOpcode,
@@ -72,7 +72,7 @@ pub(super) enum Step {
     More,
     /// It was handed over, and there is no more to do now.
     Handed,
-    /// There is nothing to do until something is heard of it.
+    /// There is nothing to do until one of its datagrams is settled.
     Idle,
     /// The transport is full; it will say when it is not.
     Full,
@@ -83,8 +83,8 @@ pub(super) enum Step {
 }
 
 impl Op {
-    /// Which line it stands in.
-    pub(super) fn line(&self) -> usize {
+    /// Which of its peer's queues it stands in.
+    pub(super) fn queue_number(&self) -> usize {
         match self.work {
             Work::Send { .. } | Work::Read { .. } => 0,
             Work::Write { .. } | Work::Respond { .. } => 1,
@@ -100,7 +100,7 @@ impl Op {
         sent && self.ranges.again().is_none()
     }
 
-    /// A datagram was too large for the path. Whether its bytes can go again in smaller ones.
+    /// A datagram was too large for the path. Whether its bytes can go again in smaller ones (R13).
     pub(super) fn cut_again(&mut self, part: u16) -> bool {
         match &mut self.work {
             Work::Write { sent, stage, .. } if *stage != Stage::Open => {
@@ -179,7 +179,7 @@ impl Op {
         }
     }
 
-    /// Bytes that go again.
+    /// A datagram of bytes that go again.
     pub(super) fn repeat(
         &self,
         offset: u32,

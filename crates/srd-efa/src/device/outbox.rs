@@ -12,14 +12,14 @@ use srd_proto::{Datagram, PeerId};
 use crate::hash::Keyed;
 use crate::slots::Key;
 
-/// Datagrams of one operation before the next has its turn.
+/// Datagrams of one operation before the next has its turn (R12).
 pub(super) const TURN_DATAGRAMS: u32 = 16;
 /// What a control datagram is completed under: nothing waits for it.
 pub(super) const NOBODY: u64 = u64::MAX;
 
 /// Operations that wait for their turn.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct OpQueue {
     pub(super) waiting: VecDeque<Key>,
     /// Datagrams that the first has sent of its turn.
     pub(super) turn: u32,
@@ -29,12 +29,12 @@ pub(super) struct Line {
 #[derive(Debug)]
 pub(super) struct PeerQueue {
     /// Messages and requests; transfers.
-    pub(super) lines: [Line; 2],
-    /// Words about transfers that were given up; they go first.
+    pub(super) queues: [OpQueue; 2],
+    /// WRITE ABORTs and READ ERRORs; they go first.
     pub(super) control: VecDeque<Datagram>,
     /// The transport is full, and will say when it is not.
     pub(super) blocked: bool,
-    /// Whether it stands in line.
+    /// Whether it is in the list of peers with work.
     pub(super) ready: bool,
     /// What a datagram to this peer carries.
     pub(super) payload_bytes_max: usize,
@@ -43,7 +43,7 @@ pub(super) struct PeerQueue {
 /// All peers' queues.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Peers with something to keep in mind: what waits, or what their path passes.
+    /// Peers for which something waits, or whose path takes smaller datagrams.
     pub(super) peers: HashMap<PeerId, PeerQueue, Keyed>,
     pub(super) ready: VecDeque<PeerId>,
     /// What a datagram carries unless its peer's path says less.
@@ -59,7 +59,7 @@ impl Outbox {
     pub(super) fn queue(&mut self, id: PeerId) -> &mut PeerQueue {
         let payload_bytes_max = self.payload_bytes_max;
         self.peers.entry(id).or_insert_with(|| PeerQueue {
-            lines: Default::default(),
+            queues: Default::default(),
             control: VecDeque::new(),
             blocked: false,
             ready: false,
@@ -71,8 +71,8 @@ impl Outbox {
         self.peers.get(&id)
     }
 
-    /// After a peer's turn: it stands in line again if something waits, and goes if there is
-    /// nothing to keep in mind.
+    /// After a peer's turn: it is listed again if something waits, and dropped if nothing of it has to
+    /// be remembered.
     pub(super) fn settle(&mut self, id: PeerId) {
         let Some(queue) = self.peers.get(&id) else { return };
         let empty = queue.is_empty(1) && queue.control.is_empty();
@@ -105,8 +105,8 @@ impl Outbox {
 }
 
 impl PeerQueue {
-    /// Whether nothing waits in a line, nor in one before it.
-    pub(super) fn is_empty(&self, line: usize) -> bool {
-        self.lines[..=line].iter().all(|line| line.waiting.is_empty())
+    /// Whether nothing waits in a queue, nor in one before it.
+    pub(super) fn is_empty(&self, number: usize) -> bool {
+        self.queues[..=number].iter().all(|queue| queue.waiting.is_empty())
     }
 }

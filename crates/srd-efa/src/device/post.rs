@@ -1,4 +1,4 @@
-//! Work requests are taken: checked as far as the caller can be told at once, and begun.
+//! Work requests are taken: checked as far as a call can be refused, and begun.
 
 use bytes::{Bytes, BytesMut};
 use srd_proto::{Endpoint, Instant, Qpn};
@@ -17,12 +17,12 @@ use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, SendOp, SendWr, Source};
 
 impl Device {
-    /// Posts a send request (`ibv_post_send`). Whatever can only be told by a completion
-    /// (a local key, a length) is told by one.
+    /// Posts a send request (`ibv_post_send`). A local key or a length that is wrong is reported by
+    /// the completion (S1, R7).
     ///
     /// # Errors
     /// When there is no such queue pair, it is not in Rts or Sqd, the request is none that it
-    /// takes, or there is no room in send queue or completion queue.
+    /// takes, or there is no room in send queue or completion queue (B8).
     pub fn post_send(
         &mut self,
         now: Instant,
@@ -94,7 +94,7 @@ impl Device {
         Ok(())
     }
 
-    /// What a request asks for: the work, its bytes, and what is wrong with it.
+    /// The work of a request, its bytes, and the status that says what is wrong with it.
     fn work_of(
         &mut self,
         memory: &mut dyn Memory,
@@ -169,7 +169,7 @@ impl Device {
     ///
     /// # Errors
     /// When there is no such queue pair, it is in Reset or Error, a key does not fit, or there
-    /// is no room in receive queue or completion queue.
+    /// is no room in receive queue or completion queue (B8).
     pub fn post_recv(&mut self, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let qp = self.qp(qpn).ok_or(PostError::NoSuchObject)?;
         if matches!(qp.state, QpState::Reset | QpState::Error) {

@@ -1,5 +1,5 @@
-//! Which bytes of a transfer each of its datagrams carried, should one be too large for the path
-//! and its bytes have to go again in smaller ones.
+//! Which bytes of a transfer each of its datagrams carried: those of a datagram that is too large for
+//! the path go again in smaller ones (R13).
 
 use alloc::vec::Vec;
 
@@ -25,7 +25,7 @@ pub(super) struct SentRanges {
 }
 
 impl SentRanges {
-    /// What the next datagram is told by when it is settled.
+    /// The part number that the next datagram is settled under.
     #[allow(clippy::cast_possible_truncation)] // fewer are under way than wrap around
     pub(super) fn part(&self) -> u16 {
         self.count as u16

@@ -59,7 +59,7 @@ impl Shared {
     /// Registers it.
     pub(crate) fn register(self, device: &mut Device, pd: Pd) -> Result<Mr, Refused> {
         let Self { region, addr, length, rkey, mut access } = self;
-        // Who may write from afar may be written to.
+        // Remote write implies local write.
         access.local_write |= access.remote_write;
         let registration = Registration { region, addr, length, access };
         device.reg_mr_as(pd, registration, rkey).map_err(|error| match error {

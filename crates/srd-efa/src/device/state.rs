@@ -78,7 +78,7 @@ pub struct Device {
     /// Peers' reads that are being answered.
     pub(super) responding: u32,
     pub(super) transfer_next: u32,
-    /// Ends of peers' transfers. Bound: whoever asks for notes takes them as they come.
+    /// Ends of peers' transfers. Bound: a caller that asks for notes takes them after each call.
     pub(super) notes: VecDeque<Note>,
     pub(super) counters: Counters,
 }
@@ -161,7 +161,7 @@ impl Device {
         self.regions.is_lent(mr.lkey)
     }
 
-    /// Whether no request waits for its end, and no peer's read for its answer.
+    /// Whether no request is outstanding, and no peer's read waits for its answer.
     pub fn is_quiet(&self) -> bool {
         self.ops.len() == 0
     }

@@ -1,6 +1,6 @@
 //! Hands datagrams to the transport, peer by peer.
 //!
-//! Each transfer has a turn of [`TURN_DATAGRAMS`]. A peer that takes nothing holds up no other.
+//! Each transfer has a turn of [`TURN_DATAGRAMS`] (R12). A peer that takes nothing holds up no other.
 //! Transfers leave at most `unsent_bytes_max` waiting in the transport, so that messages posted
 //! behind a gigabyte do not wait for it.
 
@@ -18,12 +18,12 @@ use crate::slots::Key;
 use crate::wire::{Opaque, RDMA_HEADER_BYTES};
 
 impl Device {
-    /// Puts an operation into its line.
+    /// Appends an operation to its queue.
     pub(super) fn list(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         if !core::mem::replace(&mut op.listed, true) {
-            let (peer, line) = (op.peer, op.line());
-            self.outbox.queue(peer).lines[line].waiting.push_back(key);
+            let (peer, number) = (op.peer, op.queue_number());
+            self.outbox.queue(peer).queues[number].waiting.push_back(key);
             self.outbox.wake(peer);
         }
     }
@@ -37,9 +37,9 @@ impl Device {
         key: Key,
     ) {
         let Some(op) = self.ops.get(key) else { return };
-        let line = op.line();
+        let number = op.queue_number();
         let queue = self.outbox.look(op.peer);
-        if queue.is_some_and(|queue| queue.blocked || !queue.is_empty(line)) {
+        if queue.is_some_and(|queue| queue.blocked || !queue.is_empty(number)) {
             self.list(key);
             return;
         }
@@ -83,25 +83,25 @@ impl Device {
         id: PeerId,
     ) -> u32 {
         let mut handed = self.send_control(now, endpoint, id);
-        for line in 0..self.outbox.queue(id).lines.len() {
-            handed += self.serve_line(now, endpoint, memory, (id, line));
+        for number in 0..self.outbox.queue(id).queues.len() {
+            handed += self.serve_queue(now, endpoint, memory, (id, number));
         }
         handed
     }
 
-    /// One turn for each operation in a line. A turn that the transport cuts short goes on when it
+    /// One turn for each operation in a queue. A turn that the transport cuts short goes on when it
     /// takes more.
-    fn serve_line(
+    fn serve_queue(
         &mut self,
         now: Instant,
         endpoint: &mut Endpoint,
         memory: &mut dyn Memory,
-        (id, line): (PeerId, usize),
+        (id, number): (PeerId, usize),
     ) -> u32 {
         let mut handed = 0;
-        let mut turns = self.outbox.queue(id).lines[line].waiting.len();
+        let mut turns = self.outbox.queue(id).queues[number].waiting.len();
         while turns > 0 && !self.outbox.queue(id).blocked {
-            let first = &mut self.outbox.queue(id).lines[line];
+            let first = &mut self.outbox.queue(id).queues[number];
             let Some(&key) = first.waiting.front() else { break };
             if first.turn == TURN_DATAGRAMS {
                 first.waiting.rotate_left(1);
@@ -111,14 +111,14 @@ impl Device {
             }
             let step = self.step(now, endpoint, memory, key);
             if matches!(step, Step::More | Step::Handed) {
-                self.outbox.queue(id).lines[line].turn += 1;
+                self.outbox.queue(id).queues[number].turn += 1;
                 handed += 1;
             }
             match step {
                 Step::More => continue,
-                Step::Handed | Step::Idle => self.unlist(id, line, key),
+                Step::Handed | Step::Idle => self.unlist(id, number, key),
                 Step::Failed(status) => {
-                    self.unlist(id, line, key);
+                    self.unlist(id, number, key);
                     self.fail(key, status);
                 }
                 Step::Full => self.block(key),
@@ -129,17 +129,17 @@ impl Device {
         handed
     }
 
-    /// Takes the first out of its line.
-    fn unlist(&mut self, id: PeerId, line: usize, key: Key) {
-        let line = &mut self.outbox.queue(id).lines[line];
-        line.waiting.pop_front();
-        line.turn = 0;
+    /// Takes the first operation out of its queue.
+    fn unlist(&mut self, id: PeerId, number: usize, key: Key) {
+        let queue = &mut self.outbox.queue(id).queues[number];
+        queue.waiting.pop_front();
+        queue.turn = 0;
         if let Some(op) = self.ops.get_mut(key) {
             op.listed = false;
         }
     }
 
-    /// Words about transfers that were given up.
+    /// Sends WRITE ABORTs and READ ERRORs.
     fn send_control(&mut self, now: Instant, endpoint: &mut Endpoint, id: PeerId) -> u32 {
         let mut handed = 0;
         while let Some(datagram) = self.outbox.queue(id).control.front() {
@@ -148,7 +148,7 @@ impl Device {
                     self.outbox.queue(id).blocked = true;
                     break;
                 }
-                // A peer that is gone needs no word.
+                // A peer that is gone needs none.
                 Ok(_) | Err(_) => handed += 1,
             }
             self.outbox.queue(id).control.pop_front();
@@ -168,7 +168,7 @@ impl Device {
         self.outbox.wake(peer);
     }
 
-    /// Tells the target of a write that the rest will not come.
+    /// Queues WRITE ABORT: the rest of a write will not come (R5).
     pub(super) fn abort_write(&mut self, key: Key, number: u32) {
         if let Some(op) = self.ops.get(key) {
             let (peer, from, to) = (op.peer, op.qpn, op.remote_qpn);
@@ -176,7 +176,7 @@ impl Device {
         }
     }
 
-    /// Tells who reads that the rest will not come.
+    /// Queues READ ERROR: the rest of an answer will not come (R10).
     pub(super) fn deny_read(
         &mut self,
         peer: PeerId,
@@ -203,10 +203,10 @@ impl Device {
         }
         let Some(qp) = self.qp(op.qpn) else { return Step::Idle };
         let unreliable = qp.init.qp_type == QpType::Ud;
-        // A request does not wait for what was asked for in the other direction.
+        // R12: a request does not wait for bytes that were asked for in the other direction.
         let asks = matches!(op.work, Work::Read { .. });
         let class = if asks { Class::LowLatency } else { qp.class() };
-        let is_bulk = op.line() > 0;
+        let is_bulk = op.queue_number() > 0;
         if is_bulk && endpoint.unsent_bytes(op.peer) >= self.config.unsent_bytes_max {
             return Step::Later;
         }

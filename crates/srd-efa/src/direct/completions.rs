@@ -1,4 +1,4 @@
-//! What came of work requests, as the Messaging Layer would say it.
+//! Completions of work requests, in the terms of the Messaging Layer.
 
 use srd_proto::PeerId;
 
@@ -56,7 +56,7 @@ impl Direct {
     }
 
     /// How an operation ends. A datagram for which its peer has no room is lost, and its sender
-    /// does not hear of it.
+    /// is not informed.
     fn outcome_of(&self, status: WcStatus) -> Outcome {
         let lossy = self.config.service == Service::Datagrams;
         match status {

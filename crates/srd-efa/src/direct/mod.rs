@@ -3,15 +3,16 @@
 //!
 //! What [`crate::rdm`] adds is absent: messages come in any order, into the oldest receive, and are
 //! as long as one datagram at most. Addresses name a place, not a run of an endpoint: what is sent
-//! goes to whoever is there. Calls and ends are those of the Messaging Layer, as far as they
+//! goes to the present run there. Calls and completions are those of the Messaging Layer, as far as they
 //! make sense here.
 //!
-//! A [`Service::Datagrams`] loses what finds no receive, or one that is too small, without a word,
-//! as datagrams do; a [`Service::Direct`] waits for a receive, and says what was too long.
+//! With [`Service::Datagrams`] a message that finds no receive, or one that is too small, is lost and
+//! its send succeeds, as with datagrams elsewhere. With [`Service::Direct`] it waits for a receive,
+//! and fails if that is too small.
 //!
 //! | module | what |
 //! |---|---|
-//! | `peers` | whom the application named, and who wrote to us |
+//! | `peers` | peers that the application named, and peers that wrote to us |
 //! | `post` | turns calls into work requests |
 //! | `completions` | what came of them |
 //! | `state` | every table, and what drives the endpoint |

@@ -1,7 +1,7 @@
-//! Peers: whom the application named, and who wrote to us. Bound: `peers_max`.
+//! Peers: those that the application named, and those that wrote to us. Bound: `peers_max`.
 //!
-//! A peer's number is the transport's. Whoever writes to us gets an address handle, too: reads and
-//! writes are answered to those only who have one.
+//! A peer's number is the transport's. A peer that writes to us gets an address handle, too: only
+//! reads and writes of peers with a handle are executed (R1).
 
 use core::net::SocketAddr;
 
@@ -63,7 +63,7 @@ impl Direct {
         Some(index)
     }
 
-    /// Looks up where those are who wrote to us.
+    /// Looks up the addresses of peers that wrote to us.
     pub(super) fn resolve_addresses(&mut self, endpoint: &Endpoint) {
         for id in core::mem::take(&mut self.strangers) {
             let address = endpoint.address_of(id);

@@ -1,4 +1,4 @@
-//! Takes what the application asks for, and makes work requests of it.
+//! Makes work requests of the application's calls.
 
 use bytes::BytesMut;
 

@@ -65,7 +65,7 @@ pub struct Config {
 pub(super) struct Request {
     pub(super) kind: Kind,
     pub(super) context: u64,
-    /// Whether success is told.
+    /// Whether success is signaled.
     pub(super) signaled: bool,
     /// The peer; none for a receive.
     pub(super) peer: Option<Peer>,

@@ -2,7 +2,7 @@
 
 use crate::layer::world::Peer;
 
-/// What came to an end.
+/// What has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A message was sent.
@@ -17,9 +17,9 @@ pub enum Kind {
     Atomic,
     /// An atomic operation that fetches.
     FetchAtomic,
-    /// A peer wrote our memory; told with the peer's data, or if `report_remote` is set.
+    /// A peer wrote our memory; reported with the peer's data, or if `report_remote` is set.
     RemoteWrite,
-    /// A peer read our memory; told if `report_remote` is set.
+    /// A peer read our memory; reported if `report_remote` is set.
     RemoteRead,
 }
 
@@ -32,7 +32,7 @@ pub enum Outcome {
     Cancelled,
     /// The message was longer than its receive: so many bytes found no room.
     Truncated(u64),
-    /// Nothing was found ([`Peek`]).
+    /// Nothing was found ([`crate::layer::Peek`]).
     NoMessage,
     /// The peer never answered.
     Unreachable,
@@ -51,7 +51,7 @@ pub enum Outcome {
     TooLong,
 }
 
-/// Something came to an end.
+/// An operation has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Done {
     /// What.
@@ -62,8 +62,7 @@ pub struct Done {
     pub context: u64,
     /// Whether it was a message with a tag.
     pub tagged: bool,
-    /// Whether it is to be told in a completion queue: a success that nobody asked to hear of
-    /// still counts.
+    /// Whether it belongs in a completion queue. A success that is not signaled still counts.
     pub signaled: bool,
     /// The peer at the other end, if there is one.
     pub peer: Option<Peer>,

@@ -1,9 +1,9 @@
 //! What the Messaging Layer ([`crate::rdm`]) and the plain verbs ([`crate::direct`]) have in common:
-//! what callers ask of them, what they are told, and how a world drives them.
+//! the calls of applications, their completions, and how a world drives both.
 //!
 //! | module | what |
 //! |---|---|
-//! | `world` | what a call is lent, whom it names, and why it may be refused |
+//! | `world` | what a call borrows, its peer, and why it may be refused |
 //! | `request` | messages, receives, reads and writes, atomic operations |
 //! | `completion` | operations that have ended |
 
@@ -24,8 +24,8 @@ pub use self::request::{
 pub use self::world::{Peer, Refused, World};
 use crate::memory::Memory;
 
-/// An endpoint above the transport. What a layer does not do it refuses as
-/// [`Refused::Invalid`], or has no effect: that is what the methods with a body here say.
+/// An endpoint above the transport. Calls that a layer does not support are refused as
+/// [`Refused::Invalid`] or have no effect, as the methods with a body do here.
 pub trait Layer: Debug + Send + 'static {
     /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
     fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status;
@@ -42,18 +42,18 @@ pub trait Layer: Debug + Send + 'static {
     /// Whether nothing is under way that a peer waits for.
     fn is_quiet(&self) -> bool;
 
-    /// Whether there is anything for [`Layer::pump`] that no event of the transport will tell of.
+    /// Whether [`Layer::pump`] has work that no event of the transport announces.
     fn has_work(&self) -> bool;
 
-    /// Lets messages leave that wait for others to join them.
+    /// Lets messages leave that wait for others to share their datagram.
     fn flush_coalesced(&mut self) {}
 
-    /// Whether the last call made nothing that should leave now. Says so once.
+    /// Whether the last call queued nothing that should leave now. Says so once.
     fn take_deferred(&mut self) -> bool {
         false
     }
 
-    /// Whether messages wait for others to join them.
+    /// Whether messages wait for others to share their datagram.
     fn is_coalescing(&self) -> bool {
         false
     }

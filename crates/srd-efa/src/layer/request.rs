@@ -27,8 +27,8 @@ pub struct RmaIov {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
     /// Its buffers may be used again as soon as the call returns (`FI_INJECT`); the bytes are
-    /// copied, at most [`crate::rdm::Rdm::inject_bytes_max`]. Its end is told at once; should it fail
-    /// later, that is told as a second end of the same context.
+    /// copied, at most [`crate::rdm::Rdm::inject_bytes_max`]. Its success is reported at once; should it
+    /// fail later, that is reported as a second completion of the same context.
     Injected,
     /// The peer's transport has it (`FI_TRANSMIT_COMPLETE`).
     Transmitted,
@@ -39,7 +39,7 @@ pub enum Until {
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// To whom.
+    /// The peer.
     pub to: Peer,
     /// Its tag; `None` for a message without one, which only receives without one match.
     pub tag: Option<u64>,
@@ -51,7 +51,7 @@ pub struct Message<'a> {
     pub context: u64,
     /// When it completes.
     pub until: Until,
-    /// Whether success is told (`FI_COMPLETION`); failure always is.
+    /// Whether success is reported (`FI_COMPLETION`); failure always is.
     pub signaled: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Receive<'a> {
     pub context: u64,
     /// `FI_MULTI_RECV`: messages go one behind the other, until less than this is left.
     pub multi: Option<u64>,
-    /// Whether success is told; failure always is.
+    /// Whether success is reported; failure always is.
     pub signaled: bool,
 }
 
@@ -86,7 +86,7 @@ pub enum Peek {
 /// A read or write of a peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Rma<'a> {
-    /// Whose memory.
+    /// The peer.
     pub to: Peer,
     /// Read it; else write it.
     pub read: bool,
@@ -100,7 +100,7 @@ pub struct Rma<'a> {
     pub context: u64,
     /// When it completes.
     pub until: Until,
-    /// Whether success is told; failure always is.
+    /// Whether success is reported; failure always is.
     pub signaled: bool,
 }
 
@@ -160,7 +160,7 @@ pub enum AtomicOp {
 /// An atomic operation on a peer's memory. What it names fits one packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Atomic<'a> {
-    /// Whose memory.
+    /// The peer.
     pub to: Peer,
     /// What happens.
     pub op: AtomicOp,
@@ -170,7 +170,7 @@ pub struct Atomic<'a> {
     pub operand: &'a [Iov],
     /// Comparands, for swaps under conditions.
     pub compare: &'a [Iov],
-    /// Where the elements from before go; none if nobody asks.
+    /// Where the elements from before go; none if they are not fetched.
     pub result: &'a [Iov],
     /// The peer's elements.
     pub remote: &'a [RmaIov],
@@ -178,11 +178,11 @@ pub struct Atomic<'a> {
     pub context: u64,
     /// When it completes, if it fetches nothing.
     pub until: Until,
-    /// Whether success is told; failure always is.
+    /// Whether success is reported; failure always is.
     pub signaled: bool,
 }
 
-/// What a receive asks for.
+/// Which messages a receive takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Selector {
     /// The tag.

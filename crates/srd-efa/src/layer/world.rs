@@ -1,4 +1,4 @@
-//! What a call is lent, whom it names, and why it may be refused.
+//! What a call borrows, its peer, and why it may be refused.
 
 use core::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::memory::Memory;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Peer(pub u32);
 
-/// What belongs to the world, lent for one call.
+/// What belongs to the world, borrowed for one call.
 pub struct World<'a> {
     /// The present.
     pub now: Instant,
@@ -22,7 +22,7 @@ pub struct World<'a> {
 }
 
 impl World<'_> {
-    /// The transport's peer at an address, made known if it was not, and kept.
+    /// The transport's peer at an address, added if it was not known, and kept.
     pub(crate) fn keep_peer(&mut self, address: SocketAddr) -> Result<PeerId, Refused> {
         let known = self.endpoint.peer_at(address);
         let id = match known {
