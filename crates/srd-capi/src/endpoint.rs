@@ -17,7 +17,7 @@ use crate::shares::Shares;
 use crate::sink::EventSink;
 use crate::{Error, Outcome, Status};
 
-/// For how long a call that waits asks again and again before it sleeps.
+/// For how long a call that waits polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// An endpoint.
@@ -119,13 +119,13 @@ impl Endpoint {
         &self.handle
     }
 
-    /// Asks something of the Messaging Layer.
+    /// Calls the Messaging Layer.
     ///
     /// # Errors
-    /// What `ask` says, and what is wrong with the endpoint.
+    /// Those of `f`, and what is wrong with the endpoint.
     ///
     /// # Safety
-    /// As of [`Handle::call`]: memory that is named must be valid until the end was told.
+    /// As of [`Handle::call`]: memory that is named must be valid until the end was reported.
     #[allow(unsafe_code, reason = "the program vouches for its memory")]
     pub(crate) unsafe fn submit<R>(
         &self,
@@ -139,7 +139,8 @@ impl Endpoint {
             })
         }?;
         if outcome.as_ref().is_err_and(|error| error.status == Status::Again) {
-            // Whoever tries again and again must not wait for the card to make room.
+            // A program that tries again and again must not wait for the progress thread to make
+            // room.
             self.handle.poll();
         }
         outcome
@@ -168,7 +169,7 @@ impl Endpoint {
             let elapsed = begin.elapsed();
             if taken > 0 || limit.is_some_and(|limit| elapsed >= limit) {
                 if taken == 0 && self.queue.is_watched() {
-                    // Now the program waits for the descriptor, and nobody but the card works.
+                    // Now the program waits for the descriptor, and only the progress thread works.
                     self.handle.hand_over();
                 }
                 return Ok(taken);
@@ -183,7 +184,7 @@ impl Endpoint {
 }
 
 impl Submitter<'_> {
-    /// Makes a peer known. Returns the program's word for it.
+    /// Makes a peer known. Returns the program's handle for it.
     pub(crate) fn connect(&mut self, own: SocketAddr, address: Address) -> Outcome<u64> {
         if own.is_ipv4() != address.place.is_ipv4() {
             let text = format!("the endpoint is at {own}, which cannot reach {}", address.place);
@@ -200,25 +201,25 @@ impl Submitter<'_> {
     }
 
     /// Forgets a peer.
-    pub(crate) fn disconnect(&mut self, word: u64) -> Outcome {
-        let peer = self.sink.peers.find(word)?;
+    pub(crate) fn disconnect(&mut self, handle: u64) -> Outcome {
+        let peer = self.sink.peers.find(handle)?;
         self.rdm.remove_peer(&mut self.world, peer);
         self.sink.peers.disconnected(peer);
         Ok(())
     }
 
     /// Where a peer is, and its run as far as it is known.
-    pub(crate) fn address_of(&self, word: u64) -> Outcome<Address> {
-        let peer = self.sink.peers.find(word)?;
+    pub(crate) fn address_of(&self, handle: u64) -> Outcome<Address> {
+        let peer = self.sink.peers.find(handle)?;
         let (place, incarnation) = self.rdm.address_of(peer).ok_or(Status::Handle)?;
         Ok(Address { place, incarnation })
     }
 
     /// The number of the peer that a receive names; `None` for any.
-    pub(crate) fn source(&self, word: u64) -> Outcome<Option<u32>> {
-        if word == ANY {
+    pub(crate) fn source(&self, handle: u64) -> Outcome<Option<u32>> {
+        if handle == ANY {
             return Ok(None);
         }
-        self.sink.peers.find(word).map(|peer| Some(peer.0))
+        self.sink.peers.find(handle).map(|peer| Some(peer.0))
     }
 }

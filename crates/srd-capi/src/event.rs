@@ -35,7 +35,7 @@ pub struct Event {
 
 impl Event {
     /// The event of an end; `None` if the program does not want to hear of it. `peer` is the
-    /// program's word for the other end.
+    /// program's handle for the other end.
     #[must_use]
     pub fn of(done: &Done, peer: u64) -> Option<Self> {
         let failed = done.outcome != Outcome::Ok;

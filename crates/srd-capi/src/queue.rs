@@ -1,7 +1,7 @@
 //! Events that wait to be polled, and a descriptor to wait for them.
 //!
 //! The descriptor is readable exactly as long as events wait, or the queue is over, from the moment
-//! when somebody wants to know. Until then nobody pays for it: a program that polls without
+//! when the program first asks for it. Until then it costs nothing: a program that polls without
 //! waiting makes no system call here. Bound: as many events as the queue was made for, which is
 //! asked for before one is pushed.
 
@@ -118,13 +118,13 @@ impl Queue {
         self.lock().waiters -= 1;
         match polled {
             Err(rustix::io::Errno::INTR) => Err(Status::Interrupted.into()),
-            // Nothing else can happen to a descriptor that is open; if it did, time would tell.
+            // Nothing else can happen to a descriptor that is open; the caller's timeout bounds the wait.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// Brings the descriptor in line with the queue. Nothing is shown before somebody asks; what was
-    /// shown stays until it is taken.
+    /// Brings the descriptor in line with the queue. It becomes readable only while the program
+    /// has it or a thread waits, and stays so until the queue is empty.
     fn show(&self, state: &State) {
         let due = !state.events.is_empty() || state.over.is_some();
         if !due || state.watched || state.waiters > 0 {

@@ -38,7 +38,7 @@ impl Endpoint {
         unsafe { self.handle().call(|call| enter(call, span, access, key)) }?
     }
 
-    /// Takes memory back: nobody uses it any more when this returns.
+    /// Takes memory back: it is not used any more when this returns.
     ///
     /// # Errors
     /// `Handle` if nothing has the key.
@@ -72,7 +72,7 @@ fn enter(call: Call<'_, EventSink>, span: Span, access: Access, key: u64) -> Out
     Ok(key)
 }
 
-/// A key that nobody guesses.
+/// A key that cannot be guessed.
 fn random() -> Outcome<u64> {
     let seed = srd_net::clock::seed()
         .map_err(|error| Error::new(Status::System, format!("no random numbers: {error}")))?;

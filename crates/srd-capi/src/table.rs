@@ -1,4 +1,4 @@
-//! Things by a word that can be checked: what is gone, or never was, is not found.
+//! Objects by handles that are checked: a handle whose object is gone, or never was, finds nothing.
 //!
 //! ```text
 //!  47    40 39                 16 15                0
@@ -7,18 +7,18 @@
 //! +--------+---------------------+-------------------+
 //! ```
 //!
-//! A word is never zero. Bound: as many things as the table was made for, [`THINGS_MAX`] at most.
+//! A handle is never zero. Bound: as many objects as the table was made for, [`OBJECTS_MAX`] at most.
 
 use srd_efa::slots::{Key, Slots};
 
 use crate::{Error, Outcome, Status};
 
-/// Things that a table may have.
-pub const THINGS_MAX: u32 = (1 << INDEX_BITS) - 1;
+/// Objects that a table may have.
+pub const OBJECTS_MAX: u32 = (1 << INDEX_BITS) - 1;
 const INDEX_BITS: u32 = 16;
 const GENERATION_BITS: u32 = 24;
 
-/// Things by their words.
+/// Objects by their handles.
 #[derive(Debug)]
 pub struct Table<T> {
     slots: Slots<T>,
@@ -27,42 +27,42 @@ pub struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// An empty table for `limit` things. Tables with different tags have no word in common.
+    /// An empty table for `limit` objects. Tables with different tags have no handle in common.
     #[must_use]
     pub fn new(limit: u32, tag: u8) -> Self {
-        assert!(limit <= THINGS_MAX, "indices fit their bits");
+        assert!(limit <= OBJECTS_MAX, "indices fit their bits");
         Self { slots: Slots::default(), limit, tag }
     }
 
-    /// Adds a thing; its word.
+    /// Adds an object; its handle.
     ///
     /// # Errors
     /// `Full` at the limit.
-    pub fn add(&mut self, thing: T) -> Outcome<usize> {
-        let key = self.slots.insert(thing, self.limit).ok_or_else(|| {
+    pub fn add(&mut self, object: T) -> Outcome<usize> {
+        let key = self.slots.insert(object, self.limit).ok_or_else(|| {
             let text = format!("{} endpoints are open: close one first", self.limit);
             Error::new(Status::Full, text)
         })?;
         let bits = key.to_bits();
-        let (generation, index) = (bits >> 32, bits & u64::from(THINGS_MAX));
+        let (generation, index) = (bits >> 32, bits & u64::from(OBJECTS_MAX));
         let above = u64::from(self.tag) << GENERATION_BITS | generation;
         usize::try_from(above << INDEX_BITS | index).map_err(|_| Status::Full.into())
     }
 
-    /// The thing of a word.
+    /// The object of a handle.
     #[must_use]
-    pub fn find(&self, word: usize) -> Option<&T> {
-        self.slots.get(self.key(word)?)
+    pub fn find(&self, handle: usize) -> Option<&T> {
+        self.slots.get(self.key(handle)?)
     }
 
-    /// Takes a thing out.
-    pub fn remove(&mut self, word: usize) -> Option<T> {
-        self.slots.remove(self.key(word)?)
+    /// Takes an object out.
+    pub fn remove(&mut self, handle: usize) -> Option<T> {
+        self.slots.remove(self.key(handle)?)
     }
 
-    fn key(&self, word: usize) -> Option<Key> {
-        let word = word as u64;
-        let (index, above) = (word & u64::from(THINGS_MAX), word >> INDEX_BITS);
+    fn key(&self, handle: usize) -> Option<Key> {
+        let handle = handle as u64;
+        let (index, above) = (handle & u64::from(OBJECTS_MAX), handle >> INDEX_BITS);
         let (generation, tag) = (above & ((1 << GENERATION_BITS) - 1), above >> GENERATION_BITS);
         (tag == u64::from(self.tag)).then(|| Key::from_bits(generation << 32 | index))
     }
@@ -75,9 +75,9 @@ mod tests {
     #[test]
     fn tables_with_other_tags_give_other_words() {
         let (mut one, mut other) = (Table::new(2, 0), Table::new(2, 1));
-        let words = (one.add('1').unwrap(), other.add('2').unwrap());
-        assert_ne!(words.0, words.1);
-        assert_eq!((one.find(words.1), other.find(words.0)), (None, None));
+        let handles = (one.add('1').unwrap(), other.add('2').unwrap());
+        assert_ne!(handles.0, handles.1);
+        assert_eq!((one.find(handles.1), other.find(handles.0)), (None, None));
     }
 
     #[test]
@@ -91,18 +91,18 @@ mod tests {
         assert_eq!(table.remove(one), None);
         let three = table.add('3').unwrap();
         assert_eq!((table.find(one), table.find(three)), (None, Some(&'3')));
-        for word in [0, 1, usize::MAX, 0x7ffd_1234_5678] {
-            assert_eq!(table.find(word), None, "{word:x}");
+        for handle in [0, 1, usize::MAX, 0x7ffd_1234_5678] {
+            assert_eq!(table.find(handle), None, "{handle:x}");
         }
     }
 
     #[test]
     fn a_table_has_a_limit() {
         let mut table = Table::new(3, 0);
-        let words: Vec<usize> = (0..3).map(|thing| table.add(thing).unwrap()).collect();
+        let handles: Vec<usize> = (0..3).map(|object| table.add(object).unwrap()).collect();
         assert_eq!(table.add(3).unwrap_err().status, Status::Full);
-        table.remove(words[1]);
-        let word = table.add(3).unwrap();
-        assert_eq!(table.find(word), Some(&3));
+        table.remove(handles[1]);
+        let handle = table.add(3).unwrap();
+        assert_eq!(table.find(handle), Some(&3));
     }
 }

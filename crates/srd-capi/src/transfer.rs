@@ -7,17 +7,17 @@ use srd_efa::layer::{
 use crate::endpoint::{Endpoint, Submitter};
 use crate::{Error, Outcome, Status};
 
-/// The buffer is free when the call returns; only failure is told.
+/// The buffer is free when the call returns; only failure is reported.
 pub const SRD_INJECT: u32 = 1;
 /// It ends when it stands in the peer's memory.
 pub const SRD_DELIVERED: u32 = 2;
-/// Only failure is told.
+/// Only failure is reported.
 pub const SRD_QUIET: u32 = 4;
 
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
-    /// To whom.
+    /// The peer.
     pub peer: u64,
     /// Its tag.
     pub tag: u64,
@@ -25,14 +25,14 @@ pub struct Send {
     pub piece: Iov,
     /// `SRD_INJECT` and so on.
     pub flags: u32,
-    /// The program's word for it.
+    /// The program's context for it.
     pub context: usize,
 }
 
 /// Room for a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Recv {
-    /// From whom, or anyone.
+    /// The peer, or any.
     pub peer: u64,
     /// Its tag.
     pub tag: u64,
@@ -40,7 +40,7 @@ pub struct Recv {
     pub ignore: u64,
     /// Where it goes.
     pub piece: Iov,
-    /// The program's word for it.
+    /// The program's context for it.
     pub context: usize,
 }
 
@@ -68,7 +68,7 @@ pub struct Copying {
     pub data: Option<u64>,
     /// `SRD_INJECT` and so on.
     pub flags: u32,
-    /// The program's word for it.
+    /// The program's context for it.
     pub context: usize,
 }
 
@@ -85,7 +85,7 @@ pub struct Compute {
     pub compare: Option<usize>,
     /// Where the former value goes.
     pub result: Option<usize>,
-    /// The program's word for it.
+    /// The program's context for it.
     pub context: usize,
 }
 
@@ -100,13 +100,13 @@ fn until(flags: u32) -> Outcome<Until> {
     }
 }
 
-/// Whether success is told.
+/// Whether success is reported.
 fn signaled(flags: u32) -> bool {
     flags & (SRD_QUIET | SRD_INJECT) == 0
 }
 
 /// Eight bytes at an address, or none.
-fn word(at: Option<usize>) -> Iov {
+fn handle(at: Option<usize>) -> Iov {
     match at {
         None => Iov { addr: 0, length: 0 },
         Some(addr) => Iov { addr: addr as u64, length: 8 },
@@ -126,7 +126,7 @@ impl Endpoint {
     /// `Again`, `Handle`, `Invalid`, `TooLong`.
     ///
     /// # Safety
-    /// The buffer must be readable until the end was told; for the call only, if it is injected.
+    /// The buffer must be readable until the end was reported; for the call only, if it is injected.
     pub unsafe fn send(&self, send: &Send) -> Outcome {
         let until = until(send.flags)?;
         // SAFETY: as our caller promises.
@@ -153,7 +153,7 @@ impl Endpoint {
     /// `Again`, `Handle`, `Invalid`.
     ///
     /// # Safety
-    /// The buffer must be writable until the end was told.
+    /// The buffer must be writable until the end was reported.
     pub unsafe fn recv(&self, recv: &Recv) -> Outcome {
         // SAFETY: as our caller promises.
         unsafe {
@@ -225,14 +225,14 @@ impl Endpoint {
     /// `Again`, `Handle`, `Invalid`.
     ///
     /// # Safety
-    /// Operands must be readable for the call, the result writable until the end was told.
+    /// Operands must be readable for the call, the result writable until the end was reported.
     pub unsafe fn compute(&self, compute: &Compute) -> Outcome {
         let Place { peer, key: rkey, offset: addr } = compute.place;
         if addr % 8 != 0 {
             return Err(Error::invalid("offset: atomic operations need a multiple of 8"));
         }
-        let (operand, compare) = (word(Some(compute.operand)), word(compute.compare));
-        let result = word(compute.result);
+        let (operand, compare) = (handle(Some(compute.operand)), handle(compute.compare));
+        let result = handle(compute.result);
         // SAFETY: as our caller promises.
         unsafe {
             self.submit(|submitter| {

@@ -75,7 +75,7 @@ pub struct Endpoint {
 pub struct Active {
     /// Its host.
     pub host: HostHandle,
-    /// Whether successes of its sending half are told only on demand.
+    /// Whether successes of its sending half are signaled only on demand.
     pub transmit_selective: bool,
     /// And of its receiving half.
     pub receive_selective: bool,
@@ -225,10 +225,10 @@ impl Endpoint {
         }
         let counted = state.bindings.counters.iter().fold(0, |all, (_, flags)| all | flags);
         let sends = FI_SEND | FI_READ | FI_WRITE;
-        let deaf =
+        let without_queue =
             |half: u64, queue: bool| self.plan.caps & half != 0 && !queue && counted & half == 0;
-        if deaf(sends, state.bindings.transmit.is_some())
-            || deaf(FI_RECV, state.bindings.receive.is_some())
+        if without_queue(sends, state.bindings.transmit.is_some())
+            || without_queue(FI_RECV, state.bindings.receive.is_some())
         {
             return Err(Errno(FI_ENOCQ));
         }
@@ -350,7 +350,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// What an endpoint has moved, for the log: whoever doubts that a program used SRD looks there.
+/// What an endpoint has moved, for the log: shows whether a program has used SRD.
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]
 fn record(host: &HostHandle) -> Option<String> {
     // SAFETY: names no memory.

@@ -35,7 +35,7 @@ impl Hosts {
         }
     }
 
-    /// Their cards do the work from now on.
+    /// Their progress threads do the work from now on.
     pub fn hand_over(&self) {
         for host in self.read().iter() {
             host.hand_over();

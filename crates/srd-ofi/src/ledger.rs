@@ -1,4 +1,4 @@
-//! The operations of an endpoint that have not ended, and what the application is told of each.
+//! The operations of an endpoint that have not ended, and what the application is to receive of each.
 //!
 //! The Messaging Layer knows an operation by a number, [`Ledger::open`]; the application by its
 //! context, which may be the same for many. Bound: what the Messaging Layer takes, for an operation
@@ -6,10 +6,10 @@
 
 use srd_efa::slots::{Key, Slots};
 
-/// What is to be told of an operation.
+/// An operation, as its completion names it.
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// The application's word for it.
+    /// The application's context for it.
     pub context: usize,
     /// Where its first byte is or goes: an address that is only handed back.
     pub buffer: usize,

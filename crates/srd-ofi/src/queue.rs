@@ -56,7 +56,7 @@ impl Waiting {
 pub enum Waited {
     /// Something waits in the queue.
     Ready,
-    /// Somebody called [`Queue::signal`].
+    /// [`Queue::signal`] was called.
     Signalled,
     /// Nothing came in time.
     TimedOut,
@@ -107,8 +107,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Appends an entry, also beyond the limit: for who asked [`Queue::has_room`] before, or has
-    /// bounds of its own.
+    /// Appends an entry, also beyond the limit: for callers that asked [`Queue::has_room`] before,
+    /// or have bounds of their own.
     pub fn push_over(&self, entry: T) {
         let mut entries = self.entries.lock();
         entries.waiting.push_back(entry);

@@ -1,4 +1,4 @@
-//! Where the ends of an endpoint's operations go: to completion queues and counters.
+//! Where an endpoint's completions go: to queues and counters.
 //!
 //! A queue that is full takes nothing, and what ends meanwhile stays in the Messaging Layer: no
 //! completion is ever lost, and an application that does not read gets `-FI_EAGAIN` in the end.
@@ -47,7 +47,7 @@ pub struct Bindings {
     pub receive: Option<Arc<CompletionQueue>>,
     /// Its counters, and what they count.
     pub counters: Vec<(Arc<Counter>, u64)>,
-    /// Whether completions tell their senders.
+    /// Whether completions name their senders.
     pub sources: bool,
 }
 
@@ -93,7 +93,7 @@ impl EndpointSink {
     /// Whether the queue of an end wants it, beside its failure.
     fn is_reported(&self, done: &Done) -> bool {
         match done.kind {
-            // Without data they are counted only: nobody expects them in a queue.
+            // Without data they are counted only: applications do not expect them in a queue.
             Kind::RemoteWrite => done.data.is_some(),
             Kind::RemoteRead => false,
             _ => done.signaled,

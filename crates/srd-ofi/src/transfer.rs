@@ -1,4 +1,4 @@
-//! Data transfer: what the calls in C ask of an endpoint, asked of its layer.
+//! Data transfer: calls from C become calls of an endpoint's layer.
 
 use srd_efa::layer::{
     Atomic, AtomicOp, Datatype, Iov, Layer, Message, Peek, Peer, Receive, Refused, Rma, RmaIov,
@@ -68,11 +68,11 @@ impl Buffer {
     }
 }
 
-/// What the flags of an operation say of its end.
+/// Flags of an operation that concern its completion.
 #[derive(Clone, Copy, Debug)]
 pub struct TransferFlags {
     flags: u64,
-    /// Whether success is told at all.
+    /// Whether success is reported at all.
     silent: bool,
 }
 
@@ -83,7 +83,7 @@ impl TransferFlags {
         Self { flags, silent: false }
     }
 
-    /// As `fi_inject` and its relatives: the buffer is free at once, and success is not told.
+    /// As `fi_inject` and its relatives: the buffer is free at once, and success is not reported.
     #[must_use]
     pub fn inject(flags: u64) -> Self {
         Self { flags: flags | FI_INJECT, silent: true }
@@ -119,7 +119,7 @@ pub struct Send {
     pub buffer: Buffer,
     /// Data for the receiver's completion.
     pub data: Option<u64>,
-    /// The application's word for it.
+    /// The application's context for it.
     pub context: usize,
 }
 
@@ -132,7 +132,7 @@ pub struct Recv {
     pub tag: Option<(u64, u64)>,
     /// Where it goes.
     pub buffer: Buffer,
-    /// The application's word for it.
+    /// The application's context for it.
     pub context: usize,
 }
 
@@ -149,7 +149,7 @@ pub struct Access<'a> {
     pub remote: &'a [RmaIov],
     /// Data for the peer's completion.
     pub data: Option<u64>,
-    /// The application's word for it.
+    /// The application's context for it.
     pub context: usize,
 }
 
@@ -170,7 +170,7 @@ pub struct Compute<'a> {
     pub result: Buffer,
     /// The peer's elements.
     pub remote: &'a [RmaIov],
-    /// The application's word for it.
+    /// The application's context for it.
     pub context: usize,
 }
 
@@ -193,7 +193,7 @@ fn gone(gone: Gone) -> Errno {
     }
 }
 
-/// What is needed to ask for an operation.
+/// What a call needs to submit an operation.
 struct Submitter<'a> {
     layer: &'a mut dyn Layer,
     world: World<'a>,
@@ -404,7 +404,7 @@ struct StableBuffer {
     until: Until,
 }
 
-/// How an endpoint takes receives.
+/// Options of a receive.
 struct ReceiveMode {
     /// Whether the sender matters.
     directed: bool,
@@ -425,7 +425,8 @@ impl Endpoint {
         };
         let outcome = called.map_err(gone)?;
         if outcome == Err(Errno(FI_EAGAIN)) {
-            // Whoever tries again and again must not wait for the card to make room.
+            // An application that tries again and again must not wait for the progress thread to
+            // make room.
             active.host.poll();
         }
         outcome
@@ -438,7 +439,7 @@ impl Endpoint {
     /// `FI_EOPBADSTATE`.
     ///
     /// # Safety
-    /// The buffer is readable, and is left alone until the end of the operation was told; if the
+    /// The buffer is readable, and is left alone until the end of the operation was reported; if the
     /// flags have `FI_INJECT`, for the call.
     pub unsafe fn send(&self, send: &Send, how: TransferFlags) -> Outcome {
         // SAFETY: as our caller promises.
@@ -454,7 +455,7 @@ impl Endpoint {
     /// for a claimed message that is lost.
     ///
     /// # Safety
-    /// The buffer is writable, and is left alone until the end of the operation was told.
+    /// The buffer is writable, and is left alone until the end of the operation was reported.
     pub unsafe fn recv(&self, recv: &Recv, flags: u64) -> Outcome {
         let many = flags & FI_MULTI_RECV != 0;
         let mode = ReceiveMode {
@@ -462,8 +463,8 @@ impl Endpoint {
             multi: many.then(|| self.multi_recv_bytes() as u64),
         };
         if flags & FI_PEEK != 0 {
-            // Whoever looks again and again has an answer to read each time, and reading it does no
-            // work: what arrives would not be looked at.
+            // Each peek leaves a completion to be read, and reading one does no work. Without this
+            // poll an application that peeks in a loop would never receive a packet.
             self.active()?.host.poll();
         }
         // SAFETY: as our caller promises.

@@ -20,20 +20,20 @@ pub mod message;
 pub mod open;
 pub mod poll;
 
-/// An endpoint as C holds it: a word, not an address.
+/// An endpoint as C holds it: a handle, not an address.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SrdEndpoint {
     _nothing: [u8; 0],
 }
 
-fn word(endpoint: *mut SrdEndpoint) -> usize {
+fn handle_of(endpoint: *mut SrdEndpoint) -> usize {
     endpoint.addr()
 }
 
-/// The endpoint of a word.
+/// The endpoint of a handle.
 fn find(endpoint: *mut SrdEndpoint) -> Outcome<Arc<Endpoint>> {
-    endpoints::find(word(endpoint))
+    endpoints::find(handle_of(endpoint))
 }
 
 /// Runs a call. Neither panics nor errors of Rust get past it.

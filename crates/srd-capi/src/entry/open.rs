@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use super::{SrdEndpoint, endpoints, on, out, run, text, word, write};
+use super::{SrdEndpoint, endpoints, handle_of, on, out, run, text, write};
 use crate::address::Address;
 use crate::endpoint::Endpoint;
 use crate::options::{OPTIONS_BYTES_MAX, OPTIONS_BYTES_MIN, RawOptions, RequestedOptions};
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn srd_open(
             .map_err(|error| Error::new(Status::System, format!("no addresses: {error}")))?;
         let opened = Arc::new(Endpoint::open(&given.check(&locals)?)?);
         match endpoints::add(Arc::clone(&opened)) {
-            Ok(word) => *to = std::ptr::without_provenance_mut(word),
+            Ok(handle) => *to = std::ptr::without_provenance_mut(handle),
             Err(error) => {
                 opened.close();
                 return Err(error);
@@ -89,7 +89,7 @@ unsafe fn read(options: *const RawOptions) -> Outcome<RequestedOptions> {
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_close(endpoint: *mut SrdEndpoint) -> c_int {
     run(|| {
-        match endpoints::remove(word(endpoint)) {
+        match endpoints::remove(handle_of(endpoint)) {
             Ok(closed) => closed.close(),
             Err(error) if error.status == Status::Forked => {}
             Err(error) => return Err(error),

@@ -18,7 +18,7 @@ pub(super) struct Described {
     pub(super) count: usize,
     /// The other end.
     pub(super) addr: fi_addr_t,
-    /// The application's word for it.
+    /// The application's context for it.
     pub(super) context: *mut c_void,
     /// Data for the receiver's completion.
     pub(super) data: u64,
