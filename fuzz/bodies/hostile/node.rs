@@ -274,8 +274,8 @@ impl Node {
         let held = self.judge.rdm.occupancy();
         assert!(held.operations <= OPERATIONS_MAX as usize, "{held:?}");
         assert!(held.receives <= 2 * RECEIVES_MAX as usize, "{held:?}");
-        assert!(held.words <= 10_000, "{held:?}");
-        assert!(held.ends <= 10_000, "{held:?}");
+        assert!(held.control_frames <= 10_000, "{held:?}");
+        assert!(held.completions <= 10_000, "{held:?}");
         assert!(held.reorder_bytes <= 64 << 20, "{held:?}");
     }
 

@@ -163,7 +163,7 @@ impl Device {
 
     /// Whether no request is outstanding, and no peer's read waits for its answer.
     pub fn is_quiet(&self) -> bool {
-        self.ops.len() == 0
+        self.ops.is_empty()
     }
 
     pub(super) fn slot(&self, qpn: Qpn) -> Option<usize> {

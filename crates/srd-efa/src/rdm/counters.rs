@@ -36,11 +36,11 @@ pub struct Occupancy {
     /// Unexpected messages: bounded by credit.
     pub messages: usize,
     /// Ended operations that wait to be polled.
-    pub ends: usize,
+    pub completions: usize,
     /// Control frames that were not settled.
-    pub words: usize,
+    pub control_frames: usize,
     /// HELLOs that wait to be answered.
-    pub greetings: usize,
+    pub hellos: usize,
     /// Long messages that are being read.
     pub reads: usize,
     /// Messages of which a part has come, or that came early.

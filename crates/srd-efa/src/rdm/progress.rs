@@ -6,7 +6,7 @@ use crate::cq::{Completion, WcOpcode};
 use crate::layer::completion::{Done, Kind};
 use crate::layer::world::World;
 use crate::rdm::counters::Occupancy;
-use crate::rdm::send::ids::{TAG_BATCH, TAG_CONTROL, TAG_LONG, TAG_RMA, of_user};
+use crate::rdm::send::operation::{TAG_BATCH, TAG_CONTROL, TAG_LONG, TAG_RMA, of_user};
 use crate::rdm::state::Rdm;
 use crate::slots::Key;
 
@@ -98,11 +98,11 @@ impl Rdm {
     /// Whether nothing is under way that a peer waits for: what was sent has been acknowledged, and
     /// no answer is owed.
     pub fn is_quiet(&self) -> bool {
-        self.ops.len() == 0
-            && self.controls.len() == 0
+        self.ops.is_empty()
+            && self.controls.is_empty()
             && self.hellos.is_empty()
             && self.stalled.is_empty()
-            && self.readings.len() == 0
+            && self.readings.is_empty()
             && self.device.is_quiet()
     }
 
@@ -123,9 +123,9 @@ impl Rdm {
             operations: self.ops.len(),
             receives: tagged.0 + plain.0,
             messages: tagged.1 + plain.1,
-            ends: self.done.len(),
-            words: self.controls.len(),
-            greetings: self.hellos.len(),
+            completions: self.done.len(),
+            control_frames: self.controls.len(),
+            hellos: self.hellos.len(),
             reads: self.readings.len(),
             partials: self.partials.len(),
             reorder_bytes: self.reorder_bytes,

@@ -22,7 +22,7 @@ use crate::rdm::peers::connection::{Connection, Control, Entry, Hello};
 use crate::rdm::receive::inbound::{Multi, Partial, Posted, Reading, UnexpectedMessage};
 use crate::rdm::receive::matching::{Limits, Matcher, MessageKey};
 use crate::rdm::send::operation::{BatchInFlight, Op};
-use crate::rdm::wire::check;
+use crate::rdm::wire::field;
 use crate::rdm::wire::field::BASE_BYTES;
 use crate::rdm::wire::frame::ATOMIC_IOV_BYTES;
 use crate::rdm::wire::message::{MESSAGE_COST, MESSAGE_HEADER_MAX};
@@ -126,7 +126,7 @@ impl Rdm {
             seed: config.seed,
             ..crate::Config::default()
         };
-        let single = SingleQp::new(limits, endpoint, check::qkey_of(incarnation), 7);
+        let single = SingleQp::new(limits, endpoint, field::qkey_of(incarnation), 7);
         let SingleQp { device, pd, cq, lkey } = single;
         let messages_max = u32::try_from(bounds.credit_bytes / MESSAGE_COST);
         let limits = Limits {
@@ -137,7 +137,7 @@ impl Rdm {
         Self {
             local_address,
             incarnation,
-            local_check: check::run_check(incarnation),
+            local_check: field::run_check(incarnation),
             payload_bytes_max: endpoint.payload_bytes_max(),
             device,
             pd,

@@ -17,7 +17,7 @@ use crate::rdm::peers::table::STRANGERS_LOOKED_AT;
 use crate::rdm::receive::inbound::Refusal;
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::field::VERSION;
-use crate::rdm::wire::{check, encode};
+use crate::rdm::wire::{encode, field};
 
 impl Rdm {
     /// Sends HELLO to a run at the other end of a connection, unless that is under way, or too early:
@@ -31,7 +31,7 @@ impl Rdm {
         }
         self.session_next = self.session_next.wrapping_add(1);
         let number = self.session_next;
-        let check = if aim == 0 { 0 } else { check::run_check(aim) };
+        let check = if aim == 0 { 0 } else { field::run_check(aim) };
         let bytes = encode::hello(number, self.incarnation).freeze();
         if let Some(conn) = self.conn_mut(index) {
             conn.hello = Some(PendingHello { number, aim });
@@ -57,13 +57,13 @@ impl Rdm {
     /// A peer's ANSWER; false if no HELLO waits for it.
     pub(crate) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) -> bool {
         let Some(conn) = self.conn_mut(index) else { return false };
-        let Some(greeting) = conn.hello.filter(|greeting| greeting.number == number) else {
+        let Some(pending) = conn.hello.filter(|pending| pending.number == number) else {
             return false;
         };
-        let wrong = greeting.aim != 0 && greeting.aim != their.incarnation;
+        let wrong = pending.aim != 0 && pending.aim != their.incarnation;
         if wrong {
             conn.hello = None;
-            self.on_run_gone(index, greeting.aim);
+            self.on_run_gone(index, pending.aim);
             return true;
         }
         conn.hello = None;
@@ -74,7 +74,7 @@ impl Rdm {
         }
         self.set_run(index, their.incarnation);
         let Some(conn) = self.conn_mut(index) else { return true };
-        let check = check::session_check(their.incarnation, number);
+        let check = field::session_check(their.incarnation, number);
         conn.session = Some(Session { number, check, next_id: 0, limit, used: 0 });
         self.wake(index);
         true
@@ -82,11 +82,11 @@ impl Rdm {
 
     /// Our HELLO was refused: the run that it was for is not there any more (H2).
     pub(crate) fn on_hello_refused(&mut self, index: u32) {
-        let Some(greeting) = self.conn_mut(index).and_then(|conn| conn.hello.take()) else {
+        let Some(pending) = self.conn_mut(index).and_then(|conn| conn.hello.take()) else {
             return;
         };
-        if greeting.aim != 0 {
-            self.on_run_gone(index, greeting.aim);
+        if pending.aim != 0 {
+            self.on_run_gone(index, pending.aim);
         } else {
             self.fail_conn(index, Outcome::Protocol);
         }
@@ -178,7 +178,7 @@ impl Rdm {
         }
         let incoming = self.conn(index).and_then(|conn| conn.incoming);
         let granted = incoming.map_or(0, |incoming| incoming.granted);
-        let check = check::run_check(hello.incarnation);
+        let check = field::run_check(hello.incarnation);
         let bytes = encode::answer(hello.session, own, granted).freeze();
         self.queue_control(index, ControlKind::Reply, check, bytes);
     }
@@ -188,7 +188,7 @@ impl Rdm {
     pub(crate) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);
-        let check = check::session_check(self.incarnation, number);
+        let check = field::session_check(self.incarnation, number);
         if let Some(conn) = self.conn_mut(index) {
             let owed = u64::from(conn.unexpected_charge).saturating_sub(window);
             conn.incoming = Some(Incoming {

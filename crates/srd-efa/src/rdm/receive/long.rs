@@ -11,10 +11,10 @@ use crate::layer::world::World;
 use crate::memory::Sge;
 use crate::rdm::peers::connection::Connection;
 use crate::rdm::receive::inbound::{Landing, LongIn, Reading};
-use crate::rdm::send::ids::TAG_LONG;
+use crate::rdm::send::operation::TAG_LONG;
 use crate::rdm::send::operation::outcome_of_wc;
 use crate::rdm::state::{QPN, Rdm};
-use crate::rdm::wire::check;
+use crate::rdm::wire::field;
 use crate::slots::Key;
 use crate::wr::{SendOp, SendWr};
 
@@ -128,7 +128,7 @@ impl Rdm {
             wr_id: key.to_user(TAG_LONG),
             ah: conn.ah,
             remote_qpn: QPN,
-            remote_qkey: check::qkey_of(run),
+            remote_qkey: field::qkey_of(run),
             op: SendOp::RdmaRead { local, remote },
             part: false,
         };

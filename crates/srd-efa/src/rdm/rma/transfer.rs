@@ -13,11 +13,11 @@ use crate::layer::world::{Peer, Refused, World};
 use crate::memory::Sge;
 use crate::mr::{Purpose, Range};
 use crate::rdm::iovec::RmaIoVec;
-use crate::rdm::send::ids::TAG_RMA;
+use crate::rdm::send::operation::TAG_RMA;
 use crate::rdm::send::operation::{Handed, Op, RmaOut, Source, Step, Work, outcome_of_wc};
 use crate::rdm::state::{QPN, Rdm};
 use crate::rdm::wire::frame::PUT_HEADER_BYTES;
-use crate::rdm::wire::{check, encode};
+use crate::rdm::wire::{encode, field};
 use crate::slots::Key;
 use crate::wr::{RDMA_BYTES_MAX, Remote, SendOp, SendWr};
 
@@ -135,7 +135,7 @@ impl Rdm {
         let more = !last || op.data.is_some() && !whole;
         let mut frame = encode::put(data, more, to.addr, to.rkey, bytes);
         rma.source.append(world.memory, rma.asked, bytes, &mut frame);
-        let check = check::run_check(conn.remote);
+        let check = field::run_check(conn.remote);
         let handed = self.hand_op(world, index, key, 0, (check, None, frame.freeze()));
         if handed == Handed::Yes
             && let Some(Op { work: Work::Rma(rma), .. }) = self.ops.get_mut(key)
@@ -152,7 +152,7 @@ impl Rdm {
         let (Some(conn), Some(op)) = (self.conn(index), self.ops.get(key)) else {
             return Handed::Never;
         };
-        let check = check::run_check(conn.remote);
+        let check = field::run_check(conn.remote);
         let frame = encode::note(op.data.unwrap_or(0), op.length).freeze();
         let handed = self.hand_op(world, index, key, 0, (check, None, frame));
         if handed == Handed::Yes
@@ -197,7 +197,7 @@ impl Rdm {
             wr_id: key.to_user(TAG_RMA),
             ah: conn.ah,
             remote_qpn: QPN,
-            remote_qkey: check::qkey_of(conn.remote),
+            remote_qkey: field::qkey_of(conn.remote),
             op,
             part: !last || data.is_some() && !told,
         };

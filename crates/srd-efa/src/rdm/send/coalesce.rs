@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::layer::request::Until;
 use crate::layer::world::World;
-use crate::rdm::send::ids::TAG_BATCH;
+use crate::rdm::send::operation::TAG_BATCH;
 use crate::rdm::send::operation::{BatchInFlight, Handed, Op, Out, Stage, Work};
 use crate::rdm::state::Rdm;
 use crate::rdm::wire::batch::{BATCH_MESSAGES_MAX, BatchBuilder, ENTRY_BYTES};

@@ -2,8 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `operation` | the record of an operation |
-//! | `ids` | how operations are named in datagrams and frames |
+//! | `operation` | the record of an operation, and its names in datagrams |
 //! | `submit` | takes what the application asks for, and looks after each peer's queues |
 //! | `order` | holds back what must not overtake |
 //! | `message` | messages leave: short ones whole, medium ones in parts, long ones to be read |
@@ -13,7 +12,6 @@
 //! | `loopback` | operations whose peer is this endpoint |
 
 pub(crate) mod coalesce;
-pub(crate) mod ids;
 pub(crate) mod loopback;
 pub(crate) mod message;
 pub(crate) mod operation;

@@ -10,7 +10,7 @@ use crate::rdm::peers::connection::{Control, ControlKind};
 use crate::rdm::send::coalesce;
 use crate::rdm::send::operation::{Handed, MessageOut, Op, Source, Stage, Step, Work};
 use crate::rdm::state::Rdm;
-use crate::rdm::wire::check;
+use crate::rdm::wire::field;
 use crate::slots::Key;
 
 impl Rdm {
@@ -195,7 +195,7 @@ impl Rdm {
     /// Queues a control frame to the peer's present run.
     pub(crate) fn queue_reply(&mut self, index: u32, bytes: BytesMut) {
         let Some(conn) = self.conn(index).filter(|conn| conn.remote != 0) else { return };
-        let check = check::run_check(conn.remote);
+        let check = field::run_check(conn.remote);
         self.queue_control(index, ControlKind::Reply, check, bytes.freeze());
     }
 

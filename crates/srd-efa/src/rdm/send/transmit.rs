@@ -7,8 +7,8 @@ use bytes::Bytes;
 use srd_proto::{Class, Datagram, SendError};
 
 use crate::layer::world::World;
-use crate::rdm::send::ids::{TAG_CONTROL, user_of};
 use crate::rdm::send::operation::{Handed, Out};
+use crate::rdm::send::operation::{TAG_CONTROL, user_of};
 use crate::rdm::state::{QPN, Rdm};
 use crate::slots::Key;
 use crate::wire::Opaque;

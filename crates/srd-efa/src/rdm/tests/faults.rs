@@ -1,4 +1,4 @@
-//! Restarts, silence, removal, greetings.
+//! Restarts, silence, removal, HELLO.
 
 use super::*;
 
@@ -216,7 +216,7 @@ fn regression_a_message_does_not_end_while_parts_of_it_are_on_their_way() {
 }
 
 #[test]
-fn regression_a_greeting_that_a_peer_took_with_it_is_said_again() {
+fn regression_a_hello_that_a_peer_took_with_it_is_sent_again() {
     let mut net = Net::new(2);
     let to = net.peer(0, 1);
     net.send(0, to, 7, 0, 100);

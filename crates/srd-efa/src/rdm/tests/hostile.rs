@@ -249,7 +249,7 @@ fn regression_who_greets_without_end_and_hears_nothing_is_refused() {
         if session % 100 == 0 {
             stranger.net.on(1, |rdm, world| rdm.pump(world));
         }
-        most = most.max(stranger.net.nodes[1].rdm.occupancy().words);
+        most = most.max(stranger.net.nodes[1].rdm.occupancy().control_frames);
     }
     let rnr = stranger.net.nodes[1].rdm.counters().rnr;
     assert!(rnr > 20_000, "{rnr} refused");
@@ -290,7 +290,7 @@ fn regression_credit_is_not_got_anew_by_opening_one_session_after_another() {
     for session in 1000..1030 {
         stranger.frame(own, &wire::encode::hello(session, 100));
         stranger.net.on(1, |rdm, world| rdm.pump(world));
-        let check = wire::check::session_check(run, session);
+        let check = wire::field::session_check(run, session);
         let taken = (0..).take_while(|id| stranger.frame(check, &unasked(*id)) == Status::Ok);
         assert!(taken.count() < 2000);
     }

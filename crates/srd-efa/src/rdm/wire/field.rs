@@ -1,6 +1,9 @@
-//! What all frames begin with, and the fields behind that.
+//! What frames have in common: their first bytes, their fields, and the check beside them that says
+//! which run, and which session of it, they are for (U3).
 
 use bytes::{BufMut, BytesMut};
+
+use crate::wire::check_of;
 
 /// The version that we speak.
 pub(crate) const VERSION: u8 = 1;
@@ -56,4 +59,20 @@ pub(crate) fn put_base(into: &mut BytesMut, kind: u8, second: u8, halves: u16, n
 #[allow(clippy::cast_possible_truncation)] // the low half of the id
 pub(crate) fn part(id: u32, offset: u16) -> u32 {
     u32::from(id as u16) << 16 | u32::from(offset)
+}
+
+/// The Q key of an endpoint's run.
+#[allow(clippy::cast_possible_truncation)] // the halves of the number
+pub(crate) fn qkey_of(incarnation: u64) -> u32 {
+    (incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}
+
+/// What travels of it in frames that belong to no session.
+pub(crate) fn run_check(incarnation: u64) -> u32 {
+    check_of(qkey_of(incarnation))
+}
+
+/// What travels of it in messages of a session.
+pub(crate) fn session_check(incarnation: u64, session: u32) -> u32 {
+    check_of(qkey_of(incarnation) ^ session.wrapping_mul(0x85eb_ca6b))
 }

@@ -95,7 +95,7 @@ impl<'a> Frame<'a> {
         let mut reader = Reader(rest);
         let plain = halves == 0;
         let frame = match kind {
-            1 | 2 => return Self::greeting(kind, second, number, reader),
+            1 | 2 => return Self::hello_or_answer(kind, second, number, reader),
             3 if plain && second == 0 => Self::Credit { session: number, limit: reader.u64()? },
             message::KIND if plain && second < 16 => {
                 return MessageFrame::decode(second, number, reader).map(Self::Message);
@@ -126,7 +126,12 @@ impl<'a> Frame<'a> {
     }
 
     /// Later versions may say more, behind what all of them begin with.
-    fn greeting(kind: u8, version: u8, session: u32, mut reader: Reader<'a>) -> Option<Self> {
+    fn hello_or_answer(
+        kind: u8,
+        version: u8,
+        session: u32,
+        mut reader: Reader<'a>,
+    ) -> Option<Self> {
         let (_features, incarnation) = (reader.u64()?, reader.u64()?);
         if kind == 1 {
             return Some(Self::Hello { version, session, incarnation });

@@ -20,7 +20,6 @@
 //! the message id's low 16 bits above the 16 bits of its offset. `docs/spec/rdm.md` has the rules.
 
 pub(crate) mod batch;
-pub(crate) mod check;
 pub(crate) mod encode;
 pub(crate) mod field;
 pub(crate) mod frame;
