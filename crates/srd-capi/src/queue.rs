@@ -118,7 +118,8 @@ impl Queue {
         self.lock().waiters -= 1;
         match polled {
             Err(rustix::io::Errno::INTR) => Err(Status::Interrupted.into()),
-            // Nothing else can happen to a descriptor that is open; the caller's timeout bounds the wait.
+            // Nothing else can happen to a descriptor that is open; the caller's timeout bounds the
+            // wait.
             Ok(_) | Err(_) => Ok(()),
         }
     }

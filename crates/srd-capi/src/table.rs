@@ -7,7 +7,8 @@
 //! +--------+---------------------+-------------------+
 //! ```
 //!
-//! A handle is never zero. Bound: as many objects as the table was made for, [`OBJECTS_MAX`] at most.
+//! A handle is never zero. Bound: as many objects as the table was made for, [`OBJECTS_MAX`] at
+//! most.
 
 use srd_efa::slots::{Key, Slots};
 

@@ -126,7 +126,8 @@ impl Endpoint {
     /// `Again`, `Handle`, `Invalid`, `TooLong`.
     ///
     /// # Safety
-    /// The buffer must be readable until the end was reported; for the call only, if it is injected.
+    /// The buffer must be readable until the end was reported; for the call only, if it is
+    /// injected.
     pub unsafe fn send(&self, send: &Send) -> Outcome {
         let until = until(send.flags)?;
         // SAFETY: as our caller promises.

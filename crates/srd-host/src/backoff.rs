@@ -1,9 +1,9 @@
 //! When a thread that polls without success gives its core to another.
 //!
-//! MPI's ranks wait by polling. Where there are more ranks than cores, a rank that could go on waits
-//! for the time slices, milliseconds each, of ranks that cannot. So a thread that has polled for
-//! some time without an arrival yields after each poll: late while it seems to have the core alone,
-//! and soon for a while after a yield let another thread run.
+//! MPI's ranks wait by polling. Where there are more ranks than cores, a rank that could go on
+//! waits for the time slices, milliseconds each, of ranks that cannot. So a thread that has polled
+//! for some time without an arrival yields after each poll: late while it seems to have the core
+//! alone, and soon for a while after a yield let another thread run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,18 +15,18 @@ const IDLE_ALONE: Duration = Duration::from_micros(50);
 /// The same while another thread does: an answer that takes longer comes from a rank that does not
 /// run.
 const IDLE_SHARED: Duration = Duration::from_micros(5);
-/// A yield that no thread takes is over sooner than this, with the interrupts that fall into it. One
-/// that a rank takes lasts as long as the rank polls, and two context switches.
+/// A yield that no thread takes is over sooner than this, with the interrupts that fall into it.
+/// One that a rank takes lasts as long as the rank polls, and two context switches.
 const YIELD_UNTAKEN: Duration = Duration::from_micros(6);
 /// How long a yield that was taken is remembered. Where ranks share a core, each yield is taken.
 const SHARED_FOR: Duration = Duration::from_millis(2);
 
-/// Of all hosts of this process: those for which nothing arrives must not take the core from one for
-/// which something does.
+/// Of all hosts of this process: those for which nothing arrives must not take the core from one
+/// for which something does.
 pub(crate) static PROCESS: Backoff = Backoff::new();
 
-/// The last arrival, and the last yield that another thread took. Times are nanoseconds on the clock
-/// of the transport; zero: never.
+/// The last arrival, and the last yield that another thread took. Times are nanoseconds on the
+/// clock of the transport; zero: never.
 pub(crate) struct Backoff {
     /// When something last arrived.
     arrived_at_ns: AtomicU64,

@@ -18,8 +18,8 @@ use crate::shared::{Call, Gone, Shared};
 
 /// How long a host that is closed goes on to have everything acknowledged.
 pub const LINGER: Duration = Duration::from_secs(1);
-/// How long it then answers, so that acknowledgements that are due leave, and a datagram that a peer
-/// repeats because it missed one is acknowledged again.
+/// How long it then answers, so that acknowledgements that are due leave, and a datagram that a
+/// peer repeats because it missed one is acknowledged again.
 const FINAL_ACKS: Duration = Duration::from_millis(3);
 /// An endpoint of the Messaging Layer. See the crate's page.
 #[derive(Debug)]

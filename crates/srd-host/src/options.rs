@@ -87,8 +87,8 @@ impl Options {
         }
     }
 
-    /// Peers that wait for each other for as long as they may must still know each other: an endpoint
-    /// that has forgotten a peer takes what the peer sends again for a new run's.
+    /// Peers that wait for each other for as long as they may must still know each other: an
+    /// endpoint that has forgotten a peer takes what the peer sends again for a new run's.
     fn idle_reclaim(&self) -> Duration {
         let longest = self.peer_timeout.max(self.answer_timeout);
         Config::sockets().idle_reclaim.max(longest.times(2))

@@ -136,8 +136,8 @@ impl<S: Sink> Shared<S> {
         }
     }
 
-    /// A round of the progress thread's. Returns when the next is due, and whether nothing is under way;
-    /// `None` if the host was closed.
+    /// A round of the progress thread's. Returns when the next is due, and whether nothing is under
+    /// way; `None` if the host was closed.
     pub(crate) fn round_for_progress(&self) -> Option<(Instant, bool)> {
         let mut locked = self.lock();
         let core = locked.as_mut()?;
@@ -150,9 +150,9 @@ impl<S: Sink> Shared<S> {
         Some((due, core.broken || core.layer.is_quiet()))
     }
 
-    /// Until when the application's last poll keeps the progress thread from working; the past if the
-    /// application has not polled for long. Calls that only submit operations do not count: they do
-    /// not receive what arrives.
+    /// Until when the application's last poll keeps the progress thread from working; the past if
+    /// the application has not polled for long. Calls that only submit operations do not count:
+    /// they do not receive what arrives.
     pub(crate) fn fresh_until(&self) -> Instant {
         let coalesce_until = Instant::from_nanos(self.coalesce_until_ns.load(Ordering::Relaxed));
         match self.polled_at_ns.load(Ordering::Relaxed) {
@@ -174,8 +174,8 @@ impl<S: Sink> Shared<S> {
         &self.wakeup
     }
 
-    /// Ends the progress thread's sleep, or the next one. A write that fails finds the counter full:
-    /// the thread wakes up all the same.
+    /// Ends the progress thread's sleep, or the next one. A write that fails finds the counter
+    /// full: the thread wakes up all the same.
     pub(crate) fn wake(&self) {
         let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
     }

@@ -1,4 +1,5 @@
-//! The operations of an endpoint that have not ended, and what the application is to receive of each.
+//! The operations of an endpoint that have not ended, and what the application is to receive of
+//! each.
 //!
 //! The Messaging Layer knows an operation by a number, [`Ledger::open`]; the application by its
 //! context, which may be the same for many. Bound: what the Messaging Layer takes, for an operation

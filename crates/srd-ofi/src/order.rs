@@ -1,7 +1,7 @@
 //! Which order of operations there is, and which an application has asked for.
 //!
-//! Messages and atomic operations always keep theirs, and it is always listed. Reads and writes keep
-//! one for applications that ask: a later operation then waits for the end of the earlier ones
+//! Messages and atomic operations always keep theirs, and it is always listed. Reads and writes
+//! keep one for applications that ask: a later operation then waits for the end of the earlier ones
 //! ([`srd_efa::layer::Order`]), so it is listed only for them.
 
 use srd_efa::layer::{Family, Order};

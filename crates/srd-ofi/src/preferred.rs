@@ -2,8 +2,8 @@
 //!
 //! A machine has more interfaces than networks that reach its peers: loopback, bridges of virtual
 //! machines and containers, which have the same address on every host. Open MPI spreads the ranks
-//! of a machine over everything that looks alike, and then one rank cannot reach another.
-//! So all interfaces are offered only to applications that name one: by `FI_SRD_IFACE`, a domain, or an
+//! of a machine over everything that looks alike, and then one rank cannot reach another. So all
+//! interfaces are offered only to applications that name one: by `FI_SRD_IFACE`, a domain, or an
 //! address here or there.
 
 use std::net::SocketAddr;

@@ -3,9 +3,9 @@
 //! Each is read once per fabric, and checked then. A value that cannot be is an error with a
 //! reason in the log, not a default.
 //!
-//! Without a key nothing is encrypted, and every host that reaches an endpoint's port is trusted: the
-//! default is for trusted networks, as the TCP provider's is. With one, all processes of the job
-//! must have it, and other hosts are not answered.
+//! Without a key nothing is encrypted, and every host that reaches an endpoint's port is trusted:
+//! the default is for trusted networks, as the TCP provider's is. With one, all processes of the
+//! job must have it, and other hosts are not answered.
 
 use std::ffi::{CStr, c_int};
 use std::path::Path;

@@ -439,8 +439,8 @@ impl Endpoint {
     /// `FI_EOPBADSTATE`.
     ///
     /// # Safety
-    /// The buffer is readable, and is left alone until the end of the operation was reported; if the
-    /// flags have `FI_INJECT`, for the call.
+    /// The buffer is readable, and is left alone until the end of the operation was reported; if
+    /// the flags have `FI_INJECT`, for the call.
     pub unsafe fn send(&self, send: &Send, how: TransferFlags) -> Outcome {
         // SAFETY: as our caller promises.
         unsafe {

@@ -53,8 +53,8 @@ impl Device {
         Ok(Ah(key))
     }
 
-    /// Destroys an address handle. Requests outstanding on it complete as flushed, whether they were
-    /// delivered or not; other requests go on (B3).
+    /// Destroys an address handle. Requests outstanding on it complete as flushed, whether they
+    /// were delivered or not; other requests go on (B3).
     ///
     /// # Errors
     /// When there is none.

@@ -1,5 +1,5 @@
-//! An operation under way: a work request, or the answer to a peer's read, and the datagrams that it
-//! leads to.
+//! An operation under way: a work request, or the answer to a peer's read, and the datagrams that
+//! it leads to.
 
 use bytes::{Bytes, BytesMut};
 use srd_proto::{PeerId, Qpn};

@@ -71,8 +71,8 @@ impl Outbox {
         self.peers.get(&id)
     }
 
-    /// After a peer's turn: it is listed again if something waits, and dropped if nothing of it has to
-    /// be remembered.
+    /// After a peer's turn: it is listed again if something waits, and dropped if nothing of it has
+    /// to be remembered.
     pub(super) fn settle(&mut self, id: PeerId) {
         let Some(queue) = self.peers.get(&id) else { return };
         let empty = queue.is_empty(1) && queue.control.is_empty();

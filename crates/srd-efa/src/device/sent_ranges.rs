@@ -1,5 +1,5 @@
-//! Which bytes of a transfer each of its datagrams carried: those of a datagram that is too large for
-//! the path go again in smaller ones (R13).
+//! Which bytes of a transfer each of its datagrams carried: those of a datagram that is too large
+//! for the path go again in smaller ones (R13).
 
 use alloc::vec::Vec;
 

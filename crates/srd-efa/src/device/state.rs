@@ -1,5 +1,5 @@
-//! The device's state: every object and every table. What is done with it stands in the files beside,
-//! each with an `impl Device` of its own.
+//! The device's state: every object and every table. What is done with it stands in the files
+//! beside, each with an `impl Device` of its own.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

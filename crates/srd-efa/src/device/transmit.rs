@@ -1,8 +1,8 @@
 //! Hands datagrams to the transport, peer by peer.
 //!
-//! Each transfer has a turn of [`TURN_DATAGRAMS`] (R12). A peer that takes nothing holds up no other.
-//! Transfers leave at most `unsent_bytes_max` waiting in the transport, so that messages posted
-//! behind a gigabyte do not wait for it.
+//! Each transfer has a turn of [`TURN_DATAGRAMS`] (R12). A peer that takes nothing holds up no
+//! other. Transfers leave at most `unsent_bytes_max` waiting in the transport, so that messages
+//! posted behind a gigabyte do not wait for it.
 
 use bytes::Bytes;
 use srd_proto::{Class, Datagram, Endpoint, Entropy, Instant, PeerId, Qpn, SendError};

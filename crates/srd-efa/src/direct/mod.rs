@@ -3,12 +3,12 @@
 //!
 //! What [`crate::rdm`] adds is absent: messages come in any order, into the oldest receive, and are
 //! as long as one datagram at most. Addresses name a place, not a run of an endpoint: what is sent
-//! goes to the present run there. Calls and completions are those of the Messaging Layer, as far as they
-//! make sense here.
+//! goes to the present run there. Calls and completions are those of the Messaging Layer, as far as
+//! they make sense here.
 //!
-//! With [`Service::Datagrams`] a message that finds no receive, or one that is too small, is lost and
-//! its send succeeds, as with datagrams elsewhere. With [`Service::Direct`] it waits for a receive,
-//! and fails if that is too small.
+//! With [`Service::Datagrams`] a message that finds no receive, or one that is too small, is lost
+//! and its send succeeds, as with datagrams elsewhere. With [`Service::Direct`] it waits for a
+//! receive, and fails if that is too small.
 //!
 //! | module | what |
 //! |---|---|

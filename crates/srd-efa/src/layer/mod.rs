@@ -1,5 +1,5 @@
-//! What the Messaging Layer ([`crate::rdm`]) and the plain verbs ([`crate::direct`]) have in common:
-//! the calls of applications, their completions, and how a world drives both.
+//! What the Messaging Layer ([`crate::rdm`]) and the plain verbs ([`crate::direct`]) have in
+//! common: the calls of applications, their completions, and how a world drives both.
 //!
 //! | module | what |
 //! |---|---|

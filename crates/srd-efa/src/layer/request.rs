@@ -27,8 +27,8 @@ pub struct RmaIov {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
     /// Its buffers may be used again as soon as the call returns (`FI_INJECT`); the bytes are
-    /// copied, at most [`crate::rdm::Rdm::inject_bytes_max`]. Its success is reported at once; should it
-    /// fail later, that is reported as a second completion of the same context.
+    /// copied, at most [`crate::rdm::Rdm::inject_bytes_max`]. Its success is reported at once;
+    /// should it fail later, that is reported as a second completion of the same context.
     Injected,
     /// The peer's transport has it (`FI_TRANSMIT_COMPLETE`).
     Transmitted,

@@ -1,5 +1,5 @@
-//! What was counted since the endpoint was made, and how full its tables are: for people who look for
-//! growth, and for tests of bounds.
+//! What was counted since the endpoint was made, and how full its tables are: for people who look
+//! for growth, and for tests of bounds.
 
 /// What was counted since the endpoint was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,5 +1,5 @@
-//! The endpoint's state: every table of the Messaging Layer, and how they begin. What is done with it
-//! stands in the rooms beside, each with an `impl Rdm` of its own.
+//! The endpoint's state: every table of the Messaging Layer, and how they begin. What is done with
+//! it stands in the rooms beside, each with an `impl Rdm` of its own.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -67,8 +67,8 @@ pub struct Rdm {
     pub(super) controls: Slots<Control>,
     /// Batches under way.
     pub(super) batches: Slots<BatchInFlight>,
-    /// Connections to which a message was handed over since the application last polled, and how many
-    /// of them have others that wait for a batch.
+    /// Connections to which a message was handed over since the application last polled, and how
+    /// many of them have others that wait for a batch.
     pub(super) bursts: Vec<u32>,
     pub(super) coalescing: u32,
     /// The last call queued nothing that should leave now.

@@ -1,5 +1,5 @@
-//! A connection: everything kept about one transport peer. The messaging layer's run at its other end
-//! may change; the connection stays.
+//! A connection: everything kept about one transport peer. The messaging layer's run at its other
+//! end may change; the connection stays.
 //!
 //! Each direction has a **session**, numbered by its sender: message ids and credit begin anew with
 //! it. A sender opens one with HELLO before its first message, and another when anything of the old

@@ -2,8 +2,8 @@
 //!
 //! Each direction opens its own session when it has something to send. A HELLO may be repeated,
 //! cross the other's, or be for a run that is gone; it changes nothing at its sender before it was
-//! answered. HELLOs that arrive are queued and answered by the next pump, which needs no call of the
-//! application's (H3).
+//! answered. HELLOs that arrive are queued and answered by the next pump, which needs no call of
+//! the application's (H3).
 
 use srd_proto::{Delivery, DownReason, PeerId};
 
@@ -20,9 +20,9 @@ use crate::rdm::wire::field::VERSION;
 use crate::rdm::wire::{encode, field};
 
 impl Rdm {
-    /// Sends HELLO to a run at the other end of a connection, unless that is under way, or too early:
-    /// datagrams of a session that is over have to be settled first, so that their messages can go
-    /// again in their order (H4).
+    /// Sends HELLO to a run at the other end of a connection, unless that is under way, or too
+    /// early: datagrams of a session that is over have to be settled first, so that their messages
+    /// can go again in their order (H4).
     pub(crate) fn send_hello(&mut self, index: u32, aim: u64) {
         let Some(conn) = self.conn(index) else { return };
         let over = conn.session.is_none();
@@ -183,8 +183,8 @@ impl Rdm {
         self.queue_control(index, ControlKind::Reply, check, bytes);
     }
 
-    /// A peer begins a new session. Its unexpected messages of earlier ones still take room: what of
-    /// them exceeds one window is taken off the new grant (G5).
+    /// A peer begins a new session. Its unexpected messages of earlier ones still take room: what
+    /// of them exceeds one window is taken off the new grant (G5).
     pub(crate) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
         self.drop_incoming(index, Outcome::Unresponsive);
         let (run, number) = (hello.incarnation, hello.session);

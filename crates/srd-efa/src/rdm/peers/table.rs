@@ -1,9 +1,9 @@
 //! Peers by number: those that the application named, and those that only wrote to us.
 //!
-//! A peer that the application has not named is a **stranger**: it has one number, whatever runs of it
-//! have written (H7). Its state is dropped when the transport has forgotten it, and the transport
-//! may forget a peer that the application has removed, or that is down. For each new stranger two
-//! known ones are checked.
+//! A peer that the application has not named is a **stranger**: it has one number, whatever runs of
+//! it have written (H7). Its state is dropped when the transport has forgotten it, and the
+//! transport may forget a peer that the application has removed, or that is down. For each new
+//! stranger two known ones are checked.
 //!
 //! Bounds: `peers_max` numbers, of which `strangers_max` are for strangers. One more is refused for
 //! now, and tries again.

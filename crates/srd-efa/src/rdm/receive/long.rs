@@ -105,8 +105,8 @@ impl Rdm {
         }
     }
 
-    /// Posts a request for the next bytes of a message. Returns whether there are more; `None` if the
-    /// device has no room.
+    /// Posts a request for the next bytes of a message. Returns whether there are more; `None` if
+    /// the device has no room.
     fn ask_read(&mut self, world: &mut World<'_>, key: Key) -> Option<bool> {
         let Some(reading) = self.readings.get(key) else { return Some(false) };
         let Reading { landing, peer, from, asked, failure, .. } = reading;

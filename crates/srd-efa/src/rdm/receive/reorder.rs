@@ -106,8 +106,8 @@ impl Rdm {
         }
     }
 
-    /// Whether so much more may be buffered of what a peer sent early (G5). A peer that keeps to its
-    /// credit needs less than half of its part, and leaves the others theirs.
+    /// Whether so much more may be buffered of what a peer sent early (G5). A peer that keeps to
+    /// its credit needs less than half of its part, and leaves the others theirs.
     fn has_room_ahead(&self, index: u32, cost: usize) -> bool {
         let own =
             self.conn(index).and_then(|conn| conn.incoming).map_or(0, |i| i.ahead_bytes as usize);

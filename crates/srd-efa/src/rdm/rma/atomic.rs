@@ -1,6 +1,6 @@
-//! Atomic operations: one ATOMIC to the target, one RESULT back (A3 to A5). The target executes them
-//! in their turn among the messages of their sender, so two of one sender happen in their order.
-//! Other atomic operations never see an element half changed.
+//! Atomic operations: one ATOMIC to the target, one RESULT back (A3 to A5). The target executes
+//! them in their turn among the messages of their sender, so two of one sender happen in their
+//! order. Other atomic operations never see an element half changed.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -153,8 +153,8 @@ impl Rdm {
         Ok(())
     }
 
-    /// Executes an operation on our own memory. Returns the elements from before, or the status that
-    /// says what is wrong (A4).
+    /// Executes an operation on our own memory. Returns the elements from before, or the status
+    /// that says what is wrong (A4).
     fn execute(&self, request: &Request<'_>, memory: &mut dyn Memory) -> Result<Vec<u8>, u8> {
         let Request { kind: AtomicKind { op, datatype, form }, iov, operands } = *request;
         let bytes = iov.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.length));

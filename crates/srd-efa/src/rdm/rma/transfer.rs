@@ -1,8 +1,8 @@
 //! Reads and writes of peers' memory, and registrations for theirs.
 //!
 //! The device executes them; they keep no order (A1). A write with data for the peer that fits one
-//! datagram travels as a PUT, as do writes whose bytes were copied. A larger one carries its data as
-//! the immediate of its only request, if it has 32 bits, or is followed by a NOTE (A2).
+//! datagram travels as a PUT, as do writes whose bytes were copied. A larger one carries its data
+//! as the immediate of its only request, if it has 32 bits, or is followed by a NOTE (A2).
 
 use alloc::boxed::Box;
 

@@ -2,8 +2,8 @@
 //!
 //! A datagram costs far more than the few bytes of a small message. So the first message to a peer
 //! leaves at once, and those that follow wait until the application polls
-//! ([`Rdm::flush_coalesced`]), or there are enough for a datagram. The caller of the endpoint bounds
-//! the wait for an application that never polls.
+//! ([`Rdm::flush_coalesced`]), or there are enough for a datagram. The caller of the endpoint
+//! bounds the wait for an application that never polls.
 
 use alloc::vec::Vec;
 
@@ -35,8 +35,8 @@ impl Rdm {
         }
     }
 
-    /// Whether the last call queued nothing that should leave now: it posted a receive, or a message
-    /// that waits for a batch. Says so once.
+    /// Whether the last call queued nothing that should leave now: it posted a receive, or a
+    /// message that waits for a batch. Says so once.
     pub fn take_deferred(&mut self) -> bool {
         core::mem::take(&mut self.deferred)
     }
@@ -76,8 +76,8 @@ impl Rdm {
         }
     }
 
-    /// Hands over the messages at the head of a connection's queue that fit into one datagram; `None` if
-    /// there are not two.
+    /// Hands over the messages at the head of a connection's queue that fit into one datagram;
+    /// `None` if there are not two.
     pub(crate) fn send_batch(&mut self, world: &mut World<'_>, index: u32) -> Option<Handed> {
         let (frame, keys) = self.gather(world, index)?;
         let check = self.conn(index)?.session?.check;

@@ -65,8 +65,8 @@ impl Rdm {
         let room = session.limit.saturating_sub(session.used);
         let by_reference = matches!(message.source, Source::IoVec(_));
         let medium = length <= self.bounds.medium_bytes_max;
-        // A message that was refused as a long one goes again as such: its keys are still valid, and
-        // its receiver may be reading.
+        // A message that was refused as a long one goes again as such: its keys are still valid,
+        // and its receiver may be reading.
         let shared = !message.shared.is_empty();
         let whole = medium && !shared && MESSAGE_COST + length <= room;
         let long = by_reference && (!medium || length >= self.bounds.long_bytes_min);

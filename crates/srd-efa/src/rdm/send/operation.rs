@@ -1,8 +1,8 @@
 //! Operations of the application's that have not ended, one record for each.
 //!
-//! An operation waits in its connection's queue until all of it was handed to the transport, then for
-//! the acknowledgements of its datagrams, then, if it needs one, for the peer's RECEIPT or RESULT.
-//! Bound: `operations_max`.
+//! An operation waits in its connection's queue until all of it was handed to the transport, then
+//! for the acknowledgements of its datagrams, then, if it needs one, for the peer's RECEIPT or
+//! RESULT. Bound: `operations_max`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

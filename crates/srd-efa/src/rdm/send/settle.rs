@@ -92,8 +92,8 @@ impl Rdm {
         }
     }
 
-    /// The peer did not know the session: nothing was delivered, so all of the operation can go again,
-    /// in a new session (H4).
+    /// The peer did not know the session: nothing was delivered, so all of the operation can go
+    /// again, in a new session (H4).
     fn refused(&mut self, key: Key) {
         let Some(op) = self.ops.get_mut(key) else { return };
         let index = op.conn;
@@ -117,8 +117,8 @@ impl Rdm {
         self.wake(index);
     }
 
-    /// When the last datagram of a session that is over was settled, operations that were refused go
-    /// back to the head of the queue, in their order (H4).
+    /// When the last datagram of a session that is over was settled, operations that were refused
+    /// go back to the head of the queue, in their order (H4).
     pub(crate) fn requeue_refused(&mut self, index: u32) {
         let Some(conn) = self.conn_mut(index).filter(|l| l.in_flight == 0 && !l.refused.is_empty())
         else {

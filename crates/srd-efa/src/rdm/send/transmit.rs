@@ -1,7 +1,7 @@
 //! Hands SENDs to the transport, past the queue pair's send queue (U1).
 //!
-//! What a send queue adds, operations have already: a record, a bound, a completion. So messages are
-//! encoded as the device's SENDs are, and do not go through its queues.
+//! What a send queue adds, operations have already: a record, a bound, a completion. So messages
+//! are encoded as the device's SENDs are, and do not go through its queues.
 
 use bytes::Bytes;
 use srd_proto::{Class, Datagram, SendError};
