@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use srd_proto::PeerId;
 use srd_proto::time::Duration;
 
-use crate::frame::FRAME_BYTES_MAX;
 use crate::order;
-use crate::prefix::Prefix;
+use crate::rules::prefix::Prefix;
+use crate::wire::frame::FRAME_BYTES_MAX;
 
 /// How the stage behaves.
 #[derive(Clone, Debug)]

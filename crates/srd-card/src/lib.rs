@@ -36,33 +36,29 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod checksum;
 pub mod config;
 pub mod counters;
 mod express;
-mod fattest;
-pub mod flow;
-mod fragment;
-pub mod frame;
 mod hash;
-pub mod mss;
-pub mod offer;
-pub mod offload;
+mod meta;
 mod order;
-pub mod packet;
-pub mod prefix;
 mod queue;
-pub mod segment;
+mod rewrite;
+mod rules;
 mod share;
-pub mod too_big;
+#[cfg(test)]
+mod testing;
+mod wire;
 
 pub use config::{Config, PeerSettings};
 pub use counters::{Counters, Traffic};
 pub use express::{Express, FlowReport, Guest, PeerReport, PeerSlot, Reach};
-pub use flow::{Direction, FlowKey};
-pub use frame::FRAME_BYTES_MAX;
+pub use meta::FRAME_BYTES_MAX;
+pub use meta::key::{Direction, FlowKey};
+pub use meta::{offload, packet};
 pub use order::OrderCounts;
-pub use prefix::{Prefix, PrefixError, Routes};
+pub use rules::prefix::{self, Prefix, PrefixError, Routes};
+pub use wire::{frame, offer};
 
 use srd_proto::Qpn;
 

@@ -8,13 +8,16 @@ use srd_proto::{Class, Datagram, Endpoint, Entropy};
 
 use super::flows::Found;
 use super::{Express, Guest, Peer, Reach};
-use crate::flow::FlowKey;
-use crate::frame::{CHUNKS_MAX, FRAME_BYTES_MAX, Place, chunk_bytes};
-use crate::offload::{OFFLOAD_BYTES, Offload, header_bytes};
-use crate::packet::{Packet, protocol};
-use crate::queue::{Kind, Lane, QueueCounts, Rule, Turn, Waiting};
-use crate::segment::{Segments, fitted};
-use crate::{FRAME_QPN, FRESH_QPN, fragment, mss, too_big};
+use crate::meta::Meta;
+use crate::meta::key::Direction;
+use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::packet::protocol;
+use crate::queue::scheduler::{Kind, Lane, QueueCounts, Rule, Turn, Waiting};
+use crate::rewrite::segment::{self, Segments, fitted};
+use crate::rewrite::{checksum, fragment, mss, too_big};
+use crate::wire::frame::{CHUNKS_MAX, Place, chunk_bytes};
+use crate::{FRAME_QPN, FRESH_QPN};
 
 /// Bytes that may wait in the transport for their first sending, before more is handed to it:
 /// within these bounds, what a peer takes in the given time. What waits here instead can still
@@ -31,8 +34,8 @@ const FRESH_BYTES_MAX: usize = 9000;
 #[derive(Debug)]
 pub(super) struct Cut {
     frame: Vec<u8>,
-    packet: Packet,
-    offload: Offload,
+    /// What it is, and how it is cut.
+    layout: Layout,
     /// The hash of its flow.
     hash: u64,
     /// The packet that goes next.
@@ -47,53 +50,46 @@ struct Leaving {
     lane: Lane,
     reach: Reach,
     frame: Vec<u8>,
+    layout: Layout,
 }
 
 impl Express {
     /// Takes a frame from the guest: queues it for its peer, or answers it.
     pub fn from_guest(&mut self, now: Instant, mut frame: Vec<u8>, guest: &mut impl Guest) {
-        let Some((packet, offload)) = read(&frame) else {
+        let Some(meta) = Meta::parse(&frame, Direction::Egress) else {
             self.counters.guest_malformed += 1;
             return;
         };
-        if packet.protocol == protocol::TCP {
-            let left = offload.checksum.is_some();
-            let bytes = &mut frame[OFFLOAD_BYTES..];
-            let clamped = mss::clamp(bytes, &packet, self.config.mtu, left);
-            self.counters.mss_clamped += u64::from(clamped);
-        }
-        let Some((index, slot)) = self.slot_for(now, &packet) else { return };
+        let clamped = mss::clamp(&mut frame[OFFLOAD_BYTES..], &meta.layout, self.config.mtu); // G2
+        self.counters.mss_clamped += u64::from(clamped);
+        let Some((index, slot)) = self.slot_for(now, &meta) else { return };
         let Some(peer) = self.peers.get(index as usize).and_then(Option::as_ref) else {
             self.counters.guest_no_peer += 1;
             return;
         };
-        let kind = self.kind(slot, &frame, &packet, &offload);
-        let bytes = &frame[OFFLOAD_BYTES..];
-        // What must pass in one datagram, if it goes plainly; SRD cuts whatever it carries.
+        let layout = meta.layout;
+        let kind = self.kind(slot, &layout);
+        // The most that one datagram carries, if the packet goes plainly; SRD cuts any frame.
         let fits = self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + peer.bytes_lost);
-        let unit = match fitted(bytes, &packet, &offload, fits).gso {
-            Some((_, step)) => bytes.len().min(header_bytes(bytes, &packet) + usize::from(step)),
-            None => bytes.len(),
-        };
-        if unit <= fits || peer.scheduler.lane(kind, frame.len()) == Lane::Srd {
-            self.enqueue(index, slot, Waiting { frame, at: now, kind });
+        let lane = peer.scheduler.lane(kind, frame.len());
+        if lane == Lane::Srd || segment::largest(&fitted(&layout, fits)) <= fits {
+            self.enqueue(index, slot, Waiting { frame, layout, at: now, kind });
         } else {
-            self.too_big(now, &frame, &packet, &offload, fits, guest);
+            self.too_big(now, &frame, &meta, fits, guest);
         }
     }
 
     /// The peer that a packet goes to, and the entry of its flow.
-    fn slot_for(&mut self, now: Instant, packet: &Packet) -> Option<(u32, u32)> {
-        let key = FlowKey::of(packet);
-        let slot = match self.flows.find(now, &key) {
+    fn slot_for(&mut self, now: Instant, meta: &Meta) -> Option<(u32, u32)> {
+        let slot = match self.flows.find(now, &meta.key) {
             Found::Slot(slot) => slot,
             Found::Unknown => {
-                let Some(peer) = self.routes.find(packet.destination) else {
+                let Some(peer) = self.routes.find(meta.key.destination) else {
                     self.counters.guest_no_peer += 1;
                     return None;
                 };
-                let carriable = key.is_tcp_or_udp(packet);
-                let entry = self.flows.insert(now, key, peer, carriable);
+                let carriable = meta.layout.has_ports();
+                let entry = self.flows.insert(now, meta.key, peer, carriable);
                 self.counters.flows_full += u64::from(entry.is_none());
                 entry.or_else(|| self.peer(peer)?.overflow)?
             }
@@ -102,12 +98,11 @@ impl Express {
     }
 
     /// What a frame is to the rule that decides how it is carried.
-    fn kind(&self, slot: u32, frame: &[u8], packet: &Packet, offload: &Offload) -> Kind {
-        let bytes = frame.len() - OFFLOAD_BYTES;
-        let fits = offload.gso.is_some() || bytes <= usize::from(self.config.mtu);
-        let carriable = FlowKey::of(packet).is_tcp_or_udp(packet);
-        match packet.protocol {
-            _ if !(fits && carriable && self.flows.flow(slot).carriable) => Kind::Other,
+    fn kind(&self, slot: u32, layout: &Layout) -> Kind {
+        let fits =
+            layout.offload.gso.is_some() || layout.packet_bytes() <= usize::from(self.config.mtu);
+        match layout.protocol {
+            _ if !(fits && layout.has_ports() && self.flows.flow(slot).carriable) => Kind::Other,
             protocol::TCP => Kind::Tcp,
             _ => Kind::Udp,
         }
@@ -132,24 +127,23 @@ impl Express {
         &mut self,
         now: Instant,
         frame: &[u8],
-        packet: &Packet,
-        offload: &Offload,
+        meta: &Meta,
         fits: usize,
         guest: &mut impl Guest,
     ) {
-        let parts = parts(frame, packet, offload, fits);
-        if let Some(first) = parts.first() {
+        let parts = parts(frame, &meta.layout, fits); // G4
+        if !parts.is_empty() {
             self.counters.guest_cut += 1;
-            let key = read(first).and_then(|(part, _)| self.slot_for(now, &part));
-            let Some((index, slot)) = key else { return };
-            for frame in parts {
-                self.enqueue(index, slot, Waiting { frame, at: now, kind: Kind::Other });
+            let Some((index, slot)) = self.slot_for(now, &meta.of_parts()) else { return };
+            for (frame, layout) in parts {
+                self.enqueue(index, slot, Waiting { frame, layout, at: now, kind: Kind::Other });
             }
             return;
         }
         self.counters.guest_too_big += 1;
         let mtu = u16::try_from(fits).unwrap_or(u16::MAX).min(self.config.mtu);
-        if let Some(answer) = too_big::answer(&frame[OFFLOAD_BYTES..], packet, mtu)
+        // G3
+        if let Some(answer) = too_big::answer(&frame[OFFLOAD_BYTES..], meta, mtu)
             && self.answers.allows(now)
         {
             guest.deliver(&framed(&answer));
@@ -223,9 +217,9 @@ impl Express {
             }
             let queues = &mut self.flows.queues;
             let taken = peer.scheduler.take(queues, turn, lane, now, &self.aqm, &mut counts);
-            let Some(Waiting { frame, .. }) = taken else { continue };
+            let Some(Waiting { frame, layout, .. }) = taken else { continue };
             *handed += 1;
-            self.send(now, Leaving { index, turn, lane, reach, frame }, endpoint);
+            self.send(now, Leaving { index, turn, lane, reach, frame, layout }, endpoint);
         };
         self.count_queue(index, counts);
         more
@@ -233,17 +227,15 @@ impl Express {
 
     /// Sends one frame, by SRD or plainly.
     fn send(&mut self, now: Instant, leaving: Leaving, endpoint: &mut Endpoint) {
-        let Some((packet, offload)) = read(&leaving.frame) else { return };
-        let Leaving { index, turn, lane, reach, .. } = leaving;
-        let bytes = (leaving.frame.len() - OFFLOAD_BYTES) as u64;
-        let packets = offload.packets(&leaving.frame[OFFLOAD_BYTES..], &packet);
+        let Leaving { index, turn, lane, reach, layout, .. } = leaving;
+        let (packets, bytes) = (layout.packets(), layout.packet_bytes() as u64);
         let hash = self.flows.flow(turn.slot).hash;
         self.flows.count(turn.slot, packets, bytes, lane == Lane::Srd);
         let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
             return;
         };
         for traffic in [&mut peer.traffic, &mut self.counters.traffic] {
-            traffic.eligible_tx_pkts += if eligible(&packet, reach) { packets } else { 0 };
+            traffic.eligible_tx_pkts += if eligible(&layout, reach) { packets } else { 0 };
             match lane {
                 Lane::Srd => {
                     traffic.srd_tx_pkts += packets;
@@ -259,9 +251,8 @@ impl Express {
             Lane::Srd => self.send_srd(now, leaving, endpoint),
             Lane::Plain => {
                 let fits = endpoint.unreliable_bytes_max_to(peer.id).saturating_sub(OFFLOAD_BYTES);
-                let bytes = &leaving.frame[OFFLOAD_BYTES..];
-                let offload = fitted(bytes, &packet, &offload, fits);
-                peer.cut = Some(Cut { frame: leaving.frame, packet, offload, hash, next: 0 });
+                let layout = fitted(&layout, fits); // G2a
+                peer.cut = Some(Cut { frame: leaving.frame, layout, hash, next: 0 });
                 self.go_on(now, index, endpoint);
             }
         }
@@ -314,7 +305,7 @@ impl Express {
         let Some(mut cut) = peer.cut.take() else { return };
         let paths = u64::from(endpoint.config().paths.max(1));
         let entropy = Entropy(u16::try_from(cut.hash % paths).unwrap_or(0));
-        let mut segments = Segments::new(&cut.frame, &cut.packet, &cut.offload);
+        let mut segments = Segments::new(&cut.frame, &cut.layout);
         while cut.next < segments.count() {
             if plain_room(peer, endpoint) == 0 {
                 peer.cut = Some(cut);
@@ -349,17 +340,6 @@ impl Express {
     }
 }
 
-/// A frame's headers; `None` if it is no packet, or no frame.
-pub(super) fn read(frame: &[u8]) -> Option<(Packet, Offload)> {
-    if frame.len() > FRAME_BYTES_MAX {
-        return None;
-    }
-    let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
-    let packet = Packet::read(bytes)?;
-    let offload = Offload::read(header, bytes, &packet)?;
-    Some((packet, offload))
-}
-
 /// A packet behind an offload header that leaves nothing to hardware.
 fn framed(packet: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(OFFLOAD_BYTES + packet.len());
@@ -370,20 +350,19 @@ fn framed(packet: &[u8]) -> Vec<u8> {
 
 /// The parts of the packets that a frame stands for, each of which fits; none if they may not
 /// be cut.
-fn parts(frame: &[u8], packet: &Packet, offload: &Offload, fits: usize) -> Vec<Vec<u8>> {
+fn parts(frame: &[u8], layout: &Layout, fits: usize) -> Vec<(Vec<u8>, Layout)> {
     let mut out = Vec::new();
-    if packet.dont_fragment {
+    if layout.dont_fragment() {
         return out;
     }
-    let mut segments = Segments::new(frame, packet, offload);
+    let mut segments = Segments::new(frame, layout);
     for index in 0..segments.count() {
         let mut segment = segments.write(index).to_vec();
-        let Some((packet, offload)) = read(&segment) else { continue };
         let bytes = &mut segment[OFFLOAD_BYTES..];
-        // The checksum covers all parts, so nobody can add it up later.
-        offload.complete(bytes, &packet);
-        let parts = fragment::parts(bytes, &packet, fits);
-        out.extend(parts.iter().flatten().map(|part| framed(part)));
+        // The checksum covers all parts, so it cannot be added up later.
+        checksum::complete(bytes, &segments.layout());
+        let parts = fragment::parts(bytes, layout, fits).unwrap_or_default();
+        out.extend(parts.iter().map(|part| (framed(part), layout.of_part(part.len()))));
     }
     out
 }
@@ -399,13 +378,10 @@ fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
     most.min(FEED_PLAIN_MAX).saturating_sub(endpoint.unreliable_waiting(peer.id))
 }
 
-/// Whether SRD carries packets of this kind to the peer, whatever their size.
-fn eligible(packet: &Packet, reach: Reach) -> bool {
+/// Whether SRD carries packets of this kind to the peer, whatever their size. // X1
+fn eligible(layout: &Layout, reach: Reach) -> bool {
     match reach {
-        Reach::Express { udp } => {
-            let kind = packet.protocol == protocol::TCP || udp;
-            kind && FlowKey::of(packet).is_tcp_or_udp(packet)
-        }
+        Reach::Express { udp } => layout.has_ports() && (layout.protocol == protocol::TCP || udp),
         Reach::Off | Reach::Waiting => false,
     }
 }

@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 use srd_proto::time::{Duration, Instant};
 
-use crate::flow::FlowKey;
-use crate::frame::FLOW_NUMBERS;
 use crate::hash::Keyed;
-use crate::queue::FlowQueue;
+use crate::meta::key::FlowKey;
+use crate::queue::scheduler::FlowQueue;
+use crate::wire::frame::FLOW_NUMBERS;
 
 /// A flow that was silent for so long takes a new number: the receiver may have forgotten it.
 const RENUMBER_AFTER: Duration = Duration::from_secs(60);
@@ -159,7 +159,7 @@ impl Flows {
             flow.stale = false;
             return Some(slot);
         }
-        let hash = key.hash(self.seed);
+        let hash = key.hash_under(&Keyed::new(self.seed));
         let flow = Flow { carriable, ..Flow::new(now, key, peer, hash) };
         let slot = if self.by_key.len() < self.flows_max as usize {
             self.push(flow)?
@@ -177,7 +177,7 @@ impl Flows {
 
     /// An entry that stands for every flow of a peer that finds no room.
     pub(super) fn pin(&mut self, now: Instant, peer: u32, key: FlowKey) -> Option<u32> {
-        let hash = key.hash(self.seed ^ u64::from(peer));
+        let hash = key.hash_under(&Keyed::new(self.seed ^ u64::from(peer)));
         let flow = Flow { pinned: true, ..Flow::new(now, key, peer, hash) };
         let Some(slot) = self.pins_free.pop() else { return self.push(flow) };
         self.flows[slot as usize] = flow;

@@ -5,16 +5,19 @@ use alloc::vec::Vec;
 use srd_proto::Delivery;
 use srd_proto::time::Instant;
 
-use super::egress::read;
 use super::{Express, Guest, Peer};
 use crate::counters::Counters;
-use crate::frame::Place;
-use crate::offer::Offer;
-use crate::offload::{OFFLOAD_BYTES, Offload};
+use crate::meta::Meta;
+use crate::meta::key::Direction;
+use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::packet::protocol;
 use crate::order::{Admission, Sink};
-use crate::packet::{Packet, protocol};
-use crate::prefix::Routes;
-use crate::{FRAME_QPN, OFFER_QPN, mss};
+use crate::rewrite::mss;
+use crate::rules::prefix::Routes;
+use crate::wire::frame::Place;
+use crate::wire::offer::Offer;
+use crate::{FRAME_QPN, OFFER_QPN};
 
 /// Hands whole frames to the guest: checks, counts, clamps.
 struct Up<'a, G> {
@@ -29,16 +32,16 @@ struct Up<'a, G> {
 
 impl<G> Up<'_, G> {
     /// A frame's headers, if it is one that this peer may send. What is not, is counted.
-    fn check(&mut self, peer: u32, frame: &[u8]) -> Option<(Packet, Offload)> {
-        let Some((packet, offload)) = read(frame) else {
+    fn check(&mut self, peer: u32, frame: &[u8]) -> Option<Layout> {
+        let Some(meta) = Meta::parse(frame, Direction::Ingress) else {
             self.counters.peer_malformed += 1;
             return None;
         };
-        if self.routes.find(packet.source) != Some(peer) {
+        if self.routes.find(meta.key.destination) != Some(peer) {
             self.counters.peer_bad_source += 1;
             return None;
         }
-        Some((packet, offload))
+        Some(meta.layout)
     }
 }
 
@@ -46,7 +49,7 @@ impl<G: Guest> Sink for Up<'_, G> {
     fn admit(&mut self, peer: u32, frame: &[u8]) -> Admission {
         match self.check(peer, frame) {
             None => Admission::Never,
-            Some((packet, _)) if self.udp_bypass && packet.protocol == protocol::UDP => {
+            Some(layout) if self.udp_bypass && layout.protocol == protocol::UDP => {
                 Admission::AtOnce
             }
             Some(_) => Admission::InTurn,
@@ -54,9 +57,8 @@ impl<G: Guest> Sink for Up<'_, G> {
     }
 
     fn take(&mut self, peer: u32, frame: &[u8]) {
-        let Some((packet, offload)) = self.check(peer, frame) else { return };
-        let packets = offload.packets(&frame[OFFLOAD_BYTES..], &packet);
-        let bytes = (frame.len() - OFFLOAD_BYTES) as u64;
+        let Some(layout) = self.check(peer, frame) else { return };
+        let (packets, bytes) = (layout.packets(), layout.packet_bytes() as u64);
         let peer = self.peers.get_mut(peer as usize).and_then(Option::as_mut);
         let own = peer.map(|peer| &mut peer.traffic);
         for traffic in own.into_iter().chain([&mut self.counters.traffic]) {
@@ -68,12 +70,9 @@ impl<G: Guest> Sink for Up<'_, G> {
                 traffic.plain_rx_bytes += bytes;
             }
         }
-        let syn = packet.protocol == protocol::TCP
-            && frame.get(OFFLOAD_BYTES + packet.transport_at + 13).is_some_and(|f| f & 2 != 0);
-        if syn {
+        if layout.is_syn() {
             let mut copy = Vec::from(frame);
-            let left = offload.checksum.is_some();
-            let clamped = mss::clamp(&mut copy[OFFLOAD_BYTES..], &packet, self.mtu, left);
+            let clamped = mss::clamp(&mut copy[OFFLOAD_BYTES..], &layout, self.mtu);
             self.counters.mss_clamped += u64::from(clamped);
             self.guest.deliver(&copy);
         } else {

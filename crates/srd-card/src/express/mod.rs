@@ -19,12 +19,12 @@ use self::egress::Cut;
 use self::flows::Flows;
 use crate::config::{Config, PeerSettings};
 use crate::counters::{Counters, Traffic};
-use crate::flow::FlowKey;
-use crate::offer::Offer;
+use crate::meta::key::FlowKey;
 use crate::order::{Limits, Order};
-use crate::prefix::{Prefix, Routes};
-use crate::queue::{Aqm, Scheduler};
-use crate::too_big::Limit;
+use crate::queue::scheduler::{Aqm, Scheduler};
+use crate::rewrite::too_big::Limit;
+use crate::rules::prefix::{Prefix, Routes};
+use crate::wire::offer::Offer;
 use crate::{FRAME_QPN, OFFER_QPN};
 
 /// Time between two offers to a peer that has not answered.

@@ -1,9 +1,9 @@
 //! Two stages over two endpoints and a wire that misbehaves: who rides what, and what arrives.
 
 use super::*;
-use crate::offload::{Gso, OFFLOAD_BYTES, Offload, header_bytes};
-use crate::packet::tests::v4;
-use crate::packet::{Packet, protocol};
+use crate::meta::offload::{Gso, OFFLOAD_BYTES, Offload};
+use crate::meta::packet::{Packet, protocol};
+use crate::testing::{layout, v4};
 use core::net::SocketAddr;
 use srd_proto::crypto::public_key;
 use srd_proto::rng::Rng;
@@ -276,13 +276,12 @@ fn the_mode_counts_bits_as_the_driver_does() {
 fn super_packet(bytes: usize) -> Vec<u8> {
     let payload: Vec<u8> = (0..bytes).map(|i| u8::try_from(i % 253).unwrap()).collect();
     let packet = v4(protocol::TCP, (5, 80), &payload);
-    let read = Packet::read(&packet).unwrap();
     let offload = Offload {
         gso: Some((Gso::Tcp { ecn: false }, 1300)),
         checksum: Some((20, 16)),
         checked: false,
     };
-    let header = offload.write(true, header_bytes(&packet, &read));
+    let header = offload.write(true, layout(&packet).header_bytes());
     [&header[..], &packet].concat()
 }
 

@@ -29,9 +29,9 @@ use hashbrown::HashMap;
 use srd_proto::time::{Duration, Instant};
 
 use self::store::{Flow, Store};
-use crate::frame::Place;
 use crate::hash::Keyed;
 use crate::share::Shares;
+use crate::wire::frame::Place;
 
 /// Frames that may be ahead of the one that is waited for.
 pub(crate) const WINDOW: u16 = 4096;

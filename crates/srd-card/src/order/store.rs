@@ -9,8 +9,8 @@ use core::cmp::Reverse;
 use srd_proto::time::{Duration, Instant};
 
 use super::{Admission, Key, OrderCounts, SPARE_MAX, Sink};
-use crate::frame::{FRAME_BYTES_MAX, Place};
 use crate::share::Shares;
+use crate::wire::frame::{FRAME_BYTES_MAX, Place};
 
 /// A frame of so many bytes is kept in a buffer of the largest size, which is used again.
 const LARGE_BYTES_MIN: usize = 32 * 1024;

@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::FRAME_QPN;
-use crate::frame::Place;
+use crate::rewrite::checksum;
+use crate::wire::frame::Place;
 use srd_proto::Delivery;
 
 /// A frame of its own, in one datagram.
@@ -175,7 +176,7 @@ fn regression_a_packet_that_may_be_cut_is_cut_where_it_does_not_fit() {
     let mut packet = v4(protocol::UDP, (1, 2), &payload);
     packet[6] = 0;
     packet[10..12].copy_from_slice(&[0, 0]);
-    let sum = crate::checksum::of(&packet[..20]);
+    let sum = checksum::of(&packet[..20]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
     rig.send(0, &packet);
     rig.run_ms(5);
@@ -196,10 +197,9 @@ fn regression_a_frame_of_more_chunks_than_have_numbers_goes_plainly() {
     assert_eq!(rig.reach(0), Reach::Express { udp: true });
     let payload = vec![7; 60_000];
     let packet = v4(protocol::TCP, (5, 80), &payload);
-    let read = Packet::read(&packet).unwrap();
     let gso = Some((Gso::Tcp { ecn: false }, 200));
     let offload = Offload { gso, checksum: Some((20, 16)), checked: false };
-    let header = offload.write(true, header_bytes(&packet, &read));
+    let header = offload.write(true, layout(&packet).header_bytes());
     rig.send_frame(0, &[&header[..], &packet].concat());
     rig.run_ms(20);
     let seen: usize = rig.ends[1].guest.0.iter().map(|f| f.len() - OFFLOAD_BYTES - 40).sum();
@@ -213,10 +213,9 @@ fn a_super_packet_of_more_packets_than_the_transport_takes_goes_plainly_bit_by_b
     rig.run_ms(20);
     let payload: Vec<u8> = (0..60_000u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
     let packet = v4(protocol::TCP, (5, 80), &payload);
-    let read = Packet::read(&packet).unwrap();
     let gso = Some((Gso::Tcp { ecn: false }, 48));
     let offload = Offload { gso, checksum: Some((20, 16)), checked: false };
-    let header = offload.write(true, header_bytes(&packet, &read));
+    let header = offload.write(true, layout(&packet).header_bytes());
     rig.send_frame(0, &[&header[..], &packet].concat());
     let (_, waiting) = rig.pump();
     assert_eq!(waiting, 128);
@@ -243,19 +242,18 @@ fn a_part_of_a_packet_has_its_checksum_filled_in() {
     let mut packet = v4(protocol::UDP, (1, 2), &[7; 3000]);
     packet[6] = 0;
     packet[10..12].copy_from_slice(&[0, 0]);
-    let sum = crate::checksum::of(&packet[..20]);
+    let sum = checksum::of(&packet[..20]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    let read = Packet::read(&packet).unwrap();
-    let (source, destination) = (&read.source, &read.destination);
+    let addresses = packet[12..20].to_vec();
     let bytes = packet.len() - 20;
-    let sum = crate::checksum::pseudo_header(source, destination, protocol::UDP, bytes);
+    let sum = checksum::pseudo_header(&addresses, protocol::UDP, bytes);
     packet[26..28].copy_from_slice(&sum.to_be_bytes());
     let offload = Offload { gso: None, checksum: Some((20, 6)), checked: false };
     rig.send_frame(0, &[&offload.write(true, 28)[..], &packet].concat());
     rig.run_ms(5);
     let parts = rig.ends[1].guest.0.iter().map(|f| &f[OFFLOAD_BYTES + 20..]);
     let datagram = parts.collect::<Vec<_>>().concat();
-    let sum = crate::checksum::transport(source, destination, protocol::UDP, &datagram);
+    let sum = checksum::transport(&addresses, protocol::UDP, &datagram);
     assert_eq!(sum, 0);
 }
 
@@ -281,10 +279,9 @@ fn a_packet_of_a_super_packet_that_fits_no_datagram_is_answered_when_it_goes_pla
     rig.run_ms(20);
     // TCP would be cut further; datagrams of UDP are what they are.
     let packet = v4(protocol::UDP, (5, 80), &[0; 9000]);
-    let read = Packet::read(&packet).unwrap();
     let gso = Some((Gso::Udp, 3000));
     let offload = Offload { gso, checksum: Some((20, 6)), checked: false };
-    let header = offload.write(true, header_bytes(&packet, &read));
+    let header = offload.write(true, layout(&packet).header_bytes());
     rig.send_frame(0, &[&header[..], &packet].concat());
     rig.run_ms(5);
     assert_eq!(rig.ends[0].guest.0.len(), 1, "the sender is told");

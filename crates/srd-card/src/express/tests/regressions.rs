@@ -3,7 +3,8 @@
 use super::*;
 use crate::express::flows::Flows;
 use crate::order::OrderCounts;
-use crate::queue::{Kind, Lane, QueueCounts, Scheduler, Waiting};
+use crate::queue::scheduler::{Kind, Lane, QueueCounts, Scheduler, Waiting};
+use crate::testing::framed;
 
 fn id_of(end: &End) -> PeerId {
     end.endpoint.peer_at(outer(1)).unwrap()
@@ -22,7 +23,9 @@ fn regression_an_address_that_moves_takes_no_flow_out_of_its_old_queue() {
     let [bulk, short] = [1, 2].map(|port| flows.insert(now, key(port), 0, true).unwrap());
     let mut counts = QueueCounts::default();
     for (slot, bytes) in [(bulk, 20_000), (bulk, 20_000), (short, 100)] {
-        let waiting = Waiting { frame: vec![0; bytes], at: now, kind: Kind::Other };
+        let packet = v4(protocol::UDP, (1, 2), &vec![0; bytes - OFFLOAD_BYTES - 28]);
+        let (frame, layout) = (framed(&packet), layout(&packet));
+        let waiting = Waiting { frame, layout, at: now, kind: Kind::Other };
         old.push(&mut flows.queues, slot, waiting, &aqm, &mut counts);
     }
     // The short flow runs dry while the other has more: it is in line without a frame.

@@ -137,18 +137,6 @@ impl<T: Copy + PartialEq> Routes<T> {
     }
 }
 
-/// Whether an address stands for one machine on a network: not multicast, broadcast,
-/// unspecified, loopback, or reserved.
-pub fn is_unicast(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(a) => {
-            let reserved = a.octets()[0] == 0 || a.octets()[0] >= 224;
-            !(reserved || a.is_loopback())
-        }
-        IpAddr::V6(a) => !(a.is_multicast() || a.is_unspecified() || a.is_loopback()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
