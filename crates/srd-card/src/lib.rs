@@ -39,25 +39,26 @@ extern crate std;
 pub mod config;
 pub mod counters;
 mod express;
+mod flow;
 mod hash;
 mod meta;
 mod order;
 mod queue;
 mod rewrite;
 mod rules;
-mod share;
 #[cfg(test)]
 mod testing;
 mod wire;
 
-pub use config::{Config, PeerSettings};
+pub use config::Config;
 pub use counters::{Counters, Traffic};
-pub use express::{Express, FlowReport, Guest, PeerReport, PeerSlot, Reach};
+pub use express::{Express, FlowReport, Guest, PeerReport, Reach};
 pub use meta::FRAME_BYTES_MAX;
 pub use meta::key::{Direction, FlowKey};
 pub use meta::{offload, packet};
 pub use order::OrderCounts;
 pub use rules::prefix::{self, Prefix, PrefixError, Routes};
+pub use rules::snapshot::{PeerSettings, PeerSlot, Rules};
 pub use wire::{frame, offer};
 
 use srd_proto::Qpn;

@@ -1,7 +1,11 @@
 //! Packets for tests.
 
+use core::net::SocketAddr;
 use std::vec;
 use std::vec::Vec;
+
+use srd_proto::time::Instant;
+use srd_proto::{Config, Endpoint, Epoch, PeerConfig, PeerId};
 
 use crate::meta::Meta;
 use crate::meta::key::Direction;
@@ -65,4 +69,12 @@ pub(crate) fn layout(bytes: &[u8]) -> Layout {
 /// What the guest's packet is that leaves nothing to hardware.
 pub(crate) fn meta(bytes: &[u8]) -> Meta {
     Meta::parse(&framed(bytes), Direction::Egress).unwrap()
+}
+
+/// Names of peers in the transport.
+pub(crate) fn peer_ids(peers: u8) -> Vec<PeerId> {
+    let config = Config::sockets();
+    let mut endpoint = Endpoint::new(config, Epoch(1), [1; 32], Instant::ZERO).unwrap();
+    let at = |peer| PeerConfig::at(SocketAddr::from(([192, 0, 2, peer], 7471)));
+    (0..peers).map(|peer| endpoint.add_peer(Instant::ZERO, at(peer)).unwrap()).collect()
 }

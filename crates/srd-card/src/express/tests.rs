@@ -1,15 +1,22 @@
 //! Two stages over two endpoints and a wire that misbehaves: who rides what, and what arrives.
 
 use super::*;
+use crate::config::Config;
+use crate::counters::Traffic;
 use crate::meta::offload::{Gso, OFFLOAD_BYTES, Offload};
 use crate::meta::packet::{Packet, protocol};
+use crate::rules::prefix::Prefix;
+use crate::rules::snapshot::{PeerSettings, PeerSlot};
 use crate::testing::{layout, v4};
 use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::crypto::public_key;
 use srd_proto::rng::Rng;
+use srd_proto::time::{Duration, Instant};
 use srd_proto::{
     Config as CoreConfig, Ecn, Epoch, PacketMeta, PacketRef, PeerConfig, Protection, TransmitBuf,
 };
+use srd_proto::{Endpoint, PeerId};
 use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;

@@ -126,6 +126,9 @@ pub(crate) struct FlowQueue {
 }
 
 impl FlowQueue {
+    /// Bytes of heap that it keeps while nothing waits.
+    pub(crate) const KEPT_BYTES: usize = RING_KEPT * size_of::<Waiting>();
+
     /// Whether no list names it, so that its slot may become another flow's.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.list == List::None
@@ -223,6 +226,15 @@ impl Scheduler {
                 let next = flows[slot as usize].frames.front();
                 let lane = next.map_or(lane, |waiting| rule.lane_of(waiting));
                 self.lanes[lane as usize].push(slot, fresh);
+            }
+        }
+    }
+
+    /// Forgets all frames.
+    pub(crate) fn clear(&mut self, flows: &mut [FlowQueue]) {
+        for lists in core::mem::take(self).lanes {
+            for slot in lists.fresh.into_iter().chain(lists.old) {
+                flows[slot as usize] = FlowQueue::default();
             }
         }
     }

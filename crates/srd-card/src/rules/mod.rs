@@ -1,3 +1,4 @@
-//! What is allowed and wanted: which peer an address belongs to.
+//! What the card is told to do: `snapshot` the rules, `prefix` the addresses in them.
 
 pub mod prefix;
+pub(crate) mod snapshot;

@@ -1,4 +1,4 @@
-//! A limit that peers share so that none can take all of it.
+//! A limit that peers share so that none can take all of it. // O5
 //!
 //! Half of the limit belongs to the peers in equal parts, which nobody else can take; the other
 //! half goes to the peers that ask first. A single peer may have everything. A peer that holds
@@ -38,23 +38,37 @@ impl Shares {
         self.max / 2 / self.peers
     }
 
+    /// What a peer would hold beyond its own part if it took so much more.
+    fn more_beyond(&self, peer: u32, amount: usize) -> usize {
+        let (held, own) = (self.held(peer), self.own());
+        (held + amount).saturating_sub(own) - held.saturating_sub(own)
+    }
+
+    /// Whether a peer may take so much. It counts as one that holds nothing if it holds `beside`.
+    pub(crate) fn has_room(&self, peer: u32, amount: usize, beside: usize) -> bool {
+        let more = self.more_beyond(peer, amount);
+        let common = self.max - self.own() * self.peers;
+        let within = more == 0 || self.held(peer) <= beside || self.beyond + more <= common;
+        within && self.total + amount <= self.max
+    }
+
     /// Takes so much for a peer. Returns whether it may have that.
     pub(crate) fn take(&mut self, peer: u32, amount: usize) -> bool {
-        let held = self.held(peer);
-        let own = self.own();
-        let more = (held + amount).saturating_sub(own) - held.saturating_sub(own);
-        let common = self.max - own * self.peers;
-        let within = more == 0 || held == 0 || self.beyond + more <= common;
-        if !within || self.total + amount > self.max {
+        self.take_beside(peer, amount, 0)
+    }
+
+    /// Takes so much for a peer, which counts as one that holds nothing if it holds `beside`.
+    pub(crate) fn take_beside(&mut self, peer: u32, amount: usize, beside: usize) -> bool {
+        if !self.has_room(peer, amount, beside) {
             return false;
         }
+        self.beyond += self.more_beyond(peer, amount);
         let index = peer as usize;
         if self.held.len() <= index {
             self.held.resize(index + 1, 0);
         }
         self.held[index] += amount;
         self.total += amount;
-        self.beyond += more;
         true
     }
 
