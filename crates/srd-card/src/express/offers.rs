@@ -42,7 +42,7 @@ impl Express {
     fn on_down(&mut self, now: Instant, id: PeerId) {
         let generation = self.next_generation();
         if let Some(peer) = self.slot_of(id).and_then(|slot| self.peer_mut(slot)) {
-            peer.offer = None;
+            (peer.offer, peer.offered) = (None, None);
             peer.offer_at = peer.offer_at.min(now + OFFER_INTERVAL);
             peer.generation = generation; // F4
             peer.bytes_lost = 0;
@@ -56,6 +56,7 @@ impl Express {
         if user == OFFER_USER {
             peer.offering = false;
             if status != Status::Ok {
+                peer.offered = None;
                 peer.offer_at = now + OFFER_INTERVAL;
             }
             let at = peer.offer_at;
@@ -70,12 +71,13 @@ impl Express {
 
     /// A peer's offer has arrived.
     pub(super) fn on_offer(&mut self, now: Instant, slot: u32, bytes: &[u8]) {
+        let ours = self.rules.enabled_for(PeerSlot(slot));
         let (Some(offer), Some(peer)) = (Offer::decode(bytes), self.peer_mut(slot)) else { return };
         peer.offer = Some(offer);
         if offer.asks {
             peer.offer_at = now;
             self.offer_at = now;
-        } else if !peer.offering {
+        } else if !peer.offering && peer.offered == Some(ours) {
             // It knows ours, or will ask.
             peer.offer_at = Instant::FAR_FUTURE;
         }
@@ -104,6 +106,7 @@ impl Express {
                 user: OFFER_USER,
             };
             peer.offering = endpoint.send(now, peer.id, datagram).is_ok();
+            peer.offered = Some((express, udp)).filter(|_| peer.offering);
             let answered = peer.offer.is_some() && peer.offering;
             peer.offer_at = if answered { Instant::FAR_FUTURE } else { now + OFFER_INTERVAL };
             if !peer.offering {

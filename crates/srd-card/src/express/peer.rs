@@ -41,6 +41,8 @@ pub(super) struct Cut {
 pub(super) struct Peer {
     pub(super) id: PeerId,
     pub(super) offer: Option<Offer>,
+    /// Our last offer, unless it was lost: whether SRD is on, and for UDP, too.
+    pub(super) offered: Option<(bool, bool)>,
     /// An offer of ours is on its way.
     pub(super) offering: bool,
     /// When to offer (again), if we know no answer or have another offer to make.
@@ -65,6 +67,7 @@ impl Peer {
         Self {
             id,
             offer: None,
+            offered: None,
             offering: false,
             offer_at: now,
             generation,

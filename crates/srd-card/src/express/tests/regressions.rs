@@ -1,7 +1,10 @@
 //! What the soak found: each test is named for what went wrong.
 
 use super::*;
+use crate::OFFER_QPN;
 use crate::order::OrderCounts;
+use crate::wire::offer::Offer;
+use srd_proto::Delivery;
 
 fn id_of(end: &End) -> PeerId {
     end.endpoint.peer_at(outer(1)).unwrap()
@@ -55,4 +58,18 @@ fn regression_a_flow_takes_a_new_number_when_its_peer_was_removed() {
     rig.run_ms(20);
     assert_eq!(numbers(&rig.ends[1].guest.0), (300..400).collect::<Vec<_>>());
     assert_eq!(rig.ends[1].express.counters().order, OrderCounts::default());
+}
+
+#[test]
+fn regression_an_offer_of_the_peer_does_not_keep_a_change_of_ours_from_it() {
+    let mut rig = Rig::both();
+    let (now, end) = (rig.now, &mut rig.ends[0]);
+    end.express.set_express(now, end.peer, false, false);
+    // Before our offer leaves, one of the peer arrives, which needs no answer.
+    let (peer, src_qpn, dst_qpn) = (id_of(end), OFFER_QPN, OFFER_QPN);
+    let payload = &Offer { express: true, udp: true, asks: false }.encode();
+    let delivery = Delivery { peer, src_qpn, dst_qpn, imm: 0, reliable: true, payload };
+    end.express.delivered(now, &delivery, &mut end.guest);
+    rig.run_ms(20);
+    assert_eq!(rig.reach(1), Reach::Off);
 }
