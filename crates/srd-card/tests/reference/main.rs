@@ -99,7 +99,8 @@ impl Story {
     fn guest_gives(&mut self) {
         for _ in 0..1 + self.below(6) {
             let to = 1 + self.below(4) as usize;
-            let host = self.below(4);
+            // Few flows, so that each has a story.
+            let host = self.below(2);
             let frame = self.packet(0, to, host);
             self.world.give(&frame);
         }

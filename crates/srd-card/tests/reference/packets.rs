@@ -130,7 +130,7 @@ impl Spec {
 /// A frame by chance from one machine to another, of which one is 0, and the other has hosts
 /// behind it. Frames are numbered, so that no two are alike.
 pub(crate) fn random(rng: &mut Rng, (from, to): (usize, usize), host: u8, number: u32) -> Vec<u8> {
-    let v6 = rng.below(4) == 0;
+    let v6 = rng.below(8) == 0;
     let icmp = if v6 { ICMP_V6 } else { ICMP };
     let protocol = [TCP, TCP, UDP, UDP, icmp][rng.below(5) as usize];
     let hosts = if from == 0 { (1, host) } else { (host, 1) };
@@ -141,7 +141,7 @@ pub(crate) fn random(rng: &mut Rng, (from, to): (usize, usize), host: u8, number
         bytes = bytes.min(1300);
     }
     let mut spec = Spec::new(protocol, source, destination, &number.to_be_bytes());
-    let port = u16::try_from(1 + rng.below(3)).unwrap();
+    let port = u16::try_from(1 + rng.below(2)).unwrap();
     spec.ports = if from == 0 { (port, 80) } else { (80, port) };
     spec.may_fragment = rng.below(2) == 0;
     match rng.below(12) {
