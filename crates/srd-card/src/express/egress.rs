@@ -61,7 +61,7 @@ impl Express {
         Some(Line { peer: self.table.queue_of(flow, peer), slot: flow.slot() })
     }
 
-    /// What a frame is to the rule that decides how it is carried. // X1, X2
+    /// The kind of a frame, by which the rule decides how it is carried. // X1, X2
     fn kind(&self, slot: u32, layout: &Layout) -> Kind {
         let fits =
             layout.offload.gso.is_some() || layout.packet_bytes() <= usize::from(self.config.mtu);

@@ -18,7 +18,7 @@ use crate::queue::scheduler::{Lane, QueueCounts, Rule, Turn, Waiting};
 use crate::rewrite::segment::{Segments, fitted};
 use crate::rules::snapshot::PeerSlot;
 use crate::wire::frame::{CHUNKS_MAX, Place, chunk_bytes};
-use crate::{FRAME_QPN, FRESH_QPN};
+use crate::wire::queue_pairs::{FRAME_QPN, FRESH_QPN};
 
 /// Bytes that may wait in the transport for their first sending, before more is handed to it:
 /// within these bounds, as much as a peer takes in the given time. Frames that wait here instead
@@ -31,7 +31,7 @@ const FEED_PLAIN_MAX: usize = 128;
 /// A frame up to this size of a flow that has just begun goes before bulk.
 const FRESH_BYTES_MAX: usize = 9000;
 
-/// What a peer takes now.
+/// The frames that a peer takes now.
 #[derive(Clone, Copy)]
 struct Feed {
     reach: Reach,
@@ -108,7 +108,7 @@ impl Express {
         more
     }
 
-    /// What a peer takes now. Its queue learns what rides SRD to it. // X4
+    /// The frames that a peer takes now, by the rules of now, under which its queue is put, too. // X4
     fn feed(&mut self, slot: u32, endpoint: &Endpoint) -> Option<Feed> {
         let enabled = self.rules.enabled_for(PeerSlot(slot));
         let peer = self.peers.get_mut(slot as usize).and_then(Option::as_mut)?;

@@ -17,7 +17,7 @@ use crate::order::{Admission, Near, Order, Sink};
 use crate::rewrite::mss;
 use crate::rules::snapshot::Rules;
 use crate::wire::frame::Place;
-use crate::{FRAME_QPN, OFFER_QPN};
+use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
 
 /// Hands whole frames to the guest: checks, counts, clamps.
 struct Upward<'a, G> {

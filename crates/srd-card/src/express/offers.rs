@@ -1,13 +1,13 @@
-//! What cards agree on with each other, and events of the transport.
+//! The agreement between cards on what rides SRD, and events of the transport.
 
 use bytes::Bytes;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::{Class, Datagram, Endpoint, Event, PeerId, Status};
 
 use super::stage::Express;
-use crate::OFFER_QPN;
 use crate::rules::snapshot::PeerSlot;
 use crate::wire::offer::Offer;
+use crate::wire::queue_pairs::OFFER_QPN;
 
 /// Time between two offers to a peer that has not answered.
 const OFFER_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What the stage keeps of each peer.
+//! The state that the stage keeps for each peer.
 
 use alloc::vec::Vec;
 
@@ -28,7 +28,7 @@ pub enum Reach {
 #[derive(Debug)]
 pub(super) struct Cut {
     pub(super) frame: Vec<u8>,
-    /// What it is, and how it is cut.
+    /// Where things are in it, and how it is cut.
     pub(super) layout: Layout,
     /// The hash of its flow.
     pub(super) hash: u64,
@@ -48,7 +48,7 @@ pub(super) struct Peer {
     /// When to offer (again), if we know no answer or have another offer to make.
     pub(super) offer_at: Instant,
     /// Changes when frames on their way may be lost: flows take new numbers then. No two peers
-    /// have the same one, so that the numbers of a peer that is gone are nobody else's.
+    /// have the same one, so that no peer inherits the numbers of one that is gone.
     pub(super) generation: u64,
     /// Bytes by which datagrams must be smaller than configured, if the fabric passes less.
     pub(super) bytes_lost: usize,

@@ -1,4 +1,4 @@
-//! What people and monitoring are told.
+//! Reports for people and monitoring, and the next time-out.
 
 use alloc::vec::Vec;
 

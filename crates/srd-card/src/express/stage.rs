@@ -1,4 +1,4 @@
-//! The state of the stage, and what its parts share.
+//! The state of the stage.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -16,7 +16,7 @@ use crate::order::{Limits, Order};
 use crate::queue::scheduler::Aqm;
 use crate::rewrite::too_big::Limit;
 use crate::rules::snapshot::Rules;
-use crate::{FRAME_QPN, OFFER_QPN};
+use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
 
 /// Where frames for the guest go.
 pub trait Guest {

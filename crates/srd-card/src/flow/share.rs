@@ -1,6 +1,6 @@
 //! A limit that peers share so that none can take all of it. // O5
 //!
-//! Half of the limit belongs to the peers in equal parts, which nobody else can take; the other
+//! Half of the limit belongs to the peers in equal parts, which no other peer can take; the other
 //! half goes to the peers that ask first. A single peer may have everything. A peer that holds
 //! nothing may take one thing of any size while there is room at all: with many peers its part
 //! may be smaller than one frame.
@@ -17,7 +17,7 @@ pub(crate) struct Shares {
     /// By the peer's slot.
     held: Vec<usize>,
     total: usize,
-    /// What peers hold beyond their own parts.
+    /// The sum of all that peers hold beyond their own parts.
     beyond: usize,
 }
 
@@ -26,19 +26,19 @@ impl Shares {
         Self { max, peers: 1, held: Vec::new(), total: 0, beyond: 0 }
     }
 
-    /// The limit is shared by so many peers from now on. What is held stays held.
+    /// The limit is shared by so many peers from now on. A peer keeps all that it holds.
     pub(crate) fn set_peers(&mut self, peers: usize) {
         self.peers = peers.max(1);
         let own = self.own();
         self.beyond = self.held.iter().map(|held| held.saturating_sub(own)).sum();
     }
 
-    /// The part that nobody else can take from a peer.
+    /// The part that no other peer can take from a peer.
     fn own(&self) -> usize {
         self.max / 2 / self.peers
     }
 
-    /// What a peer would hold beyond its own part if it took so much more.
+    /// The amount by which a peer would be further beyond its own part if it took so much more.
     fn more_beyond(&self, peer: u32, amount: usize) -> usize {
         let (held, own) = (self.held(peer), self.own());
         (held + amount).saturating_sub(own) - held.saturating_sub(own)
@@ -82,7 +82,7 @@ impl Shares {
         self.total -= amount;
     }
 
-    /// What a peer holds.
+    /// The amount that a peer holds.
     pub(crate) fn held(&self, peer: u32) -> usize {
         self.held.get(peer as usize).copied().unwrap_or(0)
     }
@@ -105,7 +105,7 @@ impl Shares {
         self.total
     }
 
-    /// What is in use of the limit, in percent.
+    /// The part of the limit that is in use, in percent.
     pub(crate) fn utilization(&self) -> u64 {
         (self.total * 100 / self.max.max(1)) as u64
     }

@@ -80,7 +80,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// What a place holds until it is filled.
+    /// The content of a place until it is filled.
     const EMPTY: Self = Self {
         key: NO_FLOW,
         hash: 0,
@@ -90,14 +90,14 @@ impl Entry {
     };
 }
 
-/// To whom the place of an entry is charged.
+/// The side to which the place of an entry is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
     /// The guest, which uses the flow.
     Guest,
     /// A peer, which alone has used it.
     Peer(u32),
-    /// Nobody: it stands for every flow that finds no room, and stays.
+    /// No one of them: it stands for every flow of a peer that finds no room, and stays.
     Overflow,
 }
 
@@ -320,7 +320,7 @@ impl FlowTable {
         self.counts.reserve_exact(more);
     }
 
-    /// Puts an entry into a place. Nothing of the one before stays, nor what its queue once held.
+    /// Puts an entry into a place. Nothing of the previous entry stays, nor the ring of its queue.
     fn fill(&mut self, slot: u32, entry: Entry) {
         let slot = slot as usize;
         self.numbering[slot] = Numbering::default();
@@ -329,8 +329,8 @@ impl FlowTable {
         self.entries[slot] = entry;
     }
 
-    /// The peer in whose queue a flow's next frame waits: that of its verdict, unless frames wait
-    /// for the one before, which it follows then.
+    /// The peer in whose queue a flow's next frame waits: that of its verdict, unless frames still
+    /// wait for the previous peer: then the frame follows them.
     pub(crate) fn queue_of(&mut self, flow: FlowId, peer: u32) -> u32 {
         let slot = flow.slot() as usize;
         let numbering = &mut self.numbering[slot];

@@ -1,4 +1,4 @@
-//! Inner flows: the fields that tell them apart, and the hash of these fields, which names an entry
+//! Inner flows: the fields that identify them, and the hash of these fields, which names an entry
 //! of the flow table, and the path of a flow that goes plainly.
 
 use core::hash::{BuildHasher, Hash, Hasher};
@@ -16,7 +16,7 @@ pub enum Direction {
     Ingress,
 }
 
-/// What a flow's packets have in common: the 5-tuple of TCP and UDP; of everything else (GRE,
+/// The fields that a flow's packets have in common: the 5-tuple of TCP and UDP; of everything else (GRE,
 /// ESP, ICMP, fragments) the three fields that each packet has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FlowKey {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn gre_packets_of_one_pair_are_one_flow_whatever_their_bytes() {
+    fn gre_packets_between_two_hosts_are_one_flow_whatever_their_bytes() {
         assert_eq!(key(47, (1, 2)), key(47, (3, 4)));
         assert_ne!(key(protocol::UDP, (1, 2)), key(protocol::UDP, (1, 3)));
     }

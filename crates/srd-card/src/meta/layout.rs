@@ -29,7 +29,7 @@ pub(crate) struct Layout {
     transport_at: u16,
     /// Where the payload begins. It may lie beyond the end of a packet that was cut off.
     payload_at: u16,
-    /// What is left to hardware.
+    /// The work that is left to hardware.
     pub(crate) offload: Offload,
 }
 
@@ -157,7 +157,7 @@ impl Layout {
         Self { offload, ..*self }
     }
 
-    /// What a part of so many bytes of this packet is: nothing is left to hardware, and ports are
+    /// The layout of a part of so many bytes of this packet: nothing is left to hardware, and ports are
     /// out of sight.
     pub(crate) fn of_part(&self, packet_bytes: usize) -> Self {
         let flags = self.flags & !(PORTS | SYN) | FRAGMENT;

@@ -43,7 +43,7 @@ impl Meta {
         Some(Self { key, direction, layout })
     }
 
-    /// What the parts of this packet are, when it is cut into parts.
+    /// The same for the parts of this packet, when it is cut into parts.
     pub(crate) fn of_parts(&self) -> Self {
         let key = FlowKey { ports: (0, 0), ..self.key };
         Self { key, layout: self.layout.of_part(self.layout.packet_bytes()), ..*self }

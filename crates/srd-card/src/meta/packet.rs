@@ -1,6 +1,6 @@
 //! An inner packet as the card sees it: addresses, protocol, ports, and where things are.
 //!
-//! Reads only as far as it must, never trusts a length, and says `None` to what is not a whole
+//! Reads only as far as it must, never trusts a length, and returns `None` unless there is a whole
 //! IPv4 or IPv6 header. A GSO super-packet is a packet like any other here: its IP length field
 //! may be stale, so lengths come from the buffer.
 
@@ -23,7 +23,7 @@ const EXTENSIONS_MAX: usize = 8;
 /// Bytes of an IPv6 header.
 pub(crate) const IPV6_BYTES: usize = 40;
 
-/// What a packet's headers say.
+/// The fields of a packet's headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
     /// Source address.

@@ -1,5 +1,5 @@
-//! What the receiving side may keep: flows, and the bytes of all that waits, shared by the peers. A
-//! flow costs its own bytes, too, whether anything of it waits or not.
+//! The memory of the receiving side: flows, and bytes of all that waits, shared by the peers. The
+//! record of a flow costs bytes, too, whether anything of it waits or not.
 
 use srd_proto::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct Limits {
     pub(crate) bytes_max: usize,
 }
 
-/// What is kept for each peer.
+/// The flows and bytes that each peer holds.
 #[derive(Debug)]
 pub(super) struct Budget {
     flows: Shares,

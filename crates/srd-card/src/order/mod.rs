@@ -5,8 +5,8 @@
 //! its way again. If it does not come (the sender gave it up), the flow goes on without it after
 //! `order_wait`, and that is counted.
 //!
-//! The flows here are those of the peers, by the peer and its number for the flow: nothing else
-//! tells them apart before a frame is whole (see [`crate::flow`]). Every frame goes up under the
+//! The flows here are those of the peers, by the peer and its number for the flow: before a
+//! frame is whole nothing else is known of its flow (see [`crate::flow`]). Every frame goes up under the
 //! peer that sent it, whether its turn came or time ended its wait; the [`Sink`] checks it against
 //! that peer, before it waits and again when it goes up.
 //!

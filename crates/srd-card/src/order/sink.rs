@@ -1,8 +1,8 @@
-//! What takes the frames that come out, and what is counted meanwhile.
+//! The receiver of the frames that come out, and the counters of order.
 
 use crate::meta::Meta;
 
-/// What happened.
+/// Events of order, counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OrderCounts {
     /// Frames that arrived before one that was sent earlier, and waited.
@@ -26,15 +26,15 @@ pub(crate) type Near = Option<u32>;
 /// A frame that its peer may send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
-    /// What it is.
+    /// What was read from it.
     pub(crate) meta: Meta,
     /// Whether it goes up as soon as it is whole, since its flow has asked for no order. // O1
     pub(crate) at_once: bool,
 }
 
-/// What takes frames.
+/// The receiver of frames.
 pub(crate) trait Sink {
-    /// Reads and checks a whole frame of a peer that would wait. The sink counts what it refuses.
+    /// Reads and checks a whole frame of a peer that would wait. The sink counts those that it refuses.
     fn admit(&mut self, peer: u32, near: &mut Near, frame: &[u8]) -> Option<Admission>;
     /// Takes a frame of a peer in its turn, if it is one and that peer may send it.
     fn take(&mut self, peer: u32, near: &mut Near, frame: &[u8]);

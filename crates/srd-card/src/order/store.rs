@@ -20,12 +20,12 @@ const LARGE_BYTES_MIN: usize = 32 * 1024;
 /// Places of frames that a flow is given when its first one waits; doubled when they are full.
 const ENTRIES_MIN: usize = 4;
 
-/// What there is of a frame.
+/// The state of a frame of which something has come.
 #[derive(Debug)]
 pub(super) enum Content {
     /// Some chunks of it.
     Partial(Box<Partial>),
-    /// All of it, and what it is: it waits for earlier ones.
+    /// All of it, and what was read from it: it waits for earlier ones.
     Whole(Vec<u8>, Meta),
     /// Nothing any more: it went up out of turn, or was refused.
     Gone,
@@ -62,7 +62,7 @@ pub(super) struct Flow {
     pub(super) near: Near,
 }
 
-/// What flows share.
+/// State that flows share.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) wait: Duration,
@@ -284,7 +284,7 @@ impl Store {
         self.budget.close(peer);
     }
 
-    /// Hands up what is in turn, and notes whether the flow waits.
+    /// Hands up the frames whose turn has come, and notes whether the flow waits.
     pub(super) fn release(
         &mut self,
         now: Instant,
@@ -315,7 +315,7 @@ impl Store {
         }
     }
 
-    /// Skips what is missing at the head of a flow.
+    /// Skips the frames that are missing at the head of a flow. // O3
     pub(super) fn give_up(
         &mut self,
         now: Instant,

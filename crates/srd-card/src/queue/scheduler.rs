@@ -24,9 +24,9 @@ use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::ecn;
 
-/// Bytes that a flow may send per round.
+/// Bytes that a flow may send per round. // Q1
 const QUANTUM_BYTES: i64 = 16 * 1024;
-/// What a frame costs beside its bytes: its record, in a ring that may be half empty.
+/// The cost of a frame beside its bytes: its record, in a ring that may be half empty.
 const RECORD_BYTES: usize = 2 * size_of::<Waiting>();
 /// A flow that runs dry keeps a ring for so many frames; a larger one is given back.
 const RING_KEPT: usize = 4;
@@ -42,7 +42,7 @@ pub(crate) struct Aqm {
     pub bytes_max: usize,
 }
 
-/// What a frame is to the rule that decides how it is carried.
+/// The kind of a frame, by which the rule decides how it is carried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// TCP that SRD may carry.
@@ -66,7 +66,7 @@ impl Lane {
     pub(crate) const ALL: [Lane; 2] = [Lane::Srd, Lane::Plain];
 }
 
-/// What rides SRD to a peer now.
+/// The frames that ride SRD to a peer now. // X1, X2
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rule {
     /// Whether TCP does.
@@ -97,11 +97,11 @@ impl Rule {
 pub(crate) struct Waiting {
     /// Offload header and packet.
     pub frame: Vec<u8>,
-    /// What was found in it.
+    /// Where things are in it.
     pub layout: Layout,
     /// When it came.
     pub at: Instant,
-    /// What it is to the rule.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -134,7 +134,7 @@ impl FlowQueue {
         self.list == List::None
     }
 
-    /// What its frames cost.
+    /// The cost of its frames.
     fn cost(&self) -> usize {
         self.bytes + self.frames.len() * RECORD_BYTES
     }

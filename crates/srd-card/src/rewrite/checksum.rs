@@ -29,7 +29,7 @@ pub(crate) fn of(bytes: &[u8]) -> u16 {
     !low(sum(bytes, 0))
 }
 
-/// The folded sum of a pseudo-header: what a transport checksum field holds while the rest is
+/// The folded sum of a pseudo-header: the content of a transport checksum field while the rest is
 /// left to hardware. `addresses` are both of them, as they stand in the IP header.
 pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8, bytes: usize) -> u16 {
     let length = u32::try_from(bytes).unwrap_or(u32::MAX);

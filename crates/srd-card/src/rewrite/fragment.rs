@@ -56,7 +56,7 @@ pub(crate) fn parts(bytes: &[u8], layout: &Layout, mtu: usize) -> Option<Vec<Vec
     Some(payload.chunks(step).enumerate().map(part).collect())
 }
 
-/// Blanks the options that only the first part has. What cannot be read is left as it is.
+/// Blanks the options that only the first part has. An option that cannot be read stays as it is.
 fn blank_options(options: &mut [u8]) {
     let mut at = 0;
     while at < options.len() {

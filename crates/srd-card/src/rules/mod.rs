@@ -1,4 +1,4 @@
-//! What the card is told to do: `snapshot` the rules, `prefix` the addresses in them.
+//! The rules of the card: `snapshot` holds them, `prefix` the addresses in them.
 
 pub mod prefix;
 pub(crate) mod snapshot;

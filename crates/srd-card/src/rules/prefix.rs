@@ -106,7 +106,7 @@ pub struct Routes<T> {
 }
 
 impl<T: Copy + PartialEq> Routes<T> {
-    /// Sets a prefix's value; returns the one before.
+    /// Sets a prefix's value; returns the previous one.
     pub fn insert(&mut self, prefix: Prefix, value: T) -> Option<T> {
         let family = usize::from(!prefix.address.is_ipv4());
         let lengths = &mut self.lengths[family];

@@ -8,7 +8,7 @@ use srd_card::packet::Packet;
 use srd_card::{Counters, FlowKey, Prefix, Traffic};
 use srd_proto::time::{Duration, Instant};
 
-use crate::order::{Chunk, Judgement, Order};
+use crate::order::{Chunk, Decision, Order};
 use crate::packets::{ICMP, ICMP_V6, OFFLOAD_BYTES, TCP, UDP, pseudo_sum, sum};
 
 /// A flow that was silent for so long takes a new number.
@@ -305,9 +305,9 @@ impl Card {
         }
         let mut order = std::mem::take(&mut self.order);
         let up = order.chunk(now, chunk, |frame| match self.admit(machine, frame) {
-            Some(read) if self.bypass && read.packet.protocol == UDP => Judgement::AtOnce,
-            Some(_) => Judgement::Waits,
-            None => Judgement::Refused,
+            Some(read) if self.bypass && read.packet.protocol == UDP => Decision::AtOnce,
+            Some(_) => Decision::Waits,
+            None => Decision::Refused,
         });
         self.order = order;
         up.iter().for_each(|frame| self.up(machine, frame, true));

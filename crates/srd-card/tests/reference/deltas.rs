@@ -16,7 +16,7 @@ use crate::world::{MACHINES, World};
 fn agreed() -> World {
     let mut world = World::new(1);
     for peer in 1..MACHINES {
-        world.hear_offer(peer, true, true, false);
+        world.receive_offer(peer, true, true, false);
     }
     world.drain();
     world
@@ -88,18 +88,18 @@ fn a_segment_that_rides_srd() {
     // The next finds the entry of its flow, and so does one that comes back.
     changes(&mut world, |w| w.give(&out(TCP, 100)), &one);
     let reply = [("plain_rx_pkts", 1), ("plain_rx_bytes", 140), ("guest_frames", 1)];
-    changes(&mut world, |w| w.hear_plain(1, &back(TCP, 100)), &reply);
+    changes(&mut world, |w| w.receive_plain(1, &back(TCP, 100)), &reply);
 }
 
 #[test]
 fn a_datagram_that_is_eligible_for_no_srd() {
     let mut world = agreed();
-    world.hear_offer(1, true, false, false);
+    world.receive_offer(1, true, false, false);
     let plain = [("plain_tx_pkts", 1), ("plain_tx_bytes", 128), ("peer_frames", 1), ("flows", 1)];
     changes(&mut world, |w| w.give(&out(UDP, 100)), &plain);
     changes(&mut world, |w| w.give(&out(ICMP, 100)), &plain);
     // Too large for the guest's MTU, but not for a datagram.
-    world.hear_offer(1, true, true, false);
+    world.receive_offer(1, true, true, false);
     let large = [("plain_tx_pkts", 1), ("plain_tx_bytes", 1410), ("eligible_tx_pkts", 1)];
     let large = [&large[..], &[("peer_frames", 1)]].concat();
     changes(&mut world, |w| w.give(&out(UDP, 1382)), &large);
@@ -152,7 +152,7 @@ fn a_new_connection_is_clamped_both_ways() {
     accepts.syn = Some(1460);
     let got = [("mss_clamped", 1), ("srd_rx_pkts", 1), ("srd_rx_bytes", 44)];
     let got = [&got[..], &[("guest_frames", 1), ("order_flows", 1)]].concat();
-    changes(&mut world, |w| w.hear_chunk(whole(5, 0, &accepts.frame()), true), &got);
+    changes(&mut world, |w| w.receive_chunk(whole(5, 0, &accepts.frame()), true), &got);
 }
 
 #[test]
@@ -160,11 +160,11 @@ fn frames_of_a_peer_out_of_order() {
     let mut world = agreed();
     let frame = back(TCP, 100);
     let waits = [("order_waited", 1), ("order_flows", 1), ("flows", 1)];
-    changes(&mut world, |w| w.hear_chunk(whole(5, 1, &frame), true), &waits);
+    changes(&mut world, |w| w.receive_chunk(whole(5, 1, &frame), true), &waits);
     let both = [("srd_rx_pkts", 2), ("srd_rx_bytes", 280), ("guest_frames", 2)];
-    changes(&mut world, |w| w.hear_chunk(whole(5, 0, &frame), true), &both);
-    changes(&mut world, |w| w.hear_chunk(whole(5, 0, &frame), true), &[("order_bad_chunks", 1)]);
-    changes(&mut world, |w| w.hear_chunk(whole(5, 4, &frame), true), &[("order_waited", 1)]);
+    changes(&mut world, |w| w.receive_chunk(whole(5, 0, &frame), true), &both);
+    changes(&mut world, |w| w.receive_chunk(whole(5, 0, &frame), true), &[("order_bad_chunks", 1)]);
+    changes(&mut world, |w| w.receive_chunk(whole(5, 4, &frame), true), &[("order_waited", 1)]);
     let ends = [("order_wait_timeouts", 1), ("order_given_up", 2), ("srd_rx_pkts", 1)];
     let ends = [&ends[..], &[("srd_rx_bytes", 140), ("guest_frames", 1)]].concat();
     changes(&mut world, |w| w.pass(Duration::from_millis(100)), &ends);
@@ -174,13 +174,13 @@ fn frames_of_a_peer_out_of_order() {
 fn a_frame_of_a_peer_that_is_refused() {
     let mut world = agreed();
     let forged = spec(TCP, (2, 0), 100).frame();
-    changes(&mut world, |w| w.hear_plain(1, &forged), &[("peer_bad_source", 1)]);
+    changes(&mut world, |w| w.receive_plain(1, &forged), &[("peer_bad_source", 1)]);
     let refused = [("peer_bad_source", 1), ("order_flows", 1)];
-    changes(&mut world, |w| w.hear_chunk(whole(5, 0, &forged), true), &refused);
+    changes(&mut world, |w| w.receive_chunk(whole(5, 0, &forged), true), &refused);
     let refused = [("peer_malformed", 1)];
-    changes(&mut world, |w| w.hear_chunk(whole(5, 1, &[0; 30]), true), &refused);
+    changes(&mut world, |w| w.receive_chunk(whole(5, 1, &[0; 30]), true), &refused);
     let noise = Chunk { fits: false, frame_bytes: 20, ..whole(6, 0, &forged) };
-    changes(&mut world, |w| w.hear_chunk(noise, true), &[("order_bad_chunks", 1)]);
+    changes(&mut world, |w| w.receive_chunk(noise, true), &[("order_bad_chunks", 1)]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_frame_whose_address_moves_while_it_waits() {
     let mut world = agreed();
     let frame = back(TCP, 100);
     let waits = [("order_waited", 1), ("order_flows", 1), ("flows", 1)];
-    changes(&mut world, |w| w.hear_chunk(whole(5, 1, &frame), true), &waits);
+    changes(&mut world, |w| w.receive_chunk(whole(5, 1, &frame), true), &waits);
     let moves = |world: &mut World| {
         let slot = world.machines[1].slot.unwrap();
         world.express.set_allowed(slot, Vec::new());
@@ -219,7 +219,7 @@ fn a_peer_that_is_removed_takes_its_order_with_it() {
     let mut world = agreed();
     let frame = back(TCP, 100);
     for flow in 0..3 {
-        world.hear_chunk(whole(flow, 1, &frame), true);
+        world.receive_chunk(whole(flow, 1, &frame), true);
     }
     changes(&mut world, |w| w.remove_peer(1), &[("order_flows", -3)]);
     changes(&mut world, |w| w.give(&out(TCP, 100)), &[("guest_no_peer", 1)]);
@@ -229,7 +229,7 @@ fn a_peer_that_is_removed_takes_its_order_with_it() {
 #[test]
 fn flows_that_fall_silent_are_forgotten_by_the_receiver() {
     let mut world = agreed();
-    world.hear_chunk(whole(1, 0, &back(TCP, 100)), true);
+    world.receive_chunk(whole(1, 0, &back(TCP, 100)), true);
     changes(&mut world, |w| w.pass(Duration::from_secs(119)), &[]);
     changes(&mut world, |w| w.pass(Duration::from_secs(11)), &[("order_flows", -1)]);
 }

@@ -1,5 +1,5 @@
 //! The card beside a naive one, which does what the specification says in the simplest way that
-//! there is. Both are told the same by chance: packets of the guest and of peers, in any order, with
+//! there is. The same happens to both, by chance: packets of the guest and of peers, in any order, with
 //! losses and duplicates, changes of the rules, peers that come and go, time, refused and failed
 //! sends. What the guest sees, what goes to peers and what is counted must be the same.
 
@@ -27,7 +27,7 @@ use self::world::{MACHINES, World, own_addresses};
 /// Steps of one story.
 const STEPS: u32 = 300;
 
-/// Two cards, and what has not been told to them yet.
+/// Two cards, and input that they have not got yet.
 struct Story {
     world: World,
     rng: Rng,
@@ -140,7 +140,7 @@ impl Story {
                 _ => self.air.swap_remove(at),
             };
             if self.below(60) > 0 {
-                self.world.hear_chunk(chunk, last);
+                self.world.receive_chunk(chunk, last);
             }
         }
     }
@@ -150,7 +150,7 @@ impl Story {
         let from = if self.below(10) == 0 { self.peer() } else { peer };
         let host = self.below(4);
         let frame = self.packet(from, 0, host);
-        self.world.hear_plain(peer, &frame);
+        self.world.receive_plain(peer, &frame);
     }
 
     /// A chunk that is longer than its frame.
@@ -159,7 +159,7 @@ impl Story {
         let (sequence, chunk, bytes) = (u64::from(self.below(9)), 0, vec![7; 60]);
         let chunk = Chunk { name, sequence, chunk, frame_bytes: 59, bytes, fits: false };
         let last = self.bit();
-        self.world.hear_chunk(chunk, last);
+        self.world.receive_chunk(chunk, last);
     }
 
     /// Flows fall silent: for so long that senders take new numbers, or that receivers forget.
@@ -315,16 +315,16 @@ impl Story {
     fn offer(&mut self) {
         let peer = self.peer();
         let (on, udp, asks) = (self.below(8) > 0, self.below(4) > 0, self.bit());
-        self.world.hear_offer(peer, on, udp, asks);
+        self.world.receive_offer(peer, on, udp, asks);
     }
 }
 
-/// Tells one story. Returns what was counted.
-fn tell(seed: u64) -> Counters {
+/// Runs one story. Returns the counters.
+fn run_story(seed: u64) -> Counters {
     println!("seed {seed}");
     let mut story = Story::new(seed);
     for peer in 1..MACHINES {
-        story.world.hear_offer(peer, true, true, false);
+        story.world.receive_offer(peer, true, true, false);
     }
     for _ in 0..STEPS {
         story.step();
@@ -340,12 +340,12 @@ fn tell(seed: u64) -> Counters {
 
 #[test]
 fn the_card_does_what_the_naive_card_does() {
-    let told: Vec<Counters> = (0..40).map(tell).collect();
+    let counted: Vec<Counters> = (0..40).map(run_story).collect();
     // Stories in which something never happens show nothing about it.
     let limits =
         ["queue_marked", "queue_dropped_late", "queue_dropped_full", "order_full", "flows_full"];
-    for (at, (name, _)) in told[0].named().iter().enumerate() {
-        let happened = told.iter().any(|counters| counters.named()[at].1 > 0);
+    for (at, (name, _)) in counted[0].named().iter().enumerate() {
+        let happened = counted.iter().any(|counters| counters.named()[at].1 > 0);
         assert_eq!(happened, !limits.contains(name), "{name}");
     }
 }
@@ -354,6 +354,6 @@ fn the_card_does_what_the_naive_card_does() {
 #[ignore = "minutes; more stories of the same kind"]
 fn the_card_does_what_the_naive_card_does_for_long() {
     for seed in 1000..5000 {
-        tell(seed);
+        run_story(seed);
     }
 }

@@ -41,9 +41,9 @@ struct Flow {
     used_at: Instant,
 }
 
-/// How a whole frame that would wait is judged.
+/// How a whole frame that would wait is decided about.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Judgement {
+pub(crate) enum Decision {
     Waits,
     AtOnce,
     Refused,
@@ -75,7 +75,7 @@ impl Order {
         &mut self,
         now: Instant,
         chunk: Chunk,
-        mut judge: impl FnMut(&[u8]) -> Judgement,
+        mut decide: impl FnMut(&[u8]) -> Decision,
     ) -> Vec<Vec<u8>> {
         let mut up = Vec::new();
         if !chunk.fits {
@@ -106,17 +106,17 @@ impl Order {
         }
         let whole: Vec<u8> = parts.values().flatten().copied().collect();
         if whole.len() == chunk.frame_bytes {
-            let judgement = if sequence == flow.next { Judgement::Waits } else { judge(&whole) };
-            *content = match judgement {
-                Judgement::Waits => {
+            let decision = if sequence == flow.next { Decision::Waits } else { decide(&whole) };
+            *content = match decision {
+                Decision::Waits => {
                     self.counts.waited += u64::from(sequence != flow.next);
                     Content::Whole(whole)
                 }
-                Judgement::AtOnce => {
+                Decision::AtOnce => {
                     up.push(whole);
                     Content::Gone
                 }
-                Judgement::Refused => Content::Gone,
+                Decision::Refused => Content::Gone,
             };
         }
         flow.release(now, &mut up);

@@ -1,4 +1,4 @@
-//! The card under test and the naive one, side by side: each is told the same, and what the guest
+//! The card under test and the naive one, side by side: each gets the same input, and what the guest
 //! sees, what goes to peers, and all counters must be the same.
 
 use std::collections::BTreeMap;
@@ -178,33 +178,33 @@ impl World {
         self.naive.from_guest(self.now, frame);
     }
 
-    fn hear(&mut self, machine: usize, dst_qpn: Qpn, imm: u64, reliable: bool, payload: &[u8]) {
+    fn receive(&mut self, machine: usize, dst_qpn: Qpn, imm: u64, reliable: bool, payload: &[u8]) {
         let Some(peer) = self.machines[machine].id else { return };
         let delivery = Delivery { peer, src_qpn: dst_qpn, dst_qpn, imm, reliable, payload };
         self.express.delivered(self.now, &delivery, &mut self.guest);
     }
 
-    pub(crate) fn hear_plain(&mut self, machine: usize, frame: &[u8]) {
-        self.hear(machine, FRAME_QPN, 0, false, frame);
+    pub(crate) fn receive_plain(&mut self, machine: usize, frame: &[u8]) {
+        self.receive(machine, FRAME_QPN, 0, false, frame);
         if self.machines[machine].id.is_some() {
             self.naive.plain(machine, frame);
         }
     }
 
-    pub(crate) fn hear_chunk(&mut self, chunk: Chunk, last: bool) {
+    pub(crate) fn receive_chunk(&mut self, chunk: Chunk, last: bool) {
         let (machine, flow) = chunk.name;
         let frame_bytes = u16::try_from(chunk.frame_bytes).unwrap();
         let sequence = u16::try_from(chunk.sequence & 0xffff).unwrap();
         let place = Place { flow, sequence, chunk: chunk.chunk, last, frame_bytes };
-        self.hear(machine, FRAME_QPN, place.encode(), true, &chunk.bytes);
+        self.receive(machine, FRAME_QPN, place.encode(), true, &chunk.bytes);
         if self.machines[machine].id.is_some() {
             self.naive.chunk(self.now, chunk);
         }
     }
 
-    pub(crate) fn hear_offer(&mut self, machine: usize, express: bool, udp: bool, asks: bool) {
+    pub(crate) fn receive_offer(&mut self, machine: usize, express: bool, udp: bool, asks: bool) {
         let flags = u8::from(express) | u8::from(udp) << 1 | u8::from(asks) << 2;
-        self.hear(machine, OFFER_QPN, 0, true, &[1, flags]);
+        self.receive(machine, OFFER_QPN, 0, true, &[1, flags]);
         if self.machines[machine].id.is_some()
             && let Some(peer) = self.naive.peers.get_mut(&machine)
         {

@@ -1,5 +1,5 @@
-//! What a peer or a guest may write is bounded by rules: who may send from an address, what
-//! state outlives a peer, and which queue a packet waits in.
+//! Bounds on peers and guests: the addresses that a peer may send from, the state that outlives a
+//! peer, and the queue that a packet waits in.
 
 use super::*;
 use crate::FRAME_QPN;
@@ -30,8 +30,8 @@ impl Rig {
         (id, end.express.add_peer(self.now, settings))
     }
 
-    /// Node 1 hears a datagram of a peer, whatever that may have put into it.
-    fn hear(&mut self, peer: PeerId, imm: u64, reliable: bool, payload: &[u8]) {
+    /// Node 1 receives a datagram of a peer, with any content.
+    fn receive(&mut self, peer: PeerId, imm: u64, reliable: bool, payload: &[u8]) {
         let End { express, guest, .. } = &mut self.ends[1];
         let (src_qpn, dst_qpn) = (FRAME_QPN, FRAME_QPN);
         let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable, payload };
@@ -55,20 +55,20 @@ fn regression_a_frame_that_waited_in_vain_is_checked_against_the_peer_that_sent_
     rig.third(3);
     let first = rig.first();
     let forged = framed(3, &tcp(1));
-    rig.hear(first, whole(9, 1, &forged), true, &forged);
+    rig.receive(first, whole(9, 1, &forged), true, &forged);
     // In two chunks, under another flow.
     let half = forged.len() / 2;
     let place = Place { flow: 10, sequence: 1, chunk: 0, last: false, frame_bytes: 0 };
     let place = Place { frame_bytes: u16::try_from(forged.len()).unwrap(), ..place };
-    rig.hear(first, place.encode(), true, &forged[..half]);
+    rig.receive(first, place.encode(), true, &forged[..half]);
     let last = Place { chunk: 1, last: true, ..place };
-    rig.hear(first, last.encode(), true, &forged[half..]);
+    rig.receive(first, last.encode(), true, &forged[half..]);
     rig.time_out(150);
     assert!(rig.ends[1].guest.0.is_empty(), "a peer sent from another's address");
     assert_eq!(rig.ends[1].express.counters().peer_bad_source, 2);
     // A frame of its own that waits in vain is delivered, and counted as that peer's.
     let own = framed(1, &tcp(2));
-    rig.hear(first, whole(11, 1, &own), true, &own);
+    rig.receive(first, whole(11, 1, &own), true, &own);
     rig.time_out(150);
     assert_eq!(rig.ends[1].guest.0, [own]);
     let slot = rig.ends[1].peer;
@@ -80,7 +80,7 @@ fn a_frame_whose_address_moves_while_it_waits_is_not_delivered() {
     let mut rig = Rig::both();
     let (first, slot) = (rig.first(), rig.ends[1].peer);
     let frame = framed(1, &tcp(1));
-    rig.hear(first, whole(9, 1, &frame), true, &frame);
+    rig.receive(first, whole(9, 1, &frame), true, &frame);
     rig.ends[1].express.set_allowed(slot, Vec::new());
     rig.time_out(150);
     assert!(rig.ends[1].guest.0.is_empty());
@@ -94,7 +94,7 @@ fn regression_the_next_peer_of_a_slot_meets_no_flow_of_the_one_before() {
     for sequence in [0, 1, 3] {
         let frame = framed(3, &tcp(sequence));
         let imm = whole(9, u16::try_from(sequence).unwrap(), &frame);
-        rig.hear(id, imm, true, &frame);
+        rig.receive(id, imm, true, &frame);
     }
     assert_eq!(numbers(&rig.ends[1].guest.0), [0, 1]);
     rig.ends[1].express.remove_peer(slot);
@@ -102,7 +102,7 @@ fn regression_the_next_peer_of_a_slot_meets_no_flow_of_the_one_before() {
     let (id, again) = rig.third(4);
     assert_eq!(again, slot, "it takes the same place");
     let frame = framed(4, &tcp(100));
-    rig.hear(id, whole(9, 0, &frame), true, &frame);
+    rig.receive(id, whole(9, 0, &frame), true, &frame);
     assert_eq!(numbers(&rig.ends[1].guest.0), [0, 1, 100]);
     rig.time_out(150);
     assert_eq!(numbers(&rig.ends[1].guest.0), [0, 1, 100]);
@@ -118,7 +118,7 @@ fn without_udp() -> Rig {
 }
 
 impl Rig {
-    /// Node 0 hands over what may leave, while the wire takes nothing.
+    /// Node 0 hands over the frames that may leave, while the wire takes nothing.
     fn pump(&mut self) -> (u64, usize) {
         let End { endpoint, express, .. } = &mut self.ends[0];
         express.pump(self.now, endpoint);
@@ -284,7 +284,7 @@ fn a_packet_of_a_super_packet_that_fits_no_datagram_is_answered_when_it_goes_pla
     let header = offload.write(true, layout(&packet).header_bytes());
     rig.send_frame(0, &[&header[..], &packet].concat());
     rig.run_ms(5);
-    assert_eq!(rig.ends[0].guest.0.len(), 1, "the sender is told");
+    assert_eq!(rig.ends[0].guest.0.len(), 1, "the sender is answered");
     let counters = rig.ends[0].express.counters();
     assert_eq!((counters.guest_too_big, counters.send_refused), (1, 0));
 }

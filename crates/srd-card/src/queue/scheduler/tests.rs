@@ -165,7 +165,7 @@ fn small_frames_cost_what_they_take() {
 }
 
 #[test]
-fn a_full_queue_takes_from_whoever_holds_most() {
+fn a_full_queue_takes_from_the_flow_that_holds_most() {
     let mut bench = Bench::new(2);
     bench.push(1, 1500, 0, Instant::ZERO);
     for _ in 0..20 {
