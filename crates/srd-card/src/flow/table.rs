@@ -152,6 +152,7 @@ impl FlowTable {
     /// The flow of a packet, and its peer, by the rules. `from`: the peer that the packet came from,
     /// or none if the guest sent it; `near`: a slot that is probably the right one. `None`: the
     /// remote address belongs to no peer, or not to the one that sent it.
+    #[inline]
     pub(crate) fn classify(
         &mut self,
         now: Instant,
@@ -180,6 +181,7 @@ impl FlowTable {
         Some(Found { peer, flow: slot.map(|slot| FlowId::new(slot, meta.direction)) })
     }
 
+    #[inline(never)]
     fn find(&self, key: &FlowKey) -> Option<u32> {
         let hash = key.hash_under(&self.secret);
         self.index.find(hash, |slot| self.entries[*slot as usize].key == *key).copied()
@@ -204,6 +206,7 @@ impl FlowTable {
     }
 
     /// Makes an entry, if there is room.
+    #[cold]
     fn open(
         &mut self,
         now: Instant,
@@ -351,6 +354,7 @@ impl FlowTable {
     }
 
     /// Counts packets of a flow that pass, and whether they ride SRD.
+    #[inline]
     pub(crate) fn count(&mut self, flow: FlowId, pkts: u64, bytes: u64, by_srd: bool) {
         self.counts[flow.slot() as usize].add(flow.direction(), pkts, bytes, by_srd);
     }

@@ -46,6 +46,7 @@ pub struct Packet {
 
 impl Packet {
     /// Reads the headers.
+    #[inline]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
             4 => Self::read_v4(bytes),
@@ -75,6 +76,7 @@ impl Packet {
         Some(packet)
     }
 
+    #[inline(never)]
     fn read_v6(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < IPV6_BYTES {
             return None;
