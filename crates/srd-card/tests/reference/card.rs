@@ -183,7 +183,7 @@ impl Card {
         holding.max_by_key(|(prefix, _)| prefix.length()).map(|(_, at)| at)
     }
 
-    pub(crate) fn from_guest(&mut self, now: Instant, frame: &[u8]) {
+    pub(crate) fn take_from_guest(&mut self, now: Instant, frame: &[u8]) {
         let Some(read) = Read::of(frame) else {
             self.counters.guest_malformed += 1;
             return;

@@ -46,13 +46,16 @@ impl Guest for Seen {
     }
 }
 
+/// Chunks of a frame, and where in it each begins.
+type Parts = Vec<(usize, Vec<u8>)>;
+
 /// A peer: an endpoint that keeps what it gets.
 pub(crate) struct Machine {
     endpoint: Endpoint,
     pub(crate) id: Option<PeerId>,
     pub(crate) slot: Option<PeerSlot>,
     /// Frames of which some chunks have come, by number and sequence.
-    parts: BTreeMap<(u32, u16), Vec<(usize, Vec<u8>)>>,
+    parts: BTreeMap<(u32, u16), Parts>,
     /// The last offer that it got.
     offer: Option<u8>,
 }
@@ -175,7 +178,7 @@ impl World {
 
     pub(crate) fn give(&mut self, frame: &[u8]) {
         self.express.from_guest(self.now, frame.to_vec(), &mut self.guest);
-        self.naive.from_guest(self.now, frame);
+        self.naive.take_from_guest(self.now, frame);
     }
 
     fn receive(&mut self, machine: usize, dst_qpn: Qpn, imm: u64, reliable: bool, payload: &[u8]) {
