@@ -1,5 +1,6 @@
 //! What the fuzz target of the card does with its input: a card whose guest and whose peers write
-//! what they like, beside one that is true, and a script that names the writer, the bytes and the time.
+//! what they like, beside one that is true, and a script that names the writer, the bytes and the
+//! time.
 //!
 //! The card under test knows three peers: the true one, reached through endpoints and a wire, and
 //! two that exist in the script alone. All three throw datagrams at it: whole frames, chunks in any

@@ -1,5 +1,5 @@
-//! Each frame for the guest is checked without the code under test: it is a packet, its header agrees
-//! with it, and its sender may send it.
+//! Each frame for the guest is checked without the code under test: it is a packet, its header
+//! agrees with it, and its sender may send it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

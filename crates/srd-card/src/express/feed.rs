@@ -108,7 +108,8 @@ impl Express {
         more
     }
 
-    /// The frames that a peer takes now, by the rules of now, under which its queue is put, too. // X4
+    /// The frames that a peer takes now, by the rules of now, under which its queue is put, too. //
+    /// X4
     fn feed(&mut self, slot: u32, endpoint: &Endpoint) -> Option<Feed> {
         let enabled = self.rules.enabled_for(PeerSlot(slot));
         let peer = self.peers.get_mut(slot as usize).and_then(Option::as_mut)?;

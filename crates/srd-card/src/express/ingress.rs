@@ -1,4 +1,5 @@
-//! From the transport to the guest: order by flow, and packets of a peer from its own addresses only.
+//! From the transport to the guest: order by flow, and packets of a peer from its own addresses
+//! only.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,5 @@
-//! Two stages over two endpoints and a wire that misbehaves: which packets ride SRD, and which arrive.
+//! Two stages over two endpoints and a wire that misbehaves: which packets ride SRD, and which
+//! arrive.
 
 use super::*;
 use crate::config::Config;

@@ -149,9 +149,9 @@ impl FlowTable {
         self.opened.set_peers(peers);
     }
 
-    /// The flow of a packet, and its peer, by the rules. `from`: the peer that the packet came from,
-    /// or none if the guest sent it; `near`: a slot that is probably the right one. `None`: the
-    /// remote address belongs to no peer, or not to the one that sent it.
+    /// The flow of a packet, and its peer, by the rules. `from`: the peer that the packet came
+    /// from, or none if the guest sent it; `near`: a slot that is probably the right one. `None`:
+    /// the remote address belongs to no peer, or not to the one that sent it.
     #[inline]
     pub(crate) fn classify(
         &mut self,

@@ -16,8 +16,8 @@ pub enum Direction {
     Ingress,
 }
 
-/// The fields that a flow's packets have in common: the 5-tuple of TCP and UDP; of everything else (GRE,
-/// ESP, ICMP, fragments) the three fields that each packet has.
+/// The fields that a flow's packets have in common: the 5-tuple of TCP and UDP; of everything else
+/// (GRE, ESP, ICMP, fragments) the three fields that each packet has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FlowKey {
     /// Source address.

@@ -159,8 +159,8 @@ impl Layout {
         Self { offload, ..*self }
     }
 
-    /// The layout of a part of so many bytes of this packet: nothing is left to hardware, and ports are
-    /// out of sight.
+    /// The layout of a part of so many bytes of this packet: nothing is left to hardware, and ports
+    /// are out of sight.
     pub(crate) fn of_part(&self, packet_bytes: usize) -> Self {
         let flags = self.flags & !(PORTS | SYN) | FRAGMENT;
         let packet_bytes = u16::try_from(packet_bytes).unwrap_or(u16::MAX);

@@ -34,7 +34,8 @@ pub(crate) struct Admission {
 
 /// The receiver of frames.
 pub(crate) trait Sink {
-    /// Reads and checks a whole frame of a peer that would wait. The sink counts those that it refuses.
+    /// Reads and checks a whole frame of a peer that would wait. The sink counts those that it
+    /// refuses.
     fn admit(&mut self, peer: u32, near: &mut Near, frame: &[u8]) -> Option<Admission>;
     /// Takes a frame of a peer in its turn, if it is one and that peer may send it.
     fn take(&mut self, peer: u32, near: &mut Near, frame: &[u8]);

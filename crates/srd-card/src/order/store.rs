@@ -215,8 +215,8 @@ impl Store {
         self.recycle(peer, bytes);
     }
 
-    /// Takes bytes for a frame of a flow, and room for its record. Returns whether the peer may have
-    /// them.
+    /// Takes bytes for a frame of a flow, and room for its record. Returns whether the peer may
+    /// have them.
     fn reserve(&mut self, peer: u32, flow: &mut Flow, bytes: usize) -> bool {
         let entries = &mut flow.entries;
         let full = entries.len() == entries.capacity();

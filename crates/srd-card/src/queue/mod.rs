@@ -1,5 +1,5 @@
-//! Frames that wait for one peer: `scheduler` the order in which they go, `codel` the law that marks
-//! them, `fattest` the flow that holds most.
+//! Frames that wait for one peer: `scheduler` the order in which they go, `codel` the law that
+//! marks them, `fattest` the flow that holds most.
 
 mod codel;
 mod fattest;

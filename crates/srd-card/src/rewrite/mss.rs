@@ -14,7 +14,8 @@ const TCP_BYTES: usize = 20;
 const HEADERS_V4: u16 = 40;
 const HEADERS_V6: u16 = 60;
 
-/// Lowers the MSS option of a SYN so that segments fit into `mtu`. Returns whether anything changed.
+/// Lowers the MSS option of a SYN so that segments fit into `mtu`. Returns whether anything
+/// changed.
 pub(crate) fn clamp(bytes: &mut [u8], layout: &Layout, mtu: u16) -> bool {
     if !layout.is_syn() {
         return false;

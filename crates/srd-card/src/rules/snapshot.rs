@@ -1,9 +1,9 @@
 //! The rules of a card: its peers, the addresses behind each, and whether SRD is on.
 //!
-//! A snapshot of them is immutable and shared by reference counting: the card, and later each of its
-//! workers, holds one and swaps it as a whole. Each change makes another epoch. An entry of the flow
-//! table remembers the epoch under which its flow was judged, so that a change of rules costs the
-//! same however many flows there are: each flow is judged again before its next packet.
+//! A snapshot of them is immutable and shared by reference counting: the card, and later each of
+//! its workers, holds one and swaps it as a whole. Each change makes another epoch. An entry of the
+//! flow table remembers the epoch under which its flow was judged, so that a change of rules costs
+//! the same however many flows there are: each flow is judged again before its next packet.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;

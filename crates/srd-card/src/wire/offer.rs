@@ -1,5 +1,5 @@
-//! The offer of a card to another: whether SRD is on, and for which packets. Sent reliably to queue pair
-//! [`crate::OFFER_QPN`] when a peer is met and whenever the answer changes.
+//! The offer of a card to another: whether SRD is on, and for which packets. Sent reliably to queue
+//! pair [`crate::OFFER_QPN`] when a peer is met and whenever the answer changes.
 //!
 //! ```text
 //! +---------------+---------------+

@@ -1,5 +1,5 @@
-//! A card as the specification reads: each packet is read anew, rules are walked from first to last,
-//! frames wait in a list. It has no flow table, no caches, no limits.
+//! A card as the specification reads: each packet is read anew, rules are walked from first to
+//! last, frames wait in a list. It has no flow table, no caches, no limits.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! The card beside a naive one, which does what the specification says in the simplest way that
-//! there is. The same happens to both, by chance: packets of the guest and of peers, in any order, with
-//! losses and duplicates, changes of the rules, peers that come and go, time, refused and failed
-//! sends. What the guest sees, what goes to peers and what is counted must be the same.
+//! there is. The same happens to both, by chance: packets of the guest and of peers, in any order,
+//! with losses and duplicates, changes of the rules, peers that come and go, time, refused and
+//! failed sends. What the guest sees, what goes to peers and what is counted must be the same.
 
 #![allow(clippy::unwrap_used)] // helpers of tests are tests
 

@@ -1,5 +1,5 @@
-//! The card under test and the naive one, side by side: each gets the same input, and what the guest
-//! sees, what goes to peers, and all counters must be the same.
+//! The card under test and the naive one, side by side: each gets the same input, and what the
+//! guest sees, what goes to peers, and all counters must be the same.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
