@@ -5,6 +5,9 @@
 //! wrapping, and looks at everything each time. It knows no limits: sizes stay below them.
 
 use super::*;
+use crate::meta::Meta;
+use crate::order::{Admission, Near};
+use crate::testing::{meta, v4};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -116,11 +119,15 @@ impl Naive {
 struct Up(Vec<(u32, Vec<u8>)>);
 
 impl Sink for Up {
-    fn admit(&mut self, _: u32, _: &[u8]) -> Admission {
-        Admission::InTurn
+    fn admit(&mut self, _: u32, _: &mut Near, _: &[u8]) -> Option<Admission> {
+        Some(Admission { meta: meta(&v4(47, (0, 0), b"")), at_once: false })
     }
 
-    fn take(&mut self, peer: u32, frame: &[u8]) {
+    fn take(&mut self, peer: u32, _: &mut Near, frame: &[u8]) {
+        self.0.push((peer, frame.to_vec()));
+    }
+
+    fn release(&mut self, peer: u32, _: &mut Near, _: &Meta, frame: &[u8]) {
         self.0.push((peer, frame.to_vec()));
     }
 }
@@ -233,7 +240,7 @@ proptest! {
             naive.handle_timeout(now);
         }
         prop_assert_eq!(by_flow(&up.0), by_flow(&naive.up));
-        prop_assert_eq!((order.counts(), order.store.bytes.total()), (naive.counts, 0));
+        prop_assert_eq!((order.counts(), order.store.budget.waiting_bytes()), (naive.counts, 0));
         for peer in 0..2 {
             order.forget_peer(peer);
         }

@@ -1,5 +1,5 @@
-//! What a guest gets is looked at without the code under test: it is a packet, its header agrees
-//! with it, and its sender may send it.
+//! Each frame for the guest is checked without the code under test: it is a packet, its header
+//! agrees with it, and its sender may send it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,8 +24,8 @@ pub(super) fn stamp(byte: &mut u8, mark: u8) {
 
 /// A guest that looks at what it gets.
 #[derive(Default)]
-pub(super) struct Judge {
-    /// By peer: what it may send from.
+pub(super) struct Oracle {
+    /// By peer: the addresses that it may send from.
     pub(super) allowed: Vec<Vec<Prefix>>,
     /// By peer: its mark, if its frames have one.
     pub(super) marks: Vec<Option<u8>>,
@@ -35,7 +35,7 @@ pub(super) struct Judge {
     pub(super) got: u64,
 }
 
-impl Guest for Judge {
+impl Guest for Oracle {
     fn deliver(&mut self, frame: &[u8]) {
         self.got += 1;
         let source = well_formed(frame).expect("a frame whose header agrees with its packet");

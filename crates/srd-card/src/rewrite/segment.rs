@@ -6,84 +6,94 @@
 
 use alloc::vec::Vec;
 
-use crate::checksum;
-use crate::offload::{Gso, OFFLOAD_BYTES, Offload, PACKETS_MAX, header_bytes};
-use crate::packet::{IPV6_BYTES, Packet, protocol, u16_at};
+use super::checksum;
+use crate::meta::layout::Layout;
+use crate::meta::offload::{Gso, OFFLOAD_BYTES, Offload, PACKETS_MAX};
+use crate::meta::packet::{IPV6_BYTES, protocol, u16_at};
 
-/// Where a TCP header has its checksum.
-const TCP_CHECKSUM_AT: u16 = 16;
 const TCP_FIN: u8 = 0x01;
 const TCP_PUSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// How a frame is to be cut whose packets must not be larger than `fits`: TCP may be cut to any
-/// size, since the network may pass less than it did when the connection began; anything else
-/// stays as it is, and so does what would be more than [`PACKETS_MAX`].
-pub(crate) fn fitted(bytes: &[u8], packet: &Packet, offload: &Offload, fits: usize) -> Offload {
-    let room = fits.saturating_sub(header_bytes(bytes, packet));
+/// How a packet is to be cut so that its segments are not larger than `fits`: TCP may be cut to
+/// any size, since the network may pass less than it did when the connection began; anything else
+/// stays as it is, and so does a packet that would become more than [`PACKETS_MAX`].
+pub(crate) fn fitted(layout: &Layout, fits: usize) -> Layout {
+    let room = fits.saturating_sub(layout.header_bytes());
     let room = u16::try_from(room).unwrap_or(u16::MAX);
-    if packet.protocol != protocol::TCP || packet.fragment || room == 0 {
-        return *offload;
+    if layout.protocol != protocol::TCP || layout.is_fragment() || room == 0 {
+        return *layout;
     }
-    let gso = match offload.gso {
+    let cut = Gso::Tcp { ecn: true };
+    let gso = match layout.offload.gso {
         Some((gso, step)) => Some((gso, step.min(room))),
-        None if bytes.len() > fits => Some((Gso::Tcp { ecn: true }, room)),
-        None => return *offload,
+        None if layout.packet_bytes() > fits => Some((cut, room)),
+        None => return *layout,
     };
-    // Of a checksum that was whole nothing is left: each segment's is left to the receiver.
-    let start = u16::try_from(packet.transport_at).unwrap_or(u16::MAX);
-    let checksum = offload.checksum.or(Some((start, TCP_CHECKSUM_AT)));
-    let cut = Offload { gso, checksum, checked: false };
+    // A checksum that covers the whole covers no segment: that of each is left to the receiver.
+    let start = u16::try_from(layout.transport_at()).unwrap_or(u16::MAX);
+    let checksum = layout.offload.checksum.or(Some((start, cut.checksum_field())));
+    let fitted = layout.leaving(Offload { gso, checksum, checked: false });
     // Headers that leave hardly any room would be sent once for each few bytes.
-    if cut.packets(bytes, packet) > PACKETS_MAX { *offload } else { cut }
+    if fitted.packets() > PACKETS_MAX { *layout } else { fitted }
+}
+
+/// Bytes of the largest packet that a frame of this layout is cut into.
+pub(crate) fn largest(layout: &Layout) -> usize {
+    let whole = layout.packet_bytes();
+    let step = layout.offload.gso.map(|(_, step)| usize::from(step));
+    step.map_or(whole, |step| whole.min(layout.header_bytes() + step))
 }
 
 /// The packets that a frame stands for: itself, if it is no super-packet.
-pub struct Segments<'a> {
+pub(crate) struct Segments<'a> {
     frame: &'a [u8],
-    packet: &'a Packet,
-    /// Kind and payload bytes of segments; where payload begins; the header of each.
+    layout: &'a Layout,
+    /// Kind and payload bytes of segments.
     gso: Option<(Gso, u16)>,
-    headers: usize,
-    single: Offload,
     count: usize,
     out: Vec<u8>,
 }
 
 impl<'a> Segments<'a> {
-    /// `frame` is offload header and packet, read before.
-    pub fn new(frame: &'a [u8], packet: &'a Packet, offload: &Offload) -> Self {
-        let bytes = &frame[OFFLOAD_BYTES..];
-        let headers = header_bytes(bytes, packet);
-        let gso = offload.gso.filter(|_| bytes.len() > headers);
-        let count = gso.map_or(1, |(_, step)| (bytes.len() - headers).div_ceil(step.into()));
-        let single = Offload { gso: None, ..*offload };
-        Self { frame, packet, gso, headers, single, count, out: Vec::new() }
+    /// Those of a frame, whose layout says how it is to be cut.
+    pub(crate) fn new(frame: &'a [u8], layout: &'a Layout) -> Self {
+        let payload_bytes = layout.payload_bytes();
+        let gso = layout.offload.gso.filter(|_| payload_bytes > 0);
+        let count = gso.map_or(1, |(_, step)| payload_bytes.div_ceil(step.into()));
+        Self { frame, layout, gso, count, out: Vec::new() }
     }
 
     /// How many there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
+    /// What each of them is.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout.leaving(Offload { gso: None, ..self.layout.offload })
+    }
+
     /// One of them, its offload header before it.
-    pub fn write(&mut self, index: usize) -> &[u8] {
+    pub(crate) fn write(&mut self, index: usize) -> &[u8] {
         let Some((gso, step)) = self.gso else { return self.frame };
-        let (packet, headers) = (self.packet, self.headers);
+        let (layout, headers) = (self.layout, self.layout.header_bytes());
         let (header, payload) = self.frame[OFFLOAD_BYTES..].split_at(headers);
         let begin = payload.len().min(index * usize::from(step));
         let end = payload.len().min(begin + usize::from(step));
         self.out.clear();
-        self.out.extend_from_slice(&self.single.write(packet.is_v4(), headers));
+        let offload = Offload { gso: None, ..layout.offload };
+        self.out.extend_from_slice(&offload.write(layout.is_v4(), headers));
         self.out.extend_from_slice(header);
         self.out.extend_from_slice(&payload[begin..end]);
         let segment = &mut self.out[OFFLOAD_BYTES..];
         let place = Place { index, last: index + 1 == self.count, step };
         match gso {
-            Gso::Tcp { ecn } => number_tcp(segment, packet, place, ecn),
-            Gso::Udp => size_udp(segment, packet),
+            Gso::Tcp { ecn } => number_tcp(segment, layout, place, ecn),
+            Gso::Udp => size_udp(segment, layout),
         }
-        size_ip(segment, packet, index);
+        leave_checksum(segment, layout, gso);
+        size_ip(segment, layout, index);
         &self.out
     }
 }
@@ -96,8 +106,8 @@ struct Place {
     step: u16,
 }
 
-fn number_tcp(segment: &mut [u8], packet: &Packet, place: Place, ecn: bool) {
-    let at = packet.transport_at;
+fn number_tcp(segment: &mut [u8], layout: &Layout, place: Place, ecn: bool) {
+    let at = layout.transport_at();
     let sequence =
         u32::from_be_bytes([segment[at + 4], segment[at + 5], segment[at + 6], segment[at + 7]]);
     let offset = u32::try_from(place.index * usize::from(place.step)).unwrap_or(0);
@@ -108,26 +118,25 @@ fn number_tcp(segment: &mut [u8], packet: &Packet, place: Place, ecn: bool) {
     if ecn && place.index > 0 {
         segment[at + 13] &= !TCP_CWR;
     }
-    leave_checksum(segment, packet, at + 16);
 }
 
-fn size_udp(segment: &mut [u8], packet: &Packet) {
-    let at = packet.transport_at;
+fn size_udp(segment: &mut [u8], layout: &Layout) {
+    let at = layout.transport_at();
     let length = u16::try_from(segment.len() - at).unwrap_or(u16::MAX);
     segment[at + 4..at + 6].copy_from_slice(&length.to_be_bytes());
-    leave_checksum(segment, packet, at + 6);
 }
 
 /// The checksum field holds the pseudo-header's sum, which the length is part of.
-fn leave_checksum(segment: &mut [u8], packet: &Packet, field: usize) {
-    let length = segment.len() - packet.transport_at;
-    let (source, destination) = (&packet.source, &packet.destination);
-    let sum = checksum::pseudo_header(source, destination, packet.protocol, length);
+fn leave_checksum(segment: &mut [u8], layout: &Layout, gso: Gso) {
+    let at = layout.transport_at();
+    let addresses = layout.addresses(segment);
+    let sum = checksum::pseudo_header(addresses, layout.protocol, segment.len() - at);
+    let field = at + usize::from(gso.checksum_field());
     segment[field..field + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-fn size_ip(segment: &mut [u8], packet: &Packet, index: usize) {
-    if packet.is_v4() {
+fn size_ip(segment: &mut [u8], layout: &Layout, index: usize) {
+    if layout.is_v4() {
         let total = u16::try_from(segment.len()).unwrap_or(u16::MAX);
         segment[2..4].copy_from_slice(&total.to_be_bytes());
         let step = u16::try_from(index).unwrap_or(0);
@@ -145,19 +154,20 @@ fn size_ip(segment: &mut [u8], packet: &Packet, index: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::tests::{v4, v6};
+    use crate::testing::{self, v4, v6};
     use std::vec;
     use std::vec::Vec;
 
     fn segments(bytes: &[u8], gso: Gso, step: u16) -> Vec<Vec<u8>> {
-        let packet = Packet::read(bytes).unwrap();
+        let layout = testing::layout(bytes);
         let field = if matches!(gso, Gso::Udp) { 6 } else { 16 };
-        let start = u16::try_from(packet.transport_at).unwrap();
+        let start = u16::try_from(layout.transport_at()).unwrap();
         let offload =
             Offload { gso: Some((gso, step)), checksum: Some((start, field)), checked: false };
-        let mut frame = offload.write(packet.is_v4(), header_bytes(bytes, &packet)).to_vec();
+        let mut frame = offload.write(layout.is_v4(), layout.header_bytes()).to_vec();
         frame.extend_from_slice(bytes);
-        let mut segments = Segments::new(&frame, &packet, &offload);
+        let layout = layout.leaving(offload);
+        let mut segments = Segments::new(&frame, &layout);
         (0..segments.count()).map(|index| segments.write(index).to_vec()).collect()
     }
 
@@ -172,12 +182,11 @@ mod tests {
     }
 
     fn checked(bytes: &[u8]) {
-        let packet = Packet::read(bytes).unwrap();
-        let (source, destination) = (&packet.source, &packet.destination);
-        let transport = &bytes[packet.transport_at..];
-        let sum = checksum::transport(source, destination, packet.protocol, transport);
+        let layout = testing::layout(bytes);
+        let transport = &bytes[layout.transport_at()..];
+        let sum = checksum::transport(layout.addresses(bytes), layout.protocol, transport);
         assert_eq!(sum, 0, "transport checksum");
-        if packet.is_v4() {
+        if layout.is_v4() {
             assert_eq!(checksum::of(&bytes[..20]), 0, "header checksum");
             assert_eq!(usize::from(u16_at(bytes, 2)), bytes.len());
         } else {
@@ -226,11 +235,9 @@ mod tests {
         (options[0], options[1]) = (protocol::TCP, 170);
         bytes[6] = 60;
         bytes.splice(40..40, options);
-        let packet = Packet::read(&bytes).unwrap();
-        assert_eq!((packet.protocol, packet.transport_at), (protocol::TCP, 1408));
-        let whole = Offload::default();
-        let fits = 1408 + 20 + 12;
-        let cut = fitted(&bytes, &packet, &whole, fits);
-        assert!(cut.packets(&bytes, &packet) <= PACKETS_MAX, "{cut:?}");
+        let layout = testing::layout(&bytes);
+        assert_eq!((layout.protocol, layout.transport_at()), (protocol::TCP, 1408));
+        let cut = fitted(&layout, 1408 + 20 + 12);
+        assert!(cut.packets() <= PACKETS_MAX, "{cut:?}");
     }
 }

@@ -106,7 +106,7 @@ pub struct Routes<T> {
 }
 
 impl<T: Copy + PartialEq> Routes<T> {
-    /// Sets a prefix's value; returns the one before.
+    /// Sets a prefix's value; returns the previous one.
     pub fn insert(&mut self, prefix: Prefix, value: T) -> Option<T> {
         let family = usize::from(!prefix.address.is_ipv4());
         let lengths = &mut self.lengths[family];
@@ -134,18 +134,6 @@ impl<T: Copy + PartialEq> Routes<T> {
 
     fn table(&mut self, like: IpAddr) -> &mut BTreeMap<(u8, u128), T> {
         if like.is_ipv4() { &mut self.v4 } else { &mut self.v6 }
-    }
-}
-
-/// Whether an address stands for one machine on a network: not multicast, broadcast,
-/// unspecified, loopback, or reserved.
-pub fn is_unicast(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(a) => {
-            let reserved = a.octets()[0] == 0 || a.octets()[0] >= 224;
-            !(reserved || a.is_loopback())
-        }
-        IpAddr::V6(a) => !(a.is_multicast() || a.is_unspecified() || a.is_loopback()),
     }
 }
 

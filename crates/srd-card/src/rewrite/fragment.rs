@@ -8,8 +8,9 @@
 
 use alloc::vec::Vec;
 
-use crate::checksum;
-use crate::packet::{Packet, u16_at};
+use super::checksum;
+use crate::meta::layout::Layout;
+use crate::meta::packet::u16_at;
 
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
@@ -20,8 +21,8 @@ const OPTION_COPIED: u8 = 0x80;
 
 /// The parts of a packet, each of at most `mtu` bytes. `None` if it may not be cut, or no part
 /// would hold anything.
-pub(crate) fn parts(bytes: &[u8], packet: &Packet, mtu: usize) -> Option<Vec<Vec<u8>>> {
-    if !packet.is_v4() || packet.dont_fragment {
+pub(crate) fn parts(bytes: &[u8], layout: &Layout, mtu: usize) -> Option<Vec<Vec<u8>>> {
+    if !layout.is_v4() || layout.dont_fragment() {
         return None;
     }
     let header_bytes = usize::from(bytes[0] & 15) * 4;
@@ -55,7 +56,7 @@ pub(crate) fn parts(bytes: &[u8], packet: &Packet, mtu: usize) -> Option<Vec<Vec
     Some(payload.chunks(step).enumerate().map(part).collect())
 }
 
-/// Blanks the options that only the first part has. What cannot be read is left as it is.
+/// Blanks the options that only the first part has. An option that cannot be read stays as it is.
 fn blank_options(options: &mut [u8]) {
     let mut at = 0;
     while at < options.len() {
@@ -79,8 +80,8 @@ fn blank_options(options: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::protocol;
-    use crate::packet::tests::{v4, v6};
+    use crate::meta::packet::protocol;
+    use crate::testing::{layout, v4, v6};
     use proptest::prelude::*;
     use std::vec;
 
@@ -91,7 +92,7 @@ mod tests {
     }
 
     fn cut(bytes: &[u8], mtu: usize) -> Option<Vec<Vec<u8>>> {
-        parts(bytes, &Packet::read(bytes).unwrap(), mtu)
+        parts(bytes, &layout(bytes), mtu)
     }
 
     proptest! {

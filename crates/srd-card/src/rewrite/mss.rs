@@ -1,29 +1,31 @@
 //! Clamping the maximum segment size that a new TCP connection announces, so that its packets
-//! fit without anybody's path MTU discovery.
+//! fit without path MTU discovery.
 
-use crate::checksum;
-use crate::packet::{Packet, u16_at};
+use super::checksum;
+use crate::meta::layout::Layout;
+use crate::meta::packet::u16_at;
 
-const SYN: u8 = 0x02;
 const OPTION_END: u8 = 0;
 const OPTION_NOTHING: u8 = 1;
 const OPTION_MSS: u8 = 2;
+/// Bytes of a TCP header before its options.
+const TCP_BYTES: usize = 20;
 /// IPv4 and TCP headers without options.
 const HEADERS_V4: u16 = 40;
 const HEADERS_V6: u16 = 60;
 
-/// Lowers the MSS option of a SYN to what fits into `mtu`. `left`: the checksum is left to
-/// hardware, so that its field covers no option. Returns whether anything changed.
-pub fn clamp(bytes: &mut [u8], packet: &Packet, mtu: u16, left: bool) -> bool {
-    let Some(header_bytes) = packet.tcp_header_bytes(bytes) else { return false };
-    let at = packet.transport_at;
-    if bytes[at + 13] & SYN == 0 {
+/// Lowers the MSS option of a SYN so that segments fit into `mtu`. Returns whether anything
+/// changed.
+pub(crate) fn clamp(bytes: &mut [u8], layout: &Layout, mtu: u16) -> bool {
+    if !layout.is_syn() {
         return false;
     }
-    let headers = if packet.is_v4() { HEADERS_V4 } else { HEADERS_V6 };
+    let headers = if layout.is_v4() { HEADERS_V4 } else { HEADERS_V6 };
     let mss_max = mtu.saturating_sub(headers);
-    let end = at + header_bytes;
-    let mut option = at + 20;
+    // Where the checksum is left to hardware, its field covers no option.
+    let left = layout.offload.checksum.is_some();
+    let (at, end) = (layout.transport_at(), layout.header_bytes());
+    let mut option = at + TCP_BYTES;
     while option < end {
         match bytes[option] {
             OPTION_END => return false,
@@ -62,8 +64,8 @@ fn lower(bytes: &mut [u8], tcp: usize, at: usize, mss_max: u16, left: bool) -> b
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::protocol;
-    use crate::packet::tests::{v4, v6};
+    use crate::meta::packet::protocol;
+    use crate::testing::{layout, v4, v6};
     use std::vec::Vec;
 
     /// A SYN with options; its checksum is right.
@@ -73,17 +75,16 @@ mod tests {
         let mut bytes = make(protocol::TCP, (1, 2), options);
         let at = if six { 40 } else { 20 };
         bytes[at + 12] = u8::try_from((20 + options.len()) / 4).unwrap() << 4;
-        bytes[at + 13] = SYN;
-        let packet = Packet::read(&bytes).unwrap();
-        let sum =
-            checksum::transport(&packet.source, &packet.destination, protocol::TCP, &bytes[at..]);
+        bytes[at + 13] = 0x02;
+        let addresses = layout(&bytes).addresses(&bytes).to_vec();
+        let sum = checksum::transport(&addresses, protocol::TCP, &bytes[at..]);
         bytes[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
         bytes
     }
 
     fn sum_is_right(bytes: &[u8]) -> bool {
-        let p = Packet::read(bytes).unwrap();
-        checksum::transport(&p.source, &p.destination, p.protocol, &bytes[p.transport_at..]) == 0
+        let l = layout(bytes);
+        checksum::transport(l.addresses(bytes), l.protocol, &bytes[l.transport_at()..]) == 0
     }
 
     #[test]
@@ -91,10 +92,10 @@ mod tests {
         for six in [false, true] {
             for options in [&[2u8, 4, 0x22, 0xf4][..], &[1, 2, 4, 0x22, 0xf4, 0, 0, 0][..]] {
                 let mut bytes = syn(six, options);
-                let packet = Packet::read(&bytes).unwrap();
-                assert!(clamp(&mut bytes, &packet, 1400, false));
+                let layout = layout(&bytes);
+                assert!(clamp(&mut bytes, &layout, 1400));
                 assert!(sum_is_right(&bytes));
-                assert!(!clamp(&mut bytes, &packet, 1400, false), "it is low enough now");
+                assert!(!clamp(&mut bytes, &layout, 1400), "it is low enough now");
             }
         }
     }
@@ -104,8 +105,8 @@ mod tests {
         for options in [&[2u8, 4, 1, 0][..], &[2, 0, 0, 0], &[3, 200, 0, 0], &[0, 2, 4, 0xff]] {
             let mut bytes = syn(false, options);
             let before = bytes.clone();
-            let packet = Packet::read(&bytes).unwrap();
-            assert!(!clamp(&mut bytes, &packet, 1400, false));
+            let layout = layout(&bytes);
+            assert!(!clamp(&mut bytes, &layout, 1400));
             assert_eq!(bytes, before);
         }
     }

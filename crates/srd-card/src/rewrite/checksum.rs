@@ -1,7 +1,8 @@
 //! The Internet checksum (RFC 1071), and changing one without adding up everything again
 //! (RFC 1624).
 
-use core::net::IpAddr;
+use crate::meta::layout::Layout;
+use crate::meta::packet::protocol;
 
 /// The sum of `bytes`, folded to 16 bits, not complemented.
 fn sum(bytes: &[u8], start: u32) -> u32 {
@@ -24,34 +25,41 @@ fn fold(mut sum: u64) -> u32 {
 }
 
 /// The checksum of `bytes`, whose checksum field holds zero. Zero over bytes that hold theirs.
-pub fn of(bytes: &[u8]) -> u16 {
+pub(crate) fn of(bytes: &[u8]) -> u16 {
     !low(sum(bytes, 0))
 }
 
-/// The folded sum of a pseudo-header: what a transport checksum field holds while the rest is
-/// left to hardware.
-pub fn pseudo_header(source: &IpAddr, destination: &IpAddr, protocol: u8, bytes: usize) -> u16 {
+/// The folded sum of a pseudo-header: the content of a transport checksum field while the rest is
+/// left to hardware. `addresses` are both of them, as they stand in the IP header.
+pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8, bytes: usize) -> u16 {
     let length = u32::try_from(bytes).unwrap_or(u32::MAX);
-    let mut total = u32::from(protocol) + (length >> 16) + (length & 0xffff);
-    for address in [source, destination] {
-        total = match address {
-            IpAddr::V4(a) => sum(&a.octets(), total),
-            IpAddr::V6(a) => sum(&a.octets(), total),
-        };
-    }
-    low(fold(u64::from(total)))
+    let start = u32::from(protocol) + (length >> 16) + (length & 0xffff);
+    low(sum(addresses, start))
 }
 
 /// The transport checksum of `transport`, whose checksum field holds zero.
-pub fn transport(source: &IpAddr, destination: &IpAddr, protocol: u8, transport: &[u8]) -> u16 {
-    let start = pseudo_header(source, destination, protocol, transport.len());
+pub(crate) fn transport(addresses: &[u8], protocol: u8, transport: &[u8]) -> u16 {
+    let start = pseudo_header(addresses, protocol, transport.len());
     !low(sum(transport, start.into()))
 }
 
 /// `checksum` after a 16-bit word that it covers has changed.
-pub fn adjust(checksum: u16, before: u16, after: u16) -> u16 {
+pub(crate) fn adjust(checksum: u16, before: u16, after: u16) -> u16 {
     let total = u64::from(!checksum) + u64::from(!before) + u64::from(after);
     !low(fold(total))
+}
+
+/// Fills in the checksum of a packet, if that was left to hardware: its field holds the sum of
+/// the pseudo-header.
+pub(crate) fn complete(bytes: &mut [u8], layout: &Layout) {
+    let Some((start, offset)) = layout.offload.checksum else { return };
+    let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
+    let sum = match of(&bytes[start..]) {
+        // Zero means that there is none.
+        0 if layout.protocol == protocol::UDP => 0xffff,
+        sum => sum,
+    };
+    bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
 #[allow(clippy::cast_possible_truncation)] // folded: below 2^16

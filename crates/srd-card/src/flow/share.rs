@@ -1,6 +1,6 @@
-//! A limit that peers share so that none can take all of it.
+//! A limit that peers share so that none can take all of it. // O5
 //!
-//! Half of the limit belongs to the peers in equal parts, which nobody else can take; the other
+//! Half of the limit belongs to the peers in equal parts, which no other peer can take; the other
 //! half goes to the peers that ask first. A single peer may have everything. A peer that holds
 //! nothing may take one thing of any size while there is room at all: with many peers its part
 //! may be smaller than one frame.
@@ -17,7 +17,7 @@ pub(crate) struct Shares {
     /// By the peer's slot.
     held: Vec<usize>,
     total: usize,
-    /// What peers hold beyond their own parts.
+    /// The sum of all that peers hold beyond their own parts.
     beyond: usize,
 }
 
@@ -26,35 +26,49 @@ impl Shares {
         Self { max, peers: 1, held: Vec::new(), total: 0, beyond: 0 }
     }
 
-    /// The limit is shared by so many peers from now on. What is held stays held.
+    /// The limit is shared by so many peers from now on. A peer keeps all that it holds.
     pub(crate) fn set_peers(&mut self, peers: usize) {
         self.peers = peers.max(1);
         let own = self.own();
         self.beyond = self.held.iter().map(|held| held.saturating_sub(own)).sum();
     }
 
-    /// The part that nobody else can take from a peer.
+    /// The part that no other peer can take from a peer.
     fn own(&self) -> usize {
         self.max / 2 / self.peers
     }
 
+    /// The amount by which a peer would be further beyond its own part if it took so much more.
+    fn more_beyond(&self, peer: u32, amount: usize) -> usize {
+        let (held, own) = (self.held(peer), self.own());
+        (held + amount).saturating_sub(own) - held.saturating_sub(own)
+    }
+
+    /// Whether a peer may take so much. It counts as one that holds nothing if it holds `beside`.
+    pub(crate) fn has_room(&self, peer: u32, amount: usize, beside: usize) -> bool {
+        let more = self.more_beyond(peer, amount);
+        let common = self.max - self.own() * self.peers;
+        let within = more == 0 || self.held(peer) <= beside || self.beyond + more <= common;
+        within && self.total + amount <= self.max
+    }
+
     /// Takes so much for a peer. Returns whether it may have that.
     pub(crate) fn take(&mut self, peer: u32, amount: usize) -> bool {
-        let held = self.held(peer);
-        let own = self.own();
-        let more = (held + amount).saturating_sub(own) - held.saturating_sub(own);
-        let common = self.max - own * self.peers;
-        let within = more == 0 || held == 0 || self.beyond + more <= common;
-        if !within || self.total + amount > self.max {
+        self.take_beside(peer, amount, 0)
+    }
+
+    /// Takes so much for a peer, which counts as one that holds nothing if it holds `beside`.
+    pub(crate) fn take_beside(&mut self, peer: u32, amount: usize, beside: usize) -> bool {
+        if !self.has_room(peer, amount, beside) {
             return false;
         }
+        self.beyond += self.more_beyond(peer, amount);
         let index = peer as usize;
         if self.held.len() <= index {
             self.held.resize(index + 1, 0);
         }
         self.held[index] += amount;
         self.total += amount;
-        self.beyond += more;
         true
     }
 
@@ -68,7 +82,7 @@ impl Shares {
         self.total -= amount;
     }
 
-    /// What a peer holds.
+    /// The amount that a peer holds.
     pub(crate) fn held(&self, peer: u32) -> usize {
         self.held.get(peer as usize).copied().unwrap_or(0)
     }
@@ -91,7 +105,7 @@ impl Shares {
         self.total
     }
 
-    /// What is in use of the limit, in percent.
+    /// The part of the limit that is in use, in percent.
     pub(crate) fn utilization(&self) -> u64 {
         (self.total * 100 / self.max.max(1)) as u64
     }

@@ -1,9 +1,9 @@
-//! What two cards tell each other: whether SRD is on, for what. Sent reliably to queue pair
-//! [`crate::OFFER_QPN`] when a peer is met and whenever the answer changes.
+//! The offer of a card to another: whether SRD is on, and for which packets. Sent reliably to queue
+//! pair [`crate::OFFER_QPN`] when a peer is met and whenever the answer changes.
 //!
 //! ```text
 //! +---------------+---------------+
-//! |   version=1   |     flags     |     1: SRD on   2: for UDP, too   4: tell me yours
+//! |   version=1   |     flags     |     1: SRD on   2: for UDP, too   4: send me yours
 //! +---------------+---------------+
 //! ```
 //!
@@ -14,7 +14,7 @@ const EXPRESS: u8 = 1;
 const UDP: u8 = 2;
 const ASKS: u8 = 4;
 
-/// What a card is willing to do.
+/// The packets that a card is willing to carry by SRD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
     /// SRD is on.

@@ -1,10 +1,11 @@
-//! Inner flows: what packets are told apart by, and the hash that pins a plain flow to a path.
+//! Inner flows: the fields that identify them, and the hash of these fields, which names an entry
+//! of the flow table, and the path of a flow that goes plainly.
 
 use core::hash::{BuildHasher, Hash, Hasher};
 use core::net::IpAddr;
 
 use crate::hash::Keyed;
-use crate::packet::{Packet, protocol};
+use crate::meta::packet::Packet;
 
 /// Which way a packet goes, seen from the guest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -15,8 +16,8 @@ pub enum Direction {
     Ingress,
 }
 
-/// What a flow's packets have in common: the 5-tuple of TCP and UDP; of everything else (GRE,
-/// ESP, ICMP, fragments) the three fields that each packet has.
+/// The fields that a flow's packets have in common: the 5-tuple of TCP and UDP; of everything else
+/// (GRE, ESP, ICMP, fragments) the three fields that each packet has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FlowKey {
     /// Source address.
@@ -40,19 +41,25 @@ impl FlowKey {
         }
     }
 
-    /// Whether SRD may carry it: TCP and UDP with their ports in sight.
-    pub fn is_tcp_or_udp(&self, packet: &Packet) -> bool {
-        matches!(self.protocol, protocol::TCP | protocol::UDP) && packet.ports.is_some()
+    /// The key of packets that go the other way.
+    pub fn reversed(&self) -> Self {
+        let (source, destination) = self.ports;
+        Self {
+            source: self.destination,
+            destination: self.source,
+            protocol: self.protocol,
+            ports: (destination, source),
+        }
     }
 
-    /// A hash that packets of one flow share, keyed by `seed`.
-    pub fn hash(&self, seed: u64) -> u64 {
-        Keyed::new(seed).hash_one(self)
+    /// A hash that packets of one flow share, under a secret.
+    pub(crate) fn hash_under(&self, secret: &Keyed) -> u64 {
+        secret.hash_one(self)
     }
 }
 
 impl Hash for FlowKey {
-    /// As few words as hold the key: the table is asked for every packet of the guest.
+    /// As few words as hold the key: the table is asked for every packet.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let (from, to) = self.ports;
         let rest = u64::from(from) << 32 | u64::from(to) << 16 | u64::from(self.protocol) << 8;
@@ -78,7 +85,8 @@ impl Hash for FlowKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::tests::v4;
+    use crate::meta::packet::protocol;
+    use crate::testing::v4;
     use std::collections::BTreeSet;
 
     fn key(protocol: u8, ports: (u16, u16)) -> FlowKey {
@@ -86,15 +94,16 @@ mod tests {
     }
 
     #[test]
-    fn gre_packets_of_one_pair_are_one_flow_whatever_their_bytes() {
+    fn gre_packets_between_two_hosts_are_one_flow_whatever_their_bytes() {
         assert_eq!(key(47, (1, 2)), key(47, (3, 4)));
         assert_ne!(key(protocol::UDP, (1, 2)), key(protocol::UDP, (1, 3)));
     }
 
     #[test]
     fn flows_spread_over_paths() {
-        let paths: BTreeSet<u64> =
-            (0..512).map(|port| key(protocol::TCP, (port, 80)).hash(7) % 64).collect();
+        let paths: BTreeSet<u64> = (0..512)
+            .map(|port| key(protocol::TCP, (port, 80)).hash_under(&Keyed::new(7)) % 64)
+            .collect();
         assert_eq!(paths.len(), 64);
     }
 }

@@ -13,8 +13,8 @@
 //! counts the flow's frames from zero; `length` is the whole frame's, so that the last chunk
 //! (`L`) knows where it begins, whichever arrives first.
 
-/// The most bytes of a frame, offload header included.
-pub const FRAME_BYTES_MAX: usize = 65_535;
+pub use crate::meta::FRAME_BYTES_MAX;
+
 /// The most chunks of a frame.
 pub const CHUNKS_MAX: usize = 128;
 /// Flow numbers there are.

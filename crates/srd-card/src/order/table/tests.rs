@@ -1,6 +1,9 @@
 //! Order under every arrival sequence, and its limits.
 
 use super::*;
+use crate::meta::Meta;
+use crate::order::{Admission, Near};
+use crate::testing::{meta, v4};
 use proptest::prelude::*;
 use std::vec;
 
@@ -11,18 +14,22 @@ struct Up {
 }
 
 impl Sink for Up {
-    fn admit(&mut self, _: u32, _: &[u8]) -> Admission {
-        if self.bypass { Admission::AtOnce } else { Admission::InTurn }
+    fn admit(&mut self, _: u32, _: &mut Near, _: &[u8]) -> Option<Admission> {
+        Some(Admission { meta: meta(&v4(47, (0, 0), b"")), at_once: self.bypass })
     }
 
-    fn take(&mut self, _: u32, frame: &[u8]) {
+    fn take(&mut self, _: u32, _: &mut Near, frame: &[u8]) {
+        self.frames.push(frame.to_vec());
+    }
+
+    fn release(&mut self, _: u32, _: &mut Near, _: &Meta, frame: &[u8]) {
         self.frames.push(frame.to_vec());
     }
 }
 
 impl Order {
     fn bytes(&self) -> usize {
-        self.store.bytes.total()
+        self.store.budget.waiting_bytes()
     }
 }
 
@@ -226,4 +233,26 @@ fn regression_a_flow_that_always_waits_for_something_is_in_line_once() {
         order.handle_timeout(ms(n.into()), &mut up);
     }
     assert_eq!((up.frames.len(), order.counts().wait_timeouts), (20_000, 0));
+}
+
+#[test]
+fn regression_a_large_frame_in_chunks_arrives_while_another_peer_holds_all_that_it_can() {
+    let limits = Limits { flows_max: 1000, bytes_max: 1 << 20, ..limits() };
+    let mut order = Order::new(limits, 1);
+    order.set_peers(64);
+    let mut up = Up::default();
+    for flow in 0..200 {
+        let (place, payload) = chunks(flow, 1, 60_000, 6000).remove(0);
+        order.chunk(ms(0), 0, place, &payload, &mut up);
+    }
+    assert!(order.counts().full > 0, "the first peer has used up its part, and the common one");
+    // A flow of which nothing waits does not count against the frame.
+    for (place, payload) in [(0, 10), (1, 60_000)]
+        .into_iter()
+        .flat_map(|(sequence, bytes)| chunks(7, sequence, bytes, 6000))
+    {
+        order.chunk(ms(0), 1, place, &payload, &mut up);
+    }
+    let bytes: Vec<_> = up.frames.iter().map(Vec::len).collect();
+    assert_eq!(bytes, [10, 60_000]);
 }

@@ -18,13 +18,15 @@ use alloc::vec::Vec;
 
 use srd_proto::time::{Duration, Instant};
 
-use crate::fattest::{Fattest, Link, Linked};
-use crate::offload::OFFLOAD_BYTES;
-use crate::packet;
+use super::codel::Codel;
+use super::fattest::{Fattest, Link, Linked};
+use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::rewrite::ecn;
 
-/// Bytes that a flow may send per round.
+/// Bytes that a flow may send per round. // Q1
 const QUANTUM_BYTES: i64 = 16 * 1024;
-/// What a frame costs beside its bytes: its record, in a ring that may be half empty.
+/// The cost of a frame beside its bytes: its record, in a ring that may be half empty.
 const RECORD_BYTES: usize = 2 * size_of::<Waiting>();
 /// A flow that runs dry keeps a ring for so many frames; a larger one is given back.
 const RING_KEPT: usize = 4;
@@ -40,7 +42,7 @@ pub(crate) struct Aqm {
     pub bytes_max: usize,
 }
 
-/// What a frame is to the rule that decides how it is carried.
+/// The kind of a frame, by which the rule decides how it is carried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// TCP that SRD may carry.
@@ -64,7 +66,7 @@ impl Lane {
     pub(crate) const ALL: [Lane; 2] = [Lane::Srd, Lane::Plain];
 }
 
-/// What rides SRD to a peer now.
+/// The frames that ride SRD to a peer now. // X1, X2
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rule {
     /// Whether TCP does.
@@ -95,9 +97,11 @@ impl Rule {
 pub(crate) struct Waiting {
     /// Offload header and packet.
     pub frame: Vec<u8>,
+    /// Where things are in it.
+    pub layout: Layout,
     /// When it came.
     pub at: Instant,
-    /// What it is to the rule.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -122,12 +126,15 @@ pub(crate) struct FlowQueue {
 }
 
 impl FlowQueue {
+    /// Bytes of heap that it keeps while nothing waits.
+    pub(crate) const KEPT_BYTES: usize = RING_KEPT * size_of::<Waiting>();
+
     /// Whether no list names it, so that its slot may become another flow's.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.list == List::None
     }
 
-    /// What its frames cost.
+    /// The cost of its frames.
     fn cost(&self) -> usize {
         self.bytes + self.frames.len() * RECORD_BYTES
     }
@@ -219,6 +226,15 @@ impl Scheduler {
                 let next = flows[slot as usize].frames.front();
                 let lane = next.map_or(lane, |waiting| rule.lane_of(waiting));
                 self.lanes[lane as usize].push(slot, fresh);
+            }
+        }
+    }
+
+    /// Forgets all frames.
+    pub(crate) fn clear(&mut self, flows: &mut [FlowQueue]) {
+        for lists in core::mem::take(self).lanes {
+            for slot in lists.fresh.into_iter().chain(lists.old) {
+                flows[slot as usize] = FlowQueue::default();
             }
         }
     }
@@ -333,7 +349,7 @@ impl Scheduler {
             self.frames -= 1;
             let late = now.since(waiting.at) > aqm.target && !flow.frames.is_empty();
             if flow.codel.strikes(late, now, aqm.interval) {
-                if !packet::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
+                if !ecn::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
                     counts.dropped_late += 1;
                     continue;
                 }
@@ -347,230 +363,5 @@ impl Scheduler {
     }
 }
 
-/// CoDel's law for one flow.
-#[derive(Debug, Default)]
-struct Codel {
-    /// When the queue will have been above the target for an interval.
-    above_until: Option<Instant>,
-    striking: bool,
-    strike_next: Instant,
-    strikes: u32,
-}
-
-impl Codel {
-    /// Whether the frame at the head is marked or dropped.
-    fn strikes(&mut self, late: bool, now: Instant, interval: Duration) -> bool {
-        if !late {
-            self.above_until = None;
-            self.striking = false;
-            return false;
-        }
-        let until = *self.above_until.get_or_insert(now + interval);
-        if self.striking {
-            if now < self.strike_next {
-                return false;
-            }
-            self.strikes += 1;
-        } else {
-            if now < until {
-                return false;
-            }
-            // Soon after the last episode: go on where it had to go.
-            let recent = now.since(self.strike_next) < interval.times(16);
-            self.strikes = if recent && self.strikes > 2 { self.strikes - 2 } else { 1 };
-            self.striking = true;
-            self.strike_next = now;
-        }
-        let wait = interval.as_nanos() / u64::from(self.strikes).isqrt().max(1);
-        self.strike_next += Duration::from_nanos(wait);
-        true
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::packet::protocol;
-    use crate::packet::tests::v4;
-    use std::vec;
-
-    const AQM: Aqm = Aqm {
-        target: Duration::from_millis(2),
-        interval: Duration::from_millis(100),
-        bytes_max: 1_000_000,
-    };
-
-    fn frame(bytes: usize, ecn: u8) -> Vec<u8> {
-        let mut frame = vec![0; OFFLOAD_BYTES];
-        let mut packet = v4(protocol::TCP, (1, 2), &vec![0; bytes - OFFLOAD_BYTES - 40]);
-        packet[1] = ecn;
-        frame.extend_from_slice(&packet);
-        frame
-    }
-
-    struct Bench {
-        flows: Vec<FlowQueue>,
-        scheduler: Scheduler,
-        counts: QueueCounts,
-        aqm: Aqm,
-    }
-
-    impl Bench {
-        fn new(flows: usize) -> Self {
-            let flows = (0..flows).map(|_| FlowQueue::default()).collect();
-            Self {
-                flows,
-                scheduler: Scheduler::default(),
-                counts: QueueCounts::default(),
-                aqm: AQM,
-            }
-        }
-
-        fn push(&mut self, slot: u32, bytes: usize, ecn: u8, at: Instant) {
-            let waiting = Waiting { frame: frame(bytes, ecn), at, kind: Kind::Other };
-            self.scheduler.push(&mut self.flows, slot, waiting, &self.aqm, &mut self.counts);
-        }
-
-        fn take(&mut self, now: Instant) -> Option<(u32, Waiting)> {
-            let turn = self.scheduler.next(&mut self.flows, Lane::Plain)?;
-            self.scheduler
-                .take(&mut self.flows, turn, Lane::Plain, now, &self.aqm, &mut self.counts)
-                .map(|w| (turn.slot, w))
-        }
-    }
-
-    #[test]
-    fn flows_share_bytes_whatever_the_size_of_their_frames() {
-        let mut bench = Bench::new(2);
-        for _ in 0..10 {
-            bench.push(0, 60_000, 0, Instant::ZERO);
-        }
-        for _ in 0..200 {
-            bench.push(1, 1500, 0, Instant::ZERO);
-        }
-        let mut bytes = [0usize; 2];
-        while bytes[0] + bytes[1] < 400_000 {
-            let (slot, waiting) = bench.take(Instant::ZERO).unwrap();
-            bytes[slot as usize] += waiting.frame.len();
-        }
-        assert!(bytes[0].abs_diff(bytes[1]) < 80_000, "{bytes:?}");
-    }
-
-    #[test]
-    fn a_flow_that_begins_goes_before_those_that_queue() {
-        let mut bench = Bench::new(2);
-        for _ in 0..100 {
-            bench.push(0, 9000, 0, Instant::ZERO);
-        }
-        for _ in 0..4 {
-            bench.take(Instant::ZERO).unwrap();
-        }
-        bench.push(1, 100, 0, Instant::ZERO);
-        assert_eq!(bench.take(Instant::ZERO).unwrap().0, 1);
-    }
-
-    /// A queue that grows for a second: how many frames were marked and dropped by then, by ms.
-    fn grows(ecn: u8) -> Vec<QueueCounts> {
-        let mut bench = Bench::new(1);
-        let mut counts = Vec::new();
-        for ms in 0..1000u64 {
-            let now = Instant::ZERO + Duration::from_millis(ms);
-            for _ in 0..2 {
-                bench.push(0, 1500, ecn, now);
-            }
-            bench.take(now);
-            counts.push(bench.counts);
-        }
-        counts
-    }
-
-    #[test]
-    fn a_queue_that_stays_long_is_marked_ever_more_often_and_loses_nothing() {
-        let counts = grows(2);
-        assert_eq!(counts[90].marked, 0, "one interval of grace");
-        let (half, whole) = (counts[500].marked, counts[999].marked);
-        assert!(half >= 4 && whole - half > half, "{half} {whole}");
-        assert_eq!(counts[999].dropped_late, 0);
-    }
-
-    #[test]
-    fn what_cannot_be_marked_is_dropped_by_the_same_law() {
-        let counts = grows(0);
-        assert_eq!(counts[90].dropped_late, 0, "one interval of grace");
-        let (half, whole) = (counts[500].dropped_late, counts[999].dropped_late);
-        assert!(half >= 4 && whole - half > half, "{half} {whole}");
-        assert_eq!(counts[999].marked, 0);
-    }
-
-    #[test]
-    fn a_burst_that_drains_is_neither_marked_nor_dropped() {
-        let mut bench = Bench::new(1);
-        for _ in 0..40 {
-            bench.push(0, 9000, 2, Instant::ZERO);
-        }
-        for ms in 0..40 {
-            bench.take(Instant::ZERO + Duration::from_millis(ms)).unwrap();
-        }
-        assert_eq!(bench.counts, QueueCounts::default());
-    }
-
-    #[test]
-    fn a_flow_changes_lanes_with_its_frames_and_with_the_rule() {
-        let mut bench = Bench::new(3);
-        let push = |bench: &mut Bench, slot, kind| {
-            let waiting = Waiting { frame: frame(500, 0), at: Instant::ZERO, kind };
-            let Bench { flows, scheduler, counts, aqm } = bench;
-            scheduler.push(flows, slot, waiting, aqm, counts);
-        };
-        for kind in [Kind::Tcp, Kind::Other, Kind::Tcp] {
-            push(&mut bench, 0, kind);
-        }
-        push(&mut bench, 1, Kind::Udp);
-        let rule = Rule { tcp: true, udp: false, frame_bytes_max: 9000 };
-        bench.scheduler.set_rule(&bench.flows, rule);
-        let taken = |bench: &mut Bench, lane| {
-            let Bench { flows, scheduler, counts, aqm } = bench;
-            let turn = scheduler.next(flows, lane)?;
-            scheduler.take(flows, turn, lane, Instant::ZERO, aqm, counts).map(|_| turn.slot)
-        };
-        assert_eq!(taken(&mut bench, Lane::Srd), Some(0));
-        assert_eq!(taken(&mut bench, Lane::Srd), None, "the next frame goes plainly");
-        assert_eq!(taken(&mut bench, Lane::Plain), Some(1));
-        assert_eq!(taken(&mut bench, Lane::Plain), Some(0));
-        assert_eq!(taken(&mut bench, Lane::Plain), None);
-        bench.scheduler.set_rule(&bench.flows, Rule::default());
-        assert_eq!(taken(&mut bench, Lane::Srd), None);
-        assert_eq!(taken(&mut bench, Lane::Plain), Some(0), "nothing rides any more");
-        // A frame that is too large for SRD takes the other lane.
-        bench.scheduler.set_rule(&bench.flows, Rule { frame_bytes_max: 499, ..rule });
-        push(&mut bench, 2, Kind::Tcp);
-        assert_eq!(taken(&mut bench, Lane::Srd), None);
-        assert_eq!(taken(&mut bench, Lane::Plain), Some(2));
-        assert!(bench.scheduler.is_empty() && bench.scheduler.bytes() == 0);
-    }
-
-    #[test]
-    fn small_frames_cost_what_they_take() {
-        let mut bench = Bench::new(1);
-        for _ in 0..20_000 {
-            bench.push(0, 60, 0, Instant::ZERO);
-        }
-        let held = bench.flows[0].frames.len();
-        assert!(held * (60 + RECORD_BYTES) <= AQM.bytes_max, "{held} frames");
-        assert!(bench.counts.dropped_full > 0);
-        while bench.take(Instant::ZERO).is_some() {}
-        assert!(bench.flows[0].is_unlisted() && bench.flows[0].frames.capacity() <= RING_KEPT);
-    }
-
-    #[test]
-    fn a_full_queue_takes_from_whoever_holds_most() {
-        let mut bench = Bench::new(2);
-        bench.push(1, 1500, 0, Instant::ZERO);
-        for _ in 0..20 {
-            bench.push(0, 60_000, 0, Instant::ZERO);
-        }
-        assert!(bench.scheduler.bytes() <= AQM.bytes_max);
-        assert!(bench.counts.dropped_full > 0);
-        assert!(!bench.flows[1].frames.is_empty());
-    }
-}
+mod tests;

@@ -7,9 +7,11 @@ use core::net::IpAddr;
 
 use srd_proto::time::{Duration, Instant};
 
-use crate::checksum;
-use crate::packet::{Packet, protocol};
-use crate::prefix::is_unicast;
+use super::checksum;
+use crate::meta::Meta;
+use crate::meta::key::FlowKey;
+use crate::meta::layout::Layout;
+use crate::meta::packet::protocol;
 
 /// Bytes of the offending packet that the answer quotes: RFC 4443 allows up to the minimum MTU.
 const QUOTED_BYTES_MAX: usize = 1200;
@@ -40,22 +42,23 @@ impl Limit {
     }
 }
 
-/// The answer for `bytes`, which `mtu` bytes of would have fitted. `None` for what must not be
-/// answered (RFC 1122, 3.2.2; RFC 4443, 2.4): fragments other than the first, ICMP errors and
+/// The answer for `bytes`, which `mtu` bytes of would have fitted. `None` for packets that must not
+/// be answered (RFC 1122, 3.2.2; RFC 4443, 2.4): fragments other than the first, ICMP errors and
 /// redirects, packets that are not from one machine to one machine.
-pub fn answer(bytes: &[u8], packet: &Packet, mtu: u16) -> Option<Vec<u8>> {
-    let icmp = matches!(packet.protocol, protocol::ICMP | protocol::ICMP_V6);
-    // What stands behind more headers than are looked through may be an error, too.
-    let unknown = !packet.is_v4() && matches!(packet.protocol, 0 | 43 | 44 | 60);
-    if !packet.first || unknown || icmp && is_error(bytes, packet) {
+pub(crate) fn answer(bytes: &[u8], meta: &Meta, mtu: u16) -> Option<Vec<u8>> {
+    let Meta { key: FlowKey { source, destination, .. }, layout, .. } = meta;
+    let icmp = matches!(layout.protocol, protocol::ICMP | protocol::ICMP_V6);
+    // Behind more headers than are looked through there may be an error, too.
+    let unknown = !layout.is_v4() && matches!(layout.protocol, 0 | 43 | 44 | 60);
+    if !layout.is_first() || unknown || icmp && is_error(bytes, layout) {
         return None;
     }
-    if !(is_unicast(packet.source) && is_unicast(packet.destination)) {
+    if !(is_unicast(*source) && is_unicast(*destination)) {
         return None;
     }
-    match (packet.source, packet.destination) {
+    match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let quoted = &bytes[..bytes.len().min(packet.transport_at + 8)];
+            let quoted = &bytes[..bytes.len().min(layout.transport_at() + 8)];
             let mut icmp = vec![3, 4, 0, 0, 0, 0, 0, 0];
             icmp[6..8].copy_from_slice(&mtu.to_be_bytes());
             icmp.extend_from_slice(quoted);
@@ -76,13 +79,12 @@ pub fn answer(bytes: &[u8], packet: &Packet, mtu: u16) -> Option<Vec<u8>> {
             let mut icmp = vec![2, 0, 0, 0];
             icmp.extend_from_slice(&u32::from(mtu).to_be_bytes());
             icmp.extend_from_slice(quoted);
-            let (from, to) = (&packet.destination, &packet.source);
-            let sum = checksum::transport(from, to, protocol::ICMP_V6, &icmp);
-            icmp[2..4].copy_from_slice(&sum.to_be_bytes());
             let mut out = vec![0x60, 0, 0, 0, 0, 0, protocol::ICMP_V6, 64];
             out[4..6].copy_from_slice(&u16::try_from(icmp.len()).ok()?.to_be_bytes());
             out.extend_from_slice(&destination.octets());
             out.extend_from_slice(&source.octets());
+            let sum = checksum::transport(&out[8..], protocol::ICMP_V6, &icmp);
+            icmp[2..4].copy_from_slice(&sum.to_be_bytes());
             out.extend_from_slice(&icmp);
             Some(out)
         }
@@ -91,27 +93,39 @@ pub fn answer(bytes: &[u8], packet: &Packet, mtu: u16) -> Option<Vec<u8>> {
 }
 
 /// Whether an ICMP packet reports an error itself (or cannot be read).
-fn is_error(bytes: &[u8], packet: &Packet) -> bool {
-    let Some(kind) = bytes.get(packet.transport_at) else { return true };
+fn is_error(bytes: &[u8], layout: &Layout) -> bool {
+    let Some(kind) = bytes.get(layout.transport_at()) else { return true };
     const REDIRECT_V6: u8 = 137;
-    if packet.is_v4() {
+    if layout.is_v4() {
         !matches!(kind, 0 | 8 | 13..=18)
     } else {
         *kind < 128 || *kind == REDIRECT_V6
     }
 }
 
+/// Whether an address stands for one machine on a network: not multicast, broadcast,
+/// unspecified, loopback, or reserved.
+fn is_unicast(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(a) => {
+            let reserved = a.octets()[0] == 0 || a.octets()[0] >= 224;
+            !(reserved || a.is_loopback())
+        }
+        IpAddr::V6(a) => !(a.is_multicast() || a.is_unspecified() || a.is_loopback()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::tests::{v4, v6};
-    use crate::packet::u16_at;
+    use crate::meta::packet::{Packet, u16_at};
+    use crate::testing::{meta, v4, v6};
 
     #[test]
     fn the_answer_is_a_whole_packet_with_right_checksums_to_the_sender() {
         let bytes = v4(protocol::UDP, (1, 2), &[0; 3000]);
         let packet = Packet::read(&bytes).unwrap();
-        let out = answer(&bytes, &packet, 1400).unwrap();
+        let out = answer(&bytes, &meta(&bytes), 1400).unwrap();
         let read = Packet::read(&out).unwrap();
         assert_eq!((read.source, read.destination), (packet.destination, packet.source));
         assert_eq!(checksum::of(&out[..20]), 0);
@@ -120,18 +134,18 @@ mod tests {
 
         let bytes = v6(protocol::UDP, (1, 2), &[0; 3000]);
         let packet = Packet::read(&bytes).unwrap();
-        let out = answer(&bytes, &packet, 1400).unwrap();
+        let out = answer(&bytes, &meta(&bytes), 1400).unwrap();
         let read = Packet::read(&out).unwrap();
         assert_eq!(read.destination, packet.source);
         let icmp = &out[40..];
-        let sum = checksum::transport(&read.source, &read.destination, protocol::ICMP_V6, icmp);
+        let sum = checksum::transport(&out[8..40], protocol::ICMP_V6, icmp);
         assert_eq!((sum, icmp[0], u16_at(icmp, 6)), (0, 2, 1400));
     }
 
     #[test]
     fn regression_what_must_not_be_answered_is_not() {
         let fits = v4(protocol::UDP, (1, 2), &[0; 3000]);
-        let answered = |bytes: &[u8]| answer(bytes, &Packet::read(bytes).unwrap(), 1400).is_some();
+        let answered = |bytes: &[u8]| answer(bytes, &meta(bytes), 1400).is_some();
         assert!(answered(&fits));
         let changed = |at: usize, to: &[u8]| {
             let mut bytes = fits.clone();
@@ -166,9 +180,8 @@ mod tests {
     fn an_error_is_not_answered_with_an_error() {
         let mut bytes = v4(protocol::ICMP, (0, 0), &[0; 100]);
         bytes[20] = 3;
-        let packet = Packet::read(&bytes).unwrap();
-        assert_eq!(answer(&bytes, &packet, 1400), None);
+        assert_eq!(answer(&bytes, &meta(&bytes), 1400), None);
         bytes[20] = 8;
-        assert!(answer(&bytes, &packet, 1400).is_some());
+        assert!(answer(&bytes, &meta(&bytes), 1400).is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! An inner packet as the card sees it: addresses, protocol, ports, and where things are.
 //!
-//! Reads only as far as it must, never trusts a length, and says `None` to what is not a whole
+//! Reads only as far as it must, never trusts a length, and returns `None` unless there is a whole
 //! IPv4 or IPv6 header. A GSO super-packet is a packet like any other here: its IP length field
 //! may be stale, so lengths come from the buffer.
 
@@ -23,7 +23,7 @@ const EXTENSIONS_MAX: usize = 8;
 /// Bytes of an IPv6 header.
 pub(crate) const IPV6_BYTES: usize = 40;
 
-/// What a packet's headers say.
+/// The fields of a packet's headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet {
     /// Source address.
@@ -46,6 +46,7 @@ pub struct Packet {
 
 impl Packet {
     /// Reads the headers.
+    #[inline]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
             4 => Self::read_v4(bytes),
@@ -75,6 +76,7 @@ impl Packet {
         Some(packet)
     }
 
+    #[inline(never)]
     fn read_v6(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < IPV6_BYTES {
             return None;
@@ -137,85 +139,15 @@ impl Packet {
     }
 }
 
-/// The ECN field of an IP packet that [`Packet::read`] has accepted.
-pub fn ecn(bytes: &[u8]) -> u8 {
-    if bytes[0] >> 4 == 4 { bytes[1] & 3 } else { bytes[1] >> 4 & 3 }
-}
-
-/// Marks an ECN-capable packet: congestion experienced. Returns whether it is marked now.
-pub fn mark(bytes: &mut [u8]) -> bool {
-    match ecn(bytes) {
-        0 => false,
-        3 => true,
-        _ if bytes[0] >> 4 == 4 => {
-            let before = u16_at(bytes, 0);
-            bytes[1] |= 3;
-            let after = u16_at(bytes, 0);
-            let sum = crate::checksum::adjust(u16_at(bytes, 10), before, after);
-            bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-            true
-        }
-        _ => {
-            bytes[1] |= 0x30;
-            true
-        }
-    }
-}
-
 /// The big-endian `u16` at `at`; the caller has checked the length.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::checksum;
-    use std::vec;
-    use std::vec::Vec;
-
-    /// A packet with correct IP header and no transport checksum.
-    pub(crate) fn v4(protocol: u8, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
-        let transport = transport(protocol, ports, payload);
-        let mut p =
-            vec![0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
-        let total = u16::try_from(20 + transport.len()).unwrap_or(u16::MAX);
-        p[2..4].copy_from_slice(&total.to_be_bytes());
-        let sum = checksum::of(&p);
-        p[10..12].copy_from_slice(&sum.to_be_bytes());
-        p.extend_from_slice(&transport);
-        p
-    }
-
-    pub(crate) fn v6(protocol: u8, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
-        let transport = transport(protocol, ports, payload);
-        let mut p = vec![0; IPV6_BYTES];
-        p[0] = 0x60;
-        let length = u16::try_from(transport.len()).unwrap_or(u16::MAX);
-        p[4..6].copy_from_slice(&length.to_be_bytes());
-        (p[6], p[7], p[23], p[39]) = (protocol, 64, 1, 2);
-        (p[8], p[24]) = (0xfd, 0xfd);
-        p.extend_from_slice(&transport);
-        p
-    }
-
-    fn transport(protocol: u8, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
-        let mut t = Vec::new();
-        t.extend_from_slice(&ports.0.to_be_bytes());
-        t.extend_from_slice(&ports.1.to_be_bytes());
-        match protocol {
-            protocol::TCP => {
-                t.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
-            }
-            _ => {
-                let length = u16::try_from(8 + payload.len()).unwrap_or(0);
-                t.extend_from_slice(&length.to_be_bytes());
-                t.extend_from_slice(&[0, 0]);
-            }
-        }
-        t.extend_from_slice(payload);
-        t
-    }
+    use crate::testing::{v4, v6};
 
     #[test]
     fn both_families_are_read() {
@@ -256,21 +188,5 @@ pub(crate) mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn marking_keeps_the_header_checksum_right_and_respects_the_incapable() {
-        let mut p = v4(protocol::TCP, (1, 2), b"x");
-        assert!(!mark(&mut p));
-        p[1] = 2;
-        p[10..12].copy_from_slice(&[0, 0]);
-        let sum = checksum::of(&p[..20]);
-        p[10..12].copy_from_slice(&sum.to_be_bytes());
-        assert!(mark(&mut p));
-        assert_eq!(ecn(&p), 3);
-        assert_eq!(checksum::of(&p[..20]), 0);
-        let mut p = v6(protocol::TCP, (1, 2), b"x");
-        p[1] = 0x10;
-        assert!(mark(&mut p) && ecn(&p) == 3);
     }
 }
