@@ -59,6 +59,7 @@ use rest::Rest;
 use roam::Home;
 pub(crate) use roam::same_ip;
 use silence::{Hints, Silence};
+use timeout::FirstProbe;
 pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 use ways::Ways;
 
@@ -221,6 +222,7 @@ pub(crate) struct Tx {
     /// How long the peer has owed an answer.
     pub silence: Silence,
     pub probe_at: Instant,
+    pub first_probe: FirstProbe,
     pub probe_backoff: u8,
     pub rto_at: Instant,
     pub rto_backoff: u8,
@@ -413,6 +415,7 @@ impl Tx {
             last_progress_at: now,
             silence: Silence::NONE,
             probe_at: Instant::FAR_FUTURE,
+            first_probe: FirstProbe::Answered,
             probe_backoff: 0,
             rto_at: Instant::FAR_FUTURE,
             rto_backoff: 0,
