@@ -21,9 +21,8 @@ const BASE_SAMPLES: u8 = 8;
 const FEW_SAMPLES_PERCENT: u64 = 275;
 /// Of the farthest that a packet was overtaken, such a part is forgotten with each that arrives.
 const OVERTAKEN_PART: u64 = 64;
-/// The spread is at most so many times that: with two, one uplink's death costs half a percent more of
-/// the goodput (`docs/perf-notes.md`, 2026-11-23).
-const OVERTAKEN_TIMES: u64 = 4;
+/// What the order of packets bears out is so many times that.
+const OVERTAKEN_TIMES: u64 = 2;
 
 /// The one-way delays of a direction.
 #[derive(Debug)]
@@ -130,10 +129,15 @@ impl DelayEstimator {
 
     /// How far apart paths are (C4): four times the smoothed difference between one packet and the
     /// next, which ride different paths. A queue that all paths share moves both alike and does
-    /// not count; where it grows from one packet to the next it does, and there the order that
-    /// packets arrive in tells that it is one queue.
+    /// not count.
     pub(crate) fn spread(&self) -> Duration {
-        Duration::from_nanos((self.difference_x8 / 2).min(OVERTAKEN_TIMES * self.overtaken_ns))
+        Duration::from_nanos(self.difference_x8 / 2)
+    }
+
+    /// The same, but no more than the order of packets bears out (C4): a common queue that grows
+    /// from one packet to the next is a difference, too, but leaves their order alone.
+    pub(crate) fn spread_by_order(&self) -> Duration {
+        self.spread().min(Duration::from_nanos(OVERTAKEN_TIMES * self.overtaken_ns))
     }
 }
 
@@ -241,7 +245,6 @@ mod tests {
         let mut d = DelayEstimator::new(Instant::ZERO);
         for i in 0..16 {
             d.sample(Instant::ZERO, 4000, if i == 7 { 90_000 } else { 10 });
-            d.on_arrival(Duration::from_micros(if i == 7 { 60 } else { 0 }));
         }
         assert_eq!(d.median(), Duration::ZERO);
         assert!(d.spread() > Duration::from_micros(10));
@@ -255,7 +258,8 @@ mod tests {
             d.sample(Instant::ZERO, 4000, 20_000 * i);
             d.on_arrival(Duration::from_nanos(300));
         }
-        assert_eq!(d.spread(), Duration::from_nanos(1200));
+        assert!(d.spread() > Duration::from_micros(40));
+        assert_eq!(d.spread_by_order(), Duration::from_nanos(600));
     }
 
     #[test]
@@ -265,7 +269,8 @@ mod tests {
             d.sample(Instant::ZERO, 4000, 90_000 * (i % 2));
             d.on_arrival(Duration::from_micros(if i == 0 { 60 } else { 0 }));
         }
-        assert!(d.spread() < Duration::from_micros(12), "{:?}", d.spread());
+        let spread = d.spread_by_order();
+        assert!(spread < Duration::from_micros(6), "{spread:?}");
     }
 
     #[test]

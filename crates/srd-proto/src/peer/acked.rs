@@ -287,6 +287,7 @@ impl Tx {
         let probe = self.probes.remove(at)?;
         tally.progress = true;
         self.newest_acked_sent_at = self.newest_acked_sent_at.max(probe.sent_at);
+        self.newest_answered_sent_at = self.newest_answered_sent_at.max(probe.sent_at);
         self.paths.on_probe_answer(now, probe.path);
         Some(probe)
     }
@@ -321,7 +322,7 @@ impl Tx {
     /// before the newest packet that arrived.
     fn find_losses(&mut self, now: Instant, tally: &mut Tally) {
         let Some((mut psn, mut record)) = self.sent.oldest_in_flight() else { return };
-        let deadline = self.newest_acked_sent_at - self.reordering_window();
+        let deadline = self.loss_deadline();
         let newest = self.newest_acked_sent_at;
         loop {
             if record.sent_at > newest {

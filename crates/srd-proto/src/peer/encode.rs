@@ -450,7 +450,7 @@ impl Tx {
     pub(super) fn tail_wait(&self) -> Duration {
         let (allowed, smoothed) = (self.window.allowed(self.limited), self.rtt.smoothed());
         let queued = self.delay.longest().map_or(allowed, |d| d.max(smoothed).min(allowed));
-        self.rtt.base() + queued + self.delay.spread()
+        self.rtt.base() + queued + self.delay.spread_by_order()
     }
 
     /// What left at `sent_at` was missed by a timer.
