@@ -97,6 +97,23 @@ fn every_transport_runs_the_experiments_that_name_it() {
     }
 }
 
+/// Most of these messages are lost before anybody hears of the crowd, and what was lost is known as
+/// soon as the queue has run empty.
+#[test]
+fn regression_a_lost_opening_burst_is_repaired_at_once() {
+    let result = result("paper-a-48-servers", &["workload.0.bytes=64KiB"], Transport::Srd);
+    assert!(result.drops > 200, "{}", result.drops);
+    assert!(result.over_ideal.max < 1.2, "{}", result.over_ideal.max);
+}
+
+#[test]
+fn a_path_that_is_dead_from_the_start_costs_little() {
+    let dead = r#"fault=[{kind="link-down",links="agg0-core0",at_us=0.0}]"#;
+    let result = result("permutation-128", &[dead], Transport::Srd);
+    assert!(result.drops > 500, "{}", result.drops);
+    assert!(result.over_ideal.p99 < 1.25, "{}", result.over_ideal.p99);
+}
+
 #[test]
 fn a_persistent_incast_is_fair() {
     let sets = ["horizon_us=6000.0", "measure.interval_us=2000.0"];
