@@ -122,10 +122,7 @@ impl XdpSocket {
             this.give(Frame { start: number * FRAME_BYTES });
         }
         this.fill.publish();
-        this.several_frames = request.several_frames && this.bind(request, true).is_ok();
-        if !this.several_frames {
-            step("binding the AF_XDP socket", this.bind(request, false))?;
-        }
+        this.several_frames = step("binding the AF_XDP socket", this.bind(request))?;
         this.zero_copy = step("asking for the mode", is_zero_copy(this.fd.as_fd()))?;
         let to_send = to_receive as usize..(to_receive + to_send) as usize;
         let free = to_send.map(|number| Frame { start: number * FRAME_BYTES }).collect();
@@ -166,10 +163,24 @@ impl XdpSocket {
         })
     }
 
+    /// Binds it. Returns whether packets may take several frames, which kernels before 6.6 and some
+    /// drivers refuse.
+    fn bind(&self, request: &Request) -> io::Result<bool> {
+        let refuses = |error: &io::Error| {
+            matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
+        };
+        if request.several_frames {
+            match self.bind_with(request, libc::XDP_USE_SG) {
+                Err(error) if refuses(&error) => {}
+                bound => return bound.map(|()| true),
+            }
+        }
+        self.bind_with(request, 0).map(|()| false)
+    }
+
     /// Without a flag that says otherwise, the kernel tries zero copy and falls back to copies.
-    fn bind(&self, request: &Request, several_frames: bool) -> io::Result<()> {
+    fn bind_with(&self, request: &Request, several: u16) -> io::Result<()> {
         let copy = if request.copy { libc::XDP_COPY } else { 0 };
-        let several = if several_frames { libc::XDP_USE_SG } else { 0 };
         let address = libc::sockaddr_xdp {
             sxdp_family: u16::try_from(libc::AF_XDP).unwrap_or(0),
             sxdp_flags: libc::XDP_USE_NEED_WAKEUP | copy | several,

@@ -66,6 +66,10 @@ use options::{FRAMES_MAX, FRAMES_MIN};
 use receive::Gather;
 use ways::{From, Ways};
 
+/// The kernel lets go of a queue a moment after its socket was closed. So long and so often is it
+/// tried again, for a process that starts again.
+const RELEASE_WAIT: std::time::Duration = std::time::Duration::from_millis(10);
+const RELEASE_TRIES_MAX: u32 = 50;
 /// Segments of one batch: what fits half of the fewest frames.
 const SEGMENTS_MAX: usize = 64;
 
@@ -291,12 +295,21 @@ fn socket(
         receive_frames: options.receive_frames,
         send_frames: options.send_frames,
     };
-    XdpSocket::open(&request).map_err(|refused| match refused.error.raw_os_error() {
-        Some(libc::EBUSY) => {
-            XdpError::QueueTaken { interface: interface.to_string(), queue: options.queue }
+    let mut tries = RELEASE_TRIES_MAX;
+    loop {
+        match XdpSocket::open(&request) {
+            Ok(opened) => return Ok(opened),
+            Err(refused) if refused.error.raw_os_error() != Some(libc::EBUSY) => {
+                return Err(XdpError::socket(refused));
+            }
+            Err(_) if tries == 0 => {
+                let interface = interface.to_string();
+                return Err(XdpError::QueueTaken { interface, queue: options.queue });
+            }
+            Err(_) => tries -= 1,
         }
-        _ => XdpError::socket(refused),
-    })
+        std::thread::sleep(RELEASE_WAIT);
+    }
 }
 
 /// The longest IP packet that a socket receives.
