@@ -254,12 +254,11 @@ impl XdpSocket {
     /// Tells the kernel of queued frames.
     pub(crate) fn doorbell(&mut self, calls: &mut u64) -> Doorbell {
         self.send.publish();
-        for _ in 0..DOORBELL_CALLS_MAX {
-            if self.send.is_drained() {
+        // A driver goes on by itself; copies are made in the calls.
+        let calls_max = if self.zero_copy { 1 } else { DOORBELL_CALLS_MAX };
+        for _ in 0..calls_max {
+            if self.send.is_drained() || !self.send.needs_wakeup() {
                 return Doorbell::Taken;
-            }
-            if !self.send.needs_wakeup() {
-                return Doorbell::Waiting; // the device is at it
             }
             *calls += 1;
             match self.kick_send() {
@@ -272,7 +271,7 @@ impl XdpSocket {
                 },
             }
         }
-        Doorbell::Waiting
+        if self.zero_copy || self.send.is_drained() { Doorbell::Taken } else { Doorbell::Waiting }
     }
 
     fn kick_send(&self) -> io::Result<()> {

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use netlink_packet_core::{NlaBuffer, NlasIterator};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 
+use super::netlink::Netlink;
 use super::options::{Why, XdpError};
 use crate::sys::bpf;
 use crate::sys::interface;
@@ -40,6 +41,7 @@ const HEADERS_BYTES: usize = 16 + 4;
 pub fn suits(address: IpAddr) -> Result<(), Why> {
     let interface = interface_of(address).map_err(Why::Impossible)?;
     let index = interface::index_of(&interface).map_err(Why::Unknown)?;
+    check_kind(&interface, index).map_err(Why::Impossible)?;
     let features = features(index).map_err(Why::Unknown)?;
     if features & ZERO_COPY == 0 {
         return Err(Why::NoZeroCopy { interface });
@@ -58,6 +60,15 @@ pub(super) fn interface_of(address: IpAddr) -> Result<String, XdpError> {
     let addresses = interface::addresses().map_err(XdpError::Udp)?;
     let found = addresses.into_iter().find(|a| a.ip == address && a.up && !a.loopback);
     found.map(|a| a.interface).ok_or(XdpError::NoInterface(address))
+}
+
+/// Refuses interfaces of a kind that AF_XDP cannot work on.
+pub(super) fn check_kind(interface: &str, index: u32) -> Result<(), XdpError> {
+    let objection = Netlink::open().and_then(|mut netlink| netlink.objection(index));
+    match objection.map_err(XdpError::Udp)? {
+        Some(why) => Err(XdpError::Unsuitable { interface: interface.to_string(), why }),
+        None => Ok(()),
+    }
 }
 
 /// What the driver of an interface can do.

@@ -245,7 +245,7 @@ impl Sum {
         let mut sum = Self::default();
         sum.add(bytes);
         let folded = sum.folded();
-        self.0 += u64::from(if before % 2 == 0 { folded } else { folded.swap_bytes() });
+        self.0 += u64::from(if before.is_multiple_of(2) { folded } else { folded.swap_bytes() });
     }
 
     /// Adds another sum.

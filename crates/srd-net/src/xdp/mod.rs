@@ -70,7 +70,7 @@ use ways::{From, Ways};
 /// tried again, for a process that starts again.
 const RELEASE_WAIT: std::time::Duration = std::time::Duration::from_millis(10);
 const RELEASE_TRIES_MAX: u32 = 50;
-/// Segments of one batch: what fits half of the fewest frames.
+/// Segments of one batch: the fewest frames take it.
 const SEGMENTS_MAX: usize = 64;
 
 /// An AF_XDP socket, with UDP sockets beside it, as a [`PacketIo`].
@@ -80,6 +80,8 @@ pub struct XdpIo {
     attachment: Arc<Attachment>,
     /// Frames to send from that are not in use.
     free: Vec<Frame>,
+    /// How many there are.
+    send_frames: usize,
     /// The interface, for addresses that mean something on one link only.
     index: u32,
     /// Where each path sends from.
@@ -129,11 +131,12 @@ impl XdpIo {
         check(options)?;
         let ip = options.udp.address.ip();
         let interface = features::interface_of(ip)?;
+        let index = interface::index_of(&interface).map_err(XdpError::Udp)?;
+        features::check_kind(&interface, index)?;
         let udp = UdpIo::open(&options.udp).map_err(XdpError::Udp)?;
         let arrivals = udp.arrivals().map_err(XdpError::Udp)?;
         let local = udp.local_address();
         let sources = (0..udp.paths()).map(|path| udp.source(Entropy(path), local)).collect();
-        let index = interface::index_of(&interface).map_err(XdpError::Udp)?;
         let (socket, free) = socket(options, &interface, index)?;
         let ip_bytes_max = receives_ip_bytes(&socket);
         let target = Target { interface: &interface, index, local, ip_bytes_max };
@@ -191,6 +194,7 @@ impl XdpIo {
         Ok(Self {
             socket,
             attachment,
+            send_frames: free.len(),
             free,
             index,
             sources,

@@ -9,7 +9,9 @@ use std::net::IpAddr;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -92,13 +94,23 @@ impl Netlink {
         changed
     }
 
-    /// The interface with this index.
-    pub(super) fn interface(&mut self, index: u32) -> io::Result<Option<Interface>> {
+    /// Why AF_XDP cannot work on an interface; none: it may.
+    pub(super) fn objection(&mut self, index: u32) -> io::Result<Option<&'static str>> {
+        Ok(self.link(index)?.and_then(|link| objection(&link)))
+    }
+
+    fn link(&mut self, index: u32) -> io::Result<Option<LinkMessage>> {
         let mut question = LinkMessage::default();
         question.header.index = index;
-        let Some(Message::NewLink(answer)) = self.ask(Message::GetLink(question))? else {
-            return Ok(None);
-        };
+        match self.ask(Message::GetLink(question))? {
+            Some(Message::NewLink(answer)) => Ok(Some(answer)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The interface with this index.
+    pub(super) fn interface(&mut self, index: u32) -> io::Result<Option<Interface>> {
+        let Some(answer) = self.link(index)? else { return Ok(None) };
         let (mut mac, mut mtu) = (None, 0);
         for attribute in &answer.attributes {
             match attribute {
@@ -209,6 +221,20 @@ impl Netlink {
     }
 }
 
+fn objection(link: &LinkMessage) -> Option<&'static str> {
+    if link.header.link_layer_type != LinkLayerType::Ether {
+        return Some("it is not Ethernet");
+    }
+    let infos = link.attributes.iter().filter_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => Some(infos),
+        _ => None,
+    });
+    // The kernel runs the program for the parts of such an interface, and gives their packets to
+    // sockets of the parts only.
+    let joins = |info: &LinkInfo| matches!(info, LinkInfo::Kind(InfoKind::Bond | InfoKind::Team));
+    infos.flatten().any(joins).then_some("it joins several others")
+}
+
 /// No route, no neighbour, no interface: an answer like any other.
 fn none_or_error(error: io::Error) -> io::Result<Option<Message>> {
     let none = [
@@ -241,6 +267,22 @@ fn family(ip: IpAddr) -> AddressFamily {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn af_xdp_is_for_single_ethernet_interfaces() {
+        let of = |kind: InfoKind| {
+            let mut link = LinkMessage::default();
+            link.header.link_layer_type = LinkLayerType::Ether;
+            link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
+            link
+        };
+        assert_eq!(objection(&of(InfoKind::Veth)), None);
+        assert_eq!(objection(&of(InfoKind::Bond)), Some("it joins several others"));
+        assert_eq!(objection(&of(InfoKind::Team)), Some("it joins several others"));
+        let mut tunnel = of(InfoKind::Tun);
+        tunnel.header.link_layer_type = LinkLayerType::None;
+        assert_eq!(objection(&tunnel), Some("it is not Ethernet"));
+    }
 
     #[test]
     fn loopback_has_an_interface_no_way_out_and_no_neighbour() {

@@ -56,6 +56,13 @@ pub(super) const FRAMES_MAX: u32 = 1 << 17;
 pub enum XdpError {
     /// No interface has the address, or only loopback.
     NoInterface(IpAddr),
+    /// AF_XDP cannot work on an interface of this kind.
+    Unsuitable {
+        /// The interface's name.
+        interface: String,
+        /// Why.
+        why: &'static str,
+    },
     /// The endpoint has several local addresses.
     SeveralAddresses,
     /// Another XDP program is attached to the interface.
@@ -103,6 +110,9 @@ impl fmt::Display for XdpError {
             }
             Self::NoInterface(ip) => {
                 write!(f, "no network interface that is up has the address {ip} (loopback is none)")
+            }
+            Self::Unsuitable { interface, why } => {
+                write!(f, "AF_XDP does not work on {interface}: {why}; use `io = \"udp\"`")
             }
             Self::SeveralAddresses => {
                 f.write_str("AF_XDP works with one local address: leave the others out")

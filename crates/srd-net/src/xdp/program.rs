@@ -132,7 +132,7 @@ impl Assembler {
     }
 
     /// The 16 bits of `to` from the packet's order into the machine's.
-    fn from_network_16(&mut self, to: u8) {
+    fn swap_from_network_16(&mut self, to: u8) {
         self.add(0xdc, to, 0, 0, 16);
     }
 
@@ -229,7 +229,7 @@ pub(super) fn assemble(wanted: &Wanted) -> Vec<Instruction> {
             program.pass_unless_bytes(ETHERNET + 22, &wanted.port.to_be_bytes());
             // Not longer than the socket receives.
             program.load(Width::Half, VALUE, PACKET, ETHERNET + 2);
-            program.from_network_16(VALUE);
+            program.swap_from_network_16(VALUE);
             program.pass_if_above(VALUE, wanted.ip_bytes_max);
             if wanted.mode == Mode::Generic {
                 pass_if_checksum_is_partial(&mut program, ETHERNET + 12, 4, ETHERNET + 26);
@@ -250,7 +250,7 @@ pub(super) fn assemble(wanted: &Wanted) -> Vec<Instruction> {
             program.pass_unless_bytes(ETHERNET + 42, &wanted.port.to_be_bytes());
             // Not longer than the socket receives (the field does not count the IPv6 header).
             program.load(Width::Half, VALUE, PACKET, ETHERNET + 4);
-            program.from_network_16(VALUE);
+            program.swap_from_network_16(VALUE);
             program.pass_if_above(VALUE, wanted.ip_bytes_max.saturating_sub(40));
             if wanted.mode == Mode::Generic {
                 pass_if_checksum_is_partial(&mut program, ETHERNET + 8, 16, ETHERNET + 46);

@@ -32,7 +32,9 @@ impl XdpIo {
         if self.blocked.is_none() {
             return Ok(Sent::All);
         }
-        self.stats.send_blocked += 1;
+        if self.waits_for_frames() {
+            self.stats.send_blocked += 1; // the UDP sockets count for themselves
+        }
         Ok(Sent::Blocked { batches: done })
     }
 
@@ -57,8 +59,16 @@ impl XdpIo {
         }
     }
 
+    /// Frames that a batch takes.
+    fn frames_of(transmit: &Transmit) -> usize {
+        (HEADERS_BYTES_MAX + transmit.segment_bytes).div_ceil(FRAME_BYTES) * transmit.segments
+    }
+
     /// Whether the packets of a batch fit the interface and the frames.
     fn fits(&self, transmit: &Transmit) -> bool {
+        if Self::frames_of(transmit) > self.send_frames {
+            return false;
+        }
         let ip_bytes = ip_headers_bytes(&transmit.destination.ip()) + transmit.segment_bytes;
         let one_frame = ip_bytes + ETHERNET_BYTES <= FRAME_BYTES;
         ip_bytes <= self.ways.mtu() && (one_frame || self.socket.takes_several_frames())
@@ -93,8 +103,7 @@ impl XdpIo {
 
     fn queue_batch<S: Segments>(&mut self, batch: &(Transmit, S), hop: Hop) -> Option<Blocked> {
         let (transmit, segments) = batch;
-        let frames = (HEADERS_BYTES_MAX + transmit.segment_bytes).div_ceil(FRAME_BYTES);
-        if !self.has_free(frames * transmit.segments) {
+        if !self.has_free(Self::frames_of(transmit)) {
             return self.no_frames();
         }
         let headers = Headers {

@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(ways.towards(SocketAddr::new(ip, 9), now), (None, true));
             assert!(ways.ways.len() <= WAYS_MAX);
         }
-        now = now + CHANGES_LOOK;
+        now += CHANGES_LOOK;
         ways.look(now);
         assert_eq!(ways.looked_at, now);
     }
