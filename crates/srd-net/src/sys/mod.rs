@@ -17,6 +17,7 @@ pub(crate) mod refused;
 mod ring;
 pub(crate) mod send;
 pub(crate) mod socket;
+mod steer;
 pub(crate) mod timer;
 pub(crate) mod tun;
 pub(crate) mod xdp;
