@@ -259,6 +259,33 @@ fn the_port_unreachable_of_a_packet_that_went_past_the_kernel_is_heard() {
 }
 
 #[test]
+fn a_neighbour_that_changes_its_hardware_address_in_silence_is_found_again() {
+    let Some(pair) = Pair::new(1500, 1) else { return };
+    // The kernel checks neighbours sooner than it would by itself.
+    for variable in ["delay_first_probe_time=1", "base_reachable_time_ms=500", "ucast_solicit=1"] {
+        pair.set(0, &format!("net.ipv4.neigh.{INTERFACE}.{variable}"));
+    }
+    let mut a = xdp(&pair, 0, V4[0], |_| {});
+    // The kernel of a socket drops what is for the old address. It says nothing by itself.
+    let mut b = udp(&pair, 1, V4[1]);
+    acquaint(&mut a, &mut b);
+    // Checks of the kernel's that are on their way come to an end.
+    let neighbours = pair.neighbours(0);
+    let old = neighbours.split_whitespace().skip_while(|word| *word != "lladdr").nth(1).unwrap();
+    let entry = [V4[1], "lladdr", old, "dev", INTERFACE, "nud", "stale"];
+    pair.ip(0, &[&["neigh", "replace"], &entry[..]].concat());
+    pair.ip(1, &["link", "set", INTERFACE, "address", "02:00:00:00:77:02"]);
+    let until = std::time::Instant::now() + PATIENCE;
+    let mut got = 0;
+    while got == 0 && std::time::Instant::now() < until {
+        a.send(&[batch(b.local_address(), 1, &[100])]).unwrap();
+        a.receive(Wait::NOT, |_, _, _| {}).unwrap();
+        got = collect_for(&mut b, 1, Duration::from_millis(50)).len();
+    }
+    assert_eq!(got, 1, "{:?}", a.xdp_stats());
+}
+
+#[test]
 fn waits_end_by_time_by_call_and_by_packet_in_every_mode() {
     let Some(pair) = Pair::new(1500, 1) else { return };
     let mut a = xdp(&pair, 0, V4[0], |_| {});

@@ -76,6 +76,13 @@ impl Pair {
         must("ip", &[&["-n", &self.names[end]], arguments].concat());
     }
 
+    /// What the kernel knows of its IPv4 neighbours in one end's namespace.
+    pub(crate) fn neighbours(&self, end: usize) -> String {
+        let arguments = ["-4", "-n", &self.names[end], "neigh", "show", "dev", INTERFACE];
+        let output = Command::new("ip").args(arguments).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     /// Sets a variable of the kernel's in one end's namespace.
     pub(crate) fn set(&self, end: usize, variable: &str) {
         must("ip", &["netns", "exec", &self.names[end], "sysctl", "-qw", variable]);
