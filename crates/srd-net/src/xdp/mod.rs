@@ -22,7 +22,7 @@
 //! | `attachment`, `program` | the XDP program |
 //! | `headers` | Ethernet, IP and UDP |
 //! | `ways`, `netlink` | routes and neighbours |
-//! | `send`, `receive`, `sleep` | the three halves of a round |
+//! | `send`, `receive`, `sleep` | the parts of a round |
 //! | `stats` | what is counted beside [`IoStats`] |
 
 mod attachment;
