@@ -1,14 +1,20 @@
 //! From a scenario to a world that can run.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use srd_proto::rng::Rng;
+use srd_proto::{Config, Endpoint, Epoch, Instant};
 
 use super::workload::Place;
 use super::{Scenario, ScenarioError, Transport, us_to_ps};
 use crate::any_node::AnyNode;
 use crate::blast::{Blast, BlastConfig};
+use crate::express::{ExpressNode, ExpressNodeConfig};
 use crate::hash::mix;
 use crate::ideal::Ideals;
-use crate::node::HostId;
+use crate::node::{FlowId, HostId};
+use crate::rank::{Incoming, MESSAGE_BYTES_MAX, RankNode, RankNodeConfig};
 use crate::srd_node::{SrdNode, SrdNodeConfig};
 use crate::tcp::{TcpConfig, TcpNode};
 use crate::topology::Topology;
@@ -28,6 +34,8 @@ pub struct Built {
 enum Recipe {
     Srd(SrdNodeConfig),
     Tcp(TcpConfig),
+    Express(ExpressNodeConfig),
+    Rank(RankNodeConfig),
     Blast(BlastConfig),
 }
 
@@ -36,6 +44,10 @@ impl Recipe {
         match self {
             Self::Srd(config) => AnyNode::Srd(SrdNode::new(host, config.clone())),
             Self::Tcp(config) => AnyNode::Tcp(TcpNode::new(HostId(host), *config)),
+            Self::Express(config) => {
+                AnyNode::Express(Box::new(ExpressNode::new(host, config.clone())))
+            }
+            Self::Rank(config) => AnyNode::Rank(Box::new(RankNode::new(host, config.clone()))),
             Self::Blast(config) => AnyNode::Blast(Blast::new(host, *config)),
         }
     }
@@ -43,17 +55,45 @@ impl Recipe {
     /// Headers of a data packet.
     fn header_bytes(&self) -> u32 {
         match self {
-            Self::Srd(config) => {
-                let node = SrdNode::new(0, config.clone());
-                let payload = node.endpoint().payload_bytes_max();
-                let whole = usize::from(config.endpoint.packet_bytes_max)
-                    + usize::from(config.endpoint.wire_overhead_bytes);
-                u32::try_from(whole - payload).expect("a packet is below 64 KiB")
-            }
+            Self::Srd(SrdNodeConfig { endpoint, .. })
+            | Self::Express(ExpressNodeConfig { endpoint, .. })
+            | Self::Rank(RankNodeConfig { endpoint, .. }) => srd_header_bytes(endpoint),
             Self::Tcp(config) => config.header_bytes + config.frame_bytes,
             Self::Blast(config) => u32::from(config.packet_bytes - config.payload_bytes),
         }
     }
+}
+
+/// Headers of one of SRD's data packets.
+fn srd_header_bytes(config: &Config) -> u32 {
+    let endpoint = Endpoint::new(config.clone(), Epoch(1), [0; 32], Instant::ZERO)
+        .expect("the configuration was checked");
+    let whole = usize::from(config.packet_bytes_max) + usize::from(config.wire_overhead_bytes);
+    u32::try_from(whole - endpoint.payload_bytes_max()).expect("a packet is below 64 KiB")
+}
+
+/// Whom each host sends to or gets from.
+fn peers(workload: &Workload, hosts: u32) -> Vec<Vec<HostId>> {
+    let mut peers = vec![BTreeSet::new(); hosts as usize];
+    for flow in &workload.flows {
+        peers[flow.src.index()].insert(flow.dst);
+        peers[flow.dst.index()].insert(flow.src);
+    }
+    peers.into_iter().map(|of_one| of_one.into_iter().collect()).collect()
+}
+
+/// What each host is sent, in the workload's order.
+fn incoming(workload: &Workload, hosts: u32) -> Result<Vec<Vec<Incoming>>, ScenarioError> {
+    let mut incoming = vec![Vec::new(); hosts as usize];
+    for (number, flow) in (0..).zip(&workload.flows) {
+        if flow.bytes > MESSAGE_BYTES_MAX {
+            return Err(ScenarioError(format!(
+                "`efa`: a flow is a message of at most {MESSAGE_BYTES_MAX} bytes, so none is endless"
+            )));
+        }
+        incoming[flow.dst.index()].push(Incoming { flow: FlowId(number), bytes: flow.bytes });
+    }
+    Ok(incoming)
 }
 
 impl Scenario {
@@ -94,7 +134,7 @@ impl Scenario {
             ));
         }
         workload.check(topology.hosts)?;
-        let recipe = self.recipe(transport, &topology, seed)?;
+        let recipe = self.recipe(transport, &topology, &workload, seed)?;
         let ideals = Ideals::new(
             &topology,
             &workload,
@@ -119,6 +159,7 @@ impl Scenario {
         &self,
         transport: Transport,
         topology: &Topology,
+        workload: &Workload,
         seed: u64,
     ) -> Result<Recipe, ScenarioError> {
         Ok(match transport {
@@ -128,6 +169,18 @@ impl Scenario {
             Transport::Tcp | Transport::Dctcp => {
                 Recipe::Tcp(self.tcp.node(transport, topology, self.packet_bytes, seed)?)
             }
+            Transport::Express => Recipe::Express(ExpressNodeConfig {
+                endpoint: self.srd.node(transport, topology, self.packet_bytes, seed)?.endpoint,
+                card: self.card.config(),
+                guest: self.tcp.node(transport, topology, self.packet_bytes, seed)?,
+                seed,
+                peers: Arc::new(peers(workload, topology.hosts)),
+            }),
+            Transport::Efa => Recipe::Rank(RankNodeConfig {
+                endpoint: self.srd.node(transport, topology, self.packet_bytes, seed)?.endpoint,
+                seed,
+                incoming: Arc::new(incoming(workload, topology.hosts)?),
+            }),
             Transport::Blast => {
                 let window = topology.host_rate_bps(0) / 8
                     * topology.diameter_rtt_ps(self.packet_bytes.into(), 64)
