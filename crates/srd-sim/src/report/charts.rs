@@ -21,13 +21,15 @@ const MILLISECONDS_FROM_US: f64 = 20_000.0;
 
 /// The style of a transport, the same in every chart. What may lie on top of SRD is dashed,
 /// so that both are seen.
-fn style(transport: &str) -> usize {
+pub(super) fn style(transport: &str) -> usize {
     match transport {
         "srd" => 0,
         "tcp" => 1,
         "dctcp" => 2,
         "srd-single" => 3 + 8,
         "srd-blind" => 4 + 16,
+        "express" => 6 + 8,
+        "efa" => 7 + 16,
         _ => 5,
     }
 }
