@@ -6,7 +6,7 @@
 //! application's memory is imaginary: a message lies at an address that follows from its flow, its
 //! bytes are a pattern, and what is written is compared with it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,13 +21,14 @@ use crate::hash::mix;
 use crate::nic::{self, Totals, address};
 use crate::node::{Delivered, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, Packet};
 use crate::pattern;
+use crate::workload::Workload;
 
 /// Operations of a rank that may be under way; what more it wants to send waits in the program.
 const OPERATIONS_MAX: u32 = 4096;
 /// Receives that a rank has posted.
 const RECEIVES_MAX: u32 = 1024;
-/// The longest message.
-pub const MESSAGE_BYTES_MAX: u64 = 1 << 32;
+/// Room of a message in a rank's memory; a longer flow is refused.
+const MESSAGE_BYTES_MAX: u64 = 1 << 32;
 /// Idle time after which a peer's context gives its tables back, as `srd_host` sets it.
 pub const IDLE_REST: Duration = Duration::from_secs(1);
 
@@ -38,6 +39,15 @@ pub struct Incoming {
     pub flow: FlowId,
     /// Its bytes.
     pub bytes: u64,
+}
+
+/// What each host is sent, in the workload's order.
+pub fn incoming(workload: &Workload, hosts: u32) -> Vec<Vec<Incoming>> {
+    let mut incoming = vec![Vec::new(); hosts as usize];
+    for (number, flow) in (0..).zip(&workload.flows) {
+        incoming[flow.dst.index()].push(Incoming { flow: FlowId(number), bytes: flow.bytes });
+    }
+    incoming
 }
 
 /// The numbers of a [`RankNode`].
@@ -62,9 +72,9 @@ pub struct RankNode {
     // Messages that the layer has had no room for yet, and all that are not done.
     waiting: VecDeque<FlowSpec>,
     live: BTreeMap<FlowId, FlowSpec>,
-    // What was received, of the incoming messages that a receive was posted for.
+    // Incoming messages that a receive was posted for, and those that have come.
     posted: usize,
-    received: BTreeMap<FlowId, bool>,
+    received: BTreeSet<FlowId>,
     // Something has happened that the layer has not looked after.
     news: bool,
     epoch: u64,
@@ -147,7 +157,7 @@ impl RankNode {
             waiting: VecDeque::new(),
             live: BTreeMap::new(),
             posted: 0,
-            received: BTreeMap::new(),
+            received: BTreeSet::new(),
             news: true,
             epoch: 1,
             buf: nic::transmit_buf(),
@@ -194,7 +204,7 @@ impl RankNode {
                 multi: None,
                 tell: true,
             };
-            if self.received.contains_key(&next.flow)
+            if self.received.contains(&next.flow)
                 || self.with(now, |rdm, world| rdm.recv(world, receive)).is_ok()
             {
                 self.posted += 1;
@@ -271,8 +281,7 @@ impl RankNode {
         match done.kind {
             Kind::Send => self.end(flow, (!is_ok).then_some(status_of(done.outcome)), out),
             Kind::Receive if is_ok => {
-                let intact = !self.memory.damaged.contains_key(&flow)
-                    && self.received.insert(flow, true).is_none();
+                let intact = !self.memory.damaged.contains_key(&flow) && self.received.insert(flow);
                 let bytes = u32::try_from(done.length).unwrap_or(u32::MAX);
                 out.delivered.push(Delivered { flow, index: 0, bytes, intact });
             }
@@ -317,6 +326,9 @@ fn status_of(outcome: Outcome) -> u8 {
 impl Node for RankNode {
     fn start_flow(&mut self, now: Instant, flow: &FlowSpec, out: &mut Outcomes) {
         self.live.insert(flow.id, *flow);
+        if flow.bytes > MESSAGE_BYTES_MAX {
+            return self.end(flow.id, Some(u8::MAX), out);
+        }
         self.waiting.push_back(*flow);
         self.send(now, out);
         self.rdm.release_held();
@@ -384,6 +396,7 @@ impl Node for RankNode {
             out.completed.push(flow);
         }
         self.posted = 0;
+        self.received.clear();
         self.post(now);
         self.news = true;
     }

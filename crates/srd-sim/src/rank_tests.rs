@@ -9,14 +9,6 @@ use crate::world::{Ended, World as Network, WorldConfig};
 
 const SECOND_PS: u64 = 1_000_000_000_000;
 
-fn incoming(workload: &Workload, hosts: usize) -> Vec<Vec<Incoming>> {
-    let mut incoming = vec![Vec::new(); hosts];
-    for (number, flow) in (0..).zip(&workload.flows) {
-        incoming[flow.dst.index()].push(Incoming { flow: FlowId(number), bytes: flow.bytes });
-    }
-    incoming
-}
-
 /// Six hosts on two leaves and two spines.
 fn network(workload: Workload, faults: Vec<Fault>) -> Network<RankNode> {
     let links = Links {

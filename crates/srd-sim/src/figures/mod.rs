@@ -144,8 +144,9 @@ pub fn figures(is_quick: bool) -> Result<Vec<Figure>, ScenarioError> {
             title: "completion times from rack to rack, 8 pairs of servers with 16 flows each",
             paper: "With uplinks used to 50 %, SRD's median is 15 % above the ideal and its maximum \
                     below TCP's average; TCP's average is 50 % above, its tail 10 to 100 times.",
-            note: "Here 16 connections of a pair start at once and share its link, so that collisions \
-                   of a few average out; figure 6 shows what they do to flows that are alone.",
+            note: "Here the 16 connections of a pair start at once and share its link, so that \
+                   collisions of a few average out; figure 6 shows what they do to flows that are \
+                   alone.",
             kind: Kind::Distribution,
             jobs: run::jobs(&racks, &ENDING, seeds.clone()),
         },
@@ -154,7 +155,7 @@ pub fn figures(is_quick: bool) -> Result<Vec<Figure>, ScenarioError> {
             title: "the same with one flow a pair, as fast as its link",
             paper: "As of figure 5: TCP's average is 50 % above the ideal and its tail 10 to 100 times; \
                     SRD's median 15 % above.",
-            note: "The paper's 16 ranks a server seldom send at once; one flow a pair is the other end.",
+            note: "16 spines for 8 flows: two of them on one uplink have half of it each.",
             kind: Kind::Distribution,
             jobs: run::jobs(&elephants, &ENDING, seeds),
         },

@@ -1,6 +1,5 @@
 //! From a scenario to a world that can run.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use srd_proto::rng::Rng;
@@ -13,12 +12,12 @@ use crate::blast::{Blast, BlastConfig};
 use crate::express::{ExpressNode, ExpressNodeConfig};
 use crate::hash::mix;
 use crate::ideal::Ideals;
-use crate::node::{FlowId, HostId};
-use crate::rank::{Incoming, MESSAGE_BYTES_MAX, RankNode, RankNodeConfig};
+use crate::node::HostId;
+use crate::rank::{RankNode, RankNodeConfig, incoming};
 use crate::srd_node::{SrdNode, SrdNodeConfig};
 use crate::tcp::{TcpConfig, TcpNode};
 use crate::topology::Topology;
-use crate::workload::Workload;
+use crate::workload::{Workload, peers};
 use crate::world::{ACK_BYTES, World, WorldConfig};
 
 /// A scenario with transport and seed, ready to run.
@@ -70,30 +69,6 @@ fn srd_header_bytes(config: &Config) -> u32 {
         .expect("the configuration was checked");
     let whole = usize::from(config.packet_bytes_max) + usize::from(config.wire_overhead_bytes);
     u32::try_from(whole - endpoint.payload_bytes_max()).expect("a packet is below 64 KiB")
-}
-
-/// Whom each host sends to or gets from.
-fn peers(workload: &Workload, hosts: u32) -> Vec<Vec<HostId>> {
-    let mut peers = vec![BTreeSet::new(); hosts as usize];
-    for flow in &workload.flows {
-        peers[flow.src.index()].insert(flow.dst);
-        peers[flow.dst.index()].insert(flow.src);
-    }
-    peers.into_iter().map(|of_one| of_one.into_iter().collect()).collect()
-}
-
-/// What each host is sent, in the workload's order.
-fn incoming(workload: &Workload, hosts: u32) -> Result<Vec<Vec<Incoming>>, ScenarioError> {
-    let mut incoming = vec![Vec::new(); hosts as usize];
-    for (number, flow) in (0..).zip(&workload.flows) {
-        if flow.bytes > MESSAGE_BYTES_MAX {
-            return Err(ScenarioError(format!(
-                "`efa`: a flow is a message of at most {MESSAGE_BYTES_MAX} bytes, so none is endless"
-            )));
-        }
-        incoming[flow.dst.index()].push(Incoming { flow: FlowId(number), bytes: flow.bytes });
-    }
-    Ok(incoming)
 }
 
 impl Scenario {
@@ -176,10 +151,13 @@ impl Scenario {
                 seed,
                 peers: Arc::new(peers(workload, topology.hosts)),
             }),
+            Transport::Efa if workload.is_endless() => {
+                return Err(ScenarioError("`efa`: no message is endless".to_owned()));
+            }
             Transport::Efa => Recipe::Rank(RankNodeConfig {
                 endpoint: self.srd.node(transport, topology, self.packet_bytes, seed)?.endpoint,
                 seed,
-                incoming: Arc::new(incoming(workload, topology.hosts)?),
+                incoming: Arc::new(incoming(workload, topology.hosts)),
             }),
             Transport::Blast => {
                 let window = topology.host_rate_bps(0) / 8
