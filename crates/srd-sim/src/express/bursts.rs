@@ -9,6 +9,7 @@ use crate::node::{Body, Packet};
 use crate::tcp::segment::{FLAG_CWR, FLAG_PSH};
 
 /// Payload bytes of the largest super-packet.
+#[allow(clippy::cast_possible_truncation)] // below 64 KiB
 const PAYLOAD_BYTES_MAX: u32 = (FRAME_BYTES_MAX - OFFLOAD_BYTES) as u32 - HEADER_BYTES;
 
 /// How many segments of a connection make a super-packet at most.

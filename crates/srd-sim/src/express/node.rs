@@ -188,16 +188,16 @@ impl ExpressNode {
         self.turn_left = TURN_PACKETS;
         while self.guest.poll_packet(now, &mut self.slot, out) {
             if let Some(frame) = self.bursts.push(&self.slot) {
-                self.from_guest(now, frame, out);
+                self.take_frame(now, frame, out);
             }
         }
         if let Some(frame) = self.bursts.flush() {
-            self.from_guest(now, frame, out);
+            self.take_frame(now, frame, out);
         }
         self.express.pump(now, &mut self.endpoint) > 0
     }
 
-    fn from_guest(&mut self, now: Instant, frame: Vec<u8>, out: &mut Outcomes) {
+    fn take_frame(&mut self, now: Instant, frame: Vec<u8>, out: &mut Outcomes) {
         let Self { express, guest, slot, .. } = self;
         express.from_guest(now, frame, &mut Port { guest, slot, now, out });
     }
