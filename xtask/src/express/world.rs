@@ -1,7 +1,7 @@
 //! The simulated network with the nodes on it, what is broken in it, and the account of all that
 //! guests gave and got.
 //!
-//! Each node has a leaf switch of its own; eight spines between them, no two of one speed, make
+//! Each node has a leaf switch of its own; eight spines between them, no two equally far, make
 //! packets of different paths overtake each other.
 
 use std::cell::{RefCell, RefMut};
@@ -12,6 +12,7 @@ use srd_proto::rng::Rng;
 use srd_proto::time::{Duration, Instant};
 use srd_sim::fault::Fault;
 use srd_sim::topology::clos::{ClosSpec, Links};
+use srd_sim::topology::{End, Topology};
 use srd_sim::workload::Workload;
 use srd_sim::world::{Counters, NS, PortRules, QueueSize, World as Network, WorldConfig};
 
@@ -21,11 +22,13 @@ use super::node::{Inbox, Node, Wanted};
 
 /// Spines, and so paths between two nodes: source ports share them.
 pub(super) const PATHS: u32 = 8;
-/// Speed of links, but for those of slower spines.
+/// Speed of links.
 const LINK_BPS: u64 = 2_000_000_000;
 /// Room of a port's queue.
 const QUEUE_BYTES: u64 = 60_000;
+/// Delay of a link, and by how much the links of each spine are longer than those of the last.
 const LATENCY_PS: u64 = 5_000_000;
+const LATENCY_STEP_PS: u64 = 7_500_000;
 /// Time between two looks at the books.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
@@ -51,10 +54,18 @@ pub(super) struct World {
     broken: Vec<Fault>,
 }
 
-/// Spine `n` runs at a fraction of the speed of the first.
-fn slower(n: u32) -> Fault {
-    let fraction = 1.0 / f64::from(n + 1);
-    Fault::LinkSlow { links: format!("spine{n}"), fraction, at_us: 0.0, until_us: None }
+/// What the links of a spine take longer than those of the spine before.
+fn lengthen(topology: &mut Topology) {
+    let spines_from = topology.tiers.last().map_or(0, |tier| tier.first);
+    for port in &mut topology.ports {
+        for end in [port.from, port.to] {
+            if let End::Switch(switch) = end
+                && let Some(spine) = switch.checked_sub(spines_from)
+            {
+                port.latency_ps += LATENCY_STEP_PS * u64::from(spine);
+            }
+        }
+    }
 }
 
 fn network(seed: u64, node: impl FnMut(u32) -> Node) -> Network<Node> {
@@ -66,12 +77,13 @@ fn network(seed: u64, node: impl FnMut(u32) -> Node) -> Network<Node> {
         bundle: 1,
     };
     let leaves = u32::try_from(NODES).expect("few nodes");
-    let topology = ClosSpec::leaf_spine(leaves, PATHS, 1, &links).build().expect("a network");
+    let built = ClosSpec::leaf_spine(leaves, PATHS, 1, &links).build();
+    let mut topology = built.expect("a network");
+    lengthen(&mut topology);
     let queue = QueueSize::Bytes(QUEUE_BYTES);
     let config = WorldConfig {
         seed,
         rules: PortRules { queue, packet_bytes: 1536, ..PortRules::default() },
-        faults: (0..PATHS).map(slower).collect(),
         ..WorldConfig::default()
     };
     Network::new(topology, Workload::default(), config, node).expect("links that there are")
