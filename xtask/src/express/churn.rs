@@ -3,11 +3,11 @@
 use std::fmt;
 
 use srd_proto::time::Duration;
-use srd_sim::fault::Fault;
 
 use super::NODES;
 use super::node::Wanted;
-use super::world::{PATHS, World, dead};
+use super::wire::PATHS;
+use super::world::World;
 
 /// One thing that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -84,21 +84,26 @@ impl World {
             // The first node is as old as the world.
             Churn::Restart => return self.restart(one.max(1)),
             Churn::DeadLink => {
-                if !self.mend(|fault| is_dead(fault, "host")) {
-                    self.break_now(dead(format!("host{one}")));
+                let both = [(one, other), (other, one)];
+                if self.wire.dead.is_empty() {
+                    self.wire.dead.extend(both);
+                } else {
+                    self.wire.dead.clear();
                 }
             }
-            Churn::DeadDirection => self.break_now(dead(format!("host{one}->leaf{one}"))),
+            Churn::DeadDirection => {
+                self.wire.dead.insert((one, other));
+            }
             Churn::DeadPaths => {
-                self.mend(|fault| is_dead(fault, "spine"));
+                self.wire.dead_paths.clear();
                 for _ in 0..self.rng.below(4) {
-                    let path = self.rng.below(PATHS);
-                    self.break_now(dead(format!("spine{path}")));
+                    let path = self.rng.below(u32::try_from(PATHS).expect("few paths"));
+                    self.wire.dead_paths.insert(path as usize);
                 }
             }
             Churn::Loss => {
-                let (loss, repeat) = (self.rng.below(40), self.rng.below(20));
-                self.lose(loss, repeat);
+                self.wire.loss_permille = self.rng.below(40);
+                self.wire.repeat_permille = self.rng.below(20);
             }
             Churn::PeerExpress => {
                 let (express, udp) = (self.coin(), self.coin());
@@ -138,16 +143,11 @@ impl World {
         self.apply();
     }
 
-    /// Mends the network, and wants everything on again.
+    /// Heals the wire, and wants everything on again.
     pub(super) fn heal(&mut self) {
-        self.mend(|_| true);
+        self.wire.heal();
         let owner = self.any_node();
         self.wanted = vec![Wanted::all(owner); NODES];
         self.apply();
     }
-}
-
-/// Whether a fault is a dead link of what is named so.
-fn is_dead(fault: &Fault, name: &str) -> bool {
-    matches!(fault, Fault::LinkDown { links, .. } if links.starts_with(name))
 }

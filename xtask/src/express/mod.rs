@@ -10,8 +10,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `world` | the simulated network with the nodes, and what is broken in it |
-//! | `node` | an endpoint with its stage |
+//! | `world` | nodes, wire and time |
+//! | `node`, `wire` | an endpoint with its stage; the paths between them |
 //! | `churn` | what goes wrong |
 //! | `traffic` | flows that come and go |
 //! | `frames`, `ledger` | packets that say which they are, and the account of them |
@@ -25,6 +25,7 @@ mod frames;
 mod ledger;
 mod node;
 mod traffic;
+mod wire;
 mod world;
 
 use std::collections::BTreeMap;
@@ -126,10 +127,10 @@ pub(crate) fn soak(settings: Settings) -> Result<Passed, String> {
     let mut world = World::new(settings.seed);
     let mut churns = BTreeMap::new();
     let mut heap_bytes = Vec::with_capacity(settings.hours as usize);
-    let begin = world.now();
+    let begin = world.now;
     for hour in 1..=settings.hours {
-        let until = world.now() + Duration::from_secs(settings.hour_s);
-        while world.now() < until {
+        let until = world.now + Duration::from_secs(settings.hour_s);
+        while world.now < until {
             turn(&mut world, &mut churns)?;
         }
         calm(&mut world).map_err(|why| format!("hour {hour}: {why}"))?;
@@ -140,38 +141,34 @@ pub(crate) fn soak(settings: Settings) -> Result<Passed, String> {
         if settings.verbose {
             println!(
                 "hour {hour}: {:?}, heap {} KB",
-                world.books().ledger.sums,
+                world.ledger.sums,
                 heap_bytes[heap_bytes.len() - 1] >> 10
             );
         }
     }
     flat(&heap_bytes)?;
-    let sums = world.books().ledger.sums;
-    let (packets, lost) = (world.counters().injected, world.counters().dropped_total());
-    let digest = [sums.given, sums.delivered, sums.judged, packets, lost]
+    let sums = world.ledger.sums;
+    let counts = world.wire.counts;
+    let digest = [sums.given, sums.delivered, sums.judged, counts.carried, counts.lost]
         .iter()
         .fold(sums.digest, |digest, n| {
             (digest ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
         });
-    let (flows_most, utilization_most) = {
-        let books = world.books();
-        (books.flows_most, books.utilization_most)
-    };
     Ok(Passed {
         sums,
-        simulated_s: world.now().since(begin).as_nanos() / 1_000_000_000,
+        simulated_s: world.now.since(begin).as_nanos() / 1_000_000_000,
         churns,
         heap_bytes,
-        flows_most,
-        utilization_most,
-        packets,
+        flows_most: world.flows_most,
+        utilization_most: world.utilization_most,
+        packets: counts.carried,
         digest,
     })
 }
 
 /// Two bursts, and what happens around them.
 fn turn(world: &mut World, churns: &mut BTreeMap<Churn, u64>) -> Result<(), String> {
-    let end = world.now() + TURN;
+    let end = world.now + TURN;
     let mut flows = Flows::default();
     for _ in 0..world.rng.below(3) {
         happen(world, churns)?;
@@ -189,7 +186,7 @@ fn turn(world: &mut World, churns: &mut BTreeMap<Churn, u64>) -> Result<(), Stri
     }
     let burst = Burst::any(&mut world.rng);
     flows.burst(world, &burst, 1)?;
-    world.run(end.since(world.now()))
+    world.run(end.since(world.now))
 }
 
 fn happen(world: &mut World, churns: &mut BTreeMap<Churn, u64>) -> Result<(), String> {
@@ -205,41 +202,41 @@ fn calm(world: &mut World) -> Result<(), String> {
     world.heal();
     world.run(HEAL)?;
     if !world.is_whole() {
-        let reach: Vec<_> = world.nodes().iter().map(|node| node.reach).collect();
+        let reach: Vec<_> = world.nodes.iter().map(|node| node.reach).collect();
         return Err(format!("all has healed, but not everybody sees everybody: {reach:?}"));
     }
     // Plain packets that nobody repeats have arrived or are lost by now.
-    world.books().ledger.close_all();
-    world.lose(10, 5);
-    let (before, plain) = (world.books().ledger.sums, plain_packets(world));
+    world.ledger.close_all();
+    (world.wire.loss_permille, world.wire.repeat_permille) = (10, 5);
+    let (before, plain) = (world.ledger.sums, plain_packets(world));
     Flows::default().burst(world, &Burst::calm(), 1)?;
     world.run(Duration::from_secs(5))?;
-    let after = world.books().ledger.sums;
+    let after = world.ledger.sums;
     let (given, delivered) = (after.given - before.given, after.delivered - before.delivered);
     if plain_packets(world) != plain {
         return Err("packets went plainly in a calm, though SRD was on everywhere".into());
     }
     if given != delivered || given == 0 {
-        let counters: Vec<_> = world.nodes().iter().map(|node| node.express.counters()).collect();
+        let counters: Vec<_> = world.nodes.iter().map(|node| node.express.counters()).collect();
         return Err(format!(
             "{given} packets were given in a calm, {delivered} delivered; counters: {counters:?}"
         ));
     }
-    world.mend(|_| true);
+    world.wire.heal();
     Ok(())
 }
 
 fn plain_packets(world: &World) -> u64 {
-    world.nodes().iter().map(|node| node.express.counters().traffic.plain_tx_pkts).sum()
+    world.nodes.iter().map(|node| node.express.counters().traffic.plain_tx_pkts).sum()
 }
 
 /// Nobody gives anything: nothing may wait, and receivers forget.
 fn quiet(world: &mut World) -> Result<(), String> {
     world.run(QUIET)?;
-    world.books().ledger.close_all();
-    world.check()?;
-    for node in world.nodes() {
+    world.ledger.close_all();
+    for node in &mut world.nodes {
         let index = node.index;
+        node.check()?;
         let queued = node.queued_bytes();
         if queued > 0 || node.express.has_waiting() {
             return Err(format!("node {index}: {queued} bytes wait, though all is quiet"));

@@ -1,23 +1,15 @@
 //! One node: an endpoint, its stage, and the account of what its guest gave.
 
-use std::cell::RefCell;
-use std::net::{IpAddr, Ipv4Addr};
-use std::rc::Rc;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use srd_card::{
     Config, Counters, Express, FRAME_BYTES_MAX, Guest, PeerSettings, PeerSlot, Prefix, Reach,
 };
 use srd_proto::crypto::public_key;
 use srd_proto::time::{Duration, Instant};
-use srd_proto::{
-    Config as CoreConfig, Endpoint, Epoch, Event, PeerConfig, PeerId, Protection, Status,
-    TransmitBuf,
-};
-use srd_sim::nic::{self, address};
-use srd_sim::node::{FlowSpec, HostId, Node as Machine, Outcomes, Packet};
+use srd_proto::{Config as CoreConfig, Endpoint, Epoch, PeerConfig, PeerId, Protection};
 
 use super::ledger::Ledger;
-use super::world::Books;
 use super::{NODES, frames};
 
 /// Entries of each flow table; low, so that they are full at times.
@@ -80,9 +72,9 @@ pub(super) fn inner(node: usize) -> Ipv4Addr {
 /// The address that moves from node to node.
 pub(super) const MOVING: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
-/// A node as a host of the network.
-fn host(node: usize) -> HostId {
-    HostId(u32::try_from(node).expect("few nodes"))
+/// Where a node is in the fabric.
+pub(super) fn outer(node: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, u8::try_from(node).expect("few nodes")], 7471))
 }
 
 fn key(node: usize) -> [u8; 32] {
@@ -106,8 +98,6 @@ pub(super) struct Node {
     /// Bounds of the frames that were lost with removed peers.
     lost_frames: (u64, u64),
     before: Counters,
-    pub books: Rc<RefCell<Books>>,
-    buf: TransmitBuf,
 }
 
 /// Delivers to the ledger.
@@ -125,14 +115,7 @@ impl Guest for Inbox<'_> {
 }
 
 impl Node {
-    pub(super) fn new(
-        index: usize,
-        life: u64,
-        seed: u64,
-        now: Instant,
-        wanted: &Wanted,
-        books: &Rc<RefCell<Books>>,
-    ) -> Self {
+    pub(super) fn new(index: usize, life: u64, seed: u64, now: Instant, wanted: &Wanted) -> Self {
         let config = CoreConfig {
             protection: Protection::Static(key(index)),
             packet_bytes_max: 1472,
@@ -173,8 +156,6 @@ impl Node {
             got: 0,
             lost_frames: (0, 0),
             before: Counters::default(),
-            books: Rc::clone(books),
-            buf: nic::transmit_buf(),
         };
         for other in (0..NODES).filter(|other| *other != index) {
             if wanted.peers[other].present {
@@ -185,8 +166,7 @@ impl Node {
     }
 
     pub(super) fn add_peer(&mut self, now: Instant, other: usize, wanted: &Wanted) {
-        let known = PeerConfig::at(address(host(other), CoreConfig::sockets().local_port))
-            .with_key(Some(public_key(&key(other))));
+        let known = PeerConfig::at(outer(other)).with_key(Some(public_key(&key(other))));
         let id = self.endpoint.add_peer(now, known).expect("room for few peers");
         let want = wanted.peers[other];
         let slot = self.express.add_peer(
@@ -276,85 +256,6 @@ impl Node {
             ));
         }
         Ok(())
-    }
-}
-
-impl Node {
-    fn events(&mut self, now: Instant) {
-        while let Some(event) = self.endpoint.poll_event() {
-            let failed = matches!(&event, Event::Completed { status, .. } if *status != Status::Ok);
-            if failed || matches!(event, Event::PeerDown { .. } | Event::PeerUp { .. }) {
-                self.books.borrow_mut().ledger.era += 1;
-            }
-            self.express.event(now, &event);
-        }
-    }
-
-    /// Notes how peers are reached; a change is a disturbance.
-    fn watch(&mut self) {
-        let mut books = self.books.borrow_mut();
-        for other in 0..NODES {
-            let slot = self.peers[other].map(|(_, slot)| slot);
-            let reach = slot.and_then(|slot| self.express.report(slot)).map(|r| r.reach);
-            if reach != self.reach[other] {
-                self.reach[other] = reach;
-                books.ledger.era += 1;
-            }
-        }
-        let ((out, back), most) = (self.express.flow_counts(), books.flows_most);
-        books.flows_most = (most.0.max(out), most.1.max(back));
-        books.utilization_most = books.utilization_most.max(self.express.resource_utilization());
-    }
-}
-
-impl Machine for Node {
-    fn start_flow(&mut self, _: Instant, _: &FlowSpec, _: &mut Outcomes) {
-        unreachable!("guests are given frames by the soak");
-    }
-
-    fn on_packet(&mut self, now: Instant, packet: &mut Packet, _: &mut Outcomes) {
-        let Some((meta, bytes)) = nic::open(now, packet, true) else { return };
-        if let Some(delivery) = self.endpoint.handle_packet(now, meta, bytes) {
-            let ledger = &mut self.books.borrow_mut().ledger;
-            let mut inbox = Inbox { ledger, now, node: self.index, got: &mut self.got };
-            self.express.delivered(now, &delivery, &mut inbox);
-        }
-        self.events(now);
-        self.watch();
-    }
-
-    fn on_timer(&mut self, now: Instant, _: &mut Outcomes) {
-        self.endpoint.handle_timeout(now);
-        let ledger = &mut self.books.borrow_mut().ledger;
-        let mut inbox = Inbox { ledger, now, node: self.index, got: &mut self.got };
-        self.express.handle_timeout(now, &mut inbox);
-    }
-
-    fn next_timer(&self) -> Option<Instant> {
-        let of_both = [self.endpoint.poll_timeout(), self.express.poll_timeout()];
-        of_both.into_iter().flatten().min()
-    }
-
-    fn poll_packet(&mut self, now: Instant, slot: &mut Packet, _: &mut Outcomes) -> bool {
-        loop {
-            let handed = self.express.pump(now, &mut self.endpoint);
-            self.buf.clear();
-            let transmit = self.endpoint.poll_transmit(now, &mut self.buf);
-            self.events(now);
-            self.watch();
-            if let Some(transmit) = transmit {
-                let overhead_bytes = self.endpoint.config().wire_overhead_bytes;
-                nic::fill(slot, host(self.index), &transmit, &mut self.buf, overhead_bytes);
-                return true;
-            }
-            if handed == 0 {
-                return false;
-            }
-        }
-    }
-
-    fn restart(&mut self, _: Instant, _: &mut Outcomes) {
-        unreachable!("the soak puts a new node in its place");
     }
 }
 

@@ -99,7 +99,7 @@ impl Flows {
         let left = 1 + rng.below(burst.packets_max);
         let span = CELL_BYTES_MAX - u32::try_from(CELL_HEADER_BYTES).unwrap_or(0);
         let cell_bytes = CELL_HEADER_BYTES + rng.below(span) as usize;
-        let header = world.books().ledger.open(header, false);
+        let header = world.ledger.open(header, false);
         self.0.push(Flow { header, node, left, cell_bytes });
     }
 
@@ -111,7 +111,7 @@ impl Flows {
         let flow = &mut self.0[at];
         let many = flow.header.tcp && world.rng.below(4) == 0;
         let cells = if many { 1 + world.rng.below(CELLS_MAX) } else { 1 };
-        let begins = world.books().ledger.give(flow.header.id, 0) == 0;
+        let begins = world.ledger.give(flow.header.id, 0) == 0;
         // A connection begins with one packet.
         let cells = if begins { 1 } else { cells.min(flow.left) };
         let (header, node, cell_bytes) = (flow.header, flow.node, flow.cell_bytes);
@@ -119,13 +119,13 @@ impl Flows {
         if flow.left == 0 {
             self.0.swap_remove(at);
         }
-        let first = world.books().ledger.give(header.id, cells);
-        let full = |world: &World| world.nodes()[node].express.counters().flows_full;
+        let first = world.ledger.give(header.id, cells);
+        let full = |world: &World| world.nodes[node].express.counters().flows_full;
         let before = full(world);
         world.give(node, frames::frame(&header, first, cells, cell_bytes), cells);
         let bypassed = !header.tcp && world.wanted.iter().any(|wanted| wanted.udp_bypass);
         if full(world) > before || bypassed {
-            world.books().ledger.unordered(header.id);
+            world.ledger.unordered(header.id);
         }
     }
 }

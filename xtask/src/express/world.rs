@@ -1,193 +1,110 @@
-//! The simulated network with the nodes on it, what is broken in it, and the account of all that
-//! guests gave and got.
-//!
-//! Each node has a leaf switch of its own; eight spines between them, no two equally far, make
-//! packets of different paths overtake each other.
-
-use std::cell::{RefCell, RefMut};
-use std::rc::Rc;
+//! Nodes, wire and time: the loop of `srd_card`'s page, for all nodes at once.
 
 use srd_card::Reach;
 use srd_proto::rng::Rng;
 use srd_proto::time::{Duration, Instant};
-use srd_sim::fault::Fault;
-use srd_sim::topology::clos::{ClosSpec, Links};
-use srd_sim::topology::{End, Topology};
-use srd_sim::workload::Workload;
-use srd_sim::world::{Counters, NS, PortRules, QueueSize, World as Network, WorldConfig};
+use srd_proto::{Ecn, Event, PacketMeta, PacketRef, Status, TransmitBuf};
+use std::net::SocketAddr;
 
 use super::NODES;
 use super::ledger::Ledger;
-use super::node::{Inbox, Node, Wanted};
+use super::node::{Inbox, Node, Wanted, outer};
+use super::wire::Wire;
 
-/// Spines, and so paths between two nodes: source ports share them.
-pub(super) const PATHS: u32 = 8;
-/// Speed of links.
-const LINK_BPS: u64 = 2_000_000_000;
-/// Room of a port's queue.
-const QUEUE_BYTES: u64 = 60_000;
-/// Delay of a link, and by how much the links of each spine are longer than those of the last.
-const LATENCY_PS: u64 = 5_000_000;
-const LATENCY_STEP_PS: u64 = 7_500_000;
+/// Rounds in which all nodes must have nothing more to do at one moment.
+const ROUNDS_MAX: u32 = 10_000;
 /// Time between two looks at the books.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// What all nodes write into.
-#[derive(Debug, Default)]
-pub(super) struct Books {
+/// Everything.
+pub(super) struct World {
+    pub now: Instant,
+    pub nodes: Vec<Node>,
+    pub wanted: Vec<Wanted>,
+    pub wire: Wire,
     pub ledger: Ledger,
+    pub rng: Rng,
+    /// Lives of nodes so far: a later life has a higher number.
+    life: u64,
+    seed: u64,
+    check_at: Instant,
+    buf: TransmitBuf,
     /// Most flows that a table held, both ways, and most percent of any limit.
     pub flows_most: (usize, usize),
     pub utilization_most: u64,
 }
 
-/// Everything.
-pub(super) struct World {
-    network: Network<Node>,
-    pub wanted: Vec<Wanted>,
-    books: Rc<RefCell<Books>>,
-    pub rng: Rng,
-    /// Lives of nodes so far: a later life has a higher number.
-    life: u64,
-    seed: u64,
-    /// Faults that have begun.
-    broken: Vec<Fault>,
-}
-
-/// What the links of a spine take longer than those of the spine before.
-fn lengthen(topology: &mut Topology) {
-    let spines_from = topology.tiers.last().map_or(0, |tier| tier.first);
-    for port in &mut topology.ports {
-        for end in [port.from, port.to] {
-            if let End::Switch(switch) = end
-                && let Some(spine) = switch.checked_sub(spines_from)
-            {
-                port.latency_ps += LATENCY_STEP_PS * u64::from(spine);
-            }
-        }
-    }
-}
-
-fn network(seed: u64, node: impl FnMut(u32) -> Node) -> Network<Node> {
-    let links = Links {
-        host_bps: LINK_BPS,
-        up_bps: LINK_BPS,
-        latency_ps: LATENCY_PS,
-        switch_latency_ps: 0,
-        bundle: 1,
-    };
-    let leaves = u32::try_from(NODES).expect("few nodes");
-    let built = ClosSpec::leaf_spine(leaves, PATHS, 1, &links).build();
-    let mut topology = built.expect("a network");
-    lengthen(&mut topology);
-    let queue = QueueSize::Bytes(QUEUE_BYTES);
-    let config = WorldConfig {
-        seed,
-        rules: PortRules { queue, packet_bytes: 1536, ..PortRules::default() },
-        ..WorldConfig::default()
-    };
-    Network::new(topology, Workload::default(), config, node).expect("links that there are")
-}
-
 impl World {
     pub(super) fn new(seed: u64) -> Self {
+        let now = Instant::ZERO + Duration::from_secs(1);
         let wanted = vec![Wanted::all(1); NODES];
-        let books = Rc::new(RefCell::new(Books::default()));
-        let network = network(seed ^ 0x31, |index| {
-            let (index, life) = (index as usize, u64::from(index) + 1);
-            Node::new(index, life, seed, Instant::ZERO, &wanted[index], &books)
-        });
-        let (rng, life) = (Rng::new(seed), NODES as u64);
-        Self { network, wanted, books, rng, life, seed, broken: Vec::new() }
+        let mut world = Self {
+            now,
+            nodes: Vec::new(),
+            wire: Wire::new(seed ^ 0x31),
+            ledger: Ledger::default(),
+            rng: Rng::new(seed),
+            life: 0,
+            seed,
+            check_at: now,
+            buf: TransmitBuf::new(64, 65_000),
+            flows_most: (0, 0),
+            utilization_most: 0,
+            wanted,
+        };
+        for index in 0..NODES {
+            let node = world.born(index);
+            world.nodes.push(node);
+        }
+        world
     }
 
-    /// The clock.
-    pub(super) fn now(&self) -> Instant {
-        Instant::from_nanos(self.network.now_ps() / NS)
-    }
-
-    /// The nodes.
-    pub(super) fn nodes(&self) -> &[Node] {
-        self.network.nodes()
-    }
-
-    /// The account.
-    pub(super) fn books(&self) -> RefMut<'_, Books> {
-        self.books.borrow_mut()
-    }
-
-    /// What happened to packets.
-    pub(super) fn counters(&self) -> &Counters {
-        self.network.counters()
+    fn born(&mut self, index: usize) -> Node {
+        self.life += 1;
+        Node::new(index, self.life, self.seed, self.now, &self.wanted[index])
     }
 
     /// Something changes: order is not promised across this moment.
-    fn disturb(&mut self) {
-        self.books().ledger.era += 1;
-    }
-
-    fn with<R>(&mut self, index: usize, call: impl FnOnce(&mut Node, Instant) -> R) -> R {
-        self.network.with_node(u32::try_from(index).expect("few nodes"), call)
-    }
-
-    /// Looks at the books of every node.
-    ///
-    /// # Errors
-    /// What is wrong first.
-    pub(super) fn check(&mut self) -> Result<(), String> {
-        (0..NODES).try_for_each(|index| self.with(index, |node, _| node.check()))?;
-        self.network.check_conservation()?;
-        match self.network.counters().timer_livelocks {
-            0 => self.books().ledger.wrong(),
-            n => Err(format!("{n} times a timer stayed due, at {:?}", self.now())),
-        }
+    pub(super) fn disturb(&mut self) {
+        self.ledger.era += 1;
     }
 
     /// A node ends as a crash ends it, and begins anew.
     pub(super) fn restart(&mut self, index: usize) {
-        self.life += 1;
-        let (life, seed, books) = (self.life, self.seed, Rc::clone(&self.books));
-        let wanted = self.wanted[index].clone();
-        self.with(index, |node, now| {
-            if let Err(why) = node.check() {
-                books.borrow_mut().ledger.blame(now, &why);
-            }
-            *node = Node::new(index, life, seed, now, &wanted, &books);
-        });
+        if let Err(why) = self.nodes[index].check() {
+            self.ledger.blame(self.now, &why);
+        }
+        self.nodes[index] = self.born(index);
         self.disturb();
     }
 
     /// Makes every node as it is wanted.
     pub(super) fn apply(&mut self) {
-        for index in 0..NODES {
-            let wanted = self.wanted[index].clone();
-            self.with(index, |node, now| {
-                node.apply_own(now, &wanted);
-                for other in (0..NODES).filter(|other| *other != index) {
-                    node.apply(now, other, &wanted);
-                }
-            });
+        for (node, wanted) in self.nodes.iter_mut().zip(&self.wanted) {
+            node.apply_own(self.now, wanted);
+            let index = node.index;
+            for other in (0..NODES).filter(|other| *other != index) {
+                node.apply(self.now, other, wanted);
+            }
         }
         self.disturb();
     }
 
     /// Whether every node sees all others, with SRD for everything.
     pub(super) fn is_whole(&self) -> bool {
-        self.nodes().iter().all(|node| {
-            let mut others = (0..NODES).filter(|other| *other != node.index);
-            others.all(|other| node.reach[other] == Some(Reach::Express { udp: true }))
+        self.nodes.iter().all(|node| {
+            let others = (0..NODES).filter(|other| *other != node.index);
+            others.into_iter().all(|o| node.reach[o] == Some(Reach::Express { udp: true }))
         })
     }
 
     /// A guest gives a frame.
     pub(super) fn give(&mut self, index: usize, frame: Vec<u8>, cells: u32) {
-        self.with(index, |node, now| {
-            node.given += u64::from(cells);
-            let mut books = node.books.borrow_mut();
-            let ledger = &mut books.ledger;
-            let mut inbox = Inbox { ledger, now, node: index, got: &mut node.got };
-            node.express.from_guest(now, frame, &mut inbox);
-        });
+        let node = &mut self.nodes[index];
+        node.given += u64::from(cells);
+        let mut inbox =
+            Inbox { ledger: &mut self.ledger, now: self.now, node: index, got: &mut node.got };
+        node.express.from_guest(self.now, frame, &mut inbox);
     }
 
     /// Lets time pass.
@@ -195,13 +112,31 @@ impl World {
     /// # Errors
     /// What is wrong first.
     pub(super) fn run(&mut self, time: Duration) -> Result<(), String> {
-        let until_ps = self.network.now_ps() + time.as_nanos() * NS;
-        let step_ps = CHECK_EVERY.as_nanos() * NS;
-        while self.network.now_ps() < until_ps {
-            self.network.run_until(until_ps.min(self.network.now_ps() + step_ps));
-            self.books().ledger.wrong()?;
+        let until = self.now + time;
+        loop {
+            self.settle()?;
+            let timers = self.nodes.iter().flat_map(|node| {
+                [node.endpoint.poll_timeout(), node.express.poll_timeout()].into_iter().flatten()
+            });
+            let next = self.wire.next_at().into_iter().chain(timers).min().unwrap_or(until);
+            if next > until {
+                self.now = until;
+                return self.ledger.wrong();
+            }
+            self.now = next;
+            self.arrive();
+            for index in 0..NODES {
+                let node = &mut self.nodes[index];
+                node.endpoint.handle_timeout(self.now);
+                let mut inbox = Inbox {
+                    ledger: &mut self.ledger,
+                    now: self.now,
+                    node: index,
+                    got: &mut node.got,
+                };
+                node.express.handle_timeout(self.now, &mut inbox);
+            }
         }
-        self.check()
     }
 
     /// Lets any time pass, less than so much.
@@ -213,36 +148,103 @@ impl World {
         self.run(Duration::from_millis(ms.into()))
     }
 
-    /// Something in the network breaks, until it is mended.
-    pub(super) fn break_now(&mut self, fault: Fault) {
-        self.network.begin_fault(&fault).expect("links that there are");
-        self.broken.push(fault);
-    }
-
-    /// Mends what is chosen of what is broken. Returns whether that was anything.
-    pub(super) fn mend(&mut self, chosen: impl Fn(&Fault) -> bool) -> bool {
-        let (ended, left) = std::mem::take(&mut self.broken).into_iter().partition(chosen);
-        self.broken = left;
-        let ended: Vec<Fault> = ended;
-        for fault in &ended {
-            self.network.end_fault(fault).expect("links that there are");
+    fn arrive(&mut self) {
+        while let Some(mut flying) = self.wire.arrived(self.now) {
+            let source = SocketAddr::new(outer(flying.from).ip(), 7471 + flying.entropy);
+            let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
+            let node = &mut self.nodes[flying.to];
+            let whole = PacketRef::Whole(&mut flying.bytes);
+            if let Some(delivery) = node.endpoint.handle_packet(self.now, meta, whole) {
+                let mut inbox = Inbox {
+                    ledger: &mut self.ledger,
+                    now: self.now,
+                    node: flying.to,
+                    got: &mut node.got,
+                };
+                node.express.delivered(self.now, &delivery, &mut inbox);
+            }
         }
-        !ended.is_empty()
     }
 
-    /// From now on the network loses and repeats so many of a thousand packets.
-    pub(super) fn lose(&mut self, loss_permille: u32, repeat_permille: u32) {
-        self.mend(|fault| matches!(fault, Fault::Loss { .. } | Fault::Duplicate { .. }));
-        let share = |permille: u32| f64::from(permille) / 1000.0;
-        let (links, at_us, until_us) = ("leaf->spine".to_owned(), 0.0, None);
-        let probability = share(loss_permille);
-        self.break_now(Fault::Loss { links: links.clone(), probability, at_us, until_us });
-        let probability = share(repeat_permille);
-        self.break_now(Fault::Duplicate { links, probability, at_us, until_us });
+    /// Until no node has anything to do at this moment; then no timer may be due.
+    fn settle(&mut self) -> Result<(), String> {
+        let mut rounds = 0;
+        while (0..NODES).filter(|index| self.drain(*index)).count() > 0 {
+            rounds += 1;
+            if rounds > ROUNDS_MAX {
+                return Err(format!("{ROUNDS_MAX} rounds without an end at {:?}", self.now));
+            }
+        }
+        for node in &self.nodes {
+            let timers = [
+                ("endpoint", node.endpoint.poll_timeout()),
+                ("stage", node.express.poll_timeout()),
+            ];
+            for (whose, at) in timers {
+                if at.is_some_and(|at| at <= self.now) {
+                    let (index, now) = (node.index, self.now);
+                    return Err(format!(
+                        "node {index}: a timer of the {whose} stays due ({at:?}, now {now:?})"
+                    ));
+                }
+            }
+        }
+        self.watch();
+        if self.now >= self.check_at {
+            self.check_at = self.now + CHECK_EVERY;
+            self.nodes.iter_mut().try_for_each(Node::check)?;
+        }
+        self.ledger.wrong()
     }
-}
 
-/// Links that swallow everything.
-pub(super) fn dead(links: String) -> Fault {
-    Fault::LinkDown { links, at_us: 0.0, until_us: None }
+    /// Everything that a node wants to do now. Returns whether that was anything.
+    fn drain(&mut self, index: usize) -> bool {
+        let Self { nodes, wire, ledger, buf, now, .. } = self;
+        let node = &mut nodes[index];
+        let mut busy = false;
+        loop {
+            let handed = node.express.pump(*now, &mut node.endpoint);
+            buf.clear();
+            let Some(transmit) = node.endpoint.poll_transmit(*now, buf) else {
+                if handed == 0 {
+                    break;
+                }
+                continue;
+            };
+            busy = true;
+            let Some(to) = (0..NODES).find(|to| outer(*to).ip() == transmit.destination.ip())
+            else {
+                continue;
+            };
+            for (head, payload) in buf.segments() {
+                wire.send(*now, index, to, transmit.entropy.0, [head, payload].concat());
+            }
+        }
+        while let Some(event) = node.endpoint.poll_event() {
+            busy = true;
+            let failed = matches!(&event, Event::Completed { status, .. } if *status != Status::Ok);
+            if failed || matches!(event, Event::PeerDown { .. } | Event::PeerUp { .. }) {
+                ledger.era += 1;
+            }
+            node.express.event(*now, &event);
+        }
+        busy
+    }
+
+    /// Notes how peers are reached; a change is a disturbance.
+    fn watch(&mut self) {
+        for node in &mut self.nodes {
+            for other in 0..NODES {
+                let slot = node.peers[other].map(|(_, slot)| slot);
+                let reach = slot.and_then(|slot| node.express.report(slot)).map(|r| r.reach);
+                if reach != node.reach[other] {
+                    node.reach[other] = reach;
+                    self.ledger.era += 1;
+                }
+            }
+            let (out, back) = node.express.flow_counts();
+            self.flows_most = (self.flows_most.0.max(out), self.flows_most.1.max(back));
+            self.utilization_most = self.utilization_most.max(node.express.resource_utilization());
+        }
+    }
 }

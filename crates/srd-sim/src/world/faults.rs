@@ -25,12 +25,9 @@ pub(super) struct Faults {
     rng: Rng,
 }
 
-/// Outages are remembered for longer than any packet takes over a link.
-const OUTAGE_KEPT_PS: u64 = 1_000_000 * US;
-
 /// One thing that begins or ends.
 #[derive(Clone)]
-pub(super) enum Change {
+enum Change {
     Down(Vec<u32>),
     Up(Vec<u32>),
     Rate(Vec<u32>, f64),
@@ -122,7 +119,7 @@ impl<N: Node> World<N> {
     }
 
     /// What a fault does when it begins, and when it ends.
-    pub(super) fn changes_of(&self, fault: &Fault) -> Result<(Change, Option<Change>), String> {
+    fn changes_of(&self, fault: &Fault) -> Result<(Change, Option<Change>), String> {
         let known = |host: u32| {
             if host < self.topology.hosts {
                 return Ok(());
@@ -165,25 +162,15 @@ impl<N: Node> World<N> {
 
     pub(super) fn apply_fault(&mut self, number: u32) {
         let change = self.faults.changes[number as usize].clone();
-        self.change(&change);
-    }
-
-    /// Something breaks, or is mended.
-    pub(super) fn change(&mut self, change: &Change) {
         let now_ps = self.now_ps;
-        self.faults.links.resize_with(self.ports.len(), LinkFault::default);
         let links = &mut self.faults.links;
-        match change {
+        match &change {
             Change::Down(ports) => {
                 self.faults.any_down = true;
                 for &port in ports {
                     let link = &mut links[port as usize];
                     link.down += 1;
                     if link.down == 1 {
-                        // What left during older ones has arrived.
-                        link.outages.retain(|(_, until_ps)| {
-                            until_ps.saturating_add(OUTAGE_KEPT_PS) > now_ps
-                        });
                         link.outages.push((now_ps, u64::MAX));
                     }
                     self.ports[port as usize].rules |= rule::DOWN;

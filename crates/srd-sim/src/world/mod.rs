@@ -2,7 +2,7 @@
 //!
 //! One loop takes the next event and acts on it. `hop` moves packets through switches,
 //! `host` gives them to nodes and takes them from nodes, `flows` starts and ends flows,
-//! `faults` breaks and mends, `hands` lets a driver do so between steps, `sample` records over time, `account` adds up. Everything that
+//! `faults` breaks and mends, `sample` records over time, `account` adds up. Everything that
 //! is random comes from the seed, through streams of its own per purpose, so that the same
 //! seed gives the same run whatever the machine.
 //!
@@ -12,7 +12,6 @@
 mod account;
 mod faults;
 mod flows;
-mod hands;
 mod hop;
 mod host;
 mod sample;
