@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Every field that a card may read or change is where it belongs. What only the model knows (its
-//! flow numbers, offsets beyond 32 bits, who may open a connection) travels in an IPv4 option with a
-//! number for experiments (RFC 4727). Timestamps are in microseconds, as Linux can have them.
+//! flow numbers, offsets beyond 32 bits, what may open a connection) travels in an IPv4 option with
+//! a number for experiments (RFC 4727). Timestamps are in microseconds, as Linux can have them.
 //!
 //! The payload is a pattern that follows from flow and offset, so that a receiver can tell whether
 //! it got what was sent.

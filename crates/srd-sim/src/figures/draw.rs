@@ -109,7 +109,8 @@ fn quantiles(results: &[&RunResult]) -> String {
     let late = records().filter(|f| f.fct_us.is_none_or(|us| us > RTO_MIN_US)).count();
     let share = late as f64 * 100.0 / records().count().max(1) as f64;
     format!(
-        "median {median:.3}, average {mean:.3}, slowest {most:.2} of the ideal; {share:.1} % of the \
+        "median {median:.3}, average {mean:.3}, slowest {most:.2} of the ideal; {share:.1} % of \
+        the \
          flows took more than 50 ms"
     )
 }
@@ -117,7 +118,8 @@ fn quantiles(results: &[&RunResult]) -> String {
 fn shares(results: &[&RunResult]) -> String {
     let one = |result: &&RunResult| match &result.shares {
         Some(shares) => format!(
-            "in any interval a flow had {:.2} to {:.2} of its fair share; Jain's index {:.3} or more, \
+            "in any interval a flow had {:.2} to {:.2} of its fair share; Jain's index {:.3} or \
+            more, \
              over all {:.3}",
             shares.min, shares.max, shares.jain_min, result.jain
         ),

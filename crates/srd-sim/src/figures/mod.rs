@@ -115,7 +115,8 @@ pub fn figures(is_quick: bool) -> Result<Vec<Figure>, ScenarioError> {
         Figure {
             number: 2,
             title: "slowest flow of an incast of 48 flows from 4 servers, by transfer size",
-            paper: "SRD's maximum is close to the ideal, with very low jitter; TCP's is 3 to 20 times \
+            paper: "SRD's maximum is close to the ideal, with very low jitter; TCP's is 3 to 20 \
+                   times \
                     the ideal.",
             note: "",
             kind: Kind::Sizes,
@@ -133,7 +134,8 @@ pub fn figures(is_quick: bool) -> Result<Vec<Figure>, ScenarioError> {
         Figure {
             number: 4,
             title: "throughput of each flow of a persistent incast",
-            paper: "The fair share is about 2 Gb/s. SRD's flows have it all the time; TCP's oscillate, \
+            paper: "The fair share is about 2 Gb/s. SRD's flows have it all the time; TCP's \
+                   oscillate, \
                     and some stay far below.",
             note: "The paper samples once a second, this every 10 ms.",
             kind: Kind::Throughput,
@@ -142,7 +144,8 @@ pub fn figures(is_quick: bool) -> Result<Vec<Figure>, ScenarioError> {
         Figure {
             number: 5,
             title: "completion times from rack to rack, 8 pairs of servers with 16 flows each",
-            paper: "With uplinks used to 50 %, SRD's median is 15 % above the ideal and its maximum \
+            paper: "With uplinks used to 50 %, SRD's median is 15 % above the ideal and its \
+                   maximum \
                     below TCP's average; TCP's average is 50 % above, its tail 10 to 100 times.",
             note: "Here the 16 connections of a pair start at once and share its link, so that \
                    collisions of a few average out; figure 6 shows what they do to flows that are \
@@ -153,7 +156,8 @@ pub fn figures(is_quick: bool) -> Result<Vec<Figure>, ScenarioError> {
         Figure {
             number: 6,
             title: "the same with one flow a pair, as fast as its link",
-            paper: "As of figure 5: TCP's average is 50 % above the ideal and its tail 10 to 100 times; \
+            paper: "As of figure 5: TCP's average is 50 % above the ideal and its tail 10 to \
+                   100 times; \
                     SRD's median 15 % above.",
             note: "16 spines for 8 flows: two of them on one uplink have half of it each.",
             kind: Kind::Distribution,
