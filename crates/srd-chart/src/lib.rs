@@ -33,5 +33,6 @@ pub use lines::{Line, LineChart, Mark};
 pub use number::{figure, number};
 pub use page::Page;
 pub use style::{Colour, Dashes, nth};
+pub use svg::escape;
 pub use table::Table;
 pub use wellformed::check as check_well_formed;

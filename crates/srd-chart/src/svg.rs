@@ -79,7 +79,7 @@ pub(crate) fn line(class: &str, attributes: &str, x: [f64; 2], y: [f64; 2]) -> S
 }
 
 /// Makes a text safe inside of elements and attributes.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -19,12 +19,12 @@ const NAMED_MAX: usize = 12;
 const MILLISECONDS_FROM_US: f64 = 20_000.0;
 
 /// Height of the drawings.
-const HEIGHT: f64 = 320.0;
+pub(super) const HEIGHT: f64 = 320.0;
 
 /// A chart, and under which circumstances it was made.
 pub(super) struct Chart {
     pub(super) drawn: LineChart,
-    subtitle: String,
+    pub(super) subtitle: String,
 }
 
 impl Chart {
@@ -36,18 +36,24 @@ impl Chart {
 
 /// The style of a transport, the same in every chart. What may lie on top of SRD is dashed,
 /// so that both are seen.
-fn style(transport: &str) -> (Colour, Dashes) {
+pub(super) fn style(transport: &str) -> (Colour, Dashes) {
     match transport {
         "srd" => (Colour::Blue, Dashes::Solid),
         "tcp" => (Colour::Orange, Dashes::Solid),
         "dctcp" => (Colour::Green, Dashes::Solid),
         "srd-single" => (Colour::Pink, Dashes::Long),
         "srd-blind" => (Colour::Ochre, Dashes::Short),
+        "express" => (Colour::Blue, Dashes::Long),
+        "efa" => (Colour::Pink, Dashes::Short),
         _ => (Colour::Grey, Dashes::Solid),
     }
 }
 
-fn line(label: impl Into<String>, style: (Colour, Dashes), points: Vec<(f64, f64)>) -> Line {
+pub(super) fn line(
+    label: impl Into<String>,
+    style: (Colour, Dashes),
+    points: Vec<(f64, f64)>,
+) -> Line {
     Line { label: label.into(), colour: style.0, dashes: style.1, faint: false, points }
 }
 

@@ -8,6 +8,7 @@ mod csv;
 pub mod fairness;
 mod notes;
 pub mod recovery;
+mod sizes;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use csv::flows_csv;
+pub use sizes::flow_bytes;
 pub use table::table;
 
 use crate::run::RunResult;
@@ -25,6 +27,21 @@ fn file_name(parts: &[&str], extension: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let name: String = parts.join("-").chars().map(safe).collect();
     format!("{}.{extension}", name.trim_start_matches('.'))
+}
+
+/// The chart of completion times of all transports beside the ideal; `None` if no flow was done.
+pub fn completion_svg(results: &[&RunResult]) -> Option<String> {
+    charts::completion(results).map(|chart| chart.file())
+}
+
+/// The chart of the slowest flow of each transport by transfer size.
+pub fn slowest_by_size_svg(results: &[&RunResult]) -> Option<String> {
+    sizes::slowest_by_size(results).map(|chart| chart.file())
+}
+
+/// The chart of each flow's goodput; `None` if it was not recorded.
+pub fn throughput_svg(result: &RunResult) -> Option<String> {
+    charts::throughput(result).map(|chart| chart.file())
 }
 
 /// Writes everything about some runs into a directory, which is made if it does not exist:
