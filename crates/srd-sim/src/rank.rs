@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use srd_efa::Memory;
-use srd_efa::rdm::{
-    Config as RdmConfig, Done, Kind, Message, Outcome, Peer, Piece, Rdm, Receive, Refused, Until,
-    Want, World,
+use srd_efa::layer::{
+    Done, Iov, Kind, Message, Outcome, Peer, Receive, Refused, Selector, Until, World,
 };
+use srd_efa::rdm::{Config as RdmConfig, Rdm};
 use srd_proto::{Duration, Endpoint, Epoch, Instant, TransmitBuf};
 
 use crate::hash::mix;
@@ -132,7 +132,7 @@ fn rdm(config: &RankNodeConfig, host: HostId, epoch: u64, endpoint: &mut Endpoin
     let limits = RdmConfig {
         operations_max: OPERATIONS_MAX,
         receives_max: RECEIVES_MAX,
-        tell_remote: false,
+        report_remote: false,
         seed,
     };
     let own = address(host, config.endpoint.local_port);
@@ -194,15 +194,15 @@ impl RankNode {
         let incoming = Arc::clone(&self.config.incoming);
         let mine = &incoming[self.host.index()];
         while let Some(next) = mine.get(self.posted) {
-            let pieces = [Piece { addr: place(next.flow), length: next.bytes }];
-            let want = Want { tag: next.flow.0.into(), ignore: 0, source: None };
+            let iov = [Iov { addr: place(next.flow), length: next.bytes }];
+            let want = Selector { tag: next.flow.0.into(), ignore: 0, source: None };
             let receive = Receive {
                 tagged: true,
                 want,
-                pieces: &pieces,
+                iov: &iov,
                 context: next.flow.0.into(),
                 multi: None,
-                tell: true,
+                signaled: true,
             };
             if self.received.contains(&next.flow)
                 || self.with(now, |rdm, world| rdm.recv(world, receive)).is_ok()
@@ -218,16 +218,16 @@ impl RankNode {
     fn send(&mut self, now: Instant, out: &mut Outcomes) {
         while let Some(flow) = self.waiting.front().copied() {
             let sent = self.peer(now, flow.dst).and_then(|to| {
-                let pieces = [Piece { addr: place(flow.id), length: flow.bytes }];
+                let iov = [Iov { addr: place(flow.id), length: flow.bytes }];
                 let tag = u64::from(flow.id.0);
                 let message = Message {
                     to,
                     tag: Some(tag),
-                    pieces: &pieces,
+                    iov: &iov,
                     data: None,
                     context: tag,
                     until: Until::Transmitted,
-                    tell: true,
+                    signaled: true,
                 };
                 self.with(now, |rdm, world| rdm.send(world, message))
             });
@@ -271,7 +271,7 @@ impl RankNode {
         if any {
             self.post(now);
             self.send(now, out);
-            self.rdm.release_held();
+            self.rdm.flush_coalesced();
         }
     }
 
@@ -331,7 +331,7 @@ impl Node for RankNode {
         }
         self.waiting.push_back(*flow);
         self.send(now, out);
-        self.rdm.release_held();
+        self.rdm.flush_coalesced();
         self.news = true;
     }
 

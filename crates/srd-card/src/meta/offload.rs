@@ -55,16 +55,18 @@ pub struct Offload {
 
 /// The header as it stands there, compared with nothing yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Header {
+pub struct Header {
     /// The GSO type, if the packet is to be cut.
     gso: Option<u8>,
     pub(crate) segment_bytes: u16,
-    pub(crate) checksum: Option<(u16, u16)>,
+    /// Where the checksum starts and where its field is from there, if it is to be filled in.
+    pub checksum: Option<(u16, u16)>,
     pub(crate) checked: bool,
 }
 
 impl Header {
-    pub(crate) fn decode(header: &[u8; OFFLOAD_BYTES]) -> Self {
+    /// Reads the header.
+    pub fn decode(header: &[u8; OFFLOAD_BYTES]) -> Self {
         let word = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         Self {
             gso: Some(header[1]).filter(|gso| gso & !GSO_ECN != 0),

@@ -25,20 +25,20 @@ fn fold(mut sum: u64) -> u32 {
 }
 
 /// The checksum of `bytes`, whose checksum field holds zero. Zero over bytes that hold theirs.
-pub(crate) fn of(bytes: &[u8]) -> u16 {
+pub fn of(bytes: &[u8]) -> u16 {
     !low(sum(bytes, 0))
 }
 
 /// The folded sum of a pseudo-header: the content of a transport checksum field while the rest is
 /// left to hardware. `addresses` are both of them, as they stand in the IP header.
-pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8, bytes: usize) -> u16 {
+pub fn pseudo_header(addresses: &[u8], protocol: u8, bytes: usize) -> u16 {
     let length = u32::try_from(bytes).unwrap_or(u32::MAX);
     let start = u32::from(protocol) + (length >> 16) + (length & 0xffff);
     low(sum(addresses, start))
 }
 
 /// The transport checksum of `transport`, whose checksum field holds zero.
-pub(crate) fn transport(addresses: &[u8], protocol: u8, transport: &[u8]) -> u16 {
+pub fn transport(addresses: &[u8], protocol: u8, transport: &[u8]) -> u16 {
     let start = pseudo_header(addresses, protocol, transport.len());
     !low(sum(transport, start.into()))
 }

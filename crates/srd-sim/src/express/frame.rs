@@ -14,11 +14,9 @@
 //! The payload is a pattern that follows from flow and offset, so that a receiver can tell whether
 //! it got what was sent.
 
-use std::net::IpAddr;
-
 use srd_card::checksum;
-use srd_card::offload::{Gso, OFFLOAD_BYTES, Offload};
-use srd_card::packet::{self, Packet as IpPacket, protocol};
+use srd_card::offload::{Gso, Header, OFFLOAD_BYTES, Offload};
+use srd_card::packet::{Packet as IpPacket, protocol};
 use srd_proto::Instant;
 use srd_proto::transmit::Ecn;
 
@@ -151,10 +149,10 @@ fn write_tcp(packet: &mut [u8], framed: &Framed, headers: usize) {
     let given = IN_TCP.iter().filter(|(flag, _)| segment.has(*flag));
     tcp[13] = given.fold(0, |bits, (_, bit)| bits | bit);
     tcp[14..16].copy_from_slice(&[0xff; 2]);
-    let (source, destination) = (inner_address(framed.src), inner_address(framed.dst));
-    let (source, destination) = (IpAddr::V4(source), IpAddr::V4(destination));
+    let [source, destination] = [framed.src, framed.dst].map(|host| inner_address(host).octets());
+    let addresses = [source, destination].concat();
     // The rest of the sum is left to hardware.
-    let sum = checksum::pseudo_header(&source, &destination, protocol::TCP, length);
+    let sum = checksum::pseudo_header(&addresses, protocol::TCP, length);
     tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     tcp[20..24].copy_from_slice(&[1, 1, 8, 10]);
     tcp[24..28].copy_from_slice(&lower(segment.timestamp_ns / 1000).to_be_bytes());
@@ -189,14 +187,14 @@ fn fill(segment: &TcpSegment, payload: &mut [u8]) {
 pub fn read(now: Instant, frame: &[u8]) -> Option<Arrived> {
     let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
     let ip = IpPacket::read(bytes)?;
-    let offload = Offload::read(header, bytes, &ip)?;
+    let offload = Header::decode(header);
     let headers = TCP_AT + ip.tcp_header_bytes(bytes)?;
     let is_sound = ip.transport_at == TCP_AT
         && bytes[20] == OPTION
         && checksum::of(&bytes[..IP_BYTES]) == 0
         && u16::from_be_bytes([bytes[2], bytes[3]]) == u16::try_from(bytes.len()).ok()?
         && headers >= TCP_AT + TCP_BYTES
-        && has_checksum(&ip, &offload, bytes);
+        && has_checksum(&offload, bytes);
     if !is_sound {
         return None;
     }
@@ -220,7 +218,7 @@ pub fn read(now: Instant, frame: &[u8]) -> Option<Arrived> {
         src: host_at(ip.source)?,
         dst: host_at(ip.destination)?,
         ports: ip.ports?,
-        ecn: match packet::ecn(bytes) {
+        ecn: match bytes[1] & 3 {
             0 => Ecn::NotEct,
             3 => Ecn::Ce,
             _ => Ecn::Ect,
@@ -231,12 +229,12 @@ pub fn read(now: Instant, frame: &[u8]) -> Option<Arrived> {
 }
 
 /// Whether the checksum was left to the receiver with the right start, or adds up.
-fn has_checksum(ip: &IpPacket, offload: &Offload, bytes: &[u8]) -> bool {
-    let tcp = &bytes[TCP_AT..];
+fn has_checksum(offload: &Header, bytes: &[u8]) -> bool {
+    let (addresses, tcp) = (&bytes[12..20], &bytes[TCP_AT..]);
     if offload.checksum.is_none() {
-        return checksum::transport(&ip.source, &ip.destination, protocol::TCP, tcp) == 0;
+        return checksum::transport(addresses, protocol::TCP, tcp) == 0;
     }
-    let sum = checksum::pseudo_header(&ip.source, &ip.destination, protocol::TCP, tcp.len());
+    let sum = checksum::pseudo_header(addresses, protocol::TCP, tcp.len());
     tcp[16..18] == sum.to_be_bytes()
 }
 

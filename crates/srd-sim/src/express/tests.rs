@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use srd_card::offload::{OFFLOAD_BYTES, Offload};
-use srd_card::packet::Packet as IpPacket;
-use srd_card::segment::Segments;
+use srd_card::offload::OFFLOAD_BYTES;
 use srd_proto::Instant;
 use srd_proto::transmit::Ecn;
 
@@ -65,25 +63,6 @@ fn timestamps_survive_their_wrap_and_keep_microseconds() {
     let arrived = frame::read(now, &frame::write(&framed(sent), 4000)).unwrap();
     let back = arrived.framed.segment.timestamp_ns;
     assert_eq!(back, sent.timestamp_ns / 1000 * 1000);
-}
-
-#[test]
-fn a_super_packet_that_is_cut_arrives_as_the_packets_it_stands_for() {
-    let sent = framed(data(5, 1 << 33, 10_000));
-    let frame = frame::write(&sent, 4000);
-    let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>().unwrap();
-    let packet = IpPacket::read(bytes).unwrap();
-    let offload = Offload::read(header, bytes, &packet).unwrap();
-    let mut segments = Segments::new(&frame, &packet, &offload);
-    let mut next = sent.segment.seq;
-    for index in 0..segments.count() {
-        let arrived = frame::read(Instant::from_nanos(20_000), segments.write(index)).unwrap();
-        let got = arrived.framed.segment;
-        assert!(arrived.is_intact);
-        assert_eq!((got.seq, got.has(FLAG_CWR), got.has(FLAG_PSH)), (next, index == 0, index == 2));
-        next = got.end();
-    }
-    assert_eq!(next, sent.segment.end());
 }
 
 #[test]
