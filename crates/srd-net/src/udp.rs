@@ -194,11 +194,6 @@ impl UdpIo {
         self.sockets[self.receivers[0]].as_fd().try_clone_to_owned()
     }
 
-    /// A packet of this path has left past the sockets: what the network says of it comes here.
-    pub(crate) fn expect_errors(&mut self, path: usize) {
-        self.sent_on[path] = ERRORS_LOOKS;
-    }
-
     /// Changes how to wait.
     pub fn set_poll(&mut self, poll: PollMode) {
         self.poll = poll;

@@ -251,7 +251,8 @@ unsafe fn descriptor<A>(command: libc::c_long, attributes: A) -> io::Result<Owne
 }
 
 /// # Safety
-/// `attributes` are those of the command, without padding, and what they point to outlives the call.
+/// `attributes` are those of the command, without padding, and what they point to outlives the
+/// call.
 unsafe fn call<A>(command: libc::c_long, attributes: A) -> io::Result<usize> {
     let mut attributes = attributes;
     // SAFETY: the caller vouches for the attributes.

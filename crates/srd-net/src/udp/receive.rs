@@ -5,7 +5,7 @@ use std::io;
 use srd_proto::time::Instant;
 use srd_proto::transmit::PacketMeta;
 
-use super::{UdpIo, is_later};
+use super::{ERRORS_LOOKS, UdpIo, is_later};
 use crate::sys::errno;
 use crate::sys::recv::Receiver;
 use crate::sys::refused;
@@ -26,6 +26,11 @@ impl Ear {
 }
 
 impl UdpIo {
+    /// A packet of this path has left past the sockets: what the network says of it comes here.
+    pub(crate) fn expect_errors(&mut self, path: usize) {
+        self.sent_on[path] = ERRORS_LOOKS;
+    }
+
     /// One call to the kernel for each local address until one has something; `None`: none has.
     pub(super) fn receive_now(
         &mut self,
