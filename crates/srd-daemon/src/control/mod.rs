@@ -16,7 +16,7 @@
 //! Bounds: [`server::CONNECTIONS_MAX`] at once, of them [`server::STREAMS_MAX`] that last; a
 //! request of [`protocol::REQUEST_BYTES_MAX`] within [`server::REQUEST_WAIT_MAX`]; an answer
 //! that is not taken within [`server::ANSWER_TAKEN_MAX`] is given up. So a client that stalls
-//! costs one thread for seconds, and never another client or the data plane.
+//! costs one thread for seconds, and never another client or a packet.
 //!
 //! | module | what |
 //! |---|---|

@@ -11,7 +11,7 @@
 //! from elsewhere whose name was bent to our address (DNS rebinding) gets nothing.
 //!
 //! Bounds: [`server::CONNECTIONS_MAX`] connections, one request each, of at most
-//! [`http::HEAD_BYTES_MAX`] within [`http::HEAD_WAIT_MAX`]; the data plane is asked at most every
+//! [`http::HEAD_BYTES_MAX`] within [`http::HEAD_WAIT_MAX`]; a snapshot is made at most every
 //! [`cache::PLANE_PAUSE`], however many ask us.
 //!
 //! | module | what |

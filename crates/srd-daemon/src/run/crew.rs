@@ -1,0 +1,197 @@
+//! The workers, as the control thread sees them: started, told, heard, ended together.
+//!
+//! A change goes to all workers and counts when each has acknowledged it. What one of them could
+//! not do is undone in the others, so that they stay alike.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use srd_net::PacketIo;
+
+use super::orders::{Batch, Change, ControlEnds, Order, Orders, Refused, Report};
+use super::waker::Waker;
+use super::worker::{Fatal, Port, Worker};
+use crate::capture::Tap;
+use crate::plane::oneshot;
+
+/// How often the control thread looks whether a worker that owes an answer still lives.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// One worker.
+#[derive(Debug)]
+struct Member {
+    orders: Orders,
+    reports: Receiver<Report>,
+    has_ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), Fatal>>>,
+}
+
+/// All workers.
+#[derive(Debug, Default)]
+pub(crate) struct Crew {
+    members: Vec<Member>,
+}
+
+/// Says that a worker has ended, however it ended.
+struct Ending {
+    has_ended: Arc<AtomicBool>,
+    control: Waker,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.control.wake();
+    }
+}
+
+impl Crew {
+    /// Starts a worker on a thread of its own.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(crate) fn start<I, P>(
+        &mut self,
+        worker: Worker<I, P>,
+        ends: ControlEnds,
+        control: Waker,
+    ) -> Result<()>
+    where
+        I: PacketIo + Send + 'static,
+        P: Port + Send + 'static,
+    {
+        let has_ended = Arc::<AtomicBool>::default();
+        let ending = Ending { has_ended: Arc::clone(&has_ended), control };
+        let work = move || {
+            // Dropped last, when the interface and the sockets are closed.
+            let _ending = ending;
+            let mut worker = worker;
+            worker.run()
+        };
+        let name = format!("srd-worker-{}", self.members.len());
+        let thread = thread::Builder::new().name(name).spawn(work);
+        let thread = Some(thread.context("cannot start a thread that moves packets")?);
+        let ControlEnds { orders, reports } = ends;
+        self.members.push(Member { orders, reports, has_ended, thread });
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Makes changes in every worker, and waits until all have. Returns what any refused.
+    ///
+    /// # Errors
+    /// A worker has ended.
+    pub(crate) fn apply(&self, changes: &[Change]) -> Result<Vec<Refused>> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut answers = Vec::with_capacity(self.members.len());
+        for member in &self.members {
+            let (done, answer) = oneshot();
+            let batch = Batch { changes: changes.to_vec(), done };
+            if !member.orders.send(Order::Apply(batch)) {
+                return Err(anyhow!("a thread that moves packets has ended"));
+            }
+            answers.push(answer);
+        }
+        let mut refused = Vec::new();
+        for (member, answer) in self.members.iter().zip(answers) {
+            refused.extend(member.wait(&answer)?);
+        }
+        Ok(refused)
+    }
+
+    /// Shows packets of every worker to a capture.
+    pub(crate) fn capture(&self, taps: Vec<Tap>) {
+        for (member, tap) in self.members.iter().zip(taps) {
+            member.orders.send(Order::Capture(tap));
+        }
+    }
+
+    /// Takes every report that waits. Returns whether some were lost, so that all is to be looked
+    /// at.
+    pub(crate) fn reports(&self, mut each: impl FnMut(Report)) -> bool {
+        let mut look_again = false;
+        for member in &self.members {
+            member.reports.try_iter().for_each(&mut each);
+            look_again |= member.orders.flags.take_look_again();
+        }
+        look_again
+    }
+
+    /// Whether a worker has ended that was not told to.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.members.iter().any(|member| member.has_ended.load(Ordering::Acquire))
+    }
+
+    /// Tells every worker to say goodbye, and waits until their part of the interface is closed.
+    /// Returns why the first of them that failed has ended.
+    pub(crate) fn end(&mut self) -> Option<End> {
+        self.members.iter().for_each(|member| member.orders.stop());
+        let threads = self.members.iter_mut().filter_map(|member| member.thread.take());
+        let ends: Vec<End> = threads
+            .filter_map(|thread| match thread.join() {
+                Ok(Ok(())) => None,
+                Ok(Err(fatal)) => Some(End::Failed(fatal)),
+                Err(_) => Some(End::Panicked),
+            })
+            .collect();
+        self.members.clear();
+        ends.into_iter().next()
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Why a worker has ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Failed(Fatal),
+    Panicked,
+}
+
+impl End {
+    /// For a person.
+    pub(crate) fn into_error(self, interface: &str) -> anyhow::Error {
+        let because = |error: std::io::Error, what| anyhow::Error::from(error).context(what);
+        let error = match self {
+            Self::Panicked => anyhow!("a thread that moves packets has panicked"),
+            Self::Failed(Fatal::InterfaceGone) => anyhow!(
+                "the interface {interface} was deleted by another program: start the daemon again"
+            ),
+            Self::Failed(Fatal::Reading(e)) => because(e, "reading from the interface"),
+            Self::Failed(Fatal::Sending(e)) => because(e, "sending"),
+            Self::Failed(Fatal::Receiving(e)) => because(e, "receiving"),
+            Self::Failed(Fatal::Ending(e)) => return because(e, "saying goodbye"),
+        };
+        error.context("the data plane")
+    }
+}
+
+impl Member {
+    /// Waits for an answer, as long as the worker lives.
+    fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
+        use std::sync::mpsc::RecvTimeoutError;
+        loop {
+            match answer.recv_timeout(LOOK_EVERY) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) if !self.has_ended.load(Ordering::Acquire) => {
+                    self.orders.worker.0.wake();
+                }
+                Err(_) => return Err(anyhow!("a thread that moves packets has ended")),
+            }
+        }
+    }
+}
