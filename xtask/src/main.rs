@@ -5,6 +5,7 @@
 mod express;
 mod heap;
 mod hostile;
+mod instructions;
 mod soak;
 mod tidy;
 
@@ -57,6 +58,12 @@ enum Chore {
         #[arg(short, long)]
         verbose: bool,
     },
+    /// Count the instructions of the hot paths for a packet, and compare them with the baseline.
+    Instructions {
+        /// Write the baseline instead.
+        #[arg(long)]
+        write: bool,
+    },
     /// Hand endpoints packets that are changed, cut short, recorded or forged, and check that only
     /// counters move. Takes some minutes with a million of each.
     Hostile {
@@ -76,6 +83,7 @@ fn main() -> ExitCode {
         Chore::SoakExpress { hours, seed, verbose } => {
             express::run(express::Settings { seed, hours, hour_s: HOUR_S, verbose })
         }
+        Chore::Instructions { write } => instructions::run(write),
         Chore::Hostile { packets, seed } => hostile::run(packets, seed),
     };
     match done {

@@ -14,7 +14,7 @@ use srd_proto::{
 
 use crate::engine::{Application, Context, Engine, Flow};
 use crate::io::{IoStats, Notice, PacketIo};
-use crate::options::{BindError, BindOptions, engine_of_run, engine_over};
+use crate::options::{BindError, BindOptions, engine_of_run, engine_over, engines};
 use crate::sys::os;
 use crate::udp::UdpIo;
 
@@ -65,6 +65,21 @@ impl LocalEndpoint {
         Ok(Self { engine: options.open()? })
     }
 
+    /// As [`LocalEndpoint::bind`], for a node whose work several threads share: one endpoint for
+    /// each, all at one address and with one budget for link and receiver's share. They share no
+    /// peers: each is told of those that it is to reach. The kernel hands each the packets of its
+    /// contexts; another node's `i`-th endpoint calls the `i`-th here. Any may be moved to a thread
+    /// of its own. All should be dropped together: the kernel counts those that are left.
+    ///
+    /// # Errors
+    /// The operating system's, or a setting that is out of range: `shards` is from 1 to
+    /// [`srd_proto::SHARDS_MAX`].
+    pub fn bind_shards(options: &BindOptions, shards: u8) -> Result<Vec<Self>, BindError> {
+        os::timer_slack_minimum();
+        let engines = options.open_shards(shards)?.into_iter();
+        Ok(engines.map(|engine| Self { engine }).collect())
+    }
+
     /// A descriptor that can be read while packets wait, for callers that wait on their own.
     /// Only to be waited on: packets are received by a round.
     ///
@@ -93,6 +108,17 @@ impl<I: PacketIo> LocalEndpoint<I> {
     pub fn over_with(io: I, config: Config, epoch: Epoch) -> Result<Self, BindError> {
         os::timer_slack_minimum();
         Ok(Self { engine: engine_of_run(io, config, epoch)? })
+    }
+
+    /// The endpoints of one node's shards, one over each back end. All receive at one address, where
+    /// each back end is handed the packets that [`srd_proto::shard_of`] says.
+    ///
+    /// # Errors
+    /// A setting that is out of range; the number of back ends is one.
+    pub fn over_shards(ios: Vec<I>, config: Config, epoch: Epoch) -> Result<Vec<Self>, BindError> {
+        os::timer_slack_minimum();
+        let engines = engines(ios, config, epoch)?.into_iter();
+        Ok(engines.map(|engine| Self { engine }).collect())
     }
 
     /// The address that peers send to.

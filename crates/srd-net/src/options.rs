@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
-use srd_proto::{Config, ConfigError, Duration, Ecn, Epoch};
+use srd_proto::{Config, ConfigError, Duration, Ecn, Epoch, Node};
 
 use crate::clock;
 use crate::engine::Engine;
@@ -125,6 +126,17 @@ impl BindOptions {
 
     /// Opens the sockets and makes the core over them.
     pub(crate) fn open(&self) -> Result<Engine<UdpIo>, BindError> {
+        let (io, config) = self.open_io(1)?;
+        only(engines(io, config, clock::epoch())?)
+    }
+
+    /// The same for each shard of a node.
+    pub(crate) fn open_shards(&self, shards: u8) -> Result<Vec<Engine<UdpIo>>, BindError> {
+        let (io, config) = self.open_io(shards)?;
+        engines(io, config, clock::epoch())
+    }
+
+    fn open_io(&self, shards: u8) -> Result<(Vec<UdpIo>, Config), BindError> {
         let mut config = self.config.clone();
         let ip = self.address;
         if self.packet_bytes_from_interface {
@@ -144,8 +156,7 @@ impl BindOptions {
         options.receive_buffer_bytes = self.receive_buffer_bytes;
         options.send_buffer_bytes = self.send_buffer_bytes;
         options.segmentation = self.segmentation;
-        let io = UdpIo::open(&options).map_err(BindError::Io)?;
-        engine_over(io, config)
+        Ok((UdpIo::open_shards(&options, shards).map_err(BindError::Io)?, config))
     }
 }
 
@@ -160,14 +171,35 @@ pub(crate) fn engine_of_run<I: PacketIo>(
     config: Config,
     epoch: Epoch,
 ) -> Result<Engine<I>, BindError> {
+    only(engines(vec![io], config, epoch)?)
+}
+
+/// The shards of a node, one over each of the back ends, which receive at one address.
+pub(crate) fn engines<I: PacketIo>(
+    ios: Vec<I>,
+    config: Config,
+    epoch: Epoch,
+) -> Result<Vec<Engine<I>>, BindError> {
     let mut config = config;
-    config.local_port = io.local_address().port();
-    config.paths = io.paths();
-    config.local_addresses = io.local_addresses();
-    let seed = clock::seed().map_err(BindError::Io)?;
-    let now = io.clock().now();
-    let core = srd_proto::Endpoint::new(config, epoch, seed, now);
-    Ok(Engine::new(core.map_err(BindError::Config)?, io))
+    if let Some(first) = ios.first() {
+        config.local_port = first.local_address().port();
+        config.local_addresses = first.local_addresses();
+    }
+    // Where descriptors are scarce one may have fewer paths than another.
+    config.paths = ios.iter().map(PacketIo::paths).min().unwrap_or(config.paths);
+    let shards = u8::try_from(ios.len()).unwrap_or(u8::MAX);
+    let node = Arc::new(Node::new(config, epoch, shards).map_err(BindError::Config)?);
+    let engine = |(shard, io): (u8, I)| {
+        let seed = clock::seed().map_err(BindError::Io)?;
+        let core = srd_proto::Endpoint::of_node(node.clone(), shard, seed, io.clock().now());
+        Ok(Engine::new(core, io))
+    };
+    (0..shards).zip(ios).map(engine).collect()
+}
+
+fn only<I>(engines: Vec<Engine<I>>) -> Result<Engine<I>, BindError> {
+    let none = || BindError::Io(io::Error::other("there is no back end"));
+    engines.into_iter().next().ok_or_else(none)
 }
 
 /// Why an endpoint could not be bound.

@@ -1,5 +1,8 @@
 //! A run of consecutive ports of each local address, one socket on each; if that is allowed, with
 //! others in place of ports that are taken, and with fewer where descriptors are scarce.
+//!
+//! Each shard of a node has a run of its own, one behind the other, and all of them receive at the
+//! first port: the kernel hands each packet to the shard that it is for.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +14,31 @@ use crate::sys::socket::Socket;
 /// Attempts to find a free run of ports when none was asked for.
 const PORT_ATTEMPTS_MAX: usize = 64;
 
-/// Sockets bound to consecutive ports, one for each path; behind them one at the base port of each
-/// further local address.
-pub(crate) fn bind(options: &UdpOptions) -> io::Result<Vec<Socket>> {
+/// The sockets of one shard.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    /// One for each path, and behind them those that only receive.
+    pub(crate) sockets: Vec<Socket>,
+    /// The socket that receives at each local address.
+    pub(crate) receivers: Vec<usize>,
+}
+
+impl Bound {
+    /// How many paths there are.
+    pub(crate) fn paths(&self) -> usize {
+        let sends_too = self.receivers.contains(&0);
+        self.sockets.len() - self.receivers.len() + usize::from(sends_too)
+    }
+}
+
+/// For each shard sockets bound to consecutive ports, one for each path; behind them those at the
+/// base port of each local address, where the first path's socket is not one of them.
+pub(crate) fn bind(options: &UdpOptions, shards: u8) -> io::Result<Vec<Bound>> {
     // Numbers are given from the lowest on: the newest one tells how many are in use. Half of them
     // are left to the application, and to endpoints that are still to come.
     let descriptors_max = if options.paths_anywhere { os::descriptors_max() / 2 } else { u64::MAX };
     if options.address.port() != 0 {
-        return bind_from(options, options.address.port(), descriptors_max);
+        return bind_shards(options, shards, options.address.port(), descriptors_max);
     }
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..PORT_ATTEMPTS_MAX {
@@ -26,7 +46,7 @@ pub(crate) fn bind(options: &UdpOptions) -> io::Result<Vec<Socket>> {
         os::random(&mut random)?;
         // Between the well-known ports and the system's usual ephemeral range.
         let base = 10_000 + u16::from_ne_bytes(random) % 22_000;
-        match bind_from(options, base, descriptors_max) {
+        match bind_shards(options, shards, base, descriptors_max) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => last = e,
             other => return other,
         }
@@ -34,19 +54,44 @@ pub(crate) fn bind(options: &UdpOptions) -> io::Result<Vec<Socket>> {
     Err(last)
 }
 
-fn bind_from(options: &UdpOptions, base: u16, descriptors_max: u64) -> io::Result<Vec<Socket>> {
+fn bind_shards(
+    options: &UdpOptions,
+    shards: u8,
+    base: u16,
+    descriptors_max: u64,
+) -> io::Result<Vec<Bound>> {
+    let run = |shard| bind_run(options, (shard, shards), base, descriptors_max);
+    let bound = (0..shards).map(run).collect::<io::Result<Vec<Bound>>>()?;
+    if shards > 1 {
+        for receiver in &bound[0].receivers {
+            bound[0].sockets[*receiver].steer(shards)?;
+        }
+    }
+    Ok(bound)
+}
+
+/// The sockets of one of so many shards.
+fn bind_run(
+    options: &UdpOptions,
+    (shard, shards): (u8, u8),
+    base: u16,
+    descriptors_max: u64,
+) -> io::Result<Bound> {
     let mut sockets = Vec::with_capacity(usize::from(options.paths));
+    let behind = options.paths.saturating_mul(shard.into());
     let further = options.further.iter().map(|ip| SocketAddr::new(*ip, base));
     let locals: Vec<SocketAddr> = std::iter::once(options.address).chain(further).collect();
     for (path, local) in (0..options.paths).zip(locals.iter().cycle()) {
         let first = usize::from(path) < locals.len();
-        let port = match base.checked_add(path) {
+        let receives = shard == 0 && path == 0;
+        let port = match base.checked_add(behind).and_then(|first| first.checked_add(path)) {
             // Any port: there is none behind the last one.
             None if options.paths_anywhere => Some(0),
             port => port,
         };
         let Some(port) = port else {
-            let text = format!("{} paths from port {base} on exceed 65,535", options.paths);
+            let paths = u32::from(options.paths) * u32::from(shards);
+            let text = format!("{paths} paths from port {base} on exceed 65,535");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };
         let mut address = *local;
@@ -55,11 +100,13 @@ fn bind_from(options: &UdpOptions, base: u16, descriptors_max: u64) -> io::Resul
         if !first && socket.number() >= descriptors_max {
             break;
         }
-        if path > 0 {
-            socket.deaf()?;
+        if !receives {
+            socket.drop_all()?;
+        } else if shards > 1 {
+            socket.share_address()?;
         }
         let mut bound = socket.bind(&address);
-        if path > 0 && options.paths_anywhere && is_taken(&bound) {
+        if !receives && options.paths_anywhere && is_taken(&bound) {
             address.set_port(0);
             bound = socket.bind(&address);
         }
@@ -73,13 +120,23 @@ fn bind_from(options: &UdpOptions, base: u16, descriptors_max: u64) -> io::Resul
         })?;
         sockets.push(socket);
     }
-    for local in &locals[1..] {
-        let socket = Socket::new(local)?;
+    let mut receivers = Vec::with_capacity(locals.len());
+    if shard == 0 {
+        receivers.push(0);
+    }
+    for local in &locals[receivers.len()..] {
+        let mut local = *local;
+        local.set_port(base);
+        let socket = Socket::new(&local)?;
         let refused = |e: io::Error| io::Error::new(e.kind(), format!("cannot bind {local}: {e}"));
-        socket.bind(local).map_err(refused)?;
+        if shards > 1 {
+            socket.share_address()?;
+        }
+        socket.bind(&local).map_err(refused)?;
+        receivers.push(sockets.len());
         sockets.push(socket);
     }
-    Ok(sockets)
+    Ok(Bound { sockets, receivers })
 }
 
 fn is_taken(bound: &io::Result<()>) -> bool {
@@ -114,26 +171,47 @@ mod tests {
     #[test]
     fn a_taken_port_behind_the_base_is_passed_over_if_that_is_allowed() {
         let (base, _taken) = neighbours();
-        let refused = bind(&options(base, false)).unwrap_err();
+        let refused = bind(&options(base, false), 1).unwrap_err();
         assert!(refused.to_string().contains("path 1"), "{refused}");
-        let sockets = bind(&options(base, true)).unwrap();
+        let bound = bind(&options(base, true), 1).unwrap().remove(0);
+        let (paths, sockets) = (bound.paths(), bound.sockets);
         let ports: std::collections::BTreeSet<u16> =
             sockets.iter().map(|socket| socket.local_address().unwrap().port()).collect();
         assert_eq!((ports.len(), sockets[0].local_address().unwrap().port()), (4, base));
+        assert_eq!(paths, 4);
     }
 
     #[test]
     fn where_descriptors_are_scarce_there_are_fewer_paths_but_one() {
         let (base, _taken) = neighbours();
         let options = options(base, true);
-        assert_eq!(bind_from(&options, base, 0).unwrap().len(), 1);
-        assert_eq!(bind_from(&options, base, u64::MAX).unwrap().len(), 4);
+        let paths =
+            |descriptors_max| bind_run(&options, (0, 1), base, descriptors_max).unwrap().paths();
+        assert_eq!((paths(0), paths(u64::MAX)), (1, 4));
     }
 
     #[test]
     fn the_base_port_itself_must_be_free() {
         let (_, taken) = neighbours();
         let port = taken.local_addr().unwrap().port();
-        assert_eq!(bind(&options(port, true)).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(bind(&options(port, true), 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn shards_send_from_ports_of_their_own_and_receive_at_one() {
+        let mut options = options(0, false);
+        options.further = vec!["127.0.0.2".parse().unwrap()];
+        let bound = bind(&options, 3).unwrap();
+        let address = |socket: &Socket| socket.local_address().unwrap();
+        let base = address(&bound[0].sockets[0]).port();
+        let mut sources = std::collections::BTreeSet::new();
+        for shard in &bound {
+            assert_eq!(shard.paths(), 4);
+            sources.extend(shard.sockets[..4].iter().map(|socket| address(socket).port()));
+            let at = shard.receivers.iter().map(|at| address(&shard.sockets[*at]).to_string());
+            let wanted = [format!("127.0.0.1:{base}"), format!("127.0.0.2:{base}")];
+            assert_eq!(at.collect::<Vec<_>>(), wanted);
+        }
+        assert_eq!(sources, (base..base + 12).collect());
     }
 }

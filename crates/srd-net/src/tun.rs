@@ -33,7 +33,21 @@ impl Tun {
     /// # Errors
     /// The operating system's: without `CAP_NET_ADMIN` it is refused.
     pub fn open(name: &str) -> io::Result<Self> {
-        let (fd, udp_segmentation) = tun::open(name)?;
+        Self::open_queue(name, false)
+    }
+
+    /// As [`Tun::open`], with several queues, each of which may be moved to a thread of its own. The
+    /// kernel puts the packets of a flow into the queue that the flow's answers are written to, and
+    /// those of a new flow into one that a hash picks.
+    ///
+    /// # Errors
+    /// As [`Tun::open`]; the device exists and has one queue.
+    pub fn open_queues(name: &str, queues: u8) -> io::Result<Vec<Self>> {
+        (0..queues).map(|_| Self::open_queue(name, queues > 1)).collect()
+    }
+
+    fn open_queue(name: &str, one_of_several: bool) -> io::Result<Self> {
+        let (fd, udp_segmentation) = tun::open(name, one_of_several)?;
         os::heap_keeps(HEAP_KEPT_BYTES);
         Ok(Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() })
     }

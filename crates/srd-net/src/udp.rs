@@ -60,8 +60,9 @@ const SLEEP_SHORT: Duration = Duration::from_micros(3);
 /// Kernel UDP sockets as a [`PacketIo`].
 #[derive(Debug)]
 pub struct UdpIo {
-    /// One for each path, and behind them those that receive at further local addresses.
+    /// One for each path, and behind them those that only receive.
     sockets: Vec<Socket>,
+    path_count: usize,
     /// Where each socket sends from.
     sources: Vec<SocketAddr>,
     ecn: Ecn,
@@ -70,7 +71,8 @@ pub struct UdpIo {
     segments_max: usize,
     receive_buffer_bytes: usize,
     sender: Sender,
-    /// What receives at each local address.
+    /// The socket that receives at each local address, and what it receives into.
+    receivers: Vec<usize>,
     ears: Vec<Ear>,
     /// Which of them is asked next.
     ear: usize,
@@ -102,19 +104,23 @@ impl UdpIo {
     /// # Errors
     /// The operating system's, with the port that was refused in its text.
     pub fn open(options: &UdpOptions) -> io::Result<Self> {
-        if !(1..=PATHS_MAX).contains(&options.paths) {
-            let text = format!("{} paths were asked for; 1 to {PATHS_MAX} work", options.paths);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let locals = 1 + options.further.len();
-        if locals > ADDRESSES_MAX || locals > usize::from(options.paths) {
-            let text = format!(
-                "{locals} local addresses were asked for; at most {ADDRESSES_MAX} work, each with \
-                 a path at least"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let sockets = ports::bind(options)?;
+        Self::open_shards(options, 1)?.pop().ok_or_else(|| io::Error::other("no shard"))
+    }
+
+    /// Opens the sockets of each of a node's shards. They receive at the same address, where the
+    /// kernel tells their packets apart, and each sends from ports of its own: as many runs of
+    /// `paths` ports as there are shards, one behind the other.
+    ///
+    /// # Errors
+    /// As [`UdpIo::open`].
+    pub fn open_shards(options: &UdpOptions, shards: u8) -> io::Result<Vec<Self>> {
+        check(options)?;
+        ports::bind(options, shards)?.into_iter().map(|b| Self::over(options, b)).collect()
+    }
+
+    fn over(options: &UdpOptions, bound: ports::Bound) -> io::Result<Self> {
+        let path_count = bound.paths();
+        let ports::Bound { sockets, receivers } = bound;
         let sources = sockets.iter().map(Socket::local_address).collect::<io::Result<Vec<_>>>()?;
         let mut receive_buffer_bytes = 0;
         for (i, socket) in sockets.iter().enumerate() {
@@ -124,7 +130,7 @@ impl UdpIo {
             }
             socket.default_ecn(options.ecn)?;
             refused::queue_errors(socket)?;
-            let receives = i == 0 || i > sockets.len() - locals;
+            let receives = receivers.contains(&i);
             let wanted = if receives { options.receive_buffer_bytes } else { 0 };
             let size = socket.buffers(options.send_buffer_bytes, wanted)?;
             if receives {
@@ -146,7 +152,9 @@ impl UdpIo {
             segments_max,
             receive_buffer_bytes,
             sender: Sender::default(),
-            ears: (0..locals).map(|_| Ear::new()).collect(),
+            ears: receivers.iter().map(|_| Ear::new()).collect(),
+            receivers,
+            path_count,
             ear: 0,
             clock: Clock::new(),
             blocked: None,
@@ -184,7 +192,7 @@ impl UdpIo {
             let text = "packets arrive at several local addresses: no one descriptor tells of them";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
-        self.sockets[0].as_fd().try_clone_to_owned()
+        self.sockets[self.receivers[0]].as_fd().try_clone_to_owned()
     }
 
     /// Changes how to wait.
@@ -197,19 +205,10 @@ impl UdpIo {
         self.watched = Some(fd);
     }
 
-    fn path_count(&self) -> usize {
-        self.sockets.len() + 1 - self.ears.len()
-    }
-
-    /// The socket that receives at a local address.
-    fn socket_of(&self, local: usize) -> usize {
-        if local == 0 { 0 } else { self.path_count() + local - 1 }
-    }
-
     /// The socket of an entropy; if its local address is of another family than the destination,
     /// the next one that is not.
     fn path_of(&self, entropy: Entropy, destination: SocketAddr) -> usize {
-        let count = self.path_count();
+        let count = self.path_count;
         let first = usize::from(entropy.0) % count;
         let reaches = |path: &usize| {
             let ip = self.sources[*path].ip();
@@ -391,7 +390,7 @@ impl UdpIo {
             if wait.until != Instant::FAR_FUTURE {
                 self.alarm.ring_by(wait.until.as_nanos())?;
             }
-            let base = self.sockets[0].as_fd();
+            let base = self.sockets[self.receivers[0]].as_fd();
             let bell = self.waker.as_ref().and_then(|w| w.fd());
             let full = if wait.writable { self.blocked } else { None };
             let mut interests = [Interest::readable(base); 4 + ADDRESSES_MAX];
@@ -405,8 +404,8 @@ impl UdpIo {
                 count += 1;
             }
             let further = count;
-            for socket in &self.sockets[self.path_count()..] {
-                interests[count] = Interest::readable(socket.as_fd());
+            for receiver in &self.receivers[1..] {
+                interests[count] = Interest::readable(self.sockets[*receiver].as_fd());
                 count += 1;
             }
             let ready = os::wait(&mut interests[..count], None)?;
@@ -508,7 +507,7 @@ impl PacketIo for UdpIo {
     }
 
     fn local_address(&self) -> SocketAddr {
-        self.sources[0]
+        self.sources[self.receivers[0]]
     }
 
     fn local_addresses(&self) -> u8 {
@@ -516,7 +515,7 @@ impl PacketIo for UdpIo {
     }
 
     fn local_address_at(&self, place: u8) -> SocketAddr {
-        self.sources[self.socket_of(usize::from(place) % self.ears.len())]
+        self.sources[self.receivers[usize::from(place) % self.receivers.len()]]
     }
 
     fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
@@ -524,7 +523,7 @@ impl PacketIo for UdpIo {
     }
 
     fn paths(&self) -> u16 {
-        u16::try_from(self.path_count()).unwrap_or(PATHS_MAX)
+        u16::try_from(self.path_count).unwrap_or(PATHS_MAX)
     }
 
     fn batch_segments_max(&self) -> usize {
@@ -577,6 +576,23 @@ impl PacketIo for UdpIo {
         self.waker = Some(waker.clone());
         Ok(waker)
     }
+}
+
+/// Whether the options are in range.
+fn check(options: &UdpOptions) -> io::Result<()> {
+    if !(1..=PATHS_MAX).contains(&options.paths) {
+        let text = format!("{} paths were asked for; 1 to {PATHS_MAX} work", options.paths);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let locals = 1 + options.further.len();
+    if locals > ADDRESSES_MAX || locals > usize::from(options.paths) {
+        let text = format!(
+            "{locals} local addresses were asked for; at most {ADDRESSES_MAX} work, each with \
+             a path at least"
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok(())
 }
 
 /// Whether a call may succeed later: the socket is full or empty, or a signal came first.

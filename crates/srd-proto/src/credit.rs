@@ -18,9 +18,10 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
-use crate::config::Config;
 use crate::ids::PeerId;
+use crate::node::{Node, SenderCount};
 use crate::time::{Duration, Instant};
 use crate::wire::{self, RTT_UNKNOWN};
 
@@ -186,6 +187,9 @@ pub(crate) struct ReceiverShare {
     round_trips: RoundTrips,
     senders_recent: u32,
     senders_until: Instant,
+    /// What this shard tells the others of its node, and how many senders those have.
+    count: SenderCount,
+    others: u32,
     /// Contexts with a grant, each with the time of the oldest that was not answered when it was
     /// put here: what nothing came of is found from the front.
     granted: VecDeque<(PeerId, Instant)>,
@@ -199,7 +203,8 @@ pub(crate) trait Shares {
 }
 
 impl ReceiverShare {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(node: &Arc<Node>) -> Self {
+        let config = &node.config;
         Self {
             enabled: config.receiver_share && config.link_rate_bps > 0,
             link_rate_bps: config.link_rate_bps,
@@ -215,18 +220,42 @@ impl ReceiverShare {
             round_trips: RoundTrips::new(),
             senders_recent: 0,
             senders_until: Instant::ZERO,
+            count: SenderCount::new(node.clone()),
+            others: 0,
             granted: VecDeque::new(),
         }
     }
 
     /// Whether limits bind: two or more contexts are sending.
     pub(crate) fn binds(&self) -> bool {
-        self.enabled && self.active >= 2
+        self.enabled && self.sending() >= 2
     }
 
-    /// How many contexts are sending, or were within the last 10 ms.
+    /// How many contexts of the node are sending.
+    fn sending(&self) -> u32 {
+        self.active.saturating_add(self.others)
+    }
+
+    /// How many contexts of the node are sending, or were within the last 10 ms.
     pub(crate) fn senders(&self, now: Instant) -> u32 {
+        self.recent(now).saturating_add(self.others)
+    }
+
+    fn recent(&self, now: Instant) -> u32 {
         if now < self.senders_until { self.senders_recent.max(self.active) } else { self.active }
+    }
+
+    /// Says to the node's other shards how many senders there are here, and hears from them: each
+    /// shard grants as large a part of the whole as it has of the senders.
+    pub(crate) fn sync(&mut self, now: Instant) {
+        if self.enabled {
+            self.others = self.count.say(self.recent(now));
+        }
+    }
+
+    /// When the other shards are told of fewer senders, unless something arrives before.
+    pub(crate) fn sync_at(&self) -> Option<Instant> {
+        (self.count.said() > self.active).then_some(self.senders_until)
     }
 
     /// The largest base round trip of those that send.
@@ -241,8 +270,13 @@ impl ReceiverShare {
     }
 
     fn budget_bytes(&self) -> u64 {
-        (self.bdp_bytes().saturating_mul(self.percent.into()) / 100)
-            .max(BUDGET_PACKETS_MIN * self.packet_bytes)
+        let whole = self.bdp_bytes().saturating_mul(self.percent.into()) / 100;
+        let part = if self.others == 0 {
+            whole
+        } else {
+            whole.saturating_mul(self.active.into()) / u64::from(self.sending())
+        };
+        part.max(BUDGET_PACKETS_MIN * self.packet_bytes)
     }
 
     /// What a sender without a grant may have in flight.
@@ -296,7 +330,7 @@ impl ReceiverShare {
         }
         self.count_rtt(share);
         self.recount(share);
-        let waits = self.active >= 2 && share.active && share.limit < share.queued;
+        let waits = self.sending() >= 2 && share.active && share.limit < share.queued;
         let has_grant = share.active && share.unanswered_since != Instant::FAR_FUTURE;
         if waits && !core::mem::replace(&mut share.in_ring, true) {
             if self.ring.len() >= self.entries_max {
@@ -304,7 +338,7 @@ impl ReceiverShare {
             }
             self.ring.push_back(from);
         }
-        if self.active <= 1 {
+        if self.sending() <= 1 {
             self.release(shares);
         } else {
             if has_grant {

@@ -14,6 +14,7 @@ pub(crate) mod recv;
 pub(crate) mod refused;
 pub(crate) mod send;
 pub(crate) mod socket;
+mod steer;
 pub(crate) mod timer;
 pub(crate) mod tun;
 

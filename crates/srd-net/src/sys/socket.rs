@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use srd_proto::transmit::Ecn;
 
 use super::addr::{SockAddr, family_of};
-use super::check;
 use super::cmsg::{UDP_GRO, UDP_SEGMENT, ecn_bits};
+use super::{check, steer};
 
 /// A UDP socket, non-blocking by flag of each call.
 #[derive(Debug)]
@@ -148,17 +148,31 @@ impl Socket {
     }
 
     /// Drops whatever arrives: a socket that only sends must not collect strangers' packets.
-    pub(crate) fn deaf(&self) -> io::Result<()> {
-        // One instruction of classic BPF: accept zero bytes.
-        let code = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or(6);
-        let mut refuse = libc::sock_filter { code, jt: 0, jf: 0, k: 0 };
-        let program = libc::sock_fprog { len: 1, filter: &raw mut refuse };
-        // SAFETY: the program and its single instruction outlive the call, which copies them.
+    pub(crate) fn drop_all(&self) -> io::Result<()> {
+        self.attach(libc::SO_ATTACH_FILTER, &mut [steer::accept_nothing()])
+    }
+
+    /// Lets further sockets of this process be bound to the same address. Call before binding.
+    pub(crate) fn share_address(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
+    }
+
+    /// Hands each packet that arrives at this address to the socket of the shard that it is for:
+    /// the n-th that was bound there. Call once, on any of them.
+    pub(crate) fn steer(&self, shards: u8) -> io::Result<()> {
+        self.attach(libc::SO_ATTACH_REUSEPORT_CBPF, &mut steer::to_shard(shards))
+    }
+
+    /// Attaches a program of classic BPF.
+    fn attach(&self, option: i32, instructions: &mut [libc::sock_filter]) -> io::Result<()> {
+        let len = libc::c_ushort::try_from(instructions.len()).unwrap_or(0);
+        let program = libc::sock_fprog { len, filter: instructions.as_mut_ptr() };
+        // SAFETY: the program and its instructions outlive the call, which copies them.
         let result = unsafe {
             libc::setsockopt(
                 self.fd.as_raw_fd(),
                 libc::SOL_SOCKET,
-                libc::SO_ATTACH_FILTER,
+                option,
                 (&raw const program).cast(),
                 libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0),
             )
@@ -244,7 +258,7 @@ mod tests {
             socket.receive_ecn().unwrap();
             socket.receive_stamps().unwrap();
             assert!(socket.buffers(1 << 18, 1 << 18).unwrap() >= 1 << 17);
-            socket.deaf().unwrap();
+            socket.drop_all().unwrap();
             socket.bind(&address).unwrap();
             let bound = socket.local_address().unwrap();
             assert_eq!(bound.ip(), address.ip());

@@ -20,8 +20,9 @@ const OFFLOAD_TSO: libc::c_ulong = 0x02 | 0x04 | 0x08; // IPv4, IPv6, with ECN
 const OFFLOAD_USO: libc::c_ulong = 0x20 | 0x40;
 
 /// Opens the device `name`, which is made if it does not exist. Returns whether the
-/// kernel cuts UDP super-packets for us (Linux 6.2), too.
-pub(crate) fn open(name: &str) -> io::Result<(OwnedFd, bool)> {
+/// kernel cuts UDP super-packets for us (Linux 6.2), too. `one_of_several`: this is one queue of a
+/// device with several.
+pub(crate) fn open(name: &str, one_of_several: bool) -> io::Result<(OwnedFd, bool)> {
     let path: &CStr = c"/dev/net/tun";
     let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NONBLOCK;
     // SAFETY: `path` ends with a zero; the descriptor returned is new and ours.
@@ -37,7 +38,8 @@ pub(crate) fn open(name: &str) -> io::Result<(OwnedFd, bool)> {
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
-    let kind = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    let queues = if one_of_several { libc::IFF_MULTI_QUEUE } else { 0 };
+    let kind = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | queues;
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(kind).unwrap_or(0);
     let raw = fd.as_raw_fd();
     // SAFETY: the request is a valid ifreq that outlives the call.

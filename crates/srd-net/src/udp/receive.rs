@@ -47,7 +47,7 @@ impl UdpIo {
         local: usize,
         each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<Option<usize>> {
-        let socket = self.socket_of(local);
+        let socket = self.receivers[local];
         self.stats.receive_calls += 1;
         let mut received = self.ears[local].receiver.receive(&self.sockets[socket]);
         let of_earlier = |e: &io::Error| refused::may_be_of_an_earlier_packet(errno(e));

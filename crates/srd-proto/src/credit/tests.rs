@@ -2,6 +2,8 @@ use alloc::collections::BTreeMap;
 use std::vec::Vec;
 
 use super::*;
+use crate::config::Config;
+use crate::ids::Epoch;
 
 const MS: Duration = Duration::from_millis(1);
 const LINK_BPS: u64 = 100_000_000_000;
@@ -36,7 +38,8 @@ impl Rig {
 
     fn over(peers_max: u32, link_rate_bps: u64) -> Self {
         let config = Config { link_rate_bps, peers_max, ..Config::default() };
-        Self { share: ReceiverShare::new(&config), table: Table::default(), now: Instant::ZERO }
+        let node = Arc::new(Node::new(config, Epoch(1), 1).unwrap());
+        Self { share: ReceiverShare::new(&node), table: Table::default(), now: Instant::ZERO }
     }
 
     /// `bytes` more arrive of `index`, which has `left` bytes more to send and says that its

@@ -10,7 +10,8 @@ use crate::config::Protection;
 use crate::error::{AddPeerError, DropReason};
 use crate::event::Diagnosis;
 use crate::ids::{Entropy, PeerId};
-use crate::peer::{Peer, Shared, same_ip};
+use crate::node::{SHARDS_MAX, context_index};
+use crate::peer::{Peer, same_ip};
 use crate::time::Instant;
 
 /// Of the peers with one IP address, so many are looked at for a stranger's packet.
@@ -43,7 +44,7 @@ impl Endpoint {
             return self.add_peer(now, PeerConfig::at(address).with_key(public_key));
         };
         let known = self.public_key_of(id);
-        let authenticates = matches!(self.config.protection, Protection::Static(_));
+        let authenticates = matches!(self.shared.node.config.protection, Protection::Static(_));
         // Without static keys nobody has shown one.
         let differs = known != public_key && (authenticates || known.is_some());
         if public_key.is_some() && differs {
@@ -57,12 +58,12 @@ impl Endpoint {
     /// endpoint does not let go of any: they would be lost.
     pub fn release_peer(&mut self, now: Instant, id: PeerId) {
         let now = self.at(now);
-        let keyed = matches!(self.config.protection, Protection::Static(_));
+        let keyed = matches!(self.shared.node.config.protection, Protection::Static(_));
         if let Some(peer) = self.peers.peer(id).filter(|_| !keyed) {
             peer.configured = false;
             let ip = peer.address.ip().to_canonical();
             self.by_ip.remove(&(ip, id.index()));
-            self.peers.schedule(id, now, &self.config);
+            self.peers.schedule(id, now, &self.shared.node.config);
         }
     }
 
@@ -73,7 +74,39 @@ impl Endpoint {
 
     /// The peer at an address, if there is one.
     pub fn peer_at(&self, address: SocketAddr) -> Option<PeerId> {
-        self.by_address.get(&address).copied()
+        self.by_address.get(&(address, self.shared.shard)).copied()
+    }
+
+    /// How many peers are known, each context of a node that has several counted.
+    pub fn peer_count(&self) -> usize {
+        self.peers.slots.len() - self.free.len()
+    }
+
+    /// The peer that stands for a remote node here, whichever of the node's shards a context of it
+    /// is with: the peer itself, unless the node has more shards than ours (H16).
+    pub fn node_of(&self, peer: PeerId) -> PeerId {
+        self.context_with(peer, self.shared.shard).unwrap_or(peer)
+    }
+
+    /// A peer, and the contexts that other shards of its node have with this one.
+    pub(super) fn contexts_with(&self, peer: PeerId) -> Vec<PeerId> {
+        let mut all: Vec<PeerId> =
+            (0..SHARDS_MAX).filter_map(|partner| self.context_with(peer, partner)).collect();
+        if !all.contains(&peer) {
+            all.push(peer);
+        }
+        all
+    }
+
+    /// The context that a shard of a peer's node has with this one.
+    fn context_with(&self, id: PeerId, partner: u8) -> Option<PeerId> {
+        let peer = self.peers.look(id)?;
+        let key = peer.keys.as_ref().and_then(|keys| keys.public_key);
+        match key {
+            _ if peer.partner == partner => Some(id),
+            Some(key) => self.by_key.get(&(key, partner)).copied(),
+            None => self.by_address.get(&(peer.listed_at?, partner)).copied(),
+        }
     }
 
     /// The address of a peer: where packets to it go. Of several, the first.
@@ -93,8 +126,10 @@ impl Endpoint {
 
     /// Lists a peer at its address, unless a peer that the application named is listed there.
     pub(super) fn list(&mut self, id: PeerId) {
-        let Some(address) = self.peers.look(id).map(|p| p.address) else { return };
-        let before = self.by_address.get(&address).copied().filter(|before| *before != id);
+        let Some((address, partner)) = self.peers.look(id).map(|p| (p.address, p.partner)) else {
+            return;
+        };
+        let before = self.by_address.get(&(address, partner)).copied().filter(|other| *other != id);
         if let Some(other) = before.and_then(|before| self.peers.peer(before)) {
             if other.configured {
                 return;
@@ -103,22 +138,23 @@ impl Endpoint {
         }
         let Some(peer) = self.peers.peer(id) else { return };
         if let Some(former) = peer.listed_at.replace(address).filter(|former| *former != address) {
-            self.by_address.remove(&former);
+            self.by_address.remove(&(former, partner));
         }
-        self.by_address.insert(address, id);
+        self.by_address.insert((address, partner), id);
         // The application has named these, and nobody else is there.
-        self.by_address.extend(peer.addresses().skip(1).map(|address| (address, id)));
+        let further = peer.addresses().skip(1);
+        self.by_address.extend(further.map(|address| ((address, partner), id)));
     }
 
     /// Takes a peer out of every list.
     pub(super) fn unlist(&mut self, peer: &Peer) {
         for address in peer.listed_at.into_iter().chain(peer.addresses().skip(1)) {
-            self.by_address.remove(&address);
+            self.by_address.remove(&(address, peer.partner));
         }
         for address in peer.addresses() {
             self.by_ip.remove(&(address.ip().to_canonical(), peer.id.index()));
         }
-        self.contexts.remove(&(peer.remote_context, peer.id.index()));
+        self.shared.contexts.remove(&(peer.remote_context, peer.id.index()));
     }
 
     /// A peer that the application names is found by its IP address from now on.
@@ -131,7 +167,7 @@ impl Endpoint {
 
     /// Follows a peer whose address has perhaps changed.
     pub(super) fn follow(&mut self, id: PeerId, before: SocketAddr) {
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return };
         if peer.address == before {
             return;
@@ -158,8 +194,9 @@ impl Endpoint {
 
     /// The peer at an IP address whose packet a Reset names.
     pub(super) fn named_by_reset(&self, ip: IpAddr, context: u32, number: u32) -> Option<PeerId> {
-        let theirs = self.contexts.range((context, 0)..=(context, u32::MAX)).map(|(_, slot)| *slot);
-        let ours = (context & super::INDEX_MASK).wrapping_sub(1);
+        let theirs =
+            self.shared.contexts.range((context, 0)..=(context, u32::MAX)).map(|(_, slot)| *slot);
+        let ours = context_index(context);
         let slots = theirs.take(NAMESAKES_MAX).chain([ours]);
         let mut peers = slots.filter_map(|slot| self.peers.slots.get(slot as usize)?.as_deref());
         let named = |p: &&Peer| {
@@ -174,7 +211,7 @@ impl Endpoint {
     pub(super) fn diagnose(&mut self, now: Instant, ip: IpAddr, what: Diagnosis) {
         let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.heard);
         let Some(id) = self.neighbours(ip).find(lost) else { return };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {
             peer.diagnose(now, what, shared);
         }

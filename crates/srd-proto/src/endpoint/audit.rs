@@ -36,7 +36,7 @@ impl Endpoint {
             self.audit.peer_steps = 0;
             self.audit.next = next + 1;
             if let Some(Some(peer)) = slots.get(next) {
-                peer.audit(&self.config);
+                peer.audit(&self.shared.node.config);
             }
         }
         if self.audit.table_steps >= 4 * (slots.len() + self.peers.ready.len()) {
@@ -46,15 +46,19 @@ impl Endpoint {
     }
 
     pub(super) fn audit_timers_ran(&mut self) {
-        self.audit.timers_ran_at = Some(self.now);
+        self.audit.timers_ran_at = Some(self.shared.now);
         self.audit();
     }
 
     /// There is nothing to send: what was due has been done.
     pub(super) fn audit_drained(&mut self) {
-        if self.audit.timers_ran_at == Some(self.now) {
+        if self.audit.timers_ran_at == Some(self.shared.now) {
             let next = self.poll_timeout();
-            assert!(next.is_none_or(|at| at > self.now), "a timer stays due at {:?}", self.now);
+            assert!(
+                next.is_none_or(|at| at > self.shared.now),
+                "a timer stays due at {:?}",
+                self.shared.now
+            );
         }
         self.audit();
     }
@@ -65,29 +69,33 @@ impl Endpoint {
     /// If anything is not as it must be.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
-        self.peers.slots.iter().flatten().for_each(|peer| peer.audit(&self.config));
+        self.peers.slots.iter().flatten().for_each(|peer| peer.audit(&self.shared.node.config));
         self.audit_tables();
     }
 
     fn audit_tables(&self) {
-        let Self { peers, by_address, by_key, free, share, .. } = self;
+        let Self { peers, by_address, by_key, free, shared, .. } = self;
         let live = || peers.slots.iter().flatten();
         let here = |id: &PeerId| peers.look(*id).is_some();
         assert!(by_address.values().all(here), "an address names a peer that is gone");
         for peer in live() {
             let key = peer.keys.as_ref().and_then(|keys| keys.public_key);
-            assert!(key.is_none_or(|key| by_key.get(&key) == Some(&peer.id)), "{:?}", peer.id);
+            assert!(
+                key.is_none_or(|key| by_key.get(&(key, peer.partner)) == Some(&peer.id)),
+                "{:?}",
+                peer.id
+            );
         }
         let keyed = live().filter(|p| p.keys.as_ref().is_some_and(|k| k.public_key.is_some()));
         assert_eq!(by_key.len(), keyed.count(), "a key names a peer that is gone");
         assert_eq!(peers.slots.len() - live().count(), free.len(), "free slots");
-        assert!(live().count() <= self.config.peers_max as usize);
+        assert!(live().count() <= self.shared.node.config.peers_max as usize);
         peers.audit();
         let mut waiting = BTreeSet::new();
-        for id in self.egress.waiting.iter().filter(|id| here(id)) {
+        for id in self.shared.egress.waiting.iter().filter(|id| here(id)) {
             assert!(waiting.insert(*id), "{id:?} waits twice for the link");
         }
-        share.audit(live().filter_map(|peer| peer.rx.as_ref().map(|rx| &rx.share)));
+        shared.share.audit(live().filter_map(|peer| peer.rx.as_ref().map(|rx| &rx.share)));
     }
 }
 

@@ -7,7 +7,8 @@ use super::Endpoint;
 use crate::error::DropReason;
 use crate::event::Status;
 use crate::ids::{Entropy, PeerId};
-use crate::peer::{CLOSES, Shared};
+use crate::node::context_index;
+use crate::peer::CLOSES;
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, TransmitBuf};
 use crate::wire::ack::AckView;
@@ -32,8 +33,10 @@ impl Endpoint {
     /// The peer is told [`crate::DownReason::Closed`].
     pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
         let now = self.at(now);
-        self.queue_farewell(now, id);
-        self.drop_peer(id);
+        for id in self.contexts_with(id) {
+            self.queue_farewell(now, id);
+            self.drop_peer(id);
+        }
         #[cfg(debug_assertions)]
         self.audit();
     }
@@ -46,7 +49,7 @@ impl Endpoint {
         self.at(now);
         self.closed = true;
         for slot in 0..self.peers.slots.len() {
-            let shared = shared!(self);
+            let shared = &mut self.shared;
             let Some(peer) = self.peers.slots[slot].as_deref_mut() else { continue };
             peer.begin_close(shared);
             if peer.close_left > 0 {
@@ -57,12 +60,12 @@ impl Endpoint {
     }
 
     fn queue_farewell(&mut self, now: Instant, id: PeerId) {
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return };
         if self.farewells.len() + usize::from(CLOSES) > FAREWELLS_MAX {
             return;
         }
-        let bytes_max = usize::from(shared.config.packet_bytes_max);
+        let bytes_max = usize::from(shared.node.config.packet_bytes_max);
         let mut buf = TransmitBuf::new(1, bytes_max);
         peer.begin_close(shared);
         while peer.close_left > 0 {
@@ -75,12 +78,12 @@ impl Endpoint {
 
     pub(super) fn drop_peer(&mut self, id: PeerId) {
         let Some(mut peer) = self.peers.take(id) else { return };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         peer.fail_all(Status::Flushed, None, shared);
         peer.drop_rx(shared);
         self.unlist(&peer);
         if let Some(key) = peer.keys.as_ref().and_then(|keys| keys.public_key) {
-            self.by_key.remove(&key);
+            self.by_key.remove(&(key, peer.partner));
         }
         self.epoch_bump_next = self.epoch_bump_next.max(peer.epoch_bump + 1);
         self.free.push(id.index());
@@ -89,7 +92,7 @@ impl Endpoint {
     /// A context has been idle for long enough: its memory goes. A peer that the application
     /// named stays known, with its number and key.
     pub(super) fn reclaim(&mut self, id: PeerId) {
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         match self.peers.peer(id) {
             Some(peer) if peer.configured => peer.forget(shared),
             _ => self.drop_peer(id),
@@ -104,7 +107,7 @@ impl Endpoint {
         body: &[u8],
     ) -> Result<(), DropReason> {
         let ack = if body.is_empty() { None } else { Some(AckView::decode(body)?) };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {
             peer.on_close(now, ack.as_ref(), shared);
         }
@@ -122,8 +125,7 @@ impl Endpoint {
         body: &[u8],
     ) -> Result<(), DropReason> {
         let greeting = greeting.ok_or(DropReason::Malformed)?;
-        let index = (header.dst_context & super::INDEX_MASK).wrapping_sub(1);
-        let peer = self.peers.at(index).filter(|peer| {
+        let peer = self.peers.at(context_index(header.dst_context)).filter(|peer| {
             peer.local_context == header.dst_context
                 && peer.is_closed_by(greeting)
                 && peer.is_at(meta.source.ip())
@@ -141,7 +143,7 @@ impl Endpoint {
         kind: Kind,
         token: Token,
     ) -> Result<(), DropReason> {
-        if !self.security.is_on() {
+        if !self.shared.security.is_on() {
             return Err(DropReason::WrongProtection);
         }
         if let Some(peer) = self.peers.peer(id) {

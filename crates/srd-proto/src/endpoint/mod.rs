@@ -1,28 +1,8 @@
 //! The endpoint: owns the peers and everything they share, and is what the caller drives.
 
-/// Splits the endpoint into a peer and what the peer needs of the rest.
-macro_rules! shared {
-    ($self:ident) => {
-        &mut Shared {
-            config: &$self.config,
-            stats: &mut $self.stats,
-            events: &mut $self.events,
-            epoch: $self.epoch,
-            security: &mut $self.security,
-            limit_binds: $self.share.binds(),
-            link_open: $self.egress.is_open($self.now),
-            senders: u16::try_from($self.share.senders($self.now)).unwrap_or(u16::MAX),
-            share: &mut $self.share,
-            contexts: &mut $self.contexts,
-            rnr_retries: &$self.rnr_retries,
-        }
-    };
-}
-
 mod addresses;
 #[cfg(debug_assertions)]
 mod audit;
-mod egress;
 mod ends;
 mod peers;
 mod presence;
@@ -32,31 +12,28 @@ mod sessions;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use self::egress::Egress;
 use self::ends::Farewell;
 use self::peers::Peers;
 use self::replies::Replies;
 use crate::config::{Config, Protection};
-use crate::credit::ReceiverShare;
 use crate::crypto;
 use crate::error::{AddPeerError, ConfigError, SendError};
 use crate::event::{Datagram, Event, Status};
 use crate::ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
+use crate::node::{Node, context_number};
 use crate::peer::{
-    ADDRESSES_MAX, DATAGRAM_HEADER_BYTES, Peer, Shared, packet_overhead, unreliable_overhead,
+    ADDRESSES_MAX, DATAGRAM_HEADER_BYTES, Peer, packet_overhead, unreliable_overhead,
 };
 use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
 use crate::rng::Rng;
-use crate::security::Security;
+use crate::shared::Shared;
 use crate::stats::{PathReport, PeerStats, Stats};
 use crate::time::Instant;
 use crate::transmit::{Transmit, TransmitBuf};
-
-/// Bits of a context number that are the peer's index plus one.
-const INDEX_MASK: u32 = (1 << 20) - 1;
 
 /// The address of a peer that has not called yet.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -102,35 +79,27 @@ impl PeerConfig {
 /// One node's end of every context it has.
 #[derive(Debug)]
 pub struct Endpoint {
-    config: Config,
-    epoch: Epoch,
-    now: Instant,
+    /// What the peers share.
+    shared: Shared,
     rng: Rng,
     peers: Peers,
-    egress: Egress,
-    /// Peers by the address that they were named with.
-    by_address: BTreeMap<SocketAddr, PeerId>,
+    /// Peers by the address that they were named with, and by which of their node's shards calls
+    /// this one.
+    by_address: BTreeMap<(SocketAddr, u8), PeerId>,
     /// Slots of the peers that the application named, by the IP address that they have now.
     by_ip: BTreeSet<(IpAddr, u32)>,
-    /// The numbers that peers have for our contexts, each with the peer's slot.
-    contexts: BTreeSet<(u32, u32)>,
     /// Slots that are free, and how many peers there have been.
     free: Vec<u32>,
     generation: u32,
-    share: ReceiverShare,
     queue_pairs: QueuePairs,
-    /// Bound: as many entries as there are queue pair numbers.
-    rnr_retries: BTreeMap<Qpn, u8>,
-    events: VecDeque<Event>,
     /// Peers whose sends were refused because too many events waited.
     refused: Vec<PeerId>,
-    stats: Stats,
     next_datagram: u64,
     /// Above the epoch bump of every peer that was removed: a context that is made anew must
     /// not be taken for its former self.
     epoch_bump_next: u64,
-    security: Security,
-    by_key: BTreeMap<[u8; 32], PeerId>,
+    /// Peers by their static key, and by the same number.
+    by_key: BTreeMap<([u8; 32], u8), PeerId>,
     replies: Replies,
     /// Goodbyes to peers that were removed.
     farewells: VecDeque<Farewell>,
@@ -151,39 +120,39 @@ impl Endpoint {
         seed: [u8; 32],
         now: Instant,
     ) -> Result<Self, ConfigError> {
-        config.check()?;
+        let node = Node::new(config, epoch, 1)?;
+        Ok(Self::of_node(Arc::new(node), 0, seed, now))
+    }
+
+    /// A shard of a node, with no peers. Each shard takes a seed of its own.
+    ///
+    /// # Panics
+    /// If the node has no such shard.
+    pub fn of_node(node: Arc<Node>, shard: u8, seed: [u8; 32], now: Instant) -> Self {
+        assert!(shard < node.shards(), "the node has {} shards", node.shards());
         let mut low = [0; 8];
         low.copy_from_slice(&seed[..8]);
-        let mut security = Security::new(&config, &seed, now);
-        let replies = Replies::new(now, security.word());
-        Ok(Self {
-            share: ReceiverShare::new(&config),
-            egress: Egress::new(&config, now),
-            config,
-            epoch,
-            now,
+        let mut shared = Shared::new(node, shard, &seed, now);
+        let replies = Replies::new(now, shared.security.word());
+        Self {
+            shared,
             rng: Rng::new(u64::from_le_bytes(low)),
             peers: Peers::default(),
             by_address: BTreeMap::new(),
             by_ip: BTreeSet::new(),
-            contexts: BTreeSet::new(),
             free: Vec::new(),
             generation: 0,
             queue_pairs: QueuePairs::default(),
-            rnr_retries: BTreeMap::new(),
-            events: VecDeque::new(),
             refused: Vec::new(),
-            stats: Stats::default(),
             next_datagram: 0,
             epoch_bump_next: 0,
-            security,
             by_key: BTreeMap::new(),
             replies,
             farewells: VecDeque::new(),
             closed: false,
             #[cfg(debug_assertions)]
             audit: audit::Audit::default(),
-        })
+        }
     }
 
     /// Makes a peer known. The context itself is made by the first packet.
@@ -194,24 +163,25 @@ impl Endpoint {
     pub fn add_peer(&mut self, now: Instant, peer: PeerConfig) -> Result<PeerId, AddPeerError> {
         let now = self.at(now);
         let addresses = || peer.address.into_iter().chain(peer.further.into_iter().flatten());
+        let own = self.shared.shard;
         let twice = addresses().enumerate().any(|(n, a)| addresses().take(n).any(|b| a == b));
-        if twice || addresses().any(|address| self.by_address.contains_key(&address)) {
+        if twice || addresses().any(|address| self.by_address.contains_key(&(address, own))) {
             return Err(AddPeerError::AddressInUse);
         }
-        let keyed = matches!(self.config.protection, Protection::Static(_));
+        let keyed = matches!(self.shared.node.config.protection, Protection::Static(_));
         let first = addresses().next();
         let mut others = addresses().skip(1);
         let further = core::array::from_fn(|_| others.next());
         if (keyed || first.is_none()) && peer.public_key.is_none() {
             return Err(AddPeerError::KeyMissing);
         }
-        if peer.public_key.is_some_and(|key| self.by_key.contains_key(&key)) {
+        if peer.public_key.is_some_and(|key| self.by_key.contains_key(&(key, own))) {
             return Err(AddPeerError::KeyInUse);
         }
         if peer.public_key.as_ref().is_some_and(crypto::is_weak) {
             return Err(AddPeerError::WeakKey);
         }
-        let id = self.insert_peer(now, first).ok_or(AddPeerError::TooManyPeers)?;
+        let id = self.insert_peer(now, first, own).ok_or(AddPeerError::TooManyPeers)?;
         let PeerConfig { public_key, preshared_key, .. } = peer;
         if let Some(peer) = self.peers.peer(id) {
             peer.configured = true;
@@ -233,18 +203,23 @@ impl Endpoint {
     fn set_key(&mut self, id: PeerId, key: Option<[u8; 32]>) {
         if let (Some(peer), Some(key)) = (self.peers.peer(id), key) {
             peer.keys.get_or_insert_default().public_key = Some(key);
-            self.by_key.insert(key, id);
+            self.by_key.insert((key, peer.partner), id);
         }
     }
 
     /// Our static public key, in that mode.
     pub fn public_key(&self) -> Option<[u8; 32]> {
-        self.security.public()
+        self.shared.security.public()
     }
 
-    fn insert_peer(&mut self, now: Instant, address: Option<SocketAddr>) -> Option<PeerId> {
+    fn insert_peer(
+        &mut self,
+        now: Instant,
+        address: Option<SocketAddr>,
+        partner: u8,
+    ) -> Option<PeerId> {
         let live = self.peers.slots.len() - self.free.len();
-        if live >= self.config.peers_max as usize {
+        if live >= self.shared.node.config.peers_max as usize {
             return None;
         }
         let index = match self.free.pop() {
@@ -257,12 +232,12 @@ impl Endpoint {
         self.generation = self.generation.wrapping_add(1);
         let id = PeerId::new(index, self.generation);
         let seed = self.rng.next_u64();
-        // The generation starts anywhere, so that a number says nothing about its age.
-        #[allow(clippy::cast_possible_truncation)] // twelve random bits
-        let generation = (self.rng.next_u64() as u32) & !INDEX_MASK;
-        let context = generation | (index + 1);
+        #[allow(clippy::cast_possible_truncation)] // a few random bits
+        let random = self.rng.next_u64() as u32;
+        let context = context_number(self.shared.shard, random, index);
         let at = address.unwrap_or(NOWHERE);
         let mut peer = Box::new(Peer::new(id, at, context, seed, now));
+        peer.partner = partner;
         peer.epoch_bump = self.epoch_bump_next;
         self.peers.slots[index as usize] = Some(peer);
         Some(id)
@@ -281,7 +256,7 @@ impl Endpoint {
     /// RNR verdicts before a datagram of this sending queue pair fails, in place of the
     /// endpoint's `rnr_retries`; 7 and above mean for ever. Until the queue pair is closed.
     pub fn set_rnr_retries(&mut self, qpn: Qpn, retries: u8) {
-        self.rnr_retries.insert(qpn, retries.min(7));
+        self.shared.rnr_retries.insert(qpn, retries.min(7));
     }
 
     /// Closes a queue pair: what it has outstanding completes as flushed, what arrives for it
@@ -290,34 +265,35 @@ impl Endpoint {
         self.at(now);
         self.queue_pairs.close(qpn);
         for peer in self.peers.slots.iter_mut().flatten() {
-            peer.fail_all(Status::Flushed, Some(qpn), shared!(self));
+            peer.fail_all(Status::Flushed, Some(qpn), &mut self.shared);
         }
-        self.rnr_retries.remove(&qpn);
+        self.shared.rnr_retries.remove(&qpn);
         #[cfg(debug_assertions)]
         self.audit();
     }
 
     /// The most payload bytes that one datagram carries.
     pub fn payload_bytes_max(&self) -> usize {
-        usize::from(self.config.packet_bytes_max) - packet_overhead(&self.config)
+        usize::from(self.shared.node.config.packet_bytes_max)
+            - packet_overhead(&self.shared.node.config)
     }
 
     /// The most payload bytes that one datagram to this peer carries now: fewer than
     /// [`Endpoint::payload_bytes_max`] where the network is known to pass less.
     pub fn payload_bytes_max_to(&self, peer: PeerId) -> usize {
-        let known = self.peers.look(peer).map(|p| p.payload_bytes_max(&self.config));
+        let known = self.peers.look(peer).map(|p| p.payload_bytes_max(&self.shared.node.config));
         known.unwrap_or_else(|| self.payload_bytes_max())
     }
 
     /// The largest packet that is sent to this peer now, of UDP payload bytes.
     pub fn packet_bytes_max_to(&self, peer: PeerId) -> u16 {
-        let known = self.peers.look(peer).map(|p| p.packet_bytes_max(&self.config));
-        known.unwrap_or(self.config.packet_bytes_max)
+        let known = self.peers.look(peer).map(|p| p.packet_bytes_max(&self.shared.node.config));
+        known.unwrap_or(self.shared.node.config.packet_bytes_max)
     }
 
     /// The configuration.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.shared.node.config
     }
 
     /// Accepts a datagram for sending. Its completion follows as an event.
@@ -335,14 +311,14 @@ impl Endpoint {
             return Err(SendError::Closed);
         }
         let (datagrams_max, flows_max) =
-            (self.config.send_queue_datagrams_max, self.config.flows_max);
-        let full = self.events.len() >= self.config.events_max as usize;
+            (self.shared.node.config.send_queue_datagrams_max, self.shared.node.config.flows_max);
+        let full = self.shared.events.len() >= self.shared.node.config.events_max as usize;
         let peer = self.peers.peer(to).ok_or(SendError::UnknownPeer)?;
-        let max_bytes = peer.payload_bytes_max(&self.config);
+        let max_bytes = peer.payload_bytes_max(&self.shared.node.config);
         if datagram.payload.len() > max_bytes {
             return Err(SendError::TooLarge { max_bytes });
         }
-        let tx = peer.tx(&self.config, now);
+        let tx = peer.tx(&self.shared.node.config, now);
         if full {
             if !tx.queue.has_refused() {
                 tx.queue.refuse();
@@ -364,12 +340,13 @@ impl Endpoint {
     /// The most payload bytes that one unreliable datagram carries. Plain contexts carry a
     /// greeting beside the first ones, which the configured packet size leaves room for.
     pub fn unreliable_bytes_max(&self) -> usize {
-        usize::from(self.config.packet_bytes_max) - unreliable_overhead(&self.config)
+        usize::from(self.shared.node.config.packet_bytes_max)
+            - unreliable_overhead(&self.shared.node.config)
     }
 
     /// The most payload bytes that one unreliable datagram to this peer carries now.
     pub fn unreliable_bytes_max_to(&self, peer: PeerId) -> usize {
-        usize::from(self.packet_bytes_max_to(peer)) - unreliable_overhead(&self.config)
+        usize::from(self.packet_bytes_max_to(peer)) - unreliable_overhead(&self.shared.node.config)
     }
 
     /// Accepts a datagram to be sent once, on the path with this entropy: never repeated,
@@ -394,7 +371,7 @@ impl Endpoint {
             return Err(SendError::TooLarge { max_bytes });
         }
         let peer = self.peers.peer(to).ok_or(SendError::UnknownPeer)?;
-        peer.push_unreliable(now, entropy, datagram, &self.config)?;
+        peer.push_unreliable(now, entropy, datagram, &self.shared.node.config)?;
         self.peers.make_ready(to);
         Ok(())
     }
@@ -409,11 +386,11 @@ impl Endpoint {
     /// Datagrams that [`Endpoint::send`] would take for this peer now; none while events wait
     /// to be taken.
     pub fn send_room(&self, peer: PeerId) -> usize {
-        if self.events.len() >= self.config.events_max as usize {
+        if self.shared.events.len() >= self.shared.node.config.events_max as usize {
             return 0;
         }
         let tx = self.peers.look(peer).and_then(|p| p.tx.as_ref());
-        let most = self.config.send_queue_datagrams_max as usize;
+        let most = self.shared.node.config.send_queue_datagrams_max as usize;
         most.saturating_sub(tx.map_or(0, |tx| tx.queue.len()))
     }
 
@@ -435,16 +412,17 @@ impl Endpoint {
         while let Some(id) = self.peers.take_due(now) {
             self.wake(now, id);
         }
+        self.shared.share.sync(now);
         #[cfg(debug_assertions)]
         self.audit_timers_ran();
     }
 
     fn wake(&mut self, now: Instant, id: PeerId) {
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return };
         let before = peer.address;
         let ready = peer.on_timeout(now, shared);
-        let reclaimable = peer.is_reclaimable(now, &self.config);
+        let reclaimable = peer.is_reclaimable(now, &self.shared.node.config);
         self.follow(id, before);
         if reclaimable {
             self.reclaim(id);
@@ -453,13 +431,15 @@ impl Endpoint {
         if ready {
             self.peers.make_ready(id);
         }
-        self.peers.schedule(id, now, &self.config);
+        self.peers.schedule(id, now, &self.shared.node.config);
     }
 
     /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late, once
     /// [`Endpoint::poll_transmit`] has said that there is nothing more to send.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.peers.next_wake().into_iter().chain(self.egress.opens_at()).min()
+        let link = self.shared.egress.opens_at(&self.shared.node);
+        let wakes = self.peers.next_wake().into_iter().chain(link);
+        wakes.chain(self.shared.share.sync_at()).min()
     }
 
     /// Writes the next batch into `buf`, which the caller has cleared.
@@ -479,50 +459,50 @@ impl Endpoint {
     fn next_transmit(&mut self, now: Instant, buf: &mut TransmitBuf) -> Option<Transmit> {
         if let Some(farewell) = self.farewells.pop_front() {
             let Farewell { to, entropy, bytes } = farewell;
-            let transmit = replies::write_alone(to, entropy, &bytes, &mut self.stats, buf);
-            self.egress.on_sent(now, &transmit);
+            let transmit = replies::write_alone(to, entropy, &bytes, &mut self.shared.stats, buf);
+            self.shared.egress.on_sent(&self.shared.node, now, &transmit);
             return Some(transmit);
         }
-        if let Some(transmit) = self.replies.poll_transmit(&mut self.stats, buf) {
-            self.egress.on_sent(now, &transmit);
+        if let Some(transmit) = self.replies.poll_transmit(&mut self.shared.stats, buf) {
+            self.shared.egress.on_sent(&self.shared.node, now, &transmit);
             return Some(transmit);
         }
         loop {
             self.let_one_on();
             let id = *self.peers.ready.front()?;
-            let shared = shared!(self);
+            let shared = &mut self.shared;
             let Some(peer) = self.peers.peer(id) else {
                 self.peers.ready.pop_front();
                 continue;
             };
             let transmit = peer.poll_transmit(now, shared, buf);
             if let Some(transmit) = transmit {
-                self.egress.on_sent(now, &transmit);
+                self.shared.egress.on_sent(&self.shared.node, now, &transmit);
                 let unwatched = peer.wake_at == Instant::FAR_FUTURE;
                 self.peers.ready.rotate_left(1);
                 if unwatched {
                     // A socket that never empties must not keep a silent peer from being found out.
-                    self.peers.schedule(id, now, &self.config);
+                    self.peers.schedule(id, now, &self.shared.node.config);
                 }
                 return Some(transmit);
             }
             debug_assert!(buf.is_untouched(), "what a peer wrote goes to no other");
             if !peer.awaits_link && peer.is_held_by_link(now, shared) {
                 peer.awaits_link = true;
-                self.egress.waiting.push_back(id);
+                self.shared.egress.waiting.push_back(id);
             }
             peer.queued_ready = false;
             self.peers.ready.pop_front();
-            self.peers.schedule(id, now, &self.config);
+            self.peers.schedule(id, now, &self.shared.node.config);
         }
     }
 
     /// Who has waited longest for the link is the next to send, if it takes more.
     fn let_one_on(&mut self) {
-        if !self.egress.is_open(self.now) {
+        if !self.shared.link_open() {
             return;
         }
-        while let Some(id) = self.egress.waiting.pop_front() {
+        while let Some(id) = self.shared.egress.waiting.pop_front() {
             if let Some(peer) = self.peers.peer(id) {
                 peer.awaits_link = false;
                 self.peers.make_next(id);
@@ -533,20 +513,20 @@ impl Endpoint {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        if self.events.is_empty() && !self.refused.is_empty() {
+        if self.shared.events.is_empty() && !self.refused.is_empty() {
             for id in core::mem::take(&mut self.refused) {
-                let shared = shared!(self);
+                let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
                     peer.tell_writable(shared);
                 }
             }
         }
-        self.events.pop_front()
+        self.shared.events.pop_front()
     }
 
     /// The counters.
     pub fn stats(&self) -> &Stats {
-        &self.stats
+        &self.shared.stats
     }
 
     /// Takes a path out of use, or puts it back: an operator's word, which no probe overrules.
@@ -559,13 +539,15 @@ impl Endpoint {
     /// One context's state, if there is one.
     pub fn peer_stats(&self, peer: PeerId) -> Option<PeerStats> {
         let peer = self.peers.look(peer)?;
-        peer.has_context().then(|| peer.stats(self.now))
+        peer.has_context().then(|| peer.stats(self.shared.now))
     }
 
     /// The paths to a peer; empty before anything was sent to it.
     pub fn paths(&self, peer: PeerId) -> Vec<PathReport> {
         let peer = self.peers.look(peer);
-        peer.and_then(|p| p.tx.as_ref()).map(|tx| tx.paths.reports(self.now)).unwrap_or_default()
+        peer.and_then(|p| p.tx.as_ref())
+            .map(|tx| tx.paths.reports(self.shared.now))
+            .unwrap_or_default()
     }
 }
 

@@ -12,14 +12,14 @@ impl Endpoint {
     /// Time as this endpoint knows it: never backwards. Every call that is told the time comes
     /// here, so a call that comes much later than a timer was due ends a pause of our own.
     pub(super) fn at(&mut self, now: Instant) -> Instant {
-        if now < self.now {
-            self.stats.clock_clamped += 1;
-            return self.now;
+        if now < self.shared.now {
+            self.shared.stats.clock_clamped += 1;
+            return self.shared.now;
         }
-        if now.since(self.now) >= self.config.own_pause_min() {
+        if now.since(self.shared.now) >= self.shared.node.config.own_pause_min() {
             self.forgive_own_pause(now);
         }
-        self.now = now;
+        self.shared.now = now;
         now
     }
 
@@ -27,13 +27,13 @@ impl Endpoint {
     #[cold]
     fn forgive_own_pause(&mut self, now: Instant) {
         let due = self.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
-        let pause: Duration = now.since(due.max(self.now));
-        if pause < self.config.own_pause_min() {
+        let pause: Duration = now.since(due.max(self.shared.now));
+        if pause < self.shared.node.config.own_pause_min() {
             return;
         }
-        self.stats.own_pauses += 1;
+        self.shared.stats.own_pauses += 1;
         for peer in self.peers.slots.iter_mut().flatten() {
-            peer.forgive(pause, &self.config);
+            peer.forgive(pause, &self.shared.node.config);
         }
     }
 
@@ -44,12 +44,12 @@ impl Endpoint {
     /// start.
     pub fn handle_unreachable(&mut self, now: Instant, to: SocketAddr, kind: Unreachable) {
         let now = self.at(now);
-        self.stats.unreachable_hints += 1;
+        self.shared.stats.unreachable_hints += 1;
         let Some(id) = self.peer_at(to) else { return };
         // Of a peer that has moved, where it was says nothing.
         if let Some(peer) = self.peers.peer(id).filter(|p| same_ip(p.address.ip(), to.ip())) {
             peer.on_unreachable(now, kind);
-            self.peers.schedule(id, now, &self.config);
+            self.peers.schedule(id, now, &self.shared.node.config);
         }
     }
 

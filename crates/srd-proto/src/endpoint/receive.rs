@@ -2,11 +2,12 @@
 
 use core::net::SocketAddr;
 
-use super::{Endpoint, INDEX_MASK};
+use super::Endpoint;
 use crate::error::DropReason;
 use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
-use crate::peer::{Accepted, DataPacket, Peer, Shared, Way, read_unreliable};
+use crate::node::{context_index, shard_of_context};
+use crate::peer::{Accepted, DataPacket, Peer, Way, read_unreliable};
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
@@ -48,7 +49,7 @@ impl Endpoint {
     ) -> Option<Delivery<'a>> {
         let now = self.at(now);
         if self.closed {
-            self.stats.drop(DropReason::UnknownContext);
+            self.shared.stats.drop(DropReason::UnknownContext);
             return None;
         }
         let mut call = Call { now, meta: &meta, judge };
@@ -62,12 +63,12 @@ impl Endpoint {
         self.audit();
         match taken {
             Ok(delivery) => {
-                self.stats.rx_pkts += 1;
-                self.stats.rx_bytes += size as u64;
+                self.shared.stats.rx_pkts += 1;
+                self.shared.stats.rx_bytes += size as u64;
                 delivery
             }
             Err(reason) => {
-                self.stats.drop(reason);
+                self.shared.stats.drop(reason);
                 self.diagnose_drop(now, meta.source.ip(), reason);
                 None
             }
@@ -87,7 +88,7 @@ impl Endpoint {
                 let (_, body) = Header::decode(bytes)?;
                 return self.on_handshake(now, meta, &header, body).map(|()| None);
             }
-            _ if !self.security.is_on() || header.kind == Kind::Reset => {
+            _ if !self.shared.security.is_on() || header.kind == Kind::Reset => {
                 return self.take_plain(call, bytes, &[]);
             }
             _ => {}
@@ -102,7 +103,7 @@ impl Endpoint {
         }
         let (head, sealed) =
             bytes.split_first_chunk_mut::<HEADER_BYTES>().ok_or(DropReason::Malformed)?;
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         let (before, newest) = (peer.address, peer.newest());
         let (body, begins) = peer.unseal(now, meta, &header, head, sealed, shared)?;
@@ -114,7 +115,7 @@ impl Endpoint {
             self.list(id);
         }
         let taken = self.dispatch(call, id, &header, body, &[]);
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {
             let (data, control) = peer.newest();
             if !fresh && taken.is_ok() {
@@ -141,7 +142,7 @@ impl Endpoint {
         if header.kind == Kind::Reset {
             return self.on_reset(now, meta, &Reset::decode(body)?).map(|()| None);
         }
-        if self.security.is_on() {
+        if self.shared.security.is_on() {
             return Err(DropReason::WrongProtection);
         }
         let (greeting, body) = if header.flags & FLAG_GREETING != 0 {
@@ -172,7 +173,7 @@ impl Endpoint {
             Kind::Unreliable => Some(self.on_unreliable(call, id, body, payload)?),
             Kind::Ack => {
                 let ack = AckView::decode(body)?;
-                let shared = shared!(self);
+                let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
                     peer.on_ack(now, &ack, shared);
                 }
@@ -180,11 +181,11 @@ impl Endpoint {
             }
             Kind::Probe => {
                 let probe = Probe::decode(body)?;
-                let shared = shared!(self);
+                let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
                     peer.on_probe(meta, header, &probe, shared);
                 }
-                self.share.on_arrival(now, id, rtt_code(header), &mut self.peers);
+                self.count_arrival(now, id, header);
                 None
             }
             Kind::Close => {
@@ -211,8 +212,7 @@ impl Endpoint {
         header: &Header,
         greeting: Option<&Greeting>,
     ) -> Result<PeerId, DropReason> {
-        let index = (header.dst_context & INDEX_MASK).wrapping_sub(1);
-        match self.peers.at(index) {
+        match self.peers.at(context_index(header.dst_context)) {
             Some(peer) if peer.is_named(header.dst_context) => Ok(peer.id),
             _ => {
                 self.queue_reset(now, meta, header, greeting);
@@ -235,20 +235,21 @@ impl Endpoint {
         } else {
             let greeting = greeting.ok_or(DropReason::Malformed)?;
             let address = SocketAddr::new(meta.source.ip(), greeting.port);
-            match self.by_address.get(&address) {
+            let partner = shard_of_context(greeting.context);
+            match self.by_address.get(&(address, partner)) {
                 Some(id) => *id,
-                None => self.introduce(now, address).ok_or(DropReason::PeersFull)?,
+                None => self.introduce(now, address, partner).ok_or(DropReason::PeersFull)?,
             }
         };
         if let (Some(greeting), Some(peer)) = (greeting, self.peers.peer(id))
-            && peer.is_buried(greeting, now, &self.config)
+            && peer.is_buried(greeting, now, &self.shared.node.config)
         {
             let reset = Reset { context: greeting.context, number: header.number };
             let to = SocketAddr::new(meta.source.ip(), greeting.port);
             self.replies.push_reset(now, Way { to, local: meta.local }, &reset);
             return Err(DropReason::StaleEpoch);
         }
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {
             if let Some(greeting) = greeting {
                 let greeted = peer.on_greeting(now, greeting, named, shared);
@@ -287,7 +288,7 @@ impl Endpoint {
             reliable: true,
             payload,
         };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let queue_pairs = &mut self.queue_pairs;
         let Some(peer) = self.peers.peer(id) else { return Ok(None) };
         let verdict = || match queue_pairs.take_buffer(delivery.dst_qpn) {
@@ -299,12 +300,12 @@ impl Endpoint {
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
             peer.on_ack(*now, &ack, shared);
         }
-        self.share.on_arrival(*now, id, rtt_code(header), &mut self.peers);
+        self.count_arrival(*now, id, header);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),
             Ok(Accepted::Deliver) => {
-                self.stats.recv_wrs += 1;
-                self.stats.recv_bytes += payload.len() as u64;
+                self.shared.stats.recv_wrs += 1;
+                self.shared.stats.recv_bytes += payload.len() as u64;
                 Ok(Some(delivery))
             }
             Err(reason) => {
@@ -312,6 +313,13 @@ impl Endpoint {
                 Err(reason)
             }
         }
+    }
+
+    /// Data or a probe arrived: the sender's part of the receiver's share may change.
+    fn count_arrival(&mut self, now: Instant, id: PeerId, header: &Header) {
+        let share = &mut self.shared.share;
+        share.on_arrival(now, id, rtt_code(header), &mut self.peers);
+        share.sync(now);
     }
 
     /// An unreliable datagram goes up if somebody takes it.
@@ -331,7 +339,7 @@ impl Endpoint {
         if !taken {
             return Err(DropReason::NoReceiver);
         }
-        self.stats.unreliable_rx_pkts += 1;
+        self.shared.stats.unreliable_rx_pkts += 1;
         Ok(delivery)
     }
 

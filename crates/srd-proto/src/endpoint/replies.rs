@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use crate::ids::Entropy;
+use crate::node::shard_of_context;
 use crate::peer::{Way, bare_header};
 use crate::rng::Rng;
 use crate::stats::Stats;
@@ -45,8 +46,9 @@ pub(super) enum Whom {
 #[derive(Debug)]
 struct Reply {
     way: Way,
-    /// The openings that it answers, if it is a demand for a cookie.
+    /// The openings that it answers, if it is a demand for a cookie, and of which shard they are.
     retried: usize,
+    shard: u8,
     bytes: Vec<u8>,
 }
 
@@ -87,7 +89,7 @@ impl Replies {
             let mut bytes = Vec::new();
             bare_header(Kind::Reset, 0).encode(&mut bytes);
             reset.encode(&mut bytes);
-            self.waiting.push_back(Reply { way, retried: 0, bytes });
+            self.waiting.push_back(Reply { way, retried: 0, shard: 0, bytes });
         }
     }
 
@@ -102,7 +104,10 @@ impl Replies {
     ) {
         let retried = (hello.context, token_of(hello.noise));
         let mut waiting = self.waiting.iter_mut();
-        let joins = |r: &&mut Reply| (1..RETRIED_MAX).contains(&r.retried) && r.way.to == way.to;
+        let shard = shard_of_context(hello.context);
+        let joins = |r: &&mut Reply| {
+            (1..RETRIED_MAX).contains(&r.retried) && (r.way.to, r.shard) == (way.to, shard)
+        };
         if let Some(reply) = waiting.find(joins) {
             reply.retried += 1;
             encode_retried(&mut reply.bytes, retried);
@@ -117,7 +122,7 @@ impl Replies {
             bare_header(Kind::Retry, 0).encode(&mut bytes);
             bytes.extend_from_slice(&cookie());
             encode_retried(&mut bytes, retried);
-            self.waiting.push_back(Reply { way, retried: 1, bytes });
+            self.waiting.push_back(Reply { way, retried: 1, shard, bytes });
         }
     }
 

@@ -6,14 +6,15 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use super::Endpoint;
 use super::replies::Whom;
-use super::{Endpoint, INDEX_MASK};
 use crate::config::Admission as AdmissionRule;
 use crate::crypto::{Admission, HELLO_MAC_BYTES, Proof};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::PeerId;
-use crate::peer::{Shared, Way};
+use crate::node::{context_index, shard_of_context};
+use crate::peer::Way;
 use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
 use crate::wire::handshake::{Hello, Reset, decode_hello_reply, decode_retry};
@@ -32,7 +33,7 @@ impl Endpoint {
         header: &Header,
         body: &[u8],
     ) -> Result<(), DropReason> {
-        if !self.security.is_on() {
+        if !self.shared.security.is_on() {
             return Err(DropReason::WrongProtection);
         }
         if header.kind == Kind::Hello {
@@ -42,7 +43,7 @@ impl Endpoint {
             return self.on_retry(now, body);
         }
         let id = self.find_named(now, meta, header, None)?;
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         let (token, answer) = decode_hello_reply(body)?;
         peer.on_hello_reply(now, token, answer, shared)?;
@@ -56,8 +57,7 @@ impl Endpoint {
         let (cookie, retried) = decode_retry(body)?;
         let mut taken = Err(DropReason::Unauthentic);
         for (context, token) in retried {
-            let index = (context & INDEX_MASK).wrapping_sub(1);
-            let named = self.peers.at(index).filter(|peer| peer.is_named(context));
+            let named = self.peers.at(context_index(context)).filter(|peer| peer.is_named(context));
             if let Some(peer) = named.filter(|peer| peer.awaits(token)) {
                 let id = peer.id;
                 taken = peer.on_retry(now, cookie);
@@ -71,34 +71,39 @@ impl Endpoint {
     fn on_hello(&mut self, now: Instant, meta: &PacketMeta, body: &[u8]) -> Result<(), DropReason> {
         let hello = Hello::decode(body)?;
         let ip = meta.source.ip();
-        if !self.security.is_for_us(&hello.mac, &body[HELLO_MAC_BYTES..]) {
+        if !self.shared.security.is_for_us(&hello.mac, &body[HELLO_MAC_BYTES..]) {
             self.diagnose(now, ip, Diagnosis::OtherKeyForUs);
             return Err(DropReason::Unauthentic);
         }
         if let Some(known) = self.seen_before(now, meta, &hello) {
             return known;
         }
-        let proven = self.security.is_proven(now, meta.source, &hello.cookie);
+        let proven = self.shared.security.is_proven(now, meta.source, &hello.cookie);
         match self.admit(now, ip, proven) {
             Admission::Accept => {}
             Admission::DemandCookie => return self.demand_cookie(now, meta, &hello),
             Admission::Drop => return Err(DropReason::CookieDemanded),
         }
-        let request = self.security.read(hello.noise, now)?;
+        let request = self.shared.security.read(hello.noise, now)?;
         let address = SocketAddr::new(ip, request.greeting.port);
-        let known = match &request.public {
-            Some(key) => self.by_key.get(key).copied(),
-            None => self.by_address.get(&address).copied(),
+        let partner = shard_of_context(request.greeting.context);
+        let known = match request.public {
+            Some(key) => self.by_key.get(&(key, partner)).copied(),
+            None => self.by_address.get(&(address, partner)).copied(),
         };
+        let sibling = request.public.and_then(|key| self.by_key.get(&(key, self.shared.shard)));
+        let sibling = sibling.copied();
         let id = match (known, request.public) {
             (Some(id), _) => id,
-            (None, Some(key)) if !self.admits_stranger(address) => {
+            (None, Some(key)) if sibling.is_none() && !self.admits_stranger(address) => {
                 self.diagnose(now, ip, Diagnosis::UnknownKey(key));
                 return Err(DropReason::Unauthentic);
             }
             _ if !proven => return self.demand_cookie(now, meta, &hello),
             (None, key) => {
-                let id = self.insert_peer(now, Some(address)).ok_or(DropReason::PeersFull)?;
+                let inserted = self.insert_peer(now, Some(address), partner);
+                let id = inserted.ok_or(DropReason::PeersFull)?;
+                self.share_secret(sibling, id);
                 self.set_key(id, key);
                 if key.is_none() {
                     self.list(id); // its address is all that it is known by
@@ -106,7 +111,7 @@ impl Endpoint {
                 id
             }
         };
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         let again = peer.repeats_answer(hello.noise, address);
         if !again {
@@ -114,7 +119,7 @@ impl Endpoint {
                 return Err(DropReason::Replay); // ours is on its way and wins
             }
             let stale = peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch);
-            if stale || peer.has_newer_opening(request.stamp(), now, shared.config) {
+            if stale || peer.has_newer_opening(request.stamp(), now, &shared.node.config) {
                 // An old one, or the clock of a peer that restarted was set back.
                 peer.ask_whether_it_lives(now, shared);
                 self.peers.make_ready(id);
@@ -122,14 +127,33 @@ impl Endpoint {
             }
             peer.on_hello(now, hello.noise, request, address, shared)?;
         }
-        peer.ways.note_opening(meta.source.port(), address.port(), self.config.paths, again);
+        peer.ways.note_opening(
+            meta.source.port(),
+            address.port(),
+            self.shared.node.config.paths,
+            again,
+        );
         self.peers.make_ready(id);
         Ok(())
     }
 
+    /// What is known of a node beforehand holds for each context with it, whichever of its shards
+    /// that is with.
+    fn share_secret(&mut self, known: Option<PeerId>, id: PeerId) {
+        let keys = known.and_then(|known| self.peers.look(known)?.keys.clone());
+        if let (Some(keys), Some(peer)) = (keys, self.peers.peer(id)) {
+            peer.keys = Some(keys);
+        }
+    }
+
     /// A plain peer that introduces itself.
-    pub(super) fn introduce(&mut self, now: Instant, address: SocketAddr) -> Option<PeerId> {
-        let id = self.insert_peer(now, Some(address))?;
+    pub(super) fn introduce(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        partner: u8,
+    ) -> Option<PeerId> {
+        let id = self.insert_peer(now, Some(address), partner)?;
         self.list(id);
         Some(id)
     }
@@ -137,8 +161,10 @@ impl Endpoint {
     /// Whether somebody with a key that we do not know may have a session, from this address: not
     /// if the application has told us whose that is.
     fn admits_stranger(&self, address: SocketAddr) -> bool {
-        let owner = self.by_address.get(&address).and_then(|id| self.peers.look(*id));
-        self.config.admission == AdmissionRule::Anyone && owner.is_none_or(|p| !p.configured)
+        let owner =
+            self.by_address.get(&(address, self.shared.shard)).and_then(|id| self.peers.look(*id));
+        self.shared.node.config.admission == AdmissionRule::Anyone
+            && owner.is_none_or(|p| !p.configured)
     }
 
     /// What becomes of an opening that a peer at this address has had answered: the last one is
@@ -158,7 +184,7 @@ impl Endpoint {
         let peer = self.peers.peer(id)?;
         peer.repeat_at_once(now, ip);
         let listens = peer.address.port();
-        peer.ways.note_opening(meta.source.port(), listens, self.config.paths, true);
+        peer.ways.note_opening(meta.source.port(), listens, self.shared.node.config.paths, true);
         self.peers.make_ready(id);
         Some(Ok(()))
     }
@@ -174,7 +200,7 @@ impl Endpoint {
                 proof = Proof::Known;
             }
         }
-        self.security.admit(now, proof)
+        self.shared.security.admit(now, proof)
     }
 
     /// Asks the sender of an opening to show that it receives where it says that it is.
@@ -184,7 +210,7 @@ impl Endpoint {
         meta: &PacketMeta,
         hello: &Hello<'_>,
     ) -> Result<(), DropReason> {
-        let mut whom = if self.security.is_job() { Whom::Member } else { Whom::Stranger };
+        let mut whom = if self.shared.security.is_job() { Whom::Member } else { Whom::Stranger };
         let mut to = meta.source;
         let mut near = self.neighbours(to.ip());
         let known = near.next();
@@ -197,7 +223,7 @@ impl Endpoint {
                 to.set_port(peer.port_at(to.ip()));
             }
         }
-        let cookie = || self.security.cookie_for(now, meta.source);
+        let cookie = || self.shared.security.cookie_for(now, meta.source);
         let way = Way { to, local: meta.local };
         self.replies.push_retry(now, (way, whom), hello, cookie);
         Err(DropReason::CookieDemanded)
@@ -214,7 +240,7 @@ impl Endpoint {
     ) -> Result<(), DropReason> {
         let id = self.named_by_reset(meta.source.ip(), reset.context, reset.number);
         let id = id.ok_or(DropReason::UnknownContext)?;
-        let shared = shared!(self);
+        let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return Ok(()) };
         if shared.security.is_on() {
             // Nobody signed this: it is a hint to open a new session, no more.

@@ -1,13 +1,14 @@
 //! What an acknowledgement changes: datagrams complete, paths are judged, losses are found,
 //! the window moves.
 
-use super::{DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Shared, Tx};
+use super::{DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Tx};
 use crate::cc::AckSignal;
 use crate::event::{Event, Status};
 use crate::ids::PeerId;
 use crate::path::Fares;
 use crate::send_queue::Place;
 use crate::sent_packets::{Fate, Sent};
+use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::wire::ack::AckView;
 use crate::wire::expand;
@@ -35,7 +36,7 @@ const STATUS_RNR: u8 = Status::RemoteRnr as u8;
 
 impl Peer {
     /// An acknowledgement.
-    pub(crate) fn on_ack(&mut self, now: Instant, ack: &AckView<'_>, shared: &mut Shared<'_>) {
+    pub(crate) fn on_ack(&mut self, now: Instant, ack: &AckView<'_>, shared: &mut Shared) {
         let id = self.id;
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let mut tally = Tally::default();
@@ -52,7 +53,8 @@ impl Peer {
         tx.find_losses(now, &mut tally);
         tx.advance();
         let received = ack.head.received_bytes;
-        let known = answered.is_none_or(|p| tx.resolve_exhaustion(&p, received, shared.config));
+        let known =
+            answered.is_none_or(|p| tx.resolve_exhaustion(&p, received, &shared.node.config));
         tx.window.on_ack(&AckSignal {
             now,
             acked_bytes: tally.acked_bytes,
@@ -63,7 +65,7 @@ impl Peer {
             in_flight_bytes: tx.sent.in_flight_bytes(),
             credit_rules: tx.limited,
         });
-        tx.set_pace(shared.config);
+        tx.set_pace(&shared.node.config);
         if tally.progress {
             tx.last_progress_at = now;
             tx.probe_backoff = 0;
@@ -77,13 +79,13 @@ impl Peer {
                 tx.futile = tx.futile.saturating_add(1);
                 tx.futile_at = now;
             }
-            tx.again_at = tx.repeats_at(now, shared.config);
+            tx.again_at = tx.repeats_at(now, &shared.node.config);
         }
         tx.silence.answered(now, tx.sent.in_flight_packets() > 0);
         if let (Some(session), Some(largest)) = (&mut self.protected.session, tx.largest_acked) {
             session.on_acknowledged(largest);
         }
-        tx.arm(shared.config);
+        tx.arm(&shared.node.config);
         if tx.paths.newly_impaired(now) {
             shared.stats.impaired_remote_conn_events += 1;
         }
@@ -134,7 +136,7 @@ impl Tx {
         now: Instant,
         peer: PeerId,
         ack: &AckView<'_>,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         tally: &mut Tally,
     ) {
         let expected = self.sent.next().0;
@@ -147,7 +149,7 @@ impl Tx {
             let held = self.queue.held(record.slot);
             let bytes = (held.payload.len() + DATAGRAM_HEADER_BYTES) as u64;
             let retries = shared.rnr_retries.get(&held.src_qpn).copied();
-            let retries = retries.unwrap_or(shared.config.rnr_retries);
+            let retries = retries.unwrap_or(shared.node.config.rnr_retries);
             let retry = verdict.status == STATUS_RNR && (retries == 7 || held.rnr_count < retries);
             self.settle_acked(psn, tally);
             self.settled_bytes += bytes;
@@ -192,7 +194,7 @@ impl Tx {
         peer: PeerId,
         cumulative: u64,
         ack: &AckView<'_>,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         tally: &mut Tally,
     ) {
         let next = self.sent.next().0;
@@ -233,7 +235,7 @@ impl Tx {
         now: Instant,
         peer: PeerId,
         psn: u64,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         tally: &mut Tally,
     ) {
         let Some(record) = self.settle_acked(psn, tally) else { return };

@@ -4,10 +4,11 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
-use super::{DATAGRAM_HEADER_BYTES, Peer, Refusal, Rx, Shared};
+use super::{DATAGRAM_HEADER_BYTES, Peer, Refusal, Rx};
 use crate::config::Config;
 use crate::crypto::Space;
 use crate::ids::Entropy;
+use crate::shared::Shared;
 use crate::time::Instant;
 use crate::transmit::TransmitBuf;
 use crate::wire::ack::{self, AckHead, SACK_WORDS_MAX, Verdict};
@@ -50,7 +51,7 @@ impl Peer {
     pub(super) fn write_ack(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
     ) -> Option<Entropy> {
         let number = self.next_control_number();
@@ -62,7 +63,7 @@ impl Peer {
         rx.write(shared, &mut buf.bytes);
         let paths = self.tx.as_ref().map(|tx| &tx.paths);
         let avoided = |entropy| paths.is_some_and(|paths| paths.avoids(entropy));
-        let count = shared.config.paths;
+        let count = shared.node.config.paths;
         let back = rx.way_back(self.address.port(), count, answers);
         let entropy = back.filter(|way| !avoided(*way)).unwrap_or_else(|| {
             let entropy = next_entropy(Entropy(rx.ack_entropy), count, avoided);
@@ -126,16 +127,16 @@ impl Rx {
 
     /// Appends an acknowledgement with all that is known; nothing is due any more but further
     /// echoes.
-    pub(super) fn write(&mut self, shared: &Shared<'_>, out: &mut Vec<u8>) {
+    pub(super) fn write(&mut self, shared: &Shared, out: &mut Vec<u8>) {
         let mut words = [0; SACK_WORDS_MAX];
-        let (cumulative, n, verdicts) = self.picture(shared.config, &mut words);
+        let (cumulative, n, verdicts) = self.picture(&shared.node.config, &mut words);
         #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
         let head = AckHead {
             cumulative: cumulative as u32,
             received_bytes: self.share.received as u32,
             limit_bytes: self.share.limit as u32,
-            limited: shared.limit_binds,
-            senders: shared.senders,
+            limited: shared.share.binds(),
+            senders: shared.senders(),
             echo: self.echoes.pop_front(),
         };
         ack::encode(out, &head, &words[..n], &self.tuples, &verdicts);

@@ -8,10 +8,11 @@
 
 use bytes::Bytes;
 
-use super::{Peer, Shared};
+use super::Peer;
 use crate::crypto::Space;
 use crate::event::{DownReason, Status};
 use crate::ids::Entropy;
+use crate::shared::Shared;
 use crate::time::Instant;
 use crate::transmit::TransmitBuf;
 use crate::wire::ack::AckView;
@@ -25,13 +26,13 @@ const CLOSE_STRIDE: u16 = 37;
 
 impl Peer {
     /// Whether there is a context that the peer knows of.
-    pub(crate) fn may_close(&self, shared: &Shared<'_>) -> bool {
+    pub(crate) fn may_close(&self, shared: &Shared) -> bool {
         let reachable = self.address.port() != 0 && self.remote_context != 0;
         reachable && (!shared.security.is_on() || self.protected.session.is_some())
     }
 
     /// Ends everything and says goodbye, with the next packets to this peer.
-    pub(crate) fn begin_close(&mut self, shared: &mut Shared<'_>) {
+    pub(crate) fn begin_close(&mut self, shared: &mut Shared) {
         self.fail_all(Status::Flushed, None, shared);
         if self.may_close(shared) {
             self.close_left = CLOSES;
@@ -44,7 +45,7 @@ impl Peer {
     pub(crate) fn write_close(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
     ) -> Option<Entropy> {
         self.close_left = self.close_left.saturating_sub(1);
@@ -57,7 +58,7 @@ impl Peer {
             rx.write(shared, &mut buf.bytes);
         }
         let step = u16::from(CLOSES - 1 - self.close_left) * CLOSE_STRIDE;
-        let entropy = Entropy((self.control_entropy(now).0 + step) % shared.config.paths);
+        let entropy = Entropy((self.control_entropy(now).0 + step) % shared.node.config.paths);
         let done = self.finish(buf, start, Space::Control, number, Bytes::new());
         if self.close_left == 0 || done.is_none() {
             self.close_left = 0;
@@ -71,7 +72,7 @@ impl Peer {
         &mut self,
         now: Instant,
         ack: Option<&AckView<'_>>,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) {
         if let Some(ack) = ack {
             self.on_ack(now, ack, shared);

@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use super::plan::{Blocked, Plan};
 use super::{
-    CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, OutProbe, PROBES_MAX, Peer, ProbeKind, Shared,
-    Tx,
+    CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, OutProbe, PROBES_MAX, Peer, ProbeKind, Tx,
 };
 use crate::config::Config;
 use crate::crypto::Space;
 use crate::ids::{Entropy, PathId};
 use crate::sent_packets::{Fate, Sent};
+use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::transmit::{Ecn, Transmit, TransmitBuf};
 use crate::wire::data::Data;
@@ -42,14 +42,14 @@ impl Peer {
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
     ) -> Option<Transmit> {
         let plan = self.plan(now, shared);
         let mut aside = None;
         let (entropy, ecn, control) = match plan {
             Plan::Nothing => {
-                self.note_departure(now, shared.config);
+                self.note_departure(now, &shared.node.config);
                 return None;
             }
             Plan::Hello => {
@@ -59,7 +59,7 @@ impl Peer {
                 (entropy, Ecn::NotEct, true)
             }
             Plan::HelloReply => {
-                let (to, entropy) = self.write_hello_reply(shared.config.paths, buf)?;
+                let (to, entropy) = self.write_hello_reply(shared.node.config.paths, buf)?;
                 aside = Some(to);
                 (entropy, Ecn::NotEct, true)
             }
@@ -96,7 +96,7 @@ impl Peer {
                 (self.write_unreliable(now, shared, buf)?, ecn, false)
             }
             Plan::Data(slot) => {
-                let ecn = if shared.config.ecn { Ecn::Ect } else { Ecn::NotEct };
+                let ecn = if shared.node.config.ecn { Ecn::Ect } else { Ecn::NotEct };
                 (self.write_run(now, shared, buf, slot)?, ecn, false)
             }
         };
@@ -157,7 +157,7 @@ impl Peer {
     fn write_hello(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
         begins: bool,
     ) -> Option<Entropy> {
@@ -168,7 +168,7 @@ impl Peer {
         bare_header(Kind::Hello, 0).encode(&mut buf.bytes);
         buf.bytes.extend_from_slice(&body);
         buf.finish_segment(Bytes::new());
-        Some(self.ways.take_opening(shared.config.paths, begins))
+        Some(self.ways.take_opening(shared.node.config.paths, begins))
     }
 
     /// The answer to the peer's opening; returns where it goes, and by which way.
@@ -186,13 +186,13 @@ impl Peer {
         Some((to, entropy))
     }
 
-    pub(super) fn begin(&self, shared: &Shared<'_>, buf: &mut TransmitBuf, header: Header) {
+    pub(super) fn begin(&self, shared: &Shared, buf: &mut TransmitBuf, header: Header) {
         header.encode(&mut buf.bytes);
         if header.flags & FLAG_GREETING != 0 {
             Greeting {
                 context: self.local_context,
-                epoch: shared.epoch.0.saturating_add(self.epoch_bump),
-                port: shared.config.local_port,
+                epoch: shared.node.epoch.0.saturating_add(self.epoch_bump),
+                port: shared.node.config.local_port,
                 features: 0,
             }
             .encode(&mut buf.bytes);
@@ -221,7 +221,7 @@ impl Peer {
     fn write_probe(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
         kind: ProbeKind,
     ) -> Option<Entropy> {
@@ -238,7 +238,7 @@ impl Peer {
         }
         .encode(&mut buf.bytes, 0);
         if let ProbeKind::Mtu(size, _) = kind {
-            let tag = if shared.config.protection.is_on() { wire::TAG_BYTES } else { 0 };
+            let tag = if shared.node.config.protection.is_on() { wire::TAG_BYTES } else { 0 };
             buf.bytes.resize((start + usize::from(size) - tag).max(buf.bytes.len()), 0);
         }
         let path = match kind {
@@ -246,7 +246,7 @@ impl Peer {
             ProbeKind::Tail if self.remote_context == 0 => {
                 // Nothing was ever heard: as with openings, one way after another.
                 let begins = !self.ways.has_left();
-                let way = self.ways.take_opening(shared.config.paths, begins);
+                let way = self.ways.take_opening(shared.node.config.paths, begins);
                 tx.probe_due = self.ways.has_left();
                 tx.paths.path_of(way)
             }
@@ -275,17 +275,17 @@ impl Peer {
     fn write_run(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
         first: u32,
     ) -> Option<Entropy> {
         let path = self.tx.as_mut()?.pick_path(now, first);
         let mut slot = first;
         let mut size = 0;
-        let mut left = shared.config.spray_burst_packets;
+        let mut left = shared.node.config.spray_burst_packets;
         let run_bytes = self.tx.as_ref()?.run_bytes();
         let payload_bytes = self.tx.as_ref()?.queue.held(first).payload.len();
-        let beside = self.carries_ack(payload_bytes, shared.config);
+        let beside = self.carries_ack(payload_bytes, &shared.node.config);
         // If the key is used up, what was sealed before leaves all the same.
         while let Some((bytes, next)) = self.write_data(now, shared, buf, slot, path, beside) {
             left -= 1;
@@ -315,7 +315,7 @@ impl Peer {
     fn write_data(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
         slot: u32,
         path: PathId,
@@ -345,7 +345,7 @@ impl Peer {
         };
         tx.sent.push(record);
         tx.record_departure(now, shared, bytes, again, path);
-        let next = tx.plan_data(now, shared.config);
+        let next = tx.plan_data(now, &shared.node.config);
         let last = matches!(next, Err(Blocked::Empty | Blocked::Window));
         let ack_flag = if conversing {
             FLAG_ACK_LATER
@@ -376,13 +376,13 @@ impl Peer {
             rx.write(shared, &mut buf.bytes);
         }
         let total = buf.bytes.len() - start + held.payload.len();
-        let payload = if shared.config.protection.is_on() || held.payload.len() <= COPIED_BYTES_MAX
-        {
-            buf.bytes.extend_from_slice(&held.payload);
-            Bytes::new()
-        } else {
-            held.payload.clone()
-        };
+        let payload =
+            if shared.node.config.protection.is_on() || held.payload.len() <= COPIED_BYTES_MAX {
+                buf.bytes.extend_from_slice(&held.payload);
+                Bytes::new()
+            } else {
+                held.payload.clone()
+            };
         self.finish(buf, start, Space::Data, psn.0, payload)?;
         Some((total, next.ok()))
     }
@@ -421,7 +421,7 @@ impl Tx {
     fn record_departure(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         bytes: usize,
         again: bool,
         path: PathId,
@@ -440,7 +440,7 @@ impl Tx {
         if self.rto_at == Instant::FAR_FUTURE {
             self.last_progress_at = now;
         }
-        self.arm(shared.config);
+        self.arm(&shared.node.config);
     }
 
     /// How long after its sending a packet may still be under way: in a queue that congestion

@@ -14,15 +14,16 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-use super::lifecycle::CONTEXT_GENERATION;
 use super::roam::{Roam, same_ip};
-use super::{Peer, PeerKeys, Shared};
+use super::{Peer, PeerKeys};
 use crate::config::Config;
 use crate::crypto::{SessionKeys, Space};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::Epoch;
+use crate::node::next_context;
 use crate::security::{Opening, Request, Stamp};
+use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
 use crate::wire::greeting::Greeting;
@@ -169,11 +170,11 @@ impl Protected {
 
 impl Peer {
     /// How we present ourselves in a handshake, under the given context number.
-    fn greeting(&self, context: u32, shared: &Shared<'_>) -> Greeting {
+    fn greeting(&self, context: u32, shared: &Shared) -> Greeting {
         Greeting {
             context,
-            epoch: shared.epoch.0.saturating_add(self.epoch_bump),
-            port: shared.config.local_port,
+            epoch: shared.node.epoch.0.saturating_add(self.epoch_bump),
+            port: shared.node.config.local_port,
             features: 0,
         }
     }
@@ -184,7 +185,7 @@ impl Peer {
 
     /// The body of the hello to send now, made at first. `None` if we cannot open: the next try is
     /// a long pause away.
-    pub(crate) fn hello(&mut self, now: Instant, shared: &mut Shared<'_>) -> Option<Vec<u8>> {
+    pub(crate) fn hello(&mut self, now: Instant, shared: &mut Shared) -> Option<Vec<u8>> {
         let PeerKeys { public_key, preshared_key, .. } = self.known_keys();
         if self.protected.opening.is_none() {
             self.openings += 1;
@@ -200,7 +201,7 @@ impl Peer {
                 state,
                 message,
                 retry_at: now,
-                interval: RETRY_FIRST.max(shared.config.rtt_initial.times(4)),
+                interval: RETRY_FIRST.max(shared.node.config.rtt_initial.times(4)),
                 rounds: 0,
                 cookies_left: COOKIES_MAX,
                 answers_left: ANSWERS_MAX,
@@ -255,7 +256,7 @@ impl Peer {
         now: Instant,
         token: Token,
         message: &[u8],
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> Result<(), DropReason> {
         if self.protected.opening.is_some() && !self.awaits(token) {
             return Err(DropReason::Unauthentic);
@@ -287,9 +288,9 @@ impl Peer {
         message: &[u8],
         request: Request,
         to: SocketAddr,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> Result<(), DropReason> {
-        let context = self.local_context.wrapping_add(CONTEXT_GENERATION);
+        let context = next_context(self.local_context);
         let (remote, stamp) = (request.greeting, request.stamp());
         let greeting = self.greeting(context, shared);
         let preshared_key = self.known_keys().preshared_key;
@@ -383,7 +384,7 @@ impl Peer {
         header: &Header,
         head: &[u8; HEADER_BYTES],
         sealed: &'a mut [u8],
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> Result<(&'a [u8], bool), DropReason> {
         let pending =
             self.protected.pending.as_ref().is_some_and(|p| p.context == header.dst_context);
@@ -424,7 +425,7 @@ impl Peer {
 
     /// The session that the peer opened is in use, by a packet from `from`. If our answer went
     /// there and nowhere else, the peer receives there: it could not have used the session.
-    fn settle_at(&mut self, now: Instant, from: SocketAddr, shared: &mut Shared<'_>) {
+    fn settle_at(&mut self, now: Instant, from: SocketAddr, shared: &mut Shared) {
         if !self.roams() {
             return;
         }
@@ -454,7 +455,7 @@ impl Peer {
         keys: Box<SessionKeys>,
         context: u32,
         remote: &Greeting,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) {
         let answered = self.protected.answered.take();
         if self.protected.session.is_some() {

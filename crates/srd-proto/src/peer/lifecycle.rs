@@ -1,16 +1,16 @@
 //! Beginnings and ends: hearing of a peer, its restart, giving it up.
 
-use super::{Peer, Shared};
+use super::Peer;
 use crate::config::Config;
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason, Event, Status};
 use crate::ids::{Epoch, Qpn};
+use crate::node::{is_newer_context, next_context};
 use crate::send_queue::Place;
+use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::wire::greeting::Greeting;
 
-/// The generation's unit in a context number; the bits below are the peer's index.
-pub(crate) const CONTEXT_GENERATION: u32 = 1 << 20;
 /// One thing about one peer is reported once in so long.
 const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
@@ -22,7 +22,7 @@ impl Peer {
         now: Instant,
         greeting: &Greeting,
         named: bool,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> Result<(), DropReason> {
         let epoch = Epoch(greeting.epoch);
         match self.remote_epoch {
@@ -51,11 +51,11 @@ impl Peer {
     /// A greeting of an earlier run: an old packet, or a peer whose clock was set back. The run
     /// that is known is asked for a sign of life; without one it is given up, and the other is
     /// heard.
-    pub(crate) fn ask_whether_it_lives(&mut self, now: Instant, shared: &Shared<'_>) {
+    pub(crate) fn ask_whether_it_lives(&mut self, now: Instant, shared: &Shared) {
         if !self.has_context() {
             return;
         }
-        let tx = self.tx(shared.config, now);
+        let tx = self.tx(&shared.node.config, now);
         if !tx.silence.is_on() {
             tx.silence.begin(now);
             tx.probe_due = true;
@@ -70,7 +70,7 @@ impl Peer {
         let grave = self.grave.filter(|_| self.remote_epoch.is_none());
         grave.is_some_and(|(buried, context)| {
             let earlier = epoch < buried && now.since(self.heard_at) < config.peer_timeout;
-            earlier || epoch == buried && !is_newer(greeting.context, context)
+            earlier || epoch == buried && !is_newer_context(greeting.context, context)
         })
     }
 
@@ -78,7 +78,7 @@ impl Peer {
     /// of our restart and numbers its packets from zero. What it sent before that may have
     /// arrived first.
     fn is_newer_context(&self, context: u32) -> bool {
-        self.remote_context != 0 && is_newer(context, self.remote_context)
+        self.remote_context != 0 && is_newer_context(context, self.remote_context)
     }
 
     /// Whether a packet with these low number bits may be on its way to the peer.
@@ -91,7 +91,7 @@ impl Peer {
     }
 
     /// Something authentic came from the peer.
-    pub(crate) fn on_heard(&mut self, now: Instant, named_us: bool, shared: &mut Shared<'_>) {
+    pub(crate) fn on_heard(&mut self, now: Instant, named_us: bool, shared: &mut Shared) {
         self.heard_at = now;
         self.spoken_at = Instant::FAR_FUTURE;
         self.hints = None;
@@ -103,7 +103,7 @@ impl Peer {
     }
 
     /// Notes the number that the peer has for our context, also in the endpoint's index.
-    pub(crate) fn set_remote_context(&mut self, context: u32, shared: &mut Shared<'_>) {
+    pub(crate) fn set_remote_context(&mut self, context: u32, shared: &mut Shared) {
         if context == self.remote_context {
             return;
         }
@@ -116,8 +116,8 @@ impl Peer {
     }
 
     /// Reports what speaks against a session with this peer, each thing once in a while.
-    pub(crate) fn diagnose(&mut self, now: Instant, what: Diagnosis, shared: &mut Shared<'_>) {
-        if self.heard || shared.events.len() >= shared.config.events_max as usize {
+    pub(crate) fn diagnose(&mut self, now: Instant, what: Diagnosis, shared: &mut Shared) {
+        if self.heard || shared.events.len() >= shared.node.config.events_max as usize {
             return;
         }
         if now >= self.guard.diagnosed_until {
@@ -132,7 +132,7 @@ impl Peer {
 
     /// The peer has lost its memory of us: what was in flight is undecided and fails; what was
     /// never sent goes to the new run.
-    pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared<'_>, reason: DownReason) {
+    pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared, reason: DownReason) {
         self.drop_rx(shared);
         let was_heard = self.heard;
         self.renumber(shared);
@@ -142,7 +142,7 @@ impl Peer {
     /// The peer has forgotten our context, and said so: we begin another. Of the peer's own context
     /// that says nothing: if we took it to be over, it would have to begin another in turn, which
     /// would make us begin another, for ever.
-    pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared<'_>) {
+    pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
         let was_heard = self.heard;
         self.renumber_ours();
         self.send_anew(now, shared, was_heard.then_some(DownReason::Restarted));
@@ -150,7 +150,7 @@ impl Peer {
 
     /// Our context begins anew: what was sent is undecided and fails, what was not goes to the new
     /// one. `down`: what the application is told.
-    fn send_anew(&mut self, now: Instant, shared: &mut Shared<'_>, down: Option<DownReason>) {
+    fn send_anew(&mut self, now: Instant, shared: &mut Shared, down: Option<DownReason>) {
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
         if let Some(reason) = down {
@@ -162,7 +162,7 @@ impl Peer {
             }
             return;
         }
-        let tx = self.tx(shared.config, now);
+        let tx = self.tx(&shared.node.config, now);
         if refused {
             tx.queue.refuse();
         }
@@ -171,13 +171,13 @@ impl Peer {
             // The queue held them before, so it holds them now.
             let _ = tx.queue.push(id, datagram, u32::MAX, u32::MAX);
         }
-        tx.arm(shared.config);
+        tx.arm(&shared.node.config);
         self.tell_writable(shared);
     }
 
     /// Says that there is room again, if a send was refused.
-    pub(crate) fn tell_writable(&mut self, shared: &mut Shared<'_>) {
-        let datagrams_max = shared.config.send_queue_datagrams_max;
+    pub(crate) fn tell_writable(&mut self, shared: &mut Shared) {
+        let datagrams_max = shared.node.config.send_queue_datagrams_max;
         if self.tx.as_deref_mut().is_some_and(|tx| tx.queue.take_writable(datagrams_max)) {
             shared.events.push_back(Event::Writable { peer: self.id });
         }
@@ -186,7 +186,7 @@ impl Peer {
     /// Fails everything that was sent, and returns what was not, leaving no sending half.
     fn take_unsent(
         &mut self,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> alloc::vec::Vec<(crate::ids::DatagramId, crate::event::Datagram)> {
         self.rest = None;
         let Some(mut tx) = self.tx.take() else { return alloc::vec::Vec::new() };
@@ -216,7 +216,7 @@ impl Peer {
 
     /// The peer has been silent for too long with something outstanding: everything to it
     /// fails, and the next send starts afresh.
-    pub(crate) fn give_up(&mut self, now: Instant, shared: &mut Shared<'_>) {
+    pub(crate) fn give_up(&mut self, now: Instant, shared: &mut Shared) {
         shared.stats.unresponsive_remote_events += 1;
         if self.heard {
             self.end(Status::UnrespRemote, DownReason::Unresponsive, shared);
@@ -231,7 +231,7 @@ impl Peer {
     }
 
     /// The context is over: everything outstanding ends with a status, and nothing is kept.
-    pub(crate) fn end(&mut self, status: Status, reason: DownReason, shared: &mut Shared<'_>) {
+    pub(crate) fn end(&mut self, status: Status, reason: DownReason, shared: &mut Shared) {
         self.fail_all(status, None, shared);
         shared.events.push_back(Event::PeerDown { peer: self.id, reason });
         if self.tx.take().is_some_and(|tx| tx.queue.has_refused()) {
@@ -244,14 +244,14 @@ impl Peer {
     }
 
     /// The receiving half goes, and with it what it was granted.
-    pub(crate) fn drop_rx(&mut self, shared: &mut Shared<'_>) {
+    pub(crate) fn drop_rx(&mut self, shared: &mut Shared) {
         if let Some(mut rx) = self.rx.take() {
             shared.share.forget(&mut rx.share);
         }
     }
 
     /// The context is given up without a word: nothing is outstanding.
-    pub(crate) fn forget(&mut self, shared: &mut Shared<'_>) {
+    pub(crate) fn forget(&mut self, shared: &mut Shared) {
         self.tx = None;
         self.rest = None;
         self.drop_rx(shared);
@@ -261,7 +261,7 @@ impl Peer {
 
     /// The context begins anew: another number and another PSN space, so that nothing still in
     /// the network can be taken for what comes next.
-    fn renumber(&mut self, shared: &mut Shared<'_>) {
+    fn renumber(&mut self, shared: &mut Shared) {
         self.renumber_ours();
         if let Some(epoch) = self.remote_epoch {
             self.grave = Some((epoch, self.remote_context));
@@ -274,14 +274,14 @@ impl Peer {
 
     /// Our own number for the context, which the peer has not heard of.
     fn renumber_ours(&mut self) {
-        self.local_context = self.local_context.wrapping_add(CONTEXT_GENERATION);
+        self.local_context = next_context(self.local_context);
         self.greeted = false;
         self.heard = false;
     }
 
     /// Ends every datagram, or those of one queue pair, with a status. What has been sent
     /// travels on, so that the peer's windows stay whole; nobody hears of it any more.
-    pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared<'_>) {
+    pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {
             let bytes = tx.queue.held(slot).payload.len() + super::DATAGRAM_HEADER_BYTES;
@@ -302,9 +302,4 @@ impl Peer {
         }
         self.tell_writable(shared);
     }
-}
-
-/// Whether a context number is a later one of the same peer's: generations count upwards.
-fn is_newer(context: u32, than: u32) -> bool {
-    context != than && context.wrapping_sub(than).cast_signed() > 0
 }

@@ -25,25 +25,24 @@ mod unreliable;
 mod ways;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use crate::cc::Window;
 use crate::config::Config;
-use crate::credit::{ReceiverShare, Share};
+use crate::credit::Share;
 use crate::crypto::ReplayWindow;
 use crate::delay::{DelayEstimator, RttEstimator};
-use crate::event::{Datagram, Event, Status};
-use crate::ids::{Entropy, Epoch, PathId, PeerId, Qpn};
+use crate::event::{Datagram, Status};
+use crate::ids::{Entropy, Epoch, PathId, PeerId};
 use crate::pacer::Pacer;
 use crate::path::PathSet;
 use crate::received::Received;
-use crate::security::Security;
 use crate::send_queue::SendQueue;
 use crate::sent_packets::SentPackets;
-use crate::stats::{PeerStats, Stats};
+use crate::stats::PeerStats;
 use crate::time::{Duration, Instant};
 use crate::wire::ack::{self, Tuple};
 use crate::wire::handshake::COOKIE_BYTES;
@@ -77,30 +76,14 @@ const ECHOES_MAX: usize = 128;
 /// Packets of a conversation that may wait for their acknowledgement together.
 pub(crate) const CONVERSATION_PACKETS_MAX: u64 = 32;
 
-/// What a peer needs of its endpoint.
-pub(crate) struct Shared<'a> {
-    pub config: &'a Config,
-    pub stats: &'a mut Stats,
-    pub events: &'a mut VecDeque<Event>,
-    pub epoch: Epoch,
-    pub security: &'a mut Security,
-    /// Whether our own link takes data now.
-    pub link_open: bool,
-    /// Whether receivers' limits bind here, and how many senders share us.
-    pub limit_binds: bool,
-    pub senders: u16,
-    pub share: &'a mut ReceiverShare,
-    /// The numbers that peers have for our contexts, each with the peer's slot.
-    pub contexts: &'a mut BTreeSet<(u32, u32)>,
-    /// RNR retries of sending queue pairs that have a number of their own.
-    pub rnr_retries: &'a BTreeMap<Qpn, u8>,
-}
-
 /// One remote node.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub id: PeerId,
     pub address: SocketAddr,
+    /// The number of the shard of its node that calls this one. Ours, if the application named the
+    /// peer: shard `i` calls shard `i` where there is one (H16).
+    pub partner: u8,
     /// Where it was named, if it has left that address.
     pub home: Option<Box<Home>>,
     /// Our number for this context: what the peer writes into its packets.
@@ -322,6 +305,7 @@ impl Peer {
         Self {
             id,
             address,
+            partner: 0,
             home: None,
             local_context: context,
             remote_context: 0,

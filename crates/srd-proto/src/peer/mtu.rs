@@ -14,11 +14,12 @@
 //! no datagram as large was acknowledged. What congestion or a dead path swallows, it swallows
 //! whatever its size.
 
-use super::{OutProbe, Peer, ProbeKind, Shared};
+use super::{OutProbe, Peer, ProbeKind};
 use crate::config::Config;
 use crate::event::{Event, Status};
 use crate::ids::PathId;
 use crate::send_queue::Place;
+use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
 /// What every path is taken to pass: the least IPv6 MTU less its headers.
@@ -386,7 +387,7 @@ impl Peer {
     pub(super) fn next_mtu_probe(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
     ) -> Option<(u16, PathId)> {
         let tx = self.tx.as_deref_mut()?;
         if tx.mtu.is_sent() {
@@ -411,14 +412,14 @@ impl Peer {
                 tx.mtu.raise_at = now + RAISE_EVERY;
                 Instant::FAR_FUTURE
             } else {
-                now + tx.mtu.wait(tx.rtt.timeout(), shared.config)
+                now + tx.mtu.wait(tx.rtt.timeout(), &shared.node.config)
             };
         }
         Some((size, tx.mtu.path))
     }
 
     /// A probe of `size` was answered.
-    pub(super) fn on_mtu_answer(&mut self, now: Instant, size: u16, shared: &mut Shared<'_>) {
+    pub(super) fn on_mtu_answer(&mut self, now: Instant, size: u16, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let before = tx.mtu.limit;
         tx.mtu.on_answer(now, size);
@@ -426,7 +427,7 @@ impl Peer {
     }
 
     /// A packet of so many bytes, as windows count, was acknowledged.
-    pub(super) fn on_passed(&mut self, now: Instant, bytes: u16, shared: &mut Shared<'_>) {
+    pub(super) fn on_passed(&mut self, now: Instant, bytes: u16, shared: &mut Shared) {
         if let Some(tx) = self.tx.as_deref_mut().filter(|_| bytes > 0) {
             let before = tx.mtu.limit;
             tx.mtu.on_passed(now, bytes);
@@ -436,8 +437,8 @@ impl Peer {
 
     /// Lets go of what waited for the end of a search, tells what has changed, and begins to fail
     /// what is too large now.
-    fn heed_mtu(&mut self, before: u16, shared: &mut Shared<'_>) {
-        let configured_bytes = shared.config.packet_bytes_max;
+    fn heed_mtu(&mut self, before: u16, shared: &mut Shared) {
+        let configured_bytes = shared.node.config.packet_bytes_max;
         let Some(tx) = self.tx.as_deref_mut() else { return };
         if !tx.mtu.doubts(u16::MAX) {
             tx.queue.take_back();
@@ -457,8 +458,8 @@ impl Peer {
 
     /// Fails what is held, not under way, and known never to get through. What is under way fails
     /// when it is found to be lost, which a probe now asks for.
-    pub(super) fn fail_oversize(&mut self, shared: &mut Shared<'_>) {
-        let overhead = super::packet_overhead(shared.config);
+    pub(super) fn fail_oversize(&mut self, shared: &mut Shared) {
+        let overhead = super::packet_overhead(&shared.node.config);
         let Some(tx) = self.tx.as_deref_mut().filter(|tx| tx.mtu.culls) else { return };
         let limit = usize::from(tx.mtu.limit) - overhead;
         let mut under_way = false;
@@ -482,7 +483,7 @@ impl Peer {
         }
         tx.mtu.culls = under_way;
         tx.probe_due |= under_way && tx.probes.iter().all(|p| p.kind != ProbeKind::Tail);
-        tx.arm(shared.config);
+        tx.arm(&shared.node.config);
     }
 
     /// The size of packet that this peer takes now, of UDP payload bytes.

@@ -1,7 +1,8 @@
 //! **Decides** the next packet. No bytes, no mutation.
 
-use super::{DATAGRAM_HEADER_BYTES, Peer, Shared, Tx};
+use super::{DATAGRAM_HEADER_BYTES, Peer, Tx};
 use crate::config::Config;
+use crate::shared::Shared;
 use crate::time::Instant;
 
 /// What to send next.
@@ -46,8 +47,8 @@ pub(crate) enum Blocked {
 
 impl Peer {
     /// The next packet.
-    pub(crate) fn plan(&self, now: Instant, shared: &Shared<'_>) -> Plan {
-        let config = shared.config;
+    pub(crate) fn plan(&self, now: Instant, shared: &Shared) -> Plan {
+        let config = &shared.node.config;
         if self.close_left > 0 {
             return Plan::Close;
         }
@@ -70,7 +71,7 @@ impl Peer {
             }
         }
         let ack_due = self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now));
-        if ack_due && !(shared.link_open && self.ack_rides(now, config)) {
+        if ack_due && !(shared.link_open() && self.ack_rides(now, config)) {
             return Plan::Ack;
         }
         let Some(tx) = &self.tx else { return Plan::Nothing };
@@ -86,17 +87,17 @@ impl Peer {
         if !tx.unreliable.is_empty() {
             return Plan::Unreliable;
         }
-        if !shared.link_open {
+        if !shared.link_open() {
             return Plan::Nothing;
         }
         tx.plan_data(now, config).map_or(Plan::Nothing, Plan::Data)
     }
 
     /// Whether the endpoint's own link is all that holds up the next datagram.
-    pub(crate) fn is_held_by_link(&self, now: Instant, shared: &Shared<'_>) -> bool {
-        let session = !shared.config.protection.is_on() || self.protected.session.is_some();
-        let tx = self.tx.as_ref().filter(|_| session && !shared.link_open);
-        tx.is_some_and(|tx| tx.plan_data(now, shared.config).is_ok())
+    pub(crate) fn is_held_by_link(&self, now: Instant, shared: &Shared) -> bool {
+        let session = !shared.node.config.protection.is_on() || self.protected.session.is_some();
+        let tx = self.tx.as_ref().filter(|_| session && !shared.link_open());
+        tx.is_some_and(|tx| tx.plan_data(now, &shared.node.config).is_ok())
     }
 }
 

@@ -2,12 +2,11 @@
 
 use alloc::collections::VecDeque;
 
-use super::{
-    CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, ECHOES_MAX, Peer, Refusal, Rx, Shared,
-};
+use super::{CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, ECHOES_MAX, Peer, Refusal, Rx};
 use crate::error::DropReason;
 use crate::event::Status;
 use crate::received::Arrival;
+use crate::shared::Shared;
 use crate::time::Instant;
 use crate::transmit::{Ecn, PacketMeta};
 use crate::wire::ack::Tuple;
@@ -42,12 +41,12 @@ impl Peer {
         now: Instant,
         meta: &PacketMeta,
         packet: &DataPacket<'_>,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         verdict: impl FnOnce() -> Status,
     ) -> Result<Accepted, DropReason> {
         let DataPacket { header, data, payload_bytes } = *packet;
-        let tuples_max = usize::from(shared.config.ack_tuples_max);
-        let rx = self.rx(shared.config);
+        let tuples_max = usize::from(shared.node.config.ack_tuples_max);
+        let rx = self.rx(&shared.node.config);
         let psn = expand(header.number, rx.received.highest());
         let floor = psn.checked_sub(data.floor_delta.into()).ok_or(DropReason::Malformed)?;
         let first = psn - u64::from(data.first_delta);
@@ -70,7 +69,7 @@ impl Peer {
             before.map_or(Status::Ok, |r| r.status)
         };
         if status != Status::Ok {
-            if rx.verdicts.len() >= usize::from(shared.config.window_packets_max) {
+            if rx.verdicts.len() >= usize::from(shared.node.config.window_packets_max) {
                 return Err(DropReason::VerdictsFull);
             }
             rx.verdicts.push(Refusal { psn, first, status });
@@ -106,14 +105,14 @@ impl Peer {
         meta: &PacketMeta,
         header: &Header,
         probe: &Probe,
-        shared: &Shared<'_>,
+        shared: &Shared,
     ) {
-        let rx = self.rx(shared.config);
+        let rx = self.rx(&shared.node.config);
         rx.share.queued = rx.share.queued.max(expand(probe.queued_bytes, rx.share.queued));
         let floor = expand(probe.floor, rx.received.cumulative());
         // A floor beyond what was ever received would empty the window: believe the peer only
         // as far as one window.
-        if floor <= rx.received.highest() + u64::from(shared.config.window_packets_max) {
+        if floor <= rx.received.highest() + u64::from(shared.node.config.window_packets_max) {
             rx.move_floor(floor);
         }
         rx.newest_port = meta.source.port();
@@ -169,11 +168,11 @@ impl Rx {
         header: &Header,
         bytes: u64,
         ecn: Ecn,
-        shared: &Shared<'_>,
+        shared: &Shared,
     ) {
         self.unacked_packets = self.unacked_packets.saturating_add(1);
         self.unacked_bytes = self.unacked_bytes.saturating_add(u32::try_from(bytes).unwrap_or(0));
-        let config = shared.config;
+        let config = &shared.node.config;
         // A mark is worth hearing about at once, but not once per packet of a marked queue:
         // tuples carry each of them.
         let enough = self.unacked_packets >= config.ack_packets

@@ -17,9 +17,10 @@ use core::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 
-use super::{Peer, Shared};
+use super::Peer;
 use crate::crypto::Space;
 use crate::ids::Entropy;
+use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 use crate::transmit::{PacketMeta, TransmitBuf};
 use crate::wire::Kind;
@@ -60,7 +61,7 @@ impl Peer {
     }
 
     /// A packet that is newer than any before it came from this address.
-    pub(crate) fn came_from(&mut self, now: Instant, meta: &PacketMeta, shared: &mut Shared<'_>) {
+    pub(crate) fn came_from(&mut self, now: Instant, meta: &PacketMeta, shared: &mut Shared) {
         let ip = meta.source.ip();
         if self.is_at(ip) {
             self.protected.roam = None;
@@ -70,7 +71,7 @@ impl Peer {
     }
 
     /// Asks for proof that the peer receives at an address.
-    pub(super) fn challenge(&mut self, now: Instant, to: SocketAddr, shared: &mut Shared<'_>) {
+    pub(super) fn challenge(&mut self, now: Instant, to: SocketAddr, shared: &mut Shared) {
         match self.protected.roam.as_deref_mut() {
             Some(roam) if roam.to == to => {
                 if now.since(roam.sent_at) >= PAUSE {
@@ -127,7 +128,7 @@ impl Peer {
     }
 
     /// After a move: what was in flight went to where the peer no longer is.
-    pub(crate) fn on_moved(&mut self, shared: &mut Shared<'_>) {
+    pub(crate) fn on_moved(&mut self, shared: &mut Shared) {
         shared.stats.address_moves += 1;
         if let Some(tx) = self.tx.as_deref_mut()
             && tx.has_work()
@@ -135,14 +136,14 @@ impl Peer {
             tx.probe_due = true;
             tx.probe_backoff = 0;
             tx.rto_backoff = 0;
-            tx.arm(shared.config);
+            tx.arm(&shared.node.config);
         }
     }
 
     pub(super) fn write_challenge(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
     ) -> Option<Entropy> {
         let roam = self.protected.roam.as_deref_mut()?;
@@ -155,7 +156,7 @@ impl Peer {
     pub(super) fn write_challenge_reply(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
     ) -> Option<Entropy> {
         let token = self.protected.echo.take()?;
@@ -165,7 +166,7 @@ impl Peer {
     fn write_token(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
         kind: Kind,
         token: Token,

@@ -1,6 +1,7 @@
 //! One short arm per timer.
 
-use super::{Peer, Shared};
+use super::Peer;
+use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
 /// A peer that is silent while it is spoken to is asked after this part of the keepalive...
@@ -68,10 +69,10 @@ impl Peer {
     }
 
     /// Runs what is due. Returns whether the peer may have something to send.
-    pub(crate) fn on_timeout(&mut self, now: Instant, shared: &mut Shared<'_>) -> bool {
+    pub(crate) fn on_timeout(&mut self, now: Instant, shared: &mut Shared) -> bool {
         let mut ready = self.rx.as_ref().is_some_and(|rx| rx.ack_is_due(now))
             || self.wants_session() && self.protected.hello_at() <= now;
-        let config = shared.config;
+        let config = &shared.node.config;
         if now >= self.given_up_at(config) {
             self.give_up(now, shared);
             return true;
@@ -118,8 +119,8 @@ impl Peer {
 
     /// An idle context, and one whose peer has gone silent, asks whether the peer is there, if it
     /// is told to.
-    fn keep_alive(&mut self, now: Instant, shared: &Shared<'_>) -> bool {
-        if now < self.keepalive_at(shared.config) {
+    fn keep_alive(&mut self, now: Instant, shared: &Shared) -> bool {
+        if now < self.keepalive_at(&shared.node.config) {
             return false;
         }
         let Some(tx) = self.tx.as_deref_mut() else { return false };

@@ -7,12 +7,13 @@
 
 use bytes::Bytes;
 
-use super::{Peer, Shared};
+use super::Peer;
 use crate::config::Config;
 use crate::crypto::Space;
 use crate::error::{DropReason, SendError};
 use crate::event::Datagram;
 use crate::ids::{Entropy, PathId};
+use crate::shared::Shared;
 use crate::time::Instant;
 use crate::transmit::TransmitBuf;
 use crate::wire::greeting::GREETING_BYTES;
@@ -49,7 +50,7 @@ impl Peer {
     pub(crate) fn write_unreliable(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
     ) -> Option<Entropy> {
         let mut first: Option<PathId> = None;
@@ -58,7 +59,7 @@ impl Peer {
             let Some((wanted, next)) = tx.unreliable.front() else { break };
             let path = tx.paths.pick_near(*wanted);
             let greeting = if self.greeted { 0 } else { GREETING_BYTES };
-            let size = next.payload.len() + unreliable_overhead(shared.config) + greeting;
+            let size = next.payload.len() + unreliable_overhead(&shared.node.config) + greeting;
             let joins = first.is_none_or(|first| {
                 first == path && buf.has_room(size) && size <= buf.last_segment_bytes()
             });
@@ -82,7 +83,7 @@ impl Peer {
     fn write_one_unreliable(
         &mut self,
         now: Instant,
-        shared: &mut Shared<'_>,
+        shared: &mut Shared,
         buf: &mut TransmitBuf,
         datagram: &Datagram,
     ) -> Option<()> {
@@ -95,7 +96,7 @@ impl Peer {
             .encode(&mut buf.bytes);
         buf.bytes.extend_from_slice(&datagram.payload);
         shared.stats.unreliable_tx_pkts += 1;
-        let tag_bytes = if shared.config.protection.is_on() { TAG_BYTES } else { 0 };
+        let tag_bytes = if shared.node.config.protection.is_on() { TAG_BYTES } else { 0 };
         let bytes = buf.bytes.len() - start + tag_bytes;
         let tx = self.tx.as_mut()?;
         tx.unreliable_sent = number + 1;

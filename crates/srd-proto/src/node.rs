@@ -1,0 +1,241 @@
+//! **A node**: what the endpoints of one machine's process have in common.
+//!
+//! A node has one endpoint for each thread that moves packets: a **shard**. Shards share no peers,
+//! no queues and no timers, so no call on one waits for another. What belongs to the machine and
+//! not to a thread is here: the configuration, the epoch, and the two budgets that all shards draw
+//! on, the rate of the link and the receiver's share.
+//!
+//! A context is between one shard here and one shard there. The number of the shard stands in the
+//! top bits of the context numbers that it gives out, so the packet itself says where it belongs:
+//! [`shard_of`]. A node of one shard touches nothing that is shared.
+
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::config::Config;
+use crate::error::ConfigError;
+use crate::ids::Epoch;
+use crate::time::{Duration, Instant};
+use crate::wire::{HEADER_BYTES, Kind, VERSION, handshake, u32_at};
+
+/// Most shards of a node.
+pub const SHARDS_MAX: u8 = 1 << SHARD_BITS;
+/// Bits of a context number that say which shard gave it out: the highest.
+pub const SHARD_BITS: u32 = 4;
+/// How far the shard's number is shifted in a context number, and its bits.
+const SHARD_SHIFT: u32 = 32 - SHARD_BITS;
+const SHARD_MASK: u32 = u32::MAX << SHARD_SHIFT;
+/// The unit of the generation in a context number; the bits below are the peer's slot plus one.
+const CONTEXT_GENERATION: u32 = 1 << 20;
+const INDEX_MASK: u32 = CONTEXT_GENERATION - 1;
+const GENERATION_MASK: u32 = !INDEX_MASK & !SHARD_MASK;
+
+/// What the shards of a node have in common.
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) config: Config,
+    pub(crate) epoch: Epoch,
+    shards: u8,
+    /// Until when the link is sold, in nanoseconds. Written once for a lease of many packets.
+    link_sold_ns: AtomicU64,
+    /// Senders of all shards, as each shard last said. Written when that changes.
+    senders: AtomicU32,
+}
+
+impl Node {
+    /// A node whose work is done by so many shards. `epoch` must be larger than at any earlier run
+    /// under the same address.
+    ///
+    /// # Errors
+    /// The first setting that is out of range; the number of shards is one of them.
+    pub fn new(config: Config, epoch: Epoch, shards: u8) -> Result<Self, ConfigError> {
+        config.check()?;
+        if shards == 0 || shards > SHARDS_MAX {
+            let (value, max) = (shards.into(), SHARDS_MAX.into());
+            return Err(ConfigError { field: "shards", value, min: 1, max });
+        }
+        let (link_sold_ns, senders) = (AtomicU64::new(0), AtomicU32::new(0));
+        Ok(Self { config, epoch, shards, link_sold_ns, senders })
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> u8 {
+        self.shards
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether anything has to be shared.
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.shards > 1
+    }
+
+    /// Sells the link for `time`, from now on or from the end of what was sold before. Returns until
+    /// when it is sold now.
+    pub(crate) fn lease_link(&self, now: Instant, time: Duration) -> Instant {
+        let until = |sold: u64| sold.max(now.as_nanos()).saturating_add(time.as_nanos());
+        let sell = |sold| Some(until(sold));
+        let before = self.link_sold_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sell);
+        // The closure always returns a value, so the update always succeeds.
+        Instant::from_nanos(until(before.unwrap_or_else(|sold| sold)))
+    }
+
+    /// Until when the link is sold.
+    pub(crate) fn link_sold_until(&self) -> Instant {
+        Instant::from_nanos(self.link_sold_ns.load(Ordering::Relaxed))
+    }
+}
+
+/// What one shard has said of how many senders it has. Ends with the shard.
+#[derive(Debug)]
+pub(crate) struct SenderCount {
+    node: Arc<Node>,
+    said: u32,
+}
+
+impl SenderCount {
+    pub(crate) fn new(node: Arc<Node>) -> Self {
+        Self { node, said: 0 }
+    }
+
+    /// Says how many senders this shard has now. Returns how many the other shards have.
+    pub(crate) fn say(&mut self, senders: u32) -> u32 {
+        if !self.node.is_sharded() {
+            return 0;
+        }
+        let total = &self.node.senders;
+        if senders != self.said {
+            // Wrapping: a smaller number is added as a negative one.
+            total.fetch_add(senders.wrapping_sub(self.said), Ordering::Relaxed);
+            self.said = senders;
+        }
+        total.load(Ordering::Relaxed).wrapping_sub(self.said)
+    }
+
+    /// How many this shard last said.
+    pub(crate) fn said(&self) -> u32 {
+        self.said
+    }
+}
+
+impl Drop for SenderCount {
+    fn drop(&mut self) {
+        self.say(0);
+    }
+}
+
+/// The shard that gave out a context number.
+pub(crate) const fn shard_of_context(context: u32) -> u8 {
+    (context >> SHARD_SHIFT) as u8
+}
+
+/// A number that a shard gives out: for the peer in slot `index`, beginning with a generation whose
+/// bits are taken from `random`, so that a number says nothing about its age.
+pub(crate) const fn context_number(shard: u8, random: u32, index: u32) -> u32 {
+    (shard as u32) << SHARD_SHIFT | random & GENERATION_MASK | (index + 1)
+}
+
+/// The number of the same peer in the next generation.
+pub(crate) const fn next_context(context: u32) -> u32 {
+    let below = context.wrapping_add(CONTEXT_GENERATION) & !SHARD_MASK;
+    context & SHARD_MASK | below
+}
+
+/// The slot of the peer that a context number of ours is for; no slot is as large as that of zero.
+pub(crate) const fn context_index(context: u32) -> u32 {
+    (context & INDEX_MASK).wrapping_sub(1)
+}
+
+/// Whether a context number is a later one than another of the same shard's: numbers below the
+/// shard's bits are compared by serial arithmetic.
+pub(crate) const fn is_newer_context(context: u32, than: u32) -> bool {
+    let ahead = (context << SHARD_BITS).wrapping_sub(than << SHARD_BITS).cast_signed();
+    shard_of_context(context) == shard_of_context(than) && ahead > 0
+}
+
+/// Where in a packet, after its first byte, the number of a context stands that says which of the
+/// receiver's shards the packet is for. [`shard_of`] uses it; a filter in the kernel or on a
+/// network card can do the same with one comparison and one load.
+///
+/// A packet that names the receiver's context is for the shard that gave out this number. Any
+/// other packet carries a number of its sender's, except a demand for a cookie, which repeats the
+/// receiver's; shard `i` calls shard `i`, modulo the number of shards.
+pub const fn steering_offset(first_byte: u8, names_context: bool) -> usize {
+    let kind = first_byte & 15;
+    if names_context {
+        4
+    } else if kind == Kind::Hello as u8 || kind == Kind::Retry as u8 {
+        HEADER_BYTES + handshake::COOKIE_BYTES
+    } else {
+        HEADER_BYTES
+    }
+}
+
+/// The shard, of so many, that a received packet is for (H16). Bytes that are no packet are for
+/// the first, which counts them.
+pub fn shard_of(packet: &[u8], shards: u8) -> u8 {
+    let number = |at: usize| packet.get(at..at + 4).map_or(0, |_| u32_at(packet, at));
+    let first = packet.first().copied().unwrap_or(0);
+    let is_ours = first >> 4 == VERSION && packet.len() >= HEADER_BYTES;
+    let context = number(steering_offset(first, number(4) != 0));
+    if is_ours { shard_of_context(context) % shards.max(1) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_one_shard_are_ordered_and_others_are_not() {
+        let last = context_number(3, u32::MAX, 7);
+        let first = next_context(last);
+        assert_eq!(first, context_number(3, 0, 7), "generations go round");
+        assert_eq!([shard_of_context(first), shard_of_context(last)], [3, 3]);
+        assert_eq!([context_index(first), context_index(last)], [7, 7]);
+        assert!(is_newer_context(first, last));
+        assert!(!is_newer_context(last, first));
+        assert!(!is_newer_context(first, first));
+        assert!(!is_newer_context(context_number(4, 1 << 20, 7), first));
+    }
+
+    #[test]
+    fn a_node_has_one_to_sixteen_shards() {
+        let node = |shards| Node::new(Config::sockets(), Epoch(1), shards);
+        assert!(node(0).is_err());
+        assert!(node(SHARDS_MAX).is_ok());
+        assert!(node(SHARDS_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn the_link_is_sold_once() {
+        let node = Node::new(Config::sockets(), Epoch(1), 2).unwrap();
+        let now = Instant::from_nanos(1_000);
+        node.lease_link(now, Duration::from_nanos(500));
+        node.lease_link(now, Duration::from_nanos(500));
+        assert_eq!(node.link_sold_until(), Instant::from_nanos(2_000));
+    }
+
+    #[test]
+    fn each_shard_hears_of_the_others_senders_until_they_end() {
+        let node = Arc::new(Node::new(Config::sockets(), Epoch(1), 3).unwrap());
+        let [mut a, mut b, mut c] = [(); 3].map(|()| SenderCount::new(node.clone()));
+        assert_eq!((a.say(5), b.say(2), c.say(0)), (0, 5, 7));
+        assert_eq!((a.say(1), b.say(2)), (2, 1));
+        drop(b);
+        assert_eq!((a.say(1), c.say(0)), (0, 1));
+    }
+
+    #[test]
+    fn bytes_that_are_no_packet_are_for_the_first_shard() {
+        for bytes in [&[][..], &[0x24; 3], &[0x14; 64], &[0xff; 64]] {
+            assert_eq!(shard_of(bytes, 4), 0);
+        }
+        let mut data = [0; 40];
+        data[0] = 0x21;
+        data[4..8].copy_from_slice(&context_number(3, 0, 0).to_be_bytes());
+        assert_eq!((shard_of(&data, 4), shard_of(&data, 2)), (3, 1));
+    }
+}

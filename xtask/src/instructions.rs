@@ -1,0 +1,178 @@
+//! `cargo xtask instructions`: how many instructions the hot paths take for a packet, beside what
+//! they took when [`BASELINE`] was written. A count says nothing about caches and waiting, but it is
+//! the same on a busy machine, so it can stand in the way of a change.
+//!
+//! The program is the example `hotpath` of `srd-card`. Two runs of different length are compared, so
+//! that what happens once counts for nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The counts that were taken last, checked in.
+const BASELINE: &str = "bench/instructions.txt";
+/// Packets of the shorter and of the longer run.
+const PACKETS: [u64; 2] = [2_000, 6_000];
+/// How much more a path may take with the compiler that the baseline was taken with, and with
+/// another one, in thousandths.
+const MORE_PERMILLE: u64 = 30;
+const MORE_OTHER_COMPILER_PERMILLE: u64 = 150;
+/// Instructions that a short path may take more in any case.
+const MORE_ALWAYS: u64 = 8;
+
+/// What is measured: the program's arguments, and the functions in which instructions count.
+const CASES: [(&str, [&str; 3], &[&str]); 3] = [
+    ("transport", ["transport", "plain", "1400"], &["send", "transmit", "receive", "ack"]),
+    ("transport-small", ["transport", "plain", "64"], &["send", "transmit", "receive", "ack"]),
+    ("express", ["express", "plain", "1400"], &["egress", "transmit", "receive", "ingress", "ack"]),
+];
+
+type Counts = BTreeMap<String, u64>;
+
+/// Compares with the baseline, or writes it.
+pub(crate) fn run(write: bool) -> Result<()> {
+    let program = build()?;
+    let mut counts = Counts::new();
+    for (name, arguments, functions) in CASES {
+        for function in functions {
+            let per_packet = per_packet(&program, arguments, function)?;
+            counts.insert(format!("{name}.{function}"), per_packet);
+        }
+    }
+    let compiler = compiler()?;
+    if write {
+        std::fs::write(BASELINE, text(&compiler, &counts)).context(BASELINE)?;
+        println!("{BASELINE}: {} paths", counts.len());
+        return Ok(());
+    }
+    let baseline = std::fs::read_to_string(BASELINE).context(BASELINE)?;
+    let (then, before) = parse(&baseline)?;
+    let permille = if then == compiler { MORE_PERMILLE } else { MORE_OTHER_COMPILER_PERMILLE };
+    if then != compiler {
+        println!("the baseline is of {then}, this is {compiler}: {permille} permille are allowed");
+    }
+    let (table, worse) = compare(&before, &counts, permille);
+    print!("{table}");
+    if !worse.is_empty() {
+        println!(
+            "If that is as it should be: `cargo xtask instructions --write`, and a commit that"
+        );
+        println!("says why.");
+        bail!("more instructions than before: {}", worse.join(", "));
+    }
+    Ok(())
+}
+
+fn build() -> Result<String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let arguments = ["build", "--release", "--quiet", "-p", "srd-card", "--example", "hotpath"];
+    ensure!(Command::new(cargo).args(arguments).status()?.success(), "the program does not build");
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
+    let program = Path::new(&target).join("release/examples/hotpath");
+    Ok(program.display().to_string())
+}
+
+fn compiler() -> Result<String> {
+    let out = Command::new("rustc").arg("--version").output().context("rustc")?;
+    Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
+
+fn per_packet(program: &str, arguments: [&str; 3], function: &str) -> Result<u64> {
+    let [short, long] = PACKETS.map(|packets| collected(program, arguments, function, packets));
+    let (short, long) = (short?, long?);
+    ensure!(long > short, "nothing was counted in measured_{function}");
+    Ok((long - short) / (PACKETS[1] - PACKETS[0]))
+}
+
+/// Instructions in one function, and what it calls, of one run.
+fn collected(program: &str, arguments: [&str; 3], function: &str, packets: u64) -> Result<u64> {
+    let out = Command::new("valgrind")
+        // The copies of the C library differ by what the processor can do.
+        .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX,-ERMS,-FSRM")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(format!("--toggle-collect=hotpath::measured_{function}"))
+        .args([program, "count"])
+        .args(arguments)
+        .arg(packets.to_string())
+        .output()
+        .context("valgrind, which counts the instructions (the package `valgrind`)")?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{program} under valgrind: {said}");
+    let count = said.lines().find_map(|line| line.split_once("Collected : ")).map(|(_, n)| n);
+    count.context("valgrind says no count")?.trim().parse().context("valgrind's count")
+}
+
+fn text(compiler: &str, counts: &Counts) -> String {
+    let mut text =
+        format!("# Instructions for a packet; `cargo xtask instructions`.\n# {compiler}\n");
+    for (path, count) in counts {
+        let _ = writeln!(text, "{path} {count}"); // a string takes everything
+    }
+    text
+}
+
+/// The compiler and the counts of a baseline.
+fn parse(text: &str) -> Result<(String, Counts)> {
+    let mut counts = Counts::new();
+    let mut compiler = String::new();
+    for line in text.lines() {
+        if let Some(comment) = line.strip_prefix('#') {
+            compiler = comment.trim().to_owned();
+            continue;
+        }
+        let Some((path, count)) = line.split_once(' ') else { bail!("{BASELINE}: `{line}`") };
+        counts.insert(path.to_owned(), count.trim().parse().with_context(|| line.to_owned())?);
+    }
+    Ok((compiler, counts))
+}
+
+/// A table of both, and the paths that take too much more, or are in one of them only.
+fn compare(before: &Counts, after: &Counts, permille: u64) -> (String, Vec<String>) {
+    let mut table = String::new();
+    let mut worse = Vec::new();
+    for path in before.keys().chain(after.keys().filter(|path| !before.contains_key(*path))) {
+        let (Some(was), Some(is)) = (before.get(path), after.get(path)) else {
+            worse.push(format!("{path} (in one of both only)"));
+            continue;
+        };
+        let mark = if *is > was + was * permille / 1000 + MORE_ALWAYS {
+            worse.push(path.clone());
+            "  more"
+        } else {
+            ""
+        };
+        let _ = writeln!(table, "{path:26} {was:8} {is:8}{mark}"); // as above
+    }
+    (table, worse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(of: &[(&str, u64)]) -> Counts {
+        of.iter().map(|(path, count)| ((*path).to_owned(), *count)).collect()
+    }
+
+    #[test]
+    fn a_baseline_is_read_as_it_was_written() {
+        let counts = counts(&[("a.b", 1), ("c.d", 20_000)]);
+        let (compiler, read) = parse(&text("rustc 1.95.0", &counts)).unwrap();
+        assert_eq!((compiler.as_str(), read), ("rustc 1.95.0", counts));
+        assert!(parse("nonsense").is_err());
+    }
+
+    #[test]
+    fn a_path_that_takes_more_than_allowed_is_named() {
+        let before = counts(&[("large", 10_000), ("small", 100), ("gone", 5)]);
+        let after = counts(&[("large", 10_309), ("small", 112), ("new", 5)]);
+        let (_, worse) = compare(&before, &after, 30);
+        assert_eq!(worse, ["gone (in one of both only)", "small", "new (in one of both only)"]);
+        let (_, worse) =
+            compare(&before, &counts(&[("large", 10_309), ("small", 111), ("gone", 1)]), 30);
+        assert_eq!(worse, [""; 0]);
+    }
+}
