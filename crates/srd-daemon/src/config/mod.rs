@@ -97,6 +97,8 @@ pub struct Interface {
     pub mtu: Option<u16>,
     /// Paths per peer.
     pub paths: u16,
+    /// Threads that move packets, each with paths of its own.
+    pub workers: u8,
     /// Speed of our own link in bits per second: absent, the kernel is asked; zero, unknown.
     pub link_rate_bps: Option<u64>,
     /// Whether packets ride SRD.

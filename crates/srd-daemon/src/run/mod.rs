@@ -94,7 +94,7 @@ impl Daemon {
         // Dropped after the interface, which it waits for, wherever an error ends this.
         let mut network = Network::start(&routing::spec(&config.interface))?;
         let endpoints = setup::bind(&config)?;
-        let queues = setup::open_tun(&config, endpoints.len())?;
+        let queues = setup::open_tun(&config)?;
         let mtu = setup::inner_mtu(&config, &endpoints)?;
         network.ask(&Request::Up { mtu })?;
         hooks.post_up()?;

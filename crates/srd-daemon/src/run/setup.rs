@@ -52,7 +52,9 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     core.peer_timeout = PEER_TIMEOUT;
     core.handshakes_per_second_max = HANDSHAKES_PER_SECOND_MAX;
     core.idle_reclaim = Duration::MAX;
-    core.peers_max = u32::try_from(crate::config::PEERS_MAX).unwrap_or(u32::MAX);
+    // A peer's node may have more shards than this one, and a context of each with ours.
+    let contexts_max = crate::config::PEERS_MAX * usize::from(srd_proto::SHARDS_MAX);
+    core.peers_max = u32::try_from(contexts_max).unwrap_or(u32::MAX);
     let listen = interface.listen;
     let greeting = if core.protection.is_on() { 0 } else { GREETING_BYTES };
     let bytes = outer_packet_bytes(config).context("asking for the MTU")?;
@@ -65,11 +67,13 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     options.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
     options.poll = PollMode::Block;
     options.mark = Some(routing::spec(interface).mark);
-    let io = UdpIo::open(&options).with_context(|| {
-        format!("cannot listen at {} with {} paths", in_words(interface.listens()), interface.paths)
+    let ios = UdpIo::open_shards(&options, interface.workers).with_context(|| {
+        let (listen, paths) = (in_words(interface.listens()), interface.paths);
+        format!("cannot listen at {listen} with {} times {paths} paths", interface.workers)
     })?;
     let epoch = epoch_of(&interface.name);
-    Ok(vec![Endpoint::over_with(Tapped::new(io), core, epoch)?])
+    let ios = ios.into_iter().map(Tapped::new).collect();
+    Ok(Endpoint::over_shards(ios, core, epoch)?)
 }
 
 /// The epoch of this run: larger than that of the run before even if the clock was set back, as far
@@ -131,17 +135,18 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
 
 /// Makes the interface, with a queue for each worker. One that is there already is somebody else's, with addresses and routes
 /// that we could not give back.
-pub(super) fn open_tun(config: &Config, _queues: usize) -> Result<Vec<Tun>> {
+pub(super) fn open_tun(config: &Config) -> Result<Vec<Tun>> {
     let name = &config.interface.name;
     let was_there = preflight::has_interface(name);
-    let tun = Tun::open(name).map_err(|e| tun_error(config, &e))?;
+    let queues = Tun::open_queues(name, config.interface.workers);
+    let queues = queues.map_err(|e| tun_error(config, &e))?;
     if was_there {
         bail!(
             "an interface {name} is there already, kept by another program: remove it with \
              `ip link delete {name}`, or choose another `name` in [interface]"
         );
     }
-    Ok(vec![tun])
+    Ok(queues)
 }
 
 /// Leaves the user root where a reload works without it, and gives up every capability.

@@ -96,6 +96,8 @@ impl<P: Port> Application for Card<P> {
             let peer = self.peers.number_of(context.core(), delivery.peer);
             self.port.belongs_to(context.now(), peer);
         }
+        // The card knows a node by the context that was named.
+        let delivery = Delivery { peer: context.core().node_of(delivery.peer), ..delivery };
         self.express.delivered(context.now(), &delivery, &mut self.port);
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Entry {
     /// None while it is withdrawn.
     pub(super) hooked: Option<Hooked>,
     page: Arc<PeerPage>,
+    /// Its contexts that are up: one for each shard of the peer's node that talks to this one.
+    up: Vec<PeerId>,
     /// What stands in its row.
     figures: PeerFigures,
     /// The traffic of its context now, and of those before.
@@ -78,9 +80,10 @@ impl Peers {
         Self { worker, entries, by_id, by_slot: Vec::new(), rows: 0 }
     }
 
-    /// The peer that a context of the transport is with.
-    pub(super) fn number_of(&self, _core: &Endpoint, id: PeerId) -> Option<PeerNumber> {
-        self.by_id.get(&id).copied()
+    /// The peer that a context of the transport is with. A peer whose node has more shards than
+    /// this one has several contexts with a shard of ours.
+    pub(super) fn number_of(&self, core: &Endpoint, id: PeerId) -> Option<PeerNumber> {
+        self.by_id.get(&core.node_of(id)).copied()
     }
 
     /// The peer in a slot of the card.
@@ -141,7 +144,7 @@ impl Peers {
     ) -> Option<PeerNumber> {
         let number = self.number_of(core, id)?;
         let entry = self.entries.get_mut(&number)?;
-        if !entry.figures.on_event(now, event) {
+        if !entry.on_event(now, id, event) {
             return None;
         }
         entry.look(core, express);
@@ -207,6 +210,7 @@ impl Entry {
         Self {
             hooked: None,
             page,
+            up: Vec::new(),
             figures: PeerFigures::default(),
             traffic: Traffic::default(),
             traffic_before: Traffic::default(),
@@ -254,6 +258,7 @@ impl Entry {
     /// The next context with the peer knows nothing of this one, but its counters go on.
     fn begin_anew(&mut self) {
         self.hooked = None;
+        self.up.clear();
         self.retrans.restart();
         self.traffic_before.add(&std::mem::take(&mut self.traffic));
         let before = self.figures;
@@ -265,31 +270,35 @@ impl Entry {
             ..PeerFigures::default()
         };
     }
-}
 
-impl PeerFigures {
-    /// Takes what an event says. Returns whether anything is different now.
-    fn on_event(&mut self, now: Instant, event: &Event) -> bool {
+    /// Takes what an event says of one of the peer's contexts. Returns whether anything is
+    /// different now.
+    fn on_event(&mut self, now: Instant, context: PeerId, event: &Event) -> bool {
+        let figures = &mut self.figures;
         match event {
             Event::PeerUp { .. } => {
-                self.link = Link::Up;
-                self.ups += 1;
-                self.up_at = now;
-                self.evidence = Evidence::default();
+                if !self.up.contains(&context) {
+                    self.up.push(context);
+                }
+                figures.link = Link::Up;
+                figures.ups += 1;
+                figures.up_at = now;
+                figures.evidence = Evidence::default();
                 true
             }
             Event::PeerDown { reason, .. } => {
-                self.link = Link::Down;
-                self.downs += 1;
+                self.up.retain(|up| *up != context);
+                figures.link = if self.up.is_empty() { Link::Down } else { Link::Up };
+                figures.downs += 1;
                 if *reason == DownReason::Closed {
-                    self.evidence.closed();
+                    figures.evidence.closed();
                 }
                 true
             }
             Event::Diagnosis { what, .. } => {
-                let before = self.evidence;
-                self.evidence.saw(*what);
-                self.evidence != before
+                let before = figures.evidence;
+                figures.evidence.saw(*what);
+                figures.evidence != before
             }
             _ => false,
         }
