@@ -1,4 +1,4 @@
-//! The file `srd.toml`, read and checked: whoever holds a [`Config`] need not check again.
+//! The file `srd.toml`, read and checked: code that holds a [`Config`] need not check again.
 //!
 //! ```text
 //!   text --file--> Document, each value with its place --check--> Config

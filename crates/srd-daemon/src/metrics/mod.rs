@@ -6,7 +6,7 @@
 //! | `/status.json` | a [`crate::snapshot::Snapshot`] with flows; `?peer=NAME` adds its paths |
 //! | `/metrics` | OpenMetrics text |
 //!
-//! Nothing can be changed here, and nobody is asked who he is. So only this machine is answered
+//! Nothing can be changed here, and nothing identifies a client. So only this machine is answered
 //! unless the configuration allows others, and only under names that are this machine's: a page
 //! from elsewhere whose name was bent to our address (DNS rebinding) gets nothing.
 //!

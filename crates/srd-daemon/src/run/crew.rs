@@ -1,8 +1,9 @@
-//! The workers, as the control thread sees them: started, told, heard, ended together.
+//! The workers, as the control thread sees them: started, commanded, listened to and ended together.
 //!
 //! A change goes to all workers and counts when each has acknowledged it. What one of them could
 //! not do is undone in the others, so that they stay alike.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -27,13 +28,18 @@ struct Member {
     orders: Orders,
     reports: Receiver<Report>,
     has_ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), Fatal>>>,
+    thread: JoinHandle<Ended>,
 }
+
+/// What is left of a worker: the worker, which holds its part of the interface, and how it ended.
+type Ended = (Box<dyn Any + Send>, Result<(), Fatal>);
 
 /// All workers.
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
     members: Vec<Member>,
+    /// Workers that have ended. The interface stays until they are dropped.
+    retired: Vec<Box<dyn Any + Send>>,
 }
 
 /// Says that a worker has ended, however it ended.
@@ -67,14 +73,14 @@ impl Crew {
         let has_ended = Arc::<AtomicBool>::default();
         let ending = Ending { has_ended: Arc::clone(&has_ended), control };
         let work = move || {
-            // Dropped last, when the interface and the sockets are closed.
             let _ending = ending;
             let mut worker = worker;
-            worker.run()
+            let done = worker.run();
+            (Box::new(worker) as Box<dyn Any + Send>, done)
         };
         let name = format!("srd-worker-{}", self.members.len());
         let thread = thread::Builder::new().name(name).spawn(work);
-        let thread = Some(thread.context("cannot start a thread that moves packets")?);
+        let thread = thread.context("cannot start a thread that moves packets")?;
         let ControlEnds { orders, reports } = ends;
         self.members.push(Member { orders, reports, has_ended, thread });
         Ok(())
@@ -132,20 +138,22 @@ impl Crew {
         self.members.iter().any(|member| member.has_ended.load(Ordering::Acquire))
     }
 
-    /// Tells every worker to say goodbye, and waits until their part of the interface is closed.
-    /// Returns why the first of them that failed has ended.
+    /// Tells every worker to say goodbye, and waits until they have ended. The interface stays
+    /// until this is dropped. Returns why the first of them that failed has ended.
     pub(crate) fn end(&mut self) -> Option<End> {
         self.members.iter().for_each(|member| member.orders.stop());
-        let threads = self.members.iter_mut().filter_map(|member| member.thread.take());
-        let ends: Vec<End> = threads
-            .filter_map(|thread| match thread.join() {
-                Ok(Ok(())) => None,
-                Ok(Err(fatal)) => Some(End::Failed(fatal)),
+        let mut first = None;
+        for member in self.members.drain(..) {
+            let end = match member.thread.join() {
+                Ok((worker, done)) => {
+                    self.retired.push(worker);
+                    done.err().map(End::Failed)
+                }
                 Err(_) => Some(End::Panicked),
-            })
-            .collect();
-        self.members.clear();
-        ends.into_iter().next()
+            };
+            first = first.or(end);
+        }
+        first
     }
 }
 

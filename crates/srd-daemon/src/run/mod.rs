@@ -12,7 +12,7 @@
 //! | [`worker`] | moves packets, on a thread of its own |
 //! | [`control`] | everything else, on the main thread |
 //! | [`orders`] | what the two say to each other |
-//! | `crew` | all workers, started, told and ended together |
+//! | `crew` | all workers, started, commanded and ended together |
 //! | `setup` | sockets, interface, privileges |
 
 pub(crate) mod control;
@@ -133,7 +133,7 @@ impl Daemon {
         self.notify.stopping();
         drop((self.socket, self.metrics));
         self.hooks.pre_down();
-        // The interface went with the workers; now the routes, and only then what comes after.
+        // The interface goes with the workers, then the routes, and only then what comes after.
         drop(self.control);
         drop(self.hooks);
         done

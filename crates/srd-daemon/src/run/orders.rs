@@ -125,6 +125,11 @@ impl Flags {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// Reports were lost.
+    pub(crate) fn raise_look_again(&self) {
+        self.look_again.store(true, Ordering::Release);
+    }
+
     /// Whether reports were lost since this was last asked.
     pub(crate) fn take_look_again(&self) -> bool {
         self.look_again.load(Ordering::Relaxed) && self.look_again.swap(false, Ordering::Acquire)
@@ -145,7 +150,7 @@ impl Reports {
     pub(crate) fn send(&mut self, report: Report) {
         if self.queue.try_send(report).is_err() {
             self.lost += 1;
-            self.flags.look_again.store(true, Ordering::Release);
+            self.flags.raise_look_again();
         }
         self.control.wake();
     }

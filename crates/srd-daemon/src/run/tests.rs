@@ -59,7 +59,7 @@ impl Port for MemoryPort {
 }
 
 /// The guest at one worker's queue.
-struct GuestEnd {
+pub(super) struct GuestEnd {
     to_host: Sender<Vec<u8>>,
     from_host: Receiver<Vec<u8>>,
     does: Arc<AtomicU8>,
@@ -67,21 +67,21 @@ struct GuestEnd {
 }
 
 /// A daemon.
-struct Host {
+pub(super) struct Host {
     handle: PlaneHandle,
     pages: Arc<Pages>,
     guests: Vec<GuestEnd>,
-    orders: Vec<Orders>,
+    pub(super) orders: Vec<Orders>,
     control: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
 /// The `host`-th daemon's address as its `worker`-th worker has it: without shards each is a
 /// node of its own.
-fn outer(host: u8, worker: usize) -> SocketAddr {
+pub(super) fn outer(host: u8, worker: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, host], 7471 + 100 * u16::try_from(worker).unwrap()))
 }
 
-fn configuration(host: u8, peers: &[(&str, SocketAddr, &str)]) -> Config {
+pub(super) fn configuration(host: u8, peers: &[(&str, SocketAddr, &str)]) -> Config {
     let mut text = format!(
         "[interface]\nmode = \"overlay\"\naddress = [\"10.77.0.{host}/24\"]\n\
          listen = \"192.0.2.{host}:7471\"\nprotection = \"plain\"\n"
@@ -94,28 +94,39 @@ fn configuration(host: u8, peers: &[(&str, SocketAddr, &str)]) -> Config {
     Config::parse(&text, Path::new("srd0.toml")).unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// A control thread that does not run yet, and what is beside it.
+pub(super) fn control(
+    net: &MemoryNet,
+    host: u8,
+    workers: usize,
+    config: Config,
+) -> (Control, Receiver<Command>, Host) {
+    let waker = Waker::default();
+    let (mut crew, mut totals, mut all_orders, mut guests) =
+        (Crew::default(), Vec::new(), Vec::new(), Vec::new());
+    for number in 0..workers {
+        let io = net.node(outer(host, number), 8);
+        let (worker, ends, guest, page) = worker(number, io, &waker);
+        all_orders.push(ends.orders.clone());
+        totals.push(page);
+        guests.push(guest);
+        crew.start(worker, ends, waker.clone()).unwrap();
+    }
+    let pages = Arc::new(Pages::new(about(), totals, all_orders.clone()));
+    let woken = waker.clone();
+    let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || woken.wake());
+    let (handle, commands) = PlaneHandle::new(Arc::clone(&wake), pages.clone());
+    let resolver = Resolver::start(Arc::new(|_| Err("no names here".into())), wake).unwrap();
+    let parts = Parts { config, crew, pages: Arc::clone(&pages), waker, resolver, mtu: 1400 };
+    let control = Control::new(parts, None).unwrap();
+    (control, commands, Host { handle, pages, guests, orders: all_orders, control: None })
+}
+
 impl Host {
     fn start(net: &MemoryNet, host: u8, workers: usize, config: Config) -> Self {
-        let waker = Waker::default();
-        let (mut crew, mut totals, mut all_orders, mut guests) =
-            (Crew::default(), Vec::new(), Vec::new(), Vec::new());
-        for number in 0..workers {
-            let io = net.node(outer(host, number), 8);
-            let (worker, ends, guest, page) = worker(number, io, &waker);
-            all_orders.push(ends.orders.clone());
-            totals.push(page);
-            guests.push(guest);
-            crew.start(worker, ends, waker.clone()).unwrap();
-        }
-        let pages = Arc::new(Pages::new(about(), totals, all_orders.clone()));
-        let woken = waker.clone();
-        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || woken.wake());
-        let (handle, commands) = PlaneHandle::new(Arc::clone(&wake), pages.clone());
-        let resolver = Resolver::start(Arc::new(|_| Err("no names here".into())), wake).unwrap();
-        let parts = Parts { config, crew, pages: Arc::clone(&pages), waker, resolver, mtu: 1400 };
-        let mut control = Control::new(parts, None).unwrap();
-        let control = Some(std::thread::spawn(move || control.run(&commands)));
-        Self { handle, pages, guests, orders: all_orders, control }
+        let (mut control, commands, mut this) = control(net, host, workers, config);
+        this.control = Some(std::thread::spawn(move || control.run(&commands)));
+        this
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -201,7 +212,7 @@ fn about() -> About {
     }
 }
 
-fn net() -> MemoryNet {
+pub(super) fn net() -> MemoryNet {
     MemoryNet::new(MemoryOptions::default())
 }
 

@@ -20,6 +20,8 @@
 mod names;
 mod peers;
 mod reload;
+#[cfg(test)]
+mod tests;
 mod tick;
 
 use std::sync::Arc;
