@@ -1,11 +1,13 @@
 //! Lists that are too long for pages: flows and paths, on request.
 //!
 //! ```text
-//!   reader: an empty buffer of bounded room --- Order ---> worker: copies raw rows, so many a turn
+//!   reader: an empty buffer of bounded room --- Order ---> worker: copies raw rows
 //!           sorts, names, writes            <-- Oneshot --
 //! ```
 //!
-//! One list is made at a time, at most every [`LIST_PAUSE`] from all readers together.
+//! One list is made at a time, at most every [`LIST_PAUSE`] from all readers together. Of paths a
+//! worker copies those of one peer in a turn; flows it copies in one turn, the busiest of its table,
+//! at most [`FLOWS_LISTED_MAX`].
 
 use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;

@@ -5,7 +5,6 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use srd_net::PacketIo;
 
-use super::orders::{Batch, Change, ControlEnds, Order, Orders, Refused, Report};
+use super::orders::{Batch, Change, ControlEnds, Flags, Order, Orders, Refused, Report};
 use super::waker::Waker;
 use super::worker::{Fatal, Port, Worker};
 use crate::capture::Tap;
@@ -27,7 +26,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 struct Member {
     orders: Orders,
     reports: Receiver<Report>,
-    has_ended: Arc<AtomicBool>,
     thread: JoinHandle<Ended>,
 }
 
@@ -44,13 +42,13 @@ pub(crate) struct Crew {
 
 /// Says that a worker has ended, however it ended.
 struct Ending {
-    has_ended: Arc<AtomicBool>,
+    flags: Arc<Flags>,
     control: Waker,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.has_ended.store(true, Ordering::Release);
+        self.flags.end();
         self.control.wake();
     }
 }
@@ -70,8 +68,7 @@ impl Crew {
         I: PacketIo + Send + 'static,
         P: Port + Send + 'static,
     {
-        let has_ended = Arc::<AtomicBool>::default();
-        let ending = Ending { has_ended: Arc::clone(&has_ended), control };
+        let ending = Ending { flags: Arc::clone(&ends.orders.flags), control };
         let work = move || {
             let _ending = ending;
             let mut worker = worker;
@@ -82,7 +79,7 @@ impl Crew {
         let thread = thread::Builder::new().name(name).spawn(work);
         let thread = thread.context("cannot start a thread that moves packets")?;
         let ControlEnds { orders, reports } = ends;
-        self.members.push(Member { orders, reports, has_ended, thread });
+        self.members.push(Member { orders, reports, thread });
         Ok(())
     }
 
@@ -135,7 +132,7 @@ impl Crew {
 
     /// Whether a worker has ended that was not told to.
     pub(crate) fn has_ended(&self) -> bool {
-        self.members.iter().any(|member| member.has_ended.load(Ordering::Acquire))
+        self.members.iter().any(|member| member.orders.flags.has_ended())
     }
 
     /// Tells every worker to say goodbye, and waits until they have ended. The interface stays
@@ -195,7 +192,7 @@ impl Member {
         loop {
             match answer.recv_timeout(LOOK_EVERY) {
                 Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Timeout) if !self.has_ended.load(Ordering::Acquire) => {
+                Err(RecvTimeoutError::Timeout) if !self.orders.flags.has_ended() => {
                     self.orders.worker.0.wake();
                 }
                 Err(_) => return Err(anyhow!("a thread that moves packets has ended")),

@@ -114,6 +114,8 @@ pub(crate) struct Flags {
     stop: AtomicBool,
     /// Reports were lost: look at every row.
     look_again: AtomicBool,
+    /// The worker's thread has ended, however it ended.
+    has_ended: AtomicBool,
 }
 
 impl Flags {
@@ -123,6 +125,14 @@ impl Flags {
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Reports were lost.
@@ -174,6 +184,9 @@ impl Orders {
     pub(crate) fn send(&self, order: Order) -> bool {
         let mut order = order;
         loop {
+            if self.flags.has_ended() {
+                return false;
+            }
             match self.queue.try_send(order) {
                 Ok(()) => break,
                 Err(TrySendError::Full(back)) => order = back,
@@ -254,8 +267,15 @@ mod tests {
         let waits = std::thread::spawn(move || [orders.send(order()), orders.send(order())]);
         let taken = worker.orders.iter().take(ORDERS_MAX + 1).count();
         assert_eq!(taken, ORDERS_MAX + 1);
+        assert_eq!(waits.join().unwrap(), [true, true]);
+        for _ in 1..ORDERS_MAX {
+            control.orders.queue.try_send(order()).unwrap();
+        }
+        let orders = control.orders.clone();
+        let waits = std::thread::spawn(move || orders.send(order()));
+        control.orders.flags.end();
+        assert!(!waits.join().unwrap(), "nobody takes it");
         drop(worker);
-        assert!(waits.join().unwrap()[0]);
-        assert!(!control.orders.send(order()), "nobody takes it");
+        assert!(!control.orders.send(order()));
     }
 }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use srd_proto::Instant;
 
-use super::{Control, TICK};
+use super::Control;
 use crate::config::{Mode, Protection};
 use crate::pages::peer::PeerFigures;
 use crate::run::peer_log::{PeerLog, Shown};
@@ -39,7 +39,7 @@ impl Control {
 
     pub(super) fn tick(&mut self, now: Instant) {
         // The thread may come late: rates are of the time that has really passed.
-        let elapsed = now.since(self.ticked_at).max(TICK);
+        let elapsed = now.since(self.ticked_at);
         self.ticked_at = now;
         self.log_peers(now);
         self.look_up(now);
