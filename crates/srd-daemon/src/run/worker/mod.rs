@@ -149,6 +149,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
         again |= self.publish(now);
         let until = if again { Instant::ZERO } else { self.due() };
         if !again {
+            self.publish_before_sleep();
             self.moderation.before_sleep(&self.endpoint);
         }
         self.endpoint.receive(until, &mut self.card).map_err(Fatal::Receiving)?;
