@@ -37,7 +37,6 @@ mod cc;
 mod chain;
 pub mod config;
 mod credit;
-pub mod crypto;
 mod delay;
 mod egress;
 mod endpoint;
@@ -56,9 +55,11 @@ mod send_queue;
 mod sent_packets;
 mod shared;
 pub mod stats;
-pub mod time;
 pub mod transmit;
 pub mod wire;
+
+pub use srd_crypto as crypto;
+pub use srd_crypto::time;
 
 pub use config::{Admission, Config, Protection, Spray};
 pub use endpoint::{Endpoint, PeerConfig};

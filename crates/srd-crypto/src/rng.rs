@@ -105,7 +105,7 @@ fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::testing::hex;
+    use crate::testing::hex;
 
     /// CAVS 14.3, HMAC_DRBG SHA-256, no reseed, COUNT = 0: the second request is compared.
     #[test]

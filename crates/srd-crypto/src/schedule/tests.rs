@@ -68,8 +68,8 @@ fn the_ratchet_yields_known_keys() {
     let mut ratchet = Ratchet { next: secret(1) };
     let first = ratchet.step();
     let second = ratchet.step();
-    assert_eq!(crate::crypto::testing::hex(KEY_0), [&first.0[..], &first.1].concat());
-    assert_eq!(crate::crypto::testing::hex(KEY_1), [&second.0[..], &second.1].concat());
+    assert_eq!(crate::testing::hex(KEY_0), [&first.0[..], &first.1].concat());
+    assert_eq!(crate::testing::hex(KEY_1), [&second.0[..], &second.1].concat());
 }
 
 const KEY_0: &str = "db58849d59181150c27960bcd52b04d647afeafbee2611cfa63fd345f43628110558663f";

@@ -4,7 +4,7 @@ use std::println;
 use std::time::Instant as Clock;
 
 use super::*;
-use crate::crypto::testing::{hex, hex_array};
+use crate::testing::{hex, hex_array};
 
 const ALICE: [u8; 32] = [0xa1; 32];
 const BOB: [u8; 32] = [0xb0; 32];

@@ -82,7 +82,7 @@ fn fill<const N: usize>(prk: &hkdf::Prk, info: &[&[u8]]) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::testing::hex;
+    use crate::testing::hex;
     use alloc::format;
 
     #[test]

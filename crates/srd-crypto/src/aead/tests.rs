@@ -4,7 +4,7 @@ use std::println;
 use std::time::Instant as Clock;
 
 use super::*;
-use crate::crypto::testing::{hex, hex_array};
+use crate::testing::{hex, hex_array};
 
 fn pair(key: u8) -> (SealKey, OpenKey) {
     (SealKey::new(&[key; 32], [key; 4]), OpenKey::new(&[key; 32], [key; 4]))

@@ -327,8 +327,8 @@ impl SessionKeys {
     }
 
     /// Uses the sending key up but for `packets` of `body_bytes`.
-    #[cfg(test)]
-    pub(crate) fn leave_seals_for(&mut self, packets: u64, body_bytes: u64) {
+    #[doc(hidden)]
+    pub fn leave_seals_for(&mut self, packets: u64, body_bytes: u64) {
         let left = packets * (body_bytes.div_ceil(16) + 1);
         let used = (FloorLimits::BLOCKS_MAX - left - 1) * 16;
         self.sending.floor = FloorLimits::default();

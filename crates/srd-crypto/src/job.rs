@@ -84,7 +84,7 @@ fn bound_secret(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::testing::hex;
+    use crate::testing::hex;
 
     const A: JobSide = JobSide { salt: [1; 16], epoch: 10 };
     const B: JobSide = JobSide { salt: [2; 16], epoch: 20 };

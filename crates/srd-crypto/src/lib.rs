@@ -1,4 +1,6 @@
-//! Protection of packets and of the handshake: pure pieces that a context is built from.
+//! Protection of packets and of the handshake: pure pieces that a context of the transport is built
+//! from, apart from it so that they can be audited alone. The only thing here that is no
+//! cryptography is [`time`], which is an argument of everything.
 //!
 //! Nothing here reads a clock, asks an operating system for randomness or touches a socket.
 //! Time is an argument; randomness comes from a 32-byte seed through [`Drbg`]. One seed
@@ -51,6 +53,12 @@
 //! Our own copies of secrets are overwritten when dropped, by a plain write that the optimiser
 //! is asked ([`core::hint::black_box`]) to keep; without `unsafe` there is no stronger word.
 //! `ring` and `snow` do not wipe their expanded keys. Treat a core dump as a key leak.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod aead;
 pub mod cookie;
@@ -63,6 +71,7 @@ pub mod replay;
 mod resolver;
 pub mod rng;
 pub mod schedule;
+pub mod time;
 
 pub use aead::{FloorLimits, OpenError, OpenKey, SealKey, Space, TAG_BYTES};
 pub use cookie::{COOKIE_BYTES, CookieJar};
