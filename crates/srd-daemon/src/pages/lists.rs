@@ -9,14 +9,11 @@
 //! worker copies those of one peer in a turn; flows it copies in one turn, the busiest of its table,
 //! at most [`FLOWS_LISTED_MAX`].
 
-use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use srd_card::FlowReport;
-use srd_proto::PathReport;
-
+use super::rows::{FlowList, FlowRow, PathList, PathRow};
 use crate::plane::{ANSWER_WAIT_MAX, Oneshot, PeerNumber, PlaneError, oneshot};
 use crate::run::orders::{Order, Orders};
 
@@ -24,40 +21,6 @@ use crate::run::orders::{Order, Orders};
 pub(crate) const LIST_PAUSE: Duration = Duration::from_millis(20);
 /// Flows that a list has at most, of each worker.
 pub(crate) const FLOWS_LISTED_MAX: usize = 1000;
-
-/// The busiest flows of one worker.
-#[derive(Debug)]
-pub(crate) struct FlowList {
-    pub(crate) most: usize,
-    pub(crate) rows: Vec<FlowRow>,
-    pub(crate) done: Oneshot<Vec<FlowRow>>,
-}
-
-/// One flow.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FlowRow {
-    pub(crate) peer: PeerNumber,
-    pub(crate) report: FlowReport,
-}
-
-/// The paths of peers, as one worker sees them.
-#[derive(Debug)]
-pub(crate) struct PathList {
-    /// Whose, the next one last.
-    pub(crate) peers: Vec<PeerNumber>,
-    pub(crate) rows: Vec<PathRow>,
-    pub(crate) done: Oneshot<Vec<PathRow>>,
-}
-
-/// One path.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PathRow {
-    pub(crate) peer: PeerNumber,
-    pub(crate) path: u16,
-    pub(crate) report: PathReport,
-    pub(crate) source: Option<SocketAddr>,
-    pub(crate) destination: Option<SocketAddr>,
-}
 
 /// Where readers ask for lists.
 #[derive(Debug)]

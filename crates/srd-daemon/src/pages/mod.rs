@@ -20,6 +20,7 @@
 //! | [`totals`] | what a worker counts |
 //! | [`peer`] | what workers know of a peer, and what that is together |
 //! | [`lists`] | flows and paths, on request |
+//! | [`rows`] | what such a list is of |
 //! | `read` | a [`Snapshot`] of all that |
 
 pub(crate) mod figure;
@@ -29,6 +30,7 @@ pub(crate) mod peer;
 mod read;
 #[cfg(test)]
 mod read_tests;
+pub(crate) mod rows;
 pub(crate) mod totals;
 
 use std::collections::BTreeMap;

@@ -7,8 +7,8 @@ use srd_card::packet::protocol;
 use srd_card::{FlowKey, Reach};
 use srd_proto::{DropReason, Instant};
 
-use super::lists::{FlowRow, PathRow};
 use super::peer::PeerFigures;
+use super::rows::{FlowRow, PathRow};
 use super::totals::Totals;
 use super::{Directory, Listed, Pages, names};
 use crate::config::in_words;

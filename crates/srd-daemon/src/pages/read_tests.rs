@@ -5,9 +5,9 @@ use std::sync::Arc;
 use srd_card::{Counters, Reach, Traffic};
 use srd_proto::{Diagnosis, PathReport};
 
-use super::lists::PathRow;
 use super::peer::{Link, PeerFigures, PeerPage};
 use super::read::paths_together;
+use super::rows::PathRow;
 use super::totals::{Totals, Transport, Work};
 use super::*;
 use crate::snapshot::{ExpressState, PeerState};

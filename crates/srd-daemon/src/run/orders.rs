@@ -20,8 +20,8 @@ use srd_proto::{AddPeerError, PeerConfig};
 
 use super::waker::Waker;
 use crate::capture::Tap;
-use crate::pages::lists::{FlowList, PathList};
 use crate::pages::peer::PeerPage;
+use crate::pages::rows::{FlowList, PathList};
 use crate::plane::{Oneshot, PeerNumber};
 
 /// Orders that may wait for a worker.

@@ -244,6 +244,18 @@ fn pair() -> [Host; 2] {
 }
 
 #[test]
+fn regression_a_peer_that_calls_before_the_peers_are_known_is_no_stranger() {
+    // Without keys a stranger at the peer's address would keep the peer from being added.
+    let net = net();
+    let caller = Host::start(&net, 2, 1, configuration(2, &[("a", outer(1, 0), "10.77.0.1/32")]));
+    for _ in 0..20 {
+        let config = configuration(1, &[("b", outer(2, 0), "10.77.0.2/32")]);
+        Host::start(&net, 1, 1, config).end().unwrap();
+    }
+    caller.end().unwrap();
+}
+
+#[test]
 fn packets_cross_and_pages_say_so() {
     let [a, b] = pair();
     let before = a.snapshot();

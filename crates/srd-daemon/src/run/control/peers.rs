@@ -212,8 +212,11 @@ impl Control {
             let peer = self.draft(settings);
             self.peers.push(peer);
         }
-        let additions: Vec<Change> = self.peers.iter().map(Peer::addition).collect();
-        match self.crew.apply(&additions)?.first() {
+        // Workers wait for this batch, so it is sent without peers, too.
+        let settings = Change::Card(self.card_settings());
+        let additions = self.peers.iter().map(Peer::addition);
+        let changes: Vec<Change> = std::iter::once(settings).chain(additions).collect();
+        match self.crew.apply(&changes)?.first() {
             Some((number, error)) => {
                 let name = self.name_of(*number);
                 Err(anyhow!(*error).context(format!("cannot add the peer {name}")))

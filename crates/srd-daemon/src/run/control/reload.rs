@@ -75,7 +75,7 @@ impl Control {
     }
 
     /// The interface's settings, as workers are told of them.
-    fn card_settings(&self) -> CardSettings {
+    pub(super) fn card_settings(&self) -> CardSettings {
         let interface = &self.config.interface;
         CardSettings {
             express: interface.express,

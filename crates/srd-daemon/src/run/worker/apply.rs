@@ -1,16 +1,22 @@
 //! Orders, and changes in bounded parts: packets move between two parts.
 
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
 use srd_net::PacketIo;
 use srd_proto::{AddPeerError, Entropy, Instant};
 
 use super::peers::Hooked;
 use super::{Port, Worker};
-use crate::pages::lists::{FlowList, FlowRow, PathList, PathRow};
+use crate::pages::rows::{FlowList, FlowRow, PathList, PathRow};
 use crate::plane::PeerNumber;
 use crate::run::orders::{Batch, CardSettings, Change, NewPeer, Order, Refused};
 
 /// Changes made in one turn.
 pub(super) const CHANGES_PER_TURN_MAX: usize = 32;
+
+/// How often a worker that waits for its peers looks whether it shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// An order that takes more than one turn.
 #[derive(Debug)]
@@ -21,6 +27,24 @@ pub(super) enum Pending {
 }
 
 impl<I: PacketIo, P: Port> Worker<I, P> {
+    /// Carries out the first order before anything moves: a peer that calls already would be taken
+    /// for a stranger.
+    pub(super) fn wait_for_peers(&mut self) {
+        while !self.flags.is_stopped() {
+            match self.orders.recv_timeout(LOOK_EVERY) {
+                Ok(order) => {
+                    self.pending = self.begin(order);
+                    while self.pending.is_some() {
+                        self.take_orders();
+                    }
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
     /// Goes on with an order, or takes the next. Returns whether there is more to do at once.
     pub(super) fn take_orders(&mut self) -> bool {
         let pending = match self.pending.take() {

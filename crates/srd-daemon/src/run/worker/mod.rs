@@ -121,6 +121,7 @@ impl<I: PacketIo, P: Port> Worker<I, P> {
     /// # Errors
     /// What makes the interface or the sockets unusable.
     pub(crate) fn run(&mut self) -> Result<(), Fatal> {
+        self.wait_for_peers();
         let done = loop {
             if self.flags.is_stopped() {
                 break Ok(());
