@@ -1,10 +1,12 @@
 //! The commands that talk to a daemon, against the daemon's own control server over a data plane
 //! without packets; and the commands for keys.
 
-use srd_daemon::capture::{Direction, Taps};
+use srd_daemon::capture::{Captures, Direction, Taps};
 use srd_daemon::config::{Config, Control, ReloadReport};
 use srd_daemon::control::{Server, Socket};
-use srd_daemon::plane::{Command as PlaneCommand, PathsOf, PlaneHandle};
+use srd_daemon::plane::{
+    Command as PlaneCommand, Detail, PathsOf, PeerNumber, PlaneError, PlaneHandle, Statistics,
+};
 use srd_daemon::snapshot::{Counters, PathSnapshot, PeerSnapshot, PeerState, Snapshot};
 use std::fs;
 use std::io::{Read, Write};
@@ -30,7 +32,7 @@ struct Daemon {
 fn daemon() -> Daemon {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("run/srd0.sock");
-    let (plane, commands) = PlaneHandle::new(Arc::new(|| {}));
+    let (plane, commands) = PlaneHandle::new(Arc::new(|| {}), Arc::new(Known));
     std::thread::spawn(move || run_plane(&commands));
     let socket = Socket::bind(&Control { socket: path.clone(), group: None }).expect("a socket");
     let loader = || Config::parse("[interface]\nmtu = '5'\n", Path::new("/etc/srd/srd.toml"));
@@ -38,16 +40,30 @@ fn daemon() -> Daemon {
     Daemon { directory, socket: path, _server: server }
 }
 
+/// Statistics that are always the same.
+struct Known;
+
+impl Statistics for Known {
+    fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError> {
+        Ok(snapshot(&detail.paths))
+    }
+}
+
 fn run_plane(commands: &Receiver<PlaneCommand>) {
-    let mut taps = Taps::default();
+    let (mut captures, mut taps) = (Captures::default(), Taps::default());
     loop {
         let now = srd_net::Clock::new().now();
-        taps.inner(now, Direction::Out, "b", &[0x45; 40]);
+        taps.inner(now, Direction::Out, Some(PeerNumber(1)), &[0x45; 40]);
         match commands.recv_timeout(Duration::from_millis(2)) {
-            Ok(PlaneCommand::Snapshot { detail, reply }) => reply.send(snapshot(&detail.paths)),
             Ok(PlaneCommand::Set { reply, .. }) => reply.send(Ok(())),
             Ok(PlaneCommand::Reload { reply, .. }) => reply.send(Ok(ReloadReport::default())),
-            Ok(PlaneCommand::Capture { tap, reply }) => reply.send(taps.add(tap)),
+            Ok(PlaneCommand::Capture { filter, reply }) => {
+                let peer = filter.peer.as_ref().map(|_| PeerNumber(1));
+                reply.send(captures.begin(&filter, peer, 1).map(|(ends, reader)| {
+                    ends.into_iter().for_each(|tap| taps.add(tap));
+                    reader
+                }));
+            }
             Ok(PlaneCommand::Running { reply }) => reply.send(Box::new(running())),
             Err(RecvTimeoutError::Timeout) => {}
             Ok(PlaneCommand::Stop) | Err(RecvTimeoutError::Disconnected) => return,

@@ -73,3 +73,30 @@ fn transparent_steering_takes_packets_while_the_peer_answers_and_leaves_nothing_
     pair.wait("steering past the dead", |_| !steered());
     pair.transfer("198.18.0.2");
 }
+
+#[test]
+fn several_workers_carry_connections_whatever_number_the_other_end_has() {
+    if !ready() {
+        return;
+    }
+    for (tag, workers) in [("w22", [2, 2]), ("w21", [2, 1]), ("w13", [1, 3])] {
+        let mut pair = Pair::new(tag);
+        for end in [0, 1] {
+            let interface = format!("workers = {}", workers[end]);
+            pair.configure(end, &Settings { interface: &interface, ..Settings::OVERLAY });
+            pair.start(end);
+        }
+        pair.wait_for_express();
+        for _ in 0..4 {
+            let before = pair.counter(0, "ena_srd_tx_pkts");
+            pair.transfer("10.77.0.2");
+            let moved = || pair.counter(0, "ena_srd_tx_pkts") - before;
+            assert!(moved() > 100, "{} packets by SRD with {workers:?} workers", moved());
+        }
+        let pid = pair.daemons[0].as_ref().unwrap().id();
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        let moving = names.filter(|name| name.as_ref().unwrap().starts_with("srd-worker-"));
+        assert_eq!(moving.count(), workers[0]);
+    }
+}

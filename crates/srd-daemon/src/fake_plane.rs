@@ -1,16 +1,19 @@
-//! A data plane without packets, for tests of whatever talks to one: a thread that answers every
-//! command with figures that are known.
+//! A daemon without packets, for tests of its faces: a thread that answers every command, and
+//! figures that are known.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::capture::{Direction, Taps};
+use crate::capture::{Captures, Direction, Taps};
 use crate::config::{Config, ReloadReport};
-use crate::plane::{Change, Command, Detail, PathsOf, PlaneHandle};
+use crate::plane::{
+    Change, Command, Detail, PathsOf, PeerNumber, PlaneError, PlaneHandle, Statistics,
+};
 use crate::snapshot::{
     Counters, ExpressState, FlowSnapshot, PathCounts, PathSnapshot, PeerSnapshot, PeerState,
     Snapshot,
@@ -30,10 +33,14 @@ pub(crate) struct FakePlane {
 
 impl FakePlane {
     pub(crate) fn start() -> Self {
-        let (handle, commands) = PlaneHandle::new(Arc::new(|| {}));
+        let rounds = Arc::new(Rounds::default());
+        let (handle, commands) = PlaneHandle::new(Arc::new(|| {}), rounds.clone());
         let changes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&changes);
-        let thread = Some(thread::spawn(move || run(&commands, &seen)));
+        let thread = Some(thread::spawn(move || {
+            run(&commands, &seen, &rounds.0);
+            rounds.0.store(OVER, Ordering::Relaxed);
+        }));
         Self { handle, changes, thread }
     }
 
@@ -52,14 +59,29 @@ impl Drop for FakePlane {
     }
 }
 
-fn run(commands: &Receiver<Command>, changes: &Mutex<Vec<Change>>) {
-    let (mut taps, mut round) = (Taps::default(), 0);
+/// Figures that grow with every round, until it is over.
+#[derive(Default)]
+struct Rounds(AtomicU64);
+
+/// The round after the last.
+const OVER: u64 = u64::MAX;
+
+impl Statistics for Rounds {
+    fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError> {
+        match self.0.load(Ordering::Relaxed) {
+            OVER => Err(PlaneError::Gone),
+            round => Ok(snapshot(round, detail)),
+        }
+    }
+}
+
+fn run(commands: &Receiver<Command>, changes: &Mutex<Vec<Change>>, round: &AtomicU64) {
+    let (mut captures, mut taps) = (Captures::default(), Taps::default());
     loop {
-        round += 1;
+        round.fetch_add(1, Ordering::Relaxed);
         let now = srd_net::Clock::new().now();
-        taps.inner(now, Direction::Out, "b", &[0x45; 40]);
+        taps.inner(now, Direction::Out, Some(PeerNumber(1)), &[0x45; 40]);
         match commands.recv_timeout(ROUND) {
-            Ok(Command::Snapshot { detail, reply }) => reply.send(snapshot(round, &detail)),
             Ok(Command::Set { change, reply }) => {
                 let is_refused = change.express == Some(false) && change.peer.is_none();
                 changes.lock().unwrap_or_else(PoisonError::into_inner).push(change);
@@ -70,7 +92,13 @@ fn run(commands: &Receiver<Command>, changes: &Mutex<Vec<Change>>) {
                 let added = config.peers.iter().map(|p| p.name.clone()).collect();
                 reply.send(Ok(ReloadReport { added, ..ReloadReport::default() }));
             }
-            Ok(Command::Capture { tap, reply }) => reply.send(taps.add(tap)),
+            Ok(Command::Capture { filter, reply }) => {
+                let peer = filter.peer.as_ref().map(|_| PeerNumber(1));
+                reply.send(captures.begin(&filter, peer, 1).map(|(ends, reader)| {
+                    ends.into_iter().for_each(|tap| taps.add(tap));
+                    reader
+                }));
+            }
             Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {}
         }

@@ -4,14 +4,16 @@
 //! ```text
 //!   srd.toml --> config ----------------------------+
 //!                                                   v
-//!   srd status ---> control/server --- Command ---> data plane, one thread
-//!   Prometheus ---> metrics/server --- Command --->   (owns every packet)
-//!   srd capture --> control/server <-- packets ---- capture/tap
+//!   srd set, reload --> control/server - Command -> control thread -- orders --> workers
+//!   srd status, top --> control/server --- read --+                              (own every packet)
+//!   Prometheus -------> metrics/server --- read --+-- pages <-------- figures ---+
+//!   srd capture ------> control/server <--------------- packets --- capture/tap -+
 //! ```
 //!
-//! The data plane belongs to one thread, which nothing here may keep waiting: requests reach it
-//! through a bounded channel ([`plane`]), answers go back through one that holds exactly one,
-//! and captured packets are dropped and counted rather than waited for.
+//! Packets belong to the workers, threads that nothing here may keep waiting: orders reach them
+//! through bounded queues that are looked at once a turn, figures are read where they write them,
+//! and captured packets are dropped and counted rather than waited for. Everything else is the
+//! control thread's ([`plane`] is the way to it).
 //!
 //! | module | what |
 //! |---|---|
@@ -22,8 +24,9 @@
 //! | [`keys`] | private, public and preshared keys, and the files that hold them |
 //! | [`metrics`] | figures for Prometheus, and a page for people |
 //! | [`notify`] | what systemd is told |
-//! | [`plane`] | what the rest may ask of the data plane |
-//! | [`snapshot`] | the state of the data plane, for people and machines |
+//! | `pages` | statistics, as the packet threads write them |
+//! | [`plane`] | what the rest may ask of the daemon |
+//! | [`snapshot`] | the state of the daemon, for people and machines |
 //! | [`units`] | rates as people write them |
 
 #![forbid(unsafe_code)]
@@ -38,6 +41,7 @@ pub mod keys;
 pub mod metrics;
 pub mod netconf;
 pub mod notify;
+mod pages;
 pub mod plane;
 mod privileges;
 mod routing;

@@ -9,7 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The way to systemd, if it started us and wants to hear.
+/// The way to systemd, if it started this process and wants to be notified.
 #[derive(Debug)]
 pub struct Notify {
     to: Option<(UnixDatagram, SocketAddr)>,
@@ -76,7 +76,7 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn heard(socket: &UnixDatagram) -> String {
+    fn received(socket: &UnixDatagram) -> String {
         let mut buffer = [0; 256];
         let length = socket.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..length].to_vec()).unwrap()
@@ -84,16 +84,16 @@ mod tests {
 
     fn tell_all(notify: &Notify, socket: &UnixDatagram) {
         notify.ready("up\nSTOPPING=1");
-        assert_eq!(heard(socket), "READY=1\nSTATUS=up STOPPING=1");
+        assert_eq!(received(socket), "READY=1\nSTATUS=up STOPPING=1");
         notify.reloading();
-        let text = heard(socket);
+        let text = received(socket);
         let (head, time) = text.rsplit_once('=').unwrap();
         assert_eq!(head, "RELOADING=1\nMONOTONIC_USEC");
         assert!(time.parse::<u64>().unwrap() > 0);
         notify.status("2 peers");
-        assert_eq!(heard(socket), "STATUS=2 peers");
+        assert_eq!(received(socket), "STATUS=2 peers");
         notify.stopping();
-        assert_eq!(heard(socket), "STOPPING=1");
+        assert_eq!(received(socket), "STOPPING=1");
     }
 
     #[test]

@@ -1,16 +1,17 @@
-//! What the rest may ask of the data plane, and how: a bounded channel of commands into its
-//! thread, an answer that is waited for with a limit, and a waker.
+//! What the rest may ask of the daemon, and how: a bounded channel of commands to the control
+//! thread, an answer that is waited for with a limit, and a waker. Statistics are read, not asked
+//! for ([`Statistics`]).
 //!
 //! ```text
-//!   any thread                                       the data plane's thread
-//!   PlaneHandle::snapshot --- Command + Reply ---->  receiver.try_recv() between rounds
-//!                         --- waker() ----------->   leaves its wait for packets
+//!   any thread                                       the control thread
+//!   PlaneHandle::set      --- Command + Oneshot -->  receiver.try_recv()
+//!                         --- waker() ----------->   leaves its pause
 //!                  <------- reply.send(answer) ----
 //! ```
 //!
-//! Bounds: [`COMMANDS_MAX`] commands wait, and who comes then is refused
-//! ([`PlaneError::Busy`]). Nobody waits for an answer longer than [`ANSWER_WAIT_MAX`]. Answering
-//! never blocks: a reply holds one answer, and one that nobody waits for any more is dropped.
+//! Bounds: [`COMMANDS_MAX`] commands wait, and one more is refused ([`PlaneError::Busy`]). Nobody
+//! waits for an answer longer than [`ANSWER_WAIT_MAX`]. Answering never blocks: a [`Oneshot`]
+//! holds one answer, and one that nobody waits for any more is dropped.
 
 use std::fmt;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -19,50 +20,47 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::capture::Tap;
+use crate::capture::{Filter, TapReader};
 use crate::config::{Config, ReloadReport, UdpOrdering};
 use crate::snapshot::Snapshot;
 
-/// Commands that may wait for the data plane.
+/// Commands that may wait for the control thread.
 pub const COMMANDS_MAX: usize = 64;
 /// How long an answer is waited for.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// What the data plane is asked.
+/// A peer's number: the same in all workers, and never given to another peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct PeerNumber(pub u32);
+
+/// What the control thread is asked.
 #[derive(Debug)]
 pub enum Command {
-    /// Say how things stand.
-    Snapshot {
-        /// How much of it.
-        detail: Detail,
-        /// Where the answer goes.
-        reply: Reply<Snapshot>,
-    },
     /// Change a setting until the next restart or reload.
     Set {
         /// What.
         change: Change,
         /// Whether it was done; else why not, for a person.
-        reply: Reply<Result<(), String>>,
+        reply: Oneshot<Result<(), String>>,
     },
     /// Say which configuration runs.
     Running {
         /// Where the answer goes.
-        reply: Reply<Box<Config>>,
+        reply: Oneshot<Box<Config>>,
     },
     /// Take over what a new configuration changes, as far as that is possible while running.
     Reload {
         /// The new configuration, checked.
         config: Box<Config>,
         /// What was taken over; else why nothing was, for a person.
-        reply: Reply<Result<ReloadReport, String>>,
+        reply: Oneshot<Result<ReloadReport, String>>,
     },
     /// Show packets to a capture, until its reader goes away.
     Capture {
-        /// The capture.
-        tap: Tap,
-        /// Whether it was taken up ([`crate::capture::Taps::add`]); else why not, for a person.
-        reply: Reply<Result<(), String>>,
+        /// Which packets.
+        filter: Filter,
+        /// Where they arrive; else why not, for a person.
+        reply: Oneshot<Result<TapReader, String>>,
     },
     /// End in order.
     Stop,
@@ -121,17 +119,26 @@ impl fmt::Display for Change {
     }
 }
 
+/// How things stand, for any thread that wants to know. No packet waits for it.
+pub trait Statistics: Send + Sync {
+    /// How things stand, in this detail.
+    ///
+    /// # Errors
+    /// The daemon is ending.
+    fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError>;
+}
+
 /// Where one answer goes.
 #[derive(Debug)]
-pub struct Reply<T>(SyncSender<T>);
+pub struct Oneshot<T>(SyncSender<T>);
 
-impl<T> Reply<T> {
-    /// A reply and where its answer arrives.
-    pub fn new() -> (Self, Receiver<T>) {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        (Self(sender), receiver)
-    }
+/// A channel for one answer: where it goes in, and where it arrives.
+pub fn oneshot<T>() -> (Oneshot<T>, Receiver<T>) {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    (Oneshot(sender), receiver)
+}
 
+impl<T> Oneshot<T> {
     /// Answers. Never blocks; an answer that nobody waits for any more is dropped.
     pub fn send(self, answer: T) {
         // There is room for the one answer, so only an absent reader can refuse it.
@@ -139,7 +146,7 @@ impl<T> Reply<T> {
     }
 }
 
-/// Why the data plane gave no answer.
+/// Why there is no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PlaneError {
@@ -155,19 +162,29 @@ impl fmt::Display for PlaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Gone => "the daemon is ending",
-            Self::Busy => "too many requests wait for the data plane; try again",
-            Self::Silent => "the data plane did not answer in time; try again",
+            Self::Busy => "too many requests wait for the daemon; try again",
+            Self::Silent => "the daemon did not answer in time; try again",
         })
     }
 }
 
 impl std::error::Error for PlaneError {}
 
-/// The way to the data plane, for any number of threads.
+impl From<RecvTimeoutError> for PlaneError {
+    fn from(error: RecvTimeoutError) -> Self {
+        match error {
+            RecvTimeoutError::Timeout => Self::Silent,
+            RecvTimeoutError::Disconnected => Self::Gone,
+        }
+    }
+}
+
+/// The way to the control thread, for any number of threads.
 #[derive(Clone)]
 pub struct PlaneHandle {
     sender: SyncSender<Command>,
     waker: Arc<dyn Fn() + Send + Sync>,
+    statistics: Arc<dyn Statistics>,
     /// Held while a configuration is made and taken over.
     changing: Arc<Mutex<()>>,
 }
@@ -179,11 +196,14 @@ impl fmt::Debug for PlaneHandle {
 }
 
 impl PlaneHandle {
-    /// A handle, and where its commands arrive. `waker` must make the data plane leave its wait;
-    /// it is called after each command, by any thread.
-    pub fn new(waker: Arc<dyn Fn() + Send + Sync>) -> (Self, Receiver<Command>) {
+    /// A handle, and where its commands arrive. `waker` must make the control thread leave its
+    /// pause; it is called after each command, by any thread.
+    pub fn new(
+        waker: Arc<dyn Fn() + Send + Sync>,
+        statistics: Arc<dyn Statistics>,
+    ) -> (Self, Receiver<Command>) {
         let (sender, receiver) = mpsc::sync_channel(COMMANDS_MAX);
-        (Self { sender, waker, changing: Arc::default() }, receiver)
+        (Self { sender, waker, statistics, changing: Arc::default() }, receiver)
     }
 
     /// Hands over a command without waiting.
@@ -199,18 +219,18 @@ impl PlaneHandle {
         Ok(())
     }
 
-    /// How things stand.
+    /// How things stand, read on the calling thread.
     ///
     /// # Errors
-    /// There was no answer.
-    pub fn snapshot(&self, detail: Detail) -> Result<Snapshot, PlaneError> {
-        self.ask(|reply| Command::Snapshot { detail, reply })
+    /// The daemon is ending, or a list that was asked for did not come in time.
+    pub fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError> {
+        self.statistics.snapshot(detail)
     }
 
     /// Changes a setting.
     ///
     /// # Errors
-    /// There was no answer; the inner error is the data plane's refusal.
+    /// There was no answer; the inner error is the control thread's refusal.
     pub fn set(&self, change: Change) -> Result<Result<(), String>, PlaneError> {
         self.ask(|reply| Command::Set { change, reply })
     }
@@ -219,7 +239,7 @@ impl PlaneHandle {
     /// happens at a time, so that none is lost.
     ///
     /// # Errors
-    /// There was no answer; the inner error is that of `make`, or the data plane's refusal.
+    /// There was no answer; the inner error is that of `make`, or the control thread's refusal.
     pub fn change<E: From<String>>(
         &self,
         make: impl FnOnce(&Config) -> Result<Config, E>,
@@ -237,9 +257,9 @@ impl PlaneHandle {
     /// Begins a capture.
     ///
     /// # Errors
-    /// There was no answer; the inner error is the data plane's refusal.
-    pub fn capture(&self, tap: Tap) -> Result<Result<(), String>, PlaneError> {
-        self.ask(|reply| Command::Capture { tap, reply })
+    /// There was no answer; the inner error is the control thread's refusal.
+    pub fn capture(&self, filter: Filter) -> Result<Result<TapReader, String>, PlaneError> {
+        self.ask(|reply| Command::Capture { filter, reply })
     }
 
     /// Hands over a command and waits for its answer.
@@ -248,14 +268,11 @@ impl PlaneHandle {
     /// There was none.
     pub(crate) fn ask<T>(
         &self,
-        command: impl FnOnce(Reply<T>) -> Command,
+        command: impl FnOnce(Oneshot<T>) -> Command,
     ) -> Result<T, PlaneError> {
-        let (reply, answer) = Reply::new();
+        let (reply, answer) = oneshot();
         self.command(command(reply))?;
-        answer.recv_timeout(ANSWER_WAIT_MAX).map_err(|e| match e {
-            RecvTimeoutError::Timeout => PlaneError::Silent,
-            RecvTimeoutError::Disconnected => PlaneError::Gone,
-        })
+        Ok(answer.recv_timeout(ANSWER_WAIT_MAX)?)
     }
 }
 
@@ -264,8 +281,17 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    /// Statistics that are not read here.
+    struct None;
+
+    impl Statistics for None {
+        fn snapshot(&self, _: &Detail) -> Result<Snapshot, PlaneError> {
+            Err(PlaneError::Gone)
+        }
+    }
+
     fn quiet() -> (PlaneHandle, Receiver<Command>) {
-        PlaneHandle::new(Arc::new(|| {}))
+        PlaneHandle::new(Arc::new(|| {}), Arc::new(None))
     }
 
     #[test]
@@ -275,17 +301,17 @@ mod tests {
         let waker = move || {
             counter.fetch_add(1, Ordering::Relaxed);
         };
-        let (handle, commands) = PlaneHandle::new(Arc::new(waker));
+        let (handle, commands) = PlaneHandle::new(Arc::new(waker), Arc::new(None));
         let plane = std::thread::spawn(move || {
-            let Ok(Command::Snapshot { detail, reply }) = commands.recv() else { return };
-            reply
-                .send(Snapshot { flows_total: 7 + detail.flows_max as u64, ..Snapshot::default() });
+            let Ok(Command::Set { change, reply }) = commands.recv() else { return };
+            reply.send(Err(change.to_string()));
         });
-        let detail = Detail { flows_max: 2, ..Detail::default() };
-        assert_eq!(handle.snapshot(detail).unwrap().flows_total, 9);
+        let change = Change { udp: Some(true), ..Change::default() };
+        let answer = handle.set(change).unwrap();
+        assert_eq!(answer, Err("to set for the whole interface: udp on".to_owned()));
         assert_eq!(woken.load(Ordering::Relaxed), 1);
         plane.join().unwrap();
-        assert_eq!(handle.snapshot(Detail::default()), Err(PlaneError::Gone));
+        assert_eq!(handle.set(Change::default()), Err(PlaneError::Gone));
     }
 
     #[test]
@@ -303,9 +329,9 @@ mod tests {
     fn a_plane_that_drops_the_reply_is_gone_and_a_late_answer_harms_nobody() {
         let (handle, commands) = quiet();
         let plane = std::thread::spawn(move || drop(commands.recv()));
-        assert_eq!(handle.snapshot(Detail::default()), Err(PlaneError::Gone));
+        assert_eq!(handle.set(Change::default()), Err(PlaneError::Gone));
         plane.join().unwrap();
-        let (reply, answer) = Reply::new();
+        let (reply, answer) = oneshot();
         drop(answer);
         reply.send(1);
     }

@@ -1,7 +1,7 @@
-//! The state of the data plane, for people and machines: what `srd status --json` prints.
+//! The state of the daemon, for people and machines: what `srd status --json` prints.
 //!
-//! Only the data plane knows these figures, so it writes a [`Snapshot`] when it is asked
-//! ([`crate::plane::Command::Snapshot`]); the rest reads. Names and meanings of the five
+//! A [`Snapshot`] is made on the thread of its reader, of pages that the workers write
+//! ([`crate::plane::Statistics`]). Names and meanings of the five
 //! `ena_srd_*` counters are those of the ENA driver. Everything else is ours, and fields may be
 //! added: a reader ignores what it does not know.
 //!
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Mode, UdpOrdering};
 
-/// The data plane at one moment.
+/// The daemon at one moment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
@@ -36,7 +36,7 @@ pub struct Snapshot {
     pub mtu: u32,
     /// Paths (source ports) per peer.
     pub paths: u16,
-    /// Since the data plane started.
+    /// Since the daemon began to move packets.
     pub uptime_s: f64,
     /// How order is kept for UDP flows.
     pub udp_ordering: UdpOrdering,

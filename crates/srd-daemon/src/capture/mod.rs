@@ -2,19 +2,19 @@
 //! does, in one pcapng stream.
 //!
 //! ```text
-//!  data plane's thread                          a thread of the control server    srd capture
+//!  each worker                                  a thread of the control server    srd capture
 //!  Taps::inner, Taps::outer -> [queue] --------> TapReader -> pcapng blocks ----> file
 //!                              full: dropped,
 //!                              counted
 //! ```
 //!
-//! The data plane never waits: a queue holds at most [`QUEUE_PACKETS_MAX`] packets and
+//! A worker never waits: its queue holds at most [`QUEUE_PACKETS_MAX`] packets and
 //! [`QUEUE_BYTES_MAX`] bytes, and what does not fit is counted. At most [`TAPS_MAX`] captures
 //! run at once. Without any, a packet costs one look at an empty list.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`mod@tap`] | the data plane's side: filter, copy, count |
+//! | [`mod@tap`] | the workers' side: filter, copy, count |
 //! | `headers` | IP and UDP headers for outer packets, which sockets do not show |
 //! | `pcapng` | the file format, written |
 //! | `stream` | from the queue into that format |
@@ -29,13 +29,13 @@ pub mod tap;
 use serde::{Deserialize, Serialize};
 
 pub use stream::stream;
-pub use tap::{Direction, Outer, Tap, TapReader, Taps, tap};
+pub use tap::{Captures, Direction, Outer, Tap, TapReader, Taps};
 
 /// Captures that may run at once.
 pub const TAPS_MAX: usize = 4;
-/// Packets of one capture that may wait to be written.
+/// Packets of one capture and one worker that may wait to be written.
 pub const QUEUE_PACKETS_MAX: usize = 4096;
-/// Bytes of one capture that may wait to be written.
+/// Bytes of one capture and one worker that may wait to be written.
 pub const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// Most bytes of one packet that are kept.
 pub const SNAPLEN_MAX: u32 = 65_535 + 40;

@@ -13,13 +13,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes that are gathered into one write while packets come fast.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Writes packets until the filter's count or time is reached, the data plane ends the capture,
+/// Writes packets until the filter's count or time is reached, the workers end,
 /// or `is_over` says so.
 ///
 /// # Errors
 /// Writing failed.
 pub fn stream(
-    reader: &TapReader,
+    reader: &mut TapReader,
     interface: &str,
     filter: &Filter,
     to: &mut impl Write,
@@ -47,7 +47,7 @@ pub fn stream(
 
 /// Takes what waits in the queue, and waits for the first.
 fn gather(
-    reader: &TapReader,
+    reader: &mut TapReader,
     writer: &mut Writer,
     wait_max: Duration,
     count_max: u64,
@@ -69,18 +69,19 @@ mod tests {
     use super::super::tap::{Direction, Taps, tap};
     use super::*;
     use crate::capture::QUEUE_PACKETS_MAX;
+    use crate::plane::PeerNumber;
 
     const NOW: srd_proto::Instant = srd_proto::Instant::ZERO;
 
     fn run(filter: &Filter, packets: usize) -> Copied {
-        let (tap, reader) = tap(filter.clone());
+        let (ends, mut reader) = tap(filter, None, 1);
         let mut taps = Taps::default();
-        taps.add(tap).unwrap();
+        ends.into_iter().for_each(|tap| taps.add(tap));
         for _ in 0..packets {
-            taps.inner(NOW, Direction::In, "b", &[0x45; 40]);
+            taps.inner(NOW, Direction::In, Some(PeerNumber(1)), &[0x45; 40]);
         }
         let mut bytes = Vec::new();
-        stream(&reader, "srd0", filter, &mut bytes, || false).unwrap();
+        stream(&mut reader, "srd0", filter, &mut bytes, || false).unwrap();
         copy(&mut &bytes[..], &mut Vec::new(), || false).unwrap()
     }
 
@@ -96,12 +97,12 @@ mod tests {
 
     #[test]
     fn a_capture_ends_with_the_data_plane_and_with_its_reader() {
-        let (tap, reader) = tap(Filter::default());
-        drop(tap);
+        let (taps, mut reader) = tap(&Filter::default(), None, 1);
+        drop(taps);
         let mut bytes = Vec::new();
-        stream(&reader, "srd0", &Filter::default(), &mut bytes, || false).unwrap();
+        stream(&mut reader, "srd0", &Filter::default(), &mut bytes, || false).unwrap();
         assert_eq!(copy(&mut &bytes[..], &mut Vec::new(), || false).unwrap(), Copied::default());
-        let (_tap, reader) = crate::capture::tap(Filter::default());
-        stream(&reader, "srd0", &Filter::default(), &mut Vec::new(), || true).unwrap();
+        let (_taps, mut reader) = tap(&Filter::default(), None, 1);
+        stream(&mut reader, "srd0", &Filter::default(), &mut Vec::new(), || true).unwrap();
     }
 }

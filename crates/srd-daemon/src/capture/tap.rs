@@ -1,20 +1,22 @@
-//! The data plane's side of a capture: what is wanted is copied into a bounded queue, and what
-//! does not fit is counted.
+//! The workers' side of a capture: what is wanted is copied into a bounded queue, one for each
+//! worker, and what does not fit is counted. The reader takes the oldest packet of all queues.
 //!
-//! Invariant: no call here waits. A tap whose reader has gone is taken out at the next packet
-//! that it wants.
+//! Invariant: no call of a worker waits or takes a lock. A tap whose reader has gone is taken out
+//! at the next packet that it wants, or when the next capture begins.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use srd_proto::{Ecn, Instant};
 
 use super::headers::{self, HEADER_BYTES_MAX};
 use super::{Filter, Layers, QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, SNAPLEN_MAX, TAPS_MAX};
+use crate::plane::PeerNumber;
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,75 +51,136 @@ pub(super) struct Packet {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What both ends of a queue count.
+/// What all ends of a capture share.
 #[derive(Debug, Default)]
 struct Shared {
-    waiting_bytes: AtomicUsize,
     dropped: [AtomicU64; 2],
+    /// The reader is gone.
+    is_over: AtomicBool,
+    /// Who waits for packets, once it does.
+    reader: OnceLock<Thread>,
 }
 
-/// The data plane's end of one capture.
-#[derive(Debug)]
+/// One worker's end of one capture.
+#[derive(Clone, Debug)]
 pub struct Tap {
-    filter: Filter,
+    layers: Layers,
+    peer: Option<PeerNumber>,
+    snaplen: u32,
     sender: SyncSender<Packet>,
+    /// Bytes that wait in this queue.
+    waiting_bytes: Arc<AtomicUsize>,
     shared: Arc<Shared>,
-    /// Wall clock minus the data plane's clock, as it was when the capture began.
+    /// Wall clock minus the workers' clock, as it was when the capture began.
     offset_ns: u64,
 }
 
-/// The other end.
+/// One worker's queue, at the reader's end.
+#[derive(Debug)]
+struct Queue {
+    receiver: Receiver<Packet>,
+    waiting_bytes: Arc<AtomicUsize>,
+    /// Its oldest packet, if it was looked at.
+    head: Option<Packet>,
+    has_ended: bool,
+}
+
+/// The other end. One thread reads.
 #[derive(Debug)]
 pub struct TapReader {
-    receiver: Receiver<Packet>,
+    queues: Vec<Queue>,
     shared: Arc<Shared>,
 }
 
-/// Makes a capture: the end for the data plane, and the end to read from.
-pub fn tap(filter: Filter) -> (Tap, TapReader) {
-    let (sender, receiver) = mpsc::sync_channel(QUEUE_PACKETS_MAX);
+/// Captures that run.
+#[derive(Debug, Default)]
+pub struct Captures(Vec<Arc<Shared>>);
+
+impl Captures {
+    /// Begins a capture, of one peer or of all: an end for each of so many workers, and the end to
+    /// read from.
+    ///
+    /// # Errors
+    /// As many run as may, for a person.
+    pub fn begin(
+        &mut self,
+        filter: &Filter,
+        peer: Option<PeerNumber>,
+        workers: usize,
+    ) -> Result<(Vec<Tap>, TapReader), String> {
+        self.0.retain(|shared| !shared.is_over.load(Ordering::Relaxed));
+        if self.0.len() >= TAPS_MAX {
+            return Err(format!("{TAPS_MAX} captures run already; end one of them first"));
+        }
+        let (taps, reader) = tap(filter, peer, workers);
+        self.0.push(Arc::clone(&reader.shared));
+        Ok((taps, reader))
+    }
+}
+
+/// Makes a capture.
+pub(super) fn tap(
+    filter: &Filter,
+    peer: Option<PeerNumber>,
+    workers: usize,
+) -> (Vec<Tap>, TapReader) {
     let shared = Arc::new(Shared::default());
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let wall_ns = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
     let offset_ns = wall_ns.wrapping_sub(srd_net::Clock::new().now().as_nanos());
-    let filter = Filter { snaplen: filter.snaplen.clamp(1, SNAPLEN_MAX), ..filter };
-    let reader = TapReader { receiver, shared: Arc::clone(&shared) };
-    (Tap { filter, sender, shared, offset_ns }, reader)
+    let (layers, snaplen) = (filter.layers, filter.snaplen.clamp(1, SNAPLEN_MAX));
+    let one = |_| {
+        let (sender, receiver) = mpsc::sync_channel(QUEUE_PACKETS_MAX);
+        let waiting_bytes = Arc::<AtomicUsize>::default();
+        let queue = Queue {
+            receiver,
+            waiting_bytes: Arc::clone(&waiting_bytes),
+            head: None,
+            has_ended: false,
+        };
+        let shared = Arc::clone(&shared);
+        (Tap { layers, peer, snaplen, sender, waiting_bytes, shared, offset_ns }, queue)
+    };
+    let (taps, queues) = (0..workers).map(one).unzip();
+    (taps, TapReader { queues, shared })
 }
 
-/// A packet as the data plane shows it.
+/// A packet as a worker shows it.
 struct Shown<'a> {
     now: Instant,
     direction: Direction,
-    peer: Option<&'a str>,
+    peer: Option<PeerNumber>,
     headers: &'a [u8],
     payload: &'a [u8],
 }
 
 impl Tap {
-    fn wants(&self, is_outer: bool, peer: Option<&str>) -> bool {
-        let by_layer = match self.filter.layers {
+    fn wants(&self, is_outer: bool, peer: Option<PeerNumber>) -> bool {
+        let by_layer = match self.layers {
             Layers::Both => true,
             Layers::Inner => !is_outer,
             Layers::Outer => is_outer,
         };
-        by_layer && (self.filter.peer.is_none() || self.filter.peer.as_deref() == peer)
+        by_layer && (self.peer.is_none() || self.peer == peer)
     }
 
     /// Copies a packet that is wanted; false if nobody reads any more.
     fn offer(&self, is_outer: bool, shown: &Shown<'_>) -> bool {
+        if self.is_over() {
+            return false;
+        }
         if !self.wants(is_outer, shown.peer) {
             return true;
         }
         let length = shown.headers.len() + shown.payload.len();
-        let kept = length.min(self.filter.snaplen as usize);
-        let waiting = self.shared.waiting_bytes.fetch_add(kept, Ordering::Relaxed);
-        let give_up = |shared: &Shared| {
-            shared.waiting_bytes.fetch_sub(kept, Ordering::Relaxed);
-            shared.dropped[usize::from(is_outer)].fetch_add(1, Ordering::Relaxed);
+        let kept = length.min(self.snaplen as usize);
+        let waiting = self.waiting_bytes.fetch_add(kept, Ordering::Relaxed);
+        let give_up = || {
+            self.waiting_bytes.fetch_sub(kept, Ordering::Relaxed);
+            self.shared.dropped[usize::from(is_outer)].fetch_add(1, Ordering::Relaxed);
         };
         if waiting + kept > QUEUE_BYTES_MAX {
-            give_up(&self.shared);
+            give_up();
             return true;
         }
         let mut bytes = Vec::with_capacity(kept);
@@ -130,22 +193,31 @@ impl Tap {
             bytes,
         };
         match self.sender.try_send(packet) {
-            Ok(()) => true,
+            Ok(()) => {
+                if let Some(reader) = self.shared.reader.get() {
+                    reader.unpark();
+                }
+                true
+            }
             Err(TrySendError::Full(_)) => {
-                give_up(&self.shared);
+                give_up();
                 true
             }
             Err(TrySendError::Disconnected(_)) => false,
         }
     }
+
+    fn is_over(&self) -> bool {
+        self.shared.is_over.load(Ordering::Relaxed)
+    }
 }
 
-/// Every capture that runs, in the hands of the data plane.
+/// Every capture that runs, in the hands of one worker.
 #[derive(Debug, Default)]
 pub struct Taps {
     taps: Vec<Tap>,
     /// Who is at an address, for outer packets.
-    names: BTreeMap<IpAddr, String>,
+    names: BTreeMap<IpAddr, PeerNumber>,
 }
 
 impl Taps {
@@ -154,29 +226,29 @@ impl Taps {
         self.taps.is_empty()
     }
 
-    /// Takes up a capture.
-    ///
-    /// # Errors
-    /// As many run as may, in words.
-    pub fn add(&mut self, tap: Tap) -> Result<(), String> {
+    /// Takes up a capture. [`Captures`] bounds how many there are.
+    pub fn add(&mut self, tap: Tap) {
         // An idle capture finds out late that its reader has gone.
-        self.taps.retain(|tap| Arc::strong_count(&tap.shared) > 1);
-        if self.taps.len() >= TAPS_MAX {
-            return Err(format!("{TAPS_MAX} captures run already; end one of them first"));
+        self.taps.retain(|tap| !tap.is_over());
+        if self.taps.len() < TAPS_MAX {
+            self.taps.push(tap);
         }
-        self.taps.push(tap);
-        Ok(())
     }
 
     /// Says who is at an address from now on; of several peers behind one, the last.
-    pub fn set_names(&mut self, names: BTreeMap<IpAddr, String>) {
+    pub fn set_names(&mut self, names: BTreeMap<IpAddr, PeerNumber>) {
         self.names = names;
     }
 
-    /// Shows an inner packet, from its IP header on, of the peer that goes by this name.
-    pub fn inner(&mut self, now: Instant, direction: Direction, peer: &str, packet: &[u8]) {
+    /// Shows an inner packet, from its IP header on, of the peer with this number, if it is known.
+    pub fn inner(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        peer: Option<PeerNumber>,
+        packet: &[u8],
+    ) {
         if !self.taps.is_empty() {
-            let peer = Some(peer);
             let shown = Shown { now, direction, peer, headers: &[], payload: packet };
             self.taps.retain(|tap| tap.offer(false, &shown));
         }
@@ -189,7 +261,7 @@ impl Taps {
             Direction::In => outer.source,
             Direction::Out => outer.destination,
         };
-        let peer = self.names.get(&other.ip().to_canonical()).map(String::as_str);
+        let peer = self.names.get(&other.ip().to_canonical()).copied();
         if !self.taps.iter().any(|tap| tap.wants(true, peer)) {
             return;
         }
@@ -201,19 +273,60 @@ impl Taps {
 }
 
 impl TapReader {
-    /// The next packet.
+    /// The next packet: the oldest of those that wait.
     ///
     /// # Errors
     /// None came in time, or none will come any more.
-    pub(super) fn next(&self, wait_max: Duration) -> Result<Packet, RecvTimeoutError> {
-        let packet = self.receiver.recv_timeout(wait_max)?;
-        self.shared.waiting_bytes.fetch_sub(packet.bytes.len(), Ordering::Relaxed);
-        Ok(packet)
+    pub(super) fn next(&mut self, wait_max: Duration) -> Result<Packet, RecvTimeoutError> {
+        let _ = self.shared.reader.set(std::thread::current());
+        let began = std::time::Instant::now();
+        loop {
+            self.queues.iter_mut().for_each(Queue::look);
+            let waiting = self.queues.iter_mut().filter(|queue| queue.head.is_some());
+            let oldest = waiting.min_by_key(|queue| queue.head.as_ref().map(|head| head.time_ns));
+            if let Some(packet) = oldest.and_then(Queue::take) {
+                return Ok(packet);
+            }
+            if self.queues.iter().all(|queue| queue.has_ended) {
+                return Err(RecvTimeoutError::Disconnected);
+            }
+            let left = wait_max.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(RecvTimeoutError::Timeout);
+            }
+            std::thread::park_timeout(left);
+        }
     }
 
-    /// Packets that did not fit into the queue: inner ones, outer ones.
+    /// Packets that did not fit into a queue: inner ones, outer ones.
     pub fn dropped(&self) -> [u64; 2] {
         [0, 1].map(|at: usize| self.shared.dropped[at].load(Ordering::Relaxed))
+    }
+}
+
+impl Queue {
+    /// Looks at the oldest packet.
+    fn look(&mut self) {
+        if self.head.is_none() {
+            match self.receiver.try_recv() {
+                Ok(packet) => self.head = Some(packet),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => self.has_ended = true,
+            }
+        }
+    }
+
+    /// Takes the oldest packet.
+    fn take(&mut self) -> Option<Packet> {
+        let packet = self.head.take()?;
+        self.waiting_bytes.fetch_sub(packet.bytes.len(), Ordering::Relaxed);
+        Some(packet)
+    }
+}
+
+impl Drop for TapReader {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -233,25 +346,28 @@ mod tests {
         between("192.0.2.1:7480", "192.0.2.2:7471")
     }
 
-    fn with(filter: Filter) -> (Taps, TapReader) {
-        let (tap, reader) = tap(filter);
+    const B: Option<PeerNumber> = Some(PeerNumber(2));
+    const C: Option<PeerNumber> = Some(PeerNumber(3));
+
+    fn with(layers: Layers, peer: Option<PeerNumber>, snaplen: u32) -> (Taps, TapReader) {
+        let filter = Filter { layers, snaplen, ..Filter::default() };
+        let (ends, reader) = tap(&filter, peer, 1);
         let mut taps = Taps::default();
-        taps.add(tap).unwrap();
-        taps.set_names([("192.0.2.2".parse().unwrap(), "b".into())].into());
+        ends.into_iter().for_each(|tap| taps.add(tap));
+        taps.set_names([("192.0.2.2".parse().unwrap(), PeerNumber(2))].into());
         (taps, reader)
     }
 
     #[test]
     fn only_wanted_layers_and_peers_are_copied() {
-        let filter = Filter { peer: Some("b".into()), ..Filter::default() };
-        let (mut taps, reader) = with(Filter { layers: Layers::Inner, ..filter.clone() });
-        taps.inner(NOW, Direction::Out, "c", &[1]);
+        let (mut taps, mut reader) = with(Layers::Inner, B, SNAPLEN_MAX);
+        taps.inner(NOW, Direction::Out, C, &[1]);
         taps.outer(NOW, Direction::Out, &outer(), &[2]);
-        taps.inner(NOW, Direction::Out, "b", &[3]);
+        taps.inner(NOW, Direction::Out, B, &[3]);
         assert_eq!(reader.next(SOON).unwrap().bytes, [3]);
         assert!(reader.next(SOON).is_err());
-        let (mut taps, reader) = with(Filter { layers: Layers::Outer, ..filter });
-        taps.inner(NOW, Direction::In, "b", &[1]);
+        let (mut taps, mut reader) = with(Layers::Outer, B, SNAPLEN_MAX);
+        taps.inner(NOW, Direction::In, B, &[1]);
         taps.outer(NOW, Direction::In, &between("192.0.2.3:7480", "192.0.2.1:7471"), &[2]);
         taps.outer(NOW, Direction::In, &between("192.0.2.2:7490", "192.0.2.1:7471"), &[3]);
         let packet = reader.next(SOON).unwrap();
@@ -262,8 +378,8 @@ mod tests {
 
     #[test]
     fn long_packets_are_cut_and_their_length_remembered() {
-        let (mut taps, reader) = with(Filter { snaplen: 30, ..Filter::default() });
-        taps.inner(NOW, Direction::Out, "b", &[7; 100]);
+        let (mut taps, mut reader) = with(Layers::Both, None, 30);
+        taps.inner(NOW, Direction::Out, B, &[7; 100]);
         taps.outer(NOW, Direction::Out, &outer(), &[8; 100]);
         let inner = reader.next(SOON).unwrap();
         assert_eq!((inner.length, inner.bytes.len()), (100, 30));
@@ -274,45 +390,69 @@ mod tests {
 
     #[test]
     fn a_reader_that_does_not_read_costs_packets_and_no_time() {
-        let (mut taps, reader) = with(Filter::default());
+        let (mut taps, reader) = with(Layers::Both, None, SNAPLEN_MAX);
         for _ in 0..QUEUE_PACKETS_MAX + 5 {
-            taps.inner(NOW, Direction::Out, "b", &[7]);
+            taps.inner(NOW, Direction::Out, B, &[7]);
         }
         assert_eq!(reader.dropped(), [5, 0]);
-        let (mut taps, reader) = with(Filter::default());
+        let (mut taps, mut reader) = with(Layers::Both, None, SNAPLEN_MAX);
         let large = vec![0; 65_535];
         for _ in 0..QUEUE_BYTES_MAX / large.len() + 3 {
-            taps.inner(NOW, Direction::Out, "b", &large);
+            taps.inner(NOW, Direction::Out, B, &large);
         }
         assert_eq!(reader.dropped(), [3, 0]);
         reader.next(SOON).unwrap();
-        taps.inner(NOW, Direction::Out, "b", &large);
+        taps.inner(NOW, Direction::Out, B, &large);
         assert_eq!(reader.dropped(), [3, 0]);
     }
 
     #[test]
     fn captures_are_bounded_and_end_with_their_reader() {
-        let mut taps = Taps::default();
+        let (mut captures, mut taps) = (Captures::default(), Taps::default());
         let mut readers = Vec::new();
         for _ in 0..TAPS_MAX {
-            let (tap, reader) = tap(Filter::default());
-            taps.add(tap).unwrap();
+            let (ends, reader) = captures.begin(&Filter::default(), None, 1).unwrap();
+            ends.into_iter().for_each(|tap| taps.add(tap));
             readers.push(reader);
         }
-        let (more, _reader) = tap(Filter::default());
-        assert!(taps.add(more).unwrap_err().contains("4 captures"));
+        let refused = captures.begin(&Filter::default(), None, 1).map(|_| ());
+        assert!(refused.unwrap_err().contains("4 captures"));
         readers.pop();
-        let (more, reader) = tap(Filter::default());
-        taps.add(more).unwrap();
+        let (ends, reader) = captures.begin(&Filter::default(), None, 1).unwrap();
+        ends.into_iter().for_each(|tap| taps.add(tap));
+        assert_eq!(taps.taps.len(), TAPS_MAX);
         drop((readers, reader));
-        taps.inner(NOW, Direction::In, "b", &[1]);
+        taps.inner(NOW, Direction::In, B, &[1]);
         assert!(taps.is_empty());
     }
 
     #[test]
+    fn packets_of_several_workers_come_oldest_first_and_each_has_a_bound_of_its_own() {
+        let (ends, mut reader) = tap(&Filter::default(), None, 2);
+        let mut workers = ends.into_iter().map(|tap| {
+            let mut taps = Taps::default();
+            taps.add(tap);
+            taps
+        });
+        let (mut first, mut second) = (workers.next().unwrap(), workers.next().unwrap());
+        for _ in 0..QUEUE_PACKETS_MAX + 3 {
+            first.inner(NOW, Direction::In, B, &[1]);
+        }
+        second.inner(Instant::ZERO, Direction::In, B, &[2]);
+        assert_eq!(reader.dropped(), [3, 0]);
+        assert_eq!(reader.next(SOON).unwrap().bytes, [2]);
+        for _ in 0..QUEUE_PACKETS_MAX {
+            assert_eq!(reader.next(SOON).unwrap().bytes, [1]);
+        }
+        assert_eq!(reader.next(SOON), Err(RecvTimeoutError::Timeout));
+        drop((first, second));
+        assert_eq!(reader.next(SOON), Err(RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
     fn times_are_of_the_wall_clock() {
-        let (mut taps, reader) = with(Filter::default());
-        taps.inner(srd_net::Clock::new().now(), Direction::In, "b", &[1]);
+        let (mut taps, mut reader) = with(Layers::Both, None, SNAPLEN_MAX);
+        taps.inner(srd_net::Clock::new().now(), Direction::In, B, &[1]);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
         let time = u128::from(reader.next(SOON).unwrap().time_ns);
         assert!(wall.abs_diff(time) < 1_000_000_000, "{wall} {time}");

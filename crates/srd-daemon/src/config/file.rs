@@ -39,6 +39,7 @@ pub(super) struct InterfaceTable {
     pub(super) protection: Maybe<String>,
     pub(super) mtu: Maybe<i64>,
     pub(super) paths: Maybe<i64>,
+    pub(super) workers: Maybe<i64>,
     pub(super) link_rate: Maybe<String>,
     pub(super) express: Option<bool>,
     pub(super) express_udp: Option<bool>,

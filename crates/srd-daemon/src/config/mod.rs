@@ -1,4 +1,4 @@
-//! The file `srd.toml`, read and checked: whoever holds a [`Config`] need not check again.
+//! The file `srd.toml`, read and checked: code that holds a [`Config`] need not check again.
 //!
 //! ```text
 //!   text --file--> Document, each value with its place --check--> Config
@@ -97,6 +97,8 @@ pub struct Interface {
     pub mtu: Option<u16>,
     /// Paths per peer.
     pub paths: u16,
+    /// Threads that move packets, each with paths of its own.
+    pub workers: u8,
     /// Speed of our own link in bits per second: absent, the kernel is asked; zero, unknown.
     pub link_rate_bps: Option<u64>,
     /// Whether packets ride SRD.

@@ -180,7 +180,8 @@ impl Interface {
 
     /// The last of the ports that packets leave from, at each address.
     pub fn last_port(&self) -> u16 {
-        self.listen.port().saturating_add(self.paths - 1)
+        let ports = self.paths.saturating_mul(self.workers.into());
+        self.listen.port().saturating_add(ports.saturating_sub(1))
     }
 
     /// Whether no IPv6 address can be reached.

@@ -419,3 +419,19 @@ fn a_difference_tells_peers_by_key_and_settings_by_what_they_need() {
     new.interface.protection = Protection::Encrypted(fresh);
     assert_eq!(old.diff(&new).restart, ["private_key_file"]);
 }
+
+#[test]
+fn each_worker_has_ports_of_its_own_and_all_of_them_exist() {
+    let workers = |n: &str| with("paths = 32", &format!("paths = 32\nworkers = {n}"));
+    let config = parse(&workers("3")).unwrap();
+    assert_eq!((config.interface.workers, config.interface.last_port()), (3, 7471 + 95));
+    refused(&workers("0"), &["`workers` cannot be 0", "from 1 to 8"]);
+    refused(&workers("9"), &["from 1 to 8"]);
+    let high = workers("8").replace("0.0.0.0:7471", "0.0.0.0:65312");
+    refused(&high, &["8 workers of 32 paths each do not fit behind port 65312", "at most 7"]);
+    // Unless the file says, there are no more than fit.
+    let interface = parse(&with("0.0.0.0:7471", "0.0.0.0:65504")).unwrap().interface;
+    assert_eq!((interface.workers, interface.last_port()), (1, u16::MAX));
+    let difference = parse(&workers("3")).unwrap().diff(&parse(&workers("4")).unwrap());
+    assert!(difference.restart.contains(&"workers"), "{difference:?}");
+}

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::protocol::{Answer, Refusal, Request};
 
-/// How long the daemon may take for an answer: longer than the data plane may.
+/// How long the daemon may take for an answer: longer than the control thread may.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Most bytes of an answer; a thousand peers with all their paths have fewer.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;

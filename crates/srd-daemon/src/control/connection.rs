@@ -97,7 +97,7 @@ fn answer(stream: &UnixStream, slot: &Slot, line: &[u8]) -> io::Result<()> {
     };
     match request {
         Request::Status { paths, flows } => {
-            let snapshot = plane.snapshot(detail(paths, flows)).map_err(Refusal::from);
+            let snapshot = plane.snapshot(&detail(paths, flows)).map_err(Refusal::from);
             write_answer(stream, snapshot)
         }
         Request::Stats => write_answer(stream, stats(plane)),
@@ -166,13 +166,13 @@ fn detail(paths: bool, flows: usize) -> Detail {
 }
 
 fn stats(plane: &PlaneHandle) -> Result<Stats, Refusal> {
-    let Snapshot { interface, counters, drops, .. } = plane.snapshot(Detail::default())?;
+    let Snapshot { interface, counters, drops, .. } = plane.snapshot(&Detail::default())?;
     Ok(Stats { interface, counters, drops })
 }
 
 fn paths(plane: &PlaneHandle, peer: &str) -> Result<PeerSnapshot, Refusal> {
     let paths = PathsOf::Peer(peer.to_owned());
-    let snapshot = plane.snapshot(Detail { paths, flows_max: 0 })?;
+    let snapshot = plane.snapshot(&Detail { paths, flows_max: 0 })?;
     find(&snapshot, peer).cloned()
 }
 
@@ -189,7 +189,7 @@ fn unknown(snapshot: &Snapshot, peer: &str) -> Refusal {
 /// The name of a peer that is meant by the beginning of its key.
 fn resolve(plane: &PlaneHandle, peer: Option<String>) -> Result<Option<String>, Refusal> {
     let Some(peer) = peer else { return Ok(None) };
-    let snapshot = plane.snapshot(Detail::default())?;
+    let snapshot = plane.snapshot(&Detail::default())?;
     find(&snapshot, &peer).map(|found| Some(found.name.clone()))
 }
 
@@ -215,7 +215,7 @@ fn add_peer(plane: &PlaneHandle, form: &PeerForm) -> Result<ReloadReport, Refusa
 }
 
 fn remove_peer(plane: &PlaneHandle, wanted: &str) -> Result<ReloadReport, Refusal> {
-    let snapshot = plane.snapshot(Detail::default())?;
+    let snapshot = plane.snapshot(&Detail::default())?;
     change(plane, |running| match running.without_peer(wanted) {
         Some(config) => Ok(config),
         None => Err(unknown(&snapshot, wanted)),
@@ -253,7 +253,7 @@ fn watch(
     let interval = Duration::from_millis(interval_ms);
     let mut next = Instant::now();
     while !shared.is_ending.load(Ordering::Relaxed) {
-        let snapshot = shared.plane.snapshot(detail.clone()).map_err(Refusal::from);
+        let snapshot = shared.plane.snapshot(detail).map_err(Refusal::from);
         let is_over = snapshot.is_err();
         write_answer(stream, snapshot)?;
         if is_over {
@@ -280,7 +280,7 @@ fn is_pause(error: &io::Error) -> bool {
 
 fn run_capture(stream: &UnixStream, shared: &Shared, filter: Filter) -> io::Result<()> {
     let begun = begin_capture(&shared.plane, filter);
-    let (reader, filter, interface) = match begun {
+    let (mut reader, filter, interface) = match begun {
         Ok(begun) => begun,
         Err(refusal) => return write_answer::<()>(stream, Err(refusal)),
     };
@@ -291,7 +291,7 @@ fn run_capture(stream: &UnixStream, shared: &Shared, filter: Filter) -> io::Resu
         Err(e) => !is_pause(&e),
     };
     let is_over = || shared.is_ending.load(Ordering::Relaxed) || has_left(stream);
-    capture::stream(&reader, &interface, &filter, &mut Timely(stream), is_over)
+    capture::stream(&mut reader, &interface, &filter, &mut Timely(stream), is_over)
 }
 
 fn begin_capture(
@@ -300,9 +300,9 @@ fn begin_capture(
 ) -> Result<(capture::TapReader, Filter, String), Refusal> {
     let peer = resolve(plane, filter.peer.clone())?;
     let filter = Filter { peer, ..filter };
-    let interface = plane.snapshot(Detail::default())?.interface;
-    let (tap, reader) = capture::tap(filter.clone());
-    plane.capture(tap)?.map_err(|text| Refusal::new(RefusalKind::Busy, text))?;
+    let interface = plane.snapshot(&Detail::default())?.interface;
+    let reader = plane.capture(filter.clone())?;
+    let reader = reader.map_err(|text| Refusal::new(RefusalKind::Busy, text))?;
     Ok((reader, filter, interface))
 }
 

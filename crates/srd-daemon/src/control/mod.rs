@@ -10,13 +10,13 @@
 //!                               <-----      {"ok":null}\n, then pcapng until either side ends
 //! ```
 //!
-//! One request per connection. Who may connect is decided by the socket's owner, group and mode
-//! (0660), nothing else; who changed something is logged.
+//! One request per connection. The socket's owner, group and mode decide which users may connect
+//! (0660), nothing else; the user behind a change is logged.
 //!
 //! Bounds: [`server::CONNECTIONS_MAX`] at once, of them [`server::STREAMS_MAX`] that last; a
 //! request of [`protocol::REQUEST_BYTES_MAX`] within [`server::REQUEST_WAIT_MAX`]; an answer
 //! that is not taken within [`server::ANSWER_TAKEN_MAX`] is given up. So a client that stalls
-//! costs one thread for seconds, and never another client or the data plane.
+//! costs one thread for seconds, and never another client or a packet.
 //!
 //! | module | what |
 //! |---|---|

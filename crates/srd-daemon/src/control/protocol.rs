@@ -147,7 +147,7 @@ pub enum RefusalKind {
     Busy,
     /// The new configuration is wrong.
     BadConfig,
-    /// The data plane cannot do it.
+    /// The daemon cannot do it.
     Refused,
     /// The user that asks may not do this.
     NotPermitted,
@@ -167,7 +167,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The data plane's own refusal.
+/// The daemon's own refusal.
 impl From<String> for Refusal {
     fn from(text: String) -> Self {
         Self::new(RefusalKind::Refused, text)

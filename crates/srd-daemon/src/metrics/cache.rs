@@ -1,5 +1,4 @@
-//! Snapshots that several may share, so that however many ask us, the data plane is asked
-//! seldom.
+//! Snapshots that several may share, so that however many ask, one is seldom made.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::plane::{Detail, PlaneError, PlaneHandle};
 use crate::snapshot::Snapshot;
 
-/// The data plane is asked at most once in this time.
+/// A snapshot is made at most once in this time.
 pub const PLANE_PAUSE: Duration = Duration::from_millis(20);
 /// How old a snapshot may be that is given to another.
 pub const AGE_MAX: Duration = Duration::from_millis(250);
@@ -19,7 +18,7 @@ pub const KEPT_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Cache {
     plane: PlaneHandle,
-    /// The newest last. Held while the data plane is asked: who else asks then, waits.
+    /// The newest last. Held while a snapshot is made: another reader waits meanwhile.
     kept: Mutex<Vec<Kept>>,
 }
 
@@ -45,7 +44,7 @@ impl Cache {
         if let Some(newest) = kept.last() {
             thread::sleep(PLANE_PAUSE.saturating_sub(newest.at.elapsed()));
         }
-        let snapshot = Arc::new(self.plane.snapshot(detail.clone())?);
+        let snapshot = Arc::new(self.plane.snapshot(&detail)?);
         kept.retain(|k| k.detail != detail);
         if kept.len() >= KEPT_MAX {
             kept.remove(0);

@@ -90,7 +90,7 @@ fn interface(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
         let labels = [("device", snapshot.interface.as_str()), ("reason", reason.as_str())];
         ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
     }
-    let help = "Seconds since the data plane started.";
+    let help = "Seconds since the daemon began to move packets.";
     let name = "srd_uptime_seconds";
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     ConstGauge::new(snapshot.uptime_s).encode(family.encode_family(&device)?)?;

@@ -6,12 +6,12 @@
 //! | `/status.json` | a [`crate::snapshot::Snapshot`] with flows; `?peer=NAME` adds its paths |
 //! | `/metrics` | OpenMetrics text |
 //!
-//! Nothing can be changed here, and nobody is asked who he is. So only this machine is answered
+//! Nothing can be changed here, and nothing identifies a client. So only this machine is answered
 //! unless the configuration allows others, and only under names that are this machine's: a page
 //! from elsewhere whose name was bent to our address (DNS rebinding) gets nothing.
 //!
 //! Bounds: [`server::CONNECTIONS_MAX`] connections, one request each, of at most
-//! [`http::HEAD_BYTES_MAX`] within [`http::HEAD_WAIT_MAX`]; the data plane is asked at most every
+//! [`http::HEAD_BYTES_MAX`] within [`http::HEAD_WAIT_MAX`]; a snapshot is made at most every
 //! [`cache::PLANE_PAUSE`], however many ask us.
 //!
 //! | module | what |

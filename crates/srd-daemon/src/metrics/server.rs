@@ -18,7 +18,7 @@ use super::http::{self, Request, Response, Status};
 use crate::config::Metrics;
 use crate::plane::{Detail, PathsOf, PlaneHandle};
 
-/// Connections at once. Who comes then waits for nothing: he is hung up on.
+/// Connections at once. One more is closed at once.
 pub const CONNECTIONS_MAX: usize = 16;
 /// Paths of all peers together up to which each has its own figures in `/metrics`.
 pub const PATH_SERIES_MAX: usize = 16_384;

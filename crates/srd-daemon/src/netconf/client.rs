@@ -100,7 +100,7 @@ impl Network {
             bail!("it is listened to already");
         };
         let has_ended = Arc::clone(&self.has_ended);
-        let hear = move || {
+        let listen = move || {
             while let Some(answer) = read(&mut pipe) {
                 match answer {
                     Answer::Note(note) => tracing::warn!("{note}"),
@@ -113,7 +113,7 @@ impl Network {
             }
             has_ended.store(true, Ordering::Relaxed);
         };
-        thread::Builder::new().name("srd-network".into()).spawn(hear)?;
+        thread::Builder::new().name("srd-network".into()).spawn(listen)?;
         Ok(self)
     }
 }

@@ -111,7 +111,7 @@ impl Netlink {
 
     /// What has changed since the last call. Never waits. An error of kind `OutOfMemory` means
     /// that notifications were lost.
-    pub(super) fn news(&self) -> io::Result<Vec<RouteNetlinkMessage>> {
+    pub(super) fn notifications(&self) -> io::Result<Vec<RouteNetlinkMessage>> {
         let mut found = Vec::new();
         loop {
             match self.socket.recv_from_full() {

@@ -165,7 +165,7 @@ fn say(answer: &Answer) -> io::Result<()> {
 #[derive(Debug)]
 struct Keeper {
     kernel: Kernel,
-    news: Netlink,
+    watch: Netlink,
     wanted: Routes,
     /// Whether the interface was up when we last looked; `None`: it is not there.
     up: Option<bool>,
@@ -187,12 +187,12 @@ impl Keeper {
                 lock => Some(lock),
             },
         };
-        let news = Kernel::watch().context("cannot watch the network")?;
+        let watch = Kernel::watch().context("cannot watch the network")?;
         let mut kernel = Kernel::open(spec).context("cannot talk to the kernel")?;
         kernel.check_table().map_err(anyhow::Error::msg)?;
         let verify_at = Instant::now() + VERIFY_EVERY;
         let (wanted, up, complete) = (Routes::new(), None, false);
-        Ok(Self { kernel, news, wanted, up, complete, verify_at, lock })
+        Ok(Self { kernel, watch, wanted, up, complete, verify_at, lock })
     }
 
     fn answer_until_end(&mut self) -> io::Result<()> {
@@ -217,7 +217,7 @@ impl Keeper {
             buffer.extend_from_slice(&chunk[..n]);
             while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = buffer.drain(..=end).collect();
-                say(&self.obey(&line))?;
+                say(&self.execute(&line))?;
             }
             if buffer.len() > LINE_BYTES_MAX {
                 return Err(io::Error::other("a request is too long"));
@@ -229,7 +229,7 @@ impl Keeper {
     fn wait(&self, input: &io::Stdin) -> io::Result<(bool, bool)> {
         let left = self.verify_at.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-        let mut fds = [PollFd::new(input, PollFlags::IN), PollFd::new(&self.news, PollFlags::IN)];
+        let mut fds = [PollFd::new(input, PollFlags::IN), PollFd::new(&self.watch, PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -237,7 +237,7 @@ impl Keeper {
         Ok((!fds[0].revents().is_empty(), !fds[1].revents().is_empty()))
     }
 
-    fn obey(&mut self, line: &[u8]) -> Answer {
+    fn execute(&mut self, line: &[u8]) -> Answer {
         let Ok(request) = serde_json::from_slice::<Request>(line) else {
             return Answer::Failed("not a request of the network process".into());
         };
@@ -285,8 +285,8 @@ impl Keeper {
 
     /// Something has changed, or it is time to look: makes good what is missing, and says so.
     fn look(&mut self) -> io::Result<()> {
-        let is_relevant = match self.news.news() {
-            Ok(news) => news.iter().any(|n| self.concerns_us(n)),
+        let is_relevant = match self.watch.notifications() {
+            Ok(all) => all.iter().any(|n| self.concerns_us(n)),
             // Too much at a time for the socket: anything may have changed.
             Err(_) => true,
         };
@@ -327,8 +327,8 @@ impl Keeper {
         }
     }
 
-    fn concerns_us(&self, news: &Message) -> bool {
-        match news {
+    fn concerns_us(&self, message: &Message) -> bool {
+        match message {
             Message::NewLink(link) | Message::DelLink(link) => {
                 Some(link.header.index) == self.kernel.index()
             }
@@ -405,9 +405,10 @@ mod tests {
         // One that takes the name and does not even listen.
         drop(first);
         let flags = SocketFlags::CLOEXEC;
-        let deaf = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let silent =
+            net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let name = SocketAddrUnix::new_abstract_name(format!("srd-table-{table}").as_bytes());
-        net::bind(&deaf, &name.unwrap()).unwrap();
+        net::bind(&silent, &name.unwrap()).unwrap();
         assert!(matches!(lock(table, Duration::ZERO).unwrap(), TableLock::Squatted));
     }
 

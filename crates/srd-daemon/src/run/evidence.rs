@@ -18,28 +18,31 @@ use rustix::io::Errno;
 use srd_proto::{Diagnosis, Unreachable};
 
 use crate::keys::PublicKey;
+use crate::pages::figure::figures;
 
 /// A reason, for programs and for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     /// One of few words: a label of metrics.
-    pub(super) kind: &'static str,
+    pub(crate) kind: &'static str,
     /// What is wrong, and what to do.
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 /// What is known of a peer that does not answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Evidence {
+pub(crate) struct Evidence {
     /// What came from its address last, or that nothing did.
     diagnosis: Option<Diagnosis>,
     /// Whether it said goodbye.
     has_closed: bool,
 }
 
+figures!(Evidence { diagnosis: Option<Diagnosis>, has_closed: bool });
+
 impl Evidence {
     /// The core has seen something.
-    pub(super) fn saw(&mut self, what: Diagnosis) {
+    pub(crate) fn saw(&mut self, what: Diagnosis) {
         // What came tells more than that nothing came afterwards.
         if what != Diagnosis::NothingHeard || self.diagnosis.is_none() {
             self.diagnosis = Some(what);
@@ -47,13 +50,30 @@ impl Evidence {
     }
 
     /// The peer has said goodbye.
-    pub(super) fn closed(&mut self) {
+    pub(crate) fn closed(&mut self) {
         self.has_closed = true;
+    }
+
+    /// Of what several workers know of one peer, that which tells most.
+    pub(crate) fn strongest(all: impl Iterator<Item = Self>) -> Self {
+        let weight = |evidence: &Self| match evidence.diagnosis {
+            None => 0,
+            Some(Diagnosis::NothingHeard) => 1,
+            Some(_) => 2,
+        };
+        let (mut strongest, mut has_closed) = (Self::default(), false);
+        for evidence in all {
+            has_closed |= evidence.has_closed;
+            if weight(&evidence) > weight(&strongest) {
+                strongest = evidence;
+            }
+        }
+        Self { has_closed, ..strongest }
     }
 
     /// The reason, beside why this machine refused to send (an error number) and what the network
     /// last said.
-    pub(super) fn problem(
+    pub(crate) fn problem(
         self,
         refusal: Option<i32>,
         network: Option<Unreachable>,

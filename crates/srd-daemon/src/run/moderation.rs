@@ -5,13 +5,12 @@
 //! waits, so that several packets come at a time. A conversation moves few bytes between two
 //! sleeps, and is never made to wait.
 
+use srd_net::{LocalEndpoint, PacketIo};
 use srd_proto::{Duration, Instant};
-
-use super::Endpoint;
 
 /// How long a nap is.
 const NAP: std::time::Duration = std::time::Duration::from_micros(100);
-/// Who slept less than this ago is being woken again and again.
+/// A thread that slept less than this ago is being woken again and again.
 const BUSY: Duration = Duration::from_micros(400);
 /// Bytes moved between two sleeps, less than [`BUSY`] apart: fewer are a conversation; with more
 /// a wake-up has paid already, and a nap would only hold the stream up.
@@ -30,7 +29,7 @@ impl Moderation {
     }
 
     /// Call before the thread waits: naps if it would be woken at once.
-    pub(super) fn before_sleep(&mut self, endpoint: &Endpoint) {
+    pub(super) fn before_sleep<I: PacketIo>(&mut self, endpoint: &LocalEndpoint<I>) {
         let stats = endpoint.core().stats();
         let moved_bytes = stats.tx_bytes + stats.rx_bytes;
         if self.is_stream(endpoint.now(), moved_bytes) {

@@ -1,7 +1,7 @@
-//! Names of peers become addresses, beside the thread that moves packets.
+//! Names of peers become addresses, beside the control thread.
 //!
 //! ```text
-//!   data plane                                        a thread of the resolver
+//!   control thread                                    a thread of the resolver
 //!   Lookup::poll: the peer does not answer -- ask -->  getaddrinfo, which may take long
 //!   Lookup::answered                       <-------    addresses, or why not
 //!   Lookup::poll: try the first ... the next ... and ask anew
@@ -34,13 +34,13 @@ const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// What a name stands for, or why that is not known.
-pub(super) type Found = std::result::Result<Vec<SocketAddr>, String>;
+pub(crate) type Found = std::result::Result<Vec<SocketAddr>, String>;
 /// What resolves a name.
 type Resolve = dyn Fn(&HostPort) -> Found + Send + Sync;
 
 /// Threads that resolve names.
 #[derive(Debug)]
-pub(super) struct Resolver {
+pub(crate) struct Resolver {
     requests: SyncSender<HostPort>,
     answers: Receiver<(HostPort, Found)>,
     /// Requests without an answer yet.
@@ -52,7 +52,7 @@ impl Resolver {
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub(super) fn start(resolve: Arc<Resolve>, wake: Arc<dyn Fn() + Send + Sync>) -> Result<Self> {
+    pub(crate) fn start(resolve: Arc<Resolve>, wake: Arc<dyn Fn() + Send + Sync>) -> Result<Self> {
         let (requests, wanted) = mpsc::sync_channel(PEERS_MAX);
         let (found, answers) = mpsc::channel();
         let wanted = Arc::new(Mutex::new(wanted));
@@ -67,7 +67,7 @@ impl Resolver {
     }
 
     /// Asks for a name. Returns whether there was room for the request.
-    pub(super) fn ask(&mut self, host: &HostPort) -> bool {
+    pub(crate) fn ask(&mut self, host: &HostPort) -> bool {
         let is_taken = match self.requests.try_send(host.clone()) {
             Ok(()) => true,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
@@ -77,7 +77,7 @@ impl Resolver {
     }
 
     /// The next answer, if there is one.
-    pub(super) fn next(&mut self) -> Option<(HostPort, Found)> {
+    pub(crate) fn next(&mut self) -> Option<(HostPort, Found)> {
         if self.outstanding == 0 {
             return None;
         }

@@ -24,7 +24,7 @@ pub(super) fn hold() {
 }
 
 /// Starts the thread that waits for them.
-pub(super) fn obey(plane: PlaneHandle, loader: Loader) -> Result<()> {
+pub(super) fn serve(plane: PlaneHandle, loader: Loader) -> Result<()> {
     let wait = move || {
         loop {
             match ours().wait() {

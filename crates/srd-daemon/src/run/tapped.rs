@@ -1,43 +1,41 @@
-//! The daemon's sockets, in view of whoever captures outer packets.
+//! A worker's sockets, in view of captures of outer packets.
 //!
-//! Without a capture, one look at a flag per batch.
+//! Without a capture, one look at an empty list per batch.
 
-use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use srd_net::{
-    Clock, IoStats, IoWaker, Notice, PacketIo, Segments, Sent, UdpIo, Undelivered, Wait,
-};
+use srd_net::{Clock, IoStats, IoWaker, Notice, PacketIo, Segments, Sent, Undelivered, Wait};
 use srd_proto::{ADDRESSES_MAX, Entropy, Instant, PacketMeta, Transmit};
 
 use crate::capture::{Direction, Outer, Taps};
 
-/// Captures that run, shared with the inner side.
-pub(super) type SharedTaps = Rc<RefCell<Taps>>;
-
-/// Kernel sockets with a view.
+/// A back end with a view.
 #[derive(Debug)]
-pub(super) struct Tapped {
-    io: UdpIo,
-    taps: SharedTaps,
+pub(crate) struct Tapped<I> {
+    io: I,
+    taps: Taps,
     buffer: Vec<u8>,
 }
 
-impl Tapped {
-    pub(super) fn new(io: UdpIo, taps: SharedTaps) -> Self {
-        Self { io, taps, buffer: Vec::new() }
+impl<I: PacketIo> Tapped<I> {
+    pub(crate) fn new(io: I) -> Self {
+        Self { io, taps: Taps::default(), buffer: Vec::new() }
     }
 
-    pub(super) fn udp(&mut self) -> &mut UdpIo {
+    /// The back end itself.
+    pub(super) fn inner(&mut self) -> &mut I {
         &mut self.io
+    }
+
+    /// Captures that run.
+    pub(super) fn taps(&mut self) -> &mut Taps {
+        &mut self.taps
     }
 
     fn show_sent<S: Segments>(&mut self, batches: &[(Transmit, S)]) {
         let now = self.io.clock().now();
-        let mut taps = self.taps.borrow_mut();
         for (transmit, segments) in batches {
             let source = self.io.source(transmit.entropy, transmit.destination);
             let outer = Outer { source, destination: transmit.destination, ecn: transmit.ecn };
@@ -45,16 +43,16 @@ impl Tapped {
                 self.buffer.clear();
                 self.buffer.extend_from_slice(head);
                 self.buffer.extend_from_slice(payload);
-                taps.outer(now, Direction::Out, &outer, &self.buffer);
+                self.taps.outer(now, Direction::Out, &outer, &self.buffer);
             }
         }
     }
 }
 
-impl PacketIo for Tapped {
+impl<I: PacketIo> PacketIo for Tapped<I> {
     fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
         let sent = self.io.send(batches)?;
-        if !self.taps.borrow().is_empty() {
+        if !self.taps.is_empty() {
             let went = match sent {
                 Sent::All => batches.len(),
                 Sent::Blocked { batches } => batches,
@@ -69,14 +67,14 @@ impl PacketIo for Tapped {
         wait: Wait,
         mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> io::Result<usize> {
-        let taps = &self.taps;
+        let taps = &mut self.taps;
         let locals: [_; ADDRESSES_MAX] =
             std::array::from_fn(|at| self.io.local_address_at(u8::try_from(at).unwrap_or(0)));
         self.io.receive(wait, |now, meta, bytes| {
-            if !taps.borrow().is_empty() {
+            if !taps.is_empty() {
                 let destination = locals[usize::from(meta.local) % ADDRESSES_MAX];
                 let outer = Outer { source: meta.source, destination, ecn: meta.ecn };
-                taps.borrow_mut().outer(now, Direction::In, &outer, bytes);
+                taps.outer(now, Direction::In, &outer, bytes);
             }
             each(now, meta, bytes);
         })

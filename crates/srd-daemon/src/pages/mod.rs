@@ -1,0 +1,140 @@
+//! Statistics as pages: the workers write figures where everybody may read them, and nobody asks.
+//!
+//! ```text
+//!   worker 0 --- totals, rows of peers ---+
+//!   worker 1 --- totals, rows of peers ---+--> pages --> reader: adds up, names, writes a Snapshot
+//!   control thread --- directory, rates --+              (control socket, metrics, `srd top`)
+//! ```
+//!
+//! A reader works on its own thread and takes no lock that a worker could ever want. What is
+//! named by strings (peers, their keys, the interface) stands in the [`Directory`], which the
+//! control thread replaces as a whole when settings change. Flows and paths are too many for
+//! pages: see [`lists`].
+//!
+//! Bounds: one page for each worker, and one row for each worker and peer.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`figure`] | figures as words, and sums of them |
+//! | [`page`] | words that one thread writes and any reads |
+//! | [`totals`] | what a worker counts |
+//! | [`peer`] | what workers know of a peer, and what that is together |
+//! | [`lists`] | flows and paths, on request |
+//! | [`rows`] | what such a list is of |
+//! | `read` | a [`Snapshot`] of all that |
+
+pub(crate) mod figure;
+pub(crate) mod lists;
+pub(crate) mod page;
+pub(crate) mod peer;
+mod read;
+#[cfg(test)]
+mod read_tests;
+pub(crate) mod rows;
+pub(crate) mod totals;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use srd_proto::Instant;
+
+use self::lists::Lists;
+use self::page::Page;
+use self::peer::PeerPage;
+use self::totals::Totals;
+use crate::config::{HostPort, Mode, UdpOrdering};
+use crate::plane::{Detail, PeerNumber, PlaneError, Statistics};
+use crate::run::orders::Orders;
+use crate::snapshot::Snapshot;
+
+/// What does not change while the daemon runs.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    pub(crate) interface: String,
+    pub(crate) file: String,
+    pub(crate) mode: Mode,
+    pub(crate) encrypted: bool,
+    pub(crate) public_key: Option<String>,
+    pub(crate) listen: String,
+    pub(crate) mtu: u16,
+    pub(crate) paths: u16,
+    pub(crate) link_rate_bps: u64,
+    pub(crate) started_at: Instant,
+}
+
+/// One peer, by its settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    pub(crate) number: PeerNumber,
+    pub(crate) name: String,
+    pub(crate) public_key: Option<String>,
+    pub(crate) host: Option<HostPort>,
+    /// Why its name does not resolve; empty if it does.
+    pub(crate) lookup_error: String,
+    pub(crate) allowed: Vec<String>,
+    /// Whether SRD is on towards it.
+    pub(crate) express: bool,
+    pub(crate) page: Arc<PeerPage>,
+}
+
+/// Settings that run, in the order of the configuration.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Directory {
+    pub(crate) express: bool,
+    pub(crate) udp_ordering: UdpOrdering,
+    pub(crate) peers: Vec<Listed>,
+}
+
+/// Everything that readers read.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    about: About,
+    /// One for each worker, which alone writes it.
+    totals: Vec<Arc<Page<Totals>>>,
+    lists: Lists,
+    /// No worker looks at it.
+    directory: Mutex<Arc<Directory>>,
+    is_over: AtomicBool,
+}
+
+impl Pages {
+    pub(crate) fn new(about: About, totals: Vec<Arc<Page<Totals>>>, workers: Vec<Orders>) -> Self {
+        let directory = Mutex::default();
+        let is_over = AtomicBool::new(false);
+        Self { about, totals, lists: Lists::new(workers), directory, is_over }
+    }
+
+    /// Replaces the directory.
+    pub(crate) fn list(&self, directory: Directory) {
+        *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(directory);
+    }
+
+    /// From now on readers are told that the daemon is ending.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// What all workers have counted.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals::together(self.totals.iter().map(|page| page.read()))
+    }
+
+    fn directory(&self) -> Arc<Directory> {
+        Arc::clone(&self.directory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Statistics for Pages {
+    fn snapshot(&self, detail: &Detail) -> Result<Snapshot, PlaneError> {
+        if self.is_over.load(Ordering::Relaxed) {
+            return Err(PlaneError::Gone);
+        }
+        read::snapshot(self, detail)
+    }
+}
+
+/// Names of peers by their numbers.
+fn names(directory: &Directory) -> BTreeMap<PeerNumber, &str> {
+    directory.peers.iter().map(|peer| (peer.number, peer.name.as_str())).collect()
+}

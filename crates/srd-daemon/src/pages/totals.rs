@@ -1,0 +1,102 @@
+//! Figures of one worker as a whole.
+
+use srd_card::Counters;
+use srd_proto::Stats;
+
+use super::figure::{Drops, Sum, counters, figures};
+
+/// The transport's counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Transport {
+    pub(crate) tx_pkts: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_pkts: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) retrans_pkts: u64,
+    pub(crate) retrans_timeout_events: u64,
+    pub(crate) spurious_retrans_pkts: u64,
+    pub(crate) drops: Drops,
+}
+
+counters!(Transport {
+    tx_pkts: u64,
+    tx_bytes: u64,
+    rx_pkts: u64,
+    rx_bytes: u64,
+    retrans_pkts: u64,
+    retrans_timeout_events: u64,
+    spurious_retrans_pkts: u64,
+    drops: Drops,
+});
+
+impl From<&Stats> for Transport {
+    fn from(stats: &Stats) -> Self {
+        Self {
+            tx_pkts: stats.tx_pkts,
+            tx_bytes: stats.tx_bytes,
+            rx_pkts: stats.rx_pkts,
+            rx_bytes: stats.rx_bytes,
+            retrans_pkts: stats.retrans_pkts,
+            retrans_timeout_events: stats.retrans_timeout_events,
+            spurious_retrans_pkts: stats.spurious_retrans_pkts,
+            drops: stats.drops,
+        }
+    }
+}
+
+/// What the worker itself has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Work {
+    /// Contexts that came up: handshakes that ended with a session.
+    pub(crate) ups: u64,
+    /// Contexts that went down.
+    pub(crate) downs: u64,
+    /// Frames that the interface refused.
+    pub(crate) refused: u64,
+    /// Orders taken.
+    pub(crate) orders: u64,
+    /// Rows of peers written.
+    pub(crate) rows: u64,
+    /// Reports that found the queue to the control thread full.
+    pub(crate) reports_lost: u64,
+}
+
+counters!(Work { ups: u64, downs: u64, refused: u64, orders: u64, rows: u64, reports_lost: u64 });
+
+/// Everything that is not of one peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) transport: Transport,
+    pub(crate) card: Counters,
+    pub(crate) work: Work,
+    /// `ena_srd_mode`, the same in all workers.
+    pub(crate) mode: u64,
+    /// The fullest table or buffer, in percent.
+    pub(crate) utilization: u64,
+    /// Flows known in both directions.
+    pub(crate) flows: u64,
+}
+
+figures!(Totals {
+    transport: Transport,
+    card: Counters,
+    work: Work,
+    mode: u64,
+    utilization: u64,
+    flows: u64,
+});
+
+impl Totals {
+    /// What all workers say together.
+    pub(crate) fn together(all: impl Iterator<Item = Self>) -> Self {
+        all.reduce(|mut sum, one| {
+            sum.transport.add(&one.transport);
+            sum.card.add(&one.card);
+            sum.work.add(&one.work);
+            sum.utilization = sum.utilization.max(one.utilization);
+            sum.flows += one.flows;
+            sum
+        })
+        .unwrap_or_default()
+    }
+}

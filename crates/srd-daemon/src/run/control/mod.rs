@@ -1,0 +1,237 @@
+//! The control thread: everything about `srd up` that is not a packet.
+//!
+//! It keeps what shall be (the configuration that runs), tells the workers, and looks at what
+//! they report: peers that come and go, routes, names, the log. It is the process's main thread.
+//! What it does may take time; no packet waits for it.
+//!
+//! ```text
+//!   commands (control socket, signals) --+                    +--> workers (orders)
+//!   reports of workers ------------------+--> Control::run ---+--> routing, log, resolver
+//!   names resolved, the clock -----------+                    +--> directory (pages)
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `peers` | the peers, and what is seen of them |
+//! | `reload` | settings that change, as a transaction over all workers |
+//! | `names` | names of peers become addresses |
+//! | `tick` | once a second: rates, log |
+
+mod names;
+mod peers;
+mod reload;
+#[cfg(test)]
+mod tests;
+mod tick;
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use anyhow::{Result, bail};
+use srd_proto::{Duration, Instant};
+
+use self::peers::Peer;
+use super::crew::Crew;
+use super::orders::Report;
+use super::peer_log::PeerLog;
+use super::resolve::Resolver;
+use super::waker::Waker;
+use crate::capture::{Captures, Filter, TapReader};
+use crate::config::{Config, Mode};
+use crate::netconf::Network;
+use crate::pages::{Directory, Pages};
+use crate::plane::{Command, PeerNumber};
+use crate::routing::Routing;
+
+/// Time between two looks at rates and the log.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The control thread's state.
+///
+/// Invariant: the settings in `peers` and the interface's in `config` are what runs in every
+/// worker; what a configuration changes is told from them, and from nothing else.
+#[derive(Debug)]
+pub(crate) struct Control {
+    config: Config,
+    peers: Vec<Peer>,
+    next_number: u32,
+    /// Ended before the routes below: the interface goes with it.
+    crew: Crew,
+    routing: Option<Routing>,
+    pages: Arc<Pages>,
+    waker: Waker,
+    resolver: Resolver,
+    log: PeerLog,
+    captures: Captures,
+    mtu: u16,
+    ticked_at: Instant,
+    /// Readers have an older directory.
+    is_relisted: bool,
+    /// Routes that go with the peers as they are were not asked for yet.
+    is_rerouted: bool,
+}
+
+/// What the control thread works with.
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) crew: Crew,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) waker: Waker,
+    pub(crate) resolver: Resolver,
+    pub(crate) mtu: u16,
+}
+
+impl Control {
+    /// Over workers without peers. Routes are kept if there is a network process, which has set
+    /// the interface up.
+    ///
+    /// # Errors
+    /// A peer cannot be added, or routes cannot be made.
+    pub(crate) fn new(parts: Parts, network: Option<Network>) -> Result<Self> {
+        let Parts { mut config, crew, pages, waker, resolver, mtu } = parts;
+        let peers = std::mem::take(&mut config.peers);
+        let mode = config.interface.mode;
+        let routing = network.map(|network| Routing::start(network, mode)).transpose()?;
+        let now = now();
+        let mut control = Self {
+            config,
+            peers: Vec::new(),
+            next_number: 0,
+            crew,
+            routing,
+            pages,
+            waker,
+            resolver,
+            log: PeerLog::default(),
+            captures: Captures::default(),
+            mtu,
+            ticked_at: now,
+            is_relisted: true,
+            is_rerouted: true,
+        };
+        control.add_first(peers)?;
+        control.look_up(now);
+        control.settle();
+        if let Some(routing) = &control.routing {
+            routing.wait_for_first()?;
+        }
+        Ok(control)
+    }
+
+    /// Works until it is told to stop, or cannot go on.
+    ///
+    /// # Errors
+    /// What makes the interface or the sockets unusable.
+    pub(crate) fn run(&mut self, commands: &Receiver<Command>) -> Result<()> {
+        self.waker.attach();
+        let done = self.work(commands);
+        self.pages.end();
+        let ended = self.crew.end().map(|end| end.into_error(&self.config.interface.name));
+        match ended {
+            Some(error) => Err(error),
+            None => done,
+        }
+    }
+
+    fn work(&mut self, commands: &Receiver<Command>) -> Result<()> {
+        loop {
+            while let Ok(command) = commands.try_recv() {
+                if matches!(command, Command::Stop) {
+                    return Ok(());
+                }
+                self.execute(command);
+            }
+            let now = now();
+            self.take_reports(now);
+            self.take_names(now);
+            if now >= self.ticked_at + TICK {
+                // Without it routes to peers that fall silent would stay.
+                if self.routing.as_ref().is_some_and(Routing::has_ended) {
+                    bail!("`srd network`, which keeps routes, was killed: start the daemon again");
+                }
+                self.tick(now);
+            }
+            self.settle();
+            if self.crew.has_ended() {
+                // Its reason comes when it is joined.
+                return Ok(());
+            }
+            let pause = (self.ticked_at + TICK).since(now);
+            self.waker.pause(std::time::Duration::from_nanos(pause.as_nanos()));
+        }
+    }
+
+    fn execute(&mut self, command: Command) {
+        match command {
+            Command::Set { change, reply } => reply.send(self.set(&change)),
+            Command::Running { reply } => reply.send(Box::new(self.running())),
+            Command::Reload { config, reply } => {
+                let done = self.reload(&config);
+                // The next question finds the peers as they are now.
+                self.settle();
+                reply.send(done);
+            }
+            Command::Capture { filter, reply } => reply.send(self.capture(&filter)),
+            Command::Stop => {}
+        }
+    }
+
+    /// Begins a capture in every worker.
+    fn capture(&mut self, filter: &Filter) -> Result<TapReader, String> {
+        let peer = match &filter.peer {
+            Some(wanted) => Some(self.peers[self.find(wanted)?].number),
+            None => None,
+        };
+        let (taps, reader) = self.captures.begin(filter, peer, self.crew.len())?;
+        self.crew.capture(taps);
+        Ok(reader)
+    }
+
+    /// Looks at what workers have reported.
+    fn take_reports(&mut self, now: Instant) {
+        let (mut seen, mut sizes) = (Vec::<PeerNumber>::new(), Vec::new());
+        let look_again = self.crew.reports(|report| match report {
+            Report::Peer(number) => seen.push(number),
+            Report::PathMtu { peer, works_bytes, configured_bytes } => {
+                sizes.push((peer, works_bytes, configured_bytes));
+            }
+            Report::Notice(notice) => tracing::warn!("{notice}"),
+        });
+        if look_again {
+            tracing::debug!("more happened than the workers' queues hold: looking at every peer");
+            seen = self.peers.iter().map(|peer| peer.number).collect();
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        for number in seen {
+            self.look_at(now, number);
+        }
+        for (peer, works_bytes, configured_bytes) in sizes {
+            self.log_path_mtu(peer, works_bytes, configured_bytes);
+        }
+    }
+
+    /// Tells readers and the kernel what has changed, if anything has. Never waits.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.is_relisted) {
+            let interface = &self.config.interface;
+            self.pages.list(Directory {
+                express: interface.express,
+                udp_ordering: interface.udp_ordering,
+                peers: self.peers.iter().map(Peer::listed).collect(),
+            });
+        }
+        if std::mem::take(&mut self.is_rerouted)
+            && let Some(routing) = &self.routing
+        {
+            let is_overlay = self.config.interface.mode == Mode::Overlay;
+            let routed = self.peers.iter_mut().filter(|peer| is_overlay || peer.is_up());
+            routing.want(routed.map(Peer::behind).collect());
+        }
+    }
+}
+
+/// The present, on the workers' axis.
+fn now() -> Instant {
+    srd_net::Clock::new().now()
+}

@@ -1,0 +1,289 @@
+//! The peers, and what is seen of them in the pages of all workers.
+//!
+//! When a peer is up is written in [`crate::pages::peer`]. Here it is compared with what it was:
+//! a peer that was up, and all of whose contexts that were up have come up anew since, was gone in
+//! between, however short.
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use ipnet::IpNet;
+use srd_proto::{Instant, PeerConfig};
+
+use super::Control;
+use crate::config::{Mode, PeerSettings};
+use crate::pages::Listed;
+use crate::pages::peer::{Link, PeerFigures, PeerPage};
+use crate::plane::PeerNumber;
+use crate::routing::Behind;
+use crate::run::evidence::Evidence;
+use crate::run::orders::{Change, NewPeer};
+use crate::run::resolve::Lookup;
+use crate::snapshot::PeerState;
+
+/// A peer of the daemon.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) number: PeerNumber,
+    pub(super) settings: PeerSettings,
+    pub(super) page: Arc<PeerPage>,
+    pub(super) state: PeerState,
+    /// The contexts at the last look.
+    seen: Vec<Seen>,
+    evidence: Evidence,
+    /// How far its name has led, if it has one.
+    pub(super) lookup: Option<Lookup>,
+    /// What is routed to it while packets are, as of the last look.
+    behind: Arc<Behind>,
+    /// How many of its paths pass packets, for so many ticks, and what was said of that.
+    passing: u16,
+    passing_for: u8,
+    passing_said: Option<u16>,
+    /// Bytes to it and from it at the last tick.
+    pub(super) before: [u64; 2],
+}
+
+/// A worker's context at the last look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Seen {
+    link: Link,
+    ups: u64,
+    downs: u64,
+}
+
+/// Looks at a peer's paths that must agree before a line says how many pass packets.
+const PASSING_TICKS: u8 = 3;
+
+impl Peer {
+    pub(super) fn new(number: PeerNumber, settings: PeerSettings, workers: usize) -> Self {
+        Self {
+            number,
+            lookup: settings.host.clone().map(Lookup::new),
+            settings,
+            page: Arc::new(PeerPage::new(workers)),
+            state: PeerState::Connecting,
+            seen: vec![Seen::default(); workers],
+            evidence: Evidence::default(),
+            behind: Arc::default(),
+            passing: 0,
+            passing_for: 0,
+            passing_said: None,
+            before: [0; 2],
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.state == PeerState::Up
+    }
+
+    /// What all workers know of it.
+    pub(super) fn figures(&self) -> PeerFigures {
+        PeerFigures::together(&self.page.read())
+    }
+
+    /// Its contexts end, and it begins anew.
+    pub(super) fn begin_anew(&mut self) {
+        self.state = PeerState::Connecting;
+        self.evidence = Evidence::default();
+        self.seen.iter_mut().for_each(|seen| seen.link = Link::Untried);
+    }
+
+    /// What lies behind it by its settings of now.
+    pub(super) fn behind(&mut self) -> Arc<Behind> {
+        let PeerSettings { allowed, endpoint, .. } = &self.settings;
+        if self.behind.prefixes != *allowed || self.behind.endpoint != *endpoint {
+            self.behind = Arc::new(Behind { prefixes: allowed.clone(), endpoint: *endpoint });
+        }
+        Arc::clone(&self.behind)
+    }
+
+    /// How readers find it.
+    pub(super) fn listed(&self) -> Listed {
+        let settings = &self.settings;
+        let error = self.lookup.as_ref().map(|lookup| lookup.error.clone());
+        Listed {
+            number: self.number,
+            name: settings.name.clone(),
+            public_key: settings.public_key.map(|key| key.to_string()),
+            host: settings.host.clone(),
+            lookup_error: error.unwrap_or_default(),
+            allowed: settings.allowed.iter().map(ToString::to_string).collect(),
+            express: settings.express,
+            page: Arc::clone(&self.page),
+        }
+    }
+
+    /// What a worker is told to add it.
+    pub(super) fn addition(&self) -> Change {
+        let settings = &self.settings;
+        let transport = PeerConfig {
+            address: settings.endpoint,
+            further: std::array::from_fn(|at| settings.endpoints_further.get(at).copied()),
+            public_key: settings.public_key.map(|key| key.0),
+            preshared_key: settings.preshared_key.as_ref().map(crate::keys::SecretKey::bytes),
+        };
+        let peer = NewPeer {
+            transport,
+            allowed: prefixes(&settings.allowed),
+            express: settings.express,
+            express_udp: settings.express_udp,
+            page: Arc::clone(&self.page),
+        };
+        Change::Add(self.number, Box::new(peer))
+    }
+
+    /// Says how many of its paths pass packets, once that is another number for a while.
+    pub(super) fn log_passing(&mut self, figures: &PeerFigures) {
+        let (passing, all) = (figures.stats.paths_passing, figures.stats.paths.iter().sum());
+        if !self.is_up() || passing == 0 || all == 0 {
+            return;
+        }
+        self.passing_for =
+            if self.passing == passing { self.passing_for.saturating_add(1) } else { 0 };
+        self.passing = passing;
+        let before = self.passing_said.unwrap_or(all);
+        if self.passing_for != PASSING_TICKS || before == passing {
+            return;
+        }
+        self.passing_said = Some(passing);
+        let name = &self.settings.name;
+        if passing == all {
+            tracing::info!("all {all} paths to {name} pass packets again");
+        } else {
+            tracing::warn!(
+                "{passing} of {all} paths to {name} pass packets: a firewall on the way lets only \
+                 some source ports through, or a link is down (`srd paths {name}` lists them)"
+            );
+        }
+    }
+
+    /// Whether its key begins like this; fewer than eight characters name nobody.
+    pub(super) fn has_key_like(&self, wanted: &str) -> bool {
+        let key = self.settings.public_key.map(|key| key.to_string());
+        wanted.len() >= 8 && key.is_some_and(|key| key.starts_with(wanted))
+    }
+
+    /// Compares its rows with those of the last look. Returns the states that it has gone
+    /// through since, and whether there may be another reason why it does not answer.
+    fn look(&mut self) -> (Vec<PeerState>, bool) {
+        let rows = self.page.read();
+        let all = PeerFigures::together(&rows);
+        let was_gone = was_gone(&self.seen, &rows);
+        let one = |row: &PeerFigures| Seen { link: row.link, ups: row.ups, downs: row.downs };
+        self.seen = rows.iter().map(one).collect();
+        let is_stirred = self.evidence != all.evidence;
+        self.evidence = all.evidence;
+        let mut states = Vec::new();
+        if self.state == PeerState::Up && all.state() == PeerState::Up && was_gone {
+            states.push(PeerState::Down);
+        }
+        if self.state != all.state() || !states.is_empty() {
+            states.push(all.state());
+        }
+        self.state = all.state();
+        (states, is_stirred)
+    }
+}
+
+/// Whether each context that was up has gone down since.
+fn was_gone(seen: &[Seen], rows: &[PeerFigures]) -> bool {
+    let mut were_up = seen.iter().zip(rows).filter(|(seen, _)| seen.link == Link::Up).peekable();
+    were_up.peek().is_some() && were_up.all(|(seen, row)| row.downs > seen.downs)
+}
+
+impl Control {
+    /// The peer that goes by this name, or by this beginning of its key.
+    pub(super) fn find(&self, wanted: &str) -> Result<usize, String> {
+        let by_name = self.peers.iter().position(|peer| peer.settings.name == wanted);
+        let by_key = || self.peers.iter().position(|peer| peer.has_key_like(wanted));
+        by_name.or_else(by_key).ok_or_else(|| format!("there is no peer `{wanted}`"))
+    }
+
+    /// A new peer, which no worker knows yet.
+    pub(super) fn draft(&mut self, settings: PeerSettings) -> Peer {
+        let number = PeerNumber(self.next_number);
+        self.next_number += 1;
+        Peer::new(number, settings, self.crew.len())
+    }
+
+    /// Adds the peers that there are at the start.
+    pub(super) fn add_first(&mut self, settings: Vec<PeerSettings>) -> Result<()> {
+        for settings in settings {
+            let peer = self.draft(settings);
+            self.peers.push(peer);
+        }
+        // Workers wait for this batch, so it is sent without peers, too.
+        let settings = Change::Card(self.card_settings());
+        let additions = self.peers.iter().map(Peer::addition);
+        let changes: Vec<Change> = std::iter::once(settings).chain(additions).collect();
+        match self.crew.apply(&changes)?.first() {
+            Some((number, error)) => {
+                let name = self.name_of(*number);
+                Err(anyhow!(*error).context(format!("cannot add the peer {name}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The name of a peer, for people.
+    pub(super) fn name_of(&self, number: PeerNumber) -> &str {
+        let peer = self.peers.iter().find(|peer| peer.number == number);
+        peer.map_or("a peer", |peer| peer.settings.name.as_str())
+    }
+
+    /// Something may have happened to a peer.
+    pub(super) fn look_at(&mut self, now: Instant, number: PeerNumber) {
+        let Some(peer) = self.peers.iter_mut().find(|peer| peer.number == number) else { return };
+        let (states, is_stirred) = peer.look();
+        for state in &states {
+            tracing::debug!("{}: {state}", peer.settings.name);
+            self.log.changed(now, &peer.settings.name, *state);
+        }
+        if is_stirred {
+            self.log.stir();
+        }
+        if !states.is_empty() && self.config.interface.mode == Mode::Transparent {
+            self.is_rerouted = true;
+        }
+    }
+
+    /// Says what size of packet the network passes to a peer now.
+    pub(super) fn log_path_mtu(&self, peer: PeerNumber, works_bytes: u16, configured_bytes: u16) {
+        let name = self.name_of(peer);
+        if works_bytes < configured_bytes {
+            tracing::warn!(
+                "on the way to {name} UDP packets of {works_bytes} bytes pass and of \
+                 {configured_bytes} bytes do not: the smaller size is used; an MTU that is \
+                 the same all the way carries more"
+            );
+        } else {
+            tracing::info!("on the way to {name} UDP packets of {works_bytes} bytes pass again");
+        }
+    }
+}
+
+pub(super) fn prefixes(allowed: &[IpNet]) -> Vec<srd_card::Prefix> {
+    let prefix = |net: &IpNet| srd_card::Prefix::new(net.network(), net.prefix_len());
+    allowed.iter().filter_map(prefix).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(link: Link, downs: u64) -> PeerFigures {
+        PeerFigures { link, downs, ..PeerFigures::default() }
+    }
+
+    #[test]
+    fn a_peer_was_gone_only_if_every_context_that_was_up_went_down() {
+        let up = Seen { link: Link::Up, ups: 1, downs: 0 };
+        let idle = Seen::default();
+        let (kept, anew, down) = (row(Link::Up, 0), row(Link::Up, 1), row(Link::Down, 1));
+        assert!(was_gone(&[up], &[anew]), "it went and came between two looks");
+        assert!(!was_gone(&[up], &[kept]));
+        assert!(!was_gone(&[up, up], &[anew, kept]), "the other context carried on");
+        assert!(was_gone(&[up, idle], &[anew, down]));
+        assert!(!was_gone(&[idle, idle], &[kept, down]), "none was up");
+    }
+}

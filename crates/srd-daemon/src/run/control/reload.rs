@@ -1,0 +1,196 @@
+//! Changes while packets move: settings that are set, and configurations that are read anew.
+//!
+//! A reload is a transaction over all workers. Everything that could be refused is looked at
+//! first, and then nothing has happened yet. After that one batch goes to every worker: all that
+//! goes is taken away before anything new comes, so that peers may exchange keys, endpoints and
+//! prefixes. The reload is done when every worker has acknowledged it. A peer that a worker could
+//! not add after all is taken away from the others, so that the workers stay alike, and reported.
+
+use anyhow::Result;
+
+use super::Control;
+use super::peers::{Peer, prefixes};
+use crate::config::diff::is_same;
+use crate::config::{Config, Difference, PeerChange, PeerSettings, ReloadReport, UdpOrdering};
+use crate::plane;
+use crate::run::orders::{CardSettings, Change};
+use crate::run::resolve::Lookup;
+
+/// A peer that is gone because a worker could not add it: its name, and why.
+pub(super) type Gone = (String, srd_proto::AddPeerError);
+
+impl Control {
+    /// Changes a setting until the next restart or reload.
+    ///
+    /// # Errors
+    /// Why not, for a person.
+    pub(super) fn set(&mut self, change: &plane::Change) -> Result<(), String> {
+        if let Some(wanted) = &change.peer {
+            let index = self.find(wanted)?;
+            if change.udp_ordering.is_some() {
+                return Err("the order of UDP is a setting of the whole interface".into());
+            }
+            let peer = &mut self.peers[index];
+            let settings = &mut peer.settings;
+            settings.express = change.express.unwrap_or(settings.express);
+            settings.express_udp = change.udp.unwrap_or(settings.express_udp);
+            let change = Change::Express(peer.number, settings.express, settings.express_udp);
+            return self.apply_at_once(&[change]);
+        }
+        let interface = &mut self.config.interface;
+        interface.express = change.express.unwrap_or(interface.express);
+        interface.express_udp = change.udp.unwrap_or(interface.express_udp);
+        interface.udp_ordering = change.udp_ordering.unwrap_or(interface.udp_ordering);
+        self.apply_at_once(&[Change::Card(self.card_settings())])
+    }
+
+    /// Makes changes that no worker refuses.
+    fn apply_at_once(&mut self, changes: &[Change]) -> Result<(), String> {
+        self.is_relisted = true;
+        self.settle();
+        self.apply(changes).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Makes changes in all workers. A peer that one of them could not add is taken away from
+    /// all; these are returned.
+    ///
+    /// # Errors
+    /// A worker has ended, and the daemon is about to.
+    pub(super) fn apply(&mut self, changes: &[Change]) -> Result<Vec<Gone>> {
+        let mut refused = self.crew.apply(changes)?;
+        refused.sort_unstable_by_key(|(number, _)| *number);
+        refused.dedup_by_key(|(number, _)| *number);
+        let gone: Vec<Change> = refused.iter().map(|(number, _)| Change::Remove(*number)).collect();
+        self.crew.apply(&gone)?;
+        let mut names = Vec::new();
+        for (number, error) in refused {
+            let Some(index) = self.peers.iter().position(|peer| peer.number == number) else {
+                continue;
+            };
+            let name = self.peers.remove(index).settings.name;
+            self.log.forget(&name);
+            names.push((name, error));
+        }
+        Ok(names)
+    }
+
+    /// The interface's settings, as workers are told of them.
+    pub(super) fn card_settings(&self) -> CardSettings {
+        let interface = &self.config.interface;
+        CardSettings {
+            express: interface.express,
+            express_udp: interface.express_udp,
+            udp_bypass: interface.udp_ordering == UdpOrdering::Bypass,
+            order_wait: crate::run::duration(interface.order_wait),
+            queue_target: crate::run::duration(interface.queue_delay),
+        }
+    }
+
+    /// The configuration that runs.
+    pub(super) fn running(&self) -> Config {
+        let peers = self.peers.iter().map(|peer| peer.settings.clone()).collect();
+        Config { peers, ..self.config.clone() }
+    }
+
+    /// Takes over a new configuration, as far as that is possible while running.
+    ///
+    /// # Errors
+    /// Why nothing was changed, for a person.
+    pub(super) fn reload(&mut self, config: &Config) -> Result<ReloadReport, String> {
+        if let Some(unfit) = config.peers.iter().find_map(|p| self.config.interface.unfit(p)) {
+            return Err(format!("nothing was changed: {unfit}"));
+        }
+        let difference = self.running().diff(config);
+        let mut report = difference.report();
+        let mut changes = Vec::new();
+        self.take_away(&difference, &mut changes);
+        self.bring(difference, &mut changes);
+        self.take_over_interface(config);
+        changes.push(Change::Card(self.card_settings()));
+        let place = |peer: &Peer| config.peers.iter().position(|p| is_same(p, &peer.settings));
+        self.peers.sort_by_key(place);
+        (self.is_relisted, self.is_rerouted) = (true, true);
+        for (name, error) in self.apply(&changes).map_err(|error| error.to_string())? {
+            report.added.retain(|added| *added != name);
+            report.changed.retain(|changed| *changed != name);
+            report.failed.push(format!("{name} (cannot add the peer {name}: {error})"));
+        }
+        Ok(report)
+    }
+
+    /// What goes: peers, contexts of peers whose address or preshared key changes, prefixes.
+    fn take_away(&mut self, difference: &Difference, changes: &mut Vec<Change>) {
+        for gone in &difference.removed {
+            if let Some(index) = self.position(gone) {
+                let peer = self.peers.remove(index);
+                self.log.forget(&peer.settings.name);
+                changes.push(Change::Remove(peer.number));
+            }
+        }
+        for change in &difference.changed {
+            let Some(index) = self.position(&change.old) else { continue };
+            let peer = &self.peers[index];
+            changes.push(if change.is_anew() {
+                Change::Withdraw(peer.number)
+            } else {
+                let PeerChange { old, new, .. } = change;
+                let kept = old.allowed.iter().filter(|net| new.allowed.contains(net));
+                let kept: Vec<_> = kept.copied().collect();
+                Change::Allow(peer.number, prefixes(&kept))
+            });
+        }
+    }
+
+    /// What comes: settings of peers that stay, and new peers.
+    fn bring(&mut self, difference: Difference, changes: &mut Vec<Change>) {
+        for change in difference.changed {
+            let Some(index) = self.position(&change.old) else { continue };
+            let is_anew = change.is_anew();
+            let mut settings = change.new;
+            if settings.host.is_some() && settings.host == change.old.host {
+                settings.endpoint = change.old.endpoint;
+            }
+            self.take_over(index, settings);
+            let peer = &mut self.peers[index];
+            if is_anew {
+                peer.begin_anew();
+                changes.push(peer.addition());
+            } else {
+                let PeerSettings { allowed, express, express_udp, .. } = &peer.settings;
+                changes.push(Change::Allow(peer.number, prefixes(allowed)));
+                changes.push(Change::Express(peer.number, *express, *express_udp));
+            }
+        }
+        for settings in difference.added {
+            let peer = self.draft(settings);
+            changes.push(peer.addition());
+            self.peers.push(peer);
+        }
+    }
+
+    /// Takes over those settings of the interface that can change while packets move.
+    fn take_over_interface(&mut self, config: &Config) {
+        let (runs, wanted) = (&mut self.config.interface, &config.interface);
+        runs.express = wanted.express;
+        runs.express_udp = wanted.express_udp;
+        runs.udp_ordering = wanted.udp_ordering;
+        runs.order_wait = wanted.order_wait;
+        runs.queue_delay = wanted.queue_delay;
+    }
+
+    fn position(&self, settings: &PeerSettings) -> Option<usize> {
+        self.peers.iter().position(|peer| is_same(&peer.settings, settings))
+    }
+
+    /// Takes over a peer's settings.
+    fn take_over(&mut self, index: usize, settings: PeerSettings) {
+        let peer = &mut self.peers[index];
+        if peer.settings.name != settings.name {
+            self.log.forget(&peer.settings.name);
+        }
+        if peer.settings.host != settings.host {
+            peer.lookup = settings.host.clone().map(Lookup::new);
+        }
+        peer.settings = settings;
+    }
+}

@@ -1,0 +1,50 @@
+//! What the control thread makes of pages and reports. The workers here stand behind a network
+//! without anybody else; what they would write, the tests write.
+
+use super::*;
+use crate::pages::peer::{Link, PeerFigures};
+use crate::run::tests::{configuration, control, net, outer};
+use crate::snapshot::PeerState;
+
+fn row(link: Link, downs: u64) -> PeerFigures {
+    PeerFigures { link, downs, ..PeerFigures::default() }
+}
+
+fn states(control: &Control) -> Vec<PeerState> {
+    control.peers.iter().map(|peer| peer.state).collect()
+}
+
+#[test]
+fn reports_that_were_lost_are_made_good_by_the_pages() {
+    let peers = [("a", outer(2, 0), "10.77.0.2/32"), ("b", outer(3, 0), "10.77.0.3/32")];
+    let (mut control, _commands, host) = control(&net(), 1, 2, configuration(1, &peers));
+    control.peers[0].page.rows[1].publish(&row(Link::Up, 0));
+    control.peers[1].page.rows[0].publish(&row(Link::Down, 1));
+    control.take_reports(now());
+    assert_eq!(states(&control), [PeerState::Connecting; 2], "nobody has said anything");
+    host.orders[1].flags.raise_look_again();
+    control.take_reports(now());
+    assert_eq!(states(&control), [PeerState::Up, PeerState::Down]);
+}
+
+#[test]
+fn a_peer_is_routed_while_any_worker_reaches_it() {
+    let peers = [("a", outer(2, 0), "10.77.0.2/32")];
+    let (mut control, _commands, _host) = control(&net(), 1, 2, configuration(1, &peers));
+    control.config.interface.mode = Mode::Transparent;
+    let number = control.peers[0].number;
+    let mut after = |worker: usize, link, downs| {
+        control.is_rerouted = false;
+        control.peers[0].page.rows[worker].publish(&row(link, downs));
+        control.look_at(now(), number);
+        (control.peers[0].state, control.is_rerouted)
+    };
+    assert_eq!(after(0, Link::Up, 0), (PeerState::Up, true));
+    assert_eq!(after(1, Link::Down, 1), (PeerState::Up, false), "the other worker calls in vain");
+    assert_eq!(after(1, Link::Up, 1), (PeerState::Up, false));
+    assert_eq!(after(0, Link::Down, 1), (PeerState::Up, false));
+    assert_eq!(after(1, Link::Down, 2), (PeerState::Down, true));
+    assert_eq!(after(0, Link::Up, 1), (PeerState::Up, true));
+    // It went and came between two looks: its routes are asked for again.
+    assert_eq!(after(0, Link::Up, 2), (PeerState::Up, true));
+}

@@ -1,0 +1,89 @@
+//! What a person is told: at the start, and once a second rates, and what the log says of peers.
+
+use ipnet::IpNet;
+use srd_proto::Instant;
+
+use super::Control;
+use crate::config::{Mode, Protection};
+use crate::pages::peer::PeerFigures;
+use crate::run::peer_log::{PeerLog, Shown};
+use crate::units::rate_bps;
+
+impl Control {
+    /// What the service manager is told.
+    pub(crate) fn readiness(&self) -> String {
+        format!("{} is up, {} peers", self.config.interface.name, self.peers.len())
+    }
+
+    /// What runs, in one line.
+    pub(crate) fn introduction(&self) -> String {
+        let interface = &self.config.interface;
+        let address = match interface.mode {
+            Mode::Transparent => "transparent".to_owned(),
+            Mode::Overlay => {
+                let list: Vec<String> = interface.address.iter().map(IpNet::to_string).collect();
+                list.join(", ")
+            }
+        };
+        let protection = match interface.protection {
+            Protection::Encrypted(_) => "encrypted",
+            Protection::Plain => "NOT ENCRYPTED",
+        };
+        let (listen, peers) = (interface.listens_in_words(), self.peers.len());
+        let some = if peers == 1 { "1 peer".to_owned() } else { format!("{peers} peers") };
+        format!(
+            "{} is up: {address}, {protection}, MTU {}, listening on {listen}, {some}",
+            interface.name, self.mtu
+        )
+    }
+
+    pub(super) fn tick(&mut self, now: Instant) {
+        // The thread may come late: rates are of the time that has really passed.
+        let elapsed = now.since(self.ticked_at);
+        self.ticked_at = now;
+        self.log_peers(now);
+        self.look_up(now);
+        for peer in &mut self.peers {
+            let figures = peer.figures();
+            peer.log_passing(&figures);
+            let bytes = moved_bytes(&figures);
+            let rate = |at: usize| {
+                let moved = bytes[at].saturating_sub(peer.before[at]);
+                rate_bps(moved, elapsed.as_nanos())
+            };
+            peer.page.set_rates([rate(0), rate(1)]);
+            peer.before = bytes;
+        }
+    }
+
+    /// Says which peers came and went.
+    fn log_peers(&mut self, now: Instant) {
+        let mut log: PeerLog = std::mem::take(&mut self.log);
+        let show = |name: &str| {
+            let peer = self.peers.iter().find(|peer| peer.settings.name == name);
+            let figures = peer.map(super::Peer::figures).unwrap_or_default();
+            Shown {
+                name: match figures.known_addresses().next() {
+                    Some(address) => format!("{name} ({address})"),
+                    None => format!("{name} (no address known yet)"),
+                },
+                problem: figures.problem(),
+            }
+        };
+        let lines = log.lines(now, show);
+        self.log = log;
+        for line in lines {
+            if line.is_warning {
+                tracing::warn!("{}", line.text);
+            } else {
+                tracing::info!("{}", line.text);
+            }
+        }
+    }
+}
+
+/// Inner bytes to a peer, and from it.
+fn moved_bytes(figures: &PeerFigures) -> [u64; 2] {
+    let t = &figures.traffic;
+    [t.srd_tx_bytes + t.plain_tx_bytes, t.srd_rx_bytes + t.plain_rx_bytes]
+}

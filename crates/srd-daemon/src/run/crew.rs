@@ -1,0 +1,202 @@
+//! The workers, as the control thread sees them: started, commanded, listened to and ended together.
+//!
+//! A change goes to all workers and counts when each has acknowledged it. What one of them could
+//! not do is undone in the others, so that they stay alike.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use srd_net::PacketIo;
+
+use super::orders::{Batch, Change, ControlEnds, Flags, Order, Orders, Refused, Report};
+use super::waker::Waker;
+use super::worker::{Fatal, Port, Worker};
+use crate::capture::Tap;
+use crate::plane::oneshot;
+
+/// How often the control thread looks whether a worker that owes an answer still lives.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// One worker.
+#[derive(Debug)]
+struct Member {
+    orders: Orders,
+    reports: Receiver<Report>,
+    thread: JoinHandle<Ended>,
+}
+
+/// What is left of a worker: the worker, which holds its part of the interface, and how it ended.
+type Ended = (Box<dyn Any + Send>, Result<(), Fatal>);
+
+/// All workers.
+#[derive(Debug, Default)]
+pub(crate) struct Crew {
+    members: Vec<Member>,
+    /// Workers that have ended. The interface stays until they are dropped.
+    retired: Vec<Box<dyn Any + Send>>,
+}
+
+/// Says that a worker has ended, however it ended.
+struct Ending {
+    flags: Arc<Flags>,
+    control: Waker,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.flags.end();
+        self.control.wake();
+    }
+}
+
+impl Crew {
+    /// Starts a worker on a thread of its own.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub(crate) fn start<I, P>(
+        &mut self,
+        worker: Worker<I, P>,
+        ends: ControlEnds,
+        control: Waker,
+    ) -> Result<()>
+    where
+        I: PacketIo + Send + 'static,
+        P: Port + Send + 'static,
+    {
+        let ending = Ending { flags: Arc::clone(&ends.orders.flags), control };
+        let work = move || {
+            let _ending = ending;
+            let mut worker = worker;
+            let done = worker.run();
+            (Box::new(worker) as Box<dyn Any + Send>, done)
+        };
+        let name = format!("srd-worker-{}", self.members.len());
+        let thread = thread::Builder::new().name(name).spawn(work);
+        let thread = thread.context("cannot start a thread that moves packets")?;
+        let ControlEnds { orders, reports } = ends;
+        self.members.push(Member { orders, reports, thread });
+        Ok(())
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Makes changes in every worker, and waits until all have. Returns what any refused.
+    ///
+    /// # Errors
+    /// A worker has ended.
+    pub(crate) fn apply(&self, changes: &[Change]) -> Result<Vec<Refused>> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut answers = Vec::with_capacity(self.members.len());
+        for member in &self.members {
+            let (done, answer) = oneshot();
+            let batch = Batch { changes: changes.to_vec(), done };
+            if !member.orders.send(Order::Apply(batch)) {
+                return Err(anyhow!("a thread that moves packets has ended"));
+            }
+            answers.push(answer);
+        }
+        let mut refused = Vec::new();
+        for (member, answer) in self.members.iter().zip(answers) {
+            refused.extend(member.wait(&answer)?);
+        }
+        Ok(refused)
+    }
+
+    /// Shows packets of every worker to a capture.
+    pub(crate) fn capture(&self, taps: Vec<Tap>) {
+        for (member, tap) in self.members.iter().zip(taps) {
+            member.orders.send(Order::Capture(tap));
+        }
+    }
+
+    /// Takes every report that waits. Returns whether some were lost, so that all is to be looked
+    /// at.
+    pub(crate) fn reports(&self, mut each: impl FnMut(Report)) -> bool {
+        let mut look_again = false;
+        for member in &self.members {
+            member.reports.try_iter().for_each(&mut each);
+            look_again |= member.orders.flags.take_look_again();
+        }
+        look_again
+    }
+
+    /// Whether a worker has ended that was not told to.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.members.iter().any(|member| member.orders.flags.has_ended())
+    }
+
+    /// Tells every worker to say goodbye, and waits until they have ended. The interface stays
+    /// until this is dropped. Returns why the first of them that failed has ended.
+    pub(crate) fn end(&mut self) -> Option<End> {
+        self.members.iter().for_each(|member| member.orders.stop());
+        let mut first = None;
+        for member in self.members.drain(..) {
+            let end = match member.thread.join() {
+                Ok((worker, done)) => {
+                    self.retired.push(worker);
+                    done.err().map(End::Failed)
+                }
+                Err(_) => Some(End::Panicked),
+            };
+            first = first.or(end);
+        }
+        first
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Why a worker has ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Failed(Fatal),
+    Panicked,
+}
+
+impl End {
+    /// For a person.
+    pub(crate) fn into_error(self, interface: &str) -> anyhow::Error {
+        let because = |error: std::io::Error, what| anyhow::Error::from(error).context(what);
+        let error = match self {
+            Self::Panicked => anyhow!("a thread that moves packets has panicked"),
+            Self::Failed(Fatal::InterfaceGone) => anyhow!(
+                "the interface {interface} was deleted by another program: start the daemon again"
+            ),
+            Self::Failed(Fatal::Reading(e)) => because(e, "reading from the interface"),
+            Self::Failed(Fatal::Sending(e)) => because(e, "sending"),
+            Self::Failed(Fatal::Receiving(e)) => because(e, "receiving"),
+            Self::Failed(Fatal::Ending(e)) => return because(e, "saying goodbye"),
+        };
+        error.context("the data plane")
+    }
+}
+
+impl Member {
+    /// Waits for an answer, as long as the worker lives.
+    fn wait<T>(&self, answer: &Receiver<T>) -> Result<T> {
+        use std::sync::mpsc::RecvTimeoutError;
+        loop {
+            match answer.recv_timeout(LOOK_EVERY) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) if !self.orders.flags.has_ended() => {
+                    self.orders.worker.0.wake();
+                }
+                Err(_) => return Err(anyhow!("a thread that moves packets has ended")),
+            }
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! What the control thread and the workers say to each other.
+//!
+//! ```text
+//!   control thread, readers --- Order, at most ORDERS_MAX wait -----> worker
+//!   control thread          <-- Report, at most REPORTS_MAX wait --- worker, which never waits
+//! ```
+//!
+//! A report is a hint, not the news itself: what happened to a peer stands in its row of the
+//! pages before the report is sent. So where the queue is full nothing is lost but the hint: the
+//! worker counts that, and raises a flag that makes the control thread look at every row.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
+use std::time::Duration;
+
+use srd_card::Prefix;
+use srd_net::Notice;
+use srd_proto::{AddPeerError, PeerConfig};
+
+use super::waker::Waker;
+use crate::capture::Tap;
+use crate::pages::peer::PeerPage;
+use crate::pages::rows::{FlowList, PathList};
+use crate::plane::{Oneshot, PeerNumber};
+
+/// Orders that may wait for a worker.
+pub(crate) const ORDERS_MAX: usize = 64;
+/// Reports that may wait for the control thread, of each worker.
+pub(crate) const REPORTS_MAX: usize = 1024;
+/// How often the control thread tries again to hand over an order where many wait.
+const ORDER_RETRY: Duration = Duration::from_millis(1);
+
+/// What a worker has to do.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Make changes.
+    Apply(Batch),
+    /// Show packets to a capture, until its reader goes away.
+    Capture(Tap),
+    /// List flows.
+    Flows(FlowList),
+    /// List paths.
+    Paths(PathList),
+}
+
+/// Changes that go together, in order.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) changes: Vec<Change>,
+    /// Gets what the worker refused, once the rest is done and the pages show it.
+    pub(crate) done: Oneshot<Vec<Refused>>,
+}
+
+/// A peer that a worker could not add, and why.
+pub(crate) type Refused = (PeerNumber, AddPeerError);
+
+/// A peer, as a worker is told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct NewPeer {
+    pub(crate) transport: PeerConfig,
+    pub(crate) allowed: Vec<Prefix>,
+    pub(crate) express: bool,
+    pub(crate) express_udp: bool,
+    /// Where the worker writes what it knows of the peer.
+    pub(crate) page: Arc<PeerPage>,
+}
+
+/// What is the same for all peers and may change while packets move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CardSettings {
+    pub(crate) express: bool,
+    pub(crate) express_udp: bool,
+    pub(crate) udp_bypass: bool,
+    pub(crate) order_wait: srd_proto::Duration,
+    pub(crate) queue_target: srd_proto::Duration,
+}
+
+/// One change. All that takes away stands before what adds, so that peers may exchange keys,
+/// addresses and prefixes.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// Refuse if another peer is at an address of this one's; changes nothing.
+    CheckAddress(PeerNumber, std::net::SocketAddr),
+    /// End the context with a peer; its row stays.
+    Withdraw(PeerNumber),
+    /// End the context with a peer, and forget its row.
+    Remove(PeerNumber),
+    /// What a peer may send from, and what is sent to it.
+    Allow(PeerNumber, Vec<Prefix>),
+    /// Turn SRD towards a peer on or off: for all, for UDP.
+    Express(PeerNumber, bool, bool),
+    /// A peer that is new, or that was withdrawn.
+    Add(PeerNumber, Box<NewPeer>),
+    /// Settings of the whole card.
+    Card(CardSettings),
+}
+
+/// What a worker has to say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Report {
+    /// Something happened to a peer: look at its row.
+    Peer(PeerNumber),
+    /// The network passes packets of another size to a peer.
+    PathMtu { peer: PeerNumber, works_bytes: u16, configured_bytes: u16 },
+    /// The sockets found out something that a person should know.
+    Notice(Notice),
+}
+
+/// What both ends of a worker's queues share.
+#[derive(Debug, Default)]
+pub(crate) struct Flags {
+    /// The worker shall say goodbye and end.
+    stop: AtomicBool,
+    /// Reports were lost: look at every row.
+    look_again: AtomicBool,
+    /// The worker's thread has ended, however it ended.
+    has_ended: AtomicBool,
+}
+
+impl Flags {
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Reports were lost.
+    pub(crate) fn raise_look_again(&self) {
+        self.look_again.store(true, Ordering::Release);
+    }
+
+    /// Whether reports were lost since this was last asked.
+    pub(crate) fn take_look_again(&self) -> bool {
+        self.look_again.load(Ordering::Relaxed) && self.look_again.swap(false, Ordering::Acquire)
+    }
+}
+
+/// The worker's way to the control thread.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    pub(crate) queue: SyncSender<Report>,
+    pub(crate) flags: Arc<Flags>,
+    pub(crate) control: Waker,
+    pub(crate) lost: u64,
+}
+
+impl Reports {
+    /// Says something. Never waits.
+    pub(crate) fn send(&mut self, report: Report) {
+        if self.queue.try_send(report).is_err() {
+            self.lost += 1;
+            self.flags.raise_look_again();
+        }
+        self.control.wake();
+    }
+}
+
+/// The way to a worker, for any thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    pub(crate) queue: SyncSender<Order>,
+    pub(crate) flags: Arc<Flags>,
+    pub(crate) worker: WorkerWaker,
+}
+
+/// Ends a worker's wait for packets.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerWaker(pub(crate) Arc<srd_net::IoWaker>);
+
+impl Orders {
+    /// Hands over an order. The caller may wait for the worker to take those before, never the
+    /// worker for the caller. False: the worker has ended.
+    pub(crate) fn send(&self, order: Order) -> bool {
+        let mut order = order;
+        loop {
+            if self.flags.has_ended() {
+                return false;
+            }
+            match self.queue.try_send(order) {
+                Ok(()) => break,
+                Err(TrySendError::Full(back)) => order = back,
+                Err(TrySendError::Disconnected(_)) => return false,
+            }
+            self.worker.0.wake();
+            std::thread::sleep(ORDER_RETRY);
+        }
+        self.worker.0.wake();
+        true
+    }
+
+    /// Tells the worker to say goodbye and end.
+    pub(crate) fn stop(&self) {
+        self.flags.stop();
+        self.worker.0.wake();
+    }
+}
+
+/// The worker's ends of both queues.
+#[derive(Debug)]
+pub(crate) struct WorkerEnds {
+    pub(crate) orders: Receiver<Order>,
+    pub(crate) reports: Reports,
+}
+
+/// The control thread's ends of a worker's queues.
+#[derive(Debug)]
+pub(crate) struct ControlEnds {
+    pub(crate) orders: Orders,
+    pub(crate) reports: Receiver<Report>,
+}
+
+/// The queues between the control thread and a worker.
+pub(crate) fn queues(control: Waker, worker: Arc<srd_net::IoWaker>) -> (ControlEnds, WorkerEnds) {
+    let (order, orders) = std::sync::mpsc::sync_channel(ORDERS_MAX);
+    let (report, reports) = std::sync::mpsc::sync_channel(REPORTS_MAX);
+    let flags = Arc::new(Flags::default());
+    let to_worker = Orders { queue: order, flags: Arc::clone(&flags), worker: WorkerWaker(worker) };
+    let to_control = Reports { queue: report, flags, control, lost: 0 };
+    (ControlEnds { orders: to_worker, reports }, WorkerEnds { orders, reports: to_control })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn both() -> (ControlEnds, WorkerEnds) {
+        let net = srd_net::MemoryNet::new(srd_net::MemoryOptions::default());
+        let mut io = net.node("192.0.2.1:7471".parse().unwrap(), 1);
+        let waker = srd_net::PacketIo::waker(&mut io).unwrap();
+        queues(Waker::default(), waker)
+    }
+
+    #[test]
+    fn reports_beyond_the_bound_are_counted_and_raise_a_flag_and_later_ones_come_again() {
+        let (control, mut worker) = both();
+        for n in 0..REPORTS_MAX + 5 {
+            worker.reports.send(Report::Peer(PeerNumber(u32::try_from(n).unwrap())));
+        }
+        assert_eq!((worker.reports.lost, control.reports.try_iter().count()), (5, REPORTS_MAX));
+        assert!(control.orders.flags.take_look_again());
+        assert!(!control.orders.flags.take_look_again(), "it is said once");
+        worker.reports.send(Report::Peer(PeerNumber(7)));
+        assert_eq!(control.reports.try_recv(), Ok(Report::Peer(PeerNumber(7))));
+        assert_eq!((worker.reports.lost, control.orders.flags.take_look_again()), (5, false));
+    }
+
+    #[test]
+    fn orders_beyond_the_bound_wait_for_the_worker_and_end_with_it() {
+        let (control, worker) = both();
+        let order = || Order::Apply(Batch { changes: Vec::new(), done: crate::plane::oneshot().0 });
+        for _ in 0..ORDERS_MAX {
+            control.orders.queue.try_send(order()).unwrap();
+        }
+        assert!(control.orders.queue.try_send(order()).is_err());
+        let orders = control.orders.clone();
+        let waits = std::thread::spawn(move || [orders.send(order()), orders.send(order())]);
+        let taken = worker.orders.iter().take(ORDERS_MAX + 1).count();
+        assert_eq!(taken, ORDERS_MAX + 1);
+        assert_eq!(waits.join().unwrap(), [true, true]);
+        for _ in 1..ORDERS_MAX {
+            control.orders.queue.try_send(order()).unwrap();
+        }
+        let orders = control.orders.clone();
+        let waits = std::thread::spawn(move || orders.send(order()));
+        control.orders.flags.end();
+        assert!(!waits.join().unwrap(), "nobody takes it");
+        drop(worker);
+        assert!(!control.orders.send(order()));
+    }
+}

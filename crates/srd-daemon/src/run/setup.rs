@@ -1,0 +1,216 @@
+//! What `srd up` works with: sockets, the interface, and no more privileges than it needs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use srd_net::{Link, LocalEndpoint, PollMode, Tun, UdpIo, UdpOptions};
+use srd_proto::{Config as CoreConfig, Duration, Epoch, Protection as CoreProtection};
+
+use super::tapped::Tapped;
+use super::{duration, preflight};
+use crate::config::{Config, PeerSettings, Protection, UdpOrdering, in_words};
+use crate::pages::About;
+use crate::privileges;
+use crate::routing;
+
+/// The transport over sockets that captures may look at.
+pub(super) type Endpoint = LocalEndpoint<Tapped<UdpIo>>;
+
+/// Bytes that a frame's offload header takes of a datagram.
+const OFFLOAD_BYTES: usize = srd_card::offload::OFFLOAD_BYTES;
+/// The largest inner MTU by default, ENA Express's.
+const MTU_MAX: u16 = 8900;
+/// The least inner MTU that IPv6 works with.
+const MTU_MIN: u16 = 1280;
+/// A context that is quiet for so long is asked whether the peer is there; one that is spoken to
+/// after a quarter of it. Together with the time below that is less than a second, in which a
+/// host that died is found out and transparent mode is back at plain packets.
+const KEEPALIVE: Duration = Duration::from_millis(300);
+/// A peer that does not answer for so long, to some fifteen questions on different paths, is down.
+/// Pauses of this daemon's own do not count.
+const PEER_TIMEOUT: Duration = Duration::from_millis(600);
+/// Where a run leaves its epoch for the next one, if systemd names no other directory.
+const STATE_DIRECTORY: &str = "/var/lib/srd";
+/// Handshakes with strangers per second, and as many again with those who have returned a cookie.
+/// Each costs 0.1 to 0.3 ms of a thread that carries packets; a cluster of a
+/// thousand nodes that starts at once is served in five seconds.
+const HANDSHAKES_PER_SECOND_MAX: u32 = 200;
+/// Receive buffer of the base port: what arrives while the thread is kept from running.
+const RECEIVE_BUFFER_BYTES: u32 = 32 << 20;
+
+/// The transport of a configuration: an endpoint for each worker.
+pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
+    let interface = &config.interface;
+    let mut core = CoreConfig::sockets();
+    core.protection = match &interface.protection {
+        Protection::Encrypted(key) => CoreProtection::Static(key.bytes()),
+        Protection::Plain => CoreProtection::Plain,
+    };
+    core.paths = interface.paths;
+    core.keepalive = KEEPALIVE;
+    core.peer_timeout = PEER_TIMEOUT;
+    core.handshakes_per_second_max = HANDSHAKES_PER_SECOND_MAX;
+    core.idle_reclaim = Duration::MAX;
+    // A peer's node may have more shards than this one, and a context of each with ours.
+    let contexts_max = crate::config::PEERS_MAX * usize::from(srd_proto::SHARDS_MAX);
+    core.peers_max = u32::try_from(contexts_max).unwrap_or(u32::MAX);
+    let listen = interface.listen;
+    let greeting = if core.protection.is_on() { 0 } else { GREETING_BYTES };
+    let bytes = outer_packet_bytes(config).context("asking for the MTU")?;
+    core.packet_bytes_max = bytes.saturating_sub(greeting);
+    let known = || interface.listens().map(|at| srd_net::link::local_rate(at.ip())).sum();
+    core.link_rate_bps = interface.link_rate_bps.or_else(known).unwrap_or(0);
+    let mut options = UdpOptions::new(listen);
+    options.further.clone_from(&interface.listen_further);
+    options.paths = core.paths;
+    options.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
+    options.poll = PollMode::Block;
+    options.mark = Some(routing::spec(interface).mark);
+    let ios = UdpIo::open_shards(&options, interface.workers).with_context(|| {
+        let (listen, paths) = (in_words(interface.listens()), interface.paths);
+        format!("cannot listen at {listen} with {} times {paths} paths", interface.workers)
+    })?;
+    let epoch = epoch_of(&interface.name);
+    let ios = ios.into_iter().map(Tapped::new).collect();
+    Ok(Endpoint::over_shards(ios, core, epoch)?)
+}
+
+/// The epoch of this run: larger than that of the run before even if the clock was set back, as far
+/// as there is a directory to remember it in.
+fn epoch_of(interface: &str) -> Epoch {
+    let given = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
+    let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
+    let file = directory.join(format!("{interface}.epoch"));
+    srd_net::clock::lasting_epoch(&file).unwrap_or_else(|error| {
+        let words = format!(
+            "cannot keep the time of this start in {}: {error}; if the clock is set back before \
+             the next start, peers refuse this node until they have taken it for dead",
+            file.display()
+        );
+        // The package makes the directory. Without it the cost is a second, once in a while.
+        if error.kind() == io::ErrorKind::NotFound {
+            tracing::info!("{words}");
+        } else {
+            tracing::warn!("{words}");
+        }
+        srd_net::clock::epoch()
+    })
+}
+
+/// Bytes of the greeting that a plain context's first packets carry.
+#[allow(clippy::cast_possible_truncation)] // sixteen
+const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
+
+/// UDP payload bytes that fit into one packet on the way to every address of a peer that we know,
+/// and on each network card where there are several.
+fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
+    let endpoints = config.peers.iter().flat_map(PeerSettings::endpoints);
+    let ways = endpoints.filter_map(|to| Some(Link::towards(to).ok()?.packet_bytes_max)).min();
+    match ways {
+        Some(bytes) if config.interface.listen_further.is_empty() => Ok(bytes),
+        _ => {
+            let cards = config.interface.listens();
+            let cards = cards.map(|at| srd_net::link::local_packet_bytes(at.ip()));
+            let least = |least: u16, card: io::Result<u16>| Ok(least.min(card?));
+            cards.into_iter().try_fold(ways.unwrap_or(u16::MAX), least)
+        }
+    }
+}
+
+/// The inner MTU: as configured, if it fits, or the largest that does.
+pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> {
+    let room = endpoints.iter().map(Endpoint::payload_bytes_max).min().unwrap_or(0);
+    let room = room.saturating_sub(OFFLOAD_BYTES);
+    let fits = u16::try_from(room).unwrap_or(u16::MAX);
+    match config.interface.mtu {
+        Some(mtu) => Ok(mtu),
+        None if fits < MTU_MIN => bail!(
+            "the outer MTU leaves {fits} bytes for inner packets, and IPv6 needs {MTU_MIN}: raise \
+             the outer MTU, or set interface.mtu yourself"
+        ),
+        None => Ok(fits.min(MTU_MAX)),
+    }
+}
+
+/// Makes the interface, with a queue for each worker. One that is there already is somebody else's, with addresses and routes
+/// that we could not give back.
+pub(super) fn open_tun(config: &Config) -> Result<Vec<Tun>> {
+    let name = &config.interface.name;
+    let was_there = preflight::has_interface(name);
+    let queues = Tun::open_queues(name, config.interface.workers);
+    let queues = queues.map_err(|e| tun_error(config, &e))?;
+    if was_there {
+        bail!(
+            "an interface {name} is there already, kept by another program: remove it with \
+             `ip link delete {name}`, or choose another `name` in [interface]"
+        );
+    }
+    Ok(queues)
+}
+
+/// Leaves the user root where a reload works without it, and gives up every capability.
+pub(super) fn give_up_privileges(config: &Config) -> Result<()> {
+    let stays = privileges::leave_root(|| Config::load(&config.file).is_ok())?;
+    privileges::drop_all()?;
+    if let Some(user) = stays {
+        tracing::warn!(
+            "the daemon stays user root, without capabilities: the user {user} could not read {} \
+             and its key files for a reload. The systemd unit runs as a user of its own",
+            config.file.display()
+        );
+    }
+    Ok(())
+}
+
+fn tun_error(config: &Config, error: &io::Error) -> anyhow::Error {
+    let name = &config.interface.name;
+    let advice = match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::BUSY) => "another program (another `srd up`?) holds it",
+        Some(rustix::io::Errno::NOENT) => "/dev/net/tun does not exist: load the module `tun`",
+        Some(rustix::io::Errno::PERM) => "this takes CAP_NET_ADMIN",
+        Some(rustix::io::Errno::INVAL) => "an interface of this name and another kind exists",
+        _ => "the kernel refused it",
+    };
+    anyhow::anyhow!("cannot make the interface {name}: {error}: {advice}")
+}
+
+/// How the card behaves at the start.
+pub(super) fn card_config(config: &Config, mtu: u16) -> Result<srd_card::Config> {
+    let seed = srd_net::clock::seed().context("cannot draw a random seed")?;
+    let interface = &config.interface;
+    Ok(srd_card::Config {
+        mtu,
+        express: interface.express,
+        express_udp: interface.express_udp,
+        udp_bypass: interface.udp_ordering == UdpOrdering::Bypass,
+        order_wait: duration(interface.order_wait),
+        queue_target: duration(interface.queue_delay),
+        seed: u64::from_ne_bytes(seed[..8].try_into().unwrap_or_default()),
+        ..srd_card::Config::default()
+    })
+}
+
+/// What readers are told that does not change.
+pub(super) fn about(config: &Config, endpoints: &[Endpoint], mtu: u16) -> About {
+    let interface = &config.interface;
+    let core = endpoints.first().map(|endpoint| endpoint.core().config());
+    About {
+        interface: interface.name.clone(),
+        file: absolute(&config.file),
+        mode: interface.mode,
+        encrypted: core.is_some_and(|core| core.protection.is_on()),
+        public_key: interface.protection.private_key().map(|key| key.public().to_string()),
+        listen: in_words(interface.listens()),
+        mtu,
+        paths: core.map_or(0, |core| core.paths),
+        link_rate_bps: core.map_or(0, |core| core.link_rate_bps),
+        started_at: srd_net::Clock::new().now(),
+    }
+}
+
+/// A path that means the same to programs that were started elsewhere.
+fn absolute(file: &Path) -> String {
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
+    absolute.display().to_string()
+}

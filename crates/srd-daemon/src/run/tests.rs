@@ -1,0 +1,464 @@
+//! Daemons in this process: control thread and workers as they are, over a network and an
+//! interface in memory.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use srd_net::{IoWaker, LocalEndpoint, MemoryIo, MemoryNet, MemoryOptions};
+use srd_proto::Config as CoreConfig;
+
+use super::control::{Control, Parts};
+use super::crew::Crew;
+use super::orders::{self, Batch, Change, NewPeer, Order, Orders};
+use super::resolve::Resolver;
+use super::tapped::Tapped;
+use super::waker::Waker;
+use super::worker::publish::Publisher;
+use super::worker::{Port, Worker};
+use crate::config::{Config, Mode, ReloadReport};
+use crate::pages::page::Page;
+use crate::pages::peer::PeerPage;
+use crate::pages::{About, Pages};
+use crate::plane::{self, Command, Detail, PathsOf, PeerNumber, PlaneHandle, oneshot};
+use crate::snapshot::{PeerState, Snapshot};
+
+/// How long anything may take here.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What an interface in memory does when it is read.
+const WORKS: u8 = 0;
+const IS_GONE: u8 = 1;
+const PANICS: u8 = 2;
+
+/// One queue of an interface in memory.
+struct MemoryPort {
+    from_guest: Receiver<Vec<u8>>,
+    to_guest: Sender<Vec<u8>>,
+    does: Arc<AtomicU8>,
+}
+
+impl Port for MemoryPort {
+    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self.does.load(Ordering::Relaxed) {
+            WORKS => Ok(self.from_guest.try_recv().ok()),
+            IS_GONE => Err(io::Error::from_raw_os_error(Errno::BADFD.raw_os_error())),
+            _ => panic!("as a test wants"),
+        }
+    }
+
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        self.to_guest.send(frame.to_vec()).map_err(io::Error::other)
+    }
+}
+
+/// The guest at one worker's queue.
+pub(super) struct GuestEnd {
+    to_host: Sender<Vec<u8>>,
+    from_host: Receiver<Vec<u8>>,
+    does: Arc<AtomicU8>,
+    waker: Arc<IoWaker>,
+}
+
+/// A daemon.
+pub(super) struct Host {
+    handle: PlaneHandle,
+    pages: Arc<Pages>,
+    guests: Vec<GuestEnd>,
+    pub(super) orders: Vec<Orders>,
+    control: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+/// The `host`-th daemon's address as its `worker`-th worker has it: without shards each is a
+/// node of its own.
+pub(super) fn outer(host: u8, worker: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, host], 7471 + 100 * u16::try_from(worker).unwrap()))
+}
+
+pub(super) fn configuration(host: u8, peers: &[(&str, SocketAddr, &str)]) -> Config {
+    let mut text = format!(
+        "[interface]\nmode = \"overlay\"\naddress = [\"10.77.0.{host}/24\"]\n\
+         listen = \"192.0.2.{host}:7471\"\nprotection = \"plain\"\n"
+    );
+    for (name, endpoint, allowed) in peers {
+        text += &format!(
+            "[[peer]]\nname = \"{name}\"\nendpoint = \"{endpoint}\"\nallowed = [\"{allowed}\"]\n"
+        );
+    }
+    Config::parse(&text, Path::new("srd0.toml")).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A control thread that does not run yet, and what is beside it.
+pub(super) fn control(
+    net: &MemoryNet,
+    host: u8,
+    workers: usize,
+    config: Config,
+) -> (Control, Receiver<Command>, Host) {
+    let waker = Waker::default();
+    let (mut crew, mut totals, mut all_orders, mut guests) =
+        (Crew::default(), Vec::new(), Vec::new(), Vec::new());
+    for number in 0..workers {
+        let io = net.node(outer(host, number), 8);
+        let (worker, ends, guest, page) = worker(number, io, &waker);
+        all_orders.push(ends.orders.clone());
+        totals.push(page);
+        guests.push(guest);
+        crew.start(worker, ends, waker.clone()).unwrap();
+    }
+    let pages = Arc::new(Pages::new(about(), totals, all_orders.clone()));
+    let woken = waker.clone();
+    let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || woken.wake());
+    let (handle, commands) = PlaneHandle::new(Arc::clone(&wake), pages.clone());
+    let resolver = Resolver::start(Arc::new(|_| Err("no names here".into())), wake).unwrap();
+    let parts = Parts { config, crew, pages: Arc::clone(&pages), waker, resolver, mtu: 1400 };
+    let control = Control::new(parts, None).unwrap();
+    (control, commands, Host { handle, pages, guests, orders: all_orders, control: None })
+}
+
+impl Host {
+    fn start(net: &MemoryNet, host: u8, workers: usize, config: Config) -> Self {
+        let (mut control, commands, mut this) = control(net, host, workers, config);
+        this.control = Some(std::thread::spawn(move || control.run(&commands)));
+        this
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.handle.snapshot(&Detail::default()).unwrap()
+    }
+
+    #[track_caller]
+    fn wait(&self, what: &str, is: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        let deadline = Instant::now() + LONG;
+        loop {
+            let snapshot = self.snapshot();
+            if is(&snapshot) {
+                return snapshot;
+            }
+            assert!(Instant::now() < deadline, "{what} does not come:\n{snapshot:#?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn reload(&self, config: &Config) -> Result<ReloadReport, String> {
+        self.handle.change(|_| Ok(config.clone())).unwrap()
+    }
+
+    /// Hands an order of changes to one worker alone. Returns how many it refused.
+    fn change_one(&self, worker: usize, changes: Vec<Change>) -> usize {
+        let (done, answer) = oneshot();
+        assert!(self.orders[worker].send(Order::Apply(Batch { changes, done })));
+        answer.recv_timeout(LONG).unwrap().len()
+    }
+
+    /// In which workers a peer is at this address.
+    fn knows(&self, address: SocketAddr) -> Vec<bool> {
+        let stranger = PeerNumber(u32::MAX);
+        let check = || vec![Change::CheckAddress(stranger, address)];
+        (0..self.orders.len()).map(|worker| self.change_one(worker, check()) == 1).collect()
+    }
+
+    /// Tells it to end, or hears why it has ended.
+    fn end(mut self) -> anyhow::Result<()> {
+        let _ = self.handle.command(Command::Stop);
+        self.control.take().unwrap().join().unwrap()
+    }
+}
+
+fn worker(
+    number: usize,
+    io: MemoryIo,
+    control: &Waker,
+) -> (
+    Worker<MemoryIo, MemoryPort>,
+    orders::ControlEnds,
+    GuestEnd,
+    Arc<Page<crate::pages::totals::Totals>>,
+) {
+    let mut core = CoreConfig::sockets();
+    core.protection = srd_proto::Protection::Plain;
+    core.idle_reclaim = srd_proto::Duration::MAX;
+    let mut endpoint = LocalEndpoint::over(Tapped::new(io), core).unwrap();
+    let waker = endpoint.waker().unwrap();
+    let (control, ends) = orders::queues(control.clone(), Arc::clone(&waker));
+    let page = Arc::new(Page::default());
+    let publisher = Publisher::new(Arc::clone(&page), endpoint.now());
+    let ((to_host, from_guest), (to_guest, from_host)) = (mpsc::channel(), mpsc::channel());
+    let does = Arc::<AtomicU8>::default();
+    let port = MemoryPort { from_guest, to_guest, does: Arc::clone(&does) };
+    let card = srd_card::Config { mtu: 1400, ..srd_card::Config::default() };
+    let worker = Worker::new(number, endpoint, port, card, ends, publisher);
+    (worker, control, GuestEnd { to_host, from_host, does, waker }, page)
+}
+
+fn about() -> About {
+    About {
+        interface: "srd0".into(),
+        file: String::new(),
+        mode: Mode::Overlay,
+        encrypted: false,
+        public_key: None,
+        listen: String::new(),
+        mtu: 1400,
+        paths: 8,
+        link_rate_bps: 0,
+        started_at: srd_net::Clock::new().now(),
+    }
+}
+
+pub(super) fn net() -> MemoryNet {
+    MemoryNet::new(MemoryOptions::default())
+}
+
+/// A UDP packet from one guest to another, behind its offload header.
+fn frame(from: u8, to: u8) -> Vec<u8> {
+    let mut frame = vec![0; 10];
+    let mut header = [0x45, 0, 0, 36, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 77, 0, from, 10, 77, 0, to];
+    let words = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let sum: u32 = words.sum();
+    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    frame.extend(header);
+    frame.extend([0x9c, 0x40, 0, 80, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    frame
+}
+
+/// Two daemons of one worker each that answer each other.
+fn pair() -> [Host; 2] {
+    let net = net();
+    let hosts = [(1, "b", 2), (2, "a", 1)].map(|(host, name, other)| {
+        let allowed = format!("10.77.0.{other}/32");
+        let config = configuration(host, &[(name, outer(other, 0), &allowed)]);
+        Host::start(&net, host, 1, config)
+    });
+    for host in &hosts {
+        host.wait("an answer", |s| s.peers[0].state == PeerState::Up);
+    }
+    hosts
+}
+
+#[test]
+fn regression_a_peer_that_calls_before_the_peers_are_known_is_no_stranger() {
+    // Without keys a stranger at the peer's address would keep the peer from being added.
+    let net = net();
+    let caller = Host::start(&net, 2, 1, configuration(2, &[("a", outer(1, 0), "10.77.0.1/32")]));
+    for _ in 0..20 {
+        let config = configuration(1, &[("b", outer(2, 0), "10.77.0.2/32")]);
+        Host::start(&net, 1, 1, config).end().unwrap();
+    }
+    caller.end().unwrap();
+}
+
+#[test]
+fn packets_cross_and_pages_say_so() {
+    let [a, b] = pair();
+    let before = a.snapshot();
+    a.guests[0].to_host.send(frame(1, 2)).unwrap();
+    a.guests[0].waker.wake();
+    let arrived = b.guests[0].from_host.recv_timeout(LONG).unwrap();
+    assert_eq!(arrived[10..], frame(1, 2)[10..]);
+    let sent = |s: &Snapshot| s.peers[0].srd_tx_pkts + s.peers[0].plain_tx_pkts == 1;
+    let after = a.wait("the packet in the row", sent);
+    assert_eq!(after.counters.tx_pkts, before.counters.tx_pkts + 1);
+    b.wait("the packet in the totals", |s| s.counters.rx_pkts == 1);
+    // The other hears goodbye: it need not find out by itself.
+    a.end().unwrap();
+    let down = b.wait("goodbye", |s| s.peers[0].state == PeerState::Down);
+    assert_eq!(down.peers[0].problem.as_deref(), Some("ended"));
+    b.end().unwrap();
+}
+
+#[test]
+fn a_peer_that_begins_anew_keeps_its_counters() {
+    let [a, b] = pair();
+    a.guests[0].to_host.send(frame(1, 2)).unwrap();
+    a.guests[0].waker.wake();
+    b.guests[0].from_host.recv_timeout(LONG).unwrap();
+    let sent = |s: &Snapshot| s.peers[0].srd_tx_pkts + s.peers[0].plain_tx_pkts;
+    a.wait("the packet in the row", |s| sent(s) == 1);
+    let handshakes = a.snapshot().peers[0].handshakes;
+    let transport = srd_proto::PeerConfig { address: Some(outer(2, 0)), ..Default::default() };
+    let allowed = vec![srd_card::Prefix::new([10, 77, 0, 2].into(), 32).unwrap()];
+    let page = Arc::new(PeerPage::new(1));
+    let anew = NewPeer { transport, allowed, express: true, express_udp: true, page };
+    let number = PeerNumber(0);
+    let changes = vec![Change::Withdraw(number), Change::Add(number, Box::new(anew))];
+    assert_eq!(a.change_one(0, changes), 0);
+    let after = a.snapshot();
+    assert!(sent(&after) == 1 && after.peers[0].handshakes >= handshakes, "{after:#?}");
+    let back = a.wait("its answer", |s| s.peers[0].handshakes > handshakes);
+    assert_eq!((sent(&back), back.peers[0].state), (1, PeerState::Up));
+    a.end().unwrap();
+    b.end().unwrap();
+}
+
+#[test]
+fn a_reload_keeps_two_workers_alike_or_changes_nothing() {
+    let [a, b, c, taken] = [2, 3, 4, 5].map(|host| outer(host, 0));
+    let first = [("a", a, "10.77.0.2/32"), ("b", b, "10.77.0.3/32")];
+    let host = Host::start(&net(), 1, 2, configuration(1, &first));
+    assert_eq!(
+        (host.knows(a), host.knows(b), host.knows(c)),
+        (vec![true; 2], vec![true; 2], vec![false; 2])
+    );
+    // One goes, one comes, and one prefix moves.
+    let second = [("c", c, "10.77.0.2/32"), ("b", b, "10.77.0.3/32")];
+    let report = host.reload(&configuration(1, &second)).unwrap();
+    assert_eq!((report.added, report.removed), (vec!["c".to_owned()], vec!["a".to_owned()]));
+    assert_eq!(
+        (host.knows(a), host.knows(b), host.knows(c)),
+        (vec![false; 2], vec![true; 2], vec![true; 2])
+    );
+    let names = |host: &Host| host.snapshot().peers.iter().map(|p| p.name.clone()).collect();
+    let listed: Vec<String> = names(&host);
+    assert_eq!(listed, ["c", "b"]);
+    // The second worker alone has somebody at an address: neither takes the peer.
+    let transport = srd_proto::PeerConfig { address: Some(taken), ..Default::default() };
+    let page = Arc::new(PeerPage::new(2));
+    let (allowed, express, express_udp) = (Vec::new(), true, true);
+    let other = NewPeer { transport, allowed, express, express_udp, page };
+    let add = Change::Add(PeerNumber(900), Box::new(other));
+    assert_eq!(host.change_one(1, vec![add]), 0);
+    let third = [second[0], second[1], ("d", taken, "10.77.0.9/32")];
+    let report = host.reload(&configuration(1, &third)).unwrap();
+    assert!(report.added.is_empty() && report.failed[0].starts_with("d (cannot add"), "{report}");
+    assert_eq!((host.knows(taken), host.knows(c)), (vec![false, true], vec![true; 2]));
+    let listed: Vec<String> = names(&host);
+    assert_eq!(listed, ["c", "b"]);
+    // What can be seen to be wrong before is refused before.
+    let unfit = [("a", a, "10.77.0.2/32"), ("e", "10.77.0.8:1".parse().unwrap(), "10.77.0.5/32")];
+    let mut config = configuration(1, &unfit[..1]);
+    config.peers.push(crate::config::PeerSettings {
+        endpoint: Some(unfit[1].1),
+        name: "e".into(),
+        ..config.peers[0].clone()
+    });
+    let refused = host.reload(&config).unwrap_err();
+    assert!(refused.starts_with("nothing was changed"), "{refused}");
+    assert_eq!((host.knows(a), host.knows(c)), (vec![false; 2], vec![true; 2]));
+    host.end().unwrap();
+}
+
+#[test]
+fn a_setting_is_in_every_worker_when_it_is_acknowledged() {
+    let host = Host::start(&net(), 1, 2, configuration(1, &[("a", outer(2, 0), "10.77.0.2/32")]));
+    assert_eq!(host.snapshot().counters.ena_srd_mode, 3);
+    let off = plane::Change { express: Some(false), ..plane::Change::default() };
+    host.handle.set(off).unwrap().unwrap();
+    assert_eq!(host.snapshot().counters.ena_srd_mode, 2);
+    let peer = Some("nobody".to_owned());
+    let refused =
+        host.handle.set(plane::Change { peer, express: Some(true), ..Default::default() });
+    assert_eq!(refused.unwrap(), Err("there is no peer `nobody`".to_owned()));
+    host.end().unwrap();
+}
+
+#[test]
+fn many_changes_are_made_in_parts_and_all_are_made() {
+    let peers: Vec<(String, SocketAddr, String)> =
+        (0..200).map(|n| (format!("p{n}"), outer(9, n), format!("10.78.0.{n}/32"))).collect();
+    let peers: Vec<_> = peers.iter().map(|(n, e, a)| (n.as_str(), *e, a.as_str())).collect();
+    let host = Host::start(&net(), 1, 2, configuration(1, &peers[..100]));
+    let report = host.reload(&configuration(1, &peers[50..])).unwrap();
+    assert_eq!((report.added.len(), report.removed.len()), (100, 50));
+    assert_eq!((host.knows(peers[0].1), host.knows(peers[199].1)), (vec![false; 2], vec![true; 2]));
+    let detail = Detail { paths: PathsOf::Everybody, flows_max: 0 };
+    let snapshot = host.handle.snapshot(&detail).unwrap();
+    assert_eq!(snapshot.peers.len(), 150);
+    assert!(snapshot.peers.iter().all(|peer| peer.path_reports.len() == 8));
+    host.end().unwrap();
+}
+
+#[test]
+fn regression_readers_do_not_reach_the_worker() {
+    let peers: Vec<(String, String)> =
+        (0..64).map(|n| (format!("p{n}"), format!("10.78.0.{n}/32"))).collect();
+    let at = |n: usize| outer(9, n);
+    let peers: Vec<_> =
+        peers.iter().enumerate().map(|(n, (name, net))| (name.as_str(), at(n), &**net)).collect();
+    let host = Host::start(&net(), 1, 1, configuration(1, &peers));
+    let before = host.pages.totals().work.orders;
+    for _ in 0..2000 {
+        assert_eq!(host.snapshot().peers.len(), 64);
+    }
+    assert_eq!(host.pages.totals().work.orders, before, "orders that readers gave");
+    // Lists are the worker's work, and are bounded however many ask.
+    let (began, threads) = (Instant::now(), 4);
+    let asked = Mutex::new(0_u64);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while began.elapsed() < Duration::from_millis(300) {
+                    let detail = Detail { paths: PathsOf::Nobody, flows_max: 10 };
+                    host.handle.snapshot(&detail).unwrap();
+                    *asked.lock().unwrap() += 1;
+                }
+            });
+        }
+    });
+    let lists = u64::try_from(began.elapsed().as_millis() / 20).unwrap() + 1;
+    host.wait("the last refresh", |_| host.pages.totals().work.orders >= before);
+    let asked = *asked.lock().unwrap();
+    assert!(asked <= lists && asked >= 1, "{asked} lists, at most {lists}");
+    host.end().unwrap();
+}
+
+#[test]
+fn an_interface_that_goes_ends_the_daemon_in_order() {
+    let [a, b] = pair();
+    a.guests[0].does.store(IS_GONE, Ordering::Relaxed);
+    a.guests[0].waker.wake();
+    let deadline = Instant::now() + LONG;
+    while a.handle.snapshot(&Detail::default()).is_ok() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let error = format!("{:#}", a.end().unwrap_err());
+    assert!(error.contains("the data plane: the interface srd0 was deleted"), "{error}");
+    let down = b.wait("goodbye", |s| s.peers[0].state == PeerState::Down);
+    assert_eq!(down.peers[0].problem.as_deref(), Some("ended"), "the worker said goodbye");
+    b.end().unwrap();
+}
+
+#[test]
+fn a_worker_that_panics_ends_the_daemon_and_the_others_say_goodbye() {
+    let net = net();
+    let other = configuration(2, &[("a", outer(1, 1), "10.77.0.1/32")]);
+    let b = Host::start(&net, 2, 1, other);
+    let a = Host::start(&net, 1, 2, configuration(1, &[("b", outer(2, 0), "10.77.0.2/32")]));
+    a.wait("an answer", |s| s.peers[0].state == PeerState::Up);
+    b.wait("an answer", |s| s.peers[0].state == PeerState::Up);
+    a.guests[0].does.store(PANICS, Ordering::Relaxed);
+    a.guests[0].waker.wake();
+    let down = b.wait("goodbye", |s| s.peers[0].state == PeerState::Down);
+    assert_eq!(down.peers[0].problem.as_deref(), Some("ended"));
+    let error = format!("{:#}", a.end().unwrap_err());
+    assert!(error.contains("has panicked"), "{error}");
+    b.end().unwrap();
+}
+
+#[test]
+fn a_capture_sees_packets_of_every_worker() {
+    let net = net();
+    let a = Host::start(&net, 1, 2, configuration(1, &[("b", outer(2, 0), "10.77.0.2/32")]));
+    let filter = crate::capture::Filter { peer: Some("b".into()), ..Default::default() };
+    let mut reader = a.handle.capture(filter).unwrap().unwrap();
+    for guest in &a.guests {
+        guest.to_host.send(frame(1, 2)).unwrap();
+        guest.waker.wake();
+    }
+    let filter = crate::capture::Filter { count: Some(2), ..Default::default() };
+    let mut file = Vec::new();
+    let began = Instant::now();
+    let is_over = || began.elapsed() > LONG;
+    crate::capture::stream(&mut reader, "srd0", &filter, &mut file, is_over).unwrap();
+    let copied = crate::capture::copy::copy(&mut &file[..], &mut Vec::new(), || false).unwrap();
+    assert_eq!((copied.packets, copied.dropped), (2, 0));
+    a.end().unwrap();
+}

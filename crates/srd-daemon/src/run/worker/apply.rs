@@ -1,0 +1,196 @@
+//! Orders, and changes in bounded parts: packets move between two parts.
+
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use srd_net::PacketIo;
+use srd_proto::{AddPeerError, Entropy, Instant};
+
+use super::peers::Hooked;
+use super::{Port, Worker};
+use crate::pages::rows::{FlowList, FlowRow, PathList, PathRow};
+use crate::plane::PeerNumber;
+use crate::run::orders::{Batch, CardSettings, Change, NewPeer, Order, Refused};
+
+/// Changes made in one turn.
+pub(super) const CHANGES_PER_TURN_MAX: usize = 32;
+
+/// How often a worker that waits for its peers looks whether it shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// An order that takes more than one turn.
+#[derive(Debug)]
+pub(super) enum Pending {
+    /// Changes, the next one last, and what was refused so far.
+    Changes(Batch, Vec<Refused>),
+    Paths(PathList),
+}
+
+impl<I: PacketIo, P: Port> Worker<I, P> {
+    /// Carries out the first order before anything moves: a peer that calls already would be taken
+    /// for a stranger.
+    pub(super) fn wait_for_peers(&mut self) {
+        while !self.flags.is_stopped() {
+            match self.orders.recv_timeout(LOOK_EVERY) {
+                Ok(order) => {
+                    self.pending = self.begin(order);
+                    while self.pending.is_some() {
+                        self.take_orders();
+                    }
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Goes on with an order, or takes the next. Returns whether there is more to do at once.
+    pub(super) fn take_orders(&mut self) -> bool {
+        let pending = match self.pending.take() {
+            Some(pending) => pending,
+            None => match self.orders.try_recv() {
+                Ok(order) => match self.begin(order) {
+                    Some(pending) => pending,
+                    None => return true,
+                },
+                Err(_) => return false,
+            },
+        };
+        self.pending = match pending {
+            Pending::Changes(batch, refused) => self.apply_some(batch, refused),
+            Pending::Paths(list) => self.list_paths(list),
+        };
+        true
+    }
+
+    /// Does what takes one turn; returns what takes more.
+    fn begin(&mut self, order: Order) -> Option<Pending> {
+        self.publisher.took_order();
+        match order {
+            Order::Apply(mut batch) => {
+                batch.changes.reverse();
+                return Some(Pending::Changes(batch, Vec::new()));
+            }
+            Order::Paths(list) => return Some(Pending::Paths(list)),
+            Order::Flows(list) => self.list_flows(list),
+            Order::Capture(tap) => {
+                self.endpoint.io().taps().add(tap.clone());
+                self.card.port.add_tap(tap);
+                self.name_addresses();
+            }
+        }
+        None
+    }
+
+    fn apply_some(&mut self, mut batch: Batch, mut refused: Vec<Refused>) -> Option<Pending> {
+        for _ in 0..CHANGES_PER_TURN_MAX {
+            let Some(change) = batch.changes.pop() else { break };
+            if let Err(refusal) = self.apply(change) {
+                refused.push(refusal);
+            }
+        }
+        if !batch.changes.is_empty() {
+            return Some(Pending::Changes(batch, refused));
+        }
+        self.publish_totals();
+        batch.done.send(refused);
+        None
+    }
+
+    fn apply(&mut self, change: Change) -> Result<(), Refused> {
+        let now = self.endpoint.now();
+        match change {
+            Change::CheckAddress(number, address) => {
+                let core = self.endpoint.core();
+                let there = core.peer_at(address);
+                let is_own = |id| self.card.peers.number_of(core, id) == Some(number);
+                if there.is_some_and(|id| !is_own(id)) {
+                    return Err((number, AddPeerError::AddressInUse));
+                }
+            }
+            Change::Withdraw(number) => self.withdraw(number),
+            Change::Remove(number) => {
+                self.withdraw(number);
+                self.card.peers.forget(number);
+            }
+            Change::Allow(number, allowed) => {
+                if let Some(hooked) = self.card.peers.hooked(number) {
+                    self.card.express.set_allowed(hooked.slot, allowed);
+                }
+            }
+            Change::Express(number, express, udp) => {
+                if let Some(hooked) = self.card.peers.hooked(number) {
+                    self.card.express.set_express(now, hooked.slot, express, udp);
+                    self.write_row(now, number);
+                }
+            }
+            Change::Add(number, peer) => {
+                self.add(number, *peer).map_err(|error| (number, error))?;
+                self.write_row(now, number);
+            }
+            Change::Card(settings) => self.set_card(now, settings),
+        }
+        Ok(())
+    }
+
+    fn write_row(&mut self, now: Instant, number: PeerNumber) {
+        self.card.peers.write(now, number, self.endpoint.core(), &self.card.express);
+    }
+
+    /// Makes a peer known to the transport and to the card.
+    fn add(&mut self, number: PeerNumber, peer: NewPeer) -> Result<(), AddPeerError> {
+        let (core, now) = self.endpoint.core_mut();
+        let id = core.add_peer(now, peer.transport)?;
+        let NewPeer { allowed, express, express_udp, page, .. } = peer;
+        let settings = srd_card::PeerSettings { id, allowed, express, express_udp };
+        let slot = self.card.express.add_peer(now, settings);
+        self.card.peers.insert(number, Hooked { id, slot }, page);
+        Ok(())
+    }
+
+    /// Ends the context with a peer.
+    fn withdraw(&mut self, number: PeerNumber) {
+        let (core, now) = self.endpoint.core_mut();
+        if let Some(hooked) = self.card.peers.withdraw(number, core, &self.card.express) {
+            self.card.express.remove_peer(hooked.slot);
+            core.remove_peer(now, hooked.id);
+        }
+    }
+
+    fn set_card(&mut self, now: Instant, settings: CardSettings) {
+        let express = &mut self.card.express;
+        express.set_enabled(now, settings.express, settings.express_udp);
+        express.set_order(settings.udp_bypass, settings.order_wait);
+        express.set_queue_target(settings.queue_target);
+    }
+
+    fn list_flows(&self, mut list: FlowList) {
+        for report in self.card.express.busiest(list.most) {
+            if let Some(peer) = self.card.peers.at(report.peer) {
+                list.rows.push(FlowRow { peer, report });
+            }
+        }
+        list.done.send(list.rows);
+    }
+
+    /// Lists the paths of one peer.
+    fn list_paths(&self, mut list: PathList) -> Option<Pending> {
+        let Some(peer) = list.peers.pop() else {
+            list.done.send(list.rows);
+            return None;
+        };
+        let Some(hooked) = self.card.peers.hooked(peer) else { return Some(Pending::Paths(list)) };
+        let core = self.endpoint.core();
+        for (path, report) in (0..).zip(core.paths(hooked.id)) {
+            if list.rows.len() == list.rows.capacity() {
+                break;
+            }
+            let entropy = Entropy(report.entropy);
+            let destination = core.destination(hooked.id, entropy);
+            let source = destination.map(|to| self.endpoint.source(entropy, to));
+            list.rows.push(PathRow { peer, path, report, source, destination });
+        }
+        Some(Pending::Paths(list))
+    }
+}

@@ -1,0 +1,130 @@
+//! What arrivals and events of the transport lead to.
+
+use srd_card::{Express, Guest};
+use srd_net::{Application, Context, Notice};
+use srd_proto::{Delivery, Event, Instant};
+
+use super::Port;
+use super::peers::Peers;
+use crate::capture::{Direction, Tap, Taps};
+use crate::plane::PeerNumber;
+use crate::run::orders::{Report, Reports};
+
+/// What stands between the card and the interface: counts what the interface refuses, and shows
+/// frames to captures.
+#[derive(Debug)]
+pub(super) struct GuestPort<P> {
+    port: P,
+    pub(super) refused: u64,
+    /// Captures that run.
+    taps: Taps,
+    /// The time of the present call, for captures.
+    now: Instant,
+    /// The peer whose frames these are, for captures, if it is known.
+    peer: Option<PeerNumber>,
+}
+
+impl<P: Port> GuestPort<P> {
+    pub(super) fn new(port: P) -> Self {
+        Self { port, refused: 0, taps: Taps::default(), now: Instant::ZERO, peer: None }
+    }
+
+    pub(super) fn read(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        self.port.read()
+    }
+
+    /// Whether a capture runs.
+    pub(super) fn is_watched(&self) -> bool {
+        !self.taps.is_empty()
+    }
+
+    pub(super) fn add_tap(&mut self, tap: Tap) {
+        self.taps.add(tap);
+    }
+
+    /// The frames that follow are of this peer.
+    pub(super) fn belongs_to(&mut self, now: Instant, peer: Option<PeerNumber>) {
+        (self.now, self.peer) = (now, peer);
+    }
+
+    /// Shows a frame to captures.
+    pub(super) fn show(&mut self, direction: Direction, frame: &[u8]) {
+        if let Some(packet) = frame.get(srd_card::offload::OFFLOAD_BYTES..) {
+            self.taps.inner(self.now, direction, self.peer, packet);
+        }
+    }
+}
+
+impl<P: Port> Guest for GuestPort<P> {
+    fn deliver(&mut self, frame: &[u8]) {
+        if !self.taps.is_empty() {
+            self.show(Direction::In, frame);
+        }
+        if self.port.write(frame).is_err() {
+            self.refused += 1;
+        }
+    }
+}
+
+/// The part of a worker that events and arrivals change, apart from the endpoint that hands them
+/// out.
+#[derive(Debug)]
+pub(super) struct Card<P> {
+    pub(super) express: Express,
+    pub(super) port: GuestPort<P>,
+    pub(super) peers: Peers,
+    pub(super) reports: Reports,
+    /// Contexts that came up, and that went down.
+    pub(super) ups: u64,
+    pub(super) downs: u64,
+}
+
+impl<P: Port> Card<P> {
+    pub(super) fn new(
+        number: usize,
+        express: Express,
+        port: GuestPort<P>,
+        reports: Reports,
+    ) -> Self {
+        Self { express, port, peers: Peers::new(number), reports, ups: 0, downs: 0 }
+    }
+}
+
+impl<P: Port> Application for Card<P> {
+    fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {
+        if self.port.is_watched() {
+            let peer = self.peers.number_of(context.core(), delivery.peer);
+            self.port.belongs_to(context.now(), peer);
+        }
+        // The card knows a node by the context that was named.
+        let delivery = Delivery { peer: context.core().node_of(delivery.peer), ..delivery };
+        self.express.delivered(context.now(), &delivery, &mut self.port);
+    }
+
+    fn event(&mut self, context: &mut Context<'_>, event: Event) {
+        self.express.event(context.now(), &event);
+        match event {
+            Event::PeerUp { peer }
+            | Event::PeerDown { peer, .. }
+            | Event::Diagnosis { peer, .. } => {
+                self.ups += u64::from(matches!(event, Event::PeerUp { .. }));
+                self.downs += u64::from(matches!(event, Event::PeerDown { .. }));
+                let now = context.now();
+                let changed = self.peers.on_event(now, context.core(), &self.express, peer, &event);
+                if let Some(number) = changed {
+                    self.reports.send(Report::Peer(number));
+                }
+            }
+            Event::PathMtu { peer, works_bytes, configured_bytes } => {
+                if let Some(peer) = self.peers.number_of(context.core(), peer) {
+                    self.reports.send(Report::PathMtu { peer, works_bytes, configured_bytes });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        self.reports.send(Report::Notice(notice));
+    }
+}

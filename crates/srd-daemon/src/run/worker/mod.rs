@@ -1,0 +1,198 @@
+//! A worker: one thread that moves frames between one queue of the interface, the card and one
+//! shard of the transport, and does nothing else.
+//!
+//! ```text
+//!   interface --read--> Express --pump--> LocalEndpoint --transmit--> sockets
+//!   interface <-write-- Express <-delivered-- LocalEndpoint <-receive-- sockets
+//! ```
+//!
+//! It runs to completion and shares nothing but pages, flags and queues that never make it wait:
+//! no lock, no thread started, nothing formatted or logged, nothing allocated for a packet beyond
+//! the packet. Orders are looked for once a turn.
+//!
+//! Bounds: a turn reads [`FRAMES_PER_TURN_MAX`] frames, makes [`apply::CHANGES_PER_TURN_MAX`]
+//! changes, writes [`publish::ROWS_PER_TURN_MAX`] rows and lists the paths of one peer.
+//!
+//! | module | what |
+//! |---|---|
+//! | `card` | what arrivals and events lead to |
+//! | `peers` | this worker's context with each peer, and its row |
+//! | `apply` | orders |
+//! | `publish` | when pages are written |
+
+mod apply;
+mod card;
+mod peers;
+pub(crate) mod publish;
+
+use std::io;
+use std::sync::mpsc::Receiver;
+
+use rustix::io::Errno;
+use srd_card::Express;
+use srd_card::packet::Packet;
+use srd_net::{LocalEndpoint, PacketIo, Tun};
+use srd_proto::Instant;
+
+use self::apply::Pending;
+use self::card::{Card, GuestPort};
+use self::publish::Publisher;
+use super::moderation::Moderation;
+use super::orders::{Flags, Order, WorkerEnds};
+use super::tapped::Tapped;
+use crate::capture::Direction;
+use std::sync::Arc;
+
+/// Frames read between two looks at what has arrived.
+const FRAMES_PER_TURN_MAX: usize = 64;
+
+/// One queue of the guest's interface.
+pub(crate) trait Port {
+    /// The next frame that the guest sends; none: there is none now.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    fn read(&mut self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Gives a frame to the guest.
+    ///
+    /// # Errors
+    /// The frame is refused.
+    fn write(&mut self, frame: &[u8]) -> io::Result<()>;
+}
+
+impl Port for Tun {
+    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        Self::read(self)
+    }
+
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        Self::write(self, frame)
+    }
+}
+
+/// What ends a worker before it is told to end.
+#[derive(Debug)]
+pub(crate) enum Fatal {
+    /// The interface was deleted by another program.
+    InterfaceGone,
+    /// Reading from the interface failed.
+    Reading(io::Error),
+    /// Sending failed in a way that makes the sockets unusable.
+    Sending(io::Error),
+    /// The same of receiving.
+    Receiving(io::Error),
+    /// The same of saying goodbye.
+    Ending(io::Error),
+}
+
+/// A worker that is set up.
+#[derive(Debug)]
+pub(crate) struct Worker<I, P> {
+    endpoint: LocalEndpoint<Tapped<I>>,
+    card: Card<P>,
+    orders: Receiver<Order>,
+    flags: Arc<Flags>,
+    pending: Option<Pending>,
+    publisher: Publisher,
+    moderation: Moderation,
+}
+
+impl<I: PacketIo, P: Port> Worker<I, P> {
+    /// The `number`-th worker, without peers.
+    pub(crate) fn new(
+        number: usize,
+        mut endpoint: LocalEndpoint<Tapped<I>>,
+        port: P,
+        card: srd_card::Config,
+        ends: WorkerEnds,
+        publisher: Publisher,
+    ) -> Self {
+        let (core, now) = endpoint.core_mut();
+        let express = Express::new(card, core);
+        let flags = Arc::clone(&ends.reports.flags);
+        let card = Card::new(number, express, GuestPort::new(port), ends.reports);
+        let moderation = Moderation::new(now);
+        Self { endpoint, card, orders: ends.orders, flags, pending: None, publisher, moderation }
+    }
+
+    /// Moves packets until it is told to stop, and says goodbye.
+    ///
+    /// # Errors
+    /// What makes the interface or the sockets unusable.
+    pub(crate) fn run(&mut self) -> Result<(), Fatal> {
+        self.wait_for_peers();
+        let done = loop {
+            if self.flags.is_stopped() {
+                break Ok(());
+            }
+            if let Err(fatal) = self.turn() {
+                break Err(fatal);
+            }
+        };
+        // The peers need not find out by themselves.
+        let closed = self.endpoint.close(&mut self.card).map_err(Fatal::Ending);
+        self.publish_totals();
+        done.and(closed)
+    }
+
+    /// One turn: orders, what the guest sends, what may leave, what has arrived, pages.
+    fn turn(&mut self) -> Result<(), Fatal> {
+        let mut again = self.take_orders();
+        again |= self.read_guest().map_err(fatal_read)?;
+        let (core, now) = self.endpoint.core_mut();
+        self.card.express.pump(now, core);
+        again |= self.endpoint.transmit(&mut self.card).map_err(Fatal::Sending)?;
+        if self.card.express.has_waiting() {
+            let (core, now) = self.endpoint.core_mut();
+            again |= self.card.express.pump(now, core) > 0;
+        }
+        again |= self.publish(now);
+        let until = if again { Instant::ZERO } else { self.due() };
+        if !again {
+            self.publish_before_sleep();
+            self.moderation.before_sleep(&self.endpoint);
+        }
+        self.endpoint.receive(until, &mut self.card).map_err(Fatal::Receiving)?;
+        let now = self.endpoint.now();
+        self.card.express.handle_timeout(now, &mut self.card.port);
+        Ok(())
+    }
+
+    /// When the next turn is due, unless something arrives.
+    fn due(&self) -> Instant {
+        let express = self.card.express.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+        express.min(self.publisher.due())
+    }
+
+    /// Takes what the guest has sent. Returns whether there may be more.
+    fn read_guest(&mut self) -> io::Result<bool> {
+        let now = self.endpoint.now();
+        for _ in 0..FRAMES_PER_TURN_MAX {
+            let Some(frame) = self.card.port.read()? else { return Ok(false) };
+            self.show_outgoing(now, &frame);
+            self.publisher.moved();
+            self.card.express.from_guest(now, frame, &mut self.card.port);
+        }
+        Ok(true)
+    }
+
+    /// Shows what the guest sends to captures.
+    fn show_outgoing(&mut self, now: Instant, frame: &[u8]) {
+        if !self.card.port.is_watched() {
+            return;
+        }
+        let packet = frame.get(srd_card::offload::OFFLOAD_BYTES..).and_then(Packet::read);
+        let slot = packet.and_then(|packet| self.card.express.peer_of(packet.destination));
+        let peer = slot.and_then(|slot| self.card.peers.at(slot));
+        self.card.port.belongs_to(now, peer);
+        self.card.port.show(Direction::Out, frame);
+    }
+}
+
+fn fatal_read(error: io::Error) -> Fatal {
+    match error.raw_os_error() {
+        Some(number) if number == Errno::BADFD.raw_os_error() => Fatal::InterfaceGone,
+        _ => Fatal::Reading(error),
+    }
+}

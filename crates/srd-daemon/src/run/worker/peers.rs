@@ -1,0 +1,319 @@
+//! This worker's context with each peer, and what it writes of it into the peer's row.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use srd_card::{Express, PeerSlot, Traffic};
+use srd_proto::{DownReason, Duration, Endpoint, Event, Instant, PeerId};
+
+use crate::pages::figure::Sum;
+use crate::pages::peer::{Link, PeerFigures, PeerPage};
+use crate::plane::PeerNumber;
+use crate::run::evidence::Evidence;
+
+/// How old the row of a peer without traffic may be.
+const IDLE_ROW_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// A context, as the transport and the card know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Hooked {
+    pub(super) id: PeerId,
+    pub(super) slot: PeerSlot,
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// None while it is withdrawn.
+    pub(super) hooked: Option<Hooked>,
+    page: Arc<PeerPage>,
+    /// Its contexts that are up: one for each shard of the peer's node that talks to this one.
+    up: Vec<PeerId>,
+    /// What stands in its row.
+    figures: PeerFigures,
+    /// The traffic of its context now, and of those before.
+    traffic: Traffic,
+    traffic_before: Traffic,
+    /// The same of packets sent again.
+    retrans: Rising,
+    written_at: Instant,
+}
+
+/// A counter that goes on where its source begins anew.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rising {
+    base: u64,
+    last: u64,
+}
+
+impl Rising {
+    fn see(&mut self, count: u64) -> u64 {
+        if count < self.last {
+            self.base += self.last;
+        }
+        self.last = count;
+        self.base + count
+    }
+
+    /// The source begins anew.
+    fn restart(&mut self) {
+        self.base += std::mem::take(&mut self.last);
+    }
+}
+
+/// Every peer of a worker.
+#[derive(Debug)]
+pub(super) struct Peers {
+    /// The worker's own number: its row in a peer's page.
+    worker: usize,
+    entries: BTreeMap<PeerNumber, Entry>,
+    by_id: BTreeMap<PeerId, PeerNumber>,
+    by_slot: Vec<Option<PeerNumber>>,
+    /// Rows written.
+    pub(super) rows: u64,
+}
+
+impl Peers {
+    pub(super) fn new(worker: usize) -> Self {
+        let (entries, by_id) = (BTreeMap::new(), BTreeMap::new());
+        Self { worker, entries, by_id, by_slot: Vec::new(), rows: 0 }
+    }
+
+    /// The peer that a context of the transport is with. A peer whose node has more shards than
+    /// this one has several contexts with a shard of ours.
+    pub(super) fn number_of(&self, core: &Endpoint, id: PeerId) -> Option<PeerNumber> {
+        self.by_id.get(&core.node_of(id)).copied()
+    }
+
+    /// The peer in a slot of the card.
+    pub(super) fn at(&self, slot: PeerSlot) -> Option<PeerNumber> {
+        self.by_slot.get(slot.0 as usize).copied().flatten()
+    }
+
+    pub(super) fn hooked(&self, number: PeerNumber) -> Option<Hooked> {
+        self.entries.get(&number)?.hooked
+    }
+
+    /// A peer has a context from now on.
+    pub(super) fn insert(&mut self, number: PeerNumber, hooked: Hooked, page: Arc<PeerPage>) {
+        let entry = self.entries.entry(number).or_insert_with(|| Entry::new(page));
+        entry.hooked = Some(hooked);
+        self.by_id.insert(hooked.id, number);
+        let slot = hooked.slot.0 as usize;
+        if self.by_slot.len() <= slot {
+            self.by_slot.resize(slot + 1, None);
+        }
+        self.by_slot[slot] = Some(number);
+    }
+
+    /// A peer's context ends; its counters stay. To be called while transport and card still
+    /// know it.
+    pub(super) fn withdraw(
+        &mut self,
+        number: PeerNumber,
+        core: &Endpoint,
+        express: &Express,
+    ) -> Option<Hooked> {
+        let entry = self.entries.get_mut(&number)?;
+        let hooked = entry.hooked?;
+        entry.look(core, express);
+        entry.begin_anew();
+        entry.page.rows[self.worker].publish(&entry.figures);
+        self.by_id.remove(&hooked.id);
+        if let Some(place) = self.by_slot.get_mut(hooked.slot.0 as usize) {
+            *place = None;
+        }
+        Some(hooked)
+    }
+
+    /// Forgets a peer whose context has ended.
+    pub(super) fn forget(&mut self, number: PeerNumber) {
+        self.entries.remove(&number);
+    }
+
+    /// Something happened to a context: its row says so at once. Returns whose it is, if
+    /// anything is different now.
+    pub(super) fn on_event(
+        &mut self,
+        now: Instant,
+        core: &Endpoint,
+        express: &Express,
+        id: PeerId,
+        event: &Event,
+    ) -> Option<PeerNumber> {
+        let number = self.number_of(core, id)?;
+        let entry = self.entries.get_mut(&number)?;
+        if !entry.on_event(now, id, event) {
+            return None;
+        }
+        entry.look(core, express);
+        entry.write(now, self.worker);
+        self.rows += 1;
+        Some(number)
+    }
+
+    /// Writes a peer's row as it is now.
+    pub(super) fn write(
+        &mut self,
+        now: Instant,
+        number: PeerNumber,
+        core: &Endpoint,
+        express: &Express,
+    ) {
+        if let Some(entry) = self.entries.get_mut(&number) {
+            entry.look(core, express);
+            entry.write(now, self.worker);
+            self.rows += 1;
+        }
+    }
+
+    /// Goes through at most `most` peers from `from` on, and writes the rows of those with
+    /// traffic, and of others now and then. Returns where to go on; none: there are no more.
+    pub(super) fn sweep(
+        &mut self,
+        now: Instant,
+        (from, most): (PeerNumber, usize),
+        core: &Endpoint,
+        express: &Express,
+        refusal: impl Fn(std::net::SocketAddr) -> Option<i32>,
+    ) -> Option<PeerNumber> {
+        let mut last = from;
+        for (number, entry) in self.entries.range_mut(from..).take(most) {
+            last = *number;
+            if now.since(entry.written_at) < IDLE_ROW_AGE_MAX && !entry.has_moved(express) {
+                continue;
+            }
+            entry.look(core, express);
+            let address = entry.figures.known_addresses().next();
+            entry.figures.refusal = address.and_then(&refusal);
+            entry.write(now, self.worker);
+            self.rows += 1;
+        }
+        let next = PeerNumber(last.0.saturating_add(1));
+        self.entries.range(next..).next().map(|(number, _)| *number)
+    }
+
+    /// Which peer is at which address now.
+    pub(super) fn by_address(&self, core: &Endpoint) -> BTreeMap<IpAddr, PeerNumber> {
+        let mut all = BTreeMap::new();
+        for (number, hooked) in self.entries.iter().filter_map(|(n, e)| Some((*n, e.hooked?))) {
+            let known = core.addresses_of(hooked.id).into_iter().filter(|a| a.port() != 0);
+            all.extend(known.map(|address| (address.ip().to_canonical(), number)));
+        }
+        all
+    }
+}
+
+impl Entry {
+    fn new(page: Arc<PeerPage>) -> Self {
+        Self {
+            hooked: None,
+            page,
+            up: Vec::new(),
+            figures: PeerFigures::default(),
+            traffic: Traffic::default(),
+            traffic_before: Traffic::default(),
+            retrans: Rising::default(),
+            written_at: Instant::ZERO,
+        }
+    }
+
+    /// Whether anything moved since the row was written. Cheap: the transport is not asked.
+    fn has_moved(&self, express: &Express) -> bool {
+        let report = self.hooked.and_then(|hooked| express.report(hooked.slot));
+        report.is_some_and(|report| {
+            report.traffic != self.traffic
+                || report.reach != self.figures.reach
+                || report.queued_bytes as u64 != self.figures.queued_bytes
+        })
+    }
+
+    /// Takes the figures of transport and card.
+    fn look(&mut self, core: &Endpoint, express: &Express) {
+        let Some(hooked) = self.hooked else { return };
+        let figures = &mut self.figures;
+        if let Some(stats) = core.peer_stats(hooked.id) {
+            figures.retrans_pkts = self.retrans.see(stats.retrans_pkts);
+            figures.stats = stats;
+        }
+        if let Some(report) = express.report(hooked.slot) {
+            figures.reach = report.reach;
+            figures.queued_bytes = report.queued_bytes as u64;
+            self.traffic = report.traffic;
+            figures.traffic = self.traffic_before;
+            figures.traffic.add(&report.traffic);
+        }
+        figures.unreachable = core.last_unreachable(hooked.id);
+        figures.packet_bytes_max = core.packet_bytes_max_to(hooked.id);
+        let mut addresses = core.addresses_of(hooked.id).into_iter();
+        figures.addresses = std::array::from_fn(|_| addresses.next());
+    }
+
+    fn write(&mut self, now: Instant, worker: usize) {
+        self.page.rows[worker].publish(&self.figures);
+        self.written_at = now;
+    }
+
+    /// The next context with the peer knows nothing of this one, but its counters go on.
+    fn begin_anew(&mut self) {
+        self.hooked = None;
+        self.up.clear();
+        self.retrans.restart();
+        self.traffic_before.add(&std::mem::take(&mut self.traffic));
+        let before = self.figures;
+        self.figures = PeerFigures {
+            ups: before.ups,
+            downs: before.downs,
+            traffic: self.traffic_before,
+            retrans_pkts: before.retrans_pkts,
+            ..PeerFigures::default()
+        };
+    }
+
+    /// Takes what an event says of one of the peer's contexts. Returns whether anything is
+    /// different now.
+    fn on_event(&mut self, now: Instant, context: PeerId, event: &Event) -> bool {
+        let figures = &mut self.figures;
+        match event {
+            Event::PeerUp { .. } => {
+                if !self.up.contains(&context) {
+                    self.up.push(context);
+                }
+                figures.link = Link::Up;
+                figures.ups += 1;
+                figures.up_at = now;
+                figures.evidence = Evidence::default();
+                true
+            }
+            Event::PeerDown { reason, .. } => {
+                self.up.retain(|up| *up != context);
+                figures.link = if self.up.is_empty() { Link::Down } else { Link::Up };
+                figures.downs += 1;
+                if *reason == DownReason::Closed {
+                    figures.evidence.closed();
+                }
+                true
+            }
+            Event::Diagnosis { what, .. } => {
+                let before = figures.evidence;
+                figures.evidence.saw(*what);
+                figures.evidence != before
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_whose_source_begins_anew_goes_on() {
+        let mut counter = Rising::default();
+        assert_eq!([5, 9, 2, 4].map(|count| counter.see(count)), [5, 9, 11, 13]);
+        counter.restart();
+        assert_eq!(counter.see(100), 113, "though the new count is larger than the old");
+    }
+}
