@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Who takes part, in the order of the table.
+/// The transports, in the order of the table.
 const WHO: [(&str, &str); 6] = [
     ("udp", "raw UDP"),
     ("tcp", "TCP cubic"),

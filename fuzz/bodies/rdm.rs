@@ -6,10 +6,11 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use srd_efa::rdm::{
-    Atomic, AtomicOp, Config, Datatype, Message, Peek, Peer, Piece, Rdm, Receive, RemotePiece, Rma,
-    Shared, Until, Want, World,
+use srd_efa::layer::{
+    Atomic, AtomicOp, Datatype, Iov, Message, Peek, Peer, Receive, Rma, RmaIov, Selector, Shared,
+    Until, World,
 };
+use srd_efa::rdm::{Config, Rdm};
 use srd_efa::{Access, Memory};
 use srd_proto::{
     Config as CoreConfig, Delivery, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef,
@@ -60,7 +61,7 @@ fn node(node: usize, now: Instant) -> Node {
     };
     let run = 7 + node as u64;
     let mut endpoint = Endpoint::new(core, Epoch(run), [node as u8; 32], now).expect("valid");
-    let config = Config { operations_max: 16, receives_max: 16, tell_remote: true, seed: 1 };
+    let config = Config { operations_max: 16, receives_max: 16, report_remote: true, seed: 1 };
     let mut rdm = Rdm::new(config, &mut endpoint, address(node), run);
     let access = Access { local_write: true, remote_write: true, remote_read: true };
     let shared = Shared { region: 0, addr: 0, length: 4096, rkey: 5, access };
@@ -148,41 +149,41 @@ impl Pair {
     fn step(&mut self, what: u8, a: u8, b: u8, c: u8) {
         let length = [0, 1, 300, 5000, 60_000, 100_000][usize::from(a) % 6];
         let at = usize::from(b) & 1;
-        let pieces = [Piece { addr: 4096, length }];
+        let iov = [Iov { addr: 4096, length }];
         let until = [Until::Transmitted, Until::Delivered][usize::from(c) & 1];
         let tag = u64::from(c >> 1 & 3);
-        let want = Want { tag, ignore: u64::from(c >> 4 & 3), source: None };
+        let want = Selector { tag, ignore: u64::from(c >> 4 & 3), source: None };
         let context = tag;
         match what % 10 {
             0 | 1 => {
                 let _ = self.on(at, |rdm, world, to| {
                     let (tag, data) = (Some(tag), Some(1));
-                    let pieces = &pieces;
-                    rdm.send(world, Message { to, tag, pieces, data, context, until, tell: true })
+                    let iov = &iov;
+                    rdm.send(world, Message { to, tag, iov, data, context, until, signaled: true })
                 });
             }
             2 | 3 => {
                 let multi = (b & 2 > 0).then_some(10);
-                let pieces = &pieces;
-                let receive = Receive { tagged: true, want, pieces, context, multi, tell: true };
+                let iov = &iov;
+                let receive = Receive { tagged: true, want, iov, context, multi, signaled: true };
                 let _ = self.on(at, |rdm, world, _| rdm.recv(world, receive));
             }
             4 => {
                 let what = [Peek::Look, Peek::Claim, Peek::Discard][usize::from(a) % 3];
-                let _ = self.on(at, |rdm, world, _| rdm.peek(world, true, want, what, context));
+                let _ = self.on(at, |rdm, _, _| rdm.peek(true, want, what, context));
             }
             5 => {
-                let _ = self.on(at, |rdm, world, _| rdm.discard_claimed(world, context, true));
+                let _ = self.on(at, |rdm, _, _| rdm.discard_claimed(context, true));
                 self.nodes[at].rdm.cancel(context);
             }
             6 => {
-                let far = [RemotePiece { addr: u64::from(c), length, rkey: 5 }];
-                let (local, remote, read) = (&pieces[..], &far[..], b & 2 > 0);
+                let far = [RmaIov { addr: u64::from(c), length, rkey: 5 }];
+                let (local, remote, read) = (&iov[..], &far[..], b & 2 > 0);
                 let data = (!read && b & 4 > 0).then_some(u64::from(c) << 30);
                 let _ = self.on(at, |rdm, world, to| {
                     rdm.rma(
                         world,
-                        Rma { to, read, local, remote, data, context, until, tell: true },
+                        Rma { to, read, local, remote, data, context, until, signaled: true },
                     )
                 });
             }
@@ -190,16 +191,16 @@ impl Pair {
                 let op = AtomicOp::ALL[usize::from(a) % 19];
                 let datatype = Datatype::ALL[usize::from(c) % 14];
                 let length = datatype.bytes() as u64;
-                let piece = [Piece { addr: 8192, length }];
-                let none: &[Piece] = &[];
+                let piece = [Iov { addr: 8192, length }];
+                let none: &[Iov] = &[];
                 let operand = if op == AtomicOp::Read { none } else { &piece };
                 let compare = if op.compares() { &piece } else { none };
-                let remote = &[RemotePiece { addr: 16, length, rkey: 5 }];
+                let remote = &[RmaIov { addr: 16, length, rkey: 5 }];
                 let result = &piece;
                 let _ = self.on(at, |rdm, world, to| {
-                    let tell = true;
-                    let pieces = (operand, compare, result);
-                    let (operand, compare, result) = pieces;
+                    let signaled = true;
+                    let iov = (operand, compare, result);
+                    let (operand, compare, result) = iov;
                     rdm.atomic(
                         world,
                         Atomic {
@@ -212,7 +213,7 @@ impl Pair {
                             remote,
                             context,
                             until,
-                            tell,
+                            signaled,
                         },
                     )
                 });
@@ -249,13 +250,13 @@ pub(crate) fn rdm(bytes: &[u8]) {
     pair.loss = 0;
     pair.run();
     // Whatever node 1 was told, it goes on: a message to itself finds its receive.
-    let pieces = &[Piece { addr: 0, length: 8 }];
-    let want = Want { tag: 99, ignore: 0, source: None };
+    let iov = &[Iov { addr: 0, length: 8 }];
+    let want = Selector { tag: 99, ignore: 0, source: None };
     pair.on(1, |rdm, world, _| {
         let to = rdm.add_peer(world, address(1), 0).expect("there is room");
         let (tag, until, context) = (Some(99), Until::Injected, 77);
-        let message = Message { to, tag, pieces, data: None, context, until, tell: true };
-        let receive = Receive { tagged: true, want, pieces, context, multi: None, tell: true };
+        let message = Message { to, tag, iov, data: None, context, until, signaled: true };
+        let receive = Receive { tagged: true, want, iov, context, multi: None, signaled: true };
         let sent = rdm.send(world, message);
         if sent.is_ok() && rdm.recv(world, receive).is_ok() {
             let ended = core::iter::from_fn(|| rdm.poll()).filter(|done| done.context == 77);

@@ -1,9 +1,9 @@
 //! `cargo xtask instructions`: how many instructions the hot paths take for a packet, beside what
-//! they took when [`BASELINE`] was written. A count says nothing about caches and waiting, but it is
-//! the same on a busy machine, so it can stand in the way of a change.
+//! they took when [`BASELINE`] was written. A count says nothing about caches and waiting, but it
+//! is the same on a busy machine, so it can stand in the way of a change.
 //!
-//! The program is the example `hotpath` of `srd-card`. Two runs of different length are compared, so
-//! that what happens once counts for nothing.
+//! The program is the example `hotpath` of `srd-card`. Two runs of different length are compared,
+//! so that what happens once counts for nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -28,7 +28,11 @@ struct Cli {
 enum Chore {
     /// Check layering, file and line lengths, module pages, dependencies, and what the
     /// documents promise.
-    Tidy,
+    Tidy {
+        /// Write what follows from other files: counts that have fallen, and the README's figure.
+        #[arg(long)]
+        write: bool,
+    },
     /// Run random worlds with random faults. Prints the seed of any failure, which reproduces
     /// it exactly: `cargo xtask soak --from SEED --seeds 1 -v`.
     Soak {
@@ -78,7 +82,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
-        Chore::Tidy => tidy::run(),
+        Chore::Tidy { write } => tidy::run(write),
         Chore::Soak { seeds, from, threads, verbose } => soak::run(seeds, from, threads, verbose),
         Chore::SoakExpress { hours, seed, verbose } => {
             express::run(express::Settings { seed, hours, hour_s: HOUR_S, verbose })

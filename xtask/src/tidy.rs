@@ -7,12 +7,22 @@
 //! | [`crates`] | arrows between crates, reasons for dependencies |
 //! | [`source`] | one Rust file at a time |
 //! | [`documents`] | commands, links and numbered rules in Markdown |
+//! | [`circles`] | files of a crate that know each other |
+//! | [`sentences`] | sentences whose subject is a bare "who" |
+//! | [`citations`] | rules of the specifications that no source names |
+//! | [`ratchet`] | counts of these three, which may only fall |
+//! | [`figure`] | the figure of the README, from the journal |
 //!
 //! Each check is a pure function from text to findings; this file reads the files. A finding
 //! says where, what, and what to do.
 
+mod circles;
+mod citations;
 mod crates;
 mod documents;
+mod figure;
+mod ratchet;
+mod sentences;
 mod source;
 
 use std::collections::BTreeMap;
@@ -28,43 +38,125 @@ fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Runs every check.
+/// The counts that may only fall.
+const RATCHET: &str = "xtask/ratchet.txt";
+
+/// A file of the repository: its path, and its text.
+type Text = (String, String);
+
+/// Runs every check. With `write`, first writes what follows from other files: counts that have
+/// fallen, and the figure.
 ///
 /// # Errors
 /// All findings, or what kept a check from running.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(write: bool) -> Result<()> {
     let root = root();
-    let mut findings = Vec::new();
     let packages = crates::read(&metadata(&root)?)?;
-    findings.extend(crates::arrows(&packages));
+    let (sources, documents) = (texts(&root, "rs")?, texts(&root, "md")?);
+    let mut findings = crates::arrows(&packages);
     let fuzz = read(&root, "fuzz/Cargo.toml").unwrap_or_default();
     findings.extend(crates::reasons(&packages, &fuzz, &read(&root, "deny.toml")?));
-    let mut files = 0;
-    for path in find(&root, "rs") {
-        let name = relative(&root, &path);
-        findings.extend(source::check(&name, &read(&root, &name)?));
-        files += 1;
-    }
+    findings.extend(sources.iter().flat_map(|(name, text)| source::check(name, text)));
     for package in packages.iter().filter(|p| p.is_pure()) {
         let name = format!("crates/{}/src/lib.rs", package.name);
         findings.extend(source::check_pure(&name, &read(&root, &name)?));
     }
-    let mut documents = 0;
-    for path in find(&root, "md") {
-        let name = relative(&root, &path);
-        let text = read(&root, &name)?;
-        findings.extend(documents::links(&name, &text, |to| root.join(to).exists()));
+    for (name, text) in &documents {
+        findings.extend(documents::links(name, text, |to| root.join(to).exists()));
         if name.starts_with("docs/spec/") {
-            findings.extend(documents::rules(&name, &text));
+            findings.extend(documents::rules(name, text));
         }
-        findings.extend(check_commands(&root, &name, &text)?);
-        documents += 1;
+        findings.extend(check_commands(&root, name, text)?);
     }
+    findings.extend(check_figure(&root, write)?);
+    findings.extend(check_counts(&root, &sources, &documents, write)?);
     if findings.is_empty() {
+        let (files, documents) = (sources.len(), documents.len());
         println!("tidy: {} crates, {files} Rust files, {documents} documents", packages.len());
         return Ok(());
     }
     bail!("{} findings\n{}", findings.len(), findings.join("\n"))
+}
+
+/// The figure of the README is the journal's.
+fn check_figure(root: &Path, write: bool) -> Result<Option<String>> {
+    let drawn = match figure::draw(&read(root, figure::JOURNAL)?) {
+        Ok(drawn) => drawn,
+        Err(missing) => return Ok(Some(missing)),
+    };
+    if write {
+        fs::write(root.join(figure::FILE), &drawn)?;
+    }
+    let same = read(root, figure::FILE).is_ok_and(|there| there == drawn);
+    Ok((!same).then(|| {
+        format!("{}: not what {} says: cargo xtask tidy --write", figure::FILE, figure::JOURNAL)
+    }))
+}
+
+/// Counts that may only fall. Says how they stand, and names the circles of crates that got worse.
+fn check_counts(
+    root: &Path,
+    sources: &[Text],
+    documents: &[Text],
+    write: bool,
+) -> Result<Vec<String>> {
+    let allowed = ratchet::read(&read(root, RATCHET).unwrap_or_default());
+    let circles = circles_by_crate(sources);
+    let mut now = count_sentences(sources, documents);
+    for (name, found) in &circles {
+        let files = found.iter().map(Vec::len).sum();
+        now.insert(("circles".into(), name.clone()), found.len());
+        now.insert(("entangled".into(), name.clone()), files);
+    }
+    let (specs, of) = (|(name, _): &&Text| name.starts_with("docs/spec/"), "uncited".to_owned());
+    let specs: Vec<Text> = documents.iter().filter(specs).cloned().collect();
+    let uncited = citations::uncited(&specs, sources);
+    now.extend(uncited.into_iter().map(|rule| ((of.clone(), rule), 1)));
+    for kind in ["circles", "entangled", "subjects", "uncited"] {
+        println!("{kind}: {} ({} allowed)", ratchet::sum(&now, kind), ratchet::sum(&allowed, kind));
+    }
+    if write {
+        fs::write(root.join(RATCHET), ratchet::write(&ratchet::lowered(&allowed, &now)))?;
+    }
+    let mut findings = ratchet::worse(&allowed, &now);
+    for (name, found) in &circles {
+        if findings.iter().any(|finding| finding.contains(&format!(" {name}:"))) {
+            findings.extend(found.iter().map(|circle| format!("{name}: {}", circle.join(", "))));
+        }
+    }
+    Ok(findings)
+}
+
+fn circles_by_crate(sources: &[Text]) -> BTreeMap<String, Vec<Vec<String>>> {
+    let mut crates: BTreeMap<String, Vec<(String, &str)>> = BTreeMap::new();
+    for (name, text) in sources {
+        let Some((owner, path)) = name.split_once("/src/") else { continue };
+        let owner = owner.trim_start_matches("crates/").to_owned();
+        crates.entry(owner).or_default().push((path.to_owned(), text));
+    }
+    crates.into_iter().map(|(name, files)| (name, circles::circles(&files))).collect()
+}
+
+/// Sentences that begin with a bare "who", per crate and in the documents.
+fn count_sentences(sources: &[Text], documents: &[Text]) -> ratchet::Counts {
+    let mut counts = ratchet::Counts::new();
+    let mut add = |name: &str, count| {
+        *counts.entry(("subjects".to_owned(), name.to_owned())).or_default() += count;
+    };
+    for (path, text) in sources {
+        let owner = path.trim_start_matches("crates/").split('/').next().unwrap_or_default();
+        add(owner, sentences::in_rust(text));
+    }
+    for (_, text) in documents {
+        add("docs", sentences::in_markdown(text));
+    }
+    counts
+}
+
+/// Every file with a suffix, and its text.
+fn texts(root: &Path, suffix: &str) -> Result<Vec<Text>> {
+    let names = find(root, suffix).into_iter().map(|path| relative(root, &path));
+    names.map(|name| Ok((name.clone(), read(root, &name)?))).collect()
 }
 
 fn metadata(root: &Path) -> Result<String> {

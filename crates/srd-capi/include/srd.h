@@ -12,7 +12,7 @@
  *   endpoint was closed. Until then do not free it, do not write to it if it is sent, and do not
  *   touch it if it is received into.
  * - All calls may be made by all threads at the same time. Each event is handed to one of them.
- * - Endpoints, peers and keys are words that are checked: one that was given back, or belongs to
+ * - Endpoints, peers and keys are handles that are checked: one that was given back, or belongs to
  *   another endpoint, is SRD_EHANDLE. Null where it makes no sense is SRD_EINVAL.
  * - A child of fork() can use none of its parent's endpoints (SRD_EFORKED), but open its own.
  *
@@ -32,13 +32,14 @@ extern "C" {
 /* The release of this header; srd_version() tells that of the library. */
 #define SRD_VERSION "0.1.0"
 
-/* An endpoint: a place in the network with a port of its own. It does not lead to memory. */
+/* An endpoint: an address in the network with a port of its own. The pointer is a handle, and cannot
+ * be dereferenced. */
 typedef struct srd_endpoint srd_endpoint;
 
 /* A peer of one endpoint. Never 0. */
 typedef uint64_t srd_peer;
 
-/* In place of a peer: whoever it is. */
+/* In place of a peer: any peer. */
 #define SRD_ANY ((srd_peer)0)
 
 /* Room for the longest address with its closing zero, bytes. */
@@ -98,7 +99,7 @@ static inline void srd_options_init(srd_options *options)
     options->size = sizeof *options;
 }
 
-/* What came to an end: srd_event.kind. */
+/* Which operation has ended: srd_event.kind. */
 enum {
     SRD_SENT = 1,     /* srd_send */
     SRD_RECEIVED = 2, /* srd_recv */
@@ -133,8 +134,8 @@ typedef struct srd_event {
 
 /*
  * Opens an endpoint; `options` may be null. It has a thread, which works while the program does
- * not call. Without a job key nothing is encrypted, and whoever reaches the port is believed: for
- * trusted networks. With one, all endpoints that shall talk need the same.
+ * not call. Without a job key nothing is encrypted, and every host that reaches the port is
+ * trusted. With one, all endpoints that shall communicate need the same.
  * Errors: SRD_EINVAL, SRD_ESYSTEM (address, port, key file, memory), SRD_EFULL (1024 are open).
  */
 int srd_open(const srd_options *options, srd_endpoint **endpoint);
@@ -158,19 +159,19 @@ int srd_close(srd_endpoint *endpoint);
 int srd_address(srd_endpoint *endpoint, char *text, size_t room);
 
 /*
- * Makes the endpoint at an address known as `*peer`. Sends nothing and does not wait: that nobody is
- * there shows when something is sent. "192.0.2.1:40001" is an address, too, and means whoever is
- * there; so is the endpoint's own. The same address again is the same peer, to be disconnected as
- * often.
+ * Makes the endpoint at an address known as `*peer`. Sends nothing and does not wait: if no endpoint
+ * is there, the first operation fails. "192.0.2.1:40001" is an address, too, and means any run of an
+ * endpoint there. The endpoint's own address is one as well. The same address again is the same peer,
+ * to be disconnected as often.
  * Errors: SRD_EHANDLE, SRD_EINVAL (what is no address, or of the other family), SRD_EFULL (2^20
  * peers).
  */
 int srd_connect(srd_endpoint *endpoint, const char *address, srd_peer *peer);
 
 /*
- * Takes an srd_connect() back. With the last one the word for the peer ends, what is under way to
- * it ends with SRD_EREMOVED, and receives that name it wait until they are cancelled. Works for peers
- * that an event named, too, and were never connected to.
+ * Takes an srd_connect() back. With the last one the peer's handle ends, operations under way to the
+ * peer end with SRD_EREMOVED, and receives that name it wait until they are cancelled. Works for
+ * peers that an event named, too, and were never connected to.
  * Errors: SRD_EHANDLE.
  */
 int srd_disconnect(srd_endpoint *endpoint, srd_peer peer);
@@ -183,8 +184,8 @@ int srd_peer_address(srd_endpoint *endpoint, srd_peer peer, char *text, size_t r
 
 /*
  * Sends `len` bytes, of any number, with a tag. Messages to one peer arrive once and in order. Ends
- * as SRD_SENT. One of which the peer wants no part yet waits, and holds up what is sent to it
- * later, but nobody else.
+ * as SRD_SENT. A message that the peer has no room for waits until the peer's program receives earlier
+ * ones. It delays later messages to this peer, but no messages to other peers.
  * Errors: SRD_EHANDLE, SRD_EINVAL, SRD_EAGAIN, SRD_ETOOLONG (SRD_INJECT), SRD_EFORKED,
  * SRD_EBROKEN.
  */
@@ -213,21 +214,21 @@ int srd_inject_bytes_max(srd_endpoint *endpoint, size_t *bytes);
 
 /*
  * Lets peers use memory: `access` is SRD_SHARE_READ, SRD_SHARE_WRITE or both. `*key` is what they
- * need, 64 random bits; tell them in a message. Whoever has the key has the right. The memory stays
- * shared until srd_unshare() or srd_close(), and must not be freed before.
+ * need, 64 random bits; send it to them in a message. Every peer with the key has the right. The
+ * memory stays shared until srd_unshare() or srd_close(), and must not be freed before.
  * Errors: SRD_EHANDLE, SRD_EINVAL, SRD_EFULL (65536 are shared), SRD_ESYSTEM.
  */
 int srd_share(srd_endpoint *endpoint, void *buf, size_t len, uint32_t access, uint64_t *key);
 
 /*
- * Takes memory back. When the call returns nobody uses it any more; peers that try get SRD_EKEY.
+ * Takes memory back. When the call returns it is not used any more; peers that try get SRD_EKEY.
  * Errors: SRD_EHANDLE (no key of this endpoint's, or taken back before).
  */
 int srd_unshare(srd_endpoint *endpoint, uint64_t key);
 
 /*
  * Reads `len` bytes of what the peer shares under `key`, from `offset` bytes after its beginning,
- * into `buf`. The peer's program does nothing for it and hears nothing of it. Ends as SRD_READ.
+ * into `buf`. The peer's program does nothing for it and gets no event. Ends as SRD_READ.
  * Reads, writes and messages keep no order among each other.
  * Errors: those of srd_send.
  */
@@ -252,9 +253,9 @@ int srd_write_notify(srd_endpoint *endpoint, srd_peer peer, const void *buf, siz
 /*
  * Adds to a number of 64 bits, in the peer's byte order, in what the peer shares for reading and
  * writing; `offset` is a multiple of 8. The former value goes to `*result`, which belongs to the
- * library until the event; null if nobody wants it. One such operation is done after the other,
- * whoever asks; the peer's program itself must leave the number alone or do the same through
- * its own address. Keeps its order among messages to the same peer. Ends as SRD_COMPUTED.
+ * library until the event; null if it is not wanted. Such operations are done one after the other,
+ * also those of different peers; the peer's program itself must leave the number alone or use these
+ * calls, with its own address. Keeps its order among messages to the same peer. Ends as SRD_COMPUTED.
  * Errors: those of srd_send.
  */
 int srd_fetch_add(srd_endpoint *endpoint, srd_peer peer, uint64_t key, uint64_t offset,
@@ -288,7 +289,7 @@ int srd_fd(srd_endpoint *endpoint);
 const char *srd_strerror(int error);
 
 /*
- * What the last call of this thread that failed has to say: what is wrong, and what to do. Empty
+ * The text of the last call of this thread that failed: what is wrong, and what to do. Empty
  * if none failed. Valid until the next call of this thread fails.
  */
 const char *srd_last_error(void);

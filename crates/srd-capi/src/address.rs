@@ -1,7 +1,7 @@
 //! Addresses as text: `srd://192.0.2.1:40001/17d3a5c2e8b90f41`.
 //!
 //! The last part is the incarnation: which run of an endpoint at this place is meant. Without it,
-//! whoever is there.
+//! any.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ pub const ADDRESS_BYTES: usize = 96;
 pub struct Address {
     /// Where it is.
     pub place: SocketAddr,
-    /// Which run; zero for whoever is there.
+    /// Which run; zero for any.
     pub incarnation: u64,
 }
 

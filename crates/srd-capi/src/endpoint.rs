@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use srd_efa::rdm::World;
+use srd_efa::layer::World;
 use srd_host::{Handle, Host};
 
 use crate::address::Address;
@@ -14,18 +14,18 @@ use crate::options::Checked;
 use crate::peers::{ANY, ENDPOINTS, Peers};
 use crate::queue::Queue;
 use crate::shares::Shares;
-use crate::sink::Ends;
+use crate::sink::EventSink;
 use crate::{Error, Outcome, Status};
 
-/// For how long a call that waits asks again and again before it sleeps.
+/// For how long a call that waits polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// An endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
-    handle: Handle<Ends>,
+    handle: Handle<EventSink>,
     /// `None` once it is closed.
-    host: Mutex<Option<Host<Ends>>>,
+    host: Mutex<Option<Host<EventSink>>>,
     address: Address,
     queue: Arc<Queue>,
     /// The process that opened it.
@@ -35,10 +35,10 @@ pub struct Endpoint {
 }
 
 /// What a call may use.
-pub(crate) struct Asking<'a> {
+pub(crate) struct Submitter<'a> {
     pub(crate) rdm: &'a mut srd_efa::rdm::Rdm,
     pub(crate) world: World<'a>,
-    pub(crate) ends: &'a mut Ends,
+    pub(crate) sink: &'a mut EventSink,
 }
 
 impl Endpoint {
@@ -55,9 +55,12 @@ impl Endpoint {
             Error::new(Status::System, text)
         };
         let queue = Arc::new(Queue::new(options.events_max).map_err(refused)?);
-        let ends =
-            Ends { peers: Peers::new(name), shares: Shares::default(), queue: Arc::clone(&queue) };
-        let host = Host::open(&options.host, ends).map_err(refused)?;
+        let sink = EventSink {
+            peers: Peers::new(name),
+            shares: Shares::default(),
+            queue: Arc::clone(&queue),
+        };
+        let host = Host::open(&options.host, sink).map_err(refused)?;
         Ok(Self {
             handle: host.handle().clone(),
             address: Address { place: host.address(), incarnation: host.incarnation() },
@@ -112,34 +115,35 @@ impl Endpoint {
     }
 
     /// What it is called through.
-    pub(crate) fn handle(&self) -> &Handle<Ends> {
+    pub(crate) fn handle(&self) -> &Handle<EventSink> {
         &self.handle
     }
 
-    /// Asks something of the Messaging Layer.
+    /// Calls the Messaging Layer.
     ///
     /// # Errors
-    /// What `ask` says, and what is wrong with the endpoint.
+    /// Those of `f`, and what is wrong with the endpoint.
     ///
     /// # Safety
-    /// As of [`Handle::call`]: memory that is named must be valid until the end was told.
+    /// As of [`Handle::call`]: memory that is named must be valid until the end was reported.
     #[allow(unsafe_code, reason = "the program vouches for its memory")]
-    pub(crate) unsafe fn ask<R>(
+    pub(crate) unsafe fn submit<R>(
         &self,
-        ask: impl FnOnce(&mut Asking<'_>) -> Outcome<R>,
+        f: impl FnOnce(&mut Submitter<'_>) -> Outcome<R>,
     ) -> Outcome<R> {
         // SAFETY: as our caller promises.
-        let asked = unsafe {
+        let outcome = unsafe {
             self.handle.call(|mut call| {
-                let (rdm, world, ends) = call.parts();
-                ask(&mut Asking { rdm, world, ends })
+                let (rdm, world, sink) = call.parts();
+                f(&mut Submitter { rdm, world, sink })
             })
         }?;
-        if asked.as_ref().is_err_and(|error| error.status == Status::Again) {
-            // Whoever tries again and again must not wait for the card to make room.
+        if outcome.as_ref().is_err_and(|error| error.status == Status::Again) {
+            // A program that tries again and again must not wait for the progress thread to make
+            // room.
             self.handle.poll();
         }
-        asked
+        outcome
     }
 
     /// Hands up to `most` events to `each`. Waits for the first: as many milliseconds, or for ever
@@ -165,7 +169,7 @@ impl Endpoint {
             let elapsed = begin.elapsed();
             if taken > 0 || limit.is_some_and(|limit| elapsed >= limit) {
                 if taken == 0 && self.queue.is_watched() {
-                    // Now the program waits for the descriptor, and nobody but the card works.
+                    // Now the program waits for the descriptor, and only the progress thread works.
                     self.handle.hand_over();
                 }
                 return Ok(taken);
@@ -179,8 +183,8 @@ impl Endpoint {
     }
 }
 
-impl Asking<'_> {
-    /// Makes a peer known. Returns the program's word for it.
+impl Submitter<'_> {
+    /// Makes a peer known. Returns the program's handle for it.
     pub(crate) fn connect(&mut self, own: SocketAddr, address: Address) -> Outcome<u64> {
         if own.is_ipv4() != address.place.is_ipv4() {
             let text = format!("the endpoint is at {own}, which cannot reach {}", address.place);
@@ -188,34 +192,34 @@ impl Asking<'_> {
         }
         let added = self.rdm.add_peer(&mut self.world, address.place, address.incarnation);
         let peer = added.map_err(|refused| match refused {
-            srd_efa::rdm::Refused::Again => {
+            srd_efa::layer::Refused::Again => {
                 Error::new(Status::Full, "there are too many peers: disconnect from some")
             }
             other => other.into(),
         })?;
-        Ok(self.ends.peers.connected(peer))
+        Ok(self.sink.peers.connected(peer))
     }
 
     /// Forgets a peer.
-    pub(crate) fn disconnect(&mut self, word: u64) -> Outcome {
-        let peer = self.ends.peers.find(word)?;
+    pub(crate) fn disconnect(&mut self, handle: u64) -> Outcome {
+        let peer = self.sink.peers.find(handle)?;
         self.rdm.remove_peer(&mut self.world, peer);
-        self.ends.peers.disconnected(peer);
+        self.sink.peers.disconnected(peer);
         Ok(())
     }
 
     /// Where a peer is, and its run as far as it is known.
-    pub(crate) fn address_of(&self, word: u64) -> Outcome<Address> {
-        let peer = self.ends.peers.find(word)?;
+    pub(crate) fn address_of(&self, handle: u64) -> Outcome<Address> {
+        let peer = self.sink.peers.find(handle)?;
         let (place, incarnation) = self.rdm.address_of(peer).ok_or(Status::Handle)?;
         Ok(Address { place, incarnation })
     }
 
     /// The number of the peer that a receive names; `None` for any.
-    pub(crate) fn source(&self, word: u64) -> Outcome<Option<u32>> {
-        if word == ANY {
+    pub(crate) fn source(&self, handle: u64) -> Outcome<Option<u32>> {
+        if handle == ANY {
             return Ok(None);
         }
-        self.ends.peers.find(word).map(|peer| Some(peer.0))
+        self.sink.peers.find(handle).map(|peer| Some(peer.0))
     }
 }

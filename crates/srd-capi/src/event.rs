@@ -1,6 +1,6 @@
 //! What came to an end, as the program reads it: `srd_event`.
 
-use srd_efa::rdm::{Done, Kind, Outcome};
+use srd_efa::layer::{Done, Kind, Outcome};
 
 use crate::Status;
 
@@ -35,7 +35,7 @@ pub struct Event {
 
 impl Event {
     /// The event of an end; `None` if the program does not want to hear of it. `peer` is the
-    /// program's word for the other end.
+    /// program's handle for the other end.
     #[must_use]
     pub fn of(done: &Done, peer: u64) -> Option<Self> {
         let failed = done.outcome != Outcome::Ok;
@@ -48,7 +48,7 @@ impl Event {
             Kind::RemoteWrite => SRD_NOTIFIED,
             Kind::RemoteRead => return None,
         };
-        let told = if done.kind == Kind::RemoteWrite { done.data.is_some() } else { done.tell };
+        let told = if done.kind == Kind::RemoteWrite { done.data.is_some() } else { done.signaled };
         if !failed && !told {
             return None;
         }
@@ -78,7 +78,7 @@ mod tests {
             outcome,
             context: 7,
             tagged: true,
-            tell: true,
+            signaled: true,
             peer: None,
             length: 5,
             offset: 0,
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn failures_are_told_also_of_what_is_quiet() {
-        let quiet = Done { tell: false, ..done(Kind::Send, Outcome::Ok) };
+        let quiet = Done { signaled: false, ..done(Kind::Send, Outcome::Ok) };
         assert_eq!(Event::of(&quiet, 1), None);
         let failed = Done { outcome: Outcome::Unresponsive, ..quiet };
         let event = Event::of(&failed, 1).unwrap();

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `entry` | the functions of `srd.h`: pointers end here |
 //! | `options`, `address`, `event`, `status` | what crosses the border: structures, texts, numbers |
-//! | `table` | open endpoints by the word that the program holds for them |
-//! | `endpoint`, `transfer`, `sharing` | one endpoint: what is asked of it |
-//! | `sink`, `queue` | what it tells, and how one waits for that |
-//! | `peers`, `shares` | what the program's words for peers and memory mean |
+//! | `table` | open endpoints by the handle that the program holds for them |
+//! | `endpoint`, `transfer`, `sharing` | one endpoint and its operations |
+//! | `sink`, `queue` | events, and how a program waits for them |
+//! | `peers`, `shares` | what the program's handles for peers and memory mean |
 //!
-//! # Words that can be checked
+//! # Handles that can be checked
 //!
-//! A program holds an endpoint as a pointer that leads nowhere: it is looked up. So a word for an
+//! A program holds an endpoint as a pointer that leads nowhere: it is looked up. So a handle for an
 //! endpoint that was closed, or never was one, is an error and not a crash; the same holds for
 //! peers and keys, which also name the endpoint that they belong to. What cannot be checked are
 //! buffers: `srd.h` says for each how long it belongs to the library.

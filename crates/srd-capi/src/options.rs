@@ -66,7 +66,7 @@ impl Default for RawOptions {
 /// The same with its texts and its key, copied. Zero stands for the default.
 #[derive(Clone, Default)]
 #[allow(missing_docs)] // described in `srd.h`
-pub struct Given {
+pub struct RequestedOptions {
     pub address: Option<String>,
     pub interface: Option<String>,
     pub job_key_file: Option<String>,
@@ -90,7 +90,7 @@ pub struct Checked {
     pub events_max: usize,
 }
 
-impl Given {
+impl RequestedOptions {
     /// Checks everything. `locals` are this machine's addresses.
     ///
     /// # Errors

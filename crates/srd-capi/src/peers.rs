@@ -1,4 +1,4 @@
-//! The program's words for peers: 64 bits that also say whose they are.
+//! The program's handles for peers: 64 bits that also say whose they are.
 //!
 //! ```text
 //!  63        44 43                 20 19                0
@@ -7,10 +7,10 @@
 //! +------------+---------------------+-------------------+
 //! ```
 //!
-//! The endpoint is never zero, so no word is [`ANY`]. Bound: one slot for each number that the
+//! The endpoint is never zero, so no handle is [`ANY`]. Bound: one slot for each number that the
 //! Messaging Layer gives, which are less than 2^20.
 
-use srd_efa::rdm::Peer;
+use srd_efa::layer::Peer;
 
 use crate::{Error, Outcome, Status};
 
@@ -36,7 +36,7 @@ struct Slot {
     generation: u32,
     /// How often the program connected to it.
     references: u32,
-    /// Whether a word for it was given out.
+    /// Whether a handle for it was given out.
     known: bool,
 }
 
@@ -48,8 +48,8 @@ impl Peers {
         Self { endpoint, slots: Vec::new() }
     }
 
-    /// The word for a peer.
-    pub fn word(&mut self, peer: Peer) -> u64 {
+    /// The handle for a peer.
+    pub fn handle(&mut self, peer: Peer) -> u64 {
         let at = peer.0 as usize;
         if self.slots.len() <= at {
             self.slots.resize(at + 1, Slot::default());
@@ -60,19 +60,19 @@ impl Peers {
             | u64::from(peer.0) & NUMBER_MASK
     }
 
-    /// The peer of a word.
+    /// The peer of a handle.
     ///
     /// # Errors
-    /// `Handle` for the word of another endpoint, or one that is not valid any more.
-    pub fn find(&self, word: u64) -> Outcome<Peer> {
-        let number = u32::try_from(word & NUMBER_MASK).map_err(|_| Status::Handle)?;
-        if word == ANY {
+    /// `Handle` for the handle of another endpoint, or one that is not valid any more.
+    pub fn find(&self, handle: u64) -> Outcome<Peer> {
+        let number = u32::try_from(handle & NUMBER_MASK).map_err(|_| Status::Handle)?;
+        if handle == ANY {
             return Err(Error::new(Status::Handle, "peer: SRD_ANY is no peer to send to"));
         }
-        if word >> (NUMBER_BITS + GENERATION_BITS) != u64::from(self.endpoint) {
+        if handle >> (NUMBER_BITS + GENERATION_BITS) != u64::from(self.endpoint) {
             return Err(Error::new(Status::Handle, "the peer is one of another endpoint, or none"));
         }
-        let generation = word >> NUMBER_BITS & u64::from(GENERATION_MASK);
+        let generation = handle >> NUMBER_BITS & u64::from(GENERATION_MASK);
         let slot = self.slots.get(number as usize);
         if slot.is_none_or(|slot| !slot.known || u64::from(slot.generation) != generation) {
             return Err(Error::new(Status::Handle, "the peer was disconnected: connect again"));
@@ -80,15 +80,15 @@ impl Peers {
         Ok(Peer(number))
     }
 
-    /// The program has connected to a peer once more. Returns the word for it.
+    /// The program has connected to a peer once more. Returns the handle for it.
     pub fn connected(&mut self, peer: Peer) -> u64 {
-        let word = self.word(peer);
+        let handle = self.handle(peer);
         let slot = &mut self.slots[peer.0 as usize];
         slot.references = slot.references.saturating_add(1);
-        word
+        handle
     }
 
-    /// The program has disconnected from a peer once. With the last time the word ends.
+    /// The program has disconnected from a peer once. With the last time the handle ends.
     pub fn disconnected(&mut self, peer: Peer) {
         let Some(slot) = self.slots.get_mut(peer.0 as usize) else { return };
         slot.references = slot.references.saturating_sub(1);
@@ -107,28 +107,28 @@ mod tests {
     fn words_lead_back_to_their_peer_and_to_no_other_endpoint() {
         let (mut one, mut other) = (Peers::new(1), Peers::new(ENDPOINTS - 1));
         for number in [0, 1, 77, (1 << 20) - 1] {
-            let word = one.word(Peer(number));
-            assert_ne!(word, ANY);
-            assert_eq!(one.find(word), Ok(Peer(number)));
-            other.word(Peer(number));
-            assert_eq!(other.find(word).unwrap_err().status, Status::Handle);
+            let handle = one.handle(Peer(number));
+            assert_ne!(handle, ANY);
+            assert_eq!(one.find(handle), Ok(Peer(number)));
+            other.handle(Peer(number));
+            assert_eq!(other.find(handle).unwrap_err().status, Status::Handle);
         }
-        for word in [ANY, 1, u64::MAX, 1 << 44 | 5] {
-            assert!(one.find(word).is_err(), "{word:x}");
+        for handle in [ANY, 1, u64::MAX, 1 << 44 | 5] {
+            assert!(one.find(handle).is_err(), "{handle:x}");
         }
     }
 
     #[test]
     fn a_word_ends_with_the_last_disconnect() {
         let mut peers = Peers::new(3);
-        let word = peers.connected(Peer(4));
-        assert_eq!(peers.connected(Peer(4)), word);
+        let handle = peers.connected(Peer(4));
+        assert_eq!(peers.connected(Peer(4)), handle);
         peers.disconnected(Peer(4));
-        assert_eq!(peers.find(word), Ok(Peer(4)));
+        assert_eq!(peers.find(handle), Ok(Peer(4)));
         peers.disconnected(Peer(4));
-        assert!(peers.find(word).is_err());
+        assert!(peers.find(handle).is_err());
         let next = peers.connected(Peer(4));
-        assert!(peers.find(word).is_err());
+        assert!(peers.find(handle).is_err());
         assert_eq!(peers.find(next), Ok(Peer(4)));
     }
 }

@@ -1,17 +1,18 @@
 //! Events that wait to be polled, and a descriptor to wait for them.
 //!
 //! The descriptor is readable exactly as long as events wait, or the queue is over, from the moment
-//! when somebody wants to know. Until then nobody pays for it: a program that polls without
+//! when the program first asks for it. Until then it costs nothing: a program that polls without
 //! waiting makes no system call here. Bound: as many events as the queue was made for, which is
 //! asked for before one is pushed.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use srd_host::ReadyFd;
 
 use crate::event::Event;
 use crate::{Outcome, Status};
@@ -21,7 +22,7 @@ use crate::{Outcome, Status};
 pub struct Queue {
     state: Mutex<State>,
     limit: usize,
-    descriptor: OwnedFd,
+    descriptor: ReadyFd,
 }
 
 #[derive(Debug, Default)]
@@ -29,8 +30,6 @@ struct State {
     events: VecDeque<Event>,
     /// Why there will be no more.
     over: Option<Status>,
-    /// Whether the descriptor is readable.
-    raised: bool,
     /// Whether the program has the descriptor.
     watched: bool,
     /// Threads that wait.
@@ -43,8 +42,7 @@ impl Queue {
     /// # Errors
     /// When the system gives no descriptor.
     pub fn new(limit: usize) -> io::Result<Self> {
-        let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { state: Mutex::default(), limit, descriptor })
+        Ok(Self { state: Mutex::default(), limit, descriptor: ReadyFd::new()? })
     }
 
     /// Whether there is room for one more.
@@ -56,14 +54,14 @@ impl Queue {
     pub fn push(&self, event: Event) {
         let mut state = self.lock();
         state.events.push_back(event);
-        self.show(&mut state);
+        self.show(&state);
     }
 
     /// There will be no more events. The first reason counts.
     pub fn end(&self, why: Status) {
         let mut state = self.lock();
         state.over.get_or_insert(why);
-        self.show(&mut state);
+        self.show(&state);
     }
 
     /// Why there will be no more events.
@@ -86,7 +84,7 @@ impl Queue {
         {
             return Err(why.into());
         }
-        self.show(&mut state);
+        self.show(&state);
         Ok(count)
     }
 
@@ -94,8 +92,8 @@ impl Queue {
     pub fn watch(&self) -> RawFd {
         let mut state = self.lock();
         state.watched = true;
-        self.show(&mut state);
-        self.descriptor.as_raw_fd()
+        self.show(&state);
+        self.descriptor.as_raw()
     }
 
     /// Whether the program has the descriptor.
@@ -112,7 +110,7 @@ impl Queue {
         {
             let mut state = self.lock();
             state.waiters += 1;
-            self.show(&mut state);
+            self.show(&state);
         }
         let limit = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut fds = [PollFd::new(&self.descriptor, PollFlags::IN)];
@@ -120,22 +118,18 @@ impl Queue {
         self.lock().waiters -= 1;
         match polled {
             Err(rustix::io::Errno::INTR) => Err(Status::Interrupted.into()),
-            // Nothing else can happen to a descriptor that is open; if it did, time would tell.
+            // Nothing else can happen to a descriptor that is open; the caller's timeout bounds the
+            // wait.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// Brings the descriptor in line with the queue. Its counter is 0 or 1, so that writing
-    /// never fails for want of room.
-    fn show(&self, state: &mut State) {
+    /// Brings the descriptor in line with the queue. It becomes readable only while the program
+    /// has it or a thread waits, and stays so until the queue is empty.
+    fn show(&self, state: &State) {
         let due = !state.events.is_empty() || state.over.is_some();
-        let wanted = state.watched || state.waiters > 0;
-        if due && wanted && !state.raised {
-            let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
-            state.raised = true;
-        } else if !due && state.raised {
-            let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
-            state.raised = false;
+        if !due || state.watched || state.waiters > 0 {
+            self.descriptor.set(due);
         }
     }
 

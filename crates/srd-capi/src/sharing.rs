@@ -1,12 +1,12 @@
 //! Memory that peers may use.
 
 use srd_efa::Access;
-use srd_efa::rdm::{Refused, Shared};
+use srd_efa::layer::{Refused, Shared};
 use srd_host::{Call, Span};
 
 use crate::endpoint::Endpoint;
 use crate::shares::SHARES_MAX;
-use crate::sink::Ends;
+use crate::sink::EventSink;
 use crate::{Error, Outcome, Status};
 
 /// Peers may read it.
@@ -38,7 +38,7 @@ impl Endpoint {
         unsafe { self.handle().call(|call| enter(call, span, access, key)) }?
     }
 
-    /// Takes memory back: nobody uses it any more when this returns.
+    /// Takes memory back: it is not used any more when this returns.
     ///
     /// # Errors
     /// `Handle` if nothing has the key.
@@ -56,7 +56,7 @@ impl Endpoint {
     }
 }
 
-fn enter(call: Call<'_, Ends>, span: Span, access: Access, key: u64) -> Outcome<u64> {
+fn enter(call: Call<'_, EventSink>, span: Span, access: Access, key: u64) -> Outcome<u64> {
     let number = call.sink.shares.add(key, SHARES_MAX)?;
     call.memory.add(number, Box::new([span]));
     let (region, length) = (u64::from(number.0), span.length as u64);
@@ -72,7 +72,7 @@ fn enter(call: Call<'_, Ends>, span: Span, access: Access, key: u64) -> Outcome<
     Ok(key)
 }
 
-/// A key that nobody guesses.
+/// A key that cannot be guessed.
 fn random() -> Outcome<u64> {
     let seed = srd_net::clock::seed()
         .map_err(|error| Error::new(Status::System, format!("no random numbers: {error}")))?;

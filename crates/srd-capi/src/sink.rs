@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 
-use srd_efa::rdm::{Done, Outcome, Rdm};
+use srd_efa::layer::{Done, Outcome};
+use srd_efa::rdm::Rdm;
 use srd_host::Sink;
 use srd_net::Notice;
 
@@ -13,10 +14,10 @@ use crate::queue::Queue;
 use crate::shares::Shares;
 use crate::status::Status;
 
-/// Words of the program's, and the events for it.
+/// The program's handles, and the events for it.
 #[derive(Debug)]
-pub struct Ends {
-    /// Its words for peers.
+pub struct EventSink {
+    /// Its handles for peers.
     pub peers: Peers,
     /// What it shares.
     pub shares: Shares,
@@ -24,7 +25,7 @@ pub struct Ends {
     pub queue: Arc<Queue>,
 }
 
-impl Sink for Ends {
+impl Sink for EventSink {
     type Layer = Rdm;
 
     fn has_room(&mut self) -> bool {
@@ -32,10 +33,10 @@ impl Sink for Ends {
     }
 
     fn done(&mut self, done: Done, _: &Rdm) {
-        // The word for a peer that was removed has ended, and its number may name another.
+        // The handle for a peer that was removed has ended, and its number may name another.
         let named = done.peer.filter(|_| done.outcome != Outcome::Removed);
-        let word = named.map_or(ANY, |peer| self.peers.word(peer));
-        if let Some(event) = Event::of(&done, word) {
+        let handle = named.map_or(ANY, |peer| self.peers.handle(peer));
+        if let Some(event) = Event::of(&done, handle) {
             self.queue.push(event);
         }
     }
@@ -50,11 +51,11 @@ impl Sink for Ends {
     }
 }
 
-/// Tells a person who set `SRD_LOG`. A library does not write where it was not asked to.
+/// Writes to standard error if `SRD_LOG` is set.
 fn log(text: &str) {
     static WANTED: OnceLock<bool> = OnceLock::new();
     if *WANTED.get_or_init(|| std::env::var_os("SRD_LOG").is_some_and(|on| on != "0")) {
-        // Without anybody to read it, it is lost.
+        // A closed standard error loses it.
         let _ = writeln!(io::stderr(), "srd: {text}");
     }
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
 
-use srd_efa::rdm::{Outcome as Ending, Refused};
+use srd_efa::layer::{Outcome as Ending, Refused};
 use srd_host::Gone;
 
 /// The numbers of `srd.h`, which never change their meaning.

@@ -1,46 +1,46 @@
 //! Messages, reads, writes and atomic operations.
 
-use srd_efa::rdm::{
-    Atomic, AtomicOp, Datatype, Message, Piece, Receive, RemotePiece, Rma, Until, Want,
+use srd_efa::layer::{
+    Atomic, AtomicOp, Datatype, Iov, Message, Receive, Rma, RmaIov, Selector, Until,
 };
 
-use crate::endpoint::{Asking, Endpoint};
+use crate::endpoint::{Endpoint, Submitter};
 use crate::{Error, Outcome, Status};
 
-/// The buffer is free when the call returns; only failure is told.
+/// The buffer is free when the call returns; only failure is reported.
 pub const SRD_INJECT: u32 = 1;
 /// It ends when it stands in the peer's memory.
 pub const SRD_DELIVERED: u32 = 2;
-/// Only failure is told.
+/// Only failure is reported.
 pub const SRD_QUIET: u32 = 4;
 
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Send {
-    /// To whom.
+    /// The peer.
     pub peer: u64,
     /// Its tag.
     pub tag: u64,
     /// Its bytes.
-    pub piece: Piece,
+    pub piece: Iov,
     /// `SRD_INJECT` and so on.
     pub flags: u32,
-    /// The program's word for it.
+    /// The program's context for it.
     pub context: usize,
 }
 
 /// Room for a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Recv {
-    /// From whom, or anyone.
+    /// The peer, or any.
     pub peer: u64,
     /// Its tag.
     pub tag: u64,
     /// Bits of the tag that do not matter.
     pub ignore: u64,
     /// Where it goes.
-    pub piece: Piece,
-    /// The program's word for it.
+    pub piece: Iov,
+    /// The program's context for it.
     pub context: usize,
 }
 
@@ -61,14 +61,14 @@ pub struct Copying {
     /// The peer's end.
     pub place: Place,
     /// Our end.
-    pub piece: Piece,
+    pub piece: Iov,
     /// Read it; else write it.
     pub read: bool,
     /// Data for the peer's event.
     pub data: Option<u64>,
     /// `SRD_INJECT` and so on.
     pub flags: u32,
-    /// The program's word for it.
+    /// The program's context for it.
     pub context: usize,
 }
 
@@ -85,7 +85,7 @@ pub struct Compute {
     pub compare: Option<usize>,
     /// Where the former value goes.
     pub result: Option<usize>,
-    /// The program's word for it.
+    /// The program's context for it.
     pub context: usize,
 }
 
@@ -100,21 +100,21 @@ fn until(flags: u32) -> Outcome<Until> {
     }
 }
 
-/// Whether success is told.
-fn tell(flags: u32) -> bool {
+/// Whether success is reported.
+fn signaled(flags: u32) -> bool {
     flags & (SRD_QUIET | SRD_INJECT) == 0
 }
 
 /// Eight bytes at an address, or none.
-fn word(at: Option<usize>) -> Piece {
+fn handle(at: Option<usize>) -> Iov {
     match at {
-        None => Piece { addr: 0, length: 0 },
-        Some(addr) => Piece { addr: addr as u64, length: 8 },
+        None => Iov { addr: 0, length: 0 },
+        Some(addr) => Iov { addr: addr as u64, length: 8 },
     }
 }
 
 /// The pieces of a buffer: none if it is empty.
-fn pieces(piece: &Piece) -> &[Piece] {
+fn iov(piece: &Iov) -> &[Iov] {
     if piece.length == 0 { &[] } else { std::slice::from_ref(piece) }
 }
 
@@ -126,23 +126,24 @@ impl Endpoint {
     /// `Again`, `Handle`, `Invalid`, `TooLong`.
     ///
     /// # Safety
-    /// The buffer must be readable until the end was told; for the call only, if it is injected.
+    /// The buffer must be readable until the end was reported; for the call only, if it is
+    /// injected.
     pub unsafe fn send(&self, send: &Send) -> Outcome {
         let until = until(send.flags)?;
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking| {
+            self.submit(|submitter| {
                 let message = Message {
-                    to: asking.ends.peers.find(send.peer)?,
+                    to: submitter.sink.peers.find(send.peer)?,
                     tag: Some(send.tag),
-                    pieces: pieces(&send.piece),
+                    iov: iov(&send.piece),
                     data: None,
                     context: send.context as u64,
                     until,
-                    tell: tell(send.flags),
+                    signaled: signaled(send.flags),
                 };
-                let sent = asking.rdm.send(&mut asking.world, message);
-                sent.map_err(|refused| asking.explain(refused))
+                let sent = submitter.rdm.send(&mut submitter.world, message);
+                sent.map_err(|refused| submitter.explain(refused))
             })
         }
     }
@@ -153,21 +154,21 @@ impl Endpoint {
     /// `Again`, `Handle`, `Invalid`.
     ///
     /// # Safety
-    /// The buffer must be writable until the end was told.
+    /// The buffer must be writable until the end was reported.
     pub unsafe fn recv(&self, recv: &Recv) -> Outcome {
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking| {
+            self.submit(|submitter| {
                 let Recv { tag, ignore, .. } = *recv;
                 let receive = Receive {
                     tagged: true,
-                    want: Want { tag, ignore, source: asking.source(recv.peer)? },
-                    pieces: pieces(&recv.piece),
+                    want: Selector { tag, ignore, source: submitter.source(recv.peer)? },
+                    iov: iov(&recv.piece),
                     context: recv.context as u64,
                     multi: None,
-                    tell: true,
+                    signaled: true,
                 };
-                Ok(asking.rdm.recv(&mut asking.world, receive)?)
+                Ok(submitter.rdm.recv(&mut submitter.world, receive)?)
             })
         }
     }
@@ -178,7 +179,7 @@ impl Endpoint {
     /// `NotFound` if none waits.
     pub fn cancel(&self, context: usize) -> Outcome {
         // SAFETY: names no memory.
-        let found = unsafe { self.ask(|asking| Ok(asking.rdm.cancel(context as u64))) }?;
+        let found = unsafe { self.submit(|submitter| Ok(submitter.rdm.cancel(context as u64))) }?;
         if found {
             return Ok(());
         }
@@ -201,20 +202,20 @@ impl Endpoint {
         }
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking| {
+            self.submit(|submitter| {
                 let Place { key: rkey, offset: addr, .. } = place;
                 let rma = Rma {
-                    to: asking.ends.peers.find(place.peer)?,
+                    to: submitter.sink.peers.find(place.peer)?,
                     read,
-                    local: pieces(&piece),
-                    remote: &[RemotePiece { addr, length: piece.length, rkey }],
+                    local: iov(&piece),
+                    remote: &[RmaIov { addr, length: piece.length, rkey }],
                     data,
                     context: context as u64,
                     until,
-                    tell: tell(flags),
+                    signaled: signaled(flags),
                 };
-                let asked = asking.rdm.rma(&mut asking.world, rma);
-                asked.map_err(|refused| asking.explain(refused))
+                let asked = submitter.rdm.rma(&mut submitter.world, rma);
+                asked.map_err(|refused| submitter.explain(refused))
             })
         }
     }
@@ -225,30 +226,30 @@ impl Endpoint {
     /// `Again`, `Handle`, `Invalid`.
     ///
     /// # Safety
-    /// Operands must be readable for the call, the result writable until the end was told.
+    /// Operands must be readable for the call, the result writable until the end was reported.
     pub unsafe fn compute(&self, compute: &Compute) -> Outcome {
         let Place { peer, key: rkey, offset: addr } = compute.place;
         if addr % 8 != 0 {
             return Err(Error::invalid("offset: atomic operations need a multiple of 8"));
         }
-        let (operand, compare) = (word(Some(compute.operand)), word(compute.compare));
-        let result = word(compute.result);
+        let (operand, compare) = (handle(Some(compute.operand)), handle(compute.compare));
+        let result = handle(compute.result);
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking| {
+            self.submit(|submitter| {
                 let atomic = Atomic {
-                    to: asking.ends.peers.find(peer)?,
+                    to: submitter.sink.peers.find(peer)?,
                     op: compute.op,
                     datatype: Datatype::Uint64,
-                    operand: pieces(&operand),
-                    compare: pieces(&compare),
-                    result: pieces(&result),
-                    remote: &[RemotePiece { addr, length: 8, rkey }],
+                    operand: iov(&operand),
+                    compare: iov(&compare),
+                    result: iov(&result),
+                    remote: &[RmaIov { addr, length: 8, rkey }],
                     context: compute.context as u64,
                     until: Until::Delivered,
-                    tell: true,
+                    signaled: true,
                 };
-                Ok(asking.rdm.atomic(&mut asking.world, atomic)?)
+                Ok(submitter.rdm.atomic(&mut submitter.world, atomic)?)
             })
         }
     }
@@ -259,14 +260,14 @@ impl Endpoint {
     /// What is wrong with the endpoint.
     pub fn inject_bytes_max(&self) -> Outcome<u64> {
         // SAFETY: names no memory.
-        unsafe { self.ask(|asking| Ok(asking.rdm.inject_bytes_max())) }
+        unsafe { self.submit(|submitter| Ok(submitter.rdm.inject_bytes_max())) }
     }
 }
 
-impl Asking<'_> {
+impl Submitter<'_> {
     /// What is too long, is too long to be injected.
-    fn explain(&self, refused: srd_efa::rdm::Refused) -> Error {
-        if refused != srd_efa::rdm::Refused::TooLong {
+    fn explain(&self, refused: srd_efa::layer::Refused) -> Error {
+        if refused != srd_efa::layer::Refused::TooLong {
             return refused.into();
         }
         let most = self.rdm.inject_bytes_max();

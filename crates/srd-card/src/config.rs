@@ -1,19 +1,16 @@
 //! Every knob of the stage, with unit, default and meaning.
 
-use alloc::vec::Vec;
-
-use srd_proto::PeerId;
 use srd_proto::time::Duration;
 
-use crate::frame::FRAME_BYTES_MAX;
+use crate::flow::table::ENTRY_BYTES;
+use crate::meta::FRAME_BYTES_MAX;
 use crate::order;
-use crate::prefix::Prefix;
 
 /// How the stage behaves.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Largest inner packet that rides SRD, and what TCP connections are clamped to: the guest
-    /// interface's MTU. Larger UDP packets go plain.
+    /// Largest inner packet that rides SRD, and that TCP connections are clamped to: the MTU of the
+    /// guest's interface. Larger UDP packets go plain.
     pub mtu: u16,
     /// Whether SRD is on at all (`ena_srd_enabled`).
     pub express: bool,
@@ -29,10 +26,12 @@ pub struct Config {
     pub queue_interval: Duration,
     /// Bytes that may wait for one peer.
     pub queue_bytes_max: usize,
-    /// Flows known at a time, in each direction. Peers share those that they send.
+    /// Flows in the flow table, and flows of peers whose order is kept. Peers share those that
+    /// they send.
     pub flows_max: u32,
-    /// Bytes of arrived frames that may wait for their turn or for their other chunks, with the
-    /// records of them. Half of it belongs to the peers in equal parts.
+    /// Bytes that the order of peers' flows may take: arrived frames that wait for their turn or
+    /// for their other chunks, with the records of frames and flows. Half of it belongs to the
+    /// peers in equal parts.
     pub receive_bytes_max: usize,
     /// Secret that flows are hashed with.
     pub seed: u64,
@@ -57,23 +56,15 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Bytes of heap that the receiving side takes at most, whatever peers send:
-    /// `receive_bytes_max`, `flows_max` entries, and buffers that are kept for large frames.
-    pub fn receive_memory_bytes_max(&self) -> usize {
-        let flows = self.flows_max as usize * order::FLOW_BYTES;
-        self.receive_bytes_max + flows + order::SPARE_MAX * FRAME_BYTES_MAX
+    /// Bytes of heap that the flow table takes at most, beside the frames in its queues.
+    pub fn flow_table_bytes_max(&self) -> usize {
+        self.flows_max as usize * ENTRY_BYTES
     }
-}
 
-/// A peer, as the stage is told of it.
-#[derive(Clone, Debug)]
-pub struct PeerSettings {
-    /// Its name in the transport.
-    pub id: PeerId,
-    /// Inner addresses behind it.
-    pub allowed: Vec<Prefix>,
-    /// Whether SRD is on towards it.
-    pub express: bool,
-    /// For UDP, too.
-    pub express_udp: bool,
+    /// Bytes of heap that the receiving side takes at most, whatever peers send:
+    /// `receive_bytes_max`, the flow table, and buffers that are kept for large frames.
+    pub fn receive_memory_bytes_max(&self) -> usize {
+        let spare = order::SPARE_MAX * FRAME_BYTES_MAX;
+        self.receive_bytes_max + self.flow_table_bytes_max() + spare
+    }
 }

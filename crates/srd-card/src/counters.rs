@@ -3,7 +3,7 @@
 
 use crate::order::OrderCounts;
 
-/// What one peer, or all of them, have cost and brought.
+/// Packets and bytes of one peer, or of all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
     /// Packets that left by SRD (`ena_srd_tx_pkts`).
@@ -41,8 +41,8 @@ pub struct Counters {
     pub guest_malformed: u64,
     /// From the guest: for an address behind no peer.
     pub guest_no_peer: u64,
-    /// From the guest: too large for any encapsulation, and may not be cut; it was told so, as
-    /// far as such packets may be answered.
+    /// From the guest: too large for any encapsulation, and may not be cut; it was answered,
+    /// as far as such packets may be answered.
     pub guest_too_big: u64,
     /// From the guest: too large for any encapsulation; they went in parts.
     pub guest_cut: u64,

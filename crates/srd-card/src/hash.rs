@@ -1,4 +1,4 @@
-//! The hash of tables whose keys others choose: SipHash-1-3 under a secret, so that nobody can
+//! The hash of tables whose keys others choose: SipHash-1-3 under a secret, so that no peer can
 //! aim many flows at one bucket.
 
 use core::hash::BuildHasher;

@@ -1,19 +1,25 @@
-//! The card, pure: what stands between a guest's network interface and the fabric.
+//! The card, pure: it stands between a guest's network interface and the fabric.
+//!
+//! # One pipeline for both directions
+//! A packet is read once; its flow is found in one table, or judged by the rules and entered there;
+//! then the stages work with what was found.
+//!
+//! ```text
+//!  guest --> read --> flow table --> Express: queue of the peer --+--> SRD datagrams
+//!            clamp    hit: verdict            fair, marks ECN     +--> one unreliable datagram
+//!            MSS      miss: rules                                      per packet
+//!
+//!  guest <-- clamp <-- flow table <-- read <--+-- order, per flow <--- SRD datagrams
+//!            MSS       may this peer          +----------------------- unreliable datagrams
+//!                      send it?
+//! ```
 //!
 //! # The ENA Express stage
 //! [`Express`] carries ordinary IP packets of a guest to peers. TCP and UDP packets ride SRD
 //! where both ends want it: their flows take every path, losses are made good within
-//! microseconds, and each flow's order is restored before the other guest sees it. Everything
-//! else, and everything as soon as a rule stops holding, rides plain encapsulation, one datagram
+//! microseconds, and each flow's order is restored before the other guest sees it. All other
+//! packets, and all packets as soon as a rule stops holding, ride plain encapsulation, one datagram
 //! a packet, on one path chosen by the flow's hash. Switching between the two loses nothing.
-//!
-//! ```text
-//!  guest --> classify --> queue of the peer --+--> SRD datagrams (a super-packet as several)
-//!            clamp MSS    fair, marks ECN     +--> one unreliable datagram per packet
-//!
-//!  guest <-- check source <-- order, per flow <--- SRD datagrams
-//!                        ^--------------------- unreliable datagrams
-//! ```
 //!
 //! # How a world drives it
 //! The world owns the guest's interface and an [`srd_proto::Endpoint`]:
@@ -21,7 +27,7 @@
 //! ```text
 //! loop {
 //!     for each frame of the guest:       express.from_guest(now, frame, guest)
-//!     express.pump(now, endpoint)        // hands over what may leave
+//!     express.pump(now, endpoint)        // hands over frames that may leave
 //!     endpoint.poll_transmit ... endpoint.poll_event -> express.event(now, event)
 //!     endpoint.handle_packet -> express.delivered(now, delivery, guest)
 //!     express.handle_timeout(now, guest) at express.poll_timeout()
@@ -36,39 +42,28 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod checksum;
 pub mod config;
 pub mod counters;
 mod express;
-mod fattest;
-pub mod flow;
-mod fragment;
-pub mod frame;
+mod flow;
 mod hash;
-pub mod mss;
-pub mod offer;
-pub mod offload;
+mod meta;
 mod order;
-pub mod packet;
-pub mod prefix;
 mod queue;
-pub mod segment;
-mod share;
-pub mod too_big;
+mod rewrite;
+mod rules;
+#[cfg(test)]
+mod testing;
+mod wire;
 
-pub use config::{Config, PeerSettings};
+pub use config::Config;
 pub use counters::{Counters, Traffic};
-pub use express::{Express, FlowReport, Guest, PeerReport, PeerSlot, Reach};
-pub use flow::{Direction, FlowKey};
-pub use frame::FRAME_BYTES_MAX;
+pub use express::{Express, FlowReport, Guest, PeerReport, Reach};
+pub use meta::FRAME_BYTES_MAX;
+pub use meta::key::{Direction, FlowKey};
+pub use meta::{offload, packet};
 pub use order::OrderCounts;
-pub use prefix::{Prefix, PrefixError, Routes};
-
-use srd_proto::Qpn;
-
-/// Queue pair that frames are sent to, by SRD or plainly.
-pub const FRAME_QPN: Qpn = Qpn(1);
-/// Queue pair that frames of flows which have just begun are sent from: they go first.
-pub const FRESH_QPN: Qpn = Qpn(2);
-/// Queue pair for what cards tell each other.
-pub const OFFER_QPN: Qpn = Qpn(3);
+pub use rules::prefix::{self, Prefix, PrefixError, Routes};
+pub use rules::snapshot::{PeerSettings, PeerSlot, Rules};
+pub use wire::queue_pairs::{FRAME_QPN, FRESH_QPN, OFFER_QPN};
+pub use wire::{frame, offer};

@@ -47,7 +47,7 @@ pub(crate) fn exit_code(error: &Error) -> u8 {
     let is_missing = |e: &(dyn std::error::Error + 'static)| {
         e.is::<Missing>()
             || e.is::<srd_daemon::run::NotPermitted>()
-            || e.is::<srd_lab::experiment::MissingPrograms>()
+            || e.is::<srd_bench::experiment::MissingPrograms>()
     };
     if error.is::<Missing>() || any(is_missing) {
         MISSING
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(exit_code(&anyhow!("plain")), RUN);
         assert_eq!(exit_code(&wrapped(Usage("u".into()).into())), USAGE);
         assert_eq!(exit_code(&wrapped(Missing("m".into()).into())), MISSING);
-        let programs = srd_lab::experiment::MissingPrograms(Vec::new());
+        let programs = srd_bench::experiment::MissingPrograms(Vec::new());
         assert_eq!(exit_code(&wrapped(programs.into())), MISSING);
         assert_eq!(exit_code(&anyhow!("below").context(Missing("m".into()))), MISSING);
     }

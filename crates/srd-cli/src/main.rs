@@ -1,8 +1,7 @@
 //! The `srd` command: one tool for the transport, its laboratory and its simulator.
 //!
-//! Wiring only: what a command does lives in the crate it belongs to. Here live the arguments,
-//! what is printed for people and for machines, and the demonstration that puts the crates side
-//! by side.
+//! Wiring: what a command does lives in the crate it belongs to. Here are the arguments, the files,
+//! and the exit codes; and what is printed, where that crate does not print it.
 //!
 //! | module | command |
 //! |---|---|
@@ -15,9 +14,8 @@
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
 //! | [`man`] | `srd man`: a page for every command, for packages |
 //! | [`log`] | what goes to standard error beside that |
-//! | [`failure`], [`output`], [`table`], [`units`], [`chart`] | what they share |
+//! | [`failure`], [`output`], [`units`] | what they share |
 
-mod chart;
 mod check;
 mod daemon;
 mod demo;
@@ -29,7 +27,6 @@ mod mpi_check;
 mod output;
 mod perf;
 mod sim;
-mod table;
 mod units;
 
 use anyhow::{Context, Result};
@@ -78,7 +75,7 @@ enum Command {
     /// Build and break a leaf-spine fabric of network namespaces on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
-    /// Check the settings of this system that matter for ENA Express, and mend them.
+    /// Check the settings of this system that matter for ENA Express, and fix them.
     Check(check::CheckArgs),
     /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
     MpiCheck(Box<mpi_check::MpiCheckArgs>),

@@ -221,6 +221,7 @@ fn lab_refuses_what_no_wire_can_be() {
 #[test]
 fn lab_says_that_no_fabric_is_up() {
     if !is_root() {
+        println!("skipped: it needs root");
         return;
     }
     let name = "nosuchfabric";

@@ -1,6 +1,7 @@
-//! Who rides SRD and what counts as eligible (X1 to X3 of the specification of Express), packet
-//! for packet: both daemons of a pair capture what crosses their interfaces and their sockets
-//! while known traffic runs, and captures, counters and traffic must say the same. Needs root.
+//! Which packets ride SRD and which count as eligible (X1 to X3 of the specification of Express),
+//! packet for packet: both daemons of a pair capture what crosses their interfaces and their
+//! sockets while known traffic runs, and captures, counters and traffic must say the same. Needs
+//! root.
 //!
 //! A super-packet counts as the segments it stands for, as the counters have it. A capture does
 //! not show their size, but it shows the connection's handshake: a segment has what its receiver

@@ -1,9 +1,9 @@
-//! `srd lab impair` from end to end. Needs root, iproute2 and `/dev/net/tun`; says so and passes
-//! where they are missing, except in CI, where it fails.
+//! `srd lab impair` from end to end. Needs root, iproute2 and `/dev/net/tun`; says so where
+//! they are missing.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-#[path = "support/ready.rs"]
+#[path = "../../srd-lab/tests/support/ready.rs"]
 mod ready;
 
 use ready::{missing_tun, ready};

@@ -1,6 +1,6 @@
 //! `srd lab run` from end to end: the cheapest experiment, and what it refuses.
 
-#[path = "support/ready.rs"]
+#[path = "../../srd-lab/tests/support/ready.rs"]
 mod ready;
 
 use ready::{missing_tun, ready};
@@ -171,7 +171,7 @@ fn list_describes_every_experiment() {
     let output = srd(&["lab", "run", "--list"]);
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success());
-    for experiment in srd_lab::experiment::ALL {
+    for experiment in srd_bench::experiment::ALL {
         assert!(out.contains(experiment.name) && out.contains(experiment.summary), "{out}");
     }
     assert!(out.contains("iperf3 (apt-get install iperf3)"), "{out}");

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 
 use srd_proto::{PeerId, Qpn, Status};
 
-use crate::device::Ah;
+use crate::handle::Ah;
 
 /// How a work request ended: the numbers of `EFA_IO_COMP_STATUS_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

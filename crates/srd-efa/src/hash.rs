@@ -43,7 +43,7 @@ impl BuildHasher for Keyed {
     }
 }
 
-/// Numbers that nobody can guess who has seen others of them: SipHash-2-4 of a counter.
+/// Numbers that cannot be guessed from others of them: SipHash-2-4 of a counter.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     key: (u64, u64),

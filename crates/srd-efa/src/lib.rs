@@ -2,7 +2,7 @@
 //!
 //! A [`Device`] is what libibverbs calls a context, with the objects that EFA has: protection
 //! domains, address handles, completion queues, registrations, queue pairs of the types SRD and
-//! UD. Its names, states and statuses are EFA's, so that whoever knows the verbs is at home;
+//! UD. Its names, states and statuses are EFA's, familiar to programmers of the verbs;
 //! `docs/spec/efa.md` is the specification.
 //!
 //! ```text
@@ -30,7 +30,7 @@
 //!     device.pump(now, endpoint, memory)       // transfers go on
 //!     endpoint.poll_transmit ... endpoint.poll_event -> device.event(now, event)
 //!     endpoint.handle_packet_with(now, meta, packet, |d| device.judge(now, d, memory))
-//!     device.poll_cq(cq)                       // the application hears
+//!     device.poll_cq(cq)                       // completions for the application
 //! }
 //! ```
 //!
@@ -51,29 +51,24 @@ mod cq;
 mod device;
 pub mod direct;
 mod error;
+mod handle;
 mod hash;
+pub mod layer;
 mod memory;
 mod mr;
 mod qp;
 pub mod rdm;
-mod slab;
+pub mod slots;
 mod wire;
 mod wr;
 
 pub use config::Config;
 pub use counters::Counters;
 pub use cq::{Completion, WcOpcode, WcStatus};
-pub use device::{Ah, Cq, Device, Note, Pd};
+pub use device::{Device, Note};
 pub use error::{CreateError, DestroyError, ModifyError, PostError};
+pub use handle::{Ah, Cq, Pd};
 pub use memory::{Memory, Sge};
 pub use mr::{Access, MRS_MAX, Mr, Registration};
-pub use qp::{QpAttr, QpInit, QpState, QpType, SERVICE_LEVEL_LOW_LATENCY};
-pub use wr::{RecvWr, Remote, SendOp, SendWr, Source};
-
-/// Most bytes of one RDMA read or write.
-pub const RDMA_BYTES_MAX: u32 = 1 << 30;
-/// Most pieces of a message.
-pub const SGES_MAX: usize = 2;
-/// Bytes before a message received by a UD queue pair, where InfiniBand puts its global routing
-/// header. Nothing is written there.
-pub const UD_HEADER_BYTES: u32 = 40;
+pub use qp::{QpAttr, QpInit, QpState, QpType, SERVICE_LEVEL_LOW_LATENCY, UD_HEADER_BYTES};
+pub use wr::{RDMA_BYTES_MAX, RecvWr, Remote, SGES_MAX, SendOp, SendWr, Source};

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 
 use crate::error::CreateError;
 use crate::hash::Keyed;
-use crate::slab::{Key, Slab};
+use crate::slots::{Key, Slots};
 
 /// Most registrations: as many as a key has slots.
 pub const MRS_MAX: u32 = 1 << 20;
@@ -95,7 +95,7 @@ struct Entry {
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Regions {
-    entries: Slab<Entry>,
+    entries: Slots<Entry>,
     /// Registrations by the remote keys that callers chose.
     chosen: HashMap<u64, Key, Keyed>,
     leaving: usize,
@@ -104,7 +104,7 @@ pub(crate) struct Regions {
 impl Regions {
     pub(crate) fn new(seed: u64) -> Self {
         let chosen = HashMap::with_hasher(Keyed::new(seed));
-        Self { entries: Slab::default(), chosen, leaving: 0 }
+        Self { entries: Slots::default(), chosen, leaving: 0 }
     }
 
     pub(crate) fn register(
@@ -140,12 +140,12 @@ impl Regions {
 
     fn find(&self, number: u32) -> Option<Key> {
         let key = self.find_any(number)?;
-        (!self.entries.at(key)?.gone).then_some(key)
+        (!self.entries.get(key)?.gone).then_some(key)
     }
 
     pub(crate) fn deregister(&mut self, lkey: u32) -> bool {
         let Some(key) = self.find(lkey) else { return false };
-        let Some(entry) = self.entries.at_mut(key) else { return false };
+        let Some(entry) = self.entries.get_mut(key) else { return false };
         entry.gone = true;
         if let Some(rkey) = entry.chosen {
             self.chosen.remove(&rkey);
@@ -164,7 +164,7 @@ impl Regions {
             return Some(*key);
         }
         let key = self.find(u32::try_from(rkey).ok()?)?;
-        self.entries.at(key)?.chosen.is_none().then_some(key)
+        self.entries.get(key)?.chosen.is_none().then_some(key)
     }
 
     /// The local key under which a slot is known.
@@ -180,7 +180,7 @@ impl Regions {
     /// Counts a peer's read of a registration that begins (`by` 1) or ends (-1).
     pub(crate) fn lend(&mut self, lkey: u32, by: i32) {
         let Some(key) = self.find_any(lkey) else { return };
-        let Some(entry) = self.entries.at_mut(key) else { return };
+        let Some(entry) = self.entries.get_mut(key) else { return };
         entry.lent = entry.lent.saturating_add_signed(by);
         if entry.gone && entry.lent == 0 {
             self.entries.remove(key);
@@ -195,7 +195,7 @@ impl Regions {
 
     /// Whether peers' reads of a registration are being answered.
     pub(crate) fn is_lent(&self, lkey: u32) -> bool {
-        let entry = self.find_any(lkey).and_then(|key| self.entries.at(key));
+        let entry = self.find_any(lkey).and_then(|key| self.entries.get(key));
         entry.is_some_and(|entry| entry.lent > 0)
     }
 
@@ -210,7 +210,7 @@ impl Regions {
             Purpose::Gather | Purpose::Scatter => self.find(u32::try_from(range.key).ok()?)?,
             Purpose::RemoteWrite | Purpose::RemoteRead => self.find_remote(range.key)?,
         };
-        let entry = self.entries.at(key)?;
+        let entry = self.entries.get(key)?;
         let Registration { region, addr, length, access } = entry.registration;
         let allowed = match purpose {
             Purpose::Gather => true,

@@ -6,11 +6,15 @@ use alloc::collections::VecDeque;
 
 use srd_proto::Class;
 
-use crate::SGES_MAX;
-use crate::device::{Cq, Pd};
 use crate::error::ModifyError;
+use crate::handle::{Cq, Pd};
 use crate::mr::Place;
-use crate::slab::Key;
+use crate::slots::Key;
+use crate::wr::SGES_MAX;
+
+/// Bytes before a message received by a UD queue pair, where InfiniBand puts its global routing
+/// header. Nothing is written there.
+pub const UD_HEADER_BYTES: u32 = 40;
 
 /// The service level that asks for low latency.
 pub const SERVICE_LEVEL_LOW_LATENCY: u8 = 8;

@@ -2,9 +2,13 @@
 
 use srd_proto::Qpn;
 
-use crate::device::Ah;
+use crate::handle::Ah;
 use crate::memory::Sge;
 
+/// Most bytes of one RDMA read or write.
+pub const RDMA_BYTES_MAX: u32 = 1 << 30;
+/// Most pieces of a message.
+pub const SGES_MAX: usize = 2;
 /// Where a message's bytes come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source<'a> {

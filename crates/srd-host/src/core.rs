@@ -1,96 +1,23 @@
-//! One round of work: receive, send, and tell what came to an end.
+//! One round of work: receive, send, and report what came to an end.
 
 use std::io;
 
-use srd_efa::Memory;
-use srd_efa::rdm::{Done, Rdm, World};
+use srd_efa::layer::{Done, Layer, World};
 use srd_net::{Application, Context, LocalEndpoint, Notice};
 use srd_proto::{Delivery, Duration, Event, Instant, Status};
 
 use crate::memory::UserMemory;
 
-/// How long a message waits for others to join it while the application does not look for news:
-/// some system calls' time.
-const HOLD: Duration = Duration::from_micros(50);
-/// Turns of handing over and sending in one round: what is told of one turn may allow another.
+/// How long a message waits for others to share its datagram while the application does not poll:
+/// the time of some system calls.
+const COALESCE_MAX: Duration = Duration::from_micros(50);
+/// Turns of handing over and sending in one round: an event of one turn may allow another.
 const ROUND_TURNS_MAX: usize = 8;
-
-/// What turns the application's operations into datagrams, and back.
-pub trait Layer: std::fmt::Debug + Send + 'static {
-    /// Judges a datagram.
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status;
-
-    /// Takes note of something that happened in the transport.
-    fn event(&mut self, now: Instant, event: &Event);
-
-    /// Sends on what waits. Returns whether the transport took anything.
-    fn pump(&mut self, world: &mut World<'_>) -> bool;
-
-    /// The oldest end of something.
-    fn poll(&mut self) -> Option<Done>;
-
-    /// Whether nothing is under way that a peer waits for.
-    fn is_quiet(&self) -> bool;
-
-    /// Whether there is anything for [`Layer::pump`] that no event of the transport will tell of.
-    fn has_work(&self) -> bool;
-
-    /// Lets messages leave that wait for others to join them.
-    fn release_held(&mut self) {}
-
-    /// Whether the last call made nothing that should leave now. Says so once.
-    fn take_lazy(&mut self) -> bool {
-        false
-    }
-
-    /// Whether messages wait for others to join them.
-    fn is_holding(&self) -> bool {
-        false
-    }
-}
-
-impl Layer for Rdm {
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status {
-        self.judge(now, delivery, memory)
-    }
-
-    fn event(&mut self, now: Instant, event: &Event) {
-        self.event(now, event);
-    }
-
-    fn pump(&mut self, world: &mut World<'_>) -> bool {
-        self.pump(world)
-    }
-
-    fn poll(&mut self) -> Option<Done> {
-        self.poll()
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.is_quiet()
-    }
-
-    fn has_work(&self) -> bool {
-        self.has_work()
-    }
-
-    fn release_held(&mut self) {
-        self.release_held();
-    }
-
-    fn take_lazy(&mut self) -> bool {
-        self.take_lazy()
-    }
-
-    fn is_holding(&self) -> bool {
-        self.is_holding()
-    }
-}
 
 /// Where the ends of operations go.
 pub trait Sink: Send + 'static {
     /// What the operations are asked of.
-    type Layer: Layer;
+    type Layer: Layer + ?Sized;
 
     /// Whether one more can be taken. What cannot is kept, and holds up what comes behind it.
     fn has_room(&mut self) -> bool;
@@ -109,14 +36,14 @@ pub trait Sink: Send + 'static {
 #[derive(Debug)]
 pub(crate) struct Core<S: Sink> {
     pub(crate) local: LocalEndpoint,
-    pub(crate) layer: S::Layer,
+    pub(crate) layer: Box<S::Layer>,
     pub(crate) memory: UserMemory,
     pub(crate) sink: S,
     pub(crate) broken: bool,
     /// The last round ended with more to hand over: another is due at once.
     pub(crate) more: bool,
     /// When messages leave that wait for others to join them.
-    pub(crate) held_until: Instant,
+    pub(crate) coalesce_until: Instant,
 }
 
 /// What the transport calls during a round.
@@ -124,8 +51,8 @@ struct Upcalls<'a, S: Sink> {
     layer: &'a mut S::Layer,
     memory: &'a mut UserMemory,
     sink: &'a mut S,
-    /// Whether an event was told: it may have made more to hand over.
-    told: bool,
+    /// Whether there was an event: it may have made more to hand over.
+    had_events: bool,
 }
 
 impl<S: Sink> Application for Upcalls<'_, S> {
@@ -133,11 +60,11 @@ impl<S: Sink> Application for Upcalls<'_, S> {
         self.layer.judge(now, delivery, self.memory)
     }
 
-    /// Whoever judged a datagram good has taken it.
+    /// The layer has taken what it judged good.
     fn delivered(&mut self, _: &mut Context<'_>, _: Delivery<'_>) {}
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {
-        self.told = true;
+        self.had_events = true;
         self.layer.event(context.now(), &event);
     }
 
@@ -152,7 +79,7 @@ impl<S: Sink> Core<S> {
         match (self.broken, self.more) {
             (true, _) => Instant::FAR_FUTURE,
             (false, true) => Instant::ZERO,
-            (false, false) => self.local.due().min(self.held_until),
+            (false, false) => self.local.due().min(self.coalesce_until),
         }
     }
 
@@ -161,8 +88,8 @@ impl<S: Sink> Core<S> {
         if self.broken {
             return 0;
         }
-        self.layer.release_held();
-        self.held_until = Instant::FAR_FUTURE;
+        self.layer.flush_coalesced();
+        self.coalesce_until = Instant::FAR_FUTURE;
         let worked = self.receive().and_then(|packets| {
             if packets > 0 || self.is_due() {
                 self.send()?;
@@ -173,7 +100,7 @@ impl<S: Sink> Core<S> {
             self.lose(&error);
             0
         });
-        self.tell();
+        self.report();
         packets
     }
 
@@ -182,15 +109,15 @@ impl<S: Sink> Core<S> {
         if self.broken {
             return;
         }
-        if self.layer.take_lazy() && !self.more {
-            self.hold();
+        if self.layer.take_deferred() && !self.more {
+            self.coalesce();
         } else if let Err(error) = self.send() {
             self.lose(&error);
         }
-        if !self.layer.is_holding() {
-            self.held_until = Instant::FAR_FUTURE;
+        if !self.layer.is_coalescing() {
+            self.coalesce_until = Instant::FAR_FUTURE;
         }
-        self.tell();
+        self.report();
     }
 
     /// Whether there may be something to send although nothing has arrived.
@@ -199,13 +126,13 @@ impl<S: Sink> Core<S> {
     }
 
     /// Bounds the wait of messages for others to join.
-    fn hold(&mut self) {
-        if self.layer.is_holding() && self.held_until == Instant::FAR_FUTURE {
-            self.held_until = self.local.now() + HOLD;
+    fn coalesce(&mut self) {
+        if self.layer.is_coalescing() && self.coalesce_until == Instant::FAR_FUTURE {
+            self.coalesce_until = self.local.now() + COALESCE_MAX;
         }
     }
 
-    /// Nothing works any more, and the sink is told why, once.
+    /// Nothing works any more; the sink is told why, once.
     pub(crate) fn fail(&mut self, error: &io::Error) {
         if !self.broken {
             self.lose(error);
@@ -218,23 +145,28 @@ impl<S: Sink> Core<S> {
         self.sink.broken(error);
     }
 
-    fn receive(&mut self) -> io::Result<usize> {
+    /// The transport, and what it calls.
+    fn parts(&mut self) -> (&mut LocalEndpoint, Upcalls<'_, S>) {
         let Self { local, layer, memory, sink, .. } = self;
-        local.receive(Instant::ZERO, &mut Upcalls { layer, memory, sink, told: false })
+        (local, Upcalls { layer: &mut **layer, memory, sink, had_events: false })
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        let (local, mut upcalls) = self.parts();
+        local.receive(Instant::ZERO, &mut upcalls)
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let Self { local, layer, memory, sink, .. } = self;
         self.more = true;
         for _ in 0..ROUND_TURNS_MAX {
-            local.tell(&mut Upcalls { layer, memory, sink, told: false });
-            let handed_over = {
-                let (endpoint, now) = local.core_mut();
-                layer.pump(&mut World { now, endpoint, memory })
-            };
-            let mut calls = Upcalls { layer, memory, sink, told: false };
-            local.transmit(&mut calls)?;
-            if !(calls.told || handed_over) {
+            let (local, mut upcalls) = self.parts();
+            local.tell(&mut upcalls);
+            let Upcalls { layer, memory, .. } = upcalls;
+            let (endpoint, now) = local.core_mut();
+            let handed_over = layer.pump(&mut World { now, endpoint, memory });
+            let (local, mut upcalls) = self.parts();
+            local.transmit(&mut upcalls)?;
+            if !(upcalls.had_events || handed_over) {
                 self.more = false;
                 break;
             }
@@ -242,7 +174,7 @@ impl<S: Sink> Core<S> {
         Ok(())
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         while self.sink.has_room() {
             let Some(done) = self.layer.poll() else { break };
             self.sink.done(done, &self.layer);

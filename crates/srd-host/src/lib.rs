@@ -8,31 +8,31 @@
 //!
 //! The application's own thread, whenever it calls: a send leaves within the call, and
 //! [`Handle::poll`] does one round without waiting. That is fast, for nothing is handed from
-//! one thread to another. Beside it each host has a **card**, a thread that does a card's work
-//! while the application computes: it acknowledges, repeats what was lost, places what peers write
-//! and answers what they read. It looks once a millisecond whether the application has called; as
-//! long as it has, it does nothing. When the application stays away, the card waits at the sockets.
-//! Whoever wants to wait for a descriptor or a condition leaves the work to the card at once
-//! ([`Handle::hand_over`]).
+//! one thread to another. Beside it each host has a **progress thread**, which works while the
+//! application computes: it acknowledges, repeats what was lost, places what peers write and
+//! answers what they read. It looks once a millisecond whether the application has polled; as long
+//! as it has, the thread does nothing. When the application stays away, the thread waits at the
+//! sockets. An application that waits for a descriptor or a condition leaves the work to the
+//! progress thread at once ([`Handle::hand_over`]).
 //!
 //! # The application's memory
 //!
 //! See [`memory`]: what is sent is not copied, so an operation's buffers belong to the host until
-//! its end was told to the sink, or the host was closed.
+//! its end was reported to the sink, or the host was closed.
 //!
 //! # Closing
 //!
 //! [`Host::close`] goes on until everything that was sent is acknowledged and every answer is out,
 //! but at most [`LINGER`], then sends what acknowledgements are due, ends the thread and lets go of
-//! everything: afterwards nobody reads or writes the application's memory.
+//! everything: afterwards the application's memory is neither read nor written.
 //!
 //! # After `fork`
 //!
-//! The child has neither the card nor a right to the sockets' conversation, which goes on in the
-//! parent. Each call in the child fails with [`Gone::Forked`]; closing there only forgets.
+//! The child has neither the progress thread nor a right to the sockets, which the parent goes on
+//! using. Each call in the child fails with [`Gone::Forked`]; closing there only forgets.
 //! The parent is not disturbed.
 
-mod card;
+mod backoff;
 mod core;
 #[allow(unsafe_code, reason = "a handler that is called in the child of a fork")]
 mod fork;
@@ -40,11 +40,15 @@ mod host;
 #[allow(unsafe_code, reason = "the application's memory, by address")]
 pub mod memory;
 mod options;
-mod patience;
+mod progress;
+mod ready;
+mod shared;
 
-pub use crate::core::{Layer, Sink};
+pub use crate::core::Sink;
 pub use fork::Process;
-pub use host::{Call, Gone, Handle, Host, LINGER, Place};
+pub use host::{Handle, Host, LINGER, Place};
 pub use memory::{RegionNumber, Span, UserMemory};
 pub use options::{KEY_FORM, MAKE_KEY, Options, read_key};
+pub use ready::ReadyFd;
+pub use shared::{Call, Gone};
 pub use srd_net::{KeyFileError, read_key_file};

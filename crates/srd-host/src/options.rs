@@ -27,8 +27,8 @@ pub struct Options {
     /// Bits per second of the link; what the system says of the interface by default, which of
     /// virtual ones is not true. Zero: not known.
     pub link_rate_bps: Option<u64>,
-    /// The key that all endpoints of a job share. Without one nothing is encrypted, and whoever
-    /// reaches the port is believed: for trusted networks.
+    /// The key that all endpoints of a job share. Without one nothing is encrypted, and every
+    /// host that reaches the port is trusted.
     pub job_key: Option<[u8; 32]>,
     /// How long a peer that never answered may leave operations open.
     pub answer_timeout: Duration,
@@ -87,8 +87,8 @@ impl Options {
         }
     }
 
-    /// Peers that wait for each other for as long as they may must still know each other: whoever
-    /// has forgotten a peer takes what it sends again for a new run's.
+    /// Peers that wait for each other for as long as they may must still know each other: an
+    /// endpoint that has forgotten a peer takes what the peer sends again for a new run's.
     fn idle_reclaim(&self) -> Duration {
         let longest = self.peer_timeout.max(self.answer_timeout);
         Config::sockets().idle_reclaim.max(longest.times(2))

@@ -21,10 +21,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use srd_efa::Access;
-use srd_efa::rdm::{
-    Atomic, AtomicOp, Datatype, Done, Kind, Message, Outcome, Peer, Piece, Rdm, RdmCounters,
-    Receive, RemotePiece, Rma, Shared, Until, Want,
+use srd_efa::layer::{
+    Atomic, AtomicOp, Datatype, Done, Iov, Kind, Message, Outcome, Peer, Receive, Rma, RmaIov,
+    Selector, Shared, Until,
 };
+use srd_efa::rdm::{Rdm, RdmCounters};
 use srd_host::{Host, Options, RegionNumber, Sink, Span};
 use srd_proto::rng::Rng;
 
@@ -119,7 +120,7 @@ impl App {
         }
     }
 
-    fn buffer(&mut self, context: u64, bytes: usize) -> Vec<Piece> {
+    fn buffer(&mut self, context: u64, bytes: usize) -> Vec<Iov> {
         let buffer = Guarded::new(bytes);
         let piece = buffer.piece();
         self.pending.entry(context).or_default().push(buffer);
@@ -134,33 +135,33 @@ impl App {
         let bytes = sizes[rng.below(8) as usize];
         let until = [Until::Transmitted, Until::Delivered][rng.below(2) as usize];
         let tag = (rng.below(4) > 0).then_some(u64::from(rng.below(4)));
-        let (what, read, tell) = (rng.below(10), rng.below(2) == 0, true);
-        let remote = [RemotePiece { addr: rng.below(5000).into(), length: 0, rkey: 5 }];
-        let pieces = &self.buffer(context, if what == 9 { 8 } else { bytes });
+        let (what, read, signaled) = (rng.below(10), rng.below(2) == 0, true);
+        let remote = [RmaIov { addr: rng.below(5000).into(), length: 0, rkey: 5 }];
+        let iov = &self.buffer(context, if what == 9 { 8 } else { bytes });
         let operand = &self.buffer(context, if what == 9 { 8 } else { 0 });
-        let length = pieces[0].length;
+        let length = iov[0].length;
         let taken = self.call(|mut call| {
             let (rdm, mut world, _) = call.parts();
             let world = &mut world;
-            let remote = &[RemotePiece { length, ..remote[0] }];
+            let remote = &[RmaIov { length, ..remote[0] }];
             match what {
                 0..=2 => {
-                    rdm.send(world, Message { to, tag, pieces, data: None, context, until, tell })
+                    rdm.send(world, Message { to, tag, iov, data: None, context, until, signaled })
                 }
                 3..=6 => {
                     let ignore = if tag.is_some() { 3 } else { u64::MAX };
-                    let want = Want { tag: tag.unwrap_or(0), ignore, source: None };
+                    let want = Selector { tag: tag.unwrap_or(0), ignore, source: None };
                     let tagged = tag.is_some();
-                    rdm.recv(world, Receive { tagged, want, pieces, context, multi: None, tell })
+                    rdm.recv(world, Receive { tagged, want, iov, context, multi: None, signaled })
                 }
                 7 | 8 => {
-                    let local = pieces;
+                    let local = iov;
                     let data = None;
-                    rdm.rma(world, Rma { to, read, local, remote, data, context, until, tell })
+                    rdm.rma(world, Rma { to, read, local, remote, data, context, until, signaled })
                 }
                 _ => {
                     let (op, datatype) = (AtomicOp::Sum, Datatype::Uint64);
-                    let (compare, result) = (&[], pieces);
+                    let (compare, result) = (&[], iov);
                     rdm.atomic(
                         world,
                         Atomic {
@@ -173,7 +174,7 @@ impl App {
                             remote,
                             context,
                             until,
-                            tell,
+                            signaled,
                         },
                     )
                 }
@@ -222,21 +223,21 @@ fn another_gets_through(victim: &mut App) {
     for bytes in [100usize, 200_000] {
         victim.next += 1;
         let (context, tag) = (victim.next, 1 << 40);
-        let want = Want { tag, ignore: 0, source: None };
-        let pieces = &victim.buffer(context, bytes);
-        let (multi, tell, until) = (None, true, Until::Transmitted);
+        let want = Selector { tag, ignore: 0, source: None };
+        let iov = &victim.buffer(context, bytes);
+        let (multi, signaled, until) = (None, true, Until::Transmitted);
         victim.call(|mut call| {
             let (rdm, mut world, _) = call.parts();
-            let receive = Receive { tagged: true, want, pieces, context, multi, tell };
+            let receive = Receive { tagged: true, want, iov, context, multi, signaled };
             rdm.recv(&mut world, receive).unwrap();
         });
         honest.next += 1;
         let mine = honest.next;
-        let pieces = &honest.buffer(mine, bytes);
+        let iov = &honest.buffer(mine, bytes);
         honest.call(|mut call| {
             let (rdm, mut world, _) = call.parts();
             let (tag, data, context) = (Some(tag), None, mine);
-            rdm.send(&mut world, Message { to, tag, pieces, data, context, until, tell }).unwrap();
+            rdm.send(&mut world, Message { to, tag, iov, data, context, until, signaled }).unwrap();
         });
         let start = Instant::now();
         loop {

@@ -8,9 +8,10 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use srd_efa::Access;
-use srd_efa::rdm::{
-    Done, Kind, Message, Outcome, Peer, Piece, Rdm, Receive, RemotePiece, Rma, Shared, Until, Want,
+use srd_efa::layer::{
+    Done, Iov, Kind, Message, Outcome, Peer, Receive, Rma, RmaIov, Selector, Shared, Until,
 };
+use srd_efa::rdm::Rdm;
 use srd_host::{Gone, Host, Options, RegionNumber, Sink, Span};
 
 /// Keeps what came to an end; takes no more than `room`.
@@ -80,15 +81,15 @@ impl One {
 
     fn send(&self, to: Peer, bytes: &'static [u8], context: u64) {
         let piece =
-            Piece { addr: bytes.as_ptr().expose_provenance() as u64, length: bytes.len() as u64 };
+            Iov { addr: bytes.as_ptr().expose_provenance() as u64, length: bytes.len() as u64 };
         let message = Message {
             to,
             tag: Some(7),
-            pieces: &[piece],
+            iov: &[piece],
             data: None,
             context,
             until: Until::Transmitted,
-            tell: true,
+            signaled: true,
         };
         // SAFETY: the bytes are constant.
         let sent = unsafe {
@@ -101,17 +102,17 @@ impl One {
     }
 
     fn recv(&self, buffer: &mut [u8], context: u64) {
-        let piece = Piece {
+        let piece = Iov {
             addr: buffer.as_mut_ptr().expose_provenance() as u64,
             length: buffer.len() as u64,
         };
         let receive = Receive {
             tagged: true,
-            want: Want { tag: 7, ignore: 0, source: None },
-            pieces: &[piece],
+            want: Selector { tag: 7, ignore: 0, source: None },
+            iov: &[piece],
             context,
             multi: None,
-            tell: true,
+            signaled: true,
         };
         // SAFETY: each test waits for the end, or closes the host, before it lets go.
         let posted = unsafe {
@@ -223,16 +224,16 @@ fn a_peer_reads_and_writes_what_is_shared_while_its_owner_stays_away() {
     let to = a.peer(&b);
     let mut local = *b"XY";
     for (read, addr) in [(false, 1003), (true, 1000)] {
-        let piece = Piece { addr: local.as_mut_ptr().expose_provenance() as u64, length: 2 };
+        let piece = Iov { addr: local.as_mut_ptr().expose_provenance() as u64, length: 2 };
         let rma = Rma {
             to,
             read,
             local: &[piece],
-            remote: &[RemotePiece { addr, length: 2, rkey: 42 }],
+            remote: &[RmaIov { addr, length: 2, rkey: 42 }],
             data: None,
             context: 0,
             until: Until::Delivered,
-            tell: true,
+            signaled: true,
         };
         // SAFETY: the test waits for the end.
         let asked = unsafe {

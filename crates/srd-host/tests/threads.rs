@@ -8,7 +8,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use srd_efa::rdm::{Done, Message, Outcome, Peer, Piece, Rdm, Receive, Refused, Until, Want};
+use srd_efa::layer::{Done, Iov, Message, Outcome, Peer, Receive, Refused, Selector, Until};
+use srd_efa::rdm::Rdm;
 use srd_host::{Host, Options, Sink};
 
 const THREADS: u64 = 8;
@@ -71,8 +72,8 @@ fn until_taken(mut ask: impl FnMut() -> Result<(), Refused>) {
     }
 }
 
-fn piece(of: &mut [u8]) -> Piece {
-    Piece { addr: of.as_mut_ptr().expose_provenance() as u64, length: of.len() as u64 }
+fn piece(of: &mut [u8]) -> Iov {
+    Iov { addr: of.as_mut_ptr().expose_provenance() as u64, length: of.len() as u64 }
 }
 
 fn work(me: u64, a: &One, b: &One, to: Peer) {
@@ -81,12 +82,12 @@ fn work(me: u64, a: &One, b: &One, to: Peer) {
         let byte = u8::try_from(me * 16 + n % 16).unwrap();
         let (mut out, mut room) = (vec![byte; bytes], vec![0; bytes]);
         let (tag, context) = (me << 32 | n, me << 32 | n);
-        let (pieces, into) = (&[piece(&mut out)], &[piece(&mut room)]);
-        let want = Want { tag, ignore: 0, source: None };
-        let (multi, tell, tagged) = (None, true, true);
-        let receive = Receive { tagged, want, pieces: into, context, multi, tell };
+        let (iov, into) = (&[piece(&mut out)], &[piece(&mut room)]);
+        let want = Selector { tag, ignore: 0, source: None };
+        let (multi, signaled, tagged) = (None, true, true);
+        let receive = Receive { tagged, want, iov: into, context, multi, signaled };
         let (tag, data, until) = (Some(tag), None, Until::Transmitted);
-        let message = Message { to, tag, pieces, data, context, until, tell };
+        let message = Message { to, tag, iov, data, context, until, signaled };
         until_taken(|| {
             b.call(|mut call| {
                 let (rdm, mut world, _) = call.parts();

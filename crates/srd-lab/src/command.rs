@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 const SYSTEM_DIRS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// Finds an executable in `PATH` and the system directories. A name with a slash is a path.
-pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+pub fn find_program(name: &str) -> Option<PathBuf> {
     let executable = |path: &Path| {
         path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
     };
@@ -25,34 +25,34 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 }
 
 /// The path of one of the programs a fabric is built with.
-pub(crate) fn program(name: &str) -> Result<PathBuf> {
+pub fn program(name: &str) -> Result<PathBuf> {
     find_program(name).with_context(|| {
         format!("`{name}` is not installed: apt-get install iproute2 nftables ethtool")
     })
 }
 
 /// `ip -batch -` in the caller's namespace.
-pub(crate) fn ip_batch(text: &str) -> Result<()> {
+pub fn ip_batch(text: &str) -> Result<()> {
     batch("ip", &[], text)
 }
 
 /// `ip -force -batch -`: goes on after a line that failed, and fails at the end.
-pub(crate) fn ip_batch_force(text: &str) -> Result<()> {
+pub fn ip_batch_force(text: &str) -> Result<()> {
     batch("ip", &["-force"], text)
 }
 
 /// `ip -n <namespace> -batch -`.
-pub(crate) fn ip_batch_in(namespace: &str, text: &str) -> Result<()> {
+pub fn ip_batch_in(namespace: &str, text: &str) -> Result<()> {
     batch("ip", &["-n", namespace], text)
 }
 
 /// `ip -6 -n <namespace> -batch -`.
-pub(crate) fn ip_v6_batch_in(namespace: &str, text: &str) -> Result<()> {
+pub fn ip_v6_batch_in(namespace: &str, text: &str) -> Result<()> {
     batch("ip", &["-6", "-n", namespace], text)
 }
 
 /// `tc -n <namespace> -batch -`.
-pub(crate) fn tc_batch_in(namespace: &str, text: &str) -> Result<()> {
+pub fn tc_batch_in(namespace: &str, text: &str) -> Result<()> {
     batch("tc", &["-n", namespace], text)
 }
 
@@ -79,7 +79,7 @@ fn failed_line<'a>(message: &str, text: &'a str) -> &'a str {
 }
 
 /// `nft -f -` inside of a namespace.
-pub(crate) fn nft_in(namespace: &str, text: &str) -> Result<()> {
+pub fn nft_in(namespace: &str, text: &str) -> Result<()> {
     let mut command = Command::new(program("nft")?);
     command.args(["-f", "-"]);
     namespace::within(namespace, || run(&mut command, text))??;
@@ -87,14 +87,14 @@ pub(crate) fn nft_in(namespace: &str, text: &str) -> Result<()> {
 }
 
 /// `nft -j list ...` inside of a namespace.
-pub(crate) fn nft_list_in(namespace: &str, what: &str) -> Result<String> {
+pub fn nft_list_in(namespace: &str, what: &str) -> Result<String> {
     let mut command = Command::new(program("nft")?);
     command.args(["-j", "list"]).args(what.split(' '));
     namespace::within(namespace, || run(&mut command, ""))?
 }
 
 /// Segmentation offloads of a device off, inside of a namespace.
-pub(crate) fn offloads_off_in(namespace: &str, device: &str) -> Result<()> {
+pub fn offloads_off_in(namespace: &str, device: &str) -> Result<()> {
     let mut command = Command::new(program("ethtool")?);
     command.args(["-K", device, "tso", "off", "gso", "off", "tx-udp-segmentation", "off"]);
     namespace::within(namespace, || run(&mut command, ""))??;
@@ -103,14 +103,14 @@ pub(crate) fn offloads_off_in(namespace: &str, device: &str) -> Result<()> {
 
 /// `tc -s -j qdisc show` inside of a namespace. Not `tc -n`, which makes a file system of its own
 /// and waits for the kernel to notice: seconds, where programs spin on every core.
-pub(crate) fn qdisc_json(namespace: &str) -> Result<String> {
+pub fn qdisc_json(namespace: &str) -> Result<String> {
     let mut command = Command::new(program("tc")?);
     command.args(["-s", "-j", "qdisc", "show"]);
     namespace::within(namespace, || run(&mut command, ""))?
 }
 
 /// Runs to the end with `input` on standard input; returns standard output.
-pub(crate) fn run(command: &mut Command, input: &str) -> Result<String> {
+pub fn run(command: &mut Command, input: &str) -> Result<String> {
     let what = format!("{command:?}");
     let mut child = command
         .stdin(Stdio::piped())

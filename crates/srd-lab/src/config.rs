@@ -193,7 +193,7 @@ pub fn check_name(name: &str) -> Result<(), ConfigError> {
 }
 
 /// Checks one number against its range.
-pub(crate) fn check(
+pub fn check(
     field: &'static str,
     value: u64,
     permitted: RangeInclusive<u64>,

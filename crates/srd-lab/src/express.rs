@@ -30,9 +30,9 @@ use std::time::{Duration, Instant};
 /// Most hosts of one overlay.
 pub const HOSTS_MAX: usize = 64;
 /// UDP port the daemons listen on.
-pub(crate) const PORT: u16 = 7471;
+pub const PORT: u16 = 7471;
 /// The interface that the daemons make.
-pub(crate) const DEVICE: &str = "srd0";
+pub const DEVICE: &str = "srd0";
 /// How long all peers may take to see each other.
 const UP_MAX: Duration = Duration::from_secs(20);
 /// How long a daemon may take to leave when asked to.
@@ -115,7 +115,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// The public key of a host, if it takes part.
-    pub(crate) fn public_key(&self, host: HostId) -> Option<&str> {
+    pub fn public_key(&self, host: HostId) -> Option<&str> {
         self.keys.get(&host).map(|pair| pair.public.as_str())
     }
 

@@ -3,11 +3,14 @@
 //! [`Fabric`] is a handle and owns nothing: dropping it leaves the fabric standing. What ties a
 //! fabric to the life of a process is [`crate::FabricGuard`].
 
+mod breaking;
+mod tune;
+
 use crate::config::{FabricConfig, check_name};
 use crate::id::{Family, HostId, Network};
 use crate::plan::{self, NamespacePlan};
 use crate::state::{Owner, State, StateLock, Store};
-use crate::{address, command, namespace, requirements, tune};
+use crate::{address, command, namespace, requirements};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::fs;
@@ -160,7 +163,8 @@ impl Fabric {
         namespace::within(&self.host_namespace(host)?, work)
     }
 
-    pub(crate) fn host_namespace(&self, host: HostId) -> Result<String> {
+    /// The name of a host's namespace.
+    pub fn host_namespace(&self, host: HostId) -> Result<String> {
         self.config.check_host(host)?;
         Ok(plan::host_namespace(&self.config.name_prefix, host))
     }

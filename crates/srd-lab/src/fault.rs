@@ -1,13 +1,11 @@
-//! Breaking the fabric on purpose, and healing it.
+//! What can be broken in a fabric, and the commands that break and heal it.
 //!
 //! A failure here is *silent*: packets vanish, no link goes down and no route changes at the
 //! leaves, so nobody is told. That is the failure a transport has to find out by itself.
 //! [`Faults`] says what is broken; [`changes`] turns the step from one to another into commands,
 //! and is pure.
 
-use crate::command;
-use crate::config::{FabricConfig, RATE_MBPS, check};
-use crate::fabric::Fabric;
+use crate::config::FabricConfig;
 use crate::id::{Family, LinkId};
 use crate::{address, plan};
 use anyhow::{Context, Result};
@@ -159,7 +157,7 @@ fn loss_rules(permille: u16, spares_bytes: u32) -> String {
 }
 
 /// The counter of a loss rule, from `nft -j list chain`.
-fn counted(json: &str) -> Result<Lost> {
+pub(crate) fn counted(json: &str) -> Result<Lost> {
     let list: Value = serde_json::from_str(json).context("what nft lists")?;
     let parts = list["nftables"].as_array().into_iter().flatten();
     let statements = parts.flat_map(|part| part["rule"]["expr"].as_array()).flatten();
@@ -168,115 +166,6 @@ fn counted(json: &str) -> Result<Lost> {
     let (packets, bytes) =
         number("packets").zip(number("bytes")).context("nft lists no counter")?;
     Ok(Lost { packets, bytes })
-}
-
-impl Fabric {
-    /// Makes a spine swallow everything it should forward, silently.
-    pub fn fail_spine(&self, spine: u16) -> Result<()> {
-        self.config().check_spine(spine)?;
-        self.change_faults(|faults| {
-            faults.failed_spines.insert(spine);
-        })
-    }
-
-    /// Undoes [`Fabric::fail_spine`] and [`Fabric::loss`] of a spine; its links keep their faults.
-    pub fn heal_spine(&self, spine: u16) -> Result<()> {
-        self.config().check_spine(spine)?;
-        self.change_faults(|faults| {
-            faults.failed_spines.remove(&spine);
-            faults.loss_permille.remove(&spine);
-            faults.loss_spares_bytes.remove(&spine);
-        })
-    }
-
-    /// Makes one link swallow everything in both directions, silently.
-    pub fn fail_link(&self, link: LinkId) -> Result<()> {
-        self.config().check_link(link)?;
-        self.change_faults(|faults| {
-            faults.failed_links.insert(link);
-        })
-    }
-
-    /// Gives one link another rate, in both directions.
-    pub fn slow_link(&self, link: LinkId, rate_mbps: u32) -> Result<()> {
-        self.config().check_link(link)?;
-        check("rate_mbps", rate_mbps.into(), RATE_MBPS)?;
-        self.change_faults(|faults| {
-            faults.slowed_links.insert(link, rate_mbps);
-        })
-    }
-
-    /// Undoes [`Fabric::fail_link`] and [`Fabric::slow_link`] of a link.
-    pub fn heal_link(&self, link: LinkId) -> Result<()> {
-        self.config().check_link(link)?;
-        self.change_faults(|faults| {
-            faults.failed_links.remove(&link);
-            faults.slowed_links.remove(&link);
-        })
-    }
-
-    /// Makes a spine lose this many of a thousand packets it forwards, at random; zero for none.
-    /// Needs `nft`.
-    pub fn loss(&self, spine: u16, permille: u16) -> Result<()> {
-        self.loss_above(spine, permille, 0)
-    }
-
-    /// Like [`Fabric::loss`], but packets of up to so many bytes, IP header and all, are spared:
-    /// encrypted flows over shared paths can be told apart by the size of their packets. Hosts
-    /// must not hand out super-packets ([`FabricConfig::offloads`]): these are longer.
-    pub fn loss_above(&self, spine: u16, permille: u16, spares_bytes: u32) -> Result<()> {
-        self.config().check_spine(spine)?;
-        check("loss permille", permille.into(), 0..=1000)?;
-        command::program("nft").context("packet loss needs nftables")?;
-        self.change_faults(|faults| {
-            faults.loss_permille.remove(&spine);
-            faults.loss_spares_bytes.remove(&spine);
-            if permille > 0 {
-                faults.loss_permille.insert(spine, permille);
-            }
-            if permille > 0 && spares_bytes > 0 {
-                faults.loss_spares_bytes.insert(spine, spares_bytes);
-            }
-        })
-    }
-
-    /// What the spines that lose packets at random have lost since they began to.
-    pub fn lost(&self) -> Result<Lost> {
-        let mut all = Lost::default();
-        for spine in self.state()?.faults.loss_permille.into_keys() {
-            let space = plan::spine_namespace(self.name(), spine);
-            let one = counted(&command::nft_list_in(&space, "chain inet srdlab loss")?)?;
-            (all.packets, all.bytes) = (all.packets + one.packets, all.bytes + one.bytes);
-        }
-        Ok(all)
-    }
-
-    /// Heals every fault.
-    pub fn heal_all(&self) -> Result<()> {
-        self.change_faults(|faults| *faults = Faults::default())
-    }
-
-    /// What is broken right now.
-    pub fn faults(&self) -> Result<Faults> {
-        Ok(self.state()?.faults)
-    }
-
-    fn change_faults(&self, change: impl FnOnce(&mut Faults)) -> Result<()> {
-        self.update(|state| {
-            let mut new = state.faults.clone();
-            change(&mut new);
-            for change in changes(&state.config, &state.faults, &new) {
-                command::ip_batch_in(&change.namespace, &change.ip)?;
-                command::ip_v6_batch_in(&change.namespace, &change.ip_v6)?;
-                command::tc_batch_in(&change.namespace, &change.tc)?;
-                if !change.nft.is_empty() {
-                    command::nft_in(&change.namespace, &change.nft)?;
-                }
-            }
-            state.faults = new;
-            Ok(())
-        })
-    }
 }
 
 #[cfg(test)]

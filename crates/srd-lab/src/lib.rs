@@ -22,13 +22,14 @@
 //! | module | what |
 //! |---|---|
 //! | [`config`], [`id`], [`address`] | what to build, what its parts are called, where they live |
-//! | [`fabric`], [`guard`] | build, open, remove; remove on drop and on signals |
-//! | [`fault`], [`tune`], [`status`], [`exec`] | break and heal, kernel knobs, counters, run programs |
+//! | [`fabric`], [`guard`] | build, open, break, tune, remove; remove on drop and on signals |
+//! | [`fault`], [`status`], [`exec`] | what can be broken, counters, run programs |
 //! | [`impair`] | a bad wire between two hosts: loss, delay, packets that overtake |
 //! | [`probe`] | one UDP datagram there and back, and a spray over source ports |
-//! | [`tcp`] | kernel TCP and MPTCP measured: incast, one flow, failover |
-//! | [`mpi`], [`enter`] | MPIs of this machine, and `ssh` into a host for their launchers |
+//! | [`enter`] | what launchers take for `ssh`: it enters a host |
 //! | [`priority`] | run a measurement above the other load of the machine, and count CPU |
+//! | [`express`] | `srd up` in the hosts |
+//! | [`command`], [`running`], [`namespace`], [`random`] | programs that run to their end or beside us, and seeded numbers |
 //! | [`mod@requirements`] | what is missing on this machine, and what to install |
 //!
 //! Invariants: nothing is ever created or deleted outside of namespaces called
@@ -39,32 +40,28 @@
 //! the total rate: about 5 Gb/s over all hosts on two cores at MTU 9000.
 
 pub mod address;
-mod command;
+pub mod command;
 pub mod config;
 pub mod counters;
 pub mod enter;
 pub mod exec;
-pub mod experiment;
 pub mod express;
 pub mod fabric;
 pub mod fault;
 pub mod guard;
 pub mod id;
 pub mod impair;
-pub mod mpi;
-mod namespace;
+pub mod namespace;
 pub mod plan;
 pub mod priority;
 pub mod probe;
-mod random;
+pub mod random;
 pub mod requirements;
-mod running;
+pub mod running;
 mod signals;
 pub mod state;
 pub mod status;
 mod sys;
-pub mod tcp;
-pub mod tune;
 
 pub use config::{ConfigError, FabricConfig};
 pub use fabric::{DownReport, Fabric};

@@ -1,4 +1,5 @@
-//! Network namespaces that exist: which are ours, who runs inside, and running code inside.
+//! Network namespaces that exist: which are ours, which processes run inside, and running
+//! code inside.
 //!
 //! Ours means the exact form `srdlab-<fabric>-(l|s)<number>` or `srdlab-<fabric>-h<n>.<n>`;
 //! nothing else is ever deleted or has its processes ended.
@@ -20,12 +21,12 @@ const NETNS_DIR: &str = "/run/netns";
 const TERMINATE_GRACE: Duration = Duration::from_millis(1500);
 
 /// Where a named namespace can be opened.
-pub(crate) fn path(name: &str) -> PathBuf {
+pub fn path(name: &str) -> PathBuf {
     Path::new(NETNS_DIR).join(name)
 }
 
 /// Whether a namespace name has the form that the fabric `fabric` gives to its own.
-pub(crate) fn belongs_to(name: &str, fabric: &str) -> bool {
+pub fn belongs_to(name: &str, fabric: &str) -> bool {
     let rest = name.strip_prefix("srdlab-").and_then(|rest| rest.strip_prefix(fabric));
     let Some(part) = rest.and_then(|rest| rest.strip_prefix('-')) else { return false };
     let number = |digits: &str| digits.parse::<u16>().is_ok_and(|n| n.to_string() == digits);
@@ -37,7 +38,7 @@ pub(crate) fn belongs_to(name: &str, fabric: &str) -> bool {
 }
 
 /// The namespaces of a fabric that exist right now.
-pub(crate) fn existing(fabric: &str) -> Result<Vec<String>> {
+pub fn existing(fabric: &str) -> Result<Vec<String>> {
     let entries = match fs::read_dir(NETNS_DIR) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -56,7 +57,7 @@ pub(crate) fn existing(fabric: &str) -> Result<Vec<String>> {
 
 /// Runs `work` on a thread of its own inside of a namespace. Sockets made and processes spawned
 /// there stay in the namespace; the caller's thread never leaves its own.
-pub(crate) fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
+pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
     let file = File::open(path(name)).with_context(|| format!("network namespace {name}"))?;
     thread::scope(|scope| {
         let inside = scope.spawn(move || {
@@ -69,7 +70,7 @@ pub(crate) fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Re
 }
 
 /// Processes whose main thread is inside of the named namespaces, this process excepted.
-pub(crate) fn processes(names: &[String]) -> Vec<(Pid, String)> {
+pub fn processes(names: &[String]) -> Vec<(Pid, String)> {
     let key = |path: &Path| fs::metadata(path).ok().map(|m| (m.st_dev(), m.st_ino()));
     let spaces: BTreeMap<_, _> =
         names.iter().filter_map(|name| Some((key(&path(name))?, name))).collect();
@@ -88,7 +89,7 @@ pub(crate) fn processes(names: &[String]) -> Vec<(Pid, String)> {
 }
 
 /// Ends the processes inside of the named namespaces, politely and then not. Returns how many.
-pub(crate) fn terminate(names: &[String]) -> usize {
+pub fn terminate(names: &[String]) -> usize {
     let first = processes(names);
     signal(names, &first, Signal::TERM);
     let deadline = Instant::now() + TERMINATE_GRACE;

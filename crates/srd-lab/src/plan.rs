@@ -1,4 +1,4 @@
-//! What to tell the kernel to build a fabric: pure functions from a config to batch text.
+//! The commands that build a fabric: pure functions from a config to batch text.
 //!
 //! The order of the parts is the order to run them in: namespaces, sysctls (before links, because
 //! links copy `default`), links, then per namespace `tc` (a port is shaped before it is up) and

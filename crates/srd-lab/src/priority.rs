@@ -104,9 +104,9 @@ pub fn in_own_session(command: &mut Command) {
 }
 
 /// Makes a command start in a session of its own, with no advantage: for programs that spin on
-/// every core. With one they would leave the kernel's own threads nothing, and whoever waits for
-/// those, as `nft` does for its rules to be in force, would wait for seconds.
-pub(crate) fn in_own_session_as_others(command: &mut Command) {
+/// every core. With one they would leave the kernel's own threads nothing, and a program
+/// that waits for those, as `nft` does for its rules to be in force, would wait for seconds.
+pub fn in_own_session_as_others(command: &mut Command) {
     sys::own_session(command, sys::Nice::Normal);
 }
 
@@ -200,6 +200,12 @@ impl CpuMeter {
     pub fn stop(&self) -> Result<CpuUse> {
         Ok(cpu_use(self.start, machine_ticks()?, sys::clock_ticks_per_s()))
     }
+}
+
+/// Clock ticks per second of `/proc`.
+#[must_use]
+pub fn clock_ticks_per_s() -> u64 {
+    sys::clock_ticks_per_s()
 }
 
 fn machine_ticks() -> Result<[u64; 8]> {

@@ -4,34 +4,36 @@ use std::time::Duration;
 
 /// A generator; the same seed gives the same numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
+    /// Starts from a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
     /// Any 64 bits.
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// Zero to below `count`, which is small: the bias is not noticeable.
-    pub(crate) fn below(&mut self, count: usize) -> usize {
-        usize::try_from(self.next() % count as u64).unwrap_or(0)
+    pub fn below(&mut self, count: usize) -> usize {
+        usize::try_from(self.next_u64() % count as u64).unwrap_or(0)
     }
 
     /// Time to the next of so many arrivals per second.
-    pub(crate) fn exponential(&mut self, rate: u32) -> Duration {
+    pub fn exponential(&mut self, rate: u32) -> Duration {
         // 53 bits, above zero: the logarithm is finite.
-        let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        let uniform = ((self.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         Duration::from_secs_f64(-uniform.ln() / f64::from(rate))
     }
 }
 
 /// Other bits for each input; close inputs give outputs that have nothing in common.
-pub(crate) fn mix(bits: u64) -> u64 {
+pub fn mix(bits: u64) -> u64 {
     let z = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -11,29 +11,29 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A started program. Dropped, it is asked to end, and made to if it does not.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub struct Running {
     child: Option<Child>,
     leave_max: Duration,
 }
 
 impl Running {
     /// Takes charge of a child, which gets this long to end when asked to.
-    pub(crate) fn new(child: Child, leave_max: Duration) -> Running {
+    pub fn new(child: Child, leave_max: Duration) -> Running {
         Running { child: Some(child), leave_max }
     }
 
     /// Its process id, while it has not been waited for.
-    pub(crate) fn pid(&self) -> Option<u32> {
+    pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.as_mut().context("it was waited for")?.try_wait().context("wait")
     }
 
     /// Waits for it to end by itself.
-    pub(crate) fn wait(mut self, at_most: Duration) -> Result<ExitStatus> {
+    pub fn wait(mut self, at_most: Duration) -> Result<ExitStatus> {
         let deadline = Instant::now() + at_most;
         loop {
             if let Some(status) = self.ended()? {
@@ -48,7 +48,7 @@ impl Running {
     }
 
     /// SIGTERM.
-    pub(crate) fn ask_to_leave(&self) {
+    pub fn ask_to_leave(&self) {
         if let Some(child) = &self.child {
             // It may have ended by itself, and is not reaped before we wait.
             let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
@@ -56,7 +56,7 @@ impl Running {
     }
 
     /// SIGTERM, and waits. One that does not end is killed, which is an error.
-    pub(crate) fn leave(mut self) -> Result<ExitStatus> {
+    pub fn leave(mut self) -> Result<ExitStatus> {
         self.ask_to_leave();
         let deadline = Instant::now() + self.leave_max;
         loop {
@@ -72,7 +72,7 @@ impl Running {
     }
 
     /// SIGKILL, as a crash would end it, and waits.
-    pub(crate) fn kill(mut self) -> Result<()> {
+    pub fn kill(mut self) -> Result<()> {
         let mut child = self.child.take().context("it was waited for")?;
         child.kill().context("kill")?;
         child.wait().context("wait")?;

@@ -27,7 +27,7 @@ const MEASUREMENT: &str = "measurement";
 pub struct Owner {
     /// Its process id.
     pub pid: u32,
-    /// When it started, in clock ticks since boot: tells it from a later process of the same id.
+    /// When it started, in clock ticks since boot: a later process of the same id has another.
     pub start_ticks: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct State {
     pub config: FabricConfig,
     /// When, in seconds of Unix time.
     pub created_unix_s: u64,
-    /// Who removes it; `None` if it stays until somebody asks.
+    /// The process with which it ends; `None` if it stays until `srd lab down`.
     pub owner: Option<Owner>,
     /// All of its namespaces, made or about to be made.
     pub namespaces: Vec<String>,

@@ -1,8 +1,11 @@
 //! The fabric on a real kernel. Needs root and iproute2; says so and passes where they are
-//! missing, except in CI, where a test that does not run must not look like one that passed.
+//! missing.
 
+#[path = "support/ready.rs"]
+mod ready;
+
+use ready::ready;
 use srd_lab::probe::Pair;
-use srd_lab::tcp::{Failover, Flow, Incast, barrier_incast, failover, single_flow};
 use srd_lab::{Fabric, FabricConfig, Family, HostId, LinkId, priority, requirements};
 use std::ffi::OsString;
 use std::fs;
@@ -13,19 +16,6 @@ use std::time::{Duration, Instant};
 const FROM: HostId = HostId { leaf: 0, host: 0 };
 const TO: HostId = HostId { leaf: 1, host: 0 };
 const WAIT: Duration = Duration::from_millis(300);
-
-/// Whether to go on; says why not.
-fn ready() -> bool {
-    let missing: Vec<_> = requirements().into_iter().filter(|m| m.required).collect();
-    if missing.is_empty() {
-        return true;
-    }
-    let reasons: Vec<String> = missing.iter().map(ToString::to_string).collect();
-    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!ci, "in CI this test must run: {}", reasons.join("; "));
-    println!("skipped: {}", reasons.join("; "));
-    false
-}
 
 /// Names carry the process id: a second checkout may run its tests at the same time.
 fn config(test: &str) -> FabricConfig {
@@ -55,7 +45,7 @@ fn answers(fabric: &Fabric, family: Family, wait: Duration) -> usize {
 
 #[test]
 fn life_of_a_fabric() {
-    if !ready() {
+    if !ready(None) {
         return;
     }
     let start = Instant::now();
@@ -100,7 +90,7 @@ fn life_of_a_fabric() {
 
 #[test]
 fn next_up_cleans_up_after_a_crash_and_only_that() {
-    if !ready() {
+    if !ready(None) {
         return;
     }
     let config = config("crash");
@@ -139,7 +129,7 @@ fn next_up_cleans_up_after_a_crash_and_only_that() {
 
 #[test]
 fn source_ports_spread_over_the_spines() {
-    if !ready() {
+    if !ready(None) {
         return;
     }
     let fabric = Fabric::up_guarded(config("ecmp")).unwrap();
@@ -166,7 +156,7 @@ fn source_ports_spread_over_the_spines() {
 
 #[test]
 fn knobs_and_lossy_spines() {
-    if !ready() {
+    if !ready(None) {
         return;
     }
     let fabric = Fabric::up_guarded(config("knobs")).unwrap();
@@ -225,38 +215,8 @@ fn knobs_and_lossy_spines() {
 }
 
 #[test]
-fn tcp_fills_one_path_and_dies_with_it() {
-    if !ready() {
-        return;
-    }
-    let fabric = Fabric::up_guarded(config("tcp")).unwrap();
-    let one = single_flow(&fabric, &Flow { seconds: 2, ..Flow::default() }).unwrap();
-    assert_eq!(one.intervals.len(), 400);
-    // One path of 250 Mb/s, and not the host's 1000. Loose below: the machine may be busy.
-    assert!((10.0..255.0).contains(&one.mbps), "{} Mb/s", one.mbps);
-
-    let incast = Incast {
-        senders: vec![FROM, HostId { leaf: 0, host: 1 }],
-        flows_per_sender: 4,
-        bytes: 64 << 10,
-        rounds: 3,
-        ..Incast::default()
-    };
-    let result = barrier_incast(&fabric, &incast).unwrap();
-    assert_eq!(result.rounds.len(), 3);
-    assert!(result.rounds.iter().all(|r| r.fct_us.len() == 8 && r.worst_us().is_some()));
-
-    let flow = Flow { seconds: 4, ..Flow::default() };
-    let plan = Failover { flow, fail_at_ms: 1000, heal_at_ms: 2000 };
-    let result = failover(&fabric, &plan).unwrap();
-    let outage_ms = result.healed_ms - result.failed_ms;
-    assert!(result.silence_ms + 50 >= outage_ms, "{} of {outage_ms} ms", result.silence_ms);
-    assert!(fabric.faults().unwrap().is_empty(), "healed");
-}
-
-#[test]
 fn guard_removes_the_fabric_when_a_signal_ends_the_process() {
-    if !ready() {
+    if !ready(None) {
         return;
     }
     let this = "guard_removes_the_fabric_when_a_signal_ends_the_process";
@@ -271,7 +231,7 @@ fn guard_removes_the_fabric_when_a_signal_ends_the_process() {
 
 #[test]
 fn signal_goes_to_the_program_in_the_host_first() {
-    if !ready() {
+    if !ready(None) {
         return;
     }
     let this = "signal_goes_to_the_program_in_the_host_first";
@@ -318,7 +278,7 @@ fn start_and_terminate(test: &str, name: &str) -> ExitStatus {
 
 #[test]
 fn priorities_are_put_back() {
-    if !ready() {
+    if !ready(None) {
         return;
     }
     let nice = || {

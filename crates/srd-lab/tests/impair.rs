@@ -1,9 +1,9 @@
-//! The bad wire on a real kernel. Needs root, iproute2 and `/dev/net/tun`; says so and passes
-//! where they are missing, except in CI, where it fails.
+//! The bad wire on a real kernel. Needs root, iproute2 and `/dev/net/tun`; says so where
+//! they are missing.
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-#[path = "../../srd-cli/tests/support/ready.rs"]
+#[path = "support/ready.rs"]
 mod ready;
 
 use ready::{missing_tun, ready};

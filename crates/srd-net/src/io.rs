@@ -1,7 +1,8 @@
 //! The seam between the driver and whatever moves packets.
 //!
-//! [`PacketIo`] has two implementations: [`crate::UdpIo`] (kernel sockets) and
-//! [`crate::MemoryIo`] (its twin in memory, for tests). The driver is the same over both.
+//! [`PacketIo`] has three implementations: [`crate::UdpIo`] (kernel sockets),
+//! [`crate::xdp::XdpIo`] (past the kernel's stack) and [`crate::MemoryIo`] (their twin in memory,
+//! for tests). The driver is the same over all.
 
 use std::io;
 use std::net::SocketAddr;

@@ -71,6 +71,7 @@ mod udp;
 mod wake;
 #[cfg(test)]
 mod wake_tests;
+pub mod xdp;
 
 pub use clock::Clock;
 pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};

@@ -110,8 +110,8 @@ impl<I: PacketIo> LocalEndpoint<I> {
         Ok(Self { engine: engine_of_run(io, config, epoch)? })
     }
 
-    /// The endpoints of one node's shards, one over each back end. All receive at one address, where
-    /// each back end is handed the packets that [`srd_proto::shard_of`] says.
+    /// The endpoints of one node's shards, one over each back end. All receive at one address,
+    /// where each back end is handed the packets that [`srd_proto::shard_of`] says.
     ///
     /// # Errors
     /// A setting that is out of range; the number of back ends is one.

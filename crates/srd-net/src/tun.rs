@@ -36,9 +36,9 @@ impl Tun {
         Self::open_queue(name, false)
     }
 
-    /// As [`Tun::open`], with several queues, each of which may be moved to a thread of its own. The
-    /// kernel puts the packets of a flow into the queue that the flow's answers are written to, and
-    /// those of a new flow into one that a hash picks.
+    /// As [`Tun::open`], with several queues, each of which may be moved to a thread of its own.
+    /// The kernel puts the packets of a flow into the queue that the flow's answers are written to,
+    /// and those of a new flow into one that a hash picks.
     ///
     /// # Errors
     /// As [`Tun::open`]; the device exists and has one queue.

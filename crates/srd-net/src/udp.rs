@@ -45,7 +45,6 @@ const NOTICES_MAX: usize = 16;
 pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
 /// Sleeping has a latency; a deadline nearer than this is spun for.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
-
 /// How often the error queues of sockets that have sent are looked at.
 const ERRORS_LOOK: Duration = Duration::from_millis(20);
 /// How often it is looked at after a path has sent: for a second.
@@ -193,6 +192,11 @@ impl UdpIo {
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         self.sockets[self.receivers[0]].as_fd().try_clone_to_owned()
+    }
+
+    /// A packet of this path has left past the sockets: what the network says of it comes here.
+    pub(crate) fn expect_errors(&mut self, path: usize) {
+        self.sent_on[path] = ERRORS_LOOKS;
     }
 
     /// Changes how to wait.

@@ -2,6 +2,8 @@
 //! Every wait is bounded.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::collections::HashSet;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,9 +22,7 @@ use srd_proto::{
     AddPeerError, Admission, Class, Config, Datagram, Delivery, Event, Protection, Qpn,
     ReceiveBuffers, Status,
 };
-
-/// Longest that anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+use support::{PATIENCE, number, numbered, transfer};
 
 fn loopback(ip: &str) -> BindOptions {
     let mut options = BindOptions::at(SocketAddr::new(ip.parse().unwrap(), 0));
@@ -31,37 +31,9 @@ fn loopback(ip: &str) -> BindOptions {
     options
 }
 
-fn numbered(i: u32, bytes: usize) -> Bytes {
-    let mut payload = vec![u8::try_from(i % 251).unwrap(); bytes.max(4)];
-    payload[..4].copy_from_slice(&i.to_be_bytes());
-    Bytes::from(payload)
-}
-
-fn number(payload: &Bytes) -> u32 {
-    u32::from_be_bytes(payload[..4].try_into().unwrap())
-}
-
-/// Sends `count` datagrams from `a` to `b` while receiving; checks that each arrives intact
-/// and once.
-fn transfer(a: Endpoint, b: &Endpoint, count: u32, bytes: usize) {
-    let peer = a.connect(b.local_address()).unwrap();
-    let sender = std::thread::spawn(move || {
-        for i in 0..count {
-            peer.send(numbered(i, bytes)).unwrap();
-        }
-        peer.flush(PATIENCE).unwrap();
-        assert_eq!(peer.failures(), 0);
-        a
-    });
-    let mut seen = HashSet::new();
-    for _ in 0..count {
-        let got = b.recv_timeout(PATIENCE).unwrap().expect("a datagram is missing");
-        let i = number(&got.payload);
-        assert_eq!(got.payload, numbered(i, bytes));
-        assert!(seen.insert(i), "datagram {i} came twice");
-    }
-    let a = sender.join().unwrap();
-    assert!(b.try_recv().unwrap().is_none());
+/// As [`transfer`]; the sender then closes.
+fn transfer_and_close(a: Endpoint, b: &Endpoint, count: u32, bytes: usize) {
+    transfer(&a, b, count, bytes);
     assert!(a.close(PATIENCE));
 }
 
@@ -75,7 +47,7 @@ fn datagrams_cross_loopback_in_both_families_and_all_poll_modes() {
         options.poll = poll;
         let (a, b) = (Endpoint::bind(&options).unwrap(), Endpoint::bind(&options).unwrap());
         let bytes = a.payload_bytes_max();
-        transfer(a, &b, 2000, bytes);
+        transfer_and_close(a, &b, 2000, bytes);
     }
 }
 
@@ -84,7 +56,7 @@ fn datagrams_cross_without_segmentation_offload() {
     let mut options = loopback("127.0.0.1");
     options.segmentation = false;
     let (a, b) = (Endpoint::bind(&options).unwrap(), Endpoint::bind(&options).unwrap());
-    transfer(a, &b, 500, 1200);
+    transfer_and_close(a, &b, 500, 1200);
 }
 
 #[test]
@@ -92,7 +64,7 @@ fn datagrams_cross_encrypted() {
     let mut options = loopback("127.0.0.1");
     options.config.protection = Protection::JobKey([7; 32]);
     let (a, b) = (Endpoint::bind(&options).unwrap(), Endpoint::bind(&options).unwrap());
-    transfer(a, &b, 500, 1200);
+    transfer_and_close(a, &b, 500, 1200);
 }
 
 #[test]
@@ -212,7 +184,7 @@ fn losses_reordering_and_duplicates_are_invisible() {
         packet_bytes_max: 0,
     });
     let (a, b) = memory_pair(&net, &Config::sockets());
-    transfer(a, &b, 3000, 1000);
+    transfer_and_close(a, &b, 3000, 1000);
 }
 
 #[test]

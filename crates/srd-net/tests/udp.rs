@@ -1,12 +1,15 @@
 //! The socket layer on loopback: what goes in comes out, with what should come beside it.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::net::SocketAddr;
 
 use srd_net::{Clock, Notice, PacketIo, PollMode, Sent, UdpIo, UdpOptions, Wait};
 use srd_proto::ids::Entropy;
 use srd_proto::time::{Duration, Instant};
-use srd_proto::transmit::{Ecn, PacketMeta, Transmit};
+use srd_proto::transmit::{Ecn, PacketMeta};
+use support::{batch, collect};
 
 /// Longest that a test waits for a packet.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -16,34 +19,6 @@ fn open(ip: &str, paths: u16) -> UdpIo {
     options.paths = paths;
     options.receive_buffer_bytes = 4 << 20;
     UdpIo::open(&options).unwrap()
-}
-
-fn batch(to: SocketAddr, path: u16, sizes: &[usize]) -> (Transmit, Vec<Vec<u8>>) {
-    let segments: Vec<Vec<u8>> = sizes
-        .iter()
-        .enumerate()
-        .map(|(i, n)| (0..*n).map(|j| u8::try_from((i * 31 + j) % 251).unwrap()).collect())
-        .collect();
-    let transmit = Transmit {
-        destination: to,
-        entropy: Entropy(path),
-        ecn: Ecn::Ect,
-        segment_bytes: sizes[0],
-        segments: sizes.len(),
-        total_bytes: sizes.iter().sum(),
-        control: false,
-    };
-    (transmit, segments)
-}
-
-/// Receives until `count` packets have come or patience has run out.
-fn collect(io: &mut UdpIo, count: usize) -> Vec<(PacketMeta, Vec<u8>)> {
-    let mut got = Vec::new();
-    let until = io.clock().now() + PATIENCE;
-    while got.len() < count && io.clock().now() < until {
-        io.receive(Wait::until(until), |_, meta, bytes| got.push((meta, bytes.to_vec()))).unwrap();
-    }
-    got
 }
 
 #[test]

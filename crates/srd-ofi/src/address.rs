@@ -15,15 +15,15 @@
 //! and scope: one belongs to packets, the other to link-local addresses, which are never offered.
 //!
 //! Why it is needed: ports are used again. A process that restarts may get the IP address and port
-//! of the one before it, and so may a stranger. Whoever holds the old address would then reach
-//! somebody who knows nothing of what was sent before: order, tags and keys of memory would mean
+//! of the one before it, and so may a stranger. A peer with the old address would then reach
+//! an endpoint that knows nothing of earlier messages: order, tags and keys of memory would mean
 //! something else. With the incarnation the address names one run, and a message to a run that is
 //! over can be refused with that reason. Two runs at one place never coincide, for a port has one
 //! owner at a time; only a clock that is set back by exactly the time between two openings, to
 //! the nanosecond, could give both the same number.
 //!
-//! Zero means "whoever is there". It comes from addresses that were made from a name, and is
-//! replaced by the number of whoever answers first, for as long as the entry lives.
+//! Zero means any run. It comes from addresses that were made from a name, and is
+//! replaced by the number of the run that answers first, for as long as the entry lives.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -44,12 +44,12 @@ pub struct Address {
     pub ip: IpAddr,
     /// The UDP port; zero if none is chosen yet.
     pub port: u16,
-    /// Which run of an endpoint at this place; zero for whoever is there.
+    /// Which run of an endpoint at this place; zero for any.
     pub incarnation: u64,
 }
 
 impl Address {
-    /// Whoever is at `place`.
+    /// Any run at `place`.
     #[must_use]
     pub fn anyone(place: SocketAddr) -> Self {
         Self { ip: place.ip(), port: place.port(), incarnation: 0 }

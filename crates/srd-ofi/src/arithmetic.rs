@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use srd_efa::rdm::{AtomicOp, Datatype};
+use srd_efa::layer::{AtomicOp, Datatype};
 
 /// How an operation is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,7 +17,7 @@ use crate::hosts::Hosts;
 use crate::queue::{Queue, Waited, Waiting};
 use crate::{Errno, Outcome};
 
-/// How long a call that waits asks again and again before it sleeps.
+/// How long a call that waits polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 /// Completions that a queue holds at most, whatever is asked for.
 pub const COMPLETIONS_MAX: usize = 1 << 20;
@@ -25,7 +25,7 @@ pub const COMPLETIONS_MAX: usize = 1 << 20;
 /// What became of an operation.
 #[derive(Clone, Debug, Default)]
 pub struct Completion {
-    /// The application's word for the operation: an address that is only handed back.
+    /// The application's context of the operation: an address that is only handed back.
     pub context: usize,
     /// What kind of operation it was, and what else is valid here.
     pub flags: u64,
@@ -191,7 +191,7 @@ impl CompletionQueue {
         let left =
             crate::queue::timeout(milliseconds).map(|all| all.saturating_sub(begin.elapsed()));
         match self.queue.wait(left)? {
-            Waited::News => self.read(most, each),
+            Waited::Ready => self.read(most, each),
             Waited::Signalled => Err(Errno(FI_ECANCELED)),
             Waited::TimedOut => Err(Errno(FI_EAGAIN)),
         }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use srd_efa::direct::{self, Direct};
+use srd_efa::layer::Layer;
 use srd_host::{Host, Options, Place};
 use srd_proto::Duration;
 
@@ -20,12 +21,11 @@ use crate::completion::CompletionQueue;
 use crate::core::{Level, log};
 use crate::counter::Counter;
 use crate::domain::{Domain, Slot};
-use crate::ends::{Bound, Ends};
 use crate::event::EventQueue;
 use crate::hosts::HostHandle;
-use crate::layer::Layer;
 use crate::offers::{OPERATIONS, TX_FLAGS};
 use crate::service::Service;
+use crate::sink::{Bindings, EndpointSink};
 use crate::vector::AddressVector;
 use crate::{Errno, Outcome};
 
@@ -75,7 +75,7 @@ pub struct Endpoint {
 pub struct Active {
     /// Its host.
     pub host: HostHandle,
-    /// Whether successes of its sending half are told only on demand.
+    /// Whether successes of its sending half are signaled only on demand.
     pub transmit_selective: bool,
     /// And of its receiving half.
     pub receive_selective: bool,
@@ -84,9 +84,9 @@ pub struct Active {
 #[derive(Debug)]
 struct State {
     /// `None` only while it is being replaced.
-    host: Option<Host<Ends>>,
+    host: Option<Host<EndpointSink>>,
     name: Address,
-    bound: Bound,
+    bindings: Bindings,
     transmit_selective: bool,
     receive_selective: bool,
     events: Option<Arc<EventQueue>>,
@@ -103,7 +103,7 @@ impl Endpoint {
         let state = State {
             host: Some(host),
             name,
-            bound: Bound::default(),
+            bindings: Bindings::default(),
             transmit_selective: false,
             receive_selective: false,
             events: None,
@@ -152,7 +152,7 @@ impl Endpoint {
     pub fn bind_vector(&self, vector: &Arc<AddressVector>) -> Outcome {
         let mut state = self.before_enabling()?;
         self.same_domain(&vector.slot)?;
-        place(&mut state.bound.vector, vector)
+        place(&mut state.bindings.vector, vector)
     }
 
     /// Gives the endpoint a queue for completions of its sending or receiving half, or both.
@@ -166,17 +166,17 @@ impl Endpoint {
         }
         let mut state = self.before_enabling()?;
         self.same_domain(&queue.slot)?;
-        let taken = (halves & FI_TRANSMIT != 0 && state.bound.transmit.is_some())
-            || (halves & FI_RECV != 0 && state.bound.receive.is_some());
+        let taken = (halves & FI_TRANSMIT != 0 && state.bindings.transmit.is_some())
+            || (halves & FI_RECV != 0 && state.bindings.receive.is_some());
         if taken {
             return Err(Errno(FI_EBUSY));
         }
         if halves & FI_TRANSMIT != 0 {
-            state.bound.transmit = Some(Arc::clone(queue));
+            state.bindings.transmit = Some(Arc::clone(queue));
             state.transmit_selective = flags & FI_SELECTIVE_COMPLETION != 0;
         }
         if halves & FI_RECV != 0 {
-            state.bound.receive = Some(Arc::clone(queue));
+            state.bindings.receive = Some(Arc::clone(queue));
             state.receive_selective = flags & FI_SELECTIVE_COMPLETION != 0;
         }
         Ok(())
@@ -194,10 +194,10 @@ impl Endpoint {
         }
         let mut state = self.before_enabling()?;
         self.same_domain(&counter.slot)?;
-        if state.bound.counters.len() == COUNTERS_MAX {
+        if state.bindings.counters.len() == COUNTERS_MAX {
             return Err(Errno(FI_EBUSY));
         }
-        state.bound.counters.push((Arc::clone(counter), flags));
+        state.bindings.counters.push((Arc::clone(counter), flags));
         Ok(())
     }
 
@@ -220,23 +220,23 @@ impl Endpoint {
     /// has neither queue nor counter.
     pub fn enable(&self) -> Outcome {
         let mut state = self.before_enabling()?;
-        if state.bound.vector.is_none() {
+        if state.bindings.vector.is_none() {
             return Err(Errno(FI_ENOAV));
         }
-        let counted = state.bound.counters.iter().fold(0, |all, (_, flags)| all | flags);
+        let counted = state.bindings.counters.iter().fold(0, |all, (_, flags)| all | flags);
         let sends = FI_SEND | FI_READ | FI_WRITE;
-        let deaf =
+        let without_queue =
             |half: u64, queue: bool| self.plan.caps & half != 0 && !queue && counted & half == 0;
-        if deaf(sends, state.bound.transmit.is_some())
-            || deaf(FI_RECV, state.bound.receive.is_some())
+        if without_queue(sends, state.bindings.transmit.is_some())
+            || without_queue(FI_RECV, state.bindings.receive.is_some())
         {
             return Err(Errno(FI_ENOCQ));
         }
-        state.bound.sources = self.plan.caps & FI_SOURCE != 0;
+        state.bindings.sources = self.plan.caps & FI_SOURCE != 0;
         let host = state.host.as_ref().ok_or(Errno(FI_EOPBADSTATE))?.handle().clone();
-        let bound = state.bound.clone();
-        bind(&host, &bound, self.plan.order)?;
-        let Bound { vector, transmit, receive, counters, .. } = &bound;
+        let bindings = state.bindings.clone();
+        bind(&host, &bindings, self.plan.order)?;
+        let Bindings { vector, transmit, receive, counters, .. } = &bindings;
         let vector = vector.iter().map(|vector| &vector.hosts);
         let queues = [transmit, receive].into_iter().flatten().map(|queue| &queue.hosts);
         let counters = counters.iter().map(|(counter, _)| &counter.hosts);
@@ -334,7 +334,7 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let Some(host) = state.host.take() else { return };
-        let Bound { vector, transmit, receive, counters, .. } = &state.bound;
+        let Bindings { vector, transmit, receive, counters, .. } = &state.bindings;
         let vector = vector.iter().map(|vector| &vector.hosts);
         let queues = [transmit, receive].into_iter().flatten().map(|queue| &queue.hosts);
         let counters = counters.iter().map(|(counter, _)| &counter.hosts);
@@ -350,7 +350,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// What an endpoint has moved, for the log: whoever doubts that a program used SRD looks there.
+/// What an endpoint has moved, for the log: shows whether a program has used SRD.
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]
 fn record(host: &HostHandle) -> Option<String> {
     // SAFETY: names no memory.
@@ -373,12 +373,12 @@ fn record(host: &HostHandle) -> Option<String> {
 
 /// Gives a host what the endpoint is bound to, and the order that it shall keep.
 #[allow(unsafe_code, reason = "every call of a host is unsafe")]
-fn bind(host: &HostHandle, bound: &Bound, order: u64) -> Outcome {
+fn bind(host: &HostHandle, bindings: &Bindings, order: u64) -> Outcome {
     // SAFETY: names no memory.
     let called = unsafe {
         host.call(|call| {
             call.layer.set_order(crate::order::of_bits(order));
-            call.sink.bound = bound.clone();
+            call.sink.bindings = bindings.clone();
         })
     };
     called.map_err(|_| Errno(FI_EOPBADSTATE))
@@ -390,9 +390,9 @@ fn layer(
     options: &Options,
     endpoint: &mut srd_proto::Endpoint,
     place: &Place,
-) -> Layer {
+) -> Box<dyn Layer> {
     let service = match service {
-        Service::Messages => return Layer::Messaging(Box::new(place.messaging(options, endpoint))),
+        Service::Messages => return Box::new(place.messaging(options, endpoint)),
         Service::Datagrams => direct::Service::Datagrams,
         Service::Direct => direct::Service::Direct,
     };
@@ -404,11 +404,11 @@ fn layer(
         peers_max: PEERS_MAX,
         seed: place.seed,
     };
-    Layer::Direct(Box::new(Direct::new(config, endpoint, place.address)))
+    Box::new(Direct::new(config, endpoint, place.address))
 }
 
 /// Opens a host, which takes a port and a new incarnation, and knows the domain's memory.
-fn open(slot: &Slot, plan: &Plan, place: Address) -> Outcome<(Host<Ends>, Address)> {
+fn open(slot: &Slot, plan: &Plan, place: Address) -> Outcome<(Host<EndpointSink>, Address)> {
     let domain = slot.domain();
     let settings = &domain.fabric.settings;
     let millis = |ms: u32| Duration::from_millis(ms.into());
@@ -427,7 +427,7 @@ fn open(slot: &Slot, plan: &Plan, place: Address) -> Outcome<(Host<Ends>, Addres
         peer_timeout: millis(settings.peer_timeout_ms),
         ..defaults
     };
-    let host = Host::open_with(&options, Ends::default(), |endpoint, place| {
+    let host = Host::open_with(&options, EndpointSink::default(), |endpoint, place| {
         layer(plan.service, &options, endpoint, place)
     });
     let host = host.map_err(|error| {

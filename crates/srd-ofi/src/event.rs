@@ -1,11 +1,11 @@
-//! Event queues: what the application, or a later provider, has to tell beside data.
+//! Event queues: events beside data, of the application or a later provider.
 
 use crate::abi::errno::{FI_EAGAIN, FI_EINVAL, FI_ETOOSMALL};
 use crate::fabric::same_process;
 use crate::queue::{Queue, Waited, Waiting};
 use crate::{Errno, Outcome};
 
-/// Events of a queue whose size nobody gave.
+/// Events of a queue whose size was not given.
 const EVENTS_DEFAULT: usize = 256;
 /// Events that a queue holds at most.
 pub const EVENTS_MAX: usize = 1 << 16;

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use srd_efa::rdm::{Done, Kind, Outcome};
+use srd_efa::layer::{Done, Kind, Outcome};
 
 use crate::abi::errno::{
     FI_ECANCELED, FI_ECONNRESET, FI_EHOSTUNREACH, FI_EKEYREJECTED, FI_EMSGSIZE, FI_ENOMSG,
@@ -95,7 +95,7 @@ mod tests {
             outcome,
             context: 1,
             tagged: true,
-            tell: true,
+            signaled: true,
             peer: None,
             length: 0,
             offset: 0,

@@ -27,7 +27,7 @@ pub struct Hints {
     pub fabric_name: Option<String>,
     /// Where the application wants to be.
     pub source: Option<Address>,
-    /// Whom it wants to reach.
+    /// The address that it wants to reach.
     pub destination: Option<Address>,
 }
 
@@ -36,6 +36,6 @@ pub struct Hints {
 pub struct Places {
     /// Where the application wants to be: an address, or a port at any.
     pub source: Vec<Address>,
-    /// Whom it wants to reach; the first that has a way is taken.
+    /// The addresses that it wants to reach; the first with a route is taken.
     pub destination: Vec<Address>,
 }

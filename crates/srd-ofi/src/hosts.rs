@@ -5,10 +5,10 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use srd_host::Handle;
 
-use crate::ends::Ends;
+use crate::sink::EndpointSink;
 
 /// What an endpoint's host is called through.
-pub type HostHandle = Handle<Ends>;
+pub type HostHandle = Handle<EndpointSink>;
 
 /// The hosts of an object. Bound: the endpoints of a domain.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Hosts {
         }
     }
 
-    /// Their cards do the work from now on.
+    /// Their progress threads do the work from now on.
     pub fn hand_over(&self) {
         for host in self.read().iter() {
             host.hand_over();

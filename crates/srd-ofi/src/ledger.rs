@@ -1,27 +1,30 @@
-//! The operations of an endpoint that have not ended, and what the application is told of each.
+//! The operations of an endpoint that have not ended, and what the application is to receive of
+//! each.
 //!
 //! The Messaging Layer knows an operation by a number, [`Ledger::open`]; the application by its
 //! context, which may be the same for many. Bound: what the Messaging Layer takes, for an operation
 //! that it refuses is closed at once.
 
-/// What is to be told of an operation.
+use srd_efa::slots::{Key, Slots};
+
+/// An operation, as its completion names it.
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// The application's word for it.
+    /// The application's context for it.
     pub context: usize,
     /// Where its first byte is or goes: an address that is only handed back.
     pub buffer: usize,
     /// Flags of its completion.
     pub flags: u64,
     /// What it is.
-    pub sort: Sort,
+    pub sort: OpKind,
     /// Its bytes, where the application's own buffer was free at once.
     pub copy: Option<Box<[u8]>>,
 }
 
 /// What an operation is, as far as the ledger must know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Sort {
+pub enum OpKind {
     /// Anything that ends once.
     #[default]
     Once,
@@ -37,57 +40,31 @@ pub enum Sort {
 
 /// Entries by number.
 #[derive(Debug, Default)]
-pub struct Ledger {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    generation: u32,
-    entry: Option<Entry>,
-}
+pub struct Ledger(Slots<Entry>);
 
 impl Ledger {
     /// A number for an operation; never zero, and not used again soon.
+    ///
+    /// # Panics
+    /// Never: the Messaging Layer takes fewer than 2^32 operations.
     pub fn open(&mut self, entry: Entry) -> u64 {
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, entry: None });
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        let slot = &mut self.slots[at as usize];
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.entry = Some(entry);
-        u64::from(slot.generation) << 32 | (u64::from(at) + 1)
+        self.0.insert(entry, u32::MAX).expect("fewer operations than numbers").to_bits()
     }
 
     /// The entry of a number.
     pub fn find(&mut self, number: u64) -> Option<&mut Entry> {
-        let slot = self.slots.get_mut(index(number)?)?;
-        let current = number >> 32 == u64::from(slot.generation);
-        slot.entry.as_mut().filter(|_| current)
+        self.0.get_mut(Key::from_bits(number))
     }
 
     /// The operation has ended.
     pub fn close(&mut self, number: u64) -> Option<Entry> {
-        self.find(number)?;
-        let at = index(number)?;
-        self.free.push(u32::try_from(at).ok()?);
-        self.slots[at].entry.take()
+        self.0.remove(Key::from_bits(number))
     }
 
     /// The numbers of operations that `is` true of.
     pub fn numbers(&self, is: impl Fn(&Entry) -> bool) -> Vec<u64> {
-        let number = |(at, slot): (u64, &Slot)| {
-            let open = slot.entry.as_ref().is_some_and(&is);
-            open.then_some(u64::from(slot.generation) << 32 | at)
-        };
-        (1u64..).zip(&self.slots).filter_map(number).collect()
+        self.0.iter().filter(|(_, entry)| is(entry)).map(|(key, _)| key.to_bits()).collect()
     }
-}
-
-fn index(number: u64) -> Option<usize> {
-    usize::try_from(number & u64::from(u32::MAX)).ok()?.checked_sub(1)
 }
 
 #[cfg(test)]
@@ -118,15 +95,5 @@ mod tests {
         let numbers: Vec<_> = (0..4).map(|context| ledger.open(entry(context % 2))).collect();
         ledger.close(numbers[1]);
         assert_eq!(ledger.numbers(|entry| entry.context == 1), [numbers[3]]);
-    }
-
-    #[test]
-    fn places_are_used_again() {
-        let mut ledger = Ledger::default();
-        for context in 0..100 {
-            let number = ledger.open(entry(context));
-            ledger.close(number);
-        }
-        assert_eq!(ledger.slots.len(), 1);
     }
 }

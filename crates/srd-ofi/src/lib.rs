@@ -4,8 +4,8 @@
 //! reads, writes and atomic operations on peers' memory, receives for many messages, looking for
 //! and claiming messages, data and sources in completions, counters, and waiting by call or file
 //! descriptor. Beside them datagrams (`FI_EP_DGRAM`), and the verbs alone as the fabric
-//! `srd-direct`: see [`service`]. All over IPv4 and IPv6. Every interface that is up is there for
-//! those who name it, and one for those who do not ([`preferred`]).
+//! `srd-direct`: see [`service`]. All over IPv4 and IPv6. Every interface that is up is
+//! offered to applications that name it, and one to those that name none ([`preferred`]).
 //!
 //! **What there is not.** `FI_EP_MSG`; memory of devices (`FI_HMEM`); triggered
 //! operations, fences, collectives, shared and scalable contexts, and shared address vectors;
@@ -41,9 +41,8 @@
 //! | [`preferred`] [`order`] | which interface; which operations do not overtake which |
 //! | [`address`] | the form of addresses |
 //! | [`fabric`] [`domain`] [`vector`] [`endpoint`] | objects |
-//! | [`transfer`] [`arithmetic`] | what is asked of endpoints |
-//! | [`layer`] | what moves data: the Messaging Layer, or the verbs |
-//! | [`ends`] [`ledger`] [`failure`] | what came of it |
+//! | [`transfer`] [`arithmetic`] | operations of endpoints |
+//! | [`sink`] [`ledger`] [`failure`] | completions |
 //! | [`hosts`] | which endpoints an object drives |
 //! | [`queue`] [`completion`] [`event`] [`counter`] [`region`] | what they fill and know |
 //! | [`entry`] | C calls to these objects, and back |
@@ -65,7 +64,6 @@ pub mod core;
 pub mod counter;
 pub mod domain;
 pub mod endpoint;
-pub mod ends;
 #[allow(unsafe_code, reason = "calls from C")]
 pub mod entry;
 pub mod event;
@@ -73,7 +71,6 @@ pub mod fabric;
 pub mod failure;
 pub mod hints;
 pub mod hosts;
-pub mod layer;
 pub mod ledger;
 pub mod negotiate;
 pub mod offers;
@@ -83,6 +80,7 @@ pub mod queue;
 pub mod region;
 pub mod service;
 pub mod settings;
+pub mod sink;
 pub mod transfer;
 pub mod vector;
 

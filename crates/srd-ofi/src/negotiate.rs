@@ -33,7 +33,7 @@ const PRIMARY: u64 = FI_MSG
     | FI_HMEM
     | FI_AV_USER_ID
     | FI_PEER;
-/// Capabilities that cost nothing, and are told even unasked.
+/// Capabilities that cost nothing, and are listed even unasked.
 const SECONDARY: u64 = FI_TRIGGER
     | FI_FENCE
     | FI_RMA_PMEM
@@ -98,7 +98,7 @@ pub fn select(
     (fitting, misfits)
 }
 
-/// Gives an offer the port that is asked for, and whom the application wants to reach.
+/// Gives an offer the port that is asked for, and the address that the application wants to reach.
 fn settle(
     offer: &mut Offer,
     sources: &[Address],
@@ -320,7 +320,7 @@ pub fn alter(offer: &mut Offer, hints: Option<&Hints>, version: u32) {
     // Flags that an endpoint applies to each operation are what the application says: none
     // without a word.
     (offer.tx.op_flags, offer.rx.op_flags) = (0, 0);
-    // An order that costs something is told only to who asks for it.
+    // An order that costs something is listed only for applications that ask for it.
     let (tx_order, rx_order) =
         (given.tx.map_or(0, |tx| tx.msg_order), given.rx.map_or(0, |rx| rx.msg_order));
     offer.tx.msg_order &= order::ALWAYS | tx_order;
@@ -385,7 +385,7 @@ fn echo<T: Copy + Default + PartialEq>(offer: &mut T, asked: T) {
 
 /// The capabilities of a part of an offer: the primary ones that are asked for (or all), and the
 /// secondary ones that there are. `FI_SOURCE` costs a lookup per message, so it must be asked
-/// for. Whoever names no direction gets them all.
+/// for. An application that names no direction gets all of them.
 fn chosen(info: u64, asked: u64, has: u64) -> u64 {
     let mut caps = has & info & SECONDARY;
     if asked == 0 {

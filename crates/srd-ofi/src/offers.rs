@@ -89,7 +89,7 @@ pub struct Offer {
     pub packet_bytes: usize,
     /// Where the endpoint will be.
     pub source: Address,
-    /// Whom the application wants to reach.
+    /// The address that the application wants to reach.
     pub destination: Option<Address>,
 }
 

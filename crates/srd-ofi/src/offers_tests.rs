@@ -3,9 +3,9 @@ use std::ffi::CStr;
 use super::*;
 use crate::settings::{Illegible, Values};
 
-struct Given(Option<&'static str>);
+struct Preset(Option<&'static str>);
 
-impl Values for Given {
+impl Values for Preset {
     fn string(&self, name: &CStr) -> Option<String> {
         self.0.filter(|_| name == c"iface").map(str::to_string)
     }
@@ -32,7 +32,7 @@ fn machine() -> Vec<LocalAddress> {
 }
 
 fn shown(interface: Option<&'static str>) -> Vec<(i32, String, String)> {
-    let settings = Settings::read(&Given(interface)).unwrap();
+    let settings = Settings::read(&Preset(interface)).unwrap();
     let offers = offers(&machine(), &settings, |_| Some(8952));
     let brief = |o: Offer| (o.ep.r#type, o.fabric_name.to_string(), o.source.ip.to_string());
     offers.into_iter().map(brief).collect()
@@ -58,7 +58,7 @@ fn interfaces_may_be_chosen_by_name_or_by_address() {
 
 #[test]
 fn loopback_claims_both_near_and_far() {
-    let settings = Settings::read(&Given(Some("lo"))).unwrap();
+    let settings = Settings::read(&Preset(Some("lo"))).unwrap();
     for offer in offers(&machine(), &settings, |_| Some(8952)) {
         assert_eq!(offer.caps & DOMAIN_CAPS, DOMAIN_CAPS);
         assert_eq!(offer.domain.caps, DOMAIN_CAPS);
@@ -67,7 +67,7 @@ fn loopback_claims_both_near_and_far() {
 
 #[test]
 fn what_may_be_injected_fits_a_packet() {
-    let settings = Settings::read(&Given(Some("eth1"))).unwrap();
+    let settings = Settings::read(&Preset(Some("eth1"))).unwrap();
     let injected = |bytes| offers(&machine(), &settings, |_| Some(bytes))[0].tx.inject_size;
     assert_eq!([injected(1472), injected(8952)], [1472 - HEADERS_BYTES, INJECT_BYTES_MAX]);
 }
@@ -77,7 +77,7 @@ fn a_machine_with_very_many_addresses_shows_the_first() {
     let many: Vec<_> = (0..=u16::try_from(ADDRESSES_MAX).unwrap())
         .map(|n| address("eth0", &format!("10.0.{}.{}", n >> 8, n & 255)))
         .collect();
-    let settings = Settings::read(&Given(None)).unwrap();
+    let settings = Settings::read(&Preset(None)).unwrap();
     let shown = offers(&many, &settings, |_| Some(8952)).len();
     assert_eq!(shown, ADDRESSES_MAX * Service::ALL.len());
 }

@@ -1,10 +1,10 @@
 //! Which order of operations there is, and which an application has asked for.
 //!
-//! Messages and atomic operations keep theirs by themselves, and it is always told. Reads and
-//! writes keep one for those who ask: a later operation then waits for the end of the earlier
-//! ones ([`srd_efa::rdm::Order`]), so it is told only to them.
+//! Messages and atomic operations always keep theirs, and it is always listed. Reads and writes
+//! keep one for applications that ask: a later operation then waits for the end of the earlier ones
+//! ([`srd_efa::layer::Order`]), so it is listed only for them.
 
-use srd_efa::rdm::{Family, Order};
+use srd_efa::layer::{Family, Order};
 
 use crate::abi::bits::*;
 
@@ -15,7 +15,7 @@ pub const ALWAYS: u64 = FI_ORDER_SAS
     | FI_ORDER_ATOMIC_WAR
     | FI_ORDER_ATOMIC_WAW;
 
-/// What is kept for who asks. Not that reads or writes come after messages (`FI_ORDER_RAS`,
+/// Orders that are kept on demand. Not that reads or writes come after messages (`FI_ORDER_RAS`,
 /// `FI_ORDER_WAS`): a long message ends only when its receiver asks for it, and what waited for
 /// that may be what the receiver waits for.
 pub const ON_DEMAND: u64 = FI_ORDER_RAR

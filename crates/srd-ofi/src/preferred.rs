@@ -1,9 +1,9 @@
-//! The one interface that is offered to whoever names none.
+//! The one interface that is offered to applications that name none.
 //!
 //! A machine has more interfaces than networks that reach its peers: loopback, bridges of virtual
 //! machines and containers, which have the same address on every host. Open MPI spreads the ranks
-//! of a machine over everything that looks alike, and then one rank cannot reach another.
-//! So all interfaces are offered only to those who name one: by `FI_SRD_IFACE`, a domain, or an
+//! of a machine over everything that looks alike, and then one rank cannot reach another. So all
+//! interfaces are offered only to applications that name one: by `FI_SRD_IFACE`, a domain, or an
 //! address here or there.
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use crate::hints::{Hints, Places};
 use crate::offers::Offer;
 
-/// Addresses that belong to nobody: the way there is the default route, if there is one.
+/// Addresses that no host has: the way there is the default route, if there is one.
 const ELSEWHERE: [&str; 2] = ["203.0.113.1:9", "[2001:db8::1]:9"];
 
 /// Whether a call says which interface it wants.

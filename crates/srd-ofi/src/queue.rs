@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, eventfd};
+use srd_host::ReadyFd;
 
 use crate::abi::cq::{FI_WAIT_FD, FI_WAIT_NONE, FI_WAIT_UNSPEC};
 use crate::abi::errno::{FI_EINVAL, FI_ENOMEM, FI_ENOSYS};
@@ -55,8 +55,8 @@ impl Waiting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     /// Something waits in the queue.
-    News,
-    /// Somebody called [`Queue::signal`].
+    Ready,
+    /// [`Queue::signal`] was called.
     Signalled,
     /// Nothing came in time.
     TimedOut,
@@ -66,10 +66,10 @@ pub enum Waited {
 #[derive(Debug)]
 pub struct Queue<T> {
     entries: Mutex<Entries<T>>,
-    news: Condvar,
+    arrived: Condvar,
     limit: usize,
     waiting: Waiting,
-    descriptor: Option<OwnedFd>,
+    descriptor: Option<ReadyFd>,
 }
 
 #[derive(Debug)]
@@ -84,13 +84,12 @@ impl<T> Queue<T> {
     /// # Errors
     /// `FI_ENOMEM` if the system gives no file descriptor.
     pub fn new(limit: usize, waiting: Waiting) -> Outcome<Self> {
-        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let descriptor = match waiting {
-            Waiting::Descriptor => Some(eventfd(0, flags).map_err(|_| Errno(FI_ENOMEM))?),
+            Waiting::Descriptor => Some(ReadyFd::new().map_err(|_| Errno(FI_ENOMEM))?),
             Waiting::None | Waiting::Calls => None,
         };
         let entries = Mutex::new(Entries { waiting: VecDeque::new(), signalled: false });
-        Ok(Self { entries, news: Condvar::new(), limit, waiting, descriptor })
+        Ok(Self { entries, arrived: Condvar::new(), limit, waiting, descriptor })
     }
 
     /// Appends an entry.
@@ -103,22 +102,18 @@ impl<T> Queue<T> {
             return Err(entry);
         }
         entries.waiting.push_back(entry);
-        if entries.waiting.len() == 1 {
-            self.raise();
-        }
-        self.news.notify_all();
+        self.show(&entries);
+        self.arrived.notify_all();
         Ok(())
     }
 
-    /// Appends an entry, also beyond the limit: for who asked [`Queue::has_room`] before, or has
-    /// bounds of its own.
+    /// Appends an entry, also beyond the limit: for callers that asked [`Queue::has_room`] before,
+    /// or have bounds of their own.
     pub fn push_over(&self, entry: T) {
         let mut entries = self.entries.lock();
         entries.waiting.push_back(entry);
-        if entries.waiting.len() == 1 {
-            self.raise();
-        }
-        self.news.notify_all();
+        self.show(&entries);
+        self.arrived.notify_all();
     }
 
     /// Whether the queue is below its limit.
@@ -129,11 +124,8 @@ impl<T> Queue<T> {
     /// Lets `take` have what it wants of the entries.
     pub fn with<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
         let mut entries = self.entries.lock();
-        let before = entries.waiting.len();
         let result = take(&mut entries.waiting);
-        if before > 0 && entries.waiting.is_empty() {
-            self.lower();
-        }
+        self.show(&entries);
         result
     }
 
@@ -148,13 +140,13 @@ impl<T> Queue<T> {
         let idle = |entries: &mut Entries<T>| entries.waiting.is_empty() && !entries.signalled;
         let mut entries = self.entries.lock();
         match timeout {
-            None => self.news.wait_while(&mut entries, idle),
+            None => self.arrived.wait_while(&mut entries, idle),
             Some(timeout) => {
-                self.news.wait_while_for(&mut entries, idle, timeout);
+                self.arrived.wait_while_for(&mut entries, idle, timeout);
             }
         }
         Ok(if !entries.waiting.is_empty() {
-            Waited::News
+            Waited::Ready
         } else if std::mem::take(&mut entries.signalled) {
             Waited::Signalled
         } else {
@@ -165,7 +157,7 @@ impl<T> Queue<T> {
     /// Ends one wait, or the next one.
     pub fn signal(&self) {
         self.entries.lock().signalled = true;
-        self.news.notify_all();
+        self.arrived.notify_all();
     }
 
     /// Whether nothing waits.
@@ -183,19 +175,13 @@ impl<T> Queue<T> {
     /// # Errors
     /// `FI_ENOSYS` if the queue was made without one.
     pub fn descriptor(&self) -> Outcome<RawFd> {
-        self.descriptor.as_ref().map(AsRawFd::as_raw_fd).ok_or(Errno(FI_ENOSYS))
+        self.descriptor.as_ref().map(ReadyFd::as_raw).ok_or(Errno(FI_ENOSYS))
     }
 
-    /// The counter of the descriptor is 0 or 1, so writing cannot fail for want of room.
-    fn raise(&self) {
+    /// Brings the descriptor in line with the queue.
+    fn show(&self, entries: &Entries<T>) {
         if let Some(descriptor) = &self.descriptor {
-            let _ = rustix::io::write(descriptor, &1u64.to_ne_bytes());
-        }
-    }
-
-    fn lower(&self) {
-        if let Some(descriptor) = &self.descriptor {
-            let _ = rustix::io::read(descriptor, &mut [0; 8]);
+            descriptor.set(!entries.waiting.is_empty());
         }
     }
 }
@@ -251,7 +237,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| queue.wait(timeout(-1)));
             queue.push(1).unwrap();
-            assert_eq!(waiter.join().unwrap(), Ok(Waited::News));
+            assert_eq!(waiter.join().unwrap(), Ok(Waited::Ready));
         });
     }
 

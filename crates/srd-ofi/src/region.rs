@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use srd_efa::Access;
-use srd_efa::rdm::Shared;
+use srd_efa::layer::Shared;
 use srd_host::{RegionNumber, Span};
 
 use crate::abi::bits::{FI_REMOTE_READ, FI_REMOTE_WRITE};
@@ -18,13 +18,13 @@ use crate::hosts::HostHandle;
 use crate::{Errno, Outcome};
 
 /// A piece of the application's memory: an address that is only compared, and bytes.
-pub type Piece = (usize, usize);
+pub type Iov = (usize, usize);
 
 /// A registered region.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Region {
     /// Its pieces, one after the other.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<Iov>,
     /// What may be done with it: `FI_READ`, `FI_REMOTE_WRITE` and so on.
     pub access: u64,
     /// What peers call its first byte.
@@ -102,7 +102,7 @@ fn share(host: &HostHandle, key: u64, region: &Region, number: RegionNumber) -> 
     if !region.is_shared() {
         return Ok(());
     }
-    let span = |&(addr, length): &Piece| Span { addr, length };
+    let span = |&(addr, length): &Iov| Span { addr, length };
     let spans: Box<[Span]> = region.pieces.iter().map(span).collect();
     let length = region.pieces.iter().map(|piece| piece.1 as u64).sum();
     let write = region.access & FI_REMOTE_WRITE != 0;
@@ -154,7 +154,7 @@ impl Registration {
     ///
     /// # Errors
     /// What [`Regions::add`] says.
-    pub fn new(domain: &Arc<Domain>, pieces: Vec<Piece>, access: u64, key: u64) -> Outcome<Self> {
+    pub fn new(domain: &Arc<Domain>, pieces: Vec<Iov>, access: u64, key: u64) -> Outcome<Self> {
         same_process(domain.fabric.process)?;
         let start = pieces.first().map_or(0, |piece| piece.0 as u64);
         let first = if domain.basic_mr { start } else { 0 };

@@ -10,7 +10,7 @@ pub enum Service {
     /// Reliable messages of any length, in order, with tags, remote memory and atomics: `FI_EP_RDM`
     /// of the fabric `srd`.
     Messages,
-    /// Datagrams of one packet, in any order, lost where nobody receives: `FI_EP_DGRAM` of the
+    /// Datagrams of one packet, in any order, lost where no receive waits: `FI_EP_DGRAM` of the
     /// fabric `srd`.
     Datagrams,
     /// The verbs: reliable messages of one packet, in any order, and remote memory: `FI_EP_RDM` of
@@ -19,7 +19,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// All, as they are listed: who names nothing gets the first.
+    /// All, as they are listed: an application that names none gets the first.
     pub const ALL: [Self; 3] = [Self::Messages, Self::Datagrams, Self::Direct];
 
     /// The fabric.

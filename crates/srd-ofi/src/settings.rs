@@ -3,9 +3,9 @@
 //! Each is read once per fabric, and checked then. A value that cannot be is an error with a
 //! reason in the log, not a default.
 //!
-//! Without a key nothing is encrypted, and whoever reaches an endpoint's port is believed: the
-//! default is for trusted networks, as the TCP provider's is. With one, all processes of the job
-//! must have it, and nobody else is answered.
+//! Without a key nothing is encrypted, and every host that reaches an endpoint's port is trusted:
+//! the default is for trusted networks, as the TCP provider's is. With one, all processes of the
+//! job must have it, and other hosts are not answered.
 
 use std::ffi::{CStr, c_int};
 use std::path::Path;
@@ -50,7 +50,7 @@ pub const PARAMETERS: [Parameter; 11] = [
         kind: FI_PARAM_INT,
         help: c"Megabits per second of the link, 1 to 1000000 (default: what the system says of \
             the interface, which of virtual ones is not true). If it is given, data leaves no \
-            faster: for who has the link alone",
+            faster: for a host with a link of its own",
     },
     Parameter {
         name: c"encryption",
@@ -178,7 +178,7 @@ impl Settings {
     }
 }
 
-/// A number or truth value. One that cannot be read is not taken for none: who wrote
+/// A number or truth value. One that cannot be read is an error, not taken for none: else
 /// `FI_SRD_ENCRYPTION=enabled` would go on without encryption.
 fn integer(values: &impl Values, name: &CStr) -> Result<Option<c_int>, String> {
     values.integer(name).map_err(|Illegible| {
@@ -241,14 +241,14 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The settings of somebody who sets nothing.
+    /// The settings if none is set.
     pub(crate) fn nothing_set() -> Settings {
         read(&[]).unwrap()
     }
 
-    struct Given<'a>(BTreeMap<&'a str, &'a str>);
+    struct Preset<'a>(BTreeMap<&'a str, &'a str>);
 
-    impl Values for Given<'_> {
+    impl Values for Preset<'_> {
         fn string(&self, name: &CStr) -> Option<String> {
             self.0.get(name.to_str().unwrap()).map(ToString::to_string)
         }
@@ -260,7 +260,7 @@ pub(crate) mod tests {
     }
 
     fn read(given: &[(&str, &str)]) -> Result<Settings, String> {
-        Settings::read(&Given(given.iter().copied().collect()))
+        Settings::read(&Preset(given.iter().copied().collect()))
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Data transfer: what the calls in C ask of an endpoint, asked of its layer.
+//! Data transfer: calls from C become calls of an endpoint's layer.
 
-use srd_efa::rdm::{
-    Atomic, AtomicOp, Datatype, Message, Peek, Peer, Piece, Receive, Refused, RemotePiece, Rma,
-    Until, Want, World,
+use srd_efa::layer::{
+    Atomic, AtomicOp, Datatype, Iov, Layer, Message, Peek, Peer, Receive, Refused, Rma, RmaIov,
+    Selector, Until, World,
 };
 use srd_host::Gone;
 
@@ -15,17 +15,16 @@ use crate::abi::errno::{
 };
 use crate::abi::fid::{FI_ADDR_NOTAVAIL, FI_ADDR_UNSPEC};
 use crate::endpoint::{Active, Endpoint};
-use crate::ends::Ends;
 use crate::hosts::HostHandle;
-use crate::layer::Layer;
-use crate::ledger::{Entry, Sort};
+use crate::ledger::{Entry, OpKind};
 use crate::offers::IOV_LIMIT;
+use crate::sink::EndpointSink;
 use crate::{Errno, Outcome};
 
 /// Pieces of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
-    pieces: [Piece; IOV_LIMIT],
+    iov: [Iov; IOV_LIMIT],
     count: usize,
 }
 
@@ -34,13 +33,13 @@ impl Buffer {
     ///
     /// # Errors
     /// `FI_EINVAL` for more than [`IOV_LIMIT`].
-    pub fn of(pieces: impl ExactSizeIterator<Item = (usize, usize)>) -> Outcome<Self> {
-        let mut buffer = Self { pieces: [Piece { addr: 0, length: 0 }; IOV_LIMIT], count: 0 };
-        if pieces.len() > IOV_LIMIT {
+    pub fn of(iov: impl ExactSizeIterator<Item = (usize, usize)>) -> Outcome<Self> {
+        let mut buffer = Self { iov: [Iov { addr: 0, length: 0 }; IOV_LIMIT], count: 0 };
+        if iov.len() > IOV_LIMIT {
             return Err(Errno(FI_EINVAL));
         }
-        for (addr, length) in pieces {
-            buffer.pieces[buffer.count] = Piece { addr: addr as u64, length: length as u64 };
+        for (addr, length) in iov {
+            buffer.iov[buffer.count] = Iov { addr: addr as u64, length: length as u64 };
             buffer.count += 1;
         }
         Ok(buffer)
@@ -49,13 +48,13 @@ impl Buffer {
     /// A buffer in one piece.
     #[must_use]
     pub fn one(addr: usize, length: usize) -> Self {
-        let mut pieces = [Piece { addr: 0, length: 0 }; IOV_LIMIT];
-        pieces[0] = Piece { addr: addr as u64, length: length as u64 };
-        Self { pieces, count: 1 }
+        let mut iov = [Iov { addr: 0, length: 0 }; IOV_LIMIT];
+        iov[0] = Iov { addr: addr as u64, length: length as u64 };
+        Self { iov, count: 1 }
     }
 
-    fn as_slice(&self) -> &[Piece] {
-        &self.pieces[..self.count]
+    fn as_slice(&self) -> &[Iov] {
+        &self.iov[..self.count]
     }
 
     /// Its bytes.
@@ -65,32 +64,32 @@ impl Buffer {
     }
 
     fn first(&self) -> usize {
-        usize::try_from(self.pieces[0].addr).unwrap_or(0)
+        usize::try_from(self.iov[0].addr).unwrap_or(0)
     }
 }
 
-/// What the flags of an operation say of its end.
+/// Flags of an operation that concern its completion.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub struct TransferFlags {
     flags: u64,
-    /// Whether success is told at all.
+    /// Whether success is reported at all.
     silent: bool,
 }
 
-impl Manner {
+impl TransferFlags {
     /// With the flags of a call, or of the endpoint.
     #[must_use]
     pub fn flags(flags: u64) -> Self {
         Self { flags, silent: false }
     }
 
-    /// As `fi_inject` and its relatives: the buffer is free at once, and success is not told.
+    /// As `fi_inject` and its relatives: the buffer is free at once, and success is not reported.
     #[must_use]
     pub fn inject(flags: u64) -> Self {
         Self { flags: flags | FI_INJECT, silent: true }
     }
 
-    fn tell(self, selective: bool) -> bool {
+    fn signaled(self, selective: bool) -> bool {
         !self.silent && (!selective || self.flags & FI_COMPLETION != 0)
     }
 
@@ -120,7 +119,7 @@ pub struct Send {
     pub buffer: Buffer,
     /// Data for the receiver's completion.
     pub data: Option<u64>,
-    /// The application's word for it.
+    /// The application's context for it.
     pub context: usize,
 }
 
@@ -133,7 +132,7 @@ pub struct Recv {
     pub tag: Option<(u64, u64)>,
     /// Where it goes.
     pub buffer: Buffer,
-    /// The application's word for it.
+    /// The application's context for it.
     pub context: usize,
 }
 
@@ -147,10 +146,10 @@ pub struct Access<'a> {
     /// Our end.
     pub buffer: Buffer,
     /// The peer's end.
-    pub remote: &'a [RemotePiece],
+    pub remote: &'a [RmaIov],
     /// Data for the peer's completion.
     pub data: Option<u64>,
-    /// The application's word for it.
+    /// The application's context for it.
     pub context: usize,
 }
 
@@ -170,8 +169,8 @@ pub struct Compute<'a> {
     /// Where the former values go.
     pub result: Buffer,
     /// The peer's elements.
-    pub remote: &'a [RemotePiece],
-    /// The application's word for it.
+    pub remote: &'a [RmaIov],
+    /// The application's context for it.
     pub context: usize,
 }
 
@@ -194,33 +193,33 @@ fn gone(gone: Gone) -> Errno {
     }
 }
 
-/// What is needed to ask for an operation.
-struct Asking<'a> {
-    layer: &'a mut Layer,
+/// What a call needs to submit an operation.
+struct Submitter<'a> {
+    layer: &'a mut dyn Layer,
     world: World<'a>,
-    ends: &'a mut Ends,
+    sink: &'a mut EndpointSink,
 }
 
-impl Asking<'_> {
+impl Submitter<'_> {
     /// The Messaging Layer's number of a peer, made known if it was not.
     fn peer(&mut self, number: u64) -> Outcome<Peer> {
         let at = usize::try_from(number).map_err(|_| Errno(FI_EINVAL))?;
-        if let Some(Some(peer)) = self.ends.peers.get(at) {
+        if let Some(Some(peer)) = self.sink.peers.get(at) {
             return Ok(*peer);
         }
-        let vector = self.ends.bound.vector.as_ref().ok_or(Errno(FI_EINVAL))?;
+        let vector = self.sink.bindings.vector.as_ref().ok_or(Errno(FI_EINVAL))?;
         let address = vector.find(number)?;
         let added = self.layer.add_peer(&mut self.world, address.place(), address.incarnation);
         let peer = added.map_err(refused)?;
         let place = peer.0 as usize;
-        if self.ends.peers.len() <= at {
-            self.ends.peers.resize(at + 1, None);
+        if self.sink.peers.len() <= at {
+            self.sink.peers.resize(at + 1, None);
         }
-        if self.ends.numbers.len() <= place {
-            self.ends.numbers.resize(place + 1, FI_ADDR_NOTAVAIL);
+        if self.sink.numbers.len() <= place {
+            self.sink.numbers.resize(place + 1, FI_ADDR_NOTAVAIL);
         }
-        self.ends.peers[at] = Some(peer);
-        self.ends.numbers[place] = number;
+        self.sink.peers[at] = Some(peer);
+        self.sink.numbers[place] = number;
         Ok(peer)
     }
 
@@ -228,12 +227,12 @@ impl Asking<'_> {
     fn open(
         &mut self,
         entry: Entry,
-        ask: impl FnOnce(&mut Layer, &mut World<'_>, u64) -> Result<(), Refused>,
+        ask: impl FnOnce(&mut dyn Layer, &mut World<'_>, u64) -> Result<(), Refused>,
     ) -> Outcome {
-        let number = self.ends.ledger.open(entry);
+        let number = self.sink.ledger.open(entry);
         let asked = ask(self.layer, &mut self.world, number);
         if asked.is_err() {
-            self.ends.ledger.close(number);
+            self.sink.ledger.close(number);
         }
         asked.map_err(refused)
     }
@@ -254,70 +253,73 @@ impl Asking<'_> {
     /// The pieces to send, and what keeps them: a copy, if the application's buffer is free at
     /// once and the operation lasts longer. `copies`: what need not last longer is the layer's to
     /// copy.
-    fn kept(&mut self, buffer: Buffer, manner: Manner, copies: bool) -> Outcome<Kept> {
-        let until = manner.until();
-        if !manner.is_copied() || (until == Until::Injected && copies) {
-            return Ok(Kept { buffer, copy: None, until });
+    fn stable(
+        &mut self,
+        buffer: Buffer,
+        how: TransferFlags,
+        copies: bool,
+    ) -> Outcome<StableBuffer> {
+        let until = how.until();
+        if !how.is_copied() || (until == Until::Injected && copies) {
+            return Ok(StableBuffer { buffer, copy: None, until });
         }
         let copy = self.copy(&buffer)?;
         let buffer = Buffer::one(copy.as_ptr().expose_provenance(), copy.len());
         let until = if until == Until::Injected { Until::Transmitted } else { until };
-        Ok(Kept { buffer, copy: Some(copy), until })
+        Ok(StableBuffer { buffer, copy: Some(copy), until })
     }
 
-    fn send(&mut self, send: &Send, manner: Manner, selective: bool) -> Outcome {
+    fn send(&mut self, send: &Send, how: TransferFlags, selective: bool) -> Outcome {
         let to = self.peer(send.to)?;
-        let Kept { buffer, copy, until } = self.kept(send.buffer, manner, true)?;
+        let StableBuffer { buffer, copy, until } = self.stable(send.buffer, how, true)?;
         let entry = Entry { context: send.context, copy, ..Entry::default() };
         self.open(entry, |layer, world, context| {
             let message = Message {
                 to,
                 tag: send.tag,
-                pieces: buffer.as_slice(),
+                iov: buffer.as_slice(),
                 data: send.data,
                 context,
                 until,
-                tell: manner.tell(selective),
+                signaled: how.signaled(selective),
             };
             layer.send(world, message)
         })
     }
 
-    fn recv(&mut self, recv: &Recv, flags: u64, tell: bool, way: &Way) -> Outcome {
+    fn recv(&mut self, recv: &Recv, flags: u64, signaled: bool, mode: &ReceiveMode) -> Outcome {
         let source = match recv.from {
             FI_ADDR_UNSPEC => None,
-            number if way.directed => Some(self.peer(number)?.0),
+            number if mode.directed => Some(self.peer(number)?.0),
             _ => None,
         };
         let (tag, ignore) = recv.tag.unwrap_or((0, u64::MAX));
-        let want = Want { tag, ignore, source };
+        let want = Selector { tag, ignore, source };
         let tagged = recv.tag.is_some();
         let buffer = recv.buffer.first();
         let entry = Entry { context: recv.context, buffer, ..Entry::default() };
         if flags & FI_PEEK != 0 {
             let (what, sort) = match flags & (FI_CLAIM | FI_DISCARD) {
-                0 => (Peek::Look, Sort::Once),
-                FI_CLAIM => (Peek::Claim, Sort::Claim),
-                FI_DISCARD => (Peek::Discard, Sort::Once),
+                0 => (Peek::Look, OpKind::Once),
+                FI_CLAIM => (Peek::Claim, OpKind::Claim),
+                FI_DISCARD => (Peek::Discard, OpKind::Once),
                 _ => return Err(Errno(FI_EBADFLAGS)),
             };
             let entry = Entry { sort, ..entry };
-            return self.open(entry, |layer, world, context| {
-                layer.peek(world, tagged, want, what, context)
-            });
+            return self.open(entry, |layer, _, context| layer.peek(tagged, want, what, context));
         }
         let receive = Receive {
             tagged,
             want,
-            pieces: recv.buffer.as_slice(),
+            iov: recv.buffer.as_slice(),
             context: 0,
-            multi: way.many,
-            tell,
+            multi: mode.multi,
+            signaled,
         };
         if flags & FI_CLAIM != 0 {
             return self.claimed(recv, receive, flags);
         }
-        let sort = if way.many.is_some() { Sort::ManyReceives } else { Sort::Receive };
+        let sort = if mode.multi.is_some() { OpKind::ManyReceives } else { OpKind::Receive };
         self.open(Entry { sort, ..entry }, |layer, world, context| {
             layer.recv(world, Receive { context, ..receive })
         })
@@ -325,19 +327,19 @@ impl Asking<'_> {
 
     /// A receive for the message that was claimed with the same context, or the end of it.
     fn claimed(&mut self, recv: &Recv, receive: Receive<'_>, flags: u64) -> Outcome {
-        let is_it = |e: &Entry| e.sort == Sort::Claimed && e.context == recv.context;
-        let numbers = self.ends.ledger.numbers(is_it);
+        let is_it = |e: &Entry| e.sort == OpKind::Claimed && e.context == recv.context;
+        let numbers = self.sink.ledger.numbers(is_it);
         let number = *numbers.first().ok_or(Errno(FI_EINVAL))?;
         let asked = if flags & FI_DISCARD != 0 {
-            self.layer.discard_claimed(&mut self.world, number, receive.tagged)
+            self.layer.discard_claimed(number, receive.tagged)
         } else {
             let receive = Receive { context: number, multi: None, ..receive };
             self.layer.recv_claimed(&mut self.world, receive)
         };
         match asked {
             Ok(()) => {
-                if let Some(entry) = self.ends.ledger.find(number) {
-                    entry.sort = Sort::Receive;
+                if let Some(entry) = self.sink.ledger.find(number) {
+                    entry.sort = OpKind::Receive;
                     entry.buffer = recv.buffer.first();
                 }
                 Ok(())
@@ -345,19 +347,19 @@ impl Asking<'_> {
             Err(Refused::Again) => Err(Errno(FI_EAGAIN)),
             // Its sender was lost before all of it had come.
             Err(_) => {
-                self.ends.ledger.close(number);
+                self.sink.ledger.close(number);
                 Err(Errno(FI_ENOMSG))
             }
         }
     }
 
-    fn rma(&mut self, access: &Access<'_>, manner: Manner, selective: bool) -> Outcome {
-        if access.read && manner.is_copied() {
+    fn rma(&mut self, access: &Access<'_>, how: TransferFlags, selective: bool) -> Outcome {
+        if access.read && how.is_copied() {
             return Err(Errno(FI_EINVAL));
         }
         let to = self.peer(access.to)?;
         let copies = self.layer.copies_writes();
-        let Kept { buffer, copy, until } = self.kept(access.buffer, manner, copies)?;
+        let StableBuffer { buffer, copy, until } = self.stable(access.buffer, how, copies)?;
         let entry = Entry { context: access.context, copy, ..Entry::default() };
         self.open(entry, |layer, world, context| {
             let rma = Rma {
@@ -368,13 +370,13 @@ impl Asking<'_> {
                 data: access.data,
                 context,
                 until,
-                tell: manner.tell(selective),
+                signaled: how.signaled(selective),
             };
             layer.rma(world, rma)
         })
     }
 
-    fn atomic(&mut self, compute: &Compute<'_>, manner: Manner, selective: bool) -> Outcome {
+    fn atomic(&mut self, compute: &Compute<'_>, how: TransferFlags, selective: bool) -> Outcome {
         let to = self.peer(compute.to)?;
         let entry = Entry { context: compute.context, ..Entry::default() };
         self.open(entry, |layer, world, context| {
@@ -387,8 +389,8 @@ impl Asking<'_> {
                 result: compute.result.as_slice(),
                 remote: compute.remote,
                 context,
-                until: manner.until(),
-                tell: manner.tell(selective),
+                until: how.until(),
+                signaled: how.signaled(selective),
             };
             layer.atomic(world, atomic)
         })
@@ -396,34 +398,35 @@ impl Asking<'_> {
 }
 
 /// A buffer that lasts as long as its operation.
-struct Kept {
+struct StableBuffer {
     buffer: Buffer,
     copy: Option<Box<[u8]>>,
     until: Until,
 }
 
-/// How an endpoint takes receives.
-struct Way {
+/// Options of a receive.
+struct ReceiveMode {
     /// Whether the sender matters.
     directed: bool,
     /// Bytes that are kept free of a buffer for many messages, if it is one.
-    many: Option<u64>,
+    multi: Option<u64>,
 }
 
 #[allow(unsafe_code, reason = "names memory of the application's")]
 impl Endpoint {
-    unsafe fn ask(&self, ask: impl FnOnce(&mut Asking<'_>, &Active) -> Outcome) -> Outcome {
+    unsafe fn submit(&self, f: impl FnOnce(&mut Submitter<'_>, &Active) -> Outcome) -> Outcome {
         let active = self.active()?;
         // SAFETY: as our caller promises.
         let called = unsafe {
             active.host.call(|mut call| {
-                let (layer, world, ends) = call.parts();
-                ask(&mut Asking { layer, world, ends }, active)
+                let (layer, world, sink) = call.parts();
+                f(&mut Submitter { layer, world, sink }, active)
             })
         };
         let outcome = called.map_err(gone)?;
         if outcome == Err(Errno(FI_EAGAIN)) {
-            // Whoever tries again and again must not wait for the card to make room.
+            // An application that tries again and again must not wait for the progress thread to
+            // make room.
             active.host.poll();
         }
         outcome
@@ -436,11 +439,13 @@ impl Endpoint {
     /// `FI_EOPBADSTATE`.
     ///
     /// # Safety
-    /// The buffer is readable, and is left alone until the end of the operation was told; if the
-    /// flags have `FI_INJECT`, for the call.
-    pub unsafe fn send(&self, send: &Send, manner: Manner) -> Outcome {
+    /// The buffer is readable, and is left alone until the end of the operation was reported; if
+    /// the flags have `FI_INJECT`, for the call.
+    pub unsafe fn send(&self, send: &Send, how: TransferFlags) -> Outcome {
         // SAFETY: as our caller promises.
-        unsafe { self.ask(|asking, active| asking.send(send, manner, active.transmit_selective)) }
+        unsafe {
+            self.submit(|submitter, active| submitter.send(send, how, active.transmit_selective))
+        }
     }
 
     /// Posts a receive, or looks for a message.
@@ -450,23 +455,23 @@ impl Endpoint {
     /// for a claimed message that is lost.
     ///
     /// # Safety
-    /// The buffer is writable, and is left alone until the end of the operation was told.
+    /// The buffer is writable, and is left alone until the end of the operation was reported.
     pub unsafe fn recv(&self, recv: &Recv, flags: u64) -> Outcome {
         let many = flags & FI_MULTI_RECV != 0;
-        let way = Way {
+        let mode = ReceiveMode {
             directed: self.plan.caps & FI_DIRECTED_RECV != 0,
-            many: many.then(|| self.multi_recv_bytes() as u64),
+            multi: many.then(|| self.multi_recv_bytes() as u64),
         };
         if flags & FI_PEEK != 0 {
-            // Whoever looks again and again has an answer to read each time, and reading it does no
-            // work: what arrives would not be looked at.
+            // Each peek leaves a completion to be read, and reading one does no work. Without this
+            // poll an application that peeks in a loop would never receive a packet.
             self.active()?.host.poll();
         }
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking, active| {
-                let tell = !active.receive_selective || flags & FI_COMPLETION != 0;
-                asking.recv(recv, flags, tell, &way)
+            self.submit(|submitter, active| {
+                let signaled = !active.receive_selective || flags & FI_COMPLETION != 0;
+                submitter.recv(recv, flags, signaled, &mode)
             })
         }
     }
@@ -478,9 +483,11 @@ impl Endpoint {
     ///
     /// # Safety
     /// As [`Endpoint::send`]; what is read into must be writable.
-    pub unsafe fn rma(&self, access: &Access<'_>, manner: Manner) -> Outcome {
+    pub unsafe fn rma(&self, access: &Access<'_>, how: TransferFlags) -> Outcome {
         // SAFETY: as our caller promises.
-        unsafe { self.ask(|asking, active| asking.rma(access, manner, active.transmit_selective)) }
+        unsafe {
+            self.submit(|submitter, active| submitter.rma(access, how, active.transmit_selective))
+        }
     }
 
     /// Computes in a peer's memory.
@@ -490,10 +497,12 @@ impl Endpoint {
     ///
     /// # Safety
     /// As [`Endpoint::send`] for operands and comparands; the result must be writable.
-    pub unsafe fn atomic(&self, compute: &Compute<'_>, manner: Manner) -> Outcome {
+    pub unsafe fn atomic(&self, compute: &Compute<'_>, how: TransferFlags) -> Outcome {
         // SAFETY: as our caller promises.
         unsafe {
-            self.ask(|asking, active| asking.atomic(compute, manner, active.transmit_selective))
+            self.submit(|submitter, active| {
+                submitter.atomic(compute, how, active.transmit_selective)
+            })
         }
     }
 
@@ -504,12 +513,12 @@ impl Endpoint {
     pub fn cancel(&self, context: usize) -> Outcome {
         // SAFETY: names no memory.
         unsafe {
-            self.ask(|asking, _| {
-                let receives = [Sort::Receive, Sort::ManyReceives];
+            self.submit(|submitter, _| {
+                let receives = [OpKind::Receive, OpKind::ManyReceives];
                 let is_it = |e: &Entry| e.context == context && receives.contains(&e.sort);
-                let numbers = asking.ends.ledger.numbers(is_it);
+                let numbers = submitter.sink.ledger.numbers(is_it);
                 for number in numbers {
-                    if asking.layer.cancel(number).ok_or(Errno(FI_ENOSYS))? {
+                    if submitter.layer.cancel(number).ok_or(Errno(FI_ENOSYS))? {
                         break;
                     }
                 }
@@ -536,11 +545,11 @@ pub(crate) fn forget(host: &HostHandle, number: u64) {
     // SAFETY: names no memory.
     let _ = unsafe {
         host.call(|mut call| {
-            let (layer, mut world, ends) = call.parts();
+            let (layer, mut world, sink) = call.parts();
             let at = usize::try_from(number).ok();
-            let peer = at.and_then(|at| ends.peers.get_mut(at)).and_then(Option::take);
+            let peer = at.and_then(|at| sink.peers.get_mut(at)).and_then(Option::take);
             if let Some(peer) = peer {
-                ends.numbers[peer.0 as usize] = FI_ADDR_NOTAVAIL;
+                sink.numbers[peer.0 as usize] = FI_ADDR_NOTAVAIL;
                 layer.remove_peer(&mut world, peer);
             }
         })

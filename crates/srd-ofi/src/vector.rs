@@ -54,13 +54,13 @@ impl AddressVector {
     pub fn remove(&self, number: u64) -> Outcome {
         self.slot.check()?;
         let Some(at) = self.lock().remove(number)? else { return Ok(()) };
-        // Nobody is given the number before every endpoint has forgotten whom it meant.
+        // The number is not given out again before every endpoint has forgotten its peer.
         self.hosts.each(|host| crate::transfer::forget(host, number));
         self.lock().free.insert(at);
         Ok(())
     }
 
-    /// The number of an address, or of whoever is at its place.
+    /// The number of an address, or of its place for any run.
     #[must_use]
     pub fn number_of(&self, address: Address) -> Option<u64> {
         let table = self.lock();
@@ -145,7 +145,7 @@ impl Table {
 /// The addresses of a host by name or number, and a port by name or number.
 ///
 /// # Errors
-/// `FI_ENOENT` if nobody knows the name; `FI_EINVAL` for a port that is none.
+/// `FI_ENOENT` for an unknown name; `FI_EINVAL` for a port that is none.
 pub fn resolve(node: &str, service: Option<&str>) -> Outcome<Vec<SocketAddr>> {
     let port: u16 = match service {
         None => 0,

@@ -13,6 +13,16 @@ const GENERATION: Duration = Duration::from_secs(5);
 const CLASSES: usize = 11;
 /// Samples that a median is taken over.
 const SAMPLES: usize = 16;
+/// Round trips that were measured before the least of them counts as the base (R10).
+const BASE_SAMPLES: u8 = 8;
+/// Until then what is reported is at most so much of the configured guess, in percent: enough that
+/// the receiver's share is not too small, too little for its senders to fill a switch's queue
+/// (`docs/perf-notes.md`, 2026-11-23).
+const FEW_SAMPLES_PERCENT: u64 = 275;
+/// Of the farthest that a packet was overtaken, such a part is forgotten with each that arrives.
+const OVERTAKEN_PART: u64 = 64;
+/// What the order of packets bears out is so many times that.
+const OVERTAKEN_TIMES: u64 = 2;
 
 /// The one-way delays of a direction.
 #[derive(Debug)]
@@ -29,6 +39,8 @@ pub(crate) struct DelayEstimator {
     newest: u32,
     /// Smoothed difference of one sample to the next, times eight.
     difference_x8: u64,
+    /// How much later than a packet that arrived lately others had been sent that arrived before it.
+    overtaken_ns: u64,
 }
 
 impl DelayEstimator {
@@ -43,6 +55,7 @@ impl DelayEstimator {
             median: 0,
             newest: 0,
             difference_x8: 0,
+            overtaken_ns: 0,
         }
     }
 
@@ -108,11 +121,23 @@ impl DelayEstimator {
         newer.max(older).map(|ns| Duration::from_nanos(ns.into()))
     }
 
-    /// How far apart paths are: four times the smoothed difference between one packet and the
+    /// A packet arrived, and one that was sent so much later had arrived before it (zero: none).
+    pub(crate) fn on_arrival(&mut self, overtaken: Duration) {
+        let kept = self.overtaken_ns - self.overtaken_ns / OVERTAKEN_PART;
+        self.overtaken_ns = kept.max(overtaken.as_nanos());
+    }
+
+    /// How far apart paths are (C4): four times the smoothed difference between one packet and the
     /// next, which ride different paths. A queue that all paths share moves both alike and does
     /// not count.
     pub(crate) fn spread(&self) -> Duration {
         Duration::from_nanos(self.difference_x8 / 2)
+    }
+
+    /// The same, but no more than the order of packets bears out (C4): a common queue that grows
+    /// from one packet to the next is a difference, too, but leaves their order alone.
+    pub(crate) fn spread_by_order(&self) -> Duration {
+        self.spread().min(Duration::from_nanos(OVERTAKEN_TIMES * self.overtaken_ns))
     }
 }
 
@@ -124,6 +149,8 @@ pub(crate) struct RttEstimator {
     least: [Option<u64>; 2],
     generation_ends: Instant,
     initial: Duration,
+    /// Samples so far, up to [`BASE_SAMPLES`].
+    samples: u8,
 }
 
 impl RttEstimator {
@@ -134,10 +161,12 @@ impl RttEstimator {
             least: [None; 2],
             generation_ends: now + GENERATION,
             initial,
+            samples: 0,
         }
     }
 
     pub(crate) fn sample(&mut self, now: Instant, rtt: Duration) {
+        self.samples = self.samples.saturating_add(1).min(BASE_SAMPLES);
         let ns = rtt.as_nanos();
         if self.smoothed_ns == 0 {
             (self.smoothed_ns, self.variance_ns) = (ns, ns / 2);
@@ -162,6 +191,17 @@ impl RttEstimator {
     pub(crate) fn base(&self) -> Duration {
         let least = self.least[0].into_iter().chain(self.least[1]).min();
         least.map_or(self.initial, Duration::from_nanos)
+    }
+
+    /// The base round trip that the peer is told. The least of a few samples may be no base: in a
+    /// crowd that begins at once the first packet of most senders has waited in a queue.
+    pub(crate) fn reported(&self) -> Option<Duration> {
+        let most = self.initial.times(FEW_SAMPLES_PERCENT).over(100);
+        match self.samples {
+            0 => None,
+            BASE_SAMPLES.. => Some(self.base()),
+            _ => Some(self.base().min(most)),
+        }
     }
 
     /// The smoothed round trip.
@@ -210,6 +250,29 @@ mod tests {
         assert!(d.spread() > Duration::from_micros(10));
     }
 
+    /// A burst of many senders: each packet of one finds a much longer queue than its last.
+    #[test]
+    fn regression_a_queue_that_grows_is_no_spread_of_paths() {
+        let mut d = DelayEstimator::new(Instant::ZERO);
+        for i in 0..16 {
+            d.sample(Instant::ZERO, 4000, 20_000 * i);
+            d.on_arrival(Duration::from_nanos(300));
+        }
+        assert!(d.spread() > Duration::from_micros(40));
+        assert_eq!(d.spread_by_order(), Duration::from_nanos(600));
+    }
+
+    #[test]
+    fn what_was_overtaken_is_forgotten_bit_by_bit() {
+        let mut d = DelayEstimator::new(Instant::ZERO);
+        for i in 0..200 {
+            d.sample(Instant::ZERO, 4000, 90_000 * (i % 2));
+            d.on_arrival(Duration::from_micros(if i == 0 { 60 } else { 0 }));
+        }
+        let spread = d.spread_by_order();
+        assert!(spread < Duration::from_micros(6), "{spread:?}");
+    }
+
     #[test]
     fn an_old_minimum_is_forgotten_after_two_generations() {
         let mut d = DelayEstimator::new(Instant::ZERO);
@@ -244,5 +307,20 @@ mod tests {
             (r.base(), r.smoothed()),
             (Duration::from_micros(12), Duration::from_micros(19))
         );
+    }
+
+    #[test]
+    fn regression_the_first_round_trips_in_a_crowd_are_not_told_as_the_base() {
+        let guess = Duration::from_micros(10);
+        let mut r = RttEstimator::new(Instant::ZERO, guess);
+        assert_eq!(r.reported(), None);
+        for n in 1..=BASE_SAMPLES {
+            r.sample(Instant::ZERO, guess.times(12));
+            let told = if n < BASE_SAMPLES { Duration::from_nanos(27_500) } else { r.base() };
+            assert_eq!(r.reported(), Some(told), "after {n}");
+        }
+        let mut r = RttEstimator::new(Instant::ZERO, guess);
+        r.sample(Instant::ZERO, guess.over(2));
+        assert_eq!(r.reported(), Some(guess.over(2)));
     }
 }

@@ -2,9 +2,9 @@
 //! endpoint, where acknowledgements pass it and peers take turns, and not in a queue of the
 //! host's, where both would stand behind it.
 //!
-//! The link belongs to the node. A node of one shard paces as it sends. Where there are several, each
-//! leases the link for [`LEASE_BYTES`] at a time, so that they write to what they share once for
-//! many packets.
+//! The link belongs to the node. A node of one shard paces as it sends. Where there are several,
+//! each leases the link for [`LEASE_BYTES`] at a time, so that they write to what they share once
+//! for many packets.
 
 use alloc::collections::VecDeque;
 

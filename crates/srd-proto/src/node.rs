@@ -73,8 +73,8 @@ impl Node {
         self.shards > 1
     }
 
-    /// Sells the link for `time`, from now on or from the end of what was sold before. Returns until
-    /// when it is sold now.
+    /// Sells the link for `time`, from now on or from the end of what was sold before. Returns
+    /// until when it is sold now.
     pub(crate) fn lease_link(&self, now: Instant, time: Duration) -> Instant {
         let until = |sold: u64| sold.max(now.as_nanos()).saturating_add(time.as_nanos());
         let sell = |sold| Some(until(sold));

@@ -3,7 +3,10 @@
 use srd_proto::time::Instant;
 
 use crate::blast::Blast;
+use crate::express::ExpressNode;
+use crate::nic::Totals;
 use crate::node::{FlowSpec, Node, Outcomes, Packet};
+use crate::rank::RankNode;
 use crate::srd_node::SrdNode;
 use crate::tcp::TcpNode;
 
@@ -14,41 +17,31 @@ pub enum AnyNode {
     Srd(SrdNode),
     /// The TCP model.
     Tcp(TcpNode),
+    /// TCP through the production card.
+    Express(Box<ExpressNode>),
+    /// A rank over the production Messaging Layer.
+    Rank(Box<RankNode>),
     /// The engine's load generator.
     Blast(Blast),
 }
 
-/// What a node's transport counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Sent {
-    /// Data packets.
-    pub data: u64,
-    /// Data packets that had been sent before.
-    pub again: u64,
-    /// Acknowledgements.
-    pub acks: u64,
-    /// Retransmission timeouts.
-    pub timeouts: u64,
-}
-
 impl AnyNode {
     /// What its transport counted.
-    pub fn sent(&self) -> Sent {
+    pub fn sent(&self) -> Totals {
         match self {
-            Self::Srd(node) => {
-                let [data, again, acks, timeouts] = node.totals();
-                Sent { data, again, acks, timeouts }
-            }
+            Self::Srd(node) => node.totals(),
+            Self::Express(node) => node.totals(),
+            Self::Rank(node) => node.totals(),
             Self::Tcp(node) => {
                 let stats = node.stats();
-                Sent {
+                Totals {
                     data: stats.segments,
                     again: stats.segments_resent,
                     acks: stats.acknowledgements,
                     timeouts: stats.timeouts,
                 }
             }
-            Self::Blast(_) => Sent::default(),
+            Self::Blast(_) => Totals::default(),
         }
     }
 }
@@ -58,6 +51,8 @@ macro_rules! each {
         match $self {
             AnyNode::Srd($node) => $call,
             AnyNode::Tcp($node) => $call,
+            AnyNode::Express($node) => $call,
+            AnyNode::Rank($node) => $call,
             AnyNode::Blast($node) => $call,
         }
     };

@@ -6,8 +6,9 @@
 //! [`scenario`] says what to run, [`run`] runs it (many at once), [`world`] is the engine:
 //! [`topology`] with [`egress`] ports, the [`event`] list, [`fault`]s, and the machines on the
 //! hosts behind one trait, [`node::Node`]: [`srd_node`] hosts the production endpoint, [`tcp`]
-//! is the model that it is compared with. [`workload`] makes the flows, [`ideal`] says what
-//! they could reach at best.
+//! is the model that it is compared with, [`express`] puts a guest with that TCP behind the
+//! production card, and [`rank`] hosts the Messaging Layer. [`workload`] makes the flows, [`ideal`]
+//! says what they could reach at best, [`figures`] draws those of the SRD paper.
 //!
 //! One seed determines a run to the last byte. One event per packet and hop, no allocation
 //! per packet, no table that grows with switches times hosts: a hop costs the engine 60 to
@@ -18,11 +19,16 @@ pub mod any_node;
 pub mod blast;
 pub mod egress;
 pub mod event;
+pub mod express;
 pub mod fault;
+pub mod figures;
 pub mod hash;
 pub mod ideal;
+pub mod nic;
 pub mod node;
+mod pattern;
 pub mod process;
+pub mod rank;
 pub mod report;
 pub mod run;
 pub mod scenario;

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 
-use crate::any_node::{AnyNode, Sent};
+use crate::any_node::AnyNode;
 use crate::ideal::Ideals;
+use crate::nic::Totals;
 use crate::node::ENDLESS;
 use crate::process::{peak_rss_bytes, thread_cpu_ns};
 use crate::report::fairness::{self, Shares};
@@ -267,7 +268,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
     };
     let (over_ideal, over_ideal_wire) = (over(|i| i.0), over(|i| i.1));
     let mut sent = SentCounts::default();
-    for Sent { data, again, acks, timeouts } in world.nodes().iter().map(AnyNode::sent) {
+    for Totals { data, again, acks, timeouts } in world.nodes().iter().map(AnyNode::sent) {
         sent.data_packets += data;
         sent.retransmitted_packets += again;
         sent.ack_packets += acks;

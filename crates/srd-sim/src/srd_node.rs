@@ -10,22 +10,17 @@
 //! index: nothing is copied, yet a receiver can tell whether it got what was sent.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use srd_proto::{
-    Config, Datagram, Endpoint, Epoch, Event, Instant, PacketMeta, PacketRef, PeerConfig, PeerId,
-    Qpn, ReceiveBuffers, SendError, Stats, Status, TransmitBuf,
+    Config, Datagram, Endpoint, Epoch, Event, Instant, PeerConfig, PeerId, Qpn, ReceiveBuffers,
+    SendError, Status, TransmitBuf,
 };
 
 use crate::hash::mix;
-use crate::node::{
-    Body, Delivered, ENDLESS, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, PROTOCOL_UDP,
-    Packet,
-};
-
-/// The first of the source ports that carry entropy.
-pub const PORT_BASE: u16 = 49_152;
+use crate::nic::{self, Totals, address};
+use crate::node::{Delivered, ENDLESS, Failed, FlowId, FlowSpec, HostId, Node, Outcomes, Packet};
+use crate::pattern::{PATTERN, PATTERN_BYTES};
 
 /// The queue pair that receives everything.
 const RECEIVE_QPN: Qpn = Qpn(0);
@@ -36,21 +31,6 @@ const AHEAD: u64 = 32;
 /// The most datagrams that the flows to one peer keep in the endpoint, unless there are so
 /// many flows that a few each are more.
 const PER_PEER: u64 = 512;
-
-const PATTERN_BYTES: usize = 1 << 17;
-static PATTERN: [u8; PATTERN_BYTES] = pattern();
-
-/// Bytes that do not repeat at any short distance.
-#[allow(clippy::cast_possible_truncation)] // one byte of each word is wanted
-const fn pattern() -> [u8; PATTERN_BYTES] {
-    let mut bytes = [0; PATTERN_BYTES];
-    let mut n = 0;
-    while n < PATTERN_BYTES {
-        bytes[n] = mix(n as u64) as u8;
-        n += 1;
-    }
-    bytes
-}
 
 /// The content of a datagram.
 fn content(imm: u64, bytes: usize) -> &'static [u8] {
@@ -108,34 +88,11 @@ pub struct SrdNode {
     // Datagrams of one flow that may be in flight.
     window_datagrams: u64,
     // Counters of endpoints that this host had before it restarted.
-    past: Stats,
-}
-
-/// The address of a host.
-fn address(host: HostId, port: u16) -> SocketAddr {
-    let [_, a, b, c] = host.0.to_be_bytes();
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, a, b, c)), port)
-}
-
-/// The host at an address.
-fn host_at(address: SocketAddr) -> HostId {
-    match address.ip() {
-        IpAddr::V4(ip) => HostId(u32::from(ip) & 0x00ff_ffff),
-        IpAddr::V6(_) => unreachable!("hosts have IPv4 addresses"),
-    }
-}
-
-fn seed_bytes(seed: u64, host: HostId, epoch: u64) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    for (n, word) in (0_u64..).zip(bytes.chunks_exact_mut(8)) {
-        let mixed = mix(mix(seed ^ mix(n)) ^ u64::from(host.0) << 20 ^ epoch);
-        word.copy_from_slice(&mixed.to_le_bytes());
-    }
-    bytes
+    past: Totals,
 }
 
 fn endpoint(config: &SrdNodeConfig, host: HostId, epoch: u64, now: Instant) -> Endpoint {
-    let seed = seed_bytes(config.seed, host, epoch);
+    let seed = nic::seed_bytes(config.seed, host, epoch);
     let mut endpoint = Endpoint::new(config.endpoint.clone(), Epoch(epoch), seed, now)
         .expect("the configuration was checked");
     let buffers = config.receive_buffers.map_or(ReceiveBuffers::Unlimited, ReceiveBuffers::Counted);
@@ -161,13 +118,13 @@ impl SrdNode {
         Self {
             host,
             epoch: 1,
-            buf: TransmitBuf::new(1, usize::from(u16::MAX)),
+            buf: nic::transmit_buf(),
             flows: Vec::new(),
             free: Vec::new(),
             known: BTreeMap::new(),
             payload_bytes: endpoint.payload_bytes_max(),
             window_datagrams: window.clamp(8, knobs.window_packets_max.into()),
-            past: Stats::default(),
+            past: Totals::default(),
             endpoint,
             config,
         }
@@ -178,12 +135,9 @@ impl SrdNode {
         &self.endpoint
     }
 
-    /// Counters over all runs of the host: data packets, those sent again, acknowledgements,
-    /// and retransmission timeouts.
-    pub fn totals(&self) -> [u64; 4] {
-        let of = |s: &Stats| [s.data_pkts, s.retrans_pkts, s.ack_pkts, s.retrans_timeout_events];
-        let (past, now) = (of(&self.past), of(self.endpoint.stats()));
-        std::array::from_fn(|n| past[n] + now[n])
+    /// Counters over all runs of the host.
+    pub fn totals(&self) -> Totals {
+        self.past + Totals::of(self.endpoint.stats())
     }
 
     fn peer(&mut self, now: Instant, host: HostId) -> PeerId {
@@ -311,22 +265,8 @@ impl Node for SrdNode {
     }
 
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes) {
-        let Body::Srd(body) = &mut packet.body else { return };
-        if packet.trimmed {
-            return;
-        }
-        let meta = PacketMeta {
-            source: address(packet.src, packet.src_port),
-            local: 0,
-            ecn: packet.ecn,
-            received_at: now,
-        };
-        let bytes = if self.config.endpoint.protection.is_on() {
-            PacketRef::Whole(body.head_mut())
-        } else {
-            let (head, payload) = body.parts();
-            PacketRef::Split(head, payload)
-        };
+        let is_sealed = self.config.endpoint.protection.is_on();
+        let Some((meta, bytes)) = nic::open(now, packet, is_sealed) else { return };
         if let Some(delivery) = self.endpoint.handle_packet(now, meta, bytes) {
             let imm = delivery.imm;
             let intact = !self.config.check_payload
@@ -361,20 +301,8 @@ impl Node for SrdNode {
             self.events(now, out);
             return false;
         };
-        let payload = self.buf.take_payload(0);
-        let (head, _) = self.buf.segments().next().expect("a transmit has a segment");
-        slot.set_srd(head, payload);
-        slot.src = self.host;
-        slot.dst = host_at(transmit.destination);
-        slot.src_port = PORT_BASE.wrapping_add(transmit.entropy.0);
-        slot.dst_port = transmit.destination.port();
-        slot.protocol = PROTOCOL_UDP;
-        let size = transmit.total_bytes + usize::from(self.config.endpoint.wire_overhead_bytes);
-        slot.wire_bytes = u32::try_from(size).expect("a packet is below 64 KiB");
-        slot.ecn = transmit.ecn;
-        slot.control = transmit.control;
-        slot.trimmed = false;
-        slot.corrupted = false;
+        let overhead_bytes = self.config.endpoint.wire_overhead_bytes;
+        nic::fill(slot, self.host, &transmit, &mut self.buf, overhead_bytes);
         self.events(now, out);
         true
     }
@@ -391,11 +319,7 @@ impl Node for SrdNode {
     }
 
     fn restart(&mut self, now: Instant, out: &mut Outcomes) {
-        let [data, again, acks, timeouts] = self.totals();
-        self.past.data_pkts = data;
-        self.past.retrans_pkts = again;
-        self.past.ack_pkts = acks;
-        self.past.retrans_timeout_events = timeouts;
+        self.past = self.totals();
         self.epoch += 1;
         self.endpoint = endpoint(&self.config, self.host, self.epoch, now);
         self.known.clear();

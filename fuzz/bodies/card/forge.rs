@@ -1,6 +1,6 @@
 //! Frames: mostly such as a guest sends, with something about them changed.
 
-use super::judge;
+use super::oracle;
 use super::script::Input;
 
 const PAYLOADS: [usize; 10] = [0, 1, 4, 40, 500, 1360, 1400, 3000, 20_000, 65_000];
@@ -33,8 +33,8 @@ pub(super) fn frame(input: &mut Input<'_>, mark: u8, from: usize, to: usize) -> 
         frame.truncate(input.below(100));
     }
     frame.truncate(65_535 + input.below(2));
-    if let Some(byte) = frame.get_mut(judge::MARK_AT) {
-        judge::stamp(byte, mark);
+    if let Some(byte) = frame.get_mut(oracle::MARK_AT) {
+        oracle::stamp(byte, mark);
     }
     frame
 }

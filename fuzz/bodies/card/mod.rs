@@ -1,13 +1,14 @@
 //! What the fuzz target of the card does with its input: a card whose guest and whose peers write
-//! what they like, beside one that is true, and a script that says who writes what and when.
+//! what they like, beside one that is true, and a script that names the writer, the bytes and the
+//! time.
 //!
 //! The card under test knows three peers: the true one, reached through endpoints and a wire, and
 //! two that exist in the script alone. All three throw datagrams at it: whole frames, chunks in any
 //! order, offers, noise; between them time passes, peers are removed and come back, addresses
-//! move, SRD is switched off and on, the transport tells of failures. What must hold:
+//! move, SRD is switched off and on, the transport reports failures. What must hold:
 //!
 //! * nothing panics, and nothing goes on for ever;
-//! * a frame that is delivered is a packet behind a header that agrees with it (`judge`);
+//! * a frame that is delivered is a packet behind a header that agrees with it (`oracle`);
 //! * it comes from an address that is allowed, at that moment, to the peer that sent it, and not
 //!   from a peer that was removed: each frame carries the mark of its sender;
 //! * tables and queues stay within their limits, counters only grow, no timer stays due;
@@ -16,22 +17,24 @@
 #![allow(dead_code, clippy::cast_possible_truncation)]
 
 mod forge;
-mod judge;
+mod oracle;
 #[path = "../hostile/script.rs"]
 mod script;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use srd_card::frame::Place;
 use srd_card::{
     Config, Counters, Express, FRAME_QPN, FRESH_QPN, OFFER_QPN, PeerSettings, PeerSlot, Prefix,
+    Rules,
 };
 use srd_proto::{
     Config as CoreConfig, Delivery, DownReason, Duration, Ecn, Endpoint, Entropy, Epoch, Event,
     Instant, PacketMeta, PacketRef, PeerConfig, PeerId, Qpn, Status, TransmitBuf,
 };
 
-use self::judge::Judge;
+use self::oracle::Oracle;
 use self::script::Input;
 
 /// Steps of a script.
@@ -57,7 +60,7 @@ struct Known {
 struct Node {
     endpoint: Endpoint,
     express: Express,
-    guest: Judge,
+    guest: Oracle,
     before: Counters,
 }
 
@@ -109,7 +112,7 @@ impl Node {
             ..Config::default()
         };
         let express = Express::new(config, &mut endpoint);
-        Self { endpoint, express, guest: Judge::default(), before: Counters::default() }
+        Self { endpoint, express, guest: Oracle::default(), before: Counters::default() }
     }
 
     /// What must hold after every step.
@@ -158,13 +161,13 @@ impl World {
         other.guest.allowed = vec![own_addresses(0)];
         let buf = TransmitBuf::new(16, 65_000);
         let mut world = Self { nodes, peers, back, now, buf, loss: 0, packets: 0 };
-        world.tell_judge();
+        world.update_oracle();
         world.run(20);
         world
     }
 
-    /// Tells the judge who may send what.
-    fn tell_judge(&mut self) {
+    /// Updates the oracle: the addresses that each peer may send from.
+    fn update_oracle(&mut self) {
         let known = self
             .peers
             .iter()
@@ -176,7 +179,7 @@ impl World {
     /// The mark of what a peer sends now. The true card's frames may be under way for long.
     fn mark(&self, peer: usize) -> u8 {
         let generation = if peer == 0 { 0 } else { self.peers[peer].generation };
-        judge::mark(peer, generation)
+        oracle::mark(peer, generation)
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
@@ -211,8 +214,8 @@ impl World {
         guest.answers = false;
     }
 
-    /// The card under test hears a datagram of a peer.
-    fn hear(&mut self, peer: usize, dst_qpn: Qpn, imm: u64, reliable: bool, payload: &[u8]) {
+    /// The card under test receives a datagram of a peer.
+    fn receive(&mut self, peer: usize, dst_qpn: Qpn, imm: u64, reliable: bool, payload: &[u8]) {
         let Node { express, guest, .. } = &mut self.nodes[0];
         let peer = self.peers[peer].id;
         let delivery = Delivery { peer, src_qpn: FRESH_QPN, dst_qpn, imm, reliable, payload };
@@ -231,7 +234,7 @@ impl World {
         let Ok(frame_bytes) = u16::try_from(frame.len()) else { return };
         let chunks = 1 + input.below(130);
         if input.byte() < 40 {
-            return self.hear(peer, FRAME_QPN, 0, false, &frame);
+            return self.receive(peer, FRAME_QPN, 0, false, &frame);
         }
         let size = frame.len().div_ceil(chunks).max(1);
         let count = frame.len().div_ceil(size);
@@ -244,7 +247,7 @@ impl World {
             let part = &frame[chunk * size..frame.len().min((chunk + 1) * size)];
             let (chunk, last) = (chunk as u8, chunk + 1 == count);
             let place = Place { flow, sequence, chunk, last, frame_bytes };
-            self.hear(peer, FRAME_QPN, place.encode(), true, part);
+            self.receive(peer, FRAME_QPN, place.encode(), true, part);
         }
     }
 
@@ -268,17 +271,17 @@ impl World {
         // Wherever in its frame this may be, the byte of the mark is right.
         let place = Place::decode(imm);
         let offset = if reliable { place.offset(bytes) } else { Some(0) };
-        let at = offset.and_then(|offset| judge::MARK_AT.checked_sub(offset));
+        let at = offset.and_then(|offset| oracle::MARK_AT.checked_sub(offset));
         if let Some(byte) = at.and_then(|at| payload.get_mut(at)) {
-            judge::stamp(byte, self.mark(peer));
+            oracle::stamp(byte, self.mark(peer));
         }
-        self.hear(peer, dst_qpn, imm, reliable, &payload);
+        self.receive(peer, dst_qpn, imm, reliable, &payload);
     }
 
     fn throw_offer(&mut self, peer: usize, input: &mut Input<'_>) {
         let bytes = [input.byte() % 3, input.byte(), input.byte()];
         let length = input.below(4);
-        self.hear(peer, OFFER_QPN, 0, input.byte() < 230, &bytes[..length]);
+        self.receive(peer, OFFER_QPN, 0, input.byte() < 230, &bytes[..length]);
     }
 
     /// A peer is removed, or comes back; its endpoint, too, if so.
@@ -300,7 +303,7 @@ impl World {
             let settings = settings(known.id, known.allowed.clone());
             known.slot = Some(express.add_peer(now, settings));
         }
-        self.tell_judge();
+        self.update_oracle();
     }
 
     /// A peer may send from other addresses than before, none that another has.
@@ -314,10 +317,18 @@ impl World {
         };
         let known = &mut self.peers[peer];
         known.allowed = allowed;
-        if let Some(slot) = known.slot {
-            self.nodes[0].express.set_allowed(slot, known.allowed.clone());
+        let express = &mut self.nodes[0].express;
+        match known.slot {
+            // All rules at once, as another snapshot.
+            Some(slot) if choice >= 128 => {
+                let mut rules = Rules::clone(express.rules());
+                rules.set_allowed(slot, known.allowed.clone());
+                express.set_rules(self.now, Arc::new(rules));
+            }
+            Some(slot) => express.set_allowed(slot, known.allowed.clone()),
+            None => {}
         }
-        self.tell_judge();
+        self.update_oracle();
     }
 
     fn switch(&mut self, peer: usize, input: &mut Input<'_>) {
@@ -337,7 +348,7 @@ impl World {
         }
     }
 
-    /// The transport tells of something.
+    /// The transport reports something.
     fn happen(&mut self, peer: usize, input: &mut Input<'_>) {
         let peer = self.peers[peer].id;
         let event = match input.byte() % 4 {

@@ -153,10 +153,10 @@ impl Forger<'_, '_> {
             }
             5 => {
                 let (flags, id) = (flags & 3, self.id());
-                let pieces = self.input.below(6) as u8;
-                let count = flags.count_ones() + 1 + 2 * u32::from(pieces);
+                let iov = self.input.below(6) as u8;
+                let count = flags.count_ones() + 1 + 2 * u32::from(iov);
                 let words: Vec<u64> = (0..count).map(|_| self.word()).collect();
-                frame([5, flags, 0, pieces], id, &words, &[])
+                frame([5, flags, 0, iov], id, &words, &[])
             }
             6 => frame([6, flags & 3, 0, 0], 0, &[self.word()], &[]),
             7 => self.atomic(),

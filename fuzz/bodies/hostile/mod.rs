@@ -19,7 +19,7 @@ mod node;
 pub(crate) mod script;
 mod steps;
 
-use srd_efa::rdm::Peer;
+use srd_efa::layer::Peer;
 use srd_proto::{Duration, Ecn, Instant, PacketMeta, PacketRef, TransmitBuf};
 
 use self::man::Man;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use srd_efa::Access;
-use srd_efa::rdm::{Config, Done, Kind, Outcome, Peer, Rdm, Refused, Shared, World};
+use srd_efa::layer::{Done, Kind, Outcome, Peer, Refused, Shared, World};
+use srd_efa::rdm::{Config, Rdm};
 use srd_proto::Status;
 use srd_proto::{Config as CoreConfig, Delivery, Duration, Endpoint, Entropy, Epoch, Instant};
 
@@ -103,7 +104,7 @@ impl Node {
         let config = Config {
             operations_max: OPERATIONS_MAX,
             receives_max: RECEIVES_MAX,
-            tell_remote: true,
+            report_remote: true,
             seed: 1,
         };
         let rdm = Rdm::new(config, &mut endpoint, address(node), incarnation);
@@ -270,11 +271,11 @@ impl Node {
 
     /// Tables keep their bounds.
     pub(crate) fn check(&self) {
-        let held = self.judge.rdm.held();
+        let held = self.judge.rdm.occupancy();
         assert!(held.operations <= OPERATIONS_MAX as usize, "{held:?}");
         assert!(held.receives <= 2 * RECEIVES_MAX as usize, "{held:?}");
-        assert!(held.words <= 10_000, "{held:?}");
-        assert!(held.ends <= 10_000, "{held:?}");
+        assert!(held.control_frames <= 10_000, "{held:?}");
+        assert!(held.completions <= 10_000, "{held:?}");
         assert!(held.reorder_bytes <= 64 << 20, "{held:?}");
     }
 
@@ -282,7 +283,7 @@ impl Node {
     pub(crate) fn assert_all_ended(&self) {
         let open = self.pending.iter().filter(|(_, ends)| !matches!(ends, Ends::Late));
         let open: Vec<_> = open.collect();
-        assert!(open.is_empty(), "{open:?} never ended: {:?}", self.judge.rdm.held());
+        assert!(open.is_empty(), "{open:?} never ended: {:?}", self.judge.rdm.occupancy());
     }
 
     /// The node ends: what is left of its memory.

@@ -1,7 +1,7 @@
 //! Steps of a script: what applications ask for, and what the man does.
 
-use srd_efa::rdm::{
-    Atomic, AtomicOp, Datatype, Message, Peek, Piece, Receive, RemotePiece, Rma, Until, Want,
+use srd_efa::layer::{
+    Atomic, AtomicOp, Datatype, Iov, Message, Peek, Receive, Rma, RmaIov, Selector, Until,
 };
 
 use super::Pair;
@@ -53,12 +53,12 @@ impl Pair {
     }
 
     /// Buffers of an operation, in one or two pieces.
-    fn pieces(&mut self, at: usize, context: u64, of: Use, length: usize, two: bool) -> Vec<Piece> {
+    fn iov(&mut self, at: usize, context: u64, of: Use, length: usize, two: bool) -> Vec<Iov> {
         let first = if two { length / 3 } else { length };
         let lengths = if two { vec![first, length - first] } else { vec![first] };
         let place = |length: usize| {
             let addr = self.nodes[at].place(context, of, length);
-            Piece { addr, length: length as u64 }
+            Iov { addr, length: length as u64 }
         };
         lengths.into_iter().map(place).collect()
     }
@@ -71,10 +71,10 @@ impl Pair {
         let (length, flags) = (input.of(&LENGTHS), input.byte());
         let tag = (flags & 3 > 0).then_some(u64::from(flags >> 2 & 3));
         let data = (flags & 16 > 0).then_some(9);
-        let pieces = &self.pieces(at, context, Use::Read, length, flags & 32 > 0);
-        let tell = flags & 64 > 0;
+        let iov = &self.iov(at, context, Use::Read, length, flags & 32 > 0);
+        let signaled = flags & 64 > 0;
         let sort = if until == Until::Injected { Sort::Injected } else { Sort::Once };
-        let message = Message { to, tag, pieces, data, context, until, tell };
+        let message = Message { to, tag, iov, data, context, until, signaled };
         self.nodes[at].post(self.now, context, sort, |rdm, world| rdm.send(world, message));
     }
 
@@ -84,11 +84,10 @@ impl Pair {
         let tagged = flags & 3 > 0;
         let source = (flags & 0xc0 == 0xc0).then_some(self.nodes[at].peers[0].0);
         let ignore = if tagged { u64::from(flags >> 4 & 3) } else { u64::MAX };
-        let want = Want { tag: u64::from(flags >> 2 & 3), ignore, source };
+        let want = Selector { tag: u64::from(flags >> 2 & 3), ignore, source };
         let multi = (input.byte() & 3 == 0).then_some(64);
-        let pieces =
-            &self.pieces(at, context, Use::Write, length, multi.is_none() && flags & 1 > 0);
-        let receive = Receive { tagged, want, pieces, context, multi, tell: flags & 32 > 0 };
+        let iov = &self.iov(at, context, Use::Write, length, multi.is_none() && flags & 1 > 0);
+        let receive = Receive { tagged, want, iov, context, multi, signaled: flags & 32 > 0 };
         let sort = if multi.is_some() { Sort::Many } else { Sort::Once };
         self.nodes[at].post(self.now, context, sort, |rdm, world| rdm.recv(world, receive));
     }
@@ -96,12 +95,11 @@ impl Pair {
     fn peek(&mut self, at: usize, input: &mut Input<'_>) {
         let what = input.of(&[Peek::Look, Peek::Claim, Peek::Discard]);
         let tagged = input.bit();
-        let want = Want { tag: u64::from(input.byte() & 3), ignore: u64::MAX, source: None };
+        let want = Selector { tag: u64::from(input.byte() & 3), ignore: u64::MAX, source: None };
         let sort = if what == Peek::Claim { Sort::Claim } else { Sort::Once };
         let context = self.nodes[at].next_context();
-        self.nodes[at].post(self.now, context, sort, |rdm, world| {
-            rdm.peek(world, tagged, want, what, context)
-        });
+        self.nodes[at]
+            .post(self.now, context, sort, |rdm, _| rdm.peek(tagged, want, what, context));
     }
 
     /// A claimed message is received, or thrown away.
@@ -110,24 +108,23 @@ impl Pair {
         let Some((context, tagged)) = self.nodes[at].claims.pop() else { return };
         let now = self.now;
         if input.bit() {
-            self.nodes[at].post(now, context, Sort::Once, |rdm, world| {
-                rdm.discard_claimed(world, context, tagged)
-            });
+            self.nodes[at]
+                .post(now, context, Sort::Once, |rdm, _| rdm.discard_claimed(context, tagged));
             return;
         }
-        let pieces = &self.pieces(at, context, Use::Write, length, false);
-        let want = Want { tag: 0, ignore: u64::MAX, source: None };
-        let receive = Receive { tagged, want, pieces, context, multi: None, tell: true };
+        let iov = &self.iov(at, context, Use::Write, length, false);
+        let want = Selector { tag: 0, ignore: u64::MAX, source: None };
+        let receive = Receive { tagged, want, iov, context, multi: None, signaled: true };
         self.nodes[at]
             .post(now, context, Sort::Once, |rdm, world| rdm.recv_claimed(world, receive));
     }
 
     /// A piece of the other's shared memory, or beyond it.
-    fn remote(length: usize, input: &mut Input<'_>) -> RemotePiece {
+    fn remote(length: usize, input: &mut Input<'_>) -> RmaIov {
         let near = u64::from(input.byte()) * 16;
         let addr = if input.byte() > 250 { u64::MAX - near } else { near };
         let rkey = u64::from(RKEY) + u64::from(input.byte() % 3);
-        RemotePiece { addr, length: length as u64, rkey }
+        RmaIov { addr, length: length as u64, rkey }
     }
 
     fn rma(&mut self, at: usize, input: &mut Input<'_>) {
@@ -136,7 +133,7 @@ impl Pair {
         let (read, flags) = (input.bit(), input.byte());
         let length = input.of(&[0, 1, 300, 2000, SHARED_BYTES, 5000]);
         let of = if read { Use::Write } else { Use::Read };
-        let local = &self.pieces(at, context, of, length, flags & 1 > 0);
+        let local = &self.iov(at, context, of, length, flags & 1 > 0);
         let remote = &[Self::remote(length, input)];
         let data = (!read && flags & 2 > 0).then_some(u64::from(flags) << 28);
         let until = match flags >> 2 & 3 {
@@ -145,7 +142,7 @@ impl Pair {
             _ => Until::Transmitted,
         };
         let sort = if until == Until::Injected { Sort::Injected } else { Sort::Once };
-        let rma = Rma { to, read, local, remote, data, context, until, tell: true };
+        let rma = Rma { to, read, local, remote, data, context, until, signaled: true };
         self.nodes[at].post(self.now, context, sort, |rdm, world| rdm.rma(world, rma));
     }
 
@@ -159,17 +156,28 @@ impl Pair {
         let bytes = |wanted: bool| if wanted { length } else { 0 };
         let mut piece = |of: Use, wanted: bool| match bytes(wanted) {
             0 => Vec::new(),
-            length => self.pieces(at, context, of, length, false),
+            length => self.iov(at, context, of, length, false),
         };
         let operand = &piece(Use::Read, op != AtomicOp::Read);
         let compare = &piece(Use::Read, op.compares());
         let result = &piece(Use::Write, fetches);
         let remote = &[Self::remote(length, input)];
-        let (until, tell) = (Until::Delivered, true);
+        let (until, signaled) = (Until::Delivered, true);
         self.nodes[at].post(self.now, context, Sort::Once, |rdm, world| {
             rdm.atomic(
                 world,
-                Atomic { to, op, datatype, operand, compare, result, remote, context, until, tell },
+                Atomic {
+                    to,
+                    op,
+                    datatype,
+                    operand,
+                    compare,
+                    result,
+                    remote,
+                    context,
+                    until,
+                    signaled,
+                },
             )
         });
     }

@@ -1,7 +1,7 @@
-//! The endpoints of this process, by the words that C holds.
+//! The endpoints of this process, by the handles that C programs hold.
 //!
 //! The child of a fork begins with none: a thread of its parent may hold the lock of the parent's
-//! table, and nobody would ever give it back.
+//! table, and would never release it.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -14,9 +14,9 @@ use crate::table::Table;
 use crate::{Error, Outcome, Status};
 
 /// Endpoints that a process may have open. Each has a thread.
-pub const ENDPOINTS_MAX: usize = 1024;
+pub const ENDPOINTS_MAX: u32 = 1024;
 
-/// The endpoints of a process. Nobody waits while holding the lock.
+/// The endpoints of a process. The lock is held for short calls only.
 #[derive(Debug)]
 struct Endpoints {
     process: Process,
@@ -37,13 +37,14 @@ fn current() -> &'static Endpoints {
         return known;
     }
     let process = Process::current();
-    let table = RwLock::new(Table::after(ENDPOINTS_MAX, process.forks()));
+    // The handles of a process and of the one that it was forked from differ.
+    let table = RwLock::new(Table::new(ENDPOINTS_MAX, process.forks().to_le_bytes()[0]));
     let new = Box::into_raw(Box::new(Endpoints { process, table }));
     let set = CURRENT.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire);
     let now = match set {
         Ok(_) => new,
         Err(other) => {
-            // SAFETY: made above, and nobody else has seen it.
+            // SAFETY: made above, and never published.
             drop(unsafe { Box::from_raw(new) });
             other
         }
@@ -52,29 +53,29 @@ fn current() -> &'static Endpoints {
     unsafe { &*now }
 }
 
-/// The error of a word that leads to nothing.
-fn unknown(word: usize, process: Process) -> Error {
-    if word != 0 && process.forks() > 0 {
+/// The error of a handle that leads to nothing.
+fn unknown(handle: usize, process: Process) -> Error {
+    if handle != 0 && process.forks() > 0 {
         return Status::Forked.into();
     }
-    let text = match word {
+    let text = match handle {
         0 => "endpoint: it is null",
         _ => "endpoint: it was closed, or never was one",
     };
     Error::new(Status::Handle, text)
 }
 
-/// The endpoint of a word.
+/// The endpoint of a handle.
 ///
 /// # Errors
 /// `Handle` if there is none; `Forked` in the child of a fork, where it may be the parent's.
-pub(super) fn find(word: usize) -> Outcome<Arc<Endpoint>> {
+pub(super) fn find(handle: usize) -> Outcome<Arc<Endpoint>> {
     let Endpoints { process, table } = current();
     let table = table.read().unwrap_or_else(PoisonError::into_inner);
-    table.find(word).cloned().ok_or_else(|| unknown(word, *process))
+    table.find(handle).cloned().ok_or_else(|| unknown(handle, *process))
 }
 
-/// Adds an endpoint; its word.
+/// Adds an endpoint; its handle.
 ///
 /// # Errors
 /// `Full` beyond [`ENDPOINTS_MAX`].
@@ -86,8 +87,8 @@ pub(super) fn add(endpoint: Arc<Endpoint>) -> Outcome<usize> {
 ///
 /// # Errors
 /// What [`find`] says.
-pub(super) fn remove(word: usize) -> Outcome<Arc<Endpoint>> {
+pub(super) fn remove(handle: usize) -> Outcome<Arc<Endpoint>> {
     let Endpoints { process, table } = current();
     let mut table = table.write().unwrap_or_else(PoisonError::into_inner);
-    table.remove(word).ok_or_else(|| unknown(word, *process))
+    table.remove(handle).ok_or_else(|| unknown(handle, *process))
 }

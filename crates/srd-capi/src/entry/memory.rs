@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use srd_efa::rdm::AtomicOp;
+use srd_efa::layer::AtomicOp;
 use srd_host::Span;
 
 use super::{SrdEndpoint, on, out, piece};

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use srd_efa::rdm::Piece;
+use srd_efa::layer::Iov;
 
 use crate::endpoint::Endpoint;
 use crate::{Error, Outcome, Status};
@@ -20,20 +20,20 @@ pub mod message;
 pub mod open;
 pub mod poll;
 
-/// An endpoint as C holds it: a word, not an address.
+/// An endpoint as C holds it: a handle, not an address.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SrdEndpoint {
     _nothing: [u8; 0],
 }
 
-fn word(endpoint: *mut SrdEndpoint) -> usize {
+fn handle_of(endpoint: *mut SrdEndpoint) -> usize {
     endpoint.addr()
 }
 
-/// The endpoint of a word.
+/// The endpoint of a handle.
 fn find(endpoint: *mut SrdEndpoint) -> Outcome<Arc<Endpoint>> {
-    endpoints::find(word(endpoint))
+    endpoints::find(handle_of(endpoint))
 }
 
 /// Runs a call. Neither panics nor errors of Rust get past it.
@@ -58,7 +58,7 @@ fn on(endpoint: *mut SrdEndpoint, call: impl FnOnce(&Arc<Endpoint>) -> Outcome<c
 }
 
 /// A buffer: null only if it is empty.
-fn piece<T>(buffer: *const T, bytes: usize) -> Outcome<Piece> {
+fn piece<T>(buffer: *const T, bytes: usize) -> Outcome<Iov> {
     if buffer.is_null() && bytes > 0 {
         return Err(Error::invalid(format!("buf: it is null, and len is {bytes}")));
     }
@@ -66,7 +66,7 @@ fn piece<T>(buffer: *const T, bytes: usize) -> Outcome<Piece> {
     if bytes > isize::MAX.unsigned_abs() || addr.checked_add(bytes).is_none() {
         return Err(Error::invalid(format!("len: no memory has {bytes} bytes at {addr:#x}")));
     }
-    Ok(Piece { addr: addr as u64, length: bytes as u64 })
+    Ok(Iov { addr: addr as u64, length: bytes as u64 })
 }
 
 /// Where something is to be written.

@@ -3,10 +3,10 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use super::{SrdEndpoint, endpoints, on, out, run, text, word, write};
+use super::{SrdEndpoint, endpoints, handle_of, on, out, run, text, write};
 use crate::address::Address;
 use crate::endpoint::Endpoint;
-use crate::options::{Given, OPTIONS_BYTES_MAX, OPTIONS_BYTES_MIN, RawOptions};
+use crate::options::{OPTIONS_BYTES_MAX, OPTIONS_BYTES_MIN, RawOptions, RequestedOptions};
 use crate::{Error, Outcome, Status};
 
 /// `srd_open`.
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn srd_open(
             .map_err(|error| Error::new(Status::System, format!("no addresses: {error}")))?;
         let opened = Arc::new(Endpoint::open(&given.check(&locals)?)?);
         match endpoints::add(Arc::clone(&opened)) {
-            Ok(word) => *to = std::ptr::without_provenance_mut(word),
+            Ok(handle) => *to = std::ptr::without_provenance_mut(handle),
             Err(error) => {
                 opened.close();
                 return Err(error);
@@ -42,9 +42,9 @@ pub unsafe extern "C" fn srd_open(
 ///
 /// # Safety
 /// `options` is null, or leads to as many bytes as its first field says.
-unsafe fn read(options: *const RawOptions) -> Outcome<Given> {
+unsafe fn read(options: *const RawOptions) -> Outcome<RequestedOptions> {
     if options.is_null() {
-        return Ok(Given::default());
+        return Ok(RequestedOptions::default());
     }
     if !options.is_aligned() {
         return Err(Error::invalid("options: they are not aligned as srd_options are"));
@@ -68,7 +68,7 @@ unsafe fn read(options: *const RawOptions) -> Outcome<Given> {
     }
     // SAFETY: as the program promises.
     unsafe {
-        Ok(Given {
+        Ok(RequestedOptions {
             address: text("options.address", raw.address)?,
             interface: text("options.interface", raw.interface)?,
             job_key_file: text("options.job_key_file", raw.job_key_file)?,
@@ -89,7 +89,7 @@ unsafe fn read(options: *const RawOptions) -> Outcome<Given> {
 #[unsafe(no_mangle)]
 pub extern "C" fn srd_close(endpoint: *mut SrdEndpoint) -> c_int {
     run(|| {
-        match endpoints::remove(word(endpoint)) {
+        match endpoints::remove(handle_of(endpoint)) {
             Ok(closed) => closed.close(),
             Err(error) if error.status == Status::Forked => {}
             Err(error) => return Err(error),
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn srd_connect(
         let address = Address::parse(&given)?;
         let own = endpoint.address().place;
         // SAFETY: names no memory.
-        *to = unsafe { endpoint.ask(|asking| asking.connect(own, address)) }?;
+        *to = unsafe { endpoint.submit(|submitter| submitter.connect(own, address)) }?;
         Ok(0)
     })
 }
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn srd_connect(
 pub extern "C" fn srd_disconnect(endpoint: *mut SrdEndpoint, peer: u64) -> c_int {
     on(endpoint, |endpoint| {
         // SAFETY: names no memory.
-        unsafe { endpoint.ask(|asking| asking.disconnect(peer)) }?;
+        unsafe { endpoint.submit(|submitter| submitter.disconnect(peer)) }?;
         Ok(0)
     })
 }
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn srd_peer_address(
 ) -> c_int {
     on(endpoint, |endpoint| {
         // SAFETY: names no memory.
-        let address = unsafe { endpoint.ask(|asking| asking.address_of(peer)) }?;
+        let address = unsafe { endpoint.submit(|submitter| submitter.address_of(peer)) }?;
         // SAFETY: as the program promises.
         unsafe { write(&address.to_string(), text, room) }
     })

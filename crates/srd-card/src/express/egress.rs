@@ -1,130 +1,89 @@
-//! From the guest to the transport: classify, queue, and hand over by SRD or plainly.
+//! From the guest to the queues: read, classify, and put in line, or answer.
 
 use alloc::vec::Vec;
 
-use bytes::Bytes;
 use srd_proto::time::Instant;
-use srd_proto::{Class, Datagram, Endpoint, Entropy};
 
-use super::flows::Found;
-use super::{Express, Guest, Peer, Reach};
-use crate::flow::FlowKey;
-use crate::frame::{CHUNKS_MAX, FRAME_BYTES_MAX, Place, chunk_bytes};
-use crate::offload::{OFFLOAD_BYTES, Offload, header_bytes};
-use crate::packet::{Packet, protocol};
-use crate::queue::{Kind, Lane, QueueCounts, Rule, Turn, Waiting};
-use crate::segment::{Segments, fitted};
-use crate::{FRAME_QPN, FRESH_QPN, fragment, mss, too_big};
+use super::stage::{Express, Guest};
+use crate::flow::table::Found;
+use crate::meta::Meta;
+use crate::meta::key::Direction;
+use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::packet::protocol;
+use crate::queue::scheduler::{Kind, Lane, QueueCounts, Waiting};
+use crate::rewrite::segment::{self, Segments, fitted};
+use crate::rewrite::{checksum, fragment, mss, too_big};
 
-/// Bytes that may wait in the transport for their first sending, before more is handed to it:
-/// within these bounds, what a peer takes in the given time. What waits here instead can still
-/// be marked, dropped, or overtaken by a flow that has just begun.
-const FEED_BYTES_MIN: u64 = 16 * 1024;
-const FEED_BYTES_MAX: u64 = 256 * 1024;
-const FEED_NS: u64 = 1_000_000;
-/// Plain packets that may wait in the transport.
-const FEED_PLAIN_MAX: usize = 128;
-/// A frame up to this size of a flow that has just begun goes before bulk.
-const FRESH_BYTES_MAX: usize = 9000;
-
-/// A super-packet of which some packets have gone plainly, and the rest waits for room.
-#[derive(Debug)]
-pub(super) struct Cut {
-    frame: Vec<u8>,
-    packet: Packet,
-    offload: Offload,
-    /// The hash of its flow.
-    hash: u64,
-    /// The packet that goes next.
-    next: usize,
-}
-
-/// One frame's whole context.
-struct Leaving {
-    /// Its peer.
-    index: u32,
-    turn: Turn,
-    lane: Lane,
-    reach: Reach,
-    frame: Vec<u8>,
+/// The queue that a packet waits in.
+#[derive(Clone, Copy)]
+struct Line {
+    /// The peer whose it is.
+    peer: u32,
+    /// The entry of the packet's flow.
+    slot: u32,
 }
 
 impl Express {
     /// Takes a frame from the guest: queues it for its peer, or answers it.
     pub fn from_guest(&mut self, now: Instant, mut frame: Vec<u8>, guest: &mut impl Guest) {
-        let Some((packet, offload)) = read(&frame) else {
+        let Some(meta) = Meta::parse(&frame, Direction::Egress) else {
             self.counters.guest_malformed += 1;
             return;
         };
-        if packet.protocol == protocol::TCP {
-            let left = offload.checksum.is_some();
-            let bytes = &mut frame[OFFLOAD_BYTES..];
-            let clamped = mss::clamp(bytes, &packet, self.config.mtu, left);
-            self.counters.mss_clamped += u64::from(clamped);
-        }
-        let Some((index, slot)) = self.slot_for(now, &packet) else { return };
-        let Some(peer) = self.peers.get(index as usize).and_then(Option::as_ref) else {
-            self.counters.guest_no_peer += 1;
-            return;
-        };
-        let kind = self.kind(slot, &frame, &packet, &offload);
-        let bytes = &frame[OFFLOAD_BYTES..];
-        // What must pass in one datagram, if it goes plainly; SRD cuts whatever it carries.
+        let clamped = mss::clamp(&mut frame[OFFLOAD_BYTES..], &meta.layout, self.config.mtu); // G2
+        self.counters.mss_clamped += u64::from(clamped);
+        let Some(line) = self.line(now, &meta) else { return };
+        let Some(peer) = self.peer(line.peer) else { return };
+        let layout = meta.layout;
+        let kind = self.kind(line.slot, &layout);
+        // The most that one datagram carries, if the packet goes plainly; SRD cuts any frame.
         let fits = self.plain_bytes_max.saturating_sub(OFFLOAD_BYTES + peer.bytes_lost);
-        let unit = match fitted(bytes, &packet, &offload, fits).gso {
-            Some((_, step)) => bytes.len().min(header_bytes(bytes, &packet) + usize::from(step)),
-            None => bytes.len(),
-        };
-        if unit <= fits || peer.scheduler.lane(kind, frame.len()) == Lane::Srd {
-            self.enqueue(index, slot, Waiting { frame, at: now, kind });
+        let lane = peer.scheduler.lane(kind, frame.len());
+        if lane == Lane::Srd || segment::largest(&fitted(&layout, fits)) <= fits {
+            self.enqueue(line, Waiting { frame, layout, at: now, kind });
         } else {
-            self.too_big(now, &frame, &packet, &offload, fits, guest);
+            self.too_big(now, &frame, &meta, fits, guest);
         }
     }
 
-    /// The peer that a packet goes to, and the entry of its flow.
-    fn slot_for(&mut self, now: Instant, packet: &Packet) -> Option<(u32, u32)> {
-        let key = FlowKey::of(packet);
-        let slot = match self.flows.find(now, &key) {
-            Found::Slot(slot) => slot,
-            Found::Unknown => {
-                let Some(peer) = self.routes.find(packet.destination) else {
-                    self.counters.guest_no_peer += 1;
-                    return None;
-                };
-                let carriable = key.is_tcp_or_udp(packet);
-                let entry = self.flows.insert(now, key, peer, carriable);
-                self.counters.flows_full += u64::from(entry.is_none());
-                entry.or_else(|| self.peer(peer)?.overflow)?
-            }
+    /// The queue for a packet of the guest; `None`, counted, if its address is behind no peer.
+    fn line(&mut self, now: Instant, meta: &Meta) -> Option<Line> {
+        let Some(found) = self.table.classify(now, meta, &self.rules, None, None) else {
+            self.counters.guest_no_peer += 1;
+            return None;
         };
-        Some((self.flows.flow(slot).peer, slot))
+        let Found { peer, flow } = found;
+        let Some(flow) = flow else {
+            self.counters.flows_full += 1; // X2
+            return Some(Line { peer, slot: self.peer(peer)?.overflow? });
+        };
+        Some(Line { peer: self.table.queue_of(flow, peer), slot: flow.slot() })
     }
 
-    /// What a frame is to the rule that decides how it is carried.
-    fn kind(&self, slot: u32, frame: &[u8], packet: &Packet, offload: &Offload) -> Kind {
-        let bytes = frame.len() - OFFLOAD_BYTES;
-        let fits = offload.gso.is_some() || bytes <= usize::from(self.config.mtu);
-        let carriable = FlowKey::of(packet).is_tcp_or_udp(packet);
-        match packet.protocol {
-            _ if !(fits && carriable && self.flows.flow(slot).carriable) => Kind::Other,
+    /// The kind of a frame, by which the rule decides how it is carried. // X1, X2
+    fn kind(&self, slot: u32, layout: &Layout) -> Kind {
+        let fits =
+            layout.offload.gso.is_some() || layout.packet_bytes() <= usize::from(self.config.mtu);
+        match layout.protocol {
+            _ if !(fits && layout.has_ports()) || self.table.is_overflow(slot) => Kind::Other,
             protocol::TCP => Kind::Tcp,
             _ => Kind::Udp,
         }
     }
 
     /// Puts a frame in line.
-    fn enqueue(&mut self, index: u32, slot: u32, waiting: Waiting) {
-        let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
+    fn enqueue(&mut self, line: Line, waiting: Waiting) {
+        let Some(peer) = self.peers.get_mut(line.peer as usize).and_then(Option::as_mut) else {
             return;
         };
         let mut counts = QueueCounts::default();
-        peer.scheduler.push(&mut self.flows.queues, slot, waiting, &self.aqm, &mut counts);
+        peer.scheduler.push(&mut self.table.queues, line.slot, waiting, &self.aqm, &mut counts);
         if !peer.queued {
             peer.queued = true;
-            self.ready.push_back(index);
+            self.ready.push_back(line.peer);
         }
-        self.count_queue(index, counts);
+        self.count_queue(line.peer, counts);
     }
 
     /// A packet fits no datagram: it goes in parts, if it may be cut, or is answered.
@@ -132,214 +91,34 @@ impl Express {
         &mut self,
         now: Instant,
         frame: &[u8],
-        packet: &Packet,
-        offload: &Offload,
+        meta: &Meta,
         fits: usize,
         guest: &mut impl Guest,
     ) {
-        let parts = parts(frame, packet, offload, fits);
-        if let Some(first) = parts.first() {
+        let parts = parts(frame, &meta.layout, fits); // G4
+        if !parts.is_empty() {
             self.counters.guest_cut += 1;
-            let key = read(first).and_then(|(part, _)| self.slot_for(now, &part));
-            let Some((index, slot)) = key else { return };
-            for frame in parts {
-                self.enqueue(index, slot, Waiting { frame, at: now, kind: Kind::Other });
+            let Some(line) = self.line(now, &meta.of_parts()) else { return };
+            for (frame, layout) in parts {
+                self.enqueue(line, Waiting { frame, layout, at: now, kind: Kind::Other });
             }
             return;
         }
         self.counters.guest_too_big += 1;
         let mtu = u16::try_from(fits).unwrap_or(u16::MAX).min(self.config.mtu);
-        if let Some(answer) = too_big::answer(&frame[OFFLOAD_BYTES..], packet, mtu)
+        // G3
+        if let Some(answer) = too_big::answer(&frame[OFFLOAD_BYTES..], meta, mtu)
             && self.answers.allows(now)
         {
             guest.deliver(&framed(&answer));
         }
     }
 
-    /// Hands frames over to the transport, as many as it should have. Returns how many.
-    pub fn pump(&mut self, now: Instant, endpoint: &mut Endpoint) -> usize {
-        self.offer(now, endpoint);
-        let mut handed = 0;
-        for _ in 0..self.ready.len() {
-            let Some(index) = self.ready.pop_front() else { break };
-            if self.pump_peer(now, index, endpoint, &mut handed) {
-                self.ready.push_back(index);
-            } else if let Some(peer) = self.peer_mut(index) {
-                peer.queued = false;
-            }
-        }
-        handed
-    }
-
-    /// Whether any frame waits.
-    pub fn has_waiting(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// One peer's share: from each lane, while its queue in the transport has room. Returns
-    /// whether the peer has more.
-    fn pump_peer(
-        &mut self,
-        now: Instant,
-        index: u32,
-        endpoint: &mut Endpoint,
-        handed: &mut usize,
-    ) -> bool {
-        let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
-            return false;
-        };
-        let (id, reach) = (peer.id, peer.reach(&self.config));
-        let chunk_max = chunk_bytes_max(peer, endpoint);
-        let chunks_max = CHUNKS_MAX.min(endpoint.config().send_queue_datagrams_max as usize);
-        let frame_bytes_max = chunks_max * chunk_max;
-        let (tcp, udp) = match reach {
-            Reach::Express { udp } => (true, udp),
-            Reach::Off | Reach::Waiting => (false, false),
-        };
-        peer.scheduler.set_rule(&self.flows.queues, Rule { tcp, udp, frame_bytes_max });
-        let rate_bps = endpoint.delivery_rate_bps(id);
-        let feed = (rate_bps / 8 * FEED_NS / 1_000_000_000).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX);
-        let mut counts = QueueCounts::default();
-        let mut full = [false; 2];
-        self.go_on(now, index, endpoint);
-        let more = loop {
-            let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
-                break false;
-            };
-            let open = |lane: &Lane| !full[*lane as usize] && peer.scheduler.has(*lane);
-            let Some(lane) = Lane::ALL.into_iter().find(open) else {
-                break !peer.scheduler.is_empty() || peer.cut.is_some();
-            };
-            let Some(turn) = peer.scheduler.next(&mut self.flows.queues, lane) else { continue };
-            full[lane as usize] = match lane {
-                Lane::Srd => {
-                    endpoint.unsent_bytes(id) >= feed
-                        || endpoint.send_room(id) < turn.frame_bytes.div_ceil(chunk_max)
-                }
-                Lane::Plain => peer.cut.is_some() || plain_room(peer, endpoint) == 0,
-            };
-            if full[lane as usize] {
-                continue;
-            }
-            let queues = &mut self.flows.queues;
-            let taken = peer.scheduler.take(queues, turn, lane, now, &self.aqm, &mut counts);
-            let Some(Waiting { frame, .. }) = taken else { continue };
-            *handed += 1;
-            self.send(now, Leaving { index, turn, lane, reach, frame }, endpoint);
-        };
-        self.count_queue(index, counts);
-        more
-    }
-
-    /// Sends one frame, by SRD or plainly.
-    fn send(&mut self, now: Instant, leaving: Leaving, endpoint: &mut Endpoint) {
-        let Some((packet, offload)) = read(&leaving.frame) else { return };
-        let Leaving { index, turn, lane, reach, .. } = leaving;
-        let bytes = (leaving.frame.len() - OFFLOAD_BYTES) as u64;
-        let packets = offload.packets(&leaving.frame[OFFLOAD_BYTES..], &packet);
-        let hash = self.flows.flow(turn.slot).hash;
-        self.flows.count(turn.slot, packets, bytes, lane == Lane::Srd);
-        let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
-            return;
-        };
-        for traffic in [&mut peer.traffic, &mut self.counters.traffic] {
-            traffic.eligible_tx_pkts += if eligible(&packet, reach) { packets } else { 0 };
-            match lane {
-                Lane::Srd => {
-                    traffic.srd_tx_pkts += packets;
-                    traffic.srd_tx_bytes += bytes;
-                }
-                Lane::Plain => {
-                    traffic.plain_tx_pkts += packets;
-                    traffic.plain_tx_bytes += bytes;
-                }
-            }
-        }
-        match lane {
-            Lane::Srd => self.send_srd(now, leaving, endpoint),
-            Lane::Plain => {
-                let fits = endpoint.unreliable_bytes_max_to(peer.id).saturating_sub(OFFLOAD_BYTES);
-                let bytes = &leaving.frame[OFFLOAD_BYTES..];
-                let offload = fitted(bytes, &packet, &offload, fits);
-                peer.cut = Some(Cut { frame: leaving.frame, packet, offload, hash, next: 0 });
-                self.go_on(now, index, endpoint);
-            }
-        }
-    }
-
-    fn send_srd(&mut self, now: Instant, leaving: Leaving, endpoint: &mut Endpoint) {
-        let Leaving { index, turn: Turn { slot, fresh, .. }, frame, .. } = leaving;
-        let Some(peer) = self.peers.get(index as usize).and_then(Option::as_ref) else { return };
-        let (id, generation) = (peer.id, peer.generation);
-        let chunk_bytes = chunk_bytes(frame.len(), chunk_bytes_max(peer, endpoint));
-        let Some(size) = chunk_bytes else {
-            self.counters.send_refused += 1;
-            return;
-        };
-        let (number, sequence) = self.flows.number(slot, generation);
-        let first = fresh && frame.len() <= FRESH_BYTES_MAX;
-        let (src_qpn, class) =
-            if first { (FRESH_QPN, Class::LowLatency) } else { (FRAME_QPN, Class::Bulk) };
-        let frame = Bytes::from(frame);
-        let frame_bytes = u16::try_from(frame.len()).unwrap_or(u16::MAX);
-        let mut at = 0;
-        let mut chunk = 0;
-        while at < frame.len() {
-            let end = (at + size).min(frame.len());
-            let last = end == frame.len();
-            let place = Place { flow: number, sequence, chunk, last, frame_bytes };
-            let datagram = Datagram {
-                src_qpn,
-                dst_qpn: FRAME_QPN,
-                imm: place.encode(),
-                payload: frame.slice(at..end),
-                class,
-                user: u64::from(slot),
-            };
-            if endpoint.send(now, id, datagram).is_err() {
-                // The receiver would wait for the rest of this frame.
-                self.counters.send_refused += 1;
-                self.flows.renumber(slot);
-                return;
-            }
-            (at, chunk) = (end, chunk + 1);
-        }
-    }
-
-    /// Sends packets of the frame that is going plainly, as many as there is room for.
-    fn go_on(&mut self, now: Instant, index: u32, endpoint: &mut Endpoint) {
-        let Some(peer) = self.peers.get_mut(index as usize).and_then(Option::as_mut) else {
-            return;
-        };
-        let Some(mut cut) = peer.cut.take() else { return };
-        let paths = u64::from(endpoint.config().paths.max(1));
-        let entropy = Entropy(u16::try_from(cut.hash % paths).unwrap_or(0));
-        let mut segments = Segments::new(&cut.frame, &cut.packet, &cut.offload);
-        while cut.next < segments.count() {
-            if plain_room(peer, endpoint) == 0 {
-                peer.cut = Some(cut);
-                return;
-            }
-            let datagram = Datagram {
-                src_qpn: FRAME_QPN,
-                dst_qpn: FRAME_QPN,
-                imm: 0,
-                payload: Bytes::copy_from_slice(segments.write(cut.next)),
-                class: Class::Bulk,
-                user: 0,
-            };
-            if endpoint.send_unreliable(now, peer.id, entropy, datagram).is_err() {
-                self.counters.send_refused += 1;
-            }
-            cut.next += 1;
-        }
-    }
-
-    fn count_queue(&mut self, index: u32, counts: QueueCounts) {
+    pub(super) fn count_queue(&mut self, peer: u32, counts: QueueCounts) {
         if counts == QueueCounts::default() {
             return;
         }
-        let peer = self.peers.get_mut(index as usize).and_then(Option::as_mut);
+        let peer = self.peers.get_mut(peer as usize).and_then(Option::as_mut);
         let peer = peer.map(|p| &mut p.traffic);
         for traffic in peer.into_iter().chain([&mut self.counters.traffic]) {
             traffic.queue_marked += counts.marked;
@@ -347,17 +126,6 @@ impl Express {
             traffic.queue_dropped_full += counts.dropped_full;
         }
     }
-}
-
-/// A frame's headers; `None` if it is no packet, or no frame.
-pub(super) fn read(frame: &[u8]) -> Option<(Packet, Offload)> {
-    if frame.len() > FRAME_BYTES_MAX {
-        return None;
-    }
-    let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
-    let packet = Packet::read(bytes)?;
-    let offload = Offload::read(header, bytes, &packet)?;
-    Some((packet, offload))
 }
 
 /// A packet behind an offload header that leaves nothing to hardware.
@@ -370,42 +138,19 @@ fn framed(packet: &[u8]) -> Vec<u8> {
 
 /// The parts of the packets that a frame stands for, each of which fits; none if they may not
 /// be cut.
-fn parts(frame: &[u8], packet: &Packet, offload: &Offload, fits: usize) -> Vec<Vec<u8>> {
+fn parts(frame: &[u8], layout: &Layout, fits: usize) -> Vec<(Vec<u8>, Layout)> {
     let mut out = Vec::new();
-    if packet.dont_fragment {
+    if layout.dont_fragment() {
         return out;
     }
-    let mut segments = Segments::new(frame, packet, offload);
+    let mut segments = Segments::new(frame, layout);
     for index in 0..segments.count() {
         let mut segment = segments.write(index).to_vec();
-        let Some((packet, offload)) = read(&segment) else { continue };
         let bytes = &mut segment[OFFLOAD_BYTES..];
-        // The checksum covers all parts, so nobody can add it up later.
-        offload.complete(bytes, &packet);
-        let parts = fragment::parts(bytes, &packet, fits);
-        out.extend(parts.iter().flatten().map(|part| framed(part)));
+        // The checksum covers all parts, so it cannot be added up later.
+        checksum::complete(bytes, &segments.layout());
+        let parts = fragment::parts(bytes, layout, fits).unwrap_or_default();
+        out.extend(parts.iter().map(|part| (framed(part), layout.of_part(part.len()))));
     }
     out
-}
-
-/// Payload bytes of the largest chunk that passes to a peer.
-fn chunk_bytes_max(peer: &Peer, endpoint: &Endpoint) -> usize {
-    endpoint.payload_bytes_max_to(peer.id).max(1)
-}
-
-/// Plain packets for a peer that the transport should take now.
-fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
-    let most = endpoint.config().unreliable_queue_datagrams_max as usize;
-    most.min(FEED_PLAIN_MAX).saturating_sub(endpoint.unreliable_waiting(peer.id))
-}
-
-/// Whether SRD carries packets of this kind to the peer, whatever their size.
-fn eligible(packet: &Packet, reach: Reach) -> bool {
-    match reach {
-        Reach::Express { udp } => {
-            let kind = packet.protocol == protocol::TCP || udp;
-            kind && FlowKey::of(packet).is_tcp_or_udp(packet)
-        }
-        Reach::Off | Reach::Waiting => false,
-    }
 }

@@ -1,66 +1,68 @@
-//! From the transport to the guest: order by flow, and nobody sends from another's address.
+//! From the transport to the guest: order by flow, and packets of a peer from its own addresses
+//! only.
 
 use alloc::vec::Vec;
 
 use srd_proto::Delivery;
 use srd_proto::time::Instant;
 
-use super::egress::read;
-use super::{Express, Guest, Peer};
+use super::peer::Peer;
+use super::stage::{Express, Guest};
 use crate::counters::Counters;
-use crate::frame::Place;
-use crate::offer::Offer;
-use crate::offload::{OFFLOAD_BYTES, Offload};
-use crate::order::{Admission, Sink};
-use crate::packet::{Packet, protocol};
-use crate::prefix::Routes;
-use crate::{FRAME_QPN, OFFER_QPN, mss};
+use crate::flow::table::{FlowId, FlowTable};
+use crate::meta::Meta;
+use crate::meta::key::Direction;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::packet::protocol;
+use crate::order::{Admission, Near, Order, Sink};
+use crate::rewrite::mss;
+use crate::rules::snapshot::Rules;
+use crate::wire::frame::Place;
+use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
 
 /// Hands whole frames to the guest: checks, counts, clamps.
-struct Up<'a, G> {
+struct Upward<'a, G> {
+    now: Instant,
     guest: &'a mut G,
-    routes: &'a Routes<u32>,
+    rules: &'a Rules,
+    table: &'a mut FlowTable,
     counters: &'a mut Counters,
     peers: &'a mut [Option<Peer>],
     mtu: u16,
     udp_bypass: bool,
-    reliable: bool,
+    by_srd: bool,
 }
 
-impl<G> Up<'_, G> {
-    /// A frame's headers, if it is one that this peer may send. What is not, is counted.
-    fn check(&mut self, peer: u32, frame: &[u8]) -> Option<(Packet, Offload)> {
-        let Some((packet, offload)) = read(frame) else {
-            self.counters.peer_malformed += 1;
-            return None;
-        };
-        if self.routes.find(packet.source) != Some(peer) {
+impl<G: Guest> Upward<'_, G> {
+    /// Reads a frame, if it is one. Anything else is counted.
+    fn parse(&mut self, frame: &[u8]) -> Option<Meta> {
+        let meta = Meta::parse(frame, Direction::Ingress);
+        self.counters.peer_malformed += u64::from(meta.is_none()); // F1
+        meta
+    }
+
+    /// The peer's flow that a packet belongs to, if the table has room for it. `None`, counted, if
+    /// the peer may not send it. // G1
+    #[allow(clippy::option_option)] // refused, and without an entry
+    fn classify(&mut self, peer: u32, near: &mut Near, meta: &Meta) -> Option<Option<FlowId>> {
+        let found = self.table.classify(self.now, meta, self.rules, Some(peer), *near);
+        let Some(found) = found else {
             self.counters.peer_bad_source += 1;
             return None;
-        }
-        Some((packet, offload))
-    }
-}
-
-impl<G: Guest> Sink for Up<'_, G> {
-    fn admit(&mut self, peer: u32, frame: &[u8]) -> Admission {
-        match self.check(peer, frame) {
-            None => Admission::Never,
-            Some((packet, _)) if self.udp_bypass && packet.protocol == protocol::UDP => {
-                Admission::AtOnce
-            }
-            Some(_) => Admission::InTurn,
-        }
+        };
+        *near = found.flow.map(FlowId::slot);
+        Some(found.flow)
     }
 
-    fn take(&mut self, peer: u32, frame: &[u8]) {
-        let Some((packet, offload)) = self.check(peer, frame) else { return };
-        let packets = offload.packets(&frame[OFFLOAD_BYTES..], &packet);
-        let bytes = (frame.len() - OFFLOAD_BYTES) as u64;
+    fn count(&mut self, peer: u32, flow: Option<FlowId>, meta: &Meta) {
+        let (packets, bytes) = (meta.layout.packets(), meta.layout.packet_bytes() as u64);
+        if let Some(flow) = flow {
+            self.table.count(flow, packets, bytes, self.by_srd);
+        }
         let peer = self.peers.get_mut(peer as usize).and_then(Option::as_mut);
         let own = peer.map(|peer| &mut peer.traffic);
         for traffic in own.into_iter().chain([&mut self.counters.traffic]) {
-            if self.reliable {
+            if self.by_srd {
                 traffic.srd_rx_pkts += packets;
                 traffic.srd_rx_bytes += bytes;
             } else {
@@ -68,17 +70,34 @@ impl<G: Guest> Sink for Up<'_, G> {
                 traffic.plain_rx_bytes += bytes;
             }
         }
-        let syn = packet.protocol == protocol::TCP
-            && frame.get(OFFLOAD_BYTES + packet.transport_at + 13).is_some_and(|f| f & 2 != 0);
-        if syn {
-            let mut copy = Vec::from(frame);
-            let left = offload.checksum.is_some();
-            let clamped = mss::clamp(&mut copy[OFFLOAD_BYTES..], &packet, self.mtu, left);
-            self.counters.mss_clamped += u64::from(clamped);
-            self.guest.deliver(&copy);
-        } else {
-            self.guest.deliver(frame);
+    }
+}
+
+impl<G: Guest> Sink for Upward<'_, G> {
+    fn admit(&mut self, peer: u32, near: &mut Near, frame: &[u8]) -> Option<Admission> {
+        let meta = self.parse(frame)?;
+        self.classify(peer, near, &meta)?;
+        let at_once = self.udp_bypass && meta.layout.protocol == protocol::UDP; // O1
+        Some(Admission { meta, at_once })
+    }
+
+    fn take(&mut self, peer: u32, near: &mut Near, frame: &[u8]) {
+        if let Some(meta) = self.parse(frame) {
+            self.release(peer, near, &meta, frame);
         }
+    }
+
+    fn release(&mut self, peer: u32, near: &mut Near, meta: &Meta, frame: &[u8]) {
+        let Some(flow) = self.classify(peer, near, meta) else { return };
+        self.count(peer, flow, meta);
+        if !meta.layout.is_syn() {
+            self.guest.deliver(frame);
+            return;
+        }
+        let mut copy = Vec::from(frame);
+        let clamped = mss::clamp(&mut copy[OFFLOAD_BYTES..], &meta.layout, self.mtu); // G2
+        self.counters.mss_clamped += u64::from(clamped);
+        self.guest.deliver(&copy);
     }
 }
 
@@ -95,32 +114,12 @@ impl Express {
         if delivery.dst_qpn != FRAME_QPN {
             return;
         }
-        let mut up = Up {
-            guest,
-            routes: &self.routes,
-            counters: &mut self.counters,
-            peers: &mut self.peers,
-            mtu: self.config.mtu,
-            udp_bypass: self.config.udp_bypass,
-            reliable: delivery.reliable,
-        };
+        let (order, mut upward) = self.upward(now, guest, delivery.reliable);
         if delivery.reliable {
             let place = Place::decode(delivery.imm);
-            self.order.chunk(now, slot, place, delivery.payload, &mut up);
+            order.chunk(now, slot, place, delivery.payload, &mut upward);
         } else {
-            up.take(slot, delivery.payload);
-        }
-    }
-
-    fn on_offer(&mut self, now: Instant, slot: u32, bytes: &[u8]) {
-        let (Some(offer), Some(peer)) = (Offer::decode(bytes), self.peer_mut(slot)) else { return };
-        peer.offer = Some(offer);
-        if offer.asks {
-            peer.offer_at = now;
-            self.offer_at = now;
-        } else if !peer.offering {
-            // It knows ours, or will ask.
-            peer.offer_at = Instant::FAR_FUTURE;
+            upward.take(slot, &mut None, delivery.payload);
         }
     }
 
@@ -129,15 +128,28 @@ impl Express {
         if self.order.poll_timeout().is_none_or(|at| at > now) && !self.order.sweep_is_due(now) {
             return;
         }
-        let mut up = Up {
+        let (order, mut upward) = self.upward(now, guest, true);
+        order.handle_timeout(now, &mut upward);
+    }
+
+    /// The order of flows, and what takes the frames that it lets go.
+    fn upward<'a, G: Guest>(
+        &'a mut self,
+        now: Instant,
+        guest: &'a mut G,
+        by_srd: bool,
+    ) -> (&'a mut Order, Upward<'a, G>) {
+        let upward = Upward {
+            now,
             guest,
-            routes: &self.routes,
+            rules: &self.rules,
+            table: &mut self.table,
             counters: &mut self.counters,
             peers: &mut self.peers,
             mtu: self.config.mtu,
             udp_bypass: self.config.udp_bypass,
-            reliable: true,
+            by_srd,
         };
-        self.order.handle_timeout(now, &mut up);
+        (&mut self.order, upward)
     }
 }

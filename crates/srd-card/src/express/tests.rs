@@ -1,15 +1,23 @@
-//! Two stages over two endpoints and a wire that misbehaves: who rides what, and what arrives.
+//! Two stages over two endpoints and a wire that misbehaves: which packets ride SRD, and which
+//! arrive.
 
 use super::*;
-use crate::offload::{Gso, OFFLOAD_BYTES, Offload, header_bytes};
-use crate::packet::tests::v4;
-use crate::packet::{Packet, protocol};
+use crate::config::Config;
+use crate::counters::Traffic;
+use crate::meta::offload::{Gso, OFFLOAD_BYTES, Offload};
+use crate::meta::packet::{Packet, protocol};
+use crate::rules::prefix::Prefix;
+use crate::rules::snapshot::{PeerSettings, PeerSlot};
+use crate::testing::{layout, v4};
 use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::crypto::public_key;
 use srd_proto::rng::Rng;
+use srd_proto::time::{Duration, Instant};
 use srd_proto::{
     Config as CoreConfig, Ecn, Epoch, PacketMeta, PacketRef, PeerConfig, Protection, TransmitBuf,
 };
+use srd_proto::{Endpoint, PeerId};
 use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
@@ -233,7 +241,7 @@ fn it_begins_plain_and_moves_to_srd_when_the_peer_has_agreed() {
 }
 
 #[test]
-fn who_rides_srd_and_what_counts_as_eligible() {
+fn packets_that_ride_srd_and_packets_that_count_as_eligible() {
     let off = Config { express: false, ..settings() };
     let no_udp = Config { express_udp: false, ..settings() };
     // Per kind: whether it rides SRD, whether it is eligible. Kinds: TCP, UDP, ICMP, oversize.
@@ -276,13 +284,12 @@ fn the_mode_counts_bits_as_the_driver_does() {
 fn super_packet(bytes: usize) -> Vec<u8> {
     let payload: Vec<u8> = (0..bytes).map(|i| u8::try_from(i % 253).unwrap()).collect();
     let packet = v4(protocol::TCP, (5, 80), &payload);
-    let read = Packet::read(&packet).unwrap();
     let offload = Offload {
         gso: Some((Gso::Tcp { ecn: false }, 1300)),
         checksum: Some((20, 16)),
         checked: false,
     };
-    let header = offload.write(true, header_bytes(&packet, &read));
+    let header = offload.write(true, layout(&packet).header_bytes());
     [&header[..], &packet].concat()
 }
 
@@ -418,7 +425,7 @@ fn the_busiest_flows_are_listed_with_their_rates() {
 }
 
 #[test]
-fn nobody_sends_from_an_address_that_is_not_theirs() {
+fn a_packet_from_an_address_of_no_peer_is_dropped() {
     let mut rig = Rig::both();
     let mut forged = tcp(1);
     forged[15] = 77;
@@ -429,7 +436,7 @@ fn nobody_sends_from_an_address_that_is_not_theirs() {
 }
 
 #[test]
-fn what_fits_no_encapsulation_is_answered() {
+fn a_packet_that_fits_no_encapsulation_is_answered() {
     let mut rig = Rig::both();
     rig.send(0, &v4(protocol::UDP, (1, 2), &[0; 3000]));
     let answers = &rig.ends[0].guest.0;
@@ -440,7 +447,7 @@ fn what_fits_no_encapsulation_is_answered() {
 }
 
 #[test]
-fn what_is_for_nobody_or_no_packet_is_counted() {
+fn a_frame_that_is_no_packet_or_for_no_peer_is_counted() {
     let mut rig = Rig::both();
     let mut elsewhere = tcp(1);
     elsewhere[16] = 99;
@@ -465,7 +472,7 @@ fn a_new_connection_is_clamped() {
 }
 
 #[test]
-fn a_blocked_peer_keeps_its_frames_within_bounds_and_nobody_else_waiting() {
+fn a_blocked_peer_keeps_its_frames_within_bounds_and_no_other_peer_waiting() {
     let config = Config { queue_bytes_max: 100_000, ..settings() };
     let mut rig = Rig::new(config, settings());
     rig.run_ms(20);

@@ -8,29 +8,32 @@ use core::cmp::Reverse;
 
 use srd_proto::time::{Duration, Instant};
 
-use super::{Admission, Key, OrderCounts, SPARE_MAX, Sink};
-use crate::frame::{FRAME_BYTES_MAX, Place};
-use crate::share::Shares;
+use super::budget::{Budget, Limits};
+use super::sink::{Admission, Key, Near, OrderCounts, Sink};
+use crate::meta::{FRAME_BYTES_MAX, Meta};
+use crate::wire::frame::Place;
 
+/// Large buffers kept for the next frames.
+pub(crate) const SPARE_MAX: usize = 64;
 /// A frame of so many bytes is kept in a buffer of the largest size, which is used again.
 const LARGE_BYTES_MIN: usize = 32 * 1024;
 /// Places of frames that a flow is given when its first one waits; doubled when they are full.
 const ENTRIES_MIN: usize = 4;
 
-/// What there is of a frame.
+/// The state of a frame of which something has come.
 #[derive(Debug)]
 pub(super) enum Content {
     /// Some chunks of it.
     Partial(Box<Partial>),
-    /// All of it: it waits for earlier ones.
-    Whole(Vec<u8>),
+    /// All of it, and what was read from it: it waits for earlier ones.
+    Whole(Vec<u8>, Meta),
     /// Nothing any more: it went up out of turn, or was refused.
     Gone,
 }
 
 #[derive(Debug)]
 pub(super) struct Partial {
-    pub(super) bytes: Vec<u8>,
+    bytes: Vec<u8>,
     chunks: u128,
     received: usize,
     /// Bytes of each chunk but the last.
@@ -55,20 +58,46 @@ pub(super) struct Flow {
     /// Whether a wait of it is in line.
     pub(super) in_line: bool,
     pub(super) used_at: Instant,
+    /// Where in the flow table its last frame belonged.
+    pub(super) near: Near,
 }
 
-/// What flows share.
+/// State that flows share.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) wait: Duration,
-    pub(super) bytes: Shares,
+    pub(super) budget: Budget,
     spare: Vec<Vec<u8>>,
     /// Flows that wait or did: when to look at each, earliest first.
     pub(super) waiting: BinaryHeap<Reverse<(Instant, Key)>>,
     pub(super) counts: OrderCounts,
 }
 
+impl Partial {
+    /// Whether a chunk fits those before it, and has not come yet. // F3
+    fn is_new(&self, chunk: u8, frame_bytes: usize, step: usize) -> bool {
+        self.bytes.len() == frame_bytes && self.step == step && self.chunks & 1 << chunk == 0
+    }
+
+    fn put(&mut self, chunk: u8, offset: usize, payload: &[u8]) {
+        self.bytes[offset..offset + payload.len()].copy_from_slice(payload);
+        self.chunks |= 1 << chunk;
+        self.received += payload.len();
+    }
+}
+
+/// Bytes of the buffer of a frame.
+fn capacity(frame_bytes: usize) -> usize {
+    if frame_bytes >= LARGE_BYTES_MIN { FRAME_BYTES_MAX } else { frame_bytes }
+}
+
 impl Flow {
+    /// A flow that waits for this frame.
+    pub(super) fn new(next: u16, now: Instant) -> Self {
+        let entries = VecDeque::new();
+        Self { next, entries, waits_since: None, in_line: false, used_at: now, near: None }
+    }
+
     /// Whether something has come of the frame at the head.
     pub(super) fn is_begun(&self, sequence: u16) -> bool {
         self.entries.front().is_some_and(|entry| entry.sequence == sequence)
@@ -87,10 +116,10 @@ impl Flow {
 }
 
 impl Store {
-    pub(super) fn new(wait: Duration, bytes_max: usize) -> Self {
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
-            wait,
-            bytes: Shares::new(bytes_max),
+            wait: limits.wait,
+            budget: Budget::new(limits),
             spare: Vec::new(),
             waiting: BinaryHeap::new(),
             counts: OrderCounts::default(),
@@ -107,30 +136,31 @@ impl Store {
         sink: &mut impl Sink,
     ) {
         let Err(at) = flow.find(sequence) else {
-            self.counts.bad_chunks += 1;
+            self.counts.bad_chunks += 1; // F3
             return;
         };
-        let content = match sink.admit(peer, payload) {
-            Admission::InTurn => {
-                let Some(mut bytes) = self.buffer(peer, payload.len()) else {
-                    self.counts.full += 1;
-                    return;
-                };
-                bytes.extend_from_slice(payload);
-                Content::Whole(bytes)
+        let waits = match sink.admit(peer, &mut flow.near, payload) {
+            Some(Admission { meta, at_once: true }) => {
+                sink.release(peer, &mut flow.near, &meta, payload);
+                None
             }
-            Admission::AtOnce => {
-                sink.take(peer, payload);
-                Content::Gone
-            }
-            Admission::Never => Content::Gone,
+            admission => admission.map(|admission| admission.meta),
         };
-        let waits = u64::from(matches!(content, Content::Whole(_)));
-        if self.insert(peer, flow, at, Entry { sequence, content }) {
-            self.counts.waited += waits;
-        } else {
-            self.counts.full += waits;
+        let bytes = if waits.is_some() { capacity(payload.len()) } else { 0 };
+        if !self.reserve(peer, flow, bytes) {
+            self.counts.full += u64::from(waits.is_some());
+            return;
         }
+        let content = match waits {
+            Some(meta) => {
+                self.counts.waited += 1;
+                let mut bytes = self.buffer(payload.len());
+                bytes.extend_from_slice(payload);
+                Content::Whole(bytes, meta)
+            }
+            None => Content::Gone,
+        };
+        flow.entries.insert(at, Entry { sequence, content });
     }
 
     pub(super) fn put_part(
@@ -147,111 +177,92 @@ impl Store {
         let at = match flow.find(sequence) {
             Ok(at) => at,
             Err(at) => {
-                let Some(partial) = self.partial(peer, frame_bytes, step) else {
-                    self.counts.full += 1;
-                    return;
-                };
-                let content = Content::Partial(partial);
-                if !self.insert(peer, flow, at, Entry { sequence, content }) {
+                if !self.reserve(peer, flow, capacity(frame_bytes) + size_of::<Partial>()) {
                     self.counts.full += 1;
                     return;
                 }
+                let content = Content::Partial(self.partial(frame_bytes, step));
+                flow.entries.insert(at, Entry { sequence, content });
                 at
             }
         };
-        let bit = 1u128 << place.chunk;
-        let content = &mut flow.entries[at].content;
+        let Flow { entries, near, next, .. } = flow;
+        let content = &mut entries[at].content;
         let part = match content {
-            Content::Partial(p)
-                if p.bytes.len() == frame_bytes && p.step == step && p.chunks & bit == 0 =>
-            {
-                p
-            }
+            Content::Partial(part) if part.is_new(place.chunk, frame_bytes, step) => part,
             _ => {
-                self.counts.bad_chunks += 1;
+                self.counts.bad_chunks += 1; // F3
                 return;
             }
         };
-        part.bytes[offset..offset + payload.len()].copy_from_slice(payload);
-        part.chunks |= bit;
-        part.received += payload.len();
+        part.put(place.chunk, offset, payload);
         if part.received < frame_bytes {
             return;
         }
         let bytes = core::mem::take(&mut part.bytes);
-        self.bytes.give_back(peer, size_of::<Partial>());
-        // At the head its turn has come; it is checked as it goes up.
-        let admission =
-            if sequence == flow.next { Admission::InTurn } else { sink.admit(peer, &bytes) };
-        if admission == Admission::InTurn {
-            self.counts.waited += u64::from(sequence != flow.next);
-            *content = Content::Whole(bytes);
-            return;
-        }
+        self.budget.give_back(peer, size_of::<Partial>());
         *content = Content::Gone;
-        if admission == Admission::AtOnce {
-            sink.take(peer, &bytes);
+        if sequence == *next {
+            sink.take(peer, near, &bytes);
+        } else if let Some(Admission { meta, at_once }) = sink.admit(peer, near, &bytes) {
+            if !at_once {
+                self.counts.waited += 1;
+                *content = Content::Whole(bytes, meta);
+                return;
+            }
+            sink.release(peer, near, &meta, &bytes);
         }
         self.recycle(peer, bytes);
     }
 
-    /// An empty buffer for a frame of so many bytes, if the peer may have it.
-    fn buffer(&mut self, peer: u32, bytes: usize) -> Option<Vec<u8>> {
-        let large = bytes >= LARGE_BYTES_MIN;
-        let capacity = if large { FRAME_BYTES_MAX } else { bytes };
-        if !self.bytes.take(peer, capacity) {
-            return None;
+    /// Takes bytes for a frame of a flow, and room for its record. Returns whether the peer may
+    /// have them.
+    fn reserve(&mut self, peer: u32, flow: &mut Flow, bytes: usize) -> bool {
+        let entries = &mut flow.entries;
+        let full = entries.len() == entries.capacity();
+        let more = if full { entries.len().max(ENTRIES_MIN) } else { 0 };
+        if !self.budget.take(peer, bytes + more * size_of::<Entry>()) {
+            return false;
         }
-        let spare = if large { self.spare.pop() } else { None };
-        Some(spare.unwrap_or_else(|| Vec::with_capacity(capacity)))
+        let before = entries.capacity();
+        if more > 0 {
+            entries.reserve_exact(more);
+        }
+        debug_assert_eq!(entries.capacity(), before + more, "exactly what is charged");
+        true
+    }
+
+    /// An empty buffer for a frame of so many bytes, which is charged already.
+    fn buffer(&mut self, bytes: usize) -> Vec<u8> {
+        let spare = if bytes >= LARGE_BYTES_MIN { self.spare.pop() } else { None };
+        spare.unwrap_or_else(|| Vec::with_capacity(capacity(bytes)))
+    }
+
+    /// A frame of which nothing has come yet, which is charged already.
+    fn partial(&mut self, frame_bytes: usize, step: usize) -> Box<Partial> {
+        let mut bytes = self.buffer(frame_bytes);
+        bytes.resize(frame_bytes, 0);
+        Box::new(Partial { bytes, chunks: 0, received: 0, step })
     }
 
     /// Takes back a frame's buffer.
     fn recycle(&mut self, peer: u32, mut bytes: Vec<u8>) {
         let large = bytes.len() >= LARGE_BYTES_MIN;
-        self.bytes.give_back(peer, if large { FRAME_BYTES_MAX } else { bytes.len() });
+        self.budget.give_back(peer, capacity(bytes.len()));
         if large && self.spare.len() < SPARE_MAX {
             bytes.clear();
             self.spare.push(bytes);
         }
     }
 
-    /// A frame of which nothing has come yet, if the peer may have one.
-    fn partial(&mut self, peer: u32, frame_bytes: usize, step: usize) -> Option<Box<Partial>> {
-        let mut bytes = self.buffer(peer, frame_bytes)?;
-        bytes.resize(frame_bytes, 0);
-        if !self.bytes.take(peer, size_of::<Partial>()) {
-            self.recycle(peer, bytes);
-            return None;
-        }
-        Some(Box::new(Partial { bytes, chunks: 0, received: 0, step }))
-    }
-
-    /// Adds an entry. Returns whether there was room for it; if not, it is discarded.
-    fn insert(&mut self, peer: u32, flow: &mut Flow, at: usize, entry: Entry) -> bool {
-        let entries = &mut flow.entries;
-        if entries.len() == entries.capacity() {
-            let more = entries.len().max(ENTRIES_MIN);
-            if !self.bytes.take(peer, more * size_of::<Entry>()) {
-                self.discard(peer, entry.content);
-                return false;
-            }
-            let before = entries.capacity();
-            entries.reserve_exact(more);
-            debug_assert_eq!(entries.capacity(), before + more, "exactly what is charged");
-        }
-        entries.insert(at, entry);
-        true
-    }
-
     /// Gives back what an entry holds.
     fn discard(&mut self, peer: u32, content: Content) {
         match content {
             Content::Partial(part) => {
-                self.bytes.give_back(peer, size_of::<Partial>());
+                self.budget.give_back(peer, size_of::<Partial>());
                 self.recycle(peer, part.bytes);
             }
-            Content::Whole(bytes) => self.recycle(peer, bytes),
+            Content::Whole(bytes, _) => self.recycle(peer, bytes),
             Content::Gone => {}
         }
     }
@@ -259,20 +270,21 @@ impl Store {
     /// Gives back the room for entries when there are none.
     fn shrink(&mut self, peer: u32, flow: &mut Flow) {
         if flow.entries.is_empty() && flow.entries.capacity() > 0 {
-            self.bytes.give_back(peer, flow.entries.capacity() * size_of::<Entry>());
+            self.budget.give_back(peer, flow.entries.capacity() * size_of::<Entry>());
             flow.entries = VecDeque::new();
         }
     }
 
-    /// Gives back everything of a flow.
+    /// Gives back everything of a flow that is forgotten.
     pub(super) fn clear(&mut self, peer: u32, flow: &mut Flow) {
         while let Some(entry) = flow.entries.pop_front() {
             self.discard(peer, entry.content);
         }
         self.shrink(peer, flow);
+        self.budget.close(peer);
     }
 
-    /// Hands up what is in turn, and notes whether the flow waits.
+    /// Hands up the frames whose turn has come, and notes whether the flow waits.
     pub(super) fn release(
         &mut self,
         now: Instant,
@@ -286,8 +298,8 @@ impl Store {
             let Some(entry) = flow.entries.pop_front() else { break };
             flow.next = flow.next.wrapping_add(1);
             flow.waits_since = None;
-            if let Content::Whole(bytes) = entry.content {
-                sink.take(key.0, &bytes);
+            if let Content::Whole(bytes, meta) = entry.content {
+                sink.release(key.0, &mut flow.near, &meta, &bytes);
                 self.recycle(key.0, bytes);
             }
         }
@@ -303,7 +315,7 @@ impl Store {
         }
     }
 
-    /// Skips what is missing at the head of a flow.
+    /// Skips the frames that are missing at the head of a flow. // O3
     pub(super) fn give_up(
         &mut self,
         now: Instant,

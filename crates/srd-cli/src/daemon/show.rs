@@ -1,7 +1,7 @@
 //! What `srd status`, `srd stats` and `srd paths` print for people.
 
-use crate::table::Table;
 use crate::units;
+use srd_chart::Table;
 use srd_daemon::control::Stats;
 use srd_daemon::snapshot::{ExpressState, PathCounts, PeerSnapshot, PeerState, Snapshot};
 

@@ -36,7 +36,7 @@ const UDP: u8 = 17;
 
 /// What strangers send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Sent {
+pub(crate) enum Payload {
     /// Openings as they must be, each from a key that nobody knows.
     Strangers,
     /// One packet from a file, again and again.
@@ -50,7 +50,7 @@ pub(crate) enum Sent {
 pub(crate) struct FloodArgs {
     /// What to send.
     #[arg(value_enum)]
-    what: Sent,
+    what: Payload,
     /// Where a daemon listens.
     #[arg(long, value_name = "ADDR:PORT")]
     to: SocketAddrV4,
@@ -75,15 +75,15 @@ pub(crate) struct FloodArgs {
 pub(super) fn run(args: &FloodArgs) -> Result<()> {
     let mut rng = Drbg::new(&srd_net::clock::seed().context("cannot draw a seed")?, "flood");
     let payloads = match args.what {
-        Sent::Strangers => {
+        Payload::Strangers => {
             let key = args.public_key.as_ref();
             strangers(&key.context("name the daemon's key: --public-key KEY")?.0, &mut rng)?
         }
-        Sent::Replay => {
+        Payload::Replay => {
             let file = args.packet.as_ref().context("name the packet to replay: --packet FILE")?;
             vec![std::fs::read(file).with_context(|| file.display().to_string())?]
         }
-        Sent::Noise => noise(&mut rng),
+        Payload::Noise => noise(&mut rng),
     };
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::RAW))
         .context("a raw socket needs root (CAP_NET_RAW)")?;

@@ -3,11 +3,11 @@
 use super::{NameArgs, open};
 use crate::failure::usage;
 use crate::output::JsonOutput;
-use crate::table::Table;
 use crate::units::bytes;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
+use srd_chart::Table;
 use srd_lab::{HostId, Impairment, impair::Direction};
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! What `srd lab` prints.
 
-use crate::table::Table;
 use crate::units;
 use anyhow::Result;
+use srd_chart::Table;
 use srd_lab::status::Status;
 use srd_lab::{DownReport, Fabric, FabricConfig, Family, Faults, PortKind};
 

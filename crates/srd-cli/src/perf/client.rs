@@ -33,7 +33,7 @@ struct Secrets {
 }
 
 /// Both ends of the data.
-struct Ends {
+struct Addresses {
     near: SocketAddr,
     server: SocketAddr,
 }
@@ -53,8 +53,8 @@ pub(super) fn run(args: &ClientArgs) -> Result<()> {
     control.set_read_timeout(Some(ANSWER_MAX))?;
     let (near, server) = (control.local_addr()?, control.peer_addr()?);
     let mut params = params(args, secrets.announced);
-    let ends = Ends { near, server };
-    let data = open(&ends, &mut params, secrets)?;
+    let addresses = Addresses { near, server };
+    let data = open(&addresses, &mut params, secrets)?;
     let hello = Message::Hello { version: control::VERSION, params: params.clone() };
     control::send(&mut control, &hello)?;
     let token = match answer(&mut control, "get ready")? {
@@ -62,7 +62,7 @@ pub(super) fn run(args: &ClientArgs) -> Result<()> {
         other => bail!("{server} answered {other:?} to a request to measure"),
     };
     args.json.say(headline(&params, near, server))?;
-    let client = match measure(&ends, token, data, args, &params) {
+    let client = match measure(&addresses, token, data, args, &params) {
         Ok(client) => client,
         // The server may know better why.
         Err(error) => return Err(blame_server(&mut control).unwrap_or(error)),
@@ -144,13 +144,19 @@ fn params(args: &ClientArgs, announced: Protection) -> Params {
 }
 
 /// Opens the client's end, and settles the size that depends on it.
-fn open(ends: &Ends, params: &mut Params, secrets: Secrets) -> Result<Data> {
+fn open(addresses: &Addresses, params: &mut Params, secrets: Secrets) -> Result<Data> {
     let (data, most) = match params.transport {
         Transport::Tcp => (Data::Tcp, SIZE_MAX),
         Transport::Udp => (Data::Udp, UDP_PAYLOAD_MAX),
         Transport::Srd => {
             let Secrets { protection, server_key, .. } = secrets;
-            let client = srd::Client::open(ends.near, ends.server, params, protection, server_key)?;
+            let client = srd::Client::open(
+                addresses.near,
+                addresses.server,
+                params,
+                protection,
+                server_key,
+            )?;
             let most = client.payload_bytes_max();
             (Data::Srd(Box::new(client)), most)
         }
@@ -165,7 +171,7 @@ fn open(ends: &Ends, params: &mut Params, secrets: Secrets) -> Result<Data> {
             (Mode::Bulk, Transport::Tcp) => TCP_WRITE_BYTES,
             (Mode::Bulk, Transport::Srd) => most,
             (Mode::Bulk, Transport::Udp) => {
-                Link::towards(ends.server).map_or(1472, |link| link.packet_bytes_max.into())
+                Link::towards(addresses.server).map_or(1472, |link| link.packet_bytes_max.into())
             }
         };
     }
@@ -193,13 +199,13 @@ fn headline(params: &Params, near: SocketAddr, server: SocketAddr) -> String {
 }
 
 fn measure(
-    ends: &Ends,
+    addresses: &Addresses,
     token: u64,
     data: Data,
     args: &ClientArgs,
     params: &Params,
 ) -> Result<ClientResult> {
-    let Ends { near, server } = *ends;
+    let Addresses { near, server } = *addresses;
     let cpu_before = clock::process_cpu();
     let segments_before = tcp::Segments::now();
     let (mut rtt, mut again) = (None, None);

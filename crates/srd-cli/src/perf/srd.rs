@@ -40,7 +40,7 @@ pub(super) fn bind(
     options.config.protection = protection;
     options.config.paths = params.paths;
     options.config.link_rate_bps = params.link_rate_bps;
-    // Whoever knows the server's key, or its address if plain, may measure against it.
+    // A client that knows the key of the server, or its address if plain, may measure against it.
     options.config.admission = Admission::Anyone;
     options.poll = if params.busy_poll { PollMode::Spin } else { PollMode::Block };
     let mut endpoint =

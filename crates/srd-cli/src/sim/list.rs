@@ -2,9 +2,9 @@
 
 use crate::failure::usage;
 use crate::output::JsonOutput;
-use crate::table::Table;
 use anyhow::{Context, Result};
 use serde::Serialize;
+use srd_chart::Table;
 use srd_sim::scenario::{Scenario, Transport};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! `srd sim`: experiments in the simulator, which runs the production core.
 
+mod figures;
 mod files;
 mod list;
 mod progress;
@@ -21,6 +22,8 @@ EXAMPLES
   srd sim run scenarios/uplink-death.toml
   srd sim run paper-a-incast --transport srd --transport tcp --seeds 10 --json result.json
   srd sim run paper-a-incast --set workload.0.bytes=64KiB --set srd.paths=16 --out flows
+  srd sim run paper-a-express --transport express --transport tcp
+  srd sim figures --out figures
   srd sim run --topo ft128.topo --tm perm128_2M.cm --transport srd
 
 A scenario without a slash or a suffix is looked for in ./scenarios, or with the
@@ -34,6 +37,8 @@ pub(crate) enum SimCommand {
     /// Run an experiment with one or several transports and seeds.
     #[command(after_help = EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Run the experiments of the SRD paper and draw its figures 2 to 6.
+    Figures(figures::FiguresArgs),
     /// Name the scenarios in a directory, and the transports.
     List(ListArgs),
 }
@@ -103,6 +108,10 @@ pub(crate) fn run(command: &SimCommand, progress: bool) -> Result<u8> {
             srd_sim::process::prefer_huge_pages();
             run_scenario(args, progress)
         }
+        SimCommand::Figures(args) => {
+            srd_sim::process::prefer_huge_pages();
+            figures::run(args, progress)
+        }
         SimCommand::List(args) => list::run(args.directory.as_deref(), &args.json).map(|()| 0),
     }
 }
@@ -114,8 +123,7 @@ fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
     if let Some(directory) = &args.out {
         files::prepare(directory)?;
     }
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let threads = args.threads.unwrap_or(cores).max(1);
+    let threads = threads(args.threads);
     let results = progress::run_all(&jobs, threads, progress)
         .into_iter()
         .map(|result| result.map_err(explain))
@@ -137,6 +145,12 @@ fn run_scenario(args: &RunArgs, progress: bool) -> Result<u8> {
         return Ok(0);
     }
     bail!("{}", complaints.join("\nsrd: "))
+}
+
+/// Runs at a time.
+fn threads(wanted: Option<usize>) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    wanted.unwrap_or(cores).max(1)
 }
 
 fn heading(scenario: &Scenario) -> String {

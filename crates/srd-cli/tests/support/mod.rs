@@ -6,5 +6,6 @@
 pub(crate) mod inner;
 pub(crate) mod pair;
 pub(crate) mod pcapng;
+#[path = "../../../srd-lab/tests/support/ready.rs"]
 mod ready;
 pub(crate) mod routed;

@@ -1,18 +1,19 @@
 //! Judges what peers send: messages here, reads and writes in `rdma`.
 //!
-//! A datagram is placed and completed as it is judged, or refused without a trace: whoever is
-//! refused may come again.
+//! A datagram is placed and completed as it is judged, or refused without a trace (M2): then it may
+//! come again.
 
 use srd_proto::{Delivery, Instant, Qpn, Status};
 
-use super::{Ah, Device};
-use crate::UD_HEADER_BYTES;
 use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::device::state::Device;
+use crate::handle::Ah;
 use crate::memory::Memory;
+use crate::qp::UD_HEADER_BYTES;
 use crate::qp::{Piece, Posted, QpType};
 use crate::wire::{Opaque, check_of};
 
-/// Why a datagram is refused.
+/// Why a datagram is refused (M1, M2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     BadQpn,
@@ -35,7 +36,7 @@ pub(super) struct Arrival {
 
 impl Device {
     /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`]: places and completes
-    /// what belongs somewhere, and says why the rest does not.
+    /// it, or returns why it is refused.
     pub fn judge(
         &mut self,
         now: Instant,
@@ -104,7 +105,7 @@ impl Device {
         }
     }
 
-    /// A message: it goes into the oldest receive request.
+    /// A message: it goes into the oldest receive request (S2).
     fn on_send(
         &mut self,
         delivery: &Delivery<'_>,
@@ -136,7 +137,7 @@ impl Device {
         Ok(())
     }
 
-    /// Tells the application of an arrival that used a receive request.
+    /// Completes a receive request.
     pub(super) fn complete_receive(
         &mut self,
         delivery: &Delivery<'_>,
@@ -146,7 +147,7 @@ impl Device {
     ) {
         let completion = self.completion_of(delivery, arrival, posted.wr_id, status);
         let Some(cq) = self.qp(arrival.qpn).map(|qp| qp.init.recv_cq) else { return };
-        if let Some(queue) = self.cqs.at_mut(cq.0) {
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
             queue.fulfil(completion);
         }
     }
@@ -176,7 +177,7 @@ impl Device {
     }
 }
 
-/// Places a message into pieces, after `skip` bytes that are left alone.
+/// Places a message into pieces (S2), after `skip` bytes that are left alone (S6).
 fn scatter(pieces: &[Option<Piece>], skip: u32, mut payload: &[u8], memory: &mut dyn Memory) {
     let mut skip = skip;
     for piece in pieces.iter().flatten() {

@@ -1,16 +1,17 @@
-//! Control verbs: objects are made, modified and destroyed.
+//! Control verbs: objects are made, modified and destroyed (B1 to B10).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use srd_proto::{Endpoint, Instant, PeerId, Qpn, ReceiveBuffers};
 
-use super::{Ah, AhEntry, Cq, Device, Pd};
 use crate::cq::{Completion, CompletionQueue, WcOpcode, WcStatus};
+use crate::device::state::{AhEntry, Device};
 use crate::error::{CreateError, DestroyError, ModifyError};
+use crate::handle::{Ah, Cq, Pd};
 use crate::mr::{Mr, Registration};
 use crate::qp::{QpAttr, QpInit, QpState, QueuePair};
-use crate::slab::Key;
+use crate::slots::Key;
 
 impl Device {
     /// Makes a protection domain.
@@ -24,9 +25,9 @@ impl Device {
     /// Destroys a protection domain.
     ///
     /// # Errors
-    /// When there is none, or something belongs to it.
+    /// When there is none, or other objects belong to it (B1).
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), DestroyError> {
-        self.pds.at(pd.0).ok_or(DestroyError::NoSuchObject)?;
+        self.pds.get(pd.0).ok_or(DestroyError::NoSuchObject)?;
         let used = self.ahs.iter().any(|(_, ah)| ah.pd == pd.0)
             || self.qps.iter().flatten().any(|qp| qp.init.pd == pd)
             || self.regions.has(pd.0);
@@ -40,9 +41,9 @@ impl Device {
     /// Makes an address handle. With it the peer may read and write what it has keys for.
     ///
     /// # Errors
-    /// When the domain does not exist or has a handle for this peer, or there are `ahs_max`.
+    /// When the domain does not exist or has a handle for this peer (B2), or there are `ahs_max`.
     pub fn create_ah(&mut self, pd: Pd, peer: PeerId) -> Result<Ah, CreateError> {
-        self.pds.at(pd.0).ok_or(CreateError::NoSuchObject)?;
+        self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         if self.ah_of.contains_key(&(pd.0, peer)) {
             return Err(CreateError::Exists);
         }
@@ -52,8 +53,8 @@ impl Device {
         Ok(Ah(key))
     }
 
-    /// Destroys an address handle. What is outstanding on it completes as flushed, delivered or
-    /// not; other requests go on.
+    /// Destroys an address handle. Requests outstanding on it complete as flushed, whether they
+    /// were delivered or not; other requests go on (B3).
     ///
     /// # Errors
     /// When there is none.
@@ -83,9 +84,9 @@ impl Device {
     /// Destroys a completion queue, with what stands in it.
     ///
     /// # Errors
-    /// When there is none, or queue pairs use it.
+    /// When there is none, or queue pairs use it (B1).
     pub fn destroy_cq(&mut self, cq: Cq) -> Result<(), DestroyError> {
-        let queue = self.cqs.at(cq.0).ok_or(DestroyError::NoSuchObject)?;
+        let queue = self.cqs.get(cq.0).ok_or(DestroyError::NoSuchObject)?;
         if queue.users > 0 {
             return Err(DestroyError::Busy);
         }
@@ -99,21 +100,21 @@ impl Device {
     /// When the domain does not exist, the range overflows, remote writing is asked for without
     /// local writing, or there are `mrs_max`.
     pub fn reg_mr(&mut self, pd: Pd, registration: Registration) -> Result<Mr, CreateError> {
-        self.pds.at(pd.0).ok_or(CreateError::NoSuchObject)?;
+        self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         self.regions.register(pd.0, registration, (None, 0), self.config.mrs_max)
     }
 
     /// Registers memory under a remote key of the caller's choice.
     ///
     /// # Errors
-    /// As [`Device::reg_mr`], and when the key is taken.
+    /// As [`Device::reg_mr`], and when the key is taken (B10).
     pub fn reg_mr_as(
         &mut self,
         pd: Pd,
         registration: Registration,
         rkey: u64,
     ) -> Result<Mr, CreateError> {
-        self.pds.at(pd.0).ok_or(CreateError::NoSuchObject)?;
+        self.pds.get(pd.0).ok_or(CreateError::NoSuchObject)?;
         self.regions.register(pd.0, registration, (Some(rkey), 0), self.config.mrs_max)
     }
 
@@ -143,7 +144,7 @@ impl Device {
     /// When domain or completion queues do not exist, sizes are beyond the limits, or there are
     /// `qps_max`.
     pub fn create_qp(&mut self, endpoint: &mut Endpoint, init: QpInit) -> Result<Qpn, CreateError> {
-        self.pds.at(init.pd.0).ok_or(CreateError::NoSuchObject)?;
+        self.pds.get(init.pd.0).ok_or(CreateError::NoSuchObject)?;
         let c = &self.config;
         let fits = (1..=c.sq_wrs_max).contains(&init.sq_wrs_max)
             && init.rq_wrs_max <= c.rq_wrs_max
@@ -152,11 +153,11 @@ impl Device {
             return Err(CreateError::Invalid);
         }
         for cq in [init.send_cq, init.recv_cq] {
-            self.cqs.at(cq.0).ok_or(CreateError::NoSuchObject)?;
+            self.cqs.get(cq.0).ok_or(CreateError::NoSuchObject)?;
         }
         let qpn = self.free_number().ok_or(CreateError::Full)?;
         for cq in [init.send_cq, init.recv_cq] {
-            if let Some(queue) = self.cqs.at_mut(cq.0) {
+            if let Some(queue) = self.cqs.get_mut(cq.0) {
                 queue.users += 1;
             }
         }
@@ -170,7 +171,7 @@ impl Device {
         Ok(qpn)
     }
 
-    /// The next number in turn that nobody has.
+    /// The next number in turn that no queue pair has (B7).
     fn free_number(&mut self) -> Option<Qpn> {
         for _ in 0..self.config.qps_max {
             let offset = self.qpn_next;
@@ -183,10 +184,10 @@ impl Device {
         None
     }
 
-    /// Changes a queue pair's state. Error flushes what is outstanding; Reset forgets it.
+    /// Changes a queue pair's state. Error flushes outstanding requests, Reset forgets them (B6).
     ///
     /// # Errors
-    /// When there is none, the way is not one of the driver's, or attributes do not fit it.
+    /// When there is none, the table has no such transition (B5), or attributes do not fit it.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -217,8 +218,8 @@ impl Device {
         Ok(())
     }
 
-    /// Destroys a queue pair. What it has outstanding is cancelled without a word, as are its
-    /// completions that nobody has polled.
+    /// Destroys a queue pair. Its outstanding requests are cancelled without completions, and its
+    /// completions that were not polled are dropped (B4).
     ///
     /// # Errors
     /// When there is none.
@@ -231,7 +232,7 @@ impl Device {
         let init = self.qp(qpn).ok_or(DestroyError::NoSuchObject)?.init;
         self.empty(now, endpoint, qpn, false);
         for cq in [init.send_cq, init.recv_cq] {
-            if let Some(queue) = self.cqs.at_mut(cq.0) {
+            if let Some(queue) = self.cqs.get_mut(cq.0) {
                 queue.users -= 1;
                 queue.forget(qpn);
             }
@@ -242,11 +243,11 @@ impl Device {
     }
 
     /// Ends everything that a queue pair has under way, with completions or without.
-    fn empty(&mut self, now: Instant, endpoint: &mut Endpoint, qpn: Qpn, tell: bool) {
+    fn empty(&mut self, now: Instant, endpoint: &mut Endpoint, qpn: Qpn, completes: bool) {
         let outstanding: Vec<Key> =
             self.ops.iter().filter(|(_, op)| op.qpn == qpn).map(|(key, _)| key).collect();
         for key in outstanding {
-            if tell {
+            if completes {
                 self.fail(key, WcStatus::Flushed);
             } else {
                 self.cancel(key);
@@ -255,16 +256,16 @@ impl Device {
         let before = self.writes_in.len();
         self.writes_in.retain(|_, write| write.qpn != qpn);
         self.counters.writes_forgotten += (before - self.writes_in.len()) as u64;
-        self.flush_receives(qpn, tell);
+        self.flush_receives(qpn, completes);
         endpoint.close_qp(now, qpn);
     }
 
-    fn flush_receives(&mut self, qpn: Qpn, tell: bool) {
+    fn flush_receives(&mut self, qpn: Qpn, completes: bool) {
         let Some(qp) = self.qp_mut(qpn) else { return };
         let (receives, cq) = (core::mem::take(&mut qp.receives), qp.init.recv_cq);
-        let Some(queue) = self.cqs.at_mut(cq.0) else { return };
+        let Some(queue) = self.cqs.get_mut(cq.0) else { return };
         for posted in receives {
-            if !tell {
+            if !completes {
                 queue.release();
                 continue;
             }

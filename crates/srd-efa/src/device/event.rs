@@ -1,13 +1,14 @@
-//! What the transport says: datagrams settled, peers lost, room again.
+//! Events of the transport: datagrams settled, peers lost, room again.
 
 use alloc::vec::Vec;
 
 use srd_proto::{DownReason, Event, Instant, PeerId, Status};
 
-use super::{Device, Note, Stage, TAG, Work};
 use crate::cq::{Completion, WcOpcode, WcStatus};
+use crate::device::operation::{Op, Stage, TAG, Work};
+use crate::device::state::{Device, Note};
 use crate::mr::Place;
-use crate::slab::Key;
+use crate::slots::Key;
 
 impl Device {
     /// Takes note of something that happened in the transport. Events of datagrams that others
@@ -34,7 +35,7 @@ impl Device {
 
     /// A datagram of an operation was settled.
     fn settled(&mut self, key: Key, part: u16, status: Status) {
-        let Some(op) = self.ops.at_mut(key) else { return };
+        let Some(op) = self.ops.get_mut(key) else { return };
         op.in_flight -= 1;
         let live = op.status == WcStatus::Ok;
         if live && status == Status::LocalBadLength && op.cut_again(part) {
@@ -69,7 +70,7 @@ impl Device {
 
     /// An operation has ended with the status that it has.
     fn over(&mut self, key: Key) {
-        let Some(op) = self.ops.at(key) else { return };
+        let Some(op) = self.ops.get(key) else { return };
         let status = op.status;
         let opened = matches!(op.work, Work::Write { stage: Stage::Open, .. });
         let tells = opened || matches!(op.work, Work::Respond { .. });
@@ -95,7 +96,7 @@ impl Device {
         let Some(qp) = self.qp_mut(op.qpn) else { return };
         qp.sends -= 1;
         let cq = qp.init.send_cq;
-        if let Some(queue) = self.cqs.at_mut(cq.0) {
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
             queue.fulfil(Completion {
                 wr_id: op.wr_id,
                 status,
@@ -111,7 +112,7 @@ impl Device {
         }
     }
 
-    /// Ends an operation that cannot go on, and tells the other end of its transfer.
+    /// Ends an operation that cannot go on, and informs the other end of its transfer (R5, R10).
     pub(super) fn fail(&mut self, key: Key, status: WcStatus) {
         self.abandon(key, status);
         self.end_or_wait(key, status);
@@ -119,7 +120,7 @@ impl Device {
 
     /// Ends an operation; an answer to a peer's read only when nothing of it is on its way.
     fn end_or_wait(&mut self, key: Key, status: WcStatus) {
-        match self.ops.at_mut(key) {
+        match self.ops.get_mut(key) {
             Some(op) if op.in_flight > 0 && matches!(op.work, Work::Respond { .. }) => {
                 op.status = status;
             }
@@ -127,9 +128,9 @@ impl Device {
         }
     }
 
-    /// Tells the other end of a transfer that it is over.
+    /// Informs the other end of a transfer that it is over (R5, R10).
     fn abandon(&mut self, key: Key, status: WcStatus) {
-        let Some(op) = self.ops.at(key) else { return };
+        let Some(op) = self.ops.get(key) else { return };
         match op.work {
             Work::Write { number, stage, .. } if stage != Stage::Unsent => {
                 self.abort_write(key, number);
@@ -143,7 +144,7 @@ impl Device {
         }
     }
 
-    /// Ends an operation without a completion, and tells the other end of its transfer.
+    /// Ends an operation without a completion, and informs the other end of its transfer.
     pub(super) fn cancel(&mut self, key: Key) {
         self.abandon(key, WcStatus::RemoteAbort);
         let Some(op) = self.ops.remove(key) else { return };
@@ -160,13 +161,13 @@ impl Device {
         let Some(qp) = self.qp_mut(op.qpn) else { return };
         qp.sends -= 1;
         let cq = qp.init.send_cq;
-        if let Some(queue) = self.cqs.at_mut(cq.0) {
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
             queue.release();
         }
     }
 
     /// A peer's read is over.
-    fn responded(&mut self, op: &super::Op, from: Place, whole: bool) {
+    fn responded(&mut self, op: &Op, from: Place, whole: bool) {
         self.responding -= 1;
         self.regions.lend(from.key, -1);
         let (peer, length, part) = (op.peer, op.length, op.part);
@@ -192,7 +193,7 @@ impl Device {
         }
     }
 
-    /// A peer has lost its memory of us, or we of it: transfers that wait for it will not end.
+    /// The context with a peer is lost: transfers that wait for the peer will not end (R5, R10).
     fn peer_down(&mut self, peer: PeerId, reason: DownReason) {
         let status = match reason {
             DownReason::Unreachable => WcStatus::UnreachRemote,
@@ -200,7 +201,7 @@ impl Device {
             DownReason::Restarted => WcStatus::RemoteAbort,
         };
         // A read whose request is still to be sent goes to the peer's new run.
-        let lost = |op: &super::Op| match op.work {
+        let lost = |op: &Op| match op.work {
             Work::Read { asked, .. } => asked && op.in_flight == 0,
             Work::Respond { .. } => true,
             Work::Send { .. } | Work::Write { .. } => false,

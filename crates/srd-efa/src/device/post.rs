@@ -1,26 +1,28 @@
-//! Work requests are taken: checked as far as the caller can be told at once, and begun.
+//! Work requests are taken: checked as far as a call can be refused, and begun.
 
 use bytes::{Bytes, BytesMut};
 use srd_proto::{Endpoint, Instant, Qpn};
 
-use super::{Cuts, Device, OPS_MAX, Op, Stage, Work};
 use crate::cq::{WcOpcode, WcStatus};
+use crate::device::operation::{OPS_MAX, Op, Stage, Work};
+use crate::device::sent_ranges::SentRanges;
+use crate::device::state::Device;
 use crate::error::PostError;
 use crate::memory::{Memory, Sge};
 use crate::mr::{Place, Purpose, Range};
 use crate::qp::{Piece, Posted, QpState, QpType};
-use crate::slab::Key;
+use crate::slots::Key;
 use crate::wire::check_of;
+use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
 use crate::wr::{RecvWr, SendOp, SendWr, Source};
-use crate::{RDMA_BYTES_MAX, SGES_MAX};
 
 impl Device {
-    /// Posts a send request (`ibv_post_send`). Whatever can only be told by a completion
-    /// (a local key, a length) is told by one.
+    /// Posts a send request (`ibv_post_send`). A local key or a length that is wrong is reported by
+    /// the completion (S1, R7).
     ///
     /// # Errors
     /// When there is no such queue pair, it is not in Rts or Sqd, the request is none that it
-    /// takes, or there is no room in send queue or completion queue.
+    /// takes, or there is no room in send queue or completion queue (B8).
     pub fn post_send(
         &mut self,
         now: Instant,
@@ -42,9 +44,9 @@ impl Device {
             _ if init.qp_type == QpType::Ud => return Err(PostError::Unsupported),
             _ => {}
         }
-        let ah = self.ahs.at(wr.ah.0).filter(|ah| ah.pd == init.pd.0).ok_or(PostError::BadAh)?;
+        let ah = self.ahs.get(wr.ah.0).filter(|ah| ah.pd == init.pd.0).ok_or(PostError::BadAh)?;
         let peer = ah.peer;
-        let queue = self.cqs.at_mut(init.send_cq.0).ok_or(PostError::NoSuchObject)?;
+        let queue = self.cqs.get_mut(init.send_cq.0).ok_or(PostError::NoSuchObject)?;
         if !queue.promise() {
             return Err(PostError::CqFull);
         }
@@ -67,14 +69,14 @@ impl Device {
             in_flight: 0,
             status,
             listed: false,
-            cuts: Cuts::default(),
+            ranges: SentRanges::default(),
             work,
         };
         // The sum of all send queues bounds the table.
         let Some(key) = self.ops.insert(op, OPS_MAX) else {
             return Err(PostError::QueueFull);
         };
-        if let Some(Work::Read { number, .. }) = self.ops.at(key).map(|op| &op.work) {
+        if let Some(Work::Read { number, .. }) = self.ops.get(key).map(|op| &op.work) {
             self.reads.insert(*number, key);
         }
         if let Some(qp) = self.qp_mut(qpn) {
@@ -92,7 +94,7 @@ impl Device {
         Ok(())
     }
 
-    /// What a request asks for: the work, its bytes, and what is wrong with it.
+    /// The work of a request, its bytes, and the status that says what is wrong with it.
     fn work_of(
         &mut self,
         memory: &mut dyn Memory,
@@ -167,7 +169,7 @@ impl Device {
     ///
     /// # Errors
     /// When there is no such queue pair, it is in Reset or Error, a key does not fit, or there
-    /// is no room in receive queue or completion queue.
+    /// is no room in receive queue or completion queue (B8).
     pub fn post_recv(&mut self, qpn: Qpn, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let qp = self.qp(qpn).ok_or(PostError::NoSuchObject)?;
         if matches!(qp.state, QpState::Reset | QpState::Error) {
@@ -188,7 +190,7 @@ impl Device {
             *piece = Some(Piece { place, length: sge.length });
             length = length.saturating_add(sge.length);
         }
-        if !self.cqs.at_mut(cq.0).is_some_and(crate::cq::CompletionQueue::promise) {
+        if !self.cqs.get_mut(cq.0).is_some_and(crate::cq::CompletionQueue::promise) {
             return Err(PostError::CqFull);
         }
         if let Some(qp) = self.qp_mut(qpn) {

@@ -1,21 +1,23 @@
 //! Judges what peers send of reads and writes.
 //!
-//! A write of one datagram leaves no state. One of several is known from its first datagram,
-//! which the initiator sends ahead of the others, to its last byte. Bounds: `writes_in_max`,
+//! A write of one datagram leaves no state. One of several is known from its first datagram, which
+//! the initiator sends ahead of the others (R2), to its last byte (R3). Bounds: `writes_in_max`,
 //! `reads_in_max`.
 
 use srd_proto::{Delivery, Instant};
 
-use super::arrive::{Arrival, Refusal};
-use super::{Cuts, Device, Note, OPS_MAX, Op, TransferId, Work, WriteIn};
-use crate::RDMA_BYTES_MAX;
 use crate::cq::{WcOpcode, WcStatus};
+use crate::device::arrive::{Arrival, Refusal};
+use crate::device::operation::{OPS_MAX, Op, Work};
+use crate::device::sent_ranges::SentRanges;
+use crate::device::state::{Device, Note, TransferId, WriteIn};
 use crate::memory::Memory;
 use crate::mr::{Place, Purpose, Range};
 use crate::wire::RdmaHeader;
+use crate::wr::RDMA_BYTES_MAX;
 
 impl Device {
-    /// Where a peer's request leads, if it may go there.
+    /// The memory that a peer's request names, if it may use it so (R1, R8).
     fn admit(
         &self,
         delivery: &Delivery<'_>,
@@ -34,7 +36,7 @@ impl Device {
         self.regions.check(pd, range, purpose).ok_or(Refusal::BadAddress)
     }
 
-    /// A write, or its beginning.
+    /// A write, or its first datagram (R2).
     pub(super) fn on_write(
         &mut self,
         now: Instant,
@@ -49,9 +51,9 @@ impl Device {
         }
         let to = self.admit(delivery, &header, Purpose::RemoteWrite)?;
         if bytes == header.length {
-            self.may_tell(delivery, imm)?;
+            self.can_complete(delivery, imm)?;
             self.place(to, 0, data, memory);
-            self.tell(delivery, (imm, part), (header.length, to.key));
+            self.complete_write(delivery, (imm, part), (header.length, to.key));
             return Ok(());
         }
         let id = (delivery.peer, delivery.src_qpn, header.number);
@@ -70,7 +72,7 @@ impl Device {
         Ok(())
     }
 
-    /// Finds room for one more write of several datagrams.
+    /// Finds room for one more write of several datagrams (R6).
     fn make_room(&mut self, now: Instant, id: &TransferId) -> Result<(), Refusal> {
         let full = self.writes_in.len() >= self.config.writes_in_max as usize;
         if !full || self.writes_in.contains_key(id) {
@@ -83,7 +85,7 @@ impl Device {
         if gone > 0 { Ok(()) } else { Err(Refusal::Rnr) }
     }
 
-    /// More of a write.
+    /// A later datagram of a write (R3).
     pub(super) fn on_write_data(
         &mut self,
         now: Instant,
@@ -106,7 +108,7 @@ impl Device {
             return Err(Refusal::BadAddress);
         }
         if last {
-            self.may_tell(delivery, imm)?;
+            self.can_complete(delivery, imm)?;
             self.writes_in.remove(&id);
         } else if let Some(write) = self.writes_in.get_mut(&id) {
             write.received += bytes;
@@ -114,12 +116,12 @@ impl Device {
         }
         self.place(to, offset, delivery.payload, memory);
         if last {
-            self.tell(delivery, (imm, part), (length, to.key));
+            self.complete_write(delivery, (imm, part), (length, to.key));
         }
         Ok(())
     }
 
-    /// The initiator has given up.
+    /// The initiator has given the write up (R5).
     pub(super) fn on_write_abort(
         &mut self,
         delivery: &Delivery<'_>,
@@ -138,19 +140,19 @@ impl Device {
         self.counters.rdma_write_recv_bytes += data.len() as u64;
     }
 
-    /// Whether the application can be told of a write with immediate data.
-    fn may_tell(&self, delivery: &Delivery<'_>, imm: Option<u32>) -> Result<(), Refusal> {
+    /// Whether a write with immediate data can complete here (R4).
+    fn can_complete(&self, delivery: &Delivery<'_>, imm: Option<u32>) -> Result<(), Refusal> {
         let qp = self.qp(delivery.dst_qpn).ok_or(Refusal::BadQpn)?;
         let room = if qp.init.unsolicited_write_recv {
-            self.cqs.at(qp.init.recv_cq.0).is_some_and(crate::cq::CompletionQueue::has_room)
+            self.cqs.get(qp.init.recv_cq.0).is_some_and(crate::cq::CompletionQueue::has_room)
         } else {
             !qp.receives.is_empty()
         };
         if imm.is_none() || room { Ok(()) } else { Err(Refusal::Rnr) }
     }
 
-    /// Tells the application of a write with immediate data; [`Device::may_tell`] said yes.
-    fn tell(
+    /// Completes a write with immediate data; [`Device::can_complete`] said yes (R4).
+    fn complete_write(
         &mut self,
         delivery: &Delivery<'_>,
         (imm, part): (Option<u32>, bool),
@@ -173,12 +175,12 @@ impl Device {
         let cq = qp.init.recv_cq;
         let mut completion = self.completion_of(delivery, &arrival, 0, WcStatus::Ok);
         completion.unsolicited = true;
-        if let Some(queue) = self.cqs.at_mut(cq.0) {
+        if let Some(queue) = self.cqs.get_mut(cq.0) {
             queue.push_unsolicited(completion);
         }
     }
 
-    /// A peer wants to read: what it asks for joins the queue of what is sent to it.
+    /// A peer's read: its answer joins the queue of transfers to the peer (R8).
     pub(super) fn on_read(&mut self, delivery: &Delivery<'_>, part: bool) -> Result<(), Refusal> {
         let (header, rest) = RdmaHeader::decode(delivery.payload).ok_or(Refusal::Malformed)?;
         if !rest.is_empty() {
@@ -186,7 +188,7 @@ impl Device {
         }
         let from = self.admit(delivery, &header, Purpose::RemoteRead)?;
         if header.length == 0 {
-            return Ok(()); // that it was taken is the answer
+            return Ok(()); // R8: nothing answers a read of no bytes
         }
         if self.responding >= self.config.reads_in_max {
             return Err(Refusal::Rnr);
@@ -204,7 +206,7 @@ impl Device {
             in_flight: 0,
             status: WcStatus::Ok,
             listed: false,
-            cuts: Cuts::default(),
+            ranges: SentRanges::default(),
             work: Work::Respond { number: header.number, from, sent: 0 },
         };
         let key = self.ops.insert(op, OPS_MAX).ok_or(Refusal::Rnr)?;
@@ -215,7 +217,7 @@ impl Device {
         Ok(())
     }
 
-    /// Part of what we asked for.
+    /// Bytes of a read of ours (R9).
     pub(super) fn on_read_data(
         &mut self,
         delivery: &Delivery<'_>,
@@ -224,7 +226,7 @@ impl Device {
         memory: &mut dyn Memory,
     ) -> Result<(), Refusal> {
         let key = *self.reads.get(&number).ok_or(Refusal::NoTransfer)?;
-        let op = self.ops.at_mut(key).filter(|op| op.is_asked_of(delivery));
+        let op = self.ops.get_mut(key).filter(|op| op.is_asked_of(delivery));
         let op = op.ok_or(Refusal::NoTransfer)?;
         let length = op.length;
         let (quiet, Work::Read { to, received, .. }) = (op.in_flight == 0, &mut op.work) else {
@@ -249,7 +251,7 @@ impl Device {
         Ok(())
     }
 
-    /// The peer cannot answer our read any more.
+    /// The peer cannot answer our read any more (R10).
     pub(super) fn on_read_error(
         &mut self,
         delivery: &Delivery<'_>,
@@ -257,7 +259,7 @@ impl Device {
         status: u32,
     ) -> Result<(), Refusal> {
         let key = *self.reads.get(&number).ok_or(Refusal::NoTransfer)?;
-        self.ops.at(key).filter(|op| op.is_asked_of(delivery)).ok_or(Refusal::NoTransfer)?;
+        self.ops.get(key).filter(|op| op.is_asked_of(delivery)).ok_or(Refusal::NoTransfer)?;
         let known = [WcStatus::RemoteBadAddress, WcStatus::RemoteAbort];
         let named = known.into_iter().find(|known| *known as u32 == status);
         self.end(key, named.unwrap_or(WcStatus::RemoteBadStatus));
@@ -266,7 +268,7 @@ impl Device {
 }
 
 impl Op {
-    /// Whether a datagram comes from where this asked, to where it asked from.
+    /// Whether a datagram comes from the peer and queue pair that this read asked (R9).
     fn is_asked_of(&self, delivery: &Delivery<'_>) -> bool {
         (self.peer, self.remote_qpn, self.qpn)
             == (delivery.peer, delivery.src_qpn, delivery.dst_qpn)

@@ -3,182 +3,26 @@
 //!
 //! What [`crate::rdm`] adds is absent: messages come in any order, into the oldest receive, and are
 //! as long as one datagram at most. Addresses name a place, not a run of an endpoint: what is sent
-//! goes to whoever is there. Calls and ends are those of the Messaging Layer, as far as they
-//! make sense here.
+//! goes to the present run there. Calls and completions are those of the Messaging Layer, as far as
+//! they make sense here.
 //!
-//! A [`Service::Datagrams`] loses what finds no receive, or one that is too small, without a word,
-//! as datagrams do; a [`Service::Direct`] waits for a receive, and says what was too long.
+//! With [`Service::Datagrams`] a message that finds no receive, or one that is too small, is lost
+//! and its send succeeds, as with datagrams elsewhere. With [`Service::Direct`] it waits for a
+//! receive, and fails if that is too small.
 //!
 //! | module | what |
 //! |---|---|
-//! | `peers` | whom the application named, and who wrote to us |
-//! | `ask` | what is asked for |
-//! | `told` | what came of it |
+//! | `peers` | peers that the application named, and peers that wrote to us |
+//! | `post` | turns calls into work requests |
+//! | `completions` | what came of them |
+//! | `state` | every table, and what drives the endpoint |
 
-mod ask;
+mod completions;
+mod layer;
 mod peers;
+mod post;
+mod state;
 #[cfg(test)]
 mod tests;
-mod told;
 
-use alloc::vec::Vec;
-use core::net::SocketAddr;
-
-use hashbrown::HashMap;
-use srd_proto::{Delivery, Endpoint, Event, Instant, PeerId, Qpn, Status};
-
-use self::ask::Asked;
-use self::peers::Entry;
-use crate::device::{Cq, Device, Pd, Sole};
-use crate::hash::Keyed;
-use crate::memory::Memory;
-use crate::mr::Mr;
-use crate::rdm::World;
-use crate::slab::Slab;
-
-/// The Q key of all: the number of the queue pair says what is spoken.
-const QKEY: u32 = 0;
-
-/// What an endpoint does with what its peer cannot take.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Service {
-    /// It is lost. No reads and writes.
-    Datagrams,
-    /// It waits for a receive; what is too long for it fails.
-    Direct,
-}
-
-impl Service {
-    /// The queue pair: endpoints of different services never hear each other.
-    const fn qpn(self) -> Qpn {
-        match self {
-            Self::Datagrams => Qpn(2),
-            Self::Direct => Qpn(3),
-        }
-    }
-
-    /// How often a datagram is sent again that found no receive; 7 means for ever.
-    const fn rnr_retries(self) -> u8 {
-        match self {
-            Self::Datagrams => 3,
-            Self::Direct => 7,
-        }
-    }
-}
-
-/// Every limit of an endpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Config {
-    /// What it does.
-    pub service: Service,
-    /// Sends, reads and writes that may be under way.
-    pub operations_max: u32,
-    /// Receives that may be posted.
-    pub receives_max: u32,
-    /// Peers.
-    pub peers_max: u32,
-    /// Secret that tables are keyed with.
-    pub seed: u64,
-}
-
-/// An endpoint. Bounds: those of its [`Config`].
-#[derive(Debug)]
-pub struct Direct {
-    config: Config,
-    own: SocketAddr,
-    payload_bytes_max: usize,
-    device: Device,
-    pd: Pd,
-    cq: Cq,
-    /// The local key of all memory.
-    lkey: u32,
-    /// By the transport's number of the peer.
-    peers: Vec<Option<Entry>>,
-    /// Peers that wrote to us and whose address is still to be looked up.
-    strangers: Vec<PeerId>,
-    asked: Slab<Asked>,
-    /// What the application lets peers use, by key.
-    shares: HashMap<u64, Mr, Keyed>,
-}
-
-impl Direct {
-    /// An endpoint over the transport's; `own` is our address.
-    ///
-    /// # Panics
-    /// Never: a new device has room for what this makes.
-    pub fn new(config: Config, endpoint: &mut Endpoint, own: SocketAddr) -> Self {
-        let payload_bytes_max = endpoint.payload_bytes_max();
-        let inline_bytes_max = u32::try_from(payload_bytes_max).unwrap_or(u32::MAX);
-        let operations_max = config.operations_max.clamp(1, 1 << 20);
-        let receives_max = config.receives_max.min(1 << 20);
-        // Writes with data that no receive is used for find room beside all promises.
-        let entries_max = operations_max + 2 * receives_max.max(64);
-        let limits = crate::Config {
-            qpn_first: config.service.qpn().0,
-            ahs_max: config.peers_max,
-            sq_wrs_max: operations_max,
-            rq_wrs_max: receives_max,
-            cq_entries_max: entries_max,
-            inline_bytes_max,
-            seed: config.seed,
-            ..crate::Config::default()
-        };
-        let sole = Sole::new(limits, endpoint, QKEY, config.service.rnr_retries());
-        let Sole { device, pd, cq, lkey } = sole;
-        let state = Keyed::new(config.seed);
-        Self {
-            own,
-            payload_bytes_max,
-            device,
-            pd,
-            cq,
-            lkey,
-            peers: Vec::new(),
-            strangers: Vec::new(),
-            asked: Slab::default(),
-            shares: HashMap::with_hasher(state),
-            config: Config { operations_max, receives_max, ..config },
-        }
-    }
-
-    /// Bytes of the longest message.
-    pub fn message_bytes_max(&self) -> u64 {
-        self.payload_bytes_max as u64
-    }
-
-    /// The counters of the verbs.
-    pub fn device_counters(&self) -> &crate::Counters {
-        self.device.counters()
-    }
-
-    /// Whether nothing is under way that a peer waits for.
-    pub fn is_quiet(&self) -> bool {
-        self.device.is_quiet()
-    }
-
-    /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`].
-    pub fn judge(
-        &mut self,
-        now: Instant,
-        delivery: &Delivery<'_>,
-        memory: &mut dyn Memory,
-    ) -> Status {
-        self.meet(delivery.peer);
-        self.device.judge(now, delivery, memory)
-    }
-
-    /// Takes note of something that happened in the transport.
-    pub fn event(&mut self, now: Instant, event: &Event) {
-        self.device.event(now, event);
-    }
-
-    /// Sends on what waits, as far as the transport takes it. Returns whether it took anything.
-    pub fn pump(&mut self, world: &mut World<'_>) -> bool {
-        self.look_up(world.endpoint);
-        self.device.pump(world.now, world.endpoint, world.memory) > 0
-    }
-
-    fn qpn(&self) -> Qpn {
-        self.config.service.qpn()
-    }
-}
+pub use state::{Config, Direct, Service};

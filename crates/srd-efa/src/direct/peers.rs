@@ -1,24 +1,14 @@
-//! Peers: whom the application named, and who wrote to us. Bound: `peers_max`.
+//! Peers: those that the application named, and those that wrote to us. Bound: `peers_max`.
 //!
-//! A peer's number is the transport's. Whoever writes to us gets an address handle, too: reads and
-//! writes are answered to those only who have one.
+//! A peer's number is the transport's. A peer that writes to us gets an address handle, too: only
+//! reads and writes of peers with a handle are executed (R1).
 
 use core::net::SocketAddr;
 
 use srd_proto::{Endpoint, PeerId};
 
-use super::Direct;
-use crate::device::Ah;
-use crate::rdm::{Peer, Refused, World};
-
-/// One peer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) id: PeerId,
-    pub(super) ah: Ah,
-    /// Where it is, once that was looked up.
-    address: Option<SocketAddr>,
-}
+use crate::direct::state::{Direct, Entry};
+use crate::layer::world::{Peer, Refused, World};
 
 impl Direct {
     pub(super) fn entry(&self, peer: Peer) -> Option<&Entry> {
@@ -35,11 +25,11 @@ impl Direct {
         world: &mut World<'_>,
         address: SocketAddr,
     ) -> Result<Peer, Refused> {
-        if address == self.own {
+        if address == self.local_address {
             return Err(Refused::Invalid);
         }
         let id = world.keep_peer(address)?;
-        let index = self.meet(id).ok_or(Refused::Again)?;
+        let index = self.ensure_peer(id).ok_or(Refused::Again)?;
         if let Some(Some(entry)) = self.peers.get_mut(index as usize) {
             entry.address = Some(address);
         }
@@ -53,7 +43,7 @@ impl Direct {
 
     /// The number of a peer of the transport's, with an address handle; `None` if there are too
     /// many.
-    pub(super) fn meet(&mut self, id: PeerId) -> Option<u32> {
+    pub(super) fn ensure_peer(&mut self, id: PeerId) -> Option<u32> {
         let index = id.index();
         match self.entry(Peer(index)).copied() {
             Some(entry) if entry.id == id => return Some(index),
@@ -73,8 +63,8 @@ impl Direct {
         Some(index)
     }
 
-    /// Looks up where those are who wrote to us.
-    pub(super) fn look_up(&mut self, endpoint: &Endpoint) {
+    /// Looks up the addresses of peers that wrote to us.
+    pub(super) fn resolve_addresses(&mut self, endpoint: &Endpoint) {
         for id in core::mem::take(&mut self.strangers) {
             let address = endpoint.address_of(id);
             if let Some(Some(entry)) = self.peers.get_mut(id.index() as usize)

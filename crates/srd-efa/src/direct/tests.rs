@@ -9,14 +9,16 @@ use std::vec::Vec;
 use bytes::Bytes;
 use srd_proto::rng::Rng;
 use srd_proto::{
-    Config as CoreConfig, Duration, Ecn, Epoch, PacketMeta, PacketRef, Transmit, TransmitBuf,
+    Config as CoreConfig, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef, Transmit,
+    TransmitBuf,
 };
 
 use super::*;
-use crate::rdm::{
-    Done, Kind, Message, Outcome, Peer, Piece, Receive, Refused, RemotePiece, Rma, Shared, Until,
-    Want,
+use crate::layer::{
+    Done, Iov, Kind, Message, Outcome, Peer, Receive, Refused, Rma, RmaIov, Selector, Shared,
+    Until, World,
 };
+use crate::memory::Memory;
 
 /// Bytes of each end's memory. Region 1 is its second half.
 const RAM_BYTES: usize = 1 << 20;
@@ -114,7 +116,7 @@ impl Net {
     }
 
     fn send(&mut self, to: Peer, at: u64, length: u64) {
-        self.try_send(message(to, &[Piece { addr: at, length }])).unwrap();
+        self.try_send(message(to, &[Iov { addr: at, length }])).unwrap();
     }
 
     fn try_send(&mut self, message: Message<'_>) -> Result<(), Refused> {
@@ -122,8 +124,8 @@ impl Net {
     }
 
     fn recv(&mut self, end: usize, context: u64, at: u64, length: u64) {
-        let pieces = [Piece { addr: at, length }];
-        self.try_recv(end, &Receive { context, ..receive(&pieces) }).unwrap();
+        let iov = [Iov { addr: at, length }];
+        self.try_recv(end, &Receive { context, ..receive(&iov) }).unwrap();
     }
 
     fn try_recv(&mut self, end: usize, receive: &Receive<'_>) -> Result<(), Refused> {
@@ -212,14 +214,14 @@ impl Net {
     }
 }
 
-fn message(to: Peer, pieces: &[Piece]) -> Message<'_> {
+fn message(to: Peer, iov: &[Iov]) -> Message<'_> {
     let until = Until::Transmitted;
-    Message { to, tag: None, pieces, data: None, context: 1, until, tell: true }
+    Message { to, tag: None, iov, data: None, context: 1, until, signaled: true }
 }
 
-fn receive(pieces: &[Piece]) -> Receive<'_> {
-    let want = Want { tag: 0, ignore: u64::MAX, source: None };
-    Receive { tagged: false, want, pieces, context: 2, multi: None, tell: true }
+fn receive(iov: &[Iov]) -> Receive<'_> {
+    let want = Selector { tag: 0, ignore: u64::MAX, source: None };
+    Receive { tagged: false, want, iov, context: 2, multi: None, signaled: true }
 }
 
 const SENT: (Kind, u64, Outcome) = (Kind::Send, 1, Outcome::Ok);
@@ -232,8 +234,8 @@ fn messages_of_every_length_arrive_once_from_pieces_into_pieces_with_data_and_se
         net.fill(0, 0, 2000, 5);
         for length in [0, 1, 700, most] {
             let cut = length / 3;
-            let from = [Piece { addr: 0, length: cut }, Piece { addr: cut, length: length - cut }];
-            let into = [Piece { addr: 5000, length: 10 }, Piece { addr: 5010, length: 1990 }];
+            let from = [Iov { addr: 0, length: cut }, Iov { addr: cut, length: length - cut }];
+            let into = [Iov { addr: 5000, length: 10 }, Iov { addr: 5010, length: 1990 }];
             net.try_recv(1, &receive(&into)).unwrap();
             net.try_send(Message { data: Some(9), ..message(to, &from) }).unwrap();
             net.run_ms(200);
@@ -256,7 +258,7 @@ fn an_injected_message_is_the_one_of_the_call() {
     net.fill(0, 0, 1000, 5);
     let sent = net.bytes(0, 0, 1000).to_vec();
     net.recv(1, 2, 0, 1000);
-    let piece = [Piece { addr: 0, length: 1000 }];
+    let piece = [Iov { addr: 0, length: 1000 }];
     net.try_send(Message { until: Until::Injected, ..message(to, &piece) }).unwrap();
     net.fill(0, 0, 1000, 6);
     net.run_ms(100);
@@ -319,12 +321,12 @@ fn a_peer_that_is_not_there_fails_what_is_sent_to_it() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     let (mut net, to) = Net::two(Service::Datagrams);
-    let one = [Piece { addr: 0, length: 8 }];
+    let one = [Iov { addr: 0, length: 8 }];
     let most = net.ends[0].direct.message_bytes_max();
-    let long = [Piece { addr: 0, length: most + 1 }];
+    let long = [Iov { addr: 0, length: most + 1 }];
     let too_long = net.try_send(message(to, &long));
     assert_eq!(too_long, Err(Refused::TooLong));
-    let (three, endless) = ([one[0]; 3], [Piece { addr: 0, length: u64::MAX }; 2]);
+    let (three, endless) = ([one[0]; 3], [Iov { addr: 0, length: u64::MAX }; 2]);
     let wrong = [
         Message { tag: Some(1), ..message(to, &one) },
         Message { data: Some(1 << 32), ..message(to, &one) },
@@ -335,7 +337,7 @@ fn what_makes_no_sense_is_refused() {
         assert_eq!(net.try_send(wrong), Err(Refused::Invalid), "{wrong:?}");
     }
     assert_eq!(net.try_send(message(Peer(9), &one)), Err(Refused::NoSuchPeer));
-    let want = Want { tag: 0, ignore: 0, source: Some(0) };
+    let want = Selector { tag: 0, ignore: 0, source: Some(0) };
     let wrong = [
         Receive { tagged: true, ..receive(&one) },
         Receive { want, ..receive(&one) },
@@ -345,7 +347,7 @@ fn what_makes_no_sense_is_refused() {
     for wrong in wrong {
         assert_eq!(net.try_recv(0, &wrong), Err(Refused::Invalid), "{wrong:?}");
     }
-    let far = [RemotePiece { addr: BASE, length: 8, rkey: KEY }];
+    let far = [RmaIov { addr: BASE, length: 8, rkey: KEY }];
     let datagrams_do_not_write = rma(&mut net, to, false, &one, &far);
     assert_eq!(datagrams_do_not_write, Err(Refused::Invalid));
     let own = net.on(0, |direct, world| direct.add_peer(world, address(0)));
@@ -359,7 +361,7 @@ fn sends_receives_and_peers_have_their_limits() {
         net.send(to, 0, 8);
         net.recv(0, n, 0, 8);
     }
-    let one = [Piece { addr: 0, length: 8 }];
+    let one = [Iov { addr: 0, length: 8 }];
     assert_eq!(net.try_send(message(to, &one)), Err(Refused::Again));
     assert_eq!(net.try_recv(0, &receive(&one)), Err(Refused::Again));
     for n in 0..64 {
@@ -380,11 +382,11 @@ fn rma(
     net: &mut Net,
     to: Peer,
     read: bool,
-    local: &[Piece],
-    remote: &[RemotePiece],
+    local: &[Iov],
+    remote: &[RmaIov],
 ) -> Result<(), Refused> {
     let until = Until::Transmitted;
-    let rma = Rma { to, read, local, remote, data: None, context: 3, until, tell: true };
+    let rma = Rma { to, read, local, remote, data: None, context: 3, until, signaled: true };
     net.on(0, |direct, world| direct.rma(world, rma))
 }
 
@@ -396,11 +398,11 @@ fn memory_is_written_and_read_also_of_who_never_named_us_and_with_data() {
     net.ends[1].direct.share(shared).unwrap();
     net.fill(0, 0, 50_000, 5);
     for length in [0u64, 8, 50_000] {
-        let far = [RemotePiece { addr: BASE, length, rkey: KEY }];
+        let far = [RmaIov { addr: BASE, length, rkey: KEY }];
         for (read, addr, data) in [(false, 0, Some(6)), (true, 100_000, None)] {
-            let (local, remote) = ([Piece { addr, length }], &far);
-            let (context, until, tell) = (3, Until::Transmitted, true);
-            let rma = Rma { to, read, local: &local, remote, data, context, until, tell };
+            let (local, remote) = ([Iov { addr, length }], &far);
+            let (context, until, signaled) = (3, Until::Transmitted, true);
+            let rma = Rma { to, read, local: &local, remote, data, context, until, signaled };
             net.on(0, |direct, world| direct.rma(world, rma)).unwrap();
             net.run_ms(300);
             let kind = if read { Kind::Read } else { Kind::Write };
@@ -413,13 +415,12 @@ fn memory_is_written_and_read_also_of_who_never_named_us_and_with_data() {
         assert!(net.bytes(0, 0, length) == net.bytes(0, 100_000, length));
     }
     net.ends[1].direct.unshare(KEY);
-    let (local, far) =
-        ([Piece { addr: 0, length: 8 }], RemotePiece { addr: BASE, length: 8, rkey: KEY });
+    let (local, far) = ([Iov { addr: 0, length: 8 }], RmaIov { addr: BASE, length: 8, rkey: KEY });
     rma(&mut net, to, false, &local, &[far]).unwrap();
     net.run_ms(100);
     assert_eq!(net.outcomes(0), [(Kind::Write, 3, Outcome::BadKey)]);
     let two = rma(&mut net, to, false, &local, &[far, far]);
     assert_eq!(two, Err(Refused::Invalid));
-    let unlike = rma(&mut net, to, false, &local, &[RemotePiece { length: 9, ..far }]);
+    let unlike = rma(&mut net, to, false, &local, &[RmaIov { length: 9, ..far }]);
     assert_eq!(unlike, Err(Refused::Invalid));
 }

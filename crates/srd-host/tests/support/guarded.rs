@@ -1,6 +1,6 @@
 //! Memory between pages that nobody may touch.
 
-use srd_efa::rdm::Piece;
+use srd_efa::layer::Iov;
 
 /// Bytes of a page, or several: kernels with larger ones exist.
 const PAGE: usize = 65_536;
@@ -34,9 +34,9 @@ impl Guarded {
         Self { map, whole, bytes }
     }
 
-    pub(crate) fn piece(&self) -> Piece {
+    pub(crate) fn piece(&self) -> Iov {
         let end = self.map.expose_provenance() + self.whole - PAGE;
-        Piece { addr: (end - self.bytes) as u64, length: self.bytes as u64 }
+        Iov { addr: (end - self.bytes) as u64, length: self.bytes as u64 }
     }
 
     /// Nobody may touch it from now on.

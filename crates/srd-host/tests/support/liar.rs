@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use srd_efa::rdm::{
-    Config, Message, Peer, Piece, Rdm, Receive, RemotePiece, Rma, Shared, Until, Want, World,
-};
+use srd_efa::layer::{Iov, Message, Peer, Receive, Rma, RmaIov, Selector, Shared, Until, World};
+use srd_efa::rdm::{Config, Rdm};
 use srd_efa::{Access, Memory};
 use srd_host::Options;
 use srd_net::{Application, BindOptions, Context, LocalEndpoint};
@@ -73,7 +72,7 @@ impl Liar {
         bind.config.peer_timeout = Duration::from_secs(1);
         let mut local = LocalEndpoint::bind(&bind).unwrap();
         let (address, own) = (local.local_address(), 99);
-        let config = Config { operations_max: 64, receives_max: 64, tell_remote: true, seed: 3 };
+        let config = Config { operations_max: 64, receives_max: 64, report_remote: true, seed: 3 };
         let mut rdm = Rdm::new(config, local.core_mut().0, address, own);
         let access = Access { local_write: true, remote_write: true, remote_read: true };
         let shared = Shared { region: 1, addr: 0, length: 400_000, rkey: 5, access };
@@ -136,23 +135,23 @@ impl Liar {
         let (endpoint, now) = local.core_mut();
         let world = &mut World { now, endpoint, memory: ram };
         let length = u64::from([1u32, 1000, 20_000, 200_000][rng.below(4) as usize]);
-        let pieces = &[Piece { addr: 0, length }];
+        let iov = &[Iov { addr: 0, length }];
         let tag = (rng.below(4) > 0).then_some(u64::from(rng.below(4)));
-        let (to, data, context, tell) = (*victim, None, 1, false);
+        let (to, data, context, signaled) = (*victim, None, 1, false);
         let until = Until::Delivered;
         let _ = match rng.below(4) {
-            0 => rdm.send(world, Message { to, tag, pieces, data, context, until, tell }),
+            0 => rdm.send(world, Message { to, tag, iov, data, context, until, signaled }),
             1 | 2 => {
-                let want = Want { tag: 0, ignore: u64::MAX, source: None };
+                let want = Selector { tag: 0, ignore: u64::MAX, source: None };
                 let (tagged, multi) = (tag.is_some(), None);
-                rdm.recv(world, Receive { tagged, want, pieces, context, multi, tell })
+                rdm.recv(world, Receive { tagged, want, iov, context, multi, signaled })
             }
             _ => {
                 let length = length.min(4096);
                 let (local, remote) =
-                    (&[Piece { addr: 0, length }], &[RemotePiece { addr: 0, length, rkey: 5 }]);
+                    (&[Iov { addr: 0, length }], &[RmaIov { addr: 0, length, rkey: 5 }]);
                 let read = rng.below(2) == 0;
-                rdm.rma(world, Rma { to, read, local, remote, data, context, until, tell })
+                rdm.rma(world, Rma { to, read, local, remote, data, context, until, signaled })
             }
         };
     }

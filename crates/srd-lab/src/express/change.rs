@@ -1,4 +1,4 @@
-//! Changing daemons while they run: what `srd reload` and `srd set` do, and who the processes are.
+//! Changing daemons while they run: what `srd reload` and `srd set` do, and the daemons' processes.
 
 use super::{Overlay, config_text};
 use crate::command;

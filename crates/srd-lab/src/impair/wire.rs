@@ -85,8 +85,8 @@ impl Wire {
     pub(super) fn accept(&mut self, now_ns: u64, packet: Vec<u8>) {
         let impairment = &self.impairment;
         // Always two draws: what one knob is set to does not change what another does.
-        let lost = self.random.next() % u64::from(MILLION) < u64::from(impairment.loss_ppm);
-        let jitter_ns = self.random.next() % (impairment.jitter_ns + 1);
+        let lost = self.random.next_u64() % u64::from(MILLION) < u64::from(impairment.loss_ppm);
+        let jitter_ns = self.random.next_u64() % (impairment.jitter_ns + 1);
         self.carried.packets += 1;
         self.carried.bytes += packet.len() as u64;
         let path = path(&packet, impairment.seed, impairment.paths);
@@ -126,7 +126,7 @@ impl Wire {
         Some(first.packet)
     }
 
-    /// The packet taken last found nobody who wants it.
+    /// The packet taken last could not be delivered.
     pub(super) fn refused(&mut self) {
         self.carried.delivered -= 1;
         self.carried.refused += 1;

@@ -1,8 +1,7 @@
 //! All `unsafe` of this crate: signal handlers, what runs between fork and exec, `SCHED_FIFO`,
-//! another host name, TUN devices, and calls into libfabric.
+//! another host name, and TUN devices.
 #![allow(unsafe_code)]
 
-pub(crate) mod libfabric;
 pub(crate) mod tun;
 
 use std::io;

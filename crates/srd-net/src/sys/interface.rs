@@ -1,6 +1,6 @@
 //! Interfaces: which owns an address, and what it passes.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -71,6 +71,16 @@ pub(crate) fn mtu_of(interface: &str) -> io::Result<u32> {
     // SAFETY: this request fills in the MTU.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
     u32::try_from(mtu).map_err(|_| io::Error::other("the kernel reports a negative MTU"))
+}
+
+/// The index of an interface.
+pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
+    let name = CString::new(interface).map_err(io::Error::other)?;
+    // SAFETY: the name is a C string that outlives the call.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
 }
 
 /// The IP address behind a socket address.

@@ -2,21 +2,25 @@
 //!
 //! Nothing here knows SRD. Each file wraps one concern: addresses and control messages (pure
 //! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, TUN devices,
-//! alarms, and the odd system call (clocks, waiting, wake-ups, random bytes).
+//! AF_XDP sockets with their rings, BPF programs, alarms, and the odd system call (clocks, waiting,
+//! wake-ups, random bytes).
 #![allow(unsafe_code)]
 
 mod addr;
+pub(crate) mod bpf;
 mod call;
 pub(crate) mod cmsg;
 pub(crate) mod interface;
 pub(crate) mod os;
 pub(crate) mod recv;
 pub(crate) mod refused;
+mod ring;
 pub(crate) mod send;
 pub(crate) mod socket;
 mod steer;
 pub(crate) mod timer;
 pub(crate) mod tun;
+pub(crate) mod xdp;
 
 use std::io;
 

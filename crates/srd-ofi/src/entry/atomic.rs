@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use srd_efa::rdm::RemotePiece;
+use srd_efa::layer::RmaIov;
 
 use super::{at, sent};
 use crate::abi::atomic::{fi_ioc, fi_msg_atomic, fi_ops_atomic, fi_rma_ioc};
@@ -13,7 +13,7 @@ use crate::abi::fid::fi_addr_t;
 use crate::arithmetic::{Form, Operation};
 use crate::endpoint::Endpoint;
 use crate::offers::IOV_LIMIT;
-use crate::transfer::{Buffer, Compute, Manner};
+use crate::transfer::{Buffer, Compute, TransferFlags};
 use crate::{Errno, Outcome};
 
 /// What an endpoint computes in peers' memory.
@@ -80,7 +80,7 @@ unsafe fn compute(
     ep: *mut fid_ep,
     call: &Call,
     remote: Result<&[fi_rma_ioc], (u64, u64)>,
-    manner: impl FnOnce(&Endpoint) -> Manner,
+    how: impl FnOnce(&Endpoint) -> TransferFlags,
 ) -> isize {
     let ask = || -> Outcome {
         let operation = Operation::from_numbers(call.form, call.op, call.datatype);
@@ -94,27 +94,26 @@ unsafe fn compute(
                 Buffer::of(std::iter::empty())?
             };
             let (compare, result) = (call.compare.buffer(size)?, call.result.buffer(size)?);
-            let mut pieces = [RemotePiece { addr: 0, length: 0, rkey: 0 }; IOV_LIMIT];
+            let mut pieces = [RmaIov { addr: 0, length: 0, rkey: 0 }; IOV_LIMIT];
             let count = match remote {
                 Ok(given) if given.len() <= IOV_LIMIT => {
                     for (to, from) in pieces.iter_mut().zip(given) {
                         let length = from.count.checked_mul(size).ok_or(Errno(FI_EINVAL))?;
-                        *to =
-                            RemotePiece { addr: from.addr, length: length as u64, rkey: from.key };
+                        *to = RmaIov { addr: from.addr, length: length as u64, rkey: from.key };
                     }
                     given.len()
                 }
                 Ok(_) => return Err(Errno(FI_EINVAL)),
                 Err((addr, rkey)) => {
                     let length = operand.bytes().max(result.bytes());
-                    pieces[0] = RemotePiece { addr, length, rkey };
+                    pieces[0] = RmaIov { addr, length, rkey };
                     1
                 }
             };
             let endpoint: &Endpoint = super::state::<Endpoint>(ep);
             let (to, context, remote) = (call.to, at(call.context), &pieces[..count]);
             let compute = Compute { to, op, datatype, operand, compare, result, remote, context };
-            endpoint.atomic(&compute, manner(endpoint))
+            endpoint.atomic(&compute, how(endpoint))
         }
     };
     sent(ask())
@@ -146,7 +145,7 @@ unsafe fn described(
             to: msg.addr,
             context: msg.context,
         };
-        compute(ep, &call, Ok(remote), |_| Manner::flags(flags))
+        compute(ep, &call, Ok(remote), |_| TransferFlags::flags(flags))
     }
 }
 
@@ -154,8 +153,8 @@ fn one<T>(addr: *const T, count: usize) -> fi_ioc {
     fi_ioc { addr: addr.cast_mut().cast(), count }
 }
 
-fn by_endpoint(endpoint: &Endpoint) -> Manner {
-    Manner::flags(endpoint.tx_flags())
+fn by_endpoint(endpoint: &Endpoint) -> TransferFlags {
+    TransferFlags::flags(endpoint.tx_flags())
 }
 
 unsafe extern "C" fn write(
@@ -214,9 +213,9 @@ unsafe extern "C" fn inject(
     let (compare, result) = (Elements::NONE, Elements::NONE);
     let context = ptr::null_mut();
     let call = Call { form: Form::Change, datatype, op, operand, compare, result, to, context };
-    let manner = |endpoint: &Endpoint| Manner::inject(endpoint.tx_flags());
+    let how = |endpoint: &Endpoint| TransferFlags::inject(endpoint.tx_flags());
     // SAFETY: as that function wants it; the Messaging Layer copies operands.
-    unsafe { compute(ep, &call, Err((addr, key)), manner) }
+    unsafe { compute(ep, &call, Err((addr, key)), how) }
 }
 
 unsafe extern "C" fn readwrite(

@@ -106,7 +106,7 @@ unsafe extern "C" fn sread(
     // SAFETY: the queue is open.
     match unsafe { state::<EventQueue>(eq) }.wait(timeout(milliseconds)) {
         // SAFETY: the same room.
-        Ok(Waited::News) => unsafe { read(eq, event, buf, len, flags) },
+        Ok(Waited::Ready) => unsafe { read(eq, event, buf, len, flags) },
         Ok(Waited::Signalled | Waited::TimedOut) => count(Err(Errno(FI_EAGAIN))),
         Err(error) => count(Err(error)),
     }

@@ -65,7 +65,7 @@ unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid, count: c_i
         let idle = match (completions, events) {
             (Some(queue), _) => {
                 queue.hosts.poll();
-                // From now on the card fills the queue, and with it the descriptor.
+                // From now on the progress thread fills the queue, and with it the descriptor.
                 queue.hosts.hand_over();
                 queue.queue().is_empty()
             }

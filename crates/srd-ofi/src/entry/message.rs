@@ -8,7 +8,7 @@ use crate::abi::bits::FI_REMOTE_CQ_DATA;
 use crate::abi::endpoint::fid_ep;
 use crate::abi::fid::{fi_addr_t, iovec};
 use crate::endpoint::Endpoint;
-use crate::transfer::{Buffer, Manner, Recv, Send};
+use crate::transfer::{Buffer, Recv, Send, TransferFlags};
 
 /// A message as `fi_msg` and `fi_msg_tagged` describe it.
 #[derive(Clone, Copy)]
@@ -18,7 +18,7 @@ pub(super) struct Described {
     pub(super) count: usize,
     /// The other end.
     pub(super) addr: fi_addr_t,
-    /// The application's word for it.
+    /// The application's context for it.
     pub(super) context: *mut c_void,
     /// Data for the receiver's completion.
     pub(super) data: u64,
@@ -43,7 +43,7 @@ pub(super) unsafe fn simple(
         unsafe {
             let endpoint = endpoint(ep);
             let send = Send { to, tag, buffer, data, context: at(context) };
-            endpoint.send(&send, Manner::flags(endpoint.tx_flags()))
+            endpoint.send(&send, TransferFlags::flags(endpoint.tx_flags()))
         }
     }))
 }
@@ -60,7 +60,7 @@ pub(super) unsafe fn injected(
     unsafe {
         let endpoint = endpoint(ep);
         let send = Send { to, tag, buffer, data, context: 0 };
-        sent(endpoint.send(&send, Manner::inject(endpoint.tx_flags())))
+        sent(endpoint.send(&send, TransferFlags::inject(endpoint.tx_flags())))
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) unsafe fn send_described(
     sent(buffer.and_then(|buffer| {
         let send = Send { to: message.addr, tag, buffer, data, context: at(message.context) };
         // SAFETY: the application leaves the buffer alone until it hears of the end.
-        unsafe { endpoint(ep).send(&send, Manner::flags(flags)) }
+        unsafe { endpoint(ep).send(&send, TransferFlags::flags(flags)) }
     }))
 }
 

@@ -11,7 +11,7 @@ use crate::abi::fid::{FI_CLASS_MR, FI_ENABLE, fi_ops, fid, iovec};
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::offers::IOV_LIMIT;
-use crate::region::{Piece, Registration};
+use crate::region::{Iov, Registration};
 use crate::{Errno, Outcome};
 
 // SAFETY: `fid_mr` begins with a fid, and only `register` makes regions.
@@ -36,9 +36,9 @@ unsafe extern "C" fn reg(
     out: *mut *mut fid_mr,
     context: *mut c_void,
 ) -> c_int {
-    let wanted = Wanted { access, offset, key: requested_key, flags, context };
+    let request = RegistrationRequest { access, offset, key: requested_key, flags, context };
     // SAFETY: `fid` is a domain, `out` the application's.
-    code(unsafe { register(fid, vec![(buf.addr(), len)], wanted, out) })
+    code(unsafe { register(fid, vec![(buf.addr(), len)], request, out) })
 }
 
 unsafe extern "C" fn regv(
@@ -52,11 +52,11 @@ unsafe extern "C" fn regv(
     out: *mut *mut fid_mr,
     context: *mut c_void,
 ) -> c_int {
-    let wanted = Wanted { access, offset, key: requested_key, flags, context };
+    let request = RegistrationRequest { access, offset, key: requested_key, flags, context };
     // SAFETY: the application passes so many pieces.
     let pieces = unsafe { pieces(iov, count) };
     // SAFETY: `fid` is a domain, `out` the application's.
-    code(pieces.and_then(|pieces| unsafe { register(fid, pieces, wanted, out) }))
+    code(pieces.and_then(|pieces| unsafe { register(fid, pieces, request, out) }))
 }
 
 unsafe extern "C" fn regattr(
@@ -71,7 +71,7 @@ unsafe extern "C" fn regattr(
     if attr.iface != 0 {
         return -FI_ENOSYS;
     }
-    let wanted = Wanted {
+    let request = RegistrationRequest {
         access: attr.access,
         offset: attr.offset,
         key: attr.requested_key,
@@ -81,10 +81,10 @@ unsafe extern "C" fn regattr(
     // SAFETY: the application passes so many pieces.
     let pieces = unsafe { pieces(attr.mr_iov, attr.iov_count) };
     // SAFETY: `fid` is a domain, `out` the application's.
-    code(pieces.and_then(|pieces| unsafe { register(fid, pieces, wanted, out) }))
+    code(pieces.and_then(|pieces| unsafe { register(fid, pieces, request, out) }))
 }
 
-struct Wanted {
+struct RegistrationRequest {
     access: u64,
     offset: u64,
     key: u64,
@@ -92,7 +92,7 @@ struct Wanted {
     context: *mut c_void,
 }
 
-unsafe fn pieces(iov: *const iovec, count: usize) -> Outcome<Vec<Piece>> {
+unsafe fn pieces(iov: *const iovec, count: usize) -> Outcome<Vec<Iov>> {
     if iov.is_null() || !(1..=IOV_LIMIT).contains(&count) {
         return Err(Errno(FI_EINVAL));
     }
@@ -103,21 +103,21 @@ unsafe fn pieces(iov: *const iovec, count: usize) -> Outcome<Vec<Piece>> {
 
 unsafe fn register(
     fid: *mut fid,
-    pieces: Vec<Piece>,
-    wanted: Wanted,
+    pieces: Vec<Iov>,
+    request: RegistrationRequest,
     out: *mut *mut fid_mr,
 ) -> Outcome {
     // SAFETY: `fid` is an open object.
     let domain = unsafe { state_of::<Domain>(fid) }.ok_or(Errno(FI_EINVAL))?;
-    if wanted.offset != 0 {
+    if request.offset != 0 {
         return Err(Errno(FI_EINVAL));
     }
-    if wanted.flags != 0 {
+    if request.flags != 0 {
         return Err(Errno(FI_EBADFLAGS));
     }
-    let registration = Registration::new(domain, pieces, wanted.access, wanted.key)?;
+    let registration = Registration::new(domain, pieces, request.access, request.key)?;
     let make = |made: &Registration| fid_mr {
-        fid: head::<Registration>(wanted.context),
+        fid: head::<Registration>(request.context),
         mem_desc: ptr::null_mut(),
         key: made.key,
     };

@@ -75,14 +75,14 @@ impl Values for FromCore {
 }
 
 /// The settings of this process. What is wrong with them is in the log, and once on the standard
-/// error: the log shows warnings to nobody who does not ask for them, and an MPI that finds no
+/// error: the log shows no warnings unless they are asked for, and an MPI that finds no
 /// provider says no more than that.
 pub(super) fn settings() -> Option<Settings> {
     static SAID: Once = Once::new();
     let warn = |reason: String| {
         crate::core::log(crate::core::Level::Warn, &reason);
         SAID.call_once(|| {
-            // A process without a standard error has nobody to tell.
+            // Without a standard error the text is lost.
             let _ = writeln!(std::io::stderr(), "libfabric: srd cannot be used: {reason}");
         });
     };

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use srd_efa::rdm::RemotePiece;
+use srd_efa::layer::RmaIov;
 
 use super::{at, buffer, sent};
 use crate::abi::bits::FI_REMOTE_CQ_DATA;
@@ -12,7 +12,7 @@ use crate::abi::fid::{fi_addr_t, iovec};
 use crate::abi::rma::{fi_msg_rma, fi_ops_rma, fi_rma_iov};
 use crate::endpoint::Endpoint;
 use crate::offers::IOV_LIMIT;
-use crate::transfer::{Access, Buffer, Manner};
+use crate::transfer::{Access, Buffer, TransferFlags};
 use crate::{Errno, Outcome};
 
 /// What an endpoint does with peers' memory.
@@ -50,11 +50,11 @@ unsafe fn access(
         // of the end.
         unsafe {
             let endpoint: &Endpoint = super::state::<Endpoint>(ep);
-            let piece = RemotePiece { addr: target.addr, length: buffer.bytes(), rkey: target.key };
+            let piece = RmaIov { addr: target.addr, length: buffer.bytes(), rkey: target.key };
             let context = at(context);
             let to = target.to;
             let access = Access { to, read, buffer, remote: &[piece], data, context };
-            endpoint.rma(&access, Manner::flags(endpoint.tx_flags()))
+            endpoint.rma(&access, TransferFlags::flags(endpoint.tx_flags()))
         }
     }))
 }
@@ -64,10 +64,10 @@ unsafe fn injected(ep: *mut fid_ep, buffer: Buffer, target: &Target, data: Optio
     // SAFETY: the endpoint is open, and the buffer readable during the call.
     unsafe {
         let endpoint: &Endpoint = super::state::<Endpoint>(ep);
-        let piece = RemotePiece { addr: target.addr, length: buffer.bytes(), rkey: target.key };
+        let piece = RmaIov { addr: target.addr, length: buffer.bytes(), rkey: target.key };
         let to = target.to;
         let access = Access { to, read: false, buffer, remote: &[piece], data, context: 0 };
-        sent(endpoint.rma(&access, Manner::inject(endpoint.tx_flags())))
+        sent(endpoint.rma(&access, TransferFlags::inject(endpoint.tx_flags())))
     }
 }
 
@@ -83,7 +83,7 @@ unsafe fn described(ep: *mut fid_ep, read: bool, msg: *const fi_msg_rma, flags: 
                 return Err(Errno(FI_EINVAL));
             }
             let pieces = std::slice::from_raw_parts(msg.rma_iov, msg.rma_iov_count);
-            let mut remote = [RemotePiece { addr: 0, length: 0, rkey: 0 }; IOV_LIMIT];
+            let mut remote = [RmaIov { addr: 0, length: 0, rkey: 0 }; IOV_LIMIT];
             for (to, from) in remote.iter_mut().zip(pieces) {
                 *to = remote_piece(from);
             }
@@ -95,14 +95,14 @@ unsafe fn described(ep: *mut fid_ep, read: bool, msg: *const fi_msg_rma, flags: 
                 data: (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data),
                 context: at(msg.context),
             };
-            super::state::<Endpoint>(ep).rma(&access, Manner::flags(flags))
+            super::state::<Endpoint>(ep).rma(&access, TransferFlags::flags(flags))
         }
     };
     sent(ask())
 }
 
-fn remote_piece(iov: &fi_rma_iov) -> RemotePiece {
-    RemotePiece { addr: iov.addr, length: iov.len as u64, rkey: iov.key }
+fn remote_piece(iov: &fi_rma_iov) -> RmaIov {
+    RmaIov { addr: iov.addr, length: iov.len as u64, rkey: iov.key }
 }
 
 unsafe extern "C" fn read(

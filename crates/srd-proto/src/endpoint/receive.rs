@@ -212,8 +212,13 @@ impl Endpoint {
         header: &Header,
         greeting: Option<&Greeting>,
     ) -> Result<PeerId, DropReason> {
+        let (is_on, ip) = (self.shared.security.is_on(), meta.source.ip());
         match self.peers.at(context_index(header.dst_context)) {
-            Some(peer) if peer.is_named(header.dst_context) => Ok(peer.id),
+            // A plain number is no proof: a node that has restarted may meet packets for another
+            // peer's context, under the number that it has given out since.
+            Some(peer) if peer.is_named(header.dst_context) && (is_on || peer.is_at(ip)) => {
+                Ok(peer.id)
+            }
             _ => {
                 self.queue_reset(now, meta, header, greeting);
                 Err(DropReason::UnknownContext)

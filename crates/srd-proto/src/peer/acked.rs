@@ -1,6 +1,7 @@
 //! What an acknowledgement changes: datagrams complete, paths are judged, losses are found,
 //! the window moves.
 
+use super::timeout::FirstProbe;
 use super::{DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Tx};
 use crate::cc::AckSignal;
 use crate::event::{Event, Status};
@@ -69,6 +70,7 @@ impl Peer {
         if tally.progress {
             tx.last_progress_at = now;
             tx.probe_backoff = 0;
+            tx.first_probe = tx.first_probe.answered();
             tx.rto_backoff = 0;
             // What is lost again and again while probes pass is not sent at the pace of probes.
             // Several answers in one round trip tell the same. Grants have a pace of their own.
@@ -239,6 +241,7 @@ impl Tx {
         tally: &mut Tally,
     ) {
         let Some(record) = self.settle_acked(psn, tally) else { return };
+        self.delay.on_arrival(self.newest_acked_sent_at.since(record.sent_at));
         self.paths.on_acked(now, record.path, record.generation, psn);
         if tally.newest.is_none_or(|(p, _)| psn > p) {
             tally.newest = Some((psn, record));
@@ -284,6 +287,7 @@ impl Tx {
         let probe = self.probes.remove(at)?;
         tally.progress = true;
         self.newest_acked_sent_at = self.newest_acked_sent_at.max(probe.sent_at);
+        self.newest_answered_sent_at = self.newest_answered_sent_at.max(probe.sent_at);
         self.paths.on_probe_answer(now, probe.path);
         Some(probe)
     }
@@ -318,7 +322,7 @@ impl Tx {
     /// before the newest packet that arrived.
     fn find_losses(&mut self, now: Instant, tally: &mut Tally) {
         let Some((mut psn, mut record)) = self.sent.oldest_in_flight() else { return };
-        let deadline = self.newest_acked_sent_at - self.reordering_window();
+        let deadline = self.loss_deadline();
         let newest = self.newest_acked_sent_at;
         loop {
             if record.sent_at > newest {
@@ -344,8 +348,8 @@ impl Tx {
         let rtt = self.rtt.smoothed();
         self.paths.on_loss(now, record.path, record.generation, record.sent_at, rtt);
         // Where probes pass and nothing else does it is not the paths.
-        let by_timer = self.probe_backoff > 0 && self.rto_backoff <= 1;
-        if by_timer && self.futile <= FUTILE_ASKED {
+        let probed = self.probe_backoff > 0 || self.first_probe == FirstProbe::Out;
+        if probed && self.rto_backoff <= 1 && self.futile <= FUTILE_ASKED {
             self.ask_all_paths(now, record.sent_at);
         }
         if !self.is_stale(&record, psn) {

@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use bytes::Bytes;
 
 use super::plan::{Blocked, Plan};
+use super::timeout::FirstProbe;
 use super::{
     CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, OutProbe, PROBES_MAX, Peer, ProbeKind, Tx,
 };
@@ -435,6 +436,7 @@ impl Tx {
             shared.stats.retrans_bytes += bytes as u64;
         }
         self.last_sent_at = now;
+        self.first_probe = FirstProbe::After(now);
         self.mtu.on_departure(now);
         self.silence.begin(now);
         if self.rto_at == Instant::FAR_FUTURE {
@@ -448,7 +450,7 @@ impl Tx {
     pub(super) fn tail_wait(&self) -> Duration {
         let (allowed, smoothed) = (self.window.allowed(self.limited), self.rtt.smoothed());
         let queued = self.delay.longest().map_or(allowed, |d| d.max(smoothed).min(allowed));
-        self.rtt.base() + queued + self.delay.spread()
+        self.rtt.base() + queued + self.delay.spread_by_order()
     }
 
     /// What left at `sent_at` was missed by a timer.
@@ -479,7 +481,9 @@ impl Tx {
         let wait = self.tail_wait() + ack_wait;
         let from = self.last_sent_at.max(self.last_progress_at);
         let pauses = self.probe_backoff.max(self.futile);
-        self.probe_at = from + wait.times(1 << doublings(pauses)).min(rto_max);
+        let again_at = from + wait.times(1 << doublings(pauses)).min(rto_max);
+        let first_at = if waits { self.first_probe_at(ack_wait, config) } else { again_at };
+        self.probe_at = first_at.min(again_at);
         // The tail probe and its answer come first.
         let rto = self.rtt.timeout().max(rto_min).max(wait.times(2)) + ack_wait;
         let rto = rto.times(1 << doublings(self.rto_backoff.max(self.futile))).min(rto_max);

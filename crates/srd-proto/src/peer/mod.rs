@@ -59,6 +59,7 @@ use rest::Rest;
 use roam::Home;
 pub(crate) use roam::same_ip;
 use silence::{Hints, Silence};
+use timeout::FirstProbe;
 pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 use ways::Ways;
 
@@ -213,6 +214,8 @@ pub(crate) struct Tx {
     pub limit_heard: bool,
     /// When the newest acknowledged packet (or answered probe) had been sent.
     pub newest_acked_sent_at: Instant,
+    /// When the newest answered probe had been sent.
+    pub newest_answered_sent_at: Instant,
     pub largest_acked: Option<u64>,
     pub last_sent_at: Instant,
     /// Data packets sent again.
@@ -221,6 +224,7 @@ pub(crate) struct Tx {
     /// How long the peer has owed an answer.
     pub silence: Silence,
     pub probe_at: Instant,
+    pub first_probe: FirstProbe,
     pub probe_backoff: u8,
     pub rto_at: Instant,
     pub rto_backoff: u8,
@@ -407,12 +411,14 @@ impl Tx {
             limited: true,
             limit_heard: false,
             newest_acked_sent_at: Instant::ZERO,
+            newest_answered_sent_at: Instant::ZERO,
             largest_acked: None,
             last_sent_at: now,
             retrans_pkts: 0,
             last_progress_at: now,
             silence: Silence::NONE,
             probe_at: Instant::FAR_FUTURE,
+            first_probe: FirstProbe::Answered,
             probe_backoff: 0,
             rto_at: Instant::FAR_FUTURE,
             rto_backoff: 0,
@@ -447,11 +453,18 @@ impl Tx {
         self.pacer.set_pace(rate_bps, burst_bytes);
     }
 
-    /// Time by which a packet may be overtaken before it counts as lost.
-    pub(crate) fn reordering_window(&self) -> Duration {
+    /// Time by which a packet may be overtaken before it counts as lost (L2), where paths are as
+    /// far apart as `spread`.
+    fn reordering_window(&self, spread: Duration) -> Duration {
         let base = self.rtt.base();
-        let spread = self.delay.spread() + base.over(8);
-        base.over(4).max(spread).times(self.reorder_eighths.into()).over(8)
+        base.over(4).max(spread + base.over(8)).times(self.reorder_eighths.into()).over(8)
+    }
+
+    /// What was sent before this is lost if it has not arrived (L2).
+    fn loss_deadline(&self) -> Instant {
+        let acked = self.newest_acked_sent_at - self.reordering_window(self.delay.spread());
+        let window = self.reordering_window(self.delay.spread_by_order());
+        acked.max(self.newest_answered_sent_at - window)
     }
 }
 

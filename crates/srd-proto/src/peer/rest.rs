@@ -66,8 +66,8 @@ impl Peer {
     pub(super) fn rtt_code(&self) -> u8 {
         let resting = self.rest.as_ref().map(|rest| &rest.rtt);
         let rtt = self.tx.as_ref().map(|tx| &tx.rtt).or(resting);
-        let measured = rtt.filter(|rtt| rtt.is_measured());
-        measured.map_or(RTT_UNKNOWN, |rtt| wire::encode_rtt(rtt.base().as_nanos()))
+        let told = rtt.and_then(RttEstimator::reported);
+        told.map_or(RTT_UNKNOWN, |rtt| wire::encode_rtt(rtt.as_nanos()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! One short arm per timer.
 
-use super::Peer;
+use super::{Peer, Tx};
+use crate::config::Config;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
@@ -11,10 +12,32 @@ const ASKED_PART: u64 = 8;
 /// After so many tail probes in a row that were not answered all paths are asked. A receiver that
 /// is shared by many may answer one late.
 const PROBES_IN_VAIN: u8 = 2;
+/// Beyond a round trip the first tail probe after data waits for this part of the target delay: with
+/// half of it, and with all of it, a burst that was lost is repaired later, and a path that is dead
+/// from the start is missed for longer (`docs/perf-notes.md`, 2026-11-23).
+const FIRST_PROBE_TARGET_PART: u64 = 4;
+
+/// The first tail probe after data (L5): it follows what was sent last through the same queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FirstProbe {
+    /// None has left since this data packet.
+    After(Instant),
+    /// It is out.
+    Out,
+    /// Something has been heard since it left.
+    Answered,
+}
+
+impl FirstProbe {
+    /// Something was heard.
+    pub(super) fn answered(self) -> Self {
+        if self == Self::Out { Self::Answered } else { self }
+    }
+}
 
 impl Peer {
     /// The earliest moment at which this peer wants to be called.
-    pub(crate) fn next_timeout(&self, shared_config: &crate::config::Config) -> Instant {
+    pub(crate) fn next_timeout(&self, shared_config: &Config) -> Instant {
         let mut at = Instant::FAR_FUTURE;
         if let Some(rx) = &self.rx {
             at = at.min(rx.ack_due);
@@ -35,7 +58,7 @@ impl Peer {
     }
 
     /// When the context will have been idle for long enough to do something about it.
-    fn idle_at(&self, config: &crate::config::Config) -> Instant {
+    fn idle_at(&self, config: &Config) -> Instant {
         let reclaim =
             if self.may_be_forgotten(config) { config.idle_reclaim } else { Duration::MAX };
         let rest = if self.may_rest(config) { config.idle_rest } else { Duration::MAX };
@@ -46,7 +69,7 @@ impl Peer {
     }
 
     /// When the peer is to be asked whether it is there, if it is to be asked at all.
-    fn keepalive_at(&self, config: &crate::config::Config) -> Instant {
+    fn keepalive_at(&self, config: &Config) -> Instant {
         let keepalive = config.keepalive;
         let Some(tx) = self.tx.as_deref().filter(|_| keepalive != Duration::MAX) else {
             return Instant::FAR_FUTURE;
@@ -101,10 +124,7 @@ impl Peer {
             ready = true;
         }
         if tx.probe_at <= now {
-            tx.probe_backoff = tx.probe_backoff.saturating_add(1).min(16);
-            if tx.probe_backoff == 1 + PROBES_IN_VAIN {
-                tx.ask_all_paths(now, tx.last_sent_at);
-            }
+            tx.count_probe(now);
             tx.probe_due = true;
             tx.last_sent_at = now;
             tx.silence.begin(now);
@@ -133,7 +153,7 @@ impl Peer {
 
     /// Whether the context has been idle, with nothing outstanding, for long enough to let
     /// its memory go.
-    pub(crate) fn is_reclaimable(&self, now: Instant, config: &crate::config::Config) -> bool {
+    pub(crate) fn is_reclaimable(&self, now: Instant, config: &Config) -> bool {
         self.may_be_forgotten(config)
             && config.idle_reclaim != Duration::MAX
             && now >= self.active_at() + config.idle_reclaim
@@ -141,7 +161,7 @@ impl Peer {
 
     /// Whether it is idle, and not to be kept at rest: both ends would never forget at the same
     /// moment, and what one of them sends in between would fail.
-    fn may_be_forgotten(&self, config: &crate::config::Config) -> bool {
+    fn may_be_forgotten(&self, config: &Config) -> bool {
         let rests = self.configured && config.idle_rest != Duration::MAX;
         self.is_idle() && !rests
     }
@@ -150,5 +170,27 @@ impl Peer {
     fn is_idle(&self) -> bool {
         let idle = self.tx.as_ref().is_none_or(|tx| !tx.has_work());
         idle && (self.has_context() || !self.configured)
+    }
+}
+
+impl Tx {
+    /// When the first tail probe is due, if it has not left (L5).
+    pub(super) fn first_probe_at(&self, ack_wait: Duration, config: &Config) -> Instant {
+        let FirstProbe::After(sent_at) = self.first_probe else { return Instant::FAR_FUTURE };
+        let round_trip = self.rtt.base().max(self.rtt.smoothed());
+        let late = self.window.target().over(FIRST_PROBE_TARGET_PART).max(config.delay_target_min);
+        sent_at + round_trip + late + ack_wait
+    }
+
+    /// A tail probe leaves: the first one only asks, before each further one was a pause in vain.
+    fn count_probe(&mut self, now: Instant) {
+        if matches!(self.first_probe, FirstProbe::After(_)) {
+            self.first_probe = FirstProbe::Out;
+            return;
+        }
+        self.probe_backoff = self.probe_backoff.saturating_add(1).min(16);
+        if self.probe_backoff == 1 + PROBES_IN_VAIN {
+            self.ask_all_paths(now, self.last_sent_at);
+        }
     }
 }

@@ -1,9 +1,8 @@
 //! From results to charts.
 
-use super::axis::{Axis, number};
-use super::svg::{Chart, INK, Line, Mark};
 use crate::run::RunResult;
 use crate::world::{Series, US};
+use srd_chart::{Axis, Colour, Dashes, Line, LineChart, Mark, nth, number};
 
 /// Points of a line over time, at most; finer series are averaged.
 const POINTS_MAX: usize = 400;
@@ -19,17 +18,43 @@ const NAMED_MAX: usize = 12;
 /// Times are in milliseconds from here.
 const MILLISECONDS_FROM_US: f64 = 20_000.0;
 
+/// Height of the drawings.
+pub(super) const HEIGHT: f64 = 320.0;
+
+/// A chart, and under which circumstances it was made.
+pub(super) struct Chart {
+    pub(super) drawn: LineChart,
+    pub(super) subtitle: String,
+}
+
+impl Chart {
+    /// The chart as a file.
+    pub(super) fn file(&self) -> String {
+        self.drawn.to_file(&self.subtitle)
+    }
+}
+
 /// The style of a transport, the same in every chart. What may lie on top of SRD is dashed,
 /// so that both are seen.
-fn style(transport: &str) -> usize {
+pub(super) fn style(transport: &str) -> (Colour, Dashes) {
     match transport {
-        "srd" => 0,
-        "tcp" => 1,
-        "dctcp" => 2,
-        "srd-single" => 3 + 8,
-        "srd-blind" => 4 + 16,
-        _ => 5,
+        "srd" => (Colour::Blue, Dashes::Solid),
+        "tcp" => (Colour::Orange, Dashes::Solid),
+        "dctcp" => (Colour::Green, Dashes::Solid),
+        "srd-single" => (Colour::Pink, Dashes::Long),
+        "srd-blind" => (Colour::Ochre, Dashes::Short),
+        "express" => (Colour::Blue, Dashes::Long),
+        "efa" => (Colour::Pink, Dashes::Short),
+        _ => (Colour::Grey, Dashes::Solid),
     }
+}
+
+pub(super) fn line(
+    label: impl Into<String>,
+    style: (Colour, Dashes),
+    points: Vec<(f64, f64)>,
+) -> Line {
+    Line { label: label.into(), colour: style.0, dashes: style.1, faint: false, points }
 }
 
 /// A time, in the unit of an axis that ends at `end_us`.
@@ -42,7 +67,7 @@ fn time(us: f64, end_us: f64) -> String {
 }
 
 /// In milliseconds instead of microseconds, if it takes many.
-fn readable(mut chart: Chart) -> Chart {
+fn readable(mut chart: LineChart) -> LineChart {
     if chart.x.max < MILLISECONDS_FROM_US {
         return chart;
     }
@@ -75,13 +100,8 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
         times.sort_by(f64::total_cmp);
         times
     };
-    let line = |transport: &&str| Line {
-        label: (*transport).to_owned(),
-        style: style(transport),
-        faint: false,
-        points: distribution(&of(transport)),
-    };
-    let lines: Vec<Line> = transports.iter().map(line).filter(|l| !l.points.is_empty()).collect();
+    let curve = |transport: &&str| line(*transport, style(transport), distribution(&of(transport)));
+    let lines: Vec<Line> = transports.iter().map(curve).filter(|l| !l.points.is_empty()).collect();
     let first = *results.first()?;
     let ideal = first.ideal_wire_us;
     let times = || lines.iter().flat_map(|l| &l.points).map(|p| p.0);
@@ -93,16 +113,20 @@ pub(super) fn completion(results: &[&RunResult]) -> Option<Chart> {
     // Flows that start at different times have different ideals, of which this is the longest.
     let same = first.flow_records.iter().all(|f| (f.ideal_us - ideal).abs() < ideal * 1e-6);
     let what = if same { "ideal" } else { "longest ideal" };
-    Some(readable(Chart {
+    let drawn = readable(LineChart {
         title: format!("{}: flow completion times", first.scenario),
-        subtitle: format!("share of flows done by then; {} flows a run", first.flows),
+        height: HEIGHT,
         x: Axis::fitting("flow completion time (us)", min, max),
         y: Axis::linear("share of flows (%)", 0.0, 100.0),
         lines,
         marks: vec![Mark { at: ideal, label: format!("{what} {}", time(ideal, max)) }],
         level: None,
         steps: true,
-    }))
+    });
+    Some(Chart {
+        drawn,
+        subtitle: format!("share of flows done by then; {} flows a run", first.flows),
+    })
 }
 
 /// The cumulative distribution of sorted values.
@@ -155,16 +179,17 @@ fn timeline(
     let points = || lines.iter().flat_map(|l| &l.points);
     let end = points().map(|p| p.0).reduce(f64::max)?;
     let top = points().map(|p| p.1).fold(level.as_ref().map_or(0.0, |l| l.at), f64::max);
-    Some(readable(Chart {
+    let drawn = readable(LineChart {
         title: format!("{}: {title}", result.scenario),
-        subtitle: subtitle(result),
+        height: HEIGHT,
         x: Axis::linear("time (us)", 0.0, end),
         y: Axis::linear(y, 0.0, top * 1.05),
         marks: fault_marks(result),
         level,
         lines,
         steps: false,
-    }))
+    });
+    Some(Chart { drawn, subtitle: subtitle(result) })
 }
 
 /// What the hosts' links allow.
@@ -180,13 +205,12 @@ pub(super) fn throughput(result: &RunResult) -> Option<Chart> {
     let to_gbps = 8e3 / series.interval_ps as f64;
     let one = |n: usize| {
         let f = &result.flow_records[n];
-        let name = format!("{} -> {} (flow {})", f.src, f.dst, f.id);
-        Line {
-            label: if many { String::new() } else { name },
-            style: if many { style(result.transport) % 8 } else { n },
-            faint: many,
-            points: over_time(series, &column(&series.flow_bytes, n, to_gbps), POINTS_OF_MANY_MAX),
+        let points = over_time(series, &column(&series.flow_bytes, n, to_gbps), POINTS_OF_MANY_MAX);
+        if many {
+            let (colour, _) = style(result.transport);
+            return Line { faint: true, ..line("", (colour, Dashes::Solid), points) };
         }
+        line(format!("{} -> {} (flow {})", f.src, f.dst, f.id), nth(n), points)
     };
     let stride = flows.div_ceil(CROWD_MAX).max(1);
     let mut lines: Vec<Line> = (0..flows).step_by(stride).map(one).collect();
@@ -194,7 +218,7 @@ pub(super) fn throughput(result: &RunResult) -> Option<Chart> {
         let mean = |bps: &f64| bps / 1e9 / flows as f64;
         let mean: Vec<f64> = series.goodput_bps().iter().map(mean).collect();
         let points = over_time(series, &mean, POINTS_MAX);
-        lines.push(Line { label: "average flow".to_owned(), style: INK, faint: false, points });
+        lines.push(line("average flow", (Colour::Ink, Dashes::Solid), points));
     }
     let fair = at_best(result.ideal_goodput_bps / 1e9 / flows as f64, "fair at best");
     timeline(result, "goodput of each flow", "goodput (Gb/s)", lines, fair)
@@ -208,8 +232,8 @@ pub(super) fn goodput(result: &RunResult) -> Option<Chart> {
     }
     let gbps: Vec<f64> = series.goodput_bps().iter().map(|bps| bps / 1e9).collect();
     let points = over_time(series, &gbps, POINTS_MAX);
-    let style = style(result.transport) % 8;
-    let line = Line { label: result.transport.to_owned(), style, faint: false, points };
+    let (colour, _) = style(result.transport);
+    let line = line(result.transport, (colour, Dashes::Solid), points);
     let best = at_best(result.ideal_goodput_bps / 1e9, "hosts' links");
     timeline(result, "goodput of all flows", "goodput (Gb/s)", vec![line], best)
 }
@@ -217,11 +241,8 @@ pub(super) fn goodput(result: &RunResult) -> Option<Chart> {
 /// A line per port.
 fn by_port(series: &Series, names: &[String], rows: &[Vec<u64>], scale: f64) -> Vec<Line> {
     let points_max = if names.len() > 1 { POINTS_OF_MANY_MAX } else { POINTS_MAX };
-    let one = |(n, name): (usize, &String)| Line {
-        label: name.clone(),
-        style: n,
-        faint: false,
-        points: over_time(series, &column(rows, n, scale), points_max),
+    let one = |(n, name): (usize, &String)| {
+        line(name, nth(n), over_time(series, &column(rows, n, scale), points_max))
     };
     names.iter().enumerate().take(CROWD_MAX).map(one).collect()
 }

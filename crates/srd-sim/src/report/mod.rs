@@ -3,13 +3,12 @@
 //! Charts are light or dark as the reader prefers, name their axes with units, and give every
 //! transport the same colour everywhere. They need nothing but the file itself.
 
-pub mod axis;
 mod charts;
 mod csv;
 pub mod fairness;
 mod notes;
 pub mod recovery;
-pub mod svg;
+mod sizes;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -18,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use csv::flows_csv;
+pub use sizes::flow_bytes;
 pub use table::table;
 
 use crate::run::RunResult;
@@ -27,6 +27,21 @@ fn file_name(parts: &[&str], extension: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let name: String = parts.join("-").chars().map(safe).collect();
     format!("{}.{extension}", name.trim_start_matches('.'))
+}
+
+/// The chart of completion times of all transports beside the ideal; `None` if no flow was done.
+pub fn completion_svg(results: &[&RunResult]) -> Option<String> {
+    charts::completion(results).map(|chart| chart.file())
+}
+
+/// The chart of the slowest flow of each transport by transfer size.
+pub fn slowest_by_size_svg(results: &[&RunResult]) -> Option<String> {
+    sizes::slowest_by_size(results).map(|chart| chart.file())
+}
+
+/// The chart of each flow's goodput; `None` if it was not recorded.
+pub fn throughput_svg(result: &RunResult) -> Option<String> {
+    charts::throughput(result).map(|chart| chart.file())
 }
 
 /// Writes everything about some runs into a directory, which is made if it does not exist:
@@ -51,7 +66,7 @@ pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<Path
     for scenario in scenarios {
         let of: Vec<&RunResult> = results.iter().filter(|r| r.scenario == scenario).collect();
         if let Some(chart) = charts::completion(&of) {
-            write(file_name(&[scenario, "fct"], "svg"), chart.svg())?;
+            write(file_name(&[scenario, "fct"], "svg"), chart.file())?;
         }
     }
     for result in results {
@@ -68,7 +83,7 @@ pub fn write_all(directory: &Path, results: &[RunResult]) -> io::Result<Vec<Path
             ("paths", charts::paths(result)),
         ] {
             if let Some(chart) = chart {
-                write(name(&[what], "svg"), chart.svg())?;
+                write(name(&[what], "svg"), chart.file())?;
             }
         }
     }

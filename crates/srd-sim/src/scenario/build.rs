@@ -1,18 +1,23 @@
 //! From a scenario to a world that can run.
 
+use std::sync::Arc;
+
 use srd_proto::rng::Rng;
+use srd_proto::{Config, Endpoint, Epoch, Instant};
 
 use super::workload::Place;
 use super::{Scenario, ScenarioError, Transport, us_to_ps};
 use crate::any_node::AnyNode;
 use crate::blast::{Blast, BlastConfig};
+use crate::express::{ExpressNode, ExpressNodeConfig};
 use crate::hash::mix;
 use crate::ideal::Ideals;
 use crate::node::HostId;
+use crate::rank::{RankNode, RankNodeConfig, incoming};
 use crate::srd_node::{SrdNode, SrdNodeConfig};
 use crate::tcp::{TcpConfig, TcpNode};
 use crate::topology::Topology;
-use crate::workload::Workload;
+use crate::workload::{Workload, peers};
 use crate::world::{ACK_BYTES, World, WorldConfig};
 
 /// A scenario with transport and seed, ready to run.
@@ -28,6 +33,8 @@ pub struct Built {
 enum Recipe {
     Srd(SrdNodeConfig),
     Tcp(TcpConfig),
+    Express(ExpressNodeConfig),
+    Rank(RankNodeConfig),
     Blast(BlastConfig),
 }
 
@@ -36,6 +43,10 @@ impl Recipe {
         match self {
             Self::Srd(config) => AnyNode::Srd(SrdNode::new(host, config.clone())),
             Self::Tcp(config) => AnyNode::Tcp(TcpNode::new(HostId(host), *config)),
+            Self::Express(config) => {
+                AnyNode::Express(Box::new(ExpressNode::new(host, config.clone())))
+            }
+            Self::Rank(config) => AnyNode::Rank(Box::new(RankNode::new(host, config.clone()))),
             Self::Blast(config) => AnyNode::Blast(Blast::new(host, *config)),
         }
     }
@@ -43,17 +54,21 @@ impl Recipe {
     /// Headers of a data packet.
     fn header_bytes(&self) -> u32 {
         match self {
-            Self::Srd(config) => {
-                let node = SrdNode::new(0, config.clone());
-                let payload = node.endpoint().payload_bytes_max();
-                let whole = usize::from(config.endpoint.packet_bytes_max)
-                    + usize::from(config.endpoint.wire_overhead_bytes);
-                u32::try_from(whole - payload).expect("a packet is below 64 KiB")
-            }
+            Self::Srd(SrdNodeConfig { endpoint, .. })
+            | Self::Express(ExpressNodeConfig { endpoint, .. })
+            | Self::Rank(RankNodeConfig { endpoint, .. }) => srd_header_bytes(endpoint),
             Self::Tcp(config) => config.header_bytes + config.frame_bytes,
             Self::Blast(config) => u32::from(config.packet_bytes - config.payload_bytes),
         }
     }
+}
+
+/// Headers of one of SRD's data packets.
+fn srd_header_bytes(config: &Config) -> u32 {
+    let endpoint = Endpoint::new(config.clone(), Epoch(1), [0; 32], Instant::ZERO)
+        .expect("the configuration was checked");
+    let whole = usize::from(config.packet_bytes_max) + usize::from(config.wire_overhead_bytes);
+    u32::try_from(whole - endpoint.payload_bytes_max()).expect("a packet is below 64 KiB")
 }
 
 impl Scenario {
@@ -94,7 +109,7 @@ impl Scenario {
             ));
         }
         workload.check(topology.hosts)?;
-        let recipe = self.recipe(transport, &topology, seed)?;
+        let recipe = self.recipe(transport, &topology, &workload, seed)?;
         let ideals = Ideals::new(
             &topology,
             &workload,
@@ -119,6 +134,7 @@ impl Scenario {
         &self,
         transport: Transport,
         topology: &Topology,
+        workload: &Workload,
         seed: u64,
     ) -> Result<Recipe, ScenarioError> {
         Ok(match transport {
@@ -128,6 +144,21 @@ impl Scenario {
             Transport::Tcp | Transport::Dctcp => {
                 Recipe::Tcp(self.tcp.node(transport, topology, self.packet_bytes, seed)?)
             }
+            Transport::Express => Recipe::Express(ExpressNodeConfig {
+                endpoint: self.srd.node(transport, topology, self.packet_bytes, seed)?.endpoint,
+                card: self.card.config(),
+                guest: self.tcp.node(transport, topology, self.packet_bytes, seed)?,
+                seed,
+                peers: Arc::new(peers(workload, topology.hosts)),
+            }),
+            Transport::Efa if workload.is_endless() => {
+                return Err(ScenarioError("`efa`: no message is endless".to_owned()));
+            }
+            Transport::Efa => Recipe::Rank(RankNodeConfig {
+                endpoint: self.srd.node(transport, topology, self.packet_bytes, seed)?.endpoint,
+                seed,
+                incoming: Arc::new(incoming(workload, topology.hosts)),
+            }),
             Transport::Blast => {
                 let window = topology.host_rate_bps(0) / 8
                     * topology.diameter_rtt_ps(self.packet_bytes.into(), 64)

@@ -6,6 +6,7 @@
 //! error, with its place.
 
 mod build;
+mod card;
 mod overrides;
 mod srd;
 mod tcp;
@@ -16,8 +17,10 @@ mod workload;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use srd_proto::Duration;
 
 pub use build::Built;
+pub use card::CardKnobs;
 pub use overrides::Override;
 pub use srd::SrdKnobs;
 pub use tcp::TcpKnobs;
@@ -54,18 +57,24 @@ pub enum Transport {
     Tcp,
     /// DCTCP; switches mark for it.
     Dctcp,
+    /// TCP with CUBIC, of guests whose cards carry it over SRD.
+    Express,
+    /// Ranks of a parallel program over EFA's Messaging Layer: a flow is a message.
+    Efa,
     /// The engine's load generator: no transport at all.
     Blast,
 }
 
 impl Transport {
     /// Every transport, with its name.
-    pub const ALL: [(Self, &str); 6] = [
+    pub const ALL: [(Self, &str); 8] = [
         (Self::Srd, "srd"),
         (Self::SrdSingle, "srd-single"),
         (Self::SrdBlind, "srd-blind"),
         (Self::Tcp, "tcp"),
         (Self::Dctcp, "dctcp"),
+        (Self::Express, "express"),
+        (Self::Efa, "efa"),
         (Self::Blast, "blast"),
     ];
 
@@ -123,9 +132,12 @@ pub struct Scenario {
     /// Knobs of SRD.
     #[serde(default)]
     pub srd: SrdKnobs,
-    /// Knobs of TCP and DCTCP.
+    /// Knobs of TCP and DCTCP, of guests' TCP as well.
     #[serde(default)]
     pub tcp: TcpKnobs,
+    /// Knobs of cards.
+    #[serde(default)]
+    pub card: CardKnobs,
     /// The run ends then, finished or not; endless flows run until then.
     #[serde(default = "defaults::horizon_us")]
     pub horizon_us: f64,
@@ -264,6 +276,22 @@ fn us_to_ps(key: &str, us: f64) -> Result<u64, ScenarioError> {
     Ok((us * US as f64).round() as u64)
 }
 
+/// Sets a knob that is given.
+fn set<T: Copy>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+/// Sets a time that is given, in microseconds.
+fn set_us(place: &mut Duration, us: Option<f64>) {
+    if let Some(us) = us {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
+        let ns = (us * 1000.0).round() as u64;
+        *place = Duration::from_nanos(ns);
+    }
+}
+
 impl Scenario {
     /// Reads a scenario. `origin` names the text in errors; relative paths inside it start
     /// from `directory`.
@@ -322,6 +350,7 @@ impl Scenario {
             transports: defaults::transports(),
             srd: SrdKnobs::default(),
             tcp: TcpKnobs::default(),
+            card: CardKnobs::default(),
             horizon_us: defaults::horizon_us(),
             seed: 1,
             seeds: 1,

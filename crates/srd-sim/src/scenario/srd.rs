@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 use srd_proto::{Config, Duration, Protection, Spray};
 
-use super::{ScenarioError, Transport};
+use super::{ScenarioError, Transport, set, set_us};
+use crate::rank::IDLE_REST;
 use crate::srd_node::SrdNodeConfig;
 use crate::topology::Topology;
 use crate::world::ACK_BYTES;
@@ -29,6 +30,7 @@ pub struct SrdKnobs {
     pub rto_min_us: Option<f64>,
     pub rto_max_us: Option<f64>,
     pub peer_timeout_us: Option<f64>,
+    pub idle_rest_us: Option<f64>,
     pub rtt_initial_us: Option<f64>,
     pub link_gbps: Option<f64>,
     pub wire_overhead_bytes: Option<u16>,
@@ -45,20 +47,6 @@ pub struct SrdKnobs {
     pub resend_failed: bool,
     /// Receive buffers per host; as many as it takes without it.
     pub receive_buffers: Option<u32>,
-}
-
-fn set<T: Copy>(place: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *place = value;
-    }
-}
-
-fn set_us(place: &mut Duration, us: Option<f64>) {
-    if let Some(us) = us {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
-        let ns = (us * 1000.0).round() as u64;
-        *place = Duration::from_nanos(ns);
-    }
 }
 
 impl SrdKnobs {
@@ -85,6 +73,9 @@ impl SrdKnobs {
             Transport::SrdBlind => Spray::Oblivious,
             _ => Spray::Adaptive,
         };
+        if transport == Transport::Efa {
+            config.idle_rest = IDLE_REST;
+        }
         // Enough for a hundred flows to one peer to have a few datagrams queued each.
         config.send_queue_datagrams_max = 8192;
         self.apply(&mut config);
@@ -114,6 +105,7 @@ impl SrdKnobs {
         set_us(&mut config.rto_min, self.rto_min_us);
         set_us(&mut config.rto_max, self.rto_max_us);
         set_us(&mut config.peer_timeout, self.peer_timeout_us);
+        set_us(&mut config.idle_rest, self.idle_rest_us);
         set_us(&mut config.rtt_initial, self.rtt_initial_us);
         set(&mut config.window_packets_max, self.window_packets_max);
         set(&mut config.send_queue_datagrams_max, self.send_queue_datagrams_max);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use srd_proto::Duration;
 
-use super::{ScenarioError, Transport};
+use super::{ScenarioError, Transport, set, set_us};
 use crate::tcp::{Congestion, RtoRule, TcpConfig};
 use crate::topology::Topology;
 use crate::world::ACK_BYTES;
@@ -13,7 +13,7 @@ use crate::world::ACK_BYTES;
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the names and meanings are those of the model's configuration
 pub struct TcpKnobs {
-    /// `cubic` or `reno`, for the transport `tcp`.
+    /// `cubic` or `reno`, for the transports `tcp` and `express`.
     pub congestion: Option<CongestionSpec>,
     pub header_bytes: Option<u32>,
     pub frame_bytes: Option<u32>,
@@ -55,20 +55,6 @@ pub enum RtoRuleSpec {
     Rfc6298,
 }
 
-fn set<T: Copy>(place: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *place = value;
-    }
-}
-
-fn set_us(place: &mut Duration, us: Option<f64>) {
-    if let Some(us) = us {
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // `as` saturates
-        let ns = (us * 1000.0).round() as u64;
-        *place = Duration::from_nanos(ns);
-    }
-}
-
 impl TcpKnobs {
     /// The node's configuration: a full segment is `packet_bytes` on the wire, of which 64
     /// are headers.
@@ -98,7 +84,7 @@ impl TcpKnobs {
                 config.header_bytes + config.frame_bytes
             )));
         }
-        if transport == Transport::Tcp {
+        if matches!(transport, Transport::Tcp | Transport::Express) {
             match self.congestion {
                 Some(CongestionSpec::Reno) => config.congestion = Congestion::Reno,
                 Some(CongestionSpec::Cubic) => config.congestion = Congestion::Cubic,

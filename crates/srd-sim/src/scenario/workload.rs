@@ -107,6 +107,8 @@ pub enum WorkloadSpec {
         hosts: Option<Hosts>,
         /// Bytes per flow.
         bytes: Bytes,
+        /// Flows of a host at a time; all of them without it.
+        at_once: Option<u32>,
     },
     /// A ring all-reduce.
     AllReduce {
@@ -208,8 +210,8 @@ impl WorkloadSpec {
                 workload.delay(us_to_ps("start_us", *start_us)?);
                 workload
             }
-            Self::AllToAll { hosts, bytes } => {
-                pattern::all_to_all(&first_hosts(hosts.as_ref(), all)?, bytes.0)?
+            Self::AllToAll { hosts, bytes, at_once } => {
+                pattern::all_to_all(&first_hosts(hosts.as_ref(), all)?, bytes.0, *at_once)?
             }
             Self::AllReduce { hosts, bytes } => {
                 pattern::all_reduce_ring(&first_hosts(hosts.as_ref(), all)?, bytes.0)?

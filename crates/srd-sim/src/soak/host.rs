@@ -1,24 +1,22 @@
 //! Hosts as the soak sets them up: addresses, keys, endpoints.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use srd_proto::{Config, Duration, Endpoint, Epoch, Instant, Protection, Qpn, ReceiveBuffers};
 
 use super::plan::Plan;
 use crate::hash::mix;
+use crate::nic;
+use crate::node::HostId;
 
 /// The address of a host.
 pub(super) fn address(host: u32, port: u16) -> SocketAddr {
-    let [_, a, b, c] = host.to_be_bytes();
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, a, b, c)), port)
+    nic::address(HostId(host), port)
 }
 
 /// The host at an address.
 pub(super) fn host_at(address: SocketAddr) -> Option<u32> {
-    match address.ip() {
-        IpAddr::V4(ip) => Some(u32::from(ip) & 0x00ff_ffff),
-        IpAddr::V6(_) => None,
-    }
+    nic::host_at(address.ip()).map(|host| host.0)
 }
 
 /// A host's configuration: the plan's, with a key of its own.

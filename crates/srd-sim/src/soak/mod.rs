@@ -7,13 +7,15 @@
 //! (*liveness*); then the network must fall *quiet*. Throughout, the [`ledger`] checks what it
 //! can without believing the code under test: every datagram is delivered at most once, to
 //! whom it was sent, unchanged; it completes once, and with a status that fits what was
-//! delivered; packets are conserved; timers make progress and are few.
+//! delivered; packets are conserved; timers make progress and are few. In two worlds of eight the
+//! hosts run a card or the Messaging Layer, judged by what guests and programs get ([`Layer`]).
 //!
 //! The same seed is the same run, on any machine and with any number of threads.
 
 mod config;
 mod dice;
 mod host;
+mod layers;
 pub mod ledger;
 mod node;
 mod plan;
@@ -25,7 +27,7 @@ use std::sync::Mutex;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use plan::Plan;
+pub use plan::{Layer, Plan};
 pub use trial::Passed;
 
 /// A seed that failed.

@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use srd_proto::{
-    Class, Datagram, Delivery, DropReason, Endpoint, Event, Instant, PacketMeta, PacketRef,
-    PeerConfig, PeerId, Qpn, SendError, Status, TransmitBuf,
+    Class, Datagram, Delivery, DropReason, Endpoint, Event, Instant, PacketRef, PeerConfig, PeerId,
+    Qpn, SendError, Status, TransmitBuf,
 };
 
 use super::dice::Dice;
@@ -20,8 +20,8 @@ use super::host::{address, endpoint, host_at};
 use super::ledger::{Arrived, Id, Ledger, Sent, content};
 use super::plan::{Cut, Plan};
 use crate::hash::mix;
-use crate::node::{Body, FlowSpec, HostId, Node, Outcomes, PROTOCOL_UDP, Packet};
-use crate::srd_node::PORT_BASE;
+use crate::nic;
+use crate::node::{Body, FlowSpec, HostId, Node, Outcomes, Packet};
 
 /// Datagrams of a flow that are with the endpoint at once.
 const OUTSTANDING_MAX: u32 = 256;
@@ -104,7 +104,7 @@ impl SoakNode {
             endpoint,
             epoch: 1,
             dice,
-            buf: TransmitBuf::new(1, usize::from(u16::MAX)),
+            buf: nic::transmit_buf(),
             flows: Vec::new(),
             out: BTreeMap::new(),
             up: BTreeSet::new(),
@@ -275,12 +275,7 @@ impl SoakNode {
     }
 
     fn take(&mut self, now: Instant, packet: &mut Packet) {
-        let meta = PacketMeta {
-            source: address(packet.src.0, packet.src_port),
-            local: 0,
-            ecn: packet.ecn,
-            received_at: now,
-        };
+        let meta = nic::meta(now, packet);
         let Body::Srd(body) = &mut packet.body else { return };
         let mut whole;
         let bytes = if self.common.plan.config.protection.is_on() {
@@ -463,24 +458,15 @@ impl Node for SoakNode {
         if transmit.segments != 1 || bytes > limit {
             self.complain(|| format!("a packet of {bytes} bytes: {transmit:?}"));
         }
-        let payload = self.buf.take_payload(0);
-        let (head, _) = self.buf.segments().next().expect("a transmit has a segment");
+        let (head, payload) = self.buf.segments().next().expect("a transmit has a segment");
         if head.len() + payload.len() != bytes {
             self.complain(|| format!("not of the size it says: {transmit:?}"));
         }
-        slot.set_srd(head, payload);
-        slot.src = HostId(self.host);
-        let Some(to) = host_at(transmit.destination) else { return false };
-        slot.dst = HostId(to);
-        slot.src_port = PORT_BASE.wrapping_add(transmit.entropy.0);
-        slot.dst_port = transmit.destination.port();
-        slot.protocol = PROTOCOL_UDP;
-        let wire_bytes = bytes + usize::from(config.wire_overhead_bytes);
-        slot.wire_bytes = u32::try_from(wire_bytes).expect("a packet is below 64 KiB");
-        slot.ecn = transmit.ecn;
-        slot.control = transmit.control;
-        slot.trimmed = false;
-        slot.corrupted = false;
+        if host_at(transmit.destination).is_none() {
+            return false;
+        }
+        let overhead_bytes = self.common.plan.config.wire_overhead_bytes;
+        nic::fill(slot, HostId(self.host), &transmit, &mut self.buf, overhead_bytes);
         self.events(now, out);
         true
     }

@@ -39,11 +39,35 @@ pub enum Cut {
     Small(u32),
 }
 
+/// What hosts run on their endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layer {
+    /// An application that tells the ledger of every datagram.
+    Plain,
+    /// A card, and a guest's TCP on it.
+    Card,
+    /// A rank over the Messaging Layer.
+    Ranks,
+}
+
+impl Layer {
+    /// Two seeds of eight are not plain. It is not drawn, so that the others stay what they were.
+    fn of(seed: u64) -> Self {
+        match seed % 8 {
+            3 => Self::Card,
+            7 => Self::Ranks,
+            _ => Self::Plain,
+        }
+    }
+}
+
 /// What a seed stands for.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed.
     pub seed: u64,
+    /// What its hosts run.
+    pub layer: Layer,
     /// In words.
     pub network: String,
     /// The network.
@@ -104,6 +128,7 @@ impl Plan {
         });
         Self {
             seed,
+            layer: Layer::of(seed),
             network,
             topology,
             rules,
@@ -284,6 +309,7 @@ impl std::fmt::Display for Plan {
         };
         let bytes: u64 = self.flows.iter().map(|flow| flow.bytes).sum();
         writeln!(f, "network    {}, {:?}", self.network, self.rules)?;
+        writeln!(f, "hosts      {:?}", self.layer)?;
         writeln!(f, "flows      {}, {bytes} bytes, cut {:?}", self.flows.len(), self.cut)?;
         writeln!(f, "receivers  {} queue pairs, {:?}", self.receive_qps, self.posting)?;
         let (nobody, close) = (self.nobody_percent, self.close_permille);

@@ -7,6 +7,14 @@ fn a_few_seeds_pass_and_do_not_depend_on_threads() {
     assert_eq!(run(1, 12, 3, &|_, _| {}), (Vec::new(), digest));
 }
 
+#[test]
+fn cards_and_ranks_keep_their_promises_in_broken_networks() {
+    for seed in (3..100).step_by(4) {
+        let (failures, _) = run(seed, 1, 1, &|_, _| {});
+        assert_eq!(failures, Vec::new());
+    }
+}
+
 /// 25,912: a host was woken a thousand times in a millisecond, for nothing.
 ///
 /// 21,316: the first packet of a plain context, which names no run of its receiver, was overtaken

@@ -7,9 +7,10 @@ use std::rc::Rc;
 use srd_proto::{Duration, Instant, Protection};
 
 use super::host::{endpoint, settling};
+use super::layers;
 use super::ledger::Ledger;
 use super::node::{Common, SoakNode};
-use super::plan::Plan;
+use super::plan::{Layer, Plan};
 use crate::hash::mix;
 use crate::world::{Ended, US, World, WorldConfig};
 
@@ -19,7 +20,7 @@ const STEPS: u64 = 20;
 const QUIET_PACKETS_MAX: u64 = 40;
 
 /// What a seed that passed did.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Passed {
     /// A number that sums up all that happened.
     pub digest: u64,
@@ -68,6 +69,9 @@ fn check(world: &World<SoakNode>, common: &Common) -> Result<(), String> {
 /// # Errors
 /// What went wrong first.
 pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
+    if plan.layer != Layer::Plain {
+        return layers::run(plan);
+    }
     let hosts = plan.topology.hosts;
     let keys = match plan.config.protection {
         Protection::Static(_) => {

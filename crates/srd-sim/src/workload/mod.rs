@@ -4,6 +4,8 @@ pub mod cm;
 pub mod pattern;
 pub mod sizes;
 
+use std::collections::BTreeSet;
+
 use crate::node::{ENDLESS, FlowId, FlowSpec, HostId};
 
 /// When a flow starts.
@@ -163,4 +165,14 @@ impl Workload {
     pub fn is_endless(&self) -> bool {
         self.flows.iter().any(|f| f.bytes == ENDLESS)
     }
+}
+
+/// Whom each host sends to or gets from.
+pub fn peers(workload: &Workload, hosts: u32) -> Vec<Vec<HostId>> {
+    let mut peers = vec![BTreeSet::new(); hosts as usize];
+    for flow in &workload.flows {
+        peers[flow.src.index()].insert(flow.dst);
+        peers[flow.dst.index()].insert(flow.src);
+    }
+    peers.into_iter().map(|of_one| of_one.into_iter().collect()).collect()
 }

@@ -105,17 +105,36 @@ pub fn pairs(
     Workload { flows, ..Workload::default() }
 }
 
-/// Every one of the hosts sends to every other.
+/// Every one of the hosts sends to every other; with `at_once`, so many flows at a time: the next
+/// starts when one is done.
 ///
 /// # Errors
-/// Too many flows.
-pub fn all_to_all(hosts: &[u32], bytes: u64) -> Result<Workload, WorkloadError> {
+/// Too many flows, or none at a time.
+pub fn all_to_all(
+    hosts: &[u32],
+    bytes: u64,
+    at_once: Option<u32>,
+) -> Result<Workload, WorkloadError> {
     let n = hosts.len();
     bounded((n as u64).saturating_mul(n as u64))?;
+    let at_once = match at_once {
+        Some(0) => return fail("`at_once` must be above zero".to_owned()),
+        Some(at_once) => at_once as usize,
+        None => n,
+    };
+    let number = |host: usize| u32::try_from(host).expect("bounded above");
     // Each host begins with its successor, so that not all start with the same receiver.
-    let flow = |i: usize, step: usize| FlowPlan::at(0, hosts[i], hosts[(i + step) % n], bytes);
+    let flow = |i: usize, step: usize| {
+        let mut flow = FlowPlan::at(0, hosts[i], hosts[(i + step) % n], bytes);
+        if step > at_once {
+            flow.start = Start::On(TriggerId(number(i)));
+        }
+        flow.sent_trigger = (at_once + 1 < n).then(|| TriggerId(number(i)));
+        flow
+    };
     let flows = (1..n).flat_map(|step| (0..n).map(move |i| flow(i, step))).collect();
-    Ok(Workload { flows, ..Workload::default() })
+    let triggers = if at_once + 1 < n { vec![TriggerKind::MultiShot; n] } else { Vec::new() };
+    Ok(Workload { flows, triggers, ..Workload::default() })
 }
 
 /// A ring all-reduce: 2(n-1) steps; in each, every host sends one n-th of the data to its
@@ -289,9 +308,14 @@ mod tests {
     #[test]
     fn all_to_all_and_ring_have_their_flows() {
         let hosts: Vec<u32> = (0..8).collect();
-        let all = all_to_all(&hosts, 5).unwrap();
+        let all = all_to_all(&hosts, 5, None).unwrap();
         all.check(8).unwrap();
         assert_eq!(all.flows.len(), 56);
+        assert!(all_to_all(&hosts, 5, Some(0)).is_err());
+        let some = all_to_all(&hosts, 5, Some(3)).unwrap();
+        some.check(8).unwrap();
+        let waiting = some.flows.iter().filter(|f| matches!(f.start, Start::On(_))).count();
+        assert_eq!((waiting, some.triggers.len()), (56 - 8 * 3, 8));
         let ring = all_reduce_ring(&hosts, 800).unwrap();
         ring.check(8).unwrap();
         assert_eq!((ring.flows.len(), ring.triggers.len()), (112, 104));

@@ -1,9 +1,10 @@
-//! What a peer or a guest may write is bounded by rules: who may send from an address, what
-//! state outlives a peer, and which queue a packet waits in.
+//! Bounds on peers and guests: the addresses that a peer may send from, the state that outlives a
+//! peer, and the queue that a packet waits in.
 
 use super::*;
 use crate::FRAME_QPN;
-use crate::frame::Place;
+use crate::rewrite::checksum;
+use crate::wire::frame::Place;
 use srd_proto::Delivery;
 
 /// A frame of its own, in one datagram.
@@ -29,8 +30,8 @@ impl Rig {
         (id, end.express.add_peer(self.now, settings))
     }
 
-    /// Node 1 hears a datagram of a peer, whatever that may have put into it.
-    fn hear(&mut self, peer: PeerId, imm: u64, reliable: bool, payload: &[u8]) {
+    /// Node 1 receives a datagram of a peer, with any content.
+    fn receive(&mut self, peer: PeerId, imm: u64, reliable: bool, payload: &[u8]) {
         let End { express, guest, .. } = &mut self.ends[1];
         let (src_qpn, dst_qpn) = (FRAME_QPN, FRAME_QPN);
         let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable, payload };
@@ -54,20 +55,20 @@ fn regression_a_frame_that_waited_in_vain_is_checked_against_the_peer_that_sent_
     rig.third(3);
     let first = rig.first();
     let forged = framed(3, &tcp(1));
-    rig.hear(first, whole(9, 1, &forged), true, &forged);
+    rig.receive(first, whole(9, 1, &forged), true, &forged);
     // In two chunks, under another flow.
     let half = forged.len() / 2;
     let place = Place { flow: 10, sequence: 1, chunk: 0, last: false, frame_bytes: 0 };
     let place = Place { frame_bytes: u16::try_from(forged.len()).unwrap(), ..place };
-    rig.hear(first, place.encode(), true, &forged[..half]);
+    rig.receive(first, place.encode(), true, &forged[..half]);
     let last = Place { chunk: 1, last: true, ..place };
-    rig.hear(first, last.encode(), true, &forged[half..]);
+    rig.receive(first, last.encode(), true, &forged[half..]);
     rig.time_out(150);
     assert!(rig.ends[1].guest.0.is_empty(), "a peer sent from another's address");
     assert_eq!(rig.ends[1].express.counters().peer_bad_source, 2);
     // A frame of its own that waits in vain is delivered, and counted as that peer's.
     let own = framed(1, &tcp(2));
-    rig.hear(first, whole(11, 1, &own), true, &own);
+    rig.receive(first, whole(11, 1, &own), true, &own);
     rig.time_out(150);
     assert_eq!(rig.ends[1].guest.0, [own]);
     let slot = rig.ends[1].peer;
@@ -79,7 +80,7 @@ fn a_frame_whose_address_moves_while_it_waits_is_not_delivered() {
     let mut rig = Rig::both();
     let (first, slot) = (rig.first(), rig.ends[1].peer);
     let frame = framed(1, &tcp(1));
-    rig.hear(first, whole(9, 1, &frame), true, &frame);
+    rig.receive(first, whole(9, 1, &frame), true, &frame);
     rig.ends[1].express.set_allowed(slot, Vec::new());
     rig.time_out(150);
     assert!(rig.ends[1].guest.0.is_empty());
@@ -93,7 +94,7 @@ fn regression_the_next_peer_of_a_slot_meets_no_flow_of_the_one_before() {
     for sequence in [0, 1, 3] {
         let frame = framed(3, &tcp(sequence));
         let imm = whole(9, u16::try_from(sequence).unwrap(), &frame);
-        rig.hear(id, imm, true, &frame);
+        rig.receive(id, imm, true, &frame);
     }
     assert_eq!(numbers(&rig.ends[1].guest.0), [0, 1]);
     rig.ends[1].express.remove_peer(slot);
@@ -101,7 +102,7 @@ fn regression_the_next_peer_of_a_slot_meets_no_flow_of_the_one_before() {
     let (id, again) = rig.third(4);
     assert_eq!(again, slot, "it takes the same place");
     let frame = framed(4, &tcp(100));
-    rig.hear(id, whole(9, 0, &frame), true, &frame);
+    rig.receive(id, whole(9, 0, &frame), true, &frame);
     assert_eq!(numbers(&rig.ends[1].guest.0), [0, 1, 100]);
     rig.time_out(150);
     assert_eq!(numbers(&rig.ends[1].guest.0), [0, 1, 100]);
@@ -117,7 +118,7 @@ fn without_udp() -> Rig {
 }
 
 impl Rig {
-    /// Node 0 hands over what may leave, while the wire takes nothing.
+    /// Node 0 hands over the frames that may leave, while the wire takes nothing.
     fn pump(&mut self) -> (u64, usize) {
         let End { endpoint, express, .. } = &mut self.ends[0];
         express.pump(self.now, endpoint);
@@ -175,7 +176,7 @@ fn regression_a_packet_that_may_be_cut_is_cut_where_it_does_not_fit() {
     let mut packet = v4(protocol::UDP, (1, 2), &payload);
     packet[6] = 0;
     packet[10..12].copy_from_slice(&[0, 0]);
-    let sum = crate::checksum::of(&packet[..20]);
+    let sum = checksum::of(&packet[..20]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
     rig.send(0, &packet);
     rig.run_ms(5);
@@ -196,10 +197,9 @@ fn regression_a_frame_of_more_chunks_than_have_numbers_goes_plainly() {
     assert_eq!(rig.reach(0), Reach::Express { udp: true });
     let payload = vec![7; 60_000];
     let packet = v4(protocol::TCP, (5, 80), &payload);
-    let read = Packet::read(&packet).unwrap();
     let gso = Some((Gso::Tcp { ecn: false }, 200));
     let offload = Offload { gso, checksum: Some((20, 16)), checked: false };
-    let header = offload.write(true, header_bytes(&packet, &read));
+    let header = offload.write(true, layout(&packet).header_bytes());
     rig.send_frame(0, &[&header[..], &packet].concat());
     rig.run_ms(20);
     let seen: usize = rig.ends[1].guest.0.iter().map(|f| f.len() - OFFLOAD_BYTES - 40).sum();
@@ -213,10 +213,9 @@ fn a_super_packet_of_more_packets_than_the_transport_takes_goes_plainly_bit_by_b
     rig.run_ms(20);
     let payload: Vec<u8> = (0..60_000u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
     let packet = v4(protocol::TCP, (5, 80), &payload);
-    let read = Packet::read(&packet).unwrap();
     let gso = Some((Gso::Tcp { ecn: false }, 48));
     let offload = Offload { gso, checksum: Some((20, 16)), checked: false };
-    let header = offload.write(true, header_bytes(&packet, &read));
+    let header = offload.write(true, layout(&packet).header_bytes());
     rig.send_frame(0, &[&header[..], &packet].concat());
     let (_, waiting) = rig.pump();
     assert_eq!(waiting, 128);
@@ -243,19 +242,18 @@ fn a_part_of_a_packet_has_its_checksum_filled_in() {
     let mut packet = v4(protocol::UDP, (1, 2), &[7; 3000]);
     packet[6] = 0;
     packet[10..12].copy_from_slice(&[0, 0]);
-    let sum = crate::checksum::of(&packet[..20]);
+    let sum = checksum::of(&packet[..20]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    let read = Packet::read(&packet).unwrap();
-    let (source, destination) = (&read.source, &read.destination);
+    let addresses = packet[12..20].to_vec();
     let bytes = packet.len() - 20;
-    let sum = crate::checksum::pseudo_header(source, destination, protocol::UDP, bytes);
+    let sum = checksum::pseudo_header(&addresses, protocol::UDP, bytes);
     packet[26..28].copy_from_slice(&sum.to_be_bytes());
     let offload = Offload { gso: None, checksum: Some((20, 6)), checked: false };
     rig.send_frame(0, &[&offload.write(true, 28)[..], &packet].concat());
     rig.run_ms(5);
     let parts = rig.ends[1].guest.0.iter().map(|f| &f[OFFLOAD_BYTES + 20..]);
     let datagram = parts.collect::<Vec<_>>().concat();
-    let sum = crate::checksum::transport(source, destination, protocol::UDP, &datagram);
+    let sum = checksum::transport(&addresses, protocol::UDP, &datagram);
     assert_eq!(sum, 0);
 }
 
@@ -281,13 +279,12 @@ fn a_packet_of_a_super_packet_that_fits_no_datagram_is_answered_when_it_goes_pla
     rig.run_ms(20);
     // TCP would be cut further; datagrams of UDP are what they are.
     let packet = v4(protocol::UDP, (5, 80), &[0; 9000]);
-    let read = Packet::read(&packet).unwrap();
     let gso = Some((Gso::Udp, 3000));
     let offload = Offload { gso, checksum: Some((20, 6)), checked: false };
-    let header = offload.write(true, header_bytes(&packet, &read));
+    let header = offload.write(true, layout(&packet).header_bytes());
     rig.send_frame(0, &[&header[..], &packet].concat());
     rig.run_ms(5);
-    assert_eq!(rig.ends[0].guest.0.len(), 1, "the sender is told");
+    assert_eq!(rig.ends[0].guest.0.len(), 1, "the sender is answered");
     let counters = rig.ends[0].express.counters();
     assert_eq!((counters.guest_too_big, counters.send_refused), (1, 0));
 }

@@ -1,7 +1,7 @@
 //! What the stage does when the network passes less than it did, and more again.
 
 use super::*;
-use crate::packet::u16_at;
+use crate::meta::packet::u16_at;
 
 /// Packets of the guests, and outer packets that carry them whole.
 const MTU: u16 = 8900;
@@ -30,8 +30,8 @@ fn ping(n: u32) -> Vec<u8> {
     v4(protocol::ICMP, (8, 0), &body)
 }
 
-/// The path MTU that the answer in the guest's hands tells, if there is one.
-fn told(frames: &[Vec<u8>]) -> Option<u16> {
+/// The path MTU in the answer to the guest, if there is one.
+fn answered_mtu(frames: &[Vec<u8>]) -> Option<u16> {
     let answer = frames.iter().find(|f| f[OFFLOAD_BYTES + 9] == protocol::ICMP)?;
     let icmp = &answer[OFFLOAD_BYTES + 20..];
     (icmp[..2] == [3, 4]).then(|| u16_at(icmp, 6))
@@ -40,7 +40,7 @@ fn told(frames: &[Vec<u8>]) -> Option<u16> {
 #[test]
 fn regression_small_plain_packets_go_on_while_nothing_large_passes() {
     let mut rig = rig(jumbo());
-    // Less than anything is cut to: what rides SRD stands still, its queues fill.
+    // Less than anything is cut to: packets that ride SRD stand still, their queues fill.
     rig.passes_bytes = 700;
     let mut arrived = 0;
     for n in 0..600 {
@@ -91,7 +91,7 @@ fn regression_a_plain_packet_that_no_longer_fits_is_answered_until_it_fits_again
         rig.send(0, &large(protocol::ICMP, n));
         rig.run_ms(50);
     }
-    let mtu = told(&rig.ends[0].guest.0).expect("an answer: too big");
+    let mtu = answered_mtu(&rig.ends[0].guest.0).expect("an answer: too big");
     assert!((1300..=1472).contains(&mtu), "{mtu}");
     rig.passes_bytes = usize::MAX;
     for n in 0..100 {
@@ -116,10 +116,9 @@ fn regression_plain_tcp_is_cut_to_what_passes() {
     // One packet whole, and one that the kernel has left to be cut into two.
     let whole = large(protocol::TCP, 1);
     rig.send(0, &whole);
-    let packet = Packet::read(&whole).unwrap();
     let gso = Some((Gso::Tcp { ecn: false }, 4002));
     let offload = Offload { gso, checksum: Some((20, 16)), checked: false };
-    let header = offload.write(true, header_bytes(&whole, &packet));
+    let header = offload.write(true, layout(&whole).header_bytes());
     rig.send_frame(0, &[&header[..], &whole].concat());
     rig.run_ms(5);
     let frames = &rig.ends[1].guest.0;

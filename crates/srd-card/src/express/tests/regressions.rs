@@ -1,46 +1,13 @@
 //! What the soak found: each test is named for what went wrong.
 
 use super::*;
-use crate::express::flows::Flows;
+use crate::OFFER_QPN;
 use crate::order::OrderCounts;
-use crate::queue::{Kind, Lane, QueueCounts, Scheduler, Waiting};
+use crate::wire::offer::Offer;
+use srd_proto::Delivery;
 
 fn id_of(end: &End) -> PeerId {
     end.endpoint.peer_at(outer(1)).unwrap()
-}
-
-#[test]
-fn regression_an_address_that_moves_takes_no_flow_out_of_its_old_queue() {
-    let now = Instant::ZERO;
-    let aqm = Aqm {
-        target: Duration::from_secs(1),
-        interval: Duration::from_secs(1),
-        bytes_max: 1 << 20,
-    };
-    let key = |port| FlowKey { ports: (port, 80), ..NO_FLOW };
-    let (mut flows, mut old) = (Flows::new(8, 1), Scheduler::default());
-    let [bulk, short] = [1, 2].map(|port| flows.insert(now, key(port), 0, true).unwrap());
-    let mut counts = QueueCounts::default();
-    for (slot, bytes) in [(bulk, 20_000), (bulk, 20_000), (short, 100)] {
-        let waiting = Waiting { frame: vec![0; bytes], at: now, kind: Kind::Other };
-        old.push(&mut flows.queues, slot, waiting, &aqm, &mut counts);
-    }
-    // The short flow runs dry while the other has more: it is in line without a frame.
-    for expected in [bulk, short] {
-        let turn = old.next(&mut flows.queues, Lane::Plain).unwrap();
-        assert_eq!(turn.slot, expected);
-        old.take(&mut flows.queues, turn, Lane::Plain, now, &aqm, &mut counts).unwrap();
-    }
-    let turn = old.next(&mut flows.queues, Lane::Plain).unwrap();
-    assert_eq!((turn.slot, turn.fresh), (bulk, false));
-    // Its address moves to another peer: it follows when the old one's line does not name it.
-    flows.forget_routes();
-    assert_eq!(flows.insert(now, key(2), 1, true), Some(short));
-    assert_eq!(flows.flow(short).peer, 0);
-    old.take(&mut flows.queues, turn, Lane::Plain, now, &aqm, &mut counts).unwrap();
-    assert_eq!(old.next(&mut flows.queues, Lane::Plain), None);
-    assert_eq!(flows.insert(now, key(2), 1, true), Some(short));
-    assert_eq!(flows.flow(short).peer, 1);
 }
 
 #[test]
@@ -91,4 +58,18 @@ fn regression_a_flow_takes_a_new_number_when_its_peer_was_removed() {
     rig.run_ms(20);
     assert_eq!(numbers(&rig.ends[1].guest.0), (300..400).collect::<Vec<_>>());
     assert_eq!(rig.ends[1].express.counters().order, OrderCounts::default());
+}
+
+#[test]
+fn regression_an_offer_of_the_peer_does_not_keep_a_change_of_ours_from_it() {
+    let mut rig = Rig::both();
+    let (now, end) = (rig.now, &mut rig.ends[0]);
+    end.express.set_express(now, end.peer, false, false);
+    // Before our offer leaves, one of the peer arrives, which needs no answer.
+    let (peer, src_qpn, dst_qpn) = (id_of(end), OFFER_QPN, OFFER_QPN);
+    let payload = &Offer { express: true, udp: true, asks: false }.encode();
+    let delivery = Delivery { peer, src_qpn, dst_qpn, imm: 0, reliable: true, payload };
+    end.express.delivered(now, &delivery, &mut end.guest);
+    rig.run_ms(20);
+    assert_eq!(rig.reach(1), Reach::Off);
 }

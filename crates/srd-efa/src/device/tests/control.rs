@@ -139,8 +139,8 @@ fn error_flushes_both_queues_and_reset_forgets_them() {
     rig.run_ms(2000);
     assert_eq!(rig.ends[0].completions(), []);
     // Everything that was promised has been given back.
-    let queue = rig.ends[0].device.cqs.at(rig.ends[0].cq.0).unwrap();
-    assert!(queue.has_room() && rig.ends[0].device.ops.len() == 0);
+    let queue = rig.ends[0].device.cqs.get(rig.ends[0].cq.0).unwrap();
+    assert!(queue.has_room() && rig.ends[0].device.ops.is_empty());
 }
 
 #[test]

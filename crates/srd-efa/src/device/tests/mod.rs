@@ -7,16 +7,19 @@ mod messages;
 mod rdma;
 
 use super::*;
+use crate::cq::Completion;
+use crate::handle::{Ah, Cq, Pd};
 use crate::memory::{Memory, Sge};
 use crate::mr::{Access, Mr, Registration};
 use crate::qp::{QpAttr, QpInit, QpType};
-use crate::wr::{RecvWr, SendOp, SendWr, Source};
-use crate::{PostError, WcStatus};
+use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
+use crate::{Config, PostError, WcOpcode, WcStatus};
+use bytes::Bytes;
 use core::net::SocketAddr;
 use srd_proto::rng::Rng;
 use srd_proto::{
-    Config as CoreConfig, Datagram, Duration, Ecn, Endpoint, Epoch, PacketMeta, PacketRef,
-    PeerConfig, TransmitBuf,
+    Config as CoreConfig, Datagram, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef,
+    PeerConfig, PeerId, Qpn, TransmitBuf,
 };
 use std::collections::BTreeMap;
 use std::vec;

@@ -1,4 +1,4 @@
-//! Restarts, silence, removal, greetings.
+//! Restarts, silence, removal, HELLO.
 
 use super::*;
 
@@ -32,8 +32,8 @@ fn a_restart_ends_what_is_under_way_and_the_new_run_is_reached() {
         {
             let mut net = Net::new(2);
             let to = if aimed { net.exact(0, 1) } else { net.peer(0, 1) };
-            let pieces = [Piece { addr: 0, length }];
-            net.try_send(0, Message { until, ..message(to, 1, &pieces) }).unwrap();
+            let iov = [Iov { addr: 0, length }];
+            net.try_send(0, Message { until, ..message(to, 1, &iov) }).unwrap();
             net.run_ms(20);
             assert!(net.done(0).is_empty(), "nobody has received it");
             net.restart(1);
@@ -85,8 +85,8 @@ fn a_peer_that_never_answers_is_unreachable_and_one_that_falls_silent_unresponsi
     let to = net.peer(0, 1);
     net.send(0, to, 1, 0, 8);
     net.send(0, to, 2, 0, 300_000);
-    let local = [Piece { addr: 0, length: 8 }];
-    let remote = [RemotePiece { addr: 0, length: 8, rkey: 1 }];
+    let local = [Iov { addr: 0, length: 8 }];
+    let remote = [RmaIov { addr: 0, length: 8, rkey: 1 }];
     let read = Rma {
         to,
         read: true,
@@ -95,7 +95,7 @@ fn a_peer_that_never_answers_is_unreachable_and_one_that_falls_silent_unresponsi
         data: None,
         context: 3,
         until: Until::Transmitted,
-        tell: false,
+        signaled: false,
     };
     net.on(0, |rdm, world| rdm.rma(world, read)).unwrap();
     net.run_ms(3000);
@@ -106,9 +106,9 @@ fn a_peer_that_never_answers_is_unreachable_and_one_that_falls_silent_unresponsi
     net.run_ms(2000);
     assert_eq!(all(&mut net), [Outcome::Ok]);
     net.dead = Some(1);
-    let pieces = [Piece { addr: 0, length: 8 }];
+    let iov = [Iov { addr: 0, length: 8 }];
     net.send(0, to, 1, 0, 8);
-    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &pieces) }).unwrap();
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &iov) }).unwrap();
     net.send(0, to, 1, 0, 300_000);
     net.run_ms(3000);
     assert_eq!(all(&mut net), [Outcome::Unresponsive; 3]);
@@ -128,8 +128,8 @@ fn a_peer_that_is_removed_ends_what_waits_for_it_and_stays_known_if_it_wrote() {
     assert_eq!(to, twice);
     let back = net.peer(1, 0);
     net.send(1, back, 4, 0, 8);
-    let pieces = [Piece { addr: 0, length: 8 }];
-    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &pieces) }).unwrap();
+    let iov = [Iov { addr: 0, length: 8 }];
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &iov) }).unwrap();
     net.send(0, to, 2, 0, 300_000);
     net.run_ms(20);
     net.on(0, |rdm, world| rdm.remove_peer(world, to));
@@ -196,17 +196,17 @@ fn regression_a_message_does_not_end_while_parts_of_it_are_on_their_way() {
         for _ in 0..2000 {
             net.run_us(20);
             let rdm = &mut net.nodes[0].rdm;
-            let index = rdm.link_of(peer).unwrap();
+            let index = rdm.conn_of(peer).unwrap();
             let begun = |op: &Op| op.acked > 0 && op.in_flight > 0 && op.queued;
             if !doubted && rdm.ops.iter().any(|(_, op)| begun(op)) {
                 // As after a write that the peer refused.
                 doubted = true;
-                rdm.link_mut(index).unwrap().in_doubt = true;
+                rdm.conn_mut(index).unwrap().in_doubt = true;
                 rdm.wake(index);
             }
             if !rdm.done.is_empty() {
-                let flying = rdm.link(index).unwrap().flying;
-                assert_eq!(flying, 0, "seed {seed}: the buffer is still being sent");
+                let in_flight = rdm.conn(index).unwrap().in_flight;
+                assert_eq!(in_flight, 0, "seed {seed}: the buffer is still being sent");
                 ends += u32::from(doubted);
                 break;
             }
@@ -216,7 +216,7 @@ fn regression_a_message_does_not_end_while_parts_of_it_are_on_their_way() {
 }
 
 #[test]
-fn regression_a_greeting_that_a_peer_took_with_it_is_said_again() {
+fn regression_a_hello_that_a_peer_took_with_it_is_sent_again() {
     let mut net = Net::new(2);
     let to = net.peer(0, 1);
     net.send(0, to, 7, 0, 100);

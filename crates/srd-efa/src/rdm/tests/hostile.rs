@@ -15,10 +15,10 @@ impl Stranger {
     fn new() -> Self {
         let mut net = Net::new(2);
         let to = net.peer(0, 1);
-        let pieces = [Piece { addr: 0, length: 300_000 }];
+        let iov = [Iov { addr: 0, length: 300_000 }];
         for tag in [1, 2] {
             let until = Until::Delivered;
-            net.try_send(0, Message { until, ..message(to, tag, &pieces) }).unwrap();
+            net.try_send(0, Message { until, ..message(to, tag, &iov) }).unwrap();
         }
         let back = net.peer(1, 0);
         net.send(1, back, 3, 0, 100_000);
@@ -28,8 +28,8 @@ impl Stranger {
         net.nodes[1].rdm.share(shared).unwrap();
         net.run_ms(20);
         let peer = net.nodes[1].endpoint.peer_at(address(0)).unwrap();
-        let index = net.nodes[1].rdm.link_of(peer).unwrap();
-        let check = net.nodes[1].rdm.link(index).unwrap().incoming.unwrap().check;
+        let index = net.nodes[1].rdm.conn_of(peer).unwrap();
+        let check = net.nodes[1].rdm.conn(index).unwrap().incoming.unwrap().check;
         Self { net, peer, check }
     }
 
@@ -50,40 +50,40 @@ impl Stranger {
     }
 }
 
-fn envelope(id: u32) -> wire::Envelope {
-    wire::Envelope { id, tag: Some(7), data: Some(1), token: Some(9) }
+fn header(id: u32) -> wire::message::MessageHeader {
+    wire::message::MessageHeader { id, tag: Some(7), data: Some(1), token: Some(9) }
 }
 
 /// One of each frame, valid but for what it names.
 fn frames(id: u32) -> Vec<Vec<u8>> {
-    let long = [wire::LongPiece { rkey: 5, length: 100_000 }; 2];
-    let atomic = [wire::AtomicPiece { addr: 0, rkey: 5, bytes: 8 }];
-    let mut short = wire::message(&envelope(id), None, 5);
+    let long = [wire::frame::LongIov { rkey: 5, length: 100_000 }; 2];
+    let atomic = [wire::frame::AtomicIov { addr: 0, rkey: 5, bytes: 8 }];
+    let mut short = wire::message::encode(&header(id), None, 5);
     short.extend_from_slice(b"hello");
-    let mut parts = wire::message(&envelope(id + 1), Some(3000), 5);
+    let mut parts = wire::message::encode(&header(id + 1), Some(3000), 5);
     parts.extend_from_slice(b"hello");
-    let mut sum = wire::atomic(id + 3, [2, 7, 1], 3, &atomic);
+    let mut sum = wire::encode::atomic(id + 3, [2, 7, 1], 3, &atomic);
     sum.extend_from_slice(&[1; 8]);
-    let mut together = joined::Joining::new(id + 4, 100);
+    let mut together = wire::batch::BatchBuilder::new(id + 4, 100);
     for id in [id + 4, id + 5] {
-        let envelope = envelope(id);
-        let bytes = wire::message_header_bytes(&envelope, false);
-        wire::put_message(together.entry(u16::try_from(bytes).unwrap()), &envelope, None);
+        let header = header(id);
+        let bytes = wire::message::header_bytes(&header, false);
+        wire::message::put(together.entry(u16::try_from(bytes).unwrap()), &header, None);
     }
-    let mut put = wire::put(Some(3), false, 0, 5, 4);
+    let mut put = wire::encode::put(Some(3), false, 0, 5, 4);
     put.extend_from_slice(b"data");
     [
-        wire::hello(77, 100),
-        wire::answer(1, 100, 1 << 40),
-        wire::credit(1, 1 << 40),
+        wire::encode::hello(77, 100),
+        wire::encode::answer(1, 100, 1 << 40),
+        wire::encode::credit(1, 1 << 40),
         short,
         parts,
-        wire::long(&envelope(id + 2), 9, &long),
-        wire::receipt(1 << 32, 0),
+        wire::encode::long(&header(id + 2), 9, &long),
+        wire::encode::receipt(1 << 32, 0),
         sum,
-        wire::result(1 << 32, 0, &[1; 8]),
+        wire::encode::result(1 << 32, 0, &[1; 8]),
         put,
-        wire::note(4, 5),
+        wire::encode::note(4, 5),
         together.finish(),
     ]
     .iter()
@@ -94,13 +94,13 @@ fn frames(id: u32) -> Vec<Vec<u8>> {
 #[test]
 fn frames_survive_and_no_truncation_of_a_header_is_taken_for_another() {
     for frame in frames(0) {
-        assert!(wire::Frame::decode(&frame).is_some());
+        assert!(wire::frame::Frame::decode(&frame).is_some());
         for n in 0..8 {
-            assert_eq!(wire::Frame::decode(&frame[..n]), None);
+            assert_eq!(wire::frame::Frame::decode(&frame[..n]), None);
         }
     }
     let mut stranger = Stranger::new();
-    let own = stranger.net.nodes[1].rdm.own_check;
+    let own = stranger.net.nodes[1].rdm.local_check;
     for n in 0..8 {
         assert_eq!(stranger.frame(own, &vec![4; n]), Status::RemoteBadLength);
     }
@@ -114,7 +114,7 @@ fn what_is_not_of_the_session_is_refused_as_stale() {
     for frame in frames(2) {
         assert_eq!(stranger.frame(check ^ 1, &frame), Status::BadDestQpn);
     }
-    let part = Opaque::Send { check: check ^ 1, imm: Some(wire::part(2, 5)) };
+    let part = Opaque::Send { check: check ^ 1, imm: Some(wire::field::part(2, 5)) };
     assert_eq!(stranger.throw(part, b"x"), Status::BadDestQpn);
     assert_eq!(stranger.net.nodes[1].rdm.counters().stale, 13);
 }
@@ -126,7 +126,11 @@ fn credit_is_enforced_and_so_are_the_bounds_of_a_message() {
     let mut id = 2;
     let mut status = Status::Ok;
     while status == Status::Ok {
-        let mut frame = wire::message(&wire::Envelope { tag: Some(8), ..envelope(id) }, None, 1000);
+        let mut frame = wire::message::encode(
+            &wire::message::MessageHeader { tag: Some(8), ..header(id) },
+            None,
+            1000,
+        );
         frame.extend_from_slice(&[0; 1000]);
         status = stranger.frame(check, &frame);
         id += 1;
@@ -137,7 +141,7 @@ fn credit_is_enforced_and_so_are_the_bounds_of_a_message() {
     let mut stranger = Stranger::new();
     let frame = &frames(1)[4]; // parts of a message of 3000 bytes, with id 2
     assert_eq!(stranger.frame(check, frame), Status::Ok);
-    let part = |offset| Opaque::Send { check, imm: Some(wire::part(2, offset)) };
+    let part = |offset| Opaque::Send { check, imm: Some(wire::field::part(2, offset)) };
     assert_eq!(stranger.throw(part(2999), b"xx"), Status::RemoteBadLength, "beyond the end");
     assert_eq!(stranger.throw(part(5), &[1; 2995]), Status::Ok);
     assert_eq!(stranger.throw(part(5), &[1; 10]), Status::RemoteBadLength, "it is complete");
@@ -148,7 +152,7 @@ fn credit_is_enforced_and_so_are_the_bounds_of_a_message() {
 fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
     for seed in 0..300 {
         let mut stranger = Stranger::new();
-        let (check, own) = (stranger.check, stranger.net.nodes[1].rdm.own_check);
+        let (check, own) = (stranger.check, stranger.net.nodes[1].rdm.local_check);
         let mut rng = Rng::new(seed);
         let mut refused = 0;
         for round in 0..200u32 {
@@ -161,7 +165,7 @@ fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
             }
             frame.truncate(frame.len() - rng.below(3) as usize * rng.below(6) as usize % 8);
             let check = if rng.below(2) == 0 { check } else { own };
-            let part = wire::part(id, u16::try_from(rng.below(65_536)).unwrap());
+            let part = wire::field::part(id, u16::try_from(rng.below(65_536)).unwrap());
             let opaque = match rng.below(8) {
                 0 => Opaque::Send { check, imm: Some(part) },
                 1 => Opaque::Read { check: own, part: false },
@@ -189,8 +193,8 @@ fn random_and_mutated_frames_cause_no_panic_and_are_counted() {
 
 /// A message in one frame, with tag 7 and without data or receipt.
 fn short(id: u32) -> Vec<u8> {
-    let envelope = wire::Envelope { id, tag: Some(7), data: None, token: None };
-    let mut frame = wire::message(&envelope, None, 5);
+    let header = wire::message::MessageHeader { id, tag: Some(7), data: None, token: None };
+    let mut frame = wire::message::encode(&header, None, 5);
     frame.extend_from_slice(b"hello");
     frame.to_vec()
 }
@@ -205,7 +209,7 @@ fn regression_an_id_that_waits_for_its_turn_cannot_come_again() {
     let rdm = &mut stranger.net.nodes[1].rdm;
     let kept = rdm.reorder_bytes;
     assert!(kept > 0);
-    rdm.tell_remote(0, Kind::RemoteWrite, 1, Some(1));
+    rdm.report_remote(0, Kind::RemoteWrite, 1, Some(1));
     let done = rdm.done[0];
     rdm.done.resize(rdm.bounds.dones_max - 1, done);
     let (src_qpn, dst_qpn, imm) = (QPN, QPN, Opaque::Send { check, imm: None }.encode());
@@ -226,7 +230,7 @@ fn regression_an_id_that_waits_for_its_turn_cannot_come_again() {
 fn regression_parts_of_a_message_that_comes_whole_are_forgotten() {
     let mut stranger = Stranger::new();
     let check = stranger.check;
-    let part = Opaque::Send { check, imm: Some(wire::part(2, 9)) };
+    let part = Opaque::Send { check, imm: Some(wire::field::part(2, 9)) };
     assert_eq!(stranger.throw(part, &[1; 500]), Status::Ok, "its header has not come");
     assert!(stranger.net.nodes[1].rdm.reorder_bytes > 500);
     assert_eq!(stranger.frame(check, &short(2)), Status::Ok);
@@ -238,14 +242,14 @@ fn regression_parts_of_a_message_that_comes_whole_are_forgotten() {
 fn regression_who_greets_without_end_and_hears_nothing_is_refused() {
     let mut stranger = Stranger::new();
     stranger.net.dead = Some(0);
-    let own = stranger.net.nodes[1].rdm.own_check;
+    let own = stranger.net.nodes[1].rdm.local_check;
     let mut most = 0;
     for session in 0..40_000 {
-        stranger.frame(own, &wire::hello(session, 100));
+        stranger.frame(own, &wire::encode::hello(session, 100));
         if session % 100 == 0 {
             stranger.net.on(1, |rdm, world| rdm.pump(world));
         }
-        most = most.max(stranger.net.nodes[1].rdm.held().words);
+        most = most.max(stranger.net.nodes[1].rdm.occupancy().control_frames);
     }
     let rnr = stranger.net.nodes[1].rdm.counters().rnr;
     assert!(rnr > 20_000, "{rnr} refused");
@@ -255,12 +259,12 @@ fn regression_who_greets_without_end_and_hears_nothing_is_refused() {
 #[test]
 fn words_that_nobody_waits_for_are_counted_and_change_nothing() {
     let mut stranger = Stranger::new();
-    let own = stranger.net.nodes[1].rdm.own_check;
+    let own = stranger.net.nodes[1].rdm.local_check;
     let words = [
-        wire::answer(777, 100, 1 << 40),
-        wire::credit(777, 1 << 40),
-        wire::receipt(777 << 32, 0),
-        wire::result(777 << 32, 0, &[1; 8]),
+        wire::encode::answer(777, 100, 1 << 40),
+        wire::encode::credit(777, 1 << 40),
+        wire::encode::receipt(777 << 32, 0),
+        wire::encode::result(777 << 32, 0, &[1; 8]),
     ];
     for (before, word) in (0..).zip(words) {
         assert_eq!(stranger.net.nodes[1].rdm.counters().unasked, before);
@@ -273,8 +277,8 @@ fn words_that_nobody_waits_for_are_counted_and_change_nothing() {
 
 /// A message of 1000 bytes that no receive asks for.
 fn unasked(id: u32) -> Vec<u8> {
-    let envelope = wire::Envelope { id, tag: Some(8), data: None, token: None };
-    let mut frame = wire::message(&envelope, None, 1000);
+    let header = wire::message::MessageHeader { id, tag: Some(8), data: None, token: None };
+    let mut frame = wire::message::encode(&header, None, 1000);
     frame.extend_from_slice(&[0; 1000]);
     frame.to_vec()
 }
@@ -282,25 +286,25 @@ fn unasked(id: u32) -> Vec<u8> {
 #[test]
 fn regression_credit_is_not_got_anew_by_opening_one_session_after_another() {
     let mut stranger = Stranger::new();
-    let (own, run) = (stranger.net.nodes[1].rdm.own_check, stranger.net.nodes[1].incarnation);
+    let (own, run) = (stranger.net.nodes[1].rdm.local_check, stranger.net.nodes[1].incarnation);
     for session in 1000..1030 {
-        stranger.frame(own, &wire::hello(session, 100));
+        stranger.frame(own, &wire::encode::hello(session, 100));
         stranger.net.on(1, |rdm, world| rdm.pump(world));
-        let check = wire::session_check(run, session);
+        let check = wire::field::session_check(run, session);
         let taken = (0..).take_while(|id| stranger.frame(check, &unasked(*id)) == Status::Ok);
         assert!(taken.count() < 2000);
     }
     let bounds = stranger.net.nodes[1].rdm.bounds;
-    let kept = stranger.net.nodes[1].rdm.held().messages as u64 * 1000;
+    let kept = stranger.net.nodes[1].rdm.occupancy().messages as u64 * 1000;
     assert!(kept <= 2 * bounds.window_bytes_max, "{kept} bytes that nobody has asked for");
     // What the application takes makes room for more.
     for _ in 0..1500 {
         stranger.net.recv(1, None, 8, 0, 1000);
         stranger.net.done(1);
     }
-    let index = stranger.net.nodes[1].rdm.link_of(stranger.peer).unwrap();
+    let index = stranger.net.nodes[1].rdm.conn_of(stranger.peer).unwrap();
     stranger.net.on(1, |rdm, _| rdm.grant(index));
-    let incoming = stranger.net.nodes[1].rdm.link(index).unwrap().incoming.unwrap();
+    let incoming = stranger.net.nodes[1].rdm.conn(index).unwrap().incoming.unwrap();
     let free = incoming.granted - incoming.charged;
     assert!(free > bounds.window_bytes_max / 2, "{free} of credit");
 }
@@ -311,7 +315,7 @@ fn regression_parts_without_a_header_of_one_peer_leave_room_for_those_of_others(
     let check = stranger.check;
     let part = |n: u32| Opaque::Send {
         check,
-        imm: Some(wire::part(2 + n / 60_000, 1 + (n % 60_000) as u16)),
+        imm: Some(wire::field::part(2 + n / 60_000, 1 + (n % 60_000) as u16)),
     };
     let taken = (0..100_000).take_while(|n| stranger.throw(part(*n), &[1; 1000]) == Status::Ok);
     assert!(taken.count() < 10_000);
@@ -322,17 +326,20 @@ fn regression_parts_without_a_header_of_one_peer_leave_room_for_those_of_others(
 #[test]
 fn regression_a_new_session_does_not_look_at_what_is_kept_of_other_peers() {
     let mut stranger = Stranger::new();
-    let index = stranger.net.nodes[1].rdm.link_of(stranger.peer).unwrap();
+    let index = stranger.net.nodes[1].rdm.conn_of(stranger.peer).unwrap();
     // As many as messages of all peers may be kept.
     let mut sessions = |others: u32| {
         let rdm = &mut stranger.net.nodes[1].rdm;
         for id in 0..others {
-            rdm.partials.insert((index + 1, id), reorder::Partial::nothing());
+            rdm.partials.insert((index + 1, id), receive::inbound::Partial::nothing());
         }
         let start = std::time::Instant::now();
         for number in 0..300 {
-            let hello =
-                handshake::Hello { version: wire::VERSION, session: number, incarnation: 9 };
+            let hello = peers::connection::Hello {
+                version: wire::field::VERSION,
+                session: number,
+                incarnation: 9,
+            };
             rdm.open_incoming(index, &hello, 1 << 20);
         }
         start.elapsed()

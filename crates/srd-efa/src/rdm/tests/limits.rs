@@ -26,9 +26,9 @@ fn with_one_operation_each_an_all_to_all_of_64_deep_ends() {
         for _ in 0..200_000 {
             for node in 0..nodes {
                 for to in 0..nodes {
-                    let pieces = [Piece { addr: 0, length }];
+                    let iov = [Iov { addr: 0, length }];
                     if to_send[node][to] > 0
-                        && net.try_send(node, message(peers[node][to], 1, &pieces)).is_ok()
+                        && net.try_send(node, message(peers[node][to], 1, &iov)).is_ok()
                     {
                         to_send[node][to] -= 1;
                     }
@@ -55,13 +55,13 @@ fn with_one_operation_each_an_all_to_all_of_64_deep_ends() {
 fn operations_beyond_the_limit_are_refused_and_taken_later() {
     let mut net = Net::with(2, Config { operations_max: 3, ..config() });
     let to = net.peer(0, 1);
-    let pieces = [Piece { addr: 0, length: 1 }];
+    let iov = [Iov { addr: 0, length: 1 }];
     for _ in 0..3 {
-        net.try_send(0, message(to, 1, &pieces)).unwrap();
+        net.try_send(0, message(to, 1, &iov)).unwrap();
     }
-    assert_eq!(net.try_send(0, message(to, 1, &pieces)), Err(Refused::Again));
+    assert_eq!(net.try_send(0, message(to, 1, &iov)), Err(Refused::Again));
     net.run_ms(5);
-    net.try_send(0, message(to, 1, &pieces)).unwrap();
+    net.try_send(0, message(to, 1, &iov)).unwrap();
 }
 
 #[test]
@@ -70,16 +70,16 @@ fn receives_and_ends_that_nobody_polls_have_a_bound() {
     for _ in 0..4 {
         net.recv(1, None, 1, 0, 1);
     }
-    let pieces = [Piece { addr: 0, length: 1 }];
-    let more = net.on(1, |rdm, world| rdm.recv(world, receive(None, 1, &pieces)));
+    let iov = [Iov { addr: 0, length: 1 }];
+    let more = net.on(1, |rdm, world| rdm.recv(world, receive(None, 1, &iov)));
     assert_eq!(more, Err(Refused::Again));
     for _ in 0..4 {
         assert!(net.nodes[1].rdm.cancel(1));
     }
     let most = net.nodes[1].rdm.bounds.dones_max;
-    let want = Want { tag: 9, ignore: 0, source: None };
+    let want = Selector { tag: 9, ignore: 0, source: None };
     for n in 4..most + 1 {
-        let looked = net.on(1, |rdm, world| rdm.peek(world, true, want, Peek::Look, 0));
+        let looked = net.on(1, |rdm, _| rdm.peek(true, want, Peek::Look, 0));
         assert_eq!(looked.is_ok(), n < most);
     }
     let to = net.peer(0, 1);
@@ -110,7 +110,7 @@ fn a_receiver_that_posts_late_stops_its_sender_by_credit_and_nothing_fails() {
     net.run_ms(3000);
     let window = net.nodes[1].rdm.bounds.window_bytes_min;
     let kept = net.nodes[1].rdm.tagged.len().1 as u64;
-    assert!(kept <= window / link::MESSAGE_COST && kept > 50, "{kept}");
+    assert!(kept <= window / wire::message::MESSAGE_COST && kept > 50, "{kept}");
     assert_eq!(net.done(0).len() as u64, kept);
     for n in 0..1000u64 {
         net.recv(1, None, 1, (1 << 20) + 3 * n, 3);
@@ -199,9 +199,9 @@ fn the_receiver_has_so_many_reads_under_way_and_cuts_long_ones() {
 
 #[test]
 fn a_peer_costs_at_most_2_kilobytes_without_buffers() {
-    let link = size_of::<link::Link>();
-    let beside = size_of::<Entry>() + size_of::<((SocketAddr, u64), u32)>();
-    std::println!("link {link}, beside {beside}");
-    assert!(link + 2 * beside <= 648, "{link} {beside}");
+    let conn = size_of::<peers::connection::Connection>();
+    let beside = size_of::<peers::connection::Entry>() + size_of::<((SocketAddr, u64), u32)>();
+    std::println!("connection {conn}, beside {beside}");
+    assert!(conn + 2 * beside <= 648, "{conn} {beside}");
     assert!(size_of::<Op>() <= 400, "{}", size_of::<Op>());
 }

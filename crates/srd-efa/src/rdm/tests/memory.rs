@@ -1,8 +1,8 @@
 //! Reads, writes and atomic operations.
 
-use super::shared::*;
+use super::shares::*;
 use super::*;
-use crate::rdm::arithmetic::apply;
+use crate::rdm::rma::arithmetic::apply;
 
 #[test]
 fn reads_and_writes_of_every_length_and_in_pieces_arrive() {
@@ -14,14 +14,14 @@ fn reads_and_writes_of_every_length_and_in_pieces_arrive() {
         net.fill(0, 0, 500_000, 5);
         for length in [0u64, 8, 1400, 40_000, 500_000] {
             let cut = length / 3;
-            let local = [Piece { addr: 0, length: cut }, Piece { addr: cut, length: length - cut }];
+            let local = [Iov { addr: 0, length: cut }, Iov { addr: cut, length: length - cut }];
             let half = length / 2;
             let to_there = [remote(100, half), remote(100 + half, length - half)];
             go(&mut net, rma(to, false, &local, &to_there)).unwrap();
             net.run_ms(300);
             assert_eq!(net.outcomes(0), [(Kind::Write, 1, Outcome::Ok)], "{length}");
             assert!(there(&net, node, 100, length) == net.bytes(0, 0, length), "{length}");
-            let back = [Piece { addr: 2 << 20, length }];
+            let back = [Iov { addr: 2 << 20, length }];
             go(&mut net, rma(to, true, &back, &to_there)).unwrap();
             net.run_ms(300);
             assert_eq!(net.outcomes(0), [(Kind::Read, 1, Outcome::Ok)], "{length}");
@@ -41,7 +41,7 @@ fn data_of_a_write_is_told_once_when_all_of_it_stands_there() {
         share(&mut net, 1, all());
         net.nodes[0].rdm.bounds.read_bytes_max = 150_000;
         net.fill(0, 0, length, 5);
-        let (local, remote) = ([Piece { addr: 0, length }], [remote(0, length)]);
+        let (local, remote) = ([Iov { addr: 0, length }], [remote(0, length)]);
         go(&mut net, Rma { data: Some(data), ..rma(to, false, &local, &remote) }).unwrap();
         let mut done = Vec::new();
         while done.is_empty() {
@@ -50,7 +50,7 @@ fn data_of_a_write_is_told_once_when_all_of_it_stands_there() {
         }
         assert!(there(&net, 1, 0, length) == net.bytes(0, 0, length));
         assert_eq!((done[0].kind, done[0].data), (Kind::RemoteWrite, Some(data)));
-        assert_eq!((done[0].length, done[0].tell), (length, true));
+        assert_eq!((done[0].length, done[0].signaled), (length, true));
         net.run_ms(100);
         assert!(net.done(1).is_empty());
         assert_eq!(net.outcomes(0), [(Kind::Write, 1, Outcome::Ok)]);
@@ -59,24 +59,24 @@ fn data_of_a_write_is_told_once_when_all_of_it_stands_there() {
 
 #[test]
 fn an_injected_write_ends_at_once_and_peers_transfers_are_told_if_asked_for() {
-    let mut net = Net::with(2, Config { tell_remote: true, ..config() });
+    let mut net = Net::with(2, Config { report_remote: true, ..config() });
     let to = net.peer(0, 1);
     share(&mut net, 1, all());
     net.fill(0, 0, 1000, 5);
     let sent = net.bytes(0, 0, 1000).to_vec();
-    let (local, far) = ([Piece { addr: 0, length: 1000 }], [remote(0, 1000)]);
+    let (local, far) = ([Iov { addr: 0, length: 1000 }], [remote(0, 1000)]);
     let injected = Rma { until: Until::Injected, ..rma(to, false, &local, &far) };
     go(&mut net, injected).unwrap();
     assert_eq!(net.outcomes(0), [(Kind::Write, 1, Outcome::Ok)]);
     net.fill(0, 0, 1000, 6);
     net.run_ms(10);
     assert!(there(&net, 1, 0, 1000) == sent);
-    let (long, far) = ([Piece { addr: 0, length: 100_000 }], [remote(0, 100_000)]);
+    let (long, far) = ([Iov { addr: 0, length: 100_000 }], [remote(0, 100_000)]);
     go(&mut net, rma(to, false, &long, &far)).unwrap();
     net.run_ms(50);
     go(&mut net, rma(to, true, &long, &far)).unwrap();
     net.run_ms(50);
-    let told: Vec<_> = net.done(1).iter().map(|d| (d.kind, d.length, d.tell)).collect();
+    let told: Vec<_> = net.done(1).iter().map(|d| (d.kind, d.length, d.signaled)).collect();
     assert_eq!(
         told,
         [
@@ -98,13 +98,13 @@ fn what_a_key_does_not_allow_fails_and_touches_nothing() {
         Err(Refused::Invalid),
         "the key is taken"
     );
-    let local = [Piece { addr: 0, length: 100 }];
+    let local = [Iov { addr: 0, length: 100 }];
     let wrong = [
-        (true, RemotePiece { rkey: KEY + 1, ..remote(0, 100) }, None),
-        (true, RemotePiece { rkey: 1, ..remote(0, 100) }, None),
-        (true, RemotePiece { rkey: 0, ..remote(0, 100) }, None),
+        (true, RmaIov { rkey: KEY + 1, ..remote(0, 100) }, None),
+        (true, RmaIov { rkey: 1, ..remote(0, 100) }, None),
+        (true, RmaIov { rkey: 0, ..remote(0, 100) }, None),
         (true, remote(SIZE - 99, 100), None),
-        (true, RemotePiece { addr: BASE - 1, ..remote(0, 100) }, None),
+        (true, RmaIov { addr: BASE - 1, ..remote(0, 100) }, None),
         (false, remote(0, 100), None),
         (false, remote(0, 100), Some(5)),
     ];
@@ -127,7 +127,7 @@ fn memory_taken_back_while_a_peer_reads_it_is_lent_until_the_transport_lets_go()
     let mut net = Net::new(2);
     let to = net.peer(0, 1);
     share(&mut net, 1, all());
-    let (local, far) = ([Piece { addr: 0, length: SIZE }], [remote(0, SIZE)]);
+    let (local, far) = ([Iov { addr: 0, length: SIZE }], [remote(0, SIZE)]);
     go(&mut net, rma(to, true, &local, &far)).unwrap();
     net.run_us(150);
     net.nodes[1].rdm.unshare(KEY);
@@ -137,27 +137,27 @@ fn memory_taken_back_while_a_peer_reads_it_is_lent_until_the_transport_lets_go()
     assert_eq!(net.nodes[1].rdm.lent(), 0);
 }
 
-type Three<'a> = (&'a [Piece], &'a [Piece], &'a [Piece]);
+type Three<'a> = (&'a [Iov], &'a [Iov], &'a [Iov]);
 
 fn ask(
     net: &mut Net,
     what: (AtomicOp, Datatype),
-    pieces: Three<'_>,
-    far: &[RemotePiece],
+    iov: Three<'_>,
+    far: &[RmaIov],
 ) -> Result<(), Refused> {
     let to = Peer(0);
-    net.on(0, |rdm, world| rdm.atomic(world, atomic(to, what, pieces, far)))
+    net.on(0, |rdm, world| rdm.atomic(world, atomic(to, what, iov, far)))
 }
 
 fn atomic<'a>(
     to: Peer,
     (op, datatype): (AtomicOp, Datatype),
-    pieces: Three<'a>,
-    remote: &'a [RemotePiece],
+    iov: Three<'a>,
+    remote: &'a [RmaIov],
 ) -> Atomic<'a> {
-    let (operand, compare, result) = pieces;
+    let (operand, compare, result) = iov;
     let until = Until::Delivered;
-    Atomic { to, op, datatype, operand, compare, result, remote, context: 2, until, tell: true }
+    Atomic { to, op, datatype, operand, compare, result, remote, context: 2, until, signaled: true }
 }
 
 #[test]
@@ -174,11 +174,11 @@ fn every_atomic_operation_does_what_it_says_to_a_peers_elements_and_to_our_own()
                 net.fill(0, 0, length, 8 + datatype.bytes() as u64);
                 net.fill(0, 1000, length, 7); // comparands that are the elements
                 let before = there(&net, node, 0, length).to_vec();
-                let piece = |addr| [Piece { addr, length }];
+                let piece = |addr| [Iov { addr, length }];
                 let (s, c, r) = (piece(0), piece(1000), piece(2000));
-                let none: &[Piece] = &[];
-                let s: &[Piece] = if op == AtomicOp::Read { none } else { &s };
-                let c: &[Piece] = if op.compares() { &c } else { none };
+                let none: &[Iov] = &[];
+                let s: &[Iov] = if op == AtomicOp::Read { none } else { &s };
+                let c: &[Iov] = if op.compares() { &c } else { none };
                 let cut = datatype.bytes() as u64;
                 let far = [remote(0, cut), remote(cut, length - cut)];
                 let request = atomic(to, (op, datatype), (s, c, &r), &far);
@@ -257,8 +257,8 @@ fn atomic_operations_of_a_peer_happen_in_their_order_and_each_once() {
         let to = net.peer(node, 0);
         net.nodes[node].ram.0[0..8].copy_from_slice(&1u64.to_ne_bytes());
         for n in 0..100 {
-            let one = [Piece { addr: 0, length: 8 }];
-            let old = [Piece { addr: 100 + 8 * n, length: 8 }];
+            let one = [Iov { addr: 0, length: 8 }];
+            let old = [Iov { addr: 100 + 8 * n, length: 8 }];
             let request = atomic(to, (AtomicOp::Sum, Datatype::Uint64), (&one, &[], &old), &far);
             net.on(node, |rdm, world| rdm.atomic(world, request)).unwrap();
         }
@@ -280,7 +280,7 @@ fn an_atomic_operation_that_may_not_be_done_says_why() {
     let mut net = Net::new(2);
     assert_eq!(net.peer(0, 1), Peer(0));
     share(&mut net, 1, Access { remote_write: true, ..Access::default() });
-    let (eight, none) = ([Piece { addr: 0, length: 8 }], &[][..]);
+    let (eight, none) = ([Iov { addr: 0, length: 8 }], &[][..]);
     let sum = (AtomicOp::Sum, Datatype::Uint64);
     ask(&mut net, sum, (&eight, none, none), &[remote(0, 8)]).unwrap();
     ask(&mut net, sum, (&eight, none, &eight), &[remote(0, 8)]).unwrap();
@@ -296,7 +296,7 @@ fn an_atomic_operation_that_may_not_be_done_says_why() {
     let most = net.nodes[0].rdm.atomic_bytes_max(false);
     assert!(net.nodes[0].rdm.atomic_bytes_max(true) * 2 <= most);
     for (length, expected) in [(most, Ok(())), (most + 16, Err(Refused::TooLong))] {
-        let many = [Piece { addr: 0, length }];
+        let many = [Iov { addr: 0, length }];
         let got = ask(&mut net, sum, (&many, none, none), &[remote(0, length)]);
         assert_eq!(got, expected);
     }

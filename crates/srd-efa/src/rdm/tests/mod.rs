@@ -2,26 +2,31 @@
 //! that it shows.
 
 mod basics;
+mod batches;
+mod fairness;
 mod faults;
 mod hostile;
-mod joins;
 mod limits;
 mod memory;
 mod order;
 mod protocols;
 mod receives;
-mod shared;
+mod remote_events;
 mod shares;
-mod told;
 
 use srd_proto::rng::Rng;
 
 use super::*;
+use crate::layer::*;
 use crate::memory::Memory;
+use crate::mr::Access;
+use crate::rdm::send::operation::Op;
+use crate::rdm::state::QPN;
 use bytes::Bytes;
 use core::net::SocketAddr;
 use srd_proto::{
-    Config as CoreConfig, Duration, Ecn, Epoch, Instant, PacketMeta, PacketRef, TransmitBuf,
+    Config as CoreConfig, Duration, Ecn, Endpoint, Epoch, Instant, PacketMeta, PacketRef,
+    TransmitBuf,
 };
 use std::collections::BTreeMap;
 use std::vec;
@@ -88,7 +93,7 @@ fn address(node: usize) -> SocketAddr {
 }
 
 fn config() -> Config {
-    Config { operations_max: 256, receives_max: 256, tell_remote: false, seed: 3 }
+    Config { operations_max: 256, receives_max: 256, report_remote: false, seed: 3 }
 }
 
 impl Node {
@@ -176,19 +181,19 @@ impl Net {
     }
 
     fn send(&mut self, node: usize, to: Peer, tag: u64, at: u64, length: u64) {
-        self.try_send(node, message(to, tag, &[Piece { addr: at, length }])).unwrap();
+        self.try_send(node, message(to, tag, &[Iov { addr: at, length }])).unwrap();
     }
 
     fn try_send(&mut self, node: usize, message: Message<'_>) -> Result<(), Refused> {
         if !self.joins {
-            self.nodes[node].rdm.release_held();
+            self.nodes[node].rdm.flush_coalesced();
         }
         self.on(node, |rdm, world| rdm.send(world, message))
     }
 
     fn recv(&mut self, node: usize, from: Option<Peer>, tag: u64, at: u64, length: u64) {
-        let pieces = [Piece { addr: at, length }];
-        self.on(node, |rdm, world| rdm.recv(world, receive(from, tag, &pieces))).unwrap();
+        let iov = [Iov { addr: at, length }];
+        self.on(node, |rdm, world| rdm.recv(world, receive(from, tag, &iov))).unwrap();
     }
 
     fn done(&mut self, node: usize) -> Vec<Done> {
@@ -206,7 +211,7 @@ impl Net {
                 let frozen = self.frozen == Some(node);
                 let took = !frozen
                     && self.on(node, |rdm, world| {
-                        rdm.release_held();
+                        rdm.flush_coalesced();
                         rdm.pump(world)
                     });
                 let Node { endpoint, rdm, .. } = &mut self.nodes[node];
@@ -295,12 +300,12 @@ impl Net {
     }
 }
 
-fn message(to: Peer, tag: u64, pieces: &[Piece]) -> Message<'_> {
+fn message(to: Peer, tag: u64, iov: &[Iov]) -> Message<'_> {
     let until = Until::Transmitted;
-    Message { to, tag: Some(tag), pieces, data: None, context: tag, until, tell: true }
+    Message { to, tag: Some(tag), iov, data: None, context: tag, until, signaled: true }
 }
 
-fn receive(from: Option<Peer>, tag: u64, pieces: &[Piece]) -> Receive<'_> {
-    let want = Want { tag, ignore: 0, source: from.map(|peer| peer.0) };
-    Receive { tagged: true, want, pieces, context: tag, multi: None, tell: true }
+fn receive(from: Option<Peer>, tag: u64, iov: &[Iov]) -> Receive<'_> {
+    let want = Selector { tag, ignore: 0, source: from.map(|peer| peer.0) };
+    Receive { tagged: true, want, iov, context: tag, multi: None, signaled: true }
 }

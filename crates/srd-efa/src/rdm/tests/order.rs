@@ -1,7 +1,7 @@
 //! Order of reads and writes, for who asks for it. Each rule is shown beside what happens without:
 //! over this wire an operation does overtake another.
 
-use super::shared::*;
+use super::shares::*;
 use super::*;
 
 /// Bytes of an operation: several datagrams.
@@ -24,14 +24,14 @@ fn ordered(order: Order) -> (Net, Peer) {
 }
 
 fn transfer(net: &mut Net, to: Peer, read: bool, at: u64, length: u64) {
-    let (local, far) = ([Piece { addr: at, length }], [remote(0, length)]);
+    let (local, far) = ([Iov { addr: at, length }], [remote(0, length)]);
     go(net, Rma { context: at, ..rma(to, read, &local, &far) }).unwrap();
 }
 
 /// Adds the number at `FIRST` to the peer's first, whose value from before goes to `BACK`.
 fn add(net: &mut Net, to: Peer) {
-    let operand = [Piece { addr: FIRST, length: 8 }];
-    let result = [Piece { addr: BACK, length: 8 }];
+    let operand = [Iov { addr: FIRST, length: 8 }];
+    let result = [Iov { addr: BACK, length: 8 }];
     let request = Atomic {
         to,
         op: AtomicOp::Sum,
@@ -42,7 +42,7 @@ fn add(net: &mut Net, to: Peer) {
         remote: &[remote(0, 8)],
         context: 7,
         until: Until::Delivered,
-        tell: true,
+        signaled: true,
     };
     net.on(0, |rdm, world| rdm.atomic(world, request)).unwrap();
 }
@@ -161,7 +161,7 @@ fn who_asks_for_one_order_waits_for_nothing_else() {
         transfer(&mut net, to, false, at, LONG);
     }
     let held =
-        |net: &Net| net.nodes[0].rdm.links.iter().flatten().map(|l| l.behind.len()).sum::<usize>();
+        |net: &Net| net.nodes[0].rdm.conns.iter().flatten().map(|l| l.ordered.len()).sum::<usize>();
     let count: usize = held(&net);
     assert_eq!(count, 0);
     transfer(&mut net, to, true, BACK, LONG);
@@ -198,20 +198,20 @@ fn what_is_held_fails_with_its_peer_and_is_bounded_as_all_operations_are() {
     for n in 0..most {
         transfer(&mut net, to, false, n, 8);
     }
-    let (local, far) = ([Piece { addr: 0, length: 8 }], [remote(0, 8)]);
+    let (local, far) = ([Iov { addr: 0, length: 8 }], [remote(0, 8)]);
     assert_eq!(go(&mut net, rma(to, false, &local, &far)), Err(Refused::Again));
     net.on(0, |rdm, world| rdm.remove_peer(world, to));
     net.run_ms(2000);
     let ends = net.outcomes(0);
     assert_eq!(ends.len() as u64, most);
     assert!(ends.iter().all(|end| end.2 != Outcome::Ok));
-    assert!(net.nodes[0].rdm.links.iter().flatten().all(|l| l.unfinished == [0; 4]));
+    assert!(net.nodes[0].rdm.conns.iter().flatten().all(|l| l.unfinished == [0; 4]));
 }
 
 #[test]
 fn operations_after_one_that_failed_go_on() {
     let (mut net, to) = ordered(Order::default().keeping(Reads, Writes));
-    let (local, far) = ([Piece { addr: 0, length: 8 }], [remote(SIZE, 8)]);
+    let (local, far) = ([Iov { addr: 0, length: 8 }], [remote(SIZE, 8)]);
     go(&mut net, rma(to, false, &local, &far)).unwrap();
     transfer(&mut net, to, true, BACK, LONG);
     net.run_ms(200);

@@ -16,8 +16,8 @@ fn every_length_arrives_whole_over_a_bad_wire_expected_or_not() {
                 if expected {
                     net.recv(1, None, tag, 1 << 20, length);
                 }
-                let pieces = [Piece { addr: tag, length }];
-                net.try_send(0, Message { until, ..message(to, tag, &pieces) }).unwrap();
+                let iov = [Iov { addr: tag, length }];
+                net.try_send(0, Message { until, ..message(to, tag, &iov) }).unwrap();
                 net.run_ms(100);
                 if !expected {
                     assert!(net.done(1).is_empty());
@@ -45,13 +45,13 @@ fn pieces_of_both_ends_need_not_fit_each_other() {
     for (tag, whole) in [(1, 700u64), (2, 30_000), (3, 300_000)] {
         let cut = whole / 3;
         let from = [
-            Piece { addr: 0, length: cut },
-            Piece { addr: 500_000, length: 0 },
-            Piece { addr: 600_000, length: whole - cut },
+            Iov { addr: 0, length: cut },
+            Iov { addr: 500_000, length: 0 },
+            Iov { addr: 600_000, length: whole - cut },
         ];
         let into = [
-            Piece { addr: 1 << 20, length: whole / 2 },
-            Piece { addr: 2 << 20, length: whole - whole / 2 },
+            Iov { addr: 1 << 20, length: whole / 2 },
+            Iov { addr: 2 << 20, length: whole - whole / 2 },
         ];
         net.on(1, |rdm, world| rdm.recv(world, receive(None, tag, &into))).unwrap();
         net.try_send(0, message(to, tag, &from)).unwrap();
@@ -96,8 +96,8 @@ fn a_delivered_message_ends_when_it_stands_in_its_receive_and_not_before() {
     for length in [8, 10_000, 200_000] {
         let mut net = Net::new(2);
         let to = net.peer(0, 1);
-        let pieces = [Piece { addr: 0, length }];
-        let delivered = Message { until: Until::Delivered, ..message(to, 1, &pieces) };
+        let iov = [Iov { addr: 0, length }];
+        let delivered = Message { until: Until::Delivered, ..message(to, 1, &iov) };
         net.try_send(0, delivered).unwrap();
         net.run_ms(50);
         assert!(net.done(0).is_empty());
@@ -115,8 +115,8 @@ fn an_injected_message_ends_at_once_and_its_buffer_may_change() {
     let length = net.nodes[0].rdm.inject_bytes_max();
     net.fill(0, 0, length, 5);
     let sent = net.bytes(0, 0, length).to_vec();
-    let pieces = [Piece { addr: 0, length }];
-    let injected = Message { until: Until::Injected, ..message(to, 1, &pieces) };
+    let iov = [Iov { addr: 0, length }];
+    let injected = Message { until: Until::Injected, ..message(to, 1, &iov) };
     net.try_send(0, injected).unwrap();
     assert_eq!(net.outcomes(0), [(Kind::Send, 1, Outcome::Ok)]);
     net.fill(0, 0, length, 6);
@@ -124,8 +124,8 @@ fn an_injected_message_ends_at_once_and_its_buffer_may_change() {
     net.recv(1, None, 1, 0, length);
     assert!(net.bytes(1, 0, length) == sent);
     assert!(net.done(0).is_empty(), "it was told");
-    let longer = [Piece { addr: 0, length: length + 1 }];
-    let too_long = Message { pieces: &longer, ..injected };
+    let longer = [Iov { addr: 0, length: length + 1 }];
+    let too_long = Message { iov: &longer, ..injected };
     assert_eq!(net.try_send(0, too_long), Err(Refused::TooLong));
 }
 
@@ -133,18 +133,18 @@ fn an_injected_message_ends_at_once_and_its_buffer_may_change() {
 fn data_and_tags_of_64_bits_arrive_and_messages_without_tags_match_their_own() {
     let mut net = Net::new(2);
     let to = net.peer(0, 1);
-    let pieces = [Piece { addr: 0, length: 4 }];
+    let iov = [Iov { addr: 0, length: 4 }];
     let tag = 0xfeed_0000_dead_beef;
     net.recv(1, None, tag, 0, 4);
-    let plain = Message { tag: None, data: Some(u64::MAX), ..message(to, 9, &pieces) };
+    let plain = Message { tag: None, data: Some(u64::MAX), ..message(to, 9, &iov) };
     net.try_send(0, plain).unwrap();
-    net.try_send(0, Message { data: Some(5), ..message(to, tag, &pieces) }).unwrap();
+    net.try_send(0, Message { data: Some(5), ..message(to, tag, &iov) }).unwrap();
     net.run_ms(5);
     let done = net.done(1);
     assert_eq!((done[0].tag, done[0].data, done[0].tagged), (tag, Some(5), true));
     assert_eq!(done.len(), 1, "the one without a tag waits");
-    let want = Want { tag: 0, ignore: u64::MAX, source: None };
-    let receive = Receive { tagged: false, want, ..receive(None, 0, &pieces) };
+    let want = Selector { tag: 0, ignore: u64::MAX, source: None };
+    let receive = Receive { tagged: false, want, ..receive(None, 0, &iov) };
     net.on(1, |rdm, world| rdm.recv(world, receive)).unwrap();
     let done = net.done(1);
     assert_eq!((done[0].data, done[0].tagged), (Some(u64::MAX), false));

@@ -3,8 +3,8 @@
 use super::*;
 
 fn multi(net: &mut Net, node: usize, at: u64, size: u64, min: u64) {
-    let pieces = [Piece { addr: at, length: size }];
-    let receive = Receive { multi: Some(min), ..receive(None, 1, &pieces) };
+    let iov = [Iov { addr: at, length: size }];
+    let receive = Receive { multi: Some(min), ..receive(None, 1, &iov) };
     net.on(node, |rdm, world| rdm.recv(world, receive)).unwrap();
 }
 
@@ -72,9 +72,9 @@ fn peek_claim_and_discard_find_every_sort_of_message() {
         let to = net.peer(0, 1);
         let source = net.peer(1, 0);
         net.fill(0, 0, 400_000, 3);
-        let want = Want { tag: 1, ignore: 0, source: Some(source.0) };
+        let want = Selector { tag: 1, ignore: 0, source: Some(source.0) };
         let look = |net: &mut Net, what, context| {
-            net.on(1, |rdm, world| rdm.peek(world, true, want, what, context)).unwrap();
+            net.on(1, |rdm, _| rdm.peek(true, want, what, context)).unwrap();
             let done = net.done(1);
             assert_eq!((done.len(), done[0].context), (1, context));
             done[0]
@@ -88,22 +88,22 @@ fn peek_claim_and_discard_find_every_sort_of_message() {
         assert_eq!((seen.outcome, seen.length, seen.peer), (Outcome::Ok, length, Some(source)));
         assert_eq!(look(&mut net, Peek::Claim, 7).outcome, Outcome::Ok);
         assert_eq!(look(&mut net, Peek::Claim, 8).outcome, Outcome::Ok);
-        let again = net.on(1, |rdm, world| rdm.peek(world, true, want, Peek::Claim, 7));
+        let again = net.on(1, |rdm, _| rdm.peek(true, want, Peek::Claim, 7));
         assert_eq!(again, Err(Refused::Invalid), "one is claimed so");
         assert_eq!(look(&mut net, Peek::Discard, 9).outcome, Outcome::Ok);
         net.recv(1, None, 1, 1 << 20, length);
         net.run_ms(100);
         net.done(1);
         assert!(net.bytes(1, 1 << 20, length) == net.bytes(0, 3, length), "the fourth");
-        let pieces = [Piece { addr: 2 << 20, length }];
-        let claimed = Receive { context: 7, ..receive(None, 1, &pieces) };
+        let iov = [Iov { addr: 2 << 20, length }];
+        let claimed = Receive { context: 7, ..receive(None, 1, &iov) };
         net.on(1, |rdm, world| rdm.recv_claimed(world, claimed)).unwrap();
         net.run_ms(100);
         assert_eq!(net.done(1)[0].outcome, Outcome::Ok);
         assert!(net.bytes(1, 2 << 20, length) == net.bytes(0, 0, length), "the first");
-        net.on(1, |rdm, world| rdm.discard_claimed(world, 8, true)).unwrap();
+        net.on(1, |rdm, _| rdm.discard_claimed(8, true)).unwrap();
         assert_eq!(net.done(1)[0].context, 8);
-        let gone = net.on(1, |rdm, world| rdm.discard_claimed(world, 8, true));
+        let gone = net.on(1, |rdm, _| rdm.discard_claimed(8, true));
         assert_eq!(gone, Err(Refused::Invalid));
         net.run_ms(100);
         let ended = net.outcomes(0);
@@ -115,18 +115,18 @@ fn peek_claim_and_discard_find_every_sort_of_message() {
 fn what_fails_or_nobody_wants_to_hear_of_is_told_as_asked() {
     let mut net = Net::new(2);
     let to = net.peer(0, 1);
-    let pieces = [Piece { addr: 0, length: 10 }];
-    let small = [Piece { addr: 0, length: 5 }];
-    net.try_send(0, Message { tell: false, ..message(to, 1, &pieces) }).unwrap();
-    net.try_send(0, Message { tell: false, ..message(to, 1, &pieces) }).unwrap();
-    for pieces in [&pieces, &small] {
-        let quiet = Receive { tell: false, ..receive(None, 1, pieces) };
+    let iov = [Iov { addr: 0, length: 10 }];
+    let small = [Iov { addr: 0, length: 5 }];
+    net.try_send(0, Message { signaled: false, ..message(to, 1, &iov) }).unwrap();
+    net.try_send(0, Message { signaled: false, ..message(to, 1, &iov) }).unwrap();
+    for iov in [&iov, &small] {
+        let quiet = Receive { signaled: false, ..receive(None, 1, iov) };
         net.on(1, |rdm, world| rdm.recv(world, quiet)).unwrap();
     }
     net.run_ms(5);
-    let tells = |done: Vec<Done>| done.iter().map(|d| d.tell).collect::<Vec<_>>();
-    assert_eq!(tells(net.done(0)), [false, false]);
-    assert_eq!(tells(net.done(1)), [false, true], "truncation is told");
+    let signaled = |done: Vec<Done>| done.iter().map(|d| d.signaled).collect::<Vec<_>>();
+    assert_eq!(signaled(net.done(0)), [false, false]);
+    assert_eq!(signaled(net.done(1)), [false, true], "truncation is told");
 }
 
 /// A message in parts, of which the receiver has claimed the beginning when its sender is lost.
@@ -146,8 +146,8 @@ fn try_claim_half(seed: u64) -> Option<Net> {
     while net.nodes[1].rdm.tagged.len().1 < 2 {
         net.run_us(10);
     }
-    let want = Want { tag: 1, ignore: 0, source: Some(source.0) };
-    net.on(1, |rdm, world| rdm.peek(world, true, want, Peek::Claim, 7)).unwrap();
+    let want = Selector { tag: 1, ignore: 0, source: Some(source.0) };
+    net.on(1, |rdm, _| rdm.peek(true, want, Peek::Claim, 7)).unwrap();
     assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Ok)]);
     (!net.nodes[1].rdm.partials.is_empty()).then_some(net)
 }
@@ -162,13 +162,13 @@ fn a_claimed_message_whose_sender_is_lost_ends_in_error_when_it_is_asked_for() {
         net.send(0, to, 2, 0, 1);
         net.run_ms(2000);
         assert!(net.nodes[1].rdm.partials.is_empty());
-        let pieces = [Piece { addr: 1 << 20, length: 60_000 }];
-        let claimed = Receive { context: 7, ..receive(None, 1, &pieces) };
+        let iov = [Iov { addr: 1 << 20, length: 60_000 }];
+        let claimed = Receive { context: 7, ..receive(None, 1, &iov) };
         if take {
             net.on(1, |rdm, world| rdm.recv_claimed(world, claimed)).unwrap();
             assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Restarted)]);
         } else {
-            net.on(1, |rdm, world| rdm.discard_claimed(world, 7, true)).unwrap();
+            net.on(1, |rdm, _| rdm.discard_claimed(7, true)).unwrap();
             assert_eq!(net.outcomes(1), [(Kind::Receive, 7, Outcome::Ok)]);
         }
         assert_eq!(net.nodes[1].rdm.tagged.len().1, 2, "those that are complete stay");
@@ -184,8 +184,8 @@ fn regression_what_became_of_a_message_is_not_told_to_another_run_of_its_sender(
     let to = net.peer(0, 1);
     net.recv(1, None, 1, 0, 60_000);
     net.loss_permille = 300;
-    let pieces = [Piece { addr: 0, length: 60_000 }];
-    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &pieces) }).unwrap();
+    let iov = [Iov { addr: 0, length: 60_000 }];
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 1, &iov) }).unwrap();
     while net.nodes[1].rdm.tagged.len().0 > 0 {
         net.run_us(10);
     }
@@ -194,7 +194,7 @@ fn regression_what_became_of_a_message_is_not_told_to_another_run_of_its_sender(
     net.restart(0);
     net.loss_permille = 0;
     let to = net.peer(0, 1);
-    net.try_send(0, Message { until: Until::Delivered, ..message(to, 2, &pieces) }).unwrap();
+    net.try_send(0, Message { until: Until::Delivered, ..message(to, 2, &iov) }).unwrap();
     net.run_ms(2000);
     assert_eq!(net.outcomes(1), [(Kind::Receive, 1, Outcome::Restarted)]);
     assert_eq!(net.outcomes(0), [], "nobody has received the second");

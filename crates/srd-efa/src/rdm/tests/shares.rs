@@ -1,127 +1,35 @@
-//! What one peer can take from the others, and what is given back when a peer has gone.
+//! Memory that a node shares, and what asks for it.
 
 use super::*;
-use crate::wire::Opaque;
-use srd_proto::{Delivery, Status};
 
-impl Net {
-    /// A node hears a frame that another's transport carried, whoever wrote it.
-    fn hear(&mut self, at: usize, from: usize, check: u32, payload: &[u8]) -> Status {
-        let imm = Opaque::Send { check, imm: None }.encode();
-        let Node { endpoint, rdm, ram, .. } = &mut self.nodes[at];
-        let peer = endpoint.peer_at(address(from)).unwrap();
-        let (src_qpn, dst_qpn) = (QPN, QPN);
-        let delivery = Delivery { peer, src_qpn, dst_qpn, imm, reliable: true, payload };
-        rdm.judge(self.now, &delivery, ram)
-    }
+pub(super) const KEY: u64 = 0x1234_5678_9abc_def0;
+/// Where node 1's shared memory lies, and where peers take it to begin.
+pub(super) const RAM: usize = RAM_BYTES / 2;
+pub(super) const BASE: u64 = 0x7000_0000;
+pub(super) const SIZE: u64 = 1 << 20;
+
+pub(super) fn share(net: &mut Net, node: usize, access: Access) {
+    let shared = Shared { region: 1, addr: BASE, length: SIZE, rkey: KEY, access };
+    net.nodes[node].rdm.share(shared).unwrap();
 }
 
-#[test]
-fn regression_a_peer_that_answers_no_read_holds_up_nobody_else() {
-    let mut net = Net::new(3);
-    let [liar, honest] = [1, 2].map(|node| net.peer(node, 0));
-    for tag in 0..40 {
-        net.send(1, liar, tag, 0, 100_000);
-    }
-    net.run_ms(20);
-    // From now on the liar's transport lives, and nothing above it does.
-    net.frozen = Some(1);
-    for tag in 0..40 {
-        net.recv(0, None, tag, 0, 100_000);
-    }
-    net.run_ms(5);
-    assert!(net.done(0).is_empty());
-    net.fill(2, 0, 300_000, 9);
-    for n in 0..20 {
-        net.recv(0, None, 100 + n, 1 << 20, 300_000);
-        net.send(2, honest, 100 + n, 0, 300_000);
-    }
-    net.run_ms(100);
-    assert_eq!(net.done(0).len(), 20, "the honest peer's messages have come");
-    assert!(net.bytes(0, 1 << 20, 300_000) == net.bytes(2, 0, 300_000));
-    // And when the liar goes on, so do its own.
-    net.frozen = None;
-    net.run_ms(100);
-    assert_eq!(net.done(0).len(), 40);
-    assert!(!net.nodes[0].rdm.has_work());
+pub(super) fn all() -> Access {
+    Access { local_write: false, remote_write: true, remote_read: true }
 }
 
-#[test]
-fn regression_a_peer_that_greets_as_ever_new_runs_has_one_number() {
-    let mut net = Net::new(2);
-    let to = net.peer(0, 1);
-    net.send(0, to, 1, 0, 10);
-    net.run_ms(5);
-    let check = net.nodes[1].rdm.own_check;
-    for run in 1..2000u64 {
-        let hello = wire::hello(u32::try_from(run).unwrap(), 5000 + run);
-        net.hear(1, 0, check, &hello);
-        net.on(1, |rdm, world| rdm.pump(world));
-        if run % 20 == 0 {
-            net.run_ms(1);
-        }
-    }
-    let held = net.nodes[1].rdm.held();
-    assert_eq!(held.peers, 1, "{held:?}");
+pub(super) fn remote(offset: u64, length: u64) -> RmaIov {
+    RmaIov { addr: BASE + offset, length, rkey: KEY }
 }
 
-/// A node that comes, writes, is named by node 0, and goes, leaving no word.
-fn visit(net: &mut Net, node: usize, named: bool) {
-    let tag = node as u64;
-    net.dead = None;
-    let to = net.peer(node, 0);
-    net.recv(0, None, tag, 0, 10);
-    net.send(node, to, tag, 0, 10);
-    net.run_ms(5);
-    assert_eq!(net.done(0).len(), 1);
-    assert_eq!(net.done(node).len(), 1);
-    if named {
-        let run = net.nodes[node].incarnation;
-        let back = net.on(0, |rdm, world| rdm.add_peer(world, address(node), run).unwrap());
-        net.send(0, back, tag, 0, 10);
-        net.run_ms(5);
-        net.done(0);
-        net.on(0, |rdm, world| rdm.remove_peer(world, back));
-    }
-    net.gone.push(node);
-    net.run_ms(70_000);
+pub(super) fn rma<'a>(to: Peer, read: bool, local: &'a [Iov], remote: &'a [RmaIov]) -> Rma<'a> {
+    let until = Until::Transmitted;
+    Rma { to, read, local, remote, data: None, context: 1, until, signaled: true }
 }
 
-#[test]
-fn regression_what_is_kept_about_peers_that_have_gone_is_given_back() {
-    for named in [true, false] {
-        let mut net = Net::new(10);
-        for node in 1..10 {
-            visit(&mut net, node, named);
-            net.done(0);
-        }
-        let rdm = &net.nodes[0].rdm;
-        assert!(rdm.links_count <= 3, "{} links, named: {named}", rdm.links_count);
-        assert!(rdm.held().peers <= 3, "{:?}", rdm.held());
-    }
+pub(super) fn go(net: &mut Net, rma: Rma<'_>) -> Result<(), Refused> {
+    net.on(0, |rdm, world| rdm.rma(world, rma))
 }
 
-#[test]
-fn peers_that_only_wrote_leave_the_application_its_numbers_and_wait_for_each_other() {
-    let mut net = Net::new(5);
-    net.nodes[0].rdm.bounds.strangers_max = 2;
-    for node in 1..4 {
-        let to = net.peer(node, 0);
-        net.recv(0, None, node as u64, 0, 10);
-        net.send(node, to, node as u64, 0, 10);
-        net.run_ms(5);
-    }
-    assert_eq!(net.done(0).len(), 2, "the third has to wait");
-    assert!(net.nodes[0].rdm.counters().rnr > 0);
-    // The application's own peers find room.
-    let to = net.peer(0, 4);
-    net.recv(4, None, 9, 0, 10);
-    net.send(0, to, 9, 0, 10);
-    net.run_ms(5);
-    assert_eq!(net.done(4).len(), 1);
-    // One that the application names is no stranger any more.
-    net.done(0);
-    net.peer(0, 1);
-    net.run_ms(3000);
-    assert_eq!(net.done(0).len(), 1, "the third has come");
+pub(super) fn there(net: &Net, node: usize, offset: u64, length: u64) -> &[u8] {
+    net.bytes(node, RAM as u64 + offset, length)
 }

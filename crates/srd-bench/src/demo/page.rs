@@ -1,0 +1,300 @@
+//! The demonstration as a page with charts.
+
+use super::show::{is_ours, verdict};
+use super::story::{Contestant, Failover, Goal, Incast, IncastRun, Story, size};
+use srd_chart::{Axis, Bar, BarChart, Dashes, Line, LineChart, Mark, Page};
+
+/// Points of one distribution; more cannot be told apart.
+const CDF_POINTS_MAX: usize = 400;
+/// Length of the intervals in the close view of a failure.
+const CLOSE_BEFORE_MS: u64 = 60;
+const CLOSE_AFTER_MS: u64 = 240;
+
+/// The page, as one HTML file.
+pub(super) fn page(story: &Story, goals: &[Goal]) -> String {
+    let mut page = Page::new("SRD beside kernel TCP, on the same wires");
+    page.lead(&summary(story));
+    for line in &story.setting {
+        page.remark(line);
+    }
+    let rows: Vec<(bool, Vec<String>)> = goals
+        .iter()
+        .map(|goal| {
+            let cells = [&goal.name, &goal.wanted, &goal.seen, &verdict(goal).to_owned()];
+            (false, cells.map(Clone::clone).to_vec())
+        })
+        .collect();
+    page.table(&["goal", "wanted", "seen", ""], &rows);
+    singles(&mut page, story);
+    incasts(&mut page, story);
+    failovers(&mut page, story);
+    programs(&mut page, story);
+    page.finish()
+}
+
+fn summary(story: &Story) -> String {
+    let place = if story.simulated {
+        "Simulated, because this machine lacks what real wires need"
+    } else {
+        "Real kernels and real sockets in a fabric of network namespaces"
+    };
+    format!(
+        "{place}: one flow over four paths, an incast of 48 flows, and a spine that dies silently. \
+         Everyone used the same links and queues, one after the other; it took {:.0} s.",
+        story.took_s
+    )
+}
+
+fn singles(page: &mut Page, story: &Story) {
+    if story.singles.is_empty() {
+        return;
+    }
+    page.section("One flow");
+    page.paragraph(
+        "Four paths lead from one rack to the other, each a quarter as fast as the host's link. \
+         Switches keep a TCP flow on one of them. SRD sprays one flow over all.",
+    );
+    let bars = story.singles.iter().map(|single| Bar {
+        label: single.contestant.to_string(),
+        colour: single.contestant.colour(),
+        value: single.mbps(),
+        worst: None,
+    });
+    let chart = BarChart {
+        title: "Goodput of one flow by transport, beside the sum of the uplinks".into(),
+        unit: " Mb/s".into(),
+        ideal: (story.uplinks_mbps, "sum of the uplinks".into()),
+        bars: bars.collect(),
+    };
+    page.chart("Goodput of one flow", &chart.to_svg());
+}
+
+fn programs(page: &mut Page, story: &Story) {
+    if story.programs.is_empty() {
+        return;
+    }
+    page.section("A program that knows nothing of it");
+    page.paragraph(
+        "iperf3 as it is installed, with one TCP connection over the same kind of fabric: over \
+         kernel TCP, and between hosts that run srd up, which carries the connection over SRD.",
+    );
+    let bars = story.programs.iter().map(|program| Bar {
+        label: program.label().into(),
+        colour: if program.through_srd { Contestant::Srd } else { CUBIC }.colour(),
+        value: Some(program.mbps),
+        worst: None,
+    });
+    let chart = BarChart {
+        title: "Goodput of iperf3, beside the sum of the uplinks".into(),
+        unit: " Mb/s".into(),
+        ideal: (story.uplinks_mbps, "sum of the uplinks".into()),
+        bars: bars.collect(),
+    };
+    page.chart("Goodput of iperf3", &chart.to_svg());
+}
+
+/// The contestant whose colour kernel TCP has.
+const CUBIC: Contestant = Contestant::Cubic { rto_min_ms: 200 };
+
+fn incasts(page: &mut Page, story: &Story) {
+    if story.incasts.is_empty() {
+        return;
+    }
+    page.section("Incast");
+    page.paragraph(
+        "Four hosts start twelve flows each towards one host, all at one moment. The last flow \
+         decides when a job goes on. The ideal is what the receiver's link needs for the bytes of \
+         all flows, each transport's own headers included, plus one round trip.",
+    );
+    for incast in &story.incasts {
+        page.chart(
+            &format!(
+                "Slowest of 48 flows of {} over the ideal: median round, and the worst one",
+                size(incast.bytes)
+            ),
+            &incast_bars(incast).to_svg(),
+        );
+        page.chart(
+            &format!("When flows of {} are complete: share of all flows", size(incast.bytes)),
+            &incast_distribution(incast).to_svg(),
+        );
+        let rows: Vec<_> = incast.runs.iter().map(incast_row).collect();
+        page.table(
+            &["", "ideal", "median flow", "slowest, median round", "worst round", "rounds"],
+            &rows,
+        );
+    }
+}
+
+fn incast_bars(incast: &Incast) -> BarChart {
+    let bars = incast.runs.iter().map(|run| Bar {
+        label: run.contestant.to_string(),
+        colour: run.contestant.colour(),
+        value: run.median_ratio(),
+        worst: run.worst_ratio(),
+    });
+    BarChart {
+        title: format!("Slowest flow over the ideal, {} flows", size(incast.bytes)),
+        unit: "x".into(),
+        ideal: (1.0, "ideal".into()),
+        bars: bars.collect(),
+    }
+}
+
+fn incast_distribution(incast: &Incast) -> LineChart {
+    let lines: Vec<Line> = incast.runs.iter().map(distribution).collect();
+    let times = || lines.iter().flat_map(|line| line.points.iter().map(|(ms, _)| *ms));
+    let (least, most) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
+    let ideal = incast.runs.iter().find(|run| is_ours(run.contestant)).or(incast.runs.first());
+    let mark = |run: &IncastRun| Mark { at: run.ideal_ms, label: "ideal".into() };
+    LineChart {
+        title: format!("Distribution of completion times, {} flows", size(incast.bytes)),
+        height: 220.0,
+        x: Axis::log("completion time, ms", least.min(most) * 0.9, most * 1.1),
+        y: Axis::linear("share of flows", 0.0, 1.0),
+        lines,
+        marks: ideal.map(mark).into_iter().collect(),
+        level: None,
+        steps: true,
+    }
+}
+
+fn distribution(run: &IncastRun) -> Line {
+    let times = run.fct_ms();
+    let all = times.len() + run.unfinished();
+    let step = times.len().div_ceil(CDF_POINTS_MAX).max(1);
+    let mut points: Vec<(f64, f64)> = times.first().map(|ms| (*ms, 0.0)).into_iter().collect();
+    for (number, ms) in times.iter().enumerate() {
+        if (number + 1) % step == 0 || number + 1 == times.len() {
+            points.push((*ms, (number + 1) as f64 / all as f64));
+        }
+    }
+    Line { dashes: run.contestant.dashes(), ..line(run.contestant, points) }
+}
+
+fn incast_row(run: &IncastRun) -> (bool, Vec<String>) {
+    let ms = |ratio: Option<f64>| {
+        ratio.map_or("-".into(), |r| format!("{:.1} ms ({r:.2}x)", r * run.ideal_ms))
+    };
+    let times = run.fct_ms();
+    let median = times.get(times.len() / 2).map_or("-".into(), |ms| format!("{ms:.1} ms"));
+    let rounds = match run.unfinished() {
+        0 => run.rounds_ms.len().to_string(),
+        n => format!("{}, {n} flows unfinished", run.rounds_ms.len()),
+    };
+    let cells = vec![
+        run.contestant.to_string(),
+        format!("{:.1} ms", run.ideal_ms),
+        median,
+        ms(run.median_ratio()),
+        ms(run.worst_ratio()),
+        rounds,
+    ];
+    (is_ours(run.contestant), cells)
+}
+
+fn failovers(page: &mut Page, story: &Story) {
+    if story.failovers.is_empty() {
+        return;
+    }
+    page.section("A spine dies");
+    page.paragraph(
+        "While one flow runs at full speed, the spine that carries it (with several paths, most of \
+         it) begins to swallow packets. No link goes down and nobody is told. Later it heals.",
+    );
+    for run in &story.failovers {
+        let caption = format!(
+            "{}: nothing arrives for {} ms; {:.0} Mb/s while the spine is dead",
+            run.contestant,
+            run.silence(),
+            run.mbps_between(run.failed_ms, run.healed_ms)
+        );
+        page.chart(&caption, &timeline(run, story.uplinks_mbps).to_svg());
+    }
+    if let Some(run) = story.failovers.iter().find(|run| run.contestant == Contestant::Srd) {
+        let caption = "SRD around the moment of death, in steps of one interval";
+        page.chart(caption, &close_view(run, story.uplinks_mbps).to_svg());
+    }
+}
+
+/// The whole run, ten intervals to a step: what remains visible at this width.
+fn timeline(run: &Failover, most_mbps: f64) -> LineChart {
+    let points = run.intervals.chunks(10).filter_map(|chunk| {
+        let from = chunk.first()?.0;
+        let to = chunk.last()?.0 + run.interval_ms;
+        Some((from as f64 / 1e3, run.mbps_between(from, to)))
+    });
+    let end = run.intervals.last().map_or(1.0, |(at, _)| *at as f64 / 1e3);
+    LineChart {
+        title: format!("Throughput of {} over time", run.contestant),
+        height: 90.0,
+        x: Axis::linear("seconds", 0.0, end),
+        y: Axis::linear("Mb/s", 0.0, most_mbps * 1.05),
+        lines: vec![line(run.contestant, points.collect())],
+        marks: vec![
+            Mark { at: run.failed_ms as f64 / 1e3, label: "the spine dies".into() },
+            Mark { at: run.healed_ms as f64 / 1e3, label: "it heals".into() },
+        ],
+        level: None,
+        steps: true,
+    }
+}
+
+fn close_view(run: &Failover, most_mbps: f64) -> LineChart {
+    let from = run.failed_ms.saturating_sub(CLOSE_BEFORE_MS);
+    let to = run.failed_ms + CLOSE_AFTER_MS;
+    let mbps = |bytes: u64| bytes as f64 * 8.0 / 1e3 / run.interval_ms.max(1) as f64;
+    let near = run.intervals.iter().filter(|(at, _)| (from..to).contains(at));
+    let since = |at: u64| at as f64 - run.failed_ms as f64;
+    let points: Vec<(f64, f64)> = near.map(|(at, bytes)| (since(*at), mbps(*bytes))).collect();
+    let peak = points.iter().map(|(_, mbps)| *mbps).fold(most_mbps, f64::max);
+    LineChart {
+        title: "SRD's throughput around the failure".into(),
+        height: 140.0,
+        x: Axis::linear("ms since the spine died", since(from), since(to)),
+        y: Axis::linear("Mb/s", 0.0, peak * 1.05),
+        lines: vec![line(run.contestant, points)],
+        marks: vec![Mark { at: 0.0, label: "the spine dies".into() }],
+        level: None,
+        steps: true,
+    }
+}
+
+fn line(contestant: Contestant, points: Vec<(f64, f64)>) -> Line {
+    let (colour, dashes) = (contestant.colour(), Dashes::Solid);
+    Line { label: contestant.to_string(), colour, dashes, faint: false, points }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::story::tests::story;
+    use super::*;
+    use srd_chart::check_well_formed;
+
+    #[test]
+    fn the_report_is_one_well_formed_file() {
+        let story = story();
+        let html = page(&story, &story.goals());
+        check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
+        assert!(!html.contains("http:") && !html.contains("https:"));
+        assert!(html.contains("2 leaves &amp; &lt;4&gt; spines"));
+        assert_eq!(html.matches("<svg").count(), 7);
+    }
+
+    #[test]
+    fn a_story_without_figures_is_still_a_page() {
+        let mut story = story();
+        story.singles.clear();
+        story.failovers.clear();
+        story.incasts[0].runs.iter_mut().for_each(|run| run.rounds_ms.clear());
+        let html = page(&story, &story.goals());
+        check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
+    }
+
+    #[test]
+    fn unfinished_flows_keep_the_distribution_below_one() {
+        let run = &story().incasts[0].runs[0];
+        let last = distribution(run).points.last().copied().unwrap();
+        assert!((last.1 - 5.0 / 6.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,50 @@
+//! Part (d): iperf3 as it is installed, over kernel TCP and through `srd up`, in a fabric of the
+//! same kind as part (a).
+
+use super::Say;
+use super::story::Program;
+use crate::experiment::{self, MissingPrograms, Options, Variant};
+use anyhow::{Context, Result};
+
+/// Real-time priority of the daemons: above the programs whose packets they carry.
+const DAEMON_PRIORITY: u8 = 10;
+
+/// Runs it. Nothing, with a word about it, where iperf3 is missing.
+pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Program>> {
+    say("(d) iperf3, over kernel TCP and through srd up")?;
+    let options = Options {
+        variants: Some(vec![Variant::Plain, Variant::Express]),
+        repetitions: Some(1),
+        seconds: Some(seconds),
+        spines: Some(4),
+        only_cases: Vec::new(),
+        quick: false,
+        seed: 1,
+        keep: false,
+        memcached: false,
+        program: std::env::current_exe().context("where is this program")?,
+        daemon_priority: Some(DAEMON_PRIORITY),
+        encrypted: !plain,
+        mpirun: None,
+        provider: None,
+        name: "demoapp".into(),
+    };
+    let experiment = experiment::find("single-flow").context("the experiment exists")?;
+    let outcome = match experiment::run(experiment, &options, &mut |_| {}) {
+        Ok(outcome) => outcome,
+        Err(error) if error.is::<MissingPrograms>() => {
+            eprintln!("srd: part (d) is left out: {error:#}");
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error.context("part (d), iperf3 through srd up")),
+    };
+    let mut programs = Vec::new();
+    for summary in outcome.cases.iter().flat_map(|case| &case.summaries) {
+        let goodput = summary.figures.iter().find(|figure| figure.name == "goodput");
+        if let Some(goodput) = goodput {
+            let through_srd = summary.variant == Variant::Express;
+            programs.push(Program { through_srd, mbps: goodput.median });
+        }
+    }
+    Ok(programs)
+}

@@ -1,0 +1,379 @@
+//! The figures of the demonstration, and which goals they meet.
+
+use serde::{Serialize, Serializer};
+use srd_chart::{Colour, Dashes};
+use std::fmt;
+
+/// A transport that takes part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Contestant {
+    /// Kernel TCP with cubic, under a minimum retransmission timeout; Linux has 200 ms.
+    Cubic { rto_min_ms: u32 },
+    /// Kernel TCP with bbr.
+    Bbr,
+    /// Kernel Multipath TCP with this many subflows in all.
+    Mptcp { subflows: u16 },
+    /// SRD.
+    Srd,
+    /// SRD that may use one path only.
+    OnePath,
+}
+
+impl fmt::Display for Contestant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cubic { rto_min_ms: 200 } => f.write_str("TCP cubic"),
+            Self::Cubic { rto_min_ms } => write!(f, "TCP cubic, RTO {rto_min_ms} ms"),
+            Self::Bbr => f.write_str("TCP bbr"),
+            Self::Mptcp { subflows } => write!(f, "MPTCP, {subflows} subflows"),
+            Self::Srd => f.write_str("SRD"),
+            Self::OnePath => f.write_str("SRD, one path"),
+        }
+    }
+}
+
+impl Serialize for Contestant {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Contestant {
+    /// Its colour.
+    pub(super) fn colour(self) -> Colour {
+        match self {
+            Self::Cubic { .. } => Colour::Orange,
+            Self::Bbr => Colour::Violet,
+            Self::Mptcp { .. } => Colour::Green,
+            Self::Srd => Colour::Blue,
+            Self::OnePath => Colour::Grey,
+        }
+    }
+
+    /// How its line differs from others of its colour.
+    pub(super) fn dashes(self) -> Dashes {
+        match self {
+            Self::Cubic { rto_min_ms: 200 } => Dashes::Solid,
+            Self::Cubic { rto_min_ms } if rto_min_ms >= 50 => Dashes::Long,
+            Self::Cubic { .. } => Dashes::Short,
+            _ => Dashes::Solid,
+        }
+    }
+
+    /// Whether it is TCP with a single path.
+    fn is_plain_tcp(self) -> bool {
+        matches!(self, Self::Cubic { .. } | Self::Bbr)
+    }
+}
+
+/// (a) One flow.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Single {
+    #[serde(rename = "who")]
+    pub(super) contestant: Contestant,
+    /// Goodput of each run.
+    pub(super) mbps: Vec<f64>,
+}
+
+/// (b) Flows that start at once, of one size.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Incast {
+    pub(super) bytes: u64,
+    pub(super) runs: Vec<IncastRun>,
+}
+
+/// One contestant's rounds.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct IncastRun {
+    #[serde(rename = "who")]
+    pub(super) contestant: Contestant,
+    /// What the wire needs for all flows, with this transport's own headers, and one round trip.
+    pub(super) ideal_ms: f64,
+    /// Completion times of each round; `None` for a flow that did not finish in time.
+    pub(super) rounds_ms: Vec<Vec<Option<f64>>>,
+    /// After which a flow counts as unfinished.
+    pub(super) limit_ms: f64,
+}
+
+impl IncastRun {
+    /// The slowest flow of each round over the ideal, sorted; an unfinished one counts as the
+    /// limit.
+    fn ratios(&self) -> Vec<f64> {
+        let slowest = |round: &Vec<Option<f64>>| {
+            let ms = round.iter().map(|fct| fct.unwrap_or(self.limit_ms)).fold(0.0, f64::max);
+            ms / self.ideal_ms
+        };
+        sorted(self.rounds_ms.iter().map(slowest).collect())
+    }
+
+    /// In the median round.
+    pub(super) fn median_ratio(&self) -> Option<f64> {
+        median(&self.ratios())
+    }
+
+    /// In the worst round.
+    pub(super) fn worst_ratio(&self) -> Option<f64> {
+        self.ratios().last().copied()
+    }
+
+    /// Flows that did not finish in time.
+    pub(super) fn unfinished(&self) -> usize {
+        self.rounds_ms.iter().flatten().filter(|fct| fct.is_none()).count()
+    }
+
+    /// All completion times, sorted.
+    pub(super) fn fct_ms(&self) -> Vec<f64> {
+        sorted(self.rounds_ms.iter().flatten().flatten().copied().collect())
+    }
+}
+
+/// (c) One flow whose spine dies.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Failover {
+    #[serde(rename = "who")]
+    pub(super) contestant: Contestant,
+    pub(super) failed_ms: u64,
+    pub(super) healed_ms: u64,
+    /// The longest time after the failure without a byte, as far as the intervals can tell.
+    pub(super) silence_ms: u64,
+    pub(super) interval_ms: u64,
+    /// Start of each interval, and bytes that arrived in it.
+    pub(super) intervals: Vec<(u64, u64)>,
+}
+
+impl Failover {
+    /// The silence in milliseconds, in words: what is shorter than an interval is not zero.
+    pub(super) fn silence(&self) -> String {
+        match self.silence_ms {
+            0 => format!("< {}", self.interval_ms),
+            ms => ms.to_string(),
+        }
+    }
+
+    /// Throughput between two moments.
+    pub(super) fn mbps_between(&self, from_ms: u64, to_ms: u64) -> f64 {
+        let inside = self.intervals.iter().filter(|(at, _)| (from_ms..to_ms).contains(at));
+        let (mut bytes, mut count) = (0, 0_u64);
+        for (_, more) in inside {
+            bytes += more;
+            count += 1;
+        }
+        bytes as f64 * 8.0 / 1e3 / (count * self.interval_ms).max(1) as f64
+    }
+}
+
+/// Everything that was measured.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub(super) struct Story {
+    /// Whether it happened in the simulator.
+    pub(super) simulated: bool,
+    /// What it was measured in, in words.
+    pub(super) setting: Vec<String>,
+    /// Sum of the uplinks' rates.
+    pub(super) uplinks_mbps: f64,
+    pub(super) singles: Vec<Single>,
+    pub(super) incasts: Vec<Incast>,
+    pub(super) failovers: Vec<Failover>,
+    pub(super) programs: Vec<Program>,
+    pub(super) took_s: f64,
+}
+
+/// One connection of an ordinary program, iperf3.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(super) struct Program {
+    /// Whether `srd up` carried it; else the kernel's TCP alone.
+    pub(super) through_srd: bool,
+    pub(super) mbps: f64,
+}
+
+impl Program {
+    /// What it ran over.
+    pub(super) fn label(&self) -> &'static str {
+        if self.through_srd { "iperf3 through srd up" } else { "iperf3 over TCP cubic" }
+    }
+}
+
+/// What is hoped for.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Goal {
+    pub(super) name: String,
+    pub(super) wanted: String,
+    pub(super) seen: String,
+    pub(super) met: bool,
+}
+
+/// SRD reaches this part of the uplinks' sum with one flow.
+const SINGLE_SHARE_MIN: f64 = 0.9;
+/// SRD beats single-path TCP by this factor.
+const SINGLE_FACTOR_MIN: f64 = 3.5;
+/// Slowest flow over the ideal, by size of the flows.
+const INCAST_RATIO_MAX: [(u64, f64); 2] = [(2 << 20, 1.10), (512 << 10, 1.25)];
+/// Longest silence after a spine's death.
+const SILENCE_MS_MAX: u64 = 20;
+/// An ordinary program's one connection through `srd up` reaches this part of the uplinks' sum.
+const PROGRAM_SHARE_MIN: f64 = 0.85;
+
+impl Story {
+    /// The goals that the project has set itself for this demonstration.
+    pub(super) fn goals(&self) -> Vec<Goal> {
+        let mut goals = Vec::new();
+        let mbps = |is: fn(Contestant) -> bool| {
+            let of = self.singles.iter().filter(|single| is(single.contestant));
+            of.filter_map(Single::mbps).reduce(f64::max)
+        };
+        if let Some(srd) = mbps(|contestant| contestant == Contestant::Srd) {
+            let share = srd / self.uplinks_mbps;
+            goals.push(Goal {
+                name: "(a) one SRD flow over the sum of the uplinks".into(),
+                wanted: format!(">= {SINGLE_SHARE_MIN:.2}"),
+                seen: format!("{share:.3}"),
+                met: share >= SINGLE_SHARE_MIN,
+            });
+            if let Some(tcp) = mbps(Contestant::is_plain_tcp) {
+                let factor = srd / tcp.max(1e-9);
+                goals.push(Goal {
+                    name: "(a) one SRD flow over the better single-path TCP flow".into(),
+                    wanted: format!(">= {SINGLE_FACTOR_MIN:.1}"),
+                    seen: format!("{factor:.2}"),
+                    met: factor >= SINGLE_FACTOR_MIN,
+                });
+            }
+        }
+        for incast in &self.incasts {
+            let limit = INCAST_RATIO_MAX.iter().find(|(bytes, _)| *bytes == incast.bytes);
+            let run = incast.runs.iter().find(|run| run.contestant == Contestant::Srd);
+            let Some(((_, limit), run)) = limit.zip(run) else { continue };
+            let Some(ratio) = run.median_ratio() else { continue };
+            goals.push(Goal {
+                name: format!("(b) SRD incast, {}: slowest over ideal", size(incast.bytes)),
+                wanted: format!("<= {limit:.2}"),
+                seen: format!("{ratio:.3}"),
+                met: ratio <= *limit && run.unfinished() == 0,
+            });
+        }
+        if let Some(srd) = self.failovers.iter().find(|run| run.contestant == Contestant::Srd) {
+            goals.push(Goal {
+                name: "(c) SRD's silence when the spine dies".into(),
+                wanted: format!("<= {SILENCE_MS_MAX} ms"),
+                seen: format!("{} ms", srd.silence()),
+                met: srd.silence_ms <= SILENCE_MS_MAX,
+            });
+        }
+        if let Some(program) = self.programs.iter().find(|program| program.through_srd) {
+            let share = program.mbps / self.uplinks_mbps;
+            goals.push(Goal {
+                name: "(d) iperf3 through srd up over the sum of the uplinks".into(),
+                wanted: format!(">= {PROGRAM_SHARE_MIN:.2}"),
+                seen: format!("{share:.3}"),
+                met: share >= PROGRAM_SHARE_MIN,
+            });
+        }
+        goals
+    }
+}
+
+impl Single {
+    /// The median of the runs.
+    pub(super) fn mbps(&self) -> Option<f64> {
+        median(&sorted(self.mbps.clone()))
+    }
+}
+
+/// `512 KB`, `2 MB`: powers of 1024 under the names that people use for flows.
+pub(super) fn size(bytes: u64) -> String {
+    if bytes >= 1 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} KB", bytes >> 10) }
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// Of an even number the upper one: no figure is invented, and none flattered.
+fn median(sorted: &[f64]) -> Option<f64> {
+    sorted.get(sorted.len() / 2).copied()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A story with a bit of everything.
+    pub(crate) fn story() -> Story {
+        let cubic = Contestant::Cubic { rto_min_ms: 200 };
+        let run = |contestant, ms: f64| IncastRun {
+            contestant,
+            ideal_ms: 100.0,
+            rounds_ms: vec![
+                vec![Some(50.0), Some(ms)],
+                vec![Some(60.0), Some(ms * 2.0)],
+                vec![Some(60.0), None],
+            ],
+            limit_ms: 10_000.0,
+        };
+        let failover = |contestant, silence_ms| Failover {
+            contestant,
+            failed_ms: 1000,
+            healed_ms: 3000,
+            silence_ms,
+            interval_ms: 5,
+            intervals: (0..100).map(|n| (n * 5, 1000 * (n % 7))).collect(),
+        };
+        Story {
+            simulated: false,
+            setting: vec!["2 leaves & <4> spines".into()],
+            uplinks_mbps: 1000.0,
+            singles: vec![
+                Single { contestant: cubic, mbps: vec![240.0, 246.0] },
+                Single { contestant: Contestant::Bbr, mbps: vec![230.0] },
+                Single { contestant: Contestant::Mptcp { subflows: 4 }, mbps: vec![700.0] },
+                Single { contestant: Contestant::Srd, mbps: vec![950.0, 961.0, 100.0] },
+            ],
+            incasts: vec![Incast {
+                bytes: 2 << 20,
+                runs: vec![
+                    run(cubic, 200.0),
+                    run(Contestant::Cubic { rto_min_ms: 50 }, 150.0),
+                    run(Contestant::Cubic { rto_min_ms: 5 }, 180.0),
+                    IncastRun {
+                        rounds_ms: vec![vec![Some(104.0), Some(105.0)]],
+                        ..run(Contestant::Srd, 1.0)
+                    },
+                ],
+            }],
+            failovers: vec![failover(cubic, 2900), failover(Contestant::Srd, 25)],
+            programs: vec![
+                Program { through_srd: false, mbps: 247.0 },
+                Program { through_srd: true, mbps: 917.0 },
+            ],
+            took_s: 150.0,
+        }
+    }
+
+    #[test]
+    fn goals_are_judged_by_medians() {
+        let goals = story().goals();
+        let seen: Vec<(&str, bool)> = goals.iter().map(|g| (g.seen.as_str(), g.met)).collect();
+        let wanted =
+            [("0.950", true), ("3.86", true), ("1.050", true), ("25 ms", false), ("0.917", true)];
+        assert_eq!(seen, wanted);
+    }
+
+    #[test]
+    fn unfinished_flows_count_as_the_limit() {
+        let incasts = story().incasts;
+        let run = &incasts[0].runs[0];
+        assert_eq!(run.unfinished(), 1);
+        assert_eq!(run.worst_ratio(), Some(100.0));
+        assert_eq!(run.median_ratio(), Some(4.0));
+        assert_eq!(run.fct_ms().len(), 5);
+    }
+
+    #[test]
+    fn throughput_between_two_moments() {
+        let mut failover = story().failovers.remove(0);
+        failover.intervals = vec![(0, 5000), (5, 5000), (10, 0)];
+        assert!((failover.mbps_between(0, 10) - 8.0).abs() < 1e-9);
+        assert!(failover.mbps_between(10, 15).abs() < 1e-9);
+    }
+}

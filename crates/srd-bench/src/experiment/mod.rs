@@ -1,0 +1,406 @@
+//! Experiments with real programs, with and without ENA Express in one run.
+//!
+//! An experiment is a list of cases, a case is a fabric and something to measure in it. Every
+//! variant runs in the same fabric, over the same links and queues, one after the other; every
+//! second repetition runs them in the opposite order. What is compared are the *programs*: they
+//! are the same, and only the addresses that they use differ.
+//!
+//! | module | what |
+//! |---|---|
+//! | `variant` | the transports below the programs |
+//! | [`mod@run`] | cases, repetitions and variants in turn |
+//! | `result`, `distribution` | figures, samples, and how repetitions become one figure |
+//! | `programs` | what has to be installed, and what a program printed |
+//! | `cpu`, `pulse` | CPU that a run took itself, and whether the machine held it up |
+//! | `process` | memory and threads of one process |
+//! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
+//! | `elephants` | long flows beside a measurement |
+//! | `iperf` | iperf3 there and back |
+//! | `mpi` | MPI, over kernel TCP and over SRD |
+//! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
+//! | the others | one experiment each |
+
+mod collisions;
+mod cpu;
+mod datagrams;
+pub mod distribution;
+mod elephants;
+mod failover;
+mod fairness;
+mod flood;
+mod frames;
+mod incast;
+mod iperf;
+mod loss;
+mod mpi;
+mod nconnect;
+mod nfs;
+mod ordering;
+pub mod page;
+mod process;
+pub mod programs;
+pub mod pulse;
+mod redis;
+mod requests;
+pub mod result;
+pub mod run;
+pub mod show;
+mod shuffle;
+mod single_flow;
+mod soak;
+pub mod variant;
+mod video;
+
+pub use programs::{MissingPrograms, Program};
+pub use result::Outcome;
+pub use run::run;
+pub use variant::Variant;
+
+use crate::tcp::{Flows, Subflows};
+use anyhow::{Result, bail};
+use srd_lab::config::{ConfigError, FabricConfig, check};
+use srd_lab::express::Overlay;
+use srd_lab::fabric::Fabric;
+use srd_lab::id::{HostId, Network};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// Source ports of measured connections begin in this range, below the kernel's own.
+const PORTS_FIRST: u32 = 20_000;
+const PORTS_SPAN: u32 = 30_000;
+
+/// What the caller of an experiment may choose.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which transports, in their order of the first repetition; the experiment's own if there
+    /// are none.
+    pub variants: Option<Vec<Variant>>,
+    /// How often each; the experiment's own number if there is none.
+    pub repetitions: Option<u32>,
+    /// Length of one run; the experiment's own if there is none. Experiments that count rounds
+    /// instead scale them.
+    pub seconds: Option<u64>,
+    /// Spines, for experiments that do not prescribe them.
+    pub spines: Option<u16>,
+    /// Only the cases of these names; all without one.
+    pub only_cases: Vec<String>,
+    /// One short repetition of the smallest case: a smoke test, not a measurement.
+    pub quick: bool,
+    /// Seed of hashes, ports and arrivals.
+    pub seed: u32,
+    /// Leave the last fabric and the files of the daemons behind.
+    pub keep: bool,
+    /// Use memcached in place of Redis.
+    pub memcached: bool,
+    /// The `srd` program, for the daemons of Express.
+    pub program: PathBuf,
+    /// Real-time priority of the daemons, if any.
+    pub daemon_priority: Option<u8>,
+    /// Whether Express and the libfabric provider encrypt.
+    pub encrypted: bool,
+    /// The launcher of the MPI that is measured; `mpirun` if there is none.
+    pub mpirun: Option<PathBuf>,
+    /// The libfabric provider, or its directory; looked for in the usual places if there is none.
+    pub provider: Option<PathBuf>,
+    /// Name of the fabric.
+    pub name: String,
+}
+
+impl Options {
+    /// Checks what has a range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let variants = self.variants.as_ref().map_or(1, Vec::len) as u64;
+        check("variants", variants, 1..=Variant::ALL.len() as u64)?;
+        check("reps", self.repetitions.unwrap_or(1).into(), 1..=1000)?;
+        check("seconds", self.seconds.unwrap_or(1), 1..=3600)?;
+        check("spines", self.spines.unwrap_or(1).into(), srd_lab::config::SPINES)?;
+        check("seed", self.seed.into(), 1..=u64::from(u32::MAX) - 1000)?;
+        srd_lab::config::check_name(&self.name)
+    }
+
+    /// The length of a run, given the experiment's own and the one of a smoke test.
+    fn seconds_or(&self, normal: u64, quick: u64) -> u64 {
+        self.seconds.unwrap_or(if self.quick { quick } else { normal })
+    }
+
+    /// Whether a transport is among those that were chosen.
+    fn compares(&self, variant: Variant) -> bool {
+        self.variants.as_ref().is_some_and(|variants| variants.contains(&variant))
+    }
+
+    /// A number that a smoke test has less of.
+    fn quick_or<T>(&self, quick: T, normal: T) -> T {
+        if self.quick { quick } else { normal }
+    }
+}
+
+/// An experiment, as `--list` shows it.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// The question, in one sentence.
+    pub summary: &'static str,
+    /// How it is measured, in a paragraph.
+    pub about: &'static str,
+    /// Repetitions unless chosen.
+    pub repetitions: u32,
+    /// What it compares unless chosen.
+    pub variants: &'static [Variant],
+    /// What must be installed.
+    pub(crate) programs: fn(&Options) -> Vec<Program>,
+    /// The settings.
+    pub(crate) cases: fn(&Options) -> Vec<Case>,
+}
+
+/// All experiments.
+pub const ALL: [&Experiment; 16] = [
+    &single_flow::EXPERIMENT,
+    &nconnect::EXPERIMENT,
+    &redis::EXPERIMENT,
+    &video::EXPERIMENT,
+    &incast::EXPERIMENT,
+    &failover::EXPERIMENT,
+    &fairness::EXPERIMENT,
+    &collisions::EXPERIMENT,
+    &loss::EXPERIMENT,
+    &ordering::EXPERIMENT,
+    &flood::EXPERIMENT,
+    &shuffle::EXPERIMENT,
+    &nfs::EXPERIMENT,
+    &mpi::EXPERIMENT,
+    &mpi::INCAST,
+    &soak::EXPERIMENT,
+];
+
+/// Finds an experiment by its name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    ALL.into_iter().find(|experiment| experiment.name == name)
+}
+
+impl Experiment {
+    /// Names of its cases under these options.
+    #[must_use]
+    pub fn case_names(&self, options: &Options) -> Vec<String> {
+        (self.cases)(options).into_iter().map(|case| case.name).collect()
+    }
+
+    /// The cases that were asked for.
+    ///
+    /// # Errors
+    /// It has none of that name.
+    fn chosen_cases(&self, options: &Options) -> Result<Vec<Case>> {
+        let names = self.case_names(options);
+        if let Some(missing) = options.only_cases.iter().find(|name| !names.contains(name)) {
+            bail!("`{}` has no case `{missing}`: {}", self.name, names.join(", "));
+        }
+        let mut cases = (self.cases)(options);
+        cases.retain(|c| options.only_cases.is_empty() || options.only_cases.contains(&c.name));
+        Ok(cases)
+    }
+
+    /// What it compares under these options.
+    ///
+    /// # Errors
+    /// One of them is none that its programs can use.
+    fn chosen_variants(&self, options: &Options) -> Result<Vec<Variant>, ConfigError> {
+        let chosen = options.variants.clone().unwrap_or_else(|| self.variants.to_vec());
+        if chosen.contains(&Variant::Srd) && !self.variants.contains(&Variant::Srd) {
+            let permitted = format!("another for `{}`: its programs know no libfabric", self.name);
+            return Err(ConfigError { field: "variants", value: "srd".into(), permitted });
+        }
+        Ok(chosen)
+    }
+
+    /// The programs it needs under these options.
+    #[must_use]
+    pub fn programs(&self, options: &Options) -> Vec<Program> {
+        (self.programs)(options)
+    }
+}
+
+/// What a case does with a stage that is ready.
+type Measure = Box<dyn Fn(&mut Stage<'_>) -> Result<result::Measured>>;
+
+/// One setting of an experiment.
+pub(crate) struct Case {
+    /// Its name; unique within the experiment.
+    pub(crate) name: String,
+    /// Links, queues and loads in words.
+    pub(crate) setting: String,
+    /// The fabric.
+    pub(crate) fabric: FabricConfig,
+    /// The hosts that take part; with Express each gets a daemon.
+    pub(crate) hosts: Vec<HostId>,
+    /// The only variant it makes sense for, if any.
+    pub(crate) only: Option<Variant>,
+    /// The measurement.
+    pub(crate) measure: Measure,
+}
+
+/// A fabric with one variant in place, ready to be measured in.
+pub(crate) struct Stage<'a> {
+    /// The fabric.
+    pub(crate) fabric: &'a Fabric,
+    /// What is measured.
+    pub(crate) variant: Variant,
+    /// Seed of this repetition: the same for all variants.
+    pub(crate) seed: u32,
+    /// The daemons, if the variant has some.
+    pub(crate) overlay: Option<Overlay<'a>>,
+    /// For files of programs.
+    pub(crate) directory: &'a Path,
+}
+
+impl Stage<'_> {
+    /// The addresses that programs use.
+    pub(crate) fn network(&self) -> Network {
+        self.variant.network()
+    }
+
+    /// The address that programs use for a host.
+    pub(crate) fn address(&self, host: HostId) -> Result<IpAddr> {
+        self.fabric.address_in(host, self.network())
+    }
+
+    /// The hosts have the MPTCP subflows of the variant while this lives, for programs.
+    pub(crate) fn subflows(&self) -> Result<Subflows<'_>> {
+        Subflows::set(self.fabric, self.variant.mptcp_subflows(), self.network().family())
+    }
+
+    /// Source port of the first measured connection: from the seed, so that all variants of a
+    /// repetition meet the same collisions.
+    pub(crate) fn first_port(&self) -> Option<u16> {
+        let port = PORTS_FIRST + self.seed.wrapping_mul(2_654_435_761) % PORTS_SPAN;
+        u16::try_from(port).ok()
+    }
+
+    /// TCP connections between hosts, as the variant has them.
+    pub(crate) fn flows(&self, pairs: &[(HostId, HostId)], flows_per_pair: usize) -> Flows {
+        Flows {
+            pairs: pairs.to_vec(),
+            flows_per_pair,
+            network: self.network(),
+            congestion: self.variant.congestion(),
+            mptcp_subflows: self.variant.mptcp_subflows(),
+            first_port: self.first_port(),
+        }
+    }
+}
+
+/// A name for each host of a leaf.
+pub(crate) fn hosts(leaf: u16, count: u16) -> impl Iterator<Item = HostId> {
+    (0..count).map(move |host| HostId { leaf, host })
+}
+
+/// Links and queues of a fabric in words.
+pub(crate) fn describe(config: &FabricConfig) -> String {
+    format!(
+        "{} leaves x {} hosts at {} Mb/s, {} spines at {} Mb/s a link, {} KB queues, MTU {}",
+        config.leaves,
+        config.hosts_per_leaf,
+        config.host_rate_mbps,
+        config.spines,
+        config.uplink_rate_mbps,
+        config.queue_bytes / 1000,
+        config.mtu
+    )
+}
+
+/// Sizes as people say them.
+pub(crate) fn size(bytes: u64) -> String {
+    if bytes >= 1 << 20 { format!("{} MB", bytes >> 20) } else { format!("{} KB", bytes >> 10) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    pub(crate) fn options() -> Options {
+        Options {
+            variants: None,
+            repetitions: None,
+            seconds: None,
+            spines: None,
+            only_cases: Vec::new(),
+            quick: false,
+            seed: 1,
+            keep: false,
+            memcached: false,
+            program: "srd".into(),
+            daemon_priority: Some(10),
+            encrypted: true,
+            mpirun: None,
+            provider: None,
+            name: "exp".into(),
+        }
+    }
+
+    #[test]
+    fn every_case_has_a_name_of_its_own_and_a_valid_fabric() {
+        for quick in [false, true] {
+            let options = Options { quick, ..options() };
+            for experiment in ALL {
+                let cases = (experiment.cases)(&options);
+                assert!(!cases.is_empty(), "{}", experiment.name);
+                let names: BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
+                assert_eq!(names.len(), cases.len(), "{}", experiment.name);
+                for case in &cases {
+                    case.fabric.validate().unwrap();
+                    assert!(case.hosts.len() >= 2, "{}", case.name);
+                    for host in &case.hosts {
+                        case.fabric.check_host(*host).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn cases_are_chosen_by_name_and_an_unknown_one_is_refused() {
+        let chosen = |name: &str| {
+            let options = Options { only_cases: vec![name.into()], ..options() };
+            find("video").unwrap().chosen_cases(&options)
+        };
+        assert_eq!(chosen("incast").unwrap().len(), 1);
+        let error = chosen("nonesuch").err().unwrap().to_string();
+        assert!(error.contains("`video` has no case `nonesuch`: collisions, incast"), "{error}");
+    }
+
+    #[test]
+    fn libfabric_is_only_for_programs_that_use_it() {
+        let chosen = |name: &str, variants| {
+            let options = Options { variants, ..options() };
+            find(name).unwrap().chosen_variants(&options)
+        };
+        let both = vec![Variant::Srd, Variant::Plain];
+        assert_eq!(chosen("mpi", Some(both.clone())), Ok(both.clone()));
+        assert_eq!(chosen("mpi", None), Ok(vec![Variant::Plain, Variant::Srd]));
+        assert_eq!(chosen("incast", None), Ok(vec![Variant::Plain, Variant::Express]));
+        let error = chosen("incast", Some(both)).expect_err("refused").to_string();
+        assert!(error.starts_with("variants = srd: must be another for `incast`"), "{error}");
+    }
+
+    #[test]
+    fn names_are_found_and_unique() {
+        let names: BTreeSet<_> = ALL.into_iter().map(|experiment| experiment.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert!(find("incast").is_some() && find("nonesuch").is_none());
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let error = |change: fn(&mut Options)| {
+            let mut options = options();
+            change(&mut options);
+            options.validate().expect_err("refused").to_string()
+        };
+        assert!(error(|o| o.repetitions = Some(0)).contains("reps = 0: must be 1 to 1000"));
+        assert!(error(|o| o.seconds = Some(9999)).contains("seconds"));
+        assert!(error(|o| o.variants = Some(Vec::new())).contains("variants"));
+        assert!(error(|o| o.name = "a b".into()).contains("name"));
+        assert_eq!(options().validate(), Ok(()));
+    }
+}

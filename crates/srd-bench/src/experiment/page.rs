@@ -1,0 +1,294 @@
+//! The experiments as one page with tables and charts.
+
+use super::distribution::Distribution;
+use super::result::{CaseResult, Timeline};
+use super::show;
+use super::{Outcome, Variant};
+use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
+
+/// Points of one line; more cannot be told apart.
+const POINTS_MAX: usize = 300;
+/// Fewer samples make no distribution.
+const SAMPLES_MIN: usize = 20;
+
+/// The page, as one HTML file.
+pub fn page(outcomes: &[Outcome]) -> String {
+    let mut page = Page::new("ENA Express beside kernel TCP: real programs on the same wires");
+    page.lead(
+        "The same programs ran over the same links and queues, one variant after the other, in a \
+         fabric of network namespaces; every second repetition in the opposite order.",
+    );
+    for outcome in outcomes {
+        page.section(outcome.experiment);
+        page.paragraph(outcome.summary);
+        page.remark(outcome.about);
+        page.remark(&format!(
+            "{}; {:.0} s; seed {}. Medians over the repetitions, in brackets the least and the \
+             greatest; percentiles over the samples of all repetitions.",
+            outcome.machine, outcome.took_s, outcome.seed
+        ));
+        for case in &outcome.cases {
+            add_case(&mut page, case);
+        }
+        for left_out in &outcome.left_out {
+            page.remark(left_out);
+        }
+    }
+    page.finish()
+}
+
+fn add_case(page: &mut Page, case: &CaseResult) {
+    page.subsection(&case.name);
+    page.remark(&case.setting);
+    for (caption, chart) in bars(case) {
+        page.chart(&format!("{}: {caption}", case.name), &chart.to_svg());
+    }
+    for (caption, chart) in tails(case) {
+        page.chart(&format!("{}: {caption}", case.name), &chart.to_svg());
+    }
+    for (caption, chart) in timelines(case) {
+        page.chart(&format!("{}: {caption}", case.name), &chart.to_svg());
+    }
+    let (columns, rows) = show::rows(case);
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let rows: Vec<_> = rows.into_iter().map(|row| (false, row)).collect();
+    page.table(&columns, &rows);
+    for note in show::notes(case) {
+        page.remark(&note);
+    }
+}
+
+fn colour(variant: Variant) -> Colour {
+    match variant {
+        Variant::Express | Variant::Srd => Colour::Blue,
+        Variant::Plain => Colour::Orange,
+        Variant::Bbr => Colour::Violet,
+        Variant::Mptcp => Colour::Green,
+        _ => Colour::Grey,
+    }
+}
+
+fn dashes(variant: Variant) -> Dashes {
+    match variant {
+        Variant::Rto5 | Variant::Srd => Dashes::Long,
+        _ => Dashes::Solid,
+    }
+}
+
+/// A chart for each figure that has an ideal.
+fn bars(case: &CaseResult) -> Vec<(String, BarChart)> {
+    let figures = case.summaries.first().map(|summary| &summary.figures[..]).unwrap_or_default();
+    let with_ideal = figures.iter().filter_map(|figure| Some((figure, figure.ideal?)));
+    with_ideal
+        .map(|(figure, ideal)| {
+            let bars = case.summaries.iter().map(|summary| {
+                let found = summary.figures.iter().find(|other| other.name == figure.name);
+                Bar {
+                    label: summary.variant.label().to_owned(),
+                    colour: colour(summary.variant),
+                    value: found.map(|found| found.median),
+                    // Where more is better, the greatest is not the worst.
+                    worst: found.map(|found| found.max).filter(|max| *max > ideal.value),
+                }
+            });
+            let unit = match figure.unit {
+                "" => String::new(),
+                unit => format!(" {unit}"),
+            };
+            let chart = BarChart {
+                title: format!("{}, {}", case.name, figure.name),
+                unit,
+                ideal: (ideal.value, ideal.label.to_owned()),
+                bars: bars.collect(),
+            };
+            (format!("{}, median of the repetitions", figure.name), chart)
+        })
+        .collect()
+}
+
+/// A chart for each kind of samples: how slow is the slowest one of so many?
+fn tails(case: &CaseResult) -> Vec<(String, LineChart)> {
+    let kinds = case.summaries.first().map(|summary| &summary.distributions[..]);
+    kinds.unwrap_or_default().iter().filter_map(|kind| tail(case, kind)).collect()
+}
+
+fn tail(case: &CaseResult, kind: &Distribution) -> Option<(String, LineChart)> {
+    let lines: Vec<Line> = case
+        .summaries
+        .iter()
+        .filter_map(|summary| {
+            let found = summary.distributions.iter().find(|other| other.name == kind.name)?;
+            (found.count() >= SAMPLES_MIN).then(|| Line {
+                label: summary.variant.label().to_owned(),
+                colour: colour(summary.variant),
+                dashes: dashes(summary.variant),
+                faint: false,
+                points: tail_points(found.sorted()),
+            })
+        })
+        .collect();
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let most = all().map(|(n, _)| *n).fold(1.0, f64::max);
+    let values = || all().map(|(_, value)| *value).filter(|value| *value > 0.0);
+    let (low, high) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
+    if lines.is_empty() || high <= 0.0 {
+        return None;
+    }
+    let chart = LineChart {
+        title: format!("{}, {}", case.name, kind.name),
+        height: 220.0,
+        x: Axis::log("one of so many takes longer", 1.0, most),
+        y: Axis::log(&name(kind.name, kind.unit), low * 0.9, high * 1.1),
+        lines,
+        marks: [("p99", 100.0), ("p99.9", 1000.0), ("p99.99", 10_000.0)]
+            .into_iter()
+            .filter(|(_, at)| *at < most)
+            .map(|(label, at)| Mark { at, label: label.to_owned() })
+            .collect(),
+        level: None,
+        steps: true,
+    };
+    Some((format!("{} towards the worst", kind.name), chart))
+}
+
+fn name(name: &str, unit: &str) -> String {
+    if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") }
+}
+
+/// The value that one of N exceeds, for growing N: the least first, the worst last. The more
+/// extreme, the more points.
+fn tail_points(sorted: &[f64]) -> Vec<(f64, f64)> {
+    let count = sorted.len() as f64;
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for step in 0..=POINTS_MAX {
+        let one_of = count.powf(step as f64 / POINTS_MAX as f64);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below the count
+        let at = ((1.0 - 1.0 / one_of) * count).round() as usize;
+        let value = sorted[at.min(sorted.len() - 1)];
+        if points.last().is_none_or(|last| last.1 < value || step == POINTS_MAX) {
+            points.push((one_of, value));
+        }
+    }
+    points
+}
+
+/// What happened over time, in the first repetition of each variant.
+fn timelines(case: &CaseResult) -> Vec<(String, LineChart)> {
+    let first = case.runs.iter().filter(|run| run.repetition == 0);
+    let all: Vec<(Variant, &Timeline)> = first
+        .flat_map(|run| run.measured.timelines.iter().map(move |line| (run.variant, line)))
+        .collect();
+    let top = |name: &str| {
+        let same = all.iter().filter(|(_, line)| line.name == name);
+        same.flat_map(|(_, line)| line.values.iter().copied()).fold(0.0, f64::max)
+    };
+    all.iter()
+        .map(|(variant, line)| {
+            let caption = format!("{} over time, {}", line.name, variant.label());
+            (caption, timeline(*variant, line, top(line.name)))
+        })
+        .collect()
+}
+
+fn timeline(variant: Variant, line: &Timeline, top: f64) -> LineChart {
+    let seconds = |ms: u64| ms as f64 / 1e3;
+    let step = line.values.len().div_ceil(POINTS_MAX).max(1);
+    let points = (0u64..).zip(line.values.chunks(step)).map(|(number, chunk)| {
+        let mean = chunk.iter().sum::<f64>() / chunk.len() as f64;
+        (seconds(number * step as u64 * line.step_ms), mean)
+    });
+    LineChart {
+        title: format!("{} of {} over time", line.name, variant.label()),
+        height: 90.0,
+        x: Axis::linear("seconds", 0.0, seconds(line.values.len() as u64 * line.step_ms)),
+        y: Axis::linear(line.unit, 0.0, top * 1.05),
+        lines: vec![Line {
+            label: variant.label().to_owned(),
+            colour: colour(variant),
+            dashes: Dashes::Solid,
+            faint: false,
+            points: points.collect(),
+        }],
+        marks: line
+            .marks
+            .iter()
+            .map(|(at, label)| Mark { at: seconds(*at), label: label.clone() })
+            .collect(),
+        level: None,
+        steps: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pulse::Lateness;
+    use super::super::result::{Figure, Measured, Run, Samples};
+    use super::*;
+    use srd_chart::check_well_formed;
+    use srd_lab::priority::CpuUse;
+
+    fn outcome(count: u32) -> Outcome {
+        let run = |variant| Run {
+            variant,
+            repetition: 0,
+            measured: Measured {
+                figures: vec![Figure::new("a <b>", "", 2.0).beside(1.0, "ideal & best")],
+                samples: vec![Samples {
+                    name: "latency",
+                    unit: "ms",
+                    values: (0..count).map(f64::from).collect(),
+                }],
+                timelines: vec![Timeline {
+                    name: "arrived",
+                    unit: "Mb/s",
+                    step_ms: 50,
+                    values: vec![1.0; 1000],
+                    marks: vec![(1000, "breaks".into())],
+                }],
+                notes: vec!["a note & more".into()],
+            },
+            cpu: CpuUse::default(),
+            own_cpu_share: 0.0,
+            late: Lateness::default(),
+            express: None,
+        };
+        let runs = vec![run(Variant::Plain), run(Variant::Express)];
+        Outcome {
+            experiment: "test",
+            summary: "Does it?",
+            about: "So.",
+            machine: "m".into(),
+            seed: 1,
+            took_s: 1.0,
+            cases: vec![CaseResult::new("case".into(), "setting".into(), runs)],
+            left_out: vec!["bbr: <left> out".into()],
+        }
+    }
+
+    #[test]
+    fn the_report_is_one_well_formed_file() {
+        let html = page(&[outcome(1000)]);
+        check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
+        assert!(!html.contains("http:") && !html.contains("https:"));
+        // One of bars, one of the tail, a timeline per variant.
+        assert_eq!(html.matches("<svg").count(), 4);
+    }
+
+    #[test]
+    fn too_few_samples_make_no_chart() {
+        assert_eq!(page(&[outcome(5)]).matches("<svg").count(), 3);
+        let html = page(&[]);
+        check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_tail_runs_from_the_least_to_the_worst() {
+        let sorted: Vec<f64> = (1..=10_000).map(f64::from).collect();
+        let points = tail_points(&sorted);
+        assert_eq!(points.first().unwrap(), &(1.0, 1.0));
+        assert_eq!(points.last().unwrap().1, 10_000.0);
+        let p99 = points.iter().find(|(n, _)| *n >= 99.0).unwrap().1;
+        assert!((p99 - 9900.0).abs() < 10.0, "{p99}");
+        assert!(points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1));
+    }
+}

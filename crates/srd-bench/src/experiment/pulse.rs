@@ -1,0 +1,102 @@
+//! Whether the machine let a run run.
+//!
+//! A thread of the run's own priority wants to wake up every two milliseconds. How late it is
+//! says what nobody's counters do: that something of higher priority, or the host below a virtual
+//! machine, held the processors. A run that was held up measures that, and not a transport.
+
+use super::distribution::Distribution;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often to wake up.
+const PERIOD: Duration = Duration::from_millis(2);
+/// Lateness beyond which a run is suspect: more than a tick of the kernel.
+const LATE_MS: f64 = 5.0;
+
+/// How late the machine was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Lateness {
+    /// 99th percentile, in ms.
+    pub p99_ms: f64,
+    /// The worst, in ms.
+    pub p100_ms: f64,
+}
+
+impl Lateness {
+    /// Whether figures of the run are suspect.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        self.p99_ms > LATE_MS
+    }
+}
+
+/// Measures while it lives.
+pub(super) struct Pulse {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Vec<f64>>>,
+}
+
+impl Pulse {
+    /// Starts; the thread has the caller's nice level.
+    pub(super) fn start() -> Result<Pulse> {
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let thread = thread::Builder::new().name("pulse".into()).spawn(move || beat(&seen));
+        Ok(Pulse { over, thread: Some(thread.context("cannot start a thread")?) })
+    }
+
+    /// Stops, and says how late it was.
+    pub(super) fn stop(mut self) -> Lateness {
+        self.over.store(true, Ordering::Release);
+        let late = self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let late = Distribution::new("", "ms", late);
+        let percentile = |percent| late.percentile(percent).unwrap_or(0.0);
+        let p100_ms = percentile(100.0);
+        Lateness { p99_ms: late.percentile(99.0).unwrap_or(p100_ms), p100_ms }
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+    }
+}
+
+/// One value per period, also for the periods that were slept through: a thread that is late by
+/// ten periods was late for ten.
+fn beat(over: &AtomicBool) -> Vec<f64> {
+    let mut late_ms = Vec::new();
+    let mut due = Instant::now() + PERIOD;
+    while !over.load(Ordering::Acquire) {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        while due <= now {
+            late_ms.push((now - due).as_secs_f64() * 1e3);
+            due += PERIOD;
+        }
+    }
+    late_ms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pulse_beats_until_it_is_stopped() {
+        let pulse = Pulse::start().unwrap();
+        thread::sleep(PERIOD * 20);
+        let late = pulse.stop();
+        assert!(late.p100_ms > 0.0 && late.p99_ms <= late.p100_ms, "{late:?}");
+    }
+
+    #[test]
+    fn late_beyond_a_tick_is_suspect() {
+        assert!(!Lateness { p99_ms: 1.0, p100_ms: 30.0 }.is_suspect());
+        assert!(Lateness { p99_ms: 8.0, p100_ms: 30.0 }.is_suspect());
+    }
+}

@@ -1,0 +1,331 @@
+//! What an experiment found, and how many repetitions become one figure.
+//!
+//! A run measures *figures* (one number each) and *samples* (many: requests, flows, frames).
+//! Figures of several repetitions become their median, least and greatest; samples of all
+//! repetitions are pooled before percentiles are taken, so that a tail is that of all requests.
+
+use super::Variant;
+use super::distribution::Distribution;
+use super::pulse::Lateness;
+use serde::Serialize;
+use srd_lab::priority::CpuUse;
+use std::collections::BTreeMap;
+
+/// The best that can be, for comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ideal {
+    /// The value.
+    pub value: f64,
+    /// What it is.
+    pub label: &'static str,
+}
+
+/// One number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// What it is; the same in all runs of a case.
+    pub name: &'static str,
+    /// Its unit; empty for a pure number.
+    pub unit: &'static str,
+    /// The number.
+    pub value: f64,
+    /// What it would be at best; figures that have this get a chart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ideal: Option<Ideal>,
+}
+
+impl Figure {
+    /// A number without an ideal.
+    #[must_use]
+    pub fn new(name: &'static str, unit: &'static str, value: f64) -> Figure {
+        Figure { name, unit, value, ideal: None }
+    }
+
+    /// A number beside its ideal.
+    #[must_use]
+    pub fn beside(self, value: f64, label: &'static str) -> Figure {
+        Figure { ideal: Some(Ideal { value, label }), ..self }
+    }
+}
+
+/// Many numbers of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples {
+    /// What they are; the same in all runs of a case.
+    pub name: &'static str,
+    /// Their unit; empty for pure numbers.
+    pub unit: &'static str,
+    /// The numbers, in no order.
+    pub values: Vec<f64>,
+}
+
+/// What happened over time, with equal steps.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Timeline {
+    /// What it is.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Length of a step.
+    pub step_ms: u64,
+    /// Step by step.
+    pub values: Vec<f64>,
+    /// What happened when, in ms since the start.
+    pub marks: Vec<(u64, String)>,
+}
+
+/// What one run measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Measured {
+    /// One number each.
+    pub figures: Vec<Figure>,
+    /// Many numbers each.
+    pub samples: Vec<Samples>,
+    /// Over time.
+    pub timelines: Vec<Timeline>,
+    /// What a reader should know about this run.
+    pub notes: Vec<String>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// The transport.
+    pub variant: Variant,
+    /// Which repetition, from zero.
+    pub repetition: u32,
+    /// What it measured.
+    pub measured: Measured,
+    /// CPU the whole machine spent meanwhile.
+    pub cpu: CpuUse,
+    /// The part of the machine that this run itself took, 0 to 1. Above about 0.7, rates are the
+    /// CPU's and not the fabric's.
+    pub own_cpu_share: f64,
+    /// How late the machine woke up a thread of this run's priority.
+    pub late: Lateness,
+    /// The daemons' counters added up, if there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub express: Option<BTreeMap<String, f64>>,
+}
+
+/// One setting and its runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CaseResult {
+    /// Its name.
+    pub name: String,
+    /// Links, queues, hosts, loads in words.
+    pub setting: String,
+    /// What the repetitions say together, variant by variant.
+    pub summaries: Vec<Summary>,
+    /// All runs, in the order they happened.
+    pub runs: Vec<Run>,
+}
+
+/// All repetitions of one variant together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// The transport.
+    pub variant: Variant,
+    /// Medians.
+    pub figures: Vec<FigureSummary>,
+    /// Of all samples.
+    pub distributions: Vec<Distribution>,
+}
+
+/// All of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Its name.
+    pub experiment: &'static str,
+    /// The question, in one sentence.
+    pub summary: &'static str,
+    /// How it is measured.
+    pub about: &'static str,
+    /// Machine and kernel.
+    pub machine: String,
+    /// The seed: the same gives the same path collisions.
+    pub seed: u32,
+    /// How long everything took.
+    pub took_s: f64,
+    /// Setting by setting.
+    pub cases: Vec<CaseResult>,
+    /// Variants that could not run here, and why.
+    pub left_out: Vec<String>,
+}
+
+/// A figure of all repetitions of a variant.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FigureSummary {
+    /// What it is.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The median repetition.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// What it would be at best.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ideal: Option<Ideal>,
+}
+
+impl CaseResult {
+    /// Sums up the runs of a case.
+    #[must_use]
+    pub fn new(name: String, setting: String, runs: Vec<Run>) -> CaseResult {
+        let mut variants: Vec<Variant> = runs.iter().map(|run| run.variant).collect();
+        variants.sort_unstable();
+        variants.dedup();
+        let summary = |variant| {
+            let of = |run: &&Run| run.variant == variant;
+            let all: Vec<&Measured> = runs.iter().filter(of).map(|run| &run.measured).collect();
+            let (figures, distributions) = (figures(&all), distributions(&all));
+            Summary { variant, figures, distributions }
+        };
+        let summaries = variants.into_iter().map(summary).collect();
+        CaseResult { name, setting, summaries, runs }
+    }
+}
+
+fn figures(all: &[&Measured]) -> Vec<FigureSummary> {
+    let mut summaries: Vec<FigureSummary> = Vec::new();
+    for figure in all.iter().flat_map(|measured| &measured.figures) {
+        if summaries.iter().any(|summary| summary.name == figure.name) {
+            continue;
+        }
+        let same = all.iter().flat_map(|measured| &measured.figures);
+        let mut values: Vec<f64> =
+            same.filter(|other| other.name == figure.name).map(|other| other.value).collect();
+        values.sort_by(f64::total_cmp);
+        summaries.push(FigureSummary {
+            name: figure.name,
+            unit: figure.unit,
+            median: median(&values),
+            min: values[0],
+            max: values[values.len() - 1],
+            ideal: figure.ideal,
+        });
+    }
+    summaries
+}
+
+fn distributions(all: &[&Measured]) -> Vec<Distribution> {
+    let mut pooled: Vec<Samples> = Vec::new();
+    for samples in all.iter().flat_map(|measured| &measured.samples) {
+        match pooled.iter_mut().find(|other| other.name == samples.name) {
+            Some(other) => other.values.extend(&samples.values),
+            None => pooled.push(samples.clone()),
+        }
+    }
+    let all = pooled.into_iter();
+    all.map(|one| Distribution::new(one.name, one.unit, one.values)).collect()
+}
+
+impl Serialize for Samples {
+    /// As its distribution: a run may have a million of them.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Distribution::new(self.name, self.unit, self.values.clone()).serialize(serializer)
+    }
+}
+
+/// The middle one of sorted values, or the mean of the middle two.
+#[must_use]
+pub fn median(sorted: &[f64]) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get(last / 2).map_or(0.0, |low| f64::midpoint(*low, sorted[sorted.len() / 2]))
+}
+
+/// Jain's index of fairness: 1 if all get the same, 1/n if one gets everything; 1 of nothing.
+#[must_use]
+pub fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    if squares > 0.0 { sum * sum / (shares.len() as f64 * squares) } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(variant: Variant, value: f64, values: &[f64]) -> Run {
+        Run {
+            variant,
+            repetition: 0,
+            measured: Measured {
+                figures: vec![Figure::new("rate", "Mb/s", value)],
+                samples: vec![Samples { name: "latency", unit: "ms", values: values.to_vec() }],
+                ..Measured::default()
+            },
+            cpu: CpuUse::default(),
+            own_cpu_share: 0.0,
+            late: Lateness::default(),
+            express: None,
+        }
+    }
+
+    fn case(runs: Vec<Run>) -> CaseResult {
+        CaseResult::new("c".into(), String::new(), runs)
+    }
+
+    #[test]
+    fn figures_become_the_median_repetition_of_their_own_variant() {
+        let case = case(vec![
+            run(Variant::Plain, 3.0, &[]),
+            run(Variant::Express, 9.0, &[]),
+            run(Variant::Plain, 1.0, &[]),
+            run(Variant::Plain, 8.0, &[]),
+        ]);
+        let [plain, express] = &case.summaries[..] else { panic!("two variants") };
+        assert_eq!((plain.variant, express.variant), (Variant::Plain, Variant::Express));
+        let plain = &plain.figures[0];
+        assert_eq!((plain.median, plain.min, plain.max), (3.0, 1.0, 8.0));
+        assert_eq!(express.figures[0].median, 9.0);
+    }
+
+    #[test]
+    fn samples_of_all_repetitions_are_pooled() {
+        let case =
+            case(vec![run(Variant::Plain, 0.0, &[5.0, 1.0]), run(Variant::Plain, 0.0, &[100.0])]);
+        let pooled = &case.summaries[0].distributions[0];
+        assert_eq!(pooled.sorted(), [1.0, 5.0, 100.0]);
+        assert_eq!(pooled.percentile(50.0), Some(5.0));
+        assert_eq!(pooled.percentile(100.0), Some(100.0));
+    }
+
+    #[test]
+    fn a_percentile_without_a_sample_beyond_it_is_not_known() {
+        let ramp = |count: u32| Distribution::new("", "", (1..=count).map(f64::from).collect());
+        assert_eq!(ramp(100).percentile(99.0), Some(99.0));
+        assert_eq!(ramp(99).percentile(99.0), None);
+        assert_eq!(ramp(1000).percentile(99.9), Some(999.0));
+        assert_eq!(ramp(999).percentile(99.9), None);
+        assert_eq!(ramp(10_000).percentile(99.99), Some(9999.0));
+        assert_eq!(ramp(3).percentile(100.0), Some(3.0));
+        assert_eq!(ramp(0).percentile(100.0), None);
+    }
+
+    #[test]
+    fn json_has_percentiles_and_not_a_million_samples() {
+        let ramp = Distribution::new("fct", "ms", (1..=100).map(f64::from).collect());
+        let json = serde_json::to_value(&ramp).unwrap();
+        assert_eq!(json["count"], 100);
+        assert_eq!(json["percentiles"]["p99"], 99.0);
+        assert_eq!(json["percentiles"]["p100"], 100.0);
+        assert!(json["percentiles"].get("p99.9").is_none());
+    }
+
+    #[test]
+    fn jain_is_one_for_equals_and_one_over_n_for_a_winner() {
+        assert!((jain(&[2.0, 2.0, 2.0]) - 1.0).abs() < 1e-12);
+        assert!((jain(&[6.0, 0.0, 0.0]) - 1.0 / 3.0).abs() < 1e-12);
+        assert!((jain(&[0.0, 0.0]) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn median_of_an_even_number_lies_between() {
+        assert_eq!(median(&[1.0, 2.0, 4.0, 9.0]), 3.0);
+        assert_eq!(median(&[]), 0.0);
+    }
+}

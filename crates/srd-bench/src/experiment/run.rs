@@ -1,0 +1,280 @@
+//! Cases, repetitions and variants in turn.
+//!
+//! One fabric per case; between two runs nothing of the first is left in it but counters. The
+//! hash seed of a repetition is the same for all variants.
+
+use super::cpu::OwnCpu;
+use super::pulse::{Lateness, Pulse};
+use super::result::{CaseResult, Measured, Outcome, Run};
+use super::variant::order;
+use super::{Case, Experiment, Options, Stage, Variant, programs};
+use anyhow::{Context, Result, bail};
+use srd_lab::config::FabricConfig;
+use srd_lab::express::{Overlay, OverlayOptions};
+use srd_lab::fabric::Fabric;
+use srd_lab::priority::CpuUse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Pause between two runs, for what is still in a queue.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Directories of this process tried before giving up.
+const DIRECTORIES_MAX: u32 = 100;
+
+/// Runs an experiment; `say` gets a line when something begins and when it has ended.
+pub fn run(
+    experiment: &Experiment,
+    options: &Options,
+    say: &mut dyn FnMut(&str),
+) -> Result<Outcome> {
+    options.validate()?;
+    let variants = experiment.chosen_variants(options)?;
+    let options = &Options { variants: Some(variants.clone()), ..options.clone() };
+    let cases = experiment.chosen_cases(options)?;
+    let mut needed = experiment.programs(options);
+    needed.extend(programs::of_variants(options));
+    programs::require(&needed)?;
+    let begun = Instant::now();
+    let directory = Directory::new(&options.name, options.keep)?;
+    let repetitions =
+        options.repetitions.unwrap_or(if options.quick { 1 } else { experiment.repetitions });
+    let mut outcome = Outcome {
+        experiment: experiment.name,
+        summary: experiment.summary,
+        about: experiment.about,
+        machine: machine(),
+        seed: options.seed,
+        took_s: 0.0,
+        cases: Vec::new(),
+        left_out: Vec::new(),
+    };
+    let last = cases.len();
+    for (number, case) in (1..).zip(&cases) {
+        let mut say = |text: &str| say(&format!("[{number}/{last}] {text}"));
+        let turns = Turns {
+            case,
+            options,
+            variants: &variants,
+            repetitions,
+            keep: options.keep && number == last,
+            directory: &directory.path,
+        };
+        let runs = turns.run(&mut outcome.left_out, &mut say)?;
+        if !runs.is_empty() {
+            let (name, setting) = (case.name.clone(), case.setting.clone());
+            outcome.cases.push(CaseResult::new(name, setting, runs));
+        }
+    }
+    if options.keep {
+        let (name, path) = (&options.name, directory.path.display());
+        say(&format!("kept: fabric `{name}` (srd lab down --name {name}), {path}"));
+    }
+    outcome.took_s = begun.elapsed().as_secs_f64();
+    Ok(outcome)
+}
+
+/// A transport that this machine does not have, and why. It is left out, whatever it is.
+#[derive(Debug)]
+pub(super) struct Unavailable(pub(super) String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// The runs of one case.
+struct Turns<'a> {
+    case: &'a Case,
+    options: &'a Options,
+    variants: &'a [Variant],
+    repetitions: u32,
+    keep: bool,
+    directory: &'a Path,
+}
+
+impl Turns<'_> {
+    fn run(&self, left_out: &mut Vec<String>, say: &mut dyn FnMut(&str)) -> Result<Vec<Run>> {
+        let Turns { case, options, repetitions, .. } = *self;
+        let mut variants = self.variants.to_vec();
+        variants.retain(|variant| case.only.is_none_or(|only| only == *variant));
+        if variants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let config = FabricConfig { name_prefix: options.name.clone(), ..case.fabric.clone() };
+        let fabric = Standing::up(config, self.keep)?;
+        let mut runs = Vec::new();
+        for repetition in 0..repetitions {
+            for variant in order(&variants, repetition) {
+                let what = format!("{}, {variant}, {} of {repetitions}", case.name, repetition + 1);
+                let begun = Instant::now();
+                match self.run_once(&fabric, variant, options.seed + repetition) {
+                    Ok(Observed { measured, cpu, own_cpu_share, late, express }) => {
+                        let (headline, took) = (headline(&measured), begun.elapsed().as_secs());
+                        let busy = own_cpu_share * 100.0;
+                        say(&format!("{what}: {headline} ({took} s, CPU {busy:.0} %)"));
+                        runs.push(Run {
+                            variant,
+                            repetition,
+                            measured,
+                            cpu,
+                            own_cpu_share,
+                            late,
+                            express,
+                        });
+                    }
+                    Err(error) if !variant.must_run() || error.is::<Unavailable>() => {
+                        let text = format!("{what}: left out: {error:#}");
+                        say(&text);
+                        left_out.push(text);
+                    }
+                    Err(error) => return Err(error.context(what)),
+                }
+                fabric.heal_all()?;
+                thread::sleep(PAUSE);
+            }
+        }
+        fabric.down()?;
+        Ok(runs)
+    }
+
+    fn run_once(&self, fabric: &Fabric, variant: Variant, seed: u32) -> Result<Observed> {
+        let Turns { case, options, directory, .. } = *self;
+        fabric.set_tcp_cc(variant.congestion().name())?;
+        let rto_min_ms = fabric.rto_min_ms()?.unwrap_or(Variant::Plain.rto_min_ms());
+        if rto_min_ms != variant.rto_min_ms() {
+            fabric.set_rto_min_ms(variant.rto_min_ms())?;
+        }
+        fabric.set_hash_seed(seed)?;
+        let daemons = overlay_options(options, directory);
+        let overlay = match variant {
+            Variant::Express => Some(Overlay::up(fabric, &case.hosts, &daemons)?),
+            _ => None,
+        };
+        let mut stage = Stage { fabric, variant, seed, overlay, directory };
+        let cpu = OwnCpu::start(fabric)?;
+        let pulse = Pulse::start()?;
+        let mut measured = (case.measure)(&mut stage)?;
+        let late = pulse.stop();
+        let (cpu, own_cpu_share) = cpu.stop(fabric)?;
+        let Some(overlay) = stage.overlay else {
+            return Ok(Observed { measured, cpu, own_cpu_share, late, express: None });
+        };
+        let counters = overlay.counters()?;
+        overlay.down()?;
+        if counters.get("ena_srd_tx_pkts").copied().unwrap_or(0.0) < 1.0 {
+            bail!("no packet of the programs went over SRD: {counters:?}");
+        }
+        measured.notes.extend(share_note(&counters));
+        Ok(Observed { measured, cpu, own_cpu_share, late, express: Some(counters) })
+    }
+}
+
+/// What one run yields.
+struct Observed {
+    measured: Measured,
+    cpu: CpuUse,
+    own_cpu_share: f64,
+    late: Lateness,
+    express: Option<BTreeMap<String, f64>>,
+}
+
+/// How much of what could go over SRD did.
+fn share_note(counters: &BTreeMap<String, f64>) -> Option<String> {
+    let sent = counters.get("ena_srd_tx_pkts")?;
+    let eligible = counters.get("ena_srd_eligible_tx_pkts").filter(|count| **count > 0.0)?;
+    let share = 100.0 * sent / eligible;
+    (share < 99.0).then(|| format!("only {share:.1} % of the eligible packets went over SRD"))
+}
+
+fn overlay_options(options: &Options, directory: &Path) -> OverlayOptions {
+    OverlayOptions {
+        program: options.program.clone(),
+        directory: directory.to_owned(),
+        fifo_priority: options.daemon_priority,
+        encrypted: options.encrypted,
+    }
+}
+
+/// The first figures, for a line of progress.
+fn headline(measured: &Measured) -> String {
+    let figures = measured.figures.iter().take(2);
+    let said = figures.map(|f| format!("{} {:.3} {}", f.name, f.value, f.unit).trim().to_owned());
+    said.collect::<Vec<_>>().join(", ")
+}
+
+/// A fabric that goes away with the process, or one that stays.
+enum Standing {
+    Guarded(srd_lab::FabricGuard),
+    Kept(Fabric),
+}
+
+impl Standing {
+    fn up(config: FabricConfig, keep: bool) -> Result<Standing> {
+        if keep {
+            return Fabric::up(config).map(Standing::Kept);
+        }
+        Fabric::up_guarded(config).map(Standing::Guarded)
+    }
+
+    fn down(self) -> Result<()> {
+        match self {
+            Standing::Guarded(fabric) => fabric.down().map(drop),
+            Standing::Kept(_) => Ok(()),
+        }
+    }
+}
+
+impl std::ops::Deref for Standing {
+    type Target = Fabric;
+
+    fn deref(&self) -> &Fabric {
+        match self {
+            Standing::Guarded(fabric) => fabric,
+            Standing::Kept(fabric) => fabric,
+        }
+    }
+}
+
+/// A directory that only we can read, for keys, sockets and logs.
+struct Directory {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Directory {
+    fn new(name: &str, keep: bool) -> Result<Directory> {
+        for number in 0..DIRECTORIES_MAX {
+            let path = std::env::temp_dir()
+                .join(format!("srd-lab-{name}-{}-{number}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Directory { path, keep }),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            }
+        }
+        bail!("{} is full of directories of earlier runs", std::env::temp_dir().display())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if !self.keep {
+            // What is left are logs; the next run makes a directory of its own.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+fn machine() -> String {
+    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("Linux {}, {cores} cores", kernel.trim())
+}

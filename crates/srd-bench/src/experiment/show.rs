@@ -1,0 +1,213 @@
+//! What `srd lab run` prints: the list of experiments, and a table per case.
+
+use super::distribution::{Distribution, PERCENTILES};
+use super::result::{CaseResult, FigureSummary};
+use super::{Options, Outcome, result};
+use srd_chart::Table;
+use srd_chart::figure;
+
+/// Above this part of the machine, rates are the CPU's and not the fabric's.
+const BUSY_MAX: f64 = 0.7;
+/// Width of a paragraph.
+const COLUMNS: usize = 92;
+
+/// All experiments.
+pub fn list(options: &Options) -> String {
+    let mut text = String::new();
+    for experiment in super::ALL {
+        text += &format!("{}\n  {}\n", experiment.name, experiment.summary);
+        text += &wrap(experiment.about, "    ");
+        text += &wrap(&format!("cases: {}", experiment.case_names(options).join("; ")), "    ");
+        let programs: Vec<_> = experiment
+            .programs(options)
+            .iter()
+            .map(|program| format!("{} (apt-get install {})", program.name, program.package))
+            .collect();
+        if !programs.is_empty() {
+            text += &wrap(&format!("needs: {}", programs.join(", ")), "    ");
+        }
+        text += "\n";
+    }
+    text.trim_end().to_owned()
+}
+
+fn wrap(text: &str, indent: &str) -> String {
+    let mut lines = vec![indent.to_owned()];
+    for word in text.split_whitespace() {
+        let last = lines.len() - 1;
+        if lines[last].len() + word.len() + 1 > COLUMNS {
+            lines.push(indent.to_owned());
+        }
+        let line = lines.last_mut().expect("there is always a line");
+        if line.len() > indent.len() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.join("\n") + "\n"
+}
+
+/// One experiment: a table per case, variants side by side.
+pub fn outcome(outcome: &Outcome) -> String {
+    let mut text = format!("\n{}: {}\n", outcome.experiment, outcome.summary);
+    for case in &outcome.cases {
+        let (columns, rows) = rows(case);
+        let mut table = Table::with_columns(columns);
+        rows.into_iter().for_each(|row| table.push(row));
+        text += &format!("\n{}\n  {}\n{table}\n", case.name, case.setting);
+        for note in notes(case) {
+            text += &format!("  {note}\n");
+        }
+    }
+    for left_out in &outcome.left_out {
+        text += &format!("{left_out}\n");
+    }
+    text + &format!("{:.0} s, {}, seed {}", outcome.took_s, outcome.machine, outcome.seed)
+}
+
+/// The columns and rows of a case: a variant per column, a figure or a percentile per row.
+pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
+    let labels = case.summaries.iter().map(|summary| summary.variant.label().to_owned());
+    let columns = [String::new()].into_iter().chain(labels).collect();
+    let mut rows = Vec::new();
+    let first = case.summaries.first();
+    for wanted in first.map(|summary| &summary.figures[..]).unwrap_or_default() {
+        let cell = |summary: &result::Summary| {
+            let found = summary.figures.iter().find(|figure| figure.name == wanted.name);
+            found.map_or("-".into(), figure_cell)
+        };
+        let cells = case.summaries.iter().map(cell);
+        rows.push([name(wanted.name, wanted.unit)].into_iter().chain(cells).collect());
+    }
+    for wanted in first.map(|summary| &summary.distributions[..]).unwrap_or_default() {
+        rows.extend(percentile_rows(case, wanted));
+    }
+    (columns, rows)
+}
+
+fn percentile_rows(case: &CaseResult, wanted: &Distribution) -> Vec<Vec<String>> {
+    let found = case
+        .summaries
+        .iter()
+        .map(|summary| summary.distributions.iter().find(|other| other.name == wanted.name));
+    let found: Vec<Option<&Distribution>> = found.collect();
+    let known = |percent: f64| found.iter().flatten().any(|d| d.percentile(percent).is_some());
+    let row = |percent: f64| {
+        let cell = |distribution: &Option<&Distribution>| {
+            distribution.and_then(|d| d.percentile(percent)).map_or("-".into(), figure)
+        };
+        let name = name(&format!("{}, p{percent}", wanted.name), wanted.unit);
+        [name].into_iter().chain(found.iter().map(cell)).collect()
+    };
+    let mut rows: Vec<_> = PERCENTILES.into_iter().filter(|p| known(*p)).map(row).collect();
+    let counts = found.iter().map(|d| d.map_or("-".into(), |d| d.count().to_string()));
+    rows.push([format!("{}, count", wanted.name)].into_iter().chain(counts).collect());
+    rows
+}
+
+fn name(name: &str, unit: &str) -> String {
+    if unit.is_empty() { name.to_owned() } else { format!("{name}, {unit}") }
+}
+
+fn figure_cell(summary: &FigureSummary) -> String {
+    if summary.min == summary.max {
+        return figure(summary.median);
+    }
+    let (min, max) = (figure(summary.min), figure(summary.max));
+    format!("{} ({min} to {max})", figure(summary.median))
+}
+
+/// What a reader should know about the runs of a case, each thing once.
+pub(super) fn notes(case: &CaseResult) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for run in &case.runs {
+        let who = format!("{}, repetition {}", run.variant, run.repetition + 1);
+        let all = |note: &String| case.runs.iter().all(|run| run.measured.notes.contains(note));
+        let own = run.measured.notes.iter();
+        let own = own.map(|note| if all(note) { note.clone() } else { format!("{who}: {note}") });
+        let busy = run.own_cpu_share;
+        let busy = (busy > BUSY_MAX).then(|| {
+            let percent = busy * 100.0;
+            format!(
+                "{who}: it took up to {percent:.0} % of all CPU; its figures may be the machine's"
+            )
+        });
+        let late = run.late.is_suspect().then(|| {
+            let ms = run.late.p99_ms;
+            format!(
+                "{who}: SUSPECT, the machine held it up (a thread woke up {ms:.0} ms late, p99)"
+            )
+        });
+        for note in own.chain(busy).chain(late) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Variant;
+    use super::super::pulse::Lateness;
+    use super::super::result::{Figure, Measured, Run, Samples};
+    use super::*;
+    use srd_lab::priority::CpuUse;
+
+    fn run(variant: Variant, repetition: u32, value: f64, own_cpu_share: f64) -> Run {
+        let figure = Figure::new("goodput", "Mb/s", value).beside(1000.0, "all");
+        Run {
+            variant,
+            repetition,
+            measured: Measured {
+                figures: vec![figure],
+                samples: vec![Samples { name: "fct", unit: "ms", values: vec![1.0, value] }],
+                ..Measured::default()
+            },
+            cpu: CpuUse::default(),
+            own_cpu_share,
+            late: Lateness::default(),
+            express: None,
+        }
+    }
+
+    #[test]
+    fn variants_stand_side_by_side() {
+        let runs = vec![
+            run(Variant::Plain, 0, 200.0, 0.1),
+            run(Variant::Express, 0, 900.0, 0.1),
+            run(Variant::Express, 1, 950.0, 0.9),
+            run(Variant::Plain, 1, 220.0, 0.1),
+        ];
+        let case = CaseResult::new("4 spines".into(), "setting".into(), runs);
+        let (columns, rows) = rows(&case);
+        assert_eq!(columns, ["", "plain (cubic)", "ENA Express"]);
+        assert_eq!(rows[0], ["goodput, Mb/s", "210 (200 to 220)", "925 (900 to 950)"]);
+        assert_eq!(rows[1], ["fct, p50, ms", "1.00", "1.00"]);
+        assert_eq!(rows[2], ["fct, p100, ms", "220", "950"]);
+        assert_eq!(rows[3], ["fct, count", "4", "4"]);
+        let notes = notes(&case);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].starts_with("express, repetition 2: it took up to 90 % of all CPU"));
+    }
+
+    #[test]
+    fn what_all_runs_say_is_told_once() {
+        let with = |variant, notes: &[&str]| {
+            let mut run = run(variant, 0, 1.0, 0.1);
+            run.measured.notes = notes.iter().map(ToString::to_string).collect();
+            run
+        };
+        let runs = vec![with(Variant::Plain, &["MPI 4", "odd"]), with(Variant::Srd, &["MPI 4"])];
+        let case = CaseResult::new("c".into(), String::new(), runs);
+        assert_eq!(notes(&case), ["MPI 4", "plain, repetition 1: odd"]);
+    }
+
+    #[test]
+    fn paragraphs_are_wrapped_and_indented() {
+        let text = wrap(&"word ".repeat(40), "  ");
+        assert!(text.lines().count() > 1);
+        assert!(text.lines().all(|line| line.starts_with("  word") && line.len() <= COLUMNS));
+    }
+}

@@ -1,0 +1,12 @@
+//! Measurements over the fabric of [`srd_lab`]: the kernel's own TCP, and real programs with and
+//! without SRD.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`demo`] | the demonstration: three measurements and a program, TCP beside SRD |
+//! | [`tcp`] | kernel TCP and MPTCP: incast, one flow, failover |
+//! | [`experiment`] | real programs, over every transport in turn |
+
+pub mod demo;
+pub mod experiment;
+pub mod tcp;

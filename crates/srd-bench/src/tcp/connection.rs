@@ -1,0 +1,225 @@
+//! Established connections between hosts, both ends in this process.
+
+use super::{Congestion, Subflows};
+use anyhow::{Context, Result};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto,
+};
+use srd_lab::config::check;
+use srd_lab::fabric::Fabric;
+use srd_lab::id::{Family, HostId, Network};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+/// How long one connection may take to be established.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Time for MPTCP to join its subflows, and for the handshakes' last segments to be gone.
+const SETTLE: Duration = Duration::from_millis(200);
+/// Connections the listener queues.
+const BACKLOG: i32 = 512;
+/// How often to try to listen, once a millisecond.
+const LISTEN_TRIES_MAX: u32 = 500;
+/// The port receivers listen on.
+const PORT: u16 = 7000;
+
+/// Most flows of one measurement.
+pub const FLOWS_MAX: u64 = 1024;
+
+/// What kind of connections, and from where to where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flows {
+    /// Senders and receivers.
+    pub pairs: Vec<(HostId, HostId)>,
+    /// Connections of each pair.
+    pub flows_per_pair: usize,
+    /// Over which addresses.
+    pub network: Network,
+    /// The kernel's congestion control.
+    pub congestion: Congestion,
+    /// Extra MPTCP subflows per connection; zero for plain TCP.
+    pub mptcp_subflows: u16,
+    /// Source port of the first connection; each further one takes the next. The kernel draws
+    /// them if there is none.
+    pub first_port: Option<u16>,
+}
+
+impl Flows {
+    /// Checks them, and gives the hosts their MPTCP subflows for as long as the result lives.
+    pub(super) fn prepare<'a>(&self, fabric: &'a Fabric) -> Result<Subflows<'a>> {
+        let flows = self.pairs.len() * self.flows_per_pair;
+        check("pairs * flows_per_pair", flows as u64, 1..=FLOWS_MAX)?;
+        Subflows::set(fabric, self.mptcp_subflows, self.network.family())
+    }
+}
+
+/// One connection. Both ends do not block.
+pub(super) struct Connection {
+    pub(super) sender: OwnedFd,
+    pub(super) receiver: OwnedFd,
+}
+
+/// Connections, pair by pair. Dropped, they are reset, so that what is still on its way
+/// cannot disturb the next ones.
+pub(super) struct Connections {
+    pub(super) all: Vec<Connection>,
+    /// Must outlive the connections: MPTCP subflows join through it, and without it they fail
+    /// silently.
+    _listeners: BTreeMap<HostId, OwnedFd>,
+}
+
+impl Connections {
+    pub(super) fn establish(fabric: &Fabric, flows: &Flows) -> Result<Connections> {
+        let mut listeners = BTreeMap::new();
+        for (_, receiver) in &flows.pairs {
+            if !listeners.contains_key(receiver) {
+                let listener = fabric.within(*receiver, || listen(flows))?;
+                listeners
+                    .insert(*receiver, listener.with_context(|| format!("listen in {receiver}"))?);
+            }
+        }
+        let mut all = Vec::new();
+        for (sender, receiver) in &flows.pairs {
+            let target = SocketAddr::new(fabric.address_in(*receiver, flows.network)?, PORT);
+            for _ in 0..flows.flows_per_pair {
+                let port = source_port(flows, all.len())?;
+                let near = fabric.within(*sender, || connect(flows, target, port))?;
+                let near =
+                    near.with_context(|| format!("{sender} cannot connect to {receiver}"))?;
+                let far = accept(&listeners[receiver])
+                    .with_context(|| format!("{receiver} cannot accept {sender}"))?;
+                all.push(Connection { sender: near, receiver: far });
+            }
+        }
+        thread::sleep(SETTLE);
+        Ok(Connections { all, _listeners: listeners })
+    }
+}
+
+fn source_port(flows: &Flows, number: usize) -> Result<Option<u16>> {
+    let Some(first) = flows.first_port else { return Ok(None) };
+    let port = u16::try_from(number).ok().and_then(|number| first.checked_add(number));
+    port.map(Some).context("more connections than source ports")
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        for connection in &self.all {
+            for end in [&connection.sender, &connection.receiver] {
+                let _ = sockopt::set_socket_linger(end, Some(Duration::ZERO));
+            }
+        }
+    }
+}
+
+/// A connection of the calling thread's namespace to anything that accepts it. It does not block.
+pub(crate) fn connect_to(
+    target: SocketAddr,
+    congestion: Congestion,
+    mptcp: bool,
+) -> Result<OwnedFd> {
+    let family = if target.is_ipv4() { Family::V4 } else { Family::V6 };
+    let socket = socket(family, congestion, mptcp)?;
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_MAX))?;
+    rustix::net::connect(&socket, &target)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
+}
+
+fn socket(family: Family, congestion: Congestion, mptcp: bool) -> Result<OwnedFd> {
+    let domain = match family {
+        Family::V4 => AddressFamily::INET,
+        Family::V6 => AddressFamily::INET6,
+    };
+    let protocol: Option<Protocol> = mptcp.then_some(ipproto::MPTCP);
+    let socket =
+        rustix::net::socket_with(domain, SocketType::STREAM, SocketFlags::CLOEXEC, protocol)
+            .context(if mptcp { "MPTCP socket (needs CONFIG_MPTCP)" } else { "TCP socket" })?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    let name = congestion.name();
+    sockopt::set_tcp_congestion(&socket, name).with_context(|| {
+        format!(
+            "this kernel refuses congestion control `{name}` (modprobe tcp_{name}, or run as root)"
+        )
+    })?;
+    Ok(socket)
+}
+
+fn listen(flows: &Flows) -> Result<OwnedFd> {
+    let any = flows.network.unspecified();
+    let socket = socket(flows.network.family(), flows.congestion, flows.mptcp_subflows > 0)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(CONNECT_MAX))?;
+    rustix::net::bind(&socket, &SocketAddr::new(any, PORT)).context("bind")?;
+    // The port of a listener just closed is free in a moment: see `Fabric::udp_socket`.
+    for _ in 0..LISTEN_TRIES_MAX {
+        match rustix::net::listen(&socket, BACKLOG) {
+            Err(Errno::ADDRINUSE) => thread::sleep(Duration::from_millis(1)),
+            result => return result.map(|()| socket).context("listen"),
+        }
+    }
+    anyhow::bail!("port {PORT} is in use: another measurement runs in this host")
+}
+
+fn connect(flows: &Flows, target: SocketAddr, port: Option<u16>) -> Result<OwnedFd> {
+    let socket = socket(flows.network.family(), flows.congestion, flows.mptcp_subflows > 0)?;
+    if let Some(port) = port {
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &SocketAddr::new(flows.network.unspecified(), port))
+            .with_context(|| format!("source port {port}"))?;
+    }
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_MAX))?;
+    rustix::net::connect(&socket, &target)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
+}
+
+fn accept(listener: &OwnedFd) -> Result<OwnedFd> {
+    let socket = rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    Ok(socket)
+}
+
+/// Sends what fits; `None` if nothing does right now.
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<Option<usize>> {
+    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Ok(count) => Ok(Some(count)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error).context("send"),
+    }
+}
+
+/// Until the socket is full (then it will say when it is not) or all is sent.
+pub(super) fn push(socket: &OwnedFd, chunk: &[u8], left: &mut u64) -> Result<()> {
+    while *left > 0 {
+        let size = usize::try_from(*left).unwrap_or(usize::MAX).min(chunk.len());
+        let Some(sent) = send(socket, &chunk[..size])? else { break };
+        *left -= sent as u64;
+    }
+    Ok(())
+}
+
+/// Receives what is there; `None` if nothing is right now. The other end of these connections
+/// never closes first, so the end of the stream is an error.
+pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Result<Option<usize>> {
+    match rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT) {
+        Ok((0, _)) => anyhow::bail!("connection closed"),
+        Ok((count, _)) => Ok(Some(count)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(error) => Err(error).context("receive"),
+    }
+}
+
+/// An answer makes the kernel take the connection for an interactive one and delay its
+/// acknowledgements, which would tame the next round's bursts by a tenth. This takes it back.
+pub(super) fn stay_one_way(socket: &OwnedFd) -> Result<()> {
+    match sockopt::set_tcp_quickack(socket, true) {
+        // An MPTCP socket has no such option: its subflows keep their own counsel.
+        Err(rustix::io::Errno::NOPROTOOPT | rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        other => other.context("TCP_QUICKACK"),
+    }
+}

@@ -1,0 +1,200 @@
+//! Barrier-synchronised incast: many flows start at once towards one host. The rounds are those
+//! of [`Barrier`].
+
+use super::Congestion;
+use super::barrier::{Barrier, Round};
+use super::connection::Flows;
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use srd_lab::fabric::Fabric;
+use srd_lab::id::{HostId, Network};
+use srd_lab::priority::CpuUse;
+
+/// What to measure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Incast {
+    /// The hosts that send.
+    pub senders: Vec<HostId>,
+    /// Flows of each of them.
+    pub flows_per_sender: usize,
+    /// The host that receives.
+    pub receiver: HostId,
+    /// Bytes of each flow in each round.
+    pub bytes: u64,
+    /// How often.
+    pub rounds: usize,
+    /// The kernel's congestion control.
+    pub congestion: Congestion,
+    /// Extra MPTCP subflows per connection; zero for plain TCP.
+    pub mptcp_subflows: u16,
+    /// Over which addresses.
+    pub network: Network,
+    /// Pause between rounds.
+    pub gap_ms: u64,
+    /// A round ends after this long even if flows are unfinished.
+    pub round_limit_s: u64,
+}
+
+impl Default for Incast {
+    /// Four hosts of the first leaf with twelve flows each, towards the first host of the second.
+    fn default() -> Self {
+        Incast {
+            senders: (0..4).map(|host| HostId { leaf: 0, host }).collect(),
+            flows_per_sender: 12,
+            receiver: HostId { leaf: 1, host: 0 },
+            bytes: 512 << 10,
+            rounds: 20,
+            congestion: Congestion::Cubic,
+            mptcp_subflows: 0,
+            network: Network::V4,
+            gap_ms: 50,
+            round_limit_s: 60,
+        }
+    }
+}
+
+/// All rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IncastResult {
+    /// What was measured.
+    pub incast: Incast,
+    /// Time the receiver's link needs for the payload of all flows at its full rate.
+    pub ideal_us: u64,
+    /// Round by round.
+    pub rounds: Vec<Round>,
+    /// Packets the fabric dropped meanwhile.
+    pub dropped_packets: u64,
+    /// CPU the machine spent meanwhile.
+    pub cpu: CpuUse,
+}
+
+/// The usual figures of an incast; times over all flows of all rounds unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct IncastSummary {
+    /// Median of completed flows.
+    pub p50_us: u64,
+    /// 99th percentile of completed flows.
+    pub p99_us: u64,
+    /// The slowest completed flow.
+    pub max_us: u64,
+    /// Median over the rounds of each round's slowest flow; an unfinished one counts as the limit.
+    pub round_worst_p50_us: u64,
+    /// `round_worst_p50_us` over the ideal.
+    pub round_worst_p50_ratio: f64,
+    /// `p99_us` over the ideal.
+    pub p99_ratio: f64,
+    /// Flows that hit the limit.
+    pub unfinished: usize,
+}
+
+impl IncastResult {
+    /// The usual figures.
+    #[must_use]
+    pub fn summary(&self) -> IncastSummary {
+        let flows = || self.rounds.iter().flat_map(|round| &round.fct_us);
+        let mut fct: Vec<u64> = flows().flatten().copied().collect();
+        let limit = self.incast.round_limit_s * 1_000_000;
+        let mut worst: Vec<u64> =
+            self.rounds.iter().map(|round| round.worst_us().unwrap_or(limit)).collect();
+        fct.sort_unstable();
+        worst.sort_unstable();
+        let ratio = |us: u64| us as f64 / self.ideal_us.max(1) as f64;
+        let (p99_us, round_worst_p50_us) = (percentile(&fct, 99), percentile(&worst, 50));
+        IncastSummary {
+            p50_us: percentile(&fct, 50),
+            p99_us,
+            max_us: percentile(&fct, 100),
+            round_worst_p50_us,
+            round_worst_p50_ratio: ratio(round_worst_p50_us),
+            p99_ratio: ratio(p99_us),
+            unfinished: flows().filter(|fct| fct.is_none()).count(),
+        }
+    }
+}
+
+/// Nearest rank; zero of nothing.
+fn percentile(sorted: &[u64], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied().unwrap_or(0)
+}
+
+/// Runs an incast. Takes about `rounds * (ideal + gap)`, more if the transport does badly.
+pub fn barrier_incast(fabric: &Fabric, incast: &Incast) -> Result<IncastResult> {
+    let pairs: Vec<_> = incast.senders.iter().map(|sender| (*sender, incast.receiver)).collect();
+    let flows = Flows {
+        pairs,
+        flows_per_pair: incast.flows_per_sender,
+        network: incast.network,
+        congestion: incast.congestion,
+        mptcp_subflows: incast.mptcp_subflows,
+        first_port: None,
+    };
+    let barrier = Barrier {
+        flows,
+        bytes: incast.bytes,
+        rounds: incast.rounds,
+        gap_ms: incast.gap_ms,
+        round_limit_s: incast.round_limit_s,
+    };
+    let seen = barrier.run(fabric)?;
+    Ok(IncastResult {
+        incast: incast.clone(),
+        ideal_us: ideal_us(fabric, incast),
+        rounds: seen.rounds,
+        dropped_packets: seen.dropped_packets,
+        cpu: seen.cpu,
+    })
+}
+
+/// The receiver's link is the bottleneck of a sensible incast.
+fn ideal_us(fabric: &Fabric, incast: &Incast) -> u64 {
+    let goodput_mbps = fabric.config().goodput_mbps(fabric.config().host_rate_mbps);
+    let flows = incast.senders.len() * incast.flows_per_sender;
+    let bits = incast.bytes as f64 * flows as f64 * 8.0;
+    #[allow(clippy::cast_possible_truncation)] // bounded by the checks of `barrier_incast`
+    let us = (bits / goodput_mbps).round() as u64;
+    us
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(rounds: Vec<Round>) -> IncastResult {
+        IncastResult {
+            incast: Incast { round_limit_s: 1, ..Incast::default() },
+            ideal_us: 100,
+            rounds,
+            dropped_packets: 0,
+            cpu: CpuUse::default(),
+        }
+    }
+
+    #[test]
+    fn worst_flow_of_the_median_round_is_the_headline() {
+        let round = |worst| Round { fct_us: vec![Some(50), Some(worst)] };
+        let summary = result(vec![round(900), round(430), round(100)]).summary();
+        assert_eq!(summary.round_worst_p50_us, 430);
+        assert!((summary.round_worst_p50_ratio - 4.3).abs() < 1e-9);
+        assert_eq!((summary.p50_us, summary.max_us, summary.unfinished), (50, 900, 0));
+    }
+
+    #[test]
+    fn unfinished_flow_counts_as_the_limit_and_is_reported() {
+        let round = Round { fct_us: vec![Some(50), None] };
+        assert_eq!(round.worst_us(), None);
+        let summary = result(vec![round]).summary();
+        assert_eq!((summary.round_worst_p50_us, summary.unfinished), (1_000_000, 1));
+    }
+
+    #[test]
+    fn percentile_is_the_nearest_rank() {
+        let sorted: Vec<u64> = (1..=100).collect();
+        assert_eq!(percentile(&sorted, 50), 50);
+        assert_eq!(percentile(&sorted, 99), 99);
+        assert_eq!(percentile(&sorted, 100), 100);
+        assert_eq!(percentile(&[], 99), 0);
+        assert_eq!(percentile(&[7], 1), 7);
+    }
+}

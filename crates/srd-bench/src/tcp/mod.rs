@@ -1,0 +1,114 @@
+//! The kernel's own TCP and MPTCP, measured over the fabric: what SRD has to beat.
+//!
+//! Both ends of every connection are sockets of *this* process, made inside of their hosts, so
+//! there is one clock and no synchronisation error. Two threads do the work, one for all senders
+//! and one for all receivers, with epoll; on two cores more threads would measure the scheduler.
+//!
+//! | function | what |
+//! |---|---|
+//! | [`Barrier`] | many flows start at once, round by round: flow completion times |
+//! | [`barrier_incast`] | the same towards one host |
+//! | [`ClosedLoop`] | message after message on every connection: completion times |
+//! | [`single_flow`] | one long flow: delivered bytes per interval |
+//! | [`LongFlows`] | many long flows at once: delivered bytes of each per interval |
+//! | [`failover`] | one long flow whose spine dies silently and heals: how long nothing arrives |
+
+mod barrier;
+mod closed;
+mod connection;
+mod failover;
+mod incast;
+mod long;
+pub(crate) mod poll;
+mod single;
+
+pub use barrier::{Barrier, BarrierResult, Round};
+pub use connection::{FLOWS_MAX, Flows};
+pub(crate) use connection::{connect_to, receive, send};
+
+pub use closed::{ClosedLoop, ClosedLoopResult};
+pub use failover::{Failover, FailoverResult, failover, silence_ms};
+pub use incast::{Incast, IncastResult, IncastSummary, barrier_incast};
+pub use long::{LongFlows, Timelines};
+pub use single::{Flow, INTERVALS_MAX, Interval, Throughput, single_flow};
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+use srd_lab::fabric::Fabric;
+use srd_lab::id::Family;
+use std::fmt;
+use std::str::FromStr;
+
+/// A congestion control of the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Congestion {
+    /// Linux's default: loss-based, the strongest baseline in incast.
+    #[default]
+    Cubic,
+    /// Model-based.
+    Bbr,
+    /// The textbook.
+    Reno,
+}
+
+impl Congestion {
+    /// All of them.
+    pub const ALL: [Congestion; 3] = [Congestion::Cubic, Congestion::Bbr, Congestion::Reno];
+
+    /// The kernel's name for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Congestion::Cubic => "cubic",
+            Congestion::Bbr => "bbr",
+            Congestion::Reno => "reno",
+        }
+    }
+}
+
+impl fmt::Display for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Congestion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Congestion::ALL.into_iter().find(|cc| cc.name() == text);
+        found.ok_or_else(|| format!("`{text}` is not a congestion control: cubic, bbr or reno"))
+    }
+}
+
+/// While this lives, the hosts have the MPTCP subflows a measurement asked for; afterwards those
+/// they had before.
+pub(crate) struct Subflows<'a> {
+    fabric: &'a Fabric,
+    before: u16,
+    during: u16,
+}
+
+impl<'a> Subflows<'a> {
+    /// Zero leaves the hosts alone: a plain TCP socket does not care about endpoints.
+    pub(crate) fn set(fabric: &'a Fabric, subflows: u16, family: Family) -> Result<Subflows<'a>> {
+        if subflows > 0 && family == Family::V6 {
+            bail!("mptcp_subflows = {subflows}: must be 0 over IPv6, subflows have IPv4 addresses");
+        }
+        let before = fabric.mptcp_subflows()?;
+        let during = if subflows == 0 { before } else { subflows };
+        fabric.mptcp(during)?;
+        Ok(Subflows { fabric, before, during })
+    }
+}
+
+impl Drop for Subflows<'_> {
+    fn drop(&mut self) {
+        let result =
+            if self.before == self.during { Ok(()) } else { self.fabric.mptcp(self.before) };
+        if let Err(error) = result {
+            tracing::warn!("MPTCP subflows are left as they are: {error:#}");
+        }
+    }
+}

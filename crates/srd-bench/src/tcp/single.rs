@@ -1,0 +1,178 @@
+//! One long flow, measured at the receiver in small intervals.
+
+use super::Congestion;
+use super::connection::{self, Connection, Connections, Flows};
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::OwnedFd;
+use serde::{Deserialize, Serialize};
+use srd_lab::config::check;
+use srd_lab::fabric::Fabric;
+use srd_lab::id::{HostId, Network};
+use srd_lab::priority::{CpuMeter, CpuUse};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Most intervals of one timeline.
+pub const INTERVALS_MAX: u64 = 1_000_000;
+/// Bytes given to, or taken from, the kernel at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Longest sleep of a worker, so that it notices the end.
+const NAP: Duration = Duration::from_millis(20);
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Flow {
+    /// The host that sends.
+    pub from: HostId,
+    /// The host that receives.
+    pub to: HostId,
+    /// For how long.
+    pub seconds: u64,
+    /// The kernel's congestion control.
+    pub congestion: Congestion,
+    /// Extra MPTCP subflows; zero for plain TCP.
+    pub mptcp_subflows: u16,
+    /// Over which addresses.
+    pub network: Network,
+    /// Length of an interval.
+    pub interval_ms: u64,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Flow {
+            from: HostId { leaf: 0, host: 0 },
+            to: HostId { leaf: 1, host: 0 },
+            seconds: 5,
+            congestion: Congestion::Cubic,
+            mptcp_subflows: 0,
+            network: Network::V4,
+            interval_ms: 5,
+        }
+    }
+}
+
+/// Start of an interval since the flow started, in ms, and bytes delivered to the application
+/// in it.
+pub type Interval = (u64, u64);
+
+/// What arrived and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// What was measured.
+    pub flow: Flow,
+    /// Every interval, also the empty ones.
+    pub intervals: Vec<Interval>,
+    /// Goodput over the whole time.
+    pub mbps: f64,
+    /// CPU the machine spent meanwhile.
+    pub cpu: CpuUse,
+}
+
+/// Runs one flow at full speed.
+pub fn single_flow(fabric: &Fabric, flow: &Flow) -> Result<Throughput> {
+    single_flow_with(fabric, flow, |_| Ok(())).map(|(throughput, ())| throughput)
+}
+
+/// Runs one flow, and `meanwhile` on the calling thread; it gets the moment the flow started.
+pub(super) fn single_flow_with<T>(
+    fabric: &Fabric,
+    flow: &Flow,
+    meanwhile: impl FnOnce(Instant) -> Result<T>,
+) -> Result<(Throughput, T)> {
+    check("seconds", flow.seconds, 1..=3600)?;
+    check("interval_ms", flow.interval_ms, 1..=1000)?;
+    check("seconds / interval_ms", flow.seconds * 1000 / flow.interval_ms, 1..=INTERVALS_MAX)?;
+    let flows = Flows {
+        pairs: vec![(flow.from, flow.to)],
+        flows_per_pair: 1,
+        network: flow.network,
+        congestion: flow.congestion,
+        mptcp_subflows: flow.mptcp_subflows,
+        first_port: None,
+    };
+    let _subflows = flows.prepare(fabric)?;
+    let connections = Connections::establish(fabric, &flows)?;
+    let connection = &connections.all[0];
+    let cpu = CpuMeter::start()?;
+    let (buckets, done) = run(connection, flow, meanwhile)?;
+    let total: u64 = buckets.iter().sum();
+    let intervals = (0u64..).zip(&buckets).map(|(i, bytes)| (i * flow.interval_ms, *bytes));
+    let throughput = Throughput {
+        flow: *flow,
+        intervals: intervals.collect(),
+        mbps: total as f64 * 8.0 / 1e6 / flow.seconds as f64,
+        cpu: cpu.stop()?,
+    };
+    Ok((throughput, done))
+}
+
+fn run<T>(
+    connection: &Connection,
+    flow: &Flow,
+    meanwhile: impl FnOnce(Instant) -> Result<T>,
+) -> Result<(Vec<u64>, T)> {
+    let over = AtomicBool::new(false);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send_until(&connection.sender, &over));
+        let receiver = scope.spawn(|| {
+            let buckets = receive_into_buckets(&connection.receiver, flow, start);
+            over.store(true, Ordering::Release);
+            buckets
+        });
+        let done = meanwhile(start);
+        let joined = [sender.join(), receiver.join().map(|r| r.map(Some))]
+            .map(|r| r.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let [sent, received] = joined;
+        sent.context("sender")?;
+        let buckets = received.context("receiver")?.unwrap_or_default();
+        Ok((buckets, done?))
+    })
+}
+
+fn send_until(socket: &OwnedFd, over: &AtomicBool) -> Result<Option<Vec<u64>>> {
+    let chunk = vec![0u8; CHUNK_BYTES];
+    while !over.load(Ordering::Acquire) {
+        if connection::send(socket, &chunk)?.is_none() {
+            nap(socket, PollFlags::OUT, NAP)?;
+        }
+    }
+    Ok(None)
+}
+
+fn receive_into_buckets(socket: &OwnedFd, flow: &Flow, start: Instant) -> Result<Vec<u64>> {
+    let interval = Duration::from_millis(flow.interval_ms);
+    let count = usize::try_from(flow.seconds * 1000 / flow.interval_ms).context("intervals")?;
+    let end = start + Duration::from_secs(flow.seconds);
+    let mut buckets = vec![0u64; count];
+    let mut buffer = vec![0u8; CHUNK_BYTES];
+    loop {
+        let received = connection::receive(socket, &mut buffer)?;
+        let now = Instant::now();
+        if now >= end {
+            return Ok(buckets);
+        }
+        match received {
+            Some(bytes) => {
+                let index = (now - start).as_nanos() / interval.as_nanos();
+                // The last interval may be a part of one, and is left out.
+                if let Some(bucket) = buckets.get_mut(usize::try_from(index)?) {
+                    *bucket += bytes as u64;
+                }
+            }
+            None => nap(socket, PollFlags::IN, (end - now).min(NAP))?,
+        }
+    }
+}
+
+fn nap(socket: &OwnedFd, flags: PollFlags, at_most: Duration) -> Result<()> {
+    let limit = Timespec::try_from(at_most).context("a short nap")?;
+    match rustix::event::poll(&mut [PollFd::new(socket, flags)], Some(&limit)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error).context("poll"),
+    }
+}

@@ -1,0 +1,261 @@
+//! From the queues to the transport: whose turn it is, while the transport has room, by SRD or
+//! plainly.
+
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+use srd_proto::time::Instant;
+use srd_proto::{Class, Datagram, Endpoint, Entropy};
+
+use super::peer::{Cut, Peer, Reach};
+use super::stage::Express;
+use crate::flow::table::FlowId;
+use crate::meta::key::Direction;
+use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::packet::protocol;
+use crate::queue::scheduler::{Lane, QueueCounts, Rule, Turn, Waiting};
+use crate::rewrite::segment::{Segments, fitted};
+use crate::rules::snapshot::PeerSlot;
+use crate::wire::frame::{CHUNKS_MAX, Place, chunk_bytes};
+use crate::wire::queue_pairs::{FRAME_QPN, FRESH_QPN};
+
+/// Bytes that may wait in the transport for their first sending, before more is handed to it:
+/// within these bounds, as much as a peer takes in the given time. Frames that wait here instead
+/// can still be marked, dropped, or overtaken by a flow that has just begun. // Q1
+const FEED_BYTES_MIN: u64 = 16 * 1024;
+const FEED_BYTES_MAX: u64 = 256 * 1024;
+const FEED_NS: u64 = 1_000_000;
+/// Plain packets that may wait in the transport. // Q1
+const FEED_PLAIN_MAX: usize = 128;
+/// A frame up to this size of a flow that has just begun goes before bulk.
+const FRESH_BYTES_MAX: usize = 9000;
+
+/// The frames that a peer takes now.
+#[derive(Clone, Copy)]
+struct Feed {
+    reach: Reach,
+    /// Payload bytes of the largest chunk.
+    chunk_bytes_max: usize,
+    /// Bytes that may wait in the transport.
+    bytes: u64,
+}
+
+/// A frame that leaves.
+struct Outgoing {
+    peer: u32,
+    turn: Turn,
+    lane: Lane,
+    frame: Vec<u8>,
+    layout: Layout,
+}
+
+impl Express {
+    /// Hands frames over to the transport, as many as it should have. Returns how many.
+    pub fn pump(&mut self, now: Instant, endpoint: &mut Endpoint) -> usize {
+        self.send_offers(now, endpoint);
+        let mut handed = 0;
+        for _ in 0..self.ready.len() {
+            let Some(slot) = self.ready.pop_front() else { break };
+            if self.pump_peer(now, slot, endpoint, &mut handed) {
+                self.ready.push_back(slot);
+            } else if let Some(peer) = self.peer_mut(slot) {
+                peer.queued = false;
+            }
+        }
+        handed
+    }
+
+    /// Whether any frame waits.
+    pub fn has_waiting(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// One peer's share: from each lane, while its queue in the transport has room. Returns
+    /// whether the peer has more.
+    fn pump_peer(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        endpoint: &mut Endpoint,
+        handed: &mut usize,
+    ) -> bool {
+        let Some(feed) = self.feed(slot, endpoint) else { return false };
+        let mut counts = QueueCounts::default();
+        let mut full = [false; 2];
+        self.resume_cut(now, slot, endpoint);
+        let more = loop {
+            let Some(peer) = self.peers.get_mut(slot as usize).and_then(Option::as_mut) else {
+                break false;
+            };
+            let open = |lane: &Lane| !full[*lane as usize] && peer.scheduler.has(*lane);
+            let Some(lane) = Lane::ALL.into_iter().find(open) else {
+                break !peer.scheduler.is_empty() || peer.cut.is_some();
+            };
+            let queues = &mut self.table.queues;
+            let Some(turn) = peer.scheduler.next(queues, lane) else { continue };
+            if !has_room(peer, lane, turn, feed, endpoint) {
+                full[lane as usize] = true;
+                continue;
+            }
+            let taken = peer.scheduler.take(queues, turn, lane, now, &self.aqm, &mut counts);
+            let Some(Waiting { frame, layout, .. }) = taken else { continue };
+            *handed += 1;
+            let outgoing = Outgoing { peer: slot, turn, lane, frame, layout };
+            self.send(now, outgoing, feed, endpoint);
+        };
+        self.count_queue(slot, counts);
+        more
+    }
+
+    /// The frames that a peer takes now, by the rules of now, under which its queue is put, too. //
+    /// X4
+    fn feed(&mut self, slot: u32, endpoint: &Endpoint) -> Option<Feed> {
+        let enabled = self.rules.enabled_for(PeerSlot(slot));
+        let peer = self.peers.get_mut(slot as usize).and_then(Option::as_mut)?;
+        let reach = peer.reach(enabled);
+        let chunk_bytes_max = endpoint.payload_bytes_max_to(peer.id).max(1); // G2a
+        let chunks_max = CHUNKS_MAX.min(endpoint.config().send_queue_datagrams_max as usize);
+        let (tcp, udp) = match reach {
+            Reach::Express { udp } => (true, udp),
+            Reach::Off | Reach::Waiting => (false, false),
+        };
+        let rule = Rule { tcp, udp, frame_bytes_max: chunks_max * chunk_bytes_max };
+        peer.scheduler.set_rule(&self.table.queues, rule);
+        let rate_bps = endpoint.delivery_rate_bps(peer.id);
+        let bytes = (rate_bps / 8 * FEED_NS / 1_000_000_000).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX);
+        Some(Feed { reach, chunk_bytes_max, bytes })
+    }
+
+    /// Sends one frame, by SRD or plainly.
+    fn send(&mut self, now: Instant, outgoing: Outgoing, feed: Feed, endpoint: &mut Endpoint) {
+        self.count(&outgoing, feed.reach);
+        match outgoing.lane {
+            Lane::Srd => self.send_srd(now, outgoing, feed, endpoint),
+            Lane::Plain => {
+                let Outgoing { peer: slot, turn, frame, layout, .. } = outgoing;
+                let hash = self.table.hash(turn.slot);
+                let Some(peer) = self.peer_mut(slot) else { return };
+                let fits = endpoint.unreliable_bytes_max_to(peer.id).saturating_sub(OFFLOAD_BYTES);
+                let layout = fitted(&layout, fits); // G2a
+                peer.cut = Some(Cut { frame, layout, hash, next: 0 });
+                self.resume_cut(now, slot, endpoint);
+            }
+        }
+    }
+
+    fn count(&mut self, outgoing: &Outgoing, reach: Reach) {
+        let Outgoing { peer, turn, lane, layout, .. } = outgoing;
+        let (packets, bytes) = (layout.packets(), layout.packet_bytes() as u64);
+        let flow = FlowId::new(turn.slot, Direction::Egress);
+        self.table.count(flow, packets, bytes, *lane == Lane::Srd);
+        let Some(peer) = self.peers.get_mut(*peer as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        for traffic in [&mut peer.traffic, &mut self.counters.traffic] {
+            traffic.eligible_tx_pkts += if eligible(layout, reach) { packets } else { 0 };
+            match lane {
+                Lane::Srd => {
+                    traffic.srd_tx_pkts += packets;
+                    traffic.srd_tx_bytes += bytes;
+                }
+                Lane::Plain => {
+                    traffic.plain_tx_pkts += packets;
+                    traffic.plain_tx_bytes += bytes;
+                }
+            }
+        }
+    }
+
+    fn send_srd(&mut self, now: Instant, outgoing: Outgoing, feed: Feed, endpoint: &mut Endpoint) {
+        let Outgoing { peer, turn: Turn { slot, fresh, .. }, frame, .. } = outgoing;
+        let Some(peer) = self.peers.get(peer as usize).and_then(Option::as_ref) else { return };
+        let Some(size) = chunk_bytes(frame.len(), feed.chunk_bytes_max) else {
+            self.counters.send_refused += 1;
+            return;
+        };
+        let numbering = &mut self.table.numbering[slot as usize];
+        let (flow, sequence) = numbering.next(now, peer.generation, &mut self.numbers);
+        let first = fresh && frame.len() <= FRESH_BYTES_MAX;
+        let (src_qpn, class) =
+            if first { (FRESH_QPN, Class::LowLatency) } else { (FRAME_QPN, Class::Bulk) };
+        let frame = Bytes::from(frame);
+        let frame_bytes = u16::try_from(frame.len()).unwrap_or(u16::MAX);
+        let mut at = 0;
+        let mut chunk = 0;
+        while at < frame.len() {
+            let end = (at + size).min(frame.len());
+            let last = end == frame.len();
+            let place = Place { flow, sequence, chunk, last, frame_bytes }; // F2
+            let datagram = Datagram {
+                src_qpn,
+                dst_qpn: FRAME_QPN,
+                imm: place.encode(),
+                payload: frame.slice(at..end),
+                class,
+                user: u64::from(slot),
+            };
+            if endpoint.send(now, peer.id, datagram).is_err() {
+                // The receiver would wait for the rest of this frame.
+                self.counters.send_refused += 1;
+                numbering.renumber();
+                return;
+            }
+            (at, chunk) = (end, chunk + 1);
+        }
+    }
+
+    /// Sends packets of the frame that is going plainly, as many as there is room for. // X3
+    fn resume_cut(&mut self, now: Instant, slot: u32, endpoint: &mut Endpoint) {
+        let Some(peer) = self.peers.get_mut(slot as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let Some(mut cut) = peer.cut.take() else { return };
+        let paths = u64::from(endpoint.config().paths.max(1));
+        let entropy = Entropy(u16::try_from(cut.hash % paths).unwrap_or(0));
+        let mut segments = Segments::new(&cut.frame, &cut.layout);
+        while cut.next < segments.count() {
+            if plain_room(peer, endpoint) == 0 {
+                peer.cut = Some(cut);
+                return;
+            }
+            let datagram = Datagram {
+                src_qpn: FRAME_QPN,
+                dst_qpn: FRAME_QPN,
+                imm: 0,
+                payload: Bytes::copy_from_slice(segments.write(cut.next)), // F5
+                class: Class::Bulk,
+                user: 0,
+            };
+            if endpoint.send_unreliable(now, peer.id, entropy, datagram).is_err() {
+                self.counters.send_refused += 1;
+            }
+            cut.next += 1;
+        }
+    }
+}
+
+/// Whether the transport should take the frame of a turn now.
+fn has_room(peer: &Peer, lane: Lane, turn: Turn, feed: Feed, endpoint: &Endpoint) -> bool {
+    match lane {
+        Lane::Srd => {
+            endpoint.unsent_bytes(peer.id) < feed.bytes
+                && endpoint.send_room(peer.id) >= turn.frame_bytes.div_ceil(feed.chunk_bytes_max)
+        }
+        Lane::Plain => peer.cut.is_none() && plain_room(peer, endpoint) > 0,
+    }
+}
+
+/// Plain packets for a peer that the transport should take now.
+fn plain_room(peer: &Peer, endpoint: &Endpoint) -> usize {
+    let most = endpoint.config().unreliable_queue_datagrams_max as usize;
+    most.min(FEED_PLAIN_MAX).saturating_sub(endpoint.unreliable_waiting(peer.id))
+}
+
+/// Whether SRD carries packets of this kind to the peer, whatever their size. // X1
+fn eligible(layout: &Layout, reach: Reach) -> bool {
+    match reach {
+        Reach::Express { udp } => layout.has_ports() && (layout.protocol == protocol::TCP || udp),
+        Reach::Off | Reach::Waiting => false,
+    }
+}

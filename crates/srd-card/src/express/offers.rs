@@ -1,0 +1,117 @@
+//! The agreement between cards on what rides SRD, and events of the transport.
+
+use bytes::Bytes;
+use srd_proto::time::{Duration, Instant};
+use srd_proto::{Class, Datagram, Endpoint, Event, PeerId, Status};
+
+use super::stage::Express;
+use crate::rules::snapshot::PeerSlot;
+use crate::wire::offer::Offer;
+use crate::wire::queue_pairs::OFFER_QPN;
+
+/// Time between two offers to a peer that has not answered.
+const OFFER_INTERVAL: Duration = Duration::from_secs(1);
+/// The number that an offer's completion carries: no flow has it.
+const OFFER_USER: u64 = u64::MAX;
+
+impl Express {
+    /// Something happened in the transport.
+    pub fn event(&mut self, now: Instant, event: &Event) {
+        match event {
+            Event::Completed { status: Status::Ok, user, .. } if *user != OFFER_USER => {}
+            Event::Completed { peer, user, status, .. } => {
+                self.on_completed(now, *peer, *user, *status);
+            }
+            Event::PeerUp { peer } => {
+                if let Some(peer) = self.slot_of(*peer).and_then(|slot| self.peer_mut(slot)) {
+                    peer.offer_at = now;
+                }
+                self.offer_at = now;
+            }
+            Event::PeerDown { peer, .. } => self.on_down(now, *peer),
+            Event::PathMtu { peer, works_bytes, configured_bytes } => {
+                let lost = usize::from(configured_bytes.saturating_sub(*works_bytes));
+                if let Some(peer) = self.slot_of(*peer).and_then(|slot| self.peer_mut(slot)) {
+                    peer.bytes_lost = lost;
+                }
+            }
+            Event::Writable { .. } | Event::Diagnosis { .. } => {}
+        }
+    }
+
+    fn on_down(&mut self, now: Instant, id: PeerId) {
+        let generation = self.next_generation();
+        if let Some(peer) = self.slot_of(id).and_then(|slot| self.peer_mut(slot)) {
+            (peer.offer, peer.offered) = (None, None);
+            peer.offer_at = peer.offer_at.min(now + OFFER_INTERVAL);
+            peer.generation = generation; // F4
+            peer.bytes_lost = 0;
+        }
+        self.offer_at = self.offer_at.min(now + OFFER_INTERVAL);
+    }
+
+    /// A datagram has ended otherwise than well, or an offer has.
+    fn on_completed(&mut self, now: Instant, id: PeerId, user: u64, status: Status) {
+        let Some(peer) = self.slot_of(id).and_then(|slot| self.peer_mut(slot)) else { return };
+        if user == OFFER_USER {
+            peer.offering = false;
+            if status != Status::Ok {
+                peer.offered = None;
+                peer.offer_at = now + OFFER_INTERVAL;
+            }
+            let at = peer.offer_at;
+            self.offer_at = self.offer_at.min(at);
+            return;
+        }
+        self.counters.send_failed += 1;
+        if let Ok(slot) = u32::try_from(user) {
+            self.table.renumber(slot);
+        }
+    }
+
+    /// A peer's offer has arrived.
+    pub(super) fn on_offer(&mut self, now: Instant, slot: u32, bytes: &[u8]) {
+        let ours = self.rules.enabled_for(PeerSlot(slot));
+        let (Some(offer), Some(peer)) = (Offer::decode(bytes), self.peer_mut(slot)) else { return };
+        peer.offer = Some(offer);
+        if offer.asks {
+            peer.offer_at = now;
+            self.offer_at = now;
+        } else if !peer.offering && peer.offered == Some(ours) {
+            // It knows ours, or will ask.
+            peer.offer_at = Instant::FAR_FUTURE;
+        }
+    }
+
+    /// Sends the offers that are due. // X5
+    pub(super) fn send_offers(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        if now < self.offer_at {
+            return;
+        }
+        self.offer_at = Instant::FAR_FUTURE;
+        for (slot, peer) in (0..).zip(&mut self.peers) {
+            let Some(peer) = peer.as_mut().filter(|peer| !peer.offering) else { continue };
+            if peer.offer_at > now {
+                self.offer_at = self.offer_at.min(peer.offer_at);
+                continue;
+            }
+            let (express, udp) = self.rules.enabled_for(PeerSlot(slot));
+            let offer = Offer { express, udp, asks: peer.offer.is_none() };
+            let datagram = Datagram {
+                src_qpn: OFFER_QPN,
+                dst_qpn: OFFER_QPN,
+                imm: 0,
+                payload: Bytes::copy_from_slice(&offer.encode()),
+                class: Class::LowLatency,
+                user: OFFER_USER,
+            };
+            peer.offering = endpoint.send(now, peer.id, datagram).is_ok();
+            peer.offered = Some((express, udp)).filter(|_| peer.offering);
+            let answered = peer.offer.is_some() && peer.offering;
+            peer.offer_at = if answered { Instant::FAR_FUTURE } else { now + OFFER_INTERVAL };
+            if !peer.offering {
+                self.offer_at = self.offer_at.min(peer.offer_at);
+            }
+        }
+    }
+}

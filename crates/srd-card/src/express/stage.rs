@@ -1,0 +1,103 @@
+//! The state of the stage.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use srd_proto::time::Instant;
+use srd_proto::{Endpoint, PeerId, ReceiveBuffers};
+
+use super::peer::Peer;
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::flow::numbering::Numbers;
+use crate::flow::table::FlowTable;
+use crate::order::{Limits, Order};
+use crate::queue::scheduler::Aqm;
+use crate::rewrite::too_big::Limit;
+use crate::rules::snapshot::Rules;
+use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
+
+/// Where frames for the guest go.
+pub trait Guest {
+    /// Takes a frame: an offload header and its packet.
+    fn deliver(&mut self, frame: &[u8]);
+}
+
+/// The stage. Bounds: `flows_max` flows in each direction, `queue_bytes_max` bytes waiting for
+/// each peer, `receive_bytes_max` bytes waiting for the guest.
+#[derive(Debug)]
+pub struct Express {
+    pub(super) config: Config,
+    pub(super) aqm: Aqm,
+    pub(super) rules: Arc<Rules>,
+    /// By slot: those that the rules name.
+    pub(super) peers: Vec<Option<Peer>>,
+    pub(super) by_id: BTreeMap<PeerId, u32>,
+    /// The generation that was given last.
+    pub(super) generation: u64,
+    /// No offer is due before.
+    pub(super) offer_at: Instant,
+    pub(super) table: FlowTable,
+    pub(super) numbers: Numbers,
+    /// Peers with frames in their queues.
+    pub(super) ready: VecDeque<u32>,
+    pub(super) order: Order,
+    pub(super) counters: Counters,
+    /// How often the guest may be answered that a packet is too big.
+    pub(super) answers: Limit,
+    /// Bytes that one unreliable datagram carries.
+    pub(super) plain_bytes_max: usize,
+}
+
+impl Express {
+    /// A stage without peers. Opens its queue pairs at the endpoint that it will be used with.
+    pub fn new(config: Config, endpoint: &mut Endpoint) -> Self {
+        endpoint.open_qp(FRAME_QPN, ReceiveBuffers::Unlimited);
+        endpoint.open_qp(OFFER_QPN, ReceiveBuffers::Unlimited);
+        let aqm = Aqm {
+            target: config.queue_target,
+            interval: config.queue_interval,
+            bytes_max: config.queue_bytes_max,
+        };
+        let limits = Limits {
+            wait: config.order_wait,
+            flows_max: config.flows_max as usize,
+            bytes_max: config.receive_bytes_max,
+        };
+        Self {
+            aqm,
+            rules: Arc::new(Rules::new(config.express, config.express_udp)),
+            peers: Vec::new(),
+            by_id: BTreeMap::new(),
+            generation: 0,
+            offer_at: Instant::ZERO,
+            table: FlowTable::new(config.flows_max, config.seed),
+            numbers: Numbers::new(config.seed),
+            ready: VecDeque::new(),
+            order: Order::new(limits, config.seed),
+            counters: Counters::default(),
+            answers: Limit::default(),
+            plain_bytes_max: endpoint.unreliable_bytes_max(),
+            config,
+        }
+    }
+
+    pub(super) fn peer(&self, slot: u32) -> Option<&Peer> {
+        self.peers.get(slot as usize).and_then(Option::as_ref)
+    }
+
+    pub(super) fn peer_mut(&mut self, slot: u32) -> Option<&mut Peer> {
+        self.peers.get_mut(slot as usize).and_then(Option::as_mut)
+    }
+
+    pub(super) fn slot_of(&self, id: PeerId) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// A generation that no peer has had.
+    pub(super) fn next_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
+    }
+}

@@ -1,0 +1,55 @@
+//! The column of a flow's counters, of both directions, and its rate.
+
+use srd_proto::time::Duration;
+
+use crate::meta::key::Direction;
+
+/// Packets and bytes of one direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) pkts: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What has passed of one flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    egress: Count,
+    ingress: Count,
+    /// Whether the last packet that left rode SRD.
+    pub(crate) rides_srd: bool,
+    /// Bits per second that left, when rates were last taken.
+    pub(crate) bps: u64,
+    bytes_before: u64,
+}
+
+impl Counts {
+    /// Counts packets that pass, and notes whether they rode SRD.
+    pub(crate) fn add(&mut self, direction: Direction, pkts: u64, bytes: u64, by_srd: bool) {
+        let count = match direction {
+            Direction::Egress => {
+                self.rides_srd = by_srd;
+                &mut self.egress
+            }
+            Direction::Ingress => &mut self.ingress,
+        };
+        count.pkts += pkts;
+        count.bytes += bytes;
+    }
+
+    /// What has passed in one direction.
+    pub(crate) fn of(&self, direction: Direction) -> Count {
+        match direction {
+            Direction::Egress => self.egress,
+            Direction::Ingress => self.ingress,
+        }
+    }
+
+    /// Takes the rate, which was last taken `elapsed` ago.
+    pub(crate) fn take_rate(&mut self, elapsed: Duration) {
+        let bits = u128::from(self.egress.bytes - self.bytes_before) * 8;
+        let bps = bits * 1_000_000_000 / u128::from(elapsed.as_nanos().max(1));
+        self.bps = u64::try_from(bps).unwrap_or(u64::MAX);
+        self.bytes_before = self.egress.bytes;
+    }
+}

@@ -1,0 +1,101 @@
+//! The column of a flow that leaves by SRD: the number under which the peer knows it, and how many
+//! frames it has sent under that number.
+
+use srd_proto::time::{Duration, Instant};
+
+use crate::wire::frame::FLOW_NUMBERS;
+
+/// A flow that was silent for so long takes a new number: the receiver may have forgotten it.
+const RENUMBER_AFTER: Duration = Duration::from_secs(60);
+
+/// A flow's number at its peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Numbering {
+    /// The peer whose queue the flow's frames wait in.
+    pub(crate) peer: u32,
+    /// Its number on the wire, taken with its first frame by SRD.
+    number: Option<u32>,
+    /// The next frame's sequence number.
+    sequence: u16,
+    /// The peer's generation when the number was taken.
+    generation: u64,
+    sent_at: Instant,
+}
+
+/// The numbers of flows that are not taken yet.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    next: u32,
+}
+
+impl Numbers {
+    /// Numbers from anywhere: a restarted card must not use those that its peers remember.
+    pub(crate) fn new(seed: u64) -> Self {
+        #[allow(clippy::cast_possible_truncation)] // masked
+        let next = (seed >> 13) as u32 & (FLOW_NUMBERS - 1);
+        Self { next }
+    }
+
+    fn take(&mut self) -> u32 {
+        let number = self.next;
+        self.next = (number + 1) % FLOW_NUMBERS;
+        number
+    }
+}
+
+impl Numbering {
+    /// Frames wait in the queue of another peer from now on, which knows no number of the flow.
+    pub(crate) fn move_to(&mut self, peer: u32) {
+        *self = Self { peer, ..Self::default() };
+    }
+
+    /// A frame was lost: the next ones begin anew, for the receiver would wait for it. // F4
+    pub(crate) fn renumber(&mut self) {
+        self.number = None;
+    }
+
+    /// The number and sequence number for the flow's next frame to a peer of this generation.
+    pub(crate) fn next(
+        &mut self,
+        now: Instant,
+        generation: u64,
+        numbers: &mut Numbers,
+    ) -> (u32, u16) {
+        let silent = now.since(self.sent_at) > RENUMBER_AFTER;
+        let number = match self.number {
+            Some(number) if self.generation == generation && !silent => number,
+            // F4
+            _ => {
+                let number = numbers.take();
+                (self.number, self.sequence, self.generation) = (Some(number), 0, generation);
+                number
+            }
+        };
+        let sequence = self.sequence;
+        self.sequence = sequence.wrapping_add(1);
+        self.sent_at = now;
+        (number, sequence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_takes_a_new_number_after_silence_loss_and_with_another_generation() {
+        let mut numbers = Numbers::new(u64::MAX);
+        let mut flow = Numbering::default();
+        let start = Instant::ZERO + Duration::from_secs(100);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let last = FLOW_NUMBERS - 1;
+        assert_eq!(flow.next(start, 1, &mut numbers), (last, 0));
+        assert_eq!(flow.next(at(60), 1, &mut numbers), (last, 1), "not silent for too long");
+        assert_eq!(flow.next(at(121), 1, &mut numbers), (0, 0), "numbers begin anew, too");
+        assert_eq!(flow.next(at(121), 2, &mut numbers), (1, 0));
+        flow.renumber();
+        assert_eq!(flow.next(at(121), 2, &mut numbers), (2, 0));
+        flow.move_to(7);
+        assert_eq!((flow.next(at(121), 2, &mut numbers), flow.peer), ((3, 0), 7));
+    }
+}

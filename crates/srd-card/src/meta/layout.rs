@@ -1,0 +1,220 @@
+//! Where things are in a packet, what kind of packet it is, and what it leaves to hardware: all
+//! that a stage needs beside the key of the flow. It is small, since it waits in queues with its
+//! packet.
+
+use crate::meta::offload::{Gso, Header, OFFLOAD_BYTES, Offload, PACKETS_MAX};
+use crate::meta::packet::{Packet, protocol};
+
+const V4: u8 = 1;
+const PORTS: u8 = 2;
+const FRAGMENT: u8 = 4;
+const FIRST: u8 = 8;
+const DONT_FRAGMENT: u8 = 16;
+const SYN: u8 = 32;
+
+/// Bytes of a TCP header without options.
+const TCP_BYTES: usize = 20;
+/// Where a TCP header has its flags, and the flag that begins a connection.
+const TCP_FLAGS_AT: usize = 13;
+const TCP_SYN: u8 = 0x02;
+const UDP_BYTES: usize = 8;
+
+/// Where things are in a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    /// Transport protocol; behind IPv6 extension headers the first that is none.
+    pub(crate) protocol: u8,
+    flags: u8,
+    packet_bytes: u16,
+    transport_at: u16,
+    /// Where the payload begins. It may lie beyond the end of a packet that was cut off.
+    payload_at: u16,
+    /// The work that is left to hardware.
+    pub(crate) offload: Offload,
+}
+
+impl Layout {
+    /// Where things are in a packet that leaves nothing to hardware; `None` if it is longer than
+    /// any frame.
+    #[inline]
+    pub(crate) fn of(packet: &Packet, bytes: &[u8]) -> Option<Self> {
+        let tcp_bytes = packet.tcp_header_bytes(bytes);
+        let transport_bytes = match packet.protocol {
+            protocol::TCP => tcp_bytes.unwrap_or(TCP_BYTES),
+            protocol::UDP => UDP_BYTES,
+            _ => 0,
+        };
+        let tcp_flags = tcp_bytes.and(bytes.get(packet.transport_at + TCP_FLAGS_AT));
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = flag(packet.is_v4(), V4)
+            | flag(packet.ports.is_some(), PORTS)
+            | flag(packet.fragment, FRAGMENT)
+            | flag(packet.first, FIRST)
+            | flag(packet.dont_fragment, DONT_FRAGMENT)
+            | flag(tcp_flags.is_some_and(|flags| flags & TCP_SYN != 0), SYN);
+        Some(Self {
+            protocol: packet.protocol,
+            flags,
+            packet_bytes: u16::try_from(bytes.len()).ok()?,
+            transport_at: u16::try_from(packet.transport_at).ok()?,
+            payload_at: u16::try_from(packet.transport_at + transport_bytes).ok()?,
+            offload: Offload::default(),
+        })
+    }
+
+    /// The layout with what the header before the packet leaves to hardware; `None` if the header
+    /// contradicts itself or the packet.
+    #[inline]
+    pub(crate) fn with_offload(self, header: &[u8; OFFLOAD_BYTES]) -> Option<Self> {
+        let raw = Header::decode(header);
+        if let Some((start, field)) = raw.checksum {
+            let field = usize::from(start) + usize::from(field);
+            // A checksum of an inner packet begins later; one of the IP header is not left.
+            if usize::from(start) < self.transport_at() || field + 2 > self.packet_bytes() {
+                return None;
+            }
+        }
+        let gso = if raw.is_super_packet() { Some(self.segments_of(&raw)?) } else { None };
+        let offload = Offload { gso, checksum: raw.checksum, checked: raw.checked };
+        let layout = Self { offload, ..self };
+        (layout.packets() <= PACKETS_MAX).then_some(layout)
+    }
+
+    /// How a super-packet is to be cut, if it can be cut in that way.
+    fn segments_of(&self, raw: &Header) -> Option<(Gso, u16)> {
+        let gso = raw.segments_of(self.protocol, self.is_v4())?;
+        // Segments need their checksums filled in one by one.
+        let own_checksum = raw.checksum == Some((self.transport_at, gso.checksum_field()));
+        let possible = own_checksum && raw.segment_bytes > 0 && !self.is_fragment();
+        possible.then_some((gso, raw.segment_bytes))
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether the packet is IPv4.
+    pub(crate) fn is_v4(&self) -> bool {
+        self.has(V4)
+    }
+
+    /// Whether it is TCP or UDP with its ports in sight.
+    pub(crate) fn has_ports(&self) -> bool {
+        self.has(PORTS)
+    }
+
+    /// Whether it is a part of a fragmented packet.
+    pub(crate) fn is_fragment(&self) -> bool {
+        self.has(FRAGMENT)
+    }
+
+    /// Whether it begins with the packet's first byte, as all but later fragments do.
+    pub(crate) fn is_first(&self) -> bool {
+        self.has(FIRST)
+    }
+
+    /// Whether a router may not fragment it (always so with IPv6).
+    pub(crate) fn dont_fragment(&self) -> bool {
+        self.has(DONT_FRAGMENT)
+    }
+
+    /// Whether it begins a TCP connection, or accepts one, and its TCP header is whole.
+    pub(crate) fn is_syn(&self) -> bool {
+        self.has(SYN)
+    }
+
+    /// Bytes of the packet.
+    pub(crate) fn packet_bytes(&self) -> usize {
+        self.packet_bytes.into()
+    }
+
+    /// Where the transport header begins.
+    pub(crate) fn transport_at(&self) -> usize {
+        self.transport_at.into()
+    }
+
+    /// Bytes of all headers.
+    pub(crate) fn header_bytes(&self) -> usize {
+        self.payload_at.into()
+    }
+
+    /// Bytes of transport payload.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.packet_bytes().saturating_sub(self.header_bytes())
+    }
+
+    /// How many packets it stands for: more than one, if it is a super-packet.
+    pub(crate) fn packets(&self) -> u64 {
+        let Some((_, segment_bytes)) = self.offload.gso else { return 1 };
+        (self.payload_bytes() as u64).div_ceil(segment_bytes.into()).max(1)
+    }
+
+    /// The addresses in a packet of this layout, source first, as they stand there.
+    pub(crate) fn addresses<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.is_v4() { &bytes[12..20] } else { &bytes[8..40] }
+    }
+
+    /// The same packet, of which something else is left to hardware.
+    pub(crate) fn leaving(&self, offload: Offload) -> Self {
+        Self { offload, ..*self }
+    }
+
+    /// The layout of a part of so many bytes of this packet: nothing is left to hardware, and ports
+    /// are out of sight.
+    pub(crate) fn of_part(&self, packet_bytes: usize) -> Self {
+        let flags = self.flags & !(PORTS | SYN) | FRAGMENT;
+        let packet_bytes = u16::try_from(packet_bytes).unwrap_or(u16::MAX);
+        Self { flags, packet_bytes, offload: Offload::default(), ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::packet::protocol;
+    use crate::testing::{layout, v4};
+
+    #[test]
+    fn what_is_written_is_read() {
+        let bytes = v4(protocol::TCP, (1, 2), &[7; 3000]);
+        let offload = Offload {
+            gso: Some((Gso::Tcp { ecn: true }, 1000)),
+            checksum: Some((20, 16)),
+            checked: false,
+        };
+        let header = offload.write(true, layout(&bytes).header_bytes());
+        let read = layout(&bytes).with_offload(&header).unwrap();
+        assert_eq!((read.offload, read.packets()), (offload, 3));
+    }
+
+    #[test]
+    fn a_super_packet_stands_for_so_many_packets_at_most() {
+        let bytes = v4(protocol::UDP, (1, 2), &[7; 60_000]);
+        let read = |segment: u8| {
+            let header = [1, 5, 0, 0, segment, 0, 20, 0, 6, 0];
+            layout(&bytes).with_offload(&header).map(|layout| layout.packets())
+        };
+        assert_eq!(read(1), None, "60,000 packets for one");
+        assert_eq!(read(48), Some(1250));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let bytes = v4(protocol::UDP, (1, 2), &[7; 30]);
+        // TCP segments of a UDP packet; a checksum beyond the end; segments of no bytes;
+        // segmentation without checksums; an unknown kind.
+        for header in [
+            [1, 1, 0, 0, 9, 0, 20, 0, 6, 0],
+            [1, 0, 0, 0, 0, 0, 200, 0, 6, 0],
+            [1, 5, 0, 0, 0, 0, 20, 0, 6, 0],
+            [0, 5, 0, 0, 9, 0, 20, 0, 6, 0],
+            [0, 77, 0, 0, 9, 0, 20, 0, 6, 0],
+            // A checksum of the IP header; segments whose checksums are elsewhere.
+            [1, 0, 0, 0, 0, 0, 0, 0, 10, 0],
+            [1, 5, 0, 0, 9, 0, 20, 0, 7, 0],
+            [1, 5, 0, 0, 9, 0, 28, 0, 6, 0],
+        ] {
+            assert_eq!(layout(&bytes).with_offload(&header), None, "{header:?}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What the card knows of a packet. A frame is read once, as it enters, and every stage works with
+//! the [`Meta`] that was found: no other part of the card reads headers to find out what a packet
+//! is. [`crate::rewrite`] changes bytes at the offsets that are written down here.
+
+pub(crate) mod key;
+pub(crate) mod layout;
+pub mod offload;
+pub mod packet;
+
+use self::key::{Direction, FlowKey};
+use self::layout::Layout;
+use self::offload::OFFLOAD_BYTES;
+use self::packet::Packet;
+
+/// The most bytes of a frame, offload header included.
+pub const FRAME_BYTES_MAX: usize = 65_535;
+
+/// A packet of the guest or of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Meta {
+    /// The flow as the guest sends it: the same for packets of both directions.
+    pub(crate) key: FlowKey,
+    /// The direction of this packet.
+    pub(crate) direction: Direction,
+    /// Where things are in it, and what is left to hardware.
+    pub(crate) layout: Layout,
+}
+
+impl Meta {
+    /// Reads a frame; `None` if it is no packet, or if its offload header contradicts it.
+    pub(crate) fn parse(frame: &[u8], direction: Direction) -> Option<Self> {
+        if frame.len() > FRAME_BYTES_MAX {
+            return None;
+        }
+        let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
+        let packet = Packet::read(bytes)?;
+        let layout = Layout::of(&packet, bytes)?.with_offload(header)?; // F1
+        let key = FlowKey::of(&packet);
+        let key = match direction {
+            Direction::Egress => key,
+            Direction::Ingress => key.reversed(),
+        };
+        Some(Self { key, direction, layout })
+    }
+
+    /// The same for the parts of this packet, when it is cut into parts.
+    pub(crate) fn of_parts(&self) -> Self {
+        let key = FlowKey { ports: (0, 0), ..self.key };
+        Self { key, layout: self.layout.of_part(self.layout.packet_bytes()), ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::packet::protocol;
+    use crate::testing::meta;
+    use crate::testing::{v4, v6};
+    use std::vec::Vec;
+
+    #[test]
+    fn both_directions_of_a_flow_have_one_key() {
+        for (there, back) in [
+            (v4(protocol::TCP, (5, 80), b""), v4(protocol::TCP, (80, 5), b"")),
+            (v6(protocol::UDP, (5, 80), b""), v6(protocol::UDP, (80, 5), b"")),
+            (v4(47, (0, 0), b"gre"), v4(47, (0, 0), b"gre")),
+        ] {
+            let at = if there[0] >> 4 == 4 { 12 } else { 8 };
+            let address_bytes = if at == 12 { 4 } else { 16 };
+            let mut reply = back.clone();
+            let (source, destination) = reply[at..].split_at_mut(address_bytes);
+            source.swap_with_slice(&mut destination[..address_bytes]);
+            let reply: Vec<u8> = [&[0; OFFLOAD_BYTES], &reply[..]].concat();
+            let reply = Meta::parse(&reply, Direction::Ingress).unwrap();
+            assert_eq!(reply.key, meta(&there).key);
+            assert_eq!(reply.direction, Direction::Ingress);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_longer_than_any_is_none() {
+        let longest = FRAME_BYTES_MAX - OFFLOAD_BYTES - 28;
+        for (payload_bytes, is_one) in [(longest, true), (longest + 1, false)] {
+            let packet = v4(protocol::UDP, (1, 2), &std::vec![0; payload_bytes]);
+            let frame: Vec<u8> = [&[0; OFFLOAD_BYTES], &packet[..]].concat();
+            assert_eq!(Meta::parse(&frame, Direction::Egress).is_some(), is_one);
+        }
+    }
+}

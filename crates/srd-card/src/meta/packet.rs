@@ -1,0 +1,192 @@
+//! An inner packet as the card sees it: addresses, protocol, ports, and where things are.
+//!
+//! Reads only as far as it must, never trusts a length, and returns `None` unless there is a whole
+//! IPv4 or IPv6 header. A GSO super-packet is a packet like any other here: its IP length field
+//! may be stale, so lengths come from the buffer.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Protocol numbers that the card knows by name.
+pub mod protocol {
+    /// ICMP.
+    pub const ICMP: u8 = 1;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// ICMPv6.
+    pub const ICMP_V6: u8 = 58;
+}
+
+/// IPv6 extension headers looked through before the packet counts as unknown.
+const EXTENSIONS_MAX: usize = 8;
+/// Bytes of an IPv6 header.
+pub(crate) const IPV6_BYTES: usize = 40;
+
+/// The fields of a packet's headers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Transport protocol; behind IPv6 extension headers the first that is none.
+    pub protocol: u8,
+    /// Where the transport header begins.
+    pub transport_at: usize,
+    /// Source and destination port, where the protocol has them and they are here.
+    pub ports: Option<(u16, u16)>,
+    /// Whether this is a part of a fragmented packet.
+    pub fragment: bool,
+    /// Whether it begins with the packet's first byte, as all but later fragments do.
+    pub first: bool,
+    /// Whether a router may not fragment it (always so with IPv6).
+    pub dont_fragment: bool,
+}
+
+impl Packet {
+    /// Reads the headers.
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        match bytes.first()? >> 4 {
+            4 => Self::read_v4(bytes),
+            6 => Self::read_v6(bytes),
+            _ => None,
+        }
+    }
+
+    fn read_v4(bytes: &[u8]) -> Option<Self> {
+        let header_bytes = usize::from(bytes[0] & 15) * 4;
+        if header_bytes < 20 || bytes.len() < header_bytes {
+            return None;
+        }
+        let flags = u16_at(bytes, 6);
+        let fragment = flags & 0x3fff != 0;
+        let mut packet = Self {
+            source: Ipv4Addr::new(bytes[12], bytes[13], bytes[14], bytes[15]).into(),
+            destination: Ipv4Addr::new(bytes[16], bytes[17], bytes[18], bytes[19]).into(),
+            protocol: bytes[9],
+            transport_at: header_bytes,
+            ports: None,
+            fragment,
+            first: flags & 0x1fff == 0,
+            dont_fragment: flags & 0x4000 != 0,
+        };
+        packet.ports = packet.find_ports(bytes);
+        Some(packet)
+    }
+
+    #[inline(never)]
+    fn read_v6(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < IPV6_BYTES {
+            return None;
+        }
+        let address = |at: usize| {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&bytes[at..at + 16]);
+            IpAddr::V6(Ipv6Addr::from(octets))
+        };
+        let (mut next, mut at) = (bytes[6], IPV6_BYTES);
+        let (mut fragment, mut first) = (false, true);
+        for _ in 0..EXTENSIONS_MAX {
+            let length = match next {
+                // Hop-by-hop options, routing, destination options.
+                0 | 43 | 60 if first && bytes.len() >= at + 8 => {
+                    (usize::from(bytes[at + 1]) + 1) * 8
+                }
+                44 if first && bytes.len() >= at + 8 => {
+                    fragment = true;
+                    first = u16_at(bytes, at + 2) >> 3 == 0;
+                    8
+                }
+                _ => break,
+            };
+            next = bytes[at];
+            at += length;
+        }
+        let mut packet = Self {
+            source: address(8),
+            destination: address(24),
+            protocol: next,
+            transport_at: at.min(bytes.len()),
+            ports: None,
+            fragment,
+            first,
+            dont_fragment: true,
+        };
+        packet.ports = packet.find_ports(bytes);
+        Some(packet)
+    }
+
+    fn find_ports(&self, bytes: &[u8]) -> Option<(u16, u16)> {
+        let has = matches!(self.protocol, protocol::TCP | protocol::UDP) && !self.fragment;
+        let at = self.transport_at;
+        (has && bytes.len() >= at + 8).then(|| (u16_at(bytes, at), u16_at(bytes, at + 2)))
+    }
+
+    /// Whether it is IPv4.
+    pub fn is_v4(&self) -> bool {
+        self.source.is_ipv4()
+    }
+
+    /// Bytes of the TCP header, if this is TCP and all of it is here.
+    pub fn tcp_header_bytes(&self, bytes: &[u8]) -> Option<usize> {
+        if self.protocol != protocol::TCP || self.fragment {
+            return None;
+        }
+        let length = usize::from(*bytes.get(self.transport_at + 12)? >> 4) * 4;
+        (length >= 20 && bytes.len() >= self.transport_at + length).then_some(length)
+    }
+}
+
+/// The big-endian `u16` at `at`; the caller has checked the length.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{v4, v6};
+
+    #[test]
+    fn both_families_are_read() {
+        for p in [v4(protocol::TCP, (1, 2), b"x"), v6(protocol::UDP, (1, 2), b"x")] {
+            let read = Packet::read(&p).unwrap();
+            assert_eq!(read.ports, Some((1, 2)));
+            assert!(!read.fragment);
+        }
+    }
+
+    #[test]
+    fn ports_are_found_behind_extension_headers() {
+        let mut p = v6(0, (0, 0), b"");
+        p.truncate(IPV6_BYTES);
+        p.extend_from_slice(&[60, 0, 0, 0, 0, 0, 0, 0]);
+        p.extend_from_slice(&[protocol::UDP, 0, 0, 0, 0, 0, 0, 0]);
+        p.extend_from_slice(&[0, 9, 0, 10, 0, 8, 0, 0]);
+        assert_eq!(Packet::read(&p).unwrap().ports, Some((9, 10)));
+    }
+
+    #[test]
+    fn a_fragment_has_no_ports() {
+        let mut p = v4(protocol::UDP, (1, 2), b"payload");
+        p[6] = 0x20;
+        let read = Packet::read(&p).unwrap();
+        assert!(read.fragment && read.first && read.ports.is_none() && !read.dont_fragment);
+    }
+
+    #[test]
+    fn no_cut_or_changed_byte_makes_it_panic() {
+        for p in [v4(protocol::TCP, (1, 2), b"abc"), v6(protocol::TCP, (1, 2), b"abc")] {
+            for end in 0..p.len() {
+                let _ = Packet::read(&p[..end]).map(|q| q.tcp_header_bytes(&p[..end]));
+                for value in [0, 0x4f, 0xff] {
+                    let mut changed = p.clone();
+                    changed[end] = value;
+                    let _ = Packet::read(&changed).map(|q| q.tcp_header_bytes(&changed));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The table of flows, and when they go on.
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use hashbrown::HashMap;
+use srd_proto::time::{Duration, Instant};
+
+use super::budget::Limits;
+use super::sink::{Key, OrderCounts, Sink};
+use super::store::{Flow, Store};
+use crate::hash::Keyed;
+use crate::wire::frame::Place;
+
+/// Frames that may be ahead of the one that is waited for. // O3
+const WINDOW: u16 = 4096;
+/// A flow that was silent for so long is forgotten. Senders take a new number well before. // F4
+const IDLE: Duration = Duration::from_secs(120);
+/// A flow that was silent for so long may lose its place to another. // O4
+const UNUSED_AFTER: Duration = Duration::from_secs(1);
+/// Flows that are looked at to find a place for one newcomer.
+const LOOKS_MAX: u32 = 64;
+/// Time between two looks for idle flows.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// All flows from all peers.
+#[derive(Debug)]
+pub(crate) struct Order {
+    flows: HashMap<Key, Flow, Keyed>,
+    store: Store,
+    /// By peer, all its flows, those that may have been silent for longest first: when each was
+    /// last in use, as of the last look at it.
+    silent: Vec<VecDeque<(Instant, u32)>>,
+    sweep_at: Instant,
+}
+
+impl Order {
+    pub(crate) fn new(limits: Limits, seed: u64) -> Self {
+        Self {
+            flows: HashMap::with_hasher(Keyed::new(seed)),
+            store: Store::new(limits),
+            silent: Vec::new(),
+            sweep_at: Instant::ZERO,
+        }
+    }
+
+    /// How long a hole is waited for from now on.
+    pub(crate) fn set_wait(&mut self, wait: Duration) {
+        self.store.wait = wait;
+    }
+
+    /// So many peers share the limits from now on.
+    pub(crate) fn set_peers(&mut self, peers: usize) {
+        self.store.budget.set_peers(peers);
+    }
+
+    /// What has happened so far.
+    pub(crate) fn counts(&self) -> OrderCounts {
+        self.store.counts
+    }
+
+    /// Flows known.
+    pub(crate) fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// The larger share of a limit that is in use, in percent.
+    pub(crate) fn utilization(&self) -> u64 {
+        self.store.budget.utilization()
+    }
+
+    /// A chunk has arrived from a peer.
+    pub(crate) fn chunk(
+        &mut self,
+        now: Instant,
+        peer: u32,
+        place: Place,
+        payload: &[u8],
+        sink: &mut impl Sink,
+    ) {
+        let Some(offset) = place.offset(payload.len()) else {
+            self.store.counts.bad_chunks += 1;
+            return;
+        };
+        let key = (peer, place.flow);
+        let flow = match self.flows.get_mut(&key) {
+            Some(flow) => flow,
+            None => {
+                let opened = self.open(now, key, place.sequence);
+                let Some(flow) = opened.then(|| self.flows.get_mut(&key)).flatten() else {
+                    self.store.counts.full += 1;
+                    return;
+                };
+                flow
+            }
+        };
+        flow.used_at = now;
+        let ahead = place.sequence.wrapping_sub(flow.next);
+        if ahead >= WINDOW {
+            self.store.counts.bad_chunks += 1;
+            return;
+        }
+        let whole = payload.len() == usize::from(place.frame_bytes);
+        if ahead == 0 && whole && !flow.is_begun(place.sequence) {
+            // The common case: in turn and in one piece. It needs no room.
+            flow.next = flow.next.wrapping_add(1);
+            flow.waits_since = None;
+            sink.take(peer, &mut flow.near, payload);
+            if flow.entries.is_empty() {
+                return;
+            }
+        } else if whole {
+            self.store.put_whole(peer, flow, place.sequence, payload, sink);
+        } else {
+            self.store.put_part(peer, flow, place, offset, payload, sink);
+        }
+        self.store.release(now, key, flow, sink);
+    }
+
+    /// Makes an entry. Returns whether there is room.
+    fn open(&mut self, now: Instant, key: Key, sequence: u16) -> bool {
+        let (peer, number) = key;
+        let budget = &mut self.store.budget;
+        let room = budget.open(peer) || self.make_room(now, peer) && self.store.budget.open(peer);
+        if !room {
+            return false;
+        }
+        // A flow that begins so late had its entry, and lost it: its earlier frames went up. // O4
+        let next = if sequence < WINDOW { 0 } else { sequence };
+        self.flows.insert(key, Flow::new(next, now));
+        let index = peer as usize;
+        if self.silent.len() <= index {
+            self.silent.resize_with(index + 1, VecDeque::new);
+        }
+        self.silent[index].push_back((now, number));
+        true
+    }
+
+    /// Forgets a flow that has been silent for a while and waits for nothing, if one is found:
+    /// one of the peer's own, or, if the peer holds less than its part, of the peer that holds
+    /// most.
+    fn make_room(&mut self, now: Instant, peer: u32) -> bool {
+        let Some(from) = self.store.budget.gives_way(peer) else { return false };
+        let Some(silent) = self.silent.get_mut(from as usize) else { return false };
+        for _ in 0..LOOKS_MAX {
+            let Some((seen, number)) = silent.pop_front() else { return false };
+            let Some(flow) = self.flows.get(&(from, number)) else { continue };
+            let idle = flow.used_at == seen && flow.entries.is_empty();
+            if idle && now.since(seen) > UNUSED_AFTER {
+                self.flows.remove(&(from, number));
+                self.store.budget.close(from);
+                return true;
+            }
+            silent.push_back((flow.used_at, number));
+        }
+        false
+    }
+
+    /// Forgets all flows of a peer that is gone: the next peer of its slot begins with none.
+    pub(crate) fn forget_peer(&mut self, peer: u32) {
+        let Self { flows, store, silent, .. } = self;
+        flows.retain(|key, flow| {
+            let keep = key.0 != peer;
+            if !keep {
+                store.clear(peer, flow);
+            }
+            keep
+        });
+        store.waiting.retain(|Reverse((_, key))| key.0 != peer);
+        if let Some(silent) = silent.get_mut(peer as usize) {
+            *silent = VecDeque::new();
+        }
+    }
+
+    /// When [`Order::handle_timeout`] wants to be called.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.store.waiting.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Whether it is time to look for idle flows.
+    pub(crate) fn sweep_is_due(&self, now: Instant) -> bool {
+        now >= self.sweep_at
+    }
+
+    /// Ends waits that have lasted too long, and forgets flows that have gone.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, sink: &mut impl Sink) {
+        while let Some(&Reverse((at, key))) = self.store.waiting.peek() {
+            if at > now {
+                break;
+            }
+            self.store.waiting.pop();
+            let Some(flow) = self.flows.get_mut(&key) else { continue };
+            flow.in_line = false;
+            let Some(since) = flow.waits_since else { continue };
+            if since + self.store.wait > now {
+                // It has waited for another hole since.
+                flow.in_line = true;
+                self.store.waiting.push(Reverse((since + self.store.wait, key)));
+                continue;
+            }
+            self.store.give_up(now, key, flow, sink);
+        }
+        if now >= self.sweep_at {
+            self.sweep_at = now + SWEEP;
+            self.sweep(now);
+        }
+    }
+
+    /// Forgets flows that have been silent for very long.
+    fn sweep(&mut self, now: Instant) {
+        let Self { flows, store, silent, .. } = self;
+        flows.retain(|key, flow| {
+            let keep = now.since(flow.used_at) < IDLE;
+            if !keep {
+                store.clear(key.0, flow);
+            }
+            keep
+        });
+        for (peer, silent) in (0..).zip(silent) {
+            silent.retain(|(_, number)| flows.contains_key(&(peer, *number)));
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Order under every arrival sequence, and its limits.
+
+use super::*;
+use crate::meta::Meta;
+use crate::order::{Admission, Near};
+use crate::testing::{meta, v4};
+use proptest::prelude::*;
+use std::vec;
+
+#[derive(Default)]
+struct Up {
+    frames: Vec<Vec<u8>>,
+    bypass: bool,
+}
+
+impl Sink for Up {
+    fn admit(&mut self, _: u32, _: &mut Near, _: &[u8]) -> Option<Admission> {
+        Some(Admission { meta: meta(&v4(47, (0, 0), b"")), at_once: self.bypass })
+    }
+
+    fn take(&mut self, _: u32, _: &mut Near, frame: &[u8]) {
+        self.frames.push(frame.to_vec());
+    }
+
+    fn release(&mut self, _: u32, _: &mut Near, _: &Meta, frame: &[u8]) {
+        self.frames.push(frame.to_vec());
+    }
+}
+
+impl Order {
+    fn bytes(&self) -> usize {
+        self.store.budget.waiting_bytes()
+    }
+}
+
+fn limits() -> Limits {
+    Limits { wait: Duration::from_millis(100), flows_max: 4, bytes_max: 100_000 }
+}
+
+/// The chunks of frame `sequence`, whose every byte is its number.
+fn chunks(flow: u32, sequence: u16, bytes: usize, size: usize) -> Vec<(Place, Vec<u8>)> {
+    let payload = vec![u8::try_from(sequence % 251).unwrap(); bytes];
+    let count = bytes.div_ceil(size);
+    payload
+        .chunks(size)
+        .enumerate()
+        .map(|(i, part)| {
+            let place = Place {
+                flow,
+                sequence,
+                chunk: u8::try_from(i).unwrap(),
+                last: i + 1 == count,
+                frame_bytes: u16::try_from(bytes).unwrap(),
+            };
+            (place, part.to_vec())
+        })
+        .collect()
+}
+
+fn ms(n: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(n)
+}
+
+proptest! {
+    #[test]
+    fn frames_come_out_whole_once_and_in_order_however_chunks_arrive(
+        sizes in prop::collection::vec(1usize..5000, 1..20),
+        seed: u64,
+    ) {
+        let mut all: Vec<_> = (0u16..)
+            .zip(&sizes)
+            .flat_map(|(sequence, bytes)| chunks(7, sequence, *bytes, 1000))
+            .collect();
+        let mut rng = srd_proto::rng::Rng::new(seed);
+        for i in (1..all.len()).rev() {
+            let j = rng.below(u32::try_from(i).unwrap() + 1) as usize;
+            all.swap(i, j);
+        }
+        let mut order = Order::new(limits(), 1);
+        let mut up = Up::default();
+        for (place, payload) in &all {
+            order.chunk(ms(0), 3, *place, payload, &mut up);
+        }
+        let lengths: Vec<_> = up.frames.iter().map(Vec::len).collect();
+        prop_assert_eq!(lengths, sizes);
+        for (i, frame) in up.frames.iter().enumerate() {
+            prop_assert!(frame.iter().all(|b| usize::from(*b) == i));
+        }
+        prop_assert_eq!(order.bytes(), 0);
+        prop_assert_eq!(order.counts().bad_chunks, 0);
+    }
+
+    #[test]
+    fn no_chunk_makes_it_panic_or_forget_its_bounds(
+        chunks in prop::collection::vec((any::<u64>(), 0usize..3000, 0u64..300), 0..200),
+    ) {
+        let mut order = Order::new(limits(), 1);
+        let mut up = Up::default();
+        let mut now = 0;
+        for (imm, bytes, step) in chunks {
+            now += step;
+            let mut place = Place::decode(imm);
+            place.flow %= 8;
+            order.chunk(ms(now), 0, place, &vec![0; bytes], &mut up);
+            order.handle_timeout(ms(now), &mut up);
+            prop_assert!(order.bytes() <= 100_000 && order.flows() <= 4);
+        }
+        order.handle_timeout(ms(now + 1_000_000), &mut up);
+        order.handle_timeout(ms(now + 2_000_000), &mut up);
+        prop_assert_eq!(order.bytes(), 0);
+        prop_assert_eq!(order.flows(), 0);
+    }
+}
+
+#[test]
+fn a_hole_in_one_flow_delays_no_other() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    let one = |flow, sequence| chunks(flow, sequence, 10, 10).remove(0);
+    let (place, payload) = one(1, 1);
+    order.chunk(ms(0), 0, place, &payload, &mut up);
+    assert!(up.frames.is_empty());
+    let (place, payload) = one(2, 0);
+    order.chunk(ms(0), 0, place, &payload, &mut up);
+    assert_eq!(up.frames.len(), 1);
+}
+
+#[test]
+fn a_wait_ends_by_time_and_is_counted_and_a_late_frame_is_dropped() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    for sequence in [0, 2, 3] {
+        let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
+        order.chunk(ms(5), 0, place, &payload, &mut up);
+    }
+    assert_eq!(up.frames.len(), 1);
+    assert_eq!(order.poll_timeout(), Some(ms(105)));
+    order.handle_timeout(ms(104), &mut up);
+    assert_eq!(up.frames.len(), 1);
+    order.handle_timeout(ms(105), &mut up);
+    assert_eq!(up.frames.len(), 3);
+    assert_eq!((order.counts().wait_timeouts, order.counts().given_up), (1, 1));
+    let (place, payload) = chunks(1, 1, 10, 10).remove(0);
+    order.chunk(ms(106), 0, place, &payload, &mut up);
+    assert_eq!((up.frames.len(), order.counts().bad_chunks), (3, 1));
+}
+
+#[test]
+fn a_wait_begins_anew_with_each_hole() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    let mut put = |order: &mut Order, at, sequence| {
+        let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
+        order.chunk(ms(at), 0, place, &payload, &mut up);
+    };
+    put(&mut order, 0, 1);
+    put(&mut order, 90, 0);
+    put(&mut order, 95, 3);
+    order.handle_timeout(ms(100), &mut Up::default());
+    assert_eq!(order.counts().wait_timeouts, 0);
+    order.handle_timeout(ms(195), &mut Up::default());
+    assert_eq!(order.counts().wait_timeouts, 1);
+}
+
+#[test]
+fn without_order_frames_go_up_as_they_are_whole() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up { bypass: true, ..Up::default() };
+    for sequence in [2, 0, 1] {
+        for (place, payload) in chunks(1, sequence, 2000, 1000) {
+            order.chunk(ms(0), 0, place, &payload, &mut up);
+        }
+    }
+    let firsts: Vec<_> = up.frames.iter().map(|f| f[0]).collect();
+    assert_eq!(firsts, [2, 0, 1]);
+    assert_eq!(order.bytes(), 0);
+}
+
+#[test]
+fn flows_beyond_the_limit_are_refused_until_others_have_gone() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    for flow in 0..6 {
+        let (place, payload) = chunks(flow, 0, 10, 10).remove(0);
+        order.chunk(ms(0), 0, place, &payload, &mut up);
+    }
+    assert_eq!((up.frames.len(), order.counts().full), (4, 2));
+    order.handle_timeout(ms(130_000), &mut up);
+    assert_eq!(order.flows(), 0);
+}
+
+#[test]
+fn regression_a_full_table_takes_a_newcomer_in_place_of_a_silent_flow() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    let mut put = |at, flow, sequence| {
+        let (place, payload) = chunks(flow, sequence, 10, 10).remove(0);
+        order.chunk(ms(at), 0, place, &payload, &mut up);
+        up.frames.len()
+    };
+    for flow in 0..4 {
+        put(0, flow, 0);
+    }
+    assert_eq!(put(900, 3, 1), 5);
+    // Everybody but flow 3 has been silent for more than a second: three newcomers, not four.
+    let arrived: Vec<_> = (10..14).map(|flow| put(1500, flow, 0)).collect();
+    assert_eq!(arrived, [6, 7, 8, 8]);
+    assert_eq!((order.flows(), order.counts().full), (4, 1));
+}
+
+#[test]
+fn regression_a_flow_that_was_forgotten_goes_on_where_it_is() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    for sequence in [WINDOW, WINDOW + 2, WINDOW + 1] {
+        let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
+        order.chunk(ms(0), 0, place, &payload, &mut up);
+    }
+    assert_eq!((up.frames.len(), order.counts().bad_chunks), (3, 0));
+}
+
+#[test]
+fn regression_a_flow_that_always_waits_for_something_is_in_line_once() {
+    let mut order = Order::new(limits(), 1);
+    let mut up = Up::default();
+    for n in 0..10_000u16 {
+        // Each hole is filled at once, and the next one is there already.
+        for sequence in [2 * n + 1, 2 * n] {
+            let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
+            order.chunk(ms(n.into()), 0, place, &payload, &mut up);
+        }
+        assert!(order.store.waiting.len() <= 1);
+        order.handle_timeout(ms(n.into()), &mut up);
+    }
+    assert_eq!((up.frames.len(), order.counts().wait_timeouts), (20_000, 0));
+}
+
+#[test]
+fn regression_a_large_frame_in_chunks_arrives_while_another_peer_holds_all_that_it_can() {
+    let limits = Limits { flows_max: 1000, bytes_max: 1 << 20, ..limits() };
+    let mut order = Order::new(limits, 1);
+    order.set_peers(64);
+    let mut up = Up::default();
+    for flow in 0..200 {
+        let (place, payload) = chunks(flow, 1, 60_000, 6000).remove(0);
+        order.chunk(ms(0), 0, place, &payload, &mut up);
+    }
+    assert!(order.counts().full > 0, "the first peer has used up its part, and the common one");
+    // A flow of which nothing waits does not count against the frame.
+    for (place, payload) in [(0, 10), (1, 60_000)]
+        .into_iter()
+        .flat_map(|(sequence, bytes)| chunks(7, sequence, bytes, 6000))
+    {
+        order.chunk(ms(0), 1, place, &payload, &mut up);
+    }
+    let bytes: Vec<_> = up.frames.iter().map(Vec::len).collect();
+    assert_eq!(bytes, [10, 60_000]);
+}

@@ -1,0 +1,44 @@
+//! CoDel's law (RFC 8289) for one flow: when the frame at the head of a queue that is too long is
+//! marked or dropped.
+
+use srd_proto::time::{Duration, Instant};
+
+/// CoDel's law for one flow.
+#[derive(Debug, Default)]
+pub(super) struct Codel {
+    /// When the queue will have been above the target for an interval.
+    above_until: Option<Instant>,
+    striking: bool,
+    strike_next: Instant,
+    strikes: u32,
+}
+
+impl Codel {
+    /// Whether the frame at the head is marked or dropped.
+    pub(super) fn strikes(&mut self, late: bool, now: Instant, interval: Duration) -> bool {
+        if !late {
+            self.above_until = None;
+            self.striking = false;
+            return false;
+        }
+        let until = *self.above_until.get_or_insert(now + interval);
+        if self.striking {
+            if now < self.strike_next {
+                return false;
+            }
+            self.strikes += 1;
+        } else {
+            if now < until {
+                return false;
+            }
+            // Soon after the last episode: go on where it had to go.
+            let recent = now.since(self.strike_next) < interval.times(16);
+            self.strikes = if recent && self.strikes > 2 { self.strikes - 2 } else { 1 };
+            self.striking = true;
+            self.strike_next = now;
+        }
+        let wait = interval.as_nanos() / u64::from(self.strikes).isqrt().max(1);
+        self.strike_next += Duration::from_nanos(wait);
+        true
+    }
+}

@@ -1,0 +1,177 @@
+use super::*;
+use crate::meta::packet::protocol;
+use crate::testing::{framed, layout, v4};
+use std::vec;
+
+const AQM: Aqm = Aqm {
+    target: Duration::from_millis(2),
+    interval: Duration::from_millis(100),
+    bytes_max: 1_000_000,
+};
+
+fn waiting(bytes: usize, ecn: u8, at: Instant, kind: Kind) -> Waiting {
+    let mut packet = v4(protocol::TCP, (1, 2), &vec![0; bytes - OFFLOAD_BYTES - 40]);
+    packet[1] = ecn;
+    Waiting { frame: framed(&packet), layout: layout(&packet), at, kind }
+}
+
+struct Bench {
+    flows: Vec<FlowQueue>,
+    scheduler: Scheduler,
+    counts: QueueCounts,
+    aqm: Aqm,
+}
+
+impl Bench {
+    fn new(flows: usize) -> Self {
+        let flows = (0..flows).map(|_| FlowQueue::default()).collect();
+        Self { flows, scheduler: Scheduler::default(), counts: QueueCounts::default(), aqm: AQM }
+    }
+
+    fn push(&mut self, slot: u32, bytes: usize, ecn: u8, at: Instant) {
+        let waiting = waiting(bytes, ecn, at, Kind::Other);
+        self.scheduler.push(&mut self.flows, slot, waiting, &self.aqm, &mut self.counts);
+    }
+
+    fn take(&mut self, now: Instant) -> Option<(u32, Waiting)> {
+        let turn = self.scheduler.next(&mut self.flows, Lane::Plain)?;
+        self.scheduler
+            .take(&mut self.flows, turn, Lane::Plain, now, &self.aqm, &mut self.counts)
+            .map(|w| (turn.slot, w))
+    }
+}
+
+#[test]
+fn flows_share_bytes_whatever_the_size_of_their_frames() {
+    let mut bench = Bench::new(2);
+    for _ in 0..10 {
+        bench.push(0, 60_000, 0, Instant::ZERO);
+    }
+    for _ in 0..200 {
+        bench.push(1, 1500, 0, Instant::ZERO);
+    }
+    let mut bytes = [0usize; 2];
+    while bytes[0] + bytes[1] < 400_000 {
+        let (slot, waiting) = bench.take(Instant::ZERO).unwrap();
+        bytes[slot as usize] += waiting.frame.len();
+    }
+    assert!(bytes[0].abs_diff(bytes[1]) < 80_000, "{bytes:?}");
+}
+
+#[test]
+fn a_flow_that_begins_goes_before_those_that_queue() {
+    let mut bench = Bench::new(2);
+    for _ in 0..100 {
+        bench.push(0, 9000, 0, Instant::ZERO);
+    }
+    for _ in 0..4 {
+        bench.take(Instant::ZERO).unwrap();
+    }
+    bench.push(1, 100, 0, Instant::ZERO);
+    assert_eq!(bench.take(Instant::ZERO).unwrap().0, 1);
+}
+
+/// A queue that grows for a second: how many frames were marked and dropped by then, by ms.
+fn grows(ecn: u8) -> Vec<QueueCounts> {
+    let mut bench = Bench::new(1);
+    let mut counts = Vec::new();
+    for ms in 0..1000u64 {
+        let now = Instant::ZERO + Duration::from_millis(ms);
+        for _ in 0..2 {
+            bench.push(0, 1500, ecn, now);
+        }
+        bench.take(now);
+        counts.push(bench.counts);
+    }
+    counts
+}
+
+#[test]
+fn a_queue_that_stays_long_is_marked_ever_more_often_and_loses_nothing() {
+    let counts = grows(2);
+    assert_eq!(counts[90].marked, 0, "one interval of grace");
+    let (half, whole) = (counts[500].marked, counts[999].marked);
+    assert!(half >= 4 && whole - half > half, "{half} {whole}");
+    assert_eq!(counts[999].dropped_late, 0);
+}
+
+#[test]
+fn what_cannot_be_marked_is_dropped_by_the_same_law() {
+    let counts = grows(0);
+    assert_eq!(counts[90].dropped_late, 0, "one interval of grace");
+    let (half, whole) = (counts[500].dropped_late, counts[999].dropped_late);
+    assert!(half >= 4 && whole - half > half, "{half} {whole}");
+    assert_eq!(counts[999].marked, 0);
+}
+
+#[test]
+fn a_burst_that_drains_is_neither_marked_nor_dropped() {
+    let mut bench = Bench::new(1);
+    for _ in 0..40 {
+        bench.push(0, 9000, 2, Instant::ZERO);
+    }
+    for ms in 0..40 {
+        bench.take(Instant::ZERO + Duration::from_millis(ms)).unwrap();
+    }
+    assert_eq!(bench.counts, QueueCounts::default());
+}
+
+#[test]
+fn a_flow_changes_lanes_with_its_frames_and_with_the_rule() {
+    let mut bench = Bench::new(3);
+    let push = |bench: &mut Bench, slot, kind| {
+        let waiting = waiting(500, 0, Instant::ZERO, kind);
+        let Bench { flows, scheduler, counts, aqm } = bench;
+        scheduler.push(flows, slot, waiting, aqm, counts);
+    };
+    for kind in [Kind::Tcp, Kind::Other, Kind::Tcp] {
+        push(&mut bench, 0, kind);
+    }
+    push(&mut bench, 1, Kind::Udp);
+    let rule = Rule { tcp: true, udp: false, frame_bytes_max: 9000 };
+    bench.scheduler.set_rule(&bench.flows, rule);
+    let taken = |bench: &mut Bench, lane| {
+        let Bench { flows, scheduler, counts, aqm } = bench;
+        let turn = scheduler.next(flows, lane)?;
+        scheduler.take(flows, turn, lane, Instant::ZERO, aqm, counts).map(|_| turn.slot)
+    };
+    assert_eq!(taken(&mut bench, Lane::Srd), Some(0));
+    assert_eq!(taken(&mut bench, Lane::Srd), None, "the next frame goes plainly");
+    assert_eq!(taken(&mut bench, Lane::Plain), Some(1));
+    assert_eq!(taken(&mut bench, Lane::Plain), Some(0));
+    assert_eq!(taken(&mut bench, Lane::Plain), None);
+    bench.scheduler.set_rule(&bench.flows, Rule::default());
+    assert_eq!(taken(&mut bench, Lane::Srd), None);
+    assert_eq!(taken(&mut bench, Lane::Plain), Some(0), "nothing rides any more");
+    // A frame that is too large for SRD takes the other lane.
+    bench.scheduler.set_rule(&bench.flows, Rule { frame_bytes_max: 499, ..rule });
+    push(&mut bench, 2, Kind::Tcp);
+    assert_eq!(taken(&mut bench, Lane::Srd), None);
+    assert_eq!(taken(&mut bench, Lane::Plain), Some(2));
+    assert!(bench.scheduler.is_empty() && bench.scheduler.bytes() == 0);
+}
+
+#[test]
+fn small_frames_cost_what_they_take() {
+    let mut bench = Bench::new(1);
+    for _ in 0..20_000 {
+        bench.push(0, 60, 0, Instant::ZERO);
+    }
+    let held = bench.flows[0].frames.len();
+    assert!(held * (60 + RECORD_BYTES) <= AQM.bytes_max, "{held} frames");
+    assert!(bench.counts.dropped_full > 0);
+    while bench.take(Instant::ZERO).is_some() {}
+    assert!(bench.flows[0].is_unlisted() && bench.flows[0].frames.capacity() <= RING_KEPT);
+}
+
+#[test]
+fn a_full_queue_takes_from_the_flow_that_holds_most() {
+    let mut bench = Bench::new(2);
+    bench.push(1, 1500, 0, Instant::ZERO);
+    for _ in 0..20 {
+        bench.push(0, 60_000, 0, Instant::ZERO);
+    }
+    assert!(bench.scheduler.bytes() <= AQM.bytes_max);
+    assert!(bench.counts.dropped_full > 0);
+    assert!(!bench.flows[1].frames.is_empty());
+}

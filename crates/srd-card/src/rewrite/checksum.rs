@@ -1,0 +1,94 @@
+//! The Internet checksum (RFC 1071), and changing one without adding up everything again
+//! (RFC 1624).
+
+use crate::meta::layout::Layout;
+use crate::meta::packet::protocol;
+
+/// The sum of `bytes`, folded to 16 bits, not complemented.
+fn sum(bytes: &[u8], start: u32) -> u32 {
+    let mut sum = u64::from(start);
+    let mut words = bytes.chunks_exact(2);
+    for word in &mut words {
+        sum += u64::from(u16::from_be_bytes([word[0], word[1]]));
+    }
+    if let [last] = words.remainder() {
+        sum += u64::from(*last) << 8;
+    }
+    fold(sum)
+}
+
+fn fold(mut sum: u64) -> u32 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u32::try_from(sum).unwrap_or(0)
+}
+
+/// The checksum of `bytes`, whose checksum field holds zero. Zero over bytes that hold theirs.
+pub(crate) fn of(bytes: &[u8]) -> u16 {
+    !low(sum(bytes, 0))
+}
+
+/// The folded sum of a pseudo-header: the content of a transport checksum field while the rest is
+/// left to hardware. `addresses` are both of them, as they stand in the IP header.
+pub(crate) fn pseudo_header(addresses: &[u8], protocol: u8, bytes: usize) -> u16 {
+    let length = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let start = u32::from(protocol) + (length >> 16) + (length & 0xffff);
+    low(sum(addresses, start))
+}
+
+/// The transport checksum of `transport`, whose checksum field holds zero.
+pub(crate) fn transport(addresses: &[u8], protocol: u8, transport: &[u8]) -> u16 {
+    let start = pseudo_header(addresses, protocol, transport.len());
+    !low(sum(transport, start.into()))
+}
+
+/// `checksum` after a 16-bit word that it covers has changed.
+pub(crate) fn adjust(checksum: u16, before: u16, after: u16) -> u16 {
+    let total = u64::from(!checksum) + u64::from(!before) + u64::from(after);
+    !low(fold(total))
+}
+
+/// Fills in the checksum of a packet, if that was left to hardware: its field holds the sum of
+/// the pseudo-header.
+pub(crate) fn complete(bytes: &mut [u8], layout: &Layout) {
+    let Some((start, offset)) = layout.offload.checksum else { return };
+    let (start, field) = (usize::from(start), usize::from(start) + usize::from(offset));
+    let sum = match of(&bytes[start..]) {
+        // Zero means that there is none.
+        0 if layout.protocol == protocol::UDP => 0xffff,
+        sum => sum,
+    };
+    bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[allow(clippy::cast_possible_truncation)] // folded: below 2^16
+fn low(folded: u32) -> u16 {
+    folded as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 1071, section 3.
+    #[test]
+    fn the_example_of_the_rfc() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(of(&bytes), !0xddf2);
+    }
+
+    #[test]
+    fn an_odd_byte_counts_as_the_high_half() {
+        assert_eq!(of(&[0xab]), !0xab00);
+    }
+
+    #[test]
+    fn adjusting_equals_adding_up_again() {
+        let mut bytes = [1u8, 2, 3, 4, 250, 251, 252, 253];
+        let before = of(&bytes);
+        let old = u16::from_be_bytes([bytes[2], bytes[3]]);
+        (bytes[2], bytes[3]) = (0xfe, 0xdc);
+        assert_eq!(adjust(before, old, 0xfedc), of(&bytes));
+    }
+}

@@ -1,0 +1,9 @@
+//! Changes to packets, at the offsets that [`crate::meta`] has found: marks, cuts and answers. Each
+//! file holds one of them.
+
+pub(crate) mod checksum;
+pub(crate) mod ecn;
+pub(crate) mod fragment;
+pub(crate) mod mss;
+pub(crate) mod segment;
+pub(crate) mod too_big;

@@ -1,0 +1,5 @@
+//! What cards write to each other: frames in chunks, and offers, and to which queue pairs.
+
+pub mod frame;
+pub mod offer;
+pub(crate) mod queue_pairs;

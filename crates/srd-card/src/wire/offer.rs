@@ -1,0 +1,62 @@
+//! The offer of a card to another: whether SRD is on, and for which packets. Sent reliably to queue
+//! pair [`crate::OFFER_QPN`] when a peer is met and whenever the answer changes.
+//!
+//! ```text
+//! +---------------+---------------+
+//! |   version=1   |     flags     |     1: SRD on   2: for UDP, too   4: send me yours
+//! +---------------+---------------+
+//! ```
+//!
+//! Longer offers of later versions begin with the same two bytes.
+
+const VERSION: u8 = 1;
+const EXPRESS: u8 = 1;
+const UDP: u8 = 2;
+const ASKS: u8 = 4;
+
+/// The packets that a card is willing to carry by SRD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offer {
+    /// SRD is on.
+    pub express: bool,
+    /// For UDP, too.
+    pub udp: bool,
+    /// The sender does not know the other's offer, and asks for it.
+    pub asks: bool,
+}
+
+impl Offer {
+    /// As it travels.
+    pub fn encode(&self) -> [u8; 2] {
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        [VERSION, bit(self.express, EXPRESS) | bit(self.udp, UDP) | bit(self.asks, ASKS)]
+    }
+
+    /// Reads one; `None` if it is none that we understand.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [version, flags, ..] if *version >= VERSION => Some(Self {
+                express: flags & EXPRESS != 0,
+                udp: flags & UDP != 0,
+                asks: flags & ASKS != 0,
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_offer_survives_the_wire_and_rubbish_is_none() {
+        for bits in 0..8u8 {
+            let offer = Offer { express: bits & 1 != 0, udp: bits & 2 != 0, asks: bits & 4 != 0 };
+            assert_eq!(Offer::decode(&offer.encode()), Some(offer));
+        }
+        assert_eq!(Offer::decode(&[]), None);
+        assert_eq!(Offer::decode(&[0, 1]), None);
+        assert_eq!(Offer::decode(&[2, 1, 9, 9]), Offer::decode(&[1, 1]));
+    }
+}

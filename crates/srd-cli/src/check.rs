@@ -1,0 +1,134 @@
+//! `srd check`: the arguments, and the exit code, which is a count as scripts for Amazon's cards
+//! expect it. So errors of usage are 255 here and not 2. The checks are in `srd_doctor::check`.
+
+use crate::output::{JsonOutput, is_broken_pipe};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use srd_doctor::check::{self, Options, Paint, Purpose};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// Nothing was checked: usage, privilege, a program that failed.
+pub(crate) const UNCHECKED: u8 = 255;
+
+const EXIT_CODES: &str = "\
+EXIT CODES
+  0       every required check is as wanted; there may be warnings
+  1..250  so many required checks failed (after --fix: still fail)
+  255     nothing was checked: bad usage, no such interface, or --fix without root
+
+EXAMPLES
+  srd check
+  srd check --interface eth0 --low-rtt
+  sudo srd check --fix
+  sudo srd check --fix --only tcp-autocorking,rx-ring
+  srd check --json | jq '.checks[] | select(.status == \"error\")'";
+
+/// Arguments of `srd check`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct CheckArgs {
+    /// The interface that packets leave by [default: that of the default route].
+    #[arg(short, long, value_name = "IF")]
+    interface: Option<String>,
+    /// What to check for [default: ena where the interface has the driver ena, else daemon].
+    #[arg(long = "for", value_name = "WHOM", value_enum)]
+    purpose: Option<For>,
+    /// Peers are near (one zone): leave out what only long round trips need.
+    #[arg(long)]
+    low_rtt: bool,
+    /// The daemon works in transparent mode: check what only that needs.
+    #[arg(long)]
+    transparent: bool,
+    /// Fix what can be fixed, as root, and check again. Says what does not survive a restart.
+    #[arg(long)]
+    fix: bool,
+    /// Only these checks, by number or name.
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    only: Vec<String>,
+    /// The result as JSON, to FILE or to standard output, which then carries nothing else.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<OsString>,
+    /// Look at /proc, /sys and /dev below this directory, as a container does that has its
+    /// host's there. Programs such as ethtool are not run then.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+}
+
+/// What the system is checked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum For {
+    /// ENA Express on an EC2 instance: the card sprays.
+    Ena,
+    /// `srd up`: the daemon of this project sprays.
+    Daemon,
+}
+
+impl From<For> for Purpose {
+    fn from(what: For) -> Purpose {
+        match what {
+            For::Ena => Purpose::Ena,
+            For::Daemon => Purpose::Daemon,
+        }
+    }
+}
+
+impl CheckArgs {
+    fn options(&self) -> Options {
+        Options {
+            interface: self.interface.clone(),
+            purpose: self.purpose.map(Purpose::from),
+            low_rtt: self.low_rtt,
+            transparent: self.transparent,
+            fix: self.fix,
+            only: self.only.clone(),
+            root: self.root.clone(),
+        }
+    }
+}
+
+/// Runs `srd check`. Returns the exit code.
+pub(crate) fn run(args: &CheckArgs) -> Result<u8> {
+    or_unchecked(examine(args))
+}
+
+/// The exit code of a command that counts failed checks.
+pub(crate) fn or_unchecked(result: Result<u8>) -> Result<u8> {
+    match result {
+        Err(error) if !is_broken_pipe(&error) => {
+            eprintln!("srd: {error:#}");
+            Ok(UNCHECKED)
+        }
+        result => result,
+    }
+}
+
+fn examine(args: &CheckArgs) -> Result<u8> {
+    let json = JsonOutput { json: args.json.clone() };
+    json.check()?;
+    let report = check::examine(&args.options())?;
+    json.say(report.people(Paint::of_terminal()))?;
+    json.write(&report.machine())?;
+    Ok(report.exit_code())
+}
+
+/// Whether a command line that could not be understood was meant for a command that counts
+/// failed checks: then bad usage must not look like two of them.
+pub(crate) fn is_meant(mut words: impl Iterator<Item = OsString>) -> bool {
+    let is_flag = |word: &OsStr| word.to_string_lossy().starts_with('-');
+    words.find(|word| !is_flag(word)).is_some_and(|word| word == "check" || word == "mpi-check")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_usage_is_told_apart_from_that_of_other_commands() {
+        let meant = |words: &[&str]| is_meant(words.iter().map(OsString::from));
+        assert!(meant(&["check", "--nonsense"]));
+        assert!(meant(&["-v", "check"]));
+        assert!(!meant(&["perf", "check"]));
+        assert!(!meant(&[]));
+    }
+}

@@ -1,0 +1,109 @@
+//! `srd demo`: the arguments, and where the results go. The demonstration is `srd_bench::demo`.
+
+use crate::failure::usage;
+use crate::output::{self, JsonOutput};
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use srd_bench::demo;
+use std::fs;
+use std::path::PathBuf;
+
+const NOTES: &str = "\
+WHAT IT SHOWS
+  (a) one flow: four paths of a quarter of the host's link each; how much does one flow get?
+  (b) incast: 4 hosts x 12 flows start at one moment towards one host; when is the last one done?
+  (c) a spine dies silently in mid-transfer, and heals: for how long does nothing arrive?
+  (d) iperf3, which knows nothing of SRD, over kernel TCP and through `srd up`: how much does its
+      one connection get?
+
+As root it builds a fabric of network namespaces (nothing is left behind, also after Ctrl-C) and
+takes two to four minutes. Without root it runs (a) to (c) in the simulator, and says so.
+
+EXAMPLES
+  sudo srd demo
+  sudo srd demo --seconds-scale 0.3 --out /tmp/report.html --json /tmp/report.json
+  srd demo --simulate
+
+It exits with 1 if one of the goals in the last table is missed.";
+
+/// `srd demo`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct DemoArgs {
+    /// Where to write the page with the charts: one file that needs nothing else.
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    out: PathBuf,
+    /// Makes everything shorter or longer: 0.3 gives a first impression, 3 steadier figures.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    seconds_scale: f64,
+    /// Use the simulator also as root.
+    #[arg(long)]
+    simulate: bool,
+    /// Let SRD run plain. By default it authenticates and encrypts, which TCP does not.
+    #[arg(long)]
+    plain: bool,
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS",
+          default_values_t = [Part::A, Part::B, Part::C, Part::D])]
+    only: Vec<Part>,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// A part of the story.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Part {
+    /// One flow.
+    A,
+    /// Incast.
+    B,
+    /// A spine dies.
+    C,
+    /// An ordinary program.
+    D,
+}
+
+impl From<Part> for demo::Part {
+    fn from(part: Part) -> demo::Part {
+        match part {
+            Part::A => demo::Part::OneFlow,
+            Part::B => demo::Part::Incast,
+            Part::C => demo::Part::Failover,
+            Part::D => demo::Part::Program,
+        }
+    }
+}
+
+/// Runs `srd demo`. Returns the exit code: 1 if a goal is missed.
+pub(crate) fn run(args: &DemoArgs) -> Result<u8> {
+    if !(0.1..=20.0).contains(&args.seconds_scale) {
+        return usage("--seconds-scale must be between 0.1 and 20");
+    }
+    args.json.check()?;
+    output::check_writable(&args.out)?;
+    let missing: Vec<String> = srd_lab::requirements()
+        .iter()
+        .filter(|missing| missing.required)
+        .map(ToString::to_string)
+        .collect();
+    let simulated = args.simulate || !missing.is_empty();
+    if simulated {
+        for missing in &missing {
+            eprintln!("srd: {missing}");
+        }
+        args.json.say("Everything below happens in the SIMULATOR, not on real wires.")?;
+    }
+    let options = demo::Options {
+        simulated,
+        seconds_scale: args.seconds_scale,
+        plain: args.plain,
+        parts: args.only.iter().map(|part| (*part).into()).collect(),
+    };
+    let report = demo::run(&options, &|line| args.json.say(line))?;
+    args.json.say(report.tables())?;
+    let file = &args.out;
+    fs::write(file, report.page()).with_context(|| format!("cannot write {}", file.display()))?;
+    args.json.say(format!("\n{:.0} s. Charts: {}", report.took_s(), file.display()))?;
+    args.json.write(&report)?;
+    Ok(u8::from(!report.all_met()))
+}

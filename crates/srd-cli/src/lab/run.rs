@@ -1,0 +1,189 @@
+//! `srd lab run`: experiments with real programs, with and without ENA Express in one run.
+
+use crate::failure::usage;
+use crate::output::{self, JsonOutput};
+use anyhow::{Context, Result};
+use clap::{ArgAction, Args};
+use serde::Serialize;
+use srd_bench::experiment::{self, Experiment, Options, Outcome, Variant, page, show};
+use srd_lab::priority;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long another measurement on this machine may take to end.
+const TURN_MAX: Duration = Duration::from_secs(60);
+
+const NOTES: &str = "\
+EXAMPLES
+  srd lab run --list                       what there is, and what each needs
+  sudo srd lab run incast --quick          does it work here? a smoke test
+  sudo srd lab run incast failover --report /tmp/report.html --json /tmp/report.json
+  sudo srd lab run redis --variants plain,express,bbr --reps 5 --seconds 30
+  sudo srd lab run video --case collisions --variants express --seconds 300
+  sudo srd lab run mpi mpi-incast --mpirun /opt/openmpi/bin/mpirun
+
+Each variant runs in the same fabric of network namespaces, one after the other, and every second
+repetition in the opposite order. With `express` every host runs `srd up`, and the programs use
+the addresses behind it. Figures are medians over the repetitions, with the least and the
+greatest; percentiles are those of the samples of all repetitions together.
+
+VARIANTS
+  plain    kernel TCP with cubic, and UDP, on the fabric's own addresses
+  express  the same programs over ENA Express
+  bbr      kernel TCP with bbr
+  mptcp    Multipath TCP of five subflows
+  rto50    plain with a smallest retransmission timeout of 50 ms
+  rto5     plain with a smallest retransmission timeout of 5 ms
+  srd      SRD itself, through libfabric: for the experiments with MPI";
+
+/// `srd lab run`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct RunArgs {
+    /// The experiments, in this order.
+    #[arg(value_name = "EXPERIMENT", required_unless_present = "list")]
+    experiments: Vec<String>,
+    /// Describe all experiments instead of running one.
+    #[arg(long)]
+    list: bool,
+    /// Only these cases of the experiment; `--list` names them.
+    #[arg(long = "case", value_name = "NAMES", value_delimiter = ',')]
+    cases: Vec<String>,
+    /// What to compare [default: plain,express; for MPI plain,srd].
+    #[arg(long, value_delimiter = ',', value_name = "VARIANTS")]
+    variants: Option<Vec<Variant>>,
+    /// How often each variant runs; each experiment has a number of its own.
+    #[arg(long, value_name = "N")]
+    reps: Option<u32>,
+    /// Length of one run; each experiment has a length of its own, and those that count rounds
+    /// scale them.
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
+    /// Spines of the fabric; each experiment has a number of its own.
+    #[arg(long, value_name = "N")]
+    spines: Option<u16>,
+    /// One short repetition of the smallest case: shows that it works, measures nothing.
+    #[arg(long)]
+    quick: bool,
+    /// Seed of path hashes, source ports and arrivals.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u32,
+    /// Leave the last fabric, and the daemons' configurations and logs, behind.
+    #[arg(long)]
+    keep: bool,
+    /// Name of the fabric.
+    #[arg(long, default_value = "exp")]
+    name: String,
+    /// Let the experiment `redis` use memcached instead.
+    #[arg(long)]
+    memcached: bool,
+    /// The `srd` program whose daemons are measured, to compare two builds; this one by default.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Let `srd up` and the libfabric provider run without encryption.
+    #[arg(long)]
+    no_encryption: bool,
+    /// The launcher of the MPI to measure, Open MPI's, MPICH's or Intel's [default: mpirun].
+    #[arg(long, value_name = "FILE")]
+    mpirun: Option<PathBuf>,
+    /// The libfabric provider libsrd-fi.so, or its directory [default: FI_PROVIDER_PATH, beside
+    /// this program, where packages put it].
+    #[arg(long, value_name = "FILE")]
+    provider: Option<PathBuf>,
+    /// Real-time priority of the daemons, 1 to 50; 0 for none. Kernel TCP runs in interrupts,
+    /// before every thread.
+    #[arg(long, value_name = "N", default_value_t = 10,
+          value_parser = clap::value_parser!(u8).range(0..=50))]
+    daemon_priority: u8,
+    /// Run above the machine's other load, as measurements should.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set,
+          num_args = 0..=1, default_missing_value = "true")]
+    high_priority: bool,
+    /// Write a page with tables and charts: one file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    experiments: &'a [Outcome],
+}
+
+/// Runs the experiments.
+pub(super) fn run(args: &RunArgs) -> Result<()> {
+    if args.list {
+        return output::say(show::list(&args.options()?));
+    }
+    let experiments = args.chosen()?;
+    let options = args.options()?;
+    options.validate()?;
+    args.json.check()?;
+    if let Some(file) = &args.report {
+        output::check_writable(file)?;
+    }
+    super::require_fabric()?;
+    let _priority = args.high_priority.then(|| priority::raise(TURN_MAX)).transpose()?;
+    let mut outcomes = Vec::new();
+    for experiment in experiments {
+        let mut say = |text: &str| eprintln!("{}: {text}", experiment.name);
+        let outcome = experiment::run(experiment, &options, &mut say)?;
+        args.json.say(show::outcome(&outcome))?;
+        outcomes.push(outcome);
+    }
+    if let Some(file) = &args.report {
+        fs::write(file, page::page(&outcomes))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        args.json.say(format!("report: {}", file.display()))?;
+    }
+    args.json.write(&Results { experiments: &outcomes })
+}
+
+impl RunArgs {
+    fn chosen(&self) -> Result<Vec<&'static Experiment>> {
+        let mut chosen = Vec::new();
+        for name in &self.experiments {
+            let Some(experiment) = experiment::find(name) else {
+                let names: Vec<_> = experiment::ALL.iter().map(|e| e.name).collect();
+                return usage(format!("there is no experiment `{name}`: {}", names.join(", ")));
+            };
+            chosen.push(experiment);
+        }
+        Ok(chosen)
+    }
+
+    fn options(&self) -> Result<Options> {
+        let mut variants = self.variants.clone();
+        if let Some(variants) = &mut variants {
+            let mut seen = Vec::new();
+            variants.retain(|variant| {
+                !seen.contains(variant) && {
+                    seen.push(*variant);
+                    true
+                }
+            });
+        }
+        Ok(Options {
+            variants,
+            repetitions: self.reps,
+            seconds: self.seconds,
+            spines: self.spines,
+            only_cases: self.cases.clone(),
+            quick: self.quick,
+            seed: self.seed,
+            keep: self.keep,
+            memcached: self.memcached,
+            program: match &self.program {
+                Some(program) => program.clone(),
+                None => std::env::current_exe().context("the path of this program")?,
+            },
+            daemon_priority: Some(self.daemon_priority).filter(|priority| *priority > 0),
+            encrypted: !self.no_encryption,
+            mpirun: self.mpirun.clone(),
+            provider: self.provider.clone(),
+            name: self.name.clone(),
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! `srd mpi-check`: the arguments. The checks are in `srd_doctor::mpi_check`.
+
+use crate::check::or_unchecked;
+use crate::output::{self, JsonOutput};
+use anyhow::{Context, Result};
+use clap::Args;
+use srd_doctor::check::Paint;
+use srd_doctor::mpi::offers;
+use srd_doctor::mpi_check::{self, Options, SSH};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+const NOTES: &str = "\
+EXIT CODES
+  0       every required check is as wanted; there may be warnings
+  1..250  so many required checks failed
+  255     nothing was checked: bad usage, no such interface or launcher
+
+EXAMPLES
+  srd mpi-check
+  srd mpi-check node2 node3
+  srd mpi-check --mpirun /opt/openmpi/bin/mpirun --interface eth1 node2
+  srd mpi-check --json | jq '.checks[] | select(.status == \"error\")'
+
+For each HOST it is looked at whether it has an address, by which interface it is reached, and
+which packets pass. If a launcher's agent can log in there without a password, ranks exchange
+messages with it, over TCP and then over SRD: the same MPI must be installed there.";
+
+/// Arguments of `srd mpi-check`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct MpiCheckArgs {
+    /// Machines that jobs are to run on, beside this one.
+    #[arg(value_name = "HOST")]
+    hosts: Vec<String>,
+    /// The MPI's launcher [default: mpirun].
+    #[arg(long, value_name = "FILE")]
+    mpirun: Option<PathBuf>,
+    /// The provider libsrd-fi.so, or its directory [default: FI_PROVIDER_PATH, beside this
+    /// program, where packages put it].
+    #[arg(long, value_name = "FILE")]
+    provider: Option<PathBuf>,
+    /// The interface that packets leave by [default: that of the default route].
+    #[arg(short, long, value_name = "IF")]
+    interface: Option<String>,
+    /// What runs a command on another machine, with its arguments.
+    #[arg(long, value_name = "COMMAND", default_value = SSH)]
+    agent: String,
+    /// The result as JSON, to FILE or to standard output, which then carries nothing else.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<OsString>,
+    /// Load this libfabric, print what it offers, and end: what this program starts itself for.
+    #[arg(long, value_name = "LIBRARY", hide = true, exclusive = true)]
+    probe: Option<PathBuf>,
+}
+
+/// Runs `srd mpi-check`. Returns the exit code.
+pub(crate) fn run(args: &MpiCheckArgs) -> Result<u8> {
+    match &args.probe {
+        Some(library) => probe(library),
+        None => or_unchecked(examine(args)),
+    }
+}
+
+fn probe(library: &Path) -> Result<u8> {
+    match offers::probe(library) {
+        Ok(offers) => {
+            let text = serde_json::to_string(&offers).context("what is offered, as JSON")?;
+            output::say(text)?;
+            Ok(0)
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            Ok(1)
+        }
+    }
+}
+
+fn examine(args: &MpiCheckArgs) -> Result<u8> {
+    let json = JsonOutput { json: args.json.clone() };
+    json.check()?;
+    let report = mpi_check::examine(&Options {
+        hosts: args.hosts.clone(),
+        mpirun: args.mpirun.clone(),
+        provider: args.provider.clone(),
+        interface: args.interface.clone(),
+        agent: args.agent.clone(),
+    })?;
+    json.say(report.people(Paint::of_terminal()))?;
+    json.write(&report.machine())?;
+    Ok(report.exit_code())
+}

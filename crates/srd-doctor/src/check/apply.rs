@@ -1,0 +1,90 @@
+//! `--fix`: takes the steps of the fixes, and says what lasts.
+
+use super::finding::{Finding, Step};
+use super::system::System;
+use anyhow::Result;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Where kernel settings are kept over a restart.
+const SYSCTL_FILE: &str = "/etc/sysctl.d/90-srd.conf";
+
+/// What became of one fix.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "result", content = "reason")]
+pub(super) enum Effect {
+    /// It was done.
+    Done,
+    /// It was tried, and this is why it failed.
+    Failed(String),
+    /// It is left to a person, for this reason.
+    ByHand(String),
+}
+
+/// One fix.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Applied {
+    pub(super) number: u8,
+    pub(super) name: String,
+    pub(super) command: String,
+    #[serde(flatten)]
+    pub(super) effect: Effect,
+    /// How it is made to last, beyond kernel settings.
+    pub(super) lasting: Option<String>,
+    #[serde(skip)]
+    settings: Vec<(String, String)>,
+}
+
+/// Applies what can be applied, in the order of the findings: where two want the same setting, the
+/// later one wants more.
+pub(super) fn fixes(system: &System, findings: &[Finding]) -> Vec<Applied> {
+    let mut applied = Vec::new();
+    for finding in findings {
+        let Some(fix) = finding.fix() else { continue };
+        let effect = match fix.by_hand {
+            Some(reason) => Effect::ByHand(reason.to_owned()),
+            None => match take(system, &fix.steps) {
+                Ok(()) => Effect::Done,
+                Err(error) => Effect::Failed(format!("{error:#}")),
+            },
+        };
+        let setting = |step: &Step| match step {
+            Step::Sysctl { key, value } => Some((key.clone(), value.clone())),
+            Step::Write { .. } | Step::Run(_) => None,
+        };
+        let settings = match effect {
+            Effect::Done => fix.steps.iter().filter_map(setting).collect(),
+            Effect::Failed(_) | Effect::ByHand(_) => Vec::new(),
+        };
+        applied.push(Applied {
+            number: finding.number,
+            name: finding.name.clone(),
+            command: fix.command.clone(),
+            effect,
+            lasting: fix.lasting.clone(),
+            settings,
+        });
+    }
+    applied
+}
+
+/// Takes all steps, also after one that failed; says why the first failed.
+fn take(system: &System, steps: &[Step]) -> Result<()> {
+    let results: Vec<Result<()>> = steps.iter().map(|step| step.take(system)).collect();
+    results.into_iter().collect()
+}
+
+/// How to keep what was done beyond the next restart: a line per line.
+pub(super) fn how_to_keep(applied: &[Applied]) -> Vec<String> {
+    let done = || applied.iter().filter(|m| m.effect == Effect::Done);
+    let settings: BTreeMap<&String, &String> =
+        done().flat_map(|m| &m.settings).map(|(key, value)| (key, value)).collect();
+    let mut lines = Vec::new();
+    if !settings.is_empty() {
+        lines.push(format!("in {SYSCTL_FILE}:"));
+        lines.extend(settings.iter().map(|(key, value)| format!("    {key} = {value}")));
+    }
+    let others = done().filter_map(|m| Some((&m.name, m.lasting.as_ref()?)));
+    lines.extend(others.map(|(name, how)| format!("{name}: {how}")));
+    lines
+}

@@ -1,0 +1,239 @@
+//! What a check is, what it finds, and how that is fixed.
+//!
+//! A rule only reads. It answers with a outcome, which holds the fix as data: the command that
+//! a person would type, and the steps that `--fix` takes.
+
+use super::system::System;
+use anyhow::Result;
+use serde::Serialize;
+use std::fmt;
+
+/// What a system is checked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// ENA Express on an EC2 instance: the card sprays.
+    Ena,
+    /// `srd up`: the daemon of this project sprays.
+    Daemon,
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ena => "ENA Express",
+            Self::Daemon => "`srd up`",
+        })
+    }
+}
+
+/// What is checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    /// The interface that packets leave by.
+    pub(crate) interface: String,
+    /// Its driver, where there is one.
+    pub(crate) driver: Option<String>,
+    /// What it is checked for.
+    pub(crate) purpose: Purpose,
+    /// Whether peers are near: what only long round trips need is left out.
+    pub(crate) low_rtt: bool,
+    /// Whether the daemon works with the hosts' own addresses.
+    pub(crate) transparent: bool,
+}
+
+impl Subject {
+    /// A file of the interface in sysfs.
+    pub(crate) fn file(&self, name: &str) -> String {
+        format!("sys/class/net/{}/{name}", self.interface)
+    }
+
+    /// The class of a check that the card needs and the daemon only likes.
+    pub(crate) fn required_by_card(&self) -> Class {
+        match self.purpose {
+            Purpose::Ena => Class::Required,
+            Purpose::Daemon => Class::Recommended,
+        }
+    }
+}
+
+/// How much a check matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Class {
+    /// Without it, it does not work, or works badly.
+    Required,
+    /// With it, it works better.
+    Recommended,
+}
+
+/// What came of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Status {
+    /// As wanted.
+    Ok,
+    /// It works, but not as well as it could.
+    Warn,
+    /// A required check that failed.
+    Error,
+    /// It says nothing here; the reason is given.
+    NotApplicable,
+}
+
+/// One step of a fix.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Set a kernel setting.
+    Sysctl { key: String, value: String },
+    /// Write a file of sysfs.
+    Write { file: String, value: String },
+    /// Run a program.
+    Run(Vec<String>),
+}
+
+impl Step {
+    /// Takes it.
+    pub(crate) fn take(&self, system: &System) -> Result<()> {
+        match self {
+            Self::Sysctl { key, value } => system.set_sysctl(key, value),
+            Self::Write { file, value } => system.write(file, value),
+            Self::Run(argv) => {
+                let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+                system.run(&argv).map(drop)
+            }
+        }
+    }
+}
+
+/// How a finding is fixed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Fix {
+    /// What a person types.
+    pub(crate) command: String,
+    /// What `--fix` does instead.
+    pub(crate) steps: Vec<Step>,
+    /// Why `--fix` leaves it to a person.
+    pub(crate) by_hand: Option<&'static str>,
+    /// How it is made to last, beyond kernel settings, which all last in the same way.
+    pub(crate) lasting: Option<String>,
+}
+
+impl Fix {
+    /// Kernel settings.
+    pub(crate) fn sysctls(settings: Vec<(&str, String)>) -> Self {
+        let quoted = |(key, value): &(&str, String)| {
+            if value.contains(' ') { format!("'{key}={value}'") } else { format!("{key}={value}") }
+        };
+        let words: Vec<String> = settings.iter().map(quoted).collect();
+        let step = |(key, value): (&str, String)| Step::Sysctl { key: key.to_owned(), value };
+        Self {
+            command: format!("sudo sysctl -w {}", words.join(" ")),
+            steps: settings.into_iter().map(step).collect(),
+            by_hand: None,
+            lasting: None,
+        }
+    }
+
+    /// A program with its arguments.
+    pub(crate) fn run(argv: &[&str], lasting: String) -> Self {
+        Self {
+            command: format!("sudo {}", argv.join(" ")),
+            steps: vec![Step::Run(argv.iter().map(ToString::to_string).collect())],
+            by_hand: None,
+            lasting: Some(lasting),
+        }
+    }
+
+    /// A command that a person has to decide on.
+    pub(crate) fn by_hand(command: String, why: &'static str) -> Self {
+        Self { command, steps: Vec::new(), by_hand: Some(why), lasting: None }
+    }
+}
+
+/// What a rule says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// It says nothing here, for this reason.
+    NotApplicable(String),
+    /// It was looked at.
+    Checked { class: Class, status: Status, found: String, wanted: String, fix: Option<Fix> },
+}
+
+impl Outcome {
+    /// It says nothing here.
+    pub(crate) fn not_applicable(reason: impl Into<String>) -> Self {
+        Self::NotApplicable(reason.into())
+    }
+
+    /// As wanted.
+    pub(crate) fn ok(class: Class, found: impl Into<String>, wanted: impl Into<String>) -> Self {
+        let (found, wanted) = (found.into(), wanted.into());
+        Self::Checked { class, status: Status::Ok, found, wanted, fix: None }
+    }
+
+    /// Not as wanted: as bad as its class.
+    pub(crate) fn failed(
+        class: Class,
+        found: impl Into<String>,
+        wanted: impl Into<String>,
+        fix: Fix,
+    ) -> Self {
+        let status = match class {
+            Class::Required => Status::Error,
+            Class::Recommended => Status::Warn,
+        };
+        Self::Checked { class, status, found: found.into(), wanted: wanted.into(), fix: Some(fix) }
+    }
+
+    /// Good enough for a required check, and yet worth a warning.
+    pub(crate) fn weak(found: impl Into<String>, wanted: impl Into<String>, fix: Fix) -> Self {
+        let (found, wanted) = (found.into(), wanted.into());
+        let (class, status) = (Class::Required, Status::Warn);
+        Self::Checked { class, status, found, wanted, fix: Some(fix) }
+    }
+}
+
+/// A rule of the list.
+pub(crate) struct Rule {
+    /// Its number; 1 to 10 are those of Amazon's script.
+    pub(crate) number: u8,
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What it is good for, in a sentence.
+    pub(crate) why: &'static str,
+    /// Looks.
+    pub(crate) check: fn(&System, &Subject) -> Outcome,
+}
+
+/// A rule with what it said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Finding {
+    pub(crate) number: u8,
+    pub(crate) name: String,
+    pub(crate) why: &'static str,
+    pub(crate) outcome: Outcome,
+}
+
+impl Finding {
+    /// What came of it.
+    pub(crate) fn status(&self) -> Status {
+        match &self.outcome {
+            Outcome::NotApplicable(_) => Status::NotApplicable,
+            Outcome::Checked { status, .. } => *status,
+        }
+    }
+
+    /// How it is fixed.
+    pub(crate) fn fix(&self) -> Option<&Fix> {
+        match &self.outcome {
+            Outcome::NotApplicable(_) => None,
+            Outcome::Checked { fix, .. } => fix.as_ref(),
+        }
+    }
+}
+
+/// How many findings came out so.
+pub(crate) fn count(findings: &[Finding], status: Status) -> usize {
+    findings.iter().filter(|finding| finding.status() == status).count()
+}

@@ -1,0 +1,141 @@
+//! The list of rules. Numbers 1 to 10 are those of Amazon's `check-ena-express-settings.sh`, so
+//! that what was written about them can be found; ours follow. `docs/check.md` has the same list.
+
+use super::finding::{Finding, Rule, Subject};
+use super::system::System;
+use super::{interface, kernel};
+
+/// Every rule, by number.
+pub(crate) const RULES: [Rule; 17] = [
+    Rule {
+        number: 1,
+        name: "mtu",
+        why: "larger packets than the sprayer takes go out plain; small ones cost CPU per byte",
+        check: interface::mtu,
+    },
+    Rule {
+        number: 2,
+        name: "tcp-limit-output-bytes",
+        why: "one flow may keep only so much below TCP, which bounds the rate of a sprayed flow",
+        check: kernel::tcp_limit_output_bytes,
+    },
+    Rule {
+        number: 3,
+        name: "bql",
+        why: "the card completes a packet when the peer has it, so byte queue limits throttle it",
+        check: interface::byte_queue_limits,
+    },
+    Rule {
+        number: 4,
+        name: "tcp-autocorking",
+        why: "small writes wait for the completion of packets before them",
+        check: kernel::tcp_autocorking,
+    },
+    Rule {
+        number: 5,
+        name: "tx-ring",
+        why: "a burst that does not fit waits in the kernel, or is dropped there",
+        check: interface::tx_ring,
+    },
+    Rule {
+        number: 6,
+        name: "rx-ring",
+        why: "a burst from many paths that does not fit is dropped",
+        check: interface::rx_ring,
+    },
+    Rule {
+        number: 7,
+        name: "large-llq",
+        why: "entries for long headers halve the Tx ring",
+        check: interface::large_llq,
+    },
+    Rule {
+        number: 8,
+        name: "tcp-memory",
+        why: "a TCP window beyond its buffers is not used, which bounds a flow over a long way",
+        check: kernel::tcp_memory,
+    },
+    Rule {
+        number: 9,
+        name: "socket-memory",
+        why: "programs that set no buffers, or large ones, get too little for a long way",
+        check: kernel::socket_memory,
+    },
+    Rule {
+        number: 10,
+        name: "congestion-control",
+        why: "HyStart takes the varying delay of many paths for a full network, and stops early",
+        check: kernel::congestion_control,
+    },
+    Rule {
+        number: 11,
+        name: "srd-buffers",
+        why: "programs over SRD get smaller socket buffers than they ask for, and lose bursts \
+              (`srd up` has the privilege to exceed the limit)",
+        check: kernel::daemon_buffers,
+    },
+    Rule {
+        number: 12,
+        name: "udp-offload",
+        why: "batches of UDP packets pass the kernel as one only with these offloads",
+        check: interface::offloads,
+    },
+    Rule {
+        number: 13,
+        name: "tun",
+        why: "`srd up` makes its interface through this device",
+        check: kernel::tun,
+    },
+    Rule {
+        number: 14,
+        name: "reverse-path-filter",
+        why: "a strict filter drops packets of a peer that come by another way than answers go",
+        check: kernel::reverse_path,
+    },
+    Rule {
+        number: 15,
+        name: "flow-labels",
+        why: "switches that hash the flow label of IPv6 see one path only without labels",
+        check: kernel::flow_labels,
+    },
+    Rule {
+        number: 16,
+        name: "uplink-hash",
+        why: "a host with several uplinks that hashes addresses only sends every path over one",
+        check: kernel::uplink_hash,
+    },
+    Rule {
+        number: 17,
+        name: "driver",
+        why: "older ENA drivers keep ENA Express below its bandwidth, or do not count it",
+        check: interface::driver,
+    },
+];
+
+/// The rules called `names`, or all of them.
+pub(crate) fn select(names: &[String]) -> Result<Vec<&'static Rule>, String> {
+    if names.is_empty() {
+        return Ok(RULES.iter().collect());
+    }
+    let is = |rule: &Rule, name: &str| rule.name == name || rule.number.to_string() == name;
+    if let Some(unknown) = names.iter().find(|name| !RULES.iter().any(|rule| is(rule, name))) {
+        let known: Vec<&str> = RULES.iter().map(|rule| rule.name).collect();
+        return Err(format!(
+            "no check `{unknown}`: give a number from 1 to {} or one of {}",
+            RULES.len(),
+            known.join(", ")
+        ));
+    }
+    Ok(RULES.iter().filter(|rule| names.iter().any(|name| is(rule, name))).collect())
+}
+
+/// Looks at everything that the rules are about.
+pub(crate) fn check(system: &System, subject: &Subject, rules: &[&'static Rule]) -> Vec<Finding> {
+    let checked = |rule: &&'static Rule| Finding {
+        number: rule.number,
+        name: rule.name.to_owned(),
+        why: rule.why,
+        outcome: (rule.check)(system, subject),
+    };
+    rules.iter().map(checked).collect()
+}

@@ -1,0 +1,182 @@
+//! The findings for people and for machines.
+
+use super::Report;
+use super::apply::{Applied, Effect, how_to_keep};
+use super::facts::Fact;
+use super::finding::{Class, Finding, Outcome, Status, Subject, count};
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+
+/// The widest value that stands in line with the others.
+const FOUND_WIDTH_MAX: usize = 32;
+
+/// Colours, where a terminal shows them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Paint(pub(super) bool);
+
+impl Paint {
+    /// Colours if standard output shows them and `NO_COLOR` does not forbid them.
+    #[must_use]
+    pub fn of_terminal() -> Self {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self(std::io::stdout().is_terminal() && !plain)
+    }
+
+    fn status(self, status: Status) -> String {
+        let (word, colour) = match status {
+            Status::Ok => ("ok", "32"),
+            Status::Warn => ("WARN", "1;33"),
+            Status::Error => ("ERROR", "1;31"),
+            Status::NotApplicable => ("n/a", "2"),
+        };
+        let padded = format!("{word:<5}");
+        if self.0 { format!("\x1b[{colour}m{padded}\x1b[0m") } else { padded }
+    }
+}
+
+/// Everything, for people.
+pub(super) fn people(report: &Report, paint: Paint) -> String {
+    let Report { subject, facts, findings, fixes } = report;
+    let applied = fixes.as_ref().map(|fixes| applied(fixes) + "\n").unwrap_or_default();
+    let (heading, verdict) = (heading(subject, facts), verdict(findings));
+    format!("{applied}{heading}\n{}\n{verdict}", list(findings, paint))
+}
+
+/// What is looked at, before the list.
+fn heading(subject: &Subject, facts: &[Fact]) -> String {
+    let near = if subject.low_rtt { ", near peers only" } else { "" };
+    let mut text = format!("{}, checked for {}{near}\n", subject.interface, subject.purpose);
+    let width = facts.iter().map(|fact| fact.name.len()).max().unwrap_or(0);
+    for fact in facts {
+        text += &format!("  {:<width$}  {}\n", fact.name, fact.value);
+    }
+    text
+}
+
+/// The list: a line for each, and more for what is to be applied.
+pub(crate) fn list(findings: &[Finding], paint: Paint) -> String {
+    let name_width = findings.iter().map(|f| f.name.len()).max().unwrap_or(0);
+    let fitting = findings.iter().map(found_width).filter(|width| *width <= FOUND_WIDTH_MAX);
+    let width = fitting.max().unwrap_or(0);
+    let mut text = String::new();
+    for finding in findings {
+        let status = paint.status(finding.status());
+        let name = format!("{status}  {:>2}  {:<name_width$}", finding.number, finding.name);
+        match &finding.outcome {
+            Outcome::NotApplicable(reason) => text += &format!("{name}  {reason}\n"),
+            Outcome::Checked { class, status, found, wanted, fix } => {
+                let class = class_name(*class);
+                let gap = if found_width(finding) > width { "\n         " } else { "" };
+                text += &format!("{name}  {class:<11}  {found:<width$}{gap}  wanted: {wanted}\n");
+                if *status != Status::Ok {
+                    text += &format!("           why: {}\n", finding.why);
+                }
+                if let Some(fix) = fix {
+                    text += &format!("           fix: {}\n", fix.command);
+                    if let Some(reason) = fix.by_hand {
+                        text += &format!("           by hand: {reason}\n");
+                    }
+                }
+            }
+        }
+    }
+    text
+}
+
+fn found_width(finding: &Finding) -> usize {
+    match &finding.outcome {
+        Outcome::NotApplicable(_) => 0,
+        Outcome::Checked { found, .. } => found.chars().count(),
+    }
+}
+
+fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Required => "required",
+        Class::Recommended => "recommended",
+    }
+}
+
+/// What `--fix` did.
+fn applied(applied: &[Applied]) -> String {
+    if applied.is_empty() {
+        return "nothing to fix\n".to_owned();
+    }
+    let mut text = String::new();
+    for fix in applied {
+        let (word, reason) = match &fix.effect {
+            Effect::Done => ("done", String::new()),
+            Effect::Failed(reason) => ("FAILED", format!("\n         {reason}")),
+            Effect::ByHand(reason) => ("by hand", format!("\n         {reason}")),
+        };
+        text += &format!("{word:<7}  {:>2}  {}: {}{reason}\n", fix.number, fix.name, fix.command);
+    }
+    let lines = how_to_keep(applied);
+    if !lines.is_empty() {
+        text += "\nNone of this survives a restart. To keep it:\n";
+        text.extend(lines.iter().map(|line| format!("  {line}\n")));
+    }
+    text
+}
+
+/// The last line.
+pub(crate) fn verdict(findings: &[Finding]) -> String {
+    let (errors, warnings) = (count(findings, Status::Error), count(findings, Status::Warn));
+    let skipped = count(findings, Status::NotApplicable);
+    let checked = findings.len() - skipped;
+    if errors + warnings == 0 {
+        return format!("{checked} checks, all as wanted ({skipped} not applicable)");
+    }
+    format!(
+        "{checked} checks: {errors} required failed, {warnings} warnings ({skipped} not applicable)"
+    )
+}
+
+/// Everything, for machines.
+pub(super) fn machine(report: &Report) -> Value {
+    let Report { subject, facts, findings, fixes } = report;
+    let facts: serde_json::Map<String, Value> =
+        facts.iter().map(|fact| (fact.name.to_owned(), json!(fact.value))).collect();
+    let mut value = json!({
+        "interface": subject.interface,
+        "driver": subject.driver,
+        "for": subject.purpose,
+        "low_rtt": subject.low_rtt,
+        "transparent": subject.transparent,
+        "facts": facts,
+        "checks": findings.iter().map(check).collect::<Vec<Value>>(),
+        "required_failed": count(findings, Status::Error),
+        "warnings": count(findings, Status::Warn),
+    });
+    if let Some(fixes) = fixes {
+        value["fixes"] = json!(fixes);
+        value["to_keep"] = json!(how_to_keep(fixes));
+    }
+    value
+}
+
+pub(crate) fn check(finding: &Finding) -> Value {
+    let mut value = json!({
+        "number": finding.number,
+        "name": finding.name,
+        "status": finding.status(),
+        "why": finding.why,
+    });
+    match &finding.outcome {
+        Outcome::NotApplicable(reason) => value["reason"] = json!(reason),
+        Outcome::Checked { class, found, wanted, fix, .. } => {
+            value["class"] = json!(class);
+            value["found"] = json!(found);
+            value["wanted"] = json!(wanted);
+            value["fix"] = fix.as_ref().map_or(Value::Null, |fix| {
+                json!({
+                    "command": fix.command,
+                    "automatic": fix.by_hand.is_none(),
+                    "by_hand": fix.by_hand,
+                    "lasting": fix.lasting,
+                })
+            });
+        }
+    }
+    value
+}

@@ -1,0 +1,269 @@
+//! The MPIs of this machine, by what their launchers say of themselves.
+
+use super::ask;
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use srd_lab::command::find_program;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names that launchers have, in the order in which they are looked for.
+const LAUNCHERS: [&str; 6] =
+    ["mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra"];
+/// Where an MPI keeps a libfabric of its own, below the directory above its launcher's.
+const OWN_LIBFABRIC: [&str; 6] = [
+    "lib/openmpi/libfabric.so.1",
+    "lib/mpich/libfabric.so.1",
+    "libfabric/lib/libfabric.so.1",
+    "opt/mpi/libfabric/lib/libfabric.so.1",
+    "lib/libfabric.so.1",
+    "lib64/libfabric.so.1",
+];
+/// What the dynamic linker finds when nothing of its own is there.
+pub const SYSTEM_LIBFABRIC: &str = "libfabric.so.1";
+
+/// The implementations that are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Open MPI.
+    OpenMpi,
+    /// MPICH.
+    Mpich,
+    /// Intel MPI.
+    Intel,
+}
+
+/// An MPI that is installed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Mpi {
+    /// Its launcher.
+    pub mpirun: PathBuf,
+    /// The implementation.
+    pub kind: Kind,
+    /// Its version, such as `4.1.4`.
+    pub version: String,
+    /// The networks that an MPICH was built for, such as `ofi`; empty for the others.
+    pub netmods: Vec<String>,
+}
+
+impl Mpi {
+    /// The MPI of a launcher; a bare name is looked for in `PATH`.
+    ///
+    /// # Errors
+    /// There is no such program, or it is no launcher that we know.
+    pub fn of(mpirun: &Path) -> Result<Self> {
+        let name = mpirun.to_string_lossy();
+        let found = find_program(&name).with_context(|| format!("{name}: no such program"))?;
+        let mut command = Command::new(&found);
+        let answer = ask(command.arg("--version"))?;
+        let Some((kind, version)) = recognise(&answer.out) else {
+            let first =
+                answer.out.lines().find(|line| !line.trim().is_empty()).unwrap_or("nothing");
+            bail!("{name} is not the launcher of Open MPI, MPICH or Intel MPI: it says `{first}`");
+        };
+        let netmods = if kind == Kind::Mpich { netmods(&answer.out) } else { Vec::new() };
+        Ok(Self { mpirun: found, kind, version, netmods })
+    }
+
+    /// All that are in `PATH`, each once; the first is what plain `mpirun` starts.
+    #[must_use]
+    pub fn installed() -> Vec<Self> {
+        let mut real = Vec::new();
+        let mut all = Vec::new();
+        for name in LAUNCHERS {
+            let Some(path) = find_program(name) else { continue };
+            let target = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if let Ok(mpi) = Self::of(&path)
+                && !real.contains(&target)
+                && !all.iter().any(|other: &Self| other.is_the_same(&mpi))
+            {
+                real.push(target);
+                all.push(mpi);
+            }
+        }
+        all
+    }
+
+    fn is_the_same(&self, other: &Self) -> bool {
+        let directory = |mpi: &Self| mpi.mpirun.parent().map(Path::to_owned);
+        (self.kind, &self.version) == (other.kind, &other.version)
+            && directory(self) == directory(other)
+    }
+
+    /// The first number of the version.
+    #[must_use]
+    pub fn major(&self) -> u32 {
+        self.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
+
+    /// What it calls itself.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::OpenMpi => "Open MPI",
+            Kind::Mpich => "MPICH",
+            Kind::Intel => "Intel MPI",
+        }
+    }
+
+    /// A program that came with the launcher: `mpicc` beside `mpirun`, `mpicc.mpich` beside
+    /// `mpirun.mpich`.
+    #[must_use]
+    pub fn sibling(&self, name: &str) -> Option<PathBuf> {
+        let directory = self.mpirun.parent()?;
+        let own = self.mpirun.file_name()?.to_string_lossy().into_owned();
+        let suffix = own.split_once('.').map(|(_, suffix)| format!("{name}.{suffix}"));
+        let names = suffix.into_iter().chain([name.to_owned()]);
+        let mut paths = names.map(|name| directory.join(name).to_string_lossy().into_owned());
+        paths.find_map(|path| find_program(&path))
+    }
+
+    /// The libfabric that it loads: its own by path, or the system's by name.
+    #[must_use]
+    pub fn libfabric(&self) -> PathBuf {
+        let target = self.mpirun.canonicalize().unwrap_or_else(|_| self.mpirun.clone());
+        let prefix = target.parent().and_then(Path::parent);
+        let own = |prefix: &Path| {
+            OWN_LIBFABRIC.iter().map(|file| prefix.join(file)).find(|file| file.is_file())
+        };
+        prefix.and_then(own).unwrap_or_else(|| SYSTEM_LIBFABRIC.into())
+    }
+
+    /// Whether it can use libfabric at all, and what says so; else why not.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn uses_libfabric(&self) -> Result<String, String> {
+        match self.kind {
+            Kind::Intel => Ok("it knows no other network".into()),
+            Kind::Mpich if self.netmods.iter().any(|netmod| netmod == "ofi") => {
+                Ok(format!("built for {}", self.netmods.join(" and ")))
+            }
+            Kind::Mpich if self.netmods.is_empty() => {
+                Err("it does not say which networks it was built for".into())
+            }
+            Kind::Mpich => Err(format!("built for {} only", self.netmods.join(" and "))),
+            Kind::OpenMpi => match self.settings() {
+                Ok(settings) if settings.contains("mca:mtl:ofi:") => Ok("it has mtl/ofi".into()),
+                Ok(_) => Err("it was built without mtl/ofi".into()),
+                Err(error) => Err(format!("it cannot be asked: {error:#}")),
+            },
+        }
+    }
+
+    /// Whether configuration files keep an Open MPI from libfabric: the file, and what it says.
+    #[must_use]
+    pub fn excludes_libfabric(&self) -> Option<String> {
+        if self.kind != Kind::OpenMpi {
+            return None;
+        }
+        excluded(&self.settings().ok()?)
+    }
+
+    fn settings(&self) -> Result<String> {
+        let program = self.sibling("ompi_info").context("there is no ompi_info beside it")?;
+        let answer = ask(Command::new(program).args(["--parsable", "--all"]))?;
+        if !answer.succeeded {
+            bail!("ompi_info: {}", answer.err.lines().next().unwrap_or("failed"));
+        }
+        Ok(answer.out)
+    }
+}
+
+/// Kind and version, from what `--version` prints.
+fn recognise(text: &str) -> Option<(Kind, String)> {
+    let after = |marker: &str| text.split_once(marker).map(|(_, rest)| rest);
+    let (kind, rest) = if let Some(rest) = after("(Open MPI)").or_else(|| after("(OpenRTE)")) {
+        (Kind::OpenMpi, rest)
+    } else if let Some(rest) = after("Intel(R) MPI Library").and(after("Version")) {
+        (Kind::Intel, rest)
+    } else {
+        (Kind::Mpich, after("HYDRA build details:").and(after("Version:"))?)
+    };
+    let version = rest.split_whitespace().next()?;
+    version.starts_with(|c: char| c.is_ascii_digit()).then(|| (kind, version.to_owned()))
+}
+
+/// The networks of an MPICH, from its configure options: `--with-device=ch4:ucx,ofi`.
+fn netmods(text: &str) -> Vec<String> {
+    let device = text.split_once("--with-device=").map_or("", |(_, rest)| rest);
+    let device = device.split(|c: char| c.is_whitespace() || "'\"".contains(c)).next();
+    let list = device.and_then(|device| device.strip_prefix("ch4:")).unwrap_or_default();
+    let names = list.split(',').filter(|name| !name.is_empty());
+    // `ofi:sockets` is ofi with a provider chosen at build time.
+    names.map(|name| name.split(':').next().unwrap_or(name).to_owned()).collect()
+}
+
+/// What keeps mtl/ofi from being used: `mtl = ^ofi`, or a list without it.
+fn excluded(settings: &str) -> Option<String> {
+    let field = |name: &str| {
+        let key = format!("mca:mtl:base:param:mtl:{name}:");
+        settings.lines().find_map(|line| line.strip_prefix(&key))
+    };
+    let value = field("value").filter(|value| !value.is_empty())?;
+    let listed = value.trim_start_matches('^').split(',').any(|name| name == "ofi");
+    let by = field("source").unwrap_or("its configuration");
+    let by = by.strip_prefix("file (").map_or(by, |file| file.trim_end_matches(')'));
+    (listed == value.starts_with('^')).then(|| format!("`mtl = {value}` in {by}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYDRA: &str = "HYDRA build details:\n    Version:     5.0.2\n    CC:  cc\n    Configure \
+        options:   '--with-device=ch4:ucx,ofi' '--with-pm=hydra:gforker'\n";
+
+    #[test]
+    fn launchers_are_known_by_what_they_say() {
+        for (text, kind, version) in [
+            ("mpirun (Open MPI) 4.1.4\n\nReport bugs", Kind::OpenMpi, "4.1.4"),
+            ("mpirun.openmpi (OpenRTE) 4.1.4\n", Kind::OpenMpi, "4.1.4"),
+            (HYDRA, Kind::Mpich, "5.0.2"),
+            (
+                "Intel(R) MPI Library for Linux* OS, Version 2021.19 Build 20260101\n",
+                Kind::Intel,
+                "2021.19",
+            ),
+        ] {
+            assert_eq!(recognise(text), Some((kind, version.to_owned())), "{text}");
+        }
+        for text in ["", "srun 23.02\n", "mpirun (Open MPI)\n", "HYDRA build details:\n"] {
+            assert_eq!(recognise(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_of_an_mpich_are_in_its_configure_options() {
+        assert_eq!(netmods(HYDRA), ["ucx", "ofi"]);
+        assert_eq!(netmods("--with-device=ch4:ucx --x"), ["ucx"]);
+        assert_eq!(netmods("--with-device=ch4:ofi:sockets"), ["ofi"]);
+        assert!(netmods("--with-device=ch3:nemesis").is_empty());
+        assert!(netmods("").is_empty());
+    }
+
+    #[test]
+    fn a_configuration_that_excludes_libfabric_is_found_with_its_file() {
+        let settings = |value: &str| {
+            format!(
+                "mca:mtl:base:param:mtl:value:{value}\n\
+                 mca:mtl:base:param:mtl:source:file (/etc/openmpi/openmpi-mca-params.conf:67)\n"
+            )
+        };
+        let file = "/etc/openmpi/openmpi-mca-params.conf:67";
+        assert_eq!(excluded(&settings("^ofi")), Some(format!("`mtl = ^ofi` in {file}")));
+        assert_eq!(excluded(&settings("psm2")), Some(format!("`mtl = psm2` in {file}")));
+        for fine in ["", "ofi", "psm2,ofi", "^psm2"] {
+            assert_eq!(excluded(&settings(fine)), None, "{fine}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_launcher_is_refused_with_what_it_says() {
+        let error = Mpi::of(Path::new("/bin/sh")).expect_err("no launcher").to_string();
+        assert!(error.contains("/bin/sh is not the launcher of"), "{error}");
+        let error = Mpi::of(Path::new("/no/such/mpirun")).expect_err("nothing").to_string();
+        assert!(error.contains("no such program"), "{error}");
+    }
+}

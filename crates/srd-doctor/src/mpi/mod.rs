@@ -1,0 +1,168 @@
+//! MPI on this machine: what is installed, whether libfabric offers SRD to it, and how a job is
+//! launched over kernel TCP or over SRD.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`installed`] | Open MPI, MPICH, Intel MPI: version, compiler, the libfabric each uses |
+//! | [`provider`] | where `libsrd-fi.so` is |
+//! | [`offers`] | what a libfabric offers, asked in a process of its own |
+//! | [`key`] | the key of a job |
+//! | [`launch`] | the words and variables that start a job |
+//! | [`ranks`] | the program that is measured, and what it prints |
+//!
+//! Bounds: every program that is asked has a time limit; what it prints is cut to what matters.
+
+pub mod installed;
+pub mod key;
+pub mod launch;
+pub mod offers;
+pub mod provider;
+pub mod ranks;
+
+pub use self::installed::{Kind, Mpi};
+pub use launch::{Launch, Transport};
+pub use offers::{Offer, Offers};
+
+use anyhow::{Context, Result};
+use srd_lab::running::Running;
+use std::io::{ErrorKind, Read};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a program may take to answer a question.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Most bytes of an answer that are kept, per stream.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// How long it may take to end when asked to.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+/// How long its streams may stay open after its end.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+/// How often to look whether a stream has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What a program printed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Whether it said that it succeeded.
+    pub succeeded: bool,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+/// Runs a program that answers a question. One that takes longer than it may is ended.
+pub(crate) fn ask(command: &mut Command) -> Result<Answer> {
+    command.stdin(Stdio::null());
+    ask_for(command, ANSWER_MAX)
+}
+
+/// The same with a limit of its own, and with the standard input that the command has.
+///
+/// # Errors
+/// It cannot be started, or does not end in time.
+pub fn ask_for(command: &mut Command, at_most: Duration) -> Result<Answer> {
+    let what = command.get_program().to_string_lossy().into_owned();
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| what.clone())?;
+    let out = Reading::start(child.stdout.take());
+    let err = Reading::start(child.stderr.take());
+    let status = Running::new(child, LEAVE_MAX).wait(at_most).with_context(|| what.clone());
+    let (out, err) = (out.finish(), err.finish());
+    match status {
+        Ok(status) => Ok(Answer { succeeded: status.success(), out, err }),
+        Err(error) if err.trim().is_empty() => Err(error),
+        Err(error) => Err(error.context(err.trim().to_owned())),
+    }
+}
+
+/// What a stream has brought so far. A program that is left behind may hold it open for ever.
+struct Reading {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reading {
+    fn start(stream: Option<impl Read + Send + 'static>) -> Reading {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&bytes);
+        let thread = stream.map(|stream| thread::spawn(move || keep(stream, &kept)));
+        Reading { bytes, thread }
+    }
+
+    fn finish(self) -> String {
+        let deadline = Instant::now() + LINGER_MAX;
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            if Instant::now() > deadline {
+                break;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+/// Reads to the end; of more than fits, the rest is dropped.
+fn keep(mut stream: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut part = [0; 4096];
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => return,
+            Ok(count) => {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let room = ANSWER_BYTES_MAX - kept.len();
+                kept.extend(&part[..count.min(room)]);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // What was read until then is what there is.
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn both_streams_and_the_verdict_are_told() {
+        let answer = ask(&mut shell("echo out; echo err >&2; exit 3")).unwrap();
+        assert_eq!((answer.out.as_str(), answer.err.as_str()), ("out\n", "err\n"));
+        assert!(!answer.succeeded);
+        assert!(ask(&mut Command::new("/no/such/program")).is_err());
+    }
+
+    #[test]
+    fn one_that_does_not_answer_is_killed() {
+        let mut slow = shell("exec sleep 60");
+        let error = ask_for(&mut slow, Duration::from_millis(50)).expect_err("too slow");
+        assert!(format!("{error:#}").contains("sh: still running"), "{error:#}");
+    }
+
+    #[test]
+    fn of_a_long_answer_the_beginning_is_kept() {
+        let answer = ask(&mut shell("yes | head -c 8388608")).unwrap();
+        assert!(answer.succeeded);
+        assert_eq!(answer.out.len(), ANSWER_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_stream_that_stays_open_is_not_waited_for() {
+        let begin = Instant::now();
+        let answer = ask(&mut shell("echo out; sleep 60 & echo $! >&2")).unwrap();
+        assert_eq!(answer.out, "out\n");
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        // Left behind by our own shell.
+        let left = answer.err.trim().to_owned();
+        assert!(Command::new("kill").arg(left).status().unwrap().success());
+    }
+}

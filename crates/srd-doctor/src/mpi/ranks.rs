@@ -1,0 +1,171 @@
+//! The program that is measured: compiled where it runs, by the MPI's own compiler, because every
+//! MPI has its own binary interface. And what it prints.
+
+use super::{Mpi, ask};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SOURCE: &str = include_str!("ranks.c");
+/// Messages of one window of the operation `bandwidth`, as the program has it.
+pub const WINDOW: u64 = 16;
+/// Lines of a compiler's complaint that an error shows.
+const COMPLAINT_LINES: usize = 6;
+
+/// What one run measured.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Seen {
+    /// When counting began, in ns of the monotonic clock.
+    pub begin_ns: u64,
+    /// The library's name and version.
+    pub mpi: String,
+    /// The host name of each rank.
+    pub hosts: Vec<String>,
+    /// Time of each iteration, in us.
+    pub us: Vec<f64>,
+    /// When each was over, in ms since the beginning.
+    pub at_ms: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct Begin {
+    begin_ns: u64,
+    mpi: String,
+    hosts: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct End {
+    wrong_words: u64,
+    us: Vec<f64>,
+    at_ms: Vec<f64>,
+}
+
+/// The compiler of an MPI.
+///
+/// # Errors
+/// There is none.
+pub fn compiler(mpi: &Mpi) -> Result<PathBuf> {
+    mpi.sibling("mpicc").with_context(|| {
+        format!(
+            "there is no mpicc beside {}: on Debian, libopenmpi-dev has it",
+            mpi.mpirun.display()
+        )
+    })
+}
+
+/// Compiles the program into a directory, unless it is there.
+///
+/// # Errors
+/// There is no compiler, or it fails.
+pub fn compile(mpi: &Mpi, directory: &Path) -> Result<PathBuf> {
+    let program = directory.join("ranks");
+    if program.exists() {
+        return Ok(program);
+    }
+    let source = directory.join("ranks.c");
+    fs::write(&source, SOURCE).with_context(|| source.display().to_string())?;
+    let compiler = compiler(mpi)?;
+    let mut command = Command::new(&compiler);
+    command.args(["-std=c11", "-O2", "-o"]).arg(&program).arg(&source);
+    let answer = ask(&mut command)?;
+    if !answer.succeeded {
+        let lines: Vec<&str> = answer.err.lines().take(COMPLAINT_LINES).collect();
+        bail!("{} failed: {}", compiler.display(), lines.join("\n"));
+    }
+    Ok(program)
+}
+
+/// When counting began, in ns of the monotonic clock, if it has.
+#[must_use]
+pub fn begun(printed: &str) -> Option<u64> {
+    let whole = printed.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.filter_map(|line| serde_json::from_str::<Begin>(line).ok()).map(|b| b.begin_ns).next()
+}
+
+/// What the program printed. Other lines, which MPIs like to add, are skipped.
+///
+/// # Errors
+/// It did not come to its end, or data was wrong.
+pub fn parse(printed: &str) -> Result<Seen> {
+    let lines = || printed.lines().filter(|line| line.starts_with('{'));
+    let begin = lines().find_map(|line| serde_json::from_str::<Begin>(line).ok());
+    let end = lines().find_map(|line| serde_json::from_str::<End>(line).ok());
+    let begin = begin.context("the ranks never began")?;
+    let end = end.context("the ranks did not come to their end")?;
+    if end.wrong_words > 0 {
+        bail!("{} words of 8 bytes arrived wrong", end.wrong_words);
+    }
+    if end.us.is_empty() || end.us.len() != end.at_ms.len() {
+        bail!("{} times and {} moments", end.us.len(), end.at_ms.len());
+    }
+    let Begin { begin_ns, mpi, hosts } = begin;
+    Ok(Seen { begin_ns, mpi, hosts, us: end.us, at_ms: end.at_ms })
+}
+
+impl Seen {
+    /// The middle iteration, in us.
+    #[must_use]
+    pub fn median_us(&self) -> f64 {
+        let mut sorted = self.us.clone();
+        sorted.sort_by(f64::total_cmp);
+        // `parse` refuses a run without times.
+        let last = sorted.len().saturating_sub(1);
+        sorted.get(last / 2).map_or(0.0, |low| f64::midpoint(*low, sorted[sorted.len() / 2]))
+    }
+
+    /// The longest time without the end of an iteration, in ms.
+    #[must_use]
+    pub fn silence_ms(&self) -> f64 {
+        let mut before = 0.0;
+        let mut longest = 0.0f64;
+        for at in &self.at_ms {
+            longest = longest.max(at - before);
+            before = *at;
+        }
+        longest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: &str = "{\"begin_ns\":7,\"mpi\":\"Open MPI v4\",\"hosts\":[\"a\",\"b\"]}\n";
+    const END: &str = "{\"wrong_words\":0,\"us\":[2.0,9.0,4.0],\"at_ms\":[1.0,5.5,6.0]}\n";
+
+    #[test]
+    fn times_come_out_and_what_mpis_add_does_not() {
+        let seen = parse(&format!("WARNING: a note\n{BEGIN}{{noise}}\n{END}")).unwrap();
+        assert_eq!((seen.begin_ns, seen.hosts.len()), (7, 2));
+        assert_eq!(seen.median_us(), 4.0);
+        assert_eq!(seen.silence_ms(), 4.5);
+    }
+
+    #[test]
+    fn a_run_that_breaks_off_or_brings_wrong_data_is_an_error() {
+        let error = |text: &str| parse(text).unwrap_err().to_string();
+        assert!(error("").contains("never began"));
+        assert!(error(BEGIN).contains("end"));
+        let wrong = END.replace(":0,", ":3,");
+        assert_eq!(error(&format!("{BEGIN}{wrong}")), "3 words of 8 bytes arrived wrong");
+        let uneven = END.replace("[2.0,", "[");
+        assert!(error(&format!("{BEGIN}{uneven}")).contains("2 times and 3 moments"));
+        let nothing = "{\"wrong_words\":0,\"us\":[],\"at_ms\":[]}";
+        assert!(error(&format!("{BEGIN}{nothing}")).contains("0 times"));
+    }
+
+    #[test]
+    fn a_line_counts_once_it_is_whole() {
+        assert_eq!(begun(BEGIN), Some(7));
+        assert_eq!(begun(BEGIN.trim_end()), None);
+        assert_eq!(begun("{\"begin"), None);
+    }
+
+    #[test]
+    fn the_window_is_that_of_the_program() {
+        assert!(SOURCE.contains(&format!("WINDOW = {WINDOW},")));
+    }
+}

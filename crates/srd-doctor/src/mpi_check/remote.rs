@@ -1,0 +1,41 @@
+//! Shell commands on another machine, through a launcher's agent.
+
+use crate::mpi::{Answer, ask_for};
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Logs in without asking anybody, or says soon that it cannot.
+pub const SSH: &str = "ssh -o BatchMode=yes -o ConnectTimeout=5";
+/// How long a command on another machine may take.
+const REMOTE_MAX: Duration = Duration::from_secs(20);
+/// A machine and how it is reached.
+pub(super) struct Host<'a> {
+    pub(super) name: &'a str,
+    pub(super) agent: &'a [String],
+}
+
+impl Host<'_> {
+    /// Runs a shell command there.
+    pub(super) fn run(&self, command: &str, input: Option<&Path>) -> Result<Answer, String> {
+        let (program, words) = self.agent.split_first().ok_or("no agent")?;
+        let mut agent = Command::new(program);
+        agent.args(words).args([self.name, command]);
+        match input {
+            Some(file) => agent.stdin(File::open(file).map_err(|error| error.to_string())?),
+            None => agent.stdin(Stdio::null()),
+        };
+        ask_for(&mut agent, REMOTE_MAX).map_err(|error| format!("{error:#}"))
+    }
+
+    /// The same; what it printed, or why it failed.
+    pub(super) fn must(&self, command: &str, input: Option<&Path>) -> Result<String, String> {
+        let answer = self.run(command, input)?;
+        if answer.succeeded {
+            return Ok(answer.out);
+        }
+        let why = answer.err.lines().rfind(|line| !line.trim().is_empty());
+        Err(why.unwrap_or("it failed without a word").trim().to_owned())
+    }
+}

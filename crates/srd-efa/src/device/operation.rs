@@ -1,0 +1,233 @@
+//! An operation under way: a work request, or the answer to a peer's read, and the datagrams that
+//! it leads to.
+
+use bytes::{Bytes, BytesMut};
+use srd_proto::{PeerId, Qpn};
+
+use crate::cq::{WcOpcode, WcStatus};
+use crate::device::sent_ranges::SentRanges;
+use crate::memory::Memory;
+use crate::mr::Place;
+use crate::slots::Key;
+use crate::wire::{Opaque, RDMA_HEADER_BYTES, RdmaHeader};
+use crate::wr::Remote;
+
+/// The upper byte of the numbers of operations' datagrams.
+pub(super) const TAG: u8 = 0xef;
+
+/// Operations that there may be, whatever the configuration says.
+pub(super) const OPS_MAX: u32 = crate::slots::INDEX_MASK + 1;
+
+/// How far a write has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Nothing was sent.
+    Unsent,
+    /// The first datagram is on its way; the others wait for its acknowledgement (R2).
+    Opening,
+    /// The peer knows the transfer.
+    Open,
+}
+
+/// What an operation still has to do.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A message, until it is handed over.
+    Send { payload: Option<Bytes>, imm: Option<u32> },
+    /// A write.
+    Write { number: u32, from: Place, to: Remote, imm: Option<u32>, sent: u32, stage: Stage },
+    /// A read of ours.
+    Read { number: u32, to: Place, from: Remote, asked: bool, received: u32 },
+    /// A peer's read that we answer.
+    Respond { number: u32, from: Place, sent: u32 },
+}
+
+/// An operation that sends datagrams: a work request, or the answer to a peer's read.
+#[derive(Debug)]
+pub(super) struct Op {
+    pub(super) qpn: Qpn,
+    /// Its address handle, if it is a work request.
+    pub(super) ah: Option<Key>,
+    pub(super) peer: PeerId,
+    pub(super) remote_qpn: Qpn,
+    /// The check of the remote Q key (M3).
+    pub(super) check: u32,
+    pub(super) wr_id: u64,
+    pub(super) opcode: WcOpcode,
+    pub(super) length: u32,
+    /// Whether it is part of something larger, and not its last.
+    pub(super) part: bool,
+    /// Datagrams handed over and not settled.
+    pub(super) in_flight: u32,
+    pub(super) status: WcStatus,
+    /// Whether it stands in its peer's queue.
+    pub(super) listed: bool,
+    pub(super) ranges: SentRanges,
+    pub(super) work: Work,
+}
+
+/// How an attempt to send one datagram of an operation ended.
+pub(super) enum Step {
+    /// It was handed over, and there is more.
+    More,
+    /// It was handed over, and there is no more to do now.
+    Handed,
+    /// There is nothing to do until one of its datagrams is settled.
+    Idle,
+    /// The transport is full; it will say when it is not.
+    Full,
+    /// The transport has enough for now.
+    Later,
+    /// It cannot be done.
+    Failed(WcStatus),
+}
+
+impl Op {
+    /// Which of its peer's queues it stands in.
+    pub(super) fn queue_number(&self) -> usize {
+        match self.work {
+            Work::Send { .. } | Work::Read { .. } => 0,
+            Work::Write { .. } | Work::Respond { .. } => 1,
+        }
+    }
+
+    /// Whether all of a transfer's bytes were handed over.
+    pub(super) fn is_sent(&self) -> bool {
+        let sent = match self.work {
+            Work::Write { sent, .. } | Work::Respond { sent, .. } => sent == self.length,
+            Work::Send { .. } | Work::Read { .. } => true,
+        };
+        sent && self.ranges.again().is_none()
+    }
+
+    /// A datagram was too large for the path. Whether its bytes can go again in smaller ones (R13).
+    pub(super) fn cut_again(&mut self, part: u16) -> bool {
+        match &mut self.work {
+            Work::Write { sent, stage, .. } if *stage != Stage::Open => {
+                // The one that opens the transfer is alone on its way.
+                (*sent, *stage) = (0, Stage::Unsent);
+                self.ranges.forget();
+            }
+            Work::Write { .. } | Work::Respond { .. } => self.ranges.refuse(part),
+            Work::Send { .. } | Work::Read { .. } => return false,
+        }
+        true
+    }
+
+    /// Whether a write has bytes to send that nothing keeps.
+    pub(super) fn is_unfinished(&self) -> bool {
+        match self.work {
+            Work::Write { stage: Stage::Unsent, .. } => true,
+            Work::Write { stage: Stage::Open, .. } => !self.is_sent(),
+            _ => false,
+        }
+    }
+
+    /// What goes next, if anything does and its memory is still registered.
+    pub(super) fn next_datagram(
+        &self,
+        memory: &mut dyn Memory,
+        room: usize,
+        live: impl Fn(&Place) -> bool,
+    ) -> Option<(Opaque, Bytes)> {
+        let mut piece = |from: &Place, sent: u32, room: usize| {
+            let bytes = room.min((self.length - sent) as usize);
+            if bytes == 0 {
+                return Bytes::new();
+            }
+            memory.read(from.region, from.offset + u64::from(sent), bytes)
+        };
+        if let Some((offset, to)) = self.ranges.again() {
+            return self.repeat(offset, room.min((to - offset) as usize), memory, live);
+        }
+        match &self.work {
+            Work::Send { payload, imm } => {
+                let payload = payload.clone()?;
+                Some((Opaque::Send { check: self.check, imm: *imm }, payload))
+            }
+            Work::Write { number, from, to, imm, sent, stage } => match stage {
+                _ if !live(from) => None,
+                Stage::Unsent => {
+                    let (number, length) = (*number, self.length);
+                    let header = RdmaHeader { addr: to.addr, rkey: to.rkey, length, number };
+                    let data = piece(from, 0, room.saturating_sub(RDMA_HEADER_BYTES));
+                    let mut whole = BytesMut::with_capacity(RDMA_HEADER_BYTES + data.len());
+                    whole.extend_from_slice(&header.encode());
+                    whole.extend_from_slice(&data);
+                    let opaque = Opaque::Write { check: self.check, imm: *imm, part: self.part };
+                    Some((opaque, whole.freeze()))
+                }
+                Stage::Opening => None,
+                Stage::Open if *sent == self.length => None,
+                Stage::Open => {
+                    let opaque = Opaque::WriteData { number: *number, offset: *sent };
+                    Some((opaque, piece(from, *sent, room)))
+                }
+            },
+            Work::Read { asked: true, .. } => None,
+            Work::Read { number, from, .. } => {
+                let (length, number) = (self.length, *number);
+                let header = RdmaHeader { addr: from.addr, rkey: from.rkey, length, number };
+                let opaque = Opaque::Read { check: self.check, part: self.part };
+                Some((opaque, Bytes::copy_from_slice(&header.encode())))
+            }
+            Work::Respond { from, sent, .. } if *sent == self.length || !live(from) => None,
+            Work::Respond { number, from, sent } => {
+                let opaque = Opaque::ReadData { number: *number, offset: *sent };
+                Some((opaque, piece(from, *sent, room)))
+            }
+        }
+    }
+
+    /// A datagram of bytes that go again.
+    pub(super) fn repeat(
+        &self,
+        offset: u32,
+        bytes: usize,
+        memory: &mut dyn Memory,
+        live: impl Fn(&Place) -> bool,
+    ) -> Option<(Opaque, Bytes)> {
+        let (from, opaque) = match self.work {
+            Work::Write { number, from, .. } => (from, Opaque::WriteData { number, offset }),
+            Work::Respond { number, from, .. } => (from, Opaque::ReadData { number, offset }),
+            Work::Send { .. } | Work::Read { .. } => return None,
+        };
+        live(&from)
+            .then(|| (opaque, memory.read(from.region, from.offset + u64::from(offset), bytes)))
+    }
+
+    /// A datagram with so many payload bytes was handed over.
+    pub(super) fn sent(&mut self, bytes: usize) -> Step {
+        self.in_flight += 1;
+        let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        if let Some((offset, _)) = self.ranges.again() {
+            self.ranges.note(offset, count(bytes));
+            return if self.is_sent() { Step::Handed } else { Step::More };
+        }
+        match &mut self.work {
+            Work::Send { payload, .. } => *payload = None,
+            Work::Write { sent, stage, .. } => {
+                if *stage == Stage::Unsent {
+                    *sent = count(bytes - RDMA_HEADER_BYTES);
+                    *stage = Stage::Opening;
+                    self.ranges.note(0, *sent);
+                } else {
+                    self.ranges.note(*sent, count(bytes));
+                    *sent += count(bytes);
+                    if *sent < self.length {
+                        return Step::More;
+                    }
+                }
+            }
+            Work::Read { asked, .. } => *asked = true,
+            Work::Respond { sent, .. } => {
+                self.ranges.note(*sent, count(bytes));
+                *sent += count(bytes);
+                if *sent < self.length {
+                    return Step::More;
+                }
+            }
+        }
+        Step::Handed
+    }
+}

@@ -1,0 +1,70 @@
+//! A device with one queue pair, ready to send: what both layers above the verbs stand on.
+
+use srd_proto::{Endpoint, Instant};
+
+use crate::config::Config;
+use crate::device::state::Device;
+use crate::error::CreateError;
+use crate::handle::{Cq, Pd};
+use crate::layer::request::Shared;
+use crate::layer::world::Refused;
+use crate::mr::{Access, MRS_MAX, Mr, Registration};
+use crate::qp::{QpAttr, QpInit, QpType};
+
+/// The device and its only objects.
+pub(crate) struct SingleQp {
+    pub(crate) device: Device,
+    pub(crate) pd: Pd,
+    pub(crate) cq: Cq,
+    /// The local key of all memory.
+    pub(crate) lkey: u32,
+}
+
+impl SingleQp {
+    /// With a queue pair `limits.qpn_first` that may have all work requests of `limits`.
+    ///
+    /// # Panics
+    /// Never: a new device has room for what this makes.
+    pub(crate) fn new(limits: Config, endpoint: &mut Endpoint, qkey: u32, rnr_retry: u8) -> Self {
+        let limits = Config { qps_max: 1, pds_max: 1, cqs_max: 1, mrs_max: MRS_MAX, ..limits };
+        let Config { sq_wrs_max, rq_wrs_max, cq_entries_max, inline_bytes_max, .. } = limits;
+        let mut device = Device::new(limits, endpoint);
+        let pd = device.alloc_pd().expect("a new device has room");
+        let cq = device.create_cq(cq_entries_max).expect("a new device has room");
+        let qp = QpInit {
+            pd,
+            qp_type: QpType::Srd,
+            send_cq: cq,
+            recv_cq: cq,
+            sq_wrs_max,
+            rq_wrs_max,
+            inline_bytes_max,
+            service_level: 0,
+            unsolicited_write_recv: true,
+        };
+        let qpn = device.create_qp(endpoint, qp).expect("a new device has room");
+        let rts = QpAttr { rnr_retry: Some(rnr_retry), ..QpAttr::rts() };
+        for attr in [QpAttr::init(qkey), QpAttr::rtr(), rts] {
+            let modified = device.modify_qp(Instant::ZERO, endpoint, qpn, &attr);
+            modified.expect("the way of every queue pair");
+        }
+        let access = Access { local_write: true, ..Access::default() };
+        let all = Registration { region: 0, addr: 0, length: u64::MAX, access };
+        let lkey = device.reg_mr(pd, all).expect("a new device has room").lkey;
+        Self { device, pd, cq, lkey }
+    }
+}
+
+impl Shared {
+    /// Registers it.
+    pub(crate) fn register(self, device: &mut Device, pd: Pd) -> Result<Mr, Refused> {
+        let Self { region, addr, length, rkey, mut access } = self;
+        // Remote write implies local write.
+        access.local_write |= access.remote_write;
+        let registration = Registration { region, addr, length, access };
+        device.reg_mr_as(pd, registration, rkey).map_err(|error| match error {
+            CreateError::Full => Refused::Again,
+            _ => Refused::Invalid,
+        })
+    }
+}

@@ -1,0 +1,191 @@
+//! The device's state: every object and every table. What is done with it stands in the files
+//! beside, each with an `impl Device` of its own.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+use srd_proto::{Endpoint, Instant, PeerId, Qpn};
+
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::cq::{Completion, CompletionQueue};
+use crate::device::operation::Op;
+use crate::device::outbox::Outbox;
+use crate::handle::{Cq, Pd};
+use crate::hash::Keyed;
+use crate::mr::{Place, Purpose, Range, Regions};
+use crate::qp::{QpState, QueuePair};
+use crate::slots::{Key, Slots};
+
+#[derive(Debug)]
+pub(super) struct AhEntry {
+    pub(super) pd: Key,
+    pub(super) peer: PeerId,
+}
+
+/// A transfer of a peer's has ended here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// The peer.
+    pub peer: PeerId,
+    /// It read; else it wrote, without immediate data.
+    pub read: bool,
+    /// Bytes.
+    pub length: u32,
+    /// The local key of the registration.
+    pub lkey: u32,
+    /// All of it was transferred.
+    pub whole: bool,
+    /// The peer said that it was part of something larger, and not the last.
+    pub part: bool,
+}
+
+/// A peer's write of several datagrams.
+#[derive(Debug)]
+pub(super) struct WriteIn {
+    pub(super) qpn: Qpn,
+    pub(super) to: Place,
+    pub(super) length: u32,
+    pub(super) received: u32,
+    pub(super) imm: Option<u32>,
+    pub(super) part: bool,
+    pub(super) touched: Instant,
+}
+
+/// A transfer of a peer's: its queue pair and its number for it.
+pub(super) type TransferId = (PeerId, Qpn, u32);
+
+/// EFA's device. Bounds: those of its [`Config`].
+#[derive(Debug)]
+pub struct Device {
+    pub(super) config: Config,
+    pub(super) pds: Slots<()>,
+    pub(super) ahs: Slots<AhEntry>,
+    pub(super) ah_of: HashMap<(Key, PeerId), Key, Keyed>,
+    pub(super) cqs: Slots<CompletionQueue>,
+    pub(super) regions: Regions,
+    /// By number, less `qpn_first`.
+    pub(super) qps: Vec<Option<Box<QueuePair>>>,
+    pub(super) qpn_next: u16,
+    /// Bound: the send queues' requests, and `reads_in_max`.
+    pub(super) ops: Slots<Op>,
+    pub(super) outbox: Outbox,
+    /// Reads of ours by number.
+    pub(super) reads: HashMap<u32, Key, Keyed>,
+    pub(super) writes_in: HashMap<TransferId, WriteIn, Keyed>,
+    /// Peers' reads that are being answered.
+    pub(super) responding: u32,
+    pub(super) transfer_next: u32,
+    /// Ends of peers' transfers. Bound: a caller that asks for notes takes them after each call.
+    pub(super) notes: VecDeque<Note>,
+    pub(super) counters: Counters,
+}
+
+impl Device {
+    /// A device without objects, to be used with one endpoint.
+    pub fn new(config: Config, endpoint: &Endpoint) -> Self {
+        let state = || Keyed::new(config.seed);
+        Self {
+            pds: Slots::default(),
+            ahs: Slots::default(),
+            ah_of: HashMap::with_hasher(state()),
+            cqs: Slots::default(),
+            regions: Regions::new(config.seed),
+            qps: Vec::new(),
+            qpn_next: 0,
+            ops: Slots::default(),
+            outbox: Outbox::new(endpoint.payload_bytes_max(), config.seed),
+            reads: HashMap::with_hasher(state()),
+            writes_in: HashMap::with_hasher(state()),
+            responding: 0,
+            transfer_next: 0,
+            notes: VecDeque::new(),
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// The limits.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The oldest completion of a queue, in the order in which they came about. Requests of a
+    /// send queue complete in any order.
+    pub fn poll_cq(&mut self, cq: Cq) -> Option<Completion> {
+        self.cqs.get_mut(cq.0)?.poll()
+    }
+
+    /// The oldest note of a peer's transfer that has ended, if the configuration asks for notes:
+    /// to be taken after every call of [`Device::judge`], [`Device::event`] and [`Device::pump`].
+    pub fn note(&mut self) -> Option<Note> {
+        self.notes.pop_front()
+    }
+
+    pub(super) fn take_note(&mut self, note: Note) {
+        if self.config.notes {
+            self.notes.push_back(note);
+        }
+    }
+
+    /// Where a range of a peer's lies, if it may be used so: for requests that come as messages.
+    pub(crate) fn target(&self, pd: Pd, range: Range, purpose: Purpose) -> Option<Place> {
+        self.regions.check(pd.0, range, purpose)
+    }
+
+    /// Registrations that are gone, and that answers to peers' reads are still sent from.
+    pub(crate) fn leaving(&self) -> usize {
+        self.regions.leaving()
+    }
+
+    /// A queue pair's state (`ibv_query_qp`).
+    pub fn qp_state(&self, qpn: Qpn) -> Option<QpState> {
+        self.qp(qpn).map(|qp| qp.state)
+    }
+
+    /// Peers' transfers that are under way here: writes and reads.
+    pub fn transfers_in(&self) -> (usize, u32) {
+        (self.writes_in.len(), self.responding)
+    }
+
+    /// Whether the transport still has pieces of a registration to send: a peer's read is being
+    /// answered from it.
+    pub(crate) fn is_lent(&self, mr: crate::mr::Mr) -> bool {
+        self.regions.is_lent(mr.lkey)
+    }
+
+    /// Whether no request is outstanding, and no peer's read waits for its answer.
+    pub fn is_quiet(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    pub(super) fn slot(&self, qpn: Qpn) -> Option<usize> {
+        qpn.0.checked_sub(self.config.qpn_first).map(usize::from)
+    }
+
+    pub(super) fn qp(&self, qpn: Qpn) -> Option<&QueuePair> {
+        self.qps.get(self.slot(qpn)?)?.as_deref()
+    }
+
+    pub(super) fn qp_mut(&mut self, qpn: Qpn) -> Option<&mut QueuePair> {
+        let slot = self.slot(qpn)?;
+        self.qps.get_mut(slot)?.as_deref_mut()
+    }
+
+    /// A number for a transfer: none that a read of ours still waits under.
+    pub(super) fn next_transfer(&mut self) -> u32 {
+        loop {
+            self.transfer_next = (self.transfer_next + 1) % crate::wire::TRANSFERS;
+            if !self.reads.contains_key(&self.transfer_next) {
+                return self.transfer_next;
+            }
+        }
+    }
+}

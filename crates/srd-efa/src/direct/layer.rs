@@ -1,0 +1,72 @@
+//! The verbs as a [`Layer`].
+
+use core::net::SocketAddr;
+
+use srd_proto::{Delivery, Event, Instant, Status};
+
+use crate::direct::state::Direct;
+use crate::layer::{Done, Layer, Message, Peer, Receive, Refused, Rma, Shared, World};
+use crate::memory::Memory;
+
+impl Layer for Direct {
+    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>, memory: &mut dyn Memory) -> Status {
+        self.judge(now, delivery, memory)
+    }
+
+    fn event(&mut self, now: Instant, event: &Event) {
+        self.event(now, event);
+    }
+
+    fn pump(&mut self, world: &mut World<'_>) -> bool {
+        self.pump(world)
+    }
+
+    fn poll(&mut self) -> Option<Done> {
+        self.poll()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.is_quiet()
+    }
+
+    fn has_work(&self) -> bool {
+        !self.is_quiet()
+    }
+
+    fn add_peer(
+        &mut self,
+        world: &mut World<'_>,
+        address: SocketAddr,
+        _incarnation: u64,
+    ) -> Result<Peer, Refused> {
+        self.add_peer(world, address)
+    }
+
+    fn address_of(&self, peer: Peer) -> Option<(SocketAddr, u64)> {
+        self.address_of(peer).map(|address| (address, 0))
+    }
+
+    fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
+        self.send(world, message)
+    }
+
+    fn recv(&mut self, _world: &mut World<'_>, receive: Receive<'_>) -> Result<(), Refused> {
+        self.recv(&receive)
+    }
+
+    fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
+        self.rma(world, rma)
+    }
+
+    fn share(&mut self, shared: Shared) -> Result<(), Refused> {
+        self.share(shared)
+    }
+
+    fn unshare(&mut self, rkey: u64) {
+        self.unshare(rkey);
+    }
+
+    fn inject_bytes_max(&self) -> u64 {
+        self.message_bytes_max()
+    }
+}

@@ -1,0 +1,184 @@
+//! Makes work requests of the application's calls.
+
+use bytes::BytesMut;
+
+use crate::direct::state::{Direct, QKEY, Request, Service};
+use crate::error::PostError;
+use crate::layer::completion::Kind;
+use crate::layer::request::{Iov, Message, Receive, Rma, Shared, Until};
+use crate::layer::world::{Refused, World};
+use crate::memory::Sge;
+use crate::slots::Key;
+use crate::wr::{RDMA_BYTES_MAX, SGES_MAX};
+use crate::wr::{RecvWr, Remote, SendOp, SendWr, Source};
+
+/// What a work request's number carries in its upper byte.
+const TAG: u8 = 4;
+
+impl Direct {
+    /// Sends a message. Its end is told when it stands in the receiver's memory, whatever is
+    /// asked for ([`Until`]).
+    ///
+    /// # Errors
+    /// `TooLong` beyond [`Direct::message_bytes_max`]; `Again` without room; `Invalid` for a tag,
+    /// more than two pieces, or data of more than 32 bits.
+    pub fn send(&mut self, world: &mut World<'_>, message: Message<'_>) -> Result<(), Refused> {
+        let Message { to, tag, iov, data, context, until, signaled } = message;
+        let imm = immediate(data)?;
+        if tag.is_some() || iov.len() > SGES_MAX {
+            return Err(Refused::Invalid);
+        }
+        let length = length_of(iov)?;
+        if length > self.message_bytes_max() {
+            return Err(Refused::TooLong);
+        }
+        let request = Request { kind: Kind::Send, context, signaled, peer: Some(to), length };
+        if until == Until::Injected {
+            let mut copy = BytesMut::new();
+            for piece in iov {
+                let bytes = usize::try_from(piece.length).map_err(|_| Refused::TooLong)?;
+                world.memory.append(0, piece.addr, bytes, &mut copy);
+            }
+            let source = Source::Inline(&copy);
+            return self.post(world, request, SendOp::Send { source, imm });
+        }
+        let sges = self.sges(iov)?;
+        let source = Source::Gather(&sges[..iov.len()]);
+        self.post(world, request, SendOp::Send { source, imm })
+    }
+
+    /// Posts a receive: the next message goes there.
+    ///
+    /// # Errors
+    /// `Again` without room; `Invalid` for a tag, a sender, more than two pieces, or a buffer for
+    /// many messages.
+    pub fn recv(&mut self, receive: &Receive<'_>) -> Result<(), Refused> {
+        let Receive { tagged, want, iov, context, multi, signaled } = *receive;
+        if tagged || want.source.is_some() || multi.is_some() || iov.len() > SGES_MAX {
+            return Err(Refused::Invalid);
+        }
+        let sges = self.sges(iov)?;
+        let length = length_of(iov)?;
+        let request = Request { kind: Kind::Receive, context, signaled, peer: None, length };
+        let key = self.open_request(request)?;
+        let wr = RecvWr { wr_id: key.to_user(TAG), sges: &sges[..iov.len()] };
+        let posted = self.device.post_recv(self.qpn(), &wr);
+        self.unless_posted(key, posted)
+    }
+
+    /// Reads or writes a peer's memory, one piece from one piece. The end of a write is told when
+    /// all of it stands there.
+    ///
+    /// # Errors
+    /// `TooLong` beyond [`RDMA_BYTES_MAX`]; `Again` without room; `Invalid` for more pieces, pieces
+    /// that do not fit each other, data of more than 32 bits or with a read, a copy
+    /// ([`Until::Injected`]), or a service that does not do this.
+    pub fn rma(&mut self, world: &mut World<'_>, rma: Rma<'_>) -> Result<(), Refused> {
+        let Rma { to, read, local, remote, data, context, until, signaled } = rma;
+        let imm = immediate(data)?;
+        let &[remote] = remote else { return Err(Refused::Invalid) };
+        let local = match *local {
+            [] => Iov { addr: 0, length: 0 },
+            [piece] => piece,
+            _ => return Err(Refused::Invalid),
+        };
+        let fits = self.config.service == Service::Direct
+            && local.length == remote.length
+            && until != Until::Injected
+            && !(read && imm.is_some());
+        if !fits {
+            return Err(Refused::Invalid);
+        }
+        let length = local.length;
+        if length > u64::from(RDMA_BYTES_MAX) {
+            return Err(Refused::TooLong);
+        }
+        let kind = if read { Kind::Read } else { Kind::Write };
+        let request = Request { kind, context, signaled, peer: Some(to), length };
+        let [local, _] = self.sges(&[local])?;
+        let remote = Remote { addr: remote.addr, rkey: remote.rkey };
+        let op = if read {
+            SendOp::RdmaRead { local, remote }
+        } else {
+            SendOp::RdmaWrite { local, remote, imm }
+        };
+        self.post(world, request, op)
+    }
+
+    /// Lets peers use memory.
+    ///
+    /// # Errors
+    /// `Invalid` if the key is taken, or the piece makes no sense; `Again` if there are too many.
+    pub fn share(&mut self, shared: Shared) -> Result<(), Refused> {
+        let mr = shared.register(&mut self.device, self.pd)?;
+        self.shares.insert(shared.rkey, mr);
+        Ok(())
+    }
+
+    /// Takes it back: transfers that use it fail.
+    pub fn unshare(&mut self, rkey: u64) {
+        if let Some(mr) = self.shares.remove(&rkey) {
+            let _ = self.device.dereg_mr(mr);
+        }
+    }
+
+    fn post(
+        &mut self,
+        world: &mut World<'_>,
+        request: Request,
+        op: SendOp<'_>,
+    ) -> Result<(), Refused> {
+        let peer = request.peer.and_then(|peer| self.entry(peer)).ok_or(Refused::NoSuchPeer)?;
+        let (ah, qpn) = (peer.ah, self.qpn());
+        let key = self.open_request(request)?;
+        let wr = SendWr {
+            wr_id: key.to_user(TAG),
+            ah,
+            remote_qpn: qpn,
+            remote_qkey: QKEY,
+            op,
+            part: false,
+        };
+        let posted = self.device.post_send(world.now, world.endpoint, world.memory, qpn, wr);
+        self.unless_posted(key, posted)
+    }
+
+    /// Opens a record of something that is asked for.
+    fn open_request(&mut self, request: Request) -> Result<Key, Refused> {
+        let most = self.config.operations_max + self.config.receives_max;
+        self.requests.insert(request, most).ok_or(Refused::Again)
+    }
+
+    fn unless_posted(&mut self, key: Key, posted: Result<(), PostError>) -> Result<(), Refused> {
+        let Err(error) = posted else { return Ok(()) };
+        self.requests.remove(key);
+        Err(match error {
+            PostError::QueueFull | PostError::CqFull => Refused::Again,
+            _ => Refused::Invalid,
+        })
+    }
+
+    /// The record of a work request that has ended.
+    pub(super) fn take_request(&mut self, wr_id: u64) -> Option<Request> {
+        self.requests.remove(Key::of_user(wr_id, TAG)?)
+    }
+
+    fn sges(&self, iov: &[Iov]) -> Result<[Sge; SGES_MAX], Refused> {
+        let mut sges = [Sge { addr: 0, length: 0, lkey: self.lkey }; SGES_MAX];
+        for (sge, piece) in sges.iter_mut().zip(iov) {
+            sge.addr = piece.addr;
+            sge.length = u32::try_from(piece.length).map_err(|_| Refused::TooLong)?;
+        }
+        Ok(sges)
+    }
+}
+
+/// Data as the verbs carry it.
+fn immediate(data: Option<u64>) -> Result<Option<u32>, Refused> {
+    data.map(u32::try_from).transpose().map_err(|_| Refused::Invalid)
+}
+
+fn length_of(iov: &[Iov]) -> Result<u64, Refused> {
+    let sum = |sum: u64, piece: &Iov| sum.checked_add(piece.length);
+    iov.iter().try_fold(0, sum).ok_or(Refused::Invalid)
+}

@@ -1,0 +1,54 @@
+//! What a call borrows, its peer, and why it may be refused.
+
+use core::net::SocketAddr;
+
+use srd_proto::{AddPeerError, Endpoint, Instant, PeerConfig, PeerId};
+
+use crate::memory::Memory;
+
+/// A peer, by a small number: the lowest free one when it became known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Peer(pub u32);
+
+/// What belongs to the world, borrowed for one call.
+pub struct World<'a> {
+    /// The present.
+    pub now: Instant,
+    /// The transport.
+    pub endpoint: &'a mut Endpoint,
+    /// The application's memory. Region 0 is all of its own address space: offsets are addresses.
+    /// Others are those of registrations.
+    pub memory: &'a mut dyn Memory,
+}
+
+impl World<'_> {
+    /// The transport's peer at an address, added if it was not known, and kept.
+    pub(crate) fn keep_peer(&mut self, address: SocketAddr) -> Result<PeerId, Refused> {
+        let known = self.endpoint.peer_at(address);
+        let id = match known {
+            Some(id) => id,
+            None => {
+                let added = self.endpoint.add_peer(self.now, PeerConfig::at(address));
+                added.map_err(|error| match error {
+                    AddPeerError::TooManyPeers => Refused::Again,
+                    _ => Refused::Invalid,
+                })?
+            }
+        };
+        self.endpoint.keep_peer(id);
+        Ok(id)
+    }
+}
+
+/// Why a call was refused: nothing has happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// There is no room now. Try again after progress.
+    Again,
+    /// There is no such peer.
+    NoSuchPeer,
+    /// More bytes than this can carry.
+    TooLong,
+    /// The pieces do not fit each other, or the operation makes no sense.
+    Invalid,
+}

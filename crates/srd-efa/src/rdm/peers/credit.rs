@@ -1,0 +1,57 @@
+//! Credit: how much a peer may send before a receive takes it (G4, G5).
+
+use crate::rdm::peers::connection::Connection;
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::encode;
+
+/// Control frames that may wait for a peer before it gets no more credit.
+pub(crate) const CONTROL_MAX: usize = 64;
+
+impl Rdm {
+    /// The window of one sender: its share of all credit (G5).
+    pub(crate) fn window(&self) -> u64 {
+        let b = &self.bounds;
+        let share = b.credit_bytes / u64::from(self.conn_count.max(1));
+        share.clamp(b.window_bytes_min, b.window_bytes_max)
+    }
+
+    /// More credit from a peer; false if it is for another session.
+    pub(crate) fn on_credit(&mut self, index: u32, session: u32, limit: u64) -> bool {
+        let ours = self.conn_mut(index).and_then(|conn| conn.session_numbered(session));
+        let Some(ours) = ours else { return false };
+        ours.limit = ours.limit.max(limit);
+        self.wake(index);
+        true
+    }
+
+    /// A message does not take room any more, of this session or of an earlier one. A grant is due
+    /// when half of the window is free (G5).
+    pub(crate) fn give_back(&mut self, index: u32, charge: u64) {
+        let window = self.window();
+        let Some(incoming) = self.incoming_mut(index) else { return };
+        incoming.consumed = incoming.consumed.saturating_add_unsigned(charge);
+        let due = incoming.limit(window) >= incoming.granted + window / 2;
+        if due && !core::mem::replace(&mut incoming.credit_due, true) {
+            self.wake(index);
+        }
+    }
+
+    /// Sends CREDIT, if a grant is due.
+    pub(crate) fn grant(&mut self, index: u32) {
+        let window = self.window();
+        // G5: a peer that does not take its control frames gets no more credit, which bounds them.
+        let heard = |conn: &Connection| !conn.blocked && conn.control.len() < CONTROL_MAX;
+        if !self.conn(index).is_some_and(heard) {
+            return;
+        }
+        let Some(incoming) = self.incoming_mut(index).filter(|i| i.credit_due) else { return };
+        incoming.credit_due = false;
+        let limit = incoming.limit(window);
+        if limit <= incoming.granted {
+            return;
+        }
+        incoming.granted = limit;
+        let number = incoming.number;
+        self.queue_reply(index, encode::credit(number, limit));
+    }
+}

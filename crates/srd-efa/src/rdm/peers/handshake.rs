@@ -1,0 +1,234 @@
+//! The beginning of sessions: HELLO, ANSWER, and what a peer's HELLO ends (H1 to H5).
+//!
+//! Each direction opens its own session when it has something to send. A HELLO may be repeated,
+//! cross the other's, or be for a run that is gone; it changes nothing at its sender before it was
+//! answered. HELLOs that arrive are queued and answered by the next pump, which needs no call of
+//! the application's (H3).
+
+use srd_proto::{Delivery, DownReason, PeerId};
+
+use crate::layer::completion::Outcome;
+use crate::layer::world::World;
+use crate::rdm::peers::connection::{
+    Connection, ControlKind, Hello, Incoming, PendingHello, Session,
+};
+use crate::rdm::peers::credit::CONTROL_MAX;
+use crate::rdm::peers::table::STRANGERS_LOOKED_AT;
+use crate::rdm::receive::inbound::Refusal;
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::field::VERSION;
+use crate::rdm::wire::{encode, field};
+
+impl Rdm {
+    /// Sends HELLO to a run at the other end of a connection, unless that is under way, or too
+    /// early: datagrams of a session that is over have to be settled first, so that their messages
+    /// can go again in their order (H4).
+    pub(crate) fn send_hello(&mut self, index: u32, aim: u64) {
+        let Some(conn) = self.conn(index) else { return };
+        let over = conn.session.is_none();
+        if conn.hello.is_some() || over && conn.in_flight > 0 {
+            return;
+        }
+        self.session_next = self.session_next.wrapping_add(1);
+        let number = self.session_next;
+        let check = if aim == 0 { 0 } else { field::run_check(aim) };
+        let bytes = encode::hello(number, self.incarnation).freeze();
+        if let Some(conn) = self.conn_mut(index) {
+            conn.hello = Some(PendingHello { number, aim });
+        }
+        self.counters.sessions += 1;
+        self.queue_control(index, ControlKind::Hello, check, bytes);
+    }
+
+    /// The run that a HELLO has to be for, if one is due.
+    pub(crate) fn hello_due(&self, index: u32) -> Option<u64> {
+        let conn = self.conn(index)?;
+        if conn.hello.is_some() {
+            return None;
+        }
+        if conn.in_doubt {
+            return Some(conn.remote);
+        }
+        let heads = [conn.messages.front(), conn.rmas.front()];
+        let mut aims = heads.into_iter().flatten().filter_map(|key| self.ops.get(*key));
+        aims.find(|op| !conn.is_open_for(op.aim)).map(|op| op.aim)
+    }
+
+    /// A peer's ANSWER; false if no HELLO waits for it.
+    pub(crate) fn on_answer(&mut self, index: u32, number: u32, their: &Hello, limit: u64) -> bool {
+        let Some(conn) = self.conn_mut(index) else { return false };
+        let Some(pending) = conn.hello.filter(|pending| pending.number == number) else {
+            return false;
+        };
+        let wrong = pending.aim != 0 && pending.aim != their.incarnation;
+        if wrong {
+            conn.hello = None;
+            self.on_run_gone(index, pending.aim);
+            return true;
+        }
+        conn.hello = None;
+        conn.in_doubt = false;
+        if their.version != VERSION {
+            self.fail_conn(index, Outcome::Protocol);
+            return true;
+        }
+        self.set_run(index, their.incarnation);
+        let Some(conn) = self.conn_mut(index) else { return true };
+        let check = field::session_check(their.incarnation, number);
+        conn.session = Some(Session { number, check, next_id: 0, limit, used: 0 });
+        self.wake(index);
+        true
+    }
+
+    /// Our HELLO was refused: the run that it was for is not there any more (H2).
+    pub(crate) fn on_hello_refused(&mut self, index: u32) {
+        let Some(pending) = self.conn_mut(index).and_then(|conn| conn.hello.take()) else {
+            return;
+        };
+        if pending.aim != 0 {
+            self.on_run_gone(index, pending.aim);
+        } else {
+            self.fail_conn(index, Outcome::Protocol);
+        }
+        self.wake(index);
+    }
+
+    /// A run of a peer's is over: operations that are meant for it fail (H2).
+    fn on_run_gone(&mut self, index: u32, run: u64) {
+        let Some(conn) = self.conn_mut(index) else { return };
+        conn.in_doubt = false;
+        if conn.remote == run {
+            conn.remote = 0;
+            conn.session = None;
+        }
+        self.fail_run(index, run);
+        self.wake(index);
+    }
+
+    /// The run at the other end of a connection is this one.
+    fn set_run(&mut self, index: u32, incarnation: u64) {
+        let Some(conn) = self.conn_mut(index) else { return };
+        let before = core::mem::replace(&mut conn.remote, incarnation);
+        if before == incarnation {
+            return;
+        }
+        conn.source = None;
+        if before != 0 {
+            conn.session = None;
+            self.fail_run(index, before);
+            self.drop_incoming(index, Outcome::Restarted);
+        }
+        self.choose_source(Some(index));
+    }
+
+    /// A peer's HELLO: queued, and answered by the next pump.
+    pub(crate) fn on_hello(
+        &mut self,
+        delivery: &Delivery<'_>,
+        check: u32,
+        hello: Hello,
+    ) -> Result<(), Refusal> {
+        if check != 0 && check != self.local_check {
+            return Err(Refusal::Stale);
+        }
+        if hello.incarnation == 0 {
+            return Err(Refusal::Malformed);
+        }
+        // A peer that does not take the answers to its HELLOs gets no more of them.
+        let crammed = |conn: &Connection| conn.control.len() >= CONTROL_MAX;
+        let crammed = self.conn_of(delivery.peer).and_then(|at| self.conn(at)).is_some_and(crammed);
+        let is_new = self.conn_of(delivery.peer).is_none();
+        let waiting = u32::try_from(self.hellos.len()).unwrap_or(u32::MAX);
+        let strangers = self.strangers_count.saturating_add(waiting);
+        // H7: strangers take at most their part of the numbers.
+        let crowded = is_new && strangers >= self.bounds.strangers_max;
+        // One of the known strangers may have gone.
+        self.crowded |= crowded;
+        if crammed || crowded || self.hellos.len() >= self.bounds.hellos_max {
+            return Err(Refusal::Rnr);
+        }
+        self.hellos.push_back((delivery.peer, hello));
+        Ok(())
+    }
+
+    /// Answers HELLOs. Returns whether there were any.
+    pub(crate) fn answer_hellos(&mut self, world: &mut World<'_>) -> bool {
+        let any = !self.hellos.is_empty();
+        while let Some((peer, hello)) = self.hellos.pop_front() {
+            self.answer_hello(world, peer, &hello);
+        }
+        any
+    }
+
+    fn answer_hello(&mut self, world: &mut World<'_>, peer: PeerId, hello: &Hello) {
+        let Some(address) = world.endpoint.address_of(peer) else { return };
+        world.endpoint.keep_peer(peer);
+        self.forget_strangers(world.endpoint, STRANGERS_LOOKED_AT);
+        let Some(index) = self.make_conn(peer, address) else { return };
+        self.set_run(index, hello.incarnation);
+        let window = self.window();
+        let own = self.incarnation;
+        let known = self.conn(index).and_then(|conn| conn.incoming);
+        if hello.version == VERSION {
+            let same = |i: &Incoming| (i.run, i.number) == (hello.incarnation, hello.session);
+            // H3: a repeated HELLO is answered with the same grant.
+            if !known.as_ref().is_some_and(same) {
+                self.open_incoming(index, hello, window);
+            }
+        }
+        let incoming = self.conn(index).and_then(|conn| conn.incoming);
+        let granted = incoming.map_or(0, |incoming| incoming.granted);
+        let check = field::run_check(hello.incarnation);
+        let bytes = encode::answer(hello.session, own, granted).freeze();
+        self.queue_control(index, ControlKind::Reply, check, bytes);
+    }
+
+    /// A peer begins a new session. Its unexpected messages of earlier ones still take room: what
+    /// of them exceeds one window is taken off the new grant (G5).
+    pub(crate) fn open_incoming(&mut self, index: u32, hello: &Hello, window: u64) {
+        self.drop_incoming(index, Outcome::Unresponsive);
+        let (run, number) = (hello.incarnation, hello.session);
+        let check = field::session_check(self.incarnation, number);
+        if let Some(conn) = self.conn_mut(index) {
+            let owed = u64::from(conn.unexpected_charge).saturating_sub(window);
+            conn.incoming = Some(Incoming {
+                run,
+                number,
+                check,
+                expected: 0,
+                early: 0,
+                charged: 0,
+                consumed: 0i64.saturating_sub_unsigned(owed),
+                granted: window.saturating_sub(owed),
+                ahead_bytes: 0,
+                credit_due: false,
+            });
+        }
+    }
+
+    /// The transport has lost a peer, or the peer has lost us.
+    pub(crate) fn on_peer_down(&mut self, peer: PeerId, reason: DownReason) {
+        let Some(index) = self.conn_of(peer) else { return };
+        let outcome = match reason {
+            DownReason::Unreachable => Outcome::Unreachable,
+            DownReason::Unresponsive | DownReason::Closed => Outcome::Unresponsive,
+            DownReason::Restarted => Outcome::Restarted,
+        };
+        self.drop_incoming(index, outcome);
+        let waits = self.ops.iter().any(|(_, op)| op.conn == index);
+        if reason != DownReason::Restarted && self.conn(index).is_some_and(|conn| !conn.named) {
+            self.released.push(peer);
+        }
+        let Some(conn) = self.conn_mut(index) else { return };
+        conn.session = None;
+        // The run that took it may be gone, and its ANSWER with it.
+        conn.hello = None;
+        if reason == DownReason::Restarted {
+            // It may be the same run, whose transport has begun anew.
+            conn.in_doubt = waits && conn.remote != 0;
+        } else {
+            self.fail_conn(index, outcome);
+        }
+        self.wake(index);
+    }
+}

@@ -1,0 +1,318 @@
+//! Peers by number: those that the application named, and those that only wrote to us.
+//!
+//! A peer that the application has not named is a **stranger**: it has one number, whatever runs of
+//! it have written (H7). Its state is dropped when the transport has forgotten it, and the
+//! transport may forget a peer that the application has removed, or that is down. For each new
+//! stranger two known ones are checked.
+//!
+//! Bounds: `peers_max` numbers, of which `strangers_max` are for strangers. One more is refused for
+//! now, and tries again.
+
+use alloc::boxed::Box;
+use core::net::SocketAddr;
+
+use srd_proto::{Endpoint, PeerId};
+
+use crate::layer::completion::Outcome;
+use crate::layer::world::{Peer, Refused, World};
+use crate::rdm::peers::connection::{Connection, Entry};
+use crate::rdm::state::Rdm;
+
+/// Strangers that are checked for each new one, and when one was refused.
+pub(crate) const STRANGERS_LOOKED_AT: usize = 2;
+const STRANGERS_LOOKED_AT_CROWDED: usize = 64;
+
+impl Rdm {
+    pub(crate) fn entry(&self, peer: Peer) -> Option<&Entry> {
+        self.entries.get(peer.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn conn(&self, index: u32) -> Option<&Connection> {
+        self.conns.get(index as usize)?.as_deref()
+    }
+
+    pub(crate) fn conn_mut(&mut self, index: u32) -> Option<&mut Connection> {
+        self.conns.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    /// The connection of a transport peer.
+    pub(crate) fn conn_of(&self, peer: PeerId) -> Option<u32> {
+        self.conn(peer.index()).filter(|conn| conn.id == peer).map(|_| peer.index())
+    }
+
+    /// A connection has something to do at the next pump.
+    pub(crate) fn wake(&mut self, index: u32) {
+        if let Some(conn) = self.conn_mut(index)
+            && !core::mem::replace(&mut conn.ready, true)
+        {
+            self.ready.push_back(index);
+        }
+    }
+
+    /// The peer at an address; our own address is the endpoint itself. `incarnation`: the run that
+    /// is meant, zero for any. Added as often as it must be removed.
+    ///
+    /// # Errors
+    /// `Again` when there are too many peers, `Invalid` if the transport has no key for the peer.
+    pub fn add_peer(
+        &mut self,
+        world: &mut World<'_>,
+        address: SocketAddr,
+        incarnation: u64,
+    ) -> Result<Peer, Refused> {
+        let heard = world.endpoint.peer_at(address).and_then(|id| self.conn_of(id));
+        if let Some(number) = self.known(address, incarnation, heard) {
+            if let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) {
+                entry.references += 1;
+            }
+            self.rename(Peer(number));
+            return Ok(Peer(number));
+        }
+        let conn = if address == self.local_address {
+            None
+        } else {
+            let id = world.keep_peer(address)?;
+            Some(self.make_conn(id, address).ok_or(Refused::Again)?)
+        };
+        let entry = Entry { address, incarnation, references: 1, conn };
+        let number = self.enter(entry).ok_or(Refused::Again)?;
+        self.choose_source(conn);
+        self.rename(Peer(number));
+        Ok(Peer(number))
+    }
+
+    /// The number of a peer that is known: under this name, or, if any run will do, as the one
+    /// that has written to us.
+    fn known(&mut self, address: SocketAddr, incarnation: u64, heard: Option<u32>) -> Option<u32> {
+        if let Some(number) = self.by_name.get(&(address, incarnation)) {
+            return Some(*number);
+        }
+        let conn = self.conn(heard.filter(|_| incarnation == 0)?)?;
+        let number = conn.source?;
+        let entry = self.entries.get_mut(number as usize)?.as_mut()?;
+        if entry.references > 0 {
+            return None;
+        }
+        self.by_name.remove(&(address, entry.incarnation));
+        entry.incarnation = 0;
+        self.by_name.insert((address, 0), number);
+        Some(number)
+    }
+
+    /// Gives an entry the lowest free number.
+    pub(crate) fn enter(&mut self, entry: Entry) -> Option<u32> {
+        let next = u32::try_from(self.entries.len()).ok()?;
+        let number = self.free.pop_first().unwrap_or(next);
+        if number == next {
+            if number >= self.bounds.peers_max {
+                return None;
+            }
+            self.entries.push(None);
+        }
+        self.by_name.insert((entry.address, entry.incarnation), number);
+        self.entries[number as usize] = Some(entry);
+        if let Some(conn) = entry.conn.and_then(|index| self.conn_mut(index)) {
+            conn.entries.push(number);
+        }
+        Some(number)
+    }
+
+    /// A number names no peer any more.
+    fn erase(&mut self, number: u32) {
+        let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::take) else {
+            return;
+        };
+        self.by_name.remove(&(entry.address, entry.incarnation));
+        self.free.insert(number);
+        if let Some(conn) = entry.conn.and_then(|index| self.conn_mut(index)) {
+            conn.entries.retain(|other| *other != number);
+        }
+    }
+
+    /// The application has named a peer, or removed it: its connection may become a stranger's, or
+    /// cease to be one.
+    fn rename(&mut self, peer: Peer) {
+        let Some(index) = self.entry(peer).and_then(|entry| entry.conn) else { return };
+        let Some(conn) = self.conn(index) else { return };
+        let named = |number: &u32| self.entry(Peer(*number)).is_some_and(|e| e.references > 0);
+        let (id, before, named) = (conn.id, conn.named, conn.entries.iter().any(named));
+        if let Some(conn) = self.conn_mut(index) {
+            conn.named = named;
+        }
+        match (before, named) {
+            (false, true) => self.strangers_count -= 1,
+            (true, false) => {
+                self.strangers_count += 1;
+                self.watch(index);
+                self.released.push(id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds a stranger to the list of those that are checked, once.
+    fn watch(&mut self, index: u32) {
+        if let Some(conn) = self.conn_mut(index)
+            && !core::mem::replace(&mut conn.watched, true)
+        {
+            let id = conn.id;
+            self.strangers.push_back(id);
+        }
+    }
+
+    /// Lets the transport forget peers that are not needed any more; if a stranger was turned away,
+    /// drops those that the transport has forgotten.
+    pub(crate) fn release_peers(&mut self, world: &mut World<'_>) {
+        for id in core::mem::take(&mut self.released) {
+            let conn = self.conn_of(id).and_then(|index| self.conn(index));
+            if conn.is_some_and(|conn| !conn.named) {
+                world.endpoint.release_peer(world.now, id);
+            }
+        }
+        if core::mem::take(&mut self.crowded) {
+            self.forget_strangers(world.endpoint, STRANGERS_LOOKED_AT_CROWDED);
+        }
+    }
+
+    /// Checks some strangers, and drops those that the transport has forgotten and of which nothing
+    /// is left.
+    pub(crate) fn forget_strangers(&mut self, endpoint: &Endpoint, looks: usize) {
+        for _ in 0..looks.min(self.strangers.len()) {
+            let Some(id) = self.strangers.pop_front() else { return };
+            let Some(index) = self.conn_of(id) else { continue };
+            if let Some(conn) = self.conn_mut(index) {
+                conn.watched = false;
+                if conn.named {
+                    continue;
+                }
+            }
+            if endpoint.address_of(id).is_none() && self.is_unused(index) {
+                self.drop_conn(index);
+            } else {
+                self.watch(index);
+            }
+        }
+    }
+
+    /// Whether nothing is under way to or from a connection's peer, nor any message of it kept.
+    fn is_unused(&self, index: u32) -> bool {
+        let Some(conn) = self.conn(index) else { return false };
+        let idle = conn.in_flight == 0 && conn.reads_active == 0 && conn.reads.is_empty();
+        let kept = |n: &u32| self.tagged.knows(*n) || self.plain.knows(*n);
+        idle && !conn.entries.iter().any(kept)
+            && !self.ops.iter().any(|(_, op)| op.conn == index)
+            && !self.controls.iter().any(|(_, control)| control.conn == index)
+    }
+
+    /// The connection of a transport peer, made if there is none.
+    pub(crate) fn make_conn(&mut self, id: PeerId, address: SocketAddr) -> Option<u32> {
+        let index = id.index();
+        if let Some(found) = self.conn_of(id) {
+            return Some(found);
+        }
+        self.drop_conn(index);
+        let ah = self.device.create_ah(self.pd, id).ok()?;
+        if self.conns.len() <= index as usize {
+            self.conns.resize_with(index as usize + 1, || None);
+        }
+        let conn = Connection::new(id, ah, address, self.payload_bytes_max);
+        self.conns[index as usize] = Some(Box::new(conn));
+        self.conn_count += 1;
+        self.strangers_count += 1;
+        self.watch(index);
+        Some(index)
+    }
+
+    /// The transport has forgotten a connection's peer, and perhaps given its place to another.
+    fn drop_conn(&mut self, index: u32) {
+        if self.conn(index).is_none() {
+            return;
+        }
+        self.drop_incoming(index, Outcome::Removed);
+        self.fail_conn(index, Outcome::Removed);
+        let Some(mut conn) = self.conns[index as usize].take() else { return };
+        self.drop_reads(&mut conn, Outcome::Removed);
+        let _ = self.device.destroy_ah(conn.ah);
+        self.conn_count -= 1;
+        self.strangers_count -= u32::from(!conn.named);
+        for number in conn.entries {
+            let Some(entry) = self.entries.get_mut(number as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            entry.conn = None;
+            // Messages that are kept name it: then the number stays taken.
+            let kept = self.tagged.knows(number) || self.plain.knows(number);
+            if entry.references == 0 && !kept {
+                self.erase(number);
+            }
+        }
+    }
+
+    /// Decides under which number the run at the other end of a connection is known: that of its
+    /// name, or that of its address for any run.
+    pub(crate) fn choose_source(&mut self, conn: Option<u32>) {
+        let Some((index, conn)) = conn.and_then(|index| Some((index, self.conn(index)?))) else {
+            return;
+        };
+        if conn.remote == 0 {
+            return;
+        }
+        let (address, remote) = (conn.address, conn.remote);
+        let named = self.by_name.get(&(address, remote)).or(self.by_name.get(&(address, 0)));
+        let source = match named {
+            Some(number) => Some(*number),
+            None => self.unnamed(index, address, remote),
+        };
+        if let Some(conn) = self.conn_mut(index) {
+            conn.source = source;
+        }
+    }
+
+    /// The number of a run that the application has not named: the one of the run before it at
+    /// the same peer, if there was one.
+    fn unnamed(&mut self, index: u32, address: SocketAddr, incarnation: u64) -> Option<u32> {
+        let unnamed = |number: &u32| self.entry(Peer(*number)).is_some_and(|e| e.references == 0);
+        let number = self.conn(index)?.entries.iter().copied().find(|n| unnamed(n));
+        let Some(number) = number else {
+            let conn = Some(index);
+            return self.enter(Entry { address, incarnation, references: 0, conn });
+        };
+        let entry = self.entries.get_mut(number as usize)?.as_mut()?;
+        self.by_name.remove(&(entry.address, entry.incarnation));
+        entry.incarnation = incarnation;
+        self.by_name.insert((address, incarnation), number);
+        Some(number)
+    }
+
+    /// What is under way to the peer ends as `Removed`, as soon as the transport has let go of
+    /// it. A peer that wrote to us stays known.
+    pub fn remove_peer(&mut self, world: &mut World<'_>, peer: Peer) {
+        let Some(entry) = self.entries.get_mut(peer.0 as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        entry.references = entry.references.saturating_sub(1);
+        if entry.references > 0 {
+            return;
+        }
+        let conn = entry.conn;
+        let writes = conn
+            .is_some_and(|index| self.conn(index).is_some_and(|conn| conn.source == Some(peer.0)));
+        self.fail_peer(peer.0, Outcome::Removed);
+        self.rename(peer);
+        if !writes {
+            self.erase(peer.0);
+        }
+        if let Some(index) = conn {
+            self.flush(world, index);
+        }
+    }
+
+    /// Where a peer is, and its run as far as it is known.
+    pub fn address_of(&self, peer: Peer) -> Option<(SocketAddr, u64)> {
+        let entry = self.entry(peer)?;
+        let Some(index) = entry.conn else { return Some((entry.address, self.incarnation)) };
+        let current = self.conn(index).map_or(0, |conn| conn.remote);
+        let known = if entry.incarnation == 0 { current } else { entry.incarnation };
+        Some((entry.address, known))
+    }
+}

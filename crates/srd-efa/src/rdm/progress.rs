@@ -1,0 +1,135 @@
+//! The endpoint as a state machine: events of the transport go in, ended operations come out.
+
+use srd_proto::{Event, Instant, PeerId};
+
+use crate::cq::{Completion, WcOpcode};
+use crate::layer::completion::{Done, Kind};
+use crate::layer::world::World;
+use crate::rdm::counters::Occupancy;
+use crate::rdm::send::operation::{TAG_BATCH, TAG_CONTROL, TAG_LONG, TAG_RMA, of_user};
+use crate::rdm::state::Rdm;
+use crate::slots::Key;
+
+impl Rdm {
+    /// Takes note of something that happened in the transport.
+    pub fn event(&mut self, now: Instant, event: &Event) {
+        self.device.event(now, event);
+        match event {
+            Event::Completed { user, status, .. } => {
+                if let Some((index, generation, part)) = of_user(*user) {
+                    if let Some(key) = self.ops.key_like(index, generation) {
+                        self.settled(key, part, *status);
+                    }
+                } else if let Some(key) = Key::of_user(*user, TAG_CONTROL) {
+                    self.control_settled(key, *status);
+                } else if let Some(key) = Key::of_user(*user, TAG_BATCH) {
+                    self.batch_settled(key, *status);
+                }
+            }
+            Event::PeerDown { peer, reason } => self.on_peer_down(*peer, *reason),
+            Event::Writable { peer } => {
+                if let Some(index) = self.conn_of(*peer) {
+                    if let Some(conn) = self.conn_mut(index) {
+                        conn.blocked = false;
+                    }
+                    self.wake(index);
+                }
+            }
+            Event::PathMtu { peer, works_bytes, configured_bytes } => {
+                self.shrink(*peer, configured_bytes.saturating_sub(*works_bytes));
+            }
+            Event::PeerUp { .. } | Event::Diagnosis { .. } => {}
+        }
+        self.take_notes();
+    }
+
+    fn shrink(&mut self, peer: PeerId, fewer: u16) {
+        let most = self.payload_bytes_max.saturating_sub(usize::from(fewer));
+        if let Some(conn) = self.conn_of(peer).and_then(|index| self.conn_mut(index)) {
+            conn.payload_bytes_max = most;
+        }
+    }
+
+    /// A work request has ended, or a peer's write with data.
+    pub(crate) fn completed(&mut self, completion: &Completion) {
+        if completion.opcode == WcOpcode::RecvRdmaWithImm {
+            let index = completion.peer.and_then(|peer| self.conn_of(peer));
+            let data = completion.imm.map(u64::from);
+            if let Some(index) = index {
+                let length = u64::from(completion.byte_len);
+                self.report_remote(index, Kind::RemoteWrite, length, data);
+            }
+        } else if let Some(key) = Key::of_user(completion.wr_id, TAG_LONG) {
+            self.read_ended(key, completion);
+        } else if let Some(key) = Key::of_user(completion.wr_id, TAG_RMA) {
+            self.rma_ended(key, completion);
+        }
+    }
+
+    /// Sends on what waits, as far as the transport takes it. Returns whether it took anything.
+    pub fn pump(&mut self, world: &mut World<'_>) -> bool {
+        let mut took = self.device.pump(world.now, world.endpoint, world.memory) > 0;
+        while let Some(completion) = self.device.poll_cq(self.cq) {
+            self.completed(&completion);
+            took = true;
+        }
+        self.take_notes();
+        self.release_peers(world);
+        took |= self.ask_reads(world);
+        took |= self.answer_hellos(world);
+        for conn in core::mem::take(&mut self.stalled) {
+            took |= self.advance(conn, world.memory);
+        }
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else { break };
+            if let Some(conn) = self.conn_mut(index) {
+                conn.ready = false;
+                took |= self.flush(world, index);
+            }
+        }
+        took
+    }
+
+    /// The oldest operation that has ended.
+    pub fn poll(&mut self) -> Option<Done> {
+        self.done.pop_front()
+    }
+
+    /// Whether nothing is under way that a peer waits for: what was sent has been acknowledged, and
+    /// no answer is owed.
+    pub fn is_quiet(&self) -> bool {
+        self.ops.is_empty()
+            && self.controls.is_empty()
+            && self.hellos.is_empty()
+            && self.stalled.is_empty()
+            && self.readings.is_empty()
+            && self.device.is_quiet()
+    }
+
+    /// Whether [`Self::pump`] has work that no event of the transport announces.
+    pub fn has_work(&self) -> bool {
+        !(self.ready.is_empty()
+            && self.stalled.is_empty()
+            && self.hellos.is_empty()
+            && self.released.is_empty()
+            && !self.crowded
+            && !self.can_ask_reads())
+    }
+
+    /// How full its tables are.
+    pub fn occupancy(&self) -> Occupancy {
+        let (tagged, plain) = (self.tagged.len(), self.plain.len());
+        Occupancy {
+            operations: self.ops.len(),
+            receives: tagged.0 + plain.0,
+            messages: tagged.1 + plain.1,
+            completions: self.done.len(),
+            control_frames: self.controls.len(),
+            hellos: self.hellos.len(),
+            reads: self.readings.len(),
+            partials: self.partials.len(),
+            reorder_bytes: self.reorder_bytes,
+            peers: self.entries.len() - self.free.len(),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Receives are posted and cancelled; unexpected messages are peeked at, claimed and discarded.
+
+use crate::layer::completion::{Done, Kind, Outcome};
+use crate::layer::request::{Peek, Receive, Selector};
+use crate::layer::world::{Peer, Refused, World};
+use crate::rdm::iovec::IoVec;
+use crate::rdm::receive::inbound::{MessageInfo, Multi, Posted, UnexpectedMessage};
+use crate::rdm::receive::matching::{Matcher, MessageKey};
+use crate::rdm::state::Rdm;
+
+impl Rdm {
+    pub(crate) fn matcher(&mut self, tagged: bool) -> &mut Matcher<Posted, UnexpectedMessage> {
+        if tagged { &mut self.tagged } else { &mut self.plain }
+    }
+
+    fn posted(&self, receive: &Receive<'_>) -> Result<Posted, Refused> {
+        let iov = IoVec::of(receive.iov).ok_or(Refused::Invalid)?;
+        if receive.multi.is_some() && iov.as_slice().len() != 1 {
+            return Err(Refused::Invalid);
+        }
+        Ok(Posted { iov, context: receive.context, signaled: receive.signaled, multi: None })
+    }
+
+    /// Receives a message, or many.
+    ///
+    /// # Errors
+    /// When there is no room, or the pieces make no sense.
+    pub fn recv(&mut self, world: &mut World<'_>, receive: Receive<'_>) -> Result<(), Refused> {
+        let mut posted = self.posted(&receive)?;
+        let (tagged, want) = (receive.tagged, receive.want);
+        if let Some(source) = want.source {
+            self.entry(Peer(source)).ok_or(Refused::NoSuchPeer)?;
+        }
+        let receives_max = self.config.receives_max as usize;
+        if self.is_full() || self.matcher(tagged).len().0 >= receives_max {
+            return Err(Refused::Again);
+        }
+        if let Some(min) = receive.multi {
+            let size = posted.iov.length();
+            let multi = Multi { size, used: 0, min, landing: 0, closed: false };
+            posted.multi = self.multis.insert(multi, u32::MAX);
+        }
+        while let Some(key) = self.matcher(tagged).message_for(&want) {
+            let Some(kept) = self.matcher(tagged).take(key) else { break };
+            let landing = self.land(&kept.info, &posted, None);
+            self.deliver(kept, landing, world.memory);
+            let more = posted.multi.and_then(|multi| self.multis.get(multi));
+            if more.is_none_or(|multi| multi.closed) {
+                return Ok(());
+            }
+        }
+        self.deferred = posted.multi.is_none();
+        // There was room, and nothing has taken it.
+        self.matcher(tagged).post(want, posted).map(|_| ()).map_err(|_| Refused::Again)
+    }
+
+    /// A receive for the message that was claimed under the context; it completes as any other.
+    ///
+    /// # Errors
+    /// `Invalid` if none was claimed so, or the pieces make no sense.
+    pub fn recv_claimed(
+        &mut self,
+        world: &mut World<'_>,
+        receive: Receive<'_>,
+    ) -> Result<(), Refused> {
+        let posted = self.posted(&receive)?;
+        let kept = self.claimed(receive.context, receive.tagged)?;
+        let landing = self.land(&kept.info, &posted, None);
+        self.deliver(kept, landing, world.memory);
+        Ok(())
+    }
+
+    /// Throws the message away that was claimed under the context (`FI_CLAIM | FI_DISCARD`).
+    ///
+    /// # Errors
+    /// `Invalid` if none was claimed so.
+    pub fn discard_claimed(&mut self, context: u64, tagged: bool) -> Result<(), Refused> {
+        let kept = self.claimed(context, tagged)?;
+        let done = found(&kept.info, context, tagged);
+        self.throw_away(kept);
+        self.done.push_back(done);
+        Ok(())
+    }
+
+    fn claimed(&mut self, context: u64, tagged: bool) -> Result<UnexpectedMessage, Refused> {
+        if self.is_full() {
+            return Err(Refused::Again);
+        }
+        let key = self.claims.remove(&(context, tagged)).ok_or(Refused::Invalid)?;
+        // It is gone if its sender was lost before all of it had come.
+        self.matcher(tagged).take(key).ok_or(Refused::Invalid)
+    }
+
+    /// Looks for an unexpected message. What was found, or [`Outcome::NoMessage`], is reported
+    /// as the end of a receive.
+    ///
+    /// # Errors
+    /// When there is no room, or a message is claimed under the context already.
+    pub fn peek(
+        &mut self,
+        tagged: bool,
+        want: Selector,
+        what: Peek,
+        context: u64,
+    ) -> Result<(), Refused> {
+        if self.is_full() {
+            return Err(Refused::Again);
+        }
+        if what == Peek::Claim && self.claims.contains_key(&(context, tagged)) {
+            return Err(Refused::Invalid);
+        }
+        let key = self.matcher(tagged).message_for(&want);
+        let seen = key.and_then(|key| {
+            let (_, kept) = self.matcher(tagged).message(key)?;
+            Some((key, found(&kept.info, context, tagged)))
+        });
+        let Some((key, done)) = seen else {
+            let missed = empty(Outcome::NoMessage, context, tagged);
+            self.done.push_back(Done { tag: want.tag, ..missed });
+            return Ok(());
+        };
+        self.look(tagged, key, what, context);
+        self.done.push_back(done);
+        Ok(())
+    }
+
+    fn look(&mut self, tagged: bool, key: MessageKey, what: Peek, context: u64) {
+        match what {
+            Peek::Look => {}
+            Peek::Claim => {
+                if self.matcher(tagged).claim(key) {
+                    self.claims.insert((context, tagged), key);
+                }
+            }
+            Peek::Discard => {
+                if let Some(kept) = self.matcher(tagged).take(key) {
+                    self.throw_away(kept);
+                }
+            }
+        }
+    }
+
+    /// Cancels a receive; false if none of this context waits.
+    pub fn cancel(&mut self, context: u64) -> bool {
+        for tagged in [true, false] {
+            let matcher = self.matcher(tagged);
+            let Some(key) = matcher.find(|posted| posted.context == context) else { continue };
+            let Some(posted) = matcher.withdraw(key) else { continue };
+            let mut released = posted.multi.is_some();
+            if let Some(key) = posted.multi
+                && let Some(multi) = self.multis.get_mut(key)
+            {
+                multi.closed = true;
+                released = multi.landing == 0;
+                if released {
+                    self.multis.remove(key);
+                }
+            }
+            self.done.push_back(Done { released, ..empty(Outcome::Cancelled, context, tagged) });
+            return true;
+        }
+        false
+    }
+}
+
+fn found(info: &MessageInfo, context: u64, tagged: bool) -> Done {
+    Done {
+        peer: Some(Peer(info.source)),
+        length: info.length,
+        tag: info.tag.unwrap_or(0),
+        data: info.data,
+        ..empty(Outcome::Ok, context, tagged)
+    }
+}
+
+/// The end of a receive without a message.
+fn empty(outcome: Outcome, context: u64, tagged: bool) -> Done {
+    Done {
+        kind: Kind::Receive,
+        outcome,
+        context,
+        tagged,
+        signaled: true,
+        peer: None,
+        length: 0,
+        offset: 0,
+        tag: 0,
+        data: None,
+        released: false,
+    }
+}

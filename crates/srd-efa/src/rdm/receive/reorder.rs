@@ -1,0 +1,277 @@
+//! Messages that came early, and messages of which parts have come (G1, G2).
+//!
+//! Datagrams take many paths, so a message's parts come in any order, its header among them, and
+//! messages come before those sent first. All of that is kept here by message id, until its turn.
+//! Bounds: `reorder_bytes_max`, of which one peer has at most `reorder_conn_bytes_max`, and
+//! `reorder_ids_max` ahead of the turn; a sender's credit bounds what a buffer was made for.
+
+use alloc::vec::Vec;
+
+use srd_proto::Delivery;
+
+use crate::layer::completion::Outcome;
+use crate::memory::Memory;
+use crate::rdm::receive::inbound::{Body, Destination, Partial, Refusal};
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::field::STATUS_OK;
+use crate::rdm::wire::frame::Frame;
+
+/// What each buffered frame or part costs beside its bytes.
+const PIECE_COST: usize = 128;
+
+impl Rdm {
+    /// Keeps a frame that came before its turn.
+    pub(crate) fn keep_early(
+        &mut self,
+        index: u32,
+        id: u32,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
+        let cost = payload.len() + PIECE_COST;
+        if !self.has_room_ahead(index, cost) {
+            return Err(Refusal::Rnr);
+        }
+        let partial = self.partials.entry((index, id));
+        let partial = partial.or_insert_with(|| Partial::new(Destination::Unknown(Vec::new())));
+        if partial.early.is_some() {
+            return Err(Refusal::Malformed);
+        }
+        partial.early = Some(payload.into());
+        self.take_room_ahead(index, cost);
+        self.counters.early += 1;
+        if let Some(incoming) = self.incoming_mut(index) {
+            incoming.early += 1;
+        }
+        Ok(())
+    }
+
+    /// Delivers early messages whose turn has come. Returns whether there were any.
+    pub(crate) fn advance(&mut self, index: u32, memory: &mut dyn Memory) -> bool {
+        let mut any = false;
+        while let Some(incoming) = self.conn(index).and_then(|conn| conn.incoming) {
+            let key = (index, incoming.expected);
+            if incoming.early == 0 {
+                break;
+            }
+            let Some(partial) = self.partials.get_mut(&key) else { break };
+            let Some(payload) = partial.early.take() else { break };
+            let frame = Frame::decode(&payload);
+            let span = frame.as_ref().map_or(1, Frame::span);
+            let turn = match frame {
+                Some(frame) => self.on_turn(index, &frame, memory),
+                None => Err(Refusal::Malformed),
+            };
+            if turn == Err(Refusal::Rnr) {
+                if let Some(partial) = self.partials.get_mut(&key) {
+                    partial.early = Some(payload);
+                }
+                if !self.stalled.contains(&index) {
+                    self.stalled.push(index);
+                }
+                break;
+            }
+            any = true;
+            self.give_room_ahead(index, payload.len() + PIECE_COST);
+            self.forget_unknown(index, key.1);
+            if let Some(incoming) = self.incoming_mut(index) {
+                incoming.early -= 1;
+                incoming.expected = incoming.expected.wrapping_add(span);
+            }
+        }
+        any
+    }
+
+    /// Whether a frame of this id is kept until its turn.
+    pub(crate) fn is_early(&self, index: u32, id: u32) -> bool {
+        self.partials.get(&(index, id)).is_some_and(|partial| partial.early.is_some())
+    }
+
+    /// A message has had its turn: of one in a single frame nothing more comes.
+    pub(crate) fn forget_unknown(&mut self, index: u32, id: u32) {
+        if self.partials.is_empty() {
+            return;
+        }
+        let unknown = |partial: &Partial| matches!(partial.place, Destination::Unknown(_));
+        if self.partials.get(&(index, id)).is_some_and(unknown)
+            && let Some(partial) = self.partials.remove(&(index, id))
+        {
+            self.forget_pieces(index, &partial);
+        }
+    }
+
+    fn forget_pieces(&mut self, index: u32, partial: &Partial) {
+        if let Destination::Unknown(iov) = &partial.place {
+            let bytes: usize = iov.iter().map(|(_, bytes)| bytes.len() + PIECE_COST).sum();
+            self.give_room_ahead(index, bytes);
+        }
+    }
+
+    /// Whether so much more may be buffered of what a peer sent early (G5). A peer that keeps to
+    /// its credit needs less than half of its part, and leaves the others theirs.
+    fn has_room_ahead(&self, index: u32, cost: usize) -> bool {
+        let own =
+            self.conn(index).and_then(|conn| conn.incoming).map_or(0, |i| i.ahead_bytes as usize);
+        self.reorder_bytes + cost <= self.bounds.reorder_bytes_max
+            && own + cost <= self.bounds.reorder_conn_bytes_max
+    }
+
+    fn take_room_ahead(&mut self, index: u32, cost: usize) {
+        self.reorder_bytes += cost;
+        if let Some(incoming) = self.incoming_mut(index) {
+            let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+            incoming.ahead_bytes = incoming.ahead_bytes.saturating_add(cost);
+        }
+    }
+
+    fn give_room_ahead(&mut self, index: u32, cost: usize) {
+        self.reorder_bytes -= cost;
+        // The session may be over, and its count with it.
+        if let Some(incoming) = self.incoming_mut(index) {
+            let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+            incoming.ahead_bytes = incoming.ahead_bytes.saturating_sub(cost);
+        }
+    }
+
+    /// The header of a message has had its turn, and brought its first bytes. The other parts go to
+    /// the destination, those that have come already at once.
+    pub(crate) fn begin_partial(
+        &mut self,
+        index: u32,
+        id: u32,
+        got: u64,
+        length: u64,
+        place: Destination,
+        memory: &mut dyn Memory,
+    ) {
+        let before = self.partials.remove(&(index, id));
+        let mut partial = Partial { early: None, got, length, place };
+        if let Some(before) = before {
+            self.forget_pieces(index, &before);
+            if let Destination::Unknown(iov) = before.place {
+                for (offset, bytes) in iov {
+                    if !partial.put(u64::from(offset), &bytes, memory) {
+                        self.counters.malformed += 1;
+                    }
+                }
+            }
+        }
+        self.put_back(index, id, partial);
+    }
+
+    /// Keeps a message of which more will come, or ends it.
+    fn put_back(&mut self, index: u32, id: u32, partial: Partial) {
+        if partial.got < partial.length {
+            self.partials.insert((index, id), partial);
+            return;
+        }
+        match partial.place {
+            Destination::Unknown(_) => {}
+            Destination::Landing(landing) => self.landed(&landing, None),
+            Destination::Nowhere(info) => self.confirm(&info, STATUS_OK),
+            Destination::Buffer { buffer, kept, tagged } => {
+                let matcher = if tagged { &mut self.tagged } else { &mut self.plain };
+                if let Some(kept) = matcher.message_mut(kept) {
+                    kept.body = Body::Whole(buffer.into_boxed_slice());
+                }
+            }
+        }
+    }
+
+    /// A part of a message.
+    pub(crate) fn on_part(
+        &mut self,
+        delivery: &Delivery<'_>,
+        check: u32,
+        part: u32,
+        memory: &mut dyn Memory,
+    ) -> Result<(), Refusal> {
+        let index = self.conn_of(delivery.peer).ok_or(Refusal::Stale)?;
+        let incoming = self.conn(index).and_then(|conn| conn.incoming);
+        let incoming = incoming.filter(|i| i.check == check).ok_or(Refusal::Stale)?;
+        let id = nearest(incoming.expected, part >> 16);
+        let offset = u16::try_from(part & 0xffff).map_err(|_| Refusal::Malformed)?;
+        let bytes = delivery.payload;
+        if bytes.is_empty() || offset == 0 {
+            return Err(Refusal::Malformed);
+        }
+        let ahead = id.wrapping_sub(incoming.expected).cast_signed() >= 0;
+        match self.partials.get_mut(&(index, id)) {
+            Some(partial) if !matches!(partial.place, Destination::Unknown(_)) => {
+                if matches!(partial.place, Destination::Landing(_))
+                    && self.done.len() >= self.bounds.dones_max
+                {
+                    return Err(Refusal::Rnr);
+                }
+                if !partial.put(u64::from(offset), bytes, memory) {
+                    return Err(Refusal::Malformed);
+                }
+                if partial.got == partial.length
+                    && let Some(partial) = self.partials.remove(&(index, id))
+                {
+                    self.put_back(index, id, partial);
+                }
+                Ok(())
+            }
+            _ if !ahead => Err(Refusal::Malformed),
+            _ => self.keep_part(index, id, offset, bytes),
+        }
+    }
+
+    /// Keeps a part whose header has not had its turn.
+    fn keep_part(&mut self, index: u32, id: u32, offset: u16, bytes: &[u8]) -> Result<(), Refusal> {
+        let cost = bytes.len() + PIECE_COST;
+        if !self.has_room_ahead(index, cost) {
+            return Err(Refusal::Rnr);
+        }
+        self.take_room_ahead(index, cost);
+        let partial = self.partials.entry((index, id));
+        let partial = partial.or_insert_with(|| Partial::new(Destination::Unknown(Vec::new())));
+        if let Destination::Unknown(iov) = &mut partial.place {
+            iov.push((offset, bytes.into()));
+        }
+        Ok(())
+    }
+
+    /// The rest of a message will not come.
+    pub(crate) fn drop_partial(&mut self, index: u32, partial: Partial, outcome: Outcome) {
+        if let Some(early) = &partial.early {
+            self.give_room_ahead(index, early.len() + PIECE_COST);
+        }
+        self.forget_pieces(index, &partial);
+        match partial.place {
+            Destination::Landing(landing) => self.landed(&landing, Some(outcome)),
+            Destination::Buffer { kept, tagged, .. } => {
+                let matcher = if tagged { &mut self.tagged } else { &mut self.plain };
+                if matcher.is_claimed(kept)
+                    && let Some(kept) = matcher.message_mut(kept)
+                {
+                    // The application learns of it when it receives the message that it claimed.
+                    kept.body = Body::Lost(outcome);
+                } else if let Some(kept) = matcher.take(kept) {
+                    self.forget_kept(&kept.info);
+                }
+            }
+            Destination::Unknown(_) | Destination::Nowhere(_) => {}
+        }
+    }
+}
+
+/// The id that ends in these 16 bits and is nearest to another.
+#[allow(clippy::cast_possible_truncation)] // the low halves
+fn nearest(to: u32, low: u32) -> u32 {
+    let ahead = (low as u16).wrapping_sub(to as u16).cast_signed();
+    to.wrapping_add_signed(i32::from(ahead))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn the_nearest_id_may_lie_before_or_behind_and_across_the_wrap() {
+        assert_eq!(nearest(0x1_0005, 0x0007), 0x1_0007);
+        assert_eq!(nearest(0x1_0005, 0xfffe), 0xfffe);
+        assert_eq!(nearest(0xffff_ffff, 0x0001), 1);
+        assert_eq!(nearest(1, 0xffff), 0xffff_ffff);
+    }
+}

@@ -1,0 +1,86 @@
+//! Operations whose peer is this endpoint: matched inside, copied once, on no wire (G9).
+
+use bytes::Bytes;
+
+use crate::layer::completion::Outcome;
+use crate::layer::request::Until;
+use crate::layer::world::{Refused, World};
+use crate::memory::Memory;
+use crate::rdm::receive::inbound::{Body, Landing, MessageInfo};
+use crate::rdm::send::operation::{Op, Source, Work};
+use crate::rdm::state::Rdm;
+use crate::rdm::wire::message::MESSAGE_COST;
+use crate::slots::Key;
+
+impl Rdm {
+    /// Carries an operation out whose peer is this endpoint.
+    pub(crate) fn submit_loopback(
+        &mut self,
+        world: &mut World<'_>,
+        key: Key,
+    ) -> Result<(), Refused> {
+        let Some(op) = self.ops.get(key) else { return Ok(()) };
+        if op.aim != 0 && op.aim != self.incarnation {
+            self.end(key, Outcome::Restarted);
+            return Ok(());
+        }
+        match &op.work {
+            Work::Message(_) => self.send_loopback(world, key),
+            Work::Atomic(_) => self.atomic_loopback(world, key),
+            Work::Rma(_) => self.rma_loopback(world, key),
+        }
+    }
+
+    fn send_loopback(&mut self, world: &mut World<'_>, key: Key) -> Result<(), Refused> {
+        let Some(op) = self.ops.get(key) else { return Ok(()) };
+        let Work::Message(message) = &op.work else { return Ok(()) };
+        let info = MessageInfo {
+            peer: None,
+            run: 0,
+            charge: 0,
+            source: op.peer,
+            tag: op.tag,
+            data: op.data,
+            token: None,
+            length: op.length,
+        };
+        let copied = matches!(message.source, Source::Owned(_));
+        let copy = copied || op.until != Until::Delivered && op.length <= self.inject_bytes_max();
+        if let Some(landing) = self.match_message(&info) {
+            self.copy_loopback(key, &landing, world.memory);
+            self.end(key, Outcome::Ok);
+            self.landed(&landing, None);
+            return Ok(());
+        }
+        // As many as a peer may send unexpected; the others wait in their buffers.
+        let window = usize::try_from(self.window() / MESSAGE_COST).unwrap_or(0);
+        let many = self.matcher(info.tag.is_some()).len().1 >= window;
+        let copy = copy && (copied || !many);
+        let body = if copy {
+            Body::Whole(self.bytes_loopback(key, world.memory).as_ref().into())
+        } else {
+            Body::Loopback(key)
+        };
+        if self.keep(info, body).is_err() {
+            self.ops.remove(key);
+            return Err(Refused::Again);
+        }
+        if copy {
+            self.end(key, Outcome::Ok);
+        }
+        Ok(())
+    }
+
+    fn bytes_loopback(&self, key: Key, memory: &mut dyn Memory) -> Bytes {
+        let Some(Op { work: Work::Message(message), length, .. }) = self.ops.get(key) else {
+            return Bytes::new();
+        };
+        message.source.read(memory, 0, usize::try_from(*length).unwrap_or(0))
+    }
+
+    /// Copies a message to this endpoint into its receive.
+    pub(crate) fn copy_loopback(&mut self, key: Key, landing: &Landing, memory: &mut dyn Memory) {
+        let bytes = self.bytes_loopback(key, memory);
+        landing.write(memory, 0, &bytes);
+    }
+}

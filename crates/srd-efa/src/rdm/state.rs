@@ -1,0 +1,214 @@
+//! The endpoint's state: every table of the Messaging Layer, and how they begin. What is done with
+//! it stands in the rooms beside, each with an `impl Rdm` of its own.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use hashbrown::HashMap;
+use srd_proto::{Endpoint, PeerId, Qpn};
+
+use crate::device::{Device, SingleQp};
+use crate::handle::{Cq, Pd};
+use crate::hash::{Keyed, Numbers};
+use crate::layer::completion::Done;
+use crate::layer::request::Order;
+use crate::mr::Mr;
+use crate::rdm::config::{Bounds, Config};
+use crate::rdm::counters::RdmCounters;
+use crate::rdm::iovec::IOV_COUNT_MAX;
+use crate::rdm::peers::connection::{Connection, Control, Entry, Hello};
+use crate::rdm::receive::inbound::{Multi, Partial, Posted, Reading, UnexpectedMessage};
+use crate::rdm::receive::matching::{Limits, Matcher, MessageKey};
+use crate::rdm::send::operation::{BatchInFlight, Op};
+use crate::rdm::wire::field;
+use crate::rdm::wire::field::BASE_BYTES;
+use crate::rdm::wire::frame::ATOMIC_IOV_BYTES;
+use crate::rdm::wire::message::{MESSAGE_COST, MESSAGE_HEADER_MAX};
+use crate::slots::{Key, Slots};
+
+/// The queue pair of every messaging layer.
+pub(crate) const QPN: Qpn = Qpn(1);
+
+/// A reliable datagram endpoint. Bounds: those of its [`Config`], and credit for unexpected
+/// messages.
+#[derive(Debug)]
+pub struct Rdm {
+    pub(super) config: Config,
+    pub(super) bounds: Bounds,
+    pub(super) local_address: SocketAddr,
+    pub(super) incarnation: u64,
+    /// The check of frames for this run (U3).
+    pub(super) local_check: u32,
+    pub(super) payload_bytes_max: usize,
+    pub(super) device: Device,
+    pub(super) pd: Pd,
+    pub(super) cq: Cq,
+    /// The local key of all memory.
+    pub(super) lkey: u32,
+    pub(super) numbers: Numbers,
+    pub(super) entries: Vec<Option<Entry>>,
+    /// Numbers below the highest that no peer has.
+    pub(super) free: BTreeSet<u32>,
+    pub(super) by_name: HashMap<(SocketAddr, u64), u32, Keyed>,
+    /// By the transport's number of the peer.
+    pub(super) conns: Vec<Option<Box<Connection>>>,
+    pub(super) conn_count: u32,
+    /// Peers that the application has not named, and how many there are; peers that the transport
+    /// may forget.
+    pub(super) strangers: VecDeque<PeerId>,
+    pub(super) strangers_count: u32,
+    /// A stranger was turned away: known ones that have gone are to be dropped.
+    pub(super) crowded: bool,
+    pub(super) released: Vec<PeerId>,
+    pub(super) ops: Slots<Op>,
+    pub(super) order: Order,
+    pub(super) controls: Slots<Control>,
+    /// Batches under way.
+    pub(super) batches: Slots<BatchInFlight>,
+    /// Connections to which a message was handed over since the application last polled, and how
+    /// many of them have others that wait for a batch.
+    pub(super) bursts: Vec<u32>,
+    pub(super) coalescing: u32,
+    /// The last call queued nothing that should leave now.
+    pub(super) deferred: bool,
+    pub(super) tagged: Matcher<Posted, UnexpectedMessage>,
+    pub(super) plain: Matcher<Posted, UnexpectedMessage>,
+    pub(super) multis: Slots<Multi>,
+    /// Operations by the local keys of memory that a receiver may read.
+    pub(super) shared_by: HashMap<u32, Key, Keyed>,
+    /// What the application lets peers use, by key.
+    pub(super) shares: HashMap<u64, Mr, Keyed>,
+    /// Long messages that are being read, connections that wait for their turn to read more, read
+    /// requests under way, and whether more may be posted than at the last attempt.
+    pub(super) readings: Slots<Reading>,
+    pub(super) reads_waiting: VecDeque<u32>,
+    pub(super) reads_active: u32,
+    pub(super) reads_changed: bool,
+    /// Claimed messages by context, and whether they have tags.
+    pub(super) claims: HashMap<(u64, bool), MessageKey, Keyed>,
+    /// Messages of which a part has come, or that came early: by connection and id.
+    pub(super) partials: BTreeMap<(u32, u32), Partial>,
+    pub(super) reorder_bytes: usize,
+    /// HELLOs that wait for the next pump.
+    pub(super) hellos: VecDeque<(PeerId, Hello)>,
+    /// Connections that have something to send, or whose early messages found no room.
+    pub(super) ready: VecDeque<u32>,
+    pub(super) stalled: Vec<u32>,
+    pub(super) session_next: u32,
+    pub(super) done: VecDeque<Done>,
+    pub(super) counters: RdmCounters,
+}
+
+impl Rdm {
+    /// An endpoint over the transport's. `local_address` is ours, and `incarnation` the run of this
+    /// endpoint as addresses name it: not zero, and another one for every run.
+    ///
+    /// # Panics
+    /// Never: a new device has room for what this makes.
+    pub fn new(
+        config: Config,
+        endpoint: &mut Endpoint,
+        local_address: SocketAddr,
+        incarnation: u64,
+    ) -> Self {
+        let bounds = Bounds::of(&config);
+        let requests_max = bounds.operations_max.saturating_mul(8).min(1 << 20) + 4096;
+        let limits = crate::Config {
+            qpn_first: QPN.0,
+            ahs_max: bounds.peers_max,
+            sq_wrs_max: requests_max,
+            rq_wrs_max: 0,
+            cq_entries_max: requests_max,
+            inline_bytes_max: 0,
+            notes: true,
+            seed: config.seed,
+            ..crate::Config::default()
+        };
+        let single = SingleQp::new(limits, endpoint, field::qkey_of(incarnation), 7);
+        let SingleQp { device, pd, cq, lkey } = single;
+        let messages_max = u32::try_from(bounds.credit_bytes / MESSAGE_COST);
+        let limits = Limits {
+            receives_max: config.receives_max,
+            messages_max: messages_max.unwrap_or(u32::MAX),
+        };
+        let state = || Keyed::new(config.seed);
+        Self {
+            local_address,
+            incarnation,
+            local_check: field::run_check(incarnation),
+            payload_bytes_max: endpoint.payload_bytes_max(),
+            device,
+            pd,
+            cq,
+            lkey,
+            numbers: Numbers::new(config.seed),
+            entries: Vec::new(),
+            free: BTreeSet::new(),
+            by_name: HashMap::with_hasher(state()),
+            conns: Vec::new(),
+            conn_count: 0,
+            strangers: VecDeque::new(),
+            strangers_count: 0,
+            crowded: false,
+            released: Vec::new(),
+            ops: Slots::default(),
+            order: Order::default(),
+            controls: Slots::default(),
+            batches: Slots::default(),
+            bursts: Vec::new(),
+            coalescing: 0,
+            deferred: false,
+            tagged: Matcher::new(limits, config.seed),
+            plain: Matcher::new(limits, config.seed),
+            multis: Slots::default(),
+            shared_by: HashMap::with_hasher(state()),
+            shares: HashMap::with_hasher(state()),
+            readings: Slots::default(),
+            reads_waiting: VecDeque::new(),
+            reads_active: 0,
+            reads_changed: false,
+            claims: HashMap::with_hasher(state()),
+            partials: BTreeMap::new(),
+            reorder_bytes: 0,
+            hellos: VecDeque::new(),
+            ready: VecDeque::new(),
+            stalled: Vec::new(),
+            session_next: 0,
+            done: VecDeque::new(),
+            counters: RdmCounters::default(),
+            config,
+            bounds,
+        }
+    }
+
+    /// Bytes that an injected message may have.
+    pub fn inject_bytes_max(&self) -> u64 {
+        let room = self.payload_bytes_max - MESSAGE_HEADER_MAX;
+        (room as u64).min(self.bounds.window_bytes_min / 2)
+    }
+
+    /// Bytes that an atomic operation may name: small enough for every path.
+    pub fn atomic_bytes_max(&self, compare: bool) -> u64 {
+        let header = BASE_BYTES + 8 + IOV_COUNT_MAX * ATOMIC_IOV_BYTES;
+        let room = self.payload_bytes_max.saturating_sub(header).min(1024) as u64;
+        // Whole elements of every type.
+        (if compare { room / 2 } else { room }) & !15
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &RdmCounters {
+        &self.counters
+    }
+
+    /// The counters of reads and writes.
+    pub fn device_counters(&self) -> &crate::Counters {
+        self.device.counters()
+    }
+
+    /// Whether what ended must be polled before more is taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.done.len() >= self.bounds.dones_max
+    }
+}

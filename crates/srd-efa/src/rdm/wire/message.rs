@@ -1,0 +1,85 @@
+//! The frame MESSAGE, alone or among others in a BATCH.
+//!
+//! ```text
+//! | 4 | flags | 0 | message id | tag? data? token? length? bytes |
+//! ```
+
+use bytes::{BufMut, BytesMut};
+
+use crate::rdm::wire::field::{BASE_BYTES, DATA, PARTS, RECEIPT, Reader, TAGGED, put_base};
+
+/// The frame's kind.
+pub(crate) const KIND: u8 = 4;
+/// The longest header of a MESSAGE: tag, data, token and length.
+pub(crate) const MESSAGE_HEADER_MAX: usize = BASE_BYTES + 8 + 8 + 8 + 4;
+/// What every message costs of its sender's credit, beside its bytes.
+pub(crate) const MESSAGE_COST: u64 = 256;
+
+/// What a MESSAGE and a LONG say of the message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MessageHeader {
+    pub id: u32,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    /// What the sender wants to hear when it stands in the receiver's buffer.
+    pub token: Option<u64>,
+}
+
+/// A MESSAGE that has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MessageFrame<'a> {
+    pub header: MessageHeader,
+    /// That of the whole message, if more of it comes.
+    pub length: Option<u32>,
+    pub bytes: &'a [u8],
+}
+
+impl<'a> MessageFrame<'a> {
+    /// What follows the base of the frame; `None` for what no sender writes.
+    pub(crate) fn decode(flags: u8, id: u32, mut reader: Reader<'a>) -> Option<Self> {
+        let tag = reader.u64_if(flags & TAGGED != 0)?;
+        let data = reader.u64_if(flags & DATA != 0)?;
+        let token = reader.u64_if(flags & RECEIPT != 0)?;
+        let length = if flags & PARTS != 0 { Some(reader.u32()?) } else { None };
+        let bytes = reader.0;
+        if length.is_some_and(|length| bytes.len() >= length as usize) {
+            return None;
+        }
+        Some(Self { header: MessageHeader { id, tag, data, token }, length, bytes })
+    }
+
+    /// What it costs of its sender's credit (G4).
+    pub(crate) fn charge(&self) -> u64 {
+        MESSAGE_COST + self.length.map_or(self.bytes.len() as u64, u64::from)
+    }
+}
+
+/// A MESSAGE up to its data, with room for `bytes` of them.
+pub(crate) fn encode(header: &MessageHeader, length: Option<u32>, bytes: usize) -> BytesMut {
+    let mut b = BytesMut::with_capacity(MESSAGE_HEADER_MAX + bytes);
+    put(&mut b, header, length);
+    b
+}
+
+/// Appends a MESSAGE up to its data.
+pub(crate) fn put(b: &mut BytesMut, header: &MessageHeader, length: Option<u32>) {
+    let flag = |there: bool, flag| if there { flag } else { 0 };
+    let flags = flag(header.tag.is_some(), TAGGED)
+        | flag(header.data.is_some(), DATA)
+        | flag(header.token.is_some(), RECEIPT)
+        | flag(length.is_some(), PARTS);
+    put_base(b, KIND, flags, 0, header.id);
+    for field in [header.tag, header.data, header.token].into_iter().flatten() {
+        b.put_u64(field);
+    }
+    if let Some(length) = length {
+        b.put_u32(length);
+    }
+}
+
+/// Bytes that [`encode`] writes.
+pub(crate) fn header_bytes(header: &MessageHeader, parts: bool) -> usize {
+    let fields = [header.tag, header.data, header.token];
+    let there = fields.iter().flatten().count();
+    BASE_BYTES + 8 * there + if parts { 4 } else { 0 }
+}

@@ -1,0 +1,105 @@
+//! When a thread that polls without success gives its core to another.
+//!
+//! MPI's ranks wait by polling. Where there are more ranks than cores, a rank that could go on
+//! waits for the time slices, milliseconds each, of ranks that cannot. So a thread that has polled
+//! for some time without an arrival yields after each poll: late while it seems to have the core
+//! alone, and soon for a while after a yield let another thread run.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use srd_proto::{Duration, Instant};
+
+/// How long nothing must have arrived before a yield, while no other thread wants the core. Answers
+/// within a data center take less, so waiting for one costs no further system call.
+const IDLE_ALONE: Duration = Duration::from_micros(50);
+/// The same while another thread does: an answer that takes longer comes from a rank that does not
+/// run.
+const IDLE_SHARED: Duration = Duration::from_micros(5);
+/// A yield that no thread takes is over sooner than this, with the interrupts that fall into it.
+/// One that a rank takes lasts as long as the rank polls, and two context switches.
+const YIELD_UNTAKEN: Duration = Duration::from_micros(6);
+/// How long a yield that was taken is remembered. Where ranks share a core, each yield is taken.
+const SHARED_FOR: Duration = Duration::from_millis(2);
+
+/// Of all hosts of this process: those for which nothing arrives must not take the core from one
+/// for which something does.
+pub(crate) static PROCESS: Backoff = Backoff::new();
+
+/// The last arrival, and the last yield that another thread took. Times are nanoseconds on the
+/// clock of the transport; zero: never.
+pub(crate) struct Backoff {
+    /// When something last arrived.
+    arrived_at_ns: AtomicU64,
+    /// When a yield last let another thread run.
+    taken_at_ns: AtomicU64,
+}
+
+impl Backoff {
+    const fn new() -> Self {
+        Self { arrived_at_ns: AtomicU64::new(0), taken_at_ns: AtomicU64::new(0) }
+    }
+
+    /// Notes the result of a poll. Returns whether it is time to yield.
+    pub(crate) fn should_yield(&self, now: Instant, arrived: bool) -> bool {
+        if arrived {
+            self.arrived_at_ns.store(now.as_nanos(), Ordering::Relaxed);
+            return false;
+        }
+        let since = |at_ns: &AtomicU64| match at_ns.load(Ordering::Relaxed) {
+            0 => Duration::MAX,
+            at_ns => now.since(Instant::from_nanos(at_ns)),
+        };
+        let is_shared = since(&self.taken_at_ns) < SHARED_FOR;
+        since(&self.arrived_at_ns) > if is_shared { IDLE_SHARED } else { IDLE_ALONE }
+    }
+
+    /// Notes how long a yield took.
+    fn yielded(&self, now: Instant, took: Duration) {
+        if took > YIELD_UNTAKEN {
+            self.taken_at_ns.store(now.as_nanos(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Lets another thread run, if one waits for the core.
+pub(crate) fn yield_core() {
+    let before = srd_net::clock::now();
+    std::thread::yield_now();
+    let now = srd_net::clock::now();
+    PROCESS.yielded(now, now.since(before));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_nanos(1);
+    const ARRIVAL: Instant = Instant::from_nanos(1_000_000);
+
+    #[test]
+    fn a_thread_yields_some_time_after_the_last_arrival() {
+        let backoff = Backoff::new();
+        assert!(backoff.should_yield(ARRIVAL, false));
+        assert!(!backoff.should_yield(ARRIVAL, true));
+        assert!(!backoff.should_yield(ARRIVAL + IDLE_ALONE, false));
+        assert!(backoff.should_yield(ARRIVAL + IDLE_ALONE + TICK, false));
+        assert!(!backoff.should_yield(ARRIVAL + IDLE_ALONE.times(2), true));
+        assert!(!backoff.should_yield(ARRIVAL + IDLE_ALONE.times(3), false));
+        // Another thread saw a later arrival meanwhile.
+        assert!(!backoff.should_yield(ARRIVAL, false));
+    }
+
+    #[test]
+    fn it_yields_soon_for_a_while_after_a_yield_was_taken() {
+        let backoff = Backoff::new();
+        backoff.should_yield(ARRIVAL, true);
+        backoff.yielded(ARRIVAL, YIELD_UNTAKEN);
+        assert!(!backoff.should_yield(ARRIVAL + IDLE_ALONE, false));
+        backoff.yielded(ARRIVAL, YIELD_UNTAKEN + TICK);
+        assert!(!backoff.should_yield(ARRIVAL + IDLE_SHARED, false));
+        assert!(backoff.should_yield(ARRIVAL + IDLE_SHARED + TICK, false));
+        let later = ARRIVAL + SHARED_FOR;
+        backoff.should_yield(later, true);
+        assert!(!backoff.should_yield(later + IDLE_SHARED + TICK, false));
+    }
+}

@@ -1,0 +1,62 @@
+//! The progress thread: keeps a host going while its application is busy elsewhere.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use srd_proto::Instant;
+
+use crate::core::Sink;
+use crate::shared::Shared;
+
+/// Starts the progress thread of a host. `arrivals` can be read while packets wait.
+///
+/// # Errors
+/// When the system gives no thread.
+pub(crate) fn start<S: Sink>(
+    shared: Arc<Shared<S>>,
+    arrivals: OwnedFd,
+) -> io::Result<JoinHandle<()>> {
+    Builder::new().name("srd-progress".into()).spawn(move || run(&shared, &arrivals))
+}
+
+fn run<S: Sink>(shared: &Shared<S>, arrivals: &OwnedFd) {
+    while !shared.is_closing() {
+        let now = srd_net::clock::now();
+        let fresh_until = shared.fresh_until();
+        if now < fresh_until {
+            sleep(shared, None, fresh_until);
+            continue;
+        }
+        let Some((due, _)) = shared.round_for_progress() else { return };
+        sleep(shared, Some(arrivals), due);
+    }
+}
+
+/// Sleeps until then, a call, or, if they are given, arrivals.
+fn sleep<S: Sink>(shared: &Shared<S>, arrivals: Option<&OwnedFd>, until: Instant) {
+    shared.sleeps_until(until);
+    let now = srd_net::clock::now();
+    let limit = (until != Instant::FAR_FUTURE).then(|| timespec(until.since(now).as_nanos()));
+    let wakeup = PollFd::new(shared.wakeup(), PollFlags::IN);
+    let mut fds = [wakeup.clone(), wakeup];
+    if let Some(arrivals) = arrivals {
+        fds[1] = PollFd::from_borrowed_fd(arrivals.as_fd(), PollFlags::IN);
+    }
+    // A signal ends the wait early, which does no harm.
+    let _ = poll(&mut fds, limit.as_ref());
+    shared.sleeps_until(Instant::ZERO);
+    if fds[0].revents().contains(PollFlags::IN) {
+        let _ = rustix::io::read(shared.wakeup(), &mut [0u8; 8]);
+    }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+        // Below one billion.
+        tv_nsec: i64::try_from(ns % 1_000_000_000).unwrap_or(0),
+    }
+}

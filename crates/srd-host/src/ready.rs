@@ -1,0 +1,71 @@
+//! A descriptor that programs wait for with `poll`: readable exactly as long as something is ready.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// The descriptor. Its counter is 0 or 1, so that writing never fails for want of room.
+#[derive(Debug)]
+pub struct ReadyFd {
+    descriptor: OwnedFd,
+    readable: AtomicBool,
+}
+
+impl ReadyFd {
+    /// One that is not readable.
+    ///
+    /// # Errors
+    /// When the system gives no descriptor.
+    pub fn new() -> io::Result<Self> {
+        let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { descriptor, readable: AtomicBool::new(false) })
+    }
+
+    /// Makes it readable, or not; a system call only if that is a change. The caller holds the
+    /// lock of what the descriptor stands for.
+    pub fn set(&self, readable: bool) {
+        if self.readable.swap(readable, Ordering::Relaxed) == readable {
+            return;
+        }
+        if readable {
+            let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
+        } else {
+            let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
+        }
+    }
+
+    /// Its number. It belongs to this.
+    pub fn as_raw(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+}
+
+impl AsFd for ReadyFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    fn is_readable(fd: &ReadyFd) -> bool {
+        let mut fds = [PollFd::new(fd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
+    }
+
+    #[test]
+    fn it_is_readable_from_the_first_set_until_it_is_taken_back() {
+        let fd = ReadyFd::new().unwrap();
+        assert!(!is_readable(&fd));
+        for readable in [true, true, false, false, true] {
+            fd.set(readable);
+            assert_eq!(is_readable(&fd), readable);
+        }
+    }
+}

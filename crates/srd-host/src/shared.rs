@@ -1,0 +1,211 @@
+//! What an application's threads and the progress thread share: the core behind its lock, and when
+//! each of them has work to do.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use rustix::event::{EventfdFlags, eventfd};
+use srd_efa::layer::{Layer, World};
+use srd_net::LocalEndpoint;
+use srd_proto::{Duration, Instant};
+
+use crate::backoff;
+use crate::core::{Core, Sink};
+use crate::fork::Process;
+use crate::memory::UserMemory;
+
+/// How long the application may stay away before the progress thread does its work.
+pub(crate) const STALE: Duration = Duration::from_millis(1);
+
+/// Why a call was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gone {
+    /// The host belongs to the process that this one was forked from.
+    Forked,
+    /// The host was closed.
+    Closed,
+    /// The sockets were lost; the sink was told why.
+    Broken,
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forked => {
+                "the endpoint belongs to the process that forked this one: open another after fork"
+            }
+            Self::Closed => "the endpoint was closed",
+            Self::Broken => "the endpoint's sockets were lost",
+        })
+    }
+}
+
+impl std::error::Error for Gone {}
+
+/// What a call may use.
+#[derive(Debug)]
+pub struct Call<'a, S: Sink> {
+    /// The layer: the Messaging Layer, as a rule.
+    pub layer: &'a mut S::Layer,
+    /// What is known of the application's memory.
+    pub memory: &'a mut UserMemory,
+    /// The caller's own.
+    pub sink: &'a mut S,
+    local: &'a mut LocalEndpoint,
+}
+
+impl<S: Sink> Call<'_, S> {
+    /// The layer, what it wants to be lent, and the caller's own.
+    pub fn parts(&mut self) -> (&mut S::Layer, World<'_>, &mut S) {
+        let (endpoint, now) = self.local.core_mut();
+        (self.layer, World { now, endpoint, memory: self.memory }, self.sink)
+    }
+}
+
+/// A host, as its callers and its progress thread use it.
+#[derive(Debug)]
+pub(crate) struct Shared<S: Sink> {
+    pub(crate) core: Mutex<Option<Core<S>>>,
+    pub(crate) process: Process,
+    /// When the application last polled: nanoseconds on the clock of the transport.
+    polled_at_ns: AtomicU64,
+    /// When messages leave that wait for others to join them.
+    coalesce_until_ns: AtomicU64,
+    /// Until when the progress thread sleeps if nothing arrives; zero while it is awake.
+    sleeps_until_ns: AtomicU64,
+    pub(crate) closing: AtomicBool,
+    /// Ends the progress thread's sleep.
+    wakeup: OwnedFd,
+}
+
+impl<S: Sink> Shared<S> {
+    /// Around a core, with its progress thread awake.
+    pub(crate) fn new(core: Core<S>) -> io::Result<Self> {
+        Ok(Self {
+            core: Mutex::new(Some(core)),
+            process: Process::current(),
+            polled_at_ns: AtomicU64::new(0),
+            coalesce_until_ns: AtomicU64::new(u64::MAX),
+            sleeps_until_ns: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+            wakeup: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+        })
+    }
+
+    /// The core, `None` once the host was closed.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<Core<S>>> {
+        self.core.lock().unwrap_or_else(|poisoned| {
+            // A thread panicked in the middle of a call: what the core remembers may be half a
+            // change, and nothing can rely on it.
+            let mut locked = poisoned.into_inner();
+            if let Some(core) = locked.as_mut() {
+                core.fail(&io::Error::other("a thread panicked while it used the endpoint"));
+            }
+            self.core.clear_poison();
+            locked
+        })
+    }
+
+    pub(crate) fn call<R>(&self, f: impl FnOnce(Call<'_, S>) -> R) -> Result<R, Gone> {
+        if !self.process.is_current() {
+            return Err(Gone::Forked);
+        }
+        let mut locked = self.lock();
+        let core = locked.as_mut().ok_or(Gone::Closed)?;
+        if core.broken {
+            return Err(Gone::Broken);
+        }
+        let Core { local, layer, memory, sink, .. } = core;
+        let result = f(Call { layer, memory, sink, local });
+        core.flush();
+        self.called(core);
+        Ok(result)
+    }
+
+    /// Notes what a call has led to. Wakes the progress thread if it sleeps too long for what has
+    /// become due; while the application keeps polling that is the case once.
+    fn called(&self, core: &Core<S>) {
+        let now = core.local.last_look();
+        self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
+        let wanted = core.due().max(now + STALE).min(core.coalesce_until);
+        if self.sleeps_until_ns.load(Ordering::SeqCst) > wanted.as_nanos() {
+            self.wake();
+        }
+    }
+
+    /// A round of the progress thread's. Returns when the next is due, and whether nothing is under
+    /// way; `None` if the host was closed.
+    pub(crate) fn round_for_progress(&self) -> Option<(Instant, bool)> {
+        let mut locked = self.lock();
+        let core = locked.as_mut()?;
+        core.round();
+        self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
+        let due = core.due();
+        // Said under the lock: a call that makes something due earlier either came before this
+        // round, or sees it and wakes the progress thread.
+        self.sleeps_until(due);
+        Some((due, core.broken || core.layer.is_quiet()))
+    }
+
+    /// Until when the application's last poll keeps the progress thread from working; the past if
+    /// the application has not polled for long. Calls that only submit operations do not count:
+    /// they do not receive what arrives.
+    pub(crate) fn fresh_until(&self) -> Instant {
+        let coalesce_until = Instant::from_nanos(self.coalesce_until_ns.load(Ordering::Relaxed));
+        match self.polled_at_ns.load(Ordering::Relaxed) {
+            0 => Instant::ZERO,
+            at => coalesce_until.min(Instant::from_nanos(at) + STALE),
+        }
+    }
+
+    /// The progress thread sleeps until then.
+    pub(crate) fn sleeps_until(&self, until: Instant) {
+        self.sleeps_until_ns.store(until.as_nanos(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn wakeup(&self) -> &OwnedFd {
+        &self.wakeup
+    }
+
+    /// Ends the progress thread's sleep, or the next one. A write that fails finds the counter
+    /// full: the thread wakes up all the same.
+    pub(crate) fn wake(&self) {
+        let _ = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
+    }
+
+    /// One round of work of the application's, without waiting.
+    pub(crate) fn poll(&self) {
+        if !self.process.is_current() {
+            return;
+        }
+        let Some((now, arrived)) = self.round_for_caller() else { return };
+        if backoff::PROCESS.should_yield(now, arrived) {
+            backoff::yield_core();
+        }
+    }
+
+    /// A round of the application's. Returns when it looked, and whether anything had arrived;
+    /// `None` if the host was closed.
+    fn round_for_caller(&self) -> Option<(Instant, bool)> {
+        let mut locked = self.lock();
+        let core = locked.as_mut()?;
+        let packets = core.round();
+        let now = core.local.last_look();
+        self.polled_at_ns.store(now.as_nanos(), Ordering::Relaxed);
+        self.called(core);
+        Some((now, packets > 0))
+    }
+
+    /// The progress thread does the work from now on, until the next poll.
+    pub(crate) fn hand_over(&self) {
+        self.polled_at_ns.store(0, Ordering::Relaxed);
+        self.wake();
+    }
+}

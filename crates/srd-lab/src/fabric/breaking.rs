@@ -1,0 +1,118 @@
+//! Breaking the fabric on purpose, and healing it: see [`crate::fault`].
+
+use super::Fabric;
+use crate::config::{RATE_MBPS, check};
+use crate::fault::{Faults, Lost, changes, counted};
+use crate::id::LinkId;
+use crate::{command, plan};
+use anyhow::{Context, Result};
+
+impl Fabric {
+    /// Makes a spine swallow everything it should forward, silently.
+    pub fn fail_spine(&self, spine: u16) -> Result<()> {
+        self.config().check_spine(spine)?;
+        self.change_faults(|faults| {
+            faults.failed_spines.insert(spine);
+        })
+    }
+
+    /// Undoes [`Fabric::fail_spine`] and [`Fabric::loss`] of a spine; its links keep their faults.
+    pub fn heal_spine(&self, spine: u16) -> Result<()> {
+        self.config().check_spine(spine)?;
+        self.change_faults(|faults| {
+            faults.failed_spines.remove(&spine);
+            faults.loss_permille.remove(&spine);
+            faults.loss_spares_bytes.remove(&spine);
+        })
+    }
+
+    /// Makes one link swallow everything in both directions, silently.
+    pub fn fail_link(&self, link: LinkId) -> Result<()> {
+        self.config().check_link(link)?;
+        self.change_faults(|faults| {
+            faults.failed_links.insert(link);
+        })
+    }
+
+    /// Gives one link another rate, in both directions.
+    pub fn slow_link(&self, link: LinkId, rate_mbps: u32) -> Result<()> {
+        self.config().check_link(link)?;
+        check("rate_mbps", rate_mbps.into(), RATE_MBPS)?;
+        self.change_faults(|faults| {
+            faults.slowed_links.insert(link, rate_mbps);
+        })
+    }
+
+    /// Undoes [`Fabric::fail_link`] and [`Fabric::slow_link`] of a link.
+    pub fn heal_link(&self, link: LinkId) -> Result<()> {
+        self.config().check_link(link)?;
+        self.change_faults(|faults| {
+            faults.failed_links.remove(&link);
+            faults.slowed_links.remove(&link);
+        })
+    }
+
+    /// Makes a spine lose this many of a thousand packets it forwards, at random; zero for none.
+    /// Needs `nft`.
+    pub fn loss(&self, spine: u16, permille: u16) -> Result<()> {
+        self.loss_above(spine, permille, 0)
+    }
+
+    /// Like [`Fabric::loss`], but packets of up to so many bytes, IP header and all, are spared:
+    /// encrypted flows over shared paths can be told apart by the size of their packets. Hosts
+    /// must not hand out super-packets ([`offloads`](crate::FabricConfig::offloads)), which are
+    /// longer.
+    pub fn loss_above(&self, spine: u16, permille: u16, spares_bytes: u32) -> Result<()> {
+        self.config().check_spine(spine)?;
+        check("loss permille", permille.into(), 0..=1000)?;
+        command::program("nft").context("packet loss needs nftables")?;
+        self.change_faults(|faults| {
+            faults.loss_permille.remove(&spine);
+            faults.loss_spares_bytes.remove(&spine);
+            if permille > 0 {
+                faults.loss_permille.insert(spine, permille);
+            }
+            if permille > 0 && spares_bytes > 0 {
+                faults.loss_spares_bytes.insert(spine, spares_bytes);
+            }
+        })
+    }
+
+    /// What the spines that lose packets at random have lost since they began to.
+    pub fn lost(&self) -> Result<Lost> {
+        let mut all = Lost::default();
+        for spine in self.state()?.faults.loss_permille.into_keys() {
+            let space = plan::spine_namespace(self.name(), spine);
+            let one = counted(&command::nft_list_in(&space, "chain inet srdlab loss")?)?;
+            (all.packets, all.bytes) = (all.packets + one.packets, all.bytes + one.bytes);
+        }
+        Ok(all)
+    }
+
+    /// Heals every fault.
+    pub fn heal_all(&self) -> Result<()> {
+        self.change_faults(|faults| *faults = Faults::default())
+    }
+
+    /// What is broken right now.
+    pub fn faults(&self) -> Result<Faults> {
+        Ok(self.state()?.faults)
+    }
+
+    fn change_faults(&self, change: impl FnOnce(&mut Faults)) -> Result<()> {
+        self.update(|state| {
+            let mut new = state.faults.clone();
+            change(&mut new);
+            for change in changes(&state.config, &state.faults, &new) {
+                command::ip_batch_in(&change.namespace, &change.ip)?;
+                command::ip_v6_batch_in(&change.namespace, &change.ip_v6)?;
+                command::tc_batch_in(&change.namespace, &change.tc)?;
+                if !change.nft.is_empty() {
+                    command::nft_in(&change.namespace, &change.nft)?;
+                }
+            }
+            state.faults = new;
+            Ok(())
+        })
+    }
+}

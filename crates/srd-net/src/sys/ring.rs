@@ -1,0 +1,253 @@
+//! Memory that the kernel shares with this process, and the rings of AF_XDP in it.
+//!
+//! A ring has one producer and one consumer, and an index that each of them alone writes. Indices
+//! count up and wrap; a slot is an index modulo the ring's size, a power of two. A producer writes
+//! slots, then its index (release); a consumer reads the index (acquire), then slots. So no slot
+//! is ever read and written at a time.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A mapping that is removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, as a boxed slice would.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Zeroed memory of this process.
+    pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
+        Self::new(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
+    }
+
+    /// A part of what a descriptor offers.
+    fn of(fd: BorrowedFd<'_>, bytes: usize, offset: libc::off_t) -> io::Result<Self> {
+        Self::new(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
+    }
+
+    fn new(
+        bytes: usize,
+        flags: libc::c_int,
+        fd: libc::c_int,
+        offset: libc::off_t,
+    ) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses the place, so that no memory in use is replaced.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, fd, offset) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at zero"))?;
+        Ok(Self { base, bytes })
+    }
+
+    /// Where it is, as the kernel wants it.
+    pub(super) fn address(&self) -> u64 {
+        self.base.as_ptr().expose_provenance() as u64
+    }
+
+    /// Its size.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Where the byte at `offset` is; `length` bytes from there on are inside.
+    pub(super) fn at(&self, offset: usize, length: usize) -> *mut u8 {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.bytes), "a place outside of a mapping");
+        // SAFETY: the offset is inside of the mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: base and size are those of the mapping, which nobody uses any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Where a ring is in what a socket offers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// What to hand to `mmap`.
+    pub(super) offset: libc::off_t,
+    /// Offsets of its parts inside.
+    pub(super) parts: libc::xdp_ring_offset,
+    /// Slots: a power of two.
+    pub(super) slots: u32,
+}
+
+/// Either side of a ring of `T`, which is plain data.
+#[derive(Debug)]
+struct Ring<T> {
+    mapping: Mapping,
+    producer: usize,
+    consumer: usize,
+    flags: usize,
+    slots_at: usize,
+    slots: u32,
+    /// The index that this side writes, as far as it has come.
+    own: u32,
+    /// The other side's index when it was last read.
+    other: u32,
+    kind: PhantomData<T>,
+}
+
+impl<T: Copy> Ring<T> {
+    fn map(fd: BorrowedFd<'_>, place: Place) -> io::Result<Self> {
+        assert!(place.slots.is_power_of_two(), "a ring's size is a power of two");
+        let part = |offset: u64| usize::try_from(offset).map_err(io::Error::other);
+        let slots_at = part(place.parts.desc)?;
+        let bytes = slots_at + place.slots as usize * size_of::<T>();
+        Ok(Self {
+            mapping: Mapping::of(fd, bytes, place.offset)?,
+            producer: part(place.parts.producer)?,
+            consumer: part(place.parts.consumer)?,
+            flags: part(place.parts.flags)?,
+            slots_at,
+            slots: place.slots,
+            own: 0,
+            other: 0,
+            kind: PhantomData,
+        })
+    }
+
+    fn index(&self, offset: usize) -> &AtomicU32 {
+        let place = self.mapping.at(offset, size_of::<u32>()).cast();
+        // SAFETY: the place is inside of the mapping, aligned (the kernel keeps indices on cache
+        // lines of their own), lives as long as `self`, and is only accessed atomically.
+        unsafe { AtomicU32::from_ptr(place) }
+    }
+
+    fn slot(&self, index: u32) -> *mut T {
+        let number = (index & (self.slots - 1)) as usize;
+        self.mapping.at(self.slots_at + number * size_of::<T>(), size_of::<T>()).cast()
+    }
+}
+
+/// A ring that this process writes.
+#[derive(Debug)]
+pub(super) struct Producer<T>(Ring<T>);
+
+impl<T: Copy> Producer<T> {
+    pub(super) fn map(fd: BorrowedFd<'_>, place: Place) -> io::Result<Self> {
+        Ring::map(fd, place).map(Self)
+    }
+
+    /// Writes an entry, which the kernel sees after [`Producer::publish`]. False: it is full.
+    pub(super) fn push(&mut self, entry: T) -> bool {
+        let ring = &mut self.0;
+        if ring.own.wrapping_sub(ring.other) == ring.slots {
+            ring.other = ring.index(ring.consumer).load(Ordering::Acquire);
+            if ring.own.wrapping_sub(ring.other) == ring.slots {
+                return false;
+            }
+        }
+        // SAFETY: the slot is inside of the mapping, and the kernel has read it: its index has
+        // passed the one before it.
+        unsafe { ring.slot(ring.own).write(entry) };
+        ring.own = ring.own.wrapping_add(1);
+        true
+    }
+
+    /// Lets the kernel see what was written.
+    pub(super) fn publish(&mut self) {
+        self.0.index(self.0.producer).store(self.0.own, Ordering::Release);
+    }
+
+    /// Whether the kernel has taken all that was published.
+    pub(super) fn is_drained(&self) -> bool {
+        self.0.index(self.0.consumer).load(Ordering::Acquire) == self.0.own
+    }
+
+    /// Whether the kernel goes on only after a system call.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.0.index(self.0.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+}
+
+/// A ring that this process reads.
+#[derive(Debug)]
+pub(super) struct Consumer<T>(Ring<T>);
+
+impl<T: Copy> Consumer<T> {
+    pub(super) fn map(fd: BorrowedFd<'_>, place: Place) -> io::Result<Self> {
+        Ring::map(fd, place).map(Self)
+    }
+
+    /// Reads an entry, whose slot the kernel may use again after [`Consumer::release`].
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let ring = &mut self.0;
+        if ring.own == ring.other {
+            ring.other = ring.index(ring.producer).load(Ordering::Acquire);
+            if ring.own == ring.other {
+                return None;
+            }
+        }
+        // SAFETY: the slot is inside of the mapping, and the kernel has written it: its index has
+        // passed this one. `T` is plain data, any bytes of which are valid.
+        let entry = unsafe { ring.slot(ring.own).read() };
+        ring.own = ring.own.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives the slots of what was read back.
+    pub(super) fn release(&mut self) {
+        self.0.index(self.0.consumer).store(self.0.own, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both sides of one ring, without a kernel between them.
+    fn pair(slots: u32) -> (Producer<u64>, Consumer<u64>) {
+        let ring = |mapping| Ring {
+            mapping,
+            producer: 0,
+            consumer: 64,
+            flags: 128,
+            slots_at: 192,
+            slots,
+            own: u32::MAX - 2, // the indices wrap in the test
+            other: u32::MAX - 2,
+            kind: PhantomData,
+        };
+        let memory = Mapping::anonymous(4096).unwrap();
+        let twin = Mapping { base: memory.base, bytes: memory.bytes };
+        let (producer, consumer) = (Producer(ring(memory)), Consumer(ring(twin)));
+        for offset in [0, 64] {
+            producer.0.index(offset).store(u32::MAX - 2, Ordering::Relaxed);
+        }
+        (producer, consumer)
+    }
+
+    #[test]
+    fn entries_come_in_order_after_publication_and_a_full_ring_takes_none() {
+        let (mut producer, mut consumer) = pair(8);
+        for round in 0..5u64 {
+            for i in 0..8 {
+                assert!(producer.push(round * 8 + i));
+            }
+            assert!(!producer.push(99), "eight entries fill it");
+            assert_eq!(consumer.pop(), None, "nothing is published");
+            producer.publish();
+            assert!(!producer.is_drained());
+            let got: Vec<u64> = std::iter::from_fn(|| consumer.pop()).collect();
+            assert_eq!(got, (round * 8..round * 8 + 8).collect::<Vec<_>>());
+            assert!(!producer.push(99), "the slots are not given back yet");
+            consumer.release();
+            assert!(producer.is_drained() && !producer.needs_wakeup());
+        }
+        std::mem::forget(consumer); // the mapping is its twin's
+    }
+}

@@ -1,0 +1,212 @@
+//! `io = "auto" | "udp" | "af_xdp"`: either back end behind one type.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use srd_proto::ids::Entropy;
+use srd_proto::time::Instant;
+use srd_proto::transmit::{PacketMeta, Transmit};
+
+use super::{XdpIo, XdpOptions, suits};
+use crate::clock::Clock;
+use crate::io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, Wait};
+use crate::udp::UdpIo;
+use crate::wake::IoWaker;
+
+/// Which back end moves packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IoChoice {
+    /// AF_XDP where it pays ([`suits`]), else UDP sockets.
+    #[default]
+    Auto,
+    /// UDP sockets.
+    Udp,
+    /// AF_XDP, or an error.
+    AfXdp,
+}
+
+/// A name that no back end has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownIo(String);
+
+impl std::fmt::Display for UnknownIo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "io = {:?}: \"auto\", \"udp\" and \"af_xdp\" are known", self.0)
+    }
+}
+
+impl std::error::Error for UnknownIo {}
+
+impl std::str::FromStr for IoChoice {
+    type Err = UnknownIo;
+
+    fn from_str(text: &str) -> Result<Self, UnknownIo> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "udp" => Ok(Self::Udp),
+            "af_xdp" => Ok(Self::AfXdp),
+            other => Err(UnknownIo(other.to_string())),
+        }
+    }
+}
+
+/// Either back end. The choice is looked at once for each call, not for each packet.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there are as many as workers
+pub enum AnyIo {
+    /// UDP sockets.
+    Udp(UdpIo),
+    /// AF_XDP, with UDP sockets beside it.
+    Xdp(XdpIo),
+}
+
+impl AnyIo {
+    /// Opens the one that was chosen. Where [`IoChoice::Auto`] does not take AF_XDP, the log says
+    /// why.
+    ///
+    /// # Errors
+    /// As [`UdpIo::open`] and [`XdpIo::open`].
+    pub fn open(choice: IoChoice, options: &XdpOptions) -> io::Result<Self> {
+        let wants_xdp = match choice {
+            IoChoice::Udp => false,
+            IoChoice::AfXdp => true,
+            IoChoice::Auto => match suits(options.udp.address.ip()) {
+                Ok(()) => true,
+                Err(why) => {
+                    tracing::debug!("UDP sockets, not AF_XDP: {why}");
+                    false
+                }
+            },
+        };
+        if !wants_xdp {
+            return UdpIo::open(&options.udp).map(Self::Udp);
+        }
+        match XdpIo::open(options) {
+            Ok(io) => Ok(Self::Xdp(io)),
+            Err(why) if choice == IoChoice::Auto => {
+                tracing::warn!("UDP sockets, not AF_XDP: {why}");
+                UdpIo::open(&options.udp).map(Self::Udp)
+            }
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// Changes how to wait.
+    pub fn set_poll(&mut self, poll: PollMode) {
+        match self {
+            Self::Udp(io) => io.set_poll(poll),
+            Self::Xdp(io) => io.set_poll(poll),
+        }
+    }
+
+    /// Ends waits also when this descriptor can be read.
+    pub fn watch(&mut self, fd: Arc<OwnedFd>) {
+        match self {
+            Self::Udp(io) => io.watch(fd),
+            Self::Xdp(io) => io.watch(fd),
+        }
+    }
+}
+
+/// The same call on the one that is there.
+macro_rules! either {
+    ($self:ident, $io:ident => $call:expr) => {
+        match $self {
+            AnyIo::Udp($io) => $call,
+            AnyIo::Xdp($io) => $call,
+        }
+    };
+}
+
+impl PacketIo for AnyIo {
+    fn send<S: Segments>(&mut self, batches: &[(Transmit, S)]) -> io::Result<Sent> {
+        either!(self, io => io.send(batches))
+    }
+
+    fn receive(
+        &mut self,
+        wait: Wait,
+        each: impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        either!(self, io => io.receive(wait, each))
+    }
+
+    fn clock(&self) -> &Clock {
+        either!(self, io => io.clock())
+    }
+
+    fn local_address(&self) -> SocketAddr {
+        either!(self, io => io.local_address())
+    }
+
+    fn local_addresses(&self) -> u8 {
+        either!(self, io => io.local_addresses())
+    }
+
+    fn local_address_at(&self, place: u8) -> SocketAddr {
+        either!(self, io => io.local_address_at(place))
+    }
+
+    fn source(&self, entropy: Entropy, destination: SocketAddr) -> SocketAddr {
+        either!(self, io => io.source(entropy, destination))
+    }
+
+    fn paths(&self) -> u16 {
+        either!(self, io => io.paths())
+    }
+
+    fn batch_segments_max(&self) -> usize {
+        either!(self, io => io.batch_segments_max())
+    }
+
+    fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
+        either!(self, io => io.check_destination(destination, packet_bytes_max));
+    }
+
+    fn take_undelivered(&mut self, now: Instant) -> Option<(SocketAddr, Undelivered)> {
+        either!(self, io => io.take_undelivered(now))
+    }
+
+    fn refusal(&self, destination: SocketAddr) -> Option<i32> {
+        either!(self, io => io.refusal(destination))
+    }
+
+    fn take_notice(&mut self) -> Option<Notice> {
+        either!(self, io => io.take_notice())
+    }
+
+    fn stats(&self) -> IoStats {
+        either!(self, io => io.stats())
+    }
+
+    fn waker(&mut self) -> io::Result<Arc<IoWaker>> {
+        either!(self, io => io.waker())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::UdpOptions;
+
+    #[test]
+    fn the_three_names_are_known_and_others_are_told_of_them() {
+        let known = [IoChoice::Auto, IoChoice::Udp, IoChoice::AfXdp];
+        assert_eq!(["auto", "udp", "af_xdp"].map(|name| name.parse::<IoChoice>().unwrap()), known);
+        let error = "xdp".parse::<IoChoice>().unwrap_err().to_string();
+        assert!(error.contains("af_xdp"), "{error}");
+    }
+
+    #[test]
+    fn loopback_is_udp_by_itself_and_an_error_if_af_xdp_is_asked_for() {
+        let mut options = XdpOptions::new(UdpOptions::new("127.0.0.1:0".parse().unwrap()));
+        options.udp.paths = 2;
+        for choice in [IoChoice::Auto, IoChoice::Udp] {
+            assert!(matches!(AnyIo::open(choice, &options).unwrap(), AnyIo::Udp(_)));
+        }
+        let error = AnyIo::open(IoChoice::AfXdp, &options).unwrap_err();
+        assert!(error.to_string().contains("loopback"), "{error}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Whether AF_XDP suits an address: the interface's driver has zero copy, and this process the
+//! rights.
+//!
+//! Since Linux 6.3 the kernel says what a driver can do with XDP: family `netdev` of generic
+//! netlink.
+//!
+//! ```text
+//! question: | nlmsghdr 16 | command, version, 0, 0 | attributes: length 2, kind 2, value |
+//! ```
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{NlaBuffer, NlasIterator};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
+
+use super::netlink::Netlink;
+use super::options::{Why, XdpError};
+use crate::sys::bpf;
+use crate::sys::interface;
+use crate::sys::xdp::XdpSocket;
+
+/// The family that knows the numbers of the others.
+const CONTROL: u16 = 0x10;
+const CONTROL_GET_FAMILY: u8 = 3;
+const CONTROL_FAMILY_ID: u16 = 1;
+const CONTROL_FAMILY_NAME: u16 = 2;
+const NETDEV_DEV_GET: u8 = 1;
+const NETDEV_DEV_IFINDEX: u16 = 1;
+const NETDEV_DEV_XDP_FEATURES: u16 = 3;
+/// `NETDEV_XDP_ACT_XSK_ZEROCOPY`
+const ZERO_COPY: u64 = 1 << 3;
+/// Headers of netlink and generic netlink.
+const HEADERS_BYTES: usize = 16 + 4;
+
+/// Whether `io = "auto"` takes AF_XDP at this address: packets move without a copy there, and this
+/// process may have them.
+///
+/// # Errors
+/// Why it does not suit.
+pub fn suits(address: IpAddr) -> Result<(), Why> {
+    let interface = interface_of(address).map_err(Why::Impossible)?;
+    let index = interface::index_of(&interface).map_err(Why::Unknown)?;
+    check_kind(&interface, index).map_err(Why::Impossible)?;
+    let features = features(index).map_err(Why::Unknown)?;
+    if features & ZERO_COPY == 0 {
+        return Err(Why::NoZeroCopy { interface });
+    }
+    let opened = XdpSocket::may_open();
+    let step = "opening an AF_XDP socket";
+    let refused = |error| XdpError::socket(crate::sys::xdp::Refused { step, error });
+    opened.map_err(|error| Why::Impossible(refused(error)))?;
+    bpf::may_make_maps().map_err(|refused| {
+        Why::Impossible(XdpError::bpf(refused.step, refused.error, String::new()))
+    })
+}
+
+/// The name of the network interface with this address.
+pub(super) fn interface_of(address: IpAddr) -> Result<String, XdpError> {
+    let addresses = interface::addresses().map_err(XdpError::Udp)?;
+    let found = addresses.into_iter().find(|a| a.ip == address && a.up && !a.loopback);
+    found.map(|a| a.interface).ok_or(XdpError::NoInterface(address))
+}
+
+/// Refuses interfaces of a kind that AF_XDP cannot work on.
+pub(super) fn check_kind(interface: &str, index: u32) -> Result<(), XdpError> {
+    let objection = Netlink::open().and_then(|mut netlink| netlink.objection(index));
+    match objection.map_err(XdpError::Udp)? {
+        Some(why) => Err(XdpError::Unsuitable { interface: interface.to_string(), why }),
+        None => Ok(()),
+    }
+}
+
+/// What the driver of an interface can do.
+fn features(index: u32) -> io::Result<u64> {
+    let family = ask(CONTROL, CONTROL_GET_FAMILY, CONTROL_FAMILY_NAME, b"netdev\0")?;
+    let family = attribute(&family, CONTROL_FAMILY_ID)?;
+    let family = u16::from_ne_bytes(family.as_slice().try_into().map_err(io::Error::other)?);
+    let device = ask(family, NETDEV_DEV_GET, NETDEV_DEV_IFINDEX, &index.to_ne_bytes())?;
+    let features = attribute(&device, NETDEV_DEV_XDP_FEATURES)?;
+    Ok(u64::from_ne_bytes(features.as_slice().try_into().map_err(io::Error::other)?))
+}
+
+/// Asks a family with one attribute. Returns the answer's attributes.
+fn ask(family: u16, command: u8, kind: u16, value: &[u8]) -> io::Result<Vec<u8>> {
+    let question = question(family, command, kind, value);
+    let mut socket = Socket::new(NETLINK_GENERIC)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    // The answer is there when the call that asks returns.
+    socket.set_non_blocking(true)?;
+    socket.send(&question, 0)?;
+    let (answer, _) = socket.recv_from_full()?;
+    let short = || io::Error::other("the kernel's answer is too short");
+    let kind = u16::from_ne_bytes(*answer[4..].first_chunk().ok_or_else(short)?);
+    if kind == ERROR {
+        let code = i32::from_ne_bytes(*answer[16..].first_chunk().ok_or_else(short)?);
+        return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
+    }
+    answer.get(HEADERS_BYTES..).map(<[u8]>::to_vec).ok_or_else(short)
+}
+
+/// The kind of an answer that is an error number.
+const ERROR: u16 = 2;
+
+fn question(family: u16, command: u8, kind: u16, value: &[u8]) -> Vec<u8> {
+    /// `NLM_F_REQUEST`
+    const REQUEST: u16 = 1;
+    let attribute_bytes = 4 + value.len();
+    let length = HEADERS_BYTES + attribute_bytes.next_multiple_of(4);
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend_from_slice(&u32::try_from(length).unwrap_or(0).to_ne_bytes());
+    bytes.extend_from_slice(&family.to_ne_bytes());
+    bytes.extend_from_slice(&REQUEST.to_ne_bytes());
+    bytes.extend_from_slice(&[0; 8]); // sequence and port
+    bytes.extend_from_slice(&[command, 1, 0, 0]);
+    bytes.extend_from_slice(&u16::try_from(attribute_bytes).unwrap_or(0).to_ne_bytes());
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(length, 0);
+    bytes
+}
+
+/// The value of an attribute.
+fn attribute(attributes: &[u8], kind: u16) -> io::Result<Vec<u8>> {
+    for attribute in NlasIterator::new(attributes) {
+        let attribute: NlaBuffer<&[u8]> = attribute.map_err(io::Error::other)?;
+        if attribute.kind() == kind {
+            return Ok(attribute.value().to_vec());
+        }
+    }
+    Err(io::Error::other("the kernel's answer lacks what was asked for"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_and_strange_addresses_do_not_suit() {
+        for ip in ["127.0.0.1", "::1", "192.0.2.77", "0.0.0.0"] {
+            let why = suits(ip.parse().unwrap()).unwrap_err();
+            assert!(matches!(why, Why::Impossible(XdpError::NoInterface(_))), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_says_what_loopback_can_do() {
+        match features(1) {
+            Ok(features) => assert_eq!(features & ZERO_COPY, 0),
+            Err(error) => assert!(error.raw_os_error() == Some(libc::ENOENT), "{error}"),
+        }
+        assert!(features(0x7fff_fff0).is_err());
+    }
+}

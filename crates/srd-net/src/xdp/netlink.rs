@@ -1,0 +1,300 @@
+//! What the kernel knows of interface, routes and neighbours: typed questions over rtnetlink.
+//!
+//! The kernel answers a question for one object before the call that asks returns, so that no
+//! call here waits.
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::link::{
+    InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use super::headers::Mac;
+
+/// Groups of news: interfaces, neighbours, routes of both families.
+const GROUPS: [u32; 4] = [1, 3, 7, 11];
+/// Datagrams of news that one look takes; the rest waits for the next.
+const NEWS_MAX: usize = 64;
+/// Datagrams that an answer may have.
+const ANSWERS_MAX: usize = 8;
+
+/// An interface as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Interface {
+    pub(super) mac: Mac,
+    /// The largest IP packet.
+    pub(super) mtu: u32,
+    pub(super) up: bool,
+}
+
+/// Where the kernel would send packets for a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Route {
+    /// By which interface.
+    pub(super) interface: u32,
+    /// To whom on its link: a router, or the destination itself.
+    pub(super) next_hop: IpAddr,
+}
+
+/// What the kernel knows of a neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Neighbour {
+    pub(super) mac: Mac,
+    /// Whether it was heard of lately. The kernel asks it again when it next sends there.
+    pub(super) confirmed: bool,
+}
+
+/// A socket for questions and one for news.
+pub(super) struct Netlink {
+    questions: Socket,
+    news: Socket,
+    sequence: u32,
+}
+
+impl std::fmt::Debug for Netlink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Netlink")
+    }
+}
+
+impl Netlink {
+    pub(super) fn open() -> io::Result<Self> {
+        let news = socket()?;
+        for group in GROUPS {
+            news.add_membership(group)?;
+        }
+        let questions = socket()?;
+        questions.connect(&SocketAddr::new(0, 0))?;
+        Ok(Self { questions, news, sequence: 0 })
+    }
+
+    /// Whether interfaces, routes or neighbours have changed since the last look.
+    pub(super) fn has_changed(&mut self) -> bool {
+        let mut changed = false;
+        for _ in 0..NEWS_MAX {
+            match self.news.recv_from_full() {
+                Ok(_) => changed = true,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                // News were lost: something has changed.
+                Err(_) => return true,
+            }
+        }
+        changed
+    }
+
+    /// Why AF_XDP cannot work on an interface; none: it may.
+    pub(super) fn objection(&mut self, index: u32) -> io::Result<Option<&'static str>> {
+        Ok(self.link(index)?.and_then(|link| objection(&link)))
+    }
+
+    fn link(&mut self, index: u32) -> io::Result<Option<LinkMessage>> {
+        let mut question = LinkMessage::default();
+        question.header.index = index;
+        match self.ask(Message::GetLink(question))? {
+            Some(Message::NewLink(answer)) => Ok(Some(answer)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The interface with this index.
+    pub(super) fn interface(&mut self, index: u32) -> io::Result<Option<Interface>> {
+        let Some(answer) = self.link(index)? else { return Ok(None) };
+        let (mut mac, mut mtu) = (None, 0);
+        for attribute in &answer.attributes {
+            match attribute {
+                LinkAttribute::Address(bytes) => mac = bytes.as_slice().try_into().ok(),
+                LinkAttribute::Mtu(bytes) => mtu = *bytes,
+                _ => {}
+            }
+        }
+        let flags = answer.header.flags;
+        let up = flags.contains(LinkFlags::Up) && flags.contains(LinkFlags::LowerUp);
+        Ok(mac.map(|mac| Interface { mac, mtu, up }))
+    }
+
+    /// The route of a packet; none if it stays here, or goes another way than to one neighbour.
+    pub(super) fn route(
+        &mut self,
+        from: IpAddr,
+        to: IpAddr,
+        mark: Option<u32>,
+        scope: Option<u32>,
+    ) -> io::Result<Option<Route>> {
+        let mut question = RouteMessage::default();
+        let bits = if to.is_ipv4() { 32 } else { 128 };
+        question.header.address_family = family(to);
+        question.header.destination_prefix_length = bits;
+        question.header.source_prefix_length = bits;
+        question.attributes.push(RouteAttribute::Destination(to.into()));
+        question.attributes.push(RouteAttribute::Source(from.into()));
+        question.attributes.extend(mark.map(RouteAttribute::Mark));
+        question.attributes.extend(scope.map(RouteAttribute::Oif));
+        let Some(Message::NewRoute(answer)) = self.ask(Message::GetRoute(question))? else {
+            return Ok(None);
+        };
+        if answer.header.kind != RouteType::Unicast {
+            return Ok(None);
+        }
+        let (mut interface, mut next_hop) = (None, to);
+        for attribute in &answer.attributes {
+            match attribute {
+                RouteAttribute::Oif(index) => interface = Some(*index),
+                RouteAttribute::Gateway(RouteAddress::Inet(ip)) => next_hop = (*ip).into(),
+                RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => next_hop = (*ip).into(),
+                RouteAttribute::Via(RouteVia::Inet(ip)) => next_hop = (*ip).into(),
+                RouteAttribute::Via(RouteVia::Inet6(ip)) => next_hop = (*ip).into(),
+                RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) => return Ok(None),
+                _ => {}
+            }
+        }
+        Ok(interface.map(|interface| Route { interface, next_hop }))
+    }
+
+    /// A neighbour on the link of an interface; none if its hardware address is not known.
+    pub(super) fn neighbour(
+        &mut self,
+        interface: u32,
+        ip: IpAddr,
+    ) -> io::Result<Option<Neighbour>> {
+        let mut question = NeighbourMessage::default();
+        question.header.family = family(ip);
+        question.header.ifindex = interface;
+        let address = match ip {
+            IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
+            IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
+        };
+        question.attributes.push(NeighbourAttribute::Destination(address));
+        let Some(Message::NewNeighbour(answer)) = self.ask(Message::GetNeighbour(question))? else {
+            return Ok(None);
+        };
+        let confirmed = match answer.header.state {
+            NeighbourState::Reachable | NeighbourState::Permanent | NeighbourState::Noarp => true,
+            NeighbourState::Stale | NeighbourState::Delay | NeighbourState::Probe => false,
+            _ => return Ok(None),
+        };
+        let mac = answer.attributes.iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(bytes) => bytes.as_slice().try_into().ok(),
+            _ => None,
+        });
+        Ok(mac.map(|mac| Neighbour { mac, confirmed }))
+    }
+
+    /// Asks for one object. None: the kernel has no such thing.
+    fn ask(&mut self, question: Message) -> io::Result<Option<Message>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_ACK;
+        header.sequence_number = self.sequence;
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(question));
+        packet.finalize();
+        let mut bytes = vec![0; packet.buffer_len()];
+        packet.serialize(&mut bytes);
+        self.questions.send(&bytes, 0)?;
+        let mut found = None;
+        for _ in 0..ANSWERS_MAX {
+            let (bytes, _) = self.questions.recv_from_full()?;
+            let answer =
+                NetlinkMessage::<Message>::deserialize(&bytes).map_err(io::Error::other)?;
+            if answer.header.sequence_number != self.sequence {
+                continue;
+            }
+            match answer.payload {
+                NetlinkPayload::InnerMessage(inner) => found = Some(inner),
+                NetlinkPayload::Error(error) if error.code.is_none() => return Ok(found),
+                NetlinkPayload::Error(error) => return none_or_error(error.to_io()),
+                _ => {}
+            }
+        }
+        Err(io::Error::other("the kernel's answer is too long"))
+    }
+}
+
+fn objection(link: &LinkMessage) -> Option<&'static str> {
+    if link.header.link_layer_type != LinkLayerType::Ether {
+        return Some("it is not Ethernet");
+    }
+    let infos = link.attributes.iter().filter_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => Some(infos),
+        _ => None,
+    });
+    // The kernel runs the program for the parts of such an interface, and gives their packets to
+    // sockets of the parts only.
+    let joins = |info: &LinkInfo| matches!(info, LinkInfo::Kind(InfoKind::Bond | InfoKind::Team));
+    infos.flatten().any(joins).then_some("it joins several others")
+}
+
+/// No route, no neighbour, no interface: an answer like any other.
+fn none_or_error(error: io::Error) -> io::Result<Option<Message>> {
+    let none = [
+        libc::ENOENT,
+        libc::ENODEV,
+        libc::ESRCH,
+        libc::ENETUNREACH,
+        libc::EHOSTUNREACH,
+        libc::EACCES,
+        libc::EINVAL,
+        libc::ENETDOWN,
+    ];
+    match error.raw_os_error() {
+        Some(errno) if none.contains(&errno) => Ok(None),
+        _ => Err(error),
+    }
+}
+
+fn socket() -> io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.set_non_blocking(true)?;
+    Ok(socket)
+}
+
+fn family(ip: IpAddr) -> AddressFamily {
+    if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn af_xdp_is_for_single_ethernet_interfaces() {
+        let of = |kind: InfoKind| {
+            let mut link = LinkMessage::default();
+            link.header.link_layer_type = LinkLayerType::Ether;
+            link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]));
+            link
+        };
+        assert_eq!(objection(&of(InfoKind::Veth)), None);
+        assert_eq!(objection(&of(InfoKind::Bond)), Some("it joins several others"));
+        assert_eq!(objection(&of(InfoKind::Team)), Some("it joins several others"));
+        let mut tunnel = of(InfoKind::Tun);
+        tunnel.header.link_layer_type = LinkLayerType::None;
+        assert_eq!(objection(&tunnel), Some("it is not Ethernet"));
+    }
+
+    #[test]
+    fn loopback_has_an_interface_no_way_out_and_no_neighbour() {
+        let mut netlink = Netlink::open().unwrap();
+        let lo = netlink.interface(1).unwrap().unwrap();
+        assert_eq!((lo.mac, lo.up), ([0; 6], true));
+        assert!(lo.mtu >= 1280);
+        for ip in ["127.0.0.1", "::1"] {
+            let ip: IpAddr = ip.parse().unwrap();
+            assert_eq!(netlink.route(ip, ip, None, None).unwrap(), None, "it stays here");
+            assert_eq!(netlink.neighbour(1, ip).ok().flatten().filter(|n| n.mac != [0; 6]), None);
+        }
+        assert_eq!(netlink.interface(0x7fff_fff0).unwrap(), None);
+    }
+}

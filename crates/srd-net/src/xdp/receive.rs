@@ -1,0 +1,183 @@
+//! Receiving: packets are handed out where they lie, and their frames go back to the kernel.
+
+use std::io;
+use std::net::SocketAddr;
+
+use srd_proto::time::{Duration, Instant};
+use srd_proto::transmit::PacketMeta;
+
+use super::headers::{self, Bad};
+use super::ways::is_link_local;
+use super::{Blocked, Kernel, XdpIo};
+use crate::io::{PacketIo as _, PollMode, Wait};
+use crate::sys::xdp::Piece;
+
+/// Packets that one look takes.
+const PACKETS_MAX: usize = 64;
+/// How often the UDP socket is looked at while nothing comes by it and the thread does not sleep.
+/// A sleep ends when something does.
+const UDP_LOOK: Duration = Duration::from_micros(100);
+/// A deadline nearer than this is spun for.
+const SLEEP_MIN: Duration = Duration::from_micros(3);
+/// The longest packet in several pieces.
+const GATHER_BYTES_MAX: usize = 65_536 + 64;
+
+/// A packet that came in several pieces, as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct Gather {
+    bytes: Vec<u8>,
+    open: bool,
+}
+
+impl Gather {
+    /// Adds a piece. Past the bound bytes are left out, so that lengths do not fit.
+    fn add(&mut self, bytes: &[u8]) {
+        if !self.open {
+            self.bytes.clear();
+        }
+        self.open = true;
+        let room = GATHER_BYTES_MAX - self.bytes.len();
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+impl XdpIo {
+    pub(super) fn receive_waiting(
+        &mut self,
+        wait: Wait,
+        mut each: impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        let start = self.clock.now();
+        self.ways.look(start);
+        self.flush();
+        let spin_until = match self.poll {
+            PollMode::Block => start,
+            PollMode::Spin => Instant::FAR_FUTURE,
+            PollMode::Adaptive(spin) => start + spin,
+        };
+        loop {
+            let (now, packets) = self.receive_now(&mut each)?;
+            if packets > 0 || now >= wait.until || self.waker.as_ref().is_some_and(|w| w.take()) {
+                return Ok(packets);
+            }
+            if now >= spin_until && wait.until.since(now) > SLEEP_MIN {
+                if self.sleep(wait, now)? {
+                    return Ok(self.receive_now(&mut each)?.1);
+                }
+                return Ok(0);
+            }
+            if wait.writable {
+                // Spinning, and a send waits: let the caller try it again.
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Takes what is there. Returns the time, and how many packets there were.
+    fn receive_now(
+        &mut self,
+        each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> io::Result<(Instant, usize)> {
+        let now = self.clock.now();
+        let mut packets = self.receive_ring(now, each);
+        if now >= self.udp_look_at
+            && let Kernel::Sockets(udp, _) = &mut self.kernel
+        {
+            let came = udp.receive(Wait::NOT, &mut *each)?;
+            self.counted.received_by_kernel += came as u64;
+            packets += came;
+            self.udp_look_at = if came > 0 { Instant::ZERO } else { now + UDP_LOOK };
+        }
+        Ok((now, packets))
+    }
+
+    fn receive_ring(
+        &mut self,
+        now: Instant,
+        each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> usize {
+        let (mut pieces, mut packets) = (0, 0);
+        while packets < PACKETS_MAX
+            && let Some(piece) = self.socket.take()
+        {
+            pieces += 1;
+            packets += usize::from(self.receive_piece(&piece, now, each));
+            self.socket.give(piece.frame);
+        }
+        if pieces > 0 {
+            self.socket.publish();
+            self.counted.received_packets += packets as u64;
+            self.stats.received_packets += packets as u64;
+            self.stats.received_messages += packets as u64;
+        } else {
+            self.socket.wake_receive();
+        }
+        packets
+    }
+
+    /// Hands a packet out, if this piece ends one. Returns whether it did.
+    fn receive_piece(
+        &mut self,
+        piece: &Piece,
+        now: Instant,
+        each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> bool {
+        let bytes = &mut self.socket.bytes(&piece.frame)[piece.offset..piece.offset + piece.length];
+        if piece.more || self.gather.open {
+            self.gather.add(bytes);
+        }
+        if piece.more {
+            return false;
+        }
+        let packet = if self.gather.open { self.gather.bytes.as_mut_slice() } else { bytes };
+        self.gather.open = false;
+        let datagram = match headers::read(packet) {
+            Ok(datagram) if !datagram.payload.is_empty() => datagram,
+            Ok(_) => return false,
+            Err(Bad::Malformed) => {
+                self.counted.dropped_malformed += 1;
+                return false;
+            }
+            Err(Bad::Checksum) => {
+                self.counted.dropped_checksum += 1;
+                return false;
+            }
+        };
+        let mut source = datagram.from;
+        if let SocketAddr::V6(source) = &mut source
+            && is_link_local((*source.ip()).into())
+        {
+            source.set_scope_id(self.index);
+        }
+        self.counted.received_partial_checksum += u64::from(datagram.partial);
+        self.stats.received_bytes += datagram.payload.len() as u64;
+        let meta = PacketMeta { source, local: 0, ecn: datagram.ecn, received_at: now };
+        each(now, meta, &mut packet[datagram.payload]);
+        true
+    }
+
+    /// Whether a send waits for frames that the kernel has.
+    pub(super) fn waits_for_frames(&self) -> bool {
+        self.blocked == Some(Blocked::Frames)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_gathered_up_to_a_bound() {
+        let mut gather = Gather::default();
+        gather.add(&[1; 3000]);
+        gather.add(&[2; 3000]);
+        assert_eq!((gather.bytes.len(), gather.bytes[3000]), (6000, 2));
+        for _ in 0..40 {
+            gather.add(&[3; 3000]);
+        }
+        assert_eq!(gather.bytes.len(), GATHER_BYTES_MAX);
+        gather.open = false;
+        gather.add(&[4; 10]);
+        assert_eq!(gather.bytes, [4; 10]);
+    }
+}

@@ -1,0 +1,119 @@
+//! Two network namespaces with a veth between them, which go when this does.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// The interface at either end.
+pub(crate) const INTERFACE: &str = "v0";
+
+/// A pair of namespaces: `10.77.0.1` and `fd77::1` in the first, `.2` and `::2` in the second.
+pub(crate) struct Pair {
+    pub(crate) names: [String; 2],
+}
+
+impl Pair {
+    /// A pair with this MTU and so many queues at each end; none without the right to make it,
+    /// which is an error in CI.
+    pub(crate) fn new(mtu: u16, queues: u8) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = |end| format!("xdp-{}-{count}{end}", std::process::id());
+        let pair = Self { names: [name('a'), name('b')] };
+        if !run("ip", &["netns", "add", &pair.names[0]]) {
+            assert!(std::env::var_os("CI").is_none(), "no right to make a namespace in CI");
+            println!("skipped: no right to make a network namespace");
+            return None;
+        }
+        must("ip", &["netns", "add", &pair.names[1]]);
+        let (mtu, queues) = (mtu.to_string(), queues.to_string());
+        let [a, b] = &pair.names;
+        let of = |netns| {
+            let sizes = ["mtu", &mtu, "numrxqueues", &queues, "numtxqueues", &queues];
+            [&["name", INTERFACE, "netns", netns], sizes.as_slice()].concat()
+        };
+        let link = ["link", "add"].into_iter().chain(of(a)).chain(["type", "veth", "peer"]);
+        must("ip", &link.chain(of(b)).collect::<Vec<_>>());
+        for (end, name) in pair.names.iter().enumerate() {
+            let (v4, v6) = (format!("10.77.0.{}/24", end + 1), format!("fd77::{}/64", end + 1));
+            must("ip", &["-n", name, "addr", "add", &v4, "dev", INTERFACE]);
+            must("ip", &["-n", name, "addr", "add", &v6, "dev", INTERFACE, "nodad"]);
+            must("ip", &["-n", name, "link", "set", "lo", "up"]);
+            must("ip", &["-n", name, "link", "set", INTERFACE, "up"]);
+        }
+        Some(pair)
+    }
+
+    /// Runs `work` on a thread inside of one end's namespace. Sockets and threads made there stay.
+    pub(crate) fn within<T: Send>(&self, end: usize, work: impl FnOnce() -> T + Send) -> T {
+        let file = File::open(format!("/run/netns/{}", self.names[end])).unwrap();
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(move || {
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(file.as_fd(), kind).unwrap();
+                work()
+            });
+            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Has both kernels resolve each other's IPv4 address.
+    pub(crate) fn acquaint(&self) {
+        for (end, to) in [(0, "10.77.0.2:9"), (1, "10.77.0.1:9")] {
+            self.within(end, || {
+                let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+                socket.send_to(&[1], to).unwrap();
+            });
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
+    /// Runs `ip` in one end's namespace.
+    pub(crate) fn ip(&self, end: usize, arguments: &[&str]) {
+        must("ip", &[&["-n", &self.names[end]], arguments].concat());
+    }
+
+    /// What the kernel knows of its IPv4 neighbours in one end's namespace.
+    pub(crate) fn neighbours(&self, end: usize) -> String {
+        let arguments = ["-4", "-n", &self.names[end], "neigh", "show", "dev", INTERFACE];
+        let output = Command::new("ip").args(arguments).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Sets a variable of the kernel's in one end's namespace.
+    pub(crate) fn set(&self, end: usize, variable: &str) {
+        must("ip", &["netns", "exec", &self.names[end], "sysctl", "-qw", variable]);
+    }
+
+    /// Whether an XDP program is attached at one end.
+    pub(crate) fn has_program(&self, end: usize) -> bool {
+        let shown = Command::new("ip")
+            .args(["-n", &self.names[end], "-d", "link", "show", "dev", INTERFACE])
+            .output()
+            .unwrap();
+        assert!(shown.status.success());
+        String::from_utf8_lossy(&shown.stdout).contains("prog/xdp")
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for name in &self.names {
+            run("ip", &["netns", "del", name]);
+        }
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+}
+
+/// Runs a program that must succeed.
+pub(crate) fn must(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+}

@@ -1,0 +1,195 @@
+//! Where an endpoint's completions go: to queues and counters.
+//!
+//! A queue that is full takes nothing, and what ends meanwhile stays in the Messaging Layer: no
+//! completion is ever lost, and an application that does not read gets `-FI_EAGAIN` in the end.
+
+use std::io;
+use std::sync::Arc;
+
+use srd_efa::layer::{Done, Kind, Layer, Outcome, Peer};
+use srd_host::Sink;
+use srd_net::Notice;
+
+use crate::abi::bits::{
+    FI_ATOMIC, FI_MSG, FI_MULTI_RECV, FI_READ, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_READ,
+    FI_REMOTE_WRITE, FI_RMA, FI_SEND, FI_TAGGED, FI_WRITE,
+};
+use crate::abi::errno::FI_EIO;
+use crate::abi::fid::FI_ADDR_NOTAVAIL;
+use crate::address::Address;
+use crate::completion::{Completion, CompletionQueue, Failure};
+use crate::core::{Level, log};
+use crate::counter::Counter;
+use crate::ledger::{Entry, Ledger, OpKind};
+use crate::vector::AddressVector;
+
+/// What an endpoint is bound to, and its open operations.
+#[derive(Debug, Default)]
+pub struct EndpointSink {
+    /// Open operations.
+    pub ledger: Ledger,
+    /// What is bound.
+    pub bindings: Bindings,
+    /// Peers by their number in the vector.
+    pub peers: Vec<Option<Peer>>,
+    /// Numbers in the vector of peers that were sent to.
+    pub numbers: Vec<u64>,
+}
+
+/// What an endpoint is bound to.
+#[derive(Clone, Debug, Default)]
+pub struct Bindings {
+    /// Its address vector.
+    pub vector: Option<Arc<AddressVector>>,
+    /// The queue of its sending half.
+    pub transmit: Option<Arc<CompletionQueue>>,
+    /// The queue of its receiving half.
+    pub receive: Option<Arc<CompletionQueue>>,
+    /// Its counters, and what they count.
+    pub counters: Vec<(Arc<Counter>, u64)>,
+    /// Whether completions name their senders.
+    pub sources: bool,
+}
+
+/// What a kind of operation is counted as, and the flags of its completion beside the entry's.
+fn flags_of(done: &Done) -> (u64, u64) {
+    let message = if done.tagged { FI_TAGGED } else { FI_MSG };
+    match done.kind {
+        Kind::Send => (FI_SEND, FI_SEND | message),
+        Kind::Receive => (FI_RECV, FI_RECV | message),
+        Kind::Read => (FI_READ, FI_READ | FI_RMA),
+        Kind::Write => (FI_WRITE, FI_WRITE | FI_RMA),
+        Kind::Atomic => (FI_WRITE, FI_WRITE | FI_ATOMIC),
+        Kind::FetchAtomic => (FI_READ, FI_READ | FI_ATOMIC),
+        Kind::RemoteWrite => (FI_REMOTE_WRITE, FI_REMOTE_WRITE | FI_RMA),
+        Kind::RemoteRead => (FI_REMOTE_READ, FI_REMOTE_READ | FI_RMA),
+    }
+}
+
+impl EndpointSink {
+    /// The number of a peer in the vector, if it is there.
+    fn number_of(&self, peer: Peer, layer: &dyn Layer) -> Option<u64> {
+        let known = self.numbers.get(peer.0 as usize).copied();
+        if let Some(number) = known.filter(|number| *number != FI_ADDR_NOTAVAIL) {
+            return Some(number);
+        }
+        let (place, incarnation) = layer.address_of(peer)?;
+        let address = Address { ip: place.ip(), port: place.port(), incarnation };
+        self.bindings.vector.as_ref()?.number_of(address)
+    }
+
+    fn count(&self, kind: u64, failed: bool) {
+        for (counter, kinds) in &self.bindings.counters {
+            if kinds & kind != 0 {
+                // In another process nothing ends.
+                let _ = counter.change(|count| {
+                    let number = if failed { &mut count.failed } else { &mut count.completed };
+                    *number = number.wrapping_add(1);
+                });
+            }
+        }
+    }
+
+    /// Whether the queue of an end wants it, beside its failure.
+    fn is_reported(&self, done: &Done) -> bool {
+        match done.kind {
+            // Without data they are counted only: applications do not expect them in a queue.
+            Kind::RemoteWrite => done.data.is_some(),
+            Kind::RemoteRead => false,
+            _ => done.signaled,
+        }
+    }
+
+    /// The entry of an operation, which is over unless more is to come of it.
+    fn entry(&mut self, done: &Done) -> Entry {
+        let Some(entry) = self.ledger.find(done.context) else { return Entry::default() };
+        let stays = match entry.sort {
+            OpKind::ManyReceives => !done.released,
+            OpKind::Claim if done.outcome == Outcome::Ok => {
+                entry.sort = OpKind::Claimed;
+                true
+            }
+            _ => false,
+        };
+        if stays {
+            let Entry { context, buffer, flags, sort, .. } = *entry;
+            Entry { context, buffer, flags, sort, copy: None }
+        } else {
+            self.ledger.close(done.context).unwrap_or_default()
+        }
+    }
+}
+
+impl Sink for EndpointSink {
+    type Layer = dyn Layer;
+
+    fn has_room(&mut self) -> bool {
+        let Bindings { transmit, receive, .. } = &self.bindings;
+        [transmit, receive].into_iter().flatten().all(|queue| queue.queue().has_room())
+    }
+
+    fn done(&mut self, done: Done, layer: &dyn Layer) {
+        let (kind, mut flags) = flags_of(&done);
+        let entry = self.entry(&done);
+        let failed = done.outcome != Outcome::Ok;
+        self.count(kind, failed);
+        if !failed && !self.is_reported(&done) {
+            return;
+        }
+        let sent = kind & (FI_SEND | FI_READ | FI_WRITE) != 0;
+        let queue = if sent { &self.bindings.transmit } else { &self.bindings.receive };
+        let Some(queue) = queue.clone() else { return };
+        if done.data.is_some() && !sent {
+            flags |= FI_REMOTE_CQ_DATA;
+        }
+        if done.released {
+            flags |= FI_MULTI_RECV;
+        }
+        let source = match done.peer {
+            Some(peer) if self.bindings.sources && !sent => self.number_of(peer, layer),
+            _ => None,
+        };
+        let peer = || {
+            let (place, incarnation) = layer.address_of(done.peer?)?;
+            Some(Address { ip: place.ip(), port: place.port(), incarnation }.to_string())
+        };
+        let failure = if failed { crate::failure::of(&done, peer()).map(Box::new) } else { None };
+        let offset = usize::try_from(done.offset).unwrap_or(0);
+        queue.queue().push_over(Completion {
+            context: entry.context,
+            flags: flags | entry.flags,
+            length: usize::try_from(done.length).unwrap_or(usize::MAX),
+            buffer: entry.buffer.wrapping_add(offset),
+            data: done.data.unwrap_or(0),
+            tag: done.tag,
+            source: source.unwrap_or(FI_ADDR_NOTAVAIL),
+            failure,
+        });
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        log(Level::Warn, &notice.to_string());
+    }
+
+    fn broken(&mut self, error: &io::Error) {
+        log(Level::Warn, &format!("the endpoint's sockets were lost: {error}"));
+        for number in self.ledger.numbers(|entry| entry.sort != OpKind::Claimed) {
+            let Some(entry) = self.ledger.close(number) else { continue };
+            let receives =
+                matches!(entry.sort, OpKind::Receive | OpKind::ManyReceives | OpKind::Claim);
+            let queue = if receives { &self.bindings.receive } else { &self.bindings.transmit };
+            let Some(queue) = queue else { continue };
+            let failure = Failure {
+                error: FI_EIO,
+                provider_error: crate::failure::SOCKETS_LOST,
+                overflow: 0,
+                text: format!("the endpoint's sockets were lost: {error}"),
+            };
+            queue.queue().push_over(Completion {
+                context: entry.context,
+                failure: Some(Box::new(failure)),
+                ..Completion::default()
+            });
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Worlds of the soak whose hosts run more than the endpoint: guests' TCP over the card, or ranks
+//! over the Messaging Layer. Network, faults and flows are those of the seed's plan.
+//!
+//! The oracles know only what applications got: a guest's bytes arrive in order (the model of TCP
+//! counts only such) and complete, a message arrives once and whole, and none of them changed. Who
+//! restarted, or was told that a flow failed, is owed nothing more.
+
+use std::collections::BTreeSet;
+
+use srd_proto::{Config, Duration, Protection};
+
+use super::plan::{Layer, Plan};
+use super::trial::Passed;
+use crate::any_node::AnyNode;
+use crate::express::{ExpressNode, ExpressNodeConfig};
+use crate::fault::Fault;
+use crate::hash::mix;
+use crate::rank::{RankNode, RankNodeConfig};
+use crate::tcp::TcpConfig;
+use crate::workload::peers;
+use crate::world::{FlowState, US, World, WorldConfig};
+
+/// The longest that a guest's TCP waits before it tries again.
+const RTO_MAX: Duration = Duration::from_millis(40);
+/// From one look at the books to the next.
+const STEP_PS: u64 = 1_000 * US;
+/// What timers of guests and layers may add to the plan's deadline.
+const PATIENCE_PS: u64 = 5_000_000 * US;
+
+/// Limits that a card or layer can work with, and one key for all.
+fn endpoint(plan: &Plan) -> Config {
+    let mut config = plan.config.clone();
+    if matches!(config.protection, Protection::Static(_)) {
+        config.protection = Protection::JobKey([9; 32]);
+    }
+    config.send_queue_datagrams_max = config.send_queue_datagrams_max.max(256);
+    config.flows_max = config.flows_max.max(4096);
+    config.events_max = 1 << 20;
+    config
+}
+
+fn guest() -> TcpConfig {
+    TcpConfig {
+        rto_min: Duration::from_millis(5),
+        rto_max: RTO_MAX,
+        rto_initial: Duration::from_millis(10),
+        timer_tick: Duration::from_millis(1),
+        retries_max: 1_000_000,
+        ..TcpConfig::default()
+    }
+}
+
+fn world(plan: &Plan) -> Result<World<AnyNode>, String> {
+    let (endpoint, seed, workload) = (endpoint(plan), plan.seed, plan.workload());
+    let config = WorldConfig {
+        seed,
+        rules: plan.rules,
+        faults: plan.faults.clone(),
+        corruption_undetected: plan.corruption_undetected,
+        sampling: None,
+    };
+    let hosts = plan.topology.hosts;
+    let topology = plan.topology.clone();
+    let made = if plan.layer == Layer::Card {
+        let (card, guest) = (srd_card::Config::default(), guest());
+        let peers = peers(&workload, hosts).into();
+        let of_all = ExpressNodeConfig { endpoint, card, guest, seed, peers };
+        let node = |host| AnyNode::Express(Box::new(ExpressNode::new(host, of_all.clone())));
+        World::new(topology, workload, config, node)
+    } else {
+        let incoming = crate::rank::incoming(&workload, hosts).into();
+        let of_all = RankNodeConfig { endpoint, seed, incoming };
+        let node = |host| AnyNode::Rank(Box::new(RankNode::new(host, of_all.clone())));
+        World::new(topology, workload, config, node)
+    };
+    made.map_err(|e| format!("the plan makes no world: {e}"))
+}
+
+/// What is wrong with the world now, if anything.
+fn check(world: &World<AnyNode>, restarted: &BTreeSet<u32>) -> Result<(), String> {
+    world.check_conservation().map_err(|e| format!("packets are lost: {e}"))?;
+    if world.counters().timer_livelocks > 0 {
+        return Err(format!("{} timer livelocks", world.counters().timer_livelocks));
+    }
+    for (number, flow) in world.flows().iter().enumerate() {
+        if flow.damaged > 0 {
+            return Err(format!("flow {number} arrived changed, or twice"));
+        }
+        let FlowState { plan, delivered_bytes, .. } = flow;
+        if *delivered_bytes > plan.bytes && !touches(flow, restarted) {
+            return Err(format!("{delivered_bytes} bytes of {} of flow {number}", plan.bytes));
+        }
+    }
+    Ok(())
+}
+
+/// Whether one of a flow's hosts restarted.
+fn touches(flow: &FlowState, restarted: &BTreeSet<u32>) -> bool {
+    restarted.contains(&flow.plan.src.0) || restarted.contains(&flow.plan.dst.0)
+}
+
+/// Whether nothing more is owed to a flow.
+fn is_settled(flow: &FlowState, restarted: &BTreeSet<u32>) -> bool {
+    let is_done = flow.finished_ps.is_some() && flow.delivered_bytes == flow.plan.bytes;
+    is_done || flow.failed > 0 || touches(flow, restarted)
+}
+
+/// Runs a plan.
+///
+/// # Errors
+/// What went wrong first.
+pub(super) fn run(plan: &Plan) -> Result<Passed, String> {
+    let restarts = plan.faults.iter().filter_map(|fault| match fault {
+        Fault::Restart { host, .. } => Some(*host),
+        _ => None,
+    });
+    let restarted: BTreeSet<u32> = restarts.collect();
+    let mut world = world(plan)?;
+    let deadline_ps = plan.deadline_ps() + PATIENCE_PS;
+    let all_settled =
+        |world: &World<AnyNode>| world.flows().iter().all(|flow| is_settled(flow, &restarted));
+    let mut step_ps = STEP_PS;
+    while world.now_ps() < plan.heal_ps() || !all_settled(&world) {
+        world.run_until(world.now_ps() + step_ps);
+        let at = |what| format!("{what} (at {:.3} us)", world.now_ps() as f64 / US as f64);
+        check(&world, &restarted).map_err(at)?;
+        if world.now_ps() > deadline_ps {
+            let open = world.flows().iter().enumerate().filter(|(_, f)| !is_settled(f, &restarted));
+            let some: Vec<_> = open.take(3).map(|(n, flow)| format!("{n}: {flow:?}")).collect();
+            return Err(at(format!("flows do not finish: {}", some.join("; "))));
+        }
+        step_ps = (step_ps * 2).min(50 * STEP_PS);
+    }
+    let liveness_us = (world.now_ps() - plan.heal_ps()) / US;
+    let counters = world.counters();
+    let delivered = world.flows().iter().map(|flow| flow.delivered_bytes);
+    let mut sums = vec![counters.injected, counters.delivered, counters.dropped_total()];
+    sums.extend(delivered);
+    Ok(Passed {
+        digest: sums.iter().fold(plan.seed, |digest, n| mix(digest ^ n)),
+        packets: counters.injected,
+        liveness_us,
+        ..Passed::default()
+    })
+}

@@ -1,0 +1,100 @@
+//! Each frame for the guest is checked without the code under test: it is a packet, its header
+//! agrees with it, and its sender may send it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use srd_card::{Guest, Prefix};
+
+/// Where in a frame the mark of its sender is: the type of service, or part of the traffic class.
+pub(super) const MARK_AT: usize = 11;
+/// Bits of it that are a mark; marks of congestion lie beside them in both families.
+const MARK: u8 = 0xcc;
+/// Packets that a super-packet may stand for.
+const PACKETS_MAX: usize = 1366;
+
+/// The mark of a peer that was removed so often.
+pub(super) fn mark(peer: usize, generation: u8) -> u8 {
+    (1 + peer as u8) << 6 | (generation & 3) << 2
+}
+
+/// Puts a mark into its byte.
+pub(super) fn stamp(byte: &mut u8, mark: u8) {
+    *byte = *byte & !MARK | mark;
+}
+
+/// A guest that looks at what it gets.
+#[derive(Default)]
+pub(super) struct Oracle {
+    /// By peer: the addresses that it may send from.
+    pub(super) allowed: Vec<Vec<Prefix>>,
+    /// By peer: its mark, if its frames have one.
+    pub(super) marks: Vec<Option<u8>>,
+    /// The guest has just given a packet, and may be answered.
+    pub(super) answers: bool,
+    /// Frames so far.
+    pub(super) got: u64,
+}
+
+impl Guest for Oracle {
+    fn deliver(&mut self, frame: &[u8]) {
+        self.got += 1;
+        let source = well_formed(frame).expect("a frame whose header agrees with its packet");
+        if self.answers {
+            let protocol = if frame[10] >> 4 == 4 { frame[19] } else { frame[16] };
+            assert!(matches!(protocol, 1 | 58), "an answer is ICMP");
+            return;
+        }
+        let owner = super::owner(&self.allowed, source);
+        let owner = owner.unwrap_or_else(|| panic!("{source} is no address of any peer"));
+        if let Some(Some(mark)) = self.marks.get(owner) {
+            let seen = frame[MARK_AT] & MARK;
+            assert_eq!(seen, *mark, "a frame from {source} was not sent by its owner");
+        }
+    }
+}
+
+/// The source of a frame that is one.
+fn well_formed(frame: &[u8]) -> Option<IpAddr> {
+    if frame.len() > 65_535 {
+        return None;
+    }
+    let (header, packet) = frame.split_at_checked(10)?;
+    let word = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+    let (source, headers, protocol) = match packet.first()? >> 4 {
+        4 => {
+            let headers = usize::from(packet[0] & 15) * 4;
+            let address: [u8; 4] = packet.get(12..16)?.try_into().ok()?;
+            (IpAddr::V4(Ipv4Addr::from(address)), headers, Some(*packet.get(9)?))
+        }
+        6 => {
+            let address: [u8; 16] = packet.get(8..24)?.try_into().ok()?;
+            // Behind extension headers the protocol is another.
+            let plain = Some(packet[6]).filter(|next| matches!(next, 6 | 17));
+            (IpAddr::V6(Ipv6Addr::from(address)), 40, plain)
+        }
+        _ => return None,
+    };
+    if headers < 20 || packet.len() < headers {
+        return None;
+    }
+    let left = header[0] & 1 != 0;
+    if left && (word(6) < headers || word(6) + word(8) + 2 > packet.len()) {
+        return None;
+    }
+    let kind = header[1] & 0x7f;
+    if kind != 0 {
+        let (wanted, v4) = match kind {
+            1 => (6, true),
+            4 => (6, false),
+            5 => (17, source.is_ipv4()),
+            _ => return None,
+        };
+        let agrees = v4 == source.is_ipv4() && protocol.is_none_or(|protocol| protocol == wanted);
+        let payload = packet.len().saturating_sub(word(6) + 60);
+        let few = word(4) > 0 && payload.div_ceil(word(4)) <= PACKETS_MAX;
+        if !(agrees && left && few) {
+            return None;
+        }
+    }
+    Some(source)
+}

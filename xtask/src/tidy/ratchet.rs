@@ -1,0 +1,86 @@
+//! Counts that may only fall, in `xtask/ratchet.txt`: what was there before its check was.
+//!
+//! A line is a kind, a name and a count; a name without a line may have none. A count above its
+//! line is a finding. A count below it is printed, and `cargo xtask tidy --write` lowers the line.
+//! Only an editor can raise one, and that is seen in review.
+
+use std::collections::BTreeMap;
+
+/// What is counted, and of what: `("circles", "srd-ofi")`.
+pub(super) type Counts = BTreeMap<(String, String), usize>;
+
+const HEAD: &str = "\
+# Counts that may only fall: `cargo xtask tidy --write` writes what has become better.
+#   circles    circles of files that know each other, per crate
+#   entangled  files that lie on one, per crate
+#   subjects   sentences that begin with a bare \"who\", per crate, and in docs
+#   uncited    rules of a specification whose number no comment names
+";
+
+/// Reads the file.
+pub(super) fn read(text: &str) -> Counts {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| {
+            let (what, count) = line.rsplit_once(' ')?;
+            let (kind, name) = what.split_once(' ')?;
+            Some(((kind.to_owned(), name.to_owned()), count.parse().ok()?))
+        })
+        .collect()
+}
+
+/// The file.
+pub(super) fn write(counts: &Counts) -> String {
+    let mut text = HEAD.to_owned();
+    for ((kind, name), count) in counts.iter().filter(|(_, count)| **count > 0) {
+        text += &format!("{kind} {name} {count}\n");
+    }
+    text
+}
+
+/// What got worse.
+pub(super) fn worse(allowed: &Counts, now: &Counts) -> Vec<String> {
+    let allowed = |key| allowed.get(key).copied().unwrap_or(0);
+    let worse = now.iter().filter(|(key, count)| **count > allowed(*key));
+    worse
+        .map(|(key @ (kind, name), count)| {
+            format!("{kind} {name}: {count}, and {} are allowed", allowed(key))
+        })
+        .collect()
+}
+
+/// The counts with everything lowered that got better.
+pub(super) fn lowered(allowed: &Counts, now: &Counts) -> Counts {
+    let of = |key| now.get(key).copied().unwrap_or(0);
+    allowed.iter().map(|(key, count)| (key.clone(), of(key).min(*count))).collect()
+}
+
+/// The sum of a kind.
+pub(super) fn sum(counts: &Counts, kind: &str) -> usize {
+    counts.iter().filter(|((k, _), _)| k == kind).map(|(_, count)| count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_as_they_are_written() {
+        let counts = read("# a remark\ncircles srd-ofi 3\nuncited srd.md S15 1\nsubjects docs 0\n");
+        assert_eq!(counts.len(), 3);
+        let written = write(&counts);
+        assert!(written.ends_with("circles srd-ofi 3\nuncited srd.md S15 1\n"), "{written}");
+    }
+
+    #[test]
+    fn a_count_may_fall_and_not_rise() {
+        let allowed = read("circles a 3\ncircles b 1\n");
+        let now = read("circles a 4\ncircles c 1\n");
+        let findings = worse(&allowed, &now);
+        assert_eq!(
+            findings,
+            ["circles a: 4, and 3 are allowed", "circles c: 1, and 0 are allowed"]
+        );
+        assert_eq!(lowered(&allowed, &now), read("circles a 3\ncircles b 0\n"));
+    }
+}

@@ -1,0 +1,71 @@
+//! Sentences whose subject is nobody in particular: "Who arrives late waits." The reader has to
+//! find out who or what that is; "A packet that arrives late waits" says it. See docs/language.md.
+
+/// First words of such a sentence.
+const BARE: [&str; 4] = ["Who ", "Whoever ", "Whom ", "He who "];
+
+/// How many sentences of a Rust file's comments begin so.
+pub(super) fn in_rust(text: &str) -> usize {
+    let comments = text.lines().map(|line| {
+        let line = line.trim_start();
+        let marks = ["//! ", "/// ", "// "];
+        marks.iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or_default()
+    });
+    count(comments)
+}
+
+/// The same of a document, without its code.
+pub(super) fn in_markdown(text: &str) -> usize {
+    let mut inside = false;
+    count(text.lines().map(|line| {
+        let fence = line.trim_start().starts_with("```");
+        inside ^= fence;
+        if inside || fence { "" } else { line.trim_start_matches(['-', '*', ' ']) }
+    }))
+}
+
+/// Counts in paragraphs, which an empty line ends. Rows of tables are no sentences.
+fn count<'a>(lines: impl Iterator<Item = &'a str>) -> usize {
+    let mut found = 0;
+    let mut begins = true;
+    for line in lines {
+        if line.is_empty() || line.starts_with('|') {
+            begins = true;
+            continue;
+        }
+        found += usize::from(begins && is_bare(line));
+        for end in [". ", "? ", "! ", ": "] {
+            found += line.split(end).skip(1).filter(|rest| is_bare(rest)).count();
+        }
+        begins = line.ends_with(['.', '?', '!']);
+    }
+    found
+}
+
+/// A question may begin so.
+fn is_bare(sentence: &str) -> bool {
+    let end = sentence.find(['.', '?', '!']).map(|at| sentence.as_bytes()[at]);
+    end != Some(b'?') && BARE.iter().any(|word| sentence.starts_with(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_subjects_are_counted_where_sentences_begin() {
+        let text = "//! Who comes late waits. Whoever does not wait is gone.\n//! A peer\n\
+                    //! Who is not a sentence.\n\n/// He who sends, sends.\nfn who() {}\n";
+        assert_eq!(in_rust(text), 3);
+    }
+
+    #[test]
+    fn questions_and_other_subjects_pass() {
+        assert_eq!(in_rust("/// Who sent it?\n/// A peer who waits.\n/// | Who |\n"), 0);
+    }
+
+    #[test]
+    fn code_of_documents_does_not_count() {
+        assert_eq!(in_markdown("- Who waits, waits.\n\n```text\nWho is not looked at.\n```\n"), 1);
+    }
+}
