@@ -5,7 +5,7 @@
 //!   srd.toml --> config ----------------------------+
 //!                                                   v
 //!   srd set, reload --> control/server - Command -> control thread -- orders --> workers
-//!   srd status, top --> control/server --- read --+                              (own every packet)
+//!   srd status, top --> control/server --- read --+                            (own every packet)
 //!   Prometheus -------> metrics/server --- read --+-- pages <-------- figures ---+
 //!   srd capture ------> control/server <--------------- packets --- capture/tap -+
 //! ```

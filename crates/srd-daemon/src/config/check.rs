@@ -13,6 +13,7 @@ use super::error::{ConfigError, Source};
 use super::file::{ControlTable, Document, InterfaceTable, MetricsTable, PeerTable};
 use super::routes;
 use super::several;
+use super::workers;
 use super::{
     ALL_PEERS, ALLOWED_MAX, Config, Control, Group, Interface, Metrics, Mode, PEERS_MAX,
     PeerSettings, Protection, UdpOrdering, socket_default,
@@ -35,8 +36,6 @@ const ORDER_WAIT_MS: RangeInclusive<f64> = 0.1..=10_000.0;
 const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 /// Paths unless the file says.
 const PATHS_DEFAULT: i64 = 64;
-/// Threads that move packets.
-const WORKERS: RangeInclusive<i64> = 1..=8;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
@@ -64,7 +63,7 @@ fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<I
     let protection = protection(source, spanned)?;
     let paths = whole(source, table.paths.as_ref(), "paths", &PATHS)?.unwrap_or(PATHS_DEFAULT);
     let (listen, listen_further) = listens(source, spanned, paths, &address)?;
-    let workers = workers(source, table, (listen.port(), paths))?;
+    let workers = workers::workers(source, table, (listen.port(), paths))?;
     let mtu = whole(source, table.mtu.as_ref(), "mtu", &MTU)?;
     let orderings = [(UdpOrdering::Ordered, "ordered"), (UdpOrdering::Bypass, "bypass")];
     let order_wait = table.order_wait_ms.as_ref();
@@ -230,29 +229,6 @@ fn listens(
         return Err(source.error(Some(texts[0].span()), what, remedy));
     }
     Ok((all[0], all[1..].iter().map(SocketAddr::ip).collect()))
-}
-
-/// How many threads move packets: as the file says, or one for two cores. Each sends from as many
-/// ports as there are paths, one run of them behind the other from `port` on.
-fn workers(source: &Source<'_>, table: &InterfaceTable, (port, paths): (u16, i64)) -> Result<u8> {
-    let most = (i64::from(u16::MAX) + 1 - i64::from(port)) / paths;
-    let workers = match &table.workers {
-        Some(text) => {
-            let wanted = whole(source, Some(text), "workers", &WORKERS)?.unwrap_or(1);
-            if wanted > most {
-                let what =
-                    format!("{wanted} workers of {paths} paths each do not fit behind port {port}");
-                let remedy = format!("write a number of at most {most}, or take a smaller port");
-                return Err(source.error(Some(text.span()), what, remedy));
-            }
-            wanted
-        }
-        None => {
-            let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-            i64::try_from(cores / 2).unwrap_or(1).min(most).clamp(*WORKERS.start(), *WORKERS.end())
-        }
-    };
-    Ok(u8::try_from(workers).unwrap_or(1))
 }
 
 /// An address with a port that is not zero.
@@ -574,7 +550,7 @@ fn choice<T: Copy>(
 }
 
 /// A number within its bounds.
-fn whole(
+pub(super) fn whole(
     source: &Source<'_>,
     value: Option<&Spanned<i64>>,
     key: &str,

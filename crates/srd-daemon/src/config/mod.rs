@@ -36,6 +36,7 @@ mod several;
 #[cfg(test)]
 mod tests;
 pub mod wireguard;
+mod workers;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! One list is made at a time, at most every [`LIST_PAUSE`] from all readers together. Of paths a
-//! worker copies those of one peer in a turn; flows it copies in one turn, the busiest of its table,
-//! at most [`FLOWS_LISTED_MAX`].
+//! worker copies those of one peer in a turn; flows it copies in one turn, the busiest of its
+//! table, at most [`FLOWS_LISTED_MAX`].
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Mutex, PoisonError};

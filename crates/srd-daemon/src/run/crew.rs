@@ -1,4 +1,4 @@
-//! The workers, as the control thread sees them: started, commanded, listened to and ended together.
+//! The workers, as the control thread sees them: started, commanded and ended together.
 //!
 //! A change goes to all workers and counts when each has acknowledged it. What one of them could
 //! not do is undone in the others, so that they stay alike.

@@ -133,7 +133,8 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
     }
 }
 
-/// Makes the interface, with a queue for each worker. One that is there already is somebody else's, with addresses and routes
+/// Makes the interface, with a queue for each worker. One that is there already is somebody
+/// else's, with addresses and routes
 /// that we could not give back.
 pub(super) fn open_tun(config: &Config) -> Result<Vec<Tun>> {
     let name = &config.interface.name;

@@ -2,8 +2,8 @@
 //!
 //! Totals are written whenever the worker goes to sleep, so that they are right while nothing
 //! moves, and every [`TOTALS_EVERY`] while it does not sleep: some sixty stores, which are little
-//! beside the system call. Rows of peers are looked at every [`ROWS_EVERY`] while packets move, some
-//! at each turn; and once a second all, since delays and paths change without traffic, too.
+//! beside the system call. Rows of peers are looked at every [`ROWS_EVERY`] while packets move,
+//! some at each turn; and once a second all, since delays and paths change without traffic, too.
 
 use std::sync::Arc;
 

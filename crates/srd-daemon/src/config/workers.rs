@@ -1,0 +1,39 @@
+//! How many threads move packets.
+
+use std::ops::RangeInclusive;
+
+use super::check::whole;
+use super::error::{ConfigError, Source};
+use super::file::InterfaceTable;
+
+/// Threads that move packets.
+const WORKERS: RangeInclusive<i64> = 1..=8;
+
+type Result<T> = std::result::Result<T, ConfigError>;
+
+/// How many threads move packets: as the file says, or one for two cores. Each sends from as many
+/// ports as there are paths, one run of them behind the other from `port` on.
+pub(super) fn workers(
+    source: &Source<'_>,
+    table: &InterfaceTable,
+    (port, paths): (u16, i64),
+) -> Result<u8> {
+    let most = (i64::from(u16::MAX) + 1 - i64::from(port)) / paths;
+    let workers = match &table.workers {
+        Some(text) => {
+            let wanted = whole(source, Some(text), "workers", &WORKERS)?.unwrap_or(1);
+            if wanted > most {
+                let what =
+                    format!("{wanted} workers of {paths} paths each do not fit behind port {port}");
+                let remedy = format!("write a number of at most {most}, or take a smaller port");
+                return Err(source.error(Some(text.span()), what, remedy));
+            }
+            wanted
+        }
+        None => {
+            let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            i64::try_from(cores / 2).unwrap_or(1).min(most).clamp(*WORKERS.start(), *WORKERS.end())
+        }
+    };
+    Ok(u8::try_from(workers).unwrap_or(1))
+}
