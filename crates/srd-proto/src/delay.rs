@@ -39,7 +39,7 @@ pub(crate) struct DelayEstimator {
     newest: u32,
     /// Smoothed difference of one sample to the next, times eight.
     difference_x8: u64,
-    /// How much later than a packet that arrived lately others had been sent that arrived before it.
+    /// How much later than a packet that arrived lately others had been sent that arrived before.
     overtaken_ns: u64,
 }
 

@@ -11,6 +11,7 @@ use toml::Spanned;
 use super::endpoint::Endpoint;
 use super::error::{ConfigError, Source};
 use super::file::{ControlTable, Document, InterfaceTable, MetricsTable, PeerTable};
+use super::number::whole;
 use super::routes;
 use super::several;
 use super::workers;
@@ -547,22 +548,6 @@ fn choice<T: Copy>(
         let known: Vec<String> = words.iter().map(|(_, word)| format!("\"{word}\"")).collect();
         source.error(Some(text.span()), what, format!("write {}", known.join(" or ")))
     })
-}
-
-/// A number within its bounds.
-pub(super) fn whole(
-    source: &Source<'_>,
-    value: Option<&Spanned<i64>>,
-    key: &str,
-    bounds: &RangeInclusive<i64>,
-) -> Result<Option<i64>> {
-    let Some(value) = value else { return Ok(None) };
-    if bounds.contains(value.as_ref()) {
-        return Ok(Some(*value.as_ref()));
-    }
-    let remedy = format!("write a number from {} to {}", bounds.start(), bounds.end());
-    let what = format!("`{key}` cannot be {}", value.as_ref());
-    Err(source.error(Some(value.span()), what, remedy))
 }
 
 /// Milliseconds within their bounds.

@@ -31,6 +31,7 @@ pub mod edit;
 pub mod endpoint;
 pub mod error;
 mod file;
+mod number;
 mod routes;
 mod several;
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::check::whole;
 use super::error::{ConfigError, Source};
 use super::file::InterfaceTable;
+use super::number::whole;
 
 /// Threads that move packets.
 const WORKERS: RangeInclusive<i64> = 1..=8;

@@ -12,9 +12,9 @@ const ASKED_PART: u64 = 8;
 /// After so many tail probes in a row that were not answered all paths are asked. A receiver that
 /// is shared by many may answer one late.
 const PROBES_IN_VAIN: u8 = 2;
-/// Beyond a round trip the first tail probe after data waits for this part of the target delay: with
-/// half of it, and with all of it, a burst that was lost is repaired later, and a path that is dead
-/// from the start is missed for longer (`docs/perf-notes.md`, 2026-11-23).
+/// Beyond a round trip the first tail probe after data waits for this part of the target delay:
+/// with half of it, and with all of it, a burst that was lost is repaired later, and a path that is
+/// dead from the start is missed for longer (`docs/perf-notes.md`, 2026-11-23).
 const FIRST_PROBE_TARGET_PART: u64 = 4;
 
 /// The first tail probe after data (L5): it follows what was sent last through the same queues.

@@ -2,15 +2,15 @@
 //! over the Messaging Layer. Network, faults and flows are those of the seed's plan.
 //!
 //! The oracles know only what applications got: a guest's bytes arrive in order (the model of TCP
-//! counts only such) and complete, a message arrives once and whole, and none of them changed. Who
-//! restarted, or was told that a flow failed, is owed nothing more.
+//! counts only such) and complete, a message arrives once and whole, and none of them changed. A
+//! host that restarted, or that was told that a flow failed, is owed nothing more.
 
 use std::collections::BTreeSet;
 
 use srd_proto::{Config, Duration, Protection};
 
+use super::passed::Passed;
 use super::plan::{Layer, Plan};
-use super::trial::Passed;
 use crate::any_node::AnyNode;
 use crate::express::{ExpressNode, ExpressNodeConfig};
 use crate::fault::Fault;

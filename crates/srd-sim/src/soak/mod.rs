@@ -18,6 +18,7 @@ mod host;
 mod layers;
 pub mod ledger;
 mod node;
+mod passed;
 mod plan;
 mod trial;
 
@@ -27,8 +28,8 @@ use std::sync::Mutex;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use passed::Passed;
 pub use plan::{Layer, Plan};
-pub use trial::Passed;
 
 /// A seed that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,7 +1,6 @@
 //! One seed's run, phase by phase.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use srd_proto::{Duration, Instant, Protection};
@@ -10,6 +9,7 @@ use super::host::{endpoint, settling};
 use super::layers;
 use super::ledger::Ledger;
 use super::node::{Common, SoakNode};
+use super::passed::Passed;
 use super::plan::{Layer, Plan};
 use crate::hash::mix;
 use crate::world::{Ended, US, World, WorldConfig};
@@ -18,25 +18,6 @@ use crate::world::{Ended, US, World, WorldConfig};
 const STEPS: u64 = 20;
 /// Packets that a host may send in ten quiet milliseconds, per peer.
 const QUIET_PACKETS_MAX: u64 = 40;
-
-/// What a seed that passed did.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Passed {
-    /// A number that sums up all that happened.
-    pub digest: u64,
-    /// Packets that hosts sent.
-    pub packets: u64,
-    /// Datagrams that were delivered.
-    pub delivered: u64,
-    /// Datagrams by status number.
-    pub statuses: BTreeMap<u8, u64>,
-    /// Datagrams that two runs of a receiver got, as plain ones may that were sent without contact.
-    pub again_after_restart: u64,
-    /// From the faults' end to the flows' end.
-    pub liveness_us: u64,
-    /// Packets in ten quiet milliseconds afterwards.
-    pub quiet_packets: u64,
-}
 
 fn world(plan: &Plan, common: &Rc<Common>) -> Result<World<SoakNode>, String> {
     let config = WorldConfig {

@@ -1,0 +1,23 @@
+//! Numbers of the file, and their bounds.
+
+use std::ops::RangeInclusive;
+
+use toml::Spanned;
+
+use super::error::{ConfigError, Source};
+
+/// A number within its bounds.
+pub(super) fn whole(
+    source: &Source<'_>,
+    value: Option<&Spanned<i64>>,
+    key: &str,
+    bounds: &RangeInclusive<i64>,
+) -> Result<Option<i64>, ConfigError> {
+    let Some(value) = value else { return Ok(None) };
+    if bounds.contains(value.as_ref()) {
+        return Ok(Some(*value.as_ref()));
+    }
+    let remedy = format!("write a number from {} to {}", bounds.start(), bounds.end());
+    let what = format!("`{key}` cannot be {}", value.as_ref());
+    Err(source.error(Some(value.span()), what, remedy))
+}
