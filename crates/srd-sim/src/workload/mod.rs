@@ -167,7 +167,7 @@ impl Workload {
     }
 }
 
-/// Whom each host sends to or gets from.
+/// The other end of each flow that a host has.
 pub fn peers(workload: &Workload, hosts: u32) -> Vec<Vec<HostId>> {
     let mut peers = vec![BTreeSet::new(); hosts as usize];
     for flow in &workload.flows {
