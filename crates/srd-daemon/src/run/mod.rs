@@ -9,9 +9,9 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`worker`] | moves packets, on a thread of its own |
-//! | [`control`] | everything else, on the main thread |
-//! | [`orders`] | what the two say to each other |
+//! | `worker` | moves packets, on a thread of its own |
+//! | `control` | everything else, on the main thread |
+//! | `orders` | what the two say to each other |
 //! | `crew` | all workers, started, commanded and ended together |
 //! | `setup` | sockets, interface, privileges |
 
