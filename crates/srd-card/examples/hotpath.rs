@@ -33,6 +33,8 @@ const PACKET_BYTES_MAX: u16 = 8_956;
 /// Datagrams, or a guest's packets, that are offered between two looks at what has arrived.
 const BATCH: usize = 16;
 const HEADERS_BYTES: usize = 40;
+/// When real time begins: after all that the ends have told each other by then.
+const REAL_TIME_NS: u64 = 1_000_000_000;
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -195,6 +197,9 @@ fn measured_ingress(end: &mut End, now: Instant, delivery: &Delivery<'_>) {
 struct Rig {
     ends: [End; 2],
     now: Instant,
+    /// Since when real time passes; without it time goes on by a delay from step to step. Shards
+    /// that lease the link from each other must agree about the time.
+    began: Option<WallInstant>,
     buf: TransmitBuf,
     packet: Vec<u8>,
     payload: Bytes,
@@ -207,6 +212,7 @@ impl Rig {
         let mut rig = Self {
             ends,
             now: Instant::from_nanos(1_000_000),
+            began: None,
             buf: TransmitBuf::new(64, 65_000),
             packet: Vec::with_capacity(usize::from(PACKET_BYTES_MAX)),
             payload: Bytes::from(vec![1; bytes]),
@@ -249,11 +255,22 @@ impl Rig {
                 express.pump(self.now, endpoint);
             }
             self.carry(end);
-            self.now += DELAY;
+            self.pass();
         }
         for end in &mut self.ends {
             end.settle(self.now);
         }
+    }
+
+    /// Lets time pass.
+    fn pass(&mut self) {
+        self.now += match self.began {
+            None => DELAY,
+            Some(began) => {
+                let elapsed_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                Instant::from_nanos(REAL_TIME_NS.saturating_add(elapsed_ns)).since(self.now)
+            }
+        };
     }
 
     /// Offers packets, and carries what may leave.
@@ -288,8 +305,10 @@ fn count(stage: Stage, is_sealed: bool, bytes: usize, packets: u64) {
 fn speed(stage: Stage, is_sealed: bool, bytes: usize, seconds: f64, workers: u8) {
     let nodes = [0, 1].map(|end| node(end, is_sealed, workers));
     let (ready, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let start = WallInstant::now();
     let work = |shard: u8| {
         let mut rig = Rig::new(&nodes, shard, stage, bytes);
+        rig.began = Some(start);
         ready.fetch_add(1, Ordering::SeqCst);
         while ready.load(Ordering::SeqCst) < usize::from(workers) {
             std::hint::spin_loop();
