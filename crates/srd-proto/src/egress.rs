@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 
 use crate::ids::PeerId;
 use crate::node::Node;
-use crate::pacer::Pacer;
+use crate::pacer::{Pacer, time_for};
 use crate::time::{Duration, Instant};
 use crate::transmit::Transmit;
 
@@ -150,10 +150,6 @@ impl Egress {
             Pace::Leased(lease) => lease.on_sent(node, now, bytes),
         }
     }
-}
-
-fn time_for(bytes: u64, rate_bps: u64) -> Duration {
-    Duration::from_nanos(bytes.saturating_mul(8_000_000_000) / rate_bps)
 }
 
 #[cfg(test)]

@@ -20,11 +20,7 @@ impl Pacer {
     /// From now on packets leave at this rate, beyond a burst that leaves at once.
     pub(crate) fn set_pace(&mut self, rate_bps: u64, burst_bytes: u64) {
         self.rate_bps = rate_bps.max(1);
-        self.burst = self.time_for(burst_bytes);
-    }
-
-    fn time_for(&self, bytes: u64) -> Duration {
-        Duration::from_nanos(bytes.saturating_mul(8_000_000_000) / self.rate_bps)
+        self.burst = time_for(burst_bytes, self.rate_bps);
     }
 
     /// When the next packet may leave: at once while less than a burst is owed.
@@ -34,8 +30,13 @@ impl Pacer {
 
     /// A packet of `bytes` left.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
-        self.virtual_time = self.virtual_time.max(now) + self.time_for(bytes);
+        self.virtual_time = self.virtual_time.max(now) + time_for(bytes, self.rate_bps);
     }
+}
+
+/// How long so many bytes take at a rate, which is not zero.
+pub(crate) fn time_for(bytes: u64, rate_bps: u64) -> Duration {
+    Duration::from_nanos(bytes.saturating_mul(8_000_000_000) / rate_bps)
 }
 
 #[cfg(test)]
