@@ -39,6 +39,23 @@ fn regression_a_replayed_packet_from_elsewhere_moves_no_address() {
     }
 }
 
+/// Under a number that was another's before, perhaps of a run of this endpoint that is over.
+#[test]
+fn regression_a_plain_packet_from_another_host_is_for_no_context() {
+    let mut pair = met(Config { protection: Protection::Plain, ..keyed() }, 3);
+    pair.send_many(20, 1000);
+    pair.run_until_idle(Duration::from_millis(100));
+    let named: Vec<_> = recorded(&mut pair, true);
+    let named: Vec<_> = named.into_iter().filter(|p| p.bytes[4..8] != [0; 4]).collect();
+    assert!(named.len() > 5);
+    let before = (pair.b.stats().rx_pkts, drops(&pair.b, DropReason::UnknownContext));
+    for packet in &named {
+        pair.inject(packet, elsewhere());
+    }
+    let after = (pair.b.stats().rx_pkts, drops(&pair.b, DropReason::UnknownContext));
+    assert_eq!(after, (before.0, before.1 + named.len() as u64));
+}
+
 #[test]
 fn regression_a_weak_public_key_is_refused() {
     let mut endpoint = Endpoint::new(keyed(), Epoch(1), [1; 32], Instant::ZERO).unwrap();
