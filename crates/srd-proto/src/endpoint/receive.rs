@@ -215,8 +215,8 @@ impl Endpoint {
         let (is_on, ip) = (self.shared.security.is_on(), meta.source.ip());
         let may_come_from = |peer: &Peer| is_on || peer.address.ip() == ip || peer.is_at(ip);
         match self.peers.at(context_index(header.dst_context)) {
-            // H6. A plain number is no proof: a node that has restarted may meet packets for another
-            // peer's context, under the number that it has given out since.
+            // H6. A plain number is no proof: a node that has restarted may meet packets for
+            // another peer's context, under the number that it has given out since.
             Some(peer) if peer.is_named(header.dst_context) && may_come_from(peer) => Ok(peer.id),
             _ => {
                 self.queue_reset(now, meta, header, greeting);
