@@ -8,9 +8,10 @@ use serde_json::Value;
 /// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
 /// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
 /// into the core.
-const LAYERS: [(&str, u8); 16] = [
+const LAYERS: [(&str, u8); 17] = [
     ("srd-crypto", 0),
     ("srd-proto", 1),
+    ("srd-vpc", 1),
     ("srd-efa", 2),
     ("srd-card", 2),
     ("srd-chart", 2),
@@ -27,7 +28,7 @@ const LAYERS: [(&str, u8); 16] = [
     ("xtask", 7),
 ];
 /// Crates without a clock, a socket or `unsafe`.
-const PURE: [&str; 4] = ["srd-crypto", "srd-proto", "srd-efa", "srd-card"];
+const PURE: [&str; 5] = ["srd-crypto", "srd-proto", "srd-vpc", "srd-efa", "srd-card"];
 /// Crates that start programs instead of linking them.
 const ALONE: [&str; 1] = ["srd-lab"];
 

@@ -1,0 +1,136 @@
+//! Identifiers in EC2's form: a prefix that names the kind of object, and seventeen hexadecimal
+//! digits.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// Why a text is not an identifier of the kind that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdError {
+    /// The text does not begin with this prefix.
+    Prefix(&'static str),
+    /// After the prefix there must be seventeen lower-case hexadecimal digits, the first of them 0.
+    Digits(&'static str),
+}
+
+impl fmt::Display for IdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IdError::Prefix(prefix) => write!(f, "an identifier of this kind begins with {prefix}"),
+            IdError::Digits(prefix) => {
+                write!(f, "{prefix} is followed by 0 and sixteen lower-case hexadecimal digits")
+            }
+        }
+    }
+}
+
+impl core::error::Error for IdError {}
+
+fn parse(text: &str, prefix: &'static str) -> Result<u64, IdError> {
+    let digits = text.strip_prefix(prefix).ok_or(IdError::Prefix(prefix))?;
+    let lower = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if digits.len() != 17 || !lower || !digits.starts_with('0') {
+        return Err(IdError::Digits(prefix));
+    }
+    u64::from_str_radix(&digits[1..], 16).map_err(|_| IdError::Digits(prefix))
+}
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident $prefix:literal,)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The letters before the digits, with the hyphen.
+            pub const PREFIX: &'static str = $prefix;
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}0{:016x}", $prefix, self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                parse(text, $prefix).map($name)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A virtual private cloud.
+    VpcId "vpc-",
+    /// A subnet.
+    SubnetId "subnet-",
+    /// An elastic network interface.
+    EniId "eni-",
+    /// The attachment of an interface to an instance.
+    AttachmentId "eni-attach-",
+    /// An instance.
+    InstanceId "i-",
+    /// A placement group.
+    PlacementId "pg-",
+    /// A security group.
+    GroupId "sg-",
+    /// One rule of a security group.
+    GroupRuleId "sgr-",
+    /// A network access control list.
+    AclId "acl-",
+    /// A route table.
+    RouteTableId "rtb-",
+    /// An internet gateway.
+    InternetGatewayId "igw-",
+    /// An egress-only internet gateway.
+    EgressOnlyGatewayId "eigw-",
+    /// A NAT gateway.
+    NatGatewayId "nat-",
+    /// An elastic address.
+    AllocationId "eipalloc-",
+    /// A peering connection between two VPCs.
+    PeeringId "pcx-",
+    /// A managed prefix list.
+    PrefixListId "pl-",
+    /// A gateway endpoint.
+    EndpointId "vpce-",
+    /// A set of DHCP options.
+    DhcpOptionsId "dopt-",
+    /// A flow log.
+    FlowLogId "fl-",
+    /// A traffic mirror session.
+    MirrorSessionId "tms-",
+    /// A traffic mirror filter.
+    MirrorFilterId "tmf-",
+    /// A traffic mirror target.
+    MirrorTargetId "tmt-",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn an_identifier_is_read_as_it_is_printed() {
+        let id = VpcId(0x1a2b);
+        assert_eq!(id.to_string(), "vpc-00000000000001a2b");
+        assert_eq!("vpc-00000000000001a2b".parse(), Ok(id));
+    }
+
+    #[test]
+    fn what_is_not_an_identifier_is_refused_with_the_reason() {
+        assert_eq!("sg-00000000000001a2b".parse::<VpcId>(), Err(IdError::Prefix("vpc-")));
+        for text in [
+            "vpc-",
+            "vpc-1",
+            "vpc-0000000000000001A",
+            "vpc-10000000000000001",
+            "vpc-0000000000000000é",
+        ] {
+            assert_eq!(text.parse::<VpcId>(), Err(IdError::Digits("vpc-")), "{text}");
+        }
+    }
+}

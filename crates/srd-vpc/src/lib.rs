@@ -1,0 +1,14 @@
+//! Virtual private clouds, pure: objects under EC2's names, and what they say about a packet.
+//!
+//! [`object`] holds the objects as plain data, [`id`] their names. An object refers to another by
+//! its identifier, so that a [`World`](object::World) is a set of tables and nothing points in a
+//! circle.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod id;
+pub mod object;
