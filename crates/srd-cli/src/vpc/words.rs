@@ -246,6 +246,10 @@ pub(super) fn why(reason: Reason) -> (&'static str, &'static str) {
         Reason::PrivateNat => {
             ("the NAT gateway has no public address", "give it an elastic address")
         }
+        Reason::AnotherWayBack => (
+            "the answer leaves by another gateway, with another source",
+            "let the receiver's subnet route answers through the gateway that packets come by",
+        ),
         Reason::Circle => {
             ("routes lead in a circle", "put the NAT gateway into a subnet whose route leads out")
         }
