@@ -9,7 +9,8 @@
 //! | `document` | the tables, as TOML |
 //! | `phrase` | rules, entries and routes: `tcp 443 from 0.0.0.0/0` |
 //! | `names` | names of objects, and the identifiers that they get |
-//! | `build` | the order in which objects are made |
+//! | `build` | a file that is being read |
+//! | `read` | the order in which objects are made |
 //! | `network`, `machines`, `edges` | the objects, and what must agree |
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ mod machines;
 mod names;
 mod network;
 mod phrase;
+mod read;
 
-pub use build::{FILE_BYTES_MAX, VpcFile, parse, read};
 pub use names::{Kind, Names};
+pub use read::{FILE_BYTES_MAX, VpcFile, parse, read};

@@ -162,7 +162,12 @@ fn services_are_reached_whatever_groups_and_lists_say() {
 fn the_longest_prefix_wins_and_of_equals_a_block_beats_a_list() {
     let routes = |routes: &str| {
         let text = BASE.replace("\"::/0 to internet_gateway door\"", routes);
-        let more = "[group.g]\n[prefix_list.l]\nentries = [\"192.0.2.0/24\"]\n[prefix_list.x]\nentries = [\"192.0.2.128/25\"]";
+        let more = r#"[group.g]
+            [prefix_list.l]
+            entries = ["192.0.2.0/24"]
+            [prefix_list.x]
+            entries = ["192.0.2.128/25"]
+        "#;
         let file = file(&format!("{text}{OPEN_ACL}{more}"));
         ask(&file, Some("a"), "10.0.1.10", "192.0.2.200", tcp(1)).first.verdict
     };

@@ -214,11 +214,11 @@ pub(super) fn why(reason: Reason) -> (&'static str, &'static str) {
         Reason::GroupsIn => ("no rule of the receiver's groups allows it", "add an ingress rule"),
         Reason::AclOut => (
             "the access control list of the subnet that it leaves denies it",
-            "add an egress entry with a lower number; lists remember nothing, so answers need one, too",
+            "add an egress entry with a lower number, for answers, too: lists remember nothing",
         ),
         Reason::AclIn => (
             "the access control list of the subnet that it enters denies it",
-            "add an ingress entry with a lower number; lists remember nothing, so answers need one, too",
+            "add an ingress entry with a lower number, for answers, too: lists remember nothing",
         ),
         Reason::NoRoute => ("no route leads there", "add a route to the subnet's route table"),
         Reason::Blackhole => ("the target of the route is gone", "name another target"),

@@ -13,8 +13,8 @@ const WORKERS: RangeInclusive<i64> = 1..=8;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-/// How many threads move packets: as the file says, or one for two cores (with AF_XDP one). Each sends from as many
-/// ports as there are paths, one run of them behind the other from `port` on.
+/// How many threads move packets: as the file says, or one for two cores (with AF_XDP one). Each
+/// sends from as many ports as there are paths, one run of them behind the other from `port` on.
 pub(super) fn workers(
     source: &Source<'_>,
     table: &InterfaceTable,

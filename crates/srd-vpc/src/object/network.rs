@@ -109,8 +109,8 @@ pub struct Acl {
     pub name: String,
     /// The cloud that it belongs to.
     pub vpc: VpcId,
-    /// Entries in both directions and for both families, in ascending order of their number within a
-    /// direction. The last, implicit entry denies.
+    /// Entries in both directions and for both families, in ascending order of their number within
+    /// a direction. The last, implicit entry denies.
     pub entries: Vec<AclEntry>,
 }
 

@@ -1,0 +1,66 @@
+//! Reads a file and makes its objects, in an order in which each finds those that it names.
+
+use std::path::Path;
+
+use srd_config::{ConfigError, Source};
+use srd_vpc::object::World;
+
+use super::build::{Build, Result};
+use super::document::Document;
+use super::names::Names;
+use super::{edges, machines, network};
+
+/// The largest file that is read.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A file that was read.
+#[derive(Debug, Clone)]
+pub struct VpcFile {
+    /// Its objects.
+    pub world: World,
+    /// Their names.
+    pub names: Names,
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// That it cannot be read, or what is wrong in it first.
+pub fn read(path: &Path) -> Result<VpcFile> {
+    let failed = |what: String| ConfigError {
+        file: path.to_path_buf(),
+        place: None,
+        what,
+        remedy: String::new(),
+    };
+    let io = |error: std::io::Error| failed(format!("cannot be read: {error}"));
+    let metadata = std::fs::metadata(path).map_err(io)?;
+    if !metadata.is_file() {
+        return Err(failed(String::from("is no file")));
+    }
+    if metadata.len() > FILE_BYTES_MAX {
+        let bytes = metadata.len();
+        return Err(failed(format!("has {bytes} bytes, and {FILE_BYTES_MAX} are the most")));
+    }
+    let text = std::fs::read_to_string(path).map_err(io)?;
+    parse(&text, path)
+}
+
+/// Reads the text of a file; `path` is its name in errors.
+///
+/// # Errors
+/// What is wrong in it first.
+pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
+    let source = Source { path, text };
+    let document: Document = toml::from_str(text).map_err(|error| {
+        let what = error.message().trim().to_owned();
+        source.error(error.span(), what, "docs/vpc.md lists the tables and their keys")
+    })?;
+    let mut build = Build { source, names: Names::default(), world: World::default() };
+    build.name_all(&document)?;
+    network::build(&mut build, &document)?;
+    machines::build(&mut build, &document)?;
+    edges::build(&mut build, &document)?;
+    network::check_quotas(&build, &document)?;
+    Ok(VpcFile { world: build.world, names: build.names })
+}
