@@ -67,7 +67,7 @@ mod wire;
 
 pub use config::Config;
 pub use counters::{Counters, Traffic};
-pub use express::{Express, FlowReport, Guest, PeerReport, Reach};
+pub use express::{Express, FlowReport, Guest, Partner, PeerReport, Reach};
 pub use meta::FRAME_BYTES_MAX;
 pub use meta::key::{Direction, FlowKey};
 pub use meta::{offload, packet};

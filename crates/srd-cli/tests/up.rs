@@ -100,3 +100,28 @@ fn several_workers_carry_connections_whatever_number_the_other_end_has() {
         assert_eq!(moving.count(), workers[0]);
     }
 }
+
+#[test]
+fn af_xdp_carries_what_udp_sockets_carry_and_leaves_the_interface_as_it_was() {
+    if !ready() {
+        return;
+    }
+    for (tag, settings) in [("xo", Settings::OVERLAY), ("xt", Settings::TRANSPARENT)] {
+        let mut pair = Pair::new(tag);
+        pair.configure(0, &Settings { interface: "io = \"af_xdp\"", ..settings });
+        pair.configure(1, &Settings { interface: "io = \"udp\"", ..settings });
+        pair.start(0);
+        pair.start(1);
+        pair.wait_for_express();
+        let name = pair.names[0].clone();
+        let program = || must(&format!("-n {name} -d link show v0")).contains("prog/xdp");
+        assert!(program());
+        let to = if settings.overlay { "10.77.0.2" } else { "198.18.0.2" };
+        pair.transfer(to);
+        assert!(pair.counter(0, "ena_srd_tx_pkts") > 100);
+        let mut daemon = pair.daemons[0].take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        pair.wait("the end of the program", |_| !program());
+    }
+}

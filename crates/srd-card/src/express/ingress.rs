@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use srd_proto::Delivery;
+use srd_proto::{Delivery, PeerId};
 use srd_proto::time::Instant;
 
 use super::peer::Peer;
@@ -19,6 +19,15 @@ use crate::rewrite::mss;
 use crate::rules::snapshot::Rules;
 use crate::wire::frame::Place;
 use crate::wire::queue_pairs::{FRAME_QPN, OFFER_QPN};
+
+/// The context that a datagram came by, where the peer's node has several shards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Partner {
+    /// The context's own name in the transport.
+    pub context: PeerId,
+    /// The shard of the peer's node: each gives out flow numbers by itself (F4).
+    pub shard: u8,
+}
 
 /// Hands whole frames to the guest: checks, counts, clamps.
 struct Upward<'a, G> {
@@ -102,12 +111,25 @@ impl<G: Guest> Sink for Upward<'_, G> {
 }
 
 impl Express {
-    /// A datagram has arrived for one of the stage's queue pairs.
+    /// A datagram has arrived for one of the stage's queue pairs, from a node of one shard.
     pub fn delivered(&mut self, now: Instant, delivery: &Delivery<'_>, guest: &mut impl Guest) {
+        let by = Partner { context: delivery.peer, shard: 0 };
+        self.delivered_by(now, by, delivery, guest);
+    }
+
+    /// A datagram has arrived from one of a node's shards. `delivery.peer` is the peer that stands
+    /// for the node: the one that the rules name.
+    pub fn delivered_by(
+        &mut self,
+        now: Instant,
+        by: Partner,
+        delivery: &Delivery<'_>,
+        guest: &mut impl Guest,
+    ) {
         let Some(slot) = self.slot_of(delivery.peer) else { return };
         if delivery.dst_qpn == OFFER_QPN {
             if delivery.reliable {
-                self.on_offer(now, slot, delivery.payload);
+                self.on_offer(now, slot, by.context, delivery.payload);
             }
             return;
         }
@@ -117,7 +139,7 @@ impl Express {
         let (order, mut upward) = self.upward(now, guest, delivery.reliable);
         if delivery.reliable {
             let place = Place::decode(delivery.imm);
-            order.chunk(now, slot, place, delivery.payload, &mut upward);
+            order.chunk(now, (slot, by.shard), place, delivery.payload, &mut upward);
         } else {
             upward.take(slot, &mut None, delivery.payload);
         }

@@ -15,6 +15,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
+pub use ingress::Partner;
 pub use peer::Reach;
 pub use report::{FlowReport, PeerReport};
 pub use stage::{Express, Guest};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use srd_proto::time::{Duration, Instant};
-use srd_proto::{Class, Datagram, Endpoint, Event, PeerId, Status};
+use srd_proto::{Class, Datagram, Endpoint, Event, PeerId, SHARDS_MAX, Status};
 
 use super::stage::Express;
 use crate::rules::snapshot::PeerSlot;
@@ -13,6 +13,19 @@ use crate::wire::queue_pairs::OFFER_QPN;
 const OFFER_INTERVAL: Duration = Duration::from_secs(1);
 /// The number that an offer's completion carries: no flow has it.
 const OFFER_USER: u64 = u64::MAX;
+/// Contexts of one node with further shards than the one that the rules name.
+const PARTNERS_MAX: usize = SHARDS_MAX as usize - 1;
+
+fn datagram(offer: Offer) -> Datagram {
+    Datagram {
+        src_qpn: OFFER_QPN,
+        dst_qpn: OFFER_QPN,
+        imm: 0,
+        payload: Bytes::copy_from_slice(&offer.encode()),
+        class: Class::LowLatency,
+        user: OFFER_USER,
+    }
+}
 
 impl Express {
     /// Something happened in the transport.
@@ -40,6 +53,9 @@ impl Express {
     }
 
     fn on_down(&mut self, now: Instant, id: PeerId) {
+        for peer in self.peers.iter_mut().flatten() {
+            peer.partners.retain(|partner| *partner != id);
+        }
         let generation = self.next_generation();
         if let Some(peer) = self.slot_of(id).and_then(|slot| self.peer_mut(slot)) {
             (peer.offer, peer.offered) = (None, None);
@@ -69,11 +85,17 @@ impl Express {
         }
     }
 
-    /// A peer's offer has arrived.
-    pub(super) fn on_offer(&mut self, now: Instant, slot: u32, bytes: &[u8]) {
+    /// A peer's offer has arrived by this context.
+    pub(super) fn on_offer(&mut self, now: Instant, slot: u32, context: PeerId, bytes: &[u8]) {
         let ours = self.rules.enabled_for(PeerSlot(slot));
         let (Some(offer), Some(peer)) = (Offer::decode(bytes), self.peer_mut(slot)) else { return };
         peer.offer = Some(offer);
+        if context != peer.id && !peer.partners.contains(&context) {
+            if peer.partners.len() == PARTNERS_MAX {
+                peer.partners.remove(0);
+            }
+            peer.partners.push(context);
+        }
         if offer.asks {
             peer.offer_at = now;
             self.offer_at = now;
@@ -97,15 +119,10 @@ impl Express {
             }
             let (express, udp) = self.rules.enabled_for(PeerSlot(slot));
             let offer = Offer { express, udp, asks: peer.offer.is_none() };
-            let datagram = Datagram {
-                src_qpn: OFFER_QPN,
-                dst_qpn: OFFER_QPN,
-                imm: 0,
-                payload: Bytes::copy_from_slice(&offer.encode()),
-                class: Class::LowLatency,
-                user: OFFER_USER,
-            };
-            peer.offering = endpoint.send(now, peer.id, datagram).is_ok();
+            peer.offering = endpoint.send(now, peer.id, datagram(offer)).is_ok();
+            // Further shards ask again until they have an answer; they are not asked.
+            let answer = Offer { asks: false, ..offer };
+            peer.partners.retain(|to| endpoint.send(now, *to, datagram(answer)).is_ok());
             peer.offered = Some((express, udp)).filter(|_| peer.offering);
             let answered = peer.offer.is_some() && peer.offering;
             peer.offer_at = if answered { Instant::FAR_FUTURE } else { now + OFFER_INTERVAL };

@@ -16,7 +16,7 @@ use super::budget::Limits;
 use super::sink::{Key, OrderCounts, Sink};
 use super::store::{Flow, Store};
 use crate::hash::Keyed;
-use crate::wire::frame::Place;
+use crate::wire::frame::{FLOW_NUMBER_BITS, Place};
 
 /// Frames that may be ahead of the one that is waited for. // O3
 const WINDOW: u16 = 4096;
@@ -75,11 +75,11 @@ impl Order {
         self.store.budget.utilization()
     }
 
-    /// A chunk has arrived from a peer.
+    /// A chunk has arrived from a shard of a peer.
     pub(crate) fn chunk(
         &mut self,
         now: Instant,
-        peer: u32,
+        (peer, shard): (u32, u8),
         place: Place,
         payload: &[u8],
         sink: &mut impl Sink,
@@ -88,7 +88,7 @@ impl Order {
             self.store.counts.bad_chunks += 1;
             return;
         };
-        let key = (peer, place.flow);
+        let key = (peer, u32::from(shard) << FLOW_NUMBER_BITS | place.flow); // F4
         let flow = match self.flows.get_mut(&key) {
             Some(flow) => flow,
             None => {

@@ -18,7 +18,9 @@ pub use crate::meta::FRAME_BYTES_MAX;
 /// The most chunks of a frame.
 pub const CHUNKS_MAX: usize = 128;
 /// Flow numbers there are.
-pub const FLOW_NUMBERS: u32 = 1 << 24;
+pub const FLOW_NUMBERS: u32 = 1 << FLOW_NUMBER_BITS;
+/// Bits of a flow number.
+pub(crate) const FLOW_NUMBER_BITS: u32 = 24;
 
 /// Where a chunk belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use toml::Spanned;
 
+use super::back_end;
 use super::endpoint::Endpoint;
 use super::error::{ConfigError, Source};
 use super::file::{ControlTable, Document, InterfaceTable, MetricsTable, PeerTable};
@@ -64,7 +65,8 @@ fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<I
     let protection = protection(source, spanned)?;
     let paths = whole(source, table.paths.as_ref(), "paths", &PATHS)?.unwrap_or(PATHS_DEFAULT);
     let (listen, listen_further) = listens(source, spanned, paths, &address)?;
-    let workers = workers::workers(source, table, (listen.port(), paths))?;
+    let io = back_end::io(source, table, &listen, &listen_further)?;
+    let workers = workers::workers(source, table, (listen.port(), paths), io)?;
     let mtu = whole(source, table.mtu.as_ref(), "mtu", &MTU)?;
     let orderings = [(UdpOrdering::Ordered, "ordered"), (UdpOrdering::Bypass, "bypass")];
     let order_wait = table.order_wait_ms.as_ref();
@@ -79,6 +81,7 @@ fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<I
         mtu: mtu.and_then(|mtu| u16::try_from(mtu).ok()),
         paths: u16::try_from(paths).unwrap_or(u16::MAX),
         workers,
+        io,
         link_rate_bps: link_rate(source, table.link_rate.as_ref())?,
         express: table.express.unwrap_or(true),
         express_udp: table.express_udp.unwrap_or(true),

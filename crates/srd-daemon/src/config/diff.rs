@@ -213,6 +213,7 @@ fn restart_keys(old: &Config, new: &Config) -> Vec<&'static str> {
         ("mtu", from.mtu != to.mtu),
         ("paths", from.paths != to.paths),
         ("workers", from.workers != to.workers),
+        ("io", from.io != to.io),
         ("link_rate", from.link_rate_bps != to.link_rate_bps),
         ("table", from.table != to.table),
         ("kill_switch", from.kill_switch != to.kill_switch),

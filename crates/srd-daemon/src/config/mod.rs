@@ -25,6 +25,7 @@
 //! Bounds: a file has at most [`FILE_BYTES_MAX`], [`PEERS_MAX`] peers, and [`ALLOWED_MAX`]
 //! prefixes behind each.
 
+mod back_end;
 mod check;
 pub mod diff;
 pub mod edit;
@@ -45,6 +46,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use srd_net::xdp::IoChoice;
 
 use crate::hooks::{self, Hooks};
 use crate::keys::{PublicKey, SecretKey};
@@ -101,6 +103,8 @@ pub struct Interface {
     pub paths: u16,
     /// Threads that move packets, each with paths of its own.
     pub workers: u8,
+    /// What moves packets.
+    pub io: IoChoice,
     /// Speed of our own link in bits per second: absent, the kernel is asked; zero, unknown.
     pub link_rate_bps: Option<u64>,
     /// Whether packets ride SRD.

@@ -435,3 +435,22 @@ fn each_worker_has_ports_of_its_own_and_all_of_them_exist() {
     let difference = parse(&workers("3")).unwrap().diff(&parse(&workers("4")).unwrap());
     assert!(difference.restart.contains(&"workers"), "{difference:?}");
 }
+
+#[test]
+fn af_xdp_needs_one_interface_and_one_worker() {
+    let io = |line: &str, listen: &str| {
+        with("paths = 32", &format!("paths = 32\n{line}")).replace("0.0.0.0:7471", listen)
+    };
+    let one = "192.0.2.1:7471";
+    let choice = |text: &str| parse(text).map(|config| config.interface.io);
+    assert_eq!(choice(&io("", one)).unwrap(), IoChoice::Udp);
+    assert_eq!(choice(&io("io = \"auto\"", "0.0.0.0:7471")).unwrap(), IoChoice::Auto);
+    let config = parse(&io("io = \"af_xdp\"", one)).unwrap();
+    assert_eq!((config.interface.io, config.interface.workers), (IoChoice::AfXdp, 1));
+    refused(&io("io = \"dpdk\"", one), &["`io` cannot be `dpdk`", "\"af_xdp\""]);
+    refused(&io("io = \"af_xdp\"", "0.0.0.0:7471"), &["`listen` names none", "address"]);
+    refused(&io("io = \"af_xdp\"\nworkers = 2", one), &["one worker, and 2", "workers = 1"]);
+    let old = parse(&io("io = \"auto\"\nworkers = 1", one)).unwrap();
+    let new = parse(&io("io = \"af_xdp\"\nworkers = 1", one)).unwrap();
+    assert!(old.diff(&new).restart.contains(&"io"));
+}

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use srd_net::xdp::IoChoice;
+
 use super::error::{ConfigError, Source};
 use super::file::InterfaceTable;
 use super::number::whole;
@@ -11,12 +13,13 @@ const WORKERS: RangeInclusive<i64> = 1..=8;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-/// How many threads move packets: as the file says, or one for two cores. Each sends from as many
+/// How many threads move packets: as the file says, or one for two cores (with AF_XDP one). Each sends from as many
 /// ports as there are paths, one run of them behind the other from `port` on.
 pub(super) fn workers(
     source: &Source<'_>,
     table: &InterfaceTable,
     (port, paths): (u16, i64),
+    io: IoChoice,
 ) -> Result<u8> {
     let most = (i64::from(u16::MAX) + 1 - i64::from(port)) / paths;
     let workers = match &table.workers {
@@ -28,8 +31,14 @@ pub(super) fn workers(
                 let remedy = format!("write a number of at most {most}, or take a smaller port");
                 return Err(source.error(Some(text.span()), what, remedy));
             }
+            if io == IoChoice::AfXdp && wanted > 1 {
+                let what = format!("AF_XDP has one worker, and {wanted} are asked for");
+                let remedy = "write workers = 1, or io = \"udp\"";
+                return Err(source.error(Some(text.span()), what, remedy));
+            }
             wanted
         }
+        None if io == IoChoice::AfXdp => 1,
         None => {
             let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             i64::try_from(cores / 2).unwrap_or(1).min(most).clamp(*WORKERS.start(), *WORKERS.end())

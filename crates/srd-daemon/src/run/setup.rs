@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use srd_net::{Link, LocalEndpoint, PollMode, Tun, UdpIo, UdpOptions};
+use srd_net::xdp::{AnyIo, XdpOptions};
+use srd_net::{Link, LocalEndpoint, PollMode, Tun, UdpOptions};
 use srd_proto::{Config as CoreConfig, Duration, Epoch, Protection as CoreProtection};
 
 use super::tapped::Tapped;
@@ -15,7 +16,7 @@ use crate::privileges;
 use crate::routing;
 
 /// The transport over sockets that captures may look at.
-pub(super) type Endpoint = LocalEndpoint<Tapped<UdpIo>>;
+pub(super) type Endpoint = LocalEndpoint<Tapped<AnyIo>>;
 
 /// Bytes that a frame's offload header takes of a datagram.
 const OFFLOAD_BYTES: usize = srd_card::offload::OFFLOAD_BYTES;
@@ -67,7 +68,8 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
     options.receive_buffer_bytes = RECEIVE_BUFFER_BYTES;
     options.poll = PollMode::Block;
     options.mark = Some(routing::spec(interface).mark);
-    let ios = UdpIo::open_shards(&options, interface.workers).with_context(|| {
+    let options = XdpOptions::new(options);
+    let ios = AnyIo::open_shards(interface.io, &options, interface.workers).with_context(|| {
         let (listen, paths) = (in_words(interface.listens()), interface.paths);
         format!("cannot listen at {listen} with {} times {paths} paths", interface.workers)
     })?;

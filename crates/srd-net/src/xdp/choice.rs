@@ -93,6 +93,31 @@ impl AnyIo {
         }
     }
 
+    /// One back end for each of so many shards of a node. AF_XDP has one shard only: a network
+    /// card's queue says nothing of the shard that a packet is for.
+    ///
+    /// # Errors
+    /// As [`AnyIo::open`], and if AF_XDP is asked for with several shards.
+    pub fn open_shards(
+        choice: IoChoice,
+        options: &XdpOptions,
+        shards: u8,
+    ) -> io::Result<Vec<Self>> {
+        match (choice, shards) {
+            (_, 1) => Ok(vec![Self::open(choice, options)?]),
+            (IoChoice::AfXdp, _) => {
+                let why = format!("AF_XDP has one worker, and {shards} are asked for");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+            }
+            (IoChoice::Auto | IoChoice::Udp, _) => {
+                if choice == IoChoice::Auto {
+                    tracing::debug!("UDP sockets, not AF_XDP: there are {shards} workers");
+                }
+                Ok(UdpIo::open_shards(&options.udp, shards)?.into_iter().map(Self::Udp).collect())
+            }
+        }
+    }
+
     /// Changes how to wait.
     pub fn set_poll(&mut self, poll: PollMode) {
         match self {

@@ -88,6 +88,12 @@ impl Endpoint {
         self.context_with(peer, self.shared.shard).unwrap_or(peer)
     }
 
+    /// The shard of the peer's node that this context is with: shard `i` calls shard `i`, but a node
+    /// with more shards than ours has contexts from each of them with one of ours (H16).
+    pub fn partner_of(&self, peer: PeerId) -> u8 {
+        self.peers.look(peer).map_or(0, |peer| peer.partner)
+    }
+
     /// A peer, and the contexts that other shards of its node have with this one.
     pub(super) fn contexts_with(&self, peer: PeerId) -> Vec<PeerId> {
         let mut all: Vec<PeerId> =

@@ -192,7 +192,7 @@ proptest! {
                     last: usize::from(chunk) + 1 == count,
                     frame_bytes: u16::try_from(bytes.len()).unwrap(),
                 };
-                order.chunk(now, name.0, place, part, &mut up);
+                order.chunk(now, (name.0, 0), place, part, &mut up);
                 naive.chunk(now, name, sequence, chunk);
             };
             let chunks = |name, sequence| {

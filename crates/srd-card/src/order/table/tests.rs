@@ -79,7 +79,7 @@ proptest! {
         let mut order = Order::new(limits(), 1);
         let mut up = Up::default();
         for (place, payload) in &all {
-            order.chunk(ms(0), 3, *place, payload, &mut up);
+            order.chunk(ms(0), (3, 0), *place, payload, &mut up);
         }
         let lengths: Vec<_> = up.frames.iter().map(Vec::len).collect();
         prop_assert_eq!(lengths, sizes);
@@ -101,7 +101,7 @@ proptest! {
             now += step;
             let mut place = Place::decode(imm);
             place.flow %= 8;
-            order.chunk(ms(now), 0, place, &vec![0; bytes], &mut up);
+            order.chunk(ms(now), (0, 0), place, &vec![0; bytes], &mut up);
             order.handle_timeout(ms(now), &mut up);
             prop_assert!(order.bytes() <= 100_000 && order.flows() <= 4);
         }
@@ -118,10 +118,10 @@ fn a_hole_in_one_flow_delays_no_other() {
     let mut up = Up::default();
     let one = |flow, sequence| chunks(flow, sequence, 10, 10).remove(0);
     let (place, payload) = one(1, 1);
-    order.chunk(ms(0), 0, place, &payload, &mut up);
+    order.chunk(ms(0), (0, 0), place, &payload, &mut up);
     assert!(up.frames.is_empty());
     let (place, payload) = one(2, 0);
-    order.chunk(ms(0), 0, place, &payload, &mut up);
+    order.chunk(ms(0), (0, 0), place, &payload, &mut up);
     assert_eq!(up.frames.len(), 1);
 }
 
@@ -131,7 +131,7 @@ fn a_wait_ends_by_time_and_is_counted_and_a_late_frame_is_dropped() {
     let mut up = Up::default();
     for sequence in [0, 2, 3] {
         let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
-        order.chunk(ms(5), 0, place, &payload, &mut up);
+        order.chunk(ms(5), (0, 0), place, &payload, &mut up);
     }
     assert_eq!(up.frames.len(), 1);
     assert_eq!(order.poll_timeout(), Some(ms(105)));
@@ -141,7 +141,7 @@ fn a_wait_ends_by_time_and_is_counted_and_a_late_frame_is_dropped() {
     assert_eq!(up.frames.len(), 3);
     assert_eq!((order.counts().wait_timeouts, order.counts().given_up), (1, 1));
     let (place, payload) = chunks(1, 1, 10, 10).remove(0);
-    order.chunk(ms(106), 0, place, &payload, &mut up);
+    order.chunk(ms(106), (0, 0), place, &payload, &mut up);
     assert_eq!((up.frames.len(), order.counts().bad_chunks), (3, 1));
 }
 
@@ -151,7 +151,7 @@ fn a_wait_begins_anew_with_each_hole() {
     let mut up = Up::default();
     let mut put = |order: &mut Order, at, sequence| {
         let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
-        order.chunk(ms(at), 0, place, &payload, &mut up);
+        order.chunk(ms(at), (0, 0), place, &payload, &mut up);
     };
     put(&mut order, 0, 1);
     put(&mut order, 90, 0);
@@ -168,7 +168,7 @@ fn without_order_frames_go_up_as_they_are_whole() {
     let mut up = Up { bypass: true, ..Up::default() };
     for sequence in [2, 0, 1] {
         for (place, payload) in chunks(1, sequence, 2000, 1000) {
-            order.chunk(ms(0), 0, place, &payload, &mut up);
+            order.chunk(ms(0), (0, 0), place, &payload, &mut up);
         }
     }
     let firsts: Vec<_> = up.frames.iter().map(|f| f[0]).collect();
@@ -182,7 +182,7 @@ fn flows_beyond_the_limit_are_refused_until_others_have_gone() {
     let mut up = Up::default();
     for flow in 0..6 {
         let (place, payload) = chunks(flow, 0, 10, 10).remove(0);
-        order.chunk(ms(0), 0, place, &payload, &mut up);
+        order.chunk(ms(0), (0, 0), place, &payload, &mut up);
     }
     assert_eq!((up.frames.len(), order.counts().full), (4, 2));
     order.handle_timeout(ms(130_000), &mut up);
@@ -195,7 +195,7 @@ fn regression_a_full_table_takes_a_newcomer_in_place_of_a_silent_flow() {
     let mut up = Up::default();
     let mut put = |at, flow, sequence| {
         let (place, payload) = chunks(flow, sequence, 10, 10).remove(0);
-        order.chunk(ms(at), 0, place, &payload, &mut up);
+        order.chunk(ms(at), (0, 0), place, &payload, &mut up);
         up.frames.len()
     };
     for flow in 0..4 {
@@ -214,7 +214,7 @@ fn regression_a_flow_that_was_forgotten_goes_on_where_it_is() {
     let mut up = Up::default();
     for sequence in [WINDOW, WINDOW + 2, WINDOW + 1] {
         let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
-        order.chunk(ms(0), 0, place, &payload, &mut up);
+        order.chunk(ms(0), (0, 0), place, &payload, &mut up);
     }
     assert_eq!((up.frames.len(), order.counts().bad_chunks), (3, 0));
 }
@@ -227,7 +227,7 @@ fn regression_a_flow_that_always_waits_for_something_is_in_line_once() {
         // Each hole is filled at once, and the next one is there already.
         for sequence in [2 * n + 1, 2 * n] {
             let (place, payload) = chunks(1, sequence, 10, 10).remove(0);
-            order.chunk(ms(n.into()), 0, place, &payload, &mut up);
+            order.chunk(ms(n.into()), (0, 0), place, &payload, &mut up);
         }
         assert!(order.store.waiting.len() <= 1);
         order.handle_timeout(ms(n.into()), &mut up);
@@ -243,7 +243,7 @@ fn regression_a_large_frame_in_chunks_arrives_while_another_peer_holds_all_that_
     let mut up = Up::default();
     for flow in 0..200 {
         let (place, payload) = chunks(flow, 1, 60_000, 6000).remove(0);
-        order.chunk(ms(0), 0, place, &payload, &mut up);
+        order.chunk(ms(0), (0, 0), place, &payload, &mut up);
     }
     assert!(order.counts().full > 0, "the first peer has used up its part, and the common one");
     // A flow of which nothing waits does not count against the frame.
@@ -251,7 +251,7 @@ fn regression_a_large_frame_in_chunks_arrives_while_another_peer_holds_all_that_
         .into_iter()
         .flat_map(|(sequence, bytes)| chunks(7, sequence, bytes, 6000))
     {
-        order.chunk(ms(0), 1, place, &payload, &mut up);
+        order.chunk(ms(0), (1, 0), place, &payload, &mut up);
     }
     let bytes: Vec<_> = up.frames.iter().map(Vec::len).collect();
     assert_eq!(bytes, [10, 60_000]);

@@ -1,6 +1,6 @@
 //! What arrivals and events of the transport lead to.
 
-use srd_card::{Express, Guest};
+use srd_card::{Express, Guest, Partner};
 use srd_net::{Application, Context, Notice};
 use srd_proto::{Delivery, Event, Instant};
 
@@ -97,8 +97,10 @@ impl<P: Port> Application for Card<P> {
             self.port.belongs_to(context.now(), peer);
         }
         // The card knows a node by the context that was named.
+        let shard = context.core().partner_of(delivery.peer);
+        let by = Partner { context: delivery.peer, shard };
         let delivery = Delivery { peer: context.core().node_of(delivery.peer), ..delivery };
-        self.express.delivered(context.now(), &delivery, &mut self.port);
+        self.express.delivered_by(context.now(), by, &delivery, &mut self.port);
     }
 
     fn event(&mut self, context: &mut Context<'_>, event: Event) {

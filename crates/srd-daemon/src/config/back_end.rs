@@ -1,0 +1,42 @@
+//! What moves packets: UDP sockets or AF_XDP.
+
+use std::net::{IpAddr, SocketAddr};
+
+use srd_net::xdp::IoChoice;
+
+use super::error::{ConfigError, Source};
+use super::file::InterfaceTable;
+
+/// UDP sockets unless the file says otherwise. AF_XDP is refused here where it cannot work,
+/// whatever the machine; what the machine lacks is found when the sockets are opened.
+pub(super) fn io(
+    source: &Source<'_>,
+    table: &InterfaceTable,
+    listen: &SocketAddr,
+    further: &[IpAddr],
+) -> Result<IoChoice, ConfigError> {
+    let Some(text) = &table.io else {
+        return Ok(IoChoice::Udp);
+    };
+    let choice: IoChoice = text.as_ref().parse().map_err(|_| {
+        let what = format!("`io` cannot be `{}`", text.as_ref());
+        source.error(Some(text.span()), what, "write \"udp\", \"af_xdp\" or \"auto\"")
+    })?;
+    if choice != IoChoice::AfXdp {
+        return Ok(choice);
+    }
+    let refuse = |what: &str, remedy: &str| Err(source.error(Some(text.span()), what, remedy));
+    if listen.ip().is_unspecified() {
+        return refuse(
+            "AF_XDP works on one network interface, and `listen` names none",
+            "write the interface's address in `listen`, or io = \"udp\"",
+        );
+    }
+    if !further.is_empty() {
+        return refuse(
+            "AF_XDP works on one network interface, and `listen` names several",
+            "leave one address in `listen`, or write io = \"udp\"",
+        );
+    }
+    Ok(choice)
+}
