@@ -11,7 +11,9 @@
 //! wait is over. So a flow beyond its own ceiling does not delay the flows beside it.
 //!
 //! Invariants: packets leave each limit in the order in which they entered it. Bound: each limit
-//! holds at most [`Settings::queue_packets_max`] frames, and as many again wait to be popped.
+//! holds at most [`Settings::queue_packets_max`] frames, and offers are refused while as many are
+//! through and wait to be popped; so there are at most six times as many in all, and one call moves
+//! no more than these.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -242,7 +244,7 @@ impl<T> Limits<T> {
     }
 
     /// Counts packets of a new connection that the tracking table refused.
-    pub fn count_untracked(&mut self, eni: u16, packets: u32) {
+    pub fn count_refused_connection(&mut self, eni: u16, packets: u32) {
         self.count(eni, Limit::Tracking, packets, false);
     }
 

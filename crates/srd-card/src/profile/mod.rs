@@ -6,6 +6,7 @@
 //! | [`catalogue`] | all instance types, by name |
 //! | [`generation`] | what each version of the Nitro system can do |
 //! | [`figures`] | packets a second and tracked connections, sourced or estimated |
+//! | [`queues`] | how many queue pairs an ENI has |
 //! | `suggest` | names like a misspelt one |
 //!
 //! The rules are those of `docs/spec/card.md`, section 4.
@@ -13,6 +14,7 @@
 pub mod catalogue;
 pub mod figures;
 pub mod generation;
+pub mod queues;
 mod suggest;
 
 use srd_proto::time::Duration;

@@ -60,7 +60,7 @@ pub enum Found {
     },
 }
 
-/// The table is full. The packet is counted by [`crate::limits::Limits::count_untracked`].
+/// The table is full. The packet is counted by [`crate::limits::Limits::count_refused_connection`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 

@@ -83,7 +83,7 @@ fn each_limit_moves_its_counter_alone() {
     let found = load(&open(), None, |offer| offer.fragment = true);
     assert_eq!(moved(found), ["pps_allowance_exceeded"]);
     let mut limits = Limits::<()>::new(&open(), 1, Instant::ZERO);
-    limits.count_untracked(0, 3);
+    limits.count_refused_connection(0, 3);
     assert_eq!(moved(limits.allowances(0)), ["conntrack_allowance_exceeded"]);
 }
 
