@@ -2,7 +2,7 @@
 //!
 //! [`object`] holds the objects as plain data, [`id`] their names. An object refers to another by
 //! its identifier, so that a [`World`](object::World) is a set of tables and nothing points in a
-//! circle.
+//! circle. [`judge`] says what happens to a packet, and why.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -11,4 +11,6 @@ extern crate alloc;
 extern crate std;
 
 pub mod id;
+pub mod judge;
 pub mod object;
+pub mod packet;

@@ -30,8 +30,7 @@ mod check;
 pub mod diff;
 pub mod edit;
 pub mod endpoint;
-pub mod error;
-mod file;
+pub mod file;
 mod number;
 mod routes;
 mod several;
@@ -54,8 +53,8 @@ use crate::keys::{PublicKey, SecretKey};
 pub use diff::{Difference, PeerChange, ReloadReport};
 pub use edit::PeerForm;
 pub use endpoint::HostPort;
-pub use error::ConfigError;
 pub(crate) use several::in_words;
+pub use srd_config::ConfigError;
 
 /// Most bytes of a configuration file.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
