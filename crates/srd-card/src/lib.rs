@@ -22,8 +22,8 @@
 //! a packet, on one path chosen by the flow's hash. Switching between the two loses nothing.
 //!
 //! # The card of an instance
-//! [`limits`], [`track`], [`device`] and [`profile`] are what an instance type allows: bandwidth and
-//! packets a second, tracked connections, queues and rings. They stand alone; the rules are those
+//! [`limits`], [`track`], [`device`] and [`profile`] are what an instance type allows: bandwidth
+//! and packets a second, tracked connections, queues and rings. They stand alone; the rules are those
 //! of `docs/spec/card.md`.
 //!
 //! # How a world drives it

@@ -1,4 +1,4 @@
-//! The device that a guest sees: queues, rings, steering and interrupts, as an ENA adapter has them.
+//! The device that a guest sees: queues, rings, steering and interrupts of an ENA adapter.
 //!
 //! | file | what |
 //! |---|---|

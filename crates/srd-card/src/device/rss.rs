@@ -26,8 +26,8 @@ pub const FIXED_KEY: [u8; KEY_BYTES] = [
 pub enum Hash {
     /// As the standard says: the key as it is, beginning from zero (DPDK, FreeBSD).
     Standard([u8; KEY_BYTES]),
-    /// As ENA adapters compute it for Linux and Windows: the key's bytes from the last to the first,
-    /// beginning from all ones.
+    /// As ENA adapters compute it for Linux and Windows: the key's bytes from the last to the
+    /// first, beginning from all ones.
     Reversed([u8; KEY_BYTES]),
     /// As adapters with a fixed key do: both directions of a flow have one hash.
     Symmetric,

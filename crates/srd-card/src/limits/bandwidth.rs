@@ -107,6 +107,14 @@ mod tests {
     }
 
     #[test]
+    fn without_credits_a_packet_waits_for_the_baseline() {
+        let rates = c7i_large(Duration::ZERO);
+        let mut out = Bandwidth::new(&rates, Instant::ZERO);
+        let wait = out.take(Instant::ZERO, 781_000, Duration::from_millis(5));
+        assert_eq!(wait, Ok(Duration::from_millis(1)));
+    }
+
+    #[test]
     fn a_stop_neither_earns_nor_loses_credits() {
         let rates = c7i_large(Duration::from_secs(300));
         let mut out = Bandwidth::new(&rates, Instant::ZERO);

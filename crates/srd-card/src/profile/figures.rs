@@ -1,7 +1,7 @@
 //! Packets a second and tracked connections: EC2 publishes neither.
 //!
-//! Sourced, both of c7i.large: 906,000 packets a second (NET402: 928 Mb/s in segments of 128 bytes),
-//! 136,812 connections (`conntrack_allowance_available` in NET402 and in the EC2 User Guide).
+//! Sourced, both of c7i.large: 906,000 packets a second (NET402: 928 Mb/s in segments of 128 bytes)
+//! and 136,812 connections (`conntrack_allowance_available` in NET402 and in the EC2 User Guide).
 //! Everything else is an estimate from these by the share of a host that a type has: its baseline
 //! bandwidth for packets, its vCPUs for connections.
 

@@ -1,7 +1,7 @@
 //! What each version of the Nitro system can do.
 //!
-//! Source: re:Invent 2024, NET402, for bandwidth and packet rates of versions 1 to 5; EC2 User Guide
-//! for encryption (3 and later) and ENA Express (4 and later).
+//! Source: re:Invent 2024, NET402, for bandwidth and packet rates of versions 1 to 5; EC2 User
+//! Guide for encryption (3 and later) and ENA Express (4 and later).
 
 use crate::track::timeouts::Timeouts;
 
@@ -33,7 +33,7 @@ const NAMED: [(&str, Generation); 5] = [
 
 impl Generation {
     /// The version of a family: named by the source, or the earliest that has what its types have;
-    /// `None` for types on Xen that are not named (P4). `facts`: encryption, ENA Express, idle times.
+    /// `None` for types on Xen that are not named (P4). `facts`: encryption, ENA Express, times.
     pub(super) fn of(family: &str, xen: bool, facts: (bool, bool, Timeouts)) -> Option<Self> {
         if let Some((_, version)) = NAMED.iter().find(|(name, _)| *name == family) {
             return Some(*version);

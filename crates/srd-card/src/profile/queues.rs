@@ -24,8 +24,8 @@ impl fmt::Display for QueuesError {
 
 impl core::error::Error for QueuesError {}
 
-/// The queue pairs of an ENI of a type: those that were asked for, or its default (P5). The sum over
-/// all ENIs may not exceed [`InstanceType::queues_max`], which the caller counts.
+/// The queue pairs of an ENI of a type: those that were asked for, or its default (P5). The sum
+/// over all ENIs may not exceed [`InstanceType::queues_max`], which the caller counts.
 ///
 /// # Errors
 /// [`QueuesError`] if there cannot be as many, or none were asked for.

@@ -4,8 +4,8 @@
 //! the cursor, and is filed again when the cursor arrives there. A time that moves later costs
 //! nothing until the cursor arrives; one that moves earlier moves the entry.
 //!
-//! Bound: one list head for each slot, one link for each entry. One step of work visits one entry or
-//! leaves one slot, and a turn of the cursor leaves each slot once, however far time has jumped.
+//! Bound: one list head for each slot, one link for each entry. One step of work visits one entry
+//! or leaves one slot, and a turn of the cursor leaves each slot once, however far time has jumped.
 
 use alloc::vec;
 use alloc::vec::Vec;

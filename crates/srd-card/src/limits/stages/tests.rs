@@ -144,6 +144,33 @@ fn a_flow_over_its_ceiling_delays_no_other() {
     assert!(limits.pop(Instant::ZERO).is_none());
 }
 
+/// A packet that waited before one limit meets every later one: all queue in turn.
+#[test]
+fn a_packet_that_waited_enters_each_of_the_later_limits() {
+    let slow = Rates { baseline_bps: 8 * MBPS, peak_bps: 8 * MBPS, ..open().rates_out };
+    let settings = Settings {
+        rates_out: Rates { tolerance: Duration::ZERO, ..slow },
+        gateway_bps: 8 * MBPS,
+        packets_per_second: 1000,
+        tolerance: Duration::ZERO,
+        ..open()
+    };
+    let mut limits = Limits::new(&settings, 1, Instant::ZERO);
+    let ceiling = Ceiling::new(8 * MBPS, Duration::ZERO);
+    let mut flow = FlowMeter::new(Instant::ZERO);
+    let offer = Offer { gateway: true, ..packet(Direction::Egress) };
+    limits.offer(Instant::ZERO, offer, Some((&mut flow, &ceiling)), ());
+    // A millisecond of each: 8,000 bits at 8 Mb/s three times, one packet at 1,000 a second.
+    for milliseconds in 1..=4 {
+        let due = limits.poll_timeout().unwrap();
+        assert_eq!(due, Instant::ZERO + Duration::from_millis(milliseconds));
+        assert_eq!(limits.pop(due).is_some(), milliseconds == 4);
+    }
+    for limit in [Limit::Flow, Limit::Gateway, Limit::BandwidthOut, Limit::Packets] {
+        assert_eq!(limits.held(limit), Held { queued: 1, dropped: 0 }, "{limit:?}");
+    }
+}
+
 /// L7: 2,000 a second against 1,024 leaves 976 a second, and the burst is an eighth of a second.
 #[test]
 fn link_local_and_fragments_have_1024_a_second_of_each_eni() {
