@@ -23,8 +23,8 @@
 //!
 //! # The card of an instance
 //! [`limits`], [`track`], [`device`] and [`profile`] are what an instance type allows: bandwidth
-//! and packets a second, tracked connections, queues and rings. They stand alone; the rules are those
-//! of `docs/spec/card.md`.
+//! and packets a second, tracked connections, queues and rings. They stand alone; the rules are
+//! those of `docs/spec/card.md`.
 //!
 //! # How a world drives it
 //! The world owns the guest's interface and an [`srd_proto::Endpoint`]:
