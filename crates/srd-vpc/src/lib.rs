@@ -12,5 +12,6 @@ extern crate std;
 
 pub mod id;
 pub mod judge;
+pub mod nau;
 pub mod object;
 pub mod packet;

@@ -250,7 +250,7 @@ impl Config {
         let (text, facts) = file::read(path)?;
         let config = Self::parse(&text, path)?;
         if !config.interface.hooks.is_empty() {
-            let source = error::Source { path, text: &text };
+            let source = srd_config::Source { path, text: &text };
             hooks::check_owner(path, &facts)
                 .map_err(|(what, remedy)| source.error(None, what, remedy))?;
         }
@@ -262,7 +262,7 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let source = error::Source { path, text };
+        let source = srd_config::Source { path, text };
         check::check(&source, file::parse(&source)?)
     }
 }
