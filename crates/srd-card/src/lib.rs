@@ -21,6 +21,11 @@
 //! packets, and all packets as soon as a rule stops holding, ride plain encapsulation, one datagram
 //! a packet, on one path chosen by the flow's hash. Switching between the two loses nothing.
 //!
+//! # The card of an instance
+//! [`limits`], [`track`], [`device`] and [`profile`] are what an instance type allows: bandwidth
+//! and packets a second, tracked connections, queues and rings. They stand alone; the rules are
+//! those of `docs/spec/card.md`.
+//!
 //! # How a world drives it
 //! The world owns the guest's interface and an [`srd_proto::Endpoint`]:
 //!
@@ -44,16 +49,20 @@ extern crate std;
 
 pub mod config;
 pub mod counters;
+pub mod device;
 mod express;
 mod flow;
 mod hash;
+pub mod limits;
 mod meta;
 mod order;
+pub mod profile;
 mod queue;
 mod rewrite;
 mod rules;
 #[cfg(test)]
 mod testing;
+pub mod track;
 mod wire;
 
 pub use config::Config;

@@ -7,11 +7,20 @@
 use std::collections::BTreeSet;
 
 /// Specifications, and the directories whose comments speak of their rules.
-const HOMES: [(&str, &[&str]); 4] = [
+const HOMES: [(&str, &[&str]); 5] = [
     ("srd.md", &["crates/srd-proto/", "crates/srd-crypto/", "crates/srd-net/", "crates/srd-sim/"]),
     ("efa.md", &["crates/srd-efa/src/device/", "crates/srd-efa/src/direct/"]),
     ("rdm.md", &["crates/srd-efa/src/rdm/", "crates/srd-host/", "crates/srd-ofi/"]),
     ("express.md", &["crates/srd-card/", "crates/srd-daemon/"]),
+    (
+        "card.md",
+        &[
+            "crates/srd-card/src/limits/",
+            "crates/srd-card/src/track/",
+            "crates/srd-card/src/device/",
+            "crates/srd-card/src/profile/",
+        ],
+    ),
 ];
 
 /// The rules that nothing cites, as `srd.md S15`. `specs` and `sources` are (path, text).

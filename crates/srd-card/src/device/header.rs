@@ -1,0 +1,74 @@
+//! How long the headers of a packet may be that a guest sends.
+//!
+//! Source: the ENA Linux driver. Headers are pushed into the device's memory with the descriptor
+//! ("low latency queue"): 96 bytes into an entry of 128, 224 into one of 256.
+
+use core::fmt;
+
+/// How much of a packet is pushed with its descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HeaderLimit {
+    /// Entries of 128 bytes.
+    #[default]
+    Normal,
+    /// Entries of 256 bytes (`force_large_llq_header`).
+    Large,
+}
+
+/// Another limit than the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeaderLimitError {
+    /// The limit, in bytes.
+    pub bytes: u32,
+}
+
+impl fmt::Display for HeaderLimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a tx-push-buf-len of {} bytes; give 96 or 224", self.bytes)
+    }
+}
+
+impl core::error::Error for HeaderLimitError {}
+
+impl HeaderLimit {
+    /// The limit of so many bytes (`tx-push-buf-len` of `ethtool -G`).
+    ///
+    /// # Errors
+    /// [`HeaderLimitError`] if the device has no such entries.
+    pub fn from_bytes(bytes: u32) -> Result<Self, HeaderLimitError> {
+        match bytes {
+            96 => Ok(Self::Normal),
+            224 => Ok(Self::Large),
+            _ => Err(HeaderLimitError { bytes }),
+        }
+    }
+
+    /// Most bytes of all headers of a packet.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Normal => 96,
+            Self::Large => 224,
+        }
+    }
+
+    /// Whether a packet with so many bytes of headers is sent; the others are dropped (D5).
+    pub fn admits(self, header_bytes: usize) -> bool {
+        header_bytes <= self.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn longer_headers_are_dropped() {
+        let (normal, large) =
+            (HeaderLimit::from_bytes(96).unwrap(), HeaderLimit::from_bytes(224).unwrap());
+        assert!(normal.admits(96) && !normal.admits(97));
+        assert!(large.admits(224) && !large.admits(225));
+        let error = HeaderLimit::from_bytes(128).unwrap_err();
+        assert_eq!(error.to_string(), "a tx-push-buf-len of 128 bytes; give 96 or 224");
+    }
+}

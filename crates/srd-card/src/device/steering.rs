@@ -1,0 +1,253 @@
+//! n-tuple rules: flows that go to a queue by their fields, whatever their hash.
+//!
+//! Source: the ENA Linux driver (`ethtool -N`, from Nitro v5 on). A rule has a place in the table,
+//! which the user has to give; rules are tried in the order of their places.
+
+use alloc::collections::BTreeMap;
+use core::fmt;
+use core::net::IpAddr;
+
+use crate::device::rss::NoQueue;
+use crate::meta::key::FlowKey;
+use crate::meta::packet::protocol;
+use crate::rules::prefix::Prefix;
+
+/// What packets a rule is for: `flow-type` of `ethtool -N`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowType {
+    /// TCP over IPv4.
+    Tcp4,
+    /// UDP over IPv4.
+    Udp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP over IPv6.
+    Udp6,
+    /// Anything over IPv4.
+    Ip4,
+    /// Anything over IPv6.
+    Ip6,
+}
+
+/// A rule. A field that is `None` is not looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// Protocol and family.
+    pub flow_type: FlowType,
+    /// Where packets come from.
+    pub source: Option<Prefix>,
+    /// Where packets go to.
+    pub destination: Option<Prefix>,
+    /// Source port; only of TCP and UDP.
+    pub source_port: Option<u16>,
+    /// Destination port; only of TCP and UDP.
+    pub destination_port: Option<u16>,
+    /// The queue, `action` of `ethtool -N`.
+    pub queue: u16,
+}
+
+impl Rule {
+    fn has_ports(&self) -> bool {
+        !matches!(self.flow_type, FlowType::Ip4 | FlowType::Ip6)
+    }
+
+    fn is_v4(&self) -> bool {
+        matches!(self.flow_type, FlowType::Tcp4 | FlowType::Udp4 | FlowType::Ip4)
+    }
+
+    fn matches(&self, flow: &FlowKey) -> bool {
+        let number = match self.flow_type {
+            FlowType::Tcp4 | FlowType::Tcp6 => Some(protocol::TCP),
+            FlowType::Udp4 | FlowType::Udp6 => Some(protocol::UDP),
+            FlowType::Ip4 | FlowType::Ip6 => None,
+        };
+        let in_prefix = |prefix: Option<Prefix>, address: IpAddr| {
+            prefix.is_none_or(|prefix| prefix.contains(address))
+        };
+        let is_port = |rule: Option<u16>, port: u16| rule.is_none_or(|rule| rule == port);
+        number.is_none_or(|number| number == flow.protocol)
+            && flow.source.is_ipv4() == self.is_v4()
+            && in_prefix(self.source, flow.source)
+            && in_prefix(self.destination, flow.destination)
+            && is_port(self.source_port, flow.ports.0)
+            && is_port(self.destination_port, flow.ports.1)
+    }
+}
+
+/// Why a rule was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// It has no place.
+    NoLocation,
+    /// Its place is beyond the table.
+    Location {
+        /// The place.
+        location: u32,
+        /// Places of the table.
+        size: u32,
+    },
+    /// Its queue is not there.
+    Queue(NoQueue),
+    /// It names ports of a flow type without ports.
+    Ports,
+    /// It names an address of the other family.
+    Family,
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLocation => f.write_str("the rule has no place in the table; add `loc N`"),
+            Self::Location { location, size } => write!(
+                f,
+                "loc {location} is beyond the table; give a place from 0 to {}",
+                size.saturating_sub(1)
+            ),
+            Self::Queue(queue) => queue.fmt(f),
+            Self::Ports => f.write_str("ports need flow-type tcp4, udp4, tcp6 or udp6"),
+            Self::Family => f.write_str("the addresses are not of the flow type's family"),
+        }
+    }
+}
+
+impl core::error::Error for RuleError {}
+
+/// The rules of the ENIs of an instance. Bound: the places of the table.
+#[derive(Clone, Debug)]
+pub struct Steering {
+    rules: BTreeMap<u32, (u16, Rule)>,
+    size: u32,
+}
+
+impl Steering {
+    /// A table with so many places, which all ENIs share (D3).
+    pub fn new(size: u32) -> Self {
+        Self { rules: BTreeMap::new(), size }
+    }
+
+    /// Puts a rule of an ENI with so many queues into its place, instead of the rule there (D3).
+    ///
+    /// # Errors
+    /// [`RuleError`] says what to change; the table is as before.
+    pub fn set(
+        &mut self,
+        location: Option<u32>,
+        eni: u16,
+        queues: u16,
+        rule: Rule,
+    ) -> Result<(), RuleError> {
+        let location = location.ok_or(RuleError::NoLocation)?;
+        if location >= self.size {
+            return Err(RuleError::Location { location, size: self.size });
+        }
+        if rule.queue >= queues {
+            return Err(RuleError::Queue(NoQueue { queue: rule.queue, queues }));
+        }
+        if !rule.has_ports() && (rule.source_port.is_some() || rule.destination_port.is_some()) {
+            return Err(RuleError::Ports);
+        }
+        let other = |prefix: &Prefix| prefix.address().is_ipv4() != rule.is_v4();
+        if [rule.source, rule.destination].iter().flatten().any(other) {
+            return Err(RuleError::Family);
+        }
+        self.rules.insert(location, (eni, rule));
+        Ok(())
+    }
+
+    /// Takes the rule out of a place; returns whether there was one.
+    pub fn remove(&mut self, location: u32) -> bool {
+        self.rules.remove(&location).is_some()
+    }
+
+    /// Takes all rules of an ENI out, as when it is detached.
+    pub fn remove_eni(&mut self, eni: u16) {
+        self.rules.retain(|_, (owner, _)| *owner != eni);
+    }
+
+    /// The queue that a rule gives to a flow of an ENI, before the hash is asked (D3).
+    pub fn queue(&self, eni: u16, flow: &FlowKey) -> Option<u16> {
+        let of_eni = self.rules.values().filter(|(owner, _)| *owner == eni);
+        of_eni.map(|(_, rule)| rule).find(|rule| rule.matches(flow)).map(|rule| rule.queue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    fn rule(flow_type: FlowType, destination_port: Option<u16>, queue: u16) -> Rule {
+        Rule {
+            flow_type,
+            source: None,
+            destination: None,
+            source_port: None,
+            destination_port,
+            queue,
+        }
+    }
+
+    fn flow(number: u8, port: u16) -> FlowKey {
+        let (source, destination) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        FlowKey { source, destination, protocol: number, ports: (4000, port) }
+    }
+
+    /// SSH to queue 1, all other TCP to 2, UDP to 3; everything else by its hash.
+    #[test]
+    fn rules_are_tried_in_the_order_of_their_places() {
+        let mut steering = Steering::new(8);
+        steering.set(Some(2), 0, 8, rule(FlowType::Udp4, None, 3)).unwrap();
+        steering.set(Some(1), 0, 8, rule(FlowType::Tcp4, None, 2)).unwrap();
+        steering.set(Some(0), 0, 8, rule(FlowType::Tcp4, Some(22), 1)).unwrap();
+        let queue = |flow| steering.queue(0, &flow);
+        assert_eq!(queue(flow(protocol::TCP, 22)), Some(1));
+        assert_eq!(queue(flow(protocol::TCP, 80)), Some(2));
+        assert_eq!(queue(flow(protocol::UDP, 22)), Some(3));
+        assert_eq!(queue(flow(47, 0)), None);
+        assert_eq!(steering.queue(1, &flow(protocol::TCP, 22)), None, "another ENI");
+        assert!(steering.remove(0) && !steering.remove(0));
+        assert_eq!(steering.queue(0, &flow(protocol::TCP, 22)), Some(2));
+        steering.remove_eni(0);
+        assert_eq!(steering.queue(0, &flow(protocol::TCP, 22)), None);
+    }
+
+    #[test]
+    fn addresses_and_source_ports_are_looked_at() {
+        let mut steering = Steering::new(8);
+        let only = Rule {
+            source: Some("10.0.0.0/24".parse().unwrap()),
+            destination: Some("10.0.0.2/32".parse().unwrap()),
+            source_port: Some(4000),
+            ..rule(FlowType::Tcp4, None, 5)
+        };
+        steering.set(Some(0), 0, 8, only).unwrap();
+        let good = flow(protocol::TCP, 80);
+        assert_eq!(steering.queue(0, &good), Some(5));
+        for other in [
+            FlowKey { source: [10, 0, 1, 1].into(), ..good },
+            FlowKey { destination: [10, 0, 0, 3].into(), ..good },
+            FlowKey { ports: (4001, 80), ..good },
+            FlowKey { protocol: protocol::UDP, ..good },
+        ] {
+            assert_eq!(steering.queue(0, &other), None);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let mut steering = Steering::new(8);
+        let good = rule(FlowType::Tcp4, Some(22), 1);
+        let mut said = |location, rule| steering.set(location, 0, 4, rule).unwrap_err().to_string();
+        assert_eq!(said(None, good), "the rule has no place in the table; add `loc N`");
+        let text = "loc 8 is beyond the table; give a place from 0 to 7";
+        assert_eq!(said(Some(8), good), text);
+        let beyond = Rule { queue: 4, ..good };
+        assert_eq!(said(Some(0), beyond), "there is no queue 4; the queues are 0 to 3");
+        let no_ports = rule(FlowType::Ip4, Some(1), 0);
+        assert_eq!(said(Some(0), no_ports), "ports need flow-type tcp4, udp4, tcp6 or udp6");
+        let v6 = Rule { source: Some("fd00::/8".parse().unwrap()), ..good };
+        assert_eq!(said(Some(0), v6), "the addresses are not of the flow type's family");
+        assert_eq!(steering.queue(0, &flow(protocol::TCP, 22)), None);
+    }
+}

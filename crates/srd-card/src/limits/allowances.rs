@@ -1,0 +1,110 @@
+//! Counters of packets that a limit held up, under the names of `ethtool -S`.
+//!
+//! Source: Amazon EC2 User Guide, *Monitor network performance for ENA settings on your EC2
+//! instance*, and the order of the ENA Linux driver.
+
+/// A limit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Limit {
+    /// Bandwidth of the instance, to the guest.
+    BandwidthIn,
+    /// Bandwidth of the instance, from the guest.
+    BandwidthOut,
+    /// Packets a second of the instance, both directions together.
+    Packets,
+    /// Egress fragments of an ENI; counted with packets a second.
+    Fragments,
+    /// Tracked connections of the instance.
+    Tracking,
+    /// Packets to link-local services, of an ENI.
+    LinkLocal,
+    /// Bandwidth of one flow.
+    Flow,
+    /// Bandwidth through gateways.
+    Gateway,
+}
+
+/// The counters of one ENI. All but the gauge count packets that were queued or dropped; a packet
+/// counts once for each limit that held it up, a super-packet as the packets it stands for (L9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Allowances {
+    /// Packets queued or dropped because of the instance's bandwidth to the guest.
+    pub bw_in_allowance_exceeded: u64,
+    /// Packets queued or dropped because of the instance's bandwidth from the guest.
+    pub bw_out_allowance_exceeded: u64,
+    /// Packets queued or dropped because of packets a second, and egress fragments dropped.
+    pub pps_allowance_exceeded: u64,
+    /// Packets dropped because the table of connections was full.
+    pub conntrack_allowance_exceeded: u64,
+    /// Packets to link-local services dropped.
+    pub linklocal_allowance_exceeded: u64,
+    /// Packets queued or dropped because of the ceiling of one flow. Ours: ENA has no such counter.
+    pub flow_allowance_exceeded: u64,
+    /// Packets queued or dropped because of the cap of gateways. Ours: ENA has no such counter.
+    pub gateway_allowance_exceeded: u64,
+}
+
+impl Allowances {
+    /// Counts `packets` under the one counter that names the limit (L9).
+    pub fn count(&mut self, limit: Limit, packets: u64) {
+        let counter = match limit {
+            Limit::BandwidthIn => &mut self.bw_in_allowance_exceeded,
+            Limit::BandwidthOut => &mut self.bw_out_allowance_exceeded,
+            Limit::Packets | Limit::Fragments => &mut self.pps_allowance_exceeded,
+            Limit::Tracking => &mut self.conntrack_allowance_exceeded,
+            Limit::LinkLocal => &mut self.linklocal_allowance_exceeded,
+            Limit::Flow => &mut self.flow_allowance_exceeded,
+            Limit::Gateway => &mut self.gateway_allowance_exceeded,
+        };
+        *counter = counter.saturating_add(packets);
+    }
+
+    /// What `ethtool -S` shows, in the driver's order (L10). The gauge is of the tracking table:
+    /// [`crate::track::Table::available`].
+    pub fn ethtool(&self, conntrack_available: u64) -> [(&'static str, u64); 6] {
+        [
+            ("bw_in_allowance_exceeded", self.bw_in_allowance_exceeded),
+            ("bw_out_allowance_exceeded", self.bw_out_allowance_exceeded),
+            ("pps_allowance_exceeded", self.pps_allowance_exceeded),
+            ("conntrack_allowance_exceeded", self.conntrack_allowance_exceeded),
+            ("linklocal_allowance_exceeded", self.linklocal_allowance_exceeded),
+            ("conntrack_allowance_available", conntrack_available),
+        ]
+    }
+
+    /// The counters that ENA does not have.
+    pub fn ours(&self) -> [(&'static str, u64); 2] {
+        [
+            ("flow_allowance_exceeded", self.flow_allowance_exceeded),
+            ("gateway_allowance_exceeded", self.gateway_allowance_exceeded),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn each_limit_moves_one_counter() {
+        use Limit::*;
+        let limits = [
+            (BandwidthIn, "bw_in_allowance_exceeded"),
+            (BandwidthOut, "bw_out_allowance_exceeded"),
+            (Packets, "pps_allowance_exceeded"),
+            (Fragments, "pps_allowance_exceeded"),
+            (Tracking, "conntrack_allowance_exceeded"),
+            (LinkLocal, "linklocal_allowance_exceeded"),
+            (Flow, "flow_allowance_exceeded"),
+            (Gateway, "gateway_allowance_exceeded"),
+        ];
+        for (limit, name) in limits {
+            let mut counters = Allowances::default();
+            counters.count(limit, 44);
+            let all = counters.ethtool(0).into_iter().chain(counters.ours());
+            let moved: Vec<_> = all.filter(|(_, value)| *value != 0).collect();
+            assert_eq!(moved, [(name, 44)]);
+        }
+    }
+}

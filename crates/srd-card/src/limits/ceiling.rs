@@ -1,0 +1,139 @@
+//! Ceilings below the instance's: of one flow, and of everything through a gateway.
+//!
+//! Source: Amazon EC2 User Guide, *Amazon EC2 instance network bandwidth* and *ENA Express*.
+
+use srd_proto::time::{Duration, Instant};
+
+use crate::limits::bandwidth::bits_in;
+use crate::limits::bucket::{Bucket, TooLong};
+
+/// Bits a second of a gigabit a second.
+const GBPS: u64 = 1_000_000_000;
+/// Instances with fewer vCPUs have [`GATEWAY_SMALL_BPS`] through gateways.
+const GATEWAY_VCPUS: u32 = 32;
+/// Least cap of traffic through gateways, bits a second.
+const GATEWAY_SMALL_BPS: u64 = 5 * GBPS;
+
+/// Where a flow goes, which decides its ceiling.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum FlowKind {
+    /// Outside of the instance's cluster placement group: 5 Gb/s.
+    Exterior,
+    /// Between instances of one cluster placement group: 10 Gb/s.
+    ClusterPlacementGroup,
+    /// Carried by ENA Express: 25 Gb/s.
+    Express,
+}
+
+impl FlowKind {
+    /// The ceiling of one flow in one direction, in bits a second, never above the peak of the
+    /// instance (L4). `scale` divides the ceiling as [`crate::profile::Profile::scaled`] divides
+    /// the profile; 1 outside of a lab.
+    pub fn ceiling_bps(self, peak_bps: u64, scale: u32) -> u64 {
+        let ceiling = match self {
+            Self::Exterior => 5 * GBPS,
+            Self::ClusterPlacementGroup => 10 * GBPS,
+            Self::Express => 25 * GBPS,
+        };
+        (ceiling / u64::from(scale.max(1))).min(peak_bps)
+    }
+}
+
+/// The cap of all traffic through an internet or local gateway, in bits a second (L6). `scale` as
+/// in [`FlowKind::ceiling_bps`].
+pub fn gateway_bps(vcpus: u32, peak_bps: u64, scale: u32) -> u64 {
+    let small = GATEWAY_SMALL_BPS / u64::from(scale.max(1));
+    let cap = if vcpus < GATEWAY_VCPUS { small } else { small.max(peak_bps / 2) };
+    cap.min(peak_bps)
+}
+
+/// The rate of a kind of flow, which its flows share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ceiling {
+    rate_bps: u64,
+    depth_bits: u64,
+}
+
+impl Ceiling {
+    /// A rate (see [`FlowKind::ceiling_bps`]), and the time at that rate that may pass at once.
+    pub fn new(rate_bps: u64, tolerance: Duration) -> Self {
+        Self { rate_bps, depth_bits: bits_in(rate_bps, tolerance) }
+    }
+}
+
+/// The bandwidth of one direction of a flow, 16 bytes. The caller keeps it with the flow, and may
+/// use it under another ceiling when the flow's kind changes.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowMeter {
+    /// Level of the bucket, in billionths of a bit.
+    level: i64,
+    at: Instant,
+}
+
+impl FlowMeter {
+    /// A meter that has not been used.
+    pub fn new(now: Instant) -> Self {
+        // More than any bucket holds, which the first packet reduces to what its bucket holds.
+        Self { level: i64::MAX, at: now }
+    }
+
+    /// Takes bits, or nothing if the packet would wait too long (L4).
+    pub(super) fn take(
+        &mut self,
+        ceiling: &Ceiling,
+        now: Instant,
+        bits: u64,
+        wait_max: Duration,
+    ) -> Result<Duration, TooLong> {
+        let Ceiling { rate_bps, depth_bits } = *ceiling;
+        let mut bucket = Bucket::resume(rate_bps, depth_bits, self.level.into(), self.at);
+        let wait = bucket.take(now, bits, wait_max)?;
+        let (level, at) = bucket.level();
+        // A level that does not fit owes 9 Gbit: no queue is that long.
+        self.level = i64::try_from(level).map_err(|_| TooLong)?;
+        self.at = at;
+        Ok(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_have_five_ten_or_twenty_five_but_no_more_than_the_instance() {
+        let kinds = [FlowKind::Exterior, FlowKind::ClusterPlacementGroup, FlowKind::Express];
+        let of = |peak: u64| kinds.map(|kind| kind.ceiling_bps(peak, 1));
+        assert_eq!(of(100 * GBPS), [5 * GBPS, 10 * GBPS, 25 * GBPS]);
+        assert_eq!(of(12_500_000_000), [5 * GBPS, 10 * GBPS, 12_500_000_000]);
+        assert_eq!(of(GBPS), [GBPS; 3]);
+        assert_eq!(FlowKind::Exterior.ceiling_bps(GBPS, 100), GBPS / 20);
+    }
+
+    #[test]
+    fn a_meter_is_small_and_follows_its_ceiling() {
+        assert_eq!(size_of::<FlowMeter>(), 16);
+        let (wait_max, at) = (Duration::from_millis(5), Instant::ZERO);
+        let slow = Ceiling::new(GBPS, Duration::from_millis(1));
+        let fast = Ceiling::new(5 * GBPS, Duration::from_millis(1));
+        let mut meter = FlowMeter::new(at);
+        assert_eq!(meter.take(&slow, at, 1_000_000, wait_max), Ok(Duration::ZERO));
+        assert_eq!(meter.take(&slow, at, 1_000_000, wait_max), Ok(Duration::from_millis(1)));
+        let later = at + Duration::from_millis(1);
+        let wait = meter.take(&fast, later, 5_000_000, wait_max);
+        assert_eq!(wait, Ok(Duration::from_micros(200)), "idle time counts at the new rate");
+        assert_eq!(meter.take(&fast, later, 24_000_001, wait_max), Err(TooLong));
+        assert_eq!(meter.take(&fast, later, 24_000_000, wait_max), Ok(wait_max));
+        assert_eq!(FlowMeter::new(at).take(&slow, at, u64::MAX, wait_max), Err(TooLong));
+    }
+
+    #[test]
+    fn gateways_carry_half_of_large_instances_and_five_of_others() {
+        assert_eq!(gateway_bps(16, 100 * GBPS, 1), 5 * GBPS);
+        assert_eq!(gateway_bps(31, 100 * GBPS, 1), 5 * GBPS);
+        assert_eq!(gateway_bps(32, 100 * GBPS, 1), 50 * GBPS);
+        assert_eq!(gateway_bps(64, 8 * GBPS, 1), 5 * GBPS);
+        assert_eq!(gateway_bps(2, 500_000_000, 1), 500_000_000);
+        assert_eq!(gateway_bps(2, GBPS, 100), GBPS / 20);
+    }
+}

@@ -1,0 +1,26 @@
+//! What an instance may send and receive: token buckets, and queues before they drop.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`bucket`] | one token bucket in exact integers |
+//! | [`bandwidth`] | peak rate and credits of one direction |
+//! | [`ceiling`] | most of one flow, and of traffic through a gateway |
+//! | [`allowances`] | the counters, under the names of `ethtool -S` |
+//! | `waiting` | packets that wait, by the time at which they may go on |
+//! | [`stages`] | the limits one after the other |
+//!
+//! The rules are those of `docs/spec/card.md`, section 1. All times are arguments; nothing here
+//! reads a clock. Memory is bounded by [`Settings::queue_packets_max`] for each limit that queues.
+
+pub mod allowances;
+pub mod bandwidth;
+pub mod bucket;
+pub mod ceiling;
+pub mod stages;
+mod waiting;
+
+pub use allowances::{Allowances, Limit};
+pub use bandwidth::{Bandwidth, Rates};
+pub use bucket::Bucket;
+pub use ceiling::{Ceiling, FlowKind, FlowMeter, gateway_bps};
+pub use stages::{Limits, Offer, Outcome, Settings};

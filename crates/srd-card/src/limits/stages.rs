@@ -1,0 +1,395 @@
+//! The limits of an instance one after the other, each with a queue before it.
+//!
+//! ```text
+//! offer --> flow --> gateway --> bandwidth --> packets a second --> fragments, link-local --> pop
+//!             |         |            |                |                    |
+//!             +-- queue +--- queue --+----- queue ----+                    +--> dropped
+//!                   | too long, or too many: dropped
+//! ```
+//!
+//! A packet that a limit holds up waits before that limit only, and enters the next one when its
+//! wait is over. So a flow beyond its own ceiling does not delay the flows beside it.
+//!
+//! Invariants: packets leave each limit in the order in which they entered it. Bound: each limit
+//! holds at most [`Settings::queue_packets_max`] frames, and offers are refused while as many are
+//! through and wait to be popped; so there are at most six times as many in all, and one call moves
+//! no more than these.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use srd_proto::time::{Duration, Instant};
+
+use crate::limits::allowances::{Allowances, Limit};
+use crate::limits::bandwidth::{Bandwidth, Rates, bits_in};
+use crate::limits::bucket::{Bucket, TooLong};
+use crate::limits::ceiling::{Ceiling, FlowMeter};
+use crate::limits::waiting::Waiting;
+use crate::meta::key::Direction;
+
+/// Packets a second of an ENI to link-local services, and of egress fragments.
+/// Sources: Amazon VPC quotas; ENA Linux driver, README.
+pub const ENI_PACKETS_PER_SECOND: u64 = 1024;
+/// Packets of either sort that may pass at once: an eighth of a second.
+const ENI_PACKETS_DEPTH: u64 = ENI_PACKETS_PER_SECOND / 8;
+/// Limits, as an index.
+const LIMITS: usize = Limit::Gateway as usize + 1;
+
+/// The limits of an instance. [`crate::profile::Profile::limits`] makes them from a type.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bandwidth from the network to the guest.
+    pub rates_in: Rates,
+    /// Bandwidth from the guest to the network.
+    pub rates_out: Rates,
+    /// Bandwidth through gateways, of each direction, bits a second.
+    pub gateway_bps: u64,
+    /// Packets a second, both directions together.
+    pub packets_per_second: u64,
+    /// What may pass at once above a rate, in time at that rate.
+    pub tolerance: Duration,
+    /// Longest wait before one limit.
+    pub queue_delay_max: Duration,
+    /// Most frames that wait before one limit.
+    pub queue_packets_max: u32,
+    /// By what the limits of an ENI are divided; 1 outside of a lab.
+    pub scale: u32,
+}
+
+/// What the limits need to know of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// Which way it goes.
+    pub direction: Direction,
+    /// Its bytes from the IP header on; of a super-packet those of all packets it stands for.
+    pub bytes: u32,
+    /// The packets that it stands for, at least one (L8).
+    pub packets: u32,
+    /// The ENI, below the number that [`Limits::new`] was given.
+    pub eni: u16,
+    /// Whether it passes an internet or local gateway.
+    pub gateway: bool,
+    /// Whether it goes to a link-local service: the resolver, metadata, time.
+    pub link_local: bool,
+    /// Whether it is a fragment.
+    pub fragment: bool,
+}
+
+/// What became of an offered frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome<T> {
+    /// It waits, or [`Limits::pop`] returns it at once.
+    Taken,
+    /// It is over this limit, and counted there.
+    Dropped(Limit, T),
+    /// The caller has not popped the frames before it: nothing is counted.
+    Undrained(T),
+}
+
+/// Packets that a limit held up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// They waited.
+    pub queued: u64,
+    /// They were dropped.
+    pub dropped: u64,
+}
+
+/// The limits in their order (L5).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Gateway,
+    Bandwidth,
+    Packets,
+    Eni,
+    Done,
+}
+
+impl Stage {
+    fn next(self) -> Self {
+        match self {
+            Self::Gateway => Self::Bandwidth,
+            Self::Bandwidth => Self::Packets,
+            Self::Packets => Self::Eni,
+            Self::Eni | Self::Done => Self::Done,
+        }
+    }
+}
+
+/// The limits of one ENI, and its counters.
+struct Eni {
+    link_local: Bucket,
+    fragments: Bucket,
+    bypass: bool,
+    allowances: Allowances,
+}
+
+/// A frame before a limit: which one, and where it goes then.
+struct Parcel<T> {
+    before: Limit,
+    next: Stage,
+    offer: Offer,
+    item: T,
+}
+
+/// The limits of one instance, with the frames `T` that wait.
+pub struct Limits<T> {
+    bandwidth: [Bandwidth; 2],
+    gateway: [Bucket; 2],
+    packets: Bucket,
+    enis: Vec<Eni>,
+    waiting: Waiting<Parcel<T>>,
+    counts: [u32; LIMITS],
+    held: [Held; LIMITS],
+    ready: VecDeque<(Offer, T)>,
+    now: Instant,
+    queue_delay_max: Duration,
+    queue_packets_max: u32,
+}
+
+impl<T> Limits<T> {
+    /// The limits of an instance with so many ENIs, as at launch.
+    pub fn new(settings: &Settings, enis: u16, now: Instant) -> Self {
+        let bucket = |rate, tolerance| Bucket::new(rate, bits_in(rate, tolerance), now);
+        let gateway = bucket(settings.gateway_bps, settings.tolerance);
+        let scale = u64::from(settings.scale.max(1));
+        let depth = (ENI_PACKETS_DEPTH / scale).max(1);
+        let each = Bucket::new(ENI_PACKETS_PER_SECOND / scale, depth, now);
+        let eni = || Eni {
+            link_local: each,
+            fragments: each,
+            bypass: false,
+            allowances: Allowances::default(),
+        };
+        let directions = [&settings.rates_in, &settings.rates_out];
+        Self {
+            bandwidth: directions.map(|rates| Bandwidth::new(rates, now)),
+            gateway: [gateway, gateway],
+            packets: bucket(settings.packets_per_second, settings.tolerance),
+            enis: (0..enis).map(|_| eni()).collect(),
+            waiting: Waiting::new(),
+            counts: [0; LIMITS],
+            held: [Held::default(); LIMITS],
+            ready: VecDeque::new(),
+            now,
+            queue_delay_max: settings.queue_delay_max,
+            queue_packets_max: settings.queue_packets_max,
+        }
+    }
+
+    /// Offers a frame. `flow` is the meter of its direction of its flow with its ceiling; `None`
+    /// if the flow has none.
+    ///
+    /// # Panics
+    /// If the ENI is not below the number given to [`Limits::new`].
+    pub fn offer(
+        &mut self,
+        now: Instant,
+        offer: Offer,
+        flow: Option<(&mut FlowMeter, &Ceiling)>,
+        item: T,
+    ) -> Outcome<T> {
+        assert!(usize::from(offer.eni) < self.enis.len(), "an ENI of this instance");
+        self.advance(now);
+        if self.ready.len() >= self.queue_packets_max as usize {
+            return Outcome::Undrained(item);
+        }
+        let wait_max = self.wait_max(Limit::Flow);
+        let wait = flow.map_or(Ok(Duration::ZERO), |(meter, ceiling)| {
+            meter.take(ceiling, self.now, bits(&offer), wait_max)
+        });
+        let Some(entered) = self.queue(Limit::Flow, wait, self.now, Stage::Gateway, offer, item)
+        else {
+            return Outcome::Taken;
+        };
+        match entered {
+            Ok(item) => match self.run(self.now, Stage::Gateway, offer, item) {
+                None => Outcome::Taken,
+                Some((limit, item)) => Outcome::Dropped(limit, item),
+            },
+            Err(item) => Outcome::Dropped(Limit::Flow, item),
+        }
+    }
+
+    /// The next frame that is through all limits. Frames that a limit drops after they waited
+    /// before an earlier one are counted and freed.
+    pub fn pop(&mut self, now: Instant) -> Option<(Offer, T)> {
+        self.advance(now);
+        self.ready.pop_front()
+    }
+
+    /// When to call [`Limits::pop`] next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.ready.is_empty() { self.waiting.next() } else { Some(self.now) }
+    }
+
+    /// The instance stops: nothing is earned until it starts (L3).
+    pub fn stop(&mut self, now: Instant) {
+        self.advance(now);
+        self.bandwidth.iter_mut().for_each(|direction| direction.stop(now));
+    }
+
+    /// The instance starts again (L3).
+    pub fn start(&mut self, now: Instant) {
+        self.advance(now);
+        self.bandwidth.iter_mut().for_each(|direction| direction.start(now));
+    }
+
+    /// Whether egress fragments of an ENI pass without their limit (`enable_frag_bypass` of the
+    /// driver) (L7).
+    pub fn set_fragment_bypass(&mut self, eni: u16, bypass: bool) {
+        if let Some(eni) = self.enis.get_mut(usize::from(eni)) {
+            eni.bypass = bypass;
+        }
+    }
+
+    /// Counts packets of a new connection that the tracking table refused.
+    pub fn count_refused_connection(&mut self, eni: u16, packets: u32) {
+        self.count(eni, Limit::Tracking, packets, false);
+    }
+
+    /// The counters of an ENI.
+    pub fn allowances(&self, eni: u16) -> Allowances {
+        self.enis.get(usize::from(eni)).map(|eni| eni.allowances).unwrap_or_default()
+    }
+
+    /// What a limit held up, of all ENIs.
+    pub fn held(&self, limit: Limit) -> Held {
+        self.held[limit as usize]
+    }
+
+    /// Credits of a direction, in bits.
+    pub fn credits_bits(&mut self, now: Instant, direction: Direction) -> u64 {
+        self.bandwidth[index(direction)].credits_bits(now)
+    }
+
+    /// Lets all frames on whose wait ends by `now`, in the order of those ends.
+    fn advance(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+        while let Some((due, parcel)) = self.waiting.pop(self.now) {
+            self.counts[parcel.before as usize] -= 1;
+            self.run(due, parcel.next, parcel.offer, parcel.item);
+        }
+    }
+
+    /// Takes a frame through the limits from `stage` on; returns it if one dropped it.
+    fn run(
+        &mut self,
+        at: Instant,
+        mut stage: Stage,
+        offer: Offer,
+        mut item: T,
+    ) -> Option<(Limit, T)> {
+        while stage != Stage::Done {
+            let (limit, wait) = self.enter(at, stage, &offer);
+            match self.queue(limit, wait, at, stage.next(), offer, item)? {
+                Ok(passed) => item = passed,
+                Err(dropped) => return Some((limit, dropped)),
+            }
+            stage = stage.next();
+        }
+        self.ready.push_back((offer, item));
+        None
+    }
+
+    /// What a limit says of a frame: how long it waits.
+    fn enter(
+        &mut self,
+        at: Instant,
+        stage: Stage,
+        offer: &Offer,
+    ) -> (Limit, Result<Duration, TooLong>) {
+        let way = index(offer.direction);
+        match stage {
+            Stage::Gateway if offer.gateway => {
+                let wait_max = self.wait_max(Limit::Gateway); // L6
+                (Limit::Gateway, self.gateway[way].take(at, bits(offer), wait_max))
+            }
+            Stage::Bandwidth => {
+                let limit = match offer.direction {
+                    Direction::Ingress => Limit::BandwidthIn,
+                    Direction::Egress => Limit::BandwidthOut,
+                };
+                let wait_max = self.wait_max(limit);
+                (limit, self.bandwidth[way].take(at, bits(offer), wait_max))
+            }
+            Stage::Packets => {
+                let wait_max = self.wait_max(Limit::Packets); // L8
+                (Limit::Packets, self.packets.take(at, u64::from(offer.packets), wait_max))
+            }
+            Stage::Eni => self.enter_eni(at, offer),
+            Stage::Gateway | Stage::Done => (Limit::Gateway, Ok(Duration::ZERO)),
+        }
+    }
+
+    /// The limits of an ENI have no queue (L7).
+    fn enter_eni(&mut self, at: Instant, offer: &Offer) -> (Limit, Result<Duration, TooLong>) {
+        let eni = &mut self.enis[usize::from(offer.eni)];
+        let packets = u64::from(offer.packets);
+        if offer.fragment && offer.direction == Direction::Egress && !eni.bypass {
+            let taken = eni.fragments.take(at, packets, Duration::ZERO);
+            if taken.is_err() {
+                return (Limit::Fragments, taken);
+            }
+        }
+        let limited = offer.link_local && offer.direction == Direction::Egress;
+        let none = Duration::ZERO;
+        let taken = if limited { eni.link_local.take(at, packets, none) } else { Ok(none) };
+        (Limit::LinkLocal, taken)
+    }
+
+    /// Returns a frame that may go on (`Ok`) or is over the limit (`Err`, counted), or keeps it
+    /// until its wait ends (L5, L9).
+    fn queue(
+        &mut self,
+        limit: Limit,
+        wait: Result<Duration, TooLong>,
+        at: Instant,
+        next: Stage,
+        offer: Offer,
+        item: T,
+    ) -> Option<Result<T, T>> {
+        match wait {
+            Ok(Duration::ZERO) => Some(Ok(item)),
+            Ok(wait) => {
+                self.count(offer.eni, limit, offer.packets, true);
+                self.counts[limit as usize] += 1;
+                self.waiting.push(at + wait, Parcel { before: limit, next, offer, item });
+                None
+            }
+            Err(TooLong) => {
+                self.count(offer.eni, limit, offer.packets, false);
+                Some(Err(item))
+            }
+        }
+    }
+
+    /// How long a frame may wait before a limit: not at all if its queue is full.
+    fn wait_max(&self, limit: Limit) -> Duration {
+        let full = self.counts[limit as usize] >= self.queue_packets_max;
+        if full { Duration::ZERO } else { self.queue_delay_max }
+    }
+
+    fn count(&mut self, eni: u16, limit: Limit, packets: u32, queued: bool) {
+        let packets = u64::from(packets);
+        let held = &mut self.held[limit as usize];
+        *(if queued { &mut held.queued } else { &mut held.dropped }) += packets;
+        if let Some(eni) = self.enis.get_mut(usize::from(eni)) {
+            eni.allowances.count(limit, packets);
+        }
+    }
+}
+
+fn bits(offer: &Offer) -> u64 {
+    u64::from(offer.bytes) * 8
+}
+
+fn index(direction: Direction) -> usize {
+    match direction {
+        Direction::Ingress => 0,
+        Direction::Egress => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,275 @@
+use super::*;
+use crate::limits::ceiling::{Ceiling, FlowMeter};
+use srd_proto::rng::Rng;
+use std::collections::BTreeMap;
+
+/// A number below `n`.
+fn below(rng: &mut Rng, n: u64) -> u64 {
+    rng.next_u64() % n
+}
+
+const MBPS: u64 = 1_000_000;
+
+/// Nothing is limited.
+fn open() -> Settings {
+    let rates = Rates {
+        baseline_bps: 1_000_000 * MBPS,
+        peak_bps: 1_000_000 * MBPS,
+        burst: Duration::ZERO,
+        tolerance: Duration::from_millis(1),
+    };
+    Settings {
+        rates_in: rates,
+        rates_out: rates,
+        gateway_bps: 1_000_000 * MBPS,
+        packets_per_second: 1_000_000_000,
+        tolerance: Duration::from_millis(1),
+        queue_delay_max: Duration::from_millis(5),
+        queue_packets_max: 1000,
+        scale: 1,
+    }
+}
+
+fn packet(direction: Direction) -> Offer {
+    Offer {
+        direction,
+        bytes: 1000,
+        packets: 1,
+        eni: 0,
+        gateway: false,
+        link_local: false,
+        fragment: false,
+    }
+}
+
+/// A thousand packets of 1,000 bytes within 10 ms, both ways: 400 Mb/s each.
+fn load(settings: &Settings, flow_bps: Option<u64>, change: impl Fn(&mut Offer)) -> Allowances {
+    let mut limits = Limits::new(settings, 1, Instant::ZERO);
+    let ceiling = flow_bps.map(|bps| Ceiling::new(bps, Duration::ZERO));
+    let mut flows = [FlowMeter::new(Instant::ZERO); 2];
+    for n in 0..1000 {
+        let now = Instant::from_nanos(n * 10_000);
+        let way = usize::from(n % 2 == 1);
+        let mut offer = packet([Direction::Egress, Direction::Ingress][way]);
+        change(&mut offer);
+        limits.offer(now, offer, ceiling.as_ref().map(|c| (&mut flows[way], c)), n);
+        while limits.pop(now).is_some() {}
+    }
+    limits.allowances(0)
+}
+
+/// L9: each limit that is exceeded alone moves its own counter alone.
+#[test]
+fn each_limit_moves_its_counter_alone() {
+    let moved = |allowances: Allowances| {
+        let all = allowances.ethtool(0).into_iter().chain(allowances.ours());
+        all.filter(|(_, n)| *n > 0).map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert_eq!(moved(load(&open(), None, |_| ())), [""; 0]);
+    let slow = Rates { baseline_bps: 100 * MBPS, peak_bps: 100 * MBPS, ..open().rates_in };
+    let settings = Settings { rates_in: slow, ..open() };
+    assert_eq!(moved(load(&settings, None, |_| ())), ["bw_in_allowance_exceeded"]);
+    let settings = Settings { rates_out: slow, ..open() };
+    assert_eq!(moved(load(&settings, None, |_| ())), ["bw_out_allowance_exceeded"]);
+    let settings = Settings { packets_per_second: 10_000, ..open() };
+    assert_eq!(moved(load(&settings, None, |_| ())), ["pps_allowance_exceeded"]);
+    let settings = Settings { gateway_bps: 100 * MBPS, ..open() };
+    assert_eq!(moved(load(&settings, None, |_| ())), [""; 0]);
+    let found = load(&settings, None, |offer| offer.gateway = true);
+    assert_eq!(moved(found), ["gateway_allowance_exceeded"]);
+    assert_eq!(moved(load(&open(), Some(100 * MBPS), |_| ())), ["flow_allowance_exceeded"]);
+    let found = load(&open(), None, |offer| offer.link_local = true);
+    assert_eq!(moved(found), ["linklocal_allowance_exceeded"]);
+    let found = load(&open(), None, |offer| offer.fragment = true);
+    assert_eq!(moved(found), ["pps_allowance_exceeded"]);
+    let mut limits = Limits::<()>::new(&open(), 1, Instant::ZERO);
+    limits.count_refused_connection(0, 3);
+    assert_eq!(moved(limits.allowances(0)), ["conntrack_allowance_exceeded"]);
+}
+
+/// L5: over a limit packets wait first, and are dropped when the queue is full; both are counted.
+#[test]
+fn packets_are_queued_first_and_then_dropped() {
+    let settings = Settings { packets_per_second: 1000, tolerance: Duration::ZERO, ..open() };
+    let mut limits = Limits::new(&settings, 1, Instant::ZERO);
+    for n in 0..8 {
+        let outcome = limits.offer(Instant::ZERO, packet(Direction::Egress), None, n);
+        let dropped = matches!(outcome, Outcome::Dropped(Limit::Packets, _));
+        assert_eq!(dropped, n >= 5, "5 ms of 1,000 packets a second may wait");
+    }
+    assert_eq!(limits.held(Limit::Packets), Held { queued: 5, dropped: 3 });
+    assert_eq!(limits.allowances(0).pps_allowance_exceeded, 8);
+    for n in 0..5 {
+        let due = limits.poll_timeout().unwrap();
+        assert_eq!(due, Instant::ZERO + Duration::from_millis(n + 1));
+        assert_eq!(limits.pop(due).map(|(_, item)| item), i32::try_from(n).ok());
+    }
+}
+
+#[test]
+fn a_queue_holds_no_more_frames_than_its_bound() {
+    let settings = Settings {
+        packets_per_second: 1000,
+        queue_packets_max: 3,
+        queue_delay_max: Duration::from_secs(60),
+        tolerance: Duration::ZERO,
+        ..open()
+    };
+    let mut limits = Limits::new(&settings, 1, Instant::ZERO);
+    for n in 0..9 {
+        limits.offer(Instant::ZERO, packet(Direction::Egress), None, n);
+    }
+    assert_eq!(limits.held(Limit::Packets), Held { queued: 3, dropped: 6 });
+    // Frames that nobody pops do not pile up either.
+    let mut limits = Limits::new(&Settings { queue_packets_max: 3, ..open() }, 1, Instant::ZERO);
+    let undrained = (0..9).filter(|n| {
+        let outcome = limits.offer(Instant::ZERO, packet(Direction::Egress), None, *n);
+        matches!(outcome, Outcome::Undrained(_))
+    });
+    assert_eq!(undrained.count(), 6);
+}
+
+/// A flow over its ceiling waits alone: the flow beside it is not delayed (L4).
+#[test]
+fn a_flow_over_its_ceiling_delays_no_other() {
+    let mut limits = Limits::new(&open(), 1, Instant::ZERO);
+    let ceiling = Ceiling::new(MBPS, Duration::ZERO);
+    let mut slow = FlowMeter::new(Instant::ZERO);
+    limits.offer(Instant::ZERO, packet(Direction::Egress), Some((&mut slow, &ceiling)), "slow");
+    assert_eq!(
+        limits.offer(Instant::ZERO, packet(Direction::Egress), None, "fast"),
+        Outcome::Taken
+    );
+    assert_eq!(limits.pop(Instant::ZERO).unwrap().1, "fast");
+    assert!(limits.pop(Instant::ZERO).is_none());
+}
+
+/// A packet that waited before one limit meets every later one: all queue in turn.
+#[test]
+fn a_packet_that_waited_enters_each_of_the_later_limits() {
+    let slow = Rates { baseline_bps: 8 * MBPS, peak_bps: 8 * MBPS, ..open().rates_out };
+    let settings = Settings {
+        rates_out: Rates { tolerance: Duration::ZERO, ..slow },
+        gateway_bps: 8 * MBPS,
+        packets_per_second: 1000,
+        tolerance: Duration::ZERO,
+        ..open()
+    };
+    let mut limits = Limits::new(&settings, 1, Instant::ZERO);
+    let ceiling = Ceiling::new(8 * MBPS, Duration::ZERO);
+    let mut flow = FlowMeter::new(Instant::ZERO);
+    let offer = Offer { gateway: true, ..packet(Direction::Egress) };
+    limits.offer(Instant::ZERO, offer, Some((&mut flow, &ceiling)), ());
+    // A millisecond of each: 8,000 bits at 8 Mb/s three times, one packet at 1,000 a second.
+    for milliseconds in 1..=4 {
+        let due = limits.poll_timeout().unwrap();
+        assert_eq!(due, Instant::ZERO + Duration::from_millis(milliseconds));
+        assert_eq!(limits.pop(due).is_some(), milliseconds == 4);
+    }
+    for limit in [Limit::Flow, Limit::Gateway, Limit::BandwidthOut, Limit::Packets] {
+        assert_eq!(limits.held(limit), Held { queued: 1, dropped: 0 }, "{limit:?}");
+    }
+}
+
+/// L7: 2,000 a second against 1,024 leaves 976 a second, and the burst is an eighth of a second.
+#[test]
+fn link_local_and_fragments_have_1024_a_second_of_each_eni() {
+    for link_local in [true, false] {
+        let mut limits = Limits::new(&open(), 2, Instant::ZERO);
+        let mut dropped = [0, 0];
+        for n in 0..20_000_u64 {
+            let now = Instant::from_nanos(n * 500_000);
+            let mut offer = packet(Direction::Egress);
+            (offer.link_local, offer.fragment) = (link_local, !link_local);
+            for eni in [0, 1] {
+                offer.eni = eni;
+                let slower = eni == 1 && n % 2 == 1;
+                let outcome =
+                    if slower { Outcome::Taken } else { limits.offer(now, offer, None, ()) };
+                dropped[usize::from(eni)] += u64::from(outcome != Outcome::Taken);
+                while limits.pop(now).is_some() {}
+            }
+        }
+        assert!(dropped[0].abs_diff(976 * 10 - 128) < 3, "{dropped:?}");
+        assert_eq!(dropped[1], 0, "1,000 a second");
+        let counters = limits.allowances(0);
+        let counted = (counters.linklocal_allowance_exceeded, counters.pps_allowance_exceeded);
+        assert_eq!(counted, if link_local { (dropped[0], 0) } else { (0, dropped[0]) });
+    }
+}
+
+#[test]
+fn fragments_may_bypass_their_limit() {
+    let mut limits = Limits::new(&open(), 1, Instant::ZERO);
+    limits.set_fragment_bypass(0, true);
+    for _ in 0..900 {
+        let offer = Offer { fragment: true, ..packet(Direction::Egress) };
+        assert_eq!(limits.offer(Instant::ZERO, offer, None, ()), Outcome::Taken);
+    }
+    assert_eq!(limits.allowances(0), Allowances::default());
+}
+
+/// L8: a super-packet counts as the packets that it stands for.
+#[test]
+fn a_super_packet_counts_as_its_packets() {
+    let settings = Settings { packets_per_second: 1000, tolerance: Duration::ZERO, ..open() };
+    let mut limits = Limits::new(&settings, 1, Instant::ZERO);
+    let offer = Offer { packets: 5, bytes: 5000, ..packet(Direction::Ingress) };
+    limits.offer(Instant::ZERO, offer, None, ());
+    assert_eq!(limits.poll_timeout(), Some(Instant::ZERO + Duration::from_millis(5)));
+    assert_eq!(limits.allowances(0).pps_allowance_exceeded, 5);
+}
+
+/// Nothing is lost but what is counted, each flow keeps its order, and no bound is passed.
+#[test]
+fn random_traffic_is_popped_in_order_or_counted() {
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let rates = Rates {
+            baseline_bps: 50 * MBPS,
+            peak_bps: 200 * MBPS,
+            burst: Duration::from_millis(20),
+            tolerance: Duration::from_micros(100),
+        };
+        let settings = Settings {
+            rates_in: rates,
+            rates_out: rates,
+            gateway_bps: 60 * MBPS,
+            packets_per_second: 40_000,
+            queue_packets_max: 20,
+            ..open()
+        };
+        let mut limits = Limits::new(&settings, 2, Instant::ZERO);
+        let ceiling = Ceiling::new(30 * MBPS, Duration::from_micros(50));
+        let mut flows = [FlowMeter::new(Instant::ZERO); 6];
+        let (mut now, mut popped, mut offered, mut dropped) = (0, 0_u64, 0_u64, 0_u64);
+        let mut last = BTreeMap::new();
+        for n in 0..4000_u64 {
+            now += below(&mut rng, 60_000);
+            let at = Instant::from_nanos(now);
+            let flow = usize::try_from(below(&mut rng, 6)).unwrap();
+            // A flow keeps to one way, one ENI and one gateway.
+            let way = [Direction::Egress, Direction::Ingress][flow % 2];
+            let mut offer = packet(way);
+            offer.bytes = u32::try_from(below(&mut rng, 1500)).unwrap();
+            (offer.gateway, offer.eni) = (flow % 3 == 0, u16::from(flow > 2));
+            offered += 1;
+            match limits.offer(at, offer, Some((&mut flows[flow], &ceiling)), (flow, n)) {
+                Outcome::Taken => (),
+                Outcome::Dropped(..) => dropped += 1,
+                Outcome::Undrained(_) => panic!("all frames were popped"),
+            }
+            let end = if n == 3999 { Instant::FAR_FUTURE } else { at };
+            while let Some((_, (flow, n))) = limits.pop(end) {
+                popped += 1;
+                assert!(last.insert(flow, n).is_none_or(|before| before < n), "order of {flow}");
+            }
+            assert!(limits.counts.iter().all(|count| *count <= 20));
+        }
+        let all = [Limit::Flow, Limit::Gateway, Limit::BandwidthIn, Limit::BandwidthOut];
+        let held = all.into_iter().chain([Limit::Packets]).map(|limit| limits.held(limit));
+        let counted: u64 = held.map(|held| held.dropped).sum();
+        assert_eq!(offered, popped + counted, "seed {seed}");
+        assert!(counted >= dropped && dropped > 0 && popped > 1000, "seed {seed}: {popped}");
+    }
+}

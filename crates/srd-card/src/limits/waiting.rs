@@ -1,0 +1,72 @@
+//! Packets that wait, by the time at which each may go on.
+//!
+//! Bound: the callers count what each limit has here, and refuse beyond their bound.
+
+use alloc::collections::BinaryHeap;
+use core::cmp::{Ordering, Reverse};
+
+use srd_proto::time::Instant;
+
+/// A packet and when it may go on.
+struct Entry<T> {
+    due: Instant,
+    /// Number of the entry: packets of one time keep their order.
+    sequence: u64,
+    item: T,
+}
+
+impl<T> Entry<T> {
+    fn key(&self) -> (Instant, u64) {
+        (self.due, self.sequence)
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// The earliest first; those of one time in the order in which they came.
+pub(super) struct Waiting<T> {
+    heap: BinaryHeap<Reverse<Entry<T>>>,
+    sequence: u64,
+}
+
+impl<T> Waiting<T> {
+    pub(super) fn new() -> Self {
+        Self { heap: BinaryHeap::new(), sequence: 0 }
+    }
+
+    pub(super) fn push(&mut self, due: Instant, item: T) {
+        self.sequence += 1;
+        self.heap.push(Reverse(Entry { due, sequence: self.sequence, item }));
+    }
+
+    /// When the first may go on.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse(entry)| entry.due)
+    }
+
+    /// The first that may go on by `now`, with its time.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<(Instant, T)> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(entry)| (entry.due, entry.item))
+    }
+}

@@ -1,0 +1,257 @@
+//! All instance types, by name.
+//!
+//! Source: the EC2 API `DescribeInstanceTypes`; `data/README.md` says which column is which. The
+//! text is a part of the program, and a row is read when it is asked for.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::Split;
+
+use crate::profile::generation::Generation;
+use crate::profile::suggest;
+use crate::track::timeouts::Timeouts;
+
+/// One row for each type, sorted by name.
+const ROWS: &str = include_str!("../../data/instance-types.csv");
+
+/// How a type runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hypervisor {
+    /// The Nitro hypervisor.
+    Nitro,
+    /// Xen.
+    Xen,
+    /// None: bare metal.
+    Metal,
+}
+
+/// Whether a type has the elastic network adapter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ena {
+    /// It has no other.
+    Required,
+    /// It may have another.
+    Supported,
+    /// It does not have it.
+    Unsupported,
+}
+
+/// An instance type (P1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InstanceType {
+    /// Its name, as `c7i.large`.
+    pub name: &'static str,
+    /// How it runs.
+    pub hypervisor: Hypervisor,
+    /// vCPUs.
+    pub vcpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Bandwidth that never ends, of each direction, bits a second.
+    pub baseline_bps: u64,
+    /// Bandwidth while there are credits, of each direction, bits a second.
+    pub peak_bps: u64,
+    /// Network cards.
+    pub network_cards: u16,
+    /// Most ENIs.
+    pub enis_max: u16,
+    /// Private IPv4 addresses of an ENI.
+    pub ipv4_per_eni: u16,
+    /// IPv6 addresses of an ENI.
+    pub ipv6_per_eni: u16,
+    /// Queue pairs of an ENI, if the user says nothing.
+    pub queues_default: u16,
+    /// Most queue pairs of an ENI; `None` if their number is fixed.
+    pub queues_max_per_eni: Option<u16>,
+    /// Most queue pairs of all ENIs; `None` if their number is fixed.
+    pub queues_max: Option<u16>,
+    /// The elastic network adapter.
+    pub ena: Ena,
+    /// ENA Express.
+    pub ena_srd: bool,
+    /// The elastic fabric adapter.
+    pub efa: bool,
+    /// Encryption of traffic between instances by the card.
+    pub encryption_in_transit: bool,
+    /// Default idle times of tracked connections.
+    pub timeouts: Timeouts,
+}
+
+/// A name of no type.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownType {
+    /// Names like it, the most alike first.
+    pub suggestions: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no such instance type")?;
+        for (n, name) in self.suggestions.iter().enumerate() {
+            write!(f, "{}{name}", if n == 0 { "; did you mean " } else { ", " })?;
+        }
+        if self.suggestions.is_empty() { Ok(()) } else { f.write_str("?") }
+    }
+}
+
+impl core::error::Error for UnknownType {}
+
+impl InstanceType {
+    /// The type of this name (P1).
+    ///
+    /// # Errors
+    /// [`UnknownType`] with names like it.
+    pub fn find(name: &str) -> Result<Self, UnknownType> {
+        let row = rows().find(|row| name_of(row) == name);
+        row.and_then(parse)
+            .ok_or_else(|| UnknownType { suggestions: suggest::like(name, rows().map(name_of)) })
+    }
+
+    /// All types, by name.
+    pub fn all() -> impl Iterator<Item = Self> {
+        rows().filter_map(parse)
+    }
+
+    /// The family: the name up to the point.
+    pub fn family(&self) -> &'static str {
+        self.name.split('.').next().unwrap_or_default()
+    }
+
+    /// The version of its Nitro system, as far as its figures say.
+    pub fn generation(&self) -> Option<Generation> {
+        let facts = (self.encryption_in_transit, self.ena_srd, self.timeouts);
+        Generation::of(self.family(), self.hypervisor == Hypervisor::Xen, facts)
+    }
+}
+
+fn rows() -> impl Iterator<Item = &'static str> {
+    ROWS.lines().skip(1)
+}
+
+fn name_of(row: &'static str) -> &'static str {
+    row.split(',').next().unwrap_or_default()
+}
+
+/// Reads a row; `None` if it is no row.
+fn parse(row: &'static str) -> Option<InstanceType> {
+    let mut cells = row.split(',');
+    let kind = InstanceType {
+        name: cells.next()?,
+        hypervisor: match cells.next()? {
+            "nitro" => Hypervisor::Nitro,
+            "xen" => Hypervisor::Xen,
+            "metal" => Hypervisor::Metal,
+            _ => return None,
+        },
+        vcpus: number(&mut cells)?,
+        memory_mib: number(&mut cells)?,
+        baseline_bps: gbps(cells.next()?)?,
+        peak_bps: gbps(cells.next()?)?,
+        network_cards: number(&mut cells)?,
+        enis_max: number(&mut cells)?,
+        ipv4_per_eni: number(&mut cells)?,
+        ipv6_per_eni: number(&mut cells)?,
+        queues_default: number(&mut cells)?,
+        queues_max_per_eni: optional(&mut cells)?,
+        queues_max: optional(&mut cells)?,
+        ena: match cells.next()? {
+            "required" => Ena::Required,
+            "supported" => Ena::Supported,
+            "unsupported" => Ena::Unsupported,
+            _ => return None,
+        },
+        ena_srd: flag(&mut cells)?,
+        efa: flag(&mut cells)?,
+        encryption_in_transit: flag(&mut cells)?,
+        timeouts: {
+            let (tcp, stream) = (number(&mut cells)?, number(&mut cells)?);
+            Timeouts::new(tcp, stream, number(&mut cells)?).ok()?
+        },
+    };
+    let sound = cells.next().is_none() && kind.peak_bps >= kind.baseline_bps;
+    sound.then_some(kind)
+}
+
+fn number<N: core::str::FromStr>(cells: &mut Split<'_, char>) -> Option<N> {
+    cells.next()?.parse().ok()
+}
+
+fn optional(cells: &mut Split<'_, char>) -> Option<Option<u16>> {
+    match cells.next()? {
+        "" => Some(None),
+        cell => cell.parse().ok().map(Some),
+    }
+}
+
+fn flag(cells: &mut Split<'_, char>) -> Option<bool> {
+    match cells.next()? {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// Bits a second of a decimal number of Gb/s, exactly; at least one.
+fn gbps(cell: &str) -> Option<u64> {
+    let (whole, part) = cell.split_once('.').unwrap_or((cell, ""));
+    if part.len() > 9 || !part.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let mut rest: u64 = if part.is_empty() { 0 } else { part.parse().ok()? };
+    (part.len()..9).for_each(|_| rest *= 10);
+    let bps = whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(rest)?;
+    (bps > 0).then_some(bps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn every_row_is_a_type() {
+        assert_eq!(rows().count(), 1395);
+        for row in rows() {
+            let kind = parse(row).unwrap_or_else(|| panic!("{row}"));
+            assert_eq!(InstanceType::find(kind.name), Ok(kind));
+            assert!(kind.vcpus > 0 && kind.enis_max > 0 && kind.queues_default > 0, "{row}");
+        }
+        assert_eq!(InstanceType::all().count(), 1395);
+    }
+
+    #[test]
+    fn figures_are_those_of_the_guide() {
+        let of = |name| InstanceType::find(name).unwrap();
+        let large = of("c7i.large");
+        assert_eq!((large.baseline_bps, large.peak_bps), (781_000_000, 12_500_000_000));
+        assert_eq!((large.enis_max, large.ipv4_per_eni, large.vcpus), (3, 10, 2));
+        assert!(!large.ena_srd && large.encryption_in_transit);
+        assert_eq!(large.timeouts, Timeouts::DEFAULT);
+        assert!(of("c7i.12xlarge").ena_srd && !of("c7i.8xlarge").ena_srd);
+        assert_eq!(of("c5.large").peak_bps, 10_000_000_000);
+        assert_eq!(of("m6i.8xlarge").vcpus, 32);
+        let queues = of("c6in.large");
+        assert_eq!((queues.queues_max_per_eni, queues.queues_max), (Some(2), Some(6)));
+        assert_eq!(of("c8i.large").timeouts, Timeouts::DEFAULT_V6);
+    }
+
+    #[test]
+    fn a_misspelt_name_brings_the_right_one() {
+        let error = InstanceType::find("c7i.lrage").unwrap_err();
+        assert_eq!(error.suggestions.first(), Some(&"c7i.large"));
+        assert!(error.to_string().starts_with("there is no such instance type; did you mean c7i"));
+        let far = InstanceType::find("a machine with very many queues").unwrap_err();
+        assert_eq!(far.to_string(), "there is no such instance type");
+    }
+
+    #[test]
+    fn decimals_are_read_exactly_and_nonsense_is_no_row() {
+        assert_eq!(gbps("0.781"), Some(781_000_000));
+        assert_eq!(gbps("400"), Some(400_000_000_000));
+        for bad in ["", "0.0", "x", "1.x", "-1", "1.0000000001", "99999999999999999999"] {
+            assert_eq!(gbps(bad), None, "{bad}");
+        }
+        assert_eq!(parse("type,hypervisor,vcpus"), None);
+        assert_eq!(parse(""), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! Packets a second and tracked connections: EC2 publishes neither.
+//!
+//! Sourced, both of c7i.large: 906,000 packets a second (NET402: 928 Mb/s in segments of 128 bytes)
+//! and 136,812 connections (`conntrack_allowance_available` in NET402 and in the EC2 User Guide).
+//! Everything else is an estimate from these by the share of a host that a type has: its baseline
+//! bandwidth for packets, its vCPUs for connections.
+
+use crate::profile::catalogue::InstanceType;
+
+/// The type of the sourced figures.
+const SOURCED_TYPE: &str = "c7i.large";
+const SOURCED_PACKETS_PER_SECOND: u64 = 906_000;
+const SOURCED_CONNECTIONS: u64 = 136_812;
+/// Its baseline bandwidth in bits a second, and its vCPUs.
+const SOURCED_BASELINE_BPS: u64 = 781_000_000;
+const SOURCED_VCPUS: u64 = 2;
+
+/// Where a figure comes from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Origin {
+    /// A public source.
+    Sourced,
+    /// Derived from a sourced figure of another type.
+    Estimate,
+    /// The user.
+    User,
+}
+
+/// A figure with its origin (P2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Figure {
+    /// The figure.
+    pub value: u64,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+fn figure(kind: &InstanceType, sourced: u64, share: u64, of: u64) -> Figure {
+    if kind.name == SOURCED_TYPE {
+        return Figure { value: sourced, origin: Origin::Sourced };
+    }
+    let value = u128::from(sourced) * u128::from(share) / u128::from(of);
+    Figure { value: u64::try_from(value).unwrap_or(u64::MAX).max(1), origin: Origin::Estimate }
+}
+
+/// Packets a second, both directions together; estimates follow the baseline bandwidth (P2).
+pub(super) fn packets_per_second(kind: &InstanceType) -> Figure {
+    figure(kind, SOURCED_PACKETS_PER_SECOND, kind.baseline_bps, SOURCED_BASELINE_BPS)
+}
+
+/// Connections that may be tracked; estimates follow the vCPUs (P2).
+pub(super) fn tracking_allowance(kind: &InstanceType) -> Figure {
+    figure(kind, SOURCED_CONNECTIONS, u64::from(kind.vcpus), SOURCED_VCPUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sourced_figures_are_not_estimates() {
+        for kind in InstanceType::all() {
+            let origin = if kind.name == "c7i.large" { Origin::Sourced } else { Origin::Estimate };
+            let figures = [packets_per_second(&kind), tracking_allowance(&kind)];
+            assert!(figures.iter().all(|figure| figure.origin == origin && figure.value > 0));
+        }
+    }
+
+    #[test]
+    fn estimates_follow_the_share_of_the_host() {
+        let of = |name| InstanceType::find(name).unwrap();
+        let (large, twice) = (of("c7i.large"), of("c7i.xlarge"));
+        assert_eq!(packets_per_second(&large).value, 906_000);
+        assert_eq!(packets_per_second(&twice).value, 1_812_000);
+        assert_eq!(tracking_allowance(&large).value, 136_812);
+        assert_eq!(tracking_allowance(&twice).value, 273_624);
+        // The constants are those of the type.
+        assert_eq!(large.baseline_bps, SOURCED_BASELINE_BPS);
+        assert_eq!(u64::from(large.vcpus), SOURCED_VCPUS);
+    }
+}

@@ -1,0 +1,167 @@
+//! What an instance type has: the figures that EC2 publishes, and estimates of those that it does
+//! not.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`catalogue`] | all instance types, by name |
+//! | [`generation`] | what each version of the Nitro system can do |
+//! | [`figures`] | packets a second and tracked connections, sourced or estimated |
+//! | [`queues`] | how many queue pairs an ENI has |
+//! | `suggest` | names like a misspelt one |
+//!
+//! The rules are those of `docs/spec/card.md`, section 4.
+
+pub mod catalogue;
+pub mod figures;
+pub mod generation;
+pub mod queues;
+mod suggest;
+
+use srd_proto::time::Duration;
+
+pub use catalogue::{InstanceType, UnknownType};
+pub use figures::{Figure, Origin};
+pub use generation::Generation;
+
+use crate::limits::ceiling::{Ceiling, FlowKind, gateway_bps};
+use crate::limits::{Rates, stages};
+
+/// T, the time for which full credits carry the peak rate. EC2 documents 5 to 60 minutes; NET402
+/// shows a c7i.large whose credits are gone after 304 s.
+pub const BURST_DEFAULT: Duration = Duration::from_secs(300);
+
+/// The limits of one instance: those of its type, with what the user changed.
+///
+/// ```
+/// use srd_card::profile::{InstanceType, Origin, Profile};
+/// let profile = Profile::of(InstanceType::find("c7i.large")?);
+/// assert_eq!(profile.packets_per_second.value, 906_000);
+/// assert_eq!(profile.packets_per_second.origin, Origin::Sourced);
+/// # Ok::<(), srd_card::profile::UnknownType>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// The type.
+    pub instance: InstanceType,
+    /// Packets a second, both directions together.
+    pub packets_per_second: Figure,
+    /// Connections that may be tracked.
+    pub tracking_allowance: Figure,
+    /// T of the credits.
+    pub burst: Duration,
+    /// What may pass at once above a rate, in time at that rate. Ours: EC2 publishes nothing.
+    pub tolerance: Duration,
+    /// Longest wait before one limit. Ours: EC2 publishes nothing.
+    pub queue_delay_max: Duration,
+    /// Most frames that wait before one limit. Ours: EC2 publishes nothing.
+    pub queue_packets_max: u32,
+    /// By what all rates are divided; 1 outside of a lab.
+    scale: u32,
+}
+
+impl Profile {
+    /// The profile of a type, with estimates where nothing is published (P2).
+    pub fn of(instance: InstanceType) -> Self {
+        Self {
+            packets_per_second: figures::packets_per_second(&instance),
+            tracking_allowance: figures::tracking_allowance(&instance),
+            instance,
+            burst: BURST_DEFAULT,
+            tolerance: Duration::from_millis(1),
+            queue_delay_max: Duration::from_millis(5),
+            queue_packets_max: 4096,
+            scale: 1,
+        }
+    }
+
+    /// The user's figure instead of packets a second (P2).
+    #[must_use]
+    pub fn with_packets_per_second(mut self, value: u64) -> Self {
+        self.packets_per_second = Figure { value, origin: Origin::User };
+        self
+    }
+
+    /// The user's figure instead of the tracking allowance (P2).
+    #[must_use]
+    pub fn with_tracking_allowance(mut self, value: u32) -> Self {
+        self.tracking_allowance = Figure { value: value.into(), origin: Origin::User };
+        self
+    }
+
+    /// All rates divided by `scale`, for a lab that is so much slower; counts and times stay (P3).
+    #[must_use]
+    pub fn scaled(mut self, scale: u32) -> Self {
+        self.scale = scale.max(1);
+        self
+    }
+
+    /// Bandwidth that never ends, of each direction, in bits a second of the lab.
+    pub fn baseline_bps(&self) -> u64 {
+        self.instance.baseline_bps / u64::from(self.scale)
+    }
+
+    /// Bandwidth while there are credits, of each direction, in bits a second of the lab.
+    pub fn peak_bps(&self) -> u64 {
+        self.instance.peak_bps / u64::from(self.scale)
+    }
+
+    /// The ceiling of one flow, in bits a second of the lab.
+    pub fn flow_bps(&self, kind: FlowKind) -> u64 {
+        kind.ceiling_bps(self.peak_bps(), self.scale)
+    }
+
+    /// The ceiling of flows of a kind.
+    pub fn ceiling(&self, kind: FlowKind) -> Ceiling {
+        Ceiling::new(self.flow_bps(kind), self.tolerance)
+    }
+
+    /// Settings of [`crate::limits::Limits`].
+    pub fn limits(&self) -> stages::Settings {
+        let rates = Rates {
+            baseline_bps: self.baseline_bps(),
+            peak_bps: self.peak_bps(),
+            burst: self.burst,
+            tolerance: self.tolerance,
+        };
+        stages::Settings {
+            rates_in: rates,
+            rates_out: rates,
+            gateway_bps: gateway_bps(self.instance.vcpus, self.peak_bps(), self.scale),
+            packets_per_second: self.packets_per_second.value / u64::from(self.scale),
+            tolerance: self.tolerance,
+            queue_delay_max: self.queue_delay_max,
+            queue_packets_max: self.queue_packets_max,
+            scale: self.scale,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str) -> Profile {
+        Profile::of(InstanceType::find(name).unwrap())
+    }
+
+    #[test]
+    fn a_lab_is_slower_by_the_scale_in_every_rate() {
+        let (full, lab) = (of("c7i.large").limits(), of("c7i.large").scaled(100).limits());
+        assert_eq!(lab.rates_out.peak_bps, 125_000_000);
+        assert_eq!(lab.rates_in.baseline_bps, 7_810_000);
+        assert_eq!(lab.packets_per_second, 9_060);
+        assert_eq!(lab.gateway_bps * 100, full.gateway_bps);
+        assert_eq!(lab.rates_out.burst, full.rates_out.burst);
+        assert_eq!(of("c7i.large").scaled(100).flow_bps(FlowKind::Exterior), 50_000_000);
+        assert_eq!(of("c7i.large").scaled(0).peak_bps(), 12_500_000_000);
+    }
+
+    #[test]
+    fn a_users_figures_are_marked() {
+        let profile = of("c5.large").with_packets_per_second(7).with_tracking_allowance(9);
+        let user = |value| Figure { value, origin: Origin::User };
+        assert_eq!(profile.packets_per_second, user(7));
+        assert_eq!(profile.tracking_allowance, user(9));
+        assert_eq!(profile.limits().packets_per_second, 7);
+    }
+}

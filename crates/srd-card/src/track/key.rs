@@ -1,0 +1,192 @@
+//! What identifies a connection, seen from the instance: local and remote end, whichever way a
+//! packet goes. So both directions have one key, and one entry.
+
+use core::hash::{Hash, Hasher};
+use core::net::IpAddr;
+
+use crate::meta::key::Direction;
+use crate::meta::packet::{Packet, protocol};
+
+/// Bytes of an ICMP header before what an error quotes.
+const ICMP_BYTES: usize = 8;
+
+/// Which end of a connection sent a packet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Way {
+    /// The end that sent the first packet.
+    Forward,
+    /// The other end.
+    Back,
+}
+
+/// A connection of an ENI (T1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key {
+    /// Addresses in two words each: a wider type would align the entry to 16 bytes.
+    local: [u64; 2],
+    remote: [u64; 2],
+    ports: (u16, u16),
+    eni: u16,
+    protocol: u8,
+    v6: bool,
+}
+
+impl Key {
+    /// The connection that a packet of an ENI belongs to: TCP and UDP with their ports, echoes of
+    /// ICMP with their identifier, everything else by addresses and protocol (T1). `bytes` is the
+    /// packet from its IP header on.
+    pub fn of(packet: &Packet, bytes: &[u8], direction: Direction, eni: u16) -> Self {
+        let echo = || {
+            let id = echo_id(packet, bytes)?;
+            Some((id, id))
+        };
+        let (from, to) = packet.ports.or_else(echo).unwrap_or_default();
+        let (source, destination) = (bits(packet.source), bits(packet.destination));
+        let (local, remote, ports) = match direction {
+            Direction::Egress => (source, destination, (from, to)),
+            Direction::Ingress => (destination, source, (to, from)),
+        };
+        Self { local, remote, ports, eni, protocol: packet.protocol, v6: !packet.is_v4() }
+    }
+
+    /// The connection that an ICMP error is about, read from the packet that it quotes; `None` if
+    /// this is no ICMP error, or quotes too little (T7).
+    pub fn of_error(packet: &Packet, bytes: &[u8], direction: Direction, eni: u16) -> Option<Self> {
+        if packet.fragment {
+            return None;
+        }
+        let kind = *bytes.get(packet.transport_at)?;
+        let is_error = match packet.protocol {
+            protocol::ICMP => matches!(kind, 3 | 4 | 5 | 11 | 12),
+            protocol::ICMP_V6 => matches!(kind, 1..=4),
+            _ => false,
+        };
+        if !is_error {
+            return None;
+        }
+        let quoted = bytes.get(packet.transport_at + ICMP_BYTES..)?;
+        let inner = Packet::read(quoted)?;
+        if inner.is_v4() != packet.is_v4() {
+            return None;
+        }
+        // The quoted packet went the other way.
+        let other = match direction {
+            Direction::Egress => Direction::Ingress,
+            Direction::Ingress => Direction::Egress,
+        };
+        Some(Self::of(&inner, quoted, other, eni))
+    }
+
+    /// The ENI.
+    pub fn eni(&self) -> u16 {
+        self.eni
+    }
+
+    /// The transport protocol.
+    pub fn protocol(&self) -> u8 {
+        self.protocol
+    }
+}
+
+/// As few words as hold the key.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (local, remote) = self.ports;
+        let ends = u64::from(local) << 48 | u64::from(remote) << 32;
+        let rest = u64::from(self.eni) << 16 | u64::from(self.protocol) << 8 | u64::from(self.v6);
+        for word in self.local.into_iter().chain(self.remote) {
+            state.write_u64(word);
+        }
+        state.write_u64(ends | rest);
+    }
+}
+
+fn bits(address: IpAddr) -> [u64; 2] {
+    match address {
+        IpAddr::V4(address) => [0, u64::from(address.to_bits())],
+        IpAddr::V6(address) => {
+            let octets = address.octets();
+            let (high, low) = octets.split_at(8);
+            [high, low].map(|half| half.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+        }
+    }
+}
+
+/// The identifier of an echo request or reply.
+fn echo_id(packet: &Packet, bytes: &[u8]) -> Option<u16> {
+    if packet.fragment {
+        return None;
+    }
+    let header = bytes.get(packet.transport_at..packet.transport_at + ICMP_BYTES)?;
+    let is_echo = match packet.protocol {
+        protocol::ICMP => matches!(header[0], 0 | 8),
+        protocol::ICMP_V6 => matches!(header[0], 128 | 129),
+        _ => false,
+    };
+    is_echo.then(|| u16::from_be_bytes([header[4], header[5]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{v4, v6};
+    use std::vec::Vec;
+
+    fn key(bytes: &[u8], direction: Direction) -> Key {
+        Key::of(&Packet::read(bytes).unwrap(), bytes, direction, 3)
+    }
+
+    fn swapped(mut bytes: Vec<u8>) -> Vec<u8> {
+        let (at, size) = if bytes[0] >> 4 == 4 { (12, 4) } else { (8, 16) };
+        let (source, rest) = bytes[at..].split_at_mut(size);
+        source.swap_with_slice(&mut rest[..size]);
+        bytes
+    }
+
+    #[test]
+    fn both_directions_are_one_connection() {
+        for make in [v4, v6] {
+            let out = make(protocol::TCP, (7, 80), b"");
+            let back = swapped(make(protocol::TCP, (80, 7), b""));
+            assert_eq!(key(&out, Direction::Egress), key(&back, Direction::Ingress));
+            assert_ne!(key(&out, Direction::Egress), key(&out, Direction::Ingress));
+        }
+    }
+
+    #[test]
+    fn echoes_have_their_identifier_and_other_protocols_only_addresses() {
+        let echo = |kind: u8, id: u8| {
+            let mut bytes = v4(protocol::ICMP, (0, 0), b"payload");
+            (bytes[20], bytes[25]) = (kind, id);
+            bytes
+        };
+        let out = key(&echo(8, 1), Direction::Egress);
+        assert_eq!(out, key(&swapped(echo(0, 1)), Direction::Ingress));
+        assert_ne!(out, key(&echo(8, 2), Direction::Egress));
+        let gre = |ports| key(&v4(47, ports, b""), Direction::Egress);
+        assert_eq!(gre((1, 2)), gre((3, 4)));
+    }
+
+    #[test]
+    fn an_icmp_error_belongs_to_the_connection_that_it_quotes() {
+        for (make, number, kind) in [
+            (v4 as fn(u8, (u16, u16), &[u8]) -> Vec<u8>, protocol::ICMP, 3),
+            (v6, protocol::ICMP_V6, 2),
+        ] {
+            let sent = make(protocol::UDP, (7, 53), b"query");
+            let mut error = make(number, (0, 0), &sent);
+            let at = Packet::read(&error).unwrap().transport_at;
+            error[at] = kind;
+            let of = |bytes: &[u8]| {
+                Key::of_error(&Packet::read(bytes).unwrap(), bytes, Direction::Ingress, 3)
+            };
+            assert_eq!(of(&error), Some(key(&sent, Direction::Egress)));
+            for end in at..error.len() {
+                let _ = of(&error[..end]);
+            }
+            error[at] = 8;
+            assert_ne!(of(&error), Some(key(&sent, Direction::Egress)), "no error");
+            assert_eq!(of(&sent), None);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What packets make of a connection.
+//!
+//! ```text
+//!  TCP   Opening ---- both ends seen, the first again ----> Established
+//!           ^                                                 | FIN
+//!           |  RST: both ends have to be seen again           v
+//!        Closed <---- FIN of the other end ---------------- Closing
+//!
+//!  UDP   Single ---- request, response, request, response ----> Stream
+//! ```
+//!
+//! Sequence numbers are not read: the state only decides how long an idle entry is kept, never
+//! whether a packet passes.
+
+use crate::meta::packet::{Packet, protocol};
+use crate::track::key::Way;
+
+/// Flags of a TCP header.
+mod flag {
+    pub(super) const FIN: u8 = 1;
+    pub(super) const SYN: u8 = 2;
+    pub(super) const RST: u8 = 4;
+    pub(super) const ACK: u8 = 16;
+}
+
+/// The state of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum State {
+    /// TCP before the handshake is over.
+    Opening,
+    /// TCP with data.
+    Established,
+    /// TCP that one end finished.
+    Closing,
+    /// TCP that both ends finished, or one reset.
+    Closed,
+    /// UDP in one direction, or with a single exchange; ICMP; any other protocol.
+    Single,
+    /// UDP with more than one request and response.
+    Stream,
+}
+
+/// What tracking needs to know of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// A TCP segment with these flags.
+    Tcp(u8),
+    /// A UDP datagram.
+    Udp,
+    /// Any other packet.
+    Other,
+}
+
+impl Seen {
+    /// Reads a packet; `bytes` is the packet from its IP header on.
+    pub fn of(packet: &Packet, bytes: &[u8]) -> Self {
+        match packet.protocol {
+            protocol::TCP if packet.ports.is_some() => {
+                Self::Tcp(bytes.get(packet.transport_at + 13).copied().unwrap_or_default())
+            }
+            protocol::UDP if packet.ports.is_some() => Self::Udp,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether this opens a TCP connection.
+    pub(super) fn opens(self) -> bool {
+        matches!(self, Self::Tcp(flags) if flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN)
+    }
+}
+
+/// The state of a connection with what led to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Progress {
+    pub(super) state: State,
+    /// TCP: ends that were seen since the last reset, bit 0 the first. UDP: packets that were
+    /// answers to each other, up to four.
+    seen: u8,
+    /// TCP: ends that finished.
+    finished: u8,
+}
+
+impl Progress {
+    /// Of the first packet.
+    pub(super) fn first(seen: Seen) -> Self {
+        let state = if matches!(seen, Seen::Tcp(_)) { State::Opening } else { State::Single };
+        let mut progress = Self { state, seen: 0, finished: 0 };
+        progress.packet(seen, Way::Forward);
+        progress
+    }
+
+    /// Another packet (T2).
+    pub(super) fn packet(&mut self, seen: Seen, way: Way) {
+        match seen {
+            Seen::Tcp(flags) => self.tcp(flags, way),
+            Seen::Udp => self.udp(way),
+            Seen::Other => (),
+        }
+    }
+
+    fn tcp(&mut self, flags: u8, way: Way) {
+        let end = if way == Way::Forward { 1 } else { 2 };
+        if flags & flag::RST != 0 {
+            (self.state, self.seen, self.finished) = (State::Closed, 0, 0);
+            return;
+        }
+        // The handshake is over when the first end answers the second.
+        let again = self.seen == 3 && flags & flag::SYN == 0;
+        if again && self.finished == 0 {
+            self.state = State::Established;
+        }
+        self.seen |= end;
+        if flags & flag::FIN != 0 {
+            self.finished |= end;
+            self.state = if self.finished == 3 { State::Closed } else { State::Closing };
+        }
+    }
+
+    /// Each packet that goes the other way than the one before is an answer, or the next request.
+    fn udp(&mut self, way: Way) {
+        let expected = if self.seen.is_multiple_of(2) { Way::Forward } else { Way::Back };
+        if way == expected && self.seen < 4 {
+            self.seen += 1;
+        }
+        if self.seen == 4 {
+            self.state = State::Stream;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use State::*;
+    use Way::*;
+
+    const SYN: u8 = flag::SYN;
+    const SYN_ACK: u8 = flag::SYN | flag::ACK;
+    const ACK: u8 = flag::ACK;
+    const FIN: u8 = flag::FIN | flag::ACK;
+    const RST: u8 = flag::RST;
+
+    fn tcp(first: u8, steps: &[(Way, u8, State)]) {
+        let mut progress = Progress::first(Seen::Tcp(first));
+        for (n, (way, flags, state)) in steps.iter().enumerate() {
+            progress.packet(Seen::Tcp(*flags), *way);
+            assert_eq!(progress.state, *state, "step {n}");
+        }
+    }
+
+    #[test]
+    fn a_connection_opens_and_closes() {
+        tcp(
+            SYN,
+            &[
+                (Forward, SYN, Opening),
+                (Back, SYN_ACK, Opening),
+                (Forward, ACK, Established),
+                (Back, ACK, Established),
+                (Back, FIN, Closing),
+                (Forward, ACK, Closing),
+                (Forward, FIN, Closed),
+                (Back, ACK, Closed),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_flood_of_opening_segments_stays_half_open() {
+        tcp(SYN, &[(Forward, SYN, Opening), (Forward, ACK, Opening), (Forward, ACK, Opening)]);
+    }
+
+    #[test]
+    fn a_connection_joined_in_its_middle_is_established_when_both_ends_were_seen() {
+        tcp(ACK, &[(Forward, ACK, Opening), (Back, ACK, Opening), (Forward, ACK, Established)]);
+    }
+
+    /// A reset may be forged; a late segment of one end alone does not revive the entry either.
+    #[test]
+    fn after_a_reset_both_ends_have_to_be_seen_again() {
+        tcp(
+            SYN,
+            &[
+                (Back, SYN_ACK, Opening),
+                (Forward, ACK, Established),
+                (Back, RST, Closed),
+                (Forward, ACK, Closed),
+                (Forward, ACK, Closed),
+                (Back, ACK, Closed),
+                (Forward, ACK, Established),
+            ],
+        );
+        tcp(SYN, &[(Back, RST, Closed), (Back, RST, Closed)]);
+    }
+
+    #[test]
+    fn datagrams_are_a_stream_from_the_second_exchange_on() {
+        let mut progress = Progress::first(Seen::Udp);
+        for (way, state) in
+            [(Forward, Single), (Back, Single), (Back, Single), (Forward, Single), (Back, Stream)]
+        {
+            progress.packet(Seen::Udp, way);
+            assert_eq!(progress.state, state);
+        }
+        let mut one_way = Progress::first(Seen::Udp);
+        (0..100).for_each(|_| one_way.packet(Seen::Udp, Forward));
+        assert_eq!(one_way.state, Single);
+    }
+}

@@ -1,0 +1,229 @@
+use super::*;
+use crate::meta::key::Direction;
+use crate::meta::packet::{Packet, protocol};
+use crate::testing::v4;
+use srd_proto::rng::Rng;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+/// A number below `n`.
+fn below(rng: &mut Rng, n: u64) -> u64 {
+    rng.next_u64() % n
+}
+
+const UDP: Seen = Seen::Udp;
+const SYN: Seen = Seen::Tcp(2);
+const ACK: Seen = Seen::Tcp(16);
+const FIN: Seen = Seen::Tcp(17);
+
+fn key(number: u8, port: u16) -> Key {
+    let bytes = v4(number, (port, 80), b"");
+    Key::of(&Packet::read(&bytes).unwrap(), &bytes, Direction::Egress, 0)
+}
+
+fn table(allowance: u32) -> Table {
+    Table::new(allowance, &[Timeouts::DEFAULT], 7, Instant::ZERO)
+}
+
+fn at(seconds: u64) -> Instant {
+    Instant::ZERO + Duration::from_secs(seconds)
+}
+
+fn is_known(table: &mut Table, seconds: u64, key: &Key, local: bool, seen: Seen) -> bool {
+    table.packet(at(seconds), key, local, seen) != Found::New
+}
+
+/// T8: the memory of a connection, both directions, stays within the design's 160 bytes.
+#[test]
+fn a_connection_takes_at_most_160_bytes() {
+    assert_eq!(size_of::<Option<Entry>>(), 64);
+    assert_eq!(ENTRY_BYTES_MAX, 148);
+}
+
+/// T5: with an allowance of 100 and 150 connections, 50 are refused and the others live.
+#[test]
+fn a_full_table_refuses_new_connections_and_keeps_the_old() {
+    let mut table = table(100);
+    let opened = |port| key(protocol::TCP, port);
+    let refused =
+        (0..150).filter(|port| table.insert(at(0), &opened(*port), true, SYN).is_err()).count();
+    assert_eq!((refused, table.available(), table.tracked()), (50, 0, 100));
+    for port in 0..150 {
+        assert_eq!(is_known(&mut table, 1, &opened(port), false, Seen::Tcp(18)), port < 100);
+    }
+    assert_eq!(table.insert(at(2), &opened(140), true, SYN), Err(Full));
+}
+
+#[test]
+fn the_gauge_falls_by_one_for_each_connection() {
+    let mut table = table(136_812);
+    for n in 0..1000 {
+        assert_eq!(table.available(), 136_812 - u32::from(n));
+        table.insert(at(0), &key(protocol::UDP, n), true, UDP).unwrap();
+    }
+    assert!(table.expire(at(40), 10_000, |_, _| ()));
+    assert_eq!(table.available(), 136_812);
+}
+
+#[test]
+fn an_entry_past_its_time_makes_room_in_a_full_table() {
+    let mut table = table(1);
+    table.insert(at(0), &key(protocol::UDP, 1), true, UDP).unwrap();
+    assert_eq!(table.insert(at(29), &key(protocol::UDP, 2), true, UDP), Err(Full));
+    // The steps of one insertion may not reach it; those of a few do.
+    let tries = (0..8).find(|_| table.insert(at(33), &key(protocol::UDP, 2), true, UDP).is_ok());
+    assert!(tries.is_some());
+}
+
+#[test]
+fn idle_times_are_those_of_protocol_and_state() {
+    for (number, first, idle) in
+        [(protocol::TCP, SYN, 120), (protocol::UDP, UDP, 30), (47, Seen::Other, 600)]
+    {
+        let mut table = table(9);
+        let key = key(number, 1);
+        table.insert(at(0), &key, true, first).unwrap();
+        assert!(is_known(&mut table, idle, &key, true, first), "{number}: its last second");
+        assert!(!is_known(&mut table, idle + idle + 2, &key, true, first), "{number}");
+    }
+}
+
+#[test]
+fn an_established_connection_lives_for_days_and_a_closed_one_for_seconds() {
+    let mut table = table(9);
+    let key = key(protocol::TCP, 1);
+    table.insert(at(0), &key, true, SYN).unwrap();
+    assert!(is_known(&mut table, 0, &key, false, Seen::Tcp(18)));
+    assert!(is_known(&mut table, 0, &key, true, ACK));
+    let mut seconds = 0;
+    while seconds < 400_000 {
+        seconds += 999;
+        assert!(!table.expire(at(seconds), 1, |_, _| panic!("it lives")) || seconds > 0);
+        assert!(table.expire(at(seconds), 5000, |_, _| panic!("it lives")));
+    }
+    assert!(is_known(&mut table, seconds, &key, false, FIN));
+    assert!(is_known(&mut table, seconds, &key, true, FIN));
+    let mut gone = 0;
+    assert!(table.expire(at(seconds + 12), 5000, |_, _| gone += 1));
+    assert_eq!((gone, table.tracked()), (1, 0), "an earlier time moves the entry");
+}
+
+/// T2: a port that is used again begins a new connection, which the rules judge.
+#[test]
+fn a_port_used_again_is_a_new_connection() {
+    let mut table = table(1);
+    let key = key(protocol::TCP, 1);
+    let old = table.insert(at(0), &key, true, SYN).unwrap();
+    assert!(is_known(&mut table, 0, &key, true, SYN), "the same one, sent again");
+    assert!(is_known(&mut table, 0, &key, false, Seen::Tcp(4)));
+    assert!(!is_known(&mut table, 1, &key, false, SYN));
+    let new = table.insert(at(1), &key, false, SYN).unwrap();
+    assert_eq!((old, table.tracked()), (new, 1), "in the place of the old one");
+    let known = table.packet(at(1), &key, false, SYN);
+    assert!(matches!(known, Found::Known { way: Way::Forward, state: State::Opening, .. }));
+}
+
+/// T7.
+#[test]
+fn an_icmp_error_finds_its_connection_and_does_not_refresh_it() {
+    let mut table = table(9);
+    let sent = v4(protocol::UDP, (1, 80), b"query");
+    let mut error = v4(protocol::ICMP, (0, 0), &sent);
+    error[20] = 3;
+    let quoted = Key::of_error(&Packet::read(&error).unwrap(), &error, Direction::Ingress, 0);
+    let quoted = quoted.unwrap();
+    assert_eq!(table.related(at(0), &quoted), None);
+    let id = table.insert(at(0), &key(protocol::UDP, 1), true, UDP).unwrap();
+    assert_eq!(table.related(at(29), &quoted), Some(id));
+    assert_eq!(table.related(at(32), &quoted), None);
+    assert_eq!(table.get(id).map(|(_, state)| state), Some(State::Single));
+}
+
+#[test]
+fn a_removed_connection_is_gone_at_once() {
+    let mut table = table(9);
+    let id = table.insert(at(0), &key(protocol::TCP, 1), true, SYN).unwrap();
+    table.remove(id);
+    table.remove(id);
+    assert_eq!((table.tracked(), table.get(id)), (0, None));
+    assert!(!is_known(&mut table, 0, &key(protocol::TCP, 1), true, ACK));
+}
+
+#[test]
+fn a_jump_of_years_costs_bounded_work() {
+    let mut table = table(100);
+    for port in 0..100 {
+        table.insert(at(0), &key(protocol::UDP, port), true, UDP).unwrap();
+    }
+    assert!(table.expire(at(3_000_000_000), 4000, |_, _| ()));
+    assert_eq!(table.tracked(), 0);
+    table.insert(Instant::FAR_FUTURE, &key(protocol::UDP, 1), true, UDP).unwrap();
+    assert!(table.expire(Instant::FAR_FUTURE, 4000, |_, _| panic!("time stands still")));
+}
+
+/// T6: against a map that knows when each connection ends. None is found after its time by more
+/// than the grain, none before it is lost, and none is kept longer than the grain and one call.
+#[test]
+fn no_entry_outlives_its_time_by_more_than_the_grain() {
+    for seed in 0..20 {
+        let mut rng = Rng::new(seed);
+        let mut table = table(60);
+        let mut model: BTreeMap<u16, Instant> = BTreeMap::new();
+        let mut now = Instant::ZERO;
+        for _ in 0..4000 {
+            let pause = if below(&mut rng, 50) == 0 { 900_000_000_000 } else { 3_000_000_000 };
+            now += Duration::from_nanos(below(&mut rng, pause));
+            let port = u16::try_from(below(&mut rng, 90)).unwrap();
+            let (number, seen, idle) = match port % 3 {
+                0 => (protocol::UDP, UDP, 30),
+                1 => (47, Seen::Other, 600),
+                _ => (protocol::TCP, SYN, 120),
+            };
+            // Keys of other protocols have no port: one connection for all of them.
+            let name = if number == 47 { 1 } else { port };
+            let key = key(number, port);
+            let lives = model.get(&name).copied();
+            let found = table.packet(now, &key, true, seen) != Found::New;
+            match lives {
+                Some(end) if now <= end => assert!(found, "lost before its time"),
+                Some(end) if now > end + GRAIN => assert!(!found, "found after its time"),
+                Some(_) => (),
+                None => assert!(!found),
+            }
+            let kept = found || table.insert(now, &key, true, seen).is_ok();
+            if kept {
+                model.insert(name, now + Duration::from_secs(idle));
+            }
+            assert!(table.expire(now, 4000, |_, _| ()));
+            let alive = |extra| model.values().filter(|end| **end + extra >= now).count();
+            let count = table.tracked() as usize;
+            assert!(count <= alive(GRAIN) && count >= alive(Duration::ZERO), "seed {seed}");
+            assert!(kept || count == 60);
+        }
+        assert!(model.len() > 55);
+    }
+}
+
+/// The links stay whole whatever is inserted, moved and removed.
+#[test]
+fn random_removals_leave_the_lists_whole() {
+    let mut rng = Rng::new(5);
+    let mut table = table(200);
+    let mut ids: Vec<TrackId> = Vec::new();
+    for n in 0..20_000_u64 {
+        let port = u16::try_from(below(&mut rng, 300)).unwrap();
+        let key = key(protocol::TCP, port);
+        let flags = [2, 18, 16, 17, 4][usize::try_from(below(&mut rng, 5)).unwrap()];
+        let local = below(&mut rng, 2) == 0;
+        if table.packet(at(n / 4), &key, local, Seen::Tcp(flags)) == Found::New {
+            ids.extend(table.insert(at(n / 4), &key, local, Seen::Tcp(flags)));
+        }
+        if below(&mut rng, 8) == 0 && !ids.is_empty() {
+            let place = usize::try_from(below(&mut rng, ids.len() as u64)).unwrap();
+            table.remove(ids.swap_remove(place));
+        }
+        table.expire(at(n / 4), 3, |_, _| ());
+    }
+    assert!(table.expire(at(2_000_000), 200_000, |_, _| ()));
+    assert_eq!((table.tracked(), table.available()), (0, 200));
+}
