@@ -1,0 +1,152 @@
+//! Security groups: what the interfaces of a group may receive and send.
+//!
+//! All groups of an interface are merged; rules only allow. A rule that names a group stands for
+//! the private addresses of that group's interfaces, in the same cloud or in one that is peered,
+//! one level deep. Source: *Security group rules* in Amazon's VPC guide.
+
+use super::traffic;
+use crate::id::{EniId, GroupId, GroupRuleId, VpcId};
+use crate::object::{Eni, GroupRule, RulePeer, World};
+use crate::packet::{Inner, Packet};
+use core::net::IpAddr;
+use ipnet::IpNet;
+
+/// The direction in which rules are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// Towards the interface.
+    Ingress,
+    /// From the interface.
+    Egress,
+}
+
+/// The rule that allows a packet, if there is one. `other` is the address of the other side.
+pub(super) fn allowed_by(
+    world: &World,
+    eni: &Eni,
+    direction: Direction,
+    packet: &Packet,
+) -> Option<(GroupId, GroupRuleId)> {
+    let other = match direction {
+        Direction::Ingress => packet.source,
+        Direction::Egress => packet.destination,
+    };
+    let vpc = world.subnets.get(&eni.subnet)?.vpc;
+    rules(world, eni, direction)
+        .find(|(_, rule)| {
+            traffic::is_of(rule.traffic, packet) && is_peer(world, vpc, rule.peer, other)
+        })
+        .map(|(group, rule)| (group, rule.id))
+}
+
+/// The rules of an interface in one direction.
+fn rules<'a>(
+    world: &'a World,
+    eni: &'a Eni,
+    direction: Direction,
+) -> impl Iterator<Item = (GroupId, &'a GroupRule)> {
+    let groups = eni.groups.iter().filter_map(|id| Some((*id, world.groups.get(id)?)));
+    groups
+        .flat_map(|(id, group)| group.rules.iter().map(move |rule| (id, rule)))
+        .filter(move |(_, rule)| rule.egress == (direction == Direction::Egress))
+}
+
+fn is_peer(world: &World, vpc: VpcId, peer: RulePeer, other: IpAddr) -> bool {
+    match peer {
+        RulePeer::Block(block) => block.contains(&other),
+        RulePeer::List(id) => {
+            let list = world.prefix_lists.get(&id);
+            list.is_some_and(|list| list.entries.iter().any(|block| block.contains(&other)))
+        }
+        RulePeer::Group(id) => members(world, vpc, id).any(|eni| has_address(eni, other)),
+    }
+}
+
+/// The interfaces of a group, if the group is of this cloud or of one that is peered with it.
+fn members(world: &World, vpc: VpcId, id: GroupId) -> impl Iterator<Item = &Eni> {
+    let group = world.groups.get(&id).filter(|group| {
+        group.vpc == vpc
+            || world.peerings.values().any(|peering| {
+                let ends = [peering.requester, peering.accepter];
+                peering.active && ends.contains(&vpc) && ends.contains(&group.vpc)
+            })
+    });
+    let all = world.enis.values().filter(move |_| group.is_some());
+    all.filter(move |eni| eni.groups.contains(&id))
+}
+
+/// Whether an address is one of an interface's own, delegated prefixes included.
+pub(crate) fn has_address(eni: &Eni, address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            eni.ipv4.contains(&address) || eni.ipv4_prefixes.iter().any(|p| p.contains(&address))
+        }
+        IpAddr::V6(address) => {
+            eni.ipv6.contains(&address) || eni.ipv6_prefixes.iter().any(|p| p.contains(&address))
+        }
+    }
+}
+
+/// Why a flow takes an entry of the tracking table, or that it takes none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tracking {
+    /// Neither direction could be refused, so nothing is remembered.
+    Untracked,
+    /// Neither TCP nor UDP: always tracked.
+    OtherProtocol,
+    /// What allows it does not allow it from or to everywhere.
+    RuleIsNarrow,
+    /// The other direction is not open to everything, everywhere.
+    AnswersAreNarrow,
+    /// What it passes is always tracked: a NAT gateway, an egress-only gateway, some services.
+    Automatic,
+}
+
+impl Tracking {
+    /// Whether it takes an entry.
+    pub fn is_tracked(self) -> bool {
+        self != Self::Untracked
+    }
+}
+
+/// Whether an interface tracks the flow of a packet that its groups allow in this direction.
+/// Source: *Security group connection tracking* in Amazon's EC2 guide.
+pub(super) fn tracking(
+    world: &World,
+    eni: &Eni,
+    direction: Direction,
+    packet: &Packet,
+    automatic: bool,
+) -> Tracking {
+    if !matches!(packet.inner, Inner::Tcp(..) | Inner::Udp(..)) {
+        return Tracking::OtherProtocol;
+    }
+    if automatic {
+        return Tracking::Automatic;
+    }
+    let everywhere = |peer: RulePeer| match peer {
+        RulePeer::Block(IpNet::V4(block)) => block.prefix_len() == 0 && packet.source.is_ipv4(),
+        RulePeer::Block(IpNet::V6(block)) => block.prefix_len() == 0 && packet.source.is_ipv6(),
+        RulePeer::List(_) | RulePeer::Group(_) => false,
+    };
+    let mut there = rules(world, eni, direction);
+    if !there.any(|(_, rule)| everywhere(rule.peer) && traffic::is_of(rule.traffic, packet)) {
+        return Tracking::RuleIsNarrow;
+    }
+    let back = match direction {
+        Direction::Ingress => Direction::Egress,
+        Direction::Egress => Direction::Ingress,
+    };
+    let mut back = rules(world, eni, back);
+    let open = |rule: &GroupRule| {
+        everywhere(rule.peer) && traffic::is_all_of_protocol(rule.traffic, packet)
+    };
+    if back.any(|(_, rule)| open(rule)) { Tracking::Untracked } else { Tracking::AnswersAreNarrow }
+}
+
+/// The interface of a cloud that has an address.
+pub(super) fn eni_at(world: &World, vpc: VpcId, address: IpAddr) -> Option<(EniId, &Eni)> {
+    let here = |eni: &Eni| world.subnets.get(&eni.subnet).is_some_and(|subnet| subnet.vpc == vpc);
+    let mut enis = world.enis.iter().map(|(id, eni)| (*id, eni));
+    enis.find(|(_, eni)| has_address(eni, address) && here(eni))
+}

@@ -1,0 +1,35 @@
+//! What happens to a packet, step by step.
+//!
+//! [`judge`] walks all objects anew for each packet, without a cache and without a table of
+//! connections. It is slow and meant to be obviously right: other forms of the same rules are
+//! tested against it, and its steps are the explanation that a person reads.
+//!
+//! ```text
+//!  interface: own address? -> service? -> group out
+//!    same subnet ------------------------------------------+
+//!    else: ACL out -> route -> gateway: translate, or end  |
+//!                       \-> local, peering -> ACL in ------+-> group in -> interface
+//! ```
+//!
+//! | file | rules |
+//! |---|---|
+//! | `groups` | security groups, and whether a flow is tracked |
+//! | `acl` | network access control lists |
+//! | `route` | route tables |
+//! | `traffic` | which packets a rule is about |
+//! | `walk` | the order of all these |
+//! | `step` | what is found on the way |
+//! | `connection` | a packet and its answer |
+
+mod acl;
+mod connection;
+pub(crate) mod groups;
+pub(crate) mod route;
+mod step;
+pub(crate) mod traffic;
+pub(crate) mod walk;
+
+pub use connection::{Connection, connection};
+pub use groups::{Direction, Tracking};
+pub use step::{Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Verdict};
+pub use walk::judge;

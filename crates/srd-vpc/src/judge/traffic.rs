@@ -1,0 +1,37 @@
+//! Which packets a rule is about.
+
+use crate::object::Traffic;
+use crate::packet::{Inner, Packet};
+
+/// Whether a packet is of this traffic. A fragment without ports is of no traffic that names ports,
+/// unless it names all of them.
+pub(crate) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
+    let within = |(first, last): (u16, u16), port: u16| (first..=last).contains(&port);
+    let of_type = |wanted: Option<u8>, is: u8| wanted.is_none_or(|wanted| wanted == is);
+    match (traffic, packet.inner) {
+        (Traffic::All, _) => true,
+        (Traffic::Tcp(first, last), Inner::Tcp(_, port))
+        | (Traffic::Udp(first, last), Inner::Udp(_, port)) => within((first, last), port),
+        (Traffic::Icmp(kind, code), Inner::Icmp(is, of)) if packet.source.is_ipv4() => {
+            of_type(kind, is) && of_type(code, of)
+        }
+        (Traffic::Icmpv6(kind, code), Inner::Icmp(is, of)) if packet.source.is_ipv6() => {
+            of_type(kind, is) && of_type(code, of)
+        }
+        (Traffic::Tcp(0, u16::MAX), _) => packet.protocol() == crate::packet::protocol::TCP,
+        (Traffic::Udp(0, u16::MAX), _) => packet.protocol() == crate::packet::protocol::UDP,
+        (Traffic::Protocol(number), _) => packet.protocol() == number,
+        _ => false,
+    }
+}
+
+/// Whether this traffic is every packet of a packet's protocol, on all ports.
+pub(crate) fn is_all_of_protocol(traffic: Traffic, packet: &Packet) -> bool {
+    match (traffic, packet.inner) {
+        (Traffic::All, _)
+        | (Traffic::Tcp(0, u16::MAX), Inner::Tcp(..))
+        | (Traffic::Udp(0, u16::MAX), Inner::Udp(..)) => true,
+        (Traffic::Protocol(number), _) => packet.protocol() == number,
+        _ => false,
+    }
+}

@@ -1,0 +1,433 @@
+//! The order in which everything is asked.
+
+use super::acl;
+use super::groups::{self, Direction, Tracking};
+use super::route;
+use super::step::{
+    Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Translator, Verdict,
+};
+use crate::id::*;
+use crate::object::{Eni, Strategy, Target, Vpc, World};
+use crate::packet::Packet;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Subnets that a packet may be routed from: its own, and that of a NAT gateway.
+const ROUTES_MAX: usize = 2;
+
+/// Judges a packet that begins a flow.
+pub fn judge(world: &World, origin: Origin, packet: &Packet) -> Judgement {
+    walk(world, origin, packet, false)
+}
+
+/// Judges a packet. `established`: it belongs to a flow that groups have allowed.
+pub(super) fn walk(world: &World, origin: Origin, packet: &Packet, established: bool) -> Judgement {
+    let mut walk = Walk { world, packet: *packet, steps: Vec::new(), established, reach: None };
+    let verdict = match walk.begin(origin) {
+        Ok(verdict) => verdict,
+        Err(reason) => Verdict::Dropped(reason),
+    };
+    let Walk { steps, packet, reach, .. } = walk;
+    let reach = reach.filter(|_| !matches!(verdict, Verdict::Dropped(_)));
+    Judgement { steps, verdict, packet, reach }
+}
+
+struct Walk<'a> {
+    world: &'a World,
+    packet: Packet,
+    steps: Vec<Step>,
+    established: bool,
+    reach: Option<Reach>,
+}
+
+type Outcome = Result<Verdict, Reason>;
+
+impl Walk<'_> {
+    fn begin(&mut self, origin: Origin) -> Outcome {
+        if self.packet.source.is_ipv4() != self.packet.destination.is_ipv4() {
+            return Err(Reason::Families);
+        }
+        match origin {
+            Origin::Eni(id) => self.sent_by(id),
+            Origin::Internet => self.arriving(),
+        }
+    }
+
+    fn sent_by(&mut self, id: EniId) -> Outcome {
+        let world = self.world;
+        let eni = world.enis.get(&id).ok_or(Reason::Missing(Gone::Eni))?;
+        let own = !eni.source_dest_check || groups::has_address(eni, self.packet.source);
+        self.steps.push(Step::Source { eni: id, own });
+        if !own {
+            return Err(Reason::NotItsAddress);
+        }
+        let subnet = world.subnets.get(&eni.subnet).ok_or(Reason::Missing(Gone::Subnet))?;
+        let service = service_at(world, subnet.vpc, self.packet.destination);
+        if let Some(service) = service.filter(|service| !service.is_filtered()) {
+            return Ok(Verdict::Served(service));
+        }
+        let automatic = self.is_always_tracked(eni);
+        self.ask_groups(id, eni, Direction::Egress, automatic)?;
+        if let Some(service) = service {
+            return Ok(Verdict::Served(service));
+        }
+        let near = groups::eni_at(world, subnet.vpc, self.packet.destination);
+        if let Some((to, other)) = near.filter(|(_, other)| other.subnet == eni.subnet) {
+            self.steps.push(Step::SameSubnet(eni.subnet));
+            self.reach = Some(self.between(eni, other));
+            return self.arrive(to, other);
+        }
+        self.leave(Some(eni), eni.subnet, ROUTES_MAX)
+    }
+
+    /// Out of a subnet, by its route table. `eni` is the interface that has sent the packet, unless
+    /// a NAT gateway of the subnet has.
+    fn leave(&mut self, eni: Option<&Eni>, from: SubnetId, routes_left: usize) -> Outcome {
+        let routes_left = routes_left.checked_sub(1).ok_or(Reason::Circle)?;
+        self.ask_acl(from, Direction::Egress)?;
+        let chosen = route::choose(self.world, from, self.packet.destination);
+        let chosen = chosen.ok_or(Reason::Missing(Gone::Subnet))?;
+        self.steps.push(Step::Route { subnet: from, table: chosen.table, route: chosen.route });
+        let (_, target) = chosen.route.ok_or(Reason::NoRoute)?;
+        let vpc = self.vpc_of(from)?;
+        match target {
+            Target::Blackhole => Err(Reason::Blackhole),
+            Target::Local => self.towards(eni, from, vpc, vpc),
+            Target::Peering(id) => {
+                let other = self.peer_of(vpc, id)?;
+                self.towards(eni, from, vpc, other)
+            }
+            Target::InternetGateway(id) => self.out_by_gateway(vpc, id),
+            Target::EgressOnlyGateway(id) => {
+                let gateway = self.world.egress_only_gateways.get(&id);
+                let gateway = gateway.ok_or(Reason::Missing(Gone::Gateway))?;
+                if self.packet.destination.is_ipv4() {
+                    return Err(Reason::WrongFamily);
+                }
+                if gateway.vpc != vpc {
+                    return Err(Reason::Detached);
+                }
+                self.reach = Some(Reach::Outside);
+                Ok(Verdict::Left(Exit::EgressOnlyGateway(id)))
+            }
+            Target::Endpoint(id) => {
+                let endpoint = self.world.endpoints.get(&id);
+                let endpoint = endpoint.ok_or(Reason::Missing(Gone::Gateway))?;
+                if endpoint.vpc != vpc {
+                    return Err(Reason::Detached);
+                }
+                self.reach = Some(Reach::Outside);
+                Ok(Verdict::Left(Exit::Endpoint(id)))
+            }
+            Target::NatGateway(id) => self.by_nat(from, vpc, id, routes_left),
+            Target::Eni(id) => {
+                let middlebox = self.world.enis.get(&id).ok_or(Reason::Blackhole)?;
+                if self.vpc_of(middlebox.subnet)? != vpc {
+                    return Err(Reason::Detached);
+                }
+                let takes = !middlebox.source_dest_check
+                    || groups::has_address(middlebox, self.packet.destination);
+                self.steps.push(Step::Middlebox { eni: id, takes });
+                if !takes {
+                    return Err(Reason::ChecksDestination);
+                }
+                self.reach = Some(Reach::Vpc);
+                self.enter(from, id, middlebox)
+            }
+        }
+    }
+
+    /// To the interface that has the destination, in the same cloud or in a peered one.
+    fn towards(&mut self, eni: Option<&Eni>, from: SubnetId, own: VpcId, vpc: VpcId) -> Outcome {
+        let address = self.packet.destination;
+        let found = groups::eni_at(self.world, vpc, address);
+        let id = found.map(|(id, _)| id);
+        self.steps.push(Step::Mapping { vpc, address, eni: id });
+        let Some((id, to)) = found else {
+            let of_peer = vpc == own || self.has_block(vpc, address);
+            return Err(if of_peer { Reason::NoInterface } else { Reason::NoTransit });
+        };
+        self.reach = Some(match eni {
+            _ if vpc != own => Reach::Peering,
+            Some(eni) => self.between(eni, to),
+            None => Reach::Vpc,
+        });
+        self.enter(from, id, to)
+    }
+
+    /// Into the subnet of an interface, unless it is the one that the packet comes from.
+    fn enter(&mut self, from: SubnetId, id: EniId, eni: &Eni) -> Outcome {
+        if eni.subnet != from {
+            self.ask_acl(eni.subnet, Direction::Ingress)?;
+        }
+        self.arrive(id, eni)
+    }
+
+    fn arrive(&mut self, id: EniId, eni: &Eni) -> Outcome {
+        self.ask_groups(id, eni, Direction::Ingress, false)?;
+        Ok(Verdict::Delivered(id))
+    }
+
+    fn out_by_gateway(&mut self, vpc: VpcId, id: InternetGatewayId) -> Outcome {
+        let gateway = self.world.internet_gateways.get(&id);
+        let gateway = gateway.ok_or(Reason::Missing(Gone::Gateway))?;
+        if gateway.vpc != Some(vpc) {
+            return Err(Reason::Detached);
+        }
+        if let IpAddr::V4(from) = self.packet.source {
+            let to = self.public_of(vpc, from)?;
+            let by = Translator::InternetGateway(id);
+            self.steps.push(Step::Source4 { by, from, to });
+            self.packet.source = IpAddr::V4(to);
+        }
+        self.reach = Some(Reach::Outside);
+        Ok(Verdict::Left(Exit::InternetGateway(id)))
+    }
+
+    fn by_nat(
+        &mut self,
+        from: SubnetId,
+        vpc: VpcId,
+        id: NatGatewayId,
+        routes_left: usize,
+    ) -> Outcome {
+        let gateway = self.world.nat_gateways.get(&id);
+        let gateway = gateway.ok_or(Reason::Missing(Gone::Gateway))?;
+        let IpAddr::V4(source) = self.packet.source else { return Err(Reason::WrongFamily) };
+        if self.vpc_of(gateway.subnet)? != vpc {
+            return Err(Reason::Detached);
+        }
+        if gateway.subnet == from {
+            // A packet that the gateway itself sends, or a subnet whose way out is a gateway in it.
+            return Err(Reason::Circle);
+        }
+        self.ask_acl(gateway.subnet, Direction::Ingress)?;
+        let (by, to) = (Translator::NatGateway(id), gateway.private);
+        self.steps.push(Step::Source4 { by, from: source, to });
+        self.packet.source = IpAddr::V4(to);
+        let near = groups::eni_at(self.world, vpc, self.packet.destination);
+        if let Some((id, eni)) = near.filter(|(_, eni)| eni.subnet == gateway.subnet) {
+            self.steps.push(Step::SameSubnet(gateway.subnet));
+            self.reach = Some(Reach::Vpc);
+            return self.arrive(id, eni);
+        }
+        self.leave(None, gateway.subnet, routes_left)
+    }
+
+    /// A packet from the internet: to an elastic address, or to the IPv6 address of an interface.
+    fn arriving(&mut self) -> Outcome {
+        let world = self.world;
+        if !is_from_outside(world, self.packet.source) {
+            return Err(Reason::NotFromOutside);
+        }
+        let (id, vpc) = match self.packet.destination {
+            IpAddr::V4(public) => {
+                let mut all = world.addresses.values();
+                let address = all.find(|a| a.public == public).ok_or(Reason::NoInterface)?;
+                let (id, to) = address.association.ok_or(Reason::NoInterface)?;
+                let eni = world.enis.get(&id).ok_or(Reason::Missing(Gone::Eni))?;
+                if !groups::has_address(eni, to.into()) {
+                    return Err(Reason::NoInterface);
+                }
+                let vpc = self.vpc_of(eni.subnet)?;
+                let by = Translator::InternetGateway(self.gateway_of(vpc)?);
+                self.steps.push(Step::Destination4 { by, from: public, to });
+                self.packet.destination = IpAddr::V4(to);
+                (id, vpc)
+            }
+            IpAddr::V6(address) => {
+                let mut vpcs = world.vpcs.iter();
+                let here = vpcs.find(|(_, vpc)| vpc.ipv6.iter().any(|b| b.contains(&address)));
+                let (vpc, _) = here.ok_or(Reason::NoInterface)?;
+                let found = groups::eni_at(world, *vpc, address.into());
+                let (id, eni) = found.ok_or(Reason::NoInterface)?;
+                self.check_way_in(eni)?;
+                (id, *vpc)
+            }
+        };
+        let eni = world.enis.get(&id).ok_or(Reason::Missing(Gone::Eni))?;
+        let address = self.packet.destination;
+        self.steps.push(Step::Mapping { vpc, address, eni: Some(id) });
+        self.reach = Some(Reach::Outside);
+        self.ask_acl(eni.subnet, Direction::Ingress)?;
+        self.arrive(id, eni)
+    }
+
+    /// IPv6 from outside: by an internet gateway. An egress-only gateway lets answers in.
+    fn check_way_in(&self, eni: &Eni) -> Result<(), Reason> {
+        let vpc = self.vpc_of(eni.subnet)?;
+        let back = route::choose(self.world, eni.subnet, self.packet.source);
+        let back = back.and_then(|chosen| chosen.route).map(|(_, target)| target);
+        if matches!(back, Some(Target::EgressOnlyGateway(_))) && !self.established {
+            return Err(Reason::OutwardsOnly);
+        }
+        if self.established { Ok(()) } else { self.gateway_of(vpc).map(|_| ()) }
+    }
+
+    fn gateway_of(&self, vpc: VpcId) -> Result<InternetGatewayId, Reason> {
+        let mut all = self.world.internet_gateways.iter();
+        let attached = all.find(|(_, gateway)| gateway.vpc == Some(vpc));
+        attached.map(|(id, _)| *id).ok_or(Reason::Detached)
+    }
+
+    /// The public address that stands for a private one: an elastic address of an interface, or of
+    /// a NAT gateway.
+    fn public_of(&self, vpc: VpcId, private: Ipv4Addr) -> Result<Ipv4Addr, Reason> {
+        let world = self.world;
+        let in_vpc = |eni: EniId| {
+            let eni = world.enis.get(&eni)?;
+            Some(self.vpc_of(eni.subnet).ok()? == vpc)
+        };
+        let elastic = world.addresses.values().find(|address| {
+            let of = address.association.filter(|(_, to)| *to == private);
+            of.and_then(|(eni, _)| in_vpc(eni)) == Some(true)
+        });
+        if let Some(address) = elastic {
+            return Ok(address.public);
+        }
+        let mut gateways = world.nat_gateways.values();
+        let gateway = gateways.find(|g| g.private == private && self.vpc_of(g.subnet) == Ok(vpc));
+        let allocation = gateway.ok_or(Reason::NoPublicAddress)?.address;
+        let address = world.addresses.get(&allocation.ok_or(Reason::PrivateNat)?);
+        Ok(address.ok_or(Reason::Missing(Gone::Gateway))?.public)
+    }
+
+    fn peer_of(&self, vpc: VpcId, id: PeeringId) -> Result<VpcId, Reason> {
+        let peering = self.world.peerings.get(&id).ok_or(Reason::Missing(Gone::Gateway))?;
+        match [peering.requester, peering.accepter] {
+            _ if !peering.active => Err(Reason::NotPeered),
+            [own, other] | [other, own] if own == vpc => Ok(other),
+            _ => Err(Reason::NotPeered),
+        }
+    }
+
+    fn has_block(&self, vpc: VpcId, address: IpAddr) -> bool {
+        let vpc = self.world.vpcs.get(&vpc);
+        vpc.is_some_and(|vpc| match address {
+            IpAddr::V4(address) => vpc.ipv4.iter().any(|block| block.contains(&address)),
+            IpAddr::V6(address) => vpc.ipv6.iter().any(|block| block.contains(&address)),
+        })
+    }
+
+    fn vpc_of(&self, subnet: SubnetId) -> Result<VpcId, Reason> {
+        let subnet = self.world.subnets.get(&subnet).ok_or(Reason::Missing(Gone::Subnet))?;
+        Ok(subnet.vpc)
+    }
+
+    fn between(&self, a: &Eni, b: &Eni) -> Reach {
+        let world = self.world;
+        let instance = |eni: &Eni| world.instances.get(&eni.attachment.as_ref()?.instance);
+        let placement = |eni: &Eni| {
+            let id = instance(eni)?.placement?;
+            let is_cluster = world.placements.get(&id)?.strategy == Strategy::Cluster;
+            is_cluster.then_some(id)
+        };
+        let zone = |eni: &Eni| world.subnets.get(&eni.subnet).map(|subnet| &subnet.zone);
+        if placement(a).is_some() && placement(a) == placement(b) {
+            Reach::Cluster
+        } else if zone(a) == zone(b) {
+            Reach::Zone
+        } else {
+            Reach::Vpc
+        }
+    }
+
+    /// Whether what the flow passes is always tracked.
+    fn is_always_tracked(&self, eni: &Eni) -> bool {
+        let chosen = route::choose(self.world, eni.subnet, self.packet.destination);
+        match chosen.and_then(|chosen| chosen.route).map(|(_, target)| target) {
+            Some(Target::EgressOnlyGateway(_) | Target::NatGateway(_)) => true,
+            Some(Target::Endpoint(id)) => {
+                self.world.endpoints.get(&id).is_some_and(|endpoint| endpoint.always_tracked)
+            }
+            _ => false,
+        }
+    }
+
+    fn ask_groups(
+        &mut self,
+        id: EniId,
+        eni: &Eni,
+        direction: Direction,
+        automatic: bool,
+    ) -> Result<(), Reason> {
+        if self.established {
+            self.steps.push(Step::Established { eni: id });
+            return Ok(());
+        }
+        let rule = groups::allowed_by(self.world, eni, direction, &self.packet);
+        let tracking: Option<Tracking> =
+            rule.map(|_| groups::tracking(self.world, eni, direction, &self.packet, automatic));
+        self.steps.push(Step::Groups { eni: id, direction, rule, tracking });
+        match (rule, direction) {
+            (Some(_), _) => Ok(()),
+            (None, Direction::Egress) => Err(Reason::GroupsOut),
+            (None, Direction::Ingress) => Err(Reason::GroupsIn),
+        }
+    }
+
+    fn ask_acl(&mut self, subnet: SubnetId, direction: Direction) -> Result<(), Reason> {
+        let decision = acl::decide(self.world, subnet, direction, &self.packet);
+        let decision = decision.ok_or(Reason::Missing(Gone::Subnet))?;
+        self.steps.push(Step::Acl {
+            subnet,
+            acl: decision.acl,
+            direction,
+            packet: self.packet,
+            number: decision.number,
+            allow: decision.allow,
+        });
+        match (decision.allow, direction) {
+            (true, _) => Ok(()),
+            (false, Direction::Egress) => Err(Reason::AclOut),
+            (false, Direction::Ingress) => Err(Reason::AclIn),
+        }
+    }
+}
+
+/// Whether a packet from the internet may have this source: an address of no cloud, that the
+/// internet carries. A forged private address would else be taken for a member of a group.
+fn is_from_outside(world: &World, source: IpAddr) -> bool {
+    let of_cloud = |vpc: &Vpc| match source {
+        IpAddr::V4(source) => vpc.ipv4.iter().any(|block| block.contains(&source)),
+        IpAddr::V6(source) => vpc.ipv6.iter().any(|block| block.contains(&source)),
+    };
+    is_carried(source) && !world.vpcs.values().any(of_cloud)
+}
+
+/// Whether the internet carries packets from an address.
+pub(crate) fn is_carried(source: IpAddr) -> bool {
+    match source {
+        IpAddr::V4(a) => {
+            let nowhere = a.is_unspecified() || a.is_loopback() || a.is_link_local();
+            !(nowhere || a.is_private() || a.is_multicast() || a.is_broadcast())
+        }
+        IpAddr::V6(a) => a.segments()[0] & 0xe000 == 0x2000,
+    }
+}
+
+/// The service at an address, if it is that of one.
+fn service_at(world: &World, vpc: VpcId, address: IpAddr) -> Option<Service> {
+    let vpc = world.vpcs.get(&vpc)?;
+    service(resolver(vpc)?, vpc.dns_support, address)
+}
+
+/// The address of a cloud's resolver: the base of its primary block plus two.
+pub(crate) fn resolver(vpc: &Vpc) -> Option<Ipv4Addr> {
+    let base = vpc.ipv4.first()?.network();
+    Some(Ipv4Addr::from(u32::from(base).wrapping_add(2)))
+}
+
+/// The service at an address, in a cloud with this resolver, which answers if `dns`.
+pub(crate) fn service(resolver: Ipv4Addr, dns: bool, address: IpAddr) -> Option<Service> {
+    let ec2 = |last: u16| IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, last));
+    let link_local = |last: u8| IpAddr::V4(Ipv4Addr::new(169, 254, 169, last));
+    match address {
+        _ if dns && [resolver.into(), link_local(253), ec2(0x253)].contains(&address) => {
+            Some(Service::Resolver)
+        }
+        _ if [link_local(254), ec2(0x254)].contains(&address) => Some(Service::Metadata),
+        _ if [link_local(123), ec2(0x123)].contains(&address) => Some(Service::Time),
+        _ => None,
+    }
+}

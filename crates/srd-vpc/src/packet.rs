@@ -1,0 +1,65 @@
+//! The headers of a packet that a judgement needs.
+
+use core::net::IpAddr;
+
+/// Protocol numbers.
+pub mod protocol {
+    /// ICMP for IPv4.
+    pub const ICMP: u8 = 1;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// ICMP for IPv6.
+    pub const ICMPV6: u8 = 58;
+}
+
+/// A packet as far as rules look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Packet {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address, of the same family.
+    pub destination: IpAddr,
+    /// What follows the IP header.
+    pub inner: Inner,
+}
+
+/// What follows the IP header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Inner {
+    /// TCP from a source port to a destination port.
+    Tcp(u16, u16),
+    /// UDP from a source port to a destination port.
+    Udp(u16, u16),
+    /// ICMP of the packet's family: type and code.
+    Icmp(u8, u8),
+    /// Another protocol, by its number, or a fragment that carries no ports.
+    Other(u8),
+}
+
+impl Packet {
+    /// The number of its protocol.
+    pub fn protocol(&self) -> u8 {
+        match self.inner {
+            Inner::Tcp(..) => protocol::TCP,
+            Inner::Udp(..) => protocol::UDP,
+            Inner::Icmp(..) if self.source.is_ipv4() => protocol::ICMP,
+            Inner::Icmp(..) => protocol::ICMPV6,
+            Inner::Other(number) => number,
+        }
+    }
+
+    /// Its answer: addresses and ports the other way round, an echo reply for an echo request.
+    #[must_use]
+    pub fn answer(&self) -> Self {
+        let inner = match self.inner {
+            Inner::Tcp(from, to) => Inner::Tcp(to, from),
+            Inner::Udp(from, to) => Inner::Udp(to, from),
+            Inner::Icmp(8, code) if self.source.is_ipv4() => Inner::Icmp(0, code),
+            Inner::Icmp(128, code) if self.source.is_ipv6() => Inner::Icmp(129, code),
+            other => other,
+        };
+        Self { source: self.destination, destination: self.source, inner }
+    }
+}
