@@ -1,5 +1,6 @@
 //! Single rules, each on the smallest world that shows it: a web and an app server in two subnets of
 //! one cloud, and a client outside.
+#![allow(clippy::unwrap_used)]
 
 use core::net::{IpAddr, Ipv4Addr};
 use srd_vpc::compile::{Change, Rules};

@@ -25,7 +25,7 @@ impl Rules {
         };
         let mut policies = BTreeMap::new();
         for (id, eni) in &world.enis {
-            if places.host(eni) == Some(host) {
+            if host_of(world, eni) == Some(host) {
                 rules.add_port(world, &places, &mut policies, *id, eni);
             }
         }
@@ -245,6 +245,12 @@ fn routes(world: &World, vpc: VpcId, table: RouteTableId) -> Option<Blocks<(u8, 
     Some(routes)
 }
 
+/// The host of an interface.
+pub(super) fn host_of<'a>(world: &'a World, eni: &Eni) -> Option<&'a str> {
+    let instance = eni.attachment.as_ref()?.instance;
+    world.instances.get(&instance)?.host.as_deref()
+}
+
 /// Where interfaces are, with what is needed to say so.
 pub(super) struct Places<'a> {
     world: &'a World,
@@ -261,12 +267,6 @@ impl<'a> Places<'a> {
         let zones: BTreeMap<&str, u32> = zones.into_iter().zip(0..).collect();
         let zones = world.subnets.iter().map(|(id, s)| (*id, zones[s.zone.as_str()])).collect();
         Self { world, hosts, zones }
-    }
-
-    /// The host of an interface.
-    pub(super) fn host(&self, eni: &Eni) -> Option<&'a str> {
-        let instance = eni.attachment.as_ref()?.instance;
-        self.world.instances.get(&instance)?.host.as_deref()
     }
 
     pub(super) fn of(&self, id: EniId, eni: &Eni) -> Place {

@@ -28,6 +28,9 @@ pub(super) struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Side {
     entries: Vec<(Traffic, Peers)>,
+    /// For each entry the last port of it and of those before it of its protocol: where this is
+    /// below a packet's port, no entry up to here is for the packet.
+    reach: Vec<u16>,
     /// Open to everything and everywhere: TCP and UDP of IPv4, TCP and UDP of IPv6.
     open: [bool; 4],
 }
@@ -111,7 +114,22 @@ impl Side {
         };
         let (tcp, udp) = (Inner::Tcp(0, 0), Inner::Udp(0, 0));
         let open = [open(0, tcp), open(0, udp), open(1, tcp), open(1, udp)];
-        Self { entries, open }
+        let mut reach: Vec<u16> = Vec::with_capacity(entries.len());
+        let mut before = (0, 0);
+        for (of, _) in &entries {
+            let (protocol, last) = match *of {
+                Traffic::Tcp(_, last) => (1, last),
+                Traffic::Udp(_, last) => (2, last),
+                _ => (0, 0),
+            };
+            before = if before.0 == protocol {
+                (protocol, before.1.max(last))
+            } else {
+                (protocol, last)
+            };
+            reach.push(before.1);
+        }
+        Self { entries, reach, open }
     }
 
     /// The entries whose traffic a packet is of.
@@ -127,7 +145,14 @@ impl Side {
             Inner::Icmp(..) => [rest, rest],
             Inner::Other(_) => [all, rest],
         };
-        let of_ports = &self.entries[from..to];
+        // Only as far back as an entry may still reach the packet's port.
+        let skipped = match packet.inner {
+            Inner::Tcp(_, port) | Inner::Udp(_, port) => {
+                self.reach[from..to].partition_point(|last| *last < port)
+            }
+            _ => 0,
+        };
+        let of_ports = &self.entries[from + skipped..to];
         let chain = self.entries[..all].iter().chain(of_ports).chain(&self.entries[rest..]);
         chain.filter(|(of, _)| traffic::is_of(*of, packet)).map(|(_, peers)| peers)
     }

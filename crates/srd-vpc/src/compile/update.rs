@@ -2,9 +2,10 @@
 //! is compiled again.
 
 use super::blocks::of_eni;
-use super::build::Places;
+use super::build::{Places, host_of};
 use super::*;
 use crate::object::{Eni, World};
+use core::cmp::Ordering;
 use ipnet::IpNet;
 
 /// More interfaces than this at once are compiled anew.
@@ -80,9 +81,8 @@ impl Rules {
             let all = old.enis.iter().chain(&new.enis);
             changed.extend(all.filter(|(_, eni)| moved(eni)).map(|(id, _)| *id));
         }
-        let places = Places::new(new);
         let is_elsewhere = |id: &EniId| {
-            let here = new.enis.get(id).is_some_and(|e| places.host(e) == Some(&*self.host));
+            let here = new.enis.get(id).is_some_and(|e| host_of(new, e) == Some(&*self.host));
             let elastic = |id| {
                 move |a: &crate::object::ElasticAddress| {
                     a.association.is_some_and(|(of, _)| of == id)
@@ -119,12 +119,27 @@ impl Rules {
     }
 }
 
-/// The keys whose values differ, or that only one of two tables has.
+/// The keys whose values differ, or that only one of two tables has: one walk along both.
 fn different<K: Ord + Copy, V: PartialEq>(
     old: &BTreeMap<K, V>,
     new: &BTreeMap<K, V>,
 ) -> BTreeSet<K> {
-    let gone = old.keys().filter(|id| !new.contains_key(id)).copied();
-    let changed = new.iter().filter(|(id, value)| old.get(id) != Some(value)).map(|(id, _)| *id);
-    gone.chain(changed).collect()
+    let mut found = BTreeSet::new();
+    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+    loop {
+        let order = match (old.peek(), new.peek()) {
+            (Some((a, _)), Some((b, _))) => a.cmp(b),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return found,
+        };
+        match order {
+            Ordering::Less => found.extend(old.next().map(|(key, _)| *key)),
+            Ordering::Greater => found.extend(new.next().map(|(key, _)| *key)),
+            Ordering::Equal => {
+                let (a, b) = (old.next(), new.next());
+                found.extend(a.filter(|_| a != b).map(|(key, _)| *key));
+            }
+        }
+    }
 }
