@@ -9,6 +9,7 @@
 //! | [`lab`] | `srd lab`: a fabric of network namespaces |
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
+//! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`check`] | `srd check`: are this system's settings fit for spraying |
 //! | [`mpi_check`] | `srd mpi-check`: will MPI find SRD through libfabric and use it |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
@@ -28,6 +29,7 @@ mod output;
 mod perf;
 mod sim;
 mod units;
+mod vpc;
 
 use anyhow::{Context, Result};
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -75,6 +77,9 @@ enum Command {
     /// Build and break a leaf-spine fabric of network namespaces on this machine.
     #[command(subcommand)]
     Lab(lab::LabCommand),
+    /// Check virtual private clouds, and say what happens to a packet in them.
+    #[command(subcommand)]
+    Vpc(vpc::VpcCommand),
     /// Check the settings of this system that matter for ENA Express, and fix them.
     Check(check::CheckArgs),
     /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
@@ -132,6 +137,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Perf(command) => perf::run(&command),
         Command::Sim(command) => sim::run(&command, verbose || std::io::stderr().is_terminal()),
         Command::Lab(command) => lab::run(command),
+        Command::Vpc(command) => vpc::run(&command),
         Command::Check(args) => check::run(&args),
         Command::MpiCheck(args) => mpi_check::run(&args),
         Command::Daemon(command) => daemon::run(&command),

@@ -191,6 +191,7 @@ pub fn why(reason: Reason) -> &'static str {
         NoInterface => "no interface has the address",
         ChecksDestination => "the interface takes packets for its own addresses only",
         PrivateNat => "the NAT gateway has no public address",
+        AnotherWayBack => "the answer leaves by another gateway, with another source",
         Circle => "routes lead in a circle",
         Missing(_) => "an object that another refers to does not exist",
     }
@@ -218,6 +219,7 @@ pub fn remedy(reason: Reason) -> &'static str {
         NoInterface => "correct the destination, or assign the address to an interface",
         ChecksDestination => "turn source_dest_check off on the interface",
         PrivateNat => "give the NAT gateway an elastic address",
+        AnotherWayBack => "let the answer take the gateway that the packet came by",
         Circle => "place the NAT gateway in a subnet with another route table",
         Missing(_) => "create the object, or correct the reference",
     }

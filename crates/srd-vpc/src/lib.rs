@@ -15,5 +15,6 @@ pub mod compile;
 pub mod explain;
 pub mod id;
 pub mod judge;
+pub mod nau;
 pub mod object;
 pub mod packet;

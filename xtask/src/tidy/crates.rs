@@ -8,10 +8,12 @@ use serde_json::Value;
 /// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
 /// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
 /// into the core.
-const LAYERS: [(&str, u8); 17] = [
+const LAYERS: [(&str, u8); 19] = [
     ("srd-crypto", 0),
     ("srd-proto", 1),
     ("srd-vpc", 1),
+    ("srd-config", 1),
+    ("srd-vpc-file", 2),
     ("srd-efa", 2),
     ("srd-card", 2),
     ("srd-chart", 2),

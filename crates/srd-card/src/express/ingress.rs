@@ -3,8 +3,8 @@
 
 use alloc::vec::Vec;
 
-use srd_proto::{Delivery, PeerId};
 use srd_proto::time::Instant;
+use srd_proto::{Delivery, PeerId};
 
 use super::peer::Peer;
 use super::stage::{Express, Guest};

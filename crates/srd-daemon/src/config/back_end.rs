@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use srd_net::xdp::IoChoice;
 
-use super::error::{ConfigError, Source};
 use super::file::InterfaceTable;
+use srd_config::{ConfigError, Source};
 
 /// UDP sockets unless the file says otherwise. AF_XDP is refused here where it cannot work,
 /// whatever the machine; what the machine lacks is found when the sockets are opened.

@@ -10,7 +10,6 @@ use toml::Spanned;
 
 use super::back_end;
 use super::endpoint::Endpoint;
-use super::error::{ConfigError, Source};
 use super::file::{ControlTable, Document, InterfaceTable, MetricsTable, PeerTable};
 use super::number::whole;
 use super::routes;
@@ -23,6 +22,7 @@ use super::{
 use crate::hooks::{HOOK_BYTES_MAX, HOOKS_MAX, Hooks};
 use crate::keys::{PublicKey, SecretKey};
 use crate::units::parse_rate;
+use srd_config::{ConfigError, Source};
 
 /// Most bytes of an interface's name in Linux.
 const INTERFACE_NAME_BYTES_MAX: usize = 15;

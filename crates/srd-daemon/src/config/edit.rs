@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{ConfigError, Source};
 use super::{Config, check, file};
+use srd_config::{ConfigError, Source};
 
 /// What an error calls the text that a peer was made of.
 const ORIGIN: &str = "the new peer";

@@ -9,10 +9,10 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::error::{ConfigError, Source};
 use super::several::Several;
 use super::{FILE_BYTES_MAX, Mode};
 use crate::keys::words;
+use srd_config::{ConfigError, Source};
 
 /// A value with its place, if it is there.
 type Maybe<T> = Option<Spanned<T>>;

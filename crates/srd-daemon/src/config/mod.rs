@@ -30,8 +30,7 @@ mod check;
 pub mod diff;
 pub mod edit;
 pub mod endpoint;
-pub mod error;
-mod file;
+pub mod file;
 mod number;
 mod routes;
 mod several;
@@ -54,8 +53,8 @@ use crate::keys::{PublicKey, SecretKey};
 pub use diff::{Difference, PeerChange, ReloadReport};
 pub use edit::PeerForm;
 pub use endpoint::HostPort;
-pub use error::ConfigError;
 pub(crate) use several::in_words;
+pub use srd_config::ConfigError;
 
 /// Most bytes of a configuration file.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
@@ -251,7 +250,7 @@ impl Config {
         let (text, facts) = file::read(path)?;
         let config = Self::parse(&text, path)?;
         if !config.interface.hooks.is_empty() {
-            let source = error::Source { path, text: &text };
+            let source = srd_config::Source { path, text: &text };
             hooks::check_owner(path, &facts)
                 .map_err(|(what, remedy)| source.error(None, what, remedy))?;
         }
@@ -263,7 +262,7 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let source = error::Source { path, text };
+        let source = srd_config::Source { path, text };
         check::check(&source, file::parse(&source)?)
     }
 }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use toml::Spanned;
 
-use super::error::{ConfigError, Source};
+use srd_config::{ConfigError, Source};
 
 /// A number within its bounds.
 pub(super) fn whole(

@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use toml::{Spanned, Value};
 
-use super::error::{ConfigError, Source};
 use super::file::{InterfaceTable, PeerTable};
 use super::{Interface, Mode, Table};
 use crate::netconf::GUARDED_MAX;
+use srd_config::{ConfigError, Source};
 
 type Result<T> = std::result::Result<T, ConfigError>;
 

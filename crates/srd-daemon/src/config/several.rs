@@ -16,8 +16,8 @@ use srd_proto::ADDRESSES_MAX;
 use toml::Spanned;
 
 use super::endpoint::Endpoint;
-use super::error::{ConfigError, Source};
 use super::{HostPort, Interface, PeerSettings};
+use srd_config::{ConfigError, Source};
 
 /// One text, or several.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::ops::RangeInclusive;
 
 use srd_net::xdp::IoChoice;
 
-use super::error::{ConfigError, Source};
 use super::file::InterfaceTable;
 use super::number::whole;
+use srd_config::{ConfigError, Source};
 
 /// Threads that move packets.
 const WORKERS: RangeInclusive<i64> = 1..=8;

@@ -31,7 +31,14 @@ pub fn connection(world: &World, origin: Origin, packet: &Packet) -> Connection 
     let answer = match first.verdict {
         Verdict::Dropped(_) | Verdict::Served(_) => None,
         Verdict::Delivered(eni) => {
-            Some(walk(world, Origin::Eni(eni), &first.packet.answer(), true))
+            let mut answer = walk(world, Origin::Eni(eni), &first.packet.answer(), true);
+            // Both addresses are those that the other end knows, or it takes the answer for
+            // something else.
+            if answer.passes() && answer.packet != packet.answer() {
+                answer.verdict = Verdict::Dropped(Reason::AnotherWayBack);
+                answer.reach = None;
+            }
+            Some(answer)
         }
         Verdict::Left(exit) => Some(back_in(world, &first, exit)),
     };

@@ -31,5 +31,5 @@ pub(crate) mod walk;
 
 pub use connection::{Connection, connection};
 pub use groups::{Direction, Tracking};
-pub use step::{Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Verdict};
+pub use step::{Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Translator, Verdict};
 pub use walk::judge;

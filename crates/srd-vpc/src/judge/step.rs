@@ -204,6 +204,8 @@ pub enum Reason {
     ChecksDestination,
     /// The NAT gateway has no public address.
     PrivateNat,
+    /// The answer of a connection leaves by another gateway, with another source.
+    AnotherWayBack,
     /// Routes lead in a circle.
     Circle,
     /// An object that another refers to does not exist.

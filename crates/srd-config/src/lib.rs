@@ -1,4 +1,5 @@
-//! What is wrong with a configuration, where, and what to do about it.
+//! What is wrong with a file that a person wrote, where, and what to do about it.
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::ops::Range;
@@ -55,14 +56,17 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// A file's text under its name: what errors point into.
-pub(super) struct Source<'a> {
-    pub(super) path: &'a Path,
-    pub(super) text: &'a str,
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Its name.
+    pub path: &'a Path,
+    /// Its text.
+    pub text: &'a str,
 }
 
 impl Source<'_> {
     /// An error at these bytes of the text.
-    pub(super) fn error(
+    pub fn error(
         &self,
         span: Option<Range<usize>>,
         what: impl Into<String>,

@@ -1,0 +1,119 @@
+//! The two ends that a person names: an interface, an instance, an address, or the internet.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use anyhow::Result;
+use srd_vpc::id::EniId;
+use srd_vpc::judge::Origin;
+use srd_vpc::object::Eni;
+use srd_vpc_file::{Kind, VpcFile};
+
+use crate::failure::usage;
+
+/// Addresses outside of all clouds that `internet` stands for: those of documentation.
+const OUTSIDE_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
+const OUTSIDE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+
+/// One end as it was named.
+#[derive(Debug, Clone, Copy)]
+enum End<'a> {
+    Internet,
+    Address(IpAddr),
+    Eni(EniId, &'a Eni),
+}
+
+/// Where a packet comes from, its source and its destination.
+pub(super) fn of(
+    file: &VpcFile,
+    from: &str,
+    to: &str,
+    ipv6: bool,
+) -> Result<(Origin, IpAddr, IpAddr)> {
+    let (from_end, to_end) = (end(file, from)?, end(file, to)?);
+    let ipv4 = match (from_end, to_end) {
+        (End::Address(address), _) | (_, End::Address(address)) => address.is_ipv4(),
+        _ => !ipv6,
+    };
+    let source = address(from_end, from, ipv4)?;
+    let origin = match from_end {
+        End::Eni(id, _) => Origin::Eni(id),
+        End::Internet | End::Address(_) => {
+            owner(file, source)?.map_or(Origin::Internet, Origin::Eni)
+        }
+    };
+    let destination = match (origin, to_end) {
+        (Origin::Internet, End::Eni(id, eni)) if ipv4 => public(file, id, eni, to)?,
+        _ => address(to_end, to, ipv4)?,
+    };
+    if source.is_ipv4() != destination.is_ipv4() {
+        return usage(format!("{source} and {destination} are of different families"));
+    }
+    Ok((origin, source, destination))
+}
+
+fn end<'a>(file: &'a VpcFile, text: &str) -> Result<End<'a>> {
+    if text == "internet" {
+        return Ok(End::Internet);
+    }
+    if let Ok(address) = text.parse() {
+        return Ok(End::Address(address));
+    }
+    let world = &file.world;
+    if let Some(number) = file.names.number(Kind::Interface, text)
+        && let Some(eni) = world.enis.get(&EniId(number))
+    {
+        return Ok(End::Eni(EniId(number), eni));
+    }
+    let instance = file.names.number(Kind::Instance, text);
+    let primary = world.enis.iter().find(|(_, eni)| {
+        let at = eni.attachment.as_ref();
+        at.is_some_and(|at| Some(at.instance.0) == instance && at.device_index == 0)
+    });
+    match primary {
+        Some((id, eni)) => Ok(End::Eni(*id, eni)),
+        None => usage(format!(
+            "`{text}` is no interface, no instance with one, no address, and not `internet`"
+        )),
+    }
+}
+
+fn address(end: End<'_>, text: &str, ipv4: bool) -> Result<IpAddr> {
+    let of_eni = |eni: &Eni| {
+        let v4 = eni.ipv4.first().map(|address| IpAddr::V4(*address));
+        let v6 = eni.ipv6.first().map(|address| IpAddr::V6(*address));
+        if ipv4 { v4 } else { v6 }
+    };
+    match end {
+        End::Internet => Ok(if ipv4 { OUTSIDE_V4 } else { OUTSIDE_V6 }),
+        End::Address(address) => Ok(address),
+        End::Eni(_, eni) => match of_eni(eni) {
+            Some(address) => Ok(address),
+            None => usage(format!("`{text}` has no IPv{} address", if ipv4 { 4 } else { 6 })),
+        },
+    }
+}
+
+/// The interface that sends from an address, if it is one of a cloud's.
+fn owner(file: &VpcFile, source: IpAddr) -> Result<Option<EniId>> {
+    let has = |eni: &Eni| match source {
+        IpAddr::V4(address) => eni.ipv4.contains(&address),
+        IpAddr::V6(address) => eni.ipv6.contains(&address),
+    };
+    let owners: Vec<_> = file.world.enis.iter().filter(|(_, eni)| has(eni)).collect();
+    match owners[..] {
+        [] => Ok(None),
+        [(id, _)] => Ok(Some(*id)),
+        _ => usage(format!("{source} belongs to interfaces of several clouds: name the interface")),
+    }
+}
+
+/// What the internet calls an interface.
+fn public(file: &VpcFile, id: EniId, eni: &Eni, text: &str) -> Result<IpAddr> {
+    let primary = eni.ipv4.first().copied();
+    let mut all = file.world.addresses.values();
+    let address = all.find(|a| a.association.map(|(of, at)| (of, Some(at))) == Some((id, primary)));
+    match address {
+        Some(address) => Ok(IpAddr::V4(address.public)),
+        None => usage(format!("`{text}` has no elastic address, so the internet cannot name it")),
+    }
+}

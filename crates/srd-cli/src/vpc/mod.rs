@@ -1,0 +1,108 @@
+//! `srd vpc`: virtual private clouds from a file: checked, shown, compared, and asked what happens
+//! to a packet.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`explain`] | `srd vpc explain` |
+//! | [`ends`] | the two ends that a person names |
+//! | [`words`] | a judgement in words |
+//! | [`list`] | `srd vpc show`, `diff` and `nau` |
+
+mod ends;
+mod explain;
+mod list;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use srd_vpc_file::VpcFile;
+
+use crate::failure::Usage;
+use crate::output::{JsonOutput, say};
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  srd vpc check vpc.toml
+  srd vpc show vpc.toml
+  srd vpc explain vpc.toml internet web --port 443
+  srd vpc explain vpc.toml web app --protocol tcp --port 8080 --json -
+  srd vpc diff old.toml new.toml
+  srd vpc nau vpc.toml
+
+The format of the file is described in docs/vpc.md.";
+
+/// What to do with virtual private clouds.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VpcCommand {
+    /// Check a file: the first error is printed with its line and a remedy.
+    #[command(after_help = EXAMPLES)]
+    Check(FileArgs),
+    /// Show the objects of a file.
+    #[command(after_help = EXAMPLES)]
+    Show(FileArgs),
+    /// Say what happens to a connection, step by step, and why.
+    ///
+    /// Exits with 0 if the connection works, with 1 if it does not.
+    #[command(after_help = EXAMPLES)]
+    Explain(explain::ExplainArgs),
+    /// Compare two files: which objects come, go and change.
+    ///
+    /// Exits with 0 if there is no difference, with 1 if there is one.
+    #[command(after_help = EXAMPLES)]
+    Diff(DiffArgs),
+    /// Count network address usage against the quotas.
+    ///
+    /// Exits with 1 if a quota is exceeded.
+    #[command(after_help = EXAMPLES)]
+    Nau(FileArgs),
+}
+
+/// A file.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FileArgs {
+    /// The file.
+    file: PathBuf,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// Two files.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DiffArgs {
+    /// The file before.
+    old: PathBuf,
+    /// The file after.
+    new: PathBuf,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &VpcCommand) -> Result<u8> {
+    match command {
+        VpcCommand::Check(args) => check(args),
+        VpcCommand::Show(args) => list::show(args),
+        VpcCommand::Explain(args) => explain::run(args),
+        VpcCommand::Diff(args) => list::diff(args),
+        VpcCommand::Nau(args) => list::nau(args),
+    }
+}
+
+fn read(file: &Path) -> Result<VpcFile> {
+    srd_vpc_file::read(file).map_err(|error| Usage(error.to_string()).into())
+}
+
+fn check(args: &FileArgs) -> Result<u8> {
+    args.json.check()?;
+    let file = read(&args.file)?;
+    let world = &file.world;
+    let counts = list::counts(world);
+    args.json.write(&serde_json::json!({ "valid": true, "objects": counts }))?;
+    if !args.json.owns_stdout() {
+        let counts: Vec<_> = counts.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+        say(format!("{} is valid: {}", args.file.display(), counts.join(", ")))?;
+    }
+    Ok(0)
+}

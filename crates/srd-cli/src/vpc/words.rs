@@ -1,0 +1,272 @@
+//! A judgement in words: one line for each step.
+
+use std::fmt::Display;
+
+use serde::Serialize;
+use srd_vpc::judge::{
+    Direction, Exit, Judgement, Reach, Reason, Service, Step, Tracking, Translator, Verdict,
+};
+use srd_vpc::object::{RulePeer, Target, Traffic};
+use srd_vpc_file::{Kind, VpcFile};
+
+/// One step, for people and machines.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    /// What was asked.
+    pub(super) at: String,
+    /// What it said.
+    pub(super) says: String,
+    /// Whether the packet went on.
+    pub(super) passes: bool,
+}
+
+/// The object of a kind, by its name and its identifier.
+fn named(file: &VpcFile, kind: Kind, number: u64, id: impl Display) -> String {
+    match file.names.name(kind, number) {
+        // Objects that a cloud has without a table.
+        Some(name) if name.contains(' ') => format!("{} of {name} ({id})", kind.word()),
+        Some(name) => format!("{} {name} ({id})", kind.word()),
+        None => id.to_string(),
+    }
+}
+
+pub(super) fn lines(file: &VpcFile, judgement: &Judgement) -> Vec<Line> {
+    judgement.steps.iter().map(|step| line(file, step)).collect()
+}
+
+fn line(file: &VpcFile, step: &Step) -> Line {
+    let eni = |id: srd_vpc::id::EniId| named(file, Kind::Interface, id.0, id);
+    let subnet = |id: srd_vpc::id::SubnetId| named(file, Kind::Subnet, id.0, id);
+    let (at, says, passes) = match *step {
+        Step::Source { eni: id, own } => {
+            let says = if own {
+                "the source is its own, or is not checked"
+            } else {
+                "the source is not its own"
+            };
+            (eni(id), says.to_owned(), own)
+        }
+        Step::Groups { eni: id, direction, rule, tracking } => {
+            let at = format!("security groups of {}, {}", eni(id), way(direction));
+            let tracked = tracking.map_or("", tracked);
+            match rule {
+                Some((group, rule)) => {
+                    let text = rule_text(file, group, rule);
+                    let group = named(file, Kind::Group, group.0, group);
+                    (at, format!("allowed by \"{text}\" of {group}{tracked}"), true)
+                }
+                None => (at, String::from("no rule allows it"), false),
+            }
+        }
+        Step::Established { eni: id } => {
+            (format!("security groups of {}", eni(id)), String::from("an answer: not asked"), true)
+        }
+        Step::SameSubnet(id) => {
+            (subnet(id), String::from("both ends are in it: no list, no route"), true)
+        }
+        Step::Acl { subnet: id, acl, direction, number, allow, .. } => {
+            let word = if allow { "allow" } else { "deny" };
+            let entry = number.map_or_else(|| String::from("*"), |number| number.to_string());
+            let acl = named(file, Kind::Acl, acl.0, acl);
+            let at = format!("{acl} of {}, {}", subnet(id), way(direction));
+            (at, format!("{word} by entry {entry}"), allow)
+        }
+        Step::Route { table, route, .. } => {
+            let at = named(file, Kind::RouteTable, table.0, table);
+            match route {
+                Some((block, target)) => {
+                    let passes = target != Target::Blackhole;
+                    (at, format!("{block} -> {}", target_text(file, target)), passes)
+                }
+                None => (at, String::from("no route"), false),
+            }
+        }
+        Step::Source4 { by, from, to } => {
+            (translator(file, by), format!("writes the source {to} for {from}"), true)
+        }
+        Step::Destination4 { by, from, to } => {
+            (translator(file, by), format!("writes the destination {to} for {from}"), true)
+        }
+        Step::Mapping { vpc, address, eni: found } => {
+            let at = format!("mapping of {}", named(file, Kind::Vpc, vpc.0, vpc));
+            let says = found.map_or_else(|| String::from("unknown"), eni);
+            (at, format!("{address} -> {says}"), found.is_some())
+        }
+        Step::Middlebox { eni: id, takes } => {
+            let says = if takes { "takes packets for others" } else { "checks the destination" };
+            (eni(id), says.to_owned(), takes)
+        }
+    };
+    Line { at, says, passes }
+}
+
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Ingress => "in",
+        Direction::Egress => "out",
+    }
+}
+
+fn tracked(tracking: Tracking) -> &'static str {
+    match tracking {
+        Tracking::Untracked => "; untracked",
+        Tracking::OtherProtocol => "; tracked: neither TCP nor UDP",
+        Tracking::RuleIsNarrow => "; tracked: the rule is not for everywhere",
+        Tracking::AnswersAreNarrow => "; tracked: the other direction is not open to everything",
+        Tracking::Automatic => "; tracked: its way is always tracked",
+    }
+}
+
+fn translator(file: &VpcFile, by: Translator) -> String {
+    match by {
+        Translator::InternetGateway(id) => named(file, Kind::InternetGateway, id.0, id),
+        Translator::NatGateway(id) => named(file, Kind::NatGateway, id.0, id),
+    }
+}
+
+pub(super) fn target_text(file: &VpcFile, target: Target) -> String {
+    match target {
+        Target::Local => String::from("local"),
+        Target::Blackhole => String::from("blackhole"),
+        Target::InternetGateway(id) => named(file, Kind::InternetGateway, id.0, id),
+        Target::EgressOnlyGateway(id) => named(file, Kind::EgressOnlyGateway, id.0, id),
+        Target::NatGateway(id) => named(file, Kind::NatGateway, id.0, id),
+        Target::Peering(id) => named(file, Kind::Peering, id.0, id),
+        Target::Endpoint(id) => named(file, Kind::Endpoint, id.0, id),
+        Target::Eni(id) => named(file, Kind::Interface, id.0, id),
+    }
+}
+
+fn rule_text(
+    file: &VpcFile,
+    group: srd_vpc::id::GroupId,
+    rule: srd_vpc::id::GroupRuleId,
+) -> String {
+    let rules = file.world.groups.get(&group).map(|group| &group.rules);
+    let Some(rule) = rules.and_then(|rules| rules.iter().find(|r| r.id == rule)) else {
+        return rule.to_string();
+    };
+    let word = if rule.egress { "to" } else { "from" };
+    let peer = match rule.peer {
+        RulePeer::Block(block) => block.to_string(),
+        RulePeer::List(id) => {
+            format!("list {}", file.names.name(Kind::PrefixList, id.0).unwrap_or(""))
+        }
+        RulePeer::Group(id) => {
+            format!("group {}", file.names.name(Kind::Group, id.0).unwrap_or(""))
+        }
+    };
+    format!("{} {word} {peer}", traffic_text(rule.traffic))
+}
+
+pub(super) fn traffic_text(traffic: Traffic) -> String {
+    let ports = |name: &str, first: u16, last: u16| match (first, last) {
+        (0, u16::MAX) => name.to_owned(),
+        (first, last) if first == last => format!("{name} {first}"),
+        (first, last) => format!("{name} {first}-{last}"),
+    };
+    let icmp = |name: &str, kind: Option<u8>, code: Option<u8>| match (kind, code) {
+        (None, _) => name.to_owned(),
+        (Some(kind), None) => format!("{name} {kind}"),
+        (Some(kind), Some(code)) => format!("{name} {kind} {code}"),
+    };
+    match traffic {
+        Traffic::All => String::from("all"),
+        Traffic::Tcp(first, last) => ports("tcp", first, last),
+        Traffic::Udp(first, last) => ports("udp", first, last),
+        Traffic::Icmp(kind, code) => icmp("icmp", kind, code),
+        Traffic::Icmpv6(kind, code) => icmp("icmpv6", kind, code),
+        Traffic::Protocol(number) => format!("protocol {number}"),
+    }
+}
+
+/// How it ended.
+pub(super) fn verdict(file: &VpcFile, judgement: &Judgement) -> String {
+    match judgement.verdict {
+        Verdict::Delivered(id) => {
+            format!("delivered to {}", named(file, Kind::Interface, id.0, id))
+        }
+        Verdict::Left(Exit::InternetGateway(id)) => {
+            format!("leaves by {}", named(file, Kind::InternetGateway, id.0, id))
+        }
+        Verdict::Left(Exit::EgressOnlyGateway(id)) => {
+            format!("leaves by {}", named(file, Kind::EgressOnlyGateway, id.0, id))
+        }
+        Verdict::Left(Exit::Endpoint(id)) => {
+            format!("leaves by {}", named(file, Kind::Endpoint, id.0, id))
+        }
+        Verdict::Served(Service::Resolver) => String::from("served by the resolver"),
+        Verdict::Served(Service::Metadata) => String::from("served by instance metadata"),
+        Verdict::Served(Service::Time) => String::from("served by the time service"),
+        Verdict::Dropped(reason) => format!("dropped: {}", why(reason).0),
+    }
+}
+
+/// Why a packet is dropped, and what to do about it.
+pub(super) fn why(reason: Reason) -> (&'static str, &'static str) {
+    match reason {
+        Reason::Families => ("one address is IPv4, the other IPv6", "use one family"),
+        Reason::NotItsAddress => (
+            "the source is none of the sender's addresses",
+            "assign the address, or turn source_dest_check off for a middlebox",
+        ),
+        Reason::NotFromOutside => (
+            "the source is an address that the internet does not carry",
+            "send from a public address",
+        ),
+        Reason::GroupsOut => ("no rule of the sender's groups allows it", "add an egress rule"),
+        Reason::GroupsIn => ("no rule of the receiver's groups allows it", "add an ingress rule"),
+        Reason::AclOut => (
+            "the access control list of the subnet that it leaves denies it",
+            "add an egress entry with a lower number; lists remember nothing, so answers need one, too",
+        ),
+        Reason::AclIn => (
+            "the access control list of the subnet that it enters denies it",
+            "add an ingress entry with a lower number; lists remember nothing, so answers need one, too",
+        ),
+        Reason::NoRoute => ("no route leads there", "add a route to the subnet's route table"),
+        Reason::Blackhole => ("the target of the route is gone", "name another target"),
+        Reason::NoPublicAddress => (
+            "the sender has no public address",
+            "associate an elastic address, or route through a NAT gateway",
+        ),
+        Reason::Detached => ("the gateway is not attached to this cloud", "attach it"),
+        Reason::WrongFamily => (
+            "the gateway does not carry this family",
+            "NAT gateways are for IPv4, egress-only gateways for IPv6",
+        ),
+        Reason::OutwardsOnly => {
+            ("an egress-only gateway lets no connection in", "route through an internet gateway")
+        }
+        Reason::NotPeered => ("the peering connection is not active", "accept it"),
+        Reason::NoTransit => (
+            "the peered cloud does not have this address, and peering leads no further",
+            "peer with the cloud that has it",
+        ),
+        Reason::NoInterface => ("no interface has this address", "check the address"),
+        Reason::ChecksDestination => {
+            ("the interface takes packets for its own addresses only", "turn source_dest_check off")
+        }
+        Reason::PrivateNat => {
+            ("the NAT gateway has no public address", "give it an elastic address")
+        }
+        Reason::AnotherWayBack => (
+            "the answer leaves by another gateway, with another source",
+            "let the receiver's subnet route answers through the gateway that packets come by",
+        ),
+        Reason::Circle => {
+            ("routes lead in a circle", "put the NAT gateway into a subnet whose route leads out")
+        }
+        Reason::Missing(_) => ("an object that another refers to does not exist", "check the file"),
+    }
+}
+
+pub(super) fn reach(reach: Reach) -> &'static str {
+    match reach {
+        Reach::Cluster => "one cluster placement group: 10 Gb/s for one flow",
+        Reach::Zone => "one zone: 5 Gb/s for one flow, 25 with ENA Express",
+        Reach::Vpc => "one cloud: 5 Gb/s for one flow, 25 with ENA Express",
+        Reach::Peering => "a peered cloud: 5 Gb/s for one flow",
+        Reach::Outside => "outside: 5 Gb/s for one flow",
+    }
+}

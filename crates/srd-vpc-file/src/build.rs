@@ -1,0 +1,163 @@
+//! Reads a file and makes its objects, in an order in which each finds those that it names.
+
+use std::ops::Range;
+use std::path::Path;
+
+use srd_config::{ConfigError, Source};
+use srd_vpc::id::VpcId;
+use srd_vpc::object::World;
+use toml::Spanned;
+
+use super::document::{Document, Maybe, Named};
+use super::names::{Kind, Names};
+use super::phrase::Wrong;
+use super::{edges, machines, network};
+
+/// The largest file that is read.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+
+pub(crate) type Result<T> = std::result::Result<T, ConfigError>;
+
+/// A file that was read.
+#[derive(Debug, Clone)]
+pub struct VpcFile {
+    /// Its objects.
+    pub world: World,
+    /// Their names.
+    pub names: Names,
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// That it cannot be read, or what is wrong in it first.
+pub fn read(path: &Path) -> Result<VpcFile> {
+    let failed = |what: String| ConfigError {
+        file: path.to_path_buf(),
+        place: None,
+        what,
+        remedy: String::new(),
+    };
+    let io = |error: std::io::Error| failed(format!("cannot be read: {error}"));
+    let metadata = std::fs::metadata(path).map_err(io)?;
+    if !metadata.is_file() {
+        return Err(failed(String::from("is no file")));
+    }
+    if metadata.len() > FILE_BYTES_MAX {
+        let bytes = metadata.len();
+        return Err(failed(format!("has {bytes} bytes, and {FILE_BYTES_MAX} are the most")));
+    }
+    let text = std::fs::read_to_string(path).map_err(io)?;
+    parse(&text, path)
+}
+
+/// Reads the text of a file; `path` is its name in errors.
+///
+/// # Errors
+/// What is wrong in it first.
+pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
+    let source = Source { path, text };
+    let document: Document = toml::from_str(text).map_err(|error| {
+        let what = error.message().trim().to_owned();
+        source.error(error.span(), what, "docs/vpc.md lists the tables and their keys")
+    })?;
+    let mut build = Build { source, names: Names::default(), world: World::default() };
+    build.name_all(&document)?;
+    network::build(&mut build, &document)?;
+    machines::build(&mut build, &document)?;
+    edges::build(&mut build, &document)?;
+    network::check_quotas(&build, &document)?;
+    Ok(VpcFile { world: build.world, names: build.names })
+}
+
+/// A file that is being read.
+pub(crate) struct Build<'a> {
+    pub(crate) source: Source<'a>,
+    pub(crate) names: Names,
+    pub(crate) world: World,
+}
+
+impl Build<'_> {
+    /// All names first, so that objects may name each other in any order.
+    fn name_all(&mut self, document: &Document) -> Result<()> {
+        fn all<T>(build: &mut Build<'_>, kind: Kind, named: &Named<T>) -> Result<()> {
+            for name in named.keys() {
+                build.check_name(name)?;
+                build.names.add(kind, name.as_ref());
+            }
+            Ok(())
+        }
+        all(self, Kind::Vpc, &document.vpc)?;
+        all(self, Kind::Subnet, &document.subnet)?;
+        all(self, Kind::RouteTable, &document.route_table)?;
+        all(self, Kind::Acl, &document.acl)?;
+        all(self, Kind::Group, &document.group)?;
+        all(self, Kind::PrefixList, &document.prefix_list)?;
+        all(self, Kind::Interface, &document.interface)?;
+        all(self, Kind::Instance, &document.instance)?;
+        all(self, Kind::Placement, &document.placement)?;
+        all(self, Kind::InternetGateway, &document.internet_gateway)?;
+        all(self, Kind::EgressOnlyGateway, &document.egress_only_gateway)?;
+        all(self, Kind::NatGateway, &document.nat_gateway)?;
+        all(self, Kind::ElasticAddress, &document.elastic_address)?;
+        all(self, Kind::Peering, &document.peering)?;
+        all(self, Kind::Endpoint, &document.endpoint)
+    }
+
+    /// Names stand in phrases between spaces, and on command lines.
+    fn check_name(&self, name: &Spanned<String>) -> Result<()> {
+        let text = name.as_ref();
+        let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if !text.is_empty() && text.len() <= 255 && text.chars().all(good) {
+            return Ok(());
+        }
+        let what = format!("`{text}` can be no name");
+        Err(self.error(name.span(), what, "at most 255 letters, digits, '-', '_' and '.'"))
+    }
+
+    pub(crate) fn error(
+        &self,
+        span: Range<usize>,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> ConfigError {
+        self.source.error(Some(span), what, remedy)
+    }
+
+    pub(crate) fn wrong(&self, span: Range<usize>, wrong: Wrong) -> ConfigError {
+        self.error(span, wrong.what, wrong.remedy)
+    }
+
+    /// The number of an object that is named here.
+    pub(crate) fn find(&self, kind: Kind, name: &Spanned<String>) -> Result<u64> {
+        self.find_at(kind, name.as_ref(), name.span())
+    }
+
+    /// The number of an object that is named inside a phrase.
+    pub(crate) fn find_at(&self, kind: Kind, name: &str, span: Range<usize>) -> Result<u64> {
+        self.names.number(kind, name).ok_or_else(|| {
+            let word = kind.word();
+            let remedy = match self.names.similar(kind, name) {
+                Some(similar) => format!("did you mean `{similar}`?"),
+                None => format!("add a table [{word}.{name}]"),
+            };
+            self.error(span, format!("there is no {word} `{name}`"), remedy)
+        })
+    }
+
+    /// The cloud that is named, or the only one.
+    pub(crate) fn vpc(&self, named: &Maybe<String>, table: Range<usize>) -> Result<VpcId> {
+        if let Some(name) = named {
+            return self.find(Kind::Vpc, name).map(VpcId);
+        }
+        let mut all = self.world.vpcs.keys();
+        match (all.next(), all.next()) {
+            (Some(vpc), None) => Ok(*vpc),
+            (None, _) => Err(self.error(table, "there is no [vpc]", "add [vpc.main] with `cidr`")),
+            _ => {
+                let what = "there are several clouds, and this names none";
+                Err(self.error(table, what, "add vpc = \"NAME\""))
+            }
+        }
+    }
+}

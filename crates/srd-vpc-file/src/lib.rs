@@ -1,0 +1,25 @@
+//! `vpc.toml`: virtual private clouds as a person writes them down.
+//!
+//! A file has tables by kind and name, `[subnet.web]`, and objects refer to each other by name.
+//! Reading it gives a [`World`](srd_vpc::object::World), or the first error with its line, its
+//! cause and a remedy. The format is described in `docs/vpc.md`.
+//!
+//! | file | what |
+//! |---|---|
+//! | `document` | the tables, as TOML |
+//! | `phrase` | rules, entries and routes: `tcp 443 from 0.0.0.0/0` |
+//! | `names` | names of objects, and the identifiers that they get |
+//! | `build` | the order in which objects are made |
+//! | `network`, `machines`, `edges` | the objects, and what must agree |
+#![forbid(unsafe_code)]
+
+mod build;
+mod document;
+mod edges;
+mod machines;
+mod names;
+mod network;
+mod phrase;
+
+pub use build::{FILE_BYTES_MAX, VpcFile, parse, read};
+pub use names::{Kind, Names};
