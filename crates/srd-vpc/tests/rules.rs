@@ -256,7 +256,7 @@ fn the_first_matching_entry_of_a_list_decides() {
 }
 
 #[test]
-fn nobody_sends_from_the_address_of_another() {
+fn an_interface_sends_from_its_own_addresses_only() {
     let mut world = talk();
     let forged = tcp("10.0.2.20", "10.0.2.20", 443);
     assert_eq!(verdict(&world, WEB, &forged), Verdict::Dropped(Reason::NotItsAddress));
