@@ -2,7 +2,8 @@
 //!
 //! [`object`] holds the objects as plain data, [`id`] their names. An object refers to another by
 //! its identifier, so that a [`World`](object::World) is a set of tables and nothing points in a
-//! circle. [`judge`] says what happens to a packet, and why.
+//! circle. [`judge`] says what happens to a packet, and why;
+//! [`compile`] turns the rules into tables for one host, and [`explain`] a judgement into text.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -10,6 +11,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod compile;
+pub mod explain;
 pub mod id;
 pub mod judge;
 pub mod nau;

@@ -210,6 +210,10 @@ pub(super) fn why(reason: Reason) -> (&'static str, &'static str) {
             "the source is none of the sender's addresses",
             "assign the address, or turn source_dest_check off for a middlebox",
         ),
+        Reason::NotFromOutside => (
+            "the source is an address that the internet does not carry",
+            "send from a public address",
+        ),
         Reason::GroupsOut => ("no rule of the sender's groups allows it", "add an egress rule"),
         Reason::GroupsIn => ("no rule of the receiver's groups allows it", "add an ingress rule"),
         Reason::AclOut => (

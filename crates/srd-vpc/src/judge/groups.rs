@@ -76,7 +76,7 @@ fn members(world: &World, vpc: VpcId, id: GroupId) -> impl Iterator<Item = &Eni>
 }
 
 /// Whether an address is one of an interface's own, delegated prefixes included.
-pub(super) fn has_address(eni: &Eni, address: IpAddr) -> bool {
+pub(crate) fn has_address(eni: &Eni, address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
             eni.ipv4.contains(&address) || eni.ipv4_prefixes.iter().any(|p| p.contains(&address))

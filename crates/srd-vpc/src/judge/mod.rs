@@ -23,11 +23,11 @@
 
 mod acl;
 mod connection;
-mod groups;
-mod route;
+pub(crate) mod groups;
+pub(crate) mod route;
 mod step;
-mod traffic;
-mod walk;
+pub(crate) mod traffic;
+pub(crate) mod walk;
 
 pub use connection::{Connection, connection};
 pub use groups::{Direction, Tracking};

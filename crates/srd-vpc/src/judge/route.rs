@@ -33,12 +33,22 @@ pub(super) fn choose(world: &World, subnet: SubnetId, to: IpAddr) -> Option<Chos
     });
     let local = local.map(|block| (block, 0, Target::Local));
     let matching = named.chain(local).filter(|(block, ..)| block.contains(&to));
+    let matching = matching.filter(|_| !is_reserved(to));
     let best = matching.max_by_key(|(block, rank, target)| (block.prefix_len(), *rank, *target));
     Some(Chosen { table, route: best.map(|(block, _, target)| (block, target)) })
 }
 
+/// Addresses of the network's own services: 169.254.168.0/22 and fd00:ec2::/32. No route carries
+/// them, not even one that covers them.
+pub(crate) fn is_reserved(to: IpAddr) -> bool {
+    match to {
+        IpAddr::V4(to) => u32::from(to) >> 10 == 0xa9fe_a800 >> 10,
+        IpAddr::V6(to) => to.segments()[..2] == [0xfd00, 0xec2],
+    }
+}
+
 /// Of routes of one length the one with the highest rank wins.
-fn rank(route: &Route) -> u8 {
+pub(crate) fn rank(route: &Route) -> u8 {
     match (route.propagated, route.destination) {
         (false, Destination::Block(_)) => 3,
         (false, Destination::List(_)) => 2,
@@ -46,7 +56,7 @@ fn rank(route: &Route) -> u8 {
     }
 }
 
-fn blocks<'a>(world: &'a World, route: &'a Route) -> impl Iterator<Item = IpNet> + 'a {
+pub(crate) fn blocks<'a>(world: &'a World, route: &'a Route) -> impl Iterator<Item = IpNet> + 'a {
     let (one, list) = match route.destination {
         Destination::Block(block) => (Some(block), None),
         Destination::List(id) => (None, world.prefix_lists.get(&id)),

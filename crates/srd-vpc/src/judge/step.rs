@@ -114,6 +114,15 @@ pub enum Translator {
     NatGateway(NatGatewayId),
 }
 
+impl core::fmt::Display for Translator {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::InternetGateway(id) => id.fmt(f),
+            Self::NatGateway(id) => id.fmt(f),
+        }
+    }
+}
+
 /// How a packet ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
@@ -163,6 +172,8 @@ pub enum Reason {
     Families,
     /// The source is none of the sender's addresses.
     NotItsAddress,
+    /// The source is an address of a cloud, or one that the internet does not carry.
+    NotFromOutside,
     /// No rule of the sender's groups allows it.
     GroupsOut,
     /// No rule of the receiver's groups allows it.

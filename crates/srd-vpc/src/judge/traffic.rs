@@ -5,7 +5,7 @@ use crate::packet::{Inner, Packet};
 
 /// Whether a packet is of this traffic. A fragment without ports is of no traffic that names ports,
 /// unless it names all of them.
-pub(super) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
+pub(crate) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
     let within = |(first, last): (u16, u16), port: u16| (first..=last).contains(&port);
     let of_type = |wanted: Option<u8>, is: u8| wanted.is_none_or(|wanted| wanted == is);
     match (traffic, packet.inner) {
@@ -26,7 +26,7 @@ pub(super) fn is_of(traffic: Traffic, packet: &Packet) -> bool {
 }
 
 /// Whether this traffic is every packet of a packet's protocol, on all ports.
-pub(super) fn is_all_of_protocol(traffic: Traffic, packet: &Packet) -> bool {
+pub(crate) fn is_all_of_protocol(traffic: Traffic, packet: &Packet) -> bool {
     match (traffic, packet.inner) {
         (Traffic::All, _)
         | (Traffic::Tcp(0, u16::MAX), Inner::Tcp(..))

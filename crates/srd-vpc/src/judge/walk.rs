@@ -7,7 +7,7 @@ use super::step::{
     Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Translator, Verdict,
 };
 use crate::id::*;
-use crate::object::{Eni, Strategy, Target, World};
+use crate::object::{Eni, Strategy, Target, Vpc, World};
 use crate::packet::Packet;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -175,7 +175,7 @@ impl Walk<'_> {
             return Err(Reason::Detached);
         }
         if let IpAddr::V4(from) = self.packet.source {
-            let to = self.public_of(vpc, from).ok_or(Reason::NoPublicAddress)?;
+            let to = self.public_of(vpc, from)?;
             let by = Translator::InternetGateway(id);
             self.steps.push(Step::Source4 { by, from, to });
             self.packet.source = IpAddr::V4(to);
@@ -205,18 +205,30 @@ impl Walk<'_> {
         let (by, to) = (Translator::NatGateway(id), gateway.private);
         self.steps.push(Step::Source4 { by, from: source, to });
         self.packet.source = IpAddr::V4(to);
+        let near = groups::eni_at(self.world, vpc, self.packet.destination);
+        if let Some((id, eni)) = near.filter(|(_, eni)| eni.subnet == gateway.subnet) {
+            self.steps.push(Step::SameSubnet(gateway.subnet));
+            self.reach = Some(Reach::Vpc);
+            return self.arrive(id, eni);
+        }
         self.leave(None, gateway.subnet, routes_left)
     }
 
     /// A packet from the internet: to an elastic address, or to the IPv6 address of an interface.
     fn arriving(&mut self) -> Outcome {
         let world = self.world;
+        if !is_from_outside(world, self.packet.source) {
+            return Err(Reason::NotFromOutside);
+        }
         let (id, vpc) = match self.packet.destination {
             IpAddr::V4(public) => {
                 let mut all = world.addresses.values();
                 let address = all.find(|a| a.public == public).ok_or(Reason::NoInterface)?;
                 let (id, to) = address.association.ok_or(Reason::NoInterface)?;
                 let eni = world.enis.get(&id).ok_or(Reason::Missing(Gone::Eni))?;
+                if !groups::has_address(eni, to.into()) {
+                    return Err(Reason::NoInterface);
+                }
                 let vpc = self.vpc_of(eni.subnet)?;
                 let by = Translator::InternetGateway(self.gateway_of(vpc)?);
                 self.steps.push(Step::Destination4 { by, from: public, to });
@@ -260,7 +272,7 @@ impl Walk<'_> {
 
     /// The public address that stands for a private one: an elastic address of an interface, or of
     /// a NAT gateway.
-    fn public_of(&self, vpc: VpcId, private: Ipv4Addr) -> Option<Ipv4Addr> {
+    fn public_of(&self, vpc: VpcId, private: Ipv4Addr) -> Result<Ipv4Addr, Reason> {
         let world = self.world;
         let in_vpc = |eni: EniId| {
             let eni = world.enis.get(&eni)?;
@@ -271,12 +283,13 @@ impl Walk<'_> {
             of.and_then(|(eni, _)| in_vpc(eni)) == Some(true)
         });
         if let Some(address) = elastic {
-            return Some(address.public);
+            return Ok(address.public);
         }
         let mut gateways = world.nat_gateways.values();
-        let gateway =
-            gateways.find(|g| g.private == private && self.vpc_of(g.subnet) == Ok(vpc))?;
-        Some(world.addresses.get(&gateway.address?)?.public)
+        let gateway = gateways.find(|g| g.private == private && self.vpc_of(g.subnet) == Ok(vpc));
+        let allocation = gateway.ok_or(Reason::NoPublicAddress)?.address;
+        let address = world.addresses.get(&allocation.ok_or(Reason::PrivateNat)?);
+        Ok(address.ok_or(Reason::Missing(Gone::Gateway))?.public)
     }
 
     fn peer_of(&self, vpc: VpcId, id: PeeringId) -> Result<VpcId, Reason> {
@@ -372,15 +385,45 @@ impl Walk<'_> {
     }
 }
 
+/// Whether a packet from the internet may have this source: an address of no cloud, that the
+/// internet carries. A forged private address would else be taken for a member of a group.
+fn is_from_outside(world: &World, source: IpAddr) -> bool {
+    let of_cloud = |vpc: &Vpc| match source {
+        IpAddr::V4(source) => vpc.ipv4.iter().any(|block| block.contains(&source)),
+        IpAddr::V6(source) => vpc.ipv6.iter().any(|block| block.contains(&source)),
+    };
+    is_carried(source) && !world.vpcs.values().any(of_cloud)
+}
+
+/// Whether the internet carries packets from an address.
+pub(crate) fn is_carried(source: IpAddr) -> bool {
+    match source {
+        IpAddr::V4(a) => {
+            let nowhere = a.is_unspecified() || a.is_loopback() || a.is_link_local();
+            !(nowhere || a.is_private() || a.is_multicast() || a.is_broadcast())
+        }
+        IpAddr::V6(a) => a.segments()[0] & 0xe000 == 0x2000,
+    }
+}
+
 /// The service at an address, if it is that of one.
 fn service_at(world: &World, vpc: VpcId, address: IpAddr) -> Option<Service> {
+    let vpc = world.vpcs.get(&vpc)?;
+    service(resolver(vpc)?, vpc.dns_support, address)
+}
+
+/// The address of a cloud's resolver: the base of its primary block plus two.
+pub(crate) fn resolver(vpc: &Vpc) -> Option<Ipv4Addr> {
+    let base = vpc.ipv4.first()?.network();
+    Some(Ipv4Addr::from(u32::from(base).wrapping_add(2)))
+}
+
+/// The service at an address, in a cloud with this resolver, which answers if `dns`.
+pub(crate) fn service(resolver: Ipv4Addr, dns: bool, address: IpAddr) -> Option<Service> {
     let ec2 = |last: u16| IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, last));
     let link_local = |last: u8| IpAddr::V4(Ipv4Addr::new(169, 254, 169, last));
-    let vpc = world.vpcs.get(&vpc)?;
-    let base = vpc.ipv4.first()?.network();
-    let resolver = IpAddr::V4(Ipv4Addr::from(u32::from(base).wrapping_add(2)));
     match address {
-        _ if vpc.dns_support && [resolver, link_local(253), ec2(0x253)].contains(&address) => {
+        _ if dns && [resolver.into(), link_local(253), ec2(0x253)].contains(&address) => {
             Some(Service::Resolver)
         }
         _ if [link_local(254), ec2(0x254)].contains(&address) => Some(Service::Metadata),

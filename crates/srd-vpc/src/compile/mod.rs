@@ -1,0 +1,146 @@
+//! The rules of a [`World`](crate::object::World) as tables for one host: what its interfaces need, and nothing else.
+//!
+//! [`Rules::send`] judges what an interface of the host sends, up to the interface that it is for;
+//! [`Rules::receive`] judges at the receiver's host, [`Rules::from_internet`] what arrives from
+//! outside. Together they say what [`judge`](crate::judge::judge) says, without steps.
+//! [`Rules::update`] follows changes of interfaces elsewhere without compiling anew.
+//!
+//! | file | tables |
+//! |---|---|
+//! | `blocks` | values by blocks of addresses |
+//! | `policy` | merged groups, access control lists |
+//! | `build` | what of a world a host needs |
+//! | `decide` | packets |
+//! | `update` | changes |
+
+mod blocks;
+mod build;
+mod decide;
+mod policy;
+mod update;
+
+pub use decide::{Next, Sent};
+pub use update::Change;
+
+use crate::id::*;
+use crate::judge::Reason;
+use crate::object::Target;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use blocks::Blocks;
+use core::net::Ipv4Addr;
+use policy::{AclRules, Members, Policy};
+
+/// The tables of one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    host: String,
+    /// The interfaces of the host.
+    ports: BTreeMap<EniId, Port>,
+    /// Subnets of these interfaces, and of the NAT gateways that they use.
+    subnets: BTreeMap<SubnetId, SubnetRules>,
+    acls: BTreeMap<AclId, AclRules>,
+    /// Addresses of each group that a rule names.
+    members: Members,
+    /// The interfaces of the clouds that can be reached.
+    mapping: BTreeMap<VpcId, Blocks<Place>>,
+    /// The blocks of all clouds.
+    clouds: BTreeMap<VpcId, Blocks<()>>,
+    gateways: Gateways,
+}
+
+/// An interface of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Port {
+    subnet: SubnetId,
+    source_dest_check: bool,
+    own: Blocks<()>,
+    policy: Arc<Policy>,
+    place: Place,
+}
+
+/// A subnet that packets leave or enter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SubnetRules {
+    vpc: VpcId,
+    acl: AclId,
+    /// `None` if the table does not exist.
+    routes: Option<Arc<Blocks<(u8, Target)>>>,
+    /// The resolver's address in the cloud, and whether it answers.
+    services: Option<(Ipv4Addr, bool)>,
+}
+
+/// Where an interface is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The interface.
+    pub eni: EniId,
+    /// Its subnet.
+    pub subnet: SubnetId,
+    /// The host that its instance is placed on.
+    pub host: Option<Arc<str>>,
+    /// Its zone, as a number.
+    zone: u32,
+    /// The cluster placement group of its instance.
+    cluster: Option<PlacementId>,
+}
+
+/// What routes lead to, as far as routes of this host do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Gateways {
+    /// Internet gateways and the clouds that they are attached to.
+    internet: BTreeMap<InternetGatewayId, Option<VpcId>>,
+    /// The clouds that have an internet gateway.
+    attached: BTreeSet<VpcId>,
+    egress_only: BTreeMap<EgressOnlyGatewayId, VpcId>,
+    nat: BTreeMap<NatGatewayId, Nat>,
+    /// The two ends of a connection, if it is active.
+    peerings: BTreeMap<PeeringId, Option<[VpcId; 2]>>,
+    /// Endpoints: the cloud, and whether flows are always tracked.
+    endpoints: BTreeMap<EndpointId, (VpcId, bool)>,
+    middleboxes: BTreeMap<EniId, Middlebox>,
+    /// Public addresses of private ones: those of interfaces.
+    elastic: BTreeMap<(VpcId, Ipv4Addr), Ipv4Addr>,
+    /// Public addresses of private ones: those of NAT gateways.
+    of_nat: BTreeMap<(VpcId, Ipv4Addr), Result<Ipv4Addr, Reason>>,
+    /// Elastic addresses of the host's interfaces: what a packet from the internet finds.
+    arrivals: BTreeMap<Ipv4Addr, (EniId, Ipv4Addr)>,
+}
+
+/// A NAT gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Nat {
+    subnet: SubnetId,
+    vpc: Option<VpcId>,
+    private: Ipv4Addr,
+}
+
+/// An interface that routes lead to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Middlebox {
+    vpc: Option<VpcId>,
+    source_dest_check: bool,
+    own: Blocks<()>,
+    place: Place,
+}
+
+impl Rules {
+    /// The interfaces of the host.
+    pub fn enis(&self) -> impl Iterator<Item = EniId> + '_ {
+        self.ports.keys().copied()
+    }
+
+    /// How many entries the tables hold: interfaces, addresses of the mapping, and addresses of
+    /// groups, in this order.
+    pub fn sizes(&self) -> [usize; 3] {
+        let mapping = self.mapping.values().map(Blocks::len).sum();
+        [self.ports.len(), mapping, self.members.values().map(Blocks::len).sum()]
+    }
+
+    /// The clouds whose interfaces the host may reach.
+    pub fn vpcs(&self) -> Vec<VpcId> {
+        self.mapping.keys().copied().collect()
+    }
+}

@@ -1,0 +1,219 @@
+//! The merged security groups of an interface, and access control lists, as tables.
+//!
+//! Rules of one kind of traffic are one entry: the union of their blocks, and the groups that they
+//! name. Entries are in the order of [`Traffic`], so that a TCP or UDP packet looks only at entries
+//! of its protocol that begin at or below its port.
+
+use super::blocks::Blocks;
+use crate::id::*;
+use crate::judge::groups::{Direction, Tracking};
+use crate::judge::traffic;
+use crate::object::*;
+use crate::packet::{Inner, Packet};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use ipnet::IpNet;
+
+/// The addresses of the interfaces of each group that a rule names.
+pub(super) type Members = BTreeMap<GroupId, Blocks<()>>;
+
+/// The merged groups of an interface.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Policy {
+    ingress: Side,
+    egress: Side,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Side {
+    entries: Vec<(Traffic, Peers)>,
+    /// For each entry the last port of it and of those before it of its protocol: where this is
+    /// below a packet's port, no entry up to here is for the packet.
+    reach: Vec<u16>,
+    /// Open to everything and everywhere: TCP and UDP of IPv4, TCP and UDP of IPv6.
+    open: [bool; 4],
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Peers {
+    blocks: Blocks<()>,
+    groups: Vec<GroupId>,
+    /// A rule names all addresses: of IPv4, of IPv6.
+    everywhere: [bool; 2],
+}
+
+impl Policy {
+    /// Merges groups. `visible` says whether rules may name a group.
+    pub(super) fn new(
+        world: &World,
+        groups: &[GroupId],
+        visible: impl Fn(GroupId) -> bool,
+    ) -> Self {
+        let side = |egress: bool| {
+            let mut merged: BTreeMap<Traffic, Peers> = BTreeMap::new();
+            let all = groups.iter().filter_map(|id| world.groups.get(id));
+            for rule in all.flat_map(|group| &group.rules).filter(|rule| rule.egress == egress) {
+                merged.entry(rule.traffic).or_default().add(world, rule.peer, &visible);
+            }
+            Side::new(merged.into_iter().collect())
+        };
+        Self { ingress: side(false), egress: side(true) }
+    }
+
+    /// Whether a packet may pass, and whether its flow is tracked; `None` refuses it.
+    pub(super) fn ask(
+        &self,
+        members: &Members,
+        direction: Direction,
+        packet: &Packet,
+        automatic: bool,
+    ) -> Option<Tracking> {
+        let (there, back, other) = match direction {
+            Direction::Ingress => (&self.ingress, &self.egress, packet.source),
+            Direction::Egress => (&self.egress, &self.ingress, packet.destination),
+        };
+        let mut of_traffic = there.candidates(packet);
+        of_traffic.find(|peers| peers.contain(members, other))?;
+        let open = match packet.inner {
+            Inner::Tcp(..) => back.open[family(other) * 2],
+            Inner::Udp(..) => back.open[family(other) * 2 + 1],
+            _ => return Some(Tracking::OtherProtocol),
+        };
+        Some(if automatic {
+            Tracking::Automatic
+        } else if !there.candidates(packet).any(|peers| peers.everywhere[family(other)]) {
+            Tracking::RuleIsNarrow
+        } else if open {
+            Tracking::Untracked
+        } else {
+            Tracking::AnswersAreNarrow
+        })
+    }
+
+    /// The groups that rules name.
+    pub(super) fn named(&self) -> impl Iterator<Item = GroupId> + '_ {
+        let sides = [&self.ingress, &self.egress].into_iter();
+        sides.flat_map(|side| &side.entries).flat_map(|(_, peers)| peers.groups.iter().copied())
+    }
+}
+
+fn family(address: IpAddr) -> usize {
+    usize::from(address.is_ipv6())
+}
+
+impl Side {
+    fn new(entries: Vec<(Traffic, Peers)>) -> Self {
+        let addresses: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let open = |family: usize, inner: Inner| {
+            let [source, destination] = [addresses[family]; 2];
+            let packet = Packet { source, destination, inner };
+            entries.iter().any(|(of, peers)| {
+                peers.everywhere[family] && traffic::is_all_of_protocol(*of, &packet)
+            })
+        };
+        let (tcp, udp) = (Inner::Tcp(0, 0), Inner::Udp(0, 0));
+        let open = [open(0, tcp), open(0, udp), open(1, tcp), open(1, udp)];
+        let mut reach: Vec<u16> = Vec::with_capacity(entries.len());
+        let mut before = (0, 0);
+        for (of, _) in &entries {
+            let (protocol, last) = match *of {
+                Traffic::Tcp(_, last) => (1, last),
+                Traffic::Udp(_, last) => (2, last),
+                _ => (0, 0),
+            };
+            before = if before.0 == protocol {
+                (protocol, before.1.max(last))
+            } else {
+                (protocol, last)
+            };
+            reach.push(before.1);
+        }
+        Self { entries, reach, open }
+    }
+
+    /// The entries whose traffic a packet is of.
+    fn candidates<'a>(&'a self, packet: &'a Packet) -> impl Iterator<Item = &'a Peers> {
+        let before = |limit: Traffic| self.entries.partition_point(|(of, _)| *of < limit);
+        let all = before(Traffic::Tcp(0, 0));
+        let rest = before(Traffic::Icmp(None, None));
+        let [from, to] = match packet.inner {
+            Inner::Tcp(_, port) => [all, self.last(Traffic::Tcp(port, u16::MAX))],
+            Inner::Udp(_, port) => {
+                [before(Traffic::Udp(0, 0)), self.last(Traffic::Udp(port, u16::MAX))]
+            }
+            Inner::Icmp(..) => [rest, rest],
+            Inner::Other(_) => [all, rest],
+        };
+        // Only as far back as an entry may still reach the packet's port.
+        let skipped = match packet.inner {
+            Inner::Tcp(_, port) | Inner::Udp(_, port) => {
+                self.reach[from..to].partition_point(|last| *last < port)
+            }
+            _ => 0,
+        };
+        let of_ports = &self.entries[from + skipped..to];
+        let chain = self.entries[..all].iter().chain(of_ports).chain(&self.entries[rest..]);
+        chain.filter(|(of, _)| traffic::is_of(*of, packet)).map(|(_, peers)| peers)
+    }
+
+    fn last(&self, limit: Traffic) -> usize {
+        self.entries.partition_point(|(of, _)| *of <= limit)
+    }
+}
+
+impl Peers {
+    fn add(&mut self, world: &World, peer: RulePeer, visible: &impl Fn(GroupId) -> bool) {
+        match peer {
+            RulePeer::Block(block) => {
+                if block.prefix_len() == 0 {
+                    self.everywhere[family(block.network())] = true;
+                }
+                self.blocks.add(block);
+            }
+            RulePeer::List(id) => {
+                let list = world.prefix_lists.get(&id);
+                list.into_iter().flat_map(|list| &list.entries).for_each(|b| self.blocks.add(*b));
+            }
+            RulePeer::Group(id) => {
+                if visible(id) && !self.groups.contains(&id) {
+                    self.groups.push(id);
+                }
+            }
+        }
+    }
+
+    fn contain(&self, members: &Members, other: IpAddr) -> bool {
+        let is_member = |id: &GroupId| members.get(id).is_some_and(|set| set.contains(other));
+        self.blocks.contains(other) || self.groups.iter().any(is_member)
+    }
+}
+
+/// An access control list: the entries of each direction in the order of their numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct AclRules {
+    ingress: Vec<(Traffic, IpNet, bool)>,
+    egress: Vec<(Traffic, IpNet, bool)>,
+}
+
+impl AclRules {
+    pub(super) fn new(acl: &Acl) -> Self {
+        let side = |egress: bool| {
+            let mut all: Vec<_> = acl.entries.iter().filter(|e| e.egress == egress).collect();
+            all.sort_by_key(|entry| entry.number);
+            all.iter().map(|e| (e.traffic, e.block, e.allow)).collect()
+        };
+        Self { ingress: side(false), egress: side(true) }
+    }
+
+    pub(super) fn allows(&self, direction: Direction, packet: &Packet) -> bool {
+        let (entries, other) = match direction {
+            Direction::Ingress => (&self.ingress, packet.source),
+            Direction::Egress => (&self.egress, packet.destination),
+        };
+        let mut entries = entries.iter();
+        let first =
+            entries.find(|(of, block, _)| block.contains(&other) && traffic::is_of(*of, packet));
+        first.is_some_and(|(.., allow)| *allow)
+    }
+}
