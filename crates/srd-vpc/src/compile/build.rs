@@ -204,7 +204,8 @@ impl Rules {
     }
 }
 
-/// Whether rules of a cloud's interfaces may name a group: one of the same cloud or of a peered one.
+/// Whether rules of a cloud's interfaces may name a group: one of the same cloud or of a peered
+/// one.
 fn is_visible(world: &World, vpc: Option<VpcId>, named: GroupId) -> bool {
     let (Some(vpc), Some(group)) = (vpc, world.groups.get(&named)) else { return false };
     let ends = [vpc, group.vpc];

@@ -1,4 +1,5 @@
-//! The rules of a [`World`](crate::object::World) as tables for one host: what its interfaces need, and nothing else.
+//! The rules of a [`World`](crate::object::World) as tables for one host: what its interfaces need,
+//! and nothing else.
 //!
 //! [`Rules::send`] judges what an interface of the host sends, up to the interface that it is for;
 //! [`Rules::receive`] judges at the receiver's host, [`Rules::from_internet`] what arrives from
