@@ -19,7 +19,7 @@
 //! | [`edit`] | one peer more or less, by command |
 //! | [`endpoint`] | where a peer is: an address, or a name |
 //! | `several` | one address, or one for each network card |
-//! | [`error`] | what is wrong where, and what to do |
+//! | `back_end`, `workers` | what moves packets, on how many threads |
 //! | [`wireguard`] | the same from a file of WireGuard's |
 //!
 //! Bounds: a file has at most [`FILE_BYTES_MAX`], [`PEERS_MAX`] peers, and [`ALLOWED_MAX`]
