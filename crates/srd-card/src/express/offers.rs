@@ -1,5 +1,8 @@
 //! The agreement between cards on what rides SRD, and events of the transport.
 
+use alloc::vec::Vec;
+use core::iter::once;
+
 use bytes::Bytes;
 use srd_proto::time::{Duration, Instant};
 use srd_proto::{Class, Datagram, Endpoint, Event, PeerId, SHARDS_MAX, Status};
@@ -53,8 +56,8 @@ impl Express {
     }
 
     fn on_down(&mut self, now: Instant, id: PeerId) {
-        for peer in self.peers.iter_mut().flatten() {
-            peer.partners.retain(|partner| *partner != id);
+        for partners in self.partners.values_mut() {
+            partners.retain(|partner| *partner != id);
         }
         let generation = self.next_generation();
         if let Some(peer) = self.slot_of(id).and_then(|slot| self.peer_mut(slot)) {
@@ -90,12 +93,16 @@ impl Express {
         let ours = self.rules.enabled_for(PeerSlot(slot));
         let (Some(offer), Some(peer)) = (Offer::decode(bytes), self.peer_mut(slot)) else { return };
         peer.offer = Some(offer);
-        if context != peer.id && !peer.partners.contains(&context) {
-            if peer.partners.len() == PARTNERS_MAX {
-                peer.partners.remove(0);
+        if context != peer.id {
+            let partners = self.partners.entry(slot).or_default();
+            if !partners.contains(&context) {
+                if partners.len() == PARTNERS_MAX {
+                    partners.remove(0);
+                }
+                partners.push(context);
             }
-            peer.partners.push(context);
         }
+        let Some(peer) = self.peer_mut(slot) else { return };
         if offer.asks {
             peer.offer_at = now;
             self.offer_at = now;
@@ -107,9 +114,13 @@ impl Express {
 
     /// Sends the offers that are due. // X5
     pub(super) fn send_offers(&mut self, now: Instant, endpoint: &mut Endpoint) {
-        if now < self.offer_at {
-            return;
+        if now >= self.offer_at {
+            self.make_offers(now, endpoint);
         }
+    }
+
+    #[cold]
+    fn make_offers(&mut self, now: Instant, endpoint: &mut Endpoint) {
         self.offer_at = Instant::FAR_FUTURE;
         for (slot, peer) in (0..).zip(&mut self.peers) {
             let Some(peer) = peer.as_mut().filter(|peer| !peer.offering) else { continue };
@@ -119,10 +130,13 @@ impl Express {
             }
             let (express, udp) = self.rules.enabled_for(PeerSlot(slot));
             let offer = Offer { express, udp, asks: peer.offer.is_none() };
-            peer.offering = endpoint.send(now, peer.id, datagram(offer)).is_ok();
             // Further shards ask again until they have an answer; they are not asked.
-            let answer = Offer { asks: false, ..offer };
-            peer.partners.retain(|to| endpoint.send(now, *to, datagram(answer)).is_ok());
+            let partners = self.partners.get(&slot).map_or(&[][..], Vec::as_slice);
+            for to in once(&peer.id).chain(partners) {
+                let asks = offer.asks && *to == peer.id;
+                let went = endpoint.send(now, *to, datagram(Offer { asks, ..offer })).is_ok();
+                peer.offering = if *to == peer.id { went } else { peer.offering };
+            }
             peer.offered = Some((express, udp)).filter(|_| peer.offering);
             let answered = peer.offer.is_some() && peer.offering;
             peer.offer_at = if answered { Instant::FAR_FUTURE } else { now + OFFER_INTERVAL };

@@ -41,8 +41,6 @@ pub(super) struct Cut {
 pub(super) struct Peer {
     pub(super) id: PeerId,
     pub(super) offer: Option<Offer>,
-    /// Contexts that further shards of its node have asked by for our offer.
-    pub(super) partners: Vec<PeerId>,
     /// Our last offer, unless it was lost: whether SRD is on, and for UDP, too.
     pub(super) offered: Option<(bool, bool)>,
     /// An offer of ours is on its way.
@@ -69,7 +67,6 @@ impl Peer {
         Self {
             id,
             offer: None,
-            partners: Vec::new(),
             offered: None,
             offering: false,
             offer_at: now,

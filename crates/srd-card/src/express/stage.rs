@@ -34,6 +34,8 @@ pub struct Express {
     /// By slot: those that the rules name.
     pub(super) peers: Vec<Option<Peer>>,
     pub(super) by_id: BTreeMap<PeerId, u32>,
+    /// By slot: contexts that further shards of the peer's node have asked by for our offer.
+    pub(super) partners: BTreeMap<u32, Vec<PeerId>>,
     /// The generation that was given last.
     pub(super) generation: u64,
     /// No offer is due before.
@@ -70,6 +72,7 @@ impl Express {
             rules: Arc::new(Rules::new(config.express, config.express_udp)),
             peers: Vec::new(),
             by_id: BTreeMap::new(),
+            partners: BTreeMap::new(),
             generation: 0,
             offer_at: Instant::ZERO,
             table: FlowTable::new(config.flows_max, config.seed),
