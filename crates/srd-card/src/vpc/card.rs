@@ -1,0 +1,337 @@
+//! Interfaces, instances and rules of one worker's card.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::Rules;
+use srd_vpc::id::{EniId, VpcId};
+use srd_vpc::judge::{Exit, Service};
+
+use super::drops::{Cause, Drops};
+use super::envelope::Envelope;
+use super::flow::{Ends, Flow};
+use super::onward::Parcel;
+use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
+use crate::meta::FRAME_BYTES_MAX;
+use crate::meta::key::Direction;
+use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::packet::{Packet, protocol};
+use crate::profile::Profile;
+use crate::rewrite::too_big;
+use crate::track::{Table, Timeouts};
+
+/// An interface of this host, by its place in the card.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct PortId(pub u32);
+
+/// What is around the card. A frame is an offload header and its packet.
+pub trait Around {
+    /// A frame for a guest.
+    fn to_guest(&mut self, port: PortId, frame: Vec<u8>);
+    /// A frame for another host, or for the edge of a gateway. `express`: SRD may carry it.
+    fn to_host(
+        &mut self,
+        host: &Arc<str>,
+        vpc: VpcId,
+        envelope: Envelope,
+        frame: Vec<u8>,
+        express: bool,
+    );
+    /// A frame for a service of the network's own.
+    fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>);
+}
+
+/// An interface of a guest, as it is added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guest {
+    /// The interface.
+    pub eni: EniId,
+    /// Idle times of its connections.
+    pub timeouts: Timeouts,
+}
+
+/// Packets of an interface; a super-packet counts as the packets it stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortCounts {
+    /// Packets that the guest has sent and that passed.
+    pub tx_packets: u64,
+    /// Their bytes, from the IP header on.
+    pub tx_bytes: u64,
+    /// Packets that were handed to the guest.
+    pub rx_packets: u64,
+    /// Their bytes, from the IP header on.
+    pub rx_bytes: u64,
+    /// Packets that the rules judged, since no verdict was kept for them.
+    pub judged: u64,
+    /// Packets that ride SRD, or may.
+    pub express_tx_packets: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) eni: EniId,
+    pub(super) vpc: VpcId,
+    pub(super) instance: u32,
+    /// The interface among those of its instance.
+    pub(super) index: u16,
+    pub(super) counts: PortCounts,
+    pub(super) drops: Drops,
+}
+
+pub(super) struct Instance {
+    pub(super) limits: Limits<Parcel>,
+    pub(super) flows: Table<Flow>,
+    ceilings: [Ceiling; 3],
+    /// When its limits let the next packet go, as the card's timers know it.
+    timer: Option<Instant>,
+}
+
+impl Instance {
+    pub(super) fn ceiling(&self, kind: FlowKind) -> Ceiling {
+        self.ceilings[kind as usize]
+    }
+}
+
+/// The card of one worker. Bounds: each instance has as many tracked connections as its type, as
+/// many flows besides, and the queues of its limits.
+pub struct Card {
+    pub(super) host: Arc<str>,
+    pub(super) rules: Arc<Rules>,
+    /// The number of the rules; each change has another.
+    pub(super) epoch: u32,
+    pub(super) ports: Vec<Port>,
+    by_eni: BTreeMap<EniId, PortId>,
+    pub(super) instances: Vec<Instance>,
+    pub(super) ends: Ends,
+    pub(super) edges: BTreeMap<Exit, Arc<str>>,
+    pub(super) answers: too_big::Limit,
+    /// Drops that belong to no interface.
+    pub(super) drops: Drops,
+    /// When instances have packets that may go on.
+    timers: BTreeSet<(Instant, u32)>,
+    /// Instances whose limits have been offered packets.
+    pub(super) busy: VecDeque<u32>,
+    seed: u64,
+}
+
+/// Steps of expiry for each packet of a flow that is new.
+const EXPIRE_WORK: u32 = 2;
+
+impl Card {
+    /// A card without interfaces. The seed is a secret.
+    pub fn new(host: &str, rules: Arc<Rules>, seed: u64) -> Self {
+        Self {
+            host: host.into(),
+            rules,
+            epoch: 1,
+            ports: Vec::new(),
+            by_eni: BTreeMap::new(),
+            instances: Vec::new(),
+            ends: Ends::default(),
+            edges: BTreeMap::new(),
+            answers: too_big::Limit::default(),
+            drops: Drops::default(),
+            timers: BTreeSet::new(),
+            busy: VecDeque::new(),
+            seed,
+        }
+    }
+
+    /// Adds an instance with its interfaces; their places are in the order of `guests`. An
+    /// interface that is there already is moved to the new instance.
+    pub fn add_instance(
+        &mut self,
+        now: Instant,
+        profile: &Profile,
+        guests: &[Guest],
+    ) -> Vec<PortId> {
+        let number = u32::try_from(self.instances.len()).unwrap_or(u32::MAX);
+        let timeouts: Vec<Timeouts> = guests.iter().map(|guest| guest.timeouts).collect();
+        let allowance = u32::try_from(profile.tracking_allowance.value).unwrap_or(u32::MAX);
+        let kinds = [FlowKind::Exterior, FlowKind::ClusterPlacementGroup, FlowKind::Express];
+        let enis = u16::try_from(guests.len()).unwrap_or(u16::MAX);
+        let seed = self.seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let flows = Table::new(allowance, &timeouts, seed, now).with_untracked(allowance);
+        let limits = Limits::new(&profile.limits(), enis, now);
+        let ceilings = kinds.map(|kind| profile.ceiling(kind));
+        self.instances.push(Instance { limits, flows, ceilings, timer: None });
+        let ports = (0..).zip(guests).map(|(index, guest)| self.add_port(number, index, guest.eni));
+        ports.collect()
+    }
+
+    fn add_port(&mut self, instance: u32, index: u16, eni: EniId) -> PortId {
+        let id = PortId(u32::try_from(self.ports.len()).unwrap_or(u32::MAX));
+        let vpc = self.rules.vpc_of(eni).unwrap_or(VpcId(0));
+        let (counts, drops) = (PortCounts::default(), Drops::default());
+        self.ports.push(Port { eni, vpc, instance, index, counts, drops });
+        self.by_eni.insert(eni, id);
+        self.forget_verdicts();
+        id
+    }
+
+    /// Names the hosts where gateways have their edge.
+    pub fn set_edges(&mut self, edges: BTreeMap<Exit, Arc<str>>) {
+        self.edges = edges;
+        self.forget_verdicts();
+    }
+
+    /// Gives the card other rules. When this returns, no packet is judged by the old ones any more:
+    /// not one that arrives, and not one that waits for a limit (V4).
+    pub fn set_rules(&mut self, rules: Arc<Rules>) {
+        self.rules = rules;
+        for port in &mut self.ports {
+            port.vpc = self.rules.vpc_of(port.eni).unwrap_or(port.vpc);
+        }
+        self.forget_verdicts();
+    }
+
+    /// All verdicts are of an epoch, so that forgetting them costs the same however many there are.
+    fn forget_verdicts(&mut self) {
+        self.epoch = self.epoch.checked_add(1).unwrap_or(1);
+        self.ends.clear();
+    }
+
+    /// Lets packets go on whose wait is over, and frees flows that are past their time.
+    pub fn poll(&mut self, now: Instant, around: &mut impl Around) {
+        while let Some((at, instance)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, instance));
+            self.instances[instance as usize].timer = None;
+            self.busy.push_back(instance);
+            self.run(now, around);
+        }
+    }
+
+    /// When to call [`Card::poll`] next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Frees flows that are past their time, with at most `work` steps for each instance.
+    pub fn expire(&mut self, now: Instant, work: u32) {
+        for instance in &mut self.instances {
+            instance.flows.expire(now, work, |_, _| ());
+        }
+    }
+
+    /// The timers know when an instance has its next packet.
+    pub(super) fn arm(&mut self, number: u32) {
+        let instance = &mut self.instances[number as usize];
+        let next = instance.limits.poll_timeout();
+        if next == instance.timer {
+            return;
+        }
+        if let Some(at) = instance.timer {
+            self.timers.remove(&(at, number));
+        }
+        instance.timer = next;
+        self.timers.extend(next.map(|at| (at, number)));
+    }
+
+    /// A flow is new: some of those that are over make room.
+    pub(super) fn make_room(&mut self, now: Instant, instance: u32) {
+        self.instances[instance as usize].flows.expire(now, EXPIRE_WORK, |_, _| ());
+    }
+
+    /// The interface of this host with this identifier.
+    pub fn port_of(&self, eni: EniId) -> Option<PortId> {
+        self.by_eni.get(&eni).copied()
+    }
+
+    /// The identifier of an interface.
+    pub fn eni_of(&self, port: PortId) -> Option<EniId> {
+        self.ports.get(port.0 as usize).map(|port| port.eni)
+    }
+
+    /// What an interface has sent and received.
+    pub fn counts(&self, port: PortId) -> PortCounts {
+        self.ports.get(port.0 as usize).map(|port| port.counts).unwrap_or_default()
+    }
+
+    /// Why packets of an interface, and packets for it, were dropped.
+    pub fn drops(&self, port: PortId) -> Drops {
+        self.ports.get(port.0 as usize).map(|port| port.drops.clone()).unwrap_or_default()
+    }
+
+    /// Why packets were dropped that belong to no interface.
+    pub fn drops_of_none(&self) -> &Drops {
+        &self.drops
+    }
+
+    /// What limits held up of an interface, and how many connections its instance may still track.
+    pub fn allowances(&self, port: PortId) -> (Allowances, u32) {
+        let Some(port) = self.ports.get(port.0 as usize) else { return Default::default() };
+        let instance = &self.instances[port.instance as usize];
+        (instance.limits.allowances(port.index), instance.flows.available())
+    }
+
+    /// Credits of an interface's instance in a direction, in bits.
+    pub fn credits_bits(&mut self, now: Instant, port: PortId, direction: Direction) -> u64 {
+        let Some(port) = self.ports.get(port.0 as usize) else { return 0 };
+        self.instances[port.instance as usize].limits.credits_bits(now, direction)
+    }
+
+    /// Flows that are tracked, and flows that are only remembered, of an interface's instance.
+    pub fn flows(&self, port: PortId) -> (u32, u32) {
+        let Some(port) = self.ports.get(port.0 as usize) else { return (0, 0) };
+        let flows = &self.instances[port.instance as usize].flows;
+        (flows.tracked(), flows.untracked())
+    }
+
+    pub(super) fn drop_of(&mut self, port: Option<PortId>, cause: Cause, packets: u64) {
+        let drops = port.and_then(|port| self.ports.get_mut(port.0 as usize));
+        drops.map_or(&mut self.drops, |port| &mut port.drops).count(cause, packets);
+    }
+}
+
+/// A frame that was read.
+pub(super) struct Read {
+    pub(super) packet: Packet,
+    pub(super) layout: Layout,
+}
+
+impl Read {
+    /// Reads a frame; `None` if it is no packet, or its offload header contradicts it, or if it is
+    /// from an address to itself, which no host sends (V8).
+    pub(super) fn frame(frame: &[u8]) -> Option<Self> {
+        if frame.len() > FRAME_BYTES_MAX {
+            return None;
+        }
+        let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
+        let packet = Packet::read(bytes)?;
+        if packet.source == packet.destination {
+            return None;
+        }
+        let layout = Layout::of(&packet, bytes)?.with_offload(header)?;
+        Some(Self { packet, layout })
+    }
+
+    /// The packet as rules see it.
+    pub(super) fn for_rules(&self, bytes: &[u8]) -> srd_vpc::packet::Packet {
+        use srd_vpc::packet::Inner;
+        let Packet { source, destination, protocol: number, ports, transport_at, .. } = self.packet;
+        let inner = match (number, ports) {
+            (protocol::TCP, Some((from, to))) => Inner::Tcp(from, to),
+            (protocol::UDP, Some((from, to))) => Inner::Udp(from, to),
+            _ => match bytes.get(transport_at..transport_at + 2) {
+                Some(&[kind, code]) if self.is_icmp() && self.packet.first => {
+                    Inner::Icmp(kind, code)
+                }
+                _ => Inner::Other(number),
+            },
+        };
+        srd_vpc::packet::Packet { source, destination, inner }
+    }
+
+    /// Whether it is ICMP of its family.
+    fn is_icmp(&self) -> bool {
+        self.packet.protocol == if self.packet.is_v4() { protocol::ICMP } else { protocol::ICMP_V6 }
+    }
+
+    /// Whether all packets of its flow look alike to the rules.
+    pub(super) fn is_cacheable(&self) -> bool {
+        !self.packet.fragment && !self.is_icmp()
+    }
+}

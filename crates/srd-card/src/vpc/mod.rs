@@ -1,0 +1,47 @@
+//! Packets of a virtual private cloud: from the interfaces of a host's instances to each other, to
+//! other hosts, and out of the cloud.
+//!
+//! ```text
+//!  guest --> read --> flow ------------> limits --> rewrite --> other host, edge
+//!                      | miss              |                |
+//!                      v                   v                v
+//!                 rules: source,        queue, drop      other guest of this host
+//!                 groups, lists,
+//!                 routes, mapping
+//!
+//!  guest <-- ring <-- limits <-- flow <-- read <-- envelope <-- other host, edge
+//!                                 | miss
+//!                                 v
+//!                  rules: sender, lists, groups
+//! ```
+//!
+//! The first packet of a flow is judged by the compiled rules ([`srd_vpc::compile`]); what they say
+//! is kept with the flow, for each direction, under the number of the rules. After a change of rules
+//! each flow is judged again before its next packet passes, packets that wait for a limit included
+//! (V4). Packets of ICMP and fragments are judged each time.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`card`] | interfaces, instances, rules |
+//! | `flow` | what is kept with a flow |
+//! | `egress` | what guests send |
+//! | `ingress` | what arrives for them |
+//! | `onward` | limits, and what passed them |
+//! | `translate` | addresses that gateways write |
+//! | [`envelope`] | what hosts say of a packet to each other |
+//! | [`drops`] | why packets were dropped |
+//!
+//! The rules are those of `docs/spec/card.md`, section 5.
+
+pub mod card;
+pub mod drops;
+mod egress;
+pub mod envelope;
+mod flow;
+mod ingress;
+mod onward;
+mod translate;
+
+pub use card::{Around, Card, Guest, PortCounts, PortId};
+pub use drops::{Cause, Drops};
+pub use envelope::{Envelope, EnvelopeError};
