@@ -115,6 +115,22 @@ impl Profile {
         Ceiling::new(self.flow_bps(kind), self.tolerance)
     }
 
+    /// Settings of limits that let nothing pass.
+    pub(crate) fn of_nothing() -> stages::Settings {
+        let rates =
+            Rates { baseline_bps: 0, peak_bps: 0, burst: Duration::ZERO, tolerance: Duration::ZERO };
+        stages::Settings {
+            rates_in: rates,
+            rates_out: rates,
+            gateway_bps: 0,
+            packets_per_second: 0,
+            tolerance: Duration::ZERO,
+            queue_delay_max: Duration::ZERO,
+            queue_packets_max: 0,
+            scale: 1,
+        }
+    }
+
     /// Settings of [`crate::limits::Limits`].
     pub fn limits(&self) -> stages::Settings {
         let rates = Rates {

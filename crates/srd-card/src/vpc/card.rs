@@ -77,6 +77,8 @@ pub(super) struct Port {
     pub(super) instance: u32,
     /// The interface among those of its instance.
     pub(super) index: u16,
+    /// It was removed, and its place is free.
+    pub(super) is_gone: bool,
     pub(super) counts: PortCounts,
     pub(super) drops: Drops,
 }
@@ -112,6 +114,9 @@ pub struct Card {
     pub(super) drops: Drops,
     /// When instances have packets that may go on.
     timers: BTreeSet<(Instant, u32)>,
+    /// Places of interfaces and instances that were removed.
+    free_ports: Vec<PortId>,
+    free_instances: Vec<u32>,
     /// Instances whose limits have been offered packets.
     pub(super) busy: VecDeque<u32>,
     seed: u64,
@@ -135,20 +140,22 @@ impl Card {
             answers: too_big::Limit::default(),
             drops: Drops::default(),
             timers: BTreeSet::new(),
+            free_ports: Vec::new(),
+            free_instances: Vec::new(),
             busy: VecDeque::new(),
             seed,
         }
     }
 
-    /// Adds an instance with its interfaces; their places are in the order of `guests`. An
-    /// interface that is there already is moved to the new instance.
+    /// Adds an instance with its interfaces; their places are in the order of `guests`.
     pub fn add_instance(
         &mut self,
         now: Instant,
         profile: &Profile,
         guests: &[Guest],
     ) -> Vec<PortId> {
-        let number = u32::try_from(self.instances.len()).unwrap_or(u32::MAX);
+        let next = u32::try_from(self.instances.len()).unwrap_or(u32::MAX);
+        let number = self.free_instances.pop().unwrap_or(next);
         let timeouts: Vec<Timeouts> = guests.iter().map(|guest| guest.timeouts).collect();
         let allowance = u32::try_from(profile.tracking_allowance.value).unwrap_or(u32::MAX);
         let kinds = [FlowKind::Exterior, FlowKind::ClusterPlacementGroup, FlowKind::Express];
@@ -157,19 +164,54 @@ impl Card {
         let flows = Table::new(allowance, &timeouts, seed, now).with_untracked(allowance);
         let limits = Limits::new(&profile.limits(), enis, now);
         let ceilings = kinds.map(|kind| profile.ceiling(kind));
-        self.instances.push(Instance { limits, flows, ceilings, timer: None });
+        let instance = Instance { limits, flows, ceilings, timer: None };
+        match self.instances.get_mut(number as usize) {
+            Some(place) => *place = instance,
+            None => self.instances.push(instance),
+        }
         let ports = (0..).zip(guests).map(|(index, guest)| self.add_port(number, index, guest.eni));
         ports.collect()
     }
 
     fn add_port(&mut self, instance: u32, index: u16, eni: EniId) -> PortId {
-        let id = PortId(u32::try_from(self.ports.len()).unwrap_or(u32::MAX));
         let vpc = self.rules.vpc_of(eni).unwrap_or(VpcId(0));
         let (counts, drops) = (PortCounts::default(), Drops::default());
-        self.ports.push(Port { eni, vpc, instance, index, counts, drops });
+        let port = Port { eni, vpc, instance, index, is_gone: false, counts, drops };
+        let next = PortId(u32::try_from(self.ports.len()).unwrap_or(u32::MAX));
+        let id = self.free_ports.pop().unwrap_or(next);
+        match self.ports.get_mut(id.0 as usize) {
+            Some(place) => *place = port,
+            None => self.ports.push(port),
+        }
         self.by_eni.insert(eni, id);
         self.forget_verdicts();
         id
+    }
+
+    /// Removes an instance with all its interfaces, of which this is one: its connections, and the
+    /// packets that wait for its limits, are gone.
+    pub fn remove_instance(&mut self, now: Instant, port: PortId) {
+        let Some(number) = self.port(port).map(|port| port.instance) else { return };
+        for (id, port) in (0..).map(PortId).zip(&mut self.ports) {
+            if port.instance == number && !port.is_gone {
+                port.is_gone = true;
+                self.by_eni.remove(&port.eni);
+                self.free_ports.push(id);
+            }
+        }
+        let instance = &mut self.instances[number as usize];
+        if let Some(at) = instance.timer.take() {
+            self.timers.remove(&(at, number));
+        }
+        instance.flows = Table::new(0, &[], self.seed, now);
+        instance.limits = Limits::new(&Profile::of_nothing(), 0, now);
+        self.free_instances.push(number);
+        self.forget_verdicts();
+    }
+
+    /// An interface that is there.
+    pub(super) fn port(&self, id: PortId) -> Option<&Port> {
+        self.ports.get(id.0 as usize).filter(|port| !port.is_gone)
     }
 
     /// Names the hosts where gateways have their edge.
@@ -242,17 +284,17 @@ impl Card {
 
     /// The identifier of an interface.
     pub fn eni_of(&self, port: PortId) -> Option<EniId> {
-        self.ports.get(port.0 as usize).map(|port| port.eni)
+        self.port(port).map(|port| port.eni)
     }
 
     /// What an interface has sent and received.
     pub fn counts(&self, port: PortId) -> PortCounts {
-        self.ports.get(port.0 as usize).map(|port| port.counts).unwrap_or_default()
+        self.port(port).map(|port| port.counts).unwrap_or_default()
     }
 
     /// Why packets of an interface, and packets for it, were dropped.
     pub fn drops(&self, port: PortId) -> Drops {
-        self.ports.get(port.0 as usize).map(|port| port.drops.clone()).unwrap_or_default()
+        self.port(port).map(|port| port.drops.clone()).unwrap_or_default()
     }
 
     /// Why packets were dropped that belong to no interface.
@@ -262,20 +304,20 @@ impl Card {
 
     /// What limits held up of an interface, and how many connections its instance may still track.
     pub fn allowances(&self, port: PortId) -> (Allowances, u32) {
-        let Some(port) = self.ports.get(port.0 as usize) else { return Default::default() };
+        let Some(port) = self.port(port) else { return Default::default() };
         let instance = &self.instances[port.instance as usize];
         (instance.limits.allowances(port.index), instance.flows.available())
     }
 
     /// Credits of an interface's instance in a direction, in bits.
     pub fn credits_bits(&mut self, now: Instant, port: PortId, direction: Direction) -> u64 {
-        let Some(port) = self.ports.get(port.0 as usize) else { return 0 };
-        self.instances[port.instance as usize].limits.credits_bits(now, direction)
+        let Some(number) = self.port(port).map(|port| port.instance) else { return 0 };
+        self.instances[number as usize].limits.credits_bits(now, direction)
     }
 
     /// Flows that are tracked, and flows that are only remembered, of an interface's instance.
     pub fn flows(&self, port: PortId) -> (u32, u32) {
-        let Some(port) = self.ports.get(port.0 as usize) else { return (0, 0) };
+        let Some(port) = self.port(port) else { return (0, 0) };
         let flows = &self.instances[port.instance as usize].flows;
         (flows.tracked(), flows.untracked())
     }

@@ -44,7 +44,7 @@ impl Card {
         frame: Vec<u8>,
         around: &mut impl Around,
     ) {
-        let Some(instance) = self.ports.get(port.0 as usize).map(|port| port.instance) else {
+        let Some(instance) = self.port(port).map(|port| port.instance) else {
             return self.drop_of(None, Cause::NotHere, 1);
         };
         let Some(read) = Read::frame(&frame) else {
@@ -150,8 +150,10 @@ impl Card {
         let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
         let id = match known.id {
             Some(id) => {
-                if tracked && known.first_way {
+                if tracked && known.first_way && !known.tracked {
                     flows.track(now, id).map_err(|_| Cause::Tracking)?;
+                    // What was said of the other direction was said of a flow without memory.
+                    flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
                 }
                 Some(id)
             }

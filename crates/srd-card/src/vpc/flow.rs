@@ -53,6 +53,11 @@ impl Flow {
     pub(super) fn new(now: Instant) -> Self {
         Self { out: Side::NONE, into: Side::NONE, meter: FlowMeter::new(now), sender: NOBODY }
     }
+
+    /// Forgets the verdicts of both directions.
+    pub(super) fn forget(&mut self) {
+        (self.out, self.into) = (Side::NONE, Side::NONE);
+    }
 }
 
 /// Where packets of the guest go.

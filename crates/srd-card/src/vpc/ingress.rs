@@ -205,8 +205,10 @@ impl Card {
         let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
         let id = match known.id {
             Some(id) => {
-                if tracked && known.first_way {
+                if tracked && known.first_way && !known.tracked {
                     flows.track(now, id).map_err(|_| Cause::Tracking)?;
+                    // What was said of the other direction was said of a flow without memory.
+                    flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
                 }
                 Some(id)
             }

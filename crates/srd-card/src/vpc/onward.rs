@@ -212,7 +212,7 @@ impl Card {
 
     /// Packets that a limit held up, of the instance that an interface belongs to.
     pub fn held(&self, port: PortId, limit: Limit) -> crate::limits::stages::Held {
-        let Some(port) = self.ports.get(port.0 as usize) else { return Default::default() };
+        let Some(port) = self.port(port) else { return Default::default() };
         self.instances[port.instance as usize].limits.held(limit)
     }
 }

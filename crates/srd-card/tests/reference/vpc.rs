@@ -155,8 +155,22 @@ impl Fabric {
         sums
     }
 
+    /// Why packets were dropped so far, of all cards.
+    pub(crate) fn drops(&self) -> BTreeMap<srd_card::vpc::Cause, u64> {
+        let mut sums = BTreeMap::new();
+        for card in &self.cards {
+            let ports = (0..24).filter_map(|eni| card.port_of(EniId(eni)));
+            let all = ports.map(|port| card.drops(port)).chain([card.drops_of_none().clone()]);
+            for (cause, packets) in all.flat_map(|drops| drops.all().collect::<Vec<_>>()) {
+                *sums.entry(cause).or_default() += packets;
+            }
+        }
+        sums
+    }
+
     pub(crate) fn send(&mut self, origin: Origin, packet: &Packet) -> Said {
-        self.now += Duration::from_micros(100);
+        // Slower than the limit of packets to services.
+        self.now += Duration::from_millis(1);
         let now = self.now;
         let edge: Arc<str> = Arc::from(EDGE);
         let mut said = Vec::new();
