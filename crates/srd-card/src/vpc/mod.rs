@@ -28,6 +28,7 @@
 //! | `ingress` | what arrives for them |
 //! | `onward` | limits, and what passed them |
 //! | `translate` | addresses that gateways write |
+//! | [`nat`] | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
 //! | [`drops`] | why packets were dropped |
 //!
@@ -39,6 +40,7 @@ mod egress;
 pub mod envelope;
 mod flow;
 mod ingress;
+pub mod nat;
 mod onward;
 mod translate;
 

@@ -49,6 +49,28 @@ pub(super) fn write(bytes: &mut [u8], layout: &Layout, at: usize, address: Ipv4A
     }
 }
 
+/// Writes another port, or identifier of an ICMP echo, and mends the checksum that covers it.
+pub(super) fn write_port(
+    bytes: &mut [u8],
+    layout: &Layout,
+    at: usize,
+    checksum_at: usize,
+    port: u16,
+) {
+    let before = u16_at(bytes, at);
+    bytes[at..at + 2].copy_from_slice(&port.to_be_bytes());
+    let is_udp = layout.protocol == protocol::UDP;
+    // What is left to hardware covers no ports; a datagram whose field is zero has no checksum.
+    if layout.offload.checksum.is_some() || is_udp && u16_at(bytes, checksum_at) == 0 {
+        return;
+    }
+    let mut sum = adjust(u16_at(bytes, checksum_at), before, port);
+    if is_udp && sum == 0 {
+        sum = 0xffff;
+    }
+    bytes[checksum_at..checksum_at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
 fn mend(bytes: &mut [u8], field: usize, before: [u16; 2], after: [u16; 2]) {
     let mut sum = u16_at(bytes, field);
     for (before, after) in before.into_iter().zip(after) {

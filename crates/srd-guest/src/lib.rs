@@ -1,0 +1,39 @@
+//! Instances of this machine: namespaces whose interfaces belong to a virtual private cloud, and
+//! the card between them.
+//!
+//! ```text
+//!  namespace srd-i-web          the service                       namespace srd-i-app
+//!  +----------------+    +---------------------------+           +----------------+
+//!  | programs       |    |  card: rules, limits,     |           | programs       |
+//!  | ens5 (TUN) ----+--->|  flows                    |---------->+- ens5 (TUN)    |
+//!  +----------------+    |     |                     |           +----------------+
+//!                        |     +--> srd-igw (TUN): the network of this machine,
+//!                        +---------    which stands for the internet
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | [`protocol`] | what the service is asked, and answers |
+//! | [`client`] | the asking side |
+//! | `server` | the socket |
+//! | [`service`] | the loop that moves packets and obeys |
+//! | `world` | instances that are added while it runs |
+//! | `namespace` | namespaces and their interfaces |
+//! | `edge` | the internet's side |
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod edge;
+mod guests;
+mod namespace;
+mod packets;
+pub mod protocol;
+mod server;
+pub mod service;
+mod world;
+
+pub use client::Client;
+pub use service::{Options, Service};
+
+/// Where the service listens by default.
+pub const SOCKET_DEFAULT: &str = "/run/srd/card.sock";
