@@ -30,6 +30,10 @@ use crate::limits::{Rates, stages};
 /// shows a c7i.large whose credits are gone after 304 s.
 pub const BURST_DEFAULT: Duration = Duration::from_secs(300);
 
+/// Queues of a slower lab are longer in time by this factor at most: a super-packet of 64 KB takes
+/// 10 ms at a hundredth of 5 Gb/s.
+const LONGER_MAX: u32 = 20;
+
 /// The limits of one instance: those of its type, with what the user changed.
 ///
 /// ```
@@ -88,10 +92,15 @@ impl Profile {
         self
     }
 
-    /// All rates divided by `scale`, for a lab that is so much slower; counts and times stay (P3).
+    /// All rates divided by `scale`, for a lab that is so much slower. Counts stay; queues become
+    /// longer in time, since packets do not become smaller (P3).
     #[must_use]
     pub fn scaled(mut self, scale: u32) -> Self {
         self.scale = scale.max(1);
+        let longer = u64::from(self.scale.min(LONGER_MAX));
+        let times = |time: Duration| Duration::from_nanos(time.as_nanos() * longer);
+        self.tolerance = times(self.tolerance);
+        self.queue_delay_max = times(self.queue_delay_max);
         self
     }
 
