@@ -168,9 +168,8 @@ impl Run {
         let now = Instant::ZERO;
         let mut card = Card::new(HOST, Arc::new(rules), 7);
         let kind = InstanceType::find("c7i.48xlarge").expect("a type");
-        let profile = Profile::of(kind)
-            .with_packets_per_second(1 << 40)
-            .with_tracking_allowance(allowance);
+        let profile =
+            Profile::of(kind).with_packets_per_second(1 << 40).with_tracking_allowance(allowance);
         let guest = |n| [Guest { eni: EniId(n), timeouts: Timeouts::DEFAULT }];
         let from = card.add_instance(now, &profile, &guest(0))[0];
         card.add_instance(now, &profile, &guest(1));

@@ -42,7 +42,10 @@ impl Client {
         self.stream.get_mut().write_all(line.as_bytes()).context("the card does not listen")?;
         let mut answer = String::new();
         let limit = LINE_BYTES_MAX as u64 * 16;
-        (&mut self.stream).take(limit).read_line(&mut answer).context("the card does not answer")?;
+        (&mut self.stream)
+            .take(limit)
+            .read_line(&mut answer)
+            .context("the card does not answer")?;
         if answer.is_empty() {
             bail!("the card has ended");
         }

@@ -155,7 +155,8 @@ impl Service {
                 let mut there = running.interfaces.iter();
                 there.any(|(_, of, device)| of == id && has_addresses(device, eni))
             });
-            let type_stays = instance.is_some_and(|i| i.instance_type == running.profile.instance.name);
+            let type_stays =
+                instance.is_some_and(|i| i.instance_type == running.profile.instance.name);
             here && same && type_stays
         };
         let gone: Vec<String> = self
@@ -213,7 +214,8 @@ fn timeouts(eni: &Eni, kind: &InstanceType) -> Result<Timeouts> {
     let (tcp, stream, udp) = kind.timeouts.seconds();
     let own = eni.tracking;
     let or = |own: Option<u32>, of_type| own.unwrap_or(of_type);
-    let times = Timeouts::new(or(own.tcp_established, tcp), or(own.udp_stream, stream), or(own.udp, udp));
+    let times =
+        Timeouts::new(or(own.tcp_established, tcp), or(own.udp_stream, stream), or(own.udp, udp));
     times.map_err(|e| anyhow::anyhow!("{e}"))
 }
 
@@ -228,18 +230,18 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
     let Running { id, namespace, profile, interfaces } = running;
     let first = interfaces.first().map(|(port, ..)| *port);
     let card = &mut service.card;
-    let credits = |card: &mut vpc::Card, way| {
-        first.map_or(0, |port| card.credits_bits(now, port, way))
-    };
-    let credits_bits =
-        [credits(card, Direction::Ingress), credits(card, Direction::Egress)];
+    let credits =
+        |card: &mut vpc::Card, way| first.map_or(0, |port| card.credits_bits(now, port, way));
+    let credits_bits = [credits(card, Direction::Ingress), credits(card, Direction::Egress)];
     let (tracked, untracked) = first.map_or((0, 0), |port| card.flows(port));
     let interfaces = interfaces.iter().map(|(port, eni, device)| {
         let (allowances, available) = service.card.allowances(*port);
         let counts = service.card.counts(*port);
         let mut counters: Vec<(String, u64)> = Vec::new();
         let mut add = |name: &str, value: u64| counters.push((name.to_owned(), value));
-        for (name, value) in allowances.ethtool(available.into()).into_iter().chain(allowances.ours()) {
+        for (name, value) in
+            allowances.ethtool(available.into()).into_iter().chain(allowances.ours())
+        {
             add(name, value);
         }
         add("tx_packets", counts.tx_packets);

@@ -201,7 +201,8 @@ impl Service {
                 Command::Detach(name) => self.detach(now, &name),
                 Command::Ask(request, back) => {
                     let answer = self.answer(now, request);
-                    let answer = answer.unwrap_or_else(|e| Answer::Failed { what: format!("{e:#}") });
+                    let answer =
+                        answer.unwrap_or_else(|e| Answer::Failed { what: format!("{e:#}") });
                     let _ = back.send(answer);
                 }
             }
@@ -230,7 +231,9 @@ impl Service {
                 let Some(tun) = self.tuns.get_mut(&port) else { break };
                 match tun.read() {
                     Ok(Some(frame)) => {
-                        self.with_card(now, |card, around| card.from_guest(now, port, frame, around));
+                        self.with_card(now, |card, around| {
+                            card.from_guest(now, port, frame, around)
+                        });
                     }
                     Ok(None) => break,
                     Err(error) => {

@@ -126,8 +126,12 @@ impl Profile {
 
     /// Settings of limits that let nothing pass.
     pub(crate) fn of_nothing() -> stages::Settings {
-        let rates =
-            Rates { baseline_bps: 0, peak_bps: 0, burst: Duration::ZERO, tolerance: Duration::ZERO };
+        let rates = Rates {
+            baseline_bps: 0,
+            peak_bps: 0,
+            burst: Duration::ZERO,
+            tolerance: Duration::ZERO,
+        };
         stages::Settings {
             rates_in: rates,
             rates_out: rates,

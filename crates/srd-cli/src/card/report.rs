@@ -62,7 +62,8 @@ pub(super) fn rate(bps: u64) -> String {
 
 /// Bits, for people.
 pub(super) fn bits(bits: u64) -> String {
-    let units = [(1_000_000_000_000, "Tb"), (1_000_000_000, "Gb"), (1_000_000, "Mb"), (1_000, "kb")];
+    let units =
+        [(1_000_000_000_000, "Tb"), (1_000_000_000, "Gb"), (1_000_000, "Mb"), (1_000, "kb")];
     let unit = units.into_iter().find(|(size, _)| bits >= *size);
     match unit {
         Some((size, name)) => {

@@ -150,7 +150,10 @@ fn announce(instance: &Instance) {
     let addresses = instance.interfaces.iter().flat_map(|i| &i.addresses);
     let addresses: Vec<&str> = addresses.map(String::as_str).collect();
     let Instance { name, instance_type, namespace, .. } = instance;
-    eprintln!("srd: instance {name}, {instance_type}, {}, namespace {namespace}", addresses.join(" "));
+    eprintln!(
+        "srd: instance {name}, {instance_type}, {}, namespace {namespace}",
+        addresses.join(" ")
+    );
 }
 
 fn say_limits(instance: &Instance) {

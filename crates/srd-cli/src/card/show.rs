@@ -89,7 +89,11 @@ fn show(instance: &Instance) -> Result<()> {
         say(format!("  {} {} ({})  {addresses}", interface.device, interface.name, interface.id))?;
         let packets = |way: &str| interface.counter(&format!("{way}_packets"));
         let judged = interface.counter("judged_packets");
-        say(format!("    sent {}, received {}, judged by the rules {judged}", packets("tx"), packets("rx")))?;
+        say(format!(
+            "    sent {}, received {}, judged by the rules {judged}",
+            packets("tx"),
+            packets("rx")
+        ))?;
         for (cause, packets) in &interface.drops {
             say(format!("    dropped {cause:<20} {packets}"))?;
         }
@@ -115,7 +119,8 @@ pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
     let Some(interface) = found else {
         return usage(format!("the instance `{}` has no such device", args.instance));
     };
-    args.json.write(&interface.counters.iter().cloned().collect::<std::collections::BTreeMap<_, _>>())?;
+    args.json
+        .write(&interface.counters.iter().cloned().collect::<std::collections::BTreeMap<_, _>>())?;
     if !args.json.owns_stdout() {
         say("NIC statistics:")?;
         for (name, value) in &interface.counters {
