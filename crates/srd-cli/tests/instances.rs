@@ -294,7 +294,7 @@ fn a_program_runs_as_an_instance_and_leaves_nothing() {
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 
     let mut first = machine.command(&["run", "--name", &name("a"), "--", "sleep", "60"]);
-    let _first = Running(first.stderr(Stdio::null()).spawn().unwrap());
+    let first_run = Running(first.stderr(Stdio::null()).spawn().unwrap());
     let began = Instant::now();
     while !machine.srd(&["card", "status", &name("a")]).status.success() {
         assert!(began.elapsed() < PATIENCE);
@@ -332,10 +332,32 @@ fn a_program_runs_as_an_instance_and_leaves_nothing() {
         assert!(began.elapsed() < PATIENCE);
         thread::sleep(Duration::from_millis(50));
     }
-    drop(_first);
-    // Nobody was left to give anything back, and the next card takes the places over.
+    // The program of the first one lives on in its namespace, and the next card leaves it alone.
+    drop(first_run);
     let again = machine.srd(&["run", "--name", &name("d"), "--", "true"]);
     assert!(again.status.success(), "{again:#?}");
+    assert_eq!(machine.facts(), before);
+}
+
+/// Without a word of warning: a child of the card gives everything back.
+#[test]
+fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("k");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    assert_ne!(machine.facts(), before);
+    card.end(Signal::KILL);
+    let began = Instant::now();
+    while machine.facts() != before || !machine.instances_left().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{:#?}", machine.facts());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let mut again = machine.up(&[&file, "--internet"]);
+    assert_eq!(again.end(Signal::INT), 0);
     assert_eq!(machine.facts(), before);
 }
 

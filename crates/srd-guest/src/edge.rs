@@ -2,7 +2,7 @@
 //!
 //! Public addresses of the VPC are routed into it, so that programs of this machine reach
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
-//! with this machine's address. Everything is given back when it is dropped.
+//! with this machine's address. Everything is given back when this process ends.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use srd_net::Tun;
 
 use crate::namespace::{ip, run};
+use crate::undo::Undo;
 
 /// The device.
 const DEVICE: &str = "srd-igw";
@@ -23,24 +24,22 @@ pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 const MTU: u16 = 1500;
 const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
 
-/// The device, and what was changed for it.
+/// The device, and the addresses that are routed into it.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub(crate) tun: Tun,
     routed: BTreeSet<Ipv4Addr>,
-    /// Forwarding as it was, if it was changed.
-    forwarded_before: Option<String>,
 }
 
 impl Edge {
-    pub(crate) fn open(publics: &BTreeSet<Ipv4Addr>) -> Result<Self> {
+    pub(crate) fn open(publics: &BTreeSet<Ipv4Addr>, undo: &Undo) -> Result<Self> {
         let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
-        let mut edge = Self { tun, routed: BTreeSet::new(), forwarded_before: None };
+        let mut edge = Self { tun, routed: BTreeSet::new() };
         let mtu = MTU.to_string();
         ip(&["link", "set", DEVICE, "mtu", &mtu, "up"])?;
         ip(&["addr", "add", &format!("{OWN}/32"), "dev", DEVICE])?;
         edge.route(publics)?;
-        edge.forward()?;
+        forward(undo)?;
         Ok(edge)
     }
 
@@ -58,37 +57,26 @@ impl Edge {
         Ok(())
     }
 
-    /// Packets of instances leave this machine with its address.
-    fn forward(&mut self) -> Result<()> {
-        let rules = format!(
-            "add table ip {TABLE}\nflush table ip {TABLE}\n\
-             add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
-             add rule ip {TABLE} out iifname {DEVICE} oifname != {DEVICE} masquerade\n"
-        );
-        run("nft", &[&rules])?;
-        let before = fs::read_to_string(FORWARD).context(FORWARD)?;
-        if before.trim() != "1" {
-            fs::write(FORWARD, "1").context(FORWARD)?;
-            self.forwarded_before = Some(before);
-        }
-        Ok(())
-    }
-
     /// Whether an address is one that instances have outside.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V4(address) if self.routed.contains(&address))
     }
 }
 
-impl Drop for Edge {
-    fn drop(&mut self) {
-        if let Err(error) = run("nft", &["delete", "table", "ip", TABLE]) {
-            tracing::warn!("the packet rules of {DEVICE} stay: {error:#}");
-        }
-        if let Some(before) = &self.forwarded_before
-            && let Err(error) = fs::write(FORWARD, before)
-        {
-            tracing::warn!("{FORWARD} stays 1: {error}");
-        }
+/// Packets of instances leave this machine with its address.
+fn forward(undo: &Undo) -> Result<()> {
+    let rules = format!(
+        "add table ip {TABLE}\nflush table ip {TABLE}\n\
+         add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
+         add rule ip {TABLE} out iifname {DEVICE} oifname != {DEVICE} masquerade\n"
+    );
+    undo.later(&format!("nft delete table ip {TABLE}"))?;
+    run("nft", &[&rules])?;
+    let before = fs::read_to_string(FORWARD).context(FORWARD)?;
+    let before = before.trim();
+    if before != "1" {
+        undo.later(&format!("echo {before} > {FORWARD}"))?;
+        fs::write(FORWARD, "1").context(FORWARD)?;
     }
+    Ok(())
 }

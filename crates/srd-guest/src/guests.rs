@@ -71,7 +71,7 @@ impl Service {
             let (most, has) = (kind.enis_max, enis.len());
             bail!("{of} has at most {most} interfaces, and this instance has {has}");
         }
-        let namespace = Namespace::make(name)?;
+        let namespace = Namespace::make(name, &self.undo)?;
         let mut guests = Vec::new();
         let mut devices = Vec::new();
         for (place, (_, eni)) in enis.iter().enumerate() {

@@ -20,6 +20,8 @@
 //! | `world` | instances that are added while it runs |
 //! | `namespace` | namespaces and their interfaces |
 //! | `edge` | the internet's side |
+//! | `undo` | what is done at the end, however it comes |
+//! | `guests`, `packets` | parts of the loop |
 #![forbid(unsafe_code)]
 
 pub mod client;
@@ -30,6 +32,7 @@ mod packets;
 pub mod protocol;
 mod server;
 pub mod service;
+mod undo;
 mod world;
 
 pub use client::Client;

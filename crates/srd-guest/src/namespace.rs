@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use srd_net::Tun;
 
+use crate::undo::Undo;
+
 /// Names of our namespaces begin with this.
 const PREFIX: &str = "srd-i-";
 const NETNS_DIR: &str = "/run/netns";
@@ -21,6 +23,7 @@ const MTU: u16 = 9001;
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
+    undo: Undo,
 }
 
 /// An interface's device, as it is set up.
@@ -53,7 +56,7 @@ pub(crate) fn run(program: &str, words: &[&str]) -> Result<()> {
 impl Namespace {
     /// Makes the namespace of an instance. One that an earlier run has left is replaced, if no
     /// program runs in it.
-    pub(crate) fn make(instance: &str) -> Result<Self> {
+    pub(crate) fn make(instance: &str, undo: &Undo) -> Result<Self> {
         let name = format!("{PREFIX}{instance}");
         let path = Path::new(NETNS_DIR).join(&name);
         if path.exists() {
@@ -68,9 +71,16 @@ impl Namespace {
         }
         ip(&["netns", "add", &name])
             .context("an instance needs a network namespace, and so root")?;
-        let namespace = Self { name };
+        let namespace = Self { name, undo: undo.clone() };
+        undo.later(&namespace.removal())?;
         ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
         Ok(namespace)
+    }
+
+    /// Removes it, if no program runs in it.
+    fn removal(&self) -> String {
+        let name = &self.name;
+        format!("[ -n \"$(ip netns pids {name})\" ] || ip netns del {name}")
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -123,6 +133,7 @@ impl Drop for Namespace {
         if let Err(error) = ip(&["netns", "del", &self.name]) {
             tracing::warn!("the namespace {} stays: {error:#}", self.name);
         }
+        self.undo.never(&self.removal());
     }
 }
 

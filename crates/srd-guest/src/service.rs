@@ -25,6 +25,7 @@ use crate::guests::Guests;
 use crate::packets::Gateways;
 use crate::protocol::{Answer, Request};
 use crate::server::Server;
+use crate::undo::Undo;
 use crate::world::Vpc;
 
 /// Frames of one device in one turn.
@@ -101,6 +102,8 @@ pub struct Service {
     stopper: Stopper,
     _server: Server,
     expire_at: Instant,
+    /// Dropped last.
+    pub(crate) undo: Undo,
 }
 
 impl std::fmt::Debug for Service {
@@ -122,11 +125,13 @@ impl Service {
         let orders = Orders { queue, wake: Arc::clone(&wake) };
         let vpc = Vpc::read(options.file.as_deref(), &options.host)?;
         let server = Server::listen(&options.socket, orders.clone())?;
+        let undo = Undo::start()?;
         let world = vpc.world();
         let rules = Arc::new(Rules::compile(&world, &options.host));
         let [seed, ..] = clock::seed()?.map(u64::from);
         let card = Card::new(&options.host, rules, seed);
-        let edge = if options.internet { Some(Edge::open(&Vpc::publics(&world))?) } else { None };
+        let edge =
+            if options.internet { Some(Edge::open(&Vpc::publics(&world), &undo)?) } else { None };
         let is_ending = Arc::new(AtomicBool::new(false));
         let now = clock::now();
         let mut service = Self {
@@ -142,6 +147,7 @@ impl Service {
             stopper: Stopper { is_ending, orders },
             _server: server,
             expire_at: now,
+            undo,
         };
         service.set_edges();
         service.make_guests(now)?;
