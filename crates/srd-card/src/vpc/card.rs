@@ -335,15 +335,15 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// Reads a frame; `None` if it is no packet, or its offload header contradicts it, or if it is
-    /// from an address to itself, which no host sends (V8).
+    /// Reads a frame; `None` if it is no packet, or its offload header contradicts it, or if it
+    /// hides its ports, or is from an address to itself, which no host sends (V8).
     pub(super) fn frame(frame: &[u8]) -> Option<Self> {
         if frame.len() > FRAME_BYTES_MAX {
             return None;
         }
         let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
         let packet = Packet::read(bytes)?;
-        if packet.source == packet.destination {
+        if packet.source == packet.destination || packet.is_hidden(bytes) {
             return None;
         }
         let layout = Layout::of(&packet, bytes)?.with_offload(header)?;
@@ -353,8 +353,8 @@ impl Read {
     /// The packet as rules see it.
     pub(super) fn for_rules(&self, bytes: &[u8]) -> srd_vpc::packet::Packet {
         use srd_vpc::packet::Inner;
-        let Packet { source, destination, protocol: number, ports, transport_at, .. } = self.packet;
-        let inner = match (number, ports) {
+        let Packet { source, destination, protocol: number, transport_at, .. } = self.packet;
+        let inner = match (number, self.packet.ports_in_sight(bytes)) {
             (protocol::TCP, Some((from, to))) => Inner::Tcp(from, to),
             (protocol::UDP, Some((from, to))) => Inner::Udp(from, to),
             _ => match bytes.get(transport_at..transport_at + 2) {

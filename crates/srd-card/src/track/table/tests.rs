@@ -157,6 +157,7 @@ fn an_icmp_error_finds_its_connection_and_does_not_refresh_it() {
     let sent = v4(protocol::UDP, (1, 80), b"query");
     let mut error = v4(protocol::ICMP, (0, 0), &sent);
     error[20] = 3;
+    (error[15], error[19]) = (2, 1);
     let quoted = Key::of_error(&Packet::read(&error).unwrap(), &error, Direction::Ingress, 0);
     let quoted = quoted.unwrap();
     assert_eq!(table.related(at(0), &quoted), None);
