@@ -8,6 +8,7 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use srd_net::Tun;
 
@@ -24,6 +25,8 @@ const MTU: u16 = 9001;
 pub(crate) struct Namespace {
     name: String,
     undo: Undo,
+    /// Locked as long as this card lives, however it ends: another card leaves it alone.
+    _owned: File,
 }
 
 /// An interface's device, as it is set up.
@@ -60,6 +63,8 @@ impl Namespace {
         let name = format!("{PREFIX}{instance}");
         let path = Path::new(NETNS_DIR).join(&name);
         if path.exists() {
+            // Released before it is removed.
+            drop(own(&path, &name)?);
             let inside = programs_in(&path);
             if inside > 0 {
                 bail!(
@@ -71,7 +76,7 @@ impl Namespace {
         }
         ip(&["netns", "add", &name])
             .context("an instance needs a network namespace, and so root")?;
-        let namespace = Self { name, undo: undo.clone() };
+        let namespace = Self { _owned: own(&path, &name)?, name, undo: undo.clone() };
         undo.later(&namespace.removal())?;
         ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
         Ok(namespace)
@@ -135,6 +140,15 @@ impl Drop for Namespace {
         }
         self.undo.never(&self.removal());
     }
+}
+
+/// Takes a namespace for this card.
+fn own(path: &Path, name: &str) -> Result<File> {
+    let file = File::open(path).with_context(|| format!("namespace {name}"))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).with_context(|| {
+        format!("another card has the namespace {name}: end it, or give the instance another name")
+    })?;
+    Ok(file)
 }
 
 /// Programs whose main thread is inside of a namespace.
