@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::process::{Child, Command, ExitStatus};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use srd_guest::protocol::{Attach, Instance};
 use srd_guest::service::Stopper;
 use srd_guest::{Client, Options, Service};
@@ -104,11 +104,7 @@ impl Drop for Own {
 
 pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     args.json.check()?;
-    // The program gets these signals too, and ends; then this one says what limited it.
-    let seen = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&seen)).context("signals")?;
-    }
+    let signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
     let (own, mut client) = match Client::connect(&args.socket.socket) {
         Ok(client) => {
             if args.vpc.is_some() || args.scale.is_some() || args.internet {
@@ -131,19 +127,44 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     announce(&instance);
     let mut program = Command::new("ip");
     program.args(["netns", "exec", &instance.namespace]).args(&args.command);
-    let mut child = program.spawn().context("`ip` cannot be run: apt-get install iproute2")?;
-    let ended = child.wait().context("waiting for the program")?;
-    let status = client.status()?;
-    let found = status.instances.into_iter().find(|other| other.name == instance.name);
-    if let Some(instance) = found {
-        say_limits(&instance);
-        args.json.write(&instance)?;
+    let child = program.spawn().context("`ip` cannot be run: apt-get install iproute2")?;
+    let ended = wait(child, signals)?;
+    match client.status() {
+        Ok(status) => {
+            let mut all = status.instances.into_iter();
+            if let Some(instance) = all.find(|other| other.name == instance.name) {
+                say_limits(&instance);
+                args.json.write(&instance)?;
+            }
+        }
+        // The first `srd run` held the card, and ended before this one.
+        Err(error) => eprintln!("srd: what limited the program is not known: {error:#}"),
     }
     drop(client);
     drop(own);
     let signal = std::os::unix::process::ExitStatusExt::signal(&ended);
     let code = ended.code().or(signal.map(|signal| 128 + signal)).unwrap_or(1);
     Ok(u8::try_from(code).unwrap_or(1))
+}
+
+/// Waits for the program. SIGTERM is passed on to it; SIGINT comes from a terminal, which gives it
+/// to the program, too. It ends, and then this one says what limited it.
+fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let handle = signals.handle();
+    let pass_on = move || {
+        for signal in signals.forever() {
+            if let (SIGTERM, Some(pid)) = (signal, pid) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("srd-signals".into());
+    let thread = thread.spawn(pass_on).context("a thread")?;
+    let ended = child.wait().context("waiting for the program");
+    handle.close();
+    let _ = thread.join();
+    ended
 }
 
 fn announce(instance: &Instance) {
