@@ -269,7 +269,11 @@ fn regression_fragments_do_not_open_other_ports() {
     assert_eq!(lab.send(1, &packet((1, 0), UDP, MORE, &ports(7, 53))), Some(0), "its answer");
     assert_eq!(lab.send(1, &packet((1, 0), UDP, 3, &[1; 24])), Some(0));
     assert_eq!(lab.send(1, &packet((1, 0), UDP, MORE, &ports(7, 54))), None, "another port");
-    assert_eq!(lab.send(1, &packet((1, 0), UDP, 0, &ports(7, 53))), Some(0), "the same flow, whole");
+    assert_eq!(
+        lab.send(1, &packet((1, 0), UDP, 0, &ports(7, 53))),
+        Some(0),
+        "the same flow, whole"
+    );
 }
 
 /// An ICMP error says that a packet did not arrive, and so goes back to its sender (T7).

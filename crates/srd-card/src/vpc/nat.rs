@@ -4,8 +4,9 @@
 //! connections to each destination as ports. Source: Amazon VPC User Guide, *NAT gateways*: 55,000
 //! connections to each unique destination, 350 seconds of idle time.
 //!
-//! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections; a full
-//! table refuses new ones; each call does bounded work.
+//! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, of which one
+//! interface has [`ENTRIES_OF_ONE_MAX`] at most; new ones beyond are refused. Each call for a packet
+//! does bounded work.
 
 use alloc::collections::BTreeMap;
 use core::net::{IpAddr, Ipv4Addr};
@@ -20,6 +21,8 @@ use crate::meta::packet::{protocol, u16_at};
 
 /// Connections of all NAT gateways of an edge.
 pub const ENTRIES_MAX: usize = 1 << 18;
+/// Connections of one interface: a guest that asks everybody leaves the others their part.
+pub const ENTRIES_OF_ONE_MAX: usize = ENTRIES_MAX / 4;
 /// A connection may be silent for so long.
 const IDLE: Duration = Duration::from_secs(350);
 /// First port of a public address that stands for connections: 55,000 from here on.
@@ -55,8 +58,8 @@ struct Outside {
 pub enum NatError {
     /// It is neither TCP nor UDP nor an ICMP echo of IPv4, or a fragment.
     Protocol,
-    /// All ports that were tried stand for other connections to its destination, or the table is
-    /// full: `ErrorPortAllocation` of a NAT gateway.
+    /// All ports that were tried stand for other connections to its destination, or the table or
+    /// the interface's part of it is full: `ErrorPortAllocation` of a NAT gateway.
     NoPort,
 }
 
@@ -65,6 +68,8 @@ pub enum NatError {
 pub struct Nat {
     by_inside: BTreeMap<Inside, (Outside, Instant)>,
     by_outside: BTreeMap<Outside, Inside>,
+    /// How many connections an interface has, if any.
+    of_one: BTreeMap<EniId, usize>,
     /// Where the sweep goes on.
     swept: Option<Inside>,
 }
@@ -186,7 +191,8 @@ impl Nat {
         }
         self.forget(inside);
         self.sweep(now);
-        if self.by_inside.len() >= ENTRIES_MAX {
+        let of_one = self.of_one.get(&inside.eni).copied().unwrap_or_default();
+        if self.by_inside.len() >= ENTRIES_MAX || of_one >= ENTRIES_OF_ONE_MAX {
             return Err(NatError::NoPort);
         }
         let Inside { source, remote, protocol, .. } = inside;
@@ -199,12 +205,31 @@ impl Nat {
         let outside = free.next().ok_or(NatError::NoPort)?;
         self.by_outside.insert(outside, inside);
         self.by_inside.insert(inside, (outside, now));
+        *self.of_one.entry(inside.eni).or_default() += 1;
         Ok(outside)
+    }
+
+    /// Forgets the connections of gateways that are not there any more, or have another public
+    /// address now: an answer must not pass by a gateway that was taken away (V4).
+    pub fn keep(&mut self, publics: &BTreeMap<NatGatewayId, Ipv4Addr>) {
+        let over = |inside: &Inside, outside: &Outside| {
+            publics.get(&inside.nat) != Some(&outside.public.0)
+        };
+        let all = self.by_inside.iter();
+        let gone = all.filter(|(inside, (outside, _))| over(inside, outside));
+        let gone: alloc::vec::Vec<Inside> = gone.map(|(inside, _)| *inside).collect();
+        gone.into_iter().for_each(|inside| self.forget(inside));
     }
 
     fn forget(&mut self, inside: Inside) {
         if let Some((outside, _)) = self.by_inside.remove(&inside) {
             self.by_outside.remove(&outside);
+            if let Some(of_one) = self.of_one.get_mut(&inside.eni) {
+                *of_one -= 1;
+                if *of_one == 0 {
+                    self.of_one.remove(&inside.eni);
+                }
+            }
         }
     }
 
@@ -339,5 +364,47 @@ mod tests {
             nat.leave(at(400), GATEWAY, PUBLIC, EniId(1), &mut out).unwrap();
         }
         assert_eq!(nat.len(), 200, "the old ones are gone");
+    }
+    #[test]
+    fn regression_a_guest_that_asks_everybody_leaves_others_their_part() {
+        let mut nat = Nat::default();
+        let mut leave = |eni: u64, n: usize, seconds| {
+            let [_, a, b, c] = u32::try_from(n).unwrap().to_be_bytes();
+            let mut out = tcp([10, 0, 2, 10], [8, a, b, c], (40_000, 443));
+            nat.leave(at(seconds), GATEWAY, PUBLIC, EniId(eni), &mut out)
+        };
+        for n in 0..ENTRIES_OF_ONE_MAX {
+            leave(1, n, 0).unwrap();
+        }
+        assert_eq!(leave(1, ENTRIES_OF_ONE_MAX, 1), Err(NatError::NoPort));
+        leave(1, 0, 1).unwrap();
+        for eni in 2..=4 {
+            (0..ENTRIES_OF_ONE_MAX).for_each(|n| leave(eni, n, 1).unwrap());
+        }
+        assert_eq!(leave(5, 0, 1), Err(NatError::NoPort), "the whole table is full");
+        // Each try looks at a few connections, so that those that are over make room in the end.
+        let tries = ENTRIES_MAX.div_ceil(SWEEP) + 1;
+        assert!((0..tries).any(|_| leave(1, ENTRIES_OF_ONE_MAX, 351).is_ok()));
+        leave(5, 0, 351).unwrap();
+        assert!(nat.len() <= ENTRIES_MAX);
+    }
+
+    #[test]
+    fn regression_a_gateway_that_was_taken_away_passes_no_answers() {
+        let mut nat = Nat::default();
+        let other = NatGatewayId(2);
+        let others = Ipv4Addr::new(198, 51, 100, 6);
+        for (gateway, public) in [(GATEWAY, PUBLIC), (other, others)] {
+            let mut out = tcp([10, 0, 2, 10], [8, 8, 8, 8], (40_000, 443));
+            nat.leave(at(0), gateway, public, EniId(7), &mut out).unwrap();
+        }
+        let mut answer = |publics: &[(NatGatewayId, Ipv4Addr)], to: Ipv4Addr| {
+            nat.keep(&publics.iter().copied().collect());
+            let mut back = tcp([8, 8, 8, 8], to.octets(), (443, 40_000));
+            nat.arrive(at(1), &mut back).map(|(gateway, _)| gateway)
+        };
+        assert_eq!(answer(&[(GATEWAY, PUBLIC), (other, others)], PUBLIC), Some(GATEWAY));
+        assert_eq!(answer(&[(other, PUBLIC)], PUBLIC), None, "the address is another's now");
+        assert_eq!(answer(&[(other, PUBLIC)], others), None, "the gateway has another");
     }
 }
