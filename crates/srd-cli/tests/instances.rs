@@ -361,6 +361,131 @@ fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
     assert_eq!(machine.facts(), before);
 }
 
+/// A second card, at another socket, would take the namespaces away from the first.
+#[test]
+fn regression_a_second_card_leaves_the_instances_of_the_first_alone() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("s");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file]);
+    let inode = |name: &str| {
+        use std::os::unix::fs::MetadataExt;
+        let path = Path::new("/run/netns").join(machine.instance(name));
+        fs::metadata(path).map(|found| found.ino()).ok()
+    };
+    let namespaces = ["web", "app"].map(inode);
+    let mut second = Command::new(SRD);
+    second.args(["card", "up", &file, "--socket", machine.path("second.sock").to_str().unwrap()]);
+    let output = second.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("another card has"), "{said}");
+    assert_eq!(["web", "app"].map(inode), namespaces);
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+    assert_eq!(machine.facts(), before);
+}
+
+/// Services and containers end a program with a signal to its process alone.
+#[test]
+fn regression_a_signal_to_srd_run_alone_ends_its_program() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("t");
+    let name = format!("{}a", machine.prefix);
+    let mut run = machine.command(&["run", "--name", &name, "--", "sleep", "60"]);
+    let mut run = Running(run.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    let pids = || must(&format!("netns pids {}", machine.instance("a")));
+    while machine.instances_left().is_empty() || pids().trim().is_empty() {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let asked = Instant::now();
+    assert_eq!(run.end(Signal::TERM), 128 + 15);
+    assert!(asked.elapsed() < PATIENCE, "long before the program's own end");
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// The first `srd run` holds the card, and may end first.
+#[test]
+fn regression_a_program_whose_card_has_ended_keeps_its_exit_code() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("x");
+    let own = |name: &str| format!("{}{name}", machine.prefix);
+    let mut first = machine.command(&["run", "--name", &own("a"), "--", "sleep", "60"]);
+    let mut first = Running(first.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    let wait = |name: &str| {
+        while !machine.srd(&["card", "status", &own(name)]).status.success() {
+            assert!(began.elapsed() < PATIENCE);
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait("a");
+    let mut second =
+        machine.command(&["run", "--name", &own("b"), "--", "sh", "-c", "read line; exit 7"]);
+    second.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut second = second.spawn().unwrap();
+    wait("b");
+    let pids = || must(&format!("netns pids {}", machine.instance("a")));
+    while pids().trim().is_empty() {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    first.end(Signal::TERM);
+    second.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let output = second.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("is not known"), "{said}");
+}
+
+/// What was in force before is in force again, outside, too.
+#[test]
+fn regression_a_file_that_cannot_be_applied_changes_nothing() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("w");
+    let file = machine.example("vpc.toml", |text| text);
+    must(&format!("-n {} route add 198.51.100.77/32 dev lo", machine.namespace));
+    let before = machine.facts();
+    let mut card = machine.up(&[&file, "--internet"]);
+    let during = machine.facts();
+    let in_use = machine.example("in_use.toml", |text| {
+        // One address goes, one comes, and one is in use.
+        let text = text.replace("198.51.100.5\"", "198.51.100.6\"");
+        text.replace("198.51.100.10\"", "198.51.100.77\"").replace("tcp 443", "tcp 444")
+    });
+    let many = machine.example("many.toml", |text| {
+        let of = |n: u8| {
+            let instance = format!("{}web", machine.prefix);
+            format!(
+                "[interface.more{n}]\nsubnet = \"web\"\naddress = [\"10.0.1.{n}\"]\n\
+                 groups = [\"web\"]\ninstance = \"{instance}\"\ndevice_index = {n}\n"
+            )
+        };
+        text + &(20..30).map(of).collect::<String>()
+    });
+    for (file, says) in [(in_use, "198.51.100.77 is in use"), (many, "at most")] {
+        let output = machine.srd(&["card", "apply", &file]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(says), "{said}");
+        assert_eq!(machine.facts(), during);
+        let web = listen(&machine.instance("web"), 443);
+        connect(&machine.namespace, WEB_PUBLIC, 443).unwrap();
+        drop(web);
+    }
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.facts(), before);
+}
+
 #[test]
 fn what_cannot_be_is_refused_before_anything_is_made() {
     if !ready_with_nsenter() {

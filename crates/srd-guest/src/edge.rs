@@ -45,15 +45,21 @@ impl Edge {
 
     /// Routes these public addresses into the device, and no others.
     pub(crate) fn route(&mut self, publics: &BTreeSet<Ipv4Addr>) -> Result<()> {
-        for address in self.routed.difference(publics) {
-            ip(&["route", "del", &format!("{address}/32"), "dev", DEVICE])?;
+        // What is routed is known after each step, so that a failure can be taken back.
+        let over: Vec<Ipv4Addr> = self.routed.difference(publics).copied().collect();
+        for address in over {
+            if let Err(error) = ip(&["route", "del", &format!("{address}/32"), "dev", DEVICE]) {
+                tracing::warn!("the route of {address} was removed by another: {error:#}");
+            }
+            self.routed.remove(&address);
         }
-        for address in publics.difference(&self.routed) {
-            let own = OWN.to_string();
+        let new: Vec<Ipv4Addr> = publics.difference(&self.routed).copied().collect();
+        let own = OWN.to_string();
+        for address in new {
             ip(&["route", "add", &format!("{address}/32"), "dev", DEVICE, "src", &own])
                 .with_context(|| format!("the public address {address} is in use here"))?;
+            self.routed.insert(address);
         }
-        self.routed.clone_from(publics);
         Ok(())
     }
 

@@ -55,26 +55,12 @@ impl Service {
     }
 
     fn make(&mut self, now: Instant, id: InstanceId, name: &str) -> Result<()> {
-        if !is_name(name) {
-            bail!("this name cannot be a namespace's: use up to 40 letters, digits and hyphens");
-        }
-        let of = &self.world.instances[&id].instance_type;
-        let kind = InstanceType::find(of).map_err(|e| anyhow::anyhow!("type {of}: {e}"))?;
+        let (kind, enis) = kind_of(&self.world, id)?;
         let profile = Profile::of(kind).scaled(self.options.scale);
-        let mut enis: Vec<(u8, EniId)> = Vec::new();
-        for (eni, interface) in &self.world.enis {
-            let at = interface.attachment.as_ref().filter(|at| at.instance == id);
-            enis.extend(at.map(|at| (at.device_index, *eni)));
-        }
-        enis.sort_unstable();
-        if enis.len() > usize::from(kind.enis_max) {
-            let (most, has) = (kind.enis_max, enis.len());
-            bail!("{of} has at most {most} interfaces, and this instance has {has}");
-        }
         let namespace = Namespace::make(name, &self.undo)?;
         let mut guests = Vec::new();
         let mut devices = Vec::new();
-        for (place, (_, eni)) in enis.iter().enumerate() {
+        for (place, eni) in enis.iter().enumerate() {
             let interface = &self.world.enis[eni];
             guests.push(Guest { eni: *eni, timeouts: timeouts(interface, &kind)? });
             let device = device(&self.world, interface, place);
@@ -108,13 +94,9 @@ impl Service {
     }
 
     pub(crate) fn attach(&mut self, now: Instant, attach: &Attach) -> Result<Instance> {
-        let before = self.vpc.clone();
         let mut vpc = self.vpc.clone();
         let name = vpc.attach(attach)?;
-        if let Err(error) = self.apply(now, vpc) {
-            let _ = self.apply(now, before);
-            return Err(error);
-        }
+        self.apply_or_stay(now, vpc)?;
         let mut all = self.status(now).instances.into_iter();
         all.find(|instance| instance.name == name).context("the instance is not here")
     }
@@ -125,6 +107,27 @@ impl Service {
         if let Err(error) = self.apply(now, vpc) {
             tracing::warn!("removing the instance `{name}`: {error:#}");
         }
+    }
+
+    /// Takes another VPC, or stays with this one if that fails.
+    pub(crate) fn apply_or_stay(&mut self, now: Instant, vpc: Vpc) -> Result<()> {
+        self.check(&vpc.world())?;
+        let before = self.vpc.clone();
+        self.apply(now, vpc).map_err(|error| match self.apply(now, before) {
+            Ok(()) => error,
+            Err(also) => {
+                error.context(format!("the rules before are in force again, but: {also:#}"))
+            }
+        })
+    }
+
+    /// Finds what cannot be made before anything is changed.
+    fn check(&self, world: &World) -> Result<()> {
+        let host = Some(&self.options.host);
+        for (id, instance) in world.instances.iter().filter(|(_, i)| i.host.as_ref() == host) {
+            kind_of(world, *id).with_context(|| format!("instance `{}`", instance.name))?;
+        }
+        Ok(())
     }
 
     /// Takes another VPC: rules first, so that none of the old ones judges another packet.
@@ -191,6 +194,30 @@ impl Service {
         let Options { host, scale, internet, .. } = &self.options;
         Status { host: host.clone(), scale: *scale, internet: *internet, instances, drops }
     }
+}
+
+/// The type of an instance, and its interfaces in the order of their devices.
+fn kind_of(world: &World, id: InstanceId) -> Result<(InstanceType, Vec<EniId>)> {
+    let instance = world.instances.get(&id).context("there is no such instance")?;
+    if !is_name(&instance.name) {
+        bail!("this name cannot be a namespace's: use up to 40 letters, digits and hyphens");
+    }
+    let of = &instance.instance_type;
+    let kind = InstanceType::find(of).map_err(|e| anyhow::anyhow!("type {of}: {e}"))?;
+    let mut enis: Vec<(u8, EniId)> = Vec::new();
+    for (eni, interface) in &world.enis {
+        let at = interface.attachment.as_ref().filter(|at| at.instance == id);
+        enis.extend(at.map(|at| (at.device_index, *eni)));
+        if at.is_some() {
+            timeouts(interface, &kind)?;
+        }
+    }
+    enis.sort_unstable();
+    if enis.len() > usize::from(kind.enis_max) {
+        let (most, has) = (kind.enis_max, enis.len());
+        bail!("{of} has at most {most} interfaces, and this instance has {has}");
+    }
+    Ok((kind, enis.into_iter().map(|(_, eni)| eni).collect()))
 }
 
 fn has_addresses(device: &Device, eni: &Eni) -> bool {

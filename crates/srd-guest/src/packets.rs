@@ -1,7 +1,7 @@
 //! Where the card's packets go: devices of instances, and the internet's side.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Gateways {
     fn leave(
         &mut self,
         now: Instant,
-        publics: &BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
+        publics: &BTreeMap<NatGatewayId, Ipv4Addr>,
         envelope: Envelope,
         mut frame: Vec<u8>,
     ) {
@@ -71,7 +71,7 @@ impl Gateways {
 pub(crate) struct Outside<'a> {
     tuns: &'a BTreeMap<PortId, Tun>,
     gateways: &'a mut Gateways,
-    publics: &'a BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
+    publics: &'a BTreeMap<NatGatewayId, Ipv4Addr>,
     now: Instant,
 }
 
@@ -125,7 +125,11 @@ impl Service {
         let publics = world.nat_gateways.iter().filter_map(|(id, gateway)| {
             Some((*id, world.addresses.get(&gateway.address?)?.public))
         });
-        self.guests.nat_publics = publics.collect();
+        let publics: BTreeMap<NatGatewayId, Ipv4Addr> = publics.collect();
+        if publics != self.guests.nat_publics {
+            self.gateways.nat.keep(&publics);
+            self.guests.nat_publics = publics;
+        }
     }
 
     /// What arrives from the internet.

@@ -22,6 +22,29 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A reader that is slower than this is given up.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// After a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A place among the connections, which is free again when this is dropped: also if no thread could
+/// be started.
+struct Place {
+    open: Arc<AtomicUsize>,
+    number: usize,
+}
+
+impl Place {
+    fn take(open: &Arc<AtomicUsize>) -> Self {
+        let number = open.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { open: Arc::clone(open), number }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The socket's file. It is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -47,17 +70,21 @@ impl Server {
         let connections = Arc::new(AtomicUsize::new(0));
         let accept = move || {
             for stream in listener.incoming() {
-                let Ok(stream) = stream else { return };
-                let (orders, open) = (orders.clone(), Arc::clone(&connections));
-                if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                    open.fetch_sub(1, Ordering::Relaxed);
+                let Ok(stream) = stream else {
+                    // No file descriptor is left, as a rule: others end.
+                    thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                };
+                let orders = orders.clone();
+                let place = Place::take(&connections);
+                if place.number > CONNECTIONS_MAX {
                     continue;
                 }
                 let serve = move || {
+                    let _place = place;
                     if let Err(error) = serve(stream, &orders) {
                         tracing::debug!("a connection ended: {error:#}");
                     }
-                    open.fetch_sub(1, Ordering::Relaxed);
                 };
                 let _ = thread::Builder::new().name("srd-card-ask".into()).spawn(serve);
             }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 
 use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -209,7 +209,10 @@ impl Service {
                     let answer = self.answer(now, request);
                     let answer =
                         answer.unwrap_or_else(|e| Answer::Failed { what: format!("{e:#}") });
-                    let _ = back.send(answer);
+                    // A connection that does not wait any more does not end its instance either.
+                    if let Err(SendError(Answer::Attached(instance))) = back.send(answer) {
+                        self.detach(now, &instance.name);
+                    }
                 }
             }
         }
@@ -222,7 +225,7 @@ impl Service {
             Request::Apply { file } => {
                 let began = clock::now();
                 let vpc = self.vpc.replaced(&file)?;
-                self.apply(now, vpc)?;
+                self.apply_or_stay(now, vpc)?;
                 let microseconds = clock::now().since(began).as_nanos() / 1000;
                 Ok(Answer::Applied { microseconds })
             }

@@ -59,6 +59,18 @@ struct Added {
     address: Option<(AllocationId, ElasticAddress)>,
 }
 
+impl Added {
+    /// An address of this instance that another world has already.
+    fn clash(&self, world: &World) -> Option<Ipv4Addr> {
+        let own = &self.eni.1;
+        let taken = taken(world, own.subnet);
+        let publics = Vpc::publics(world);
+        let public = self.address.as_ref().map(|(_, address)| address.public);
+        let private = own.ipv4.iter().find(|address| taken.contains(address)).copied();
+        private.or(public.filter(|public| publics.contains(public)))
+    }
+}
+
 impl Vpc {
     pub(crate) fn read(file: Option<&Path>, host: &str) -> Result<Self> {
         let file = match file {
@@ -77,6 +89,11 @@ impl Vpc {
             }
             if !vpc.file.world.subnets.contains_key(&added.eni.1.subnet) {
                 bail!("the file lacks the subnet of `{name}`, which was added: end it first");
+            }
+            if let Some(address) = added.clash(&vpc.file.world) {
+                bail!(
+                    "`{name}`, which was added, has {address}, which the file gives away: end it first"
+                );
             }
         }
         vpc.added = self.added.clone();
@@ -236,13 +253,19 @@ fn srd_vpc_number(name: &str) -> u64 {
 
 fn free_address(world: &World, subnet: SubnetId) -> Result<Ipv4Addr> {
     let of = world.subnets.get(&subnet).context("there is no such subnet")?;
-    let enis = world.enis.values().filter(|eni| eni.subnet == subnet);
-    let mut taken: BTreeSet<Ipv4Addr> = enis.flat_map(|eni| eni.ipv4.iter().copied()).collect();
-    taken.extend(world.nat_gateways.values().map(|gateway| gateway.private));
+    let taken = taken(world, subnet);
     let first = u32::from(of.ipv4.network()) + RESERVED_FIRST;
     let last = u32::from(of.ipv4.broadcast());
     let mut all = (first..last).map(Ipv4Addr::from);
     all.find(|address| !taken.contains(address)).context("the subnet has no address left")
+}
+
+/// The addresses in a subnet that interfaces and gateways have.
+fn taken(world: &World, subnet: SubnetId) -> BTreeSet<Ipv4Addr> {
+    let enis = world.enis.values().filter(|eni| eni.subnet == subnet);
+    let mut taken: BTreeSet<Ipv4Addr> = enis.flat_map(|eni| eni.ipv4.iter().copied()).collect();
+    taken.extend(world.nat_gateways.values().map(|gateway| gateway.private));
+    taken
 }
 
 fn free_public(world: &World) -> Option<Ipv4Addr> {
@@ -276,6 +299,32 @@ mod tests {
         vpc.detach("run1");
         assert_eq!(vpc.world().enis.len(), 1);
         assert_eq!(vpc.attach(&attach(None)).unwrap(), "run1");
+    }
+
+    /// Two interfaces would have one address, and packets for one would reach the other.
+    #[test]
+    fn regression_a_file_that_gives_away_the_address_of_an_added_instance_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("vpc.toml");
+        let mut vpc = Vpc::read(None, "here").unwrap();
+        vpc.attach(&attach(Some("a"))).unwrap();
+        let with = |more: &str| {
+            std::fs::write(&path, format!("{DEFAULT_VPC}{more}")).unwrap();
+            vpc.replaced(&path).map(|_| ()).map_err(|error| error.to_string())
+        };
+        with("").unwrap();
+        let instance = "[instance.b]\ntype = \"c7i.large\"\n";
+        let interface = |address: &str| {
+            format!(
+                "{instance}[interface.b]\nsubnet = \"default\"\naddress = [\"{address}\"]\n\
+                 groups = [\"default\"]\ninstance = \"b\"\n"
+            )
+        };
+        with(&interface("172.31.0.5")).unwrap();
+        assert!(with(&interface("172.31.0.4")).unwrap_err().contains("172.31.0.4"));
+        let public = "[elastic_address.b]\npublic = \"198.51.100.128\"\ninterface = \"b\"\n";
+        let both = interface("172.31.0.5") + public;
+        assert!(with(&both).unwrap_err().contains("198.51.100.128"));
     }
 
     #[test]
