@@ -75,8 +75,8 @@ impl Machine {
         self.path("card.sock").to_str().unwrap().to_owned()
     }
 
-    /// The command with these words, in the machine. (`ip netns exec` would hide the namespaces that
-    /// it makes.)
+    /// The command with these words, in the machine. (`ip netns exec` would hide the namespaces
+    /// that it makes.)
     fn command(&self, words: &[&str]) -> Command {
         let program = words.iter().position(|word| *word == "--").unwrap_or(words.len());
         let mut command = Command::new("nsenter");

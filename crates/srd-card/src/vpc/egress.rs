@@ -4,36 +4,19 @@ use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
 use srd_vpc::compile::{self, Next, Sent};
-use srd_vpc::judge::{Exit, Reach, Reason, Service, Tracking};
+use srd_vpc::judge::{Reach, Reason, Service, Tracking};
 
-use super::card::{Around, Card, PortId, Read};
+use super::card::Card;
 use super::drops::Cause;
-use super::flow::{Flow, Side, Target, To, Verdict};
-use super::onward::{Going, Parcel};
+use super::flow::{Flow, Known, Side, Target, To, Verdict};
+use super::parcel::{Going, Parcel};
+use super::port::{Around, PortId};
+use super::read::{Read, bytes_of};
 use crate::limits::Offer;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::track::{Found, Key, Seen, TrackId};
-
-/// What is known of a packet's flow before the rules are asked.
-#[derive(Clone, Copy)]
-pub(super) struct Known {
-    /// Its entry, if it has one.
-    pub(super) id: Option<TrackId>,
-    /// Whether the interface tracks it, or the connection that an ICMP error quotes.
-    pub(super) tracked: bool,
-    /// Whether its first packet went the way of this one.
-    pub(super) first_way: bool,
-}
-
-impl Known {
-    pub(super) const NOTHING: Self = Self { id: None, tracked: false, first_way: true };
-
-    pub(super) fn flow(self) -> compile::Flow {
-        if self.tracked { compile::Flow::Established } else { compile::Flow::New }
-    }
-}
 
 impl Card {
     /// Takes a frame that a guest sends: an offload header and its packet.
@@ -68,7 +51,7 @@ impl Card {
         };
         let offer = Offer {
             direction: Direction::Egress,
-            bytes: super::onward::bytes_of(&read.layout),
+            bytes: bytes_of(&read.layout),
             packets: u32::try_from(packets).unwrap_or(u32::MAX),
             eni: index,
             gateway: matches!(target.to, To::Edge { .. }),
@@ -152,7 +135,7 @@ impl Card {
             Some(id) => {
                 if tracked && known.first_way && !known.tracked {
                     flows.track(now, id).map_err(|_| Cause::Tracking)?;
-                    // What was said of the other direction was said of a flow without memory.
+                    // What was said of the other direction was said of a flow without memory. // V5
                     flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
                 }
                 Some(id)
@@ -199,7 +182,7 @@ impl Card {
         quoted.and_then(|id| flows.value(id)).is_some_and(|(_, tracked, _)| tracked)
     }
 
-    /// What the rules say of a packet that a guest sends.
+    /// What the rules say of a packet that a guest sends (V1, V2).
     pub(super) fn ask_sent(
         &self,
         port: PortId,
@@ -223,7 +206,7 @@ impl Card {
                 let to = To::Edge { exit, edge, public, nat };
                 Target { to, kind: Target::kind(false, Reach::Outside) }
             }
-            // Answers could not find their way back through the gateway.
+            // Answers could not find their way back through the gateway. // V8
             Next::To { .. } if nat.is_some() => return Err(Cause::Rule(Reason::PrivateNat)),
             Next::To { place, reach, .. } => {
                 let own = self.rules.port(port.eni).map(|place| place.express).unwrap_or_default();
@@ -250,13 +233,5 @@ impl Card {
 
     fn to_service(&self, service: Service) -> Target {
         Target { to: To::Service(service), kind: Target::kind(false, Reach::Zone) }
-    }
-}
-
-/// The most bytes of a packet that a gateway carries.
-pub(super) fn carried_bytes(exit: Exit) -> usize {
-    match exit {
-        Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => 1500,
-        Exit::Endpoint(_) => 8500,
     }
 }

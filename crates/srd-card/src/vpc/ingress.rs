@@ -9,12 +9,13 @@ use srd_vpc::compile::Arrival;
 use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Tracking};
 
-use super::card::{Around, Card, PortId, Read};
+use super::card::Card;
 use super::drops::Cause;
-use super::egress::Known;
 use super::envelope::Envelope;
-use super::flow::{Flow, NOBODY, Sender, Side, Verdict};
-use super::onward::{Going, Parcel, bytes_of};
+use super::flow::{Flow, Known, NOBODY, Sender, Side, Verdict};
+use super::parcel::{Going, Parcel};
+use super::port::{Around, PortId};
+use super::read::{Read, bytes_of};
 use super::translate;
 use crate::limits::Offer;
 use crate::meta::key::Direction;

@@ -4,46 +4,25 @@ use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
 use srd_vpc::compile::Flow as OfFlow;
+use srd_vpc::judge::Exit;
 
-use super::card::{Around, Card, PortId, Read};
+use super::card::Card;
 use super::drops::Cause;
-use super::egress::carried_bytes;
 use super::envelope::Envelope;
-use super::flow::{Sender, Target, To};
+use super::flow::{Sender, To};
+use super::parcel::{Going, Parcel};
+use super::port::{Around, PortId};
+use super::read::Read;
 use super::translate;
 use crate::limits::{FlowKind, Limit, Offer, Outcome};
 use crate::meta::Meta;
 use crate::meta::key::{Direction, FlowKey};
-use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::{fragment, mss, segment, too_big};
 use crate::track::{Key, TrackId};
 
 /// The MTU of guests whose packets SRD carries.
 const EXPRESS_MTU: u16 = 8900;
-
-/// A packet before, in, or behind the limits.
-pub(super) struct Parcel {
-    pub(super) frame: Vec<u8>,
-    pub(super) port: PortId,
-    /// The rules that judged it.
-    pub(super) epoch: u32,
-    pub(super) going: Going,
-}
-
-/// Which way a packet goes.
-pub(super) enum Going {
-    /// From the guest to this target.
-    Out(Target),
-    /// To the guest.
-    In(Sender),
-}
-
-/// Bytes of the packets that a frame stands for, from their IP headers on.
-pub(super) fn bytes_of(layout: &Layout) -> u32 {
-    let more = layout.packets().saturating_sub(1) * layout.header_bytes() as u64;
-    u32::try_from(layout.packet_bytes() as u64 + more).unwrap_or(u32::MAX)
-}
 
 impl Card {
     /// Offers a packet to its instance's limits. `run` takes it further.
@@ -214,5 +193,13 @@ impl Card {
     pub fn held(&self, port: PortId, limit: Limit) -> crate::limits::stages::Held {
         let Some(port) = self.port(port) else { return Default::default() };
         self.instances[port.instance as usize].limits.held(limit)
+    }
+}
+
+/// The most bytes of a packet that a gateway carries.
+fn carried_bytes(exit: Exit) -> usize {
+    match exit {
+        Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => 1500,
+        Exit::Endpoint(_) => 8500,
     }
 }

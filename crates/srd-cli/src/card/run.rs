@@ -11,8 +11,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use srd_guest::protocol::{Attach, Instance};
-use srd_guest::service::Stopper;
-use srd_guest::{Client, Options, Service};
+use srd_guest::{Client, Options, Service, Stopper};
 
 use super::{SocketArg, report, scale};
 use crate::failure::usage;
