@@ -38,7 +38,7 @@ impl Card {
         let index = self.ports[port.0 as usize].index;
         let key = Key::of(&read.packet, bytes, Direction::Egress, index);
         let seen = Seen::of(&read.packet, bytes);
-        let (target, id) = match self.target(now, port, &read, bytes, &key, seen) {
+        let (slot, id) = match self.target(now, port, &read, bytes, &key, seen) {
             Ok(found) => found,
             Err(cause) => {
                 if cause == Cause::Tracking {
@@ -49,6 +49,7 @@ impl Card {
                 return self.drop_of(Some(port), cause, packets);
             }
         };
+        let Some(target) = self.ends.targets.get(slot) else { return };
         let offer = Offer {
             direction: Direction::Egress,
             bytes: bytes_of(&read.layout),
@@ -59,8 +60,10 @@ impl Card {
             fragment: read.packet.fragment,
         };
         let kind = target.kind;
-        let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(target) };
-        self.offer(now, instance, offer, id.map(|id| (id, kind)), parcel);
+        let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(slot) };
+        if let Some(parcel) = self.offer(now, instance, offer, id.map(|id| (id, kind)), parcel) {
+            self.onward(now, &offer, parcel, around);
+        }
         self.run(now, around);
     }
 
@@ -73,7 +76,7 @@ impl Card {
         bytes: &[u8],
         key: &Key,
         seen: Seen,
-    ) -> Result<(Target, Option<TrackId>), Cause> {
+    ) -> Result<(u32, Option<TrackId>), Cause> {
         let number = self.ports[port.0 as usize].instance as usize;
         let flows = &mut self.instances[number].flows;
         let mut known = Known::NOTHING;
@@ -83,11 +86,7 @@ impl Card {
             if flow.out.epoch == self.epoch && read.is_cacheable() {
                 match flow.out.verdict {
                     Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
-                    Verdict::Go(slot) => {
-                        if let Some(target) = self.ends.targets.get(slot) {
-                            return Ok((target.clone(), Some(id)));
-                        }
-                    }
+                    Verdict::Go(slot) => return Ok((slot, Some(id))),
                     Verdict::Take => {}
                 }
             }
@@ -109,7 +108,7 @@ impl Card {
         key: &Key,
         seen: Seen,
         mut known: Known,
-    ) -> Result<(Target, Option<TrackId>), Cause> {
+    ) -> Result<(u32, Option<TrackId>), Cause> {
         let number = self.ports[port.0 as usize].instance;
         self.ports[port.0 as usize].counts.judged += read.layout.packets();
         if known.id.is_none() {
@@ -126,8 +125,9 @@ impl Card {
                 return Err(cause);
             }
         };
+        let slot = self.ends.targets.number_of(&target);
         if related {
-            return Ok((target, None));
+            return Ok((slot, None));
         }
         let flows = &mut self.instances[number as usize].flows;
         let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
@@ -151,10 +151,9 @@ impl Card {
             self.make_room(now, number);
         }
         if let Some(id) = id {
-            let slot = self.ends.targets.number_of(&target);
             self.keep_out(number, id, Verdict::Go(slot));
         }
-        Ok((target, id))
+        Ok((slot, id))
     }
 
     fn keep_out(&mut self, instance: u32, id: TrackId, verdict: Verdict) {

@@ -25,7 +25,9 @@ use crate::track::{Key, TrackId};
 const EXPRESS_MTU: u16 = 8900;
 
 impl Card {
-    /// Offers a packet to its instance's limits. `run` takes it further.
+    /// Offers a packet to its instance's limits: returned, it has passed them. What a limit drops it
+    /// counts. `run` takes those further that wait.
+    #[inline]
     pub(super) fn offer(
         &mut self,
         now: Instant,
@@ -33,19 +35,20 @@ impl Card {
         offer: Offer,
         flow: Option<(TrackId, FlowKind)>,
         parcel: Parcel,
-    ) {
+    ) -> Option<Parcel> {
         let instance = &mut self.instances[number as usize];
         let ceiling = flow.map(|(_, kind)| instance.ceiling(kind));
         let meter =
             flow.and_then(|(id, _)| instance.flows.value(id)).map(|found| &mut found.0.meter);
         let metered = meter.zip(ceiling.as_ref());
-        // What a limit drops it counts; the queue of those that are through is empty, since `run`
-        // follows each offer.
         match instance.limits.offer(now, offer, metered, parcel) {
-            Outcome::Taken | Outcome::Dropped(..) | Outcome::Undrained(_) => {}
-        }
-        if self.busy.back() != Some(&number) {
-            self.busy.push_back(number);
+            Outcome::Passed(parcel) => Some(parcel),
+            Outcome::Taken | Outcome::Dropped(..) | Outcome::Undrained(_) => {
+                if self.busy.back() != Some(&number) {
+                    self.busy.push_back(number);
+                }
+                None
+            }
         }
     }
 
@@ -62,7 +65,7 @@ impl Card {
 
     /// A packet has passed the limits. If the rules have changed while it waited, they are asked
     /// again. // V4
-    fn onward(
+    pub(super) fn onward(
         &mut self,
         now: Instant,
         offer: &Offer,
@@ -82,13 +85,14 @@ impl Card {
                 counts.rx_bytes += u64::from(offer.bytes);
                 around.to_guest(port, frame);
             }
-            Going::Out(target) => {
+            Going::Out(slot) => {
                 counts.tx_packets += u64::from(offer.packets);
                 counts.tx_bytes += u64::from(offer.bytes);
-                counts.express_tx_packets +=
-                    u64::from(matches!(target.to, To::Host { express: true, .. }))
-                        * u64::from(offer.packets);
-                self.leave(now, port, target.to, frame, around);
+                let Some(target) = self.ends.targets.get(slot) else { return };
+                let by_express = matches!(target.to, To::Host { express: true, .. });
+                counts.express_tx_packets += u64::from(by_express) * u64::from(offer.packets);
+                let to = target.to.clone();
+                self.leave(now, port, to, frame, around);
             }
         }
     }
@@ -108,7 +112,10 @@ impl Card {
             || self.is_related(now, parcel.port, &read, bytes, direction);
         let flow = if tracked { OfFlow::Established } else { OfFlow::New };
         match &mut parcel.going {
-            Going::Out(target) => *target = self.ask_sent(parcel.port, &read, bytes, flow)?.0,
+            Going::Out(slot) => {
+                let (target, _) = self.ask_sent(parcel.port, &read, bytes, flow)?;
+                *slot = self.ends.targets.number_of(&target);
+            }
             Going::In(sender) => {
                 self.ask_received(sender, parcel.port, &read, bytes, flow)?;
             }
@@ -130,7 +137,7 @@ impl Card {
         match to {
             To::Port(other) => {
                 let sender = Sender { host: self.host.clone(), eni: Some(from) };
-                self.arrive(now, &sender, other, frame);
+                self.arrive(now, &sender, other, frame, around);
             }
             To::Host { host, eni, express } => {
                 if express && let Some(read) = Read::frame(&frame) {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::flow::{Sender, Target};
+use super::flow::Sender;
 use super::port::PortId;
 
 /// A packet before, in, or behind the limits.
@@ -16,8 +16,8 @@ pub(super) struct Parcel {
 
 /// Which way a packet goes.
 pub(super) enum Going {
-    /// From the guest to this target.
-    Out(Target),
+    /// From the guest to the target of this number, which is of the epoch.
+    Out(u32),
     /// To the guest.
     In(Sender),
 }
