@@ -12,6 +12,7 @@ use srd_vpc::id::{NatGatewayId, VpcId};
 use srd_vpc::judge::Service as Link;
 
 use crate::edge::Edge;
+use crate::underlay::Underlay;
 
 /// The name of the edge, which is no host's.
 const EDGE: &str = "(edge)";
@@ -20,6 +21,7 @@ const EDGE: &str = "(edge)";
 #[derive(Debug)]
 pub(crate) struct Gateways {
     pub(crate) edge: Option<Edge>,
+    pub(crate) underlay: Option<Underlay>,
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
     /// Packets that no host, edge or service took.
@@ -27,12 +29,15 @@ pub(crate) struct Gateways {
 }
 
 impl Gateways {
-    pub(crate) fn new(edge: Option<Edge>) -> Self {
-        Self { edge, name: EDGE.into(), nat: Nat::default(), lost: BTreeMap::new() }
+    pub(crate) fn new(edge: Option<Edge>, underlay: Option<Underlay>) -> Self {
+        Self { edge, underlay, name: EDGE.into(), nat: Nat::default(), lost: BTreeMap::new() }
     }
 
-    pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
-        self.edge.as_ref().map(|edge| edge.tun.fd())
+    /// What to wait on.
+    pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
+        let edge = self.edge.as_ref().map(|edge| edge.tun.fd());
+        let underlay = self.underlay.as_ref().map(Underlay::fd);
+        edge.into_iter().chain(underlay).collect()
     }
 
     pub(crate) fn lose(&mut self, why: &'static str) {
@@ -76,11 +81,21 @@ impl Around for Outside<'_> {
         }
     }
 
-    fn to_host(&mut self, host: &Arc<str>, _: VpcId, envelope: Envelope, frame: Vec<u8>, _: bool) {
+    fn to_host(
+        &mut self,
+        host: &Arc<str>,
+        vpc: VpcId,
+        envelope: Envelope,
+        frame: Vec<u8>,
+        _: bool,
+    ) {
         if **host == *self.gateways.name {
             self.gateways.leave(self.now, self.publics, envelope, frame);
-        } else {
-            self.gateways.lose("other host");
+            return;
+        }
+        let underlay = self.gateways.underlay.as_ref();
+        if !underlay.is_some_and(|underlay| underlay.send(host, vpc, envelope, &frame)) {
+            self.gateways.lose("to another host");
         }
     }
 

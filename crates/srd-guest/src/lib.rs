@@ -21,6 +21,7 @@
 //! | `world` | instances that are added while it runs |
 //! | `namespace` | namespaces and their interfaces |
 //! | `edge` | the internet's side |
+//! | `underlay` | other hosts |
 //! | `undo` | what is done at the end, however it comes |
 //! | `guests` | instances, made and removed |
 //! | `packets`, `gateways` | where packets go |
@@ -38,12 +39,14 @@ pub mod protocol;
 mod server;
 mod service;
 mod state;
+mod underlay;
 mod undo;
 mod world;
 
 pub use client::Client;
 pub use orders::Stopper;
 pub use state::{Options, Service};
+pub use underlay::UnderlayOptions;
 
 /// Where the service listens by default.
 pub const SOCKET_DEFAULT: &str = "/run/srd/card.sock";

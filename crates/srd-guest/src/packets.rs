@@ -72,6 +72,22 @@ impl Service {
         Ok(())
     }
 
+    /// What arrives from other hosts.
+    pub(crate) fn read_hosts(&mut self, now: Instant) {
+        for _ in 0..BURST {
+            let Some(underlay) = &mut self.gateways.underlay else { return };
+            match underlay.receive() {
+                None => return,
+                Some(Err(why)) => self.gateways.lose(why),
+                Some(Ok((host, envelope, frame))) => {
+                    self.with_card(now, |card, around| {
+                        card.from_host(now, &host, envelope, frame, around);
+                    });
+                }
+            }
+        }
+    }
+
     fn is_of_nat(&self, address: Option<IpAddr>) -> bool {
         let mut publics = self.guests.nat_publics.values();
         matches!(address, Some(IpAddr::V4(address)) if publics.any(|public| *public == address))

@@ -24,6 +24,7 @@ use crate::orders::{Command, Orders, Stopper};
 use crate::protocol::{Answer, Request};
 use crate::server::Server;
 use crate::state::{Guests, Options, Service};
+use crate::underlay::Underlay;
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -51,9 +52,13 @@ impl Service {
         let world = vpc.world();
         let rules = Arc::new(Rules::compile(&world, &options.host));
         let [seed, ..] = clock::seed()?.map(u64::from);
-        let card = Card::new(&options.host, rules, seed);
+        let mut card = Card::new(&options.host, rules, seed);
         let edge =
             if options.internet { Some(Edge::open(&Vpc::publics(&world), &undo)?) } else { None };
+        let underlay = options.underlay.as_ref().map(Underlay::open).transpose()?;
+        if let Some(underlay) = &underlay {
+            card.set_host_bytes_max(underlay.bytes_max);
+        }
         let is_ending = Arc::new(AtomicBool::new(false));
         let now = clock::now();
         let mut service = Self {
@@ -63,7 +68,7 @@ impl Service {
             card,
             guests: Guests::default(),
             tuns: BTreeMap::new(),
-            gateways: Gateways::new(edge),
+            gateways: Gateways::new(edge, underlay),
             commands,
             wake,
             stopper: Stopper { is_ending, orders },
@@ -92,6 +97,7 @@ impl Service {
             self.obey(now);
             self.read_guests(now);
             self.read_edge(now)?;
+            self.read_hosts(now);
             self.with_card(now, |card, around| card.poll(now, around));
             if self.expire_at <= now {
                 self.card.expire(now, EXPIRE_WORK);
@@ -111,8 +117,8 @@ impl Service {
             tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
         };
         let tuns: Vec<_> = self.tuns.values().map(Tun::fd).collect();
-        let edge = self.gateways.fd();
-        let fds = tuns.iter().chain(&edge).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
+        let around = self.gateways.fds();
+        let fds = tuns.iter().chain(&around).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
         let mut fds: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&pause)) {

@@ -18,6 +18,7 @@ use crate::gateways::Gateways;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
 use crate::server::Server;
+use crate::underlay::UnderlayOptions;
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -32,6 +33,8 @@ pub struct Options {
     pub scale: u32,
     /// Whether the network of this machine stands for the internet.
     pub internet: bool,
+    /// How other hosts are reached, if there are any.
+    pub underlay: Option<UnderlayOptions>,
     /// Where requests are listened for.
     pub socket: PathBuf,
 }

@@ -59,6 +59,8 @@ pub struct Card {
     pub(super) ends: Ends,
     pub(super) edges: BTreeMap<Exit, Arc<str>>,
     pub(super) answers: too_big::Limit,
+    /// The most bytes of a packet that one datagram carries to another host.
+    pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
     pub(super) drops: Drops,
     /// When instances have packets that may go on.
@@ -87,6 +89,7 @@ impl Card {
             ends: Ends::default(),
             edges: BTreeMap::new(),
             answers: too_big::Limit::default(),
+            host_bytes_max: usize::MAX,
             drops: Drops::default(),
             timers: BTreeSet::new(),
             free_ports: Vec::new(),
@@ -161,6 +164,12 @@ impl Card {
     /// An interface that is there.
     pub(super) fn port(&self, id: PortId) -> Option<&Port> {
         self.ports.get(id.0 as usize).filter(|port| !port.is_gone)
+    }
+
+    /// Cuts packets for other hosts to so many bytes each: super-packets and TCP in software, others as
+    /// a router does (V7). Without a call they travel whole (V10).
+    pub fn set_host_bytes_max(&mut self, bytes: usize) {
+        self.host_bytes_max = bytes;
     }
 
     /// Names the hosts where gateways have their edge.

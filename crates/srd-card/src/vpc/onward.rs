@@ -140,11 +140,26 @@ impl Card {
                 self.arrive(now, &sender, other, frame, around);
             }
             To::Host { host, eni, express } => {
-                if express && let Some(read) = Read::frame(&frame) {
-                    mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, EXPRESS_MTU);
-                }
                 let envelope = Envelope::Between { from, to: eni };
-                around.to_host(&host, vpc, envelope, frame, express);
+                let mtu = u16::try_from(self.host_bytes_max).unwrap_or(u16::MAX);
+                let mtu = if express { mtu.min(EXPRESS_MTU) } else { mtu };
+                let Some(read) = Read::frame(&frame) else { return };
+                mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
+                if read.layout.packet_bytes() <= self.host_bytes_max {
+                    return around.to_host(&host, vpc, envelope, frame, express);
+                }
+                let layout = segment::fitted(&read.layout, self.host_bytes_max);
+                if segment::largest(&layout) <= self.host_bytes_max {
+                    let mut segments = segment::Segments::new(&frame, &layout);
+                    for index in 0..segments.count() {
+                        let frame = segments.write(index).to_vec();
+                        around.to_host(&host, vpc, envelope, frame, express);
+                    }
+                    return;
+                }
+                for frame in self.fitting(now, port, self.host_bytes_max, frame, around) {
+                    around.to_host(&host, vpc, envelope, frame, express);
+                }
             }
             To::Service(service) => around.to_service(port, service, frame),
             To::Edge { exit, edge, public, nat } => {

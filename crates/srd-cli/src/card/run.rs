@@ -80,6 +80,7 @@ impl Own {
             host: String::from("here"),
             scale: args.scale.unwrap_or(1),
             internet: args.internet,
+            underlay: None,
             socket: args.socket.socket.clone(),
         };
         let mut service = Service::open(options)?;
