@@ -266,7 +266,7 @@ fn mutation(flows: u32, seconds: u64) {
         *rate = (run.sink.delivered - before) as f64 / spent;
         let changed = if changes == 1 { "with" } else { "without" };
         println!(
-            "{flows} flows {changed} changes: {:.2} M packets/s; {number} changes, the longest {longest} ns",
+            "{flows} flows {changed} changes: {:.2} M packets/s; {number}, longest {longest} ns",
             *rate / 1e6
         );
     }

@@ -151,7 +151,8 @@ fn regression_a_flow_that_is_tracked_later_has_its_answers_judged_again() {
 }
 
 /// A host may say what it wants: only packets of interfaces that the mapping places there arrive,
-/// from their own addresses, and from their own cloud or one that is peered with the receiver's (V6).
+/// from their own addresses, and from their own cloud or one that is peered with the receiver's
+/// (V6).
 #[test]
 fn a_host_speaks_for_no_interface_but_its_own() {
     let (mut delivered, mut refused) = (0, 0);

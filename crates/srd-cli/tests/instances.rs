@@ -471,7 +471,8 @@ fn instances_of_two_hosts_meet_over_a_plain_network_if_it_is_asked_for() {
     }
 }
 
-/// The overlay of `srd up` between two machines carries the cloud: encrypted, by SRD, over all paths.
+/// The overlay of `srd up` between two machines carries the cloud: encrypted, by SRD, over all
+/// paths.
 #[test]
 fn instances_of_two_hosts_meet_over_srd() {
     if !ready_with_nsenter() {

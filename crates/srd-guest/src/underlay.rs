@@ -46,6 +46,9 @@ pub(crate) struct Underlay {
     buffer: Vec<u8>,
 }
 
+/// A frame of another host: its name, and what it says of the packet.
+pub(crate) type Received = (Arc<str>, Envelope, Vec<u8>);
+
 /// What `ip -json -details address` says of an interface.
 #[derive(Deserialize)]
 struct Shown {
@@ -66,8 +69,8 @@ impl Underlay {
         let kind = shown.linkinfo.and_then(|kind| kind.info_kind);
         if kind.as_deref() != Some("tun") && !options.plain {
             bail!(
-                "{address} is an address of {}, which is no overlay: others could read packets and \
-                 forge them. Give the address that `srd up` has on its interface, or --plain if the \
+                "{address} is an address of {}, which is no overlay: others could read and forge \
+                 packets. Give the address that `srd up` has on its interface, or --plain if the \
                  network is trusted",
                 shown.ifname
             );

@@ -154,8 +154,8 @@ impl Net {
                 source.set_port(PORT + transmit.entropy.0);
                 for (head, payload) in buf.segments() {
                     if astray {
-                        // A stranger is asked for a cookie, told that there is no context, or gets the
-                        // answer to an opening that was played again, which it cannot read.
+                        // A stranger is asked for a cookie, told that there is no context, or gets
+                        // the answer to an opening that was played again, which it cannot read.
                         assert!([5, 6, 7].contains(&(head[0] & 15)), "{head:?}");
                     }
                     if !heard || self.rng.below(1000) < self.loss_permille {

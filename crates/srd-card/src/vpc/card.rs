@@ -166,8 +166,8 @@ impl Card {
         self.ports.get(id.0 as usize).filter(|port| !port.is_gone)
     }
 
-    /// Cuts packets for other hosts to so many bytes each: super-packets and TCP in software, others as
-    /// a router does (V7). Without a call they travel whole (V10).
+    /// Cuts packets for other hosts to so many bytes each: super-packets and TCP in software,
+    /// others as a router does (V7). Without a call they travel whole (V10).
     pub fn set_host_bytes_max(&mut self, bytes: usize) {
         self.host_bytes_max = bytes;
     }

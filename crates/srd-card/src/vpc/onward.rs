@@ -25,8 +25,8 @@ use crate::track::{Key, TrackId};
 const EXPRESS_MTU: u16 = 8900;
 
 impl Card {
-    /// Offers a packet to its instance's limits: returned, it has passed them. What a limit drops it
-    /// counts. `run` takes those further that wait.
+    /// Offers a packet to its instance's limits: returned, it has passed them. What a limit drops
+    /// it counts. `run` takes those further that wait.
     #[inline]
     pub(super) fn offer(
         &mut self,

@@ -38,8 +38,8 @@ pub(crate) struct UpArgs {
     /// instances, and what they send to others leaves with this machine's address.
     #[arg(long)]
     internet: bool,
-    /// The address of this machine by which other hosts of the cloud reach it: that of an overlay of
-    /// `srd up`.
+    /// The address of this machine by which other hosts of the cloud reach it: that of an overlay
+    /// of `srd up`.
     #[arg(long, value_name = "ADDRESS")]
     underlay: Option<IpAddr>,
     /// Another host of the file and its address, as in beta=10.77.77.2; may be given several times.

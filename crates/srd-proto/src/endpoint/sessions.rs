@@ -88,7 +88,8 @@ impl Endpoint {
         let address = SocketAddr::new(ip, request.greeting.port);
         let partner = shard_of_context(request.greeting.context);
         // H16. The number outside the sealed greeting, by which the packet was steered, is not
-        // authenticated: an opening that was sealed for another shard was recorded and played again.
+        // authenticated: an opening that was sealed for another shard was recorded and played
+        // again.
         if partner % self.shared.node.shards() != self.shared.shard {
             return Err(DropReason::Replay);
         }
