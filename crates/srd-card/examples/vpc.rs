@@ -4,6 +4,7 @@
 //! ```sh
 //! vpc established FLOWS SECONDS     known flows of 64 bytes, in turns
 //! vpc new RULES MEMBERS SECONDS     each packet begins a flow
+//! vpc mutation FLOWS SECONDS        known flows, without and with 1,000 changes of rules a second
 //! ```
 //!
 //! One packet passes the sender's half and the receiver's: two look-ups, two instances' limits.
@@ -232,6 +233,46 @@ fn new(rules: u16, members: u32, seconds: u64) {
     report(packets, spent, &format!("new flows, {rules} rules, group of {members}"));
 }
 
+/// Each change is another rule that concerns none of the flows; it is compiled before.
+fn mutation(flows: u32, seconds: u64) {
+    let began = WallInstant::now();
+    let other = Arc::new(Rules::compile(&world(3, 2), HOST));
+    println!("a host of two interfaces compiles in {} us", began.elapsed().as_micros());
+    let both = [Arc::new(Rules::compile(&world(2, 2), HOST)), other];
+    let mut run = Run::new(2, 2, flows + 10);
+    let frames: Vec<Vec<u8>> = (0..flows).map(frame).collect();
+    let mut rates = [0.0; 2];
+    for (changes, rate) in rates.iter_mut().enumerate() {
+        for template in &frames {
+            let frame = run.of(template);
+            run.send(frame);
+        }
+        let (began, before) = (WallInstant::now(), run.sink.delivered);
+        let (mut at, mut number, mut longest) = (0, 0_u64, 0);
+        while began.elapsed().as_secs() < seconds {
+            for _ in 0..256 {
+                at = (at + 7919) % frames.len();
+                let frame = run.of(&frames[at]);
+                run.send(frame);
+            }
+            if changes == 1 && began.elapsed().as_micros() as u64 / 1000 > number {
+                let start = WallInstant::now();
+                run.card.set_rules(Arc::clone(&both[usize::from(number % 2 == 0)]));
+                longest = start.elapsed().as_nanos().max(longest);
+                number += 1;
+            }
+        }
+        let spent = began.elapsed().as_secs_f64();
+        *rate = (run.sink.delivered - before) as f64 / spent;
+        let changed = if changes == 1 { "with" } else { "without" };
+        println!(
+            "{flows} flows {changed} changes: {:.2} M packets/s; {number}, longest {longest} ns",
+            *rate / 1e6
+        );
+    }
+    println!("with changes / without: {:.2}", rates[1] / rates[0]);
+}
+
 fn report(packets: u64, seconds: f64, what: &str) {
     let rate = packets as f64 / seconds;
     println!("{what}: {:.2} M packets/s, {:.0} ns a packet", rate / 1e6, 1e9 / rate);
@@ -244,11 +285,16 @@ fn main() -> ExitCode {
         (Some("established"), Some(flows), Some(seconds), None) => {
             established(flows.max(1), seconds.into());
         }
+        (Some("mutation"), Some(flows), Some(seconds), None) => {
+            mutation(flows.max(1), seconds.into());
+        }
         (Some("new"), Some(rules), Some(members), Some(seconds)) => {
             new(u16::try_from(rules).unwrap_or(u16::MAX), members, seconds.into());
         }
         _ => {
-            eprintln!("usage: vpc established FLOWS SECONDS | vpc new RULES MEMBERS SECONDS");
+            eprintln!(
+                "usage: vpc established|mutation FLOWS SECONDS | vpc new RULES MEMBERS SECONDS"
+            );
             return ExitCode::from(2);
         }
     }

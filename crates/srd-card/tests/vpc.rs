@@ -150,6 +150,49 @@ fn regression_a_flow_that_is_tracked_later_has_its_answers_judged_again() {
     compare(232, 1, 200);
 }
 
+/// A host may say what it wants: only packets of interfaces that the mapping places there arrive,
+/// from their own addresses, and from their own cloud or one that is peered with the receiver's
+/// (V6).
+#[test]
+fn a_host_speaks_for_no_interface_but_its_own() {
+    let (mut delivered, mut refused) = (0, 0);
+    for seed in 0..200 {
+        let dice = &mut Dice(seed);
+        let world = world(dice);
+        let mut fabric = Fabric::new(&world);
+        for _ in 0..300 {
+            let (_, packet) = generate::packet(dice, &world);
+            if packet.source.is_ipv4() != packet.destination.is_ipv4() {
+                continue;
+            }
+            let (from, to) = (EniId(dice.below(26)), EniId(dice.below(26)));
+            let host = dice.pick(&["h0", "h1", "h2", "edge", "stranger"]);
+            let Some(at) = fabric.forge(host, from, to, &packet) else {
+                refused += 1;
+                continue;
+            };
+            delivered += 1;
+            assert_eq!(at, to, "another interface than the envelope names");
+            let sender = &world.enis[&from];
+            let instance = sender.attachment.as_ref().unwrap().instance;
+            assert_eq!(world.instances[&instance].host.as_deref(), Some(host));
+            let own = match packet.source {
+                std::net::IpAddr::V4(source) => sender.ipv4.contains(&source),
+                std::net::IpAddr::V6(source) => sender.ipv6.contains(&source),
+            };
+            assert!(own || !sender.source_dest_check, "{from} from {}", packet.source);
+            let vpc = |eni: &Eni| world.subnets[&eni.subnet].vpc;
+            let ends = [vpc(sender), vpc(&world.enis[&to])];
+            let joined = world
+                .peerings
+                .values()
+                .any(|p| p.active && ends.contains(&p.requester) && ends.contains(&p.accepter));
+            assert!(ends[0] == ends[1] || joined, "{ends:?}");
+        }
+    }
+    assert!(delivered > 100 && refused > 10_000, "{delivered} {refused}");
+}
+
 #[test]
 #[ignore = "ten million packets: for a nightly run"]
 fn the_card_says_what_the_reference_says_of_ten_million_packets() {

@@ -1,42 +1,26 @@
 //! The instances of this host: made, added, removed, and told about.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
-use srd_card::vpc::{Guest, PortId};
+use srd_card::vpc::Guest;
 use srd_card::{Direction, vpc};
 use srd_proto::time::Instant;
 use srd_vpc::compile::Rules;
-use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
+use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
 use crate::namespace::{Device, Namespace};
 use crate::protocol::{Attach, Instance, Interface, Status};
-use crate::service::{Options, Service};
+use crate::state::{Options, Running, Service};
 use crate::world::{Vpc, is_name};
 
 /// The first device's name ends with this number, as on EC2.
 const DEVICE_FIRST: usize = 5;
-
-/// The instances by name, and what packets through NAT gateways need.
-#[derive(Debug, Default)]
-pub(crate) struct Guests {
-    by_name: BTreeMap<String, Running>,
-    pub(crate) nat_publics: BTreeMap<NatGatewayId, Ipv4Addr>,
-}
-
-/// An instance that runs.
-#[derive(Debug)]
-struct Running {
-    id: InstanceId,
-    namespace: Namespace,
-    profile: Profile,
-    interfaces: Vec<(PortId, EniId, Device)>,
-}
 
 impl Service {
     /// Makes all instances of this host that do not run yet.

@@ -16,27 +16,37 @@
 //! | [`protocol`] | what the service is asked, and answers |
 //! | [`client`] | the asking side |
 //! | `server` | the socket |
-//! | [`service`] | the loop that moves packets and obeys |
+//! | `service` | the loop that moves packets and obeys |
+//! | `state` | what it works on |
 //! | `world` | instances that are added while it runs |
 //! | `namespace` | namespaces and their interfaces |
 //! | `edge` | the internet's side |
+//! | `underlay` | other hosts |
 //! | `undo` | what is done at the end, however it comes |
-//! | `guests`, `packets` | parts of the loop |
+//! | `guests` | instances, made and removed |
+//! | `packets`, `gateways` | where packets go |
+//! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
 pub mod client;
 mod edge;
+mod gateways;
 mod guests;
 mod namespace;
+mod orders;
 mod packets;
 pub mod protocol;
 mod server;
-pub mod service;
+mod service;
+mod state;
+mod underlay;
 mod undo;
 mod world;
 
 pub use client::Client;
-pub use service::{Options, Service};
+pub use orders::Stopper;
+pub use state::{Options, Service};
+pub use underlay::UnderlayOptions;
 
 /// Where the service listens by default.
 pub const SOCKET_DEFAULT: &str = "/run/srd/card.sock";

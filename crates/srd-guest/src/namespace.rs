@@ -68,8 +68,8 @@ impl Namespace {
             let inside = programs_in(&path);
             if inside > 0 {
                 bail!(
-                    "the namespace {name} is there already, and {inside} programs run in it: end them \
-                     (`ip netns pids {name}` names them), or end the card that has made it"
+                    "the namespace {name} is there already, and {inside} programs run in it: end \
+                     them (`ip netns pids {name}` names them), or the card that has made it"
                 );
             }
             ip(&["netns", "del", &name])?;

@@ -2,103 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
-use srd_card::vpc::nat::Nat;
-use srd_card::vpc::{Around, Card, Envelope, PortId};
-use srd_net::Tun;
+use srd_card::vpc::{Card, Envelope};
 use srd_proto::time::Instant;
-use srd_vpc::id::{EniId, NatGatewayId, VpcId};
-use srd_vpc::judge::{Exit, Service as Link};
+use srd_vpc::id::{EniId, NatGatewayId};
+use srd_vpc::judge::Exit;
 
-use crate::edge::Edge;
-use crate::service::Service;
+use crate::gateways::Outside;
+use crate::state::Service;
 
-/// The name of the edge, which is no host's.
-const EDGE: &str = "(edge)";
 /// Frames from the internet in one turn.
 const BURST: usize = 256;
-
-/// The internet's side: the device, and the connections of NAT gateways.
-#[derive(Debug)]
-pub(crate) struct Gateways {
-    pub(crate) edge: Option<Edge>,
-    name: Arc<str>,
-    nat: Nat,
-    /// Packets that no host, edge or service took.
-    pub(crate) lost: BTreeMap<&'static str, u64>,
-}
-
-impl Gateways {
-    pub(crate) fn new(edge: Option<Edge>) -> Self {
-        Self { edge, name: EDGE.into(), nat: Nat::default(), lost: BTreeMap::new() }
-    }
-
-    pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
-        self.edge.as_ref().map(|edge| edge.tun.fd())
-    }
-
-    fn lose(&mut self, why: &'static str) {
-        *self.lost.entry(why).or_default() += 1;
-    }
-
-    /// A frame that leaves.
-    fn leave(
-        &mut self,
-        now: Instant,
-        publics: &BTreeMap<NatGatewayId, Ipv4Addr>,
-        envelope: Envelope,
-        mut frame: Vec<u8>,
-    ) {
-        if let Envelope::ByNat { from, nat } = envelope {
-            let Some(public) = publics.get(&nat) else { return self.lose("nat without address") };
-            if self.nat.leave(now, nat, *public, from, &mut frame).is_err() {
-                return self.lose("nat without port");
-            }
-        }
-        let written = self.edge.as_ref().map(|edge| edge.tun.write(&frame));
-        if !matches!(written, Some(Ok(()))) {
-            self.lose("internet");
-        }
-    }
-}
-
-/// What is around the card.
-pub(crate) struct Outside<'a> {
-    tuns: &'a BTreeMap<PortId, Tun>,
-    gateways: &'a mut Gateways,
-    publics: &'a BTreeMap<NatGatewayId, Ipv4Addr>,
-    now: Instant,
-}
-
-impl Around for Outside<'_> {
-    fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
-        let written = self.tuns.get(&port).map(|tun| tun.write(&frame));
-        if !matches!(written, Some(Ok(()))) {
-            self.gateways.lose("device");
-        }
-    }
-
-    fn to_host(&mut self, host: &Arc<str>, _: VpcId, envelope: Envelope, frame: Vec<u8>, _: bool) {
-        if **host == *self.gateways.name {
-            self.gateways.leave(self.now, self.publics, envelope, frame);
-        } else {
-            self.gateways.lose("other host");
-        }
-    }
-
-    fn to_service(&mut self, _: PortId, service: Link, _: Vec<u8>) {
-        self.gateways.lose(match service {
-            Link::Resolver => "resolver",
-            Link::Metadata => "metadata",
-            Link::Time => "time",
-        });
-    }
-}
 
 impl Service {
     /// Lets the card work, with what is around it.
@@ -156,6 +74,22 @@ impl Service {
             self.with_card(now, |card, around| card.from_host(now, &name, envelope, frame, around));
         }
         Ok(())
+    }
+
+    /// What arrives from other hosts.
+    pub(crate) fn read_hosts(&mut self, now: Instant) {
+        for _ in 0..BURST {
+            let Some(underlay) = &mut self.gateways.underlay else { return };
+            match underlay.receive() {
+                None => return,
+                Some(Err(why)) => self.gateways.lose(why),
+                Some(Ok((host, envelope, frame))) => {
+                    self.with_card(now, |card, around| {
+                        card.from_host(now, &host, envelope, frame, around);
+                    });
+                }
+            }
+        }
     }
 
     fn is_of_nat(&self, address: Option<IpAddr>) -> bool {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::orders::{Command, Orders};
 use crate::protocol::{Answer, LINE_BYTES_MAX, Request};
-use crate::service::{Command, Orders};
 
 /// Connections at once: each instance that `srd run` adds has one.
 const CONNECTIONS_MAX: usize = 256;
@@ -55,7 +55,7 @@ impl Server {
     pub(crate) fn listen(path: &Path, orders: Orders) -> Result<Self> {
         if UnixStream::connect(path).is_ok() {
             bail!(
-                "a card serves {} already: `srd card status` shows it, --socket names another place",
+                "a card serves {} already: `srd card status` shows it, --socket names another",
                 path.display()
             );
         }

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::sync::mpsc::{SendError, channel};
 
 use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -18,13 +17,14 @@ use srd_card::vpc::{Card, PortId};
 use srd_net::{Tun, clock};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
-use srd_vpc::object::World;
 
 use crate::edge::Edge;
-use crate::guests::Guests;
-use crate::packets::Gateways;
+use crate::gateways::Gateways;
+use crate::orders::{Command, Orders, Stopper};
 use crate::protocol::{Answer, Request};
 use crate::server::Server;
+use crate::state::{Guests, Options, Service};
+use crate::underlay::Underlay;
 use crate::undo::Undo;
 use crate::world::Vpc;
 
@@ -34,83 +34,6 @@ const BURST: usize = 64;
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Steps of that work for each instance.
 const EXPIRE_WORK: u32 = 1000;
-
-/// What a service shall do.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The VPC's file; EC2's default VPC if there is none.
-    pub file: Option<PathBuf>,
-    /// The name of this host in the file. Instances that name none are here.
-    pub host: String,
-    /// By what all rates are divided.
-    pub scale: u32,
-    /// Whether the network of this machine stands for the internet.
-    pub internet: bool,
-    /// Where requests are listened for.
-    pub socket: PathBuf,
-}
-
-/// A request with the way back for its answer, or the end of an instance.
-pub(crate) enum Command {
-    Ask(Request, Sender<Answer>),
-    Detach(String),
-}
-
-/// Hands commands to the service, and wakes it.
-#[derive(Clone, Debug)]
-pub(crate) struct Orders {
-    queue: Sender<Command>,
-    wake: Arc<OwnedFd>,
-}
-
-impl Orders {
-    pub(crate) fn give(&self, command: Command) -> bool {
-        self.queue.send(command).is_ok() && self.wake()
-    }
-
-    fn wake(&self) -> bool {
-        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).is_ok()
-    }
-}
-
-/// Ends a service from another thread.
-#[derive(Clone, Debug)]
-pub struct Stopper {
-    is_ending: Arc<AtomicBool>,
-    orders: Orders,
-}
-
-impl Stopper {
-    /// The service ends soon.
-    pub fn stop(&self) {
-        self.is_ending.store(true, Ordering::Relaxed);
-        self.orders.wake();
-    }
-}
-
-/// A service. It holds namespaces, devices and rules, and gives them back when it is dropped.
-pub struct Service {
-    pub(crate) options: Options,
-    pub(crate) vpc: Vpc,
-    pub(crate) world: World,
-    pub(crate) card: Card,
-    pub(crate) guests: Guests,
-    pub(crate) tuns: BTreeMap<PortId, Tun>,
-    pub(crate) gateways: Gateways,
-    commands: Receiver<Command>,
-    wake: Arc<OwnedFd>,
-    stopper: Stopper,
-    _server: Server,
-    expire_at: Instant,
-    /// Dropped last.
-    pub(crate) undo: Undo,
-}
-
-impl std::fmt::Debug for Service {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service").field("options", &self.options).finish_non_exhaustive()
-    }
-}
 
 impl Service {
     /// Reads the file, makes the instances of this host, and listens.
@@ -129,9 +52,13 @@ impl Service {
         let world = vpc.world();
         let rules = Arc::new(Rules::compile(&world, &options.host));
         let [seed, ..] = clock::seed()?.map(u64::from);
-        let card = Card::new(&options.host, rules, seed);
+        let mut card = Card::new(&options.host, rules, seed);
         let edge =
             if options.internet { Some(Edge::open(&Vpc::publics(&world), &undo)?) } else { None };
+        let underlay = options.underlay.as_ref().map(Underlay::open).transpose()?;
+        if let Some(underlay) = &underlay {
+            card.set_host_bytes_max(underlay.bytes_max);
+        }
         let is_ending = Arc::new(AtomicBool::new(false));
         let now = clock::now();
         let mut service = Self {
@@ -141,7 +68,7 @@ impl Service {
             card,
             guests: Guests::default(),
             tuns: BTreeMap::new(),
-            gateways: Gateways::new(edge),
+            gateways: Gateways::new(edge, underlay),
             commands,
             wake,
             stopper: Stopper { is_ending, orders },
@@ -170,6 +97,7 @@ impl Service {
             self.obey(now);
             self.read_guests(now);
             self.read_edge(now)?;
+            self.read_hosts(now);
             self.with_card(now, |card, around| card.poll(now, around));
             if self.expire_at <= now {
                 self.card.expire(now, EXPIRE_WORK);
@@ -189,8 +117,8 @@ impl Service {
             tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
         };
         let tuns: Vec<_> = self.tuns.values().map(Tun::fd).collect();
-        let edge = self.gateways.fd();
-        let fds = tuns.iter().chain(&edge).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
+        let around = self.gateways.fds();
+        let fds = tuns.iter().chain(&around).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
         let mut fds: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&pause)) {

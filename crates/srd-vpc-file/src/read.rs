@@ -56,7 +56,7 @@ pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
         let what = error.message().trim().to_owned();
         source.error(error.span(), what, "docs/vpc.md lists the tables and their keys")
     })?;
-    let mut build = Build { source, names: Names::default(), world: World::default() };
+    let mut build = Build::new(source);
     build.name_all(&document)?;
     network::build(&mut build, &document)?;
     machines::build(&mut build, &document)?;

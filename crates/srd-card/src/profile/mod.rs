@@ -39,7 +39,7 @@ const LONGER_MAX: u32 = 20;
 /// ```
 /// use srd_card::profile::{InstanceType, Origin, Profile};
 /// let profile = Profile::of(InstanceType::find("c7i.large")?);
-/// assert_eq!(profile.packets_per_second.value, 906_000);
+/// assert_eq!(profile.packets_per_second.value, 1_000_000);
 /// assert_eq!(profile.packets_per_second.origin, Origin::Sourced);
 /// # Ok::<(), srd_card::profile::UnknownType>(())
 /// ```
@@ -178,7 +178,7 @@ mod tests {
         let (full, lab) = (of("c7i.large").limits(), of("c7i.large").scaled(100).limits());
         assert_eq!(lab.rates_out.peak_bps, 125_000_000);
         assert_eq!(lab.rates_in.baseline_bps, 7_810_000);
-        assert_eq!(lab.packets_per_second, 9_060);
+        assert_eq!(lab.packets_per_second, 10_000);
         assert_eq!(lab.gateway_bps * 100, full.gateway_bps);
         assert_eq!(lab.rates_out.burst, full.rates_out.burst);
         assert_eq!(of("c7i.large").scaled(100).flow_bps(FlowKind::Exterior), 50_000_000);

@@ -7,68 +7,17 @@ use alloc::vec::Vec;
 use srd_proto::time::Instant;
 use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, VpcId};
-use srd_vpc::judge::{Exit, Service};
+use srd_vpc::judge::Exit;
 
 use super::drops::{Cause, Drops};
-use super::envelope::Envelope;
 use super::flow::{Ends, Flow};
-use super::onward::Parcel;
+use super::parcel::Parcel;
+use super::port::{Around, Guest, PortCounts, PortId};
 use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
-use crate::meta::FRAME_BYTES_MAX;
 use crate::meta::key::Direction;
-use crate::meta::layout::Layout;
-use crate::meta::offload::OFFLOAD_BYTES;
-use crate::meta::packet::{Packet, protocol};
 use crate::profile::Profile;
 use crate::rewrite::too_big;
 use crate::track::{Table, Timeouts};
-
-/// An interface of this host, by its place in the card.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct PortId(pub u32);
-
-/// What is around the card. A frame is an offload header and its packet.
-pub trait Around {
-    /// A frame for a guest.
-    fn to_guest(&mut self, port: PortId, frame: Vec<u8>);
-    /// A frame for another host, or for the edge of a gateway. `express`: SRD may carry it.
-    fn to_host(
-        &mut self,
-        host: &Arc<str>,
-        vpc: VpcId,
-        envelope: Envelope,
-        frame: Vec<u8>,
-        express: bool,
-    );
-    /// A frame for a service of the network's own.
-    fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>);
-}
-
-/// An interface of a guest, as it is added.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Guest {
-    /// The interface.
-    pub eni: EniId,
-    /// Idle times of its connections.
-    pub timeouts: Timeouts,
-}
-
-/// Packets of an interface; a super-packet counts as the packets it stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PortCounts {
-    /// Packets that the guest has sent and that passed.
-    pub tx_packets: u64,
-    /// Their bytes, from the IP header on.
-    pub tx_bytes: u64,
-    /// Packets that were handed to the guest.
-    pub rx_packets: u64,
-    /// Their bytes, from the IP header on.
-    pub rx_bytes: u64,
-    /// Packets that the rules judged, since no verdict was kept for them.
-    pub judged: u64,
-    /// Packets that ride SRD, or may.
-    pub express_tx_packets: u64,
-}
 
 #[derive(Debug)]
 pub(super) struct Port {
@@ -110,6 +59,8 @@ pub struct Card {
     pub(super) ends: Ends,
     pub(super) edges: BTreeMap<Exit, Arc<str>>,
     pub(super) answers: too_big::Limit,
+    /// The most bytes of a packet that one datagram carries to another host.
+    pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
     pub(super) drops: Drops,
     /// When instances have packets that may go on.
@@ -138,6 +89,7 @@ impl Card {
             ends: Ends::default(),
             edges: BTreeMap::new(),
             answers: too_big::Limit::default(),
+            host_bytes_max: usize::MAX,
             drops: Drops::default(),
             timers: BTreeSet::new(),
             free_ports: Vec::new(),
@@ -212,6 +164,12 @@ impl Card {
     /// An interface that is there.
     pub(super) fn port(&self, id: PortId) -> Option<&Port> {
         self.ports.get(id.0 as usize).filter(|port| !port.is_gone)
+    }
+
+    /// Cuts packets for other hosts to so many bytes each: super-packets and TCP in software,
+    /// others as a router does (V7). Without a call they travel whole (V10).
+    pub fn set_host_bytes_max(&mut self, bytes: usize) {
+        self.host_bytes_max = bytes;
     }
 
     /// Names the hosts where gateways have their edge.
@@ -325,55 +283,5 @@ impl Card {
     pub(super) fn drop_of(&mut self, port: Option<PortId>, cause: Cause, packets: u64) {
         let drops = port.and_then(|port| self.ports.get_mut(port.0 as usize));
         drops.map_or(&mut self.drops, |port| &mut port.drops).count(cause, packets);
-    }
-}
-
-/// A frame that was read.
-pub(super) struct Read {
-    pub(super) packet: Packet,
-    pub(super) layout: Layout,
-}
-
-impl Read {
-    /// Reads a frame; `None` if it is no packet, or its offload header contradicts it, or if it
-    /// hides its ports, or is from an address to itself, which no host sends (V8).
-    pub(super) fn frame(frame: &[u8]) -> Option<Self> {
-        if frame.len() > FRAME_BYTES_MAX {
-            return None;
-        }
-        let (header, bytes) = frame.split_first_chunk::<OFFLOAD_BYTES>()?;
-        let packet = Packet::read(bytes)?;
-        if packet.source == packet.destination || packet.is_hidden(bytes) {
-            return None;
-        }
-        let layout = Layout::of(&packet, bytes)?.with_offload(header)?;
-        Some(Self { packet, layout })
-    }
-
-    /// The packet as rules see it.
-    pub(super) fn for_rules(&self, bytes: &[u8]) -> srd_vpc::packet::Packet {
-        use srd_vpc::packet::Inner;
-        let Packet { source, destination, protocol: number, transport_at, .. } = self.packet;
-        let inner = match (number, self.packet.ports_in_sight(bytes)) {
-            (protocol::TCP, Some((from, to))) => Inner::Tcp(from, to),
-            (protocol::UDP, Some((from, to))) => Inner::Udp(from, to),
-            _ => match bytes.get(transport_at..transport_at + 2) {
-                Some(&[kind, code]) if self.is_icmp() && self.packet.first => {
-                    Inner::Icmp(kind, code)
-                }
-                _ => Inner::Other(number),
-            },
-        };
-        srd_vpc::packet::Packet { source, destination, inner }
-    }
-
-    /// Whether it is ICMP of its family.
-    fn is_icmp(&self) -> bool {
-        self.packet.protocol == if self.packet.is_v4() { protocol::ICMP } else { protocol::ICMP_V6 }
-    }
-
-    /// Whether all packets of its flow look alike to the rules.
-    pub(super) fn is_cacheable(&self) -> bool {
-        !self.packet.fragment && !self.is_icmp()
     }
 }

@@ -4,36 +4,19 @@ use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
 use srd_vpc::compile::{self, Next, Sent};
-use srd_vpc::judge::{Exit, Reach, Reason, Service, Tracking};
+use srd_vpc::judge::{Reach, Reason, Service, Tracking};
 
-use super::card::{Around, Card, PortId, Read};
+use super::card::Card;
 use super::drops::Cause;
-use super::flow::{Flow, Side, Target, To, Verdict};
-use super::onward::{Going, Parcel};
+use super::flow::{Flow, Known, Side, Target, To, Verdict};
+use super::parcel::{Going, Parcel};
+use super::port::{Around, PortId};
+use super::read::{Read, bytes_of};
 use crate::limits::Offer;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::track::{Found, Key, Seen, TrackId};
-
-/// What is known of a packet's flow before the rules are asked.
-#[derive(Clone, Copy)]
-pub(super) struct Known {
-    /// Its entry, if it has one.
-    pub(super) id: Option<TrackId>,
-    /// Whether the interface tracks it, or the connection that an ICMP error quotes.
-    pub(super) tracked: bool,
-    /// Whether its first packet went the way of this one.
-    pub(super) first_way: bool,
-}
-
-impl Known {
-    pub(super) const NOTHING: Self = Self { id: None, tracked: false, first_way: true };
-
-    pub(super) fn flow(self) -> compile::Flow {
-        if self.tracked { compile::Flow::Established } else { compile::Flow::New }
-    }
-}
 
 impl Card {
     /// Takes a frame that a guest sends: an offload header and its packet.
@@ -55,7 +38,7 @@ impl Card {
         let index = self.ports[port.0 as usize].index;
         let key = Key::of(&read.packet, bytes, Direction::Egress, index);
         let seen = Seen::of(&read.packet, bytes);
-        let (target, id) = match self.target(now, port, &read, bytes, &key, seen) {
+        let (slot, id) = match self.target(now, port, &read, bytes, &key, seen) {
             Ok(found) => found,
             Err(cause) => {
                 if cause == Cause::Tracking {
@@ -66,9 +49,10 @@ impl Card {
                 return self.drop_of(Some(port), cause, packets);
             }
         };
+        let Some(target) = self.ends.targets.get(slot) else { return };
         let offer = Offer {
             direction: Direction::Egress,
-            bytes: super::onward::bytes_of(&read.layout),
+            bytes: bytes_of(&read.layout),
             packets: u32::try_from(packets).unwrap_or(u32::MAX),
             eni: index,
             gateway: matches!(target.to, To::Edge { .. }),
@@ -76,8 +60,10 @@ impl Card {
             fragment: read.packet.fragment,
         };
         let kind = target.kind;
-        let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(target) };
-        self.offer(now, instance, offer, id.map(|id| (id, kind)), parcel);
+        let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(slot) };
+        if let Some(parcel) = self.offer(now, instance, offer, id.map(|id| (id, kind)), parcel) {
+            self.onward(now, &offer, parcel, around);
+        }
         self.run(now, around);
     }
 
@@ -90,7 +76,7 @@ impl Card {
         bytes: &[u8],
         key: &Key,
         seen: Seen,
-    ) -> Result<(Target, Option<TrackId>), Cause> {
+    ) -> Result<(u32, Option<TrackId>), Cause> {
         let number = self.ports[port.0 as usize].instance as usize;
         let flows = &mut self.instances[number].flows;
         let mut known = Known::NOTHING;
@@ -100,11 +86,7 @@ impl Card {
             if flow.out.epoch == self.epoch && read.is_cacheable() {
                 match flow.out.verdict {
                     Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
-                    Verdict::Go(slot) => {
-                        if let Some(target) = self.ends.targets.get(slot) {
-                            return Ok((target.clone(), Some(id)));
-                        }
-                    }
+                    Verdict::Go(slot) => return Ok((slot, Some(id))),
                     Verdict::Take => {}
                 }
             }
@@ -126,7 +108,7 @@ impl Card {
         key: &Key,
         seen: Seen,
         mut known: Known,
-    ) -> Result<(Target, Option<TrackId>), Cause> {
+    ) -> Result<(u32, Option<TrackId>), Cause> {
         let number = self.ports[port.0 as usize].instance;
         self.ports[port.0 as usize].counts.judged += read.layout.packets();
         if known.id.is_none() {
@@ -143,8 +125,9 @@ impl Card {
                 return Err(cause);
             }
         };
+        let slot = self.ends.targets.number_of(&target);
         if related {
-            return Ok((target, None));
+            return Ok((slot, None));
         }
         let flows = &mut self.instances[number as usize].flows;
         let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
@@ -152,7 +135,7 @@ impl Card {
             Some(id) => {
                 if tracked && known.first_way && !known.tracked {
                     flows.track(now, id).map_err(|_| Cause::Tracking)?;
-                    // What was said of the other direction was said of a flow without memory.
+                    // What was said of the other direction was said of a flow without memory. // V5
                     flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
                 }
                 Some(id)
@@ -168,10 +151,9 @@ impl Card {
             self.make_room(now, number);
         }
         if let Some(id) = id {
-            let slot = self.ends.targets.number_of(&target);
             self.keep_out(number, id, Verdict::Go(slot));
         }
-        Ok((target, id))
+        Ok((slot, id))
     }
 
     fn keep_out(&mut self, instance: u32, id: TrackId, verdict: Verdict) {
@@ -199,7 +181,7 @@ impl Card {
         quoted.and_then(|id| flows.value(id)).is_some_and(|(_, tracked, _)| tracked)
     }
 
-    /// What the rules say of a packet that a guest sends.
+    /// What the rules say of a packet that a guest sends (V1, V2).
     pub(super) fn ask_sent(
         &self,
         port: PortId,
@@ -223,7 +205,7 @@ impl Card {
                 let to = To::Edge { exit, edge, public, nat };
                 Target { to, kind: Target::kind(false, Reach::Outside) }
             }
-            // Answers could not find their way back through the gateway.
+            // Answers could not find their way back through the gateway. // V8
             Next::To { .. } if nat.is_some() => return Err(Cause::Rule(Reason::PrivateNat)),
             Next::To { place, reach, .. } => {
                 let own = self.rules.port(port.eni).map(|place| place.express).unwrap_or_default();
@@ -250,13 +232,5 @@ impl Card {
 
     fn to_service(&self, service: Service) -> Target {
         Target { to: To::Service(service), kind: Target::kind(false, Reach::Zone) }
-    }
-}
-
-/// The most bytes of a packet that a gateway carries.
-pub(super) fn carried_bytes(exit: Exit) -> usize {
-    match exit {
-        Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => 1500,
-        Exit::Endpoint(_) => 8500,
     }
 }

@@ -138,7 +138,8 @@ impl Envelope {
         out
     }
 
-    /// Reads an envelope: what it says, and the frame in it as its offload header and its packet.
+    /// Reads an envelope (V9, V10): what it says, and the frame in it as its offload header and its
+    /// packet.
     ///
     /// # Errors
     /// [`EnvelopeError`] says what is wrong with it.

@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
 use srd_proto::time::Instant;
+use srd_vpc::compile;
 use srd_vpc::id::{EniId, NatGatewayId};
 use srd_vpc::judge::{Exit, Reach, Reason, Service};
 
-use super::card::PortId;
+use super::port::PortId;
 use crate::limits::{FlowKind, FlowMeter};
+use crate::track::TrackId;
 
 /// A verdict of one direction of a flow.
 #[derive(Clone, Copy, Debug)]
@@ -140,5 +142,24 @@ impl<T: Ord + Clone> Numbered<T> {
         self.all.push(one.clone());
         self.numbers.insert(one.clone(), number);
         number
+    }
+}
+
+/// What is known of a packet's flow before the rules are asked.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    /// Its entry, if it has one.
+    pub(super) id: Option<TrackId>,
+    /// Whether the interface tracks it, or the connection that an ICMP error quotes.
+    pub(super) tracked: bool,
+    /// Whether its first packet went the way of this one.
+    pub(super) first_way: bool,
+}
+
+impl Known {
+    pub(super) const NOTHING: Self = Self { id: None, tracked: false, first_way: true };
+
+    pub(super) fn flow(self) -> compile::Flow {
+        if self.tracked { compile::Flow::Established } else { compile::Flow::New }
     }
 }

@@ -9,12 +9,13 @@ use srd_vpc::compile::Arrival;
 use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Tracking};
 
-use super::card::{Around, Card, PortId, Read};
+use super::card::Card;
 use super::drops::Cause;
-use super::egress::Known;
 use super::envelope::Envelope;
-use super::flow::{Flow, NOBODY, Sender, Side, Verdict};
-use super::onward::{Going, Parcel, bytes_of};
+use super::flow::{Flow, Known, NOBODY, Sender, Side, Verdict};
+use super::parcel::{Going, Parcel};
+use super::port::{Around, PortId};
+use super::read::{Read, bytes_of};
 use super::translate;
 use crate::limits::Offer;
 use crate::meta::key::Direction;
@@ -34,14 +35,15 @@ impl Card {
         match envelope {
             Envelope::Between { from, to } => {
                 let sender = Sender { host: host.clone(), eni: Some(from) };
-                self.arrive_at(now, sender, to, frame);
+                self.arrive_at(now, sender, to, frame, around);
             }
             Envelope::Arriving | Envelope::FromNat { .. } if !self.is_edge(host) => {
                 self.drop_of(None, Cause::NotItsHost, 1);
             }
-            Envelope::Arriving => self.arrive_from_internet(now, host, frame),
+            Envelope::Arriving => self.arrive_from_internet(now, host, frame, around),
             Envelope::FromNat { to, .. } => {
-                self.arrive_at(now, Sender { host: host.clone(), eni: None }, to, frame);
+                let sender = Sender { host: host.clone(), eni: None };
+                self.arrive_at(now, sender, to, frame, around);
             }
             // This host is the edge of no gateway here; the program's edge takes these.
             Envelope::Leaving { .. } | Envelope::ByNat { .. } => {
@@ -55,15 +57,28 @@ impl Card {
         self.edges.values().any(|edge| edge == host)
     }
 
-    fn arrive_at(&mut self, now: Instant, sender: Sender, to: EniId, frame: Vec<u8>) {
+    fn arrive_at(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        to: EniId,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
         match self.port_of(to) {
-            Some(port) => self.arrive(now, &sender, port, frame),
+            Some(port) => self.arrive(now, &sender, port, frame, around),
             None => self.drop_of(None, Cause::NotHere, 1),
         }
     }
 
     /// The destination is written before the flow is looked up: flows have private addresses.
-    fn arrive_from_internet(&mut self, now: Instant, host: &Arc<str>, mut frame: Vec<u8>) {
+    fn arrive_from_internet(
+        &mut self,
+        now: Instant,
+        host: &Arc<str>,
+        mut frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
         let Some(read) = Read::frame(&frame) else {
             return self.drop_of(None, Cause::Malformed, 1);
         };
@@ -87,7 +102,7 @@ impl Card {
             let cause = Cause::Rule(begins.err().unwrap_or(Reason::Detached));
             return self.drop_of(Some(port), cause, read.layout.packets());
         }
-        self.arrive(now, &sender, port, frame);
+        self.arrive(now, &sender, port, frame, around);
     }
 
     /// Whether a frame belongs to a connection that the guest's side tracks.
@@ -103,7 +118,14 @@ impl Card {
     }
 
     /// A frame for an interface of this host.
-    pub(super) fn arrive(&mut self, now: Instant, sender: &Sender, port: PortId, frame: Vec<u8>) {
+    pub(super) fn arrive(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        port: PortId,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
         let Some(read) = Read::frame(&frame) else {
             return self.drop_of(Some(port), Cause::Malformed, 1);
         };
@@ -132,7 +154,10 @@ impl Card {
             fragment: read.packet.fragment,
         };
         let going = Going::In(sender.clone());
-        self.offer(now, number, offer, None, Parcel { frame, port, epoch: self.epoch, going });
+        let parcel = Parcel { frame, port, epoch: self.epoch, going };
+        if let Some(parcel) = self.offer(now, number, offer, None, parcel) {
+            self.onward(now, &offer, parcel, around);
+        }
     }
 
     /// Whether a guest takes a packet. State and time of the flow move.

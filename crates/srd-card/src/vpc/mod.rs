@@ -16,9 +16,9 @@
 //! ```
 //!
 //! The first packet of a flow is judged by the compiled rules ([`srd_vpc::compile`]); what they say
-//! is kept with the flow, for each direction, under the number of the rules. After a change of rules
-//! each flow is judged again before its next packet passes, packets that wait for a limit included
-//! (V4). Packets of ICMP and fragments are judged each time.
+//! is kept with the flow, for each direction, under the number of the rules. After a change of
+//! rules each flow is judged again before its next packet passes, packets that wait for a limit
+//! included (V4). Packets of ICMP and fragments are judged each time (V3).
 //!
 //! | file | what |
 //! |---|---|
@@ -27,6 +27,7 @@
 //! | `egress` | what guests send |
 //! | `ingress` | what arrives for them |
 //! | `onward` | limits, and what passed them |
+//! | [`port`], `read`, `parcel` | an interface, a frame, a packet on its way |
 //! | `translate` | addresses that gateways write |
 //! | [`nat`] | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
@@ -42,8 +43,12 @@ mod flow;
 mod ingress;
 pub mod nat;
 mod onward;
+mod parcel;
+pub mod port;
+mod read;
 mod translate;
 
-pub use card::{Around, Card, Guest, PortCounts, PortId};
+pub use card::Card;
 pub use drops::{Cause, Drops};
 pub use envelope::{Envelope, EnvelopeError};
+pub use port::{Around, Guest, PortCounts, PortId};

@@ -1,6 +1,6 @@
 //! What a NAT gateway remembers: the ports of its public address that stand for connections.
 //!
-//! A port stands for one connection to each destination, so that an address has as many
+//! A port stands for one connection (V8) to each destination, so that an address has as many
 //! connections to each destination as ports. Source: Amazon VPC User Guide, *NAT gateways*: 55,000
 //! connections to each unique destination, 350 seconds of idle time.
 //!
@@ -14,7 +14,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{EniId, NatGatewayId};
 
-use super::card::Read;
+use super::read::Read;
 use super::translate;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::{protocol, u16_at};

@@ -4,17 +4,19 @@ use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
 use srd_vpc::compile::Flow as OfFlow;
+use srd_vpc::judge::Exit;
 
-use super::card::{Around, Card, PortId, Read};
+use super::card::Card;
 use super::drops::Cause;
-use super::egress::carried_bytes;
 use super::envelope::Envelope;
-use super::flow::{Sender, Target, To};
+use super::flow::{Sender, To};
+use super::parcel::{Going, Parcel};
+use super::port::{Around, PortId};
+use super::read::Read;
 use super::translate;
 use crate::limits::{FlowKind, Limit, Offer, Outcome};
 use crate::meta::Meta;
 use crate::meta::key::{Direction, FlowKey};
-use crate::meta::layout::Layout;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::rewrite::{fragment, mss, segment, too_big};
 use crate::track::{Key, TrackId};
@@ -22,31 +24,10 @@ use crate::track::{Key, TrackId};
 /// The MTU of guests whose packets SRD carries.
 const EXPRESS_MTU: u16 = 8900;
 
-/// A packet before, in, or behind the limits.
-pub(super) struct Parcel {
-    pub(super) frame: Vec<u8>,
-    pub(super) port: PortId,
-    /// The rules that judged it.
-    pub(super) epoch: u32,
-    pub(super) going: Going,
-}
-
-/// Which way a packet goes.
-pub(super) enum Going {
-    /// From the guest to this target.
-    Out(Target),
-    /// To the guest.
-    In(Sender),
-}
-
-/// Bytes of the packets that a frame stands for, from their IP headers on.
-pub(super) fn bytes_of(layout: &Layout) -> u32 {
-    let more = layout.packets().saturating_sub(1) * layout.header_bytes() as u64;
-    u32::try_from(layout.packet_bytes() as u64 + more).unwrap_or(u32::MAX)
-}
-
 impl Card {
-    /// Offers a packet to its instance's limits. `run` takes it further.
+    /// Offers a packet to its instance's limits: returned, it has passed them. What a limit drops
+    /// it counts. `run` takes those further that wait.
+    #[inline]
     pub(super) fn offer(
         &mut self,
         now: Instant,
@@ -54,19 +35,20 @@ impl Card {
         offer: Offer,
         flow: Option<(TrackId, FlowKind)>,
         parcel: Parcel,
-    ) {
+    ) -> Option<Parcel> {
         let instance = &mut self.instances[number as usize];
         let ceiling = flow.map(|(_, kind)| instance.ceiling(kind));
         let meter =
             flow.and_then(|(id, _)| instance.flows.value(id)).map(|found| &mut found.0.meter);
         let metered = meter.zip(ceiling.as_ref());
-        // What a limit drops it counts; the queue of those that are through is empty, since `run`
-        // follows each offer.
         match instance.limits.offer(now, offer, metered, parcel) {
-            Outcome::Taken | Outcome::Dropped(..) | Outcome::Undrained(_) => {}
-        }
-        if self.busy.back() != Some(&number) {
-            self.busy.push_back(number);
+            Outcome::Passed(parcel) => Some(parcel),
+            Outcome::Taken | Outcome::Dropped(..) | Outcome::Undrained(_) => {
+                if self.busy.back() != Some(&number) {
+                    self.busy.push_back(number);
+                }
+                None
+            }
         }
     }
 
@@ -83,7 +65,7 @@ impl Card {
 
     /// A packet has passed the limits. If the rules have changed while it waited, they are asked
     /// again. // V4
-    fn onward(
+    pub(super) fn onward(
         &mut self,
         now: Instant,
         offer: &Offer,
@@ -103,13 +85,14 @@ impl Card {
                 counts.rx_bytes += u64::from(offer.bytes);
                 around.to_guest(port, frame);
             }
-            Going::Out(target) => {
+            Going::Out(slot) => {
                 counts.tx_packets += u64::from(offer.packets);
                 counts.tx_bytes += u64::from(offer.bytes);
-                counts.express_tx_packets +=
-                    u64::from(matches!(target.to, To::Host { express: true, .. }))
-                        * u64::from(offer.packets);
-                self.leave(now, port, target.to, frame, around);
+                let Some(target) = self.ends.targets.get(slot) else { return };
+                let by_express = matches!(target.to, To::Host { express: true, .. });
+                counts.express_tx_packets += u64::from(by_express) * u64::from(offer.packets);
+                let to = target.to.clone();
+                self.leave(now, port, to, frame, around);
             }
         }
     }
@@ -129,7 +112,10 @@ impl Card {
             || self.is_related(now, parcel.port, &read, bytes, direction);
         let flow = if tracked { OfFlow::Established } else { OfFlow::New };
         match &mut parcel.going {
-            Going::Out(target) => *target = self.ask_sent(parcel.port, &read, bytes, flow)?.0,
+            Going::Out(slot) => {
+                let (target, _) = self.ask_sent(parcel.port, &read, bytes, flow)?;
+                *slot = self.ends.targets.number_of(&target);
+            }
             Going::In(sender) => {
                 self.ask_received(sender, parcel.port, &read, bytes, flow)?;
             }
@@ -151,14 +137,29 @@ impl Card {
         match to {
             To::Port(other) => {
                 let sender = Sender { host: self.host.clone(), eni: Some(from) };
-                self.arrive(now, &sender, other, frame);
+                self.arrive(now, &sender, other, frame, around);
             }
             To::Host { host, eni, express } => {
-                if express && let Some(read) = Read::frame(&frame) {
-                    mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, EXPRESS_MTU);
-                }
                 let envelope = Envelope::Between { from, to: eni };
-                around.to_host(&host, vpc, envelope, frame, express);
+                let mtu = u16::try_from(self.host_bytes_max).unwrap_or(u16::MAX);
+                let mtu = if express { mtu.min(EXPRESS_MTU) } else { mtu };
+                let Some(read) = Read::frame(&frame) else { return };
+                mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
+                if read.layout.packet_bytes() <= self.host_bytes_max {
+                    return around.to_host(&host, vpc, envelope, frame, express);
+                }
+                let layout = segment::fitted(&read.layout, self.host_bytes_max);
+                if segment::largest(&layout) <= self.host_bytes_max {
+                    let mut segments = segment::Segments::new(&frame, &layout);
+                    for index in 0..segments.count() {
+                        let frame = segments.write(index).to_vec();
+                        around.to_host(&host, vpc, envelope, frame, express);
+                    }
+                    return;
+                }
+                for frame in self.fitting(now, port, self.host_bytes_max, frame, around) {
+                    around.to_host(&host, vpc, envelope, frame, express);
+                }
             }
             To::Service(service) => around.to_service(port, service, frame),
             To::Edge { exit, edge, public, nat } => {
@@ -214,5 +215,13 @@ impl Card {
     pub fn held(&self, port: PortId, limit: Limit) -> crate::limits::stages::Held {
         let Some(port) = self.port(port) else { return Default::default() };
         self.instances[port.instance as usize].limits.held(limit)
+    }
+}
+
+/// The most bytes of a packet that a gateway carries.
+fn carried_bytes(exit: Exit) -> usize {
+    match exit {
+        Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => 1500,
+        Exit::Endpoint(_) => 8500,
     }
 }

@@ -192,6 +192,29 @@ impl Fabric {
         said.pop().unwrap_or(Said::Dropped)
     }
 
+    /// A host sends this packet to all others, as if from one interface to another: the interface
+    /// that got it.
+    pub(crate) fn forge(
+        &mut self,
+        host: &str,
+        from: EniId,
+        to: EniId,
+        packet: &Packet,
+    ) -> Option<EniId> {
+        self.now += Duration::from_millis(1);
+        let mut delivered = None;
+        for card in &mut self.cards {
+            let mut seen = Seen::default();
+            let envelope = Envelope::Between { from, to };
+            card.from_host(self.now, &Arc::from(host), envelope, frame(packet), &mut seen);
+            assert!(seen.sent.is_empty() && seen.served.is_empty());
+            if let Some((port, _)) = seen.delivered.pop() {
+                delivered = card.eni_of(port);
+            }
+        }
+        delivered
+    }
+
     fn collect(
         &mut self,
         index: usize,

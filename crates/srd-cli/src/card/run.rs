@@ -11,8 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::protocol::{Attach, Instance};
-use srd_guest::service::Stopper;
-use srd_guest::{Client, Options, Service};
+use srd_guest::{Client, Options, Service, Stopper};
 
 use super::{SocketArg, report, scale};
 use crate::failure::usage;
@@ -81,6 +80,7 @@ impl Own {
             host: String::from("here"),
             scale: args.scale.unwrap_or(1),
             internet: args.internet,
+            underlay: None,
             socket: args.socket.socket.clone(),
         };
         let mut service = Service::open(options)?;
