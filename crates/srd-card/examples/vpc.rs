@@ -255,7 +255,7 @@ fn mutation(flows: u32, seconds: u64) {
                 let frame = run.of(&frames[at]);
                 run.send(frame);
             }
-            if changes == 1 && began.elapsed().as_micros() as u64 / 1000 > number {
+            if changes == 1 && began.elapsed().as_millis() > u128::from(number) {
                 let start = WallInstant::now();
                 run.card.set_rules(Arc::clone(&both[usize::from(number % 2 == 0)]));
                 longest = start.elapsed().as_nanos().max(longest);

@@ -111,9 +111,7 @@ impl Underlay {
     }
 
     /// The next frame of another host; `Some(Err)` says why a datagram was none.
-    pub(crate) fn receive(
-        &mut self,
-    ) -> Option<Result<(Arc<str>, Envelope, Vec<u8>), &'static str>> {
+    pub(crate) fn receive(&mut self) -> Option<Result<Received, &'static str>> {
         let (bytes, from) = self.socket.recv_from(&mut self.buffer).ok()?;
         let Some(host) = self.names.get(&from.ip()) else { return Some(Err("a stranger's")) };
         let read = Envelope::decode(&self.buffer[..bytes]);

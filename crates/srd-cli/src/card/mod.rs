@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`up`] | `srd card up` |
 //! | [`show`] | `srd card status`, `stats`, `apply` |
-//! | [`run`] | `srd run` |
+//! | [`mod@run`] | `srd run` |
 //! | [`report`] | what limited an instance, and what to do |
 
 mod report;
