@@ -298,3 +298,50 @@ fn regression_an_error_goes_to_the_sender_of_what_it_quotes() {
     let strange = packet((1, 2), UDP, 0, &ports(5, 53));
     assert_eq!(lab.send(2, &packet((2, 0), ICMP, 0, &error(&strange))), None);
 }
+
+/// V4: packets that wait for a limit are judged by the rules that hold when their wait ends, by
+/// those of the sender as by those of the receiver.
+#[test]
+fn a_packet_that_waits_is_judged_by_the_rules_at_the_end_of_its_wait() {
+    let narrow = |side: usize, egress: bool| {
+        let mut groups = [open(), open(), open()];
+        groups[side].retain(|rule| rule.egress != egress);
+        groups
+    };
+    for (changed, slow) in [(narrow(0, true), 0), (narrow(1, false), 1), (narrow(0, true), 1)] {
+        let compile = |groups| Arc::new(Rules::compile(&world(&[], groups), HOST));
+        let mut card = Card::new(HOST, compile([open(), open(), open()]), 7);
+        let mut ports = Vec::new();
+        for n in 0..3 {
+            let profile = Profile::of(InstanceType::find("c7i.large").unwrap());
+            let rate = if n == slow { 1000 } else { 1 << 40 };
+            let profile = profile.with_packets_per_second(rate);
+            let guest = Guest { eni: EniId(n), timeouts: Timeouts::DEFAULT };
+            ports.extend(card.add_instance(Instant::ZERO, &profile, &[guest]));
+        }
+        let mut seen = Delivered::default();
+        let frame = || {
+            let mut transport = [0; 20];
+            (transport[1], transport[3], transport[12], transport[13]) = (9, 80, 0x50, 16);
+            let mut frame = vec![0; OFFLOAD_BYTES];
+            frame.extend_from_slice(&[0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP, 0, 0]);
+            frame.extend_from_slice(&v4(10).octets());
+            frame.extend_from_slice(&v4(11).octets());
+            frame.extend_from_slice(&transport);
+            frame
+        };
+        for _ in 0..5 {
+            card.from_guest(Instant::ZERO, ports[0], frame(), &mut seen);
+        }
+        let before = seen.0.len();
+        assert!((1..5).contains(&before), "{before} of 5 passed at once");
+        card.set_rules(compile(changed));
+        let later = Instant::ZERO + srd_proto::time::Duration::from_secs(1);
+        card.poll(later, &mut seen);
+        assert_eq!(card.poll_timeout(), None, "nothing waits any more");
+        assert_eq!(seen.0.len(), before, "a packet passed by the old rules");
+        card.set_rules(compile([open(), open(), open()]));
+        card.from_guest(later, ports[0], frame(), &mut seen);
+        assert_eq!(seen.0.len(), before + 1);
+    }
+}

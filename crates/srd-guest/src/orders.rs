@@ -5,11 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
+use srd_proto::time::Instant;
+use srd_vpc_file::VpcFile;
+
 use crate::protocol::{Answer, Request};
 
 /// A request with the way back for its answer, or the end of an instance.
 pub(crate) enum Command {
     Ask(Request, Sender<Answer>),
+    /// Take the rules of a file that was read since this time.
+    Apply(Box<VpcFile>, Instant, Sender<Answer>),
     Detach(String),
 }
 

@@ -13,6 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::orders::{Command, Orders};
+use srd_net::clock;
+
 use crate::protocol::{Answer, LINE_BYTES_MAX, Request};
 
 /// Connections at once: each instance that `srd run` adds has one.
@@ -142,7 +144,18 @@ fn serve(stream: UnixStream, orders: &Orders) -> Result<()> {
 
 fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     let (back, answer) = channel();
-    if !orders.give(Command::Ask(request, back)) {
+    let command = match request {
+        // Here, and not where packets are moved: a file may take its time.
+        Request::Apply { file } => {
+            let began = clock::now();
+            match srd_vpc_file::read(&file) {
+                Ok(file) => Command::Apply(Box::new(file), began, back),
+                Err(error) => return Ok(Answer::Failed { what: error.to_string() }),
+            }
+        }
+        request => Command::Ask(request, back),
+    };
+    if !orders.give(command) {
         bail!("the service has ended");
     }
     answer.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SendError, channel};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use srd_card::vpc::{Card, PortId};
 use srd_net::{Tun, clock};
@@ -133,6 +133,14 @@ impl Service {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Detach(name) => self.detach(now, &name),
+                Command::Apply(file, began, back) => {
+                    let vpc = self.vpc.replaced(*file);
+                    let applied = vpc.and_then(|vpc| self.apply_or_stay(now, vpc));
+                    let microseconds = clock::now().since(began).as_nanos() / 1000;
+                    let answer = applied.map(|()| Answer::Applied { microseconds });
+                    let failed = |error| Answer::Failed { what: format!("{error:#}") };
+                    let _ = back.send(answer.unwrap_or_else(failed));
+                }
                 Command::Ask(request, back) => {
                     let answer = self.answer(now, request);
                     let answer =
@@ -150,13 +158,8 @@ impl Service {
         match request {
             Request::Status => Ok(Answer::Status(self.status(now))),
             Request::Attach(attach) => Ok(Answer::Attached(self.attach(now, &attach)?)),
-            Request::Apply { file } => {
-                let began = clock::now();
-                let vpc = self.vpc.replaced(&file)?;
-                self.apply_or_stay(now, vpc)?;
-                let microseconds = clock::now().since(began).as_nanos() / 1000;
-                Ok(Answer::Applied { microseconds })
-            }
+            // The connection's own thread reads the file.
+            Request::Apply { .. } => bail!("a file has to be read first"),
         }
     }
 

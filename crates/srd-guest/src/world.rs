@@ -81,8 +81,8 @@ impl Vpc {
     }
 
     /// Another file in the place of this one; what was added stays.
-    pub(crate) fn replaced(&self, path: &Path) -> Result<Self> {
-        let mut vpc = Self::read(Some(path), &self.host)?;
+    pub(crate) fn replaced(&self, file: VpcFile) -> Result<Self> {
+        let mut vpc = Self { file, added: BTreeMap::new(), host: self.host.clone() };
         for (name, added) in &self.added {
             if vpc.file.names.number(Kind::Instance, name).is_some() {
                 bail!("the file names an instance `{name}`, and one that was added has this name");
@@ -92,7 +92,7 @@ impl Vpc {
             }
             if let Some(address) = added.clash(&vpc.file.world) {
                 bail!(
-                    "`{name}`, which was added, has {address}, which the file gives away: end it first"
+                    "`{name}`, which was added, has {address}, and so has the file: end it first"
                 );
             }
         }
@@ -310,7 +310,9 @@ mod tests {
         vpc.attach(&attach(Some("a"))).unwrap();
         let with = |more: &str| {
             std::fs::write(&path, format!("{DEFAULT_VPC}{more}")).unwrap();
-            vpc.replaced(&path).map(|_| ()).map_err(|error| error.to_string())
+            vpc.replaced(srd_vpc_file::read(&path).unwrap())
+                .map(|_| ())
+                .map_err(|error| error.to_string())
         };
         with("").unwrap();
         let instance = "[instance.b]\ntype = \"c7i.large\"\n";

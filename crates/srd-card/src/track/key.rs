@@ -50,7 +50,8 @@ impl Key {
     }
 
     /// The connection that an ICMP error is about, read from the packet that it quotes; `None` if
-    /// this is no ICMP error, quotes too little, or does not go to the sender of what it quotes (T7).
+    /// this is no ICMP error, quotes too little, or does not go to the sender of what it quotes
+    /// (T7).
     pub fn of_error(packet: &Packet, bytes: &[u8], direction: Direction, eni: u16) -> Option<Self> {
         if packet.fragment {
             return None;

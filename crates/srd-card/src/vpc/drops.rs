@@ -21,6 +21,8 @@ pub enum Cause {
     NotPlaced,
     /// No host is the edge of the gateway that it leaves by.
     NoEdge,
+    /// It came from the internet, and the rules changed while it waited for a limit.
+    Changed,
     /// It is larger than what the gateway carries, and may not be cut.
     TooBig,
 }

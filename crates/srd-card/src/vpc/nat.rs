@@ -4,9 +4,9 @@
 //! connections to each destination as ports. Source: Amazon VPC User Guide, *NAT gateways*: 55,000
 //! connections to each unique destination, 350 seconds of idle time.
 //!
-//! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, of which one
-//! interface has [`ENTRIES_OF_ONE_MAX`] at most; new ones beyond are refused. Each call for a packet
-//! does bounded work.
+//! Invariant: both tables have the same connections. Bound: [`ENTRIES_MAX`] connections, of which
+//! one interface has [`ENTRIES_OF_ONE_MAX`] at most; new ones beyond are refused. Each call for a
+//! packet does bounded work.
 
 use alloc::collections::BTreeMap;
 use core::net::{IpAddr, Ipv4Addr};

@@ -18,7 +18,7 @@ use crate::limits::{FlowKind, Limit, Offer, Outcome};
 use crate::meta::Meta;
 use crate::meta::key::{Direction, FlowKey};
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::rewrite::{fragment, mss, segment, too_big};
+use crate::rewrite::{checksum, fragment, mss, segment, too_big};
 use crate::track::{Key, TrackId};
 
 /// The MTU of guests whose packets SRD carries.
@@ -104,23 +104,42 @@ impl Card {
             Going::Out(_) => Direction::Egress,
             Going::In(_) => Direction::Ingress,
         };
-        let port = &self.ports[parcel.port.0 as usize];
-        let key = Key::of(&read.packet, bytes, direction, port.index);
-        let flows = &mut self.instances[port.instance as usize].flows;
-        let known = flows.related(now, &key).and_then(|id| flows.value(id));
-        let tracked = known.is_some_and(|(_, tracked, _)| tracked)
-            || self.is_related(now, parcel.port, &read, bytes, direction);
-        let flow = if tracked { OfFlow::Established } else { OfFlow::New };
+        let flow = self.flow_of(now, parcel.port, &read, bytes, direction);
         match &mut parcel.going {
             Going::Out(slot) => {
                 let (target, _) = self.ask_sent(parcel.port, &read, bytes, flow)?;
                 *slot = self.ends.targets.number_of(&target);
             }
+            // Its public address is not known any more.
+            Going::In(Sender { eni: None, .. }) => return Err(Cause::Changed),
             Going::In(sender) => {
                 self.ask_received(sender, parcel.port, &read, bytes, flow)?;
+                let here = sender.eni.filter(|_| sender.host == self.host);
+                if let Some(from) = here.and_then(|eni| self.port_of(eni)) {
+                    let flow = self.flow_of(now, from, &read, bytes, Direction::Egress);
+                    self.ask_sent(from, &read, bytes, flow)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether a packet belongs to a connection that an interface tracks; its state does not move.
+    fn flow_of(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        direction: Direction,
+    ) -> OfFlow {
+        let there = &self.ports[port.0 as usize];
+        let key = Key::of(&read.packet, bytes, direction, there.index);
+        let flows = &mut self.instances[there.instance as usize].flows;
+        let known = flows.related(now, &key).and_then(|id| flows.value(id));
+        let tracked = known.is_some_and(|(_, tracked, _)| tracked)
+            || self.is_related(now, port, read, bytes, direction);
+        if tracked { OfFlow::Established } else { OfFlow::New }
     }
 
     /// A packet leaves its guest.
@@ -192,7 +211,10 @@ impl Card {
         if segment::largest(&read.layout) <= bytes_max {
             return alloc::vec![frame];
         }
-        let bytes = &frame[OFFLOAD_BYTES..];
+        let mut whole = frame[OFFLOAD_BYTES..].to_vec();
+        // The checksum covers all parts, so it cannot be added up later.
+        checksum::complete(&mut whole, &read.layout);
+        let bytes = &whole[..];
         if read.layout.packets() == 1
             && let Some(parts) = fragment::parts(bytes, &read.layout, bytes_max)
         {
