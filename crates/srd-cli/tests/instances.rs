@@ -57,6 +57,25 @@ fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
     assert_eq!(machine.counter("web", "judged_packets"), judged);
     assert!(machine.counter("web", "tx_packets") > 200);
 
+    // The web server's flow is known both ways and not tracked, the application server's is.
+    let flows_of =
+        |instance: &str| machine.json(&["card", "flows", &format!("{}{instance}", machine.prefix)]);
+    let find = |flows: serde_json::Value, remote: &str| {
+        let all = flows.as_array().unwrap().clone();
+        let found = all.iter().find(|flow| flow["remote"].as_str().unwrap().starts_with(remote));
+        found.unwrap_or_else(|| panic!("no flow with {remote}: {flows}")).clone()
+    };
+    let outside_flow = find(flows_of("web"), "203.0.113.1:");
+    assert_eq!(outside_flow["local"], "10.0.1.10:443");
+    assert_eq!(outside_flow["connection"], serde_json::Value::Null);
+    assert_eq!(
+        (&outside_flow["sent"], &outside_flow["local_first"]),
+        (&"complete".into(), &false.into())
+    );
+    assert_eq!(outside_flow["received"], "complete");
+    let tracked = find(flows_of("app"), "203.0.113.1:9999");
+    assert_eq!(tracked["connection"], "established");
+
     // A rule that is gone: open connections to everybody are not tracked, and end at once; the
     // tracked one goes on.
     let without = machine.example("without.toml", |text| {

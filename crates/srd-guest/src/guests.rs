@@ -15,7 +15,7 @@ use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
 use crate::namespace::{Device, Namespace};
-use crate::protocol::{Attach, Instance, Interface, Status};
+use crate::protocol::{Attach, Flow, Instance, Interface, Status};
 use crate::state::{Options, Running, Service};
 use crate::world::{Vpc, is_name};
 
@@ -165,6 +165,19 @@ impl Service {
         }
     }
 
+    /// The flows of an instance.
+    pub(crate) fn flows(&self, instance: &str, most: u16) -> Result<Vec<Flow>> {
+        let running = self.guests.by_name.get(instance);
+        let running =
+            running.with_context(|| format!("there is no instance `{instance}` on this host"))?;
+        let mut flows = Vec::new();
+        for (port, _, device) in &running.interfaces {
+            let all = self.card.flows_of(*port, most.into()).into_iter();
+            flows.extend(all.map(|state| flow(&device.name, &state)));
+        }
+        Ok(flows)
+    }
+
     pub(crate) fn status(&mut self, now: Instant) -> Status {
         let running: Vec<_> = std::mem::take(&mut self.guests.by_name).into_iter().collect();
         let instances =
@@ -228,6 +241,35 @@ fn timeouts(eni: &Eni, kind: &InstanceType) -> Result<Timeouts> {
     let times =
         Timeouts::new(or(own.tcp_established, tcp), or(own.udp_stream, stream), or(own.udp, udp));
     times.map_err(|e| anyhow::anyhow!("{e}"))
+}
+
+fn flow(device: &str, state: &vpc::FlowState) -> Flow {
+    let direct = |direct: vpc::Direct| match direct {
+        vpc::Direct::Pending => String::from("pending"),
+        vpc::Direct::Complete => String::from("complete"),
+        vpc::Direct::Refused(reason) => format!("refused: {reason:?}"),
+    };
+    let end = |(address, port): (IpAddr, u16)| match address {
+        IpAddr::V4(address) => format!("{address}:{port}"),
+        IpAddr::V6(address) => format!("[{address}]:{port}"),
+    };
+    let protocol = match state.protocol {
+        1 => String::from("icmp"),
+        6 => String::from("tcp"),
+        17 => String::from("udp"),
+        58 => String::from("icmpv6"),
+        other => other.to_string(),
+    };
+    Flow {
+        device: device.to_owned(),
+        protocol,
+        local: end(state.local),
+        remote: end(state.remote),
+        connection: state.connection.map(|state| format!("{state:?}").to_lowercase()),
+        local_first: state.local_first,
+        sent: direct(state.sent),
+        received: direct(state.received),
+    }
 }
 
 fn cause_name(cause: vpc::Cause) -> String {

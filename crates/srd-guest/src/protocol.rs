@@ -14,6 +14,13 @@ pub const LINE_BYTES_MAX: usize = 1 << 20;
 pub enum Request {
     /// What there is.
     Status,
+    /// The flows of an instance.
+    Flows {
+        /// The instance.
+        instance: String,
+        /// At most so many of each interface.
+        most: u16,
+    },
     /// Take the rules of this file, whose instances and interfaces are those that are there. The
     /// answer comes when no packet is judged by the old ones any more.
     Apply {
@@ -46,6 +53,11 @@ pub struct Attach {
 pub enum Answer {
     /// To [`Request::Status`].
     Status(Status),
+    /// To [`Request::Flows`].
+    Flows {
+        /// The flows.
+        flows: Vec<Flow>,
+    },
     /// To [`Request::Apply`].
     Applied {
         /// Time from the reading of the file to the end of the old rules, microseconds.
@@ -58,6 +70,28 @@ pub enum Answer {
         /// What went wrong, and what to do.
         what: String,
     },
+}
+
+/// A flow of an interface.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Flow {
+    /// The device in the instance.
+    pub device: String,
+    /// tcp, udp, icmp, or a number.
+    pub protocol: String,
+    /// The interface's end, as address and port.
+    pub local: String,
+    /// The other end.
+    pub remote: String,
+    /// The state of the connection; none if it is not tracked.
+    pub connection: Option<String>,
+    /// Whether the interface sent the first packet.
+    pub local_first: bool,
+    /// What the card keeps of packets that the interface sends: pending, complete, or the reason why
+    /// they are refused.
+    pub sent: String,
+    /// The same of packets that it receives.
+    pub received: String,
 }
 
 /// What there is.

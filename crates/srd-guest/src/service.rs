@@ -157,6 +157,9 @@ impl Service {
     fn answer(&mut self, now: Instant, request: Request) -> Result<Answer> {
         match request {
             Request::Status => Ok(Answer::Status(self.status(now))),
+            Request::Flows { instance, most } => {
+                Ok(Answer::Flows { flows: self.flows(&instance, most)? })
+            }
             Request::Attach(attach) => Ok(Answer::Attached(self.attach(now, &attach)?)),
             // The connection's own thread reads the file.
             Request::Apply { .. } => bail!("a file has to be read first"),

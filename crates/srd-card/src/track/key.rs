@@ -83,6 +83,20 @@ impl Key {
         self.eni
     }
 
+    /// The two ends as the instance sees them, local first: address and port. An echo's identifier
+    /// stands for both ports.
+    pub fn ends(&self) -> [(IpAddr, u16); 2] {
+        let address = |words: [u64; 2]| {
+            let bits = u128::from(words[0]) << 64 | u128::from(words[1]);
+            if self.v6 {
+                IpAddr::V6(bits.into())
+            } else {
+                IpAddr::V4(u32::try_from(bits).unwrap_or_default().into())
+            }
+        };
+        [(address(self.local), self.ports.0), (address(self.remote), self.ports.1)]
+    }
+
     /// The transport protocol.
     pub fn protocol(&self) -> u8 {
         self.protocol
@@ -166,6 +180,18 @@ mod tests {
         assert_ne!(out, key(&echo(8, 2), Direction::Egress));
         let gre = |ports| key(&v4(47, ports, b""), Direction::Egress);
         assert_eq!(gre((1, 2)), gre((3, 4)));
+    }
+
+    #[test]
+    fn the_ends_are_those_of_the_packet() {
+        let of = |direction| key(&v4(protocol::TCP, (5, 80), b""), direction).ends();
+        let (a, b) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(of(Direction::Egress), [(a, 5), (b, 80)]);
+        assert_eq!(of(Direction::Ingress), [(b, 80), (a, 5)]);
+        let [local, _] = key(&v6(protocol::UDP, (7, 53), b""), Direction::Egress).ends();
+        let mut octets = [0; 16];
+        (octets[0], octets[15]) = (0xfd, 1);
+        assert_eq!(local, (IpAddr::from(octets), 7));
     }
 
     #[test]

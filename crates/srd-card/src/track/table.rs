@@ -341,6 +341,21 @@ impl<T> Table<T> {
         self.entries.get(id.0).map(|entry| (&entry.key, entry.progress.state))
     }
 
+    /// Flows from a place on, each with its state, its value, whether it is tracked, and whether its
+    /// first packet came from this side; those past their time are left out. The places of at most
+    /// `places` are looked at.
+    pub fn flows(
+        &self,
+        from: u32,
+        places: u32,
+    ) -> impl Iterator<Item = (&Key, State, &T, bool, bool)> + '_ {
+        let end = from.saturating_add(places).min(self.entries.places);
+        let all = (from..end).filter_map(|number| self.entries.get(number));
+        all.filter(|entry| entry.expires > self.now).map(|entry| {
+            (&entry.key, entry.progress.state, &entry.value, entry.tracked, entry.local_first)
+        })
+    }
+
     /// Frees entries past their time, with at most `work` steps; `expired` gets each. Returns
     /// whether none is left (T6).
     pub fn expire(

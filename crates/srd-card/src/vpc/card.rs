@@ -10,9 +10,9 @@ use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::Exit;
 
 use super::drops::{Cause, Drops};
-use super::flow::{Ends, Flow};
+use super::flow::{Ends, Flow, Side, Verdict};
 use super::parcel::Parcel;
-use super::port::{Around, Guest, PortCounts, PortId};
+use super::port::{Around, Direct, FlowState, Guest, PortCounts, PortId};
 use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
 use crate::meta::key::Direction;
 use crate::profile::Profile;
@@ -73,6 +73,8 @@ pub struct Card {
     seed: u64,
 }
 
+/// Places of an instance's table that a look at its flows goes through.
+const FLOW_PLACES_MAX: u32 = 1 << 16;
 /// Steps of expiry for each packet of a flow that is new.
 const EXPIRE_WORK: u32 = 2;
 
@@ -278,6 +280,28 @@ impl Card {
         let Some(port) = self.port(port) else { return (0, 0) };
         let flows = &self.instances[port.instance as usize].flows;
         (flows.tracked(), flows.untracked())
+    }
+
+    /// Flows of an interface, at most so many; its instance's places are looked at up to a bound.
+    pub fn flows_of(&self, id: PortId, most: usize) -> Vec<FlowState> {
+        let Some(port) = self.port(id) else { return Vec::new() };
+        let instance = &self.instances[port.instance as usize];
+        let all = instance.flows.flows(0, FLOW_PLACES_MAX);
+        let own = all.filter(|(key, ..)| key.eni() == port.index);
+        let states = own.map(|(key, state, flow, tracked, local_first)| {
+            let [local, remote] = key.ends();
+            let is_known = |side: &Side| side.epoch == self.epoch;
+            let verdict = |side: &Side| match side.verdict {
+                _ if !is_known(side) => Direct::Pending,
+                Verdict::Refuse(reason) => Direct::Refused(reason),
+                Verdict::Go(_) | Verdict::Take => Direct::Complete,
+            };
+            let (sent, received) = (verdict(&flow.out), verdict(&flow.into));
+            let protocol = key.protocol();
+            let connection = tracked.then_some(state);
+            FlowState { local, remote, protocol, connection, local_first, sent, received }
+        });
+        states.take(most).collect()
     }
 
     pub(super) fn drop_of(&mut self, port: Option<PortId>, cause: Cause, packets: u64) {

@@ -51,4 +51,4 @@ mod translate;
 pub use card::Card;
 pub use drops::{Cause, Drops};
 pub use envelope::{Envelope, EnvelopeError};
-pub use port::{Around, Guest, PortCounts, PortId};
+pub use port::{Around, Direct, FlowState, Guest, PortCounts, PortId};

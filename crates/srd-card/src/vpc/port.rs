@@ -2,12 +2,13 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use srd_vpc::id::{EniId, VpcId};
-use srd_vpc::judge::Service;
+use srd_vpc::judge::{Reason, Service};
 
 use super::envelope::Envelope;
-use crate::track::Timeouts;
+use crate::track::{State, Timeouts};
 
 /// An interface of this host, by its place in the card.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -54,4 +55,34 @@ pub struct PortCounts {
     pub judged: u64,
     /// Packets that ride SRD, or may.
     pub express_tx_packets: u64,
+}
+
+/// What the card knows of a flow of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowState {
+    /// The interface's end: address and port.
+    pub local: (IpAddr, u16),
+    /// The other end.
+    pub remote: (IpAddr, u16),
+    /// The transport protocol.
+    pub protocol: u8,
+    /// The state of the connection, if it is tracked.
+    pub connection: Option<State>,
+    /// Whether the interface sent the first packet.
+    pub local_first: bool,
+    /// What is kept of packets that the interface sends.
+    pub sent: Direct,
+    /// What is kept of packets that it receives.
+    pub received: Direct,
+}
+
+/// What is kept of one direction of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direct {
+    /// Nothing: the rules are asked at its next packet.
+    Pending,
+    /// The rules let it pass.
+    Complete,
+    /// The rules refuse it.
+    Refused(Reason),
 }

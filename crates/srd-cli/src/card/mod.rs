@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`up`] | `srd card up` |
-//! | [`show`] | `srd card status`, `stats`, `apply` |
+//! | [`show`] | `srd card status`, `stats`, `flows`, `apply` |
 //! | [`mod@run`] | `srd run` |
 //! | [`report`] | what limited an instance, and what to do |
 
@@ -27,6 +27,9 @@ pub(crate) enum CardCommand {
     Status(show::StatusArgs),
     /// Print the counters of an instance as `ethtool -S` does.
     Stats(show::StatsArgs),
+    /// Show the flows of an instance: the state of each connection, and what the card keeps of its two
+    /// directions.
+    Flows(show::FlowsArgs),
     /// Take the rules of a file. When this ends, no packet is judged by the old ones any more.
     Apply(show::ApplyArgs),
 }
@@ -45,6 +48,7 @@ pub(crate) fn run(command: &CardCommand) -> Result<u8> {
         CardCommand::Up(args) => up::run(args),
         CardCommand::Status(args) => show::status(args),
         CardCommand::Stats(args) => show::stats(args),
+        CardCommand::Flows(args) => show::flows(args),
         CardCommand::Apply(args) => show::apply(args),
     }
 }

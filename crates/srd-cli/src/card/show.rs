@@ -1,4 +1,4 @@
-//! `srd card status`, `stats` and `apply`.
+//! `srd card status`, `stats`, `flows` and `apply`.
 
 use std::path::PathBuf;
 
@@ -29,6 +29,20 @@ pub(crate) struct StatsArgs {
     instance: String,
     /// The device, as ens6; the first if none is given.
     device: Option<String>,
+    #[command(flatten)]
+    socket: SocketArg,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// Whose flows.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FlowsArgs {
+    /// The instance.
+    instance: String,
+    /// At most so many flows of each interface.
+    #[arg(long, default_value_t = 100)]
+    most: u16,
     #[command(flatten)]
     socket: SocketArg,
     #[command(flatten)]
@@ -126,6 +140,32 @@ pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
         for (name, value) in &interface.counters {
             say(format!("     {name}: {value}"))?;
         }
+    }
+    Ok(0)
+}
+
+pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
+    args.json.check()?;
+    let mut client = Client::connect(&args.socket.socket)?;
+    let request = Request::Flows { instance: args.instance.clone(), most: args.most };
+    let Answer::Flows { flows } = client.ask(&request)? else {
+        bail!("the card answers something else");
+    };
+    args.json.write(&flows)?;
+    if args.json.owns_stdout() {
+        return Ok(0);
+    }
+    say(format!(
+        "{:<6} {:<6} {:<24}    {:<24} {:<12} {:<20} received",
+        "device", "proto", "local", "remote", "connection", "sent"
+    ))?;
+    for flow in &flows {
+        let arrow = if flow.local_first { "->" } else { "<-" };
+        let connection = flow.connection.as_deref().unwrap_or("untracked");
+        say(format!(
+            "{:<6} {:<6} {:<24} {arrow} {:<24} {connection:<12} {:<20} {}",
+            flow.device, flow.protocol, flow.local, flow.remote, flow.sent, flow.received
+        ))?;
     }
     Ok(0)
 }
