@@ -63,6 +63,7 @@ mod rules;
 #[cfg(test)]
 mod testing;
 pub mod track;
+pub mod vpc;
 mod wire;
 
 pub use config::Config;

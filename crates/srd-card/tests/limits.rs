@@ -67,7 +67,11 @@ impl Run {
             let now = Instant::from_nanos(at);
             let (meter, ceiling) = &mut self.flows[flow];
             let outcome = self.limits.offer(now, offer, Some((meter, ceiling)), flow);
-            assert!(!matches!(outcome, Outcome::Undrained(_)));
+            match outcome {
+                Outcome::Passed(flow) => bits[flow] += u64::from(load.bytes) * 8,
+                Outcome::Undrained(_) => panic!("all frames were popped"),
+                Outcome::Taken | Outcome::Dropped(..) => (),
+            }
             let mean = u64::from(load.bytes) * 8_000_000_000 / load.bps;
             self.next_ns[flow] += mean / 2 + self.rng.next_u64() % (mean + 1);
             while let Some((offer, flow)) = self.limits.pop(now) {
@@ -144,8 +148,8 @@ fn two_flows_have_the_instances_peak() {
     }
 }
 
-/// Packets of 128 bytes: 906,000 a second, with one flow and with two; only the counter of packets
-/// moves.
+/// Packets of 128 bytes: a million a second, with one flow and with two; only the counter of
+/// packets moves.
 #[test]
 fn packets_a_second_are_those_of_the_instance_with_one_flow_and_with_two() {
     for flows in [1, 2] {
@@ -154,7 +158,7 @@ fn packets_a_second_are_those_of_the_instance_with_one_flow_and_with_two() {
         let mut run = Run::new(&profile("c7i.large"), &loads, Direction::Egress);
         run.send(TENTH);
         let packets = run.send(SECOND).iter().sum::<u64>() / (128 * 8);
-        assert!(packets.abs_diff(906_000) < 100, "{packets}");
+        assert!(packets.abs_diff(1_000_000) < 100, "{packets}");
         assert_eq!(run.moved(), ["pps_allowance_exceeded"]);
     }
 }
@@ -165,6 +169,7 @@ fn packets_a_second_are_those_of_the_instance_with_one_flow_and_with_two() {
 fn credits_carry_the_peak_for_t_and_then_the_baseline() {
     let mut profile = profile("c7i.large").scaled(100);
     profile.burst = Duration::from_secs(60);
+    profile.tolerance = Duration::from_millis(1);
     let flow = load(9001, 45, FlowKind::ClusterPlacementGroup);
     let mut run = Run::new(&profile, &[flow; 3], Direction::Egress);
     let curve: Vec<u64> = (0..80).map(|_| run.send(SECOND).iter().sum()).collect();
@@ -209,7 +214,7 @@ fn throughput_over_packet_size_is_the_least_of_all_limits() {
                 let mut run = Run::new(&profile, &loads, Direction::Egress);
                 run.send(SECOND);
                 let bits: u64 = run.send(SECOND).iter().sum();
-                let packets = 906_000 * u64::from(bytes) * 8;
+                let packets = 1_000_000 * u64::from(bytes) * 8;
                 let expected = packets.min(ceiling * flows).min(12_500_000_000) / 100;
                 let off = bits.abs_diff(expected) * 1000 / expected;
                 assert!(off < 15, "{kind:?} {flows} {bytes}: {bits} instead of {expected}");

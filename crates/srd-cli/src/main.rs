@@ -10,6 +10,7 @@
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
+//! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`check`] | `srd check`: are this system's settings fit for spraying |
 //! | [`mpi_check`] | `srd mpi-check`: will MPI find SRD through libfabric and use it |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
@@ -17,6 +18,7 @@
 //! | [`log`] | what goes to standard error beside that |
 //! | [`failure`], [`output`], [`units`] | what they share |
 
+mod card;
 mod check;
 mod daemon;
 mod demo;
@@ -80,6 +82,11 @@ enum Command {
     /// Check virtual private clouds, and say what happens to a packet in them.
     #[command(subcommand)]
     Vpc(vpc::VpcCommand),
+    /// Run instances of a virtual private cloud on this machine, with the limits of their types.
+    #[command(subcommand)]
+    Card(card::CardCommand),
+    /// Run a program as an instance: with the address, the rules and the limits that it would have.
+    Run(Box<card::run::RunArgs>),
     /// Check the settings of this system that matter for ENA Express, and fix them.
     Check(check::CheckArgs),
     /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
@@ -138,6 +145,8 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Sim(command) => sim::run(&command, verbose || std::io::stderr().is_terminal()),
         Command::Lab(command) => lab::run(command),
         Command::Vpc(command) => vpc::run(&command),
+        Command::Card(command) => card::run(&command),
+        Command::Run(args) => card::run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::MpiCheck(args) => mpi_check::run(&args),
         Command::Daemon(command) => daemon::run(&command),

@@ -1,15 +1,17 @@
 //! What a file that is being read is: its text, names and objects so far.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use srd_config::{ConfigError, Source};
-use srd_vpc::id::VpcId;
+use srd_vpc::id::{EniId, InstanceId, SubnetId, VpcId};
 use srd_vpc::object::World;
 use toml::Spanned;
 
 use super::document::{Document, Maybe, Named};
 use super::names::{Kind, Names};
 use super::phrase::Wrong;
+use super::taken::Taken;
 
 pub(crate) type Result<T> = std::result::Result<T, ConfigError>;
 
@@ -18,9 +20,33 @@ pub(crate) struct Build<'a> {
     pub(crate) source: Source<'a>,
     pub(crate) names: Names,
     pub(crate) world: World,
+    /// Blocks of subnets.
+    pub(crate) subnet_blocks: Taken<SubnetId>,
+    /// Addresses and delegated prefixes of interfaces.
+    pub(crate) addresses: Taken<EniId>,
+    /// Which interface is where on an instance.
+    pub(crate) devices: BTreeMap<(InstanceId, u8), EniId>,
+}
+
+impl<'a> Build<'a> {
+    pub(crate) fn new(source: Source<'a>) -> Self {
+        Self {
+            source,
+            names: Names::default(),
+            world: World::default(),
+            subnet_blocks: Taken::default(),
+            addresses: Taken::default(),
+            devices: BTreeMap::new(),
+        }
+    }
 }
 
 impl Build<'_> {
+    /// The name of an interface.
+    pub(crate) fn interface_name(&self, id: EniId) -> &str {
+        self.names.name(Kind::Interface, id.0).unwrap_or_default()
+    }
+
     /// All names first, so that objects may name each other in any order.
     pub(crate) fn name_all(&mut self, document: &Document) -> Result<()> {
         fn all<T>(build: &mut Build<'_>, kind: Kind, named: &Named<T>) -> Result<()> {

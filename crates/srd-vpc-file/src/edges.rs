@@ -1,7 +1,8 @@
 //! What leads out of a cloud: gateways, elastic addresses, peering, endpoints; and that routes lead
 //! to those of their own cloud.
 
-use std::net::Ipv4Addr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use srd_vpc::id::*;
@@ -22,10 +23,11 @@ pub(crate) fn build(build: &mut Build<'_>, document: &Document) -> Result<()> {
 }
 
 fn gateways(build: &mut Build<'_>, document: &Document) -> Result<()> {
+    let mut with_gateway = BTreeSet::new();
     for (name, spanned) in &document.internet_gateway {
         let id = InternetGatewayId(build.find(Kind::InternetGateway, name)?);
         let vpc = build.vpc(&spanned.as_ref().vpc, spanned.span())?;
-        if build.world.internet_gateways.values().any(|other| other.vpc == Some(vpc)) {
+        if !with_gateway.insert(vpc) {
             let what = "the cloud has an internet gateway already";
             return Err(build.error(name.span(), what, "leave one of them"));
         }
@@ -60,12 +62,9 @@ fn nat_gateways(build: &mut Build<'_>, document: &Document) -> Result<()> {
             return Err(build.error(table.private.span(), what, "take one inside its `cidr`"));
         }
         let vpc = inside.map(|subnet| subnet.vpc);
-        let taken = build.world.enis.values().find(|eni| {
-            let of = build.world.subnets.get(&eni.subnet).map(|subnet| subnet.vpc);
-            of == vpc && eni.ipv4.contains(&private)
-        });
-        if let Some(eni) = taken {
-            let what = format!("{private} belongs to interface `{}`", eni.name);
+        let block = IpNet::from(IpAddr::from(private));
+        if let Some(eni) = vpc.and_then(|vpc| build.addresses.owner(vpc, block)) {
+            let what = format!("{private} belongs to interface `{}`", build.interface_name(eni));
             return Err(build.error(table.private.span(), what, "take another"));
         }
         let address = match &table.elastic_address {
@@ -80,11 +79,12 @@ fn nat_gateways(build: &mut Build<'_>, document: &Document) -> Result<()> {
 }
 
 fn addresses(build: &mut Build<'_>, document: &Document) -> Result<()> {
+    let (mut publics, mut privates) = (BTreeSet::new(), BTreeSet::new());
     for (name, spanned) in &document.elastic_address {
         let id = AllocationId(build.find(Kind::ElasticAddress, name)?);
         let table = spanned.as_ref();
         let public = ipv4(build, &table.public)?;
-        if build.world.addresses.values().any(|other| other.public == public) {
+        if !publics.insert(public) {
             let what = format!("{public} is another elastic address already");
             return Err(build.error(table.public.span(), what, "take another"));
         }
@@ -102,8 +102,7 @@ fn addresses(build: &mut Build<'_>, document: &Document) -> Result<()> {
                     let what = format!("{private} is no address of `{}`", interface.as_ref());
                     return Err(build.error(span, what, "name one of its addresses"));
                 }
-                let other = build.world.addresses.values();
-                if other.into_iter().any(|a| a.association == Some((eni_id, private))) {
+                if !privates.insert((eni_id, private)) {
                     let what = format!("{private} has an elastic address already");
                     return Err(build.error(interface.span(), what, "leave one of them"));
                 }

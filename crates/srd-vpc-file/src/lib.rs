@@ -11,6 +11,7 @@
 //! | `names` | names of objects, and the identifiers that they get |
 //! | `build` | a file that is being read |
 //! | `read` | the order in which objects are made |
+//! | `taken` | ranges of addresses that are taken |
 //! | `network`, `machines`, `edges` | the objects, and what must agree |
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ mod names;
 mod network;
 mod phrase;
 mod read;
+mod taken;
 
 pub use names::{Kind, Names};
 pub use read::{FILE_BYTES_MAX, VpcFile, parse, read};

@@ -79,7 +79,7 @@ fn instances(build: &mut Build<'_>, document: &Document) -> Result<()> {
 }
 
 fn interface(
-    build: &Build<'_>,
+    build: &mut Build<'_>,
     id: EniId,
     name: &Spanned<String>,
     table: &InterfaceTable,
@@ -88,6 +88,8 @@ fn interface(
     let Some(subnet) = build.world.subnets.get(&subnet_id) else {
         return Err(build.error(table.subnet.span(), "there is no such subnet", ""));
     };
+    let vpc = subnet.vpc;
+    let subnet = &subnet.clone();
     let groups = groups(build, table, subnet)?;
     let mut eni = Eni {
         name: name.as_ref().clone(),
@@ -99,7 +101,7 @@ fn interface(
         ipv6_prefixes: Vec::new(),
         groups,
         source_dest_check: table.source_dest_check.unwrap_or(true),
-        attachment: attachment(build, name, table)?,
+        attachment: attachment(build, id, name, table)?,
         tracking: tracking(build, table)?,
     };
     for text in &table.address {
@@ -107,11 +109,10 @@ fn interface(
             let what = format!("`{}` is no address", text.as_ref());
             return Err(build.error(text.span(), what, "as in 10.0.1.10 or fd12:3456::10"));
         };
-        check_address(build, subnet, address, text)?;
+        check_address(build, id, subnet, address, text)?;
         match address {
-            IpAddr::V4(address) if !eni.ipv4.contains(&address) => eni.ipv4.push(address),
-            IpAddr::V6(address) if !eni.ipv6.contains(&address) => eni.ipv6.push(address),
-            _ => return Err(build.error(text.span(), "this address stands twice", "take one out")),
+            IpAddr::V4(address) => eni.ipv4.push(address),
+            IpAddr::V6(address) => eni.ipv6.push(address),
         }
     }
     if eni.ipv4.is_empty() {
@@ -119,7 +120,9 @@ fn interface(
         return Err(build.error(name.span(), "an interface needs an IPv4 address", remedy));
     }
     for text in &table.prefixes {
-        match prefix(build, subnet, text)? {
+        let block = prefix(build, subnet, text)?;
+        build.addresses.take(vpc, block, id);
+        match block {
             IpNet::V4(prefix) => eni.ipv4_prefixes.push(prefix),
             IpNet::V6(prefix) => eni.ipv6_prefixes.push(prefix),
         }
@@ -149,7 +152,8 @@ fn groups(build: &Build<'_>, table: &InterfaceTable, subnet: &Subnet) -> Result<
 
 /// Inside the subnet, not one of the five that EC2 keeps, and nobody else's.
 fn check_address(
-    build: &Build<'_>,
+    build: &mut Build<'_>,
+    id: EniId,
     subnet: &Subnet,
     address: IpAddr,
     text: &Spanned<String>,
@@ -171,22 +175,16 @@ fn check_address(
         let remedy = "the first four addresses of a subnet and its last are not for interfaces";
         return refuse(format!("{address} is reserved in {block}"), remedy);
     }
-    let taken = build.world.enis.values().find(|eni| {
-        build.world.subnets.get(&eni.subnet).is_some_and(|other| other.vpc == subnet.vpc)
-            && match address {
-                IpAddr::V4(a) => {
-                    eni.ipv4.contains(&a) || eni.ipv4_prefixes.iter().any(|p| p.contains(&a))
-                }
-                IpAddr::V6(a) => {
-                    eni.ipv6.contains(&a) || eni.ipv6_prefixes.iter().any(|p| p.contains(&a))
-                }
-            }
-    });
-    match taken {
-        Some(eni) => {
-            refuse(format!("{address} belongs to interface `{}`", eni.name), "take another")
+    match build.addresses.owner(subnet.vpc, IpNet::from(address)) {
+        Some(own) if own == id => refuse("this address stands twice".into(), "take one out"),
+        Some(other) => {
+            let other = build.interface_name(other);
+            refuse(format!("{address} belongs to interface `{other}`"), "take another")
         }
-        None => Ok(()),
+        None => {
+            build.addresses.take(subnet.vpc, IpNet::from(address), id);
+            Ok(())
+        }
     }
 }
 
@@ -205,15 +203,7 @@ fn prefix(build: &Build<'_>, subnet: &Subnet, text: &Spanned<String>) -> Result<
             "as in 10.0.1.16/28",
         );
     }
-    let taken = build.world.enis.values().any(|eni| {
-        let v4 = eni.ipv4.iter().map(|a| IpNet::from(IpAddr::V4(*a)));
-        let v6 = eni.ipv6.iter().map(|a| IpNet::from(IpAddr::V6(*a)));
-        let prefixes = eni.ipv4_prefixes.iter().map(|p| IpNet::V4(*p));
-        let all =
-            v4.chain(v6).chain(prefixes).chain(eni.ipv6_prefixes.iter().map(|p| IpNet::V6(*p)));
-        let same = build.world.subnets.get(&eni.subnet).is_some_and(|s| s.vpc == subnet.vpc);
-        same && all.into_iter().any(|own| own.contains(&block) || block.contains(&own))
-    });
+    let taken = build.addresses.owner(subnet.vpc, block).is_some();
     if taken {
         refuse("part of this prefix is an interface's already", "take another")
     } else {
@@ -222,7 +212,8 @@ fn prefix(build: &Build<'_>, subnet: &Subnet, text: &Spanned<String>) -> Result<
 }
 
 fn attachment(
-    build: &Build<'_>,
+    build: &mut Build<'_>,
+    eni: EniId,
     name: &Spanned<String>,
     table: &InterfaceTable,
 ) -> Result<Option<Attachment>> {
@@ -243,15 +234,13 @@ fn attachment(
     };
     let instance = InstanceId(build.find(Kind::Instance, instance_name)?);
     let device_index = table.device_index.as_ref().map_or(0, |index| *index.as_ref());
-    let taken = build.world.enis.values().find(|eni| {
-        let at = eni.attachment.as_ref();
-        at.is_some_and(|at| (at.instance, at.device_index) == (instance, device_index))
-    });
-    if let Some(other) = taken {
+    if let Some(other) = build.devices.get(&(instance, device_index)) {
         let span = table.device_index.as_ref().map_or(instance_name.span(), Spanned::span);
-        let what = format!("interface `{}` has device index {device_index} of it", other.name);
+        let other = build.interface_name(*other);
+        let what = format!("interface `{other}` has device index {device_index} of it");
         return Err(build.error(span, what, "write another device_index"));
     }
+    build.devices.insert((instance, device_index), eni);
     let id = AttachmentId(hash(Kind::Interface, &format!("{} attachment", name.as_ref())));
     Ok(Some(Attachment { id, instance, device_index, express }))
 }

@@ -5,6 +5,9 @@
 
 use std::collections::BTreeMap;
 
+/// Names that are compared with one that is not known, of those that are about as long.
+const COMPARED_MAX: usize = 1000;
+
 /// The kinds of objects that a file has tables for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)] // each is the object of its name
@@ -80,9 +83,12 @@ impl Names {
 
     /// A name of this kind that looks like the one that is not known.
     pub(crate) fn similar(&self, kind: Kind, wrong: &str) -> Option<&str> {
+        let length = wrong.chars().count();
+        let most = |name: &str| name.len().max(3) / 3; // names have one byte for each character
         let names = self.numbers.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name);
-        let close = names.map(|name| (distance(name, wrong), name));
-        let best = close.filter(|(edits, name)| *edits * 3 <= name.chars().count().max(3)).min();
+        let names = names.filter(|name| name.len().abs_diff(length) <= most(name));
+        let close = names.take(COMPARED_MAX).map(|name| (distance(name, wrong), name));
+        let best = close.filter(|(edits, name)| *edits <= most(name)).min();
         best.map(|(_, name)| name.as_str())
     }
 }

@@ -1,5 +1,6 @@
 //! Clouds, subnets, route tables, access control lists, groups and prefix lists.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -12,6 +13,8 @@ use super::document::{AclTable, Document, GroupTable, VpcTable};
 use super::names::{Kind, hash};
 use super::phrase::{self, Other};
 
+/// Blocks of a cloud in one family: EC2's most.
+const BLOCKS_MAX: usize = 50;
 /// Entries of an access control list in one direction: EC2's most.
 const ENTRIES_MAX: usize = 40;
 /// Rules of a group in one direction: EC2's default.
@@ -79,6 +82,10 @@ fn vpc(build: &mut Build<'_>, name: &Spanned<String>, table: &VpcTable) -> Resul
         let block =
             phrase::block(text.as_ref()).map_err(|wrong| build.wrong(text.span(), wrong))?;
         let refuse = |what: &str, remedy: &str| Err(build.error(text.span(), what, remedy));
+        if ipv4.len() == BLOCKS_MAX || ipv6.len() == BLOCKS_MAX {
+            let what = format!("a cloud has at most {BLOCKS_MAX} blocks of a family");
+            return refuse(&what, "join blocks into larger ones");
+        }
         match block {
             IpNet::V4(block) if !(16..=28).contains(&block.prefix_len()) => {
                 return refuse("a cloud's IPv4 block has 16 to 28 bits", "as in 10.0.0.0/16");
@@ -195,6 +202,7 @@ fn groups(build: &mut Build<'_>, document: &Document) -> Result<()> {
 
 fn rules(build: &Build<'_>, group: &str, table: &GroupTable) -> Result<Vec<GroupRule>> {
     let mut all: Vec<GroupRule> = Vec::new();
+    let mut known = BTreeSet::new();
     let none = Vec::new();
     let egress = table.egress.as_ref().unwrap_or(&none);
     for (out, list, word) in [(false, &table.ingress, "from"), (true, egress, "to")] {
@@ -213,7 +221,7 @@ fn rules(build: &Build<'_>, group: &str, table: &GroupTable) -> Result<Vec<Group
                 )?)),
             };
             let rule = rule(group, out, traffic, peer);
-            if all.iter().any(|other| other.id == rule.id) {
+            if !known.insert(rule.id) {
                 return Err(build.error(text.span(), "this rule is there already", "take it out"));
             }
             all.push(rule);
@@ -343,7 +351,7 @@ fn subnets(build: &mut Build<'_>, document: &Document) -> Result<()> {
         let table = spanned.as_ref();
         let vpc_id = build.vpc(&table.vpc, spanned.span())?;
         let (ipv4, ipv6) =
-            subnet_blocks(build, vpc_id, table.cidr.clone(), table.ipv6_cidr.clone())?;
+            subnet_blocks(build, (vpc_id, id), table.cidr.clone(), table.ipv6_cidr.clone())?;
         let route_table = match &table.route_table {
             Some(name) => Some(RouteTableId(build.find(Kind::RouteTable, name)?)),
             None => None,
@@ -376,13 +384,12 @@ fn subnets(build: &mut Build<'_>, document: &Document) -> Result<()> {
 }
 
 fn subnet_blocks(
-    build: &Build<'_>,
-    vpc_id: VpcId,
+    build: &mut Build<'_>,
+    (vpc_id, id): (VpcId, SubnetId),
     cidr: Spanned<String>,
     ipv6_cidr: Option<Spanned<String>>,
 ) -> Result<(Ipv4Net, Option<Ipv6Net>)> {
     let vpc = build.world.vpcs.get(&vpc_id);
-    let others = || build.world.subnets.values().filter(|subnet| subnet.vpc == vpc_id);
     let block = |text: &Spanned<String>| {
         phrase::block(text.as_ref()).map_err(|wrong| build.wrong(text.span(), wrong))
     };
@@ -399,10 +406,13 @@ fn subnet_blocks(
     if !vpc.is_some_and(|vpc| vpc.ipv4.iter().any(|own| own.contains(&ipv4))) {
         return refuse(&cidr, "this block lies in none of the cloud's", "take one inside `cidr`");
     }
-    if others().any(|other| overlap(IpNet::V4(other.ipv4), IpNet::V4(ipv4))) {
+    if build.subnet_blocks.owner(vpc_id, IpNet::V4(ipv4)).is_some() {
         return refuse(&cidr, overlaps, "write another block");
     }
-    let Some(text) = ipv6_cidr else { return Ok((ipv4, None)) };
+    let Some(text) = ipv6_cidr else {
+        build.subnet_blocks.take(vpc_id, IpNet::V4(ipv4), id);
+        return Ok((ipv4, None));
+    };
     let IpNet::V6(ipv6) = block(&text)? else {
         return refuse(&text, "`ipv6_cidr` is the IPv6 block", "write IPv4 in `cidr`");
     };
@@ -412,8 +422,12 @@ fn subnet_blocks(
     if !vpc.is_some_and(|vpc| vpc.ipv6.iter().any(|own| own.contains(&ipv6))) {
         return refuse(&text, "this block lies in none of the cloud's", "take one inside `cidr`");
     }
-    let taken = others().filter_map(|other| other.ipv6).any(|other| other == ipv6);
-    if taken { refuse(&text, overlaps, "write another block") } else { Ok((ipv4, Some(ipv6))) }
+    if build.subnet_blocks.owner(vpc_id, IpNet::V6(ipv6)).is_some() {
+        return refuse(&text, overlaps, "write another block");
+    }
+    build.subnet_blocks.take(vpc_id, IpNet::V4(ipv4), id);
+    build.subnet_blocks.take(vpc_id, IpNet::V6(ipv6), id);
+    Ok((ipv4, Some(ipv6)))
 }
 
 /// A list counts as many rules as it may have entries.
@@ -423,7 +437,9 @@ fn rules_of(build: &Build<'_>, group: &Group, egress: bool, ipv4: bool) -> usize
         RulePeer::Block(block) => usize::from(block.addr().is_ipv4() == ipv4),
         RulePeer::Group(_) => 1,
         RulePeer::List(id) => build.world.prefix_lists.get(&id).map_or(1, |list| {
-            let of_family = list.entries.iter().all(|block| block.addr().is_ipv4() == ipv4);
+            // A list has one family.
+            let first = list.entries.first();
+            let of_family = first.is_none_or(|block| block.addr().is_ipv4() == ipv4);
             if of_family { usize::from(list.max_entries) } else { 0 }
         }),
     };

@@ -1,5 +1,6 @@
 //! Reads a file and makes its objects, in an order in which each finds those that it names.
 
+use std::io::Read;
 use std::path::Path;
 
 use srd_config::{ConfigError, Source};
@@ -42,7 +43,13 @@ pub fn read(path: &Path) -> Result<VpcFile> {
         let bytes = metadata.len();
         return Err(failed(format!("has {bytes} bytes, and {FILE_BYTES_MAX} are the most")));
     }
-    let text = std::fs::read_to_string(path).map_err(io)?;
+    // A file may grow, and those of /proc do not say how long they are.
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(io)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(failed(format!("has more than {FILE_BYTES_MAX} bytes")));
+    }
     parse(&text, path)
 }
 
@@ -56,7 +63,7 @@ pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
         let what = error.message().trim().to_owned();
         source.error(error.span(), what, "docs/vpc.md lists the tables and their keys")
     })?;
-    let mut build = Build { source, names: Names::default(), world: World::default() };
+    let mut build = Build::new(source);
     build.name_all(&document)?;
     network::build(&mut build, &document)?;
     machines::build(&mut build, &document)?;

@@ -5,7 +5,7 @@
 
 use core::net::Ipv4Addr;
 use ipnet::{IpNet, Ipv4Net};
-use srd_vpc::compile::Rules;
+use srd_vpc::compile::{Flow, Rules};
 use srd_vpc::id::*;
 use srd_vpc::object::*;
 use srd_vpc::packet::{Inner, Packet};
@@ -136,12 +136,12 @@ fn main() {
     let rounds = 1_000_000;
     let start = Instant::now();
     for _ in 0..rounds {
-        black_box(rules.receive(EniId(0), black_box(&packet), true)).expect("allowed");
+        black_box(rules.receive(EniId(0), black_box(&packet), true, Flow::New)).expect("allowed");
     }
     println!("receive: {:.0} ns", start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds));
     let start = Instant::now();
     for _ in 0..rounds {
-        black_box(rules.send(EniId(0), black_box(&back))).expect("allowed");
+        black_box(rules.send(EniId(0), black_box(&back), Flow::New)).expect("allowed");
     }
     println!("send: {:.0} ns", start.elapsed().as_secs_f64() * 1e9 / f64::from(rounds));
 }

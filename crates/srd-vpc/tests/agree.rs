@@ -4,7 +4,7 @@
 mod generate;
 
 use generate::Dice;
-use srd_vpc::compile::{Change, Next, Rules};
+use srd_vpc::compile::{Change, Flow, Next, Rules};
 use srd_vpc::id::*;
 use srd_vpc::judge::*;
 use srd_vpc::object::*;
@@ -70,14 +70,14 @@ fn sent(
     eni: EniId,
     packet: &Packet,
 ) -> Result<Said, Reason> {
-    let sent = hosts[host_of(world, eni)].send(eni, packet)?;
+    let sent = hosts[host_of(world, eni)].send(eni, packet, Flow::New)?;
     let (verdict, reach, received) = match sent.next {
         Next::Served(service) => (Verdict::Served(service), None, None),
         Next::Left(exit) => (Verdict::Left(exit), Some(Reach::Outside), None),
         Next::To { place, crosses, reach } => {
             let host = &hosts[place.host.as_deref().unwrap()];
-            let received = host.receive(place.eni, &sent.packet, crosses)?;
-            (Verdict::Delivered(place.eni), Some(reach), Some(received))
+            let received = host.receive(place.eni, &sent.packet, crosses, Flow::New)?;
+            (Verdict::Delivered(place.eni), Some(reach), received)
         }
     };
     Ok(Said::Passed(verdict, sent.packet, reach, sent.tracking, received))

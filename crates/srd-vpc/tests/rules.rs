@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use core::net::{IpAddr, Ipv4Addr};
-use srd_vpc::compile::{Change, Rules};
+use srd_vpc::compile::{Change, Flow, Rules};
 use srd_vpc::id::*;
 use srd_vpc::judge::*;
 use srd_vpc::object::*;
@@ -351,11 +351,11 @@ fn a_new_member_of_a_group_changes_the_addresses_of_that_group_only() {
     after.enis.get_mut(&APP).unwrap().groups.push(GroupId(10));
     let mut rules = Rules::compile(&elsewhere, "h2");
     let app = tcp("10.0.2.20", "10.1.1.5", 8080);
-    assert_eq!(rules.receive(EniId(21), &app, true), Err(Reason::GroupsIn));
+    assert_eq!(rules.receive(EniId(21), &app, true, Flow::New), Err(Reason::GroupsIn));
     let change = rules.update(&elsewhere, &after);
     let groups = BTreeSet::from([GroupId(10)]);
     assert!(matches!(change, Change::Patched { groups: g, .. } if g == groups));
-    assert!(rules.receive(EniId(21), &app, true).is_ok());
+    assert!(rules.receive(EniId(21), &app, true, Flow::New).is_ok());
     let mut own = Rules::compile(&world, "h2");
     assert_eq!(own.update(&world, &next), Change::Rebuilt);
 }

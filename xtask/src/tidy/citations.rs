@@ -19,6 +19,7 @@ const HOMES: [(&str, &[&str]); 5] = [
             "crates/srd-card/src/track/",
             "crates/srd-card/src/device/",
             "crates/srd-card/src/profile/",
+            "crates/srd-card/src/vpc/",
         ],
     ),
 ];

@@ -92,7 +92,7 @@ pub(super) fn subcommands(words: &[String]) -> Vec<&str> {
         !word.starts_with('-') && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
     };
     let depth = match words.first().map(String::as_str) {
-        Some("perf" | "sim" | "lab" | "peer" | "vpc") => 2,
+        Some("perf" | "sim" | "lab" | "peer" | "vpc" | "card") => 2,
         _ => 1,
     };
     words.iter().map(String::as_str).take(depth).take_while(is_name).collect()

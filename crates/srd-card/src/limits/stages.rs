@@ -78,7 +78,9 @@ pub struct Offer {
 /// What became of an offered frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome<T> {
-    /// It waits, or [`Limits::pop`] returns it at once.
+    /// It is through all limits.
+    Passed(T),
+    /// It waits, and [`Limits::pop`] returns it when its time has come.
     Taken,
     /// It is over this limit, and counted there.
     Dropped(Limit, T),
@@ -198,16 +200,17 @@ impl<T> Limits<T> {
         let wait = flow.map_or(Ok(Duration::ZERO), |(meter, ceiling)| {
             meter.take(ceiling, self.now, bits(&offer), wait_max)
         });
-        let Some(entered) = self.queue(Limit::Flow, wait, self.now, Stage::Gateway, offer, item)
-        else {
-            return Outcome::Taken;
+        let parcel = match wait {
+            Ok(Duration::ZERO) => self.run(self.now, Stage::Gateway, offer, item),
+            held => self.hold(Limit::Flow, held, self.now, Stage::Gateway, offer, item),
         };
-        match entered {
-            Ok(item) => match self.run(self.now, Stage::Gateway, offer, item) {
-                None => Outcome::Taken,
-                Some((limit, item)) => Outcome::Dropped(limit, item),
-            },
-            Err(item) => Outcome::Dropped(Limit::Flow, item),
+        match parcel {
+            // Those that are through already come first.
+            Outcome::Passed(item) if !self.ready.is_empty() => {
+                self.ready.push_back((offer, item));
+                Outcome::Taken
+            }
+            outcome => outcome,
         }
     }
 
@@ -268,28 +271,22 @@ impl<T> Limits<T> {
         self.now = self.now.max(now);
         while let Some((due, parcel)) = self.waiting.pop(self.now) {
             self.counts[parcel.before as usize] -= 1;
-            self.run(due, parcel.next, parcel.offer, parcel.item);
+            if let Outcome::Passed(item) = self.run(due, parcel.next, parcel.offer, parcel.item) {
+                self.ready.push_back((parcel.offer, item));
+            }
         }
     }
 
-    /// Takes a frame through the limits from `stage` on; returns it if one dropped it.
-    fn run(
-        &mut self,
-        at: Instant,
-        mut stage: Stage,
-        offer: Offer,
-        mut item: T,
-    ) -> Option<(Limit, T)> {
+    /// Takes a frame through the limits from `stage` on, as far as it may go.
+    fn run(&mut self, at: Instant, mut stage: Stage, offer: Offer, item: T) -> Outcome<T> {
         while stage != Stage::Done {
             let (limit, wait) = self.enter(at, stage, &offer);
-            match self.queue(limit, wait, at, stage.next(), offer, item)? {
-                Ok(passed) => item = passed,
-                Err(dropped) => return Some((limit, dropped)),
-            }
             stage = stage.next();
+            if wait != Ok(Duration::ZERO) {
+                return self.hold(limit, wait, at, stage, offer, item);
+            }
         }
-        self.ready.push_back((offer, item));
-        None
+        Outcome::Passed(item)
     }
 
     /// What a limit says of a frame: how long it waits.
@@ -338,30 +335,25 @@ impl<T> Limits<T> {
         (Limit::LinkLocal, taken)
     }
 
-    /// Returns a frame that may go on (`Ok`) or is over the limit (`Err`, counted), or keeps it
-    /// until its wait ends (L5, L9).
-    fn queue(
+    /// Keeps a frame until its wait before a limit ends, or drops it (L5, L9).
+    #[cold]
+    fn hold(
         &mut self,
-        limit: Limit,
+        before: Limit,
         wait: Result<Duration, TooLong>,
         at: Instant,
         next: Stage,
         offer: Offer,
         item: T,
-    ) -> Option<Result<T, T>> {
-        match wait {
-            Ok(Duration::ZERO) => Some(Ok(item)),
-            Ok(wait) => {
-                self.count(offer.eni, limit, offer.packets, true);
-                self.counts[limit as usize] += 1;
-                self.waiting.push(at + wait, Parcel { before: limit, next, offer, item });
-                None
-            }
-            Err(TooLong) => {
-                self.count(offer.eni, limit, offer.packets, false);
-                Some(Err(item))
-            }
-        }
+    ) -> Outcome<T> {
+        let Ok(wait) = wait else {
+            self.count(offer.eni, before, offer.packets, false);
+            return Outcome::Dropped(before, item);
+        };
+        self.count(offer.eni, before, offer.packets, true);
+        self.counts[before as usize] += 1;
+        self.waiting.push(at + wait, Parcel { before, next, offer, item });
+        Outcome::Taken
     }
 
     /// How long a frame may wait before a limit: not at all if its queue is full.

@@ -119,9 +119,26 @@ impl Packet {
     }
 
     fn find_ports(&self, bytes: &[u8]) -> Option<(u16, u16)> {
-        let has = matches!(self.protocol, protocol::TCP | protocol::UDP) && !self.fragment;
+        if self.fragment { None } else { self.ports_in_sight(bytes) }
+    }
+
+    /// Source and destination port, which a first fragment has, too.
+    pub(crate) fn ports_in_sight(&self, bytes: &[u8]) -> Option<(u16, u16)> {
+        let has = self.has_transport_ports() && self.first;
         let at = self.transport_at;
         (has && bytes.len() >= at + 8).then(|| (u16_at(bytes, at), u16_at(bytes, at + 2)))
+    }
+
+    /// Whether the headers that rules look at are hidden: ports that are not in the first bytes, or
+    /// behind more IPv6 extension headers than are read. No host sends such packets.
+    pub(crate) fn is_hidden(&self, bytes: &[u8]) -> bool {
+        let extension = !self.is_v4() && matches!(self.protocol, 0 | 43 | 44 | 60);
+        let without_ports = self.has_transport_ports() && self.ports_in_sight(bytes).is_none();
+        self.first && (extension || without_ports)
+    }
+
+    fn has_transport_ports(&self) -> bool {
+        matches!(self.protocol, protocol::TCP | protocol::UDP)
     }
 
     /// Whether it is IPv4.

@@ -30,12 +30,16 @@ use crate::limits::{Rates, stages};
 /// shows a c7i.large whose credits are gone after 304 s.
 pub const BURST_DEFAULT: Duration = Duration::from_secs(300);
 
+/// Queues of a slower lab are longer in time by this factor at most: a super-packet of 64 KB takes
+/// 10 ms at a hundredth of 5 Gb/s.
+const LONGER_MAX: u32 = 20;
+
 /// The limits of one instance: those of its type, with what the user changed.
 ///
 /// ```
 /// use srd_card::profile::{InstanceType, Origin, Profile};
 /// let profile = Profile::of(InstanceType::find("c7i.large")?);
-/// assert_eq!(profile.packets_per_second.value, 906_000);
+/// assert_eq!(profile.packets_per_second.value, 1_000_000);
 /// assert_eq!(profile.packets_per_second.origin, Origin::Sourced);
 /// # Ok::<(), srd_card::profile::UnknownType>(())
 /// ```
@@ -88,10 +92,15 @@ impl Profile {
         self
     }
 
-    /// All rates divided by `scale`, for a lab that is so much slower; counts and times stay (P3).
+    /// All rates divided by `scale`, for a lab that is so much slower. Counts stay; queues become
+    /// longer in time, since packets do not become smaller (P3).
     #[must_use]
     pub fn scaled(mut self, scale: u32) -> Self {
         self.scale = scale.max(1);
+        let longer = u64::from(self.scale.min(LONGER_MAX));
+        let times = |time: Duration| Duration::from_nanos(time.as_nanos() * longer);
+        self.tolerance = times(self.tolerance);
+        self.queue_delay_max = times(self.queue_delay_max);
         self
     }
 
@@ -113,6 +122,26 @@ impl Profile {
     /// The ceiling of flows of a kind.
     pub fn ceiling(&self, kind: FlowKind) -> Ceiling {
         Ceiling::new(self.flow_bps(kind), self.tolerance)
+    }
+
+    /// Settings of limits that let nothing pass.
+    pub(crate) fn of_nothing() -> stages::Settings {
+        let rates = Rates {
+            baseline_bps: 0,
+            peak_bps: 0,
+            burst: Duration::ZERO,
+            tolerance: Duration::ZERO,
+        };
+        stages::Settings {
+            rates_in: rates,
+            rates_out: rates,
+            gateway_bps: 0,
+            packets_per_second: 0,
+            tolerance: Duration::ZERO,
+            queue_delay_max: Duration::ZERO,
+            queue_packets_max: 0,
+            scale: 1,
+        }
     }
 
     /// Settings of [`crate::limits::Limits`].
@@ -149,7 +178,7 @@ mod tests {
         let (full, lab) = (of("c7i.large").limits(), of("c7i.large").scaled(100).limits());
         assert_eq!(lab.rates_out.peak_bps, 125_000_000);
         assert_eq!(lab.rates_in.baseline_bps, 7_810_000);
-        assert_eq!(lab.packets_per_second, 9_060);
+        assert_eq!(lab.packets_per_second, 10_000);
         assert_eq!(lab.gateway_bps * 100, full.gateway_bps);
         assert_eq!(lab.rates_out.burst, full.rates_out.burst);
         assert_eq!(of("c7i.large").scaled(100).flow_bps(FlowKind::Exterior), 50_000_000);

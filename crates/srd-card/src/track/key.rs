@@ -33,14 +33,14 @@ pub struct Key {
 
 impl Key {
     /// The connection that a packet of an ENI belongs to: TCP and UDP with their ports, echoes of
-    /// ICMP with their identifier, everything else by addresses and protocol (T1). `bytes` is the
-    /// packet from its IP header on.
+    /// ICMP with their identifier, everything else by addresses and protocol, later fragments, too
+    /// (T1). `bytes` is the packet from its IP header on.
     pub fn of(packet: &Packet, bytes: &[u8], direction: Direction, eni: u16) -> Self {
         let echo = || {
             let id = echo_id(packet, bytes)?;
             Some((id, id))
         };
-        let (from, to) = packet.ports.or_else(echo).unwrap_or_default();
+        let (from, to) = packet.ports_in_sight(bytes).or_else(echo).unwrap_or_default();
         let (source, destination) = (bits(packet.source), bits(packet.destination));
         let (local, remote, ports) = match direction {
             Direction::Egress => (source, destination, (from, to)),
@@ -50,7 +50,8 @@ impl Key {
     }
 
     /// The connection that an ICMP error is about, read from the packet that it quotes; `None` if
-    /// this is no ICMP error, or quotes too little (T7).
+    /// this is no ICMP error, quotes too little, or does not go to the sender of what it quotes
+    /// (T7).
     pub fn of_error(packet: &Packet, bytes: &[u8], direction: Direction, eni: u16) -> Option<Self> {
         if packet.fragment {
             return None;
@@ -66,7 +67,7 @@ impl Key {
         }
         let quoted = bytes.get(packet.transport_at + ICMP_BYTES..)?;
         let inner = Packet::read(quoted)?;
-        if inner.is_v4() != packet.is_v4() {
+        if inner.source != packet.destination {
             return None;
         }
         // The quoted packet went the other way.
@@ -114,7 +115,7 @@ fn bits(address: IpAddr) -> [u64; 2] {
 
 /// The identifier of an echo request or reply.
 fn echo_id(packet: &Packet, bytes: &[u8]) -> Option<u16> {
-    if packet.fragment {
+    if !packet.first {
         return None;
     }
     let header = bytes.get(packet.transport_at..packet.transport_at + ICMP_BYTES)?;
@@ -174,7 +175,7 @@ mod tests {
             (v6, protocol::ICMP_V6, 2),
         ] {
             let sent = make(protocol::UDP, (7, 53), b"query");
-            let mut error = make(number, (0, 0), &sent);
+            let mut error = swapped(make(number, (0, 0), &sent));
             let at = Packet::read(&error).unwrap().transport_at;
             error[at] = kind;
             let of = |bytes: &[u8]| {

@@ -1,10 +1,12 @@
-//! The connections of an instance, up to its allowance.
+//! The connections of an instance, up to its allowance, and flows that are not tracked but
+//! remembered, so that rules need not judge each packet.
 //!
-//! One entry is one connection in both directions. Invariants: a full table refuses new
-//! connections and never gives up one that lives; an entry past its time is never found, and its
-//! memory is free again within one [`GRAIN`] if [`Table::expire`] is called with enough work.
-//! Bound: as many entries as the allowance, of [`ENTRY_BYTES_MAX`] each; every call does
-//! bounded work, but for the growth of the table while it fills for the first time.
+//! One entry is one flow in both directions, with a value of the caller's. Invariants: a full table
+//! refuses new connections and never gives up one that lives; an entry past its time is never
+//! found, and its memory is free again within one [`GRAIN`] if [`Table::expire`] is called with
+//! enough work. Bound: as many entries as the allowance and the room for untracked flows, of
+//! [`ENTRY_BYTES_MAX`] each and the size of the value; every call does bounded work, but for the
+//! growth of the index while it fills for the first time.
 
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
@@ -20,25 +22,42 @@ use crate::track::wheel::{Link, Links, Wheel};
 
 /// The grain of expiry.
 pub const GRAIN: Duration = Duration::from_secs(1);
-/// Most bytes of heap for each connection, both directions together (T8): the entry and its place
-/// in the list of free ones, twice when their vectors have just doubled, and its place in the index
-/// at the lowest load.
-pub const ENTRY_BYTES_MAX: usize = 2 * (size_of::<Option<Entry>>() + size_of::<u32>()) + 12;
+/// Most bytes of heap for each connection without a value, both directions together (T8): the entry
+/// and its place in the index at the lowest load.
+pub const ENTRY_BYTES_MAX: usize = size_of::<Place<()>>() + 12;
+/// Entries that are made room for at once: none is moved when the table grows.
+const CHUNK: usize = 1024;
 /// Work that an insertion into a full table spends on entries past their time.
 const WORK_WHEN_FULL: u32 = 16;
 /// Latest tick, so that sums of ticks do not overflow.
 const TICK_MAX: u32 = u32::MAX - (1 << 20);
 
-/// A connection.
-struct Entry {
+/// A flow that nobody tracks may be silent for so many ticks.
+const UNTRACKED_TICKS: u32 = 60;
+
+/// A flow.
+struct Entry<T> {
     key: Key,
     progress: Progress,
     /// Whether the local end sent the first packet.
     local_first: bool,
+    /// Whether it counts against the allowance.
+    tracked: bool,
     /// The first tick at which it is past its time.
     expires: u32,
     link: Link,
+    value: T,
 }
+
+/// An entry, or the place of one.
+enum Place<T> {
+    /// Nothing; the number is that of the next free place.
+    Free(u32),
+    Used(Entry<T>),
+}
+
+/// No place is free.
+const NO_PLACE: u32 = u32::MAX;
 
 /// Names an entry while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -64,54 +83,105 @@ pub enum Found {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
-/// Entries by number; a free number holds none.
-struct Entries(Vec<Option<Entry>>);
+/// Entries by number, in chunks that stay where they are.
+struct Entries<T> {
+    chunks: Vec<Vec<Place<T>>>,
+    places: u32,
+    free: u32,
+}
 
-impl Entries {
-    fn get(&self, entry: u32) -> Option<&Entry> {
-        self.0.get(entry as usize)?.as_ref()
+impl<T> Entries<T> {
+    fn get(&self, entry: u32) -> Option<&Entry<T>> {
+        let number = entry as usize;
+        match self.chunks.get(number / CHUNK)?.get(number % CHUNK)? {
+            Place::Used(entry) => Some(entry),
+            Place::Free(_) => None,
+        }
     }
 
-    fn of(&mut self, entry: u32) -> &mut Entry {
-        self.0[entry as usize].as_mut().expect("the wheel and the index name entries that live")
+    fn get_mut(&mut self, entry: u32) -> Option<&mut Entry<T>> {
+        let number = entry as usize;
+        match self.chunks.get_mut(number / CHUNK)?.get_mut(number % CHUNK)? {
+            Place::Used(entry) => Some(entry),
+            Place::Free(_) => None,
+        }
+    }
+
+    fn of(&mut self, entry: u32) -> &mut Entry<T> {
+        self.get_mut(entry).expect("the wheel and the index name entries that live")
+    }
+
+    /// Puts an entry into a place; `None` if there are as many as numbers.
+    fn put(&mut self, entry: Entry<T>) -> Option<u32> {
+        if self.free != NO_PLACE {
+            let number = self.free;
+            let place = &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
+            if let Place::Free(next) = *place {
+                self.free = next;
+            }
+            *place = Place::Used(entry);
+            return Some(number);
+        }
+        let number = self.places;
+        self.places = number.checked_add(1).filter(|places| *places < NO_PLACE)?;
+        if (number as usize).is_multiple_of(CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        self.chunks.last_mut()?.push(Place::Used(entry));
+        Some(number)
+    }
+
+    fn clear(&mut self, number: u32) {
+        let place = &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK];
+        *place = Place::Free(self.free);
+        self.free = number;
     }
 }
 
-impl Links for Entries {
+impl<T> Links for Entries<T> {
     fn link(&mut self, entry: u32) -> &mut Link {
         &mut self.of(entry).link
     }
 }
 
 /// The connections.
-pub struct Table {
-    entries: Entries,
-    free: Vec<u32>,
+pub struct Table<T = ()> {
+    entries: Entries<T>,
     index: HashTable<u32>,
     wheel: Wheel,
     timeouts: Vec<Timeouts>,
     hash: Keyed,
     allowance: u32,
+    untracked: u32,
+    untracked_max: u32,
     /// Ticks are counted from here.
     epoch: Instant,
     now: u32,
 }
 
-impl Table {
+impl<T> Table<T> {
     /// A table of an instance: its allowance of connections, the times of each of its ENIs, and a
     /// secret.
     pub fn new(allowance: u32, timeouts: &[Timeouts], seed: u64, now: Instant) -> Self {
         Self {
-            entries: Entries(Vec::new()),
-            free: Vec::new(),
+            entries: Entries { chunks: Vec::new(), places: 0, free: NO_PLACE },
             index: HashTable::new(),
             wheel: Wheel::new(0),
             timeouts: timeouts.to_vec(),
             hash: Keyed::new(seed),
             allowance,
+            untracked: 0,
+            untracked_max: 0,
             epoch: now,
             now: 0,
         }
+    }
+
+    /// With room for so many flows that are not tracked.
+    #[must_use]
+    pub fn with_untracked(mut self, flows: u32) -> Self {
+        self.untracked_max = flows;
+        self
     }
 
     /// Connections that the table can still take: `conntrack_allowance_available` (T5).
@@ -122,7 +192,12 @@ impl Table {
     /// Connections in the table.
     #[allow(clippy::cast_possible_truncation)] // the index holds u32 numbers
     pub fn tracked(&self) -> u32 {
-        self.index.len() as u32
+        self.index.len() as u32 - self.untracked
+    }
+
+    /// Flows in the table that are not tracked.
+    pub fn untracked(&self) -> u32 {
+        self.untracked
     }
 
     /// Changes the times of an ENI; its connections have the new ones from their next packet on.
@@ -168,30 +243,90 @@ impl Table {
         key: &Key,
         local: bool,
         seen: Seen,
+        value: T,
     ) -> Result<TrackId, Full> {
+        self.forget(key);
+        self.make_room(now)?;
+        self.enter(now, key, local, seen, true, value).ok_or(Full)
+    }
+
+    /// Remembers a flow that is not tracked; `None` if there is no room, and then each of its
+    /// packets is [`Found::New`].
+    pub fn remember(
+        &mut self,
+        now: Instant,
+        key: &Key,
+        local: bool,
+        seen: Seen,
+        value: T,
+    ) -> Option<TrackId> {
+        self.forget(key);
+        if self.untracked >= self.untracked_max {
+            self.expire(now, WORK_WHEN_FULL, |_, _| ());
+        }
+        if self.untracked >= self.untracked_max {
+            return None;
+        }
+        self.enter(now, key, local, seen, false, value)
+    }
+
+    /// Tracks a flow from now on that was only remembered.
+    ///
+    /// # Errors
+    /// [`Full`] if the allowance is used up (T5).
+    pub fn track(&mut self, now: Instant, id: TrackId) -> Result<(), Full> {
+        if self.entries.get(id.0).is_none_or(|entry| entry.tracked) {
+            return Ok(());
+        }
+        self.make_room(now)?;
         let tick = self.tick(now);
+        if let Some(entry) = self.entries.get_mut(id.0) {
+            entry.tracked = true;
+            self.untracked -= 1;
+            self.file(id.0, tick);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, key: &Key) {
         if let Some(number) = self.find(key) {
             self.drop_entry(number);
         }
+    }
+
+    fn make_room(&mut self, now: Instant) -> Result<(), Full> {
         if self.available() == 0 {
             self.expire(now, WORK_WHEN_FULL, |_, _| ());
         }
-        if self.available() == 0 {
-            return Err(Full);
-        }
-        let entry = Entry {
-            key: *key,
-            progress: Progress::first(seen),
-            local_first: local,
-            expires: 0,
-            link: Link::NONE,
-        };
-        let number = self.place(entry)?;
+        if self.available() == 0 { Err(Full) } else { Ok(()) }
+    }
+
+    fn enter(
+        &mut self,
+        now: Instant,
+        key: &Key,
+        local_first: bool,
+        seen: Seen,
+        tracked: bool,
+        value: T,
+    ) -> Option<TrackId> {
+        let tick = self.tick(now);
+        let progress = Progress::first(seen);
+        let (key, expires, link) = (*key, 0, Link::NONE);
+        let entry = Entry { key, progress, local_first, tracked, expires, link, value };
+        let number = self.entries.put(entry)?;
+        self.untracked += u32::from(!tracked);
         let (entries, hash) = (&self.entries, &self.hash);
         let rehash = |number: &u32| entries.get(*number).map_or(0, |e| hash.hash_one(e.key));
         self.index.insert_unique(hash.hash_one(key), number, rehash);
         self.file(number, tick);
-        Ok(TrackId(number))
+        Some(TrackId(number))
+    }
+
+    /// The value of a flow, and whether it is tracked and its first packet came from this side.
+    pub fn value(&mut self, id: TrackId) -> Option<(&mut T, bool, bool)> {
+        let entry = self.entries.get_mut(id.0)?;
+        Some((&mut entry.value, entry.tracked, entry.local_first))
     }
 
     /// Takes a connection out, as when its ENI is detached or a network ACL ends it.
@@ -237,24 +372,14 @@ impl Table {
         self.index.find(self.hash.hash_one(key), is).copied()
     }
 
-    fn place(&mut self, entry: Entry) -> Result<u32, Full> {
-        if let Some(number) = self.free.pop() {
-            self.entries.0[number as usize] = Some(entry);
-            return Ok(number);
-        }
-        let number = u32::try_from(self.entries.0.len()).map_err(|_| Full)?;
-        self.entries.0.push(Some(entry));
-        Ok(number)
-    }
-
     fn drop_entry(&mut self, number: u32) {
         self.wheel.remove(&mut self.entries, number);
         let hash = self.hash.hash_one(self.entries.of(number).key);
         if let Ok(found) = self.index.find_entry(hash, |other| *other == number) {
             found.remove();
         }
-        self.entries.0[number as usize] = None;
-        self.free.push(number);
+        self.untracked -= u32::from(!self.entries.of(number).tracked);
+        self.entries.clear(number);
     }
 
     /// Sets the time of an entry by its state, rounded up to the grain (T3, T6).
@@ -264,8 +389,10 @@ impl Table {
         let idle =
             timeouts.unwrap_or(&Timeouts::DEFAULT).idle(entry.progress.state, entry.key.protocol());
         let ticks = idle.as_nanos().div_ceil(GRAIN.as_nanos());
+        let tracked = entry.tracked;
         // One more, since the tick of now has begun.
-        let expires = now + 1 + u32::try_from(ticks).unwrap_or(TICK_MAX).min(1 << 19);
+        let ticks = u32::try_from(ticks).unwrap_or(TICK_MAX).min(1 << 19);
+        let expires = now + 1 + if tracked { ticks } else { UNTRACKED_TICKS };
         entry.expires = expires;
         self.wheel.file(&mut self.entries, number, expires);
     }

@@ -83,6 +83,11 @@ impl Timeouts {
         Ok(Self { tcp_established_s, udp_stream_s, udp_s })
     }
 
+    /// The times that users set: TCP established, UDP streams, other UDP.
+    pub fn seconds(&self) -> (u32, u32, u32) {
+        (self.tcp_established_s, self.udp_stream_s, self.udp_s)
+    }
+
     /// How long a connection in this state may be idle (T3).
     pub fn idle(&self, state: State, number: u8) -> Duration {
         let seconds = match (state, number) {

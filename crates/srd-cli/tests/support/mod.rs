@@ -4,6 +4,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub(crate) mod inner;
+pub(crate) mod machine;
 pub(crate) mod pair;
 pub(crate) mod pcapng;
 #[path = "../../../srd-lab/tests/support/ready.rs"]

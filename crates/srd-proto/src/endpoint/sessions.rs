@@ -87,6 +87,12 @@ impl Endpoint {
         let request = self.shared.security.read(hello.noise, now)?;
         let address = SocketAddr::new(ip, request.greeting.port);
         let partner = shard_of_context(request.greeting.context);
+        // H16. The number outside the sealed greeting, by which the packet was steered, is not
+        // authenticated: an opening that was sealed for another shard was recorded and played
+        // again.
+        if partner % self.shared.node.shards() != self.shared.shard {
+            return Err(DropReason::Replay);
+        }
         let known = match request.public {
             Some(key) => self.by_key.get(&(key, partner)).copied(),
             None => self.by_address.get(&(address, partner)).copied(),

@@ -20,6 +20,8 @@ impl Rules {
             acls: BTreeMap::new(),
             members: Members::new(),
             mapping: BTreeMap::new(),
+            unchecked: BTreeMap::new(),
+            peered: BTreeSet::new(),
             clouds: clouds(world),
             gateways: Gateways::default(),
         };
@@ -187,9 +189,13 @@ impl Rules {
             self.mapping.entry(subnet.vpc).or_default();
         }
         let own: BTreeSet<VpcId> = self.mapping.keys().copied().collect();
-        for ends in self.gateways.peerings.values().flatten() {
-            if ends.iter().any(|end| own.contains(end)) {
-                ends.iter().for_each(|end| _ = self.mapping.entry(*end).or_default());
+        for peering in world.peerings.values().filter(|peering| peering.active) {
+            let (a, b) = (peering.requester, peering.accepter);
+            for (here, there) in [(a, b), (b, a)] {
+                if own.contains(&here) {
+                    self.peered.insert((here, there));
+                    self.mapping.entry(there).or_default();
+                }
             }
         }
         for (id, eni) in &world.enis {
@@ -199,6 +205,9 @@ impl Rules {
             for block in blocks::of_eni(eni) {
                 // Interfaces come in the order of their identifiers: the first one keeps it.
                 table.put(block, place.clone(), |_, _| true);
+            }
+            if !eni.source_dest_check {
+                self.unchecked.insert(*id, (subnet.vpc, place));
             }
         }
     }
@@ -283,6 +292,7 @@ impl<'a> Places<'a> {
             subnet: eni.subnet,
             host: host.and_then(|host| self.hosts.get(host).cloned()),
             zone: self.zones.get(&eni.subnet).copied().unwrap_or(u32::MAX),
+            express: eni.attachment.as_ref().map(|a| a.express).unwrap_or_default(),
             cluster,
         }
     }

@@ -10,6 +10,23 @@ use core::net::IpAddr;
 /// Subnets that a packet may be routed from: its own, and that of a NAT gateway.
 const ROUTES_MAX: usize = 2;
 
+/// A packet on its way out of the sender's subnet.
+struct Way {
+    packet: Packet,
+    nat: Option<NatGatewayId>,
+    routes_left: usize,
+}
+
+/// Whether a packet begins a flow, or belongs to one that groups have allowed: those are not asked
+/// again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// It begins one.
+    New,
+    /// It belongs to a connection that the interface remembers.
+    Established,
+}
+
 /// What becomes of a packet that an interface of the host sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent<'a> {
@@ -17,8 +34,21 @@ pub struct Sent<'a> {
     pub next: Next<'a>,
     /// The packet, with the addresses that gateways have written.
     pub packet: Packet,
+    /// The NAT gateway that it passes.
+    pub nat: Option<NatGatewayId>,
     /// Whether the sender's groups track its flow; `None` if they are not asked.
     pub tracking: Option<Tracking>,
+}
+
+/// A packet from the internet that is for an interface of this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// The interface.
+    pub eni: EniId,
+    /// The packet, with its private address.
+    pub packet: Packet,
+    /// Whether it may begin a flow; answers come in where connections do not.
+    pub begins: Result<(), Reason>,
 }
 
 /// Where a packet goes that the sender's side lets pass.
@@ -41,9 +71,9 @@ pub enum Next<'a> {
 }
 
 impl Rules {
-    /// Judges a packet that an interface of the host sends and that begins a flow.
-    pub fn send(&self, eni: EniId, packet: &Packet) -> Result<Sent<'_>, Reason> {
-        let mut packet = *packet;
+    /// Judges a packet that an interface of the host sends.
+    pub fn send(&self, eni: EniId, packet: &Packet, flow: Flow) -> Result<Sent<'_>, Reason> {
+        let packet = *packet;
         same_family(&packet)?;
         let port = self.ports.get(&eni).ok_or(Reason::Missing(Gone::Eni))?;
         if port.source_dest_check && !port.own.contains(packet.source) {
@@ -54,58 +84,96 @@ impl Rules {
         let services = subnet.services;
         let service = services.and_then(|(resolver, dns)| walk::service(resolver, dns, to));
         if let Some(service) = service.filter(|service| !service.is_filtered()) {
-            return Ok(Sent { next: Next::Served(service), packet, tracking: None });
+            return Ok(Sent { next: Next::Served(service), packet, nat: None, tracking: None });
         }
-        let automatic = match subnet.route(to) {
-            Some(Target::EgressOnlyGateway(_) | Target::NatGateway(_)) => true,
-            Some(Target::Endpoint(id)) => self.gateways.endpoints.get(&id).is_some_and(|e| e.1),
-            _ => false,
-        };
-        let tracking = port.policy.ask(&self.members, Direction::Egress, &packet, automatic);
-        let tracking = Some(tracking.ok_or(Reason::GroupsOut)?);
+        let mut tracking = None;
+        if flow == Flow::New {
+            let automatic = self.is_always_tracked(subnet, to);
+            let allowed = port.policy.ask(&self.members, Direction::Egress, &packet, automatic);
+            tracking = Some(allowed.ok_or(Reason::GroupsOut)?);
+        }
         if let Some(service) = service {
-            return Ok(Sent { next: Next::Served(service), packet, tracking });
+            return Ok(Sent { next: Next::Served(service), packet, nat: None, tracking });
         }
+
+        let mut way = Way { packet, nat: None, routes_left: ROUTES_MAX };
         let near = self.place(subnet.vpc, to).filter(|place| place.subnet == port.subnet);
         let next = if let Some(place) = near {
             Next::To { place, crosses: false, reach: port.place.reach(place) }
         } else {
-            self.leave(Some(&port.place), port.subnet, &mut packet, ROUTES_MAX)?
+            self.leave(Some(&port.place), port.subnet, &mut way)?
         };
-        Ok(Sent { next, packet, tracking })
+        Ok(Sent { next, packet: way.packet, nat: way.nat, tracking })
+    }
+
+    /// Whether what the flow passes is always tracked.
+    fn is_always_tracked(&self, subnet: &SubnetRules, to: IpAddr) -> bool {
+        match subnet.route(to) {
+            Some(Target::EgressOnlyGateway(_) | Target::NatGateway(_)) => true,
+            Some(Target::Endpoint(id)) => self.gateways.endpoints.get(&id).is_some_and(|e| e.1),
+            _ => false,
+        }
     }
 
     /// Judges a packet that arrives for an interface of the host. `crosses`: from outside of the
-    /// interface's subnet.
-    pub fn receive(&self, eni: EniId, packet: &Packet, crosses: bool) -> Result<Tracking, Reason> {
+    /// interface's subnet. Of an established flow tracking is not said again.
+    pub fn receive(
+        &self,
+        eni: EniId,
+        packet: &Packet,
+        crosses: bool,
+        flow: Flow,
+    ) -> Result<Option<Tracking>, Reason> {
         let port = self.ports.get(&eni).ok_or(Reason::Missing(Gone::Eni))?;
         if crosses {
             self.ask_acl(port.subnet, Direction::Ingress, packet)?;
         }
+        if flow == Flow::Established {
+            return Ok(None);
+        }
         let tracking = port.policy.ask(&self.members, Direction::Ingress, packet, false);
-        tracking.ok_or(Reason::GroupsIn)
+        tracking.ok_or(Reason::GroupsIn).map(Some)
     }
 
-    /// Judges a packet from the internet: the interface of this host that it is for, and the packet
-    /// with its private address. [`Reason::NoInterface`]: it is for none of this host's.
-    pub fn from_internet(&self, packet: &Packet) -> Result<(EniId, Packet, Tracking), Reason> {
+    /// Where the interface is that claims to have sent a packet to an interface of this host.
+    /// [`Reason::NotItsAddress`]: it does not have the source address and is no middlebox, or the
+    /// two clouds are not peered.
+    pub fn sender(&self, to: EniId, from: EniId, source: IpAddr) -> Result<&Place, Reason> {
+        let port = self.ports.get(&to).ok_or(Reason::Missing(Gone::Eni))?;
+        let own = self.subnet(port.subnet)?.vpc;
+        let reaches = |vpc: VpcId| vpc == own || self.peered.contains(&(own, vpc));
+        let tables = self.mapping.iter().filter(|(vpc, _)| reaches(**vpc));
+        let mut having = tables.flat_map(|(_, table)| table.at(source));
+        let middlebox = || self.unchecked.get(&from).filter(|(vpc, _)| reaches(*vpc));
+        let place = having.find(|place| place.eni == from);
+        place.or_else(|| middlebox().map(|(_, place)| place)).ok_or(Reason::NotItsAddress)
+    }
+
+    /// Whether a packet that one interface sends enters another one's subnet from outside.
+    pub fn crosses(&self, from: &Place, to: EniId) -> bool {
+        self.ports.get(&to).is_none_or(|port| port.subnet != from.subnet)
+    }
+
+    /// The interface of this host that a packet from the internet is for, and the packet with its
+    /// private address. [`Reason::NoInterface`]: it is for none of this host's.
+    pub fn arrive(&self, packet: &Packet) -> Result<Arrival, Reason> {
         let mut packet = *packet;
         same_family(&packet)?;
         let of_cloud = self.clouds.values().any(|blocks| blocks.contains(packet.source));
         if of_cloud || !walk::is_carried(packet.source) {
             return Err(Reason::NotFromOutside);
         }
-        let id = match packet.destination {
+        match packet.destination {
             IpAddr::V4(public) => {
                 let found = self.gateways.arrivals.get(&public).ok_or(Reason::NoInterface)?;
-                let (id, private) = *found;
-                let port = self.ports.get(&id).ok_or(Reason::NoInterface)?;
+                let (eni, private) = *found;
+                let port = self.ports.get(&eni).ok_or(Reason::NoInterface)?;
                 if !port.own.contains(private.into()) {
                     return Err(Reason::NoInterface);
                 }
                 self.check_attached(self.subnet(port.subnet)?.vpc)?;
                 packet.destination = private.into();
-                id
+                Ok(Arrival { eni, packet, begins: Ok(()) })
             }
             IpAddr::V6(address) => {
                 let mut clouds = self.clouds.iter();
@@ -114,15 +182,22 @@ impl Rules {
                 let place = self.place(vpc, address.into()).ok_or(Reason::NoInterface)?;
                 let port = self.ports.get(&place.eni).ok_or(Reason::NoInterface)?;
                 let back = self.subnet(port.subnet)?.route(packet.source);
-                if matches!(back, Some(Target::EgressOnlyGateway(_))) {
-                    return Err(Reason::OutwardsOnly);
-                }
-                self.check_attached(vpc)?;
-                place.eni
+                let begins = match back {
+                    Some(Target::EgressOnlyGateway(_)) => Err(Reason::OutwardsOnly),
+                    _ => self.check_attached(vpc),
+                };
+                Ok(Arrival { eni: place.eni, packet, begins })
             }
-        };
-        let tracking = self.receive(id, &packet, true)?;
-        Ok((id, packet, tracking))
+        }
+    }
+
+    /// Judges a packet from the internet that begins a flow: the interface of this host that it is
+    /// for, and the packet with its private address.
+    pub fn from_internet(&self, packet: &Packet) -> Result<(EniId, Packet, Tracking), Reason> {
+        let Arrival { eni, packet, begins } = self.arrive(packet)?;
+        begins?;
+        let tracking = self.receive(eni, &packet, true, Flow::New)?;
+        Ok((eni, packet, tracking.ok_or(Reason::GroupsIn)?))
     }
 
     fn check_attached(&self, vpc: VpcId) -> Result<(), Reason> {
@@ -133,10 +208,10 @@ impl Rules {
         &self,
         sender: Option<&Place>,
         from: SubnetId,
-        packet: &mut Packet,
-        routes_left: usize,
+        way: &mut Way,
     ) -> Result<Next<'_>, Reason> {
-        let routes_left = routes_left.checked_sub(1).ok_or(Reason::Circle)?;
+        way.routes_left = way.routes_left.checked_sub(1).ok_or(Reason::Circle)?;
+        let packet = &mut way.packet;
         self.ask_acl(from, Direction::Egress, packet)?;
         let subnet = self.subnet(from)?;
         subnet.routes.as_ref().ok_or(Reason::Missing(Gone::Subnet))?;
@@ -182,7 +257,8 @@ impl Rules {
             }
             Target::NatGateway(id) => {
                 let nat = self.gateways.nat.get(&id).ok_or(gone)?;
-                self.by_nat(nat, from, vpc, packet, routes_left)
+                way.nat = Some(id);
+                self.by_nat(nat, from, vpc, way)
             }
             Target::Eni(id) => {
                 let middlebox = self.gateways.middleboxes.get(&id).ok_or(Reason::Blackhole)?;
@@ -225,9 +301,9 @@ impl Rules {
         nat: &Nat,
         from: SubnetId,
         vpc: VpcId,
-        packet: &mut Packet,
-        routes_left: usize,
+        way: &mut Way,
     ) -> Result<Next<'_>, Reason> {
+        let packet = &mut way.packet;
         if packet.source.is_ipv6() {
             return Err(Reason::WrongFamily);
         }
@@ -243,7 +319,7 @@ impl Rules {
         if let Some(place) = near.filter(|place| place.subnet == nat.subnet) {
             return Ok(Next::To { place, crosses: false, reach: Reach::Vpc });
         }
-        self.leave(None, nat.subnet, packet, routes_left)
+        self.leave(None, nat.subnet, way)
     }
 
     fn public_of(&self, vpc: VpcId, private: Ipv4Addr) -> Result<Ipv4Addr, Reason> {

@@ -20,12 +20,12 @@ mod decide;
 mod policy;
 mod update;
 
-pub use decide::{Next, Sent};
+pub use decide::{Arrival, Flow, Next, Sent};
 pub use update::Change;
 
 use crate::id::*;
 use crate::judge::Reason;
-use crate::object::Target;
+use crate::object::{ExpressSpec, Target};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -47,6 +47,11 @@ pub struct Rules {
     members: Members,
     /// The interfaces of the clouds that can be reached.
     mapping: BTreeMap<VpcId, Blocks<Place>>,
+    /// Interfaces of these clouds whose source and destination check is off: any address may be the
+    /// source of what they send.
+    unchecked: BTreeMap<EniId, (VpcId, Place)>,
+    /// Clouds of the host's interfaces, and clouds that an active connection joins them to.
+    peered: BTreeSet<(VpcId, VpcId)>,
     /// The blocks of all clouds.
     clouds: BTreeMap<VpcId, Blocks<()>>,
     gateways: Gateways,
@@ -82,6 +87,8 @@ pub struct Place {
     pub subnet: SubnetId,
     /// The host that its instance is placed on.
     pub host: Option<Arc<str>>,
+    /// What of its packets may ride SRD.
+    pub express: ExpressSpec,
     /// Its zone, as a number.
     zone: u32,
     /// The cluster placement group of its instance.
@@ -131,6 +138,16 @@ impl Rules {
     /// The interfaces of the host.
     pub fn enis(&self) -> impl Iterator<Item = EniId> + '_ {
         self.ports.keys().copied()
+    }
+
+    /// Where an interface of the host is.
+    pub fn port(&self, eni: EniId) -> Option<&Place> {
+        self.ports.get(&eni).map(|port| &port.place)
+    }
+
+    /// The cloud of an interface of the host.
+    pub fn vpc_of(&self, eni: EniId) -> Option<VpcId> {
+        Some(self.subnets.get(&self.ports.get(&eni)?.subnet)?.vpc)
     }
 
     /// How many entries the tables hold: interfaces, addresses of the mapping, and addresses of

@@ -52,6 +52,7 @@ impl Rules {
         touched.retain(|(vpc, _)| self.mapping.contains_key(vpc));
         self.fill_members(new, &groups);
         self.map_again(new, &touched);
+        self.watch_again(new, &changed);
         Change::Patched { groups, blocks: touched.len() }
     }
 
@@ -98,6 +99,21 @@ impl Rules {
                 && !new.addresses.values().any(elastic(*id))
         };
         (changed.len() <= CHANGED_MAX && changed.iter().all(is_elsewhere)).then_some(changed)
+    }
+
+    /// Reads again which of these interfaces are middleboxes.
+    fn watch_again(&mut self, world: &World, changed: &BTreeSet<EniId>) {
+        let places = Places::new(world);
+        for id in changed {
+            self.unchecked.remove(id);
+            let Some(eni) = world.enis.get(id).filter(|eni| !eni.source_dest_check) else {
+                continue;
+            };
+            let Some(subnet) = world.subnets.get(&eni.subnet) else { continue };
+            if self.mapping.contains_key(&subnet.vpc) {
+                self.unchecked.insert(*id, (subnet.vpc, places.of(*id, eni)));
+            }
+        }
     }
 
     /// Looks up again which interface has each of these blocks: the first one.

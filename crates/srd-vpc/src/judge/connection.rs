@@ -4,7 +4,7 @@ use super::acl;
 use super::groups::Direction;
 use super::route;
 use super::step::{Exit, Judgement, Origin, Reason, Step, Verdict};
-use super::walk::{judge, walk};
+use super::walk::{judge, judge_flow};
 use crate::id::SubnetId;
 use crate::object::{Target, World};
 use crate::packet::Packet;
@@ -31,7 +31,8 @@ pub fn connection(world: &World, origin: Origin, packet: &Packet) -> Connection 
     let answer = match first.verdict {
         Verdict::Dropped(_) | Verdict::Served(_) => None,
         Verdict::Delivered(eni) => {
-            let mut answer = walk(world, Origin::Eni(eni), &first.packet.answer(), true);
+            let mut answer =
+                judge_flow(world, Origin::Eni(eni), &first.packet.answer(), &|_, _, _| true);
             // Both addresses are those that the other end knows, or it takes the answer for
             // something else.
             if answer.passes() && answer.packet != packet.answer() {

@@ -32,4 +32,4 @@ pub(crate) mod walk;
 pub use connection::{Connection, connection};
 pub use groups::{Direction, Tracking};
 pub use step::{Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Translator, Verdict};
-pub use walk::judge;
+pub use walk::{Remembers, judge, judge_flow};

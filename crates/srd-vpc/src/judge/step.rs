@@ -137,7 +137,7 @@ pub enum Verdict {
 }
 
 /// By what a packet leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// An internet gateway.
     InternetGateway(InternetGatewayId),
@@ -148,7 +148,7 @@ pub enum Exit {
 }
 
 /// Services that each interface reaches, by addresses that no cloud has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
     /// Names: the base address of the cloud plus two, 169.254.169.253, fd00:ec2::253.
     Resolver,
@@ -166,7 +166,7 @@ impl Service {
 }
 
 /// Why a packet is dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// Source and destination are of different families.
     Families,
@@ -213,7 +213,7 @@ pub enum Reason {
 }
 
 /// The kind of an object that does not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gone {
     /// An interface.
     Eni,

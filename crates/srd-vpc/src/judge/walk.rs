@@ -17,12 +17,20 @@ const ROUTES_MAX: usize = 2;
 
 /// Judges a packet that begins a flow.
 pub fn judge(world: &World, origin: Origin, packet: &Packet) -> Judgement {
-    walk(world, origin, packet, false)
+    judge_flow(world, origin, packet, &|_, _, _| false)
 }
 
-/// Judges a packet. `established`: it belongs to a flow that groups have allowed.
-pub(super) fn walk(world: &World, origin: Origin, packet: &Packet, established: bool) -> Judgement {
-    let mut walk = Walk { world, packet: *packet, steps: Vec::new(), established, reach: None };
+/// Whether an interface remembers the connection of a packet that goes this way, as it is there.
+pub type Remembers<'a> = &'a dyn Fn(EniId, Direction, &Packet) -> bool;
+
+/// Judges a packet; groups of interfaces that remember its connection are not asked.
+pub fn judge_flow(
+    world: &World,
+    origin: Origin,
+    packet: &Packet,
+    remembers: Remembers<'_>,
+) -> Judgement {
+    let mut walk = Walk { world, packet: *packet, steps: Vec::new(), remembers, reach: None };
     let verdict = match walk.begin(origin) {
         Ok(verdict) => verdict,
         Err(reason) => Verdict::Dropped(reason),
@@ -36,7 +44,7 @@ struct Walk<'a> {
     world: &'a World,
     packet: Packet,
     steps: Vec<Step>,
-    established: bool,
+    remembers: Remembers<'a>,
     reach: Option<Reach>,
 }
 
@@ -241,7 +249,7 @@ impl Walk<'_> {
                 let (vpc, _) = here.ok_or(Reason::NoInterface)?;
                 let found = groups::eni_at(world, *vpc, address.into());
                 let (id, eni) = found.ok_or(Reason::NoInterface)?;
-                self.check_way_in(eni)?;
+                self.check_way_in(id, eni)?;
                 (id, *vpc)
             }
         };
@@ -254,14 +262,17 @@ impl Walk<'_> {
     }
 
     /// IPv6 from outside: by an internet gateway. An egress-only gateway lets answers in.
-    fn check_way_in(&self, eni: &Eni) -> Result<(), Reason> {
+    fn check_way_in(&self, id: EniId, eni: &Eni) -> Result<(), Reason> {
+        if (self.remembers)(id, Direction::Ingress, &self.packet) {
+            return Ok(());
+        }
         let vpc = self.vpc_of(eni.subnet)?;
         let back = route::choose(self.world, eni.subnet, self.packet.source);
         let back = back.and_then(|chosen| chosen.route).map(|(_, target)| target);
-        if matches!(back, Some(Target::EgressOnlyGateway(_))) && !self.established {
+        if matches!(back, Some(Target::EgressOnlyGateway(_))) {
             return Err(Reason::OutwardsOnly);
         }
-        if self.established { Ok(()) } else { self.gateway_of(vpc).map(|_| ()) }
+        self.gateway_of(vpc).map(|_| ())
     }
 
     fn gateway_of(&self, vpc: VpcId) -> Result<InternetGatewayId, Reason> {
@@ -351,7 +362,7 @@ impl Walk<'_> {
         direction: Direction,
         automatic: bool,
     ) -> Result<(), Reason> {
-        if self.established {
+        if (self.remembers)(id, direction, &self.packet) {
             self.steps.push(Step::Established { eni: id });
             return Ok(());
         }

@@ -120,13 +120,14 @@ fn a_queue_holds_no_more_frames_than_its_bound() {
         limits.offer(Instant::ZERO, packet(Direction::Egress), None, n);
     }
     assert_eq!(limits.held(Limit::Packets), Held { queued: 3, dropped: 6 });
-    // Frames that nobody pops do not pile up either.
-    let mut limits = Limits::new(&Settings { queue_packets_max: 3, ..open() }, 1, Instant::ZERO);
+    // Frames whose wait is over and that are not popped do not pile up either.
+    let later = Instant::ZERO + Duration::from_secs(1);
     let undrained = (0..9).filter(|n| {
-        let outcome = limits.offer(Instant::ZERO, packet(Direction::Egress), None, *n);
+        let outcome = limits.offer(later, packet(Direction::Egress), None, *n);
         matches!(outcome, Outcome::Undrained(_))
     });
-    assert_eq!(undrained.count(), 6);
+    assert_eq!(undrained.count(), 9);
+    assert_eq!(std::iter::from_fn(|| limits.pop(later)).count(), 3);
 }
 
 /// A flow over its ceiling waits alone: the flow beside it is not delayed (L4).
@@ -138,9 +139,8 @@ fn a_flow_over_its_ceiling_delays_no_other() {
     limits.offer(Instant::ZERO, packet(Direction::Egress), Some((&mut slow, &ceiling)), "slow");
     assert_eq!(
         limits.offer(Instant::ZERO, packet(Direction::Egress), None, "fast"),
-        Outcome::Taken
+        Outcome::Passed("fast")
     );
-    assert_eq!(limits.pop(Instant::ZERO).unwrap().1, "fast");
     assert!(limits.pop(Instant::ZERO).is_none());
 }
 
@@ -184,9 +184,9 @@ fn link_local_and_fragments_have_1024_a_second_of_each_eni() {
             for eni in [0, 1] {
                 offer.eni = eni;
                 let slower = eni == 1 && n % 2 == 1;
-                let outcome =
-                    if slower { Outcome::Taken } else { limits.offer(now, offer, None, ()) };
-                dropped[usize::from(eni)] += u64::from(outcome != Outcome::Taken);
+                let is_over =
+                    !slower && matches!(limits.offer(now, offer, None, ()), Outcome::Dropped(..));
+                dropped[usize::from(eni)] += u64::from(is_over);
                 while limits.pop(now).is_some() {}
             }
         }
@@ -204,7 +204,7 @@ fn fragments_may_bypass_their_limit() {
     limits.set_fragment_bypass(0, true);
     for _ in 0..900 {
         let offer = Offer { fragment: true, ..packet(Direction::Egress) };
-        assert_eq!(limits.offer(Instant::ZERO, offer, None, ()), Outcome::Taken);
+        assert_eq!(limits.offer(Instant::ZERO, offer, None, ()), Outcome::Passed(()));
     }
     assert_eq!(limits.allowances(0), Allowances::default());
 }
@@ -255,6 +255,10 @@ fn random_traffic_is_popped_in_order_or_counted() {
             (offer.gateway, offer.eni) = (flow % 3 == 0, u16::from(flow > 2));
             offered += 1;
             match limits.offer(at, offer, Some((&mut flows[flow], &ceiling)), (flow, n)) {
+                Outcome::Passed((flow, n)) => {
+                    popped += 1;
+                    assert!(last.insert(flow, n).is_none_or(|before| before < n));
+                }
                 Outcome::Taken => (),
                 Outcome::Dropped(..) => dropped += 1,
                 Outcome::Undrained(_) => panic!("all frames were popped"),

@@ -1,0 +1,287 @@
+//! Interfaces, instances and rules of one worker's card.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::Rules;
+use srd_vpc::id::{EniId, VpcId};
+use srd_vpc::judge::Exit;
+
+use super::drops::{Cause, Drops};
+use super::flow::{Ends, Flow};
+use super::parcel::Parcel;
+use super::port::{Around, Guest, PortCounts, PortId};
+use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
+use crate::meta::key::Direction;
+use crate::profile::Profile;
+use crate::rewrite::too_big;
+use crate::track::{Table, Timeouts};
+
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) eni: EniId,
+    pub(super) vpc: VpcId,
+    pub(super) instance: u32,
+    /// The interface among those of its instance.
+    pub(super) index: u16,
+    /// It was removed, and its place is free.
+    pub(super) is_gone: bool,
+    pub(super) counts: PortCounts,
+    pub(super) drops: Drops,
+}
+
+pub(super) struct Instance {
+    pub(super) limits: Limits<Parcel>,
+    pub(super) flows: Table<Flow>,
+    ceilings: [Ceiling; 3],
+    /// When its limits let the next packet go, as the card's timers know it.
+    timer: Option<Instant>,
+}
+
+impl Instance {
+    pub(super) fn ceiling(&self, kind: FlowKind) -> Ceiling {
+        self.ceilings[kind as usize]
+    }
+}
+
+/// The card of one worker. Bounds: each instance has as many tracked connections as its type, as
+/// many flows besides, and the queues of its limits.
+pub struct Card {
+    pub(super) host: Arc<str>,
+    pub(super) rules: Arc<Rules>,
+    /// The number of the rules; each change has another.
+    pub(super) epoch: u32,
+    pub(super) ports: Vec<Port>,
+    by_eni: BTreeMap<EniId, PortId>,
+    pub(super) instances: Vec<Instance>,
+    pub(super) ends: Ends,
+    pub(super) edges: BTreeMap<Exit, Arc<str>>,
+    pub(super) answers: too_big::Limit,
+    /// The most bytes of a packet that one datagram carries to another host.
+    pub(super) host_bytes_max: usize,
+    /// Drops that belong to no interface.
+    pub(super) drops: Drops,
+    /// When instances have packets that may go on.
+    timers: BTreeSet<(Instant, u32)>,
+    /// Places of interfaces and instances that were removed.
+    free_ports: Vec<PortId>,
+    free_instances: Vec<u32>,
+    /// Instances whose limits have been offered packets.
+    pub(super) busy: VecDeque<u32>,
+    seed: u64,
+}
+
+/// Steps of expiry for each packet of a flow that is new.
+const EXPIRE_WORK: u32 = 2;
+
+impl Card {
+    /// A card without interfaces. The seed is a secret.
+    pub fn new(host: &str, rules: Arc<Rules>, seed: u64) -> Self {
+        Self {
+            host: host.into(),
+            rules,
+            epoch: 1,
+            ports: Vec::new(),
+            by_eni: BTreeMap::new(),
+            instances: Vec::new(),
+            ends: Ends::default(),
+            edges: BTreeMap::new(),
+            answers: too_big::Limit::default(),
+            host_bytes_max: usize::MAX,
+            drops: Drops::default(),
+            timers: BTreeSet::new(),
+            free_ports: Vec::new(),
+            free_instances: Vec::new(),
+            busy: VecDeque::new(),
+            seed,
+        }
+    }
+
+    /// Adds an instance with its interfaces; their places are in the order of `guests`.
+    pub fn add_instance(
+        &mut self,
+        now: Instant,
+        profile: &Profile,
+        guests: &[Guest],
+    ) -> Vec<PortId> {
+        let next = u32::try_from(self.instances.len()).unwrap_or(u32::MAX);
+        let number = self.free_instances.pop().unwrap_or(next);
+        let timeouts: Vec<Timeouts> = guests.iter().map(|guest| guest.timeouts).collect();
+        let allowance = u32::try_from(profile.tracking_allowance.value).unwrap_or(u32::MAX);
+        let kinds = [FlowKind::Exterior, FlowKind::ClusterPlacementGroup, FlowKind::Express];
+        let enis = u16::try_from(guests.len()).unwrap_or(u16::MAX);
+        let seed = self.seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let flows = Table::new(allowance, &timeouts, seed, now).with_untracked(allowance);
+        let limits = Limits::new(&profile.limits(), enis, now);
+        let ceilings = kinds.map(|kind| profile.ceiling(kind));
+        let instance = Instance { limits, flows, ceilings, timer: None };
+        match self.instances.get_mut(number as usize) {
+            Some(place) => *place = instance,
+            None => self.instances.push(instance),
+        }
+        let ports = (0..).zip(guests).map(|(index, guest)| self.add_port(number, index, guest.eni));
+        ports.collect()
+    }
+
+    fn add_port(&mut self, instance: u32, index: u16, eni: EniId) -> PortId {
+        let vpc = self.rules.vpc_of(eni).unwrap_or(VpcId(0));
+        let (counts, drops) = (PortCounts::default(), Drops::default());
+        let port = Port { eni, vpc, instance, index, is_gone: false, counts, drops };
+        let next = PortId(u32::try_from(self.ports.len()).unwrap_or(u32::MAX));
+        let id = self.free_ports.pop().unwrap_or(next);
+        match self.ports.get_mut(id.0 as usize) {
+            Some(place) => *place = port,
+            None => self.ports.push(port),
+        }
+        self.by_eni.insert(eni, id);
+        self.forget_verdicts();
+        id
+    }
+
+    /// Removes an instance with all its interfaces, of which this is one: its connections, and the
+    /// packets that wait for its limits, are gone.
+    pub fn remove_instance(&mut self, now: Instant, port: PortId) {
+        let Some(number) = self.port(port).map(|port| port.instance) else { return };
+        for (id, port) in (0..).map(PortId).zip(&mut self.ports) {
+            if port.instance == number && !port.is_gone {
+                port.is_gone = true;
+                self.by_eni.remove(&port.eni);
+                self.free_ports.push(id);
+            }
+        }
+        let instance = &mut self.instances[number as usize];
+        if let Some(at) = instance.timer.take() {
+            self.timers.remove(&(at, number));
+        }
+        instance.flows = Table::new(0, &[], self.seed, now);
+        instance.limits = Limits::new(&Profile::of_nothing(), 0, now);
+        self.free_instances.push(number);
+        self.forget_verdicts();
+    }
+
+    /// An interface that is there.
+    pub(super) fn port(&self, id: PortId) -> Option<&Port> {
+        self.ports.get(id.0 as usize).filter(|port| !port.is_gone)
+    }
+
+    /// Cuts packets for other hosts to so many bytes each: super-packets and TCP in software,
+    /// others as a router does (V7). Without a call they travel whole (V10).
+    pub fn set_host_bytes_max(&mut self, bytes: usize) {
+        self.host_bytes_max = bytes;
+    }
+
+    /// Names the hosts where gateways have their edge.
+    pub fn set_edges(&mut self, edges: BTreeMap<Exit, Arc<str>>) {
+        self.edges = edges;
+        self.forget_verdicts();
+    }
+
+    /// Gives the card other rules. When this returns, no packet is judged by the old ones any more:
+    /// not one that arrives, and not one that waits for a limit (V4).
+    pub fn set_rules(&mut self, rules: Arc<Rules>) {
+        self.rules = rules;
+        for port in &mut self.ports {
+            port.vpc = self.rules.vpc_of(port.eni).unwrap_or(port.vpc);
+        }
+        self.forget_verdicts();
+    }
+
+    /// All verdicts are of an epoch, so that forgetting them costs the same however many there are.
+    fn forget_verdicts(&mut self) {
+        self.epoch = self.epoch.checked_add(1).unwrap_or(1);
+        self.ends.clear();
+    }
+
+    /// Lets packets go on whose wait is over, and frees flows that are past their time.
+    pub fn poll(&mut self, now: Instant, around: &mut impl Around) {
+        while let Some((at, instance)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, instance));
+            self.instances[instance as usize].timer = None;
+            self.busy.push_back(instance);
+            self.run(now, around);
+        }
+    }
+
+    /// When to call [`Card::poll`] next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Frees flows that are past their time, with at most `work` steps for each instance.
+    pub fn expire(&mut self, now: Instant, work: u32) {
+        for instance in &mut self.instances {
+            instance.flows.expire(now, work, |_, _| ());
+        }
+    }
+
+    /// The timers know when an instance has its next packet.
+    pub(super) fn arm(&mut self, number: u32) {
+        let instance = &mut self.instances[number as usize];
+        let next = instance.limits.poll_timeout();
+        if next == instance.timer {
+            return;
+        }
+        if let Some(at) = instance.timer {
+            self.timers.remove(&(at, number));
+        }
+        instance.timer = next;
+        self.timers.extend(next.map(|at| (at, number)));
+    }
+
+    /// A flow is new: some of those that are over make room.
+    pub(super) fn make_room(&mut self, now: Instant, instance: u32) {
+        self.instances[instance as usize].flows.expire(now, EXPIRE_WORK, |_, _| ());
+    }
+
+    /// The interface of this host with this identifier.
+    pub fn port_of(&self, eni: EniId) -> Option<PortId> {
+        self.by_eni.get(&eni).copied()
+    }
+
+    /// The identifier of an interface.
+    pub fn eni_of(&self, port: PortId) -> Option<EniId> {
+        self.port(port).map(|port| port.eni)
+    }
+
+    /// What an interface has sent and received.
+    pub fn counts(&self, port: PortId) -> PortCounts {
+        self.port(port).map(|port| port.counts).unwrap_or_default()
+    }
+
+    /// Why packets of an interface, and packets for it, were dropped.
+    pub fn drops(&self, port: PortId) -> Drops {
+        self.port(port).map(|port| port.drops.clone()).unwrap_or_default()
+    }
+
+    /// Why packets were dropped that belong to no interface.
+    pub fn drops_of_none(&self) -> &Drops {
+        &self.drops
+    }
+
+    /// What limits held up of an interface, and how many connections its instance may still track.
+    pub fn allowances(&self, port: PortId) -> (Allowances, u32) {
+        let Some(port) = self.port(port) else { return Default::default() };
+        let instance = &self.instances[port.instance as usize];
+        (instance.limits.allowances(port.index), instance.flows.available())
+    }
+
+    /// Credits of an interface's instance in a direction, in bits.
+    pub fn credits_bits(&mut self, now: Instant, port: PortId, direction: Direction) -> u64 {
+        let Some(number) = self.port(port).map(|port| port.instance) else { return 0 };
+        self.instances[number as usize].limits.credits_bits(now, direction)
+    }
+
+    /// Flows that are tracked, and flows that are only remembered, of an interface's instance.
+    pub fn flows(&self, port: PortId) -> (u32, u32) {
+        let Some(port) = self.port(port) else { return (0, 0) };
+        let flows = &self.instances[port.instance as usize].flows;
+        (flows.tracked(), flows.untracked())
+    }
+
+    pub(super) fn drop_of(&mut self, port: Option<PortId>, cause: Cause, packets: u64) {
+        let drops = port.and_then(|port| self.ports.get_mut(port.0 as usize));
+        drops.map_or(&mut self.drops, |port| &mut port.drops).count(cause, packets);
+    }
+}

@@ -1,0 +1,236 @@
+//! What guests send: read, judged or known, offered to the limits.
+
+use alloc::vec::Vec;
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::{self, Next, Sent};
+use srd_vpc::judge::{Reach, Reason, Service, Tracking};
+
+use super::card::Card;
+use super::drops::Cause;
+use super::flow::{Flow, Known, Side, Target, To, Verdict};
+use super::parcel::{Going, Parcel};
+use super::port::{Around, PortId};
+use super::read::{Read, bytes_of};
+use crate::limits::Offer;
+use crate::meta::key::Direction;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::packet::protocol;
+use crate::track::{Found, Key, Seen, TrackId};
+
+impl Card {
+    /// Takes a frame that a guest sends: an offload header and its packet.
+    pub fn from_guest(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
+        let Some(instance) = self.port(port).map(|port| port.instance) else {
+            return self.drop_of(None, Cause::NotHere, 1);
+        };
+        let Some(read) = Read::frame(&frame) else {
+            return self.drop_of(Some(port), Cause::Malformed, 1);
+        };
+        let packets = read.layout.packets();
+        let bytes = &frame[OFFLOAD_BYTES..];
+        let index = self.ports[port.0 as usize].index;
+        let key = Key::of(&read.packet, bytes, Direction::Egress, index);
+        let seen = Seen::of(&read.packet, bytes);
+        let (slot, id) = match self.target(now, port, &read, bytes, &key, seen) {
+            Ok(found) => found,
+            Err(cause) => {
+                if cause == Cause::Tracking {
+                    let instance = &mut self.instances[instance as usize];
+                    let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+                    instance.limits.count_refused_connection(index, packets);
+                }
+                return self.drop_of(Some(port), cause, packets);
+            }
+        };
+        let Some(target) = self.ends.targets.get(slot) else { return };
+        let offer = Offer {
+            direction: Direction::Egress,
+            bytes: bytes_of(&read.layout),
+            packets: u32::try_from(packets).unwrap_or(u32::MAX),
+            eni: index,
+            gateway: matches!(target.to, To::Edge { .. }),
+            link_local: matches!(target.to, To::Service(_)),
+            fragment: read.packet.fragment,
+        };
+        let kind = target.kind;
+        let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(slot) };
+        if let Some(parcel) = self.offer(now, instance, offer, id.map(|id| (id, kind)), parcel) {
+            self.onward(now, &offer, parcel, around);
+        }
+        self.run(now, around);
+    }
+
+    /// Where a packet of a guest goes, and the entry of its flow. State and time of the flow move.
+    fn target(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        key: &Key,
+        seen: Seen,
+    ) -> Result<(u32, Option<TrackId>), Cause> {
+        let number = self.ports[port.0 as usize].instance as usize;
+        let flows = &mut self.instances[number].flows;
+        let mut known = Known::NOTHING;
+        if let Found::Known { id, .. } = flows.packet(now, key, true, seen)
+            && let Some((flow, tracked, local_first)) = flows.value(id)
+        {
+            if flow.out.epoch == self.epoch && read.is_cacheable() {
+                match flow.out.verdict {
+                    Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
+                    Verdict::Go(slot) => return Ok((slot, Some(id))),
+                    Verdict::Take => {}
+                }
+            }
+            known = Known { id: Some(id), tracked, first_way: local_first };
+        }
+        self.judge_sent(now, port, read, bytes, key, seen, known)
+    }
+
+    /// The slow path: asks the rules, and keeps what they say with the flow.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)] // one packet and what is known of it
+    fn judge_sent(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        key: &Key,
+        seen: Seen,
+        mut known: Known,
+    ) -> Result<(u32, Option<TrackId>), Cause> {
+        let number = self.ports[port.0 as usize].instance;
+        self.ports[port.0 as usize].counts.judged += read.layout.packets();
+        if known.id.is_none() {
+            known.tracked = self.is_related(now, port, read, bytes, Direction::Egress);
+        }
+        let related = known.id.is_none() && known.tracked;
+        let judged = self.ask_sent(port, read, bytes, known.flow());
+        let (target, tracking) = match judged {
+            Ok(judged) => judged,
+            Err(cause) => {
+                if let (Some(id), Cause::Rule(reason)) = (known.id, cause) {
+                    self.keep_out(number, id, Verdict::Refuse(reason));
+                }
+                return Err(cause);
+            }
+        };
+        let slot = self.ends.targets.number_of(&target);
+        if related {
+            return Ok((slot, None));
+        }
+        let flows = &mut self.instances[number as usize].flows;
+        let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
+        let id = match known.id {
+            Some(id) => {
+                if tracked && known.first_way && !known.tracked {
+                    flows.track(now, id).map_err(|_| Cause::Tracking)?;
+                    // What was said of the other direction was said of a flow without memory. // V5
+                    flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
+                }
+                Some(id)
+            }
+            None if tracked => {
+                let new = flows.insert(now, key, true, seen, Flow::new(now));
+                Some(new.map_err(|_| Cause::Tracking)?)
+            }
+            None if read.is_cacheable() => flows.remember(now, key, true, seen, Flow::new(now)),
+            None => None,
+        };
+        if known.id.is_none() {
+            self.make_room(now, number);
+        }
+        if let Some(id) = id {
+            self.keep_out(number, id, Verdict::Go(slot));
+        }
+        Ok((slot, id))
+    }
+
+    fn keep_out(&mut self, instance: u32, id: TrackId, verdict: Verdict) {
+        let epoch = self.epoch;
+        if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
+            flow.out = Side { epoch, verdict };
+        }
+    }
+
+    /// Whether a packet is an ICMP error about a connection that is tracked.
+    pub(super) fn is_related(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        direction: Direction,
+    ) -> bool {
+        let port = &self.ports[port.0 as usize];
+        let Some(key) = Key::of_error(&read.packet, bytes, direction, port.index) else {
+            return false;
+        };
+        let flows = &mut self.instances[port.instance as usize].flows;
+        let quoted = flows.related(now, &key);
+        quoted.and_then(|id| flows.value(id)).is_some_and(|(_, tracked, _)| tracked)
+    }
+
+    /// What the rules say of a packet that a guest sends (V1, V2).
+    pub(super) fn ask_sent(
+        &self,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        flow: compile::Flow,
+    ) -> Result<(Target, Option<Tracking>), Cause> {
+        let port = &self.ports[port.0 as usize];
+        let packet = read.for_rules(bytes);
+        let sent = self.rules.send(port.eni, &packet, flow).map_err(Cause::Rule)?;
+        let Sent { next, packet: written, nat, tracking } = sent;
+        let target = match next {
+            Next::Served(service) => self.to_service(service),
+            Next::Left(exit) => {
+                let edge = self.edges.get(&exit).ok_or(Cause::NoEdge)?.clone();
+                let changed = nat.is_none() && written.source != packet.source;
+                let public = match written.source {
+                    core::net::IpAddr::V4(public) if changed => Some(public),
+                    _ => None,
+                };
+                let to = To::Edge { exit, edge, public, nat };
+                Target { to, kind: Target::kind(false, Reach::Outside) }
+            }
+            // Answers could not find their way back through the gateway. // V8
+            Next::To { .. } if nat.is_some() => return Err(Cause::Rule(Reason::PrivateNat)),
+            Next::To { place, reach, .. } => {
+                let own = self.rules.port(port.eni).map(|place| place.express).unwrap_or_default();
+                let both = |wanted: fn(srd_vpc::object::ExpressSpec) -> bool| {
+                    wanted(own) && wanted(place.express)
+                };
+                let express = match read.packet.protocol {
+                    protocol::TCP => both(|spec| spec.enabled),
+                    protocol::UDP => both(|spec| spec.enabled && spec.udp),
+                    _ => false,
+                };
+                let host = place.host.as_ref().ok_or(Cause::NotPlaced)?;
+                let here = self.port_of(place.eni).filter(|_| *host == self.host);
+                let to = match here {
+                    Some(port) => To::Port(port),
+                    None if *host == self.host => return Err(Cause::NotHere),
+                    None => To::Host { host: host.clone(), eni: place.eni, express },
+                };
+                Target { to, kind: Target::kind(express, reach) }
+            }
+        };
+        Ok((target, tracking))
+    }
+
+    fn to_service(&self, service: Service) -> Target {
+        Target { to: To::Service(service), kind: Target::kind(false, Reach::Zone) }
+    }
+}

@@ -1,0 +1,290 @@
+//! What arrives for guests: from interfaces of this host and of others, and from the internet.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::Arrival;
+use srd_vpc::id::EniId;
+use srd_vpc::judge::{Reason, Tracking};
+
+use super::card::Card;
+use super::drops::Cause;
+use super::envelope::Envelope;
+use super::flow::{Flow, Known, NOBODY, Sender, Side, Verdict};
+use super::parcel::{Going, Parcel};
+use super::port::{Around, PortId};
+use super::read::{Read, bytes_of};
+use super::translate;
+use crate::limits::Offer;
+use crate::meta::key::Direction;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::track::{Found, Key, Seen, TrackId};
+
+impl Card {
+    /// Takes a frame that another host has sent, or the edge of a gateway.
+    pub fn from_host(
+        &mut self,
+        now: Instant,
+        host: &Arc<str>,
+        envelope: Envelope,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
+        match envelope {
+            Envelope::Between { from, to } => {
+                let sender = Sender { host: host.clone(), eni: Some(from) };
+                self.arrive_at(now, sender, to, frame, around);
+            }
+            Envelope::Arriving | Envelope::FromNat { .. } if !self.is_edge(host) => {
+                self.drop_of(None, Cause::NotItsHost, 1);
+            }
+            Envelope::Arriving => self.arrive_from_internet(now, host, frame, around),
+            Envelope::FromNat { to, .. } => {
+                let sender = Sender { host: host.clone(), eni: None };
+                self.arrive_at(now, sender, to, frame, around);
+            }
+            // This host is the edge of no gateway here; the program's edge takes these.
+            Envelope::Leaving { .. } | Envelope::ByNat { .. } => {
+                self.drop_of(None, Cause::NoEdge, 1);
+            }
+        }
+        self.run(now, around);
+    }
+
+    fn is_edge(&self, host: &Arc<str>) -> bool {
+        self.edges.values().any(|edge| edge == host)
+    }
+
+    fn arrive_at(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        to: EniId,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
+        match self.port_of(to) {
+            Some(port) => self.arrive(now, &sender, port, frame, around),
+            None => self.drop_of(None, Cause::NotHere, 1),
+        }
+    }
+
+    /// The destination is written before the flow is looked up: flows have private addresses.
+    fn arrive_from_internet(
+        &mut self,
+        now: Instant,
+        host: &Arc<str>,
+        mut frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
+        let Some(read) = Read::frame(&frame) else {
+            return self.drop_of(None, Cause::Malformed, 1);
+        };
+        let bytes = &mut frame[OFFLOAD_BYTES..];
+        let arrival = self.rules.arrive(&read.for_rules(bytes));
+        let Arrival { eni, packet, begins } = match arrival {
+            Ok(arrival) => arrival,
+            Err(reason) => return self.drop_of(None, Cause::Rule(reason), read.layout.packets()),
+        };
+        if let (IpAddr::V4(before), IpAddr::V4(private)) =
+            (read.packet.destination, packet.destination)
+            && before != private
+        {
+            translate::write(bytes, &read.layout, translate::DESTINATION_AT, private);
+        }
+        let Some(port) = self.port_of(eni) else {
+            return self.drop_of(None, Cause::NotHere, read.layout.packets());
+        };
+        let sender = Sender { host: host.clone(), eni: None };
+        if begins.is_err() && !self.is_answer(now, port, &frame) {
+            let cause = Cause::Rule(begins.err().unwrap_or(Reason::Detached));
+            return self.drop_of(Some(port), cause, read.layout.packets());
+        }
+        self.arrive(now, &sender, port, frame, around);
+    }
+
+    /// Whether a frame belongs to a connection that the guest's side tracks.
+    fn is_answer(&mut self, now: Instant, port: PortId, frame: &[u8]) -> bool {
+        let Some(read) = Read::frame(frame) else { return false };
+        let bytes = &frame[OFFLOAD_BYTES..];
+        let there = &self.ports[port.0 as usize];
+        let key = Key::of(&read.packet, bytes, Direction::Ingress, there.index);
+        let flows = &mut self.instances[there.instance as usize].flows;
+        let found = flows.related(now, &key);
+        found.and_then(|id| flows.value(id)).is_some_and(|(_, tracked, _)| tracked)
+            || self.is_related(now, port, &read, bytes, Direction::Ingress)
+    }
+
+    /// A frame for an interface of this host.
+    pub(super) fn arrive(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        port: PortId,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
+        let Some(read) = Read::frame(&frame) else {
+            return self.drop_of(Some(port), Cause::Malformed, 1);
+        };
+        let packets = read.layout.packets();
+        let bytes = &frame[OFFLOAD_BYTES..];
+        let there = &self.ports[port.0 as usize];
+        let (index, number) = (there.index, there.instance);
+        let key = Key::of(&read.packet, bytes, Direction::Ingress, index);
+        let seen = Seen::of(&read.packet, bytes);
+        let taken = self.take(now, sender, port, &read, bytes, &key, seen);
+        if let Err(cause) = taken {
+            if cause == Cause::Tracking {
+                let instance = &mut self.instances[number as usize];
+                let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+                instance.limits.count_refused_connection(index, packets);
+            }
+            return self.drop_of(Some(port), cause, packets);
+        }
+        let offer = Offer {
+            direction: Direction::Ingress,
+            bytes: bytes_of(&read.layout),
+            packets: u32::try_from(packets).unwrap_or(u32::MAX),
+            eni: index,
+            gateway: sender.eni.is_none(),
+            link_local: false,
+            fragment: read.packet.fragment,
+        };
+        let going = Going::In(sender.clone());
+        let parcel = Parcel { frame, port, epoch: self.epoch, going };
+        if let Some(parcel) = self.offer(now, number, offer, None, parcel) {
+            self.onward(now, &offer, parcel, around);
+        }
+    }
+
+    /// Whether a guest takes a packet. State and time of the flow move.
+    #[allow(clippy::too_many_arguments)] // one packet and what is known of it
+    fn take(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        key: &Key,
+        seen: Seen,
+    ) -> Result<(), Cause> {
+        let number = self.ports[port.0 as usize].instance as usize;
+        let flows = &mut self.instances[number].flows;
+        let mut known = Known::NOTHING;
+        if let Found::Known { id, .. } = flows.packet(now, key, false, seen)
+            && let Some((flow, tracked, local_first)) = flows.value(id)
+        {
+            if flow.into.epoch == self.epoch
+                && read.is_cacheable()
+                && self.ends.senders.get(flow.sender) == Some(sender)
+            {
+                match flow.into.verdict {
+                    Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
+                    Verdict::Take => return Ok(()),
+                    Verdict::Go(_) => {}
+                }
+            }
+            known = Known { id: Some(id), tracked, first_way: !local_first };
+        }
+        self.judge_received(now, sender, port, read, bytes, key, seen, known)
+    }
+
+    /// The slow path: asks the rules, and keeps what they say with the flow.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)] // one packet and what is known of it
+    fn judge_received(
+        &mut self,
+        now: Instant,
+        sender: &Sender,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        key: &Key,
+        seen: Seen,
+        mut known: Known,
+    ) -> Result<(), Cause> {
+        let number = self.ports[port.0 as usize].instance;
+        self.ports[port.0 as usize].counts.judged += read.layout.packets();
+        if known.id.is_none() {
+            known.tracked = self.is_related(now, port, read, bytes, Direction::Ingress);
+        }
+        let related = known.id.is_none() && known.tracked;
+        let tracking = match self.ask_received(sender, port, read, bytes, known.flow()) {
+            Ok(tracking) => tracking,
+            Err(cause) => {
+                if let (Some(id), Cause::Rule(reason)) = (known.id, cause) {
+                    self.keep_into(number, id, sender, Verdict::Refuse(reason));
+                }
+                return Err(cause);
+            }
+        };
+        if related {
+            return Ok(());
+        }
+        let flows = &mut self.instances[number as usize].flows;
+        let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
+        let id = match known.id {
+            Some(id) => {
+                if tracked && known.first_way && !known.tracked {
+                    flows.track(now, id).map_err(|_| Cause::Tracking)?;
+                    // What was said of the other direction was said of a flow without memory.
+                    flows.value(id).into_iter().for_each(|(flow, ..)| flow.forget());
+                }
+                Some(id)
+            }
+            None if tracked => {
+                let new = flows.insert(now, key, false, seen, Flow::new(now));
+                Some(new.map_err(|_| Cause::Tracking)?)
+            }
+            None if read.is_cacheable() => flows.remember(now, key, false, seen, Flow::new(now)),
+            None => None,
+        };
+        if known.id.is_none() {
+            self.make_room(now, number);
+        }
+        if let Some(id) = id {
+            self.keep_into(number, id, sender, Verdict::Take);
+        }
+        Ok(())
+    }
+
+    /// Verdicts of what the rules say of the flow are kept; that a host is none of the sender's is
+    /// not, since the true one has the same flow.
+    fn keep_into(&mut self, instance: u32, id: TrackId, sender: &Sender, verdict: Verdict) {
+        let (epoch, number) = (self.epoch, self.ends.senders.number_of(sender));
+        if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
+            flow.into = Side { epoch, verdict };
+            flow.sender = if number == NOBODY { NOBODY } else { number };
+        }
+    }
+
+    /// What the rules say of a packet that arrives for a guest.
+    pub(super) fn ask_received(
+        &self,
+        sender: &Sender,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        flow: srd_vpc::compile::Flow,
+    ) -> Result<Option<Tracking>, Cause> {
+        let to = self.ports[port.0 as usize].eni;
+        let packet = read.for_rules(bytes);
+        let crosses = match sender.eni {
+            None => true,
+            Some(from) => {
+                let place = self.rules.sender(to, from, packet.source);
+                let place = place.map_err(|_| Cause::NotItsHost)?; // V6
+                if place.host.as_ref() != Some(&sender.host) {
+                    return Err(Cause::NotItsHost);
+                }
+                self.rules.crosses(place, to)
+            }
+        };
+        self.rules.receive(to, &packet, crosses, flow).map_err(Cause::Rule)
+    }
+}

@@ -1,0 +1,54 @@
+//! Packets of a virtual private cloud: from the interfaces of a host's instances to each other, to
+//! other hosts, and out of the cloud.
+//!
+//! ```text
+//!  guest --> read --> flow ------------> limits --> rewrite --> other host, edge
+//!                      | miss              |                |
+//!                      v                   v                v
+//!                 rules: source,        queue, drop      other guest of this host
+//!                 groups, lists,
+//!                 routes, mapping
+//!
+//!  guest <-- ring <-- limits <-- flow <-- read <-- envelope <-- other host, edge
+//!                                 | miss
+//!                                 v
+//!                  rules: sender, lists, groups
+//! ```
+//!
+//! The first packet of a flow is judged by the compiled rules ([`srd_vpc::compile`]); what they say
+//! is kept with the flow, for each direction, under the number of the rules. After a change of
+//! rules each flow is judged again before its next packet passes, packets that wait for a limit
+//! included (V4). Packets of ICMP and fragments are judged each time (V3).
+//!
+//! | file | what |
+//! |---|---|
+//! | [`card`] | interfaces, instances, rules |
+//! | `flow` | what is kept with a flow |
+//! | `egress` | what guests send |
+//! | `ingress` | what arrives for them |
+//! | `onward` | limits, and what passed them |
+//! | [`port`], `read`, `parcel` | an interface, a frame, a packet on its way |
+//! | `translate` | addresses that gateways write |
+//! | [`nat`] | ports that stand for connections through NAT gateways |
+//! | [`envelope`] | what hosts say of a packet to each other |
+//! | [`drops`] | why packets were dropped |
+//!
+//! The rules are those of `docs/spec/card.md`, section 5.
+
+pub mod card;
+pub mod drops;
+mod egress;
+pub mod envelope;
+mod flow;
+mod ingress;
+pub mod nat;
+mod onward;
+mod parcel;
+pub mod port;
+mod read;
+mod translate;
+
+pub use card::Card;
+pub use drops::{Cause, Drops};
+pub use envelope::{Envelope, EnvelopeError};
+pub use port::{Around, Guest, PortCounts, PortId};

@@ -1,0 +1,249 @@
+//! The limits of instances, and what becomes of packets that have passed them.
+
+use alloc::vec::Vec;
+
+use srd_proto::time::Instant;
+use srd_vpc::compile::Flow as OfFlow;
+use srd_vpc::judge::Exit;
+
+use super::card::Card;
+use super::drops::Cause;
+use super::envelope::Envelope;
+use super::flow::{Sender, To};
+use super::parcel::{Going, Parcel};
+use super::port::{Around, PortId};
+use super::read::Read;
+use super::translate;
+use crate::limits::{FlowKind, Limit, Offer, Outcome};
+use crate::meta::Meta;
+use crate::meta::key::{Direction, FlowKey};
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::rewrite::{checksum, fragment, mss, segment, too_big};
+use crate::track::{Key, TrackId};
+
+/// The MTU of guests whose packets SRD carries.
+const EXPRESS_MTU: u16 = 8900;
+
+impl Card {
+    /// Offers a packet to its instance's limits: returned, it has passed them. What a limit drops
+    /// it counts. `run` takes those further that wait.
+    #[inline]
+    pub(super) fn offer(
+        &mut self,
+        now: Instant,
+        number: u32,
+        offer: Offer,
+        flow: Option<(TrackId, FlowKind)>,
+        parcel: Parcel,
+    ) -> Option<Parcel> {
+        let instance = &mut self.instances[number as usize];
+        let ceiling = flow.map(|(_, kind)| instance.ceiling(kind));
+        let meter =
+            flow.and_then(|(id, _)| instance.flows.value(id)).map(|found| &mut found.0.meter);
+        let metered = meter.zip(ceiling.as_ref());
+        match instance.limits.offer(now, offer, metered, parcel) {
+            Outcome::Passed(parcel) => Some(parcel),
+            Outcome::Taken | Outcome::Dropped(..) | Outcome::Undrained(_) => {
+                if self.busy.back() != Some(&number) {
+                    self.busy.push_back(number);
+                }
+                None
+            }
+        }
+    }
+
+    /// Takes packets on that have passed the limits of their instances. Bound: each packet passes
+    /// the limits of two instances at most.
+    pub(super) fn run(&mut self, now: Instant, around: &mut impl Around) {
+        while let Some(number) = self.busy.pop_front() {
+            while let Some((offer, parcel)) = self.instances[number as usize].limits.pop(now) {
+                self.onward(now, &offer, parcel, around);
+            }
+            self.arm(number);
+        }
+    }
+
+    /// A packet has passed the limits. If the rules have changed while it waited, they are asked
+    /// again. // V4
+    pub(super) fn onward(
+        &mut self,
+        now: Instant,
+        offer: &Offer,
+        mut parcel: Parcel,
+        around: &mut impl Around,
+    ) {
+        if parcel.epoch != self.epoch
+            && let Err(cause) = self.judge_again(now, &mut parcel)
+        {
+            return self.drop_of(Some(parcel.port), cause, offer.packets.into());
+        }
+        let Parcel { frame, port, going, .. } = parcel;
+        let counts = &mut self.ports[port.0 as usize].counts;
+        match going {
+            Going::In(_) => {
+                counts.rx_packets += u64::from(offer.packets);
+                counts.rx_bytes += u64::from(offer.bytes);
+                around.to_guest(port, frame);
+            }
+            Going::Out(slot) => {
+                counts.tx_packets += u64::from(offer.packets);
+                counts.tx_bytes += u64::from(offer.bytes);
+                let Some(target) = self.ends.targets.get(slot) else { return };
+                let by_express = matches!(target.to, To::Host { express: true, .. });
+                counts.express_tx_packets += u64::from(by_express) * u64::from(offer.packets);
+                let to = target.to.clone();
+                self.leave(now, port, to, frame, around);
+            }
+        }
+    }
+
+    fn judge_again(&mut self, now: Instant, parcel: &mut Parcel) -> Result<(), Cause> {
+        let read = Read::frame(&parcel.frame).ok_or(Cause::Malformed)?;
+        let bytes = &parcel.frame[OFFLOAD_BYTES..];
+        let direction = match parcel.going {
+            Going::Out(_) => Direction::Egress,
+            Going::In(_) => Direction::Ingress,
+        };
+        let flow = self.flow_of(now, parcel.port, &read, bytes, direction);
+        match &mut parcel.going {
+            Going::Out(slot) => {
+                let (target, _) = self.ask_sent(parcel.port, &read, bytes, flow)?;
+                *slot = self.ends.targets.number_of(&target);
+            }
+            // Its public address is not known any more.
+            Going::In(Sender { eni: None, .. }) => return Err(Cause::Changed),
+            Going::In(sender) => {
+                self.ask_received(sender, parcel.port, &read, bytes, flow)?;
+                let here = sender.eni.filter(|_| sender.host == self.host);
+                if let Some(from) = here.and_then(|eni| self.port_of(eni)) {
+                    let flow = self.flow_of(now, from, &read, bytes, Direction::Egress);
+                    self.ask_sent(from, &read, bytes, flow)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a packet belongs to a connection that an interface tracks; its state does not move.
+    fn flow_of(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        direction: Direction,
+    ) -> OfFlow {
+        let there = &self.ports[port.0 as usize];
+        let key = Key::of(&read.packet, bytes, direction, there.index);
+        let flows = &mut self.instances[there.instance as usize].flows;
+        let known = flows.related(now, &key).and_then(|id| flows.value(id));
+        let tracked = known.is_some_and(|(_, tracked, _)| tracked)
+            || self.is_related(now, port, read, bytes, direction);
+        if tracked { OfFlow::Established } else { OfFlow::New }
+    }
+
+    /// A packet leaves its guest.
+    fn leave(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        to: To,
+        mut frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
+        let there = &self.ports[port.0 as usize];
+        let (from, vpc) = (there.eni, there.vpc);
+        match to {
+            To::Port(other) => {
+                let sender = Sender { host: self.host.clone(), eni: Some(from) };
+                self.arrive(now, &sender, other, frame, around);
+            }
+            To::Host { host, eni, express } => {
+                let envelope = Envelope::Between { from, to: eni };
+                let mtu = u16::try_from(self.host_bytes_max).unwrap_or(u16::MAX);
+                let mtu = if express { mtu.min(EXPRESS_MTU) } else { mtu };
+                let Some(read) = Read::frame(&frame) else { return };
+                mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
+                if read.layout.packet_bytes() <= self.host_bytes_max {
+                    return around.to_host(&host, vpc, envelope, frame, express);
+                }
+                let layout = segment::fitted(&read.layout, self.host_bytes_max);
+                if segment::largest(&layout) <= self.host_bytes_max {
+                    let mut segments = segment::Segments::new(&frame, &layout);
+                    for index in 0..segments.count() {
+                        let frame = segments.write(index).to_vec();
+                        around.to_host(&host, vpc, envelope, frame, express);
+                    }
+                    return;
+                }
+                for frame in self.fitting(now, port, self.host_bytes_max, frame, around) {
+                    around.to_host(&host, vpc, envelope, frame, express);
+                }
+            }
+            To::Service(service) => around.to_service(port, service, frame),
+            To::Edge { exit, edge, public, nat } => {
+                let envelope = match nat {
+                    Some(nat) => Envelope::ByNat { from, nat },
+                    None => Envelope::Leaving { from, exit },
+                };
+                for mut frame in self.fitting(now, port, carried_bytes(exit), frame, around) {
+                    if let Some((public, read)) = public.zip(Read::frame(&frame)) {
+                        let bytes = &mut frame[OFFLOAD_BYTES..];
+                        translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
+                    }
+                    around.to_host(&edge, vpc, envelope, frame, false);
+                }
+            }
+        }
+    }
+
+    /// The frame, or its parts, none of whose packets has more bytes than a gateway carries; the
+    /// guest is told if it may not be cut (V7).
+    fn fitting(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        bytes_max: usize,
+        frame: Vec<u8>,
+        around: &mut impl Around,
+    ) -> Vec<Vec<u8>> {
+        let Some(read) = Read::frame(&frame) else { return Vec::new() };
+        if segment::largest(&read.layout) <= bytes_max {
+            return alloc::vec![frame];
+        }
+        let mut whole = frame[OFFLOAD_BYTES..].to_vec();
+        // The checksum covers all parts, so it cannot be added up later.
+        checksum::complete(&mut whole, &read.layout);
+        let bytes = &whole[..];
+        if read.layout.packets() == 1
+            && let Some(parts) = fragment::parts(bytes, &read.layout, bytes_max)
+        {
+            let framed = |part: &Vec<u8>| [&[0; OFFLOAD_BYTES][..], part].concat();
+            return parts.iter().map(framed).collect();
+        }
+        self.drop_of(Some(port), Cause::TooBig, read.layout.packets());
+        let key = FlowKey::of(&read.packet);
+        let meta = Meta { key, direction: Direction::Egress, layout: read.layout };
+        let mtu = u16::try_from(bytes_max).unwrap_or(u16::MAX);
+        if let Some(answer) = too_big::answer(bytes, &meta, mtu)
+            && self.answers.allows(now)
+        {
+            around.to_guest(port, [&[0; OFFLOAD_BYTES][..], &answer].concat());
+        }
+        Vec::new()
+    }
+
+    /// Packets that a limit held up, of the instance that an interface belongs to.
+    pub fn held(&self, port: PortId, limit: Limit) -> crate::limits::stages::Held {
+        let Some(port) = self.port(port) else { return Default::default() };
+        self.instances[port.instance as usize].limits.held(limit)
+    }
+}
+
+/// The most bytes of a packet that a gateway carries.
+fn carried_bytes(exit: Exit) -> usize {
+    match exit {
+        Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => 1500,
+        Exit::Endpoint(_) => 8500,
+    }
+}

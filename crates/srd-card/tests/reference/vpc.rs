@@ -1,0 +1,348 @@
+//! Three cards with a fabric between them, and the reference that they are compared with.
+
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::profile::{InstanceType, Profile};
+use srd_card::track::Timeouts;
+use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::compile::Rules;
+use srd_vpc::id::*;
+use srd_vpc::judge::*;
+use srd_vpc::object::World;
+use srd_vpc::packet::{Inner, Packet};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+const HOSTS: [&str; 3] = ["h0", "h1", "h2"];
+const EDGE: &str = "edge";
+
+/// What both must say.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Said {
+    Dropped,
+    Passed(Verdict, Packet),
+}
+
+fn put(bytes: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(a) => bytes.extend_from_slice(&a.octets()),
+        IpAddr::V6(a) => bytes.extend_from_slice(&a.octets()),
+    }
+}
+
+/// A frame that is this packet. A packet of TCP or UDP without ports is a later fragment.
+pub(crate) fn frame(packet: &Packet) -> Vec<u8> {
+    let mut transport = vec![0u8; 20];
+    let mut fragment = false;
+    match packet.inner {
+        Inner::Tcp(from, to) | Inner::Udp(from, to) => {
+            transport[..2].copy_from_slice(&from.to_be_bytes());
+            transport[2..4].copy_from_slice(&to.to_be_bytes());
+            // A TCP header of 20 bytes, PSH and ACK; for UDP the bytes are payload.
+            (transport[12], transport[13]) = (0x50, 0x18);
+        }
+        Inner::Icmp(kind, code) => (transport[0], transport[1]) = (kind, code),
+        Inner::Other(number) => fragment = matches!(number, 1 | 6 | 17 | 58),
+    }
+    let mut bytes = vec![0; OFFLOAD_BYTES];
+    let length = u16::try_from(transport.len()).unwrap();
+    if packet.source.is_ipv4() {
+        let total = (20 + length).to_be_bytes();
+        let offset = u8::from(fragment) * 9;
+        bytes.extend_from_slice(&[0x45, 0, total[0], total[1], 0, 7, 0, offset, 64]);
+        bytes.extend_from_slice(&[packet.protocol(), 0, 0]);
+    } else {
+        let more: u16 = if fragment { 8 } else { 0 };
+        let length = (length + more).to_be_bytes();
+        let next = if fragment { 44 } else { packet.protocol() };
+        bytes.extend_from_slice(&[0x60, 0, 0, 0, length[0], length[1], next, 64]);
+    }
+    put(&mut bytes, packet.source);
+    put(&mut bytes, packet.destination);
+    if fragment && packet.source.is_ipv6() {
+        bytes.extend_from_slice(&[packet.protocol(), 0, 0, 72, 0, 0, 0, 7]);
+    }
+    bytes.extend_from_slice(&transport);
+    bytes
+}
+
+/// The addresses of a frame, with what else a packet is.
+fn with_addresses(packet: &Packet, frame: &[u8]) -> Packet {
+    let bytes = &frame[OFFLOAD_BYTES..];
+    let (source, destination) = if bytes[0] >> 4 == 4 {
+        let at = |at: usize| <[u8; 4]>::try_from(&bytes[at..at + 4]).unwrap();
+        (IpAddr::from(at(12)), IpAddr::from(at(16)))
+    } else {
+        let at = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).unwrap();
+        (IpAddr::from(at(8)), IpAddr::from(at(24)))
+    };
+    Packet { source, destination, inner: packet.inner }
+}
+
+#[derive(Default)]
+struct Seen {
+    delivered: Vec<(PortId, Vec<u8>)>,
+    sent: VecDeque<(Arc<str>, Envelope, Vec<u8>)>,
+    served: Vec<Service>,
+}
+
+impl Around for Seen {
+    fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
+        self.delivered.push((port, frame));
+    }
+    fn to_host(&mut self, host: &Arc<str>, _: VpcId, envelope: Envelope, frame: Vec<u8>, _: bool) {
+        self.sent.push_back((host.clone(), envelope, frame));
+    }
+    fn to_service(&mut self, _: PortId, service: Service, _: Vec<u8>) {
+        self.served.push(service);
+    }
+}
+
+/// Three cards.
+pub(crate) struct Fabric {
+    cards: Vec<Card>,
+    now: Instant,
+}
+
+impl Fabric {
+    pub(crate) fn new(world: &World) -> Self {
+        let now = Instant::ZERO;
+        let kind = InstanceType::find("c7i.48xlarge").unwrap();
+        let profile = Profile::of(kind).with_tracking_allowance(1_000_000);
+        let card = |host: &str| {
+            let mut card = Card::new(host, Arc::new(Rules::compile(world, host)), 7);
+            let mut edges = BTreeMap::new();
+            for id in 0..6 {
+                for exit in [
+                    Exit::InternetGateway(InternetGatewayId(id)),
+                    Exit::EgressOnlyGateway(EgressOnlyGatewayId(id)),
+                    Exit::Endpoint(EndpointId(id)),
+                ] {
+                    edges.insert(exit, Arc::from(EDGE));
+                }
+            }
+            card.set_edges(edges);
+            for (id, eni) in &world.enis {
+                let instance = eni.attachment.as_ref().unwrap().instance;
+                if world.instances[&instance].host.as_deref() == Some(host) {
+                    let guest = Guest { eni: *id, timeouts: Timeouts::DEFAULT };
+                    card.add_instance(now, &profile, &[guest]);
+                }
+            }
+            card
+        };
+        Self { cards: HOSTS.map(card).into(), now }
+    }
+
+    pub(crate) fn set_rules(&mut self, world: &World) {
+        for (card, host) in self.cards.iter_mut().zip(HOSTS) {
+            card.set_rules(Arc::new(Rules::compile(world, host)));
+        }
+    }
+
+    /// Packets that rules judged, and packets that passed.
+    pub(crate) fn judged_and_passed(&self) -> (u64, u64) {
+        let mut sums = (0, 0);
+        for card in &self.cards {
+            for eni in 0..24 {
+                let Some(port) = card.port_of(EniId(eni)) else { continue };
+                let counts = card.counts(port);
+                sums.0 += counts.judged;
+                sums.1 += counts.tx_packets + counts.rx_packets;
+            }
+        }
+        sums
+    }
+
+    /// Why packets were dropped so far, of all cards.
+    pub(crate) fn drops(&self) -> BTreeMap<srd_card::vpc::Cause, u64> {
+        let mut sums = BTreeMap::new();
+        for card in &self.cards {
+            let ports = (0..24).filter_map(|eni| card.port_of(EniId(eni)));
+            let all = ports.map(|port| card.drops(port)).chain([card.drops_of_none().clone()]);
+            for (cause, packets) in all.flat_map(|drops| drops.all().collect::<Vec<_>>()) {
+                *sums.entry(cause).or_default() += packets;
+            }
+        }
+        sums
+    }
+
+    pub(crate) fn send(&mut self, origin: Origin, packet: &Packet) -> Said {
+        // Slower than the limit of packets to services.
+        self.now += Duration::from_millis(1);
+        let now = self.now;
+        let edge: Arc<str> = Arc::from(EDGE);
+        let mut said = Vec::new();
+        for (index, host) in HOSTS.iter().enumerate() {
+            let mut seen = Seen::default();
+            let card = &mut self.cards[index];
+            match origin {
+                Origin::Internet => {
+                    card.from_host(now, &edge, Envelope::Arriving, frame(packet), &mut seen);
+                }
+                Origin::Eni(eni) => {
+                    let Some(port) = card.port_of(eni) else { continue };
+                    card.from_guest(now, port, frame(packet), &mut seen);
+                }
+            }
+            self.collect(index, seen, packet, &mut said, host);
+        }
+        assert!(said.len() <= 1, "{said:?}");
+        said.pop().unwrap_or(Said::Dropped)
+    }
+
+    /// A host sends this packet to all others, as if from one interface to another: the interface
+    /// that got it.
+    pub(crate) fn forge(
+        &mut self,
+        host: &str,
+        from: EniId,
+        to: EniId,
+        packet: &Packet,
+    ) -> Option<EniId> {
+        self.now += Duration::from_millis(1);
+        let mut delivered = None;
+        for card in &mut self.cards {
+            let mut seen = Seen::default();
+            let envelope = Envelope::Between { from, to };
+            card.from_host(self.now, &Arc::from(host), envelope, frame(packet), &mut seen);
+            assert!(seen.sent.is_empty() && seen.served.is_empty());
+            if let Some((port, _)) = seen.delivered.pop() {
+                delivered = card.eni_of(port);
+            }
+        }
+        delivered
+    }
+
+    fn collect(
+        &mut self,
+        index: usize,
+        mut seen: Seen,
+        packet: &Packet,
+        said: &mut Vec<Said>,
+        host: &str,
+    ) {
+        let from: Arc<str> = Arc::from(host);
+        let arrived = |card: &Card, (port, frame): (PortId, Vec<u8>)| {
+            let eni = card.eni_of(port).unwrap();
+            Said::Passed(Verdict::Delivered(eni), with_addresses(packet, &frame))
+        };
+        said.extend(seen.delivered.drain(..).map(|one| arrived(&self.cards[index], one)));
+        said.extend(seen.served.drain(..).map(|s| Said::Passed(Verdict::Served(s), *packet)));
+        while let Some((to, envelope, frame)) = seen.sent.pop_front() {
+            if let Some(other) = HOSTS.iter().position(|host| **host == *to) {
+                let mut there = Seen::default();
+                self.cards[other].from_host(self.now, &from, envelope, frame, &mut there);
+                said.extend(there.delivered.drain(..).map(|one| arrived(&self.cards[other], one)));
+                assert!(there.sent.is_empty() && there.served.is_empty());
+                continue;
+            }
+            said.push(match envelope {
+                Envelope::Leaving { exit, .. } => {
+                    Said::Passed(Verdict::Left(exit), with_addresses(packet, &frame))
+                }
+                // The edge writes the public address.
+                Envelope::ByNat { .. } => Said::Passed(LEFT_BY_NAT, *packet),
+                other => panic!("{other:?} to the edge"),
+            });
+        }
+    }
+}
+
+/// Stands for the gateway of packets that a NAT gateway sends.
+const LEFT_BY_NAT: Verdict = Verdict::Left(Exit::InternetGateway(InternetGatewayId(u64::MAX)));
+
+/// What identifies a connection at an interface: local and remote address, protocol, ports.
+type Key = (EniId, IpAddr, IpAddr, u8, (u16, u16));
+
+fn key(eni: EniId, direction: Direction, packet: &Packet) -> Key {
+    let ports = match packet.inner {
+        Inner::Tcp(from, to) | Inner::Udp(from, to) => (from, to),
+        _ => (0, 0),
+    };
+    let Packet { source, destination, .. } = *packet;
+    match direction {
+        Direction::Egress => (eni, source, destination, packet.protocol(), ports),
+        Direction::Ingress => (eni, destination, source, packet.protocol(), (ports.1, ports.0)),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Flow {
+    tracked: bool,
+    local_first: bool,
+}
+
+/// The reference.
+#[derive(Default)]
+pub(crate) struct Reference {
+    flows: BTreeMap<Key, Flow>,
+    /// Packets that passed since they belong to a connection.
+    pub(crate) established: u64,
+}
+
+impl Reference {
+    pub(crate) fn judge(&mut self, world: &World, origin: Origin, packet: &Packet) -> Said {
+        if packet.source == packet.destination {
+            return Said::Dropped;
+        }
+        let remembers = |eni: EniId, direction: Direction, packet: &Packet| {
+            self.flows.get(&key(eni, direction, packet)).is_some_and(|flow| flow.tracked)
+        };
+        let judgement = judge_flow(world, origin, packet, &remembers);
+        let by_nat = judgement
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Source4 { by: Translator::NatGateway(_), .. }));
+        let arrives = judgement.steps.iter().any(|step| {
+            matches!(step, Step::SameSubnet(_) | Step::Mapping { eni: Some(_), .. })
+                || matches!(step, Step::Middlebox { takes: true, .. })
+        });
+        // Packets by a NAT gateway to an interface are refused by the card.
+        if by_nat && arrives {
+            return Said::Dropped;
+        }
+        let passes = judgement.passes();
+        if let Origin::Eni(eni) = origin
+            && (passes || arrives)
+        {
+            self.note(&judgement, eni, Direction::Egress, packet);
+        }
+        let Judgement { verdict, packet: arrived, .. } = judgement;
+        if let Verdict::Delivered(eni) = verdict {
+            self.note(&judgement, eni, Direction::Ingress, &arrived);
+        }
+        let established = |step: &Step| matches!(step, Step::Established { .. });
+        self.established += u64::from(passes && judgement.steps.iter().any(established));
+        match verdict {
+            Verdict::Dropped(_) => Said::Dropped,
+            Verdict::Left(_) if by_nat => Said::Passed(LEFT_BY_NAT, *packet),
+            verdict => Said::Passed(verdict, arrived),
+        }
+    }
+
+    /// An interface has let a packet pass.
+    fn note(&mut self, judgement: &Judgement, eni: EniId, direction: Direction, packet: &Packet) {
+        let tracking = judgement.steps.iter().find_map(|step| match step {
+            Step::Groups { direction: of, tracking, .. } if *of == direction => *tracking,
+            _ => None,
+        });
+        let tracked = tracking.is_some_and(|tracking| tracking != Tracking::Untracked);
+        let local = direction == Direction::Egress;
+        let is_icmp = matches!(packet.inner, Inner::Icmp(..));
+        let remembered =
+            tracked || !is_icmp && matches!(packet.inner, Inner::Tcp(..) | Inner::Udp(..));
+        match self.flows.entry(key(eni, direction, packet)) {
+            std::collections::btree_map::Entry::Occupied(mut there) => {
+                let flow = there.get_mut();
+                flow.tracked |= tracked && flow.local_first == local;
+            }
+            std::collections::btree_map::Entry::Vacant(place) => {
+                if remembered {
+                    place.insert(Flow { tracked, local_first: local });
+                }
+            }
+        }
+    }
+}

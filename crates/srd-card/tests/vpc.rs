@@ -1,0 +1,201 @@
+//! The card against a reference that keeps nothing: each packet is judged anew by a walk over all
+//! objects, and only what connection tracking is about is remembered, in a map.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../srd-vpc/tests/generate/mod.rs"]
+mod generate;
+#[path = "reference/vpc.rs"]
+mod reference;
+
+use generate::Dice;
+use reference::{Fabric, Reference, Said};
+use srd_vpc::id::*;
+use srd_vpc::judge::{Origin, Verdict};
+use srd_vpc::object::*;
+use srd_vpc::packet::Packet;
+use std::collections::BTreeMap;
+
+/// A world whose addresses are unique within each cloud: an address names its interface.
+fn world(dice: &mut Dice) -> World {
+    let mut world = generate::world(dice);
+    for (id, eni) in &mut world.enis {
+        let host = 4 + u8::try_from(id.0 % 2).unwrap();
+        let set = |at: &mut core::net::Ipv4Addr, last: u8| {
+            let [a, b, c, _] = at.octets();
+            *at = [a, b, c, last].into();
+        };
+        set(&mut eni.ipv4[0], host);
+        set(&mut eni.ipv4[1], host + 2);
+        eni.ipv4_prefixes.clear();
+        let mut segments = eni.ipv6[0].segments();
+        segments[7] = host.into();
+        eni.ipv6[0] = segments.into();
+    }
+    let first: BTreeMap<EniId, _> = world.enis.iter().map(|(id, e)| (*id, e.ipv4[0])).collect();
+    for address in world.addresses.values_mut() {
+        if let Some((id, private)) = &mut address.association {
+            *private = first[id];
+        }
+    }
+    world
+}
+
+/// Anything that does not move an interface to another host.
+fn change(dice: &mut Dice, world: &mut World) {
+    let eni = EniId(dice.below(24));
+    let group = GroupId(dice.below(12));
+    let other = generate::world(dice);
+    match dice.below(9) {
+        0 => {
+            let table = RouteTableId(dice.below(8));
+            world.route_tables.get_mut(&table).unwrap().routes =
+                other.route_tables[&table].routes.clone();
+        }
+        1 | 2 => {
+            let acl = AclId(dice.below(8));
+            world.acls.get_mut(&acl).unwrap().entries = other.acls[&acl].entries.clone();
+        }
+        3..6 => {
+            world.groups.get_mut(&group).unwrap().rules = other.groups[&group].rules.clone();
+        }
+        6 => {
+            let eni = world.enis.get_mut(&eni).unwrap();
+            eni.source_dest_check = !eni.source_dest_check;
+        }
+        7 => {
+            let peering = world.peerings.get_mut(&PeeringId(dice.below(4))).unwrap();
+            peering.active = !peering.active;
+        }
+        _ => {
+            let eni = world.enis.get_mut(&eni).unwrap();
+            if eni.groups.contains(&group) {
+                eni.groups.retain(|id| *id != group);
+            } else {
+                eni.groups.push(group);
+            }
+        }
+    }
+}
+
+/// A packet: a new one, one of those before again, or the answer to one.
+fn packet(dice: &mut Dice, world: &World, before: &[(Origin, Packet, Said)]) -> (Origin, Packet) {
+    if before.is_empty() || dice.one_in(3) {
+        return generate::packet(dice, world);
+    }
+    let (origin, packet, said) = dice.pick(before);
+    match said {
+        Said::Passed(Verdict::Delivered(eni), arrived) if !dice.one_in(3) => {
+            (Origin::Eni(eni), arrived.answer())
+        }
+        Said::Passed(Verdict::Left(_), left) if !dice.one_in(3) => {
+            (Origin::Internet, left.answer())
+        }
+        _ => (origin, packet),
+    }
+}
+
+fn compare(first: u64, worlds: u64, packets: u64) -> BTreeMap<String, u64> {
+    let mut reached: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in first..first + worlds {
+        let dice = &mut Dice(seed);
+        let mut world = world(dice);
+        let mut fabric = Fabric::new(&world);
+        let mut reference = Reference::default();
+        let mut before: Vec<(Origin, Packet, Said)> = Vec::new();
+        for number in 0..packets {
+            if dice.one_in(25) {
+                change(dice, &mut world);
+                fabric.set_rules(&world);
+            }
+            let (origin, packet) = packet(dice, &world, &before);
+            if packet.source.is_ipv4() != packet.destination.is_ipv4() {
+                continue;
+            }
+            let wanted = reference.judge(&world, origin, &packet);
+            let drops = fabric.drops();
+            let said = fabric.send(origin, &packet);
+            let context = || {
+                let mut drops = drops.into_iter().collect::<Vec<_>>();
+                drops.retain(|(cause, before)| fabric.drops().get(cause) != Some(before));
+                format!("seed {seed}, packet {number}: {origin:?} {packet:?}; {drops:?}")
+            };
+            assert_eq!(said, wanted, "{}", context());
+            let name = format!("{wanted:?}");
+            *reached.entry(name.split(['{', ',']).next().unwrap().into()).or_default() += 1;
+            before.push((origin, packet, said));
+        }
+        let (judged, passed) = fabric.judged_and_passed();
+        *reached.entry("judged".into()).or_default() += judged;
+        *reached.entry("passed".into()).or_default() += passed;
+        *reached.entry("established".into()).or_default() += reference.established;
+    }
+    reached
+}
+
+#[test]
+fn the_card_says_what_the_reference_says_while_everything_changes() {
+    let reached = compare(0, 150, 300);
+    for name in ["judged", "passed", "established"] {
+        assert!(reached[name] > 500, "{reached:?}");
+    }
+    for name in ["Delivered", "InternetGateway", "EgressOnly", "Endpoint", "Served", "Dropped"] {
+        assert!(reached.keys().any(|key| key.contains(name)), "{name}: {reached:?}");
+    }
+}
+
+/// A flow that was not tracked, whose answers a change of rules refused, is tracked from its next
+/// packet on: then answers pass again.
+#[test]
+fn regression_a_flow_that_is_tracked_later_has_its_answers_judged_again() {
+    compare(232, 1, 200);
+}
+
+/// A host may say what it wants: only packets of interfaces that the mapping places there arrive,
+/// from their own addresses, and from their own cloud or one that is peered with the receiver's
+/// (V6).
+#[test]
+fn a_host_speaks_for_no_interface_but_its_own() {
+    let (mut delivered, mut refused) = (0, 0);
+    for seed in 0..200 {
+        let dice = &mut Dice(seed);
+        let world = world(dice);
+        let mut fabric = Fabric::new(&world);
+        for _ in 0..300 {
+            let (_, packet) = generate::packet(dice, &world);
+            if packet.source.is_ipv4() != packet.destination.is_ipv4() {
+                continue;
+            }
+            let (from, to) = (EniId(dice.below(26)), EniId(dice.below(26)));
+            let host = dice.pick(&["h0", "h1", "h2", "edge", "stranger"]);
+            let Some(at) = fabric.forge(host, from, to, &packet) else {
+                refused += 1;
+                continue;
+            };
+            delivered += 1;
+            assert_eq!(at, to, "another interface than the envelope names");
+            let sender = &world.enis[&from];
+            let instance = sender.attachment.as_ref().unwrap().instance;
+            assert_eq!(world.instances[&instance].host.as_deref(), Some(host));
+            let own = match packet.source {
+                std::net::IpAddr::V4(source) => sender.ipv4.contains(&source),
+                std::net::IpAddr::V6(source) => sender.ipv6.contains(&source),
+            };
+            assert!(own || !sender.source_dest_check, "{from} from {}", packet.source);
+            let vpc = |eni: &Eni| world.subnets[&eni.subnet].vpc;
+            let ends = [vpc(sender), vpc(&world.enis[&to])];
+            let joined = world
+                .peerings
+                .values()
+                .any(|p| p.active && ends.contains(&p.requester) && ends.contains(&p.accepter));
+            assert!(ends[0] == ends[1] || joined, "{ends:?}");
+        }
+    }
+    assert!(delivered > 100 && refused > 10_000, "{delivered} {refused}");
+}
+
+#[test]
+#[ignore = "ten million packets: for a nightly run"]
+fn the_card_says_what_the_reference_says_of_ten_million_packets() {
+    let reached = compare(0, 10_000, 1000);
+    println!("{reached:?}");
+}

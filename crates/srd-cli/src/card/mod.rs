@@ -1,0 +1,59 @@
+//! `srd card` and `srd run`: instances of a virtual private cloud on this machine.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`up`] | `srd card up` |
+//! | [`show`] | `srd card status`, `stats`, `apply` |
+//! | [`mod@run`] | `srd run` |
+//! | [`report`] | what limited an instance, and what to do |
+
+mod report;
+pub(crate) mod run;
+mod show;
+mod up;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// What to do with the card of this machine.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CardCommand {
+    /// Run instances of a virtual private cloud as network namespaces of this machine, until it is
+    /// ended with Ctrl-C or SIGTERM.
+    Up(up::UpArgs),
+    /// Show instances: limits in use, credits left, drops by cause.
+    Status(show::StatusArgs),
+    /// Print the counters of an instance as `ethtool -S` does.
+    Stats(show::StatsArgs),
+    /// Take the rules of a file. When this ends, no packet is judged by the old ones any more.
+    Apply(show::ApplyArgs),
+}
+
+/// Where the card listens.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SocketArg {
+    /// The socket of the card.
+    #[arg(long, value_name = "FILE", default_value = srd_guest::SOCKET_DEFAULT)]
+    socket: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(command: &CardCommand) -> Result<u8> {
+    match command {
+        CardCommand::Up(args) => up::run(args),
+        CardCommand::Status(args) => show::status(args),
+        CardCommand::Stats(args) => show::stats(args),
+        CardCommand::Apply(args) => show::apply(args),
+    }
+}
+
+/// Reads `1/100`, or `100`.
+fn scale(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix("1/").unwrap_or(text);
+    match number.parse() {
+        Ok(scale @ 1..=1_000_000) => Ok(scale),
+        _ => Err(String::from("write 1/N with N from 1 to 1000000, as in 1/100")),
+    }
+}

@@ -1,0 +1,200 @@
+//! `srd run`: a program as an instance.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use srd_guest::protocol::{Attach, Instance};
+use srd_guest::{Client, Options, Service, Stopper};
+
+use super::{SocketArg, report, scale};
+use crate::failure::usage;
+use crate::output::JsonOutput;
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  srd run --type c7i.large -- iperf3 -s                          # the instance run1
+  srd run --type c7i.large --peer-of run1 -- iperf3 -c 172.31.0.4
+  srd run --type c7i.large --scale 1/100 --internet -- curl https://example.com/
+  srd run --vpc vpc.toml --subnet app --group app -- sh
+
+The first `srd run` holds the card; others on this machine join it. At the end standard error says
+what limited the program. It takes root, iproute2, and for --internet nftables.
+
+EXIT CODES
+  that of the program; 2 and 3 as of other commands if it was not started";
+
+/// What to run, and as what.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// The instance type whose limits hold.
+    #[arg(long = "type", value_name = "TYPE", default_value = "c7i.large")]
+    instance_type: String,
+    /// Divide all rates of instance types by N, for machines that are so much slower.
+    #[arg(long, value_name = "1/N", value_parser = scale)]
+    scale: Option<u32>,
+    /// The VPC's file (docs/vpc.md); EC2's default VPC if none is given.
+    #[arg(long, value_name = "FILE")]
+    vpc: Option<PathBuf>,
+    /// The subnet, by name; not needed if there is one.
+    #[arg(long)]
+    subnet: Option<String>,
+    /// A security group, by name; may be given several times. The VPC's default group if none is.
+    #[arg(long = "group", value_name = "GROUP")]
+    groups: Vec<String>,
+    /// Run in the subnet and the groups of this instance.
+    #[arg(long, value_name = "INSTANCE")]
+    peer_of: Option<String>,
+    /// The name of the instance; the card picks one if none is given.
+    #[arg(long)]
+    name: Option<String>,
+    /// Let the network of this machine stand for the internet.
+    #[arg(long)]
+    internet: bool,
+    #[command(flatten)]
+    socket: SocketArg,
+    #[command(flatten)]
+    json: JsonOutput,
+    /// The program and its arguments.
+    #[arg(required = true, last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// A card of this process's own, which ends with it.
+struct Own {
+    stopper: Stopper,
+    thread: Option<JoinHandle<Result<()>>>,
+}
+
+impl Own {
+    fn start(args: &RunArgs) -> Result<Self> {
+        let options = Options {
+            file: args.vpc.clone(),
+            host: String::from("here"),
+            scale: args.scale.unwrap_or(1),
+            internet: args.internet,
+            underlay: None,
+            socket: args.socket.socket.clone(),
+        };
+        let mut service = Service::open(options)?;
+        let stopper = service.stopper();
+        let thread = std::thread::Builder::new().name("srd-card".into());
+        let thread = thread.spawn(move || service.run()).context("a thread")?;
+        Ok(Self { stopper, thread: Some(thread) })
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => eprintln!("srd: the card: {error:#}"),
+            Some(Err(_)) => eprintln!("srd: the card has panicked"),
+            _ => {}
+        }
+    }
+}
+
+pub(crate) fn run(args: &RunArgs) -> Result<u8> {
+    args.json.check()?;
+    let signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let (own, mut client) = match Client::connect(&args.socket.socket) {
+        Ok(client) => {
+            if args.vpc.is_some() || args.scale.is_some() || args.internet {
+                return usage(
+                    "a card runs already: --vpc, --scale and --internet are for the first; \
+                     --socket names another card",
+                );
+            }
+            (None, client)
+        }
+        Err(_) => (Some(Own::start(args)?), Client::connect(&args.socket.socket)?),
+    };
+    let instance = client.attach(Attach {
+        name: args.name.clone(),
+        instance_type: args.instance_type.clone(),
+        peer_of: args.peer_of.clone(),
+        subnet: args.subnet.clone(),
+        groups: args.groups.clone(),
+    })?;
+    announce(&instance);
+    let mut program = Command::new("ip");
+    program.args(["netns", "exec", &instance.namespace]).args(&args.command);
+    let child = program.spawn().context("`ip` cannot be run: apt-get install iproute2")?;
+    let ended = wait(child, signals)?;
+    match client.status() {
+        Ok(status) => {
+            let mut all = status.instances.into_iter();
+            if let Some(instance) = all.find(|other| other.name == instance.name) {
+                say_limits(&instance);
+                args.json.write(&instance)?;
+            }
+        }
+        // The first `srd run` held the card, and ended before this one.
+        Err(error) => eprintln!("srd: what limited the program is not known: {error:#}"),
+    }
+    drop(client);
+    drop(own);
+    let signal = std::os::unix::process::ExitStatusExt::signal(&ended);
+    let code = ended.code().or(signal.map(|signal| 128 + signal)).unwrap_or(1);
+    Ok(u8::try_from(code).unwrap_or(1))
+}
+
+/// Waits for the program. SIGTERM is passed on to it; SIGINT comes from a terminal, which gives it
+/// to the program, too. It ends, and then this one says what limited it.
+fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let handle = signals.handle();
+    let pass_on = move || {
+        for signal in signals.forever() {
+            if let (SIGTERM, Some(pid)) = (signal, pid) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("srd-signals".into());
+    let thread = thread.spawn(pass_on).context("a thread")?;
+    let ended = child.wait().context("waiting for the program");
+    handle.close();
+    let _ = thread.join();
+    ended
+}
+
+fn announce(instance: &Instance) {
+    let addresses = instance.interfaces.iter().flat_map(|i| &i.addresses);
+    let addresses: Vec<&str> = addresses.map(String::as_str).collect();
+    let Instance { name, instance_type, namespace, .. } = instance;
+    eprintln!(
+        "srd: instance {name}, {instance_type}, {}, namespace {namespace}",
+        addresses.join(" ")
+    );
+}
+
+fn say_limits(instance: &Instance) {
+    let [into, out] = instance.credits_bits.map(report::bits);
+    let sum = |name: &str| instance.interfaces.iter().map(|i| i.counter(name)).sum::<u64>();
+    let (sent, received) = (sum("tx_packets"), sum("rx_packets"));
+    eprintln!(
+        "srd: {}: sent {sent} packets, received {received}; credits left in {into}, out {out}",
+        instance.name
+    );
+    let findings = report::findings(instance);
+    for finding in &findings {
+        eprintln!("srd: {finding}");
+    }
+    if findings.is_empty() {
+        eprintln!("srd: no limit of the type was met");
+    }
+    for interface in &instance.interfaces {
+        for (cause, packets) in &interface.drops {
+            eprintln!("srd: {}: {packets} packets dropped: {cause}", interface.name);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `srd card status`, `stats` and `apply`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use srd_guest::Client;
+use srd_guest::protocol::{Answer, Instance, Request};
+
+use super::{SocketArg, report};
+use crate::failure::usage;
+use crate::output::{JsonOutput, say};
+
+/// What to show.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct StatusArgs {
+    /// Only this instance.
+    instance: Option<String>,
+    #[command(flatten)]
+    socket: SocketArg,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// Whose counters.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct StatsArgs {
+    /// The instance.
+    instance: String,
+    /// The device, as ens6; the first if none is given.
+    device: Option<String>,
+    #[command(flatten)]
+    socket: SocketArg,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+/// What to apply.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ApplyArgs {
+    /// The VPC's file.
+    file: PathBuf,
+    #[command(flatten)]
+    socket: SocketArg,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+pub(super) fn status(args: &StatusArgs) -> Result<u8> {
+    args.json.check()?;
+    let mut status = Client::connect(&args.socket.socket)?.status()?;
+    if let Some(name) = &args.instance {
+        status.instances.retain(|instance| instance.name == *name);
+        if status.instances.is_empty() {
+            return usage(format!("there is no instance `{name}` on this host"));
+        }
+    }
+    args.json.write(&status)?;
+    if args.json.owns_stdout() {
+        return Ok(0);
+    }
+    let internet = if status.internet { "with" } else { "without" };
+    say(format!("host {}, rates 1/{}, {internet} internet", status.host, status.scale))?;
+    for instance in &status.instances {
+        say("")?;
+        show(instance)?;
+    }
+    if !status.drops.is_empty() {
+        say("\ndropped, of no interface")?;
+        for (cause, packets) in &status.drops {
+            say(format!("  {cause:<28} {packets}"))?;
+        }
+    }
+    Ok(0)
+}
+
+fn show(instance: &Instance) -> Result<()> {
+    let Instance { name, id, instance_type, namespace, .. } = instance;
+    let [peak, baseline] = instance.bandwidth_bps.map(report::rate);
+    let pps = instance.packets_per_second;
+    say(format!("{name} ({id}), {instance_type}, namespace {namespace}"))?;
+    say(format!("  bandwidth {peak}, baseline {baseline}; {pps} packets/s"))?;
+    let [into, out] = instance.credits_bits.map(report::bits);
+    say(format!("  credits in {into}, out {out}"))?;
+    let (tracked, untracked) = (instance.tracked, instance.untracked);
+    say(format!("  connections tracked {tracked}, flows remembered untracked {untracked}"))?;
+    for interface in &instance.interfaces {
+        let addresses = interface.addresses.join(" ");
+        say(format!("  {} {} ({})  {addresses}", interface.device, interface.name, interface.id))?;
+        let packets = |way: &str| interface.counter(&format!("{way}_packets"));
+        let judged = interface.counter("judged_packets");
+        say(format!(
+            "    sent {}, received {}, judged by the rules {judged}",
+            packets("tx"),
+            packets("rx")
+        ))?;
+        for (cause, packets) in &interface.drops {
+            say(format!("    dropped {cause:<20} {packets}"))?;
+        }
+    }
+    for finding in report::findings(instance) {
+        say(format!("  {finding}"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn stats(args: &StatsArgs) -> Result<u8> {
+    args.json.check()?;
+    let status = Client::connect(&args.socket.socket)?.status()?;
+    let instance = status.instances.iter().find(|instance| instance.name == args.instance);
+    let Some(instance) = instance else {
+        return usage(format!("there is no instance `{}` on this host", args.instance));
+    };
+    let mut all = instance.interfaces.iter();
+    let found = match &args.device {
+        Some(device) => all.find(|interface| interface.device == *device),
+        None => all.next(),
+    };
+    let Some(interface) = found else {
+        return usage(format!("the instance `{}` has no such device", args.instance));
+    };
+    args.json
+        .write(&interface.counters.iter().cloned().collect::<std::collections::BTreeMap<_, _>>())?;
+    if !args.json.owns_stdout() {
+        say("NIC statistics:")?;
+        for (name, value) in &interface.counters {
+            say(format!("     {name}: {value}"))?;
+        }
+    }
+    Ok(0)
+}
+
+pub(super) fn apply(args: &ApplyArgs) -> Result<u8> {
+    args.json.check()?;
+    let file = std::fs::canonicalize(&args.file)
+        .with_context(|| format!("cannot read {}", args.file.display()))?;
+    let mut client = Client::connect(&args.socket.socket)?;
+    let Answer::Applied { microseconds } = client.ask(&Request::Apply { file })? else {
+        bail!("the card answers something else");
+    };
+    args.json.write(&serde_json::json!({ "microseconds": microseconds }))?;
+    args.json.say(format!(
+        "applied in {:.1} ms: no packet is judged by the old rules any more",
+        f64::from(u32::try_from(microseconds).unwrap_or(u32::MAX)) / 1000.0
+    ))?;
+    Ok(0)
+}

@@ -1,0 +1,82 @@
+//! `srd card up`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use srd_guest::{Options, Service, UnderlayOptions};
+
+use super::{SocketArg, scale};
+use crate::output::say;
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  srd card up docs/vpc/web-app.toml --internet
+  ip netns exec srd-i-app curl http://10.0.1.10/     # a program of the instance `app`
+  srd card status
+  srd card up cloud.toml --host alpha --underlay 10.77.77.1 --peer beta=10.77.77.2
+
+Each instance of the file is a network namespace srd-i-NAME with devices ens5, ens6 and so on. It
+takes root, iproute2, and for --internet nftables. Everything is given back at the end.";
+
+/// What to run.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct UpArgs {
+    /// The VPC's file (docs/vpc.md); EC2's default VPC without instances if none is given.
+    file: Option<PathBuf>,
+    /// The name of this host in the file. Instances that name no host are here.
+    #[arg(long, default_value = "here")]
+    host: String,
+    /// Divide all rates of instance types by N, for machines that are so much slower.
+    #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = scale)]
+    scale: u32,
+    /// Let the network of this machine stand for the internet: public addresses are routed to the
+    /// instances, and what they send to others leaves with this machine's address.
+    #[arg(long)]
+    internet: bool,
+    /// The address of this machine by which other hosts of the cloud reach it: that of an overlay
+    /// of `srd up`.
+    #[arg(long, value_name = "ADDRESS")]
+    underlay: Option<IpAddr>,
+    /// Another host of the file and its address, as in beta=10.77.77.2; may be given several times.
+    #[arg(long = "peer", value_name = "NAME=ADDRESS", value_parser = peer, requires = "underlay")]
+    peers: Vec<(String, IpAddr)>,
+    /// The network between hosts is trusted: nothing is encrypted or authenticated.
+    #[arg(long, requires = "underlay")]
+    plain: bool,
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
+/// Reads `NAME=ADDRESS`.
+fn peer(text: &str) -> Result<(String, IpAddr), String> {
+    let parts = text.split_once('=');
+    let read = parts.and_then(|(name, at)| Some((name.to_owned(), at.parse().ok()?)));
+    read.ok_or_else(|| String::from("write NAME=ADDRESS, as in beta=10.77.77.2"))
+}
+
+pub(super) fn run(args: &UpArgs) -> Result<u8> {
+    let UpArgs { file, host, scale, internet, underlay, peers, plain, socket } = args.clone();
+    let hosts = peers.into_iter().collect();
+    let underlay = underlay.map(|address| UnderlayOptions { address, hosts, plain });
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let socket = socket.socket;
+    let options = Options { file, host, scale, internet, underlay, socket };
+    let mut service = Service::open(options)?;
+    let stopper = service.stopper();
+    let wait = move || {
+        if signals.forever().next().is_some() {
+            stopper.stop();
+        }
+    };
+    std::thread::Builder::new().name("srd-signals".into()).spawn(wait).context("a thread")?;
+    for line in service.summary() {
+        say(line)?;
+    }
+    service.run()?;
+    Ok(0)
+}

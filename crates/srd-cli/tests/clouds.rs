@@ -1,0 +1,143 @@
+//! Instances of one cloud on two machines, over a plain network and over `srd up`. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::machine::*;
+use support::pair::{Pair, Settings, must};
+
+/// A cloud on two hosts.
+fn two_hosts(machine: &Machine) -> String {
+    let text = "
+        [vpc.main]
+        cidr = ['10.0.0.0/16']
+        [acl.open]
+        ingress = ['100 allow all from 0.0.0.0/0']
+        egress = ['100 allow all to 0.0.0.0/0']
+        [subnet.s]
+        cidr = '10.0.1.0/24'
+        acl = 'open'
+        [group.g]
+        ingress = ['tcp 5000 from 10.0.0.0/16', 'icmp from 10.0.0.0/16']
+        egress = ['all to 0.0.0.0/0']
+        [instance.Pa]
+        type = 'c7i.large'
+        host = 'alpha'
+        [instance.Pb]
+        type = 'c7i.large'
+        host = 'beta'
+        [interface.a]
+        subnet = 's'
+        address = ['10.0.1.10']
+        groups = ['g']
+        instance = 'Pa'
+        [interface.b]
+        subnet = 's'
+        address = ['10.0.1.11']
+        groups = ['g']
+        instance = 'Pb'";
+    let text = text.replace('\'', "\"").replace(".P", &format!(".{}", machine.prefix));
+    let text = text.replace("\"P", &format!("\"{}", machine.prefix));
+    let path = machine.path("two.toml");
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A megabyte of a pattern from one instance to another arrives byte for byte.
+fn carries_a_megabyte(from: &str, to: &str, address: [u8; 4]) {
+    let listener = listen(to, 5000);
+    let mut client = connect(from, address, 5000).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let sent: Vec<u8> =
+        (0..1_000_000_u32).map(|n| n.to_le_bytes()[0] ^ n.to_le_bytes()[1]).collect();
+    let copy = sent.clone();
+    let writer = thread::spawn(move || client.write_all(&copy));
+    let mut received = Vec::new();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.read_to_end(&mut received).unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
+}
+
+#[test]
+fn instances_of_two_hosts_meet_over_a_plain_network_if_it_is_asked_for() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let [alpha, beta] = [Machine::new("h"), Machine::new("i")];
+    let file = two_hosts(&alpha);
+    let of_beta = two_hosts(&beta);
+    let text = fs::read_to_string(&file).unwrap();
+    let prefix = |m: &Machine, n: &str| format!("{}{n}", m.prefix);
+    // Both files name the instances alike.
+    fs::write(&of_beta, &text).unwrap();
+    let (a, b) = (&alpha.namespace, &beta.namespace);
+    must(&format!("link add v0 netns {a} mtu 1500 type veth peer name v0 netns {b} mtu 1500"));
+    for (machine, address) in [(a, "198.18.0.1/24"), (b, "198.18.0.2/24")] {
+        must(&format!("-n {machine} addr add {address} dev v0"));
+        must(&format!("-n {machine} link set v0 up"));
+    }
+    let words =
+        |host, own, other: &'static str| ["--host", host, "--underlay", own, "--peer", other];
+    let of_alpha = words("alpha", "198.18.0.1", "beta=198.18.0.2");
+    let refused = alpha.srd(&[&["card", "up", &file][..], &of_alpha].concat());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no overlay"), "{refused:#?}");
+    let _alpha = alpha.up(&[&[&*file, "--plain"][..], &of_alpha].concat());
+    let of_beta_words = words("beta", "198.18.0.2", "alpha=198.18.0.1");
+    let _beta = beta.up(&[&[&*of_beta, "--plain"][..], &of_beta_words].concat());
+    let instance = |name| format!("srd-i-{}", prefix(&alpha, name));
+    carries_a_megabyte(&instance("a"), &instance("b"), [10, 0, 1, 11]);
+    carries_a_megabyte(&instance("b"), &instance("a"), [10, 0, 1, 10]);
+    let refused = connect(&instance("a"), [10, 0, 1, 11], 80);
+    assert!(refused.is_err(), "no rule allows port 80");
+    let drops = beta.json(&["card", "status", &prefix(&alpha, "b")]);
+    let dropped = &drops["instances"][0]["interfaces"][0]["drops"]["GroupsIn"];
+    assert!(dropped.as_u64().unwrap() > 0, "the receiver's host refuses: {drops}");
+    // Somebody else on the same wire speaks for the instance on alpha.
+    must(&format!("-n {a} addr add 198.18.0.77/24 dev v0"));
+    let forged = within(a, || std::net::UdpSocket::bind(("198.18.0.77", 6081)).unwrap());
+    forged.send_to(&[0; 100], ("198.18.0.2", 6081)).unwrap();
+    let began = Instant::now();
+    while beta.json(&["card", "status"])["drops"]["lost: a stranger's"] != 1 {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The overlay of `srd up` between two machines carries the cloud: encrypted, by SRD, over all
+/// paths.
+#[test]
+fn instances_of_two_hosts_meet_over_srd() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let mut pair = Pair::new("vpc");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        pair.start(end);
+    }
+    pair.wait_for_express();
+    let [alpha, beta] = [0, 1].map(|end| Machine::at("o", &pair.names[end]));
+    let file = two_hosts(&alpha);
+    let _alpha = alpha.up(&[
+        &file,
+        "--host",
+        "alpha",
+        "--underlay",
+        "10.77.0.1",
+        "--peer",
+        "beta=10.77.0.2",
+    ]);
+    let _beta =
+        beta.up(&[&file, "--host", "beta", "--underlay", "10.77.0.2", "--peer", "alpha=10.77.0.1"]);
+    let before = pair.counter(0, "ena_srd_tx_pkts");
+    carries_a_megabyte(&alpha.instance("a"), &alpha.instance("b"), [10, 0, 1, 11]);
+    let by_srd = pair.counter(0, "ena_srd_tx_pkts") - before;
+    assert!(by_srd > 100, "{by_srd} packets rode SRD");
+}

@@ -1,0 +1,316 @@
+//! `srd card` and `srd run` as their users run them: instances in namespaces, a machine's namespace
+//! that stands for the internet, and the sockets of Linux at every end. Needs root.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::machine::*;
+use support::pair::must;
+
+/// The client, the internet gateway, the web server and the application server of the talk.
+#[test]
+fn the_example_connects_whom_its_rules_allow_and_nobody_else() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("a");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let outside = machine.namespace.clone();
+    let https = listen(&web, 443);
+    let _http = listen(&web, 80);
+
+    let mut client = connect(&outside, WEB_PUBLIC, 443).unwrap();
+    let (mut server, peer) = https.accept().unwrap();
+    assert_eq!(peer.ip(), IpAddr::from(OUTSIDE));
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    let mut inner = connect(&app, WEB, 443).unwrap();
+    let (mut inner_server, _) = https.accept().unwrap();
+    assert!(passes(&mut inner, &mut inner_server));
+    assert!(connect(&app, WEB, 80).is_err(), "no rule allows port 80");
+    assert!(connect(&outside, [10, 0, 2, 10], 443).is_err(), "a private address from outside");
+
+    // Through the NAT gateway: the internet sees the gateway's address.
+    let far = listen(&outside, 9999);
+    let mut out = connect(&app, OUTSIDE, 9999).unwrap();
+    let (mut far_end, peer) = far.accept().unwrap();
+    assert_eq!(peer.ip(), IpAddr::from(NAT_PUBLIC));
+    assert!(passes(&mut out, &mut far_end) && passes(&mut far_end, &mut out));
+
+    // One evaluation for each direction of a flow, and none after it.
+    let judged = machine.counter("web", "judged_packets");
+    for _ in 0..200 {
+        assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    }
+    assert_eq!(machine.counter("web", "judged_packets"), judged);
+    assert!(machine.counter("web", "tx_packets") > 200);
+
+    // A rule that is gone: open connections to everybody are not tracked, and end at once; the
+    // tracked one goes on.
+    let without = machine.example("without.toml", |text| {
+        text.replace("\"tcp 443 from 0.0.0.0/0\", ", "\"tcp 444 from 0.0.0.0/0\", ")
+    });
+    machine.json(&["card", "apply", &without]);
+    assert!(!passes(&mut client, &mut server), "an untracked connection ends with its rule");
+    assert!(passes(&mut out, &mut far_end), "a tracked one outlives it");
+    machine.json(&["card", "apply", &file]);
+    let mut rest = [0; 4];
+    assert!(server.read_exact(&mut rest).is_ok(), "what was sent arrives when it may");
+
+    // A list of the subnet ends both.
+    let closed = machine.example("closed.toml", |text| {
+        text.replace("100 allow all from 0.0.0.0/0", "100 allow tcp 443 from 0.0.0.0/0")
+    });
+    machine.json(&["card", "apply", &closed]);
+    assert!(passes(&mut client, &mut server), "port 443 is on the list");
+    assert!(!passes(&mut far_end, &mut out), "answers from outside are not");
+
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.facts(), before, "everything is given back");
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_program_runs_as_an_instance_and_leaves_nothing() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("r");
+    let before = machine.facts();
+    let name = |name: &str| format!("{}{name}", machine.prefix);
+    let output = machine.srd(&["run", "--name", &name("one"), "--", "sh", "-c", "exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "{output:#?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("c7i.large, 172.31.0.4/20"), "{said}");
+    assert!(said.contains("no limit of the type was met"), "{said}");
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+
+    let mut first = machine.command(&["run", "--name", &name("a"), "--", "sleep", "60"]);
+    let first_run = Running(first.stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    while !machine.srd(&["card", "status", &name("a")]).status.success() {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let listener = listen(&machine.instance("a"), 5000);
+    let joined = machine.srd(&[
+        "run",
+        "--name",
+        &name("b"),
+        "--peer-of",
+        &name("a"),
+        "--",
+        "bash",
+        "-c",
+        "echo hello > /dev/tcp/172.31.0.4/5000",
+    ]);
+    assert!(joined.status.success(), "{joined:#?}");
+    let (mut stream, peer) = listener.accept().unwrap();
+    assert_eq!(peer.ip(), IpAddr::from([172, 31, 0, 5]));
+    let mut line = String::new();
+    stream.read_to_string(&mut line).unwrap();
+    assert_eq!(line, "hello\n");
+
+    // An instance goes with the program that asked for it, however that ends.
+    let mut third = machine.command(&["run", "--name", &name("c"), "--", "sleep", "60"]);
+    let mut third = Running(third.stderr(Stdio::null()).spawn().unwrap());
+    let status = |name: &str| machine.srd(&["card", "status", name]).status.success();
+    while !status(&name("c")) {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    third.end(Signal::KILL);
+    while status(&name("c")) {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    // The program of the first one lives on in its namespace, and the next card leaves it alone.
+    drop(first_run);
+    let again = machine.srd(&["run", "--name", &name("d"), "--", "true"]);
+    assert!(again.status.success(), "{again:#?}");
+    assert_eq!(machine.facts(), before);
+}
+
+/// Without a word of warning: a child of the card gives everything back.
+#[test]
+fn a_card_that_is_killed_leaves_a_machine_as_it_was() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("k");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    assert_ne!(machine.facts(), before);
+    card.end(Signal::KILL);
+    let began = Instant::now();
+    while machine.facts() != before || !machine.instances_left().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{:#?}", machine.facts());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let mut again = machine.up(&[&file, "--internet"]);
+    assert_eq!(again.end(Signal::INT), 0);
+    assert_eq!(machine.facts(), before);
+}
+
+/// A second card, at another socket, would take the namespaces away from the first.
+#[test]
+fn regression_a_second_card_leaves_the_instances_of_the_first_alone() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("s");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file]);
+    let inode = |name: &str| {
+        use std::os::unix::fs::MetadataExt;
+        let path = Path::new("/run/netns").join(machine.instance(name));
+        fs::metadata(path).map(|found| found.ino()).ok()
+    };
+    let namespaces = ["web", "app"].map(inode);
+    let mut second = Command::new(SRD);
+    second.args(["card", "up", &file, "--socket", machine.path("second.sock").to_str().unwrap()]);
+    let output = second.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("another card has"), "{said}");
+    assert_eq!(["web", "app"].map(inode), namespaces);
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+    assert_eq!(machine.facts(), before);
+}
+
+/// Services and containers end a program with a signal to its process alone.
+#[test]
+fn regression_a_signal_to_srd_run_alone_ends_its_program() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("t");
+    let name = format!("{}a", machine.prefix);
+    let mut run = machine.command(&["run", "--name", &name, "--", "sleep", "60"]);
+    let mut run = Running(run.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    let pids = || must(&format!("netns pids {}", machine.instance("a")));
+    while machine.instances_left().is_empty() || pids().trim().is_empty() {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let asked = Instant::now();
+    assert_eq!(run.end(Signal::TERM), 128 + 15);
+    assert!(asked.elapsed() < PATIENCE, "long before the program's own end");
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// The first `srd run` holds the card, and may end first.
+#[test]
+fn regression_a_program_whose_card_has_ended_keeps_its_exit_code() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("x");
+    let own = |name: &str| format!("{}{name}", machine.prefix);
+    let mut first = machine.command(&["run", "--name", &own("a"), "--", "sleep", "60"]);
+    let mut first = Running(first.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    let wait = |name: &str| {
+        while !machine.srd(&["card", "status", &own(name)]).status.success() {
+            assert!(began.elapsed() < PATIENCE);
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait("a");
+    let mut second =
+        machine.command(&["run", "--name", &own("b"), "--", "sh", "-c", "read line; exit 7"]);
+    second.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut second = second.spawn().unwrap();
+    wait("b");
+    let pids = || must(&format!("netns pids {}", machine.instance("a")));
+    while pids().trim().is_empty() {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    first.end(Signal::TERM);
+    second.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let output = second.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("is not known"), "{said}");
+}
+
+/// What was in force before is in force again, outside, too.
+#[test]
+fn regression_a_file_that_cannot_be_applied_changes_nothing() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("w");
+    let file = machine.example("vpc.toml", |text| text);
+    must(&format!("-n {} route add 198.51.100.77/32 dev lo", machine.namespace));
+    let before = machine.facts();
+    let mut card = machine.up(&[&file, "--internet"]);
+    let during = machine.facts();
+    let in_use = machine.example("in_use.toml", |text| {
+        // One address goes, one comes, and one is in use.
+        let text = text.replace("198.51.100.5\"", "198.51.100.6\"");
+        text.replace("198.51.100.10\"", "198.51.100.77\"").replace("tcp 443", "tcp 444")
+    });
+    let many = machine.example("many.toml", |text| {
+        let of = |n: u8| {
+            let instance = format!("{}web", machine.prefix);
+            format!(
+                "[interface.more{n}]\nsubnet = \"web\"\naddress = [\"10.0.1.{n}\"]\n\
+                 groups = [\"web\"]\ninstance = \"{instance}\"\ndevice_index = {n}\n"
+            )
+        };
+        text + &(20..30).map(of).collect::<String>()
+    });
+    for (file, says) in [(in_use, "198.51.100.77 is in use"), (many, "at most")] {
+        let output = machine.srd(&["card", "apply", &file]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(says), "{said}");
+        assert_eq!(machine.facts(), during);
+        let web = listen(&machine.instance("web"), 443);
+        connect(&machine.namespace, WEB_PUBLIC, 443).unwrap();
+        drop(web);
+    }
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.facts(), before);
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_made() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("e");
+    let before = machine.facts();
+    let name = format!("{}x", machine.prefix);
+    for (words, says) in [
+        (&["--type", "c7i.lrage"][..], "did you mean c7i.large"),
+        (&["--subnet", "nowhere"], "no subnet `nowhere`"),
+        (&["--group", "nobody"], "no group `nobody`"),
+        (&["--peer-of", "ghost"], "no instance `ghost`"),
+        (&["--vpc", "/nonexistent.toml"], "cannot be read"),
+        (&["--scale", "1/0"], "1/N"),
+    ] {
+        let all = [&["run", "--name", &name], words, &["--", "true"]].concat();
+        let output = machine.srd(&all);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(says), "{words:?}: {said}");
+    }
+    assert_eq!(machine.facts(), before);
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}

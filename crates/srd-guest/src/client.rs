@@ -1,0 +1,79 @@
+//! The asking side of the socket.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::protocol::{Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status};
+
+/// The longest time that an answer takes.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// A connection to the service. An instance that was attached by it goes when it is dropped.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nothing listens there, or this user may not ask.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        let stream = UnixStream::connect(socket).with_context(|| {
+            format!("no card answers at {}; `srd card up` starts one", socket.display())
+        })?;
+        stream.set_read_timeout(Some(ANSWER_WAIT_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_WAIT_MAX))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Asks.
+    ///
+    /// # Errors
+    /// The connection broke, or the service says that it could not be done.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer> {
+        let mut line = serde_json::to_string(request)?;
+        line.push('\n');
+        self.stream.get_mut().write_all(line.as_bytes()).context("the card does not listen")?;
+        let mut answer = String::new();
+        let limit = LINE_BYTES_MAX as u64 * 16;
+        (&mut self.stream)
+            .take(limit)
+            .read_line(&mut answer)
+            .context("the card does not answer")?;
+        if answer.is_empty() {
+            bail!("the card has ended");
+        }
+        match serde_json::from_str(&answer).context("the card's answer is not understood")? {
+            Answer::Failed { what } => bail!(what),
+            answer => Ok(answer),
+        }
+    }
+
+    /// What there is.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn status(&mut self) -> Result<Status> {
+        match self.ask(&Request::Status)? {
+            Answer::Status(status) => Ok(status),
+            _ => bail!("the card answers something else"),
+        }
+    }
+
+    /// Adds an instance, which stays as long as this connection.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn attach(&mut self, attach: Attach) -> Result<Instance> {
+        match self.ask(&Request::Attach(attach))? {
+            Answer::Attached(instance) => Ok(instance),
+            _ => bail!("the card answers something else"),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The internet's side: a TUN device in this machine's own namespace.
+//!
+//! Public addresses of the VPC are routed into it, so that programs of this machine reach
+//! instances as the internet would. Packets of instances to other machines are forwarded, and leave
+//! with this machine's address. Everything is given back when this process ends.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::{Context, Result};
+use srd_net::Tun;
+
+use crate::namespace::{ip, run};
+use crate::undo::Undo;
+
+/// The device.
+const DEVICE: &str = "srd-igw";
+/// The table of packet rules.
+const TABLE: &str = "srd_card";
+/// This machine's own address on the internet's side: one of those for documentation, since the
+/// internet does not carry private ones.
+pub(crate) const OWN: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+const MTU: u16 = 1500;
+const FORWARD: &str = "/proc/sys/net/ipv4/ip_forward";
+
+/// The device, and the addresses that are routed into it.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    pub(crate) tun: Tun,
+    routed: BTreeSet<Ipv4Addr>,
+}
+
+impl Edge {
+    pub(crate) fn open(publics: &BTreeSet<Ipv4Addr>, undo: &Undo) -> Result<Self> {
+        let tun = Tun::open(DEVICE).context("a TUN device for the internet's side")?;
+        let mut edge = Self { tun, routed: BTreeSet::new() };
+        let mtu = MTU.to_string();
+        ip(&["link", "set", DEVICE, "mtu", &mtu, "up"])?;
+        ip(&["addr", "add", &format!("{OWN}/32"), "dev", DEVICE])?;
+        edge.route(publics)?;
+        forward(undo)?;
+        Ok(edge)
+    }
+
+    /// Routes these public addresses into the device, and no others.
+    pub(crate) fn route(&mut self, publics: &BTreeSet<Ipv4Addr>) -> Result<()> {
+        // What is routed is known after each step, so that a failure can be taken back.
+        let over: Vec<Ipv4Addr> = self.routed.difference(publics).copied().collect();
+        for address in over {
+            if let Err(error) = ip(&["route", "del", &format!("{address}/32"), "dev", DEVICE]) {
+                tracing::warn!("the route of {address} was removed by another: {error:#}");
+            }
+            self.routed.remove(&address);
+        }
+        let new: Vec<Ipv4Addr> = publics.difference(&self.routed).copied().collect();
+        let own = OWN.to_string();
+        for address in new {
+            ip(&["route", "add", &format!("{address}/32"), "dev", DEVICE, "src", &own])
+                .with_context(|| format!("the public address {address} is in use here"))?;
+            self.routed.insert(address);
+        }
+        Ok(())
+    }
+
+    /// Whether an address is one that instances have outside.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        matches!(address, IpAddr::V4(address) if self.routed.contains(&address))
+    }
+}
+
+/// Packets of instances leave this machine with its address.
+fn forward(undo: &Undo) -> Result<()> {
+    let rules = format!(
+        "add table ip {TABLE}\nflush table ip {TABLE}\n\
+         add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
+         add rule ip {TABLE} out iifname {DEVICE} oifname != {DEVICE} masquerade\n"
+    );
+    undo.later(&format!("nft delete table ip {TABLE}"))?;
+    run("nft", &[&rules])?;
+    let before = fs::read_to_string(FORWARD).context(FORWARD)?;
+    let before = before.trim();
+    if before != "1" {
+        undo.later(&format!("echo {before} > {FORWARD}"))?;
+        fs::write(FORWARD, "1").context(FORWARD)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! Where the card's packets go: devices of instances, and the internet's side.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use srd_card::vpc::nat::Nat;
+use srd_card::vpc::{Around, Envelope, PortId};
+use srd_net::Tun;
+use srd_proto::time::Instant;
+use srd_vpc::id::{NatGatewayId, VpcId};
+use srd_vpc::judge::Service as Link;
+
+use crate::edge::Edge;
+use crate::underlay::Underlay;
+
+/// The name of the edge, which is no host's.
+const EDGE: &str = "(edge)";
+
+/// The internet's side: the device, and the connections of NAT gateways.
+#[derive(Debug)]
+pub(crate) struct Gateways {
+    pub(crate) edge: Option<Edge>,
+    pub(crate) underlay: Option<Underlay>,
+    pub(crate) name: Arc<str>,
+    pub(crate) nat: Nat,
+    /// Packets that no host, edge or service took.
+    pub(crate) lost: BTreeMap<&'static str, u64>,
+}
+
+impl Gateways {
+    pub(crate) fn new(edge: Option<Edge>, underlay: Option<Underlay>) -> Self {
+        Self { edge, underlay, name: EDGE.into(), nat: Nat::default(), lost: BTreeMap::new() }
+    }
+
+    /// What to wait on.
+    pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
+        let edge = self.edge.as_ref().map(|edge| edge.tun.fd());
+        let underlay = self.underlay.as_ref().map(Underlay::fd);
+        edge.into_iter().chain(underlay).collect()
+    }
+
+    pub(crate) fn lose(&mut self, why: &'static str) {
+        *self.lost.entry(why).or_default() += 1;
+    }
+
+    /// A frame that leaves.
+    fn leave(
+        &mut self,
+        now: Instant,
+        publics: &BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
+        envelope: Envelope,
+        mut frame: Vec<u8>,
+    ) {
+        if let Envelope::ByNat { from, nat } = envelope {
+            let Some(public) = publics.get(&nat) else { return self.lose("nat without address") };
+            if self.nat.leave(now, nat, *public, from, &mut frame).is_err() {
+                return self.lose("nat without port");
+            }
+        }
+        let written = self.edge.as_ref().map(|edge| edge.tun.write(&frame));
+        if !matches!(written, Some(Ok(()))) {
+            self.lose("internet");
+        }
+    }
+}
+
+/// What is around the card.
+pub(crate) struct Outside<'a> {
+    pub(crate) tuns: &'a BTreeMap<PortId, Tun>,
+    pub(crate) gateways: &'a mut Gateways,
+    pub(crate) publics: &'a BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
+    pub(crate) now: Instant,
+}
+
+impl Around for Outside<'_> {
+    fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
+        let written = self.tuns.get(&port).map(|tun| tun.write(&frame));
+        if !matches!(written, Some(Ok(()))) {
+            self.gateways.lose("device");
+        }
+    }
+
+    fn to_host(
+        &mut self,
+        host: &Arc<str>,
+        vpc: VpcId,
+        envelope: Envelope,
+        frame: Vec<u8>,
+        _: bool,
+    ) {
+        if **host == *self.gateways.name {
+            self.gateways.leave(self.now, self.publics, envelope, frame);
+            return;
+        }
+        let underlay = self.gateways.underlay.as_ref();
+        if !underlay.is_some_and(|underlay| underlay.send(host, vpc, envelope, &frame)) {
+            self.gateways.lose("to another host");
+        }
+    }
+
+    fn to_service(&mut self, _: PortId, service: Link, _: Vec<u8>) {
+        self.gateways.lose(match service {
+            Link::Resolver => "resolver",
+            Link::Metadata => "metadata",
+            Link::Time => "time",
+        });
+    }
+}

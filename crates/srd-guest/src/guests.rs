@@ -1,0 +1,287 @@
+//! The instances of this host: made, added, removed, and told about.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use srd_card::profile::{InstanceType, Profile};
+use srd_card::track::Timeouts;
+use srd_card::vpc::Guest;
+use srd_card::{Direction, vpc};
+use srd_proto::time::Instant;
+use srd_vpc::compile::Rules;
+use srd_vpc::id::{EniId, InstanceId};
+use srd_vpc::object::{Eni, World};
+
+use crate::namespace::{Device, Namespace};
+use crate::protocol::{Attach, Instance, Interface, Status};
+use crate::state::{Options, Running, Service};
+use crate::world::{Vpc, is_name};
+
+/// The first device's name ends with this number, as on EC2.
+const DEVICE_FIRST: usize = 5;
+
+impl Service {
+    /// Makes all instances of this host that do not run yet.
+    pub(crate) fn make_guests(&mut self, now: Instant) -> Result<()> {
+        let host = self.options.host.clone();
+        let of_host = self.world.instances.iter();
+        let names: Vec<(InstanceId, String)> = of_host
+            .filter(|(_, instance)| instance.host.as_deref() == Some(&host))
+            .map(|(id, instance)| (*id, instance.name.clone()))
+            .filter(|(_, name)| !self.guests.by_name.contains_key(name))
+            .collect();
+        for (id, name) in names {
+            self.make(now, id, &name).with_context(|| format!("instance `{name}`"))?;
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, now: Instant, id: InstanceId, name: &str) -> Result<()> {
+        let (kind, enis) = kind_of(&self.world, id)?;
+        let profile = Profile::of(kind).scaled(self.options.scale);
+        let namespace = Namespace::make(name, &self.undo)?;
+        let mut guests = Vec::new();
+        let mut devices = Vec::new();
+        for (place, eni) in enis.iter().enumerate() {
+            let interface = &self.world.enis[eni];
+            guests.push(Guest { eni: *eni, timeouts: timeouts(interface, &kind)? });
+            let device = device(&self.world, interface, place);
+            let tun = namespace.add(&device)?;
+            devices.push((*eni, device, tun));
+        }
+        let ports = self.card.add_instance(now, &profile, &guests);
+        let mut interfaces = Vec::new();
+        for (port, (eni, device, tun)) in ports.into_iter().zip(devices) {
+            self.tuns.insert(port, tun);
+            interfaces.push((port, eni, device));
+        }
+        let running = Running { id, namespace, profile, interfaces };
+        self.guests.by_name.insert(name.to_owned(), running);
+        Ok(())
+    }
+
+    /// The instances in words, one line each.
+    pub fn summary(&self) -> Vec<String> {
+        let lines = self.guests.by_name.iter().map(|(name, running)| {
+            let devices = running.interfaces.iter().map(|(_, _, device)| {
+                let addresses: Vec<String> =
+                    device.addresses.iter().map(|(address, _)| address.to_string()).collect();
+                format!("{} {}", device.name, addresses.join(" "))
+            });
+            let devices: Vec<String> = devices.collect();
+            let (kind, namespace) = (running.profile.instance.name, running.namespace.name());
+            format!("{name}: {kind}, namespace {namespace}, {}", devices.join(", "))
+        });
+        lines.collect()
+    }
+
+    pub(crate) fn attach(&mut self, now: Instant, attach: &Attach) -> Result<Instance> {
+        let mut vpc = self.vpc.clone();
+        let name = vpc.attach(attach)?;
+        self.apply_or_stay(now, vpc)?;
+        let mut all = self.status(now).instances.into_iter();
+        all.find(|instance| instance.name == name).context("the instance is not here")
+    }
+
+    pub(crate) fn detach(&mut self, now: Instant, name: &str) {
+        let mut vpc = self.vpc.clone();
+        vpc.detach(name);
+        if let Err(error) = self.apply(now, vpc) {
+            tracing::warn!("removing the instance `{name}`: {error:#}");
+        }
+    }
+
+    /// Takes another VPC, or stays with this one if that fails.
+    pub(crate) fn apply_or_stay(&mut self, now: Instant, vpc: Vpc) -> Result<()> {
+        self.check(&vpc.world())?;
+        let before = self.vpc.clone();
+        self.apply(now, vpc).map_err(|error| match self.apply(now, before) {
+            Ok(()) => error,
+            Err(also) => {
+                error.context(format!("the rules before are in force again, but: {also:#}"))
+            }
+        })
+    }
+
+    /// Finds what cannot be made before anything is changed.
+    fn check(&self, world: &World) -> Result<()> {
+        let host = Some(&self.options.host);
+        for (id, instance) in world.instances.iter().filter(|(_, i)| i.host.as_ref() == host) {
+            kind_of(world, *id).with_context(|| format!("instance `{}`", instance.name))?;
+        }
+        Ok(())
+    }
+
+    /// Takes another VPC: rules first, so that none of the old ones judges another packet.
+    pub(crate) fn apply(&mut self, now: Instant, vpc: Vpc) -> Result<()> {
+        let world = vpc.world();
+        let rules = Rules::compile(&world, &self.options.host);
+        self.card.set_rules(Arc::new(rules));
+        self.world = world;
+        self.vpc = vpc;
+        self.set_edges();
+        if let Some(edge) = &mut self.gateways.edge {
+            edge.route(&Vpc::publics(&self.world))?;
+        }
+        self.remove_guests(now);
+        self.make_guests(now)
+    }
+
+    /// Removes instances that are not here any more, or whose interfaces are others.
+    fn remove_guests(&mut self, now: Instant) {
+        let (world, host) = (&self.world, &self.options.host);
+        let stays = |running: &Running| {
+            let instance = world.instances.get(&running.id);
+            let here = instance.is_some_and(|i| i.host.as_ref() == Some(host));
+            let mut own = world.enis.iter().filter(|(_, eni)| {
+                eni.attachment.as_ref().is_some_and(|at| at.instance == running.id)
+            });
+            let same = own.all(|(id, eni)| {
+                let mut there = running.interfaces.iter();
+                there.any(|(_, of, device)| of == id && has_addresses(device, eni))
+            });
+            let type_stays =
+                instance.is_some_and(|i| i.instance_type == running.profile.instance.name);
+            here && same && type_stays
+        };
+        let gone: Vec<String> = self
+            .guests
+            .by_name
+            .iter()
+            .filter(|(_, running)| !stays(running))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            if let Some(running) = self.guests.by_name.remove(&name) {
+                for (port, ..) in &running.interfaces {
+                    self.tuns.remove(port);
+                }
+                if let Some((port, ..)) = running.interfaces.first() {
+                    self.card.remove_instance(now, *port);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn status(&mut self, now: Instant) -> Status {
+        let running: Vec<_> = std::mem::take(&mut self.guests.by_name).into_iter().collect();
+        let instances =
+            running.iter().map(|(name, running)| instance(self, now, name, running)).collect();
+        self.guests.by_name = running.into_iter().collect();
+        let drops = self.card.drops_of_none();
+        let mut drops: BTreeMap<String, u64> =
+            drops.all().map(|(cause, packets)| (cause_name(cause), packets)).collect();
+        let lost = self.gateways.lost.iter();
+        drops.extend(lost.map(|(why, packets)| (format!("lost: {why}"), *packets)));
+        let Options { host, scale, internet, .. } = &self.options;
+        Status { host: host.clone(), scale: *scale, internet: *internet, instances, drops }
+    }
+}
+
+/// The type of an instance, and its interfaces in the order of their devices.
+fn kind_of(world: &World, id: InstanceId) -> Result<(InstanceType, Vec<EniId>)> {
+    let instance = world.instances.get(&id).context("there is no such instance")?;
+    if !is_name(&instance.name) {
+        bail!("this name cannot be a namespace's: use up to 40 letters, digits and hyphens");
+    }
+    let of = &instance.instance_type;
+    let kind = InstanceType::find(of).map_err(|e| anyhow::anyhow!("type {of}: {e}"))?;
+    let mut enis: Vec<(u8, EniId)> = Vec::new();
+    for (eni, interface) in &world.enis {
+        let at = interface.attachment.as_ref().filter(|at| at.instance == id);
+        enis.extend(at.map(|at| (at.device_index, *eni)));
+        if at.is_some() {
+            timeouts(interface, &kind)?;
+        }
+    }
+    enis.sort_unstable();
+    if enis.len() > usize::from(kind.enis_max) {
+        let (most, has) = (kind.enis_max, enis.len());
+        bail!("{of} has at most {most} interfaces, and this instance has {has}");
+    }
+    Ok((kind, enis.into_iter().map(|(_, eni)| eni).collect()))
+}
+
+fn has_addresses(device: &Device, eni: &Eni) -> bool {
+    let all = eni.ipv4.iter().map(|a| IpAddr::V4(*a));
+    let all: Vec<IpAddr> = all.chain(eni.ipv6.iter().map(|a| IpAddr::V6(*a))).collect();
+    device.addresses.iter().map(|(address, _)| *address).eq(all)
+}
+
+fn device(world: &World, eni: &Eni, place: usize) -> Device {
+    let subnet = world.subnets.get(&eni.subnet);
+    let v4 = subnet.map_or(32, |subnet| subnet.ipv4.prefix_len());
+    let v6 = subnet.and_then(|subnet| subnet.ipv6).map_or(128, |block| block.prefix_len());
+    let of_v4 = eni.ipv4.iter().map(|address| (IpAddr::V4(*address), v4));
+    let addresses = of_v4.chain(eni.ipv6.iter().map(|address| (IpAddr::V6(*address), v6)));
+    let name = format!("ens{}", DEVICE_FIRST + place);
+    Device { name, addresses: addresses.collect(), is_primary: place == 0 }
+}
+
+/// The idle times of an interface: its own, else those of its instance's type.
+fn timeouts(eni: &Eni, kind: &InstanceType) -> Result<Timeouts> {
+    let (tcp, stream, udp) = kind.timeouts.seconds();
+    let own = eni.tracking;
+    let or = |own: Option<u32>, of_type| own.unwrap_or(of_type);
+    let times =
+        Timeouts::new(or(own.tcp_established, tcp), or(own.udp_stream, stream), or(own.udp, udp));
+    times.map_err(|e| anyhow::anyhow!("{e}"))
+}
+
+fn cause_name(cause: vpc::Cause) -> String {
+    match cause {
+        vpc::Cause::Rule(reason) => format!("{reason:?}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) -> Instance {
+    let Running { id, namespace, profile, interfaces } = running;
+    let first = interfaces.first().map(|(port, ..)| *port);
+    let card = &mut service.card;
+    let credits =
+        |card: &mut vpc::Card, way| first.map_or(0, |port| card.credits_bits(now, port, way));
+    let credits_bits = [credits(card, Direction::Ingress), credits(card, Direction::Egress)];
+    let (tracked, untracked) = first.map_or((0, 0), |port| card.flows(port));
+    let interfaces = interfaces.iter().map(|(port, eni, device)| {
+        let (allowances, available) = service.card.allowances(*port);
+        let counts = service.card.counts(*port);
+        let mut counters: Vec<(String, u64)> = Vec::new();
+        let mut add = |name: &str, value: u64| counters.push((name.to_owned(), value));
+        for (name, value) in
+            allowances.ethtool(available.into()).into_iter().chain(allowances.ours())
+        {
+            add(name, value);
+        }
+        add("tx_packets", counts.tx_packets);
+        add("tx_bytes", counts.tx_bytes);
+        add("rx_packets", counts.rx_packets);
+        add("rx_bytes", counts.rx_bytes);
+        add("judged_packets", counts.judged);
+        add("ena_srd_eligible_tx_pkts", counts.express_tx_packets);
+        let drops = service.card.drops(*port);
+        Interface {
+            name: service.vpc.eni_name(*eni),
+            id: eni.to_string(),
+            device: device.name.clone(),
+            addresses: device.addresses.iter().map(|(a, n)| format!("{a}/{n}")).collect(),
+            counters,
+            drops: drops.all().map(|(cause, packets)| (cause_name(cause), packets)).collect(),
+        }
+    });
+    let interfaces = interfaces.collect();
+    Instance {
+        name: name.to_owned(),
+        id: id.to_string(),
+        instance_type: profile.instance.name.to_owned(),
+        namespace: namespace.name().to_owned(),
+        interfaces,
+        tracked,
+        untracked,
+        credits_bits,
+        bandwidth_bps: [profile.peak_bps(), profile.baseline_bps()],
+        packets_per_second: profile.limits().packets_per_second,
+    }
+}

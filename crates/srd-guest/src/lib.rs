@@ -1,0 +1,52 @@
+//! Instances of this machine: namespaces whose interfaces belong to a virtual private cloud, and
+//! the card between them.
+//!
+//! ```text
+//!  namespace srd-i-web          the service                       namespace srd-i-app
+//!  +----------------+    +---------------------------+           +----------------+
+//!  | programs       |    |  card: rules, limits,     |           | programs       |
+//!  | ens5 (TUN) ----+--->|  flows                    |---------->+- ens5 (TUN)    |
+//!  +----------------+    |     |                     |           +----------------+
+//!                        |     +--> srd-igw (TUN): the network of this machine,
+//!                        +---------    which stands for the internet
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | [`protocol`] | what the service is asked, and answers |
+//! | [`client`] | the asking side |
+//! | `server` | the socket |
+//! | `service` | the loop that moves packets and obeys |
+//! | `state` | what it works on |
+//! | `world` | instances that are added while it runs |
+//! | `namespace` | namespaces and their interfaces |
+//! | `edge` | the internet's side |
+//! | `underlay` | other hosts |
+//! | `undo` | what is done at the end, however it comes |
+//! | `guests` | instances, made and removed |
+//! | `packets`, `gateways` | where packets go |
+//! | `orders` | requests on their way to the loop |
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod edge;
+mod gateways;
+mod guests;
+mod namespace;
+mod orders;
+mod packets;
+pub mod protocol;
+mod server;
+mod service;
+mod state;
+mod underlay;
+mod undo;
+mod world;
+
+pub use client::Client;
+pub use orders::Stopper;
+pub use state::{Options, Service};
+pub use underlay::UnderlayOptions;
+
+/// Where the service listens by default.
+pub const SOCKET_DEFAULT: &str = "/run/srd/card.sock";

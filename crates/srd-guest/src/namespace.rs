@@ -1,0 +1,161 @@
+//! Network namespaces of instances, and their interfaces.
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use srd_net::Tun;
+
+use crate::undo::Undo;
+
+/// Names of our namespaces begin with this.
+const PREFIX: &str = "srd-i-";
+const NETNS_DIR: &str = "/run/netns";
+/// Bytes of a guest's largest packet (EC2 User Guide, *Network MTU*).
+const MTU: u16 = 9001;
+
+/// A namespace of an instance. It is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    name: String,
+    undo: Undo,
+    /// Locked as long as this card lives, however it ends: another card leaves it alone.
+    _owned: File,
+}
+
+/// An interface's device, as it is set up.
+#[derive(Debug)]
+pub(crate) struct Device {
+    /// Its name in the instance.
+    pub(crate) name: String,
+    /// Addresses with the lengths of their subnets.
+    pub(crate) addresses: Vec<(IpAddr, u8)>,
+    /// Whether the default routes lead there.
+    pub(crate) is_primary: bool,
+}
+
+/// Runs `ip` with these words.
+pub(crate) fn ip(words: &[&str]) -> Result<()> {
+    run("ip", words)
+}
+
+/// Runs a program, which is silent if it succeeds.
+pub(crate) fn run(program: &str, words: &[&str]) -> Result<()> {
+    let missing = || format!("`{program}` cannot be run: apt-get install iproute2 nftables");
+    let output = Command::new(program).args(words).output().with_context(missing)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {}: {}", words.join(" "), said.trim());
+    }
+    Ok(())
+}
+
+impl Namespace {
+    /// Makes the namespace of an instance. One that an earlier run has left is replaced, if no
+    /// program runs in it.
+    pub(crate) fn make(instance: &str, undo: &Undo) -> Result<Self> {
+        let name = format!("{PREFIX}{instance}");
+        let path = Path::new(NETNS_DIR).join(&name);
+        if path.exists() {
+            // Released before it is removed.
+            drop(own(&path, &name)?);
+            let inside = programs_in(&path);
+            if inside > 0 {
+                bail!(
+                    "the namespace {name} is there already, and {inside} programs run in it: end \
+                     them (`ip netns pids {name}` names them), or the card that has made it"
+                );
+            }
+            ip(&["netns", "del", &name])?;
+        }
+        ip(&["netns", "add", &name])
+            .context("an instance needs a network namespace, and so root")?;
+        let namespace = Self { _owned: own(&path, &name)?, name, undo: undo.clone() };
+        undo.later(&namespace.removal())?;
+        ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// Removes it, if no program runs in it.
+    fn removal(&self) -> String {
+        let name = &self.name;
+        format!("[ -n \"$(ip netns pids {name})\" ] || ip netns del {name}")
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes a device inside, and gives it addresses and routes.
+    pub(crate) fn add(&self, device: &Device) -> Result<Tun> {
+        let tun = self.within(|| Tun::open(&device.name))?.context("a TUN device")?;
+        let own = |words: &[&str]| ip(&[&["-n", &self.name], words].concat());
+        let mtu = MTU.to_string();
+        own(&["link", "set", &device.name, "mtu", &mtu, "up"])?;
+        let mut families = [false; 2];
+        for (address, length) in &device.addresses {
+            let text = format!("{address}/{length}");
+            let mut words = vec!["addr", "add", &text, "dev", &device.name];
+            if address.is_ipv6() {
+                words.push("nodad");
+            }
+            own(&words)?;
+            families[usize::from(address.is_ipv6())] = true;
+        }
+        if device.is_primary {
+            if families[0] {
+                own(&["route", "add", "default", "dev", &device.name])?;
+            }
+            if families[1] {
+                own(&["-6", "route", "add", "default", "dev", &device.name])?;
+            }
+        }
+        Ok(tun)
+    }
+
+    /// Runs `work` on a thread of its own inside. Files that are opened there stay inside.
+    fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        let path = PathBuf::from(NETNS_DIR).join(&self.name);
+        let file = File::open(&path).with_context(|| format!("namespace {}", self.name))?;
+        thread::scope(|scope| {
+            let inside = scope.spawn(move || {
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+                anyhow::Ok(work())
+            });
+            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Err(error) = ip(&["netns", "del", &self.name]) {
+            tracing::warn!("the namespace {} stays: {error:#}", self.name);
+        }
+        self.undo.never(&self.removal());
+    }
+}
+
+/// Takes a namespace for this card.
+fn own(path: &Path, name: &str) -> Result<File> {
+    let file = File::open(path).with_context(|| format!("namespace {name}"))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).with_context(|| {
+        format!("another card has the namespace {name}: end it, or give the instance another name")
+    })?;
+    Ok(file)
+}
+
+/// Programs whose main thread is inside of a namespace.
+fn programs_in(path: &Path) -> usize {
+    use std::os::unix::fs::MetadataExt;
+    let key = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+    let Some(wanted) = key(path) else { return 0 };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter(|entry| key(&entry.path().join("ns/net")) == Some(wanted)).count()
+}

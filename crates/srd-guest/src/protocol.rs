@@ -1,0 +1,125 @@
+//! What the service is asked and answers: one line of JSON each.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Bytes of one line.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// What the service is asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What there is.
+    Status,
+    /// Take the rules of this file, whose instances and interfaces are those that are there. The
+    /// answer comes when no packet is judged by the old ones any more.
+    Apply {
+        /// The file, an absolute path.
+        file: PathBuf,
+    },
+    /// Add an instance. It goes when this connection ends.
+    Attach(Attach),
+}
+
+/// An instance to be added.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attach {
+    /// Its name; the service picks one if none is given.
+    pub name: Option<String>,
+    /// Its type, as `c7i.large`.
+    pub instance_type: String,
+    /// The instance whose subnet and groups it has, unless they are given.
+    pub peer_of: Option<String>,
+    /// Its subnet, by name.
+    pub subnet: Option<String>,
+    /// Its groups, by name; the VPC's default group if there are none.
+    pub groups: Vec<String>,
+}
+
+/// What the service answers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Status),
+    /// To [`Request::Apply`].
+    Applied {
+        /// Time from the reading of the file to the end of the old rules, microseconds.
+        microseconds: u64,
+    },
+    /// To [`Request::Attach`].
+    Attached(Instance),
+    /// It could not be done.
+    Failed {
+        /// What went wrong, and what to do.
+        what: String,
+    },
+}
+
+/// What there is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The name of this host in the VPC's file.
+    pub host: String,
+    /// By what all rates are divided.
+    pub scale: u32,
+    /// Whether the network of this machine stands for the internet.
+    pub internet: bool,
+    /// The instances of this host, by name.
+    pub instances: Vec<Instance>,
+    /// Packets that were dropped and belong to no interface, by cause.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// An instance.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Instance {
+    /// Its name.
+    pub name: String,
+    /// Its identifier.
+    pub id: String,
+    /// Its type.
+    pub instance_type: String,
+    /// Its network namespace.
+    pub namespace: String,
+    /// Its interfaces, the primary one first.
+    pub interfaces: Vec<Interface>,
+    /// Connections that are tracked.
+    pub tracked: u32,
+    /// Flows that are remembered without being tracked.
+    pub untracked: u32,
+    /// Credits left, in bits, to the guest and from it.
+    pub credits_bits: [u64; 2],
+    /// Peak and baseline bandwidth of each direction, bits a second.
+    pub bandwidth_bps: [u64; 2],
+    /// Packets a second.
+    pub packets_per_second: u64,
+}
+
+/// An interface.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Interface {
+    /// Its name in the VPC's file.
+    pub name: String,
+    /// Its identifier.
+    pub id: String,
+    /// Its device in the instance.
+    pub device: String,
+    /// Its addresses.
+    pub addresses: Vec<String>,
+    /// The counters, in the order of `ethtool -S`: allowances first, then packets.
+    pub counters: Vec<(String, u64)>,
+    /// Packets that were dropped, by cause.
+    pub drops: BTreeMap<String, u64>,
+}
+
+impl Interface {
+    /// A counter by its name.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.iter().find(|(n, _)| n == name).map_or(0, |(_, value)| *value)
+    }
+}

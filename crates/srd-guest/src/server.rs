@@ -1,0 +1,162 @@
+//! The socket: one thread for each connection, few of them, and none waits for ever.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::orders::{Command, Orders};
+use srd_net::clock;
+
+use crate::protocol::{Answer, LINE_BYTES_MAX, Request};
+
+/// Connections at once: each instance that `srd run` adds has one.
+const CONNECTIONS_MAX: usize = 256;
+/// The service answers within this time, or has ended.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+/// A reader that is slower than this is given up.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// After a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A place among the connections, which is free again when this is dropped: also if no thread could
+/// be started.
+struct Place {
+    open: Arc<AtomicUsize>,
+    number: usize,
+}
+
+impl Place {
+    fn take(open: &Arc<AtomicUsize>) -> Self {
+        let number = open.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { open: Arc::clone(open), number }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The socket's file. It is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    path: PathBuf,
+}
+
+impl Server {
+    pub(crate) fn listen(path: &Path, orders: Orders) -> Result<Self> {
+        if UnixStream::connect(path).is_ok() {
+            bail!(
+                "a card serves {} already: `srd card status` shows it, --socket names another",
+                path.display()
+            );
+        }
+        let _ = std::fs::remove_file(path);
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        let listener = UnixListener::bind(path)
+            .with_context(|| format!("cannot make the socket {}", path.display()))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let connections = Arc::new(AtomicUsize::new(0));
+        let accept = move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // No file descriptor is left, as a rule: others end.
+                    thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                };
+                let orders = orders.clone();
+                let place = Place::take(&connections);
+                if place.number > CONNECTIONS_MAX {
+                    continue;
+                }
+                let serve = move || {
+                    let _place = place;
+                    if let Err(error) = serve(stream, &orders) {
+                        tracing::debug!("a connection ended: {error:#}");
+                    }
+                };
+                let _ = thread::Builder::new().name("srd-card-ask".into()).spawn(serve);
+            }
+        };
+        thread::Builder::new().name("srd-card-socket".into()).spawn(accept)?;
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Instances that a connection has added: they go with it.
+struct Attached<'a> {
+    orders: &'a Orders,
+    names: Vec<String>,
+}
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        for name in self.names.drain(..) {
+            self.orders.give(Command::Detach(name));
+        }
+    }
+}
+
+fn serve(stream: UnixStream, orders: &Orders) -> Result<()> {
+    stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
+    let mut stream = BufReader::new(stream);
+    let mut attached = Attached { orders, names: Vec::new() };
+    loop {
+        let mut line = String::new();
+        let bytes = (&mut stream).take(LINE_BYTES_MAX as u64).read_line(&mut line)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if !line.ends_with('\n') {
+            bail!("a request of more than {LINE_BYTES_MAX} bytes, or one that was cut off");
+        }
+        let answer = match serde_json::from_str::<Request>(&line) {
+            Ok(request) => ask(orders, request)?,
+            Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
+        };
+        if let Answer::Attached(instance) = &answer {
+            attached.names.push(instance.name.clone());
+        }
+        let mut text = serde_json::to_string(&answer)?;
+        text.push('\n');
+        stream.get_mut().write_all(text.as_bytes())?;
+    }
+}
+
+fn ask(orders: &Orders, request: Request) -> Result<Answer> {
+    let (back, answer) = channel();
+    let command = match request {
+        // Here, and not where packets are moved: a file may take its time.
+        Request::Apply { file } => {
+            let began = clock::now();
+            match srd_vpc_file::read(&file) {
+                Ok(file) => Command::Apply(Box::new(file), began, back),
+                Err(error) => return Ok(Answer::Failed { what: error.to_string() }),
+            }
+        }
+        request => Command::Ask(request, back),
+    };
+    if !orders.give(command) {
+        bail!("the service has ended");
+    }
+    answer.recv_timeout(ANSWER_WAIT_MAX).context("the service does not answer")
+}

@@ -1,0 +1,187 @@
+//! The loop that moves packets and obeys.
+//!
+//! One thread reads the devices of all instances in turns, at most `BURST` frames of each, and
+//! hands them to the card. Requests are obeyed between two turns, so that a change of rules is
+//! whole before its answer is given.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SendError, channel};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use srd_card::vpc::{Card, PortId};
+use srd_net::{Tun, clock};
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::compile::Rules;
+
+use crate::edge::Edge;
+use crate::gateways::Gateways;
+use crate::orders::{Command, Orders, Stopper};
+use crate::protocol::{Answer, Request};
+use crate::server::Server;
+use crate::state::{Guests, Options, Service};
+use crate::underlay::Underlay;
+use crate::undo::Undo;
+use crate::world::Vpc;
+
+/// Frames of one device in one turn.
+const BURST: usize = 64;
+/// The longest pause: flows that are over are freed so often.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Steps of that work for each instance.
+const EXPIRE_WORK: u32 = 1000;
+
+impl Service {
+    /// Reads the file, makes the instances of this host, and listens.
+    ///
+    /// # Errors
+    /// The file is wrong, a privilege or a program is missing, or something is in the way; what was
+    /// made is given back.
+    pub fn open(options: Options) -> Result<Self> {
+        let (queue, commands) = channel();
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let wake = Arc::new(wake);
+        let orders = Orders { queue, wake: Arc::clone(&wake) };
+        let vpc = Vpc::read(options.file.as_deref(), &options.host)?;
+        let server = Server::listen(&options.socket, orders.clone())?;
+        let undo = Undo::start()?;
+        let world = vpc.world();
+        let rules = Arc::new(Rules::compile(&world, &options.host));
+        let [seed, ..] = clock::seed()?.map(u64::from);
+        let mut card = Card::new(&options.host, rules, seed);
+        let edge =
+            if options.internet { Some(Edge::open(&Vpc::publics(&world), &undo)?) } else { None };
+        let underlay = options.underlay.as_ref().map(Underlay::open).transpose()?;
+        if let Some(underlay) = &underlay {
+            card.set_host_bytes_max(underlay.bytes_max);
+        }
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let now = clock::now();
+        let mut service = Self {
+            options,
+            vpc,
+            world,
+            card,
+            guests: Guests::default(),
+            tuns: BTreeMap::new(),
+            gateways: Gateways::new(edge, underlay),
+            commands,
+            wake,
+            stopper: Stopper { is_ending, orders },
+            _server: server,
+            expire_at: now,
+            undo,
+        };
+        service.set_edges();
+        service.make_guests(now)?;
+        Ok(service)
+    }
+
+    /// Ends this service from another thread.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Moves packets and obeys until it is stopped.
+    ///
+    /// # Errors
+    /// Waiting fails, or the device of the internet's side is gone.
+    pub fn run(&mut self) -> Result<()> {
+        while !self.stopper.is_ending.load(Ordering::Relaxed) {
+            self.wait().context("waiting for packets")?;
+            let now = clock::now();
+            self.obey(now);
+            self.read_guests(now);
+            self.read_edge(now)?;
+            self.read_hosts(now);
+            self.with_card(now, |card, around| card.poll(now, around));
+            if self.expire_at <= now {
+                self.card.expire(now, EXPIRE_WORK);
+                self.expire_at = now + PAUSE_MAX;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for packets, requests, or the next packet that a limit lets go.
+    fn wait(&self) -> io::Result<()> {
+        let now = clock::now();
+        let next = self.card.poll_timeout().map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
+        let nanoseconds = next.as_nanos();
+        let pause = Timespec {
+            tv_sec: i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(0),
+            tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
+        };
+        let tuns: Vec<_> = self.tuns.values().map(Tun::fd).collect();
+        let around = self.gateways.fds();
+        let fds = tuns.iter().chain(&around).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
+        let mut fds: Vec<PollFd<'_>> =
+            fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        match poll(&mut fds, Some(&pause)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn obey(&mut self, now: Instant) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.wake, &mut count);
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Detach(name) => self.detach(now, &name),
+                Command::Apply(file, began, back) => {
+                    let vpc = self.vpc.replaced(*file);
+                    let applied = vpc.and_then(|vpc| self.apply_or_stay(now, vpc));
+                    let microseconds = clock::now().since(began).as_nanos() / 1000;
+                    let answer = applied.map(|()| Answer::Applied { microseconds });
+                    let failed = |error| Answer::Failed { what: format!("{error:#}") };
+                    let _ = back.send(answer.unwrap_or_else(failed));
+                }
+                Command::Ask(request, back) => {
+                    let answer = self.answer(now, request);
+                    let answer =
+                        answer.unwrap_or_else(|e| Answer::Failed { what: format!("{e:#}") });
+                    // A connection that does not wait any more does not end its instance either.
+                    if let Err(SendError(Answer::Attached(instance))) = back.send(answer) {
+                        self.detach(now, &instance.name);
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, now: Instant, request: Request) -> Result<Answer> {
+        match request {
+            Request::Status => Ok(Answer::Status(self.status(now))),
+            Request::Attach(attach) => Ok(Answer::Attached(self.attach(now, &attach)?)),
+            // The connection's own thread reads the file.
+            Request::Apply { .. } => bail!("a file has to be read first"),
+        }
+    }
+
+    /// What guests send.
+    fn read_guests(&mut self, now: Instant) {
+        let ports: Vec<PortId> = self.tuns.keys().copied().collect();
+        for port in ports {
+            for _ in 0..BURST {
+                let Some(tun) = self.tuns.get_mut(&port) else { break };
+                match tun.read() {
+                    Ok(Some(frame)) => {
+                        self.with_card(now, |card, around| {
+                            card.from_guest(now, port, frame, around)
+                        });
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::warn!("a device of an instance is gone: {error}");
+                        self.tuns.remove(&port);
+                    }
+                }
+            }
+        }
+    }
+}

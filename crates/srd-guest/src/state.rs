@@ -1,0 +1,80 @@
+//! What the loop works on.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use srd_card::profile::Profile;
+use srd_card::vpc::{Card, PortId};
+use srd_net::Tun;
+use srd_proto::time::Instant;
+use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
+use srd_vpc::object::World;
+
+use crate::gateways::Gateways;
+use crate::namespace::{Device, Namespace};
+use crate::orders::{Command, Stopper};
+use crate::server::Server;
+use crate::underlay::UnderlayOptions;
+use crate::undo::Undo;
+use crate::world::Vpc;
+
+/// What a service shall do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The VPC's file; EC2's default VPC if there is none.
+    pub file: Option<PathBuf>,
+    /// The name of this host in the file. Instances that name none are here.
+    pub host: String,
+    /// By what all rates are divided.
+    pub scale: u32,
+    /// Whether the network of this machine stands for the internet.
+    pub internet: bool,
+    /// How other hosts are reached, if there are any.
+    pub underlay: Option<UnderlayOptions>,
+    /// Where requests are listened for.
+    pub socket: PathBuf,
+}
+
+/// A service. It holds namespaces, devices and rules, and gives them back when it is dropped.
+pub struct Service {
+    pub(crate) options: Options,
+    pub(crate) vpc: Vpc,
+    pub(crate) world: World,
+    pub(crate) card: Card,
+    pub(crate) guests: Guests,
+    pub(crate) tuns: BTreeMap<PortId, Tun>,
+    pub(crate) gateways: Gateways,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) wake: Arc<OwnedFd>,
+    pub(crate) stopper: Stopper,
+    pub(crate) _server: Server,
+    pub(crate) expire_at: Instant,
+    /// Dropped last.
+    pub(crate) undo: Undo,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// The instances by name, and what packets through NAT gateways need.
+#[derive(Debug, Default)]
+pub(crate) struct Guests {
+    pub(crate) by_name: BTreeMap<String, Running>,
+    pub(crate) nat_publics: BTreeMap<NatGatewayId, Ipv4Addr>,
+}
+
+/// An instance that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) id: InstanceId,
+    pub(crate) namespace: Namespace,
+    pub(crate) profile: Profile,
+    pub(crate) interfaces: Vec<(PortId, EniId, Device)>,
+}

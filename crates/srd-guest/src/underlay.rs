@@ -1,0 +1,133 @@
+//! Packets between hosts: envelopes in UDP datagrams, one packet each.
+//!
+//! A host is known by its address: the underlay has to see to it that nobody else sends from it. An
+//! overlay of `srd up` does (it encrypts, and each peer has its own addresses); a plain network
+//! does not, and has to be asked for.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::vpc::Envelope;
+use srd_card::vpc::envelope::{ENVELOPE_BYTES, GENEVE_PORT};
+use srd_vpc::id::VpcId;
+
+/// Bytes of the largest datagram.
+const DATAGRAM_BYTES_MAX: usize = 65_507;
+/// Headers of IP and UDP.
+const HEADERS_V4: usize = 28;
+const HEADERS_V6: usize = 48;
+
+/// Where the other hosts are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnderlayOptions {
+    /// The own address.
+    pub address: IpAddr,
+    /// Hosts by name.
+    pub hosts: BTreeMap<String, IpAddr>,
+    /// Whether a network that neither encrypts nor authenticates will do.
+    pub plain: bool,
+}
+
+/// A socket to the other hosts.
+#[derive(Debug)]
+pub(crate) struct Underlay {
+    socket: UdpSocket,
+    fd: Arc<OwnedFd>,
+    hosts: BTreeMap<Arc<str>, SocketAddr>,
+    names: BTreeMap<IpAddr, Arc<str>>,
+    /// The most bytes of a packet in one datagram.
+    pub(crate) bytes_max: usize,
+    buffer: Vec<u8>,
+}
+
+/// A frame of another host: its name, and what it says of the packet.
+pub(crate) type Received = (Arc<str>, Envelope, Vec<u8>);
+
+/// What `ip -json -details address` says of an interface.
+#[derive(Deserialize)]
+struct Shown {
+    ifname: String,
+    mtu: usize,
+    linkinfo: Option<Kind>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    info_kind: Option<String>,
+}
+
+impl Underlay {
+    pub(crate) fn open(options: &UnderlayOptions) -> Result<Self> {
+        let address = options.address;
+        let shown = interface(address)?;
+        let kind = shown.linkinfo.and_then(|kind| kind.info_kind);
+        if kind.as_deref() != Some("tun") && !options.plain {
+            bail!(
+                "{address} is an address of {}, which is no overlay: others could read and forge \
+                 packets. Give the address that `srd up` has on its interface, or --plain if the \
+                 network is trusted",
+                shown.ifname
+            );
+        }
+        let headers = if address.is_ipv4() { HEADERS_V4 } else { HEADERS_V6 };
+        let Some(bytes_max) = shown.mtu.checked_sub(headers + ENVELOPE_BYTES) else {
+            bail!("{} has an MTU of {} bytes, which is too small", shown.ifname, shown.mtu);
+        };
+        let socket = UdpSocket::bind((address, GENEVE_PORT))
+            .with_context(|| format!("UDP port {GENEVE_PORT} of {address}"))?;
+        socket.set_nonblocking(true)?;
+        let mut hosts = BTreeMap::new();
+        let mut names = BTreeMap::new();
+        for (name, at) in &options.hosts {
+            let name: Arc<str> = name.as_str().into();
+            if at.is_ipv4() != address.is_ipv4() {
+                bail!("{name} is at {at}, which is of another family than {address}");
+            }
+            if let Some(other) = names.insert(*at, name.clone()) {
+                bail!("{other} and {name} are both at {at}");
+            }
+            hosts.insert(name, SocketAddr::new(*at, GENEVE_PORT));
+        }
+        let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
+        Ok(Self { socket, fd, hosts, names, bytes_max, buffer: vec![0; DATAGRAM_BYTES_MAX] })
+    }
+
+    pub(crate) fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
+    /// Sends a frame; false if it could not be sent.
+    pub(crate) fn send(&self, host: &str, vpc: VpcId, envelope: Envelope, frame: &[u8]) -> bool {
+        let Some(to) = self.hosts.get(host) else { return false };
+        let head = envelope.encode(vpc, frame);
+        let Some(packet) = frame.get(OFFLOAD_BYTES..) else { return false };
+        self.socket.send_to(&[&head[..], packet].concat(), to).is_ok()
+    }
+
+    /// The next frame of another host; `Some(Err)` says why a datagram was none.
+    pub(crate) fn receive(&mut self) -> Option<Result<Received, &'static str>> {
+        let (bytes, from) = self.socket.recv_from(&mut self.buffer).ok()?;
+        let Some(host) = self.names.get(&from.ip()) else { return Some(Err("a stranger's")) };
+        let read = Envelope::decode(&self.buffer[..bytes]);
+        let Ok((envelope, offload, packet)) = read else { return Some(Err("no envelope")) };
+        Some(Ok((host.clone(), envelope, [&offload[..], packet].concat())))
+    }
+}
+
+/// The interface that has an address.
+fn interface(address: IpAddr) -> Result<Shown> {
+    let to = address.to_string();
+    let mut command = Command::new("ip");
+    command.args(["-json", "-details", "address", "show", "to", &to]);
+    let output = command.output().context("`ip` cannot be run: apt-get install iproute2")?;
+    let shown: Vec<Option<Shown>> =
+        serde_json::from_slice(&output.stdout).context("what `ip` says is not understood")?;
+    let mut shown = shown.into_iter().flatten();
+    shown.next().with_context(|| format!("no interface of this machine has the address {address}"))
+}
