@@ -18,6 +18,10 @@ const IDLE_SHARED: Duration = Duration::from_micros(5);
 /// A yield that no thread takes is over sooner than this, with the interrupts that fall into it.
 /// One that a rank takes lasts as long as the rank polls, and two context switches.
 const YIELD_UNTAKEN: Duration = Duration::from_micros(6);
+/// A yield that lasts this long was taken by a thread that computes until its time slice ends: a
+/// rank that polls gives the core back sooner. To yield earlier would make each answer wait for a
+/// slice.
+const YIELD_SLICE: Duration = Duration::from_millis(1);
 /// How long a yield that was taken is remembered. Where ranks share a core, each yield is taken.
 const SHARED_FOR: Duration = Duration::from_millis(2);
 
@@ -30,7 +34,7 @@ pub(crate) static PROCESS: Backoff = Backoff::new();
 pub(crate) struct Backoff {
     /// When something last arrived.
     arrived_at_ns: AtomicU64,
-    /// When a yield last let another thread run.
+    /// When a yield last let another thread run that gave the core back.
     taken_at_ns: AtomicU64,
 }
 
@@ -55,7 +59,7 @@ impl Backoff {
 
     /// Notes how long a yield took.
     fn yielded(&self, now: Instant, took: Duration) {
-        if took > YIELD_UNTAKEN {
+        if took > YIELD_UNTAKEN && took < YIELD_SLICE {
             self.taken_at_ns.store(now.as_nanos(), Ordering::Relaxed);
         }
     }
@@ -101,5 +105,15 @@ mod tests {
         let later = ARRIVAL + SHARED_FOR;
         backoff.should_yield(later, true);
         assert!(!backoff.should_yield(later + IDLE_SHARED + TICK, false));
+    }
+    #[test]
+    fn a_yield_that_took_a_time_slice_does_not_bring_the_next_one_forward() {
+        let backoff = Backoff::new();
+        backoff.should_yield(ARRIVAL, true);
+        backoff.yielded(ARRIVAL, YIELD_SLICE);
+        assert!(!backoff.should_yield(ARRIVAL + IDLE_ALONE, false));
+        assert!(backoff.should_yield(ARRIVAL + IDLE_ALONE + TICK, false));
+        backoff.yielded(ARRIVAL, YIELD_SLICE - TICK);
+        assert!(backoff.should_yield(ARRIVAL + IDLE_SHARED + TICK, false));
     }
 }

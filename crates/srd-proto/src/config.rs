@@ -80,7 +80,7 @@ pub struct Config {
     pub spray: Spray,
     /// Number of paths (entropy values) per context. 1..=256.
     pub paths: u16,
-    /// Most consecutive packets that ride one path; also at most a sixteenth of the window, what
+    /// Most consecutive packets that ride one path; also at most a quarter of the window, what
     /// leaves in 50 us, and 64 KB. 1..=64.
     pub spray_burst_packets: u8,
     /// Target queueing delay as a percentage of the base round trip. 5..=400.

@@ -25,7 +25,7 @@ use crate::wire::{
 
 /// A run of packets on one path is at most this part of the window, what leaves in this time,
 /// and this many bytes.
-const RUN_WINDOW_PART: u64 = 16;
+const RUN_WINDOW_PART: u64 = 4;
 const RUN_TIME: Duration = Duration::from_micros(50);
 const RUN_BYTES_MAX: usize = 64_000;
 /// A packet as small as this, sent in answer to another, does not ask to be acknowledged at
