@@ -9,7 +9,7 @@ use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::Guest;
 use srd_card::{Direction, vpc};
-use srd_proto::time::Instant;
+use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
@@ -40,7 +40,8 @@ impl Service {
 
     fn make(&mut self, now: Instant, id: InstanceId, name: &str) -> Result<()> {
         let (kind, enis) = kind_of(&self.world, id)?;
-        let profile = Profile::of(kind).scaled(self.options.scale);
+        let burst = Duration::from_secs(self.options.credits_s.into());
+        let profile = Profile::of(kind).with_burst(burst).scaled(self.options.scale);
         let namespace = Namespace::make(name, &self.undo)?;
         let mut guests = Vec::new();
         let mut devices = Vec::new();

@@ -31,6 +31,8 @@ pub struct Options {
     pub host: String,
     /// By what all rates are divided.
     pub scale: u32,
+    /// How long a full stock of credits lasts at the peak rate, in seconds.
+    pub credits_s: u32,
     /// Whether the network of this machine stands for the internet.
     pub internet: bool,
     /// How other hosts are reached, if there are any.

@@ -92,6 +92,13 @@ impl Profile {
         self
     }
 
+    /// The user's T of the credits (P2).
+    #[must_use]
+    pub fn with_burst(mut self, burst: Duration) -> Self {
+        self.burst = burst;
+        self
+    }
+
     /// All rates divided by `scale`, for a lab that is so much slower. Counts stay; queues become
     /// longer in time, since packets do not become smaller (P3).
     #[must_use]

@@ -3,10 +3,12 @@
 //! | module | what |
 //! |---|---|
 //! | [`up`] | `srd card up` |
+//! | [`lab`] | `srd card lab` |
 //! | [`show`] | `srd card status`, `stats`, `flows`, `apply` |
 //! | [`mod@run`] | `srd run` |
 //! | [`report`] | what limited an instance, and what to do |
 
+mod lab;
 mod report;
 pub(crate) mod run;
 mod show;
@@ -30,6 +32,9 @@ pub(crate) enum CardCommand {
     /// Show the flows of an instance: the state of each connection, and what the card keeps of its two
     /// directions.
     Flows(show::FlowsArgs),
+    /// Run the experiments of the talk NET402 on EC2's network, with instances of this machine and
+    /// iperf3, and show each figure beside the talk's.
+    Lab(lab::LabArgs),
     /// Take the rules of a file. When this ends, no packet is judged by the old ones any more.
     Apply(show::ApplyArgs),
 }
@@ -49,9 +54,13 @@ pub(crate) fn run(command: &CardCommand) -> Result<u8> {
         CardCommand::Status(args) => show::status(args),
         CardCommand::Stats(args) => show::stats(args),
         CardCommand::Flows(args) => show::flows(args),
+        CardCommand::Lab(args) => lab::run(args),
         CardCommand::Apply(args) => show::apply(args),
     }
 }
+
+/// How long a full stock of credits lasts unless chosen, in seconds: `srd_card::profile`.
+const CREDITS_S: u32 = 300;
 
 /// Reads `1/100`, or `100`.
 fn scale(text: &str) -> Result<u32, String> {

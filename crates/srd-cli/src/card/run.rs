@@ -13,7 +13,7 @@ use signal_hook::iterator::Signals;
 use srd_guest::protocol::{Attach, Instance};
 use srd_guest::{Client, Options, Service, Stopper};
 
-use super::{SocketArg, report, scale};
+use super::{CREDITS_S, SocketArg, report, scale};
 use crate::failure::usage;
 use crate::output::JsonOutput;
 
@@ -40,6 +40,10 @@ pub(crate) struct RunArgs {
     /// Divide all rates of instance types by N, for machines that are so much slower.
     #[arg(long, value_name = "1/N", value_parser = scale)]
     scale: Option<u32>,
+    /// How long a full stock of credits lasts at the full rate; EC2 says 5 to 60 minutes [default:
+    /// 300].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    credits: Option<u32>,
     /// The VPC's file (docs/vpc.md); EC2's default VPC if none is given.
     #[arg(long, value_name = "FILE")]
     vpc: Option<PathBuf>,
@@ -79,6 +83,7 @@ impl Own {
             file: args.vpc.clone(),
             host: String::from("here"),
             scale: args.scale.unwrap_or(1),
+            credits_s: args.credits.unwrap_or(CREDITS_S),
             internet: args.internet,
             underlay: None,
             socket: args.socket.socket.clone(),
@@ -107,10 +112,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     let signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
     let (own, mut client) = match Client::connect(&args.socket.socket) {
         Ok(client) => {
-            if args.vpc.is_some() || args.scale.is_some() || args.internet {
+            let of_card = [args.vpc.is_some(), args.scale.is_some(), args.credits.is_some()];
+            if args.internet || of_card.contains(&true) {
                 return usage(
-                    "a card runs already: --vpc, --scale and --internet are for the first; \
-                     --socket names another card",
+                    "a card runs already: --vpc, --scale, --credits and --internet are for the \
+                     first; --socket names another card",
                 );
             }
             (None, client)

@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::{Options, Service, UnderlayOptions};
 
-use super::{SocketArg, scale};
+use super::{CREDITS_S, SocketArg, scale};
 use crate::output::say;
 
 const EXAMPLES: &str = "\
@@ -34,6 +34,10 @@ pub(crate) struct UpArgs {
     /// Divide all rates of instance types by N, for machines that are so much slower.
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = scale)]
     scale: u32,
+    /// How long a full stock of credits lasts at the full rate; EC2 says 5 to 60 minutes.
+    #[arg(long, value_name = "SECONDS", default_value_t = CREDITS_S,
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    credits: u32,
     /// Let the network of this machine stand for the internet: public addresses are routed to the
     /// instances, and what they send to others leaves with this machine's address.
     #[arg(long)]
@@ -60,12 +64,13 @@ fn peer(text: &str) -> Result<(String, IpAddr), String> {
 }
 
 pub(super) fn run(args: &UpArgs) -> Result<u8> {
-    let UpArgs { file, host, scale, internet, underlay, peers, plain, socket } = args.clone();
+    let UpArgs { file, host, scale, credits, internet, underlay, peers, plain, socket } =
+        args.clone();
     let hosts = peers.into_iter().collect();
     let underlay = underlay.map(|address| UnderlayOptions { address, hosts, plain });
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
     let socket = socket.socket;
-    let options = Options { file, host, scale, internet, underlay, socket };
+    let options = Options { file, host, scale, credits_s: credits, internet, underlay, socket };
     let mut service = Service::open(options)?;
     let stopper = service.stopper();
     let wait = move || {

@@ -1,0 +1,55 @@
+//! Results as one page with tables and charts.
+
+use super::Outcome;
+use super::figure::Curve;
+use super::show::cells;
+use srd_chart::{Axis, Line, LineChart, Page, nth};
+
+/// Points of one line; more cannot be told apart.
+const POINTS_MAX: usize = 400;
+
+/// The page, as one HTML file.
+#[must_use]
+pub fn page(outcomes: &[Outcome]) -> String {
+    let mut page = Page::new("EC2 instances on this machine, beside the figures of NET402");
+    page.lead(
+        "Instances of srd card, iperf3 and the talk's own command lines. Rates are divided by one number, the \
+         talk's figures by the same.",
+    );
+    for outcome in outcomes {
+        page.section(outcome.experiment);
+        page.paragraph(outcome.about);
+        page.remark(&format!("Rates 1/{}; {:.0} s.", outcome.scale, outcome.took_s));
+        let rows: Vec<(bool, Vec<String>)> =
+            outcome.figures.iter().map(|figure| (false, cells(figure).to_vec())).collect();
+        page.table(&["", "here", "wanted", "source", ""], &rows);
+        for curve in &outcome.curves {
+            page.chart(&curve.title, &chart(curve).to_svg());
+        }
+        for note in &outcome.notes {
+            page.remark(note);
+        }
+    }
+    page.finish()
+}
+
+fn chart(curve: &Curve) -> LineChart {
+    let points = || curve.lines.iter().flat_map(|(_, points)| points.iter());
+    let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(0.0, f64::max);
+    let lines = curve.lines.iter().enumerate().map(|(number, (label, points))| {
+        let (colour, dashes) = nth(number);
+        let step = points.len().div_ceil(POINTS_MAX).max(1);
+        let points = points.iter().step_by(step).copied().collect();
+        Line { label: label.clone(), colour, dashes, faint: false, points }
+    });
+    LineChart {
+        title: curve.title.clone(),
+        height: 240.0,
+        x: Axis::fitting(curve.x, 0.0, most(|point| point.0)),
+        y: Axis::fitting(curve.y, 0.0, most(|point| point.1) * 1.05),
+        lines: lines.collect(),
+        marks: Vec::new(),
+        level: None,
+        steps: false,
+    }
+}

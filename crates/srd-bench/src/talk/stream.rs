@@ -1,0 +1,112 @@
+//! TCP connections between two instances, watched closely.
+
+use anyhow::{Context as _, Result};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::cloud::{Cloud, address};
+
+/// After so long without an answer there is none.
+const SILENCE: Duration = Duration::from_millis(700);
+/// How often an end looks whether it should stop.
+const LOOK_EACH: Duration = Duration::from_millis(20);
+
+/// Opens a listener in instance `b`.
+pub(super) fn listen(cloud: &Cloud, port: u16) -> Result<TcpListener> {
+    cloud.within("b", || TcpListener::bind(("0.0.0.0", port)).context("a listener"))
+}
+
+/// A connection from instance `a` to a listener of `b`, both ends.
+pub(super) fn connect(cloud: &Cloud, listener: &TcpListener) -> Result<(TcpStream, TcpStream)> {
+    let port = listener.local_addr()?.port();
+    let to = SocketAddr::new(address("b").parse()?, port);
+    let out = cloud.within("a", || {
+        TcpStream::connect_timeout(&to, SILENCE).with_context(|| format!("port {port}"))
+    })?;
+    Ok((out, listener.accept()?.0))
+}
+
+/// Whether a line that one end sends reaches the other.
+pub(super) fn passes(from: &mut TcpStream, to: &mut TcpStream) -> Result<bool> {
+    to.set_read_timeout(Some(SILENCE))?;
+    from.write_all(b"line")?;
+    let mut line = [0; 4];
+    Ok(to.read_exact(&mut line).is_ok())
+}
+
+/// A connection that is kept full.
+pub(super) struct Stream {
+    stop: Arc<AtomicBool>,
+    sender: JoinHandle<()>,
+    receiver: JoinHandle<Vec<(Instant, usize)>>,
+}
+
+impl Stream {
+    /// Begins to send from `a` to `b`.
+    pub(super) fn begin(cloud: &Cloud, port: u16) -> Result<Self> {
+        let listener = listen(cloud, port)?;
+        let (mut out, mut into) = connect(cloud, &listener)?;
+        out.set_write_timeout(Some(LOOK_EACH))?;
+        into.set_read_timeout(Some(LOOK_EACH))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stop_out, stop_into) = (Arc::clone(&stop), Arc::clone(&stop));
+        let sender = thread::spawn(move || {
+            let bytes = [7; 16 << 10];
+            while !stop_out.load(Ordering::Relaxed) {
+                match out.write(&bytes) {
+                    Err(error) if !is_silence(&error) => return,
+                    _ => {}
+                }
+            }
+        });
+        let receiver = thread::spawn(move || {
+            let (mut arrivals, mut bytes) = (Vec::new(), vec![0; 64 << 10]);
+            while !stop_into.load(Ordering::Relaxed) {
+                match into.read(&mut bytes) {
+                    Ok(0) => break,
+                    Ok(length) => arrivals.push((Instant::now(), length)),
+                    Err(error) if is_silence(&error) => {}
+                    Err(_) => break,
+                }
+            }
+            arrivals
+        });
+        Ok(Self { stop, sender, receiver })
+    }
+
+    /// Ends it: when how many bytes arrived.
+    pub(super) fn end(self) -> Arrivals {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.sender.join();
+        Arrivals(self.receiver.join().unwrap_or_default())
+    }
+}
+
+fn is_silence(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+/// When how many bytes arrived.
+pub(super) struct Arrivals(Vec<(Instant, usize)>);
+
+impl Arrivals {
+    /// Bytes between two times.
+    pub(super) fn bytes(&self, from: Instant, until: Instant) -> usize {
+        let within = self.0.iter().filter(|(at, _)| *at >= from && *at < until);
+        within.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Mb/s in steps from a time on, as a line in seconds.
+    pub(super) fn line(&self, from: Instant, steps: u32, each: Duration) -> Vec<(f64, f64)> {
+        let step = |step: u32| {
+            let (begin, end) = (from + each * step, from + each * (step + 1));
+            let mbps = self.bytes(begin, end) as f64 * 8.0 / each.as_secs_f64() / 1e6;
+            (each.as_secs_f64() * f64::from(step), mbps)
+        };
+        (0..steps).map(step).collect()
+    }
+}

@@ -1,0 +1,148 @@
+//! Tunnels: one flow to the card, or as many as they have source ports.
+
+use anyhow::{Context as _, Result};
+use rustix::net::{AddressFamily, Protocol, SocketType};
+use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE, address};
+use super::figure::{Figure, Near, TALK};
+use super::{Context, Experiment, Found};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "tunnels",
+    about: "c7i.large, outside of a placement group: a tunnel carries 100 inner flows of 8 Gb/s together. GRE has \
+            one 3-tuple and so one flow's ceiling; so has VXLAN with one source port. With a source port for each \
+            inner flow VXLAN has many flows.",
+    scale: 100,
+    takes_s: 12,
+    needs: &[IP, SETPRIV, UNSHARE],
+    run,
+};
+
+const INNER_FLOWS: u16 = 100;
+const OFFERED_GBPS: f64 = 8.0;
+/// Bytes of an outer packet from its IP header on.
+const PACKET_BYTES: usize = 1400;
+const IP_BYTES: usize = 20;
+const UDP_BYTES: usize = 8;
+const VXLAN_PORT: u16 = 4789;
+const GRE: u32 = 47;
+/// The start, which a queue fills, is not counted.
+const FILL: Duration = Duration::from_millis(700);
+/// How often the sender catches up with the time.
+const TICK: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Copy)]
+enum Outer {
+    Gre,
+    Vxlan { ports: u16 },
+}
+
+fn run(context: &Context<'_>) -> Result<Found> {
+    let mut found = Found::default();
+    for (name, outer, gbps) in [
+        ("GRE, 100 inner flows", Outer::Gre, 5.0),
+        ("VXLAN, one source port", Outer::Vxlan { ports: 1 }, 5.0),
+        ("VXLAN, 100 source ports", Outer::Vxlan { ports: INNER_FLOWS }, OFFERED_GBPS),
+    ] {
+        (context.say)(name);
+        let cloud = Cloud::of(context, &Pair::of("c7i.large").apart())?;
+        let mbps = measure(context, &cloud, outer)?;
+        let figure = Figure::new(name, "Mb/s", mbps);
+        found.figures.push(figure.wanted(context.mbps(gbps), Near::Percent(10.0), TALK));
+    }
+    found.notes.push(format!("{OFFERED_GBPS} Gb/s of packets of {PACKET_BYTES} bytes are offered"));
+    Ok(found)
+}
+
+/// A raw socket, with the calls of a UDP socket.
+fn gre_socket() -> Result<UdpSocket> {
+    let protocol = NonZeroU32::new(GRE).map(Protocol::from_raw);
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::RAW, protocol);
+    Ok(UdpSocket::from(socket.context("a raw socket")?))
+}
+
+/// What follows the outer addresses and ports: a header of the tunnel, and an inner packet of
+/// this flow.
+fn payload(outer: Outer, flow: u16) -> Vec<u8> {
+    let mut bytes = match outer {
+        Outer::Gre => vec![0, 0, 0x08, 0],
+        Outer::Vxlan { .. } => {
+            let mut header = vec![0x08, 0, 0, 0, 0, 0, 42, 0];
+            header.extend_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0]);
+            header
+        }
+    };
+    let own = match outer {
+        Outer::Gre => 0,
+        Outer::Vxlan { .. } => UDP_BYTES,
+    };
+    let inner = PACKET_BYTES - IP_BYTES - own - bytes.len();
+    let length = u16::try_from(inner).unwrap_or(u16::MAX).to_be_bytes();
+    bytes.extend_from_slice(&[0x45, 0, length[0], length[1], 0, 0, 0x40, 0, 64, 17, 0, 0]);
+    bytes.extend_from_slice(&[192, 168, 0, 1, 192, 168, 0, 2]);
+    bytes.extend_from_slice(&(10_000 + flow).to_be_bytes());
+    bytes.resize(PACKET_BYTES - IP_BYTES - own, 0);
+    bytes
+}
+
+fn measure(context: &Context<'_>, cloud: &Cloud, outer: Outer) -> Result<f64> {
+    let count = match outer {
+        Outer::Gre => 1,
+        Outer::Vxlan { ports } => ports,
+    };
+    let senders = cloud.within("a", || {
+        let socket = |_| match outer {
+            Outer::Gre => gre_socket(),
+            Outer::Vxlan { .. } => UdpSocket::bind("0.0.0.0:0").context("a socket"),
+        };
+        (0..count).map(socket).collect::<Result<Vec<_>>>()
+    })?;
+    let receiver = cloud.within("b", || match outer {
+        Outer::Gre => gre_socket(),
+        Outer::Vxlan { .. } => UdpSocket::bind(("0.0.0.0", VXLAN_PORT)).context("a socket"),
+    })?;
+    receiver.set_read_timeout(Some(Duration::from_millis(20)))?;
+    let port = if matches!(outer, Outer::Gre) { 0 } else { VXLAN_PORT };
+    let to = SocketAddr::new(address("b").parse()?, port);
+    let payloads: Vec<Vec<u8>> = (0..INNER_FLOWS).map(|flow| payload(outer, flow)).collect();
+    let seconds = context.quick_or(1.0, 3.0);
+    let packets_per_second = context.mbps(OFFERED_GBPS) * 1e6 / 8.0 / PACKET_BYTES as f64;
+    let (began, stop) = (Instant::now(), AtomicBool::new(false));
+    let until = began + FILL + Duration::from_secs_f64(seconds);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut sent = 0_usize;
+            while !stop.load(Ordering::Relaxed) {
+                let due = began.elapsed().as_secs_f64() * packets_per_second;
+                while (sent as f64) < due {
+                    let flow = sent % payloads.len();
+                    // What the queue of the device has no room for is lost, as by a sender in a guest.
+                    let _ = senders[flow % senders.len()].send_to(&payloads[flow], to);
+                    sent += 1;
+                }
+                thread::sleep(TICK);
+            }
+        });
+        let (mut packets, mut bytes) = (0_u32, vec![0; 2048]);
+        let mut first = None;
+        let mut last = began;
+        while Instant::now() < until {
+            if receiver.recv(&mut bytes).is_ok() && began.elapsed() >= FILL {
+                last = Instant::now();
+                match first {
+                    None => first = Some(last),
+                    Some(_) => packets += 1,
+                }
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        let took = first.map_or(0.0, |first| (last - first).as_secs_f64());
+        let bits = f64::from(packets) * PACKET_BYTES as f64 * 8.0;
+        Ok(if took > 0.0 { bits / took / 1e6 } else { 0.0 })
+    })
+}

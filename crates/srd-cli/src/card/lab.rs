@@ -1,0 +1,107 @@
+//! `srd card lab`: the arguments, and where the results go. The experiments are `srd_bench::talk`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use srd_bench::talk::{self, Experiment, Options, Outcome, page, show};
+
+use crate::failure::usage;
+use crate::output::{self, JsonOutput};
+
+const NOTES: &str = "\
+EXAMPLES
+  srd card lab --list                          what there is, and how long it takes
+  sudo srd card lab burst pps                  two of them
+  sudo srd card lab --report page.html         all, 12 minutes
+  sudo srd card lab --quick                    short runs: shows that it works, measures nothing
+
+Each experiment starts a card of its own, in a network namespace of its own. A machine does not carry the
+rates of EC2 through namespaces, so all rates are divided by one number, the talk's figures by the same.
+It takes root, iperf3, iproute2 and util-linux.
+
+EXIT CODES
+  0 all figures are as near to the talk's as they should be, 1 one is not, or an experiment failed;
+  2 and 3 as of other commands. With --quick, figures are not judged";
+
+/// What to run.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct LabArgs {
+    /// The experiments, in this order; all if none is named.
+    #[arg(value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
+    /// Describe all experiments instead of running them.
+    #[arg(long)]
+    list: bool,
+    /// Short runs of fewer cases: shows that it works, measures nothing.
+    #[arg(long)]
+    quick: bool,
+    /// The `srd` program whose card is measured, to compare two builds; this one by default.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Write a page with tables and charts: one file that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    experiments: &'a [Outcome],
+}
+
+/// Runs the experiments. Returns the exit code: 1 if a figure is missed.
+pub(super) fn run(args: &LabArgs) -> Result<u8> {
+    if args.list {
+        output::say(show::list())?;
+        return Ok(0);
+    }
+    let chosen = args.chosen()?;
+    args.json.check()?;
+    if let Some(file) = &args.report {
+        output::check_writable(file)?;
+    }
+    if !rustix::process::geteuid().is_root() {
+        return usage("network namespaces need root");
+    }
+    let program = match &args.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().context("the path of this program")?,
+    };
+    let options = Options { program, quick: args.quick };
+    let mut outcomes = Vec::new();
+    for experiment in chosen {
+        let say = |text: &str| eprintln!("{}: {text}", experiment.name);
+        let outcome = talk::run(experiment, &options, &say).context(experiment.name)?;
+        args.json.say(show::outcome(&outcome))?;
+        outcomes.push(outcome);
+    }
+    if let Some(file) = &args.report {
+        fs::write(file, page::page(&outcomes))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        args.json.say(format!("report: {}", file.display()))?;
+    }
+    args.json.write(&Results { experiments: &outcomes })?;
+    Ok(u8::from(!args.quick && !outcomes.iter().all(Outcome::all_met)))
+}
+
+impl LabArgs {
+    fn chosen(&self) -> Result<Vec<&'static Experiment>> {
+        if self.experiments.is_empty() {
+            return Ok(talk::ALL.to_vec());
+        }
+        let mut chosen = Vec::new();
+        for name in &self.experiments {
+            let Some(experiment) = talk::find(name) else {
+                let names: Vec<_> = talk::ALL.iter().map(|e| e.name).collect();
+                return usage(format!("there is no experiment `{name}`: {}", names.join(", ")));
+            };
+            chosen.push(experiment);
+        }
+        Ok(chosen)
+    }
+}
