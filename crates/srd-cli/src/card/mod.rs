@@ -29,8 +29,8 @@ pub(crate) enum CardCommand {
     Status(show::StatusArgs),
     /// Print the counters of an instance as `ethtool -S` does.
     Stats(show::StatsArgs),
-    /// Show the flows of an instance: the state of each connection, and what the card keeps of its two
-    /// directions.
+    /// Show the flows of an instance: the state of each connection, and what the card keeps of its
+    /// two directions.
     Flows(show::FlowsArgs),
     /// Run the experiments of the talk NET402 on EC2's network, with instances of this machine and
     /// iperf3, and show each figure beside the talk's.
