@@ -274,6 +274,18 @@ impl CardNode {
     }
 }
 
+/// The envelope and the frame of an arrived packet.
+fn opened(packet: &mut Packet) -> Option<(Envelope, Vec<u8>)> {
+    let Body::Srd(body) = &mut packet.body else { return None };
+    let mut frame = Vec::from(std::mem::take(&mut body.payload));
+    let head = body.head().first_chunk::<ENVELOPE_BYTES>()?;
+    // An envelope is read with the packet behind it, of which one byte is enough.
+    let first = frame.get(OFFLOAD_BYTES)?;
+    let (envelope, offload, _) = Envelope::decode(&[&head[..], &[*first]].concat()).ok()?;
+    frame[..OFFLOAD_BYTES].copy_from_slice(&offload);
+    Some((envelope, frame))
+}
+
 /// Segments of a super-packet: no more than a frame holds, and than a packet of the world has bytes
 /// for.
 fn super_packet_segments(mss_bytes: u32) -> u32 {
@@ -303,19 +315,10 @@ impl Node for CardNode {
     }
 
     fn on_packet(&mut self, now: Instant, packet: &mut Packet, out: &mut Outcomes) {
-        let Body::Srd(body) = &mut packet.body else {
+        let Some((envelope, frame)) = opened(packet) else {
             self.counts.malformed += 1;
             return;
         };
-        let mut frame = Vec::from(std::mem::take(&mut body.payload));
-        let mut head = [0; ENVELOPE_BYTES + 1];
-        head[..ENVELOPE_BYTES].copy_from_slice(body.head());
-        head[ENVELOPE_BYTES] = frame.get(OFFLOAD_BYTES).copied().unwrap_or_default();
-        let Ok((envelope, offload, _)) = Envelope::decode(&head) else {
-            self.counts.malformed += 1;
-            return;
-        };
-        frame[..OFFLOAD_BYTES].copy_from_slice(&offload);
         let Self { card, peer, guest, wire, slot, counts, .. } = self;
         let near = &mut Near { guest, wire, slot, counts, now, out };
         card.from_host(now, peer, envelope, frame, near);
@@ -352,3 +355,6 @@ impl Node for CardNode {
         (self.card, self.port) = self.config.cloud.card(self.host, self.config.seed);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,8 +13,6 @@ pub enum Near {
     Slide,
     /// Equal.
     Exactly,
-    /// No less.
-    AtLeast,
 }
 
 /// A figure that is wanted, and its source.
@@ -90,7 +88,6 @@ impl Figure {
         Some(match wanted.near {
             Near::Slide => self.off_percent()?.abs() <= NEAR_PERCENT,
             Near::Exactly => (self.here - wanted.value).abs() < 1e-9,
-            Near::AtLeast => self.here >= wanted.value,
         })
     }
 

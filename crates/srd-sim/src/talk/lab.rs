@@ -21,8 +21,8 @@ pub(super) const SECOND: u64 = 1_000 * MS;
 /// MTU of interfaces of a VPC, and of those whose packets ENA Express carries.
 pub(super) const MTU: u32 = 9001;
 pub(super) const MTU_EXPRESS: u32 = 8900;
-/// IP and TCP headers with timestamps, as a real guest has them.
-const REAL_HEADER_BYTES: u32 = 52;
+/// TCP's timestamps, which are part of a segment's bytes in Linux.
+pub(super) const TIMESTAMP_BYTES: u32 = 12;
 
 /// The network between the two hosts: as fast as the card of Nitro v4 and v5, so that limits bind
 /// and not links, with a round trip of about 20 us.
@@ -56,8 +56,7 @@ pub(super) fn streams(count: u32) -> Vec<Traffic> {
 /// The largest packet of segments of so many bytes (`iperf3 -M`): timestamps are part of them in
 /// Linux, and the frames of the simulator have headers of another size.
 pub(super) fn mtu_of_segments(segment_bytes: u32) -> u32 {
-    let payload = segment_bytes - (REAL_HEADER_BYTES - 40);
-    payload + HEADER_BYTES
+    segment_bytes - TIMESTAMP_BYTES + HEADER_BYTES
 }
 
 /// The world of a pair.

@@ -11,9 +11,14 @@
 //! | [`figure`] | a figure beside the slide's |
 //! | the others | the experiments |
 
+mod bursts;
 mod ceilings;
+mod credits;
 pub mod figure;
 mod lab;
+mod nconnect;
+mod packets;
+mod tracking;
 
 use figure::Figure;
 use serde::Serialize;
@@ -44,7 +49,15 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 1] = [&ceilings::EXPERIMENT];
+pub const ALL: [&Experiment; 7] = [
+    &ceilings::EXPERIMENT,
+    &packets::EXPERIMENT,
+    &credits::EXPERIMENT,
+    &nconnect::EXPERIMENT,
+    &tracking::FULL,
+    &bursts::EXPERIMENT,
+    &tracking::UNTRACKED,
+];
 
 /// Finds an experiment by its name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
@@ -108,3 +121,6 @@ impl Experiment {
         Ok(Outcome { experiment: name, about, seed, figures, lines, notes })
     }
 }
+
+#[cfg(test)]
+mod tests;
