@@ -1,10 +1,12 @@
-//! UDP at a constant rate, and its packets.
+//! UDP at a constant rate, and single packets that begin flows of TCP and ICMP.
 //!
 //! ```text
-//! +-------------+---------+-------+--------+-----------------------+
-//! | offload, 10 | IPv4 20 | UDP 8 | flow 4 | zeros to the length   |
-//! +-------------+---------+-------+--------+-----------------------+
+//! +-------------+---------+---------------------------+--------+------------------------+
+//! | offload, 10 | IPv4 20 | UDP 8, TCP 20 or ICMP 8   | flow 4 | zeros to the length    |
+//! +-------------+---------+---------------------------+--------+------------------------+
 //! ```
+//!
+//! Frames of the TCP model have options in their IP header, these have none.
 
 use srd_card::checksum;
 use srd_card::offload::OFFLOAD_BYTES;
@@ -15,8 +17,11 @@ use super::cloud::FIRST;
 use crate::nic::inner_address;
 use crate::node::{FlowSpec, HostId};
 
-/// Bytes before the payload, from the IP header on.
-pub const HEADER_BYTES: usize = 28;
+const IP_BYTES: usize = 20;
+/// Version 4, five words.
+const IP_FIRST: u8 = 0x45;
+const SYN: u8 = 2;
+const ECHO_REQUEST: u8 = 8;
 /// The least payload: the flow's number.
 pub const PAYLOAD_BYTES_MIN: u16 = 4;
 /// The first source port.
@@ -32,6 +37,10 @@ pub enum Ports {
     One,
     /// Each its own pair: each is a flow.
     Each,
+    /// No UDP but TCP that opens a connection to this port, each from a port of its own.
+    Syn(u16),
+    /// No UDP but echo requests, each with an identifier of its own.
+    Echo,
 }
 
 /// What a flow of the workload sends as datagrams.
@@ -78,13 +87,21 @@ impl Source {
     pub(super) fn frame(&mut self) -> Vec<u8> {
         let number = match self.plan.ports {
             Ports::One => u64::from(self.spec.id.0) * DESTINATIONS,
-            Ports::Each => self.sent,
+            Ports::Each | Ports::Syn(_) | Ports::Echo => self.sent,
         };
         self.sent += 1;
-        let source = u16::try_from(number / DESTINATIONS).unwrap_or(u16::MAX);
-        let destination = u16::try_from(number % DESTINATIONS).unwrap_or(u16::MAX);
-        let ports = (SOURCE_FIRST.wrapping_add(source), DESTINATION_FIRST + destination);
-        write(&self.spec, ports, self.plan.payload_bytes)
+        let low = |number: u64| u16::try_from(number).unwrap_or(u16::MAX);
+        let own = SOURCE_FIRST.wrapping_add(low(number % DESTINATIONS));
+        let transport = match self.plan.ports {
+            Ports::Syn(port) => tcp((own, port)),
+            Ports::Echo => echo(own),
+            Ports::One | Ports::Each => {
+                let source = SOURCE_FIRST.wrapping_add(low(number / DESTINATIONS));
+                let destination = DESTINATION_FIRST + low(number % DESTINATIONS);
+                udp((source, destination), self.plan.payload_bytes)
+            }
+        };
+        write(&self.spec, &transport, self.plan.payload_bytes)
     }
 
     /// The flow, if all its datagrams are sent.
@@ -93,34 +110,61 @@ impl Source {
     }
 }
 
-fn write(spec: &FlowSpec, ports: (u16, u16), payload_bytes: u16) -> Vec<u8> {
-    let total = HEADER_BYTES + usize::from(payload_bytes);
-    let length = |bytes: usize| u16::try_from(bytes).expect("below 64 KiB").to_be_bytes();
+/// A header before the payload, with its protocol.
+struct Transport {
+    protocol: u8,
+    header: Vec<u8>,
+}
+
+fn udp(ports: (u16, u16), payload_bytes: u16) -> Transport {
+    let length = u16::try_from(8 + usize::from(payload_bytes)).expect("below 64 KiB");
+    let words = [ports.0, ports.1, length, 0];
+    Transport { protocol: protocol::UDP, header: words.map(u16::to_be_bytes).concat() }
+}
+
+fn tcp(ports: (u16, u16)) -> Transport {
+    let flags = u16::from_be_bytes([0x50, SYN]);
+    let words = [ports.0, ports.1, 0, 1, 0, 0, flags, u16::MAX, 0, 0];
+    Transport { protocol: protocol::TCP, header: words.map(u16::to_be_bytes).concat() }
+}
+
+fn echo(identifier: u16) -> Transport {
+    let words = [u16::from_be_bytes([ECHO_REQUEST, 0]), 0, identifier, 1];
+    Transport { protocol: protocol::ICMP, header: words.map(u16::to_be_bytes).concat() }
+}
+
+fn write(spec: &FlowSpec, transport: &Transport, payload_bytes: u16) -> Vec<u8> {
+    let payload_at = IP_BYTES + transport.header.len();
+    let total = payload_at + usize::from(payload_bytes);
     let mut frame = vec![0; OFFLOAD_BYTES + total];
     let packet = &mut frame[OFFLOAD_BYTES..];
-    packet[0] = 0x45;
-    packet[2..4].copy_from_slice(&length(total));
+    packet[0] = IP_FIRST;
+    let total = u16::try_from(total).expect("below 64 KiB");
+    packet[2..4].copy_from_slice(&total.to_be_bytes());
     packet[6] = 0x40;
     packet[8] = 64;
-    packet[9] = protocol::UDP;
+    packet[9] = transport.protocol;
     let address = |host: HostId| inner_address(HostId(host.0 + FIRST)).octets();
     packet[12..16].copy_from_slice(&address(spec.src));
     packet[16..20].copy_from_slice(&address(spec.dst));
-    let sum = checksum::of(&packet[..20]);
+    let sum = checksum::of(&packet[..IP_BYTES]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    packet[20..22].copy_from_slice(&ports.0.to_be_bytes());
-    packet[22..24].copy_from_slice(&ports.1.to_be_bytes());
-    packet[24..26].copy_from_slice(&length(total - 20));
-    packet[28..32].copy_from_slice(&spec.id.0.to_be_bytes());
+    packet[IP_BYTES..payload_at].copy_from_slice(&transport.header);
+    packet[payload_at..payload_at + 4].copy_from_slice(&spec.id.0.to_be_bytes());
     frame
 }
 
 /// The flow of an arrived datagram, and its payload bytes; `None` if it is none.
 pub(super) fn read(packet: &[u8]) -> Option<(u32, u32)> {
-    if packet.get(9) != Some(&protocol::UDP) {
+    if packet.first() != Some(&IP_FIRST) {
         return None;
     }
-    let flow = packet.get(HEADER_BYTES..)?.first_chunk::<4>()?;
-    let payload = u32::try_from(packet.len() - HEADER_BYTES).ok()?;
-    Some((u32::from_be_bytes(*flow), payload))
+    let header_bytes = match *packet.get(9)? {
+        protocol::UDP | protocol::ICMP => 8,
+        protocol::TCP => 20,
+        _ => return None,
+    };
+    let payload = packet.get(IP_BYTES + header_bytes..)?;
+    let flow = payload.first_chunk::<4>()?;
+    Some((u32::from_be_bytes(*flow), u32::try_from(payload.len()).ok()?))
 }

@@ -16,8 +16,9 @@ pub(super) const FULL: Experiment = Experiment {
 
 pub(super) const UNTRACKED: Experiment = Experiment {
     name: "untracked",
-    about: "A group that admits UDP port range by range from everywhere or from one address: flows \
-            that everybody may send take no entry. Tracked flows outlive their rule, others do not.",
+    about: "A group with TCP 22 from one address, TCP 80 from everywhere and ICMP, everything \
+            outbound: port 80 is not tracked, port 22 and ICMP are. Tracked flows outlive their \
+            rule, others do not.",
     run: untracked,
 };
 
@@ -33,9 +34,9 @@ const SETTLE_PS: u64 = 100 * MS;
 const RATE_PS: u64 = 50 * MS;
 
 /// One datagram each of so many flows.
-fn opener(from_ps: u64, flows: u64) -> Traffic {
+fn opener(from_ps: u64, flows: u64, ports: Ports) -> Traffic {
     let rate_bps = FLOWS_PER_SECOND * u64::from(PAYLOAD_BYTES) * 8;
-    let plan = Datagrams { payload_bytes: PAYLOAD_BYTES, rate_bps, ports: Ports::Each };
+    let plan = Datagrams { payload_bytes: PAYLOAD_BYTES, rate_bps, ports };
     Traffic::Datagrams { from_ps, bytes: flows * u64::from(PAYLOAD_BYTES), plan }
 }
 
@@ -51,7 +52,7 @@ fn full(options: &Options) -> Result<Found, String> {
         ..Pair::of("c7i.large")
     };
     let connection = Traffic::Stream { from_ps: 0 };
-    let traffic = [connection, opener(SETTLE_PS, ALLOWANCE - 1 + BEYOND)];
+    let traffic = [connection, opener(SETTLE_PS, ALLOWANCE - 1 + BEYOND, Ports::Each)];
     let mut world = lab::world(&pair, MTU, &traffic, options.seed)?;
     let at_first = available(&world);
     let rate = |world: &mut World<CardNode>| {
@@ -97,75 +98,62 @@ fn full(options: &Options) -> Result<Found, String> {
     })
 }
 
-/// Flows to each range of ports.
+/// Flows of each kind.
 const FLOWS: u64 = 10;
 
-/// What is admitted: the first range from everywhere, or from the sender alone.
-const OPEN: &str = r#""udp 1024-5000 from 0.0.0.0/0""#;
-const NARROW: &str = r#""udp 1024-5000 from 10.0.0.10/32""#;
-const NOTHING: &str = r#""icmp from 0.0.0.0/0""#;
+/// The talk's group; a group with nothing of it; and where packets may go.
+const RULES: &str = r#""tcp 22 from 10.0.0.10/32", "tcp 80 from 0.0.0.0/0", "icmp from 0.0.0.0/0""#;
+const OTHER: &str = r#""tcp 443 from 10.0.0.10/32""#;
+const EVERYWHERE: &str = r#""all to 0.0.0.0/0""#;
+const INSIDE: &str = r#""all to 10.0.0.0/16""#;
 
 struct Case {
     name: &'static str,
-    ingress: &'static str,
+    ports: Ports,
     egress: &'static str,
-    entries: u64,
-    lives: bool,
+    is_tracked: bool,
+    source: &'static str,
 }
 
 fn untracked(options: &Options) -> Result<Found, String> {
-    let everywhere = r#""all to 0.0.0.0/0""#;
+    let case =
+        |name, ports, egress, is_tracked, source| Case { name, ports, egress, is_tracked, source };
+    let narrowed = "TCP 80, outbound narrowed";
     let cases = [
-        Case {
-            name: "admitted from everywhere",
-            ingress: OPEN,
-            egress: everywhere,
-            entries: 0,
-            lives: false,
-        },
-        Case {
-            name: "admitted from one address",
-            ingress: NARROW,
-            egress: everywhere,
-            entries: FLOWS,
-            lives: true,
-        },
-        Case {
-            name: "admitted from everywhere, outbound narrowed",
-            ingress: OPEN,
-            egress: r#""all to 10.0.0.0/16""#,
-            entries: FLOWS,
-            lives: true,
-        },
+        case("TCP 22", Ports::Syn(22), EVERYWHERE, true, TALK),
+        case("TCP 80", Ports::Syn(80), EVERYWHERE, false, TALK),
+        case("ICMP", Ports::Echo, EVERYWHERE, true, TALK),
+        case(narrowed, Ports::Syn(80), INSIDE, true, DOCUMENTED),
     ];
     let mut found = Found::default();
     for case in cases {
-        let Case { name, ingress, egress, entries, lives } = case;
-        let pair = Pair { ingress, egress, ..Pair::of("c7i.large") };
-        // The same flows once more, after the rule is gone.
-        let traffic = [opener(0, FLOWS), opener(SECOND, FLOWS)];
-        let mut world = lab::world(&pair, MTU, &traffic, options.seed)?;
-        let before = available(&world);
-        world.run_until(SECOND / 2);
-        let taken = before - available(&world);
-        let arrived = world.flows()[0].delivered_bytes / u64::from(PAYLOAD_BYTES);
-        let gone = Cloud::new(&Pair { ingress: NOTHING, ..pair })?;
-        let rules = gone.rules(HostId(RECEIVER));
-        world.node_mut(RECEIVER).set_rules(rules);
-        world.run_until(2 * SECOND);
-        let later = world.flows()[1].delivered_bytes / u64::from(PAYLOAD_BYTES);
-        lab::check(&world)?;
-        let exact = |what: &str, here: u64, wanted: u64, source| {
-            Figure::new(format!("{name}: {what}"), "", here as f64).wanted(
-                wanted as f64,
-                Near::Exactly,
-                source,
-            )
-        };
-        found.figures.push(exact("of ten flows arrive", arrived, FLOWS, TALK));
-        found.figures.push(exact("entries", taken, entries, TALK));
-        let wanted = if lives { FLOWS } else { 0 };
-        found.figures.push(exact("go on without the rule", later, wanted, DOCUMENTED));
+        found.figures.extend(entries(options, &case)?);
     }
     Ok(found)
+}
+
+/// Ten flows, and the same once more after their rule is gone.
+fn entries(options: &Options, case: &Case) -> Result<[Figure; 3], String> {
+    let Case { name, ports, egress, is_tracked, source } = *case;
+    let pair = Pair { ingress: RULES, egress, ..Pair::of("c7i.large") };
+    let traffic = [opener(0, FLOWS, ports), opener(SECOND, FLOWS, ports)];
+    let mut world = lab::world(&pair, MTU, &traffic, options.seed)?;
+    let before = available(&world);
+    world.run_until(SECOND / 2);
+    let taken = before - available(&world);
+    let gone = Cloud::new(&Pair { ingress: OTHER, ..pair })?;
+    world.node_mut(RECEIVER).set_rules(gone.rules(HostId(RECEIVER)));
+    world.run_until(2 * SECOND);
+    lab::check(&world)?;
+    let arrived = |flow: usize| world.flows()[flow].delivered_bytes / u64::from(PAYLOAD_BYTES);
+    let wanted = if is_tracked { FLOWS } else { 0 };
+    let exact = |what: &str, here: u64, wanted: u64, source| {
+        let figure = Figure::new(format!("{name}: {what}"), "", here as f64);
+        figure.wanted(wanted as f64, Near::Exactly, source)
+    };
+    Ok([
+        exact("of ten flows arrive", arrived(0), FLOWS, source),
+        exact("entries", taken, wanted, source),
+        exact("arrive without the rule", arrived(1), wanted, DOCUMENTED),
+    ])
 }

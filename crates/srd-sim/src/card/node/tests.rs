@@ -85,6 +85,20 @@ fn datagrams_leave_at_their_rate_and_end() {
 }
 
 #[test]
+fn each_kind_of_single_packet_is_read_as_its_flow() {
+    for ports in [Ports::One, Ports::Each, Ports::Syn(80), Ports::Echo] {
+        let plan = Datagrams { payload_bytes: 64, rate_bps: 1000, ports };
+        let spec = FlowSpec { id: FlowId(3), src: HostId(0), dst: HostId(1), bytes: 128 };
+        let mut source = Source::new(Instant::ZERO, spec, plan);
+        let [one, two] = [source.frame(), source.frame()];
+        assert_eq!(datagrams::read(&two[OFFLOAD_BYTES..]), Some((3, 64)), "{ports:?}");
+        assert_eq!(one == two, ports == Ports::One, "{ports:?}");
+    }
+    assert_eq!(datagrams::read(&[0x45; 30]), None);
+    assert_eq!(datagrams::read(&[]), None);
+}
+
+#[test]
 fn a_type_that_is_not_there_is_an_error() {
     let error = Cloud::new(&Pair::of("c7i.lagre")).unwrap_err();
     assert!(error.contains("c7i.large"), "{error}");
