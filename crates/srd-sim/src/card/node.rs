@@ -25,6 +25,7 @@ use crate::tcp::{TcpConfig, TcpNode, TcpStats};
 
 /// What a packet has on the wire beside itself: Ethernet with preamble and gap 38, IPv4 20, UDP 8,
 /// the envelope.
+#[allow(clippy::cast_possible_truncation)] // the envelope has 44
 pub const OUTER_BYTES: u32 = 38 + 20 + 8 + ENVELOPE_BYTES as u32;
 const ENVELOPE_BYTES: usize = vpc::envelope::ENVELOPE_BYTES;
 /// Packets of the world are smaller.

@@ -15,12 +15,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 /// The talk's second: eight flows of 26.2 Gb/s together, 364,279 datagrams.
 const FLOWS: u32 = 8;
-const OFFERED_GBPS: f64 = 26.2;
+const OFFERED_BPS: u64 = 26_200_000_000;
 const DATAGRAMS: f64 = 364_279.0;
 /// The largest payload of a datagram that is not cut.
 const PAYLOAD_BYTES: u16 = 8972;
 /// What the instance may send.
-const PEAK_GBPS: f64 = 12.5;
+const PEAK_BPS: u64 = 12_500_000_000;
 
 fn run(options: &Options) -> Result<Found, String> {
     let mut found = Found::default();
@@ -62,7 +62,7 @@ fn six_seconds(options: &Options, found: &mut Found) -> Result<(), String> {
 /// `-t 1 -u -b 10G -P 8`.
 fn eight_flows(options: &Options, found: &mut Found) -> Result<(), String> {
     let time_ps = SECOND;
-    let rate_bps = (OFFERED_GBPS * 1e9) as u64 / u64::from(FLOWS);
+    let rate_bps = OFFERED_BPS / u64::from(FLOWS);
     let plan = Datagrams { payload_bytes: PAYLOAD_BYTES, rate_bps, ports: Ports::One };
     let bytes = rate_bps / 8;
     let traffic = vec![Traffic::Datagrams { from_ps: 0, bytes, plan }; FLOWS as usize];
@@ -77,10 +77,14 @@ fn eight_flows(options: &Options, found: &mut Found) -> Result<(), String> {
     let figure = Figure::new("eight UDP flows: datagrams sent in a second", "", datagrams);
     found.figures.push(figure.slide(DATAGRAMS));
     let figure = Figure::new("  what arrives", "Gb/s", gbps);
-    found.figures.push(figure.wanted(PEAK_GBPS, Near::Slide, DOCUMENTED));
+    found.figures.push(figure.wanted(PEAK_BPS as f64 / 1e9, Near::Slide, DOCUMENTED));
     let lost = 1.0 - arrived.datagrams_received as f64 / sent.datagrams_sent as f64;
     let figure = Figure::new("  share that is dropped", "", lost);
-    found.figures.push(figure.wanted(1.0 - PEAK_GBPS / OFFERED_GBPS, Near::Slide, DERIVED));
+    found.figures.push(figure.wanted(
+        1.0 - PEAK_BPS as f64 / OFFERED_BPS as f64,
+        Near::Slide,
+        DERIVED,
+    ));
     let held = world.nodes()[SENDER as usize].held(srd_card::limits::Limit::BandwidthOut);
     found.figures.push(Figure::new("  waited for bw_out", "packets", held.queued as f64));
     found.figures.push(Figure::new("  dropped by bw_out", "packets", held.dropped as f64));
