@@ -19,7 +19,7 @@ pub(super) const HEADERS: &str = "10 Gb/s from the IP header on leave 9.93 of pa
 
 /// Why two flows do not have the shares that the talk shows.
 pub(super) const SHARES: &str = "how two flows share a limit is up to the guests' congestion \
-    control, and differs from one second to the next";
+    control; nothing promises equal shares";
 
 struct Case {
     name: &'static str,

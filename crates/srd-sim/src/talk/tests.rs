@@ -40,7 +40,8 @@ fn a_flow_has_its_ceiling_and_two_have_the_instance() {
 #[test]
 fn a_second_flow_brings_no_more_packets() {
     let packets = outcome("pps");
-    met(&packets, &["one flow", "two flows", "only `pps_allowance_exceeded` moved"]);
+    let all = "steps of 128 bytes: farthest from the same, acknowledgements counted";
+    met(&packets, &["one flow", "two flows", "only `pps_allowance_exceeded` moved", all]);
     assert!(packets.is_explained(), "{packets:?}");
     let points = &packets.lines[0].points;
     assert!(points.windows(2).all(|pair| pair[0].1 < pair[1].1), "{points:?}");
