@@ -9,7 +9,8 @@ use crate::card::{Datagrams, Pair, Ports};
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "microburst",
     about: "c7i.large: six seconds at the ceiling of a flow look like a tenth of it in a minute's \
-            average; eight UDP flows of 3.28 Gb/s for a second are more than the instance may send.",
+            average; eight UDP flows of 3.28 Gb/s for a second are more than the instance may \
+            send.",
     run,
 };
 

@@ -70,7 +70,7 @@ fn credits(world: &mut World<CardNode>) -> u64 {
     world.node_mut(SENDER).credits_bits(now, Direction::Egress)
 }
 
-/// Gigabits that come back in ten seconds after a burst of two; the rate of earning is the baseline.
+/// Gigabits that come back in ten seconds after a burst of two: the baseline is what is earned.
 fn earned(pair: &Pair, options: &Options) -> Result<f64, String> {
     let burst = Some(Duration::from_secs(60));
     let plan = crate::card::Datagrams {
