@@ -25,6 +25,7 @@
 //! | `undo` | what is done at the end, however it comes |
 //! | `guests` | instances, made and removed |
 //! | `packets`, `gateways` | where packets go |
+//! | `logs` | flow logs and their files |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
@@ -32,6 +33,7 @@ pub mod client;
 mod edge;
 mod gateways;
 mod guests;
+mod logs;
 mod namespace;
 mod orders;
 mod packets;

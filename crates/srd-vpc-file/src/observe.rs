@@ -1,4 +1,4 @@
-//! What watches packets: flow logs and mirrors; and the account and the Region that their records name.
+//! What watches packets: flow logs and mirrors; and the account and the Region that records name.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -93,7 +93,10 @@ fn flow_logs_that_cannot_be_are_refused_where_they_stand() {
 }
 
 const MIRROR: &str = r#"[mirror_filter.f]
-ingress = ["200 accept all from 0.0.0.0/0 to 0.0.0.0/0", "100 reject tcp 22 from 0.0.0.0/0 to 0.0.0.0/0"]
+ingress = [
+    "200 accept all from 0.0.0.0/0 to 0.0.0.0/0",
+    "100 reject tcp 22 from 0.0.0.0/0 to 0.0.0.0/0",
+]
 egress = ["1 accept udp 53 source 1024-65535 from 10.0.0.0/16 to 0.0.0.0/0"]
 [mirror_target.t]
 interface = "f"
@@ -141,13 +144,17 @@ fn mirrors_that_cannot_be_are_refused_where_they_stand() {
         (filter("\"1 accept icmp source 7 from ::/0 to ::/0\""), 2, "no rule of a mirror"),
         (filter(&many[..2].join(", ").replace("2 acc", "1 acc")), 2, "there already"),
         (filter(&many.join(", ")), 2, "at most 10"),
-        (session("f", "number = 1"), 7, "not both"),
-        (session("e", "number = 0"), 10, "cannot be 0"),
-        (session("e", "number = 1\nvni = 16777216"), 11, "cannot be 16777216"),
-        (session("e", "number = 1\npacket_length = 0"), 11, "cannot be 0"),
-        (session("e", &format!("number = 1\n{another}")), 15, "cannot be 1"),
-        (session("e", &four), 22, "at most 3"),
-        (with("source = \"e\"\ntarget = \"x\"\nfilter = \"f\"\nnumber = 1"), 8, "no mirror_target"),
+        (session("f", "number = 1"), 10, "not both"),
+        (session("e", "number = 0"), 13, "cannot be 0"),
+        (session("e", "number = 1\nvni = 16777216"), 14, "cannot be 16777216"),
+        (session("e", "number = 1\npacket_length = 0"), 14, "cannot be 0"),
+        (session("e", &format!("number = 1\n{another}")), 18, "cannot be 1"),
+        (session("e", &four), 25, "at most 3"),
+        (
+            with("source = \"e\"\ntarget = \"x\"\nfilter = \"f\"\nnumber = 1"),
+            11,
+            "no mirror_target",
+        ),
         ("[mirror_target.t]\ninterface = \"x\"".into(), 2, "no interface"),
     ];
     for (text, line, what) in &cases {
