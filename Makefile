@@ -34,7 +34,7 @@ provider: packages
 # headers are what the provider is tested with.
 packages:
 	@missing=; \
-	for pair in ip:iproute2 tc:iproute2 iperf3:iperf3 nft:nftables ethtool:ethtool sysctl:procps cc:gcc man:man-db \
+	for pair in ip:iproute2 tc:iproute2 iperf3:iperf3 nft:nftables curl:curl ethtool:ethtool sysctl:procps cc:gcc man:man-db \
 	    fi_info:libfabric-bin readelf:binutils; do \
 	    program=$${pair%%:*}; package=$${pair#*:}; \
 	    PATH="$$PATH:/usr/sbin:/sbin" command -v $$program >/dev/null && continue; \

@@ -15,9 +15,11 @@ WHAT IT SHOWS
   (c) a spine dies silently in mid-transfer, and heals: for how long does nothing arrive?
   (d) iperf3, which knows nothing of SRD, over kernel TCP and through `srd up`: how much does its
       one connection get?
+  (e) a VPC on this machine (`srd card`): a port that a security group allows, one that none does, a
+      network ACL that changes in mid-transfer, credits that run out
 
 As root it builds a fabric of network namespaces (nothing is left behind, also after Ctrl-C) and
-takes two to four minutes. Without root it runs (a) to (c) in the simulator, and says so.
+takes three to five minutes. Without root it runs (a) to (c) in the simulator, and says so.
 
 EXAMPLES
   sudo srd demo
@@ -44,7 +46,7 @@ pub(crate) struct DemoArgs {
     plain: bool,
     /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS",
-          default_values_t = [Part::A, Part::B, Part::C, Part::D])]
+          default_values_t = [Part::A, Part::B, Part::C, Part::D, Part::E])]
     only: Vec<Part>,
     #[command(flatten)]
     json: JsonOutput,
@@ -61,6 +63,8 @@ enum Part {
     C,
     /// An ordinary program.
     D,
+    /// A virtual private cloud.
+    E,
 }
 
 impl From<Part> for demo::Part {
@@ -70,6 +74,7 @@ impl From<Part> for demo::Part {
             Part::B => demo::Part::Incast,
             Part::C => demo::Part::Failover,
             Part::D => demo::Part::Program,
+            Part::E => demo::Part::Cloud,
         }
     }
 }

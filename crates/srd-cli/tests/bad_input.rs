@@ -244,5 +244,5 @@ fn demo_refuses_before_it_starts() {
     refused(&["demo", "--seconds-scale", "0"], USAGE, &["--seconds-scale", "0.1 and 20"]);
     refused(&["demo", "--out", "/no/such/dir/report.html"], USAGE, &["no such directory"]);
     refused(&["demo", "--out", "/tmp"], USAGE, &["is a directory"]);
-    refused(&["demo", "--only", "e"], USAGE, &["--only"]);
+    refused(&["demo", "--only", "f"], USAGE, &["--only"]);
 }

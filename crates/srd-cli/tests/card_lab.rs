@@ -96,8 +96,13 @@ fn a_run_that_is_killed_takes_its_card_with_it() {
             }
         };
         wait_until(true);
-        run.end(signal);
+        let code = run.end(signal);
         wait_until(false);
+        if signal == Signal::TERM {
+            assert_eq!(code, 128 + 15);
+            let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
     }
 }
 

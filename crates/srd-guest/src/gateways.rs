@@ -12,6 +12,7 @@ use srd_vpc::id::{NatGatewayId, VpcId};
 use srd_vpc::judge::Service as Link;
 
 use crate::edge::Edge;
+use crate::link_local::Services;
 use crate::underlay::Underlay;
 
 /// The name of the edge, which is no host's.
@@ -69,6 +70,7 @@ impl Gateways {
 pub(crate) struct Outside<'a> {
     pub(crate) tuns: &'a BTreeMap<PortId, Tun>,
     pub(crate) gateways: &'a mut Gateways,
+    pub(crate) services: &'a mut Services,
     pub(crate) publics: &'a BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
     pub(crate) now: Instant,
 }
@@ -99,11 +101,9 @@ impl Around for Outside<'_> {
         }
     }
 
-    fn to_service(&mut self, _: PortId, service: Link, _: Vec<u8>) {
-        self.gateways.lose(match service {
-            Link::Resolver => "resolver",
-            Link::Metadata => "metadata",
-            Link::Time => "time",
-        });
+    fn to_service(&mut self, port: PortId, _: Link, frame: Vec<u8>) {
+        if !self.services.take(port, &frame) {
+            self.gateways.lose("to a service");
+        }
     }
 }

@@ -121,6 +121,7 @@ impl Service {
         let rules = Rules::compile(&world, &self.options.host);
         self.card.set_rules(Arc::new(rules));
         self.world = world;
+        self.services.set_world();
         self.vpc = vpc;
         self.set_edges();
         if let Some(edge) = &mut self.gateways.edge {
@@ -160,6 +161,7 @@ impl Service {
             if let Some(running) = self.guests.by_name.remove(&name) {
                 for (port, ..) in &running.interfaces {
                     self.tuns.remove(port);
+                    self.services.forget(*port);
                 }
                 if let Some((port, ..)) = running.interfaces.first() {
                     self.card.remove_instance(now, *port);

@@ -26,6 +26,7 @@
 //! | `guests` | instances, made and removed |
 //! | `packets`, `gateways` | where packets go |
 //! | `logs` | flow logs and their files |
+//! | `link_local` | names, metadata and time for instances |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,7 @@ pub mod client;
 mod edge;
 mod gateways;
 mod guests;
+mod link_local;
 mod logs;
 mod namespace;
 mod orders;

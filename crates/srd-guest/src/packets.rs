@@ -25,9 +25,24 @@ impl Service {
         now: Instant,
         work: impl FnOnce(&mut Card, &mut Outside<'_>),
     ) {
-        let Self { card, tuns, gateways, guests, .. } = self;
+        let Self { card, tuns, gateways, services, guests, .. } = self;
         let publics = &guests.nat_publics;
-        work(card, &mut Outside { tuns, gateways, publics, now });
+        work(card, &mut Outside { tuns, gateways, services, publics, now });
+    }
+
+    /// The network's own services answer.
+    pub(crate) fn serve(&mut self, now: Instant) {
+        for port in self.services.due(now) {
+            let eni = self.card.eni_of(port);
+            let facts = eni.and_then(|eni| self.services.facts(&self.world, eni));
+            let Some(facts) = facts else {
+                self.services.forget(port);
+                continue;
+            };
+            for frame in self.services.serve(now, port, &facts) {
+                self.with_card(now, |card, around| card.from_service(port, frame, around));
+            }
+        }
     }
 
     /// The edge of all gateways is here.

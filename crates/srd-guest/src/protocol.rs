@@ -94,8 +94,8 @@ pub struct Flow {
     pub connection: Option<String>,
     /// Whether the interface sent the first packet.
     pub local_first: bool,
-    /// What the card keeps of packets that the interface sends: pending, complete, or the reason why
-    /// they are refused.
+    /// What the card keeps of packets that the interface sends: pending, complete, or the reason
+    /// why they are refused.
     pub sent: String,
     /// The same of packets that it receives.
     pub received: String,

@@ -20,6 +20,7 @@ use srd_vpc::compile::Rules;
 
 use crate::edge::Edge;
 use crate::gateways::Gateways;
+use crate::link_local::Services;
 use crate::logs::Logs;
 use crate::orders::{Command, Orders, Stopper};
 use crate::protocol::{Answer, Request};
@@ -60,6 +61,7 @@ impl Service {
         if let Some(underlay) = &underlay {
             card.set_host_bytes_max(underlay.bytes_max);
         }
+        let services = Services::new(options.internet);
         let is_ending = Arc::new(AtomicBool::new(false));
         let now = clock::now();
         let mut service = Self {
@@ -71,6 +73,7 @@ impl Service {
             tuns: BTreeMap::new(),
             gateways: Gateways::new(edge, underlay),
             logs: Logs::start()?,
+            services,
             commands,
             wake,
             stopper: Stopper { is_ending, orders },
@@ -107,6 +110,7 @@ impl Service {
             self.read_guests(now);
             self.read_edge(now)?;
             self.read_hosts(now);
+            self.serve(now);
             self.with_card(now, |card, around| card.poll(now, around));
             self.write_logs();
             if self.expire_at <= now {
@@ -118,9 +122,10 @@ impl Service {
     }
 
     /// Waits for packets, requests, or the next packet that a limit lets go.
-    fn wait(&self) -> io::Result<()> {
+    fn wait(&mut self) -> io::Result<()> {
         let now = clock::now();
-        let next = self.card.poll_timeout().map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
+        let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout(now)).min();
+        let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
         let nanoseconds = next.as_nanos();
         let pause = Timespec {
             tv_sec: i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(0),
@@ -128,7 +133,9 @@ impl Service {
         };
         let tuns: Vec<_> = self.tuns.values().map(Tun::fd).collect();
         let around = self.gateways.fds();
-        let fds = tuns.iter().chain(&around).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
+        let asked = self.services.fd();
+        let fds = tuns.iter().chain(&around).chain(&asked);
+        let fds = fds.map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
         let mut fds: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&pause)) {

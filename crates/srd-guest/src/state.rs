@@ -15,6 +15,7 @@ use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
 
 use crate::gateways::Gateways;
+use crate::link_local::Services;
 use crate::logs::Logs;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
@@ -52,6 +53,7 @@ pub struct Service {
     pub(crate) tuns: BTreeMap<PortId, Tun>,
     pub(crate) gateways: Gateways,
     pub(crate) logs: Logs,
+    pub(crate) services: Services,
     pub(crate) commands: Receiver<Command>,
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) stopper: Stopper,

@@ -81,6 +81,9 @@ pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Story> {
     if options.wants(Part::Program) {
         story.programs = super::program::measure(scaled(8.0, scale, 3), options.plain, say)?;
     }
+    if options.wants(Part::Cloud) {
+        story.cloud = super::cloud::measure(say)?;
+    }
     Ok(story)
 }
 

@@ -6,10 +6,12 @@
 //! | `story` | the figures, and which goals they meet |
 //! | `fabric` | the three measurements in a fabric of network namespaces |
 //! | `srd_probe`, `srd_incast` | SRD's side of them |
+//! | `cloud` | a virtual private cloud, and what its rules and limits do |
 //! | `program` | iperf3, as it is, with `srd up` and without |
 //! | `simulated` | the same three in the simulator, where there is no root |
 //! | `show`, `page` | the table, and the page with the charts |
 
+mod cloud;
 mod fabric;
 mod page;
 mod program;
@@ -57,6 +59,8 @@ pub enum Part {
     Failover,
     /// (d) An ordinary program.
     Program,
+    /// (e) A virtual private cloud.
+    Cloud,
 }
 
 /// What was measured, and which goals it meets.

@@ -2,7 +2,7 @@
 
 use super::show::{is_ours, verdict};
 use super::story::{Contestant, Failover, Goal, Incast, IncastRun, Story, size};
-use srd_chart::{Axis, Bar, BarChart, Dashes, Line, LineChart, Mark, Page};
+use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
 
 /// Points of one distribution; more cannot be told apart.
 const CDF_POINTS_MAX: usize = 400;
@@ -29,6 +29,7 @@ pub(super) fn page(story: &Story, goals: &[Goal]) -> String {
     incasts(&mut page, story);
     failovers(&mut page, story);
     programs(&mut page, story);
+    cloud(&mut page, story);
     page.finish()
 }
 
@@ -91,6 +92,44 @@ fn programs(page: &mut Page, story: &Story) {
         bars: bars.collect(),
     };
     page.chart("Goodput of iperf3", &chart.to_svg());
+}
+
+fn cloud(page: &mut Page, story: &Story) {
+    let Some(tour) = &story.cloud else { return };
+    page.section("A VPC on this machine");
+    page.paragraph(
+        "srd card gives network namespaces what EC2 instances have: a subnet, security groups, \
+         network ACLs, and the limits of their type. Connections to ports 80 and 443 run when the \
+         network ACL changes to allow port 443 alone; then two flows send until the credits of a \
+         c7i.large, at a hundredth of its rates and with credits for 5 s, are spent.",
+    );
+    let both = tour.changed.iter().zip([Colour::Orange, Colour::Blue]);
+    let lines = both.map(|((label, points), colour)| line_of(label, colour, points)).collect();
+    page.chart("A network ACL changes in mid-transfer", &rates(lines).to_svg());
+    let lines = vec![line_of("both flows", Colour::Blue, &tour.spent)];
+    page.chart("Credits run out", &rates(lines).to_svg());
+}
+
+fn line_of(label: &str, colour: Colour, points: &[(f64, f64)]) -> Line {
+    let (label, points) = (label.to_owned(), points.to_vec());
+    Line { label, colour, dashes: Dashes::Solid, faint: false, points }
+}
+
+/// Mb/s over seconds.
+fn rates(lines: Vec<Line>) -> LineChart {
+    let points = || lines.iter().flat_map(|line| line.points.iter());
+    let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(0.0, f64::max);
+    let (x, y) = (most(|point| point.0), most(|point| point.1) * 1.05);
+    LineChart {
+        title: "Goodput over time".into(),
+        height: 220.0,
+        x: Axis::fitting("time, s", 0.0, x),
+        y: Axis::fitting("Mb/s", 0.0, y),
+        lines,
+        marks: Vec::new(),
+        level: None,
+        steps: true,
+    }
 }
 
 /// The contestant whose colour kernel TCP has.
@@ -278,7 +317,7 @@ mod tests {
         check_well_formed(html.strip_prefix("<!DOCTYPE html>\n").unwrap()).unwrap();
         assert!(!html.contains("http:") && !html.contains("https:"));
         assert!(html.contains("2 leaves &amp; &lt;4&gt; spines"));
-        assert_eq!(html.matches("<svg").count(), 7);
+        assert_eq!(html.matches("<svg").count(), 9);
     }
 
     #[test]

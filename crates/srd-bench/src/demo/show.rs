@@ -5,9 +5,9 @@ use srd_chart::Table;
 
 /// Everything, the goals last.
 pub(super) fn tables(story: &Story, goals: &[Goal]) -> String {
-    let sections =
-        [singles(story), incasts(story), failovers(story), programs(story), judged(goals)];
-    sections.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
+    let parts = [singles(story), incasts(story), failovers(story), programs(story), cloud(story)];
+    let sections = parts.into_iter().chain([judged(goals)]);
+    sections.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 fn singles(story: &Story) -> String {
@@ -71,6 +71,20 @@ fn programs(story: &Story) -> String {
             format!("{:.2}", program.mbps / story.uplinks_mbps),
         ]);
     }
+    format!("\n{table}")
+}
+
+fn cloud(story: &Story) -> String {
+    let Some(tour) = &story.cloud else { return String::new() };
+    let mut table = Table::new(["(e) a VPC on this machine", "here", "should be"]);
+    let mut row = |what: &str, here: String, wanted: String| table.row([what.into(), here, wanted]);
+    row("curl to an allowed port: status", tour.allowed.clone(), "200".into());
+    row("curl to a closed port: exit code", tour.closed.to_string(), "28 (time-out)".into());
+    row("a network ACL changed, ms", format!("{:.1}", tour.acknowledged_ms), "-".into());
+    row("bytes for the closed port after it", tour.late_bytes.to_string(), "0".into());
+    let ((with, without), (peak, baseline)) = (tour.credits_mbps, tour.type_mbps);
+    row("c7i.large / 100 with credits, Mb/s", format!("{with:.0}"), format!("{peak:.0}"));
+    row("  without, Mb/s", format!("{without:.2}"), format!("{baseline:.2}"));
     format!("\n{table}")
 }
 

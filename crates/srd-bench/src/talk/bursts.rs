@@ -22,8 +22,8 @@ pub(super) const BURST: Experiment = Experiment {
 
 pub(super) const PACKETS: Experiment = Experiment {
     name: "pps",
-    about: "c7i.large: `iperf3 -M 128`. Packets a second of the instance are the limit of one flow, and a \
-            second flow brings nothing.",
+    about: "c7i.large: `iperf3 -M 128`. Packets a second of the instance are the limit of one \
+            flow, and a second flow brings nothing.",
     scale: 100,
     takes_s: 25,
     needs: &[IPERF3, IP, SETPRIV, UNSHARE],
@@ -32,8 +32,8 @@ pub(super) const PACKETS: Experiment = Experiment {
 
 pub(super) const MICROBURST: Experiment = Experiment {
     name: "microburst",
-    about: "c7i.large: six seconds at the ceiling of a flow look like a tenth of it in a minute's average; eight \
-            UDP flows of 3.3 Gb/s for a second are more than the instance may send.",
+    about: "c7i.large: six seconds at the ceiling of a flow look like a tenth of it in a minute's \
+            average; eight UDP flows of 3.3 Gb/s for a second are more than the instance may send.",
     scale: 100,
     takes_s: 20,
     needs: &[IPERF3, IP, SETPRIV, UNSHARE],
@@ -57,8 +57,8 @@ fn burst(context: &Context<'_>) -> Result<Found> {
     Ok(found)
 }
 
-/// Two flows share as the congestion control of the guests makes them: the talk's shares are those of
-/// one second, and nothing promises them.
+/// Two flows share as the congestion control of the guests makes them: the talk's shares are those
+/// of one second, and nothing promises them.
 fn shares(context: &Context<'_>, found: &mut Found, flows_mbps: &[f64], talk_gbps: [f64; 2]) {
     for flow in flows_mbps {
         found.figures.push(Figure::new("  each of them", "Mb/s", *flow));

@@ -23,6 +23,8 @@ use super::Context;
 const READY_MAX: Duration = Duration::from_secs(20);
 const LEAVE_MAX: Duration = Duration::from_secs(10);
 
+/// Directories for files of cards begin so.
+const DIRECTORY: &str = "srd-talk-";
 /// The socket of the card.
 const SOCKET: &str = "card.sock";
 
@@ -268,9 +270,19 @@ struct Directory(PathBuf);
 
 impl Directory {
     fn new(tag: &str) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("srd-talk-{tag}"));
+        let path = std::env::temp_dir().join(format!("{DIRECTORY}{tag}"));
         fs::create_dir(&path).with_context(|| path.display().to_string())?;
         Ok(Self(path))
+    }
+}
+
+/// Removes the files of this process's cards, which a signal ends.
+pub fn remove_files() {
+    let own = format!("{DIRECTORY}n{}x", std::process::id());
+    for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&own) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use super::{Context, Experiment, Found, iperf};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "credits",
-    about: "c7i.large: `iperf3 -t 600 -P 2` bursts until the credits are spent, and has the baseline then. They \
-            last 300 s here; EC2 says 5 to 60 minutes.",
+    about: "c7i.large: `iperf3 -t 600 -P 2` bursts until the credits are spent, and has the \
+            baseline then. They last 300 s here; EC2 says 5 to 60 minutes.",
     scale: 100,
     takes_s: 345,
     needs: &[IPERF3, IP, SETPRIV, UNSHARE],
@@ -20,38 +20,50 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// How long a full stock lasts in a short run.
 const QUICK_CREDITS_S: u32 = 5;
 
-fn run(context: &Context<'_>) -> Result<Found> {
-    let credits_s = context.quick_or(QUICK_CREDITS_S, context.credits_s);
-    let lasts = f64::from(credits_s);
-    let context = &Context { credits_s, ..*context };
-    // Then the sender's queues run empty, and the baseline is seen.
-    let after = context.quick_or(5, 40);
-    let seconds = credits_s + after;
-    let cloud = Cloud::of(context, &Pair::of("c7i.large"))?;
-    (context.say)(&format!("-l 9000 -P 2, {seconds} s"));
-    let report = iperf::run(&cloud, &["-l", "9000", "-P", "2"], seconds)?;
+/// What two flows had until the credits were spent, and after.
+pub(super) struct Spent {
+    /// With credits, Mb/s.
+    pub(super) with_mbps: f64,
+    /// Without.
+    pub(super) without_mbps: f64,
+    /// Seconds above the middle between both.
+    lasted_s: usize,
+    /// Mb/s of each second.
+    pub(super) line: Vec<(f64, f64)>,
+}
+
+/// Sends until the credits, which last so long, are spent, and so many seconds more.
+pub(super) fn spend(context: &Context<'_>, credits_s: u32, after_s: u32) -> Result<Spent> {
+    let cloud = Cloud::of(&Context { credits_s, ..*context }, &Pair::of("c7i.large"))?;
+    let report = iperf::run(&cloud, &["-l", "9000", "-P", "2"], credits_s + after_s)?;
     let seconds = &report.seconds_mbps;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len().max(1) as f64;
-    let burst = mean(&seconds[..seconds.len().min(credits_s as usize * 2 / 3)]);
-    let tail = mean(&seconds[seconds.len().saturating_sub(after as usize * 3 / 4)..]);
-    let half = (burst + tail) / 2.0;
-    let lasted = seconds.iter().take_while(|rate| **rate > half).count();
-    let points = (0..).zip(seconds).map(|(at, rate)| (f64::from(at), *rate));
+    let with_mbps = mean(&seconds[..seconds.len().min(credits_s as usize * 2 / 3)]);
+    // First the sender's queues run empty.
+    let without_mbps = mean(&seconds[seconds.len().saturating_sub(after_s as usize * 3 / 4)..]);
+    let half = (with_mbps + without_mbps) / 2.0;
+    let lasted_s = seconds.iter().take_while(|rate| **rate > half).count();
+    let line = (0..).zip(seconds).map(|(at, rate)| (f64::from(at), *rate)).collect();
+    Ok(Spent { with_mbps, without_mbps, lasted_s, line })
+}
+
+fn run(context: &Context<'_>) -> Result<Found> {
+    let credits_s = context.quick_or(QUICK_CREDITS_S, context.credits_s);
+    let after_s = context.quick_or(5, 40);
+    (context.say)(&format!("-l 9000 -P 2, {} s", credits_s + after_s));
+    let spent = spend(context, credits_s, after_s)?;
+    let lasted = Figure::new("credits last", "s", spent.lasted_s as f64);
     Ok(Found {
         figures: vec![
-            Figure::new("with credits", "Mb/s", burst).talk(context.mbps(12.5)),
-            Figure::new("credits last", "s", lasted as f64).wanted(
-                lasts,
-                Near::Percent(5.0),
-                "the profile",
-            ),
-            Figure::new("without credits", "Mb/s", tail).talk(context.mbps(0.772)),
+            Figure::new("with credits", "Mb/s", spent.with_mbps).talk(context.mbps(12.5)),
+            lasted.wanted(f64::from(credits_s), Near::Percent(5.0), "the profile"),
+            Figure::new("without credits", "Mb/s", spent.without_mbps).talk(context.mbps(0.772)),
         ],
         curves: vec![Curve {
             title: "Two flows of a c7i.large from a full stock of credits".into(),
             x: "time, s",
             y: "Mb/s",
-            lines: vec![("both flows".into(), points.collect())],
+            lines: vec![("both flows".into(), spent.line)],
         }],
         notes: Vec::new(),
     })

@@ -10,6 +10,7 @@
 //! | `cloud` | a card with the instances of one experiment, and programs in them |
 //! | `iperf`, `stream` | what moves bytes: iperf3, and a connection that is watched closely |
 //! | [`figure`] | a figure beside the talk's |
+//! | [`mod@tour`] | the shortest way through a cloud, for the demonstration |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
 //! | the others | the experiments |
 
@@ -25,8 +26,11 @@ mod shaping;
 pub mod show;
 mod sizes;
 mod stream;
+pub mod tour;
 mod tracking;
 mod tunnels;
+
+pub use cloud::remove_files;
 
 use crate::experiment::programs::{self, Program};
 use anyhow::Result;

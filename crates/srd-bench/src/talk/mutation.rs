@@ -5,15 +5,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cloud::{Cloud, IP, SETPRIV, UNSHARE};
-use super::figure::{Curve, Figure, Near};
+use super::figure::{Curve, Figure, Near, TALK};
 use super::stream::Stream;
 use super::{Context, Experiment, Found};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "mutation",
-    about: "Connections to ports 80 and 443 run between two subnets. Entry 100 of a network ACL becomes `allow tcp \
-            443`: when the change is acknowledged, no packet for port 80 passes, and each flow of port 443 \
-            is judged once more and goes on.",
+    about: "Connections to ports 80 and 443 run between two subnets. Entry 100 of a network ACL \
+            becomes `allow tcp 443`: when the change is acknowledged, no packet for port 80 \
+            passes, and each flow of port 443 is judged once more and goes on.",
     scale: 100,
     takes_s: 5,
     needs: &[IP, SETPRIV, UNSHARE],
@@ -26,6 +26,7 @@ const AFTER: Duration = Duration::from_millis(1500);
 /// What the card has passed before may lie in a socket for so long.
 const IN_SOCKETS: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(50);
+const STEPS: u32 = 60;
 
 /// Two subnets, so that their lists are asked.
 fn text(ingress: &str) -> String {
@@ -65,12 +66,30 @@ instance = "@b"
     )
 }
 
-fn run(context: &Context<'_>) -> Result<Found> {
-    let cloud = Cloud::up(context, &text("100 allow all from 0.0.0.0/0"))?;
-    let (http, https) = (Stream::begin(&cloud, 80)?, Stream::begin(&cloud, 443)?);
+/// A cloud whose list allows everything.
+pub(super) fn cloud(context: &Context<'_>) -> Result<Cloud> {
+    Cloud::up(context, &text("100 allow all from 0.0.0.0/0"))
+}
+
+/// What a change in mid-transfer did.
+pub(super) struct Changed {
+    /// How long `srd card apply` took as a whole.
+    pub(super) acknowledged_ms: f64,
+    /// Bytes for port 80 before the change, and after it.
+    pub(super) http: (usize, usize),
+    /// Bytes for port 443 after the change over those in as much time before it.
+    pub(super) https_share: f64,
+    /// Packets that the rules judged soon after the change, and later.
+    judged: (u64, u64),
+    /// Mb/s over seconds, of ports 80 and 443.
+    pub(super) lines: [(String, Vec<(f64, f64)>); 2],
+}
+
+/// Keeps a connection to port 80 and one to port 443 full, and changes the list meanwhile.
+pub(super) fn change(cloud: &Cloud) -> Result<Changed> {
+    let (http, https) = (Stream::begin(cloud, 80)?, Stream::begin(cloud, 443)?);
     let began = Instant::now();
     thread::sleep(BEFORE);
-    (context.say)("entry 100 becomes allow tcp 443");
     let judged = || -> Result<u64> {
         let of = |name| cloud.counter(name, "judged_packets");
         Ok(of("a")? + of("b")?)
@@ -82,43 +101,66 @@ fn run(context: &Context<'_>) -> Result<Found> {
     thread::sleep(AFTER / 2);
     let judged_at_once = judged()?;
     thread::sleep(AFTER / 2);
-    let judged_later = judged()? - judged_at_once;
-    let judged_again = judged_at_once - judged_before;
+    let judged_later = judged()?;
     let (http, https) = (http.end(), https.end());
     let end = acknowledged + AFTER;
-    let late = http.bytes(acknowledged + IN_SOCKETS, end);
-    let share = https.bytes(acknowledged, end) as f64 / https.bytes(asked - AFTER, asked) as f64;
-    let steps = 60;
+    let before = https.bytes(asked - AFTER, asked).max(1);
+    Ok(Changed {
+        acknowledged_ms: (acknowledged - asked).as_secs_f64() * 1e3,
+        http: (http.bytes(began, asked), http.bytes(acknowledged + IN_SOCKETS, end)),
+        https_share: https.bytes(acknowledged, end) as f64 / before as f64,
+        judged: (judged_at_once - judged_before, judged_later - judged_at_once),
+        lines: [("port 80", http), ("port 443", https)]
+            .map(|(name, arrivals)| (name.to_owned(), arrivals.line(began, STEPS, STEP))),
+    })
+}
+
+fn run(context: &Context<'_>) -> Result<Found> {
+    let cloud = cloud(context)?;
+    (context.say)("entry 100 becomes allow tcp 443");
+    let changed = change(&cloud)?;
+    let (before, after) = changed.http;
+    let (at_once, later) = changed.judged;
+    let figures = vec![
+        Figure::new(
+            "acknowledged after, `srd card apply` as a whole",
+            "ms",
+            changed.acknowledged_ms,
+        )
+        .wanted(10.0, Near::AtMost, "docs/card.md"),
+        Figure::new("port 80 before the change", "bytes", before as f64).wanted(
+            1e6,
+            Near::AtLeast,
+            "the link's rate",
+        ),
+        Figure::new("port 80 after the acknowledgement", "bytes", after as f64).wanted(
+            0.0,
+            Near::Exactly,
+            TALK,
+        ),
+        Figure::new("port 443, bytes after over before", "", changed.https_share).wanted(
+            0.9,
+            Near::AtLeast,
+            TALK,
+        ),
+        Figure::new("packets judged by the rules because of the change", "", at_once as f64)
+            .wanted(1.0, Near::AtLeast, TALK),
+        Figure::new("packets judged by the rules later", "", later as f64).wanted(
+            0.0,
+            Near::Exactly,
+            TALK,
+        ),
+    ];
     let curve = Curve {
         title: "The network ACL changes in mid-transfer".into(),
         x: "time, s",
         y: "Mb/s",
-        lines: vec![
-            ("port 80".into(), http.line(began, steps, STEP)),
-            ("port 443".into(), https.line(began, steps, STEP)),
-        ],
+        lines: changed.lines.into(),
     };
-    let took_ms = (acknowledged - asked).as_secs_f64() * 1e3;
-    let before = http.bytes(began, asked) as f64;
-    Ok(Found {
-        figures: vec![
-            Figure::new("acknowledged after, `srd card apply` as a whole", "ms", took_ms)
-                .wanted(10.0, Near::AtMost, "docs/card.md"),
-            Figure::new("port 80 before the change", "bytes", before)
-                .wanted(1e6, Near::AtLeast, "the link's rate"),
-            Figure::new("port 80 after the acknowledgement", "bytes", late as f64)
-                .wanted(0.0, Near::Exactly, "NET402"),
-            Figure::new("port 443, bytes after over before", "", share)
-                .wanted(0.9, Near::AtLeast, "NET402"),
-            Figure::new("packets judged by the rules because of the change", "", judged_again as f64)
-                .wanted(1.0, Near::AtLeast, "NET402"),
-            Figure::new("packets judged by the rules later", "", judged_later as f64)
-                .wanted(0.0, Near::Exactly, "NET402"),
-        ],
-        curves: vec![curve],
-        notes: vec![
-            "50 ms after the acknowledgement are left out: what the card has passed lies in sockets".into(),
-            "a super-packet that is judged counts as the packets that it stands for".into(),
-        ],
-    })
+    let notes = vec![
+        "50 ms after the acknowledgement are left out: what the card has passed lies in sockets"
+            .into(),
+        "a super-packet that is judged counts as the packets that it stands for".into(),
+    ];
+    Ok(Found { figures, curves: vec![curve], notes })
 }

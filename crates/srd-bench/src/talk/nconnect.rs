@@ -9,8 +9,9 @@ use super::{Context, Experiment, Found, iperf};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "nconnect",
-    about: "c6in.16xlarge (100 Gb/s), outside of a placement group: 16 connections, as `nconnect=16` of an NFS \
-            mount opens, of at most 5 Gb/s each reach 80 of 100; with ENA Express they reach the link.",
+    about: "c6in.16xlarge (100 Gb/s), outside of a placement group: 16 connections, as \
+            `nconnect=16` of an NFS mount opens, of at most 5 Gb/s each reach 80 of 100; with ENA \
+            Express they reach the link.",
     scale: 1000,
     takes_s: 30,
     needs: &[IPERF3, IP, SETPRIV, UNSHARE],

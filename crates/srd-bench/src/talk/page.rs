@@ -13,8 +13,8 @@ const POINTS_MAX: usize = 400;
 pub fn page(outcomes: &[Outcome]) -> String {
     let mut page = Page::new("EC2 instances on this machine, beside the figures of NET402");
     page.lead(
-        "Instances of srd card, iperf3 and the talk's own command lines. Rates are divided by one number, the \
-         talk's figures by the same.",
+        "Instances of srd card, iperf3 and the talk's own command lines. Rates are divided by one \
+         number, the talk's figures by the same.",
     );
     for outcome in outcomes {
         page.section(outcome.experiment);

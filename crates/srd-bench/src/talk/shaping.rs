@@ -11,8 +11,8 @@ const TC: Program = Program { name: "tc", package: "iproute2" };
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "traffic-control",
-    about: "c7i.large: ten flows at once (`iperf3 -P 10`) without traffic control, and with `htb` at 10 Gb/s and 1 Gb/s \
-            for each flow.",
+    about: "c7i.large: ten flows at once (`iperf3 -P 10`) without traffic control, and with `htb` \
+            at 10 Gb/s and 1 Gb/s for each flow.",
     scale: 100,
     takes_s: 30,
     needs: &[IPERF3, TC, IP, SETPRIV, UNSHARE],
@@ -55,9 +55,9 @@ fn run(context: &Context<'_>) -> Result<Found> {
     let counted = Figure::new("  packets counted as beyond bw_out", "", counted as f64);
     found.figures.push(counted.wanted(0.0, Near::Exactly, "10 of 12.5 Gb/s"));
     found.notes.push(
-        "the talk's line gives `maxrate` to `fq_codel`, which has none; `fq` has, and is missing in many kernels. Each \
-         flow is paced by its socket (SO_MAX_PACING_RATE) instead. Its figure without, 93.1 Gb/s, is more than \
-         the type has"
+        "the talk's line gives `maxrate` to `fq_codel`, which has none; `fq` has, and is missing \
+         in many kernels. Each flow is paced by its socket (SO_MAX_PACING_RATE) instead. Its \
+         figure without, 93.1 Gb/s, is more than the type has"
             .into(),
     );
     Ok(found)

@@ -9,9 +9,9 @@ use super::{Context, Experiment, Found, iperf};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "flow-limits",
-    about: "c7i.large: `iperf3 -M SIZE`, in steps of 128 bytes, inside of a cluster placement group and outside; \
-            c7i.24xlarge with ENA Express. Small packets stop at the packets a second, large ones at the \
-            ceiling of a flow.",
+    about: "c7i.large: `iperf3 -M SIZE`, in steps of 128 bytes, inside of a cluster placement \
+            group and outside; c7i.24xlarge with ENA Express. Small packets stop at the packets a \
+            second, large ones at the ceiling of a flow.",
     scale: 100,
     takes_s: 130,
     needs: &[IPERF3, IP, SETPRIV, UNSHARE],

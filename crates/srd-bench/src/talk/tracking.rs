@@ -16,8 +16,9 @@ const AVAILABLE: &str = "conntrack_allowance_available";
 
 pub(super) const UNTRACKED: Experiment = Experiment {
     name: "untracked",
-    about: "A group with TCP 22 from one address, TCP 80 from everywhere and ICMP, everything outbound: port 80 is not \
-            tracked, port 22 and ICMP are. Tracked connections outlive their rule, others do not.",
+    about: "A group with TCP 22 from one address, TCP 80 from everywhere and ICMP, everything \
+            outbound: port 80 is not tracked, port 22 and ICMP are. Tracked connections outlive \
+            their rule, others do not.",
     scale: 100,
     takes_s: 5,
     needs: &[IP, SETPRIV, UNSHARE, PING],
@@ -26,8 +27,8 @@ pub(super) const UNTRACKED: Experiment = Experiment {
 
 pub(super) const FULL: Experiment = Experiment {
     name: "tracking-full",
-    about: "c7i.large: flows are opened until `conntrack_allowance_available`, 136,812 at first, is zero. New \
-            flows are refused and counted, a connection from before goes on.",
+    about: "c7i.large: flows are opened until `conntrack_allowance_available`, 136,812 at first, \
+            is zero. New flows are refused and counted, a connection from before goes on.",
     scale: 100,
     takes_s: 25,
     needs: &[IP, SETPRIV, UNSHARE],

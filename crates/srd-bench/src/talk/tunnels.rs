@@ -14,9 +14,9 @@ use super::{Context, Experiment, Found};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "tunnels",
-    about: "c7i.large, outside of a placement group: a tunnel carries 100 inner flows of 8 Gb/s together. GRE has \
-            one 3-tuple and so one flow's ceiling; so has VXLAN with one source port. With a source port for each \
-            inner flow VXLAN has many flows.",
+    about: "c7i.large, outside of a placement group: a tunnel carries 100 inner flows of 8 Gb/s \
+            together. GRE has one 3-tuple and so one flow's ceiling; so has VXLAN with one source \
+            port. With a source port for each inner flow VXLAN has many flows.",
     scale: 100,
     takes_s: 12,
     needs: &[IP, SETPRIV, UNSHARE],
@@ -121,7 +121,8 @@ fn measure(context: &Context<'_>, cloud: &Cloud, outer: Outer) -> Result<f64> {
                 let due = began.elapsed().as_secs_f64() * packets_per_second;
                 while (sent as f64) < due {
                     let flow = sent % payloads.len();
-                    // What the queue of the device has no room for is lost, as by a sender in a guest.
+                    // What the queue of the device has no room for is lost, as by a sender in a
+                    // guest.
                     let _ = senders[flow % senders.len()].send_to(&payloads[flow], to);
                     sent += 1;
                 }

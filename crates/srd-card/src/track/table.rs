@@ -341,9 +341,9 @@ impl<T> Table<T> {
         self.entries.get(id.0).map(|entry| (&entry.key, entry.progress.state))
     }
 
-    /// Flows from a place on, each with its state, its value, whether it is tracked, and whether its
-    /// first packet came from this side; those past their time are left out. The places of at most
-    /// `places` are looked at.
+    /// Flows from a place on, each with its state, its value, whether it is tracked, and whether
+    /// its first packet came from this side; those past their time are left out. The places of at
+    /// most `places` are looked at.
     pub fn flows(
         &self,
         from: u32,

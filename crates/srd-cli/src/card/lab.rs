@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use srd_bench::talk::{self, Experiment, Options, Outcome, page, show};
 
 use crate::failure::usage;
@@ -18,8 +20,9 @@ EXAMPLES
   sudo srd card lab --report page.html         all, 12 minutes
   sudo srd card lab --quick                    short runs: shows that it works, measures nothing
 
-Each experiment starts a card of its own, in a network namespace of its own. A machine does not carry the
-rates of EC2 through namespaces, so all rates are divided by one number, the talk's figures by the same.
+Each experiment starts a card of its own, in a network namespace of its own. A machine does not
+carry the rates of EC2 through namespaces, so all rates are divided by one number, the talk's
+figures by the same.
 It takes root, iperf3, iproute2 and util-linux.
 
 EXIT CODES
@@ -72,6 +75,7 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
         Some(program) => program.clone(),
         None => std::env::current_exe().context("the path of this program")?,
     };
+    end_on_signals()?;
     let options = Options { program, quick: args.quick };
     let mut outcomes = Vec::new();
     for experiment in chosen {
@@ -87,6 +91,19 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
     }
     args.json.write(&Results { experiments: &outcomes })?;
     Ok(u8::from(!args.quick && !outcomes.iter().all(Outcome::all_met)))
+}
+
+/// A signal ends this process, and its cards with it; their files go first.
+fn end_on_signals() -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            talk::remove_files();
+            std::process::exit(128 + signal);
+        }
+    };
+    std::thread::Builder::new().name("srd-signals".into()).spawn(wait).context("a thread")?;
+    Ok(())
 }
 
 impl LabArgs {

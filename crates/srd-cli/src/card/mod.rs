@@ -31,8 +31,8 @@ pub(crate) enum CardCommand {
     Status(show::StatusArgs),
     /// Print the counters of an instance as `ethtool -S` does.
     Stats(show::StatsArgs),
-    /// Show the flows of an instance: the state of each connection, and what the card keeps of its two
-    /// directions.
+    /// Show the flows of an instance: the state of each connection, and what the card keeps of its
+    /// two directions.
     Flows(show::FlowsArgs),
     /// Show the flow logs: where their files are, records written and dropped.
     Logs(logs::LogsArgs),

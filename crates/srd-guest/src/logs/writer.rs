@@ -1,6 +1,7 @@
 //! The thread that turns windows into files.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ const FILE_TIME: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 enum Open {
     Text(TextFile),
-    Parquet(Rows, Facts),
+    Parquet(Box<(Rows, Facts)>),
 }
 
 /// Writes the files of all logs.
@@ -115,12 +116,16 @@ impl Writer {
         if self.open.get(&id).is_some_and(|(_, open)| is_full(open)) {
             self.open.remove(&id);
         }
-        if !self.open.contains_key(&id) {
-            let ending = if gzip { "log.gz" } else { "log" };
-            let (file, _) = files::create(Path::new(&log.directory), facts, id, ending)?;
-            self.open.insert(id, (Instant::now(), Open::Text(TextFile::new(file, gzip))));
-        }
-        let Some((_, Open::Text(file))) = self.open.get_mut(&id) else { return Ok(()) };
+        let (_, open) = match self.open.entry(id) {
+            Entry::Occupied(open) => open.into_mut(),
+            Entry::Vacant(place) => {
+                let ending = if gzip { "log.gz" } else { "log" };
+                let (file, _) = files::create(Path::new(&log.directory), facts, id, ending)?;
+                place.insert((Instant::now(), Open::Text(TextFile::new(file, gzip))))
+            }
+        };
+        // A log whose files become others is closed before: the plan says so.
+        let Open::Text(file) = open else { return Ok(()) };
         let mut lines = String::new();
         if file.is_empty() {
             lines = header(log.fields()) + "\n";
@@ -136,10 +141,11 @@ impl Writer {
         for record in records(facts, window, active.log.traffic) {
             let new = || {
                 let rows = Rows::new(active.log.fields());
-                (Instant::now(), Open::Parquet(rows, facts.clone()))
+                (Instant::now(), Open::Parquet(Box::new((rows, facts.clone()))))
             };
             let (_, open) = self.open.entry(id).or_insert_with(new);
-            let Open::Parquet(rows, _) = open else { return };
+            let Open::Parquet(waiting) = open else { return };
+            let rows = &mut waiting.0;
             rows.push(&record);
             if rows.is_full() {
                 self.close(|other, _| *other == id);
@@ -151,7 +157,8 @@ impl Writer {
         let over = self.open.iter().filter(|(id, (since, _))| is_over(id, since));
         let over: Vec<FlowLogId> = over.map(|(id, _)| *id).collect();
         for id in over {
-            let Some((_, Open::Parquet(rows, facts))) = self.open.remove(&id) else { continue };
+            let Some((_, Open::Parquet(waiting))) = self.open.remove(&id) else { continue };
+            let (rows, facts) = *waiting;
             let Some(Active { log, counts }) = self.plan.logs.get(&id) else { continue };
             let directory = Path::new(&log.directory);
             let created = files::create(directory, &facts, id, "log.parquet.part");

@@ -83,7 +83,7 @@ impl Rules {
         let to = packet.destination;
         let services = subnet.services;
         let service = services.and_then(|(resolver, dns)| walk::service(resolver, dns, to));
-        if let Some(service) = service.filter(|service| !service.is_filtered()) {
+        if let Some(service) = service {
             return Ok(Sent { next: Next::Served(service), packet, nat: None, tracking: None });
         }
         let mut tracking = None;
@@ -91,9 +91,6 @@ impl Rules {
             let automatic = self.is_always_tracked(subnet, to);
             let allowed = port.policy.ask(&self.members, Direction::Egress, &packet, automatic);
             tracking = Some(allowed.ok_or(Reason::GroupsOut)?);
-        }
-        if let Some(service) = service {
-            return Ok(Sent { next: Next::Served(service), packet, nat: None, tracking });
         }
 
         let mut way = Way { packet, nat: None, routes_left: ROUTES_MAX };

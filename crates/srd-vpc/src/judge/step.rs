@@ -147,7 +147,8 @@ pub enum Exit {
     Endpoint(EndpointId),
 }
 
-/// Services that each interface reaches, by addresses that no cloud has.
+/// Services that each interface reaches, by addresses that no cloud has, whatever groups and lists
+/// say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
     /// Names: the base address of the cloud plus two, 169.254.169.253, fd00:ec2::253.
@@ -156,13 +157,6 @@ pub enum Service {
     Metadata,
     /// Time: 169.254.169.123, fd00:ec2::123.
     Time,
-}
-
-impl Service {
-    /// Whether groups and lists are asked. They cannot keep an instance from names and metadata.
-    pub fn is_filtered(self) -> bool {
-        self == Self::Time
-    }
 }
 
 /// Why a packet is dropped.

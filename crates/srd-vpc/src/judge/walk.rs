@@ -71,14 +71,12 @@ impl Walk<'_> {
         }
         let subnet = world.subnets.get(&eni.subnet).ok_or(Reason::Missing(Gone::Subnet))?;
         let service = service_at(world, subnet.vpc, self.packet.destination);
-        if let Some(service) = service.filter(|service| !service.is_filtered()) {
+        // Neither groups nor lists see these (Amazon VPC User Guide, *Security*).
+        if let Some(service) = service {
             return Ok(Verdict::Served(service));
         }
         let automatic = self.is_always_tracked(eni);
         self.ask_groups(id, eni, Direction::Egress, automatic)?;
-        if let Some(service) = service {
-            return Ok(Verdict::Served(service));
-        }
         let near = groups::eni_at(world, subnet.vpc, self.packet.destination);
         if let Some((to, other)) = near.filter(|(_, other)| other.subnet == eni.subnet) {
             self.steps.push(Step::SameSubnet(eni.subnet));

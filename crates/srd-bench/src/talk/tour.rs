@@ -1,0 +1,94 @@
+//! The shortest way through a cloud: a port that a group allows, one that none does, a network ACL
+//! that is changed in mid-transfer, and credits that run out.
+
+use crate::experiment::programs::{self, IPERF3, Program};
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::thread;
+
+use super::cloud::{Cloud, IP, SETPRIV, UNSHARE, address};
+use super::stream::listen;
+use super::{CREDITS_S, Context, Options, credits, mutation};
+
+const CURL: Program = Program { name: "curl", package: "curl" };
+const NEEDS: [Program; 5] = [CURL, IPERF3, IP, SETPRIV, UNSHARE];
+/// By what rates are divided.
+const SCALE: u32 = 100;
+/// How long credits last here, and how long it goes on without.
+const SPEND_S: u32 = 5;
+const AFTER_S: u32 = 6;
+
+/// What was seen.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Tour {
+    /// What `curl` said of a port that a group allows: the status of HTTP.
+    pub allowed: String,
+    /// Exit code of `curl` to a port that no rule allows; 28 is its time-out.
+    pub closed: i32,
+    /// How long `srd card apply` took as a whole, ms.
+    pub acknowledged_ms: f64,
+    /// Bytes for the port that the changed network ACL closes, after the change.
+    pub late_bytes: usize,
+    /// Bytes for the other port after the change over those before it.
+    pub open_share: f64,
+    /// Mb/s over seconds, of both ports.
+    pub changed: Vec<(String, Vec<(f64, f64)>)>,
+    /// Mb/s with credits, and without.
+    pub credits_mbps: (f64, f64),
+    /// What the type has with credits, and without, at this scale.
+    pub type_mbps: (f64, f64),
+    /// Mb/s of each second.
+    pub spent: Vec<(f64, f64)>,
+}
+
+/// Goes through it.
+///
+/// # Errors
+/// A program is missing, the card does not start, or a program fails.
+pub fn tour(program: PathBuf) -> Result<Tour> {
+    programs::require(&NEEDS)?;
+    let options = Options { program, quick: true };
+    let say = |_: &str| ();
+    let context = Context { options: &options, scale: SCALE, credits_s: CREDITS_S, say: &say };
+    let cloud = mutation::cloud(&context)?;
+    let (https, closed) = (listen(&cloud, 443)?, listen(&cloud, 8080)?);
+    let server = thread::spawn(move || answer_once(&https));
+    let (_, allowed) = curl(&cloud, 443)?;
+    server.join().map_err(|_| anyhow::anyhow!("the server has panicked"))??;
+    let (code, _) = curl(&cloud, 8080)?;
+    drop(closed);
+    let changed = mutation::change(&cloud)?;
+    drop(cloud);
+    let spent = credits::spend(&context, SPEND_S, AFTER_S)?;
+    Ok(Tour {
+        allowed,
+        closed: code,
+        acknowledged_ms: changed.acknowledged_ms,
+        late_bytes: changed.http.1,
+        open_share: changed.https_share,
+        changed: changed.lines.into(),
+        credits_mbps: (spent.with_mbps, spent.without_mbps),
+        type_mbps: (context.mbps(12.5), context.mbps(0.781)),
+        spent: spent.line,
+    })
+}
+
+/// Its exit code and the status of HTTP.
+fn curl(cloud: &Cloud, port: u16) -> Result<(i32, String)> {
+    let url = format!("http://{}:{port}/", address("b"));
+    let words = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "1", &url];
+    let output = cloud.command("a", &words)?.output().context("curl")?;
+    let status = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok((output.status.code().unwrap_or(-1), status))
+}
+
+fn answer_once(listener: &TcpListener) -> Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    let mut request = [0; 4096];
+    let _ = stream.read(&mut request)?;
+    stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+    Ok(())
+}
