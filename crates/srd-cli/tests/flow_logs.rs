@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-#[allow(dead_code)] // each test uses some of it
 mod support;
 
 use std::fs;
