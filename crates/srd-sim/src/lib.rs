@@ -7,7 +7,8 @@
 //! [`topology`] with [`egress`] ports, the [`event`] list, [`fault`]s, and the machines on the
 //! hosts behind one trait, [`node::Node`]: [`srd_node`] hosts the production endpoint, [`tcp`]
 //! is the model that it is compared with, [`express`] puts a guest with that TCP behind the
-//! production card, and [`rank`] hosts the Messaging Layer. [`workload`] makes the flows, [`ideal`]
+//! production card, and [`rank`] hosts the Messaging Layer. [`card`] hosts the cards of instances, with
+//! which [`talk`] repeats the experiments of a talk. [`workload`] makes the flows, [`ideal`]
 //! says what they could reach at best, [`figures`] draws those of the SRD paper.
 //!
 //! One seed determines a run to the last byte. One event per packet and hop, no allocation
@@ -17,6 +18,7 @@
 
 pub mod any_node;
 pub mod blast;
+pub mod card;
 pub mod egress;
 pub mod event;
 pub mod express;
@@ -35,6 +37,7 @@ pub mod scenario;
 pub mod slab;
 pub mod soak;
 pub mod srd_node;
+pub mod talk;
 pub mod tcp;
 pub mod topology;
 pub mod workload;

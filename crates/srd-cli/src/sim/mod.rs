@@ -1,5 +1,6 @@
 //! `srd sim`: experiments in the simulator, which runs the production core.
 
+mod card;
 mod figures;
 mod files;
 mod list;
@@ -24,6 +25,7 @@ EXAMPLES
   srd sim run paper-a-incast --set workload.0.bytes=64KiB --set srd.paths=16 --out flows
   srd sim run paper-a-express --transport express --transport tcp
   srd sim figures --out figures
+  srd sim card flow-limits pps
   srd sim run --topo ft128.topo --tm perm128_2M.cm --transport srd
 
 A scenario without a slash or a suffix is looked for in ./scenarios, or with the
@@ -39,6 +41,8 @@ pub(crate) enum SimCommand {
     Run(Box<RunArgs>),
     /// Run the experiments of the SRD paper and draw its figures 2 to 6.
     Figures(figures::FiguresArgs),
+    /// Repeat experiments of the talk NET402: what limits the network of an EC2 instance.
+    Card(card::CardArgs),
     /// Name the scenarios in a directory, and the transports.
     List(ListArgs),
 }
@@ -112,6 +116,7 @@ pub(crate) fn run(command: &SimCommand, progress: bool) -> Result<u8> {
             srd_sim::process::prefer_huge_pages();
             figures::run(args, progress)
         }
+        SimCommand::Card(args) => card::run(args, progress),
         SimCommand::List(args) => list::run(args.directory.as_deref(), &args.json).map(|()| 0),
     }
 }

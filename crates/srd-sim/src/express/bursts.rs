@@ -13,24 +13,31 @@ use crate::tcp::segment::{FLAG_CWR, FLAG_PSH};
 const PAYLOAD_BYTES_MAX: u32 = (FRAME_BYTES_MAX - OFFLOAD_BYTES) as u32 - HEADER_BYTES;
 
 /// How many segments of a connection make a super-packet at most.
-pub(super) fn segments_max(mss_bytes: u32) -> u32 {
+pub(crate) fn segments_max(mss_bytes: u32) -> u32 {
     (PAYLOAD_BYTES_MAX / mss_bytes).max(1)
 }
 
 /// The super-packet that grows.
 #[derive(Debug)]
-pub(super) struct Bursts {
+pub(crate) struct Bursts {
     mss_bytes: u32,
+    payload_bytes_max: u32,
     open: Option<Framed>,
 }
 
 impl Bursts {
-    pub(super) fn new(mss_bytes: u32) -> Self {
-        Self { mss_bytes, open: None }
+    pub(crate) fn new(mss_bytes: u32) -> Self {
+        Self { mss_bytes, payload_bytes_max: PAYLOAD_BYTES_MAX, open: None }
+    }
+
+    /// With no more segments in a super-packet than these.
+    pub(crate) fn with_segments_max(mut self, segments: u32) -> Self {
+        self.payload_bytes_max = PAYLOAD_BYTES_MAX.min(segments * self.mss_bytes);
+        self
     }
 
     /// Takes a packet of the guest. Returns the frame that it does not belong to, if one was open.
-    pub(super) fn push(&mut self, packet: &Packet) -> Option<Vec<u8>> {
+    pub(crate) fn push(&mut self, packet: &Packet) -> Option<Vec<u8>> {
         let Body::Tcp(segment) = packet.body else { return None };
         let next = Framed {
             src: packet.src,
@@ -40,7 +47,7 @@ impl Bursts {
             segment,
         };
         if let Some(open) = &mut self.open
-            && open.continues_with(&next, self.mss_bytes)
+            && open.continues_with(&next, self.mss_bytes, self.payload_bytes_max)
         {
             open.segment.payload_bytes += segment.payload_bytes;
             open.segment.flags |= segment.flags;
@@ -52,7 +59,7 @@ impl Bursts {
     }
 
     /// The frame that is open.
-    pub(super) fn flush(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn flush(&mut self) -> Option<Vec<u8>> {
         self.open.take().map(|framed| frame::write(&framed, self.mss_bytes))
     }
 }
@@ -60,7 +67,7 @@ impl Bursts {
 impl Framed {
     /// Whether a segment may join this one: whole packets of one stream without a gap, with one
     /// set of flags but for what only the first or the last packet carries.
-    fn continues_with(&self, next: &Self, mss_bytes: u32) -> bool {
+    fn continues_with(&self, next: &Self, mss_bytes: u32, payload_bytes_max: u32) -> bool {
         let (a, b) = (&self.segment, &next.segment);
         let bytes = a.payload_bytes + b.payload_bytes;
         a.payload_bytes > 0
@@ -73,6 +80,6 @@ impl Framed {
             && a.payload_bytes.is_multiple_of(mss_bytes)
             && a.flags & FLAG_PSH == 0
             && a.flags & !FLAG_CWR == b.flags & !FLAG_PSH
-            && bytes <= PAYLOAD_BYTES_MAX
+            && bytes <= payload_bytes_max
     }
 }

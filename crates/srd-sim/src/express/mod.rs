@@ -22,7 +22,7 @@
 //! | `bursts` | segments that leave together |
 //! | `node` | the host |
 
-mod bursts;
+pub(crate) mod bursts;
 pub mod frame;
 mod node;
 #[cfg(test)]

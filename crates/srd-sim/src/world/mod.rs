@@ -319,6 +319,12 @@ impl<N: Node> World<N> {
         &self.nodes
     }
 
+    /// The node of a host, to ask or change it between two runs. What it has to send because of
+    /// that leaves with the host's next event.
+    pub fn node_mut(&mut self, host: u32) -> &mut N {
+        &mut self.nodes[host as usize]
+    }
+
     /// Every flow's state.
     pub fn flows(&self) -> &[FlowState] {
         self.flows.states()

@@ -1,0 +1,160 @@
+//! `srd sim card`: the experiments of a talk about the network of EC2 instances.
+
+use crate::failure::usage;
+use crate::output::JsonOutput;
+use anyhow::{Result, anyhow};
+use clap::Args;
+use serde::Serialize;
+use srd_chart::{Table, figure};
+use srd_sim::talk::figure::{Figure, NEAR_PERCENT, Near};
+use srd_sim::talk::{self, Experiment, Options, Outcome};
+
+const NOTES: &str = "\
+EXAMPLES
+  srd sim card --list                          what there is
+  srd sim card flow-limits pps                 two of them
+  srd sim card --json result.json              all
+  srd sim card --quick                         shorter runs of fewer cases
+
+Two simulated instances, each behind the production card of its host, at the full rates of their
+type. The guests speak the simulator's TCP, or send UDP at a constant rate. The same seed gives the
+same figures on every machine. `srd card lab` runs the same with real programs at a hundredth of
+the rates.
+
+EXIT CODES
+  0 each figure is within 3 % of the talk's, or the result names the cause; 1 one is not";
+
+/// What to run.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct CardArgs {
+    /// The experiments, in this order; all if none is named.
+    #[arg(value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
+    /// Describe all experiments instead of running them.
+    #[arg(long)]
+    list: bool,
+    /// Shorter runs of fewer cases. Their figures are not judged: what may pass at once above a
+    /// limit counts more in a short run.
+    #[arg(long)]
+    quick: bool,
+    /// The seed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    json: JsonOutput,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    experiments: &'a [Outcome],
+}
+
+/// Runs the experiments. Returns the exit code: 1 if a figure is missed without a known cause.
+pub(super) fn run(args: &CardArgs, speak: bool) -> Result<u8> {
+    args.json.check()?;
+    if args.list {
+        for Experiment { name, about, .. } in talk::ALL {
+            args.json.say(format!("{name}\n  {about}\n"))?;
+        }
+        return Ok(0);
+    }
+    let options = Options { quick: args.quick, seed: args.seed };
+    let mut outcomes = Vec::new();
+    for experiment in chosen(&args.experiments)? {
+        if speak {
+            eprintln!("{}", experiment.name);
+        }
+        let outcome = experiment.run(&options).map_err(|error| anyhow!(error))?;
+        args.json.say(shown(&outcome))?;
+        outcomes.push(outcome);
+    }
+    args.json.write(&Results { experiments: &outcomes })?;
+    Ok(u8::from(!args.quick && !outcomes.iter().all(Outcome::is_explained)))
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>> {
+    if names.is_empty() {
+        return Ok(talk::ALL.to_vec());
+    }
+    let find = |name: &String| match talk::find(name) {
+        Some(experiment) => Ok(experiment),
+        None => {
+            let names: Vec<_> = talk::ALL.iter().map(|experiment| experiment.name).collect();
+            usage(format!("there is no experiment `{name}`: {}", names.join(", ")))
+        }
+    };
+    names.iter().map(find).collect()
+}
+
+/// A table of the figures, the causes of misses, and the notes.
+fn shown(outcome: &Outcome) -> String {
+    let mut table = Table::new([outcome.experiment, "here", "wanted", "off", "source", ""]);
+    let mut causes: Vec<&str> = Vec::new();
+    for figure in &outcome.figures {
+        let cause = figure.cause.filter(|_| figure.is_met() == Some(false));
+        let number = cause.map(|cause| {
+            let known = causes.iter().position(|known| *known == cause);
+            known.unwrap_or_else(|| {
+                causes.push(cause);
+                causes.len() - 1
+            }) + 1
+        });
+        table.row(cells(figure, number));
+    }
+    let mut text = format!("{table}");
+    for (number, cause) in (1..).zip(causes) {
+        text += &format!("\n  [{number}] {cause}");
+    }
+    for note in &outcome.notes {
+        text += &format!("\n  {note}");
+    }
+    text + "\n"
+}
+
+fn cells(of: &Figure, cause: Option<usize>) -> [String; 6] {
+    let with_unit = |value: f64| format!("{} {}", figure(value), of.unit).trim_end().to_owned();
+    let wanted = of.wanted.as_ref();
+    let value = wanted.map_or(String::new(), |wanted| match wanted.near {
+        Near::Slide => format!("{} \u{b1} {NEAR_PERCENT} %", with_unit(wanted.value)),
+        Near::Exactly => with_unit(wanted.value),
+    });
+    let off = of.off_percent().map_or(String::new(), |off| format!("{off:+.1} %"));
+    let verdict = match (of.is_met(), cause) {
+        (None, _) => String::new(),
+        (Some(true), _) => "met".to_owned(),
+        (Some(false), Some(number)) => format!("MISSED [{number}]"),
+        (Some(false), None) => "MISSED".to_owned(),
+    };
+    let source = wanted.map_or(String::new(), |wanted| wanted.source.to_owned());
+    [of.name.clone(), with_unit(of.here), value, off, source, verdict]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_the_slides_figure_and_numbers_the_cause_of_a_miss() {
+        let outcome = talk::find("untracked").unwrap();
+        let outcome = outcome.run(&Options { quick: true, seed: 1 }).unwrap();
+        assert!(shown(&outcome).contains("NET402") && shown(&outcome).contains("met"));
+        let figure = |cause| Figure {
+            name: "one flow".into(),
+            unit: "Gb/s",
+            here: 9.94,
+            wanted: Some(talk::figure::Wanted { value: 9.54, near: Near::Slide, source: "NET402" }),
+            cause,
+        };
+        let figures = vec![figure(Some("headers")), figure(None), figure(Some("headers"))];
+        let text = shown(&Outcome { figures, notes: Vec::new(), ..outcome });
+        assert_eq!(text.matches("MISSED [1]").count(), 2, "{text}");
+        assert!(text.contains("[1] headers") && text.contains("+4.2 %"), "{text}");
+    }
+
+    #[test]
+    fn an_experiment_that_is_not_there_is_a_mistake_with_those_that_are() {
+        let error = chosen(&["bursts".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("`bursts`") && error.contains("microburst"), "{error}");
+    }
+}

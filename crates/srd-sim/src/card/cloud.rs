@@ -1,0 +1,127 @@
+//! Two instances of one subnet, each on a host of its own, as the text of a `vpc.toml`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use srd_card::profile::{InstanceType, Profile};
+use srd_card::track::Timeouts;
+use srd_card::vpc::{Card, Guest, PortId};
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::compile::Rules;
+use srd_vpc::id::EniId;
+use srd_vpc::object::World;
+
+use crate::node::HostId;
+
+/// The hosts have the addresses from this one on: EC2 keeps the first four of a subnet.
+pub(super) const FIRST: u32 = 10;
+
+/// What the two instances are, and what their group admits.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// Types of the sender and of the receiver.
+    pub kinds: [&'static str; 2],
+    /// Whether they are in one cluster placement group.
+    pub clustered: bool,
+    /// Whether their interfaces have ENA Express.
+    pub express: bool,
+    /// What the group admits, as phrases of a `vpc.toml`.
+    pub ingress: &'static str,
+    /// Where the group lets packets go.
+    pub egress: &'static str,
+    /// How long full credits carry the peak rate; that of the profile if `None`.
+    pub burst: Option<Duration>,
+}
+
+impl Pair {
+    /// Two of a type, in one placement group, whose group lets everything pass.
+    pub const fn of(kind: &'static str) -> Self {
+        Self {
+            kinds: [kind, kind],
+            clustered: true,
+            express: false,
+            ingress: r#""all from 0.0.0.0/0""#,
+            egress: r#""all to 0.0.0.0/0""#,
+            burst: None,
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self { clustered, express, ingress, egress, .. } = self;
+        let placement = if *clustered { "placement = \"near\"\n" } else { "" };
+        let mut text = format!(
+            "[vpc.main]\ncidr = [\"10.0.0.0/16\"]\n\
+             [subnet.main]\ncidr = \"10.0.0.0/24\"\n\
+             [placement.near]\nstrategy = \"cluster\"\n\
+             [group.main]\ningress = [{ingress}]\negress = [{egress}]\n"
+        );
+        for (host, kind) in (0_u32..).zip(self.kinds) {
+            let address = crate::nic::inner_address(HostId(host + FIRST));
+            text += &format!(
+                "[instance.i{host}]\ntype = \"{kind}\"\nhost = \"{}\"\n{placement}\
+                 [interface.{host}]\nsubnet = \"main\"\naddress = [\"{address}\"]\n\
+                 groups = [\"main\"]\ninstance = \"i{host}\"\nexpress = {express}\n",
+                name_of(HostId(host))
+            );
+        }
+        text
+    }
+}
+
+/// The name of a host, as envelopes and rules know it.
+pub(super) fn name_of(host: HostId) -> Arc<str> {
+    format!("host{}", host.0).into()
+}
+
+/// A pair with its objects.
+#[derive(Clone, Debug)]
+pub struct Cloud {
+    world: World,
+    profiles: [Profile; 2],
+}
+
+impl Cloud {
+    /// The objects of a pair.
+    ///
+    /// # Errors
+    /// What is wrong with its phrases or types, in words.
+    pub fn new(pair: &Pair) -> Result<Self, String> {
+        let file = srd_vpc_file::parse(&pair.text(), Path::new("the cloud of an experiment"));
+        let world = file.map_err(|error| error.to_string())?.world;
+        let profile = |kind: &str| {
+            let profile = InstanceType::find(kind).map(Profile::of).map_err(|e| e.to_string())?;
+            Ok::<_, String>(match pair.burst {
+                Some(burst) => profile.with_burst(burst),
+                None => profile,
+            })
+        };
+        let [sender, receiver] = pair.kinds;
+        Ok(Self { world, profiles: [profile(sender)?, profile(receiver)?] })
+    }
+
+    /// The profile of a host's instance.
+    pub fn profile(&self, host: HostId) -> &Profile {
+        &self.profiles[host.index()]
+    }
+
+    /// What the rules say at a host.
+    pub fn rules(&self, host: HostId) -> Arc<Rules> {
+        Arc::new(Rules::compile(&self.world, &name_of(host)))
+    }
+
+    /// A host's card with its instance.
+    pub(super) fn card(&self, host: HostId, seed: u64) -> (Card, PortId) {
+        let mut card = Card::new(&name_of(host), self.rules(host), seed);
+        let eni = self.eni(host);
+        let guests = [Guest { eni, timeouts: Timeouts::DEFAULT }];
+        let ports = card.add_instance(Instant::ZERO, self.profile(host), &guests);
+        (card, ports[0])
+    }
+
+    fn eni(&self, host: HostId) -> EniId {
+        let address = crate::nic::inner_address(HostId(host.0 + FIRST));
+        let mut enis = self.world.enis.iter();
+        let found = enis.find(|(_, eni)| eni.ipv4.first() == Some(&address));
+        *found.expect("each host has an interface").0
+    }
+}

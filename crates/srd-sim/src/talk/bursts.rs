@@ -1,0 +1,93 @@
+//! Bursts that a minute's average hides: `microburst`.
+
+use super::ceilings::{HEADERS, moved};
+use super::figure::{DERIVED, DOCUMENTED, Figure, Near};
+use super::lab::{self, MS, MTU, RECEIVER, SECOND, SENDER, Traffic};
+use super::{Experiment, Found, Line, Options};
+use crate::card::{Datagrams, Pair, Ports};
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "microburst",
+    about: "c7i.large: six seconds at the ceiling of a flow look like a tenth of it in a minute's \
+            average; eight UDP flows of 3.28 Gb/s for a second are more than the instance may send.",
+    run,
+};
+
+/// The talk's second: eight flows of 26.2 Gb/s together, 364,279 datagrams.
+const FLOWS: u32 = 8;
+const OFFERED_BPS: u64 = 26_200_000_000;
+const DATAGRAMS: f64 = 364_279.0;
+/// The largest payload of a datagram that is not cut.
+const PAYLOAD_BYTES: u16 = 8972;
+/// What the instance may send.
+const PEAK_BPS: u64 = 12_500_000_000;
+
+fn run(options: &Options) -> Result<Found, String> {
+    let mut found = Found::default();
+    six_seconds(options, &mut found)?;
+    eight_flows(options, &mut found)?;
+    Ok(found)
+}
+
+/// `-t 6 -M 9000 -P 1`, in bins of a second and of a millisecond.
+fn six_seconds(options: &Options, found: &mut Found) -> Result<(), String> {
+    let seconds = options.quick_or(1, 6);
+    let mut world = lab::world(&Pair::of("c7i.large"), MTU, &lab::streams(1), options.seed)?;
+    let bins = lab::steps(&mut world, MS, seconds * 1000);
+    lab::check(&world)?;
+    let bytes: Vec<u64> = bins.iter().map(|flows| flows[0]).collect();
+    let each: Vec<f64> =
+        bytes.chunks(1000).map(|second| lab::gbps(second.iter().sum(), SECOND)).collect();
+    let least = each.iter().copied().fold(f64::MAX, f64::min);
+    found
+        .figures
+        .push(Figure::new("least of the seconds", "Gb/s", least).slide(9.52).because(HEADERS));
+    let all: u64 = bytes.iter().sum();
+    // A short run stands for six seconds.
+    let minute = lab::gbps(all, 60 * SECOND) * 6.0 / f64::from(seconds);
+    let figure = Figure::new("the minute's average", "Gb/s", minute);
+    found.figures.push(figure.wanted(0.953, Near::Slide, DERIVED).because(HEADERS));
+    let most = bytes.iter().map(|bytes| lab::gbps(*bytes, MS)).fold(0.0, f64::max);
+    found.figures.push(Figure::new("most of a millisecond", "Gb/s", most));
+    let again = world.nodes()[SENDER as usize].tcp().segments_resent as f64;
+    let figure = Figure::new("segments sent again", "", again);
+    found.figures.push(figure.wanted(0.0, Near::Exactly, super::figure::TALK));
+    found.notes.push("the talk's metric printed 0.899 Gb/s; its own seconds make 0.953".into());
+    let points = (0..).zip(&each).map(|(at, rate)| (f64::from(at), *rate)).collect();
+    let name = "each second".to_owned();
+    found.lines.push(Line { name, x: "time, s", y: "Gb/s", points });
+    Ok(())
+}
+
+/// `-t 1 -u -b 10G -P 8`.
+fn eight_flows(options: &Options, found: &mut Found) -> Result<(), String> {
+    let time_ps = SECOND;
+    let rate_bps = OFFERED_BPS / u64::from(FLOWS);
+    let plan = Datagrams { payload_bytes: PAYLOAD_BYTES, rate_bps, ports: Ports::One };
+    let bytes = rate_bps / 8;
+    let traffic = vec![Traffic::Datagrams { from_ps: 0, bytes, plan }; FLOWS as usize];
+    let mut world = lab::world(&Pair::of("c7i.large"), MTU, &traffic, options.seed)?;
+    world.run_until(time_ps);
+    let delivered: u64 = world.flows().iter().map(|flow| flow.delivered_bytes).sum();
+    let gbps = lab::gbps(delivered, time_ps);
+    world.run_until(time_ps + 100 * MS);
+    lab::check(&world)?;
+    let [sent, arrived] = [SENDER, RECEIVER].map(|host| world.nodes()[host as usize].counts());
+    let datagrams = sent.datagrams_sent as f64;
+    let figure = Figure::new("eight UDP flows: datagrams sent in a second", "", datagrams);
+    found.figures.push(figure.slide(DATAGRAMS));
+    let figure = Figure::new("  what arrives", "Gb/s", gbps);
+    found.figures.push(figure.wanted(PEAK_BPS as f64 / 1e9, Near::Slide, DOCUMENTED));
+    let lost = 1.0 - arrived.datagrams_received as f64 / sent.datagrams_sent as f64;
+    let figure = Figure::new("  share that is dropped", "", lost);
+    found.figures.push(figure.wanted(
+        1.0 - PEAK_BPS as f64 / OFFERED_BPS as f64,
+        Near::Slide,
+        DERIVED,
+    ));
+    let held = world.nodes()[SENDER as usize].held(srd_card::limits::Limit::BandwidthOut);
+    found.figures.push(Figure::new("  waited for bw_out", "packets", held.queued as f64));
+    found.figures.push(Figure::new("  dropped by bw_out", "packets", held.dropped as f64));
+    found.notes.push(moved("eight UDP flows", &world));
+    Ok(())
+}

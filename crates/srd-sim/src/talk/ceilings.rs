@@ -1,0 +1,101 @@
+//! What one flow may have, and two: `flow-limits`.
+
+use super::figure::{DOCUMENTED, Figure, Near};
+use super::lab::{self, MS, MTU, MTU_EXPRESS, RECEIVER, SECOND, SENDER};
+use super::{Experiment, Found, Options};
+use crate::card::{CardNode, Pair};
+use crate::world::World;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "flow-limits",
+    about: "c7i.large, `iperf3 -l 9000` for a second: one flow outside of a placement group, one \
+            and two inside; c7i.24xlarge with ENA Express.",
+    run,
+};
+
+/// Why one flow at the ceiling of 10 Gb/s has more than the talk shows.
+pub(super) const HEADERS: &str = "10 Gb/s from the IP header on leave 9.93 of payload in packets \
+    of 9,001 bytes; 9.54 would be packets of 1,500 with Ethernet's headers (1448 of 1518)";
+
+/// Why two flows do not have the shares that the talk shows.
+pub(super) const SHARES: &str = "how two flows share a limit is up to the guests' congestion \
+    control; nothing promises equal shares";
+
+struct Case {
+    name: &'static str,
+    pair: Pair,
+    mtu: u32,
+    flows: u32,
+}
+
+/// What a case gave.
+pub(super) struct Ran {
+    pub(super) flows_gbps: Vec<f64>,
+    pub(super) world: World<CardNode>,
+}
+
+impl Ran {
+    pub(super) fn all_gbps(&self) -> f64 {
+        self.flows_gbps.iter().sum()
+    }
+}
+
+/// So many streams for a time, from their beginning.
+pub(super) fn ran(
+    pair: &Pair,
+    mtu: u32,
+    flows: u32,
+    time_ps: u64,
+    seed: u64,
+) -> Result<Ran, String> {
+    let mut world = lab::world(pair, mtu, &lab::streams(flows), seed)?;
+    let arrived = lab::steps(&mut world, time_ps, 1);
+    lab::check(&world)?;
+    let flows_gbps = arrived[0].iter().map(|bytes| lab::gbps(*bytes, time_ps)).collect();
+    Ok(Ran { flows_gbps, world })
+}
+
+fn run(options: &Options) -> Result<Found, String> {
+    let time_ps = options.quick_or(100 * MS, SECOND);
+    let large = Pair::of("c7i.large");
+    let outside = Pair { clustered: false, ..large.clone() };
+    let express = Pair { express: true, ..Pair::of("c7i.24xlarge") };
+    let cases = [
+        Case { name: "one flow, outside", pair: outside, mtu: MTU, flows: 1 },
+        Case { name: "one flow, placement group", pair: large.clone(), mtu: MTU, flows: 1 },
+        Case { name: "one flow, MTU 1500", pair: large.clone(), mtu: 1500, flows: 1 },
+        Case { name: "two flows, placement group", pair: large, mtu: MTU, flows: 2 },
+        Case { name: "one flow, ENA Express", pair: express, mtu: MTU_EXPRESS, flows: 1 },
+    ];
+    let mut found = Found::default();
+    for (number, case) in cases.iter().enumerate() {
+        let ran = ran(&case.pair, case.mtu, case.flows, time_ps, options.seed)?;
+        let figure = Figure::new(case.name, "Gb/s", ran.all_gbps());
+        found.figures.push(match number {
+            0 => figure.wanted(5.0, Near::Slide, DOCUMENTED),
+            1 => figure.slide(9.54).because(HEADERS),
+            2 => figure.slide(9.54),
+            3 => figure.slide(12.5),
+            _ => figure.wanted(25.0, Near::Slide, DOCUMENTED),
+        });
+        for (flow, talk) in ran.flows_gbps.iter().zip([6.24, 6.22]).filter(|_| case.flows > 1) {
+            let figure = Figure::new("  each of them", "Gb/s", *flow);
+            found.figures.push(figure.slide(talk).because(SHARES));
+        }
+        found.notes.push(moved(case.name, &ran.world));
+    }
+    Ok(found)
+}
+
+/// The counters that a run moved, and how often TCP sent again.
+pub(super) fn moved(name: &str, world: &World<CardNode>) -> String {
+    let of = |host: u32| {
+        let (allowances, available) = world.nodes()[host as usize].allowances();
+        let all = allowances.ethtool(available.into()).into_iter().chain(allowances.ours());
+        let moved = all.filter(|(name, n)| *n > 0 && !name.ends_with("available"));
+        let moved: Vec<String> = moved.map(|(name, n)| format!("{name} {n}")).collect();
+        if moved.is_empty() { "none".to_owned() } else { moved.join(", ") }
+    };
+    let again = world.nodes()[SENDER as usize].tcp().segments_resent;
+    format!("{name}: sender {}; receiver {}; sent again {again}", of(SENDER), of(RECEIVER))
+}

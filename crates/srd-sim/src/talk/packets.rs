@@ -1,0 +1,120 @@
+//! Packets a second: `pps`.
+
+use super::ceilings::{SHARES, moved, ran};
+use super::figure::{DERIVED, Figure, Near, TALK};
+use super::lab::{self, MS, RECEIVER, SECOND, SENDER};
+use super::{Experiment, Found, Line, Options};
+use crate::card::{CardNode, Pair};
+use crate::world::World;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "pps",
+    about: "c7i.large, `iperf3 -M 128`, one flow and two: packets a second of the instance are the \
+            limit of one flow, and a second flow brings nothing. Then segments in steps of 128 \
+            bytes.",
+    run,
+};
+
+/// What the talk computes: its rate in packets of 128 bytes of payload.
+const TALK_KPPS: f64 = 906.0;
+const TALK_SEGMENT_BYTES: f64 = 128.0;
+/// Payload beside timestamps in segments of 128 bytes.
+const PAYLOAD_SMALL: u32 = 128 - lab::TIMESTAMP_BYTES;
+/// Packets a second of the profile, and the ceiling of a flow inside of a placement group.
+const PACKETS_PER_SECOND: f64 = 1e6;
+const CEILING_GBPS: f64 = 10.0;
+
+/// Why data has less than all packets a second.
+const ANSWERS: &str = "acknowledgements are packets, too, and both directions count together; the \
+    model's guests send a super-packet for each one, where Linux waits for more to send, and so \
+    has fewer of both";
+
+fn run(options: &Options) -> Result<Found, String> {
+    let time_ps = options.quick_or(100 * MS, SECOND);
+    let pair = Pair::of("c7i.large");
+    let mut found = Found::default();
+    for (name, flows, gbps) in [("one flow", 1, 0.928), ("two flows", 2, 0.929)] {
+        let mtu = lab::mtu_of_segments(128);
+        let ran = ran(&pair, mtu, flows, time_ps, options.seed)?;
+        let here = ran.all_gbps();
+        found.figures.push(Figure::new(name, "Gb/s", here).slide(gbps).because(ANSWERS));
+        let kpps = here * 1e6 / (TALK_SEGMENT_BYTES * 8.0);
+        let counted = "  in packets of 128 bytes, as the talk counts";
+        found.figures.push(Figure::new(counted, "kpps", kpps).slide(TALK_KPPS).because(ANSWERS));
+        let packets = here * 1e6 / (f64::from(PAYLOAD_SMALL) * 8.0);
+        found.figures.push(Figure::new("  packets with data", "kpps", packets));
+        let answers = acknowledgements_per_second(&ran.world, time_ps) / 1e3;
+        found.figures.push(Figure::new("  acknowledgements", "kpps", answers));
+        for (flow, talk) in ran.flows_gbps.iter().zip([0.471, 0.477]).filter(|_| flows > 1) {
+            let figure = Figure::new("  each of them", "Gb/s", *flow);
+            found.figures.push(figure.slide(talk).because(SHARES));
+        }
+        let [of_pps, others] = counters(&ran.world);
+        let only = "  only `pps_allowance_exceeded` moved";
+        let alone = f64::from(u8::from(of_pps > 0 && others == 0));
+        found.figures.push(Figure::new(only, "", alone).wanted(1.0, Near::Exactly, TALK));
+        found.notes.push(moved(name, &ran.world));
+    }
+    sizes(options, &pair, &mut found)?;
+    Ok(found)
+}
+
+/// What `pps_allowance_exceeded` counted at both ends, and what the other counters did.
+fn counters(world: &World<CardNode>) -> [u64; 2] {
+    let mut sums = [0; 2];
+    for host in [SENDER, RECEIVER] {
+        let (allowances, _) = world.nodes()[host as usize].allowances();
+        for (name, count) in allowances.ethtool(0).into_iter().chain(allowances.ours()) {
+            sums[usize::from(name != "pps_allowance_exceeded")] += count;
+        }
+    }
+    sums
+}
+
+/// Throughput by segment size: packets a second, then the ceiling of the flow.
+fn sizes(options: &Options, pair: &Pair, found: &mut Found) -> Result<(), String> {
+    let time_ps = options.quick_or(50 * MS, 500 * MS);
+    let steps: &[u32] = options.quick_or(&[256, 1152, 1408], &STEPS);
+    let (mut points, mut answers) = (Vec::new(), Vec::new());
+    let (mut of_data, mut of_all) = (0.0, 0.0);
+    for segment in steps {
+        let mtu = lab::mtu_of_segments(*segment);
+        let payload = f64::from(segment - lab::TIMESTAMP_BYTES);
+        let ran = ran(pair, mtu, 1, time_ps, options.seed)?;
+        let here = ran.all_gbps();
+        points.push((f64::from(*segment), here));
+        let data = here * 1e9 / 8.0 / payload;
+        let back = acknowledgements_per_second(&ran.world, time_ps);
+        answers.push((f64::from(*segment), back / 1e3));
+        let of_ceiling = here / (CEILING_GBPS * payload / f64::from(mtu));
+        farther(&mut of_data, of_ceiling.max(data / PACKETS_PER_SECOND));
+        farther(&mut of_all, of_ceiling.max((data + back) / PACKETS_PER_SECOND));
+    }
+    let farthest = |name: &str, off: f64| {
+        let name = format!("steps of 128 bytes: farthest from {name}");
+        Figure::new(name, "%", 100.0 + off).wanted(100.0, Near::Slide, DERIVED)
+    };
+    let data = farthest("min(packets a second, ceiling)", of_data);
+    found.figures.push(data.because(ANSWERS));
+    found.figures.push(farthest("the same, acknowledgements counted", of_all));
+    let name = "acknowledgements by segment size".to_owned();
+    let line = Line { name, x: "bytes of a segment", y: "kpps", points: answers };
+    found.lines.push(line);
+    let name = "one flow by segment size".to_owned();
+    found.lines.insert(0, Line { name, x: "bytes of a segment", y: "Gb/s", points });
+    Ok(())
+}
+
+/// Keeps the share that is farther from one, as percent from there.
+fn farther(worst: &mut f64, share: f64) {
+    let off = (share - 1.0) * 100.0;
+    *worst = if off.abs() > worst.abs() { off } else { *worst };
+}
+
+fn acknowledgements_per_second(world: &World<CardNode>, time_ps: u64) -> f64 {
+    let sent = world.nodes()[RECEIVER as usize].tcp().acknowledgements;
+    sent as f64 * SECOND as f64 / time_ps as f64
+}
+
+/// The talk's steps up to where the ceiling of a flow is the limit.
+const STEPS: [u32; 12] = [128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 8192];

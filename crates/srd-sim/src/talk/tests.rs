@@ -1,0 +1,97 @@
+//! The experiments in their short form. Time is simulated, so that figures can be asserted.
+
+use super::*;
+
+const QUICK: Options = Options { quick: true, seed: 1 };
+
+fn outcome(name: &str) -> Outcome {
+    find(name).unwrap().run(&QUICK).unwrap()
+}
+
+fn figure(outcome: &Outcome, name: &str) -> Figure {
+    let found = outcome.figures.iter().find(|figure| figure.name.trim() == name);
+    found.unwrap_or_else(|| panic!("no {name}: {outcome:?}")).clone()
+}
+
+fn here(outcome: &Outcome, name: &str) -> f64 {
+    figure(outcome, name).here
+}
+
+fn met(outcome: &Outcome, names: &[&str]) {
+    for name in names {
+        let figure = figure(outcome, name);
+        assert_eq!(figure.is_met(), Some(true), "{figure:?}");
+    }
+}
+
+#[test]
+fn a_flow_has_its_ceiling_and_two_have_the_instance() {
+    let limits = outcome("flow-limits");
+    let two = "two flows, placement group";
+    met(&limits, &["one flow, outside", "one flow, MTU 1500", two, "one flow, ENA Express"]);
+    let one = here(&limits, "one flow, placement group");
+    assert!(one > 1.9 * here(&limits, "one flow, outside"));
+    assert!(here(&limits, two) > 1.2 * one);
+    // A miss with a cause: headers count at the ceiling, and those of a large packet are few.
+    assert!((9.9..10.1).contains(&one), "{one}");
+    assert!(limits.is_explained());
+}
+
+#[test]
+fn a_second_flow_brings_no_more_packets() {
+    let packets = outcome("pps");
+    let all = "steps of 128 bytes: farthest from the same, acknowledgements counted";
+    met(&packets, &["one flow", "two flows", "only `pps_allowance_exceeded` moved", all]);
+    assert!(packets.is_explained(), "{packets:?}");
+    let points = &packets.lines[0].points;
+    assert!(points.windows(2).all(|pair| pair[0].1 < pair[1].1), "{points:?}");
+}
+
+#[test]
+fn credits_are_spent_and_come_back() {
+    let credits = outcome("credits");
+    let names = ["with credits", "credits last", "without credits", "earned in 10 idle seconds"];
+    met(&credits, &names);
+    assert!(here(&credits, "credits at launch") > 35.0);
+    assert!(here(&credits, "credits at the end") < 0.01);
+}
+
+#[test]
+fn sixteen_connections_stop_at_their_ceilings_and_express_lifts_them() {
+    let nconnect = outcome("nconnect");
+    met(&nconnect, &["one connection", "16 connections"]);
+    let (plain, express) = ("16 connections", "16 connections, ENA Express");
+    assert!(here(&nconnect, express) > 1.19 * here(&nconnect, plain));
+    assert!(nconnect.is_explained());
+}
+
+#[test]
+fn the_allowance_is_counted_down_to_zero_and_no_entry_is_given_up() {
+    let full = outcome("tracking-full");
+    assert!(full.figures.iter().all(|figure| figure.is_met() == Some(true)), "{full:?}");
+    let falling = &full.lines[0].points;
+    assert!(falling.iter().filter(|(_, left)| (1.0..136_811.0).contains(left)).count() > 10);
+}
+
+#[test]
+fn a_minutes_average_hides_a_burst_that_counters_show() {
+    let burst = outcome("microburst");
+    let datagrams = "eight UDP flows: datagrams sent in a second";
+    met(&burst, &[datagrams, "what arrives", "share that is dropped", "segments sent again"]);
+    assert!(here(&burst, "waited for bw_out") > 0.0 && here(&burst, "dropped by bw_out") > 0.0);
+    assert!(here(&burst, "the minute's average") < 0.11 * here(&burst, "least of the seconds"));
+}
+
+#[test]
+fn untracked_flows_take_no_entry_and_end_with_their_rule() {
+    let untracked = outcome("untracked");
+    assert!(untracked.figures.iter().all(|figure| figure.is_met() == Some(true)), "{untracked:?}");
+}
+
+#[test]
+fn a_seed_gives_the_same_figures_again() {
+    let json = |outcome: &Outcome| serde_json::to_string(outcome).unwrap();
+    assert_eq!(json(&outcome("nconnect")), json(&outcome("nconnect")));
+    let other = find("nconnect").unwrap().run(&Options { seed: 2, ..QUICK }).unwrap();
+    assert_ne!(json(&outcome("nconnect")), json(&other));
+}
