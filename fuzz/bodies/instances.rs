@@ -71,6 +71,16 @@ instance = "c"
 [elastic_address.a]
 public = "198.51.100.4"
 interface = "a"
+[mirror_filter.all]
+ingress = ["1 accept all from 0.0.0.0/0 to 0.0.0.0/0"]
+egress = ["1 accept all from 0.0.0.0/0 to 0.0.0.0/0"]
+[mirror_target.c]
+interface = "c"
+[mirror_session.a]
+source = "a"
+target = "c"
+filter = "all"
+number = 1
 "#;
 
 /// What comes out is a packet as good as what went in.
@@ -124,6 +134,10 @@ pub(crate) fn instances(bytes: &[u8]) -> usize {
     let exits = worlds[0].internet_gateways.keys().map(|id| Exit::InternetGateway(*id));
     card.set_edges(exits.map(|exit| (exit, Arc::from(EDGE))).collect::<BTreeMap<_, _>>());
     card.set_host_bytes_max(1400);
+    // What is counted and copied reads all that guests write.
+    card.set_mirrors(&worlds[0]);
+    let lengths = worlds[0].enis.keys().map(|eni| (*eni, [Duration::from_secs(60)].into()));
+    card.set_flow_logs(now, &lengths.collect());
     let (mut out, mut nat) = (Out::default(), Nat::default());
     let mut rest = bytes;
     for _ in 0..STEPS_MAX {
@@ -159,6 +173,7 @@ pub(crate) fn instances(bytes: &[u8]) -> usize {
             assert!(tracked <= 20 && untracked <= 20, "{tracked} {untracked}");
         }
     }
+    card.set_flow_logs(now, &BTreeMap::new());
     // Whatever waits goes on or is dropped within the longest delay.
     card.poll(now + Duration::from_secs(1), &mut out);
     assert_eq!(card.poll_timeout(), None);

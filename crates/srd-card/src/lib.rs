@@ -55,6 +55,7 @@ mod flow;
 mod hash;
 pub mod limits;
 mod meta;
+pub mod observe;
 mod order;
 pub mod profile;
 mod queue;

@@ -128,7 +128,9 @@ impl Service {
             edge.route(&Vpc::publics(&self.world))?;
         }
         self.remove_guests(now);
-        self.make_guests(now)
+        self.make_guests(now)?;
+        self.plan_logs(now);
+        Ok(())
     }
 
     /// Removes instances that are not here any more, or whose interfaces are others.
@@ -306,6 +308,9 @@ fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) 
         add("rx_bytes", counts.rx_bytes);
         add("judged_packets", counts.judged);
         add("ena_srd_eligible_tx_pkts", counts.express_tx_packets);
+        add("mirrored_packets", counts.mirrored_packets);
+        add("mirrored_bytes", counts.mirrored_bytes);
+        add("mirror_dropped_packets", counts.mirror_dropped);
         let drops = service.card.drops(*port);
         Interface {
             name: service.vpc.eni_name(*eni),

@@ -21,6 +21,8 @@ pub enum Request {
         /// At most so many of each interface.
         most: u16,
     },
+    /// The flow logs.
+    Logs,
     /// Take the rules of this file, whose instances and interfaces are those that are there. The
     /// answer comes when no packet is judged by the old ones any more.
     Apply {
@@ -58,6 +60,11 @@ pub enum Answer {
         /// The flows.
         flows: Vec<Flow>,
     },
+    /// To [`Request::Logs`].
+    Logs {
+        /// The logs.
+        logs: Vec<FlowLog>,
+    },
     /// To [`Request::Apply`].
     Applied {
         /// Time from the reading of the file to the end of the old rules, microseconds.
@@ -92,6 +99,31 @@ pub struct Flow {
     pub sent: String,
     /// The same of packets that it receives.
     pub received: String,
+}
+
+/// A flow log.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FlowLog {
+    /// Its name in the VPC's file.
+    pub name: String,
+    /// Its identifier.
+    pub id: String,
+    /// The cloud, subnet or interface that it is about.
+    pub resource: String,
+    /// accept, reject or all.
+    pub traffic: String,
+    /// Where its files are.
+    pub directory: String,
+    /// text, gzip or parquet.
+    pub files: String,
+    /// How many interfaces of this host it is about.
+    pub interfaces: usize,
+    /// Records that were written.
+    pub records_written: u64,
+    /// Records that were not: the disk is full or too slow.
+    pub records_dropped: u64,
+    /// Why the last write failed, unless one worked since.
+    pub failure: Option<String>,
 }
 
 /// What there is.

@@ -21,6 +21,7 @@ use srd_vpc::compile::Rules;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
+use crate::logs::Logs;
 use crate::orders::{Command, Orders, Stopper};
 use crate::protocol::{Answer, Request};
 use crate::server::Server;
@@ -71,6 +72,7 @@ impl Service {
             guests: Guests::default(),
             tuns: BTreeMap::new(),
             gateways: Gateways::new(edge, underlay),
+            logs: Logs::start()?,
             services,
             commands,
             wake,
@@ -81,6 +83,7 @@ impl Service {
         };
         service.set_edges();
         service.make_guests(now)?;
+        service.plan_logs(now);
         Ok(service)
     }
 
@@ -94,6 +97,12 @@ impl Service {
     /// # Errors
     /// Waiting fails, or the device of the internet's side is gone.
     pub fn run(&mut self) -> Result<()> {
+        let ended = self.turn();
+        self.end_logs();
+        ended
+    }
+
+    fn turn(&mut self) -> Result<()> {
         while !self.stopper.is_ending.load(Ordering::Relaxed) {
             self.wait().context("waiting for packets")?;
             let now = clock::now();
@@ -103,6 +112,7 @@ impl Service {
             self.read_hosts(now);
             self.serve(now);
             self.with_card(now, |card, around| card.poll(now, around));
+            self.write_logs();
             if self.expire_at <= now {
                 self.card.expire(now, EXPIRE_WORK);
                 self.expire_at = now + PAUSE_MAX;
@@ -167,6 +177,7 @@ impl Service {
             Request::Flows { instance, most } => {
                 Ok(Answer::Flows { flows: self.flows(&instance, most)? })
             }
+            Request::Logs => Ok(Answer::Logs { logs: self.logs.report() }),
             Request::Attach(attach) => Ok(Answer::Attached(self.attach(now, &attach)?)),
             // The connection's own thread reads the file.
             Request::Apply { .. } => bail!("a file has to be read first"),

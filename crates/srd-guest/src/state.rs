@@ -16,6 +16,7 @@ use srd_vpc::object::World;
 
 use crate::gateways::Gateways;
 use crate::link_local::Services;
+use crate::logs::Logs;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
 use crate::server::Server;
@@ -51,6 +52,7 @@ pub struct Service {
     pub(crate) guests: Guests,
     pub(crate) tuns: BTreeMap<PortId, Tun>,
     pub(crate) gateways: Gateways,
+    pub(crate) logs: Logs,
     pub(crate) services: Services,
     pub(crate) commands: Receiver<Command>,
     pub(crate) wake: Arc<OwnedFd>,

@@ -70,7 +70,11 @@ impl Build<'_> {
         all(self, Kind::NatGateway, &document.nat_gateway)?;
         all(self, Kind::ElasticAddress, &document.elastic_address)?;
         all(self, Kind::Peering, &document.peering)?;
-        all(self, Kind::Endpoint, &document.endpoint)
+        all(self, Kind::Endpoint, &document.endpoint)?;
+        all(self, Kind::FlowLog, &document.flow_log)?;
+        all(self, Kind::MirrorFilter, &document.mirror_filter)?;
+        all(self, Kind::MirrorTarget, &document.mirror_target)?;
+        all(self, Kind::MirrorSession, &document.mirror_session)
     }
 
     /// Names stand in phrases between spaces, and on command lines.

@@ -13,6 +13,8 @@ pub(crate) type Named<T> = BTreeMap<Spanned<String>, Spanned<T>>;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Document {
+    pub(crate) account: Maybe<String>,
+    pub(crate) region: Maybe<String>,
     pub(crate) vpc: Named<VpcTable>,
     pub(crate) subnet: Named<SubnetTable>,
     pub(crate) route_table: Named<RouteTableTable>,
@@ -28,6 +30,49 @@ pub(crate) struct Document {
     pub(crate) elastic_address: Named<ElasticAddressTable>,
     pub(crate) peering: Named<PeeringTable>,
     pub(crate) endpoint: Named<EndpointTable>,
+    pub(crate) flow_log: Named<FlowLogTable>,
+    pub(crate) mirror_filter: Named<MirrorFilterTable>,
+    pub(crate) mirror_target: Named<MirrorTargetTable>,
+    pub(crate) mirror_session: Named<MirrorSessionTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FlowLogTable {
+    pub(crate) vpc: Maybe<String>,
+    pub(crate) subnet: Maybe<String>,
+    pub(crate) interface: Maybe<String>,
+    pub(crate) traffic: Maybe<String>,
+    pub(crate) interval: Maybe<u16>,
+    pub(crate) format: Maybe<String>,
+    pub(crate) directory: Spanned<String>,
+    pub(crate) files: Maybe<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MirrorFilterTable {
+    #[serde(default)]
+    pub(crate) ingress: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(crate) egress: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MirrorTargetTable {
+    pub(crate) interface: Spanned<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MirrorSessionTable {
+    pub(crate) source: Spanned<String>,
+    pub(crate) target: Spanned<String>,
+    pub(crate) filter: Spanned<String>,
+    pub(crate) number: Spanned<u16>,
+    pub(crate) vni: Maybe<u32>,
+    pub(crate) packet_length: Maybe<u16>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -12,7 +12,7 @@
 //! | `build` | a file that is being read |
 //! | `read` | the order in which objects are made |
 //! | `taken` | ranges of addresses that are taken |
-//! | `network`, `machines`, `edges` | the objects, and what must agree |
+//! | `network`, `machines`, `edges`, `observe` | the objects, and what must agree |
 #![forbid(unsafe_code)]
 
 mod build;
@@ -21,6 +21,7 @@ mod edges;
 mod machines;
 mod names;
 mod network;
+mod observe;
 mod phrase;
 mod read;
 mod taken;

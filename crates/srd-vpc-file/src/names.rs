@@ -27,6 +27,10 @@ pub enum Kind {
     ElasticAddress,
     Peering,
     Endpoint,
+    FlowLog,
+    MirrorFilter,
+    MirrorTarget,
+    MirrorSession,
 }
 
 impl Kind {
@@ -48,6 +52,10 @@ impl Kind {
             Self::ElasticAddress => "elastic_address",
             Self::Peering => "peering",
             Self::Endpoint => "endpoint",
+            Self::FlowLog => "flow_log",
+            Self::MirrorFilter => "mirror_filter",
+            Self::MirrorTarget => "mirror_target",
+            Self::MirrorSession => "mirror_session",
         }
     }
 }

@@ -4,6 +4,7 @@
 //!  rule   = traffic ("from" | "to") other          tcp 443 from 0.0.0.0/0
 //!  entry  = number ("allow" | "deny") rule         100 allow all from 0.0.0.0/0
 //!  route  = destination "to" target                0.0.0.0/0 to internet_gateway main
+//!  mirror = number ("accept" | "reject") traffic ["source" ports] "from" BLOCK "to" BLOCK
 //!  other  = BLOCK | "group" NAME | "list" NAME
 //!  traffic = "all" | "tcp" [ports] | "udp" [ports] | "icmp" [TYPE [CODE]] | "icmpv6" [TYPE [CODE]]
 //!          | "protocol" NUMBER
@@ -44,6 +45,8 @@ const ENTRY: &str = "write a number from 1 to 32766, `allow` or `deny`, and a ru
                      \"100 allow tcp 443 from 0.0.0.0/0\"";
 const ROUTE: &str = "write a block and a target, as in \"0.0.0.0/0 to internet_gateway main\", \
                      \"10.1.0.0/16 to peering p1\" or \"192.0.2.0/24 to blackhole\"";
+const MIRROR: &str = "write a number from 1 to 32766, `accept` or `reject`, traffic and two \
+                      blocks of one family, as in \"100 accept tcp 443 from 0.0.0.0/0 to 10.0.0.0/16\"";
 const BLOCK: &str = "write an address and a prefix length, as in 10.0.0.0/16";
 const TRAFFIC: &str = "write all, tcp, udp, icmp, icmpv6 or protocol NUMBER; ports as 443 or \
                        1024-65535, ICMP types as numbers";
@@ -87,6 +90,46 @@ pub(crate) fn entry(text: &str, word: &str) -> Result<(u16, bool, Traffic, IpNet
         (traffic, Other::Block(block)) => Ok((parsed, allow, traffic, block)),
         _ => Err(wrong(String::from("an access control list knows blocks only"))),
     }
+}
+
+/// A rule of a mirror filter, without its direction.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mirrored {
+    pub(crate) number: u16,
+    pub(crate) accept: bool,
+    pub(crate) traffic: Traffic,
+    pub(crate) source_ports: Option<(u16, u16)>,
+    pub(crate) source: IpNet,
+    pub(crate) destination: IpNet,
+}
+
+/// A rule of a mirror filter.
+pub(crate) fn mirrored(text: &str) -> Result<Mirrored> {
+    let wrong =
+        || Wrong { what: format!("`{text}` is no rule of a mirror filter"), remedy: MIRROR };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [number, verb, rest @ .., "from", source, "to", destination] = &words[..] else {
+        return Err(wrong());
+    };
+    let number = number.parse().ok().filter(|n| (1..=32_766).contains(n)).ok_or_else(wrong)?;
+    let accept = match *verb {
+        "accept" => true,
+        "reject" => false,
+        _ => return Err(wrong()),
+    };
+    let (of, source_ports) = match rest {
+        [of @ .., "source", range] => (of, Some(ports(range).ok_or_else(wrong)?)),
+        of => (of, None),
+    };
+    let traffic = traffic(of)?;
+    let has_ports = matches!(traffic, Traffic::Tcp(..) | Traffic::Udp(..));
+    let (source, destination) = (block(source)?, block(destination)?);
+    if source_ports.is_some() && !has_ports
+        || source.addr().is_ipv4() != destination.addr().is_ipv4()
+    {
+        return Err(wrong());
+    }
+    Ok(Mirrored { number, accept, traffic, source_ports, source, destination })
 }
 
 /// A route: a block or the name of a prefix list, and a target.

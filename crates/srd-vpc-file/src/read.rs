@@ -9,7 +9,7 @@ use srd_vpc::object::World;
 use super::build::{Build, Result};
 use super::document::Document;
 use super::names::Names;
-use super::{edges, machines, network};
+use super::{edges, machines, network, observe};
 
 /// The largest file that is read.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -68,6 +68,7 @@ pub fn parse(text: &str, path: &Path) -> Result<VpcFile> {
     network::build(&mut build, &document)?;
     machines::build(&mut build, &document)?;
     edges::build(&mut build, &document)?;
+    observe::build(&mut build, &document)?;
     network::check_quotas(&build, &document)?;
     Ok(VpcFile { world: build.world, names: build.names })
 }

@@ -154,7 +154,7 @@ fn services_are_reached_whatever_groups_and_lists_say() {
     assert_eq!(served("10.0.0.2"), Verdict::Served(Service::Resolver));
     assert_eq!(served("169.254.169.253"), Verdict::Served(Service::Resolver));
     assert_eq!(served("169.254.169.254"), Verdict::Served(Service::Metadata));
-    assert_eq!(served("169.254.169.123"), Verdict::Dropped(Reason::GroupsOut));
+    assert_eq!(served("169.254.169.123"), Verdict::Served(Service::Time));
     assert_eq!(served("10.0.0.3"), Verdict::Dropped(Reason::GroupsOut));
 }
 

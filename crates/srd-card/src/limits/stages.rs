@@ -214,6 +214,24 @@ impl<T> Limits<T> {
         }
     }
 
+    /// Pays for a packet that may be lost: it passes now, or not at all, and not while a frame
+    /// waits for bandwidth of its direction or for packets a second. // M4
+    pub fn spare(&mut self, now: Instant, offer: &Offer) -> bool {
+        self.advance(now);
+        let limit = match offer.direction {
+            Direction::Ingress => Limit::BandwidthIn,
+            Direction::Egress => Limit::BandwidthOut,
+        };
+        let waits = [limit, Limit::Packets].iter().any(|limit| self.counts[*limit as usize] > 0);
+        let packets = u64::from(offer.packets);
+        if waits || !self.ready.is_empty() || !self.packets.admits(now, packets, Duration::ZERO) {
+            return false;
+        }
+        let bandwidth = &mut self.bandwidth[index(offer.direction)];
+        bandwidth.take(now, bits(offer), Duration::ZERO).is_ok()
+            && self.packets.take(now, packets, Duration::ZERO).is_ok()
+    }
+
     /// The next frame that is through all limits. Frames that a limit drops after they waited
     /// before an earlier one are counted and freed.
     pub fn pop(&mut self, now: Instant) -> Option<(Offer, T)> {

@@ -11,10 +11,13 @@ use srd_vpc::judge::Exit;
 
 use super::drops::{Cause, Drops};
 use super::flow::{Ends, Flow, Side, Verdict};
+use super::logs::Logs;
+use super::mirror::Mirror;
 use super::parcel::Parcel;
 use super::port::{Around, Direct, FlowState, Guest, PortCounts, PortId};
 use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
 use crate::meta::key::Direction;
+use crate::observe::Aggregator;
 use crate::profile::Profile;
 use crate::rewrite::too_big;
 use crate::track::{Table, Timeouts};
@@ -30,6 +33,12 @@ pub(super) struct Port {
     pub(super) is_gone: bool,
     pub(super) counts: PortCounts,
     pub(super) drops: Drops,
+    /// What flow logs count; none without a log.
+    pub(super) logs: Vec<Aggregator>,
+    /// Sessions that copy its packets, the lowest number first.
+    pub(super) mirrors: Vec<Mirror>,
+    /// Whether copies are for it.
+    pub(super) is_mirror_target: bool,
 }
 
 pub(super) struct Instance {
@@ -70,7 +79,8 @@ pub struct Card {
     free_instances: Vec<u32>,
     /// Instances whose limits have been offered packets.
     pub(super) busy: VecDeque<u32>,
-    seed: u64,
+    pub(super) seed: u64,
+    pub(super) logs: Logs,
 }
 
 /// Places of an instance's table that a look at its flows goes through.
@@ -98,6 +108,7 @@ impl Card {
             free_instances: Vec::new(),
             busy: VecDeque::new(),
             seed,
+            logs: Logs::default(),
         }
     }
 
@@ -130,7 +141,18 @@ impl Card {
     fn add_port(&mut self, instance: u32, index: u16, eni: EniId) -> PortId {
         let vpc = self.rules.vpc_of(eni).unwrap_or(VpcId(0));
         let (counts, drops) = (PortCounts::default(), Drops::default());
-        let port = Port { eni, vpc, instance, index, is_gone: false, counts, drops };
+        let port = Port {
+            eni,
+            vpc,
+            instance,
+            index,
+            is_gone: false,
+            counts,
+            drops,
+            logs: Vec::new(),
+            mirrors: Vec::new(),
+            is_mirror_target: false,
+        };
         let next = PortId(u32::try_from(self.ports.len()).unwrap_or(u32::MAX));
         let id = self.free_ports.pop().unwrap_or(next);
         match self.ports.get_mut(id.0 as usize) {
@@ -150,6 +172,7 @@ impl Card {
             if port.instance == number && !port.is_gone {
                 port.is_gone = true;
                 self.by_eni.remove(&port.eni);
+                self.logs.end(now, port.eni, core::mem::take(&mut port.logs));
                 self.free_ports.push(id);
             }
         }
@@ -198,6 +221,7 @@ impl Card {
 
     /// Lets packets go on whose wait is over, and frees flows that are past their time.
     pub fn poll(&mut self, now: Instant, around: &mut impl Around) {
+        self.roll_logs(now);
         while let Some((at, instance)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, instance));
             self.instances[instance as usize].timer = None;
@@ -208,7 +232,8 @@ impl Card {
 
     /// When to call [`Card::poll`] next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        let next = self.timers.first().map(|(at, _)| *at);
+        next.into_iter().chain(self.logs.next()).min()
     }
 
     /// Frees flows that are past their time, with at most `work` steps for each instance.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
 use srd_vpc::compile::{self, Next, Sent};
-use srd_vpc::judge::{Reach, Reason, Service, Tracking};
+use srd_vpc::judge::{Exit, Reach, Reason, Service, Tracking};
 
 use super::card::Card;
 use super::drops::Cause;
@@ -16,6 +16,7 @@ use crate::limits::Offer;
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
+use crate::observe::Path;
 use crate::track::{Found, Key, Seen, TrackId};
 
 impl Card {
@@ -41,6 +42,7 @@ impl Card {
         let (slot, id) = match self.target(now, port, &read, bytes, &key, seen) {
             Ok(found) => found,
             Err(cause) => {
+                self.log_refusal(now, port, &read, bytes, Direction::Egress, cause);
                 if cause == Cause::Tracking {
                     let instance = &mut self.instances[instance as usize];
                     let packets = u32::try_from(packets).unwrap_or(u32::MAX);
@@ -202,8 +204,13 @@ impl Card {
                     core::net::IpAddr::V4(public) if changed => Some(public),
                     _ => None,
                 };
+                let path = match exit {
+                    _ if nat.is_some() => Path::Cloud,
+                    Exit::Endpoint(_) => Path::Endpoint,
+                    Exit::InternetGateway(_) | Exit::EgressOnlyGateway(_) => Path::Internet,
+                };
                 let to = To::Edge { exit, edge, public, nat };
-                Target { to, kind: Target::kind(false, Reach::Outside) }
+                Target { to, kind: Target::kind(false, Reach::Outside), path }
             }
             // Answers could not find their way back through the gateway. // V8
             Next::To { .. } if nat.is_some() => return Err(Cause::Rule(Reason::PrivateNat)),
@@ -224,13 +231,15 @@ impl Card {
                     None if *host == self.host => return Err(Cause::NotHere),
                     None => To::Host { host: host.clone(), eni: place.eni, express },
                 };
-                Target { to, kind: Target::kind(express, reach) }
+                let path = if reach == Reach::Peering { Path::Peering } else { Path::Cloud };
+                Target { to, kind: Target::kind(express, reach), path }
             }
         };
         Ok((target, tracking))
     }
 
     fn to_service(&self, service: Service) -> Target {
-        Target { to: To::Service(service), kind: Target::kind(false, Reach::Zone) }
+        let kind = Target::kind(false, Reach::Zone);
+        Target { to: To::Service(service), kind, path: Path::Cloud }
     }
 }

@@ -12,6 +12,7 @@ use srd_vpc::judge::{Exit, Reach, Reason, Service};
 
 use super::port::PortId;
 use crate::limits::{FlowKind, FlowMeter};
+use crate::observe::Path;
 use crate::track::TrackId;
 
 /// A verdict of one direction of a flow.
@@ -67,6 +68,8 @@ impl Flow {
 pub(super) struct Target {
     pub(super) to: To,
     pub(super) kind: FlowKind,
+    /// How flow logs call the way.
+    pub(super) path: Path,
 }
 
 /// The next stop.

@@ -152,6 +152,7 @@ impl Card {
         let seen = Seen::of(&read.packet, bytes);
         let taken = self.take(now, sender, port, &read, bytes, &key, seen);
         if let Err(cause) = taken {
+            self.log_refusal(now, port, &read, bytes, Direction::Ingress, cause);
             if cause == Cause::Tracking {
                 let instance = &mut self.instances[number as usize];
                 let packets = u32::try_from(packets).unwrap_or(u32::MAX);

@@ -29,6 +29,8 @@
 //! | `onward` | limits, and what passed them |
 //! | [`port`], `read`, `parcel` | an interface, a frame, a packet on its way |
 //! | `translate` | addresses that gateways write |
+//! | [`logs`] | what flow logs count |
+//! | [`mirror`] | copies for mirror sessions |
 //! | [`nat`] | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
 //! | [`drops`] | why packets were dropped |
@@ -41,6 +43,8 @@ mod egress;
 pub mod envelope;
 mod flow;
 mod ingress;
+pub mod logs;
+pub mod mirror;
 pub mod nat;
 mod onward;
 mod parcel;
@@ -51,4 +55,6 @@ mod translate;
 pub use card::Card;
 pub use drops::{Cause, Drops};
 pub use envelope::{Envelope, EnvelopeError};
+pub use logs::LoggedWindow;
+pub use mirror::Mirror;
 pub use port::{Around, Direct, FlowState, Guest, PortCounts, PortId};

@@ -75,6 +75,7 @@ impl Card {
         if parcel.epoch != self.epoch
             && let Err(cause) = self.judge_again(now, &mut parcel)
         {
+            self.log_late_refusal(now, &parcel, cause);
             return self.drop_of(Some(parcel.port), cause, offer.packets.into());
         }
         let Parcel { frame, port, going, .. } = parcel;
@@ -83,6 +84,8 @@ impl Card {
             Going::In(_) => {
                 counts.rx_packets += u64::from(offer.packets);
                 counts.rx_bytes += u64::from(offer.bytes);
+                self.log_passed(now, port, &frame, offer, None);
+                self.mirror(now, port, &frame, Direction::Ingress, around);
                 around.to_guest(port, frame);
             }
             Going::Out(slot) => {
@@ -91,7 +94,11 @@ impl Card {
                 let Some(target) = self.ends.targets.get(slot) else { return };
                 let by_express = matches!(target.to, To::Host { express: true, .. });
                 counts.express_tx_packets += u64::from(by_express) * u64::from(offer.packets);
-                let to = target.to.clone();
+                let (to, path) = (target.to.clone(), target.path);
+                if !offer.link_local {
+                    self.log_passed(now, port, &frame, offer, Some(path));
+                    self.mirror(now, port, &frame, Direction::Egress, around);
+                }
                 self.leave(now, port, to, frame, around);
             }
         }
@@ -143,7 +150,7 @@ impl Card {
     }
 
     /// A packet leaves its guest.
-    fn leave(
+    pub(super) fn leave(
         &mut self,
         now: Instant,
         port: PortId,

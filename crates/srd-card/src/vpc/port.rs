@@ -55,6 +55,12 @@ pub struct PortCounts {
     pub judged: u64,
     /// Packets that ride SRD, or may.
     pub express_tx_packets: u64,
+    /// Copies of its packets that mirror sessions have sent.
+    pub mirrored_packets: u64,
+    /// Their bytes, with the headers around them.
+    pub mirrored_bytes: u64,
+    /// Copies that were dropped: no bandwidth was left, or no way leads to the target.
+    pub mirror_dropped: u64,
 }
 
 /// What the card knows of a flow of an interface.

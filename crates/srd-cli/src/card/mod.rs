@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`up`] | `srd card up` |
 //! | [`lab`] | `srd card lab` |
+//! | [`logs`] | `srd card logs` |
 //! | [`show`] | `srd card status`, `stats`, `flows`, `apply` |
 //! | [`mod@run`] | `srd run` |
 //! | [`report`] | what limited an instance, and what to do |
 
 mod lab;
+mod logs;
 mod report;
 pub(crate) mod run;
 mod show;
@@ -32,6 +34,8 @@ pub(crate) enum CardCommand {
     /// Show the flows of an instance: the state of each connection, and what the card keeps of its
     /// two directions.
     Flows(show::FlowsArgs),
+    /// Show the flow logs: where their files are, records written and dropped.
+    Logs(logs::LogsArgs),
     /// Run the experiments of the talk NET402 on EC2's network, with instances of this machine and
     /// iperf3, and show each figure beside the talk's.
     Lab(lab::LabArgs),
@@ -54,6 +58,7 @@ pub(crate) fn run(command: &CardCommand) -> Result<u8> {
         CardCommand::Status(args) => show::status(args),
         CardCommand::Stats(args) => show::stats(args),
         CardCommand::Flows(args) => show::flows(args),
+        CardCommand::Logs(args) => logs::run(args),
         CardCommand::Lab(args) => lab::run(args),
         CardCommand::Apply(args) => show::apply(args),
     }

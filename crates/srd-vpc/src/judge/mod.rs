@@ -19,11 +19,13 @@
 //! | `traffic` | which packets a rule is about |
 //! | `walk` | the order of all these |
 //! | `step` | what is found on the way |
+//! | `mirror` | which packets a mirror filter accepts |
 //! | `connection` | a packet and its answer |
 
 mod acl;
 mod connection;
 pub(crate) mod groups;
+mod mirror;
 pub(crate) mod route;
 mod step;
 pub(crate) mod traffic;
@@ -31,5 +33,6 @@ pub(crate) mod walk;
 
 pub use connection::{Connection, connection};
 pub use groups::{Direction, Tracking};
+pub use mirror::mirrors;
 pub use step::{Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Translator, Verdict};
 pub use walk::{Remembers, judge, judge_flow};

@@ -4,21 +4,28 @@
 mod gateway;
 mod group;
 mod interface;
+mod log_field;
 mod network;
 mod observe;
 
 pub use gateway::*;
 pub use group::*;
 pub use interface::*;
+pub use log_field::*;
 pub use network::*;
 pub use observe::*;
 
 use crate::id::*;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 
 /// All objects of one account and Region, one table for each kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct World {
+    /// The number of the account, if it has one.
+    pub account: Option<String>,
+    /// The name of the Region, if it has one.
+    pub region: Option<String>,
     /// Virtual private clouds.
     pub vpcs: BTreeMap<VpcId, Vpc>,
     /// Subnets.

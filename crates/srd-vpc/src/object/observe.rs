@@ -1,6 +1,7 @@
 //! What watches packets: flow logs and traffic mirroring.
 
 use super::Traffic;
+use super::log_field::LogField;
 use crate::id::*;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -15,10 +16,41 @@ pub struct FlowLog {
     pub resource: Logged,
     /// Which flows.
     pub traffic: LoggedTraffic,
-    /// Names of the fields of a record, in order; the default format if empty.
-    pub fields: Vec<String>,
+    /// The fields of a record, in order; those of version 2 if empty.
+    pub fields: Vec<LogField>,
     /// The longest window of one record, in seconds: 60 or 600.
     pub interval: u16,
+    /// The directory that files are written to.
+    pub directory: String,
+    /// What the files are.
+    pub format: LogFormat,
+}
+
+impl FlowLog {
+    /// The fields of a record.
+    pub fn fields(&self) -> &[LogField] {
+        if self.fields.is_empty() { &LogField::DEFAULT } else { &self.fields }
+    }
+
+    /// Whether it is about an interface of this subnet.
+    pub fn covers(&self, eni: EniId, subnet: SubnetId, vpc: VpcId) -> bool {
+        match self.resource {
+            Logged::Vpc(of) => of == vpc,
+            Logged::Subnet(of) => of == subnet,
+            Logged::Eni(of) => of == eni,
+        }
+    }
+}
+
+/// What the files of a flow log are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines of text behind a line with the names of the fields.
+    Text,
+    /// The same, compressed with gzip.
+    Gzip,
+    /// Apache Parquet.
+    Parquet,
 }
 
 /// The interfaces that a flow log is about.

@@ -1,0 +1,214 @@
+//! A flow of a window, or its absence, as a record with EC2's fields.
+
+use alloc::borrow::Cow;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::net::IpAddr;
+
+use srd_proto::time::Instant;
+use srd_vpc::object::{LogField, LoggedTraffic};
+
+use super::window::{Action, Count, FlowKey, Path, Window};
+
+/// Version of a record without fields of a later one.
+const VERSION_MIN: u8 = 2;
+
+/// What a log says of an interface in each of its records. Empty text is `-`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// The number of the account.
+    pub account: String,
+    /// The interface.
+    pub interface: String,
+    /// Its cloud.
+    pub vpc: String,
+    /// Its subnet.
+    pub subnet: String,
+    /// Its instance.
+    pub instance: String,
+    /// The Region.
+    pub region: String,
+    /// The availability zone.
+    pub zone: String,
+    /// Its primary address of each family.
+    pub addresses: [Option<IpAddr>; 2],
+    /// Nanoseconds of Unix at [`Instant::ZERO`].
+    pub unix_ns: u64,
+    /// Whether the instance is one of Nitro: gateways have numbers of their own.
+    pub is_nitro: bool,
+}
+
+impl Facts {
+    fn seconds(&self, at: Instant) -> i64 {
+        let ns = self.unix_ns.saturating_add(at.as_nanos());
+        i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX)
+    }
+
+    fn primary(&self, like: IpAddr) -> IpAddr {
+        let mut own = self.addresses.iter().flatten();
+        own.find(|own| own.is_ipv4() == like.is_ipv4()).copied().unwrap_or(like)
+    }
+}
+
+/// A record.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    facts: &'a Facts,
+    start: Instant,
+    end: Instant,
+    what: What<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What<'a> {
+    Flow { key: &'a FlowKey, count: &'a Count, action: Action, path: Option<Path> },
+    NoData,
+    SkipData,
+}
+
+/// A value of a field.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value<'a> {
+    /// There is none: `-`.
+    None,
+    /// A number.
+    Number(i64),
+    /// Text without spaces.
+    Text(Cow<'a, str>),
+}
+
+/// The records of a window for a log of this traffic: accepted flows, refused flows, and the one
+/// that says that packets were skipped or that there were none. // F4, F5
+pub fn records<'a>(
+    facts: &'a Facts,
+    window: &'a Window,
+    traffic: LoggedTraffic,
+) -> impl Iterator<Item = Record<'a>> {
+    let wants = move |action| match traffic {
+        LoggedTraffic::Accept => action == Action::Accept,
+        LoggedTraffic::Reject => action == Action::Reject,
+        LoggedTraffic::All => true,
+    };
+    let flows = window.flows().into_iter().flat_map(|(key, flow)| {
+        let of = [(Action::Accept, &flow.accepted), (Action::Reject, &flow.rejected)];
+        of.map(|(action, count)| (key, action, count, flow.path.filter(|_| key.egress)))
+    });
+    let flows = flows.filter(move |(_, action, count, _)| wants(*action) && count.packets > 0);
+    let flows = flows.map(|(key, action, count, path)| {
+        let path = path.filter(|_| action == Action::Accept);
+        let what = What::Flow { key, count, action, path };
+        Record { facts, start: count.first, end: count.last, what }
+    });
+    let (start, end) = (window.began, window.ended);
+    let skipped = (window.skipped_packets > 0).then_some(What::SkipData);
+    let silent = window.is_silent().then_some(What::NoData);
+    let whole = skipped.or(silent).map(|what| Record { facts, start, end, what });
+    flows.chain(whole)
+}
+
+impl<'a> Record<'a> {
+    /// The record of a window that was lost whole.
+    pub fn lost(facts: &'a Facts, window: &Window) -> Self {
+        Self { facts, start: window.began, end: window.ended, what: What::SkipData }
+    }
+
+    /// The value of a field; `version` is that of the format.
+    pub fn value(&self, field: LogField, version: u8) -> Value<'a> {
+        let facts = self.facts;
+        match field {
+            LogField::Version => Value::Number(version.into()),
+            LogField::AccountId => text(&facts.account),
+            LogField::InterfaceId => text(&facts.interface),
+            LogField::VpcId => text(&facts.vpc),
+            LogField::SubnetId => text(&facts.subnet),
+            LogField::InstanceId => text(&facts.instance),
+            LogField::Region => text(&facts.region),
+            LogField::AzId => text(&facts.zone),
+            LogField::Start => Value::Number(facts.seconds(self.start)),
+            LogField::End => Value::Number(facts.seconds(self.end)),
+            LogField::LogStatus => word(match self.what {
+                What::Flow { .. } => "OK",
+                What::NoData => "NODATA",
+                What::SkipData => "SKIPDATA",
+            }),
+            _ => self.of_flow(field),
+        }
+    }
+
+    fn of_flow(&self, field: LogField) -> Value<'a> {
+        let What::Flow { key, count, action, path } = self.what else { return Value::None };
+        let address = |address: IpAddr| Value::Text(address.to_string().into());
+        let number = |number: u64| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
+        match field {
+            // The interface's own end is its primary address. // F3
+            LogField::Srcaddr if key.egress => address(self.facts.primary(key.source)),
+            LogField::Dstaddr if !key.egress => address(self.facts.primary(key.destination)),
+            LogField::Srcaddr | LogField::PktSrcaddr => address(key.source),
+            LogField::Dstaddr | LogField::PktDstaddr => address(key.destination),
+            LogField::Srcport => number(key.ports.0.into()),
+            LogField::Dstport => number(key.ports.1.into()),
+            LogField::Protocol => number(key.protocol.into()),
+            LogField::Packets => number(count.packets),
+            LogField::Bytes => number(count.bytes),
+            LogField::TcpFlags => number(count.tcp_flags.into()),
+            LogField::Type => word(if key.source.is_ipv4() { "IPv4" } else { "IPv6" }),
+            LogField::Action => word(match action {
+                Action::Accept => "ACCEPT",
+                Action::Reject => "REJECT",
+            }),
+            LogField::FlowDirection => word(if key.egress { "egress" } else { "ingress" }),
+            LogField::TrafficPath => path.map_or(Value::None, |path| {
+                let nitro = self.facts.is_nitro;
+                Value::Number(match path {
+                    Path::Cloud => 1,
+                    Path::Peering => 4,
+                    Path::Endpoint if nitro => 7,
+                    Path::Internet if nitro => 8,
+                    Path::Endpoint | Path::Internet => 2,
+                })
+            }),
+            _ => Value::None,
+        }
+    }
+}
+
+fn text(text: &str) -> Value<'_> {
+    if text.is_empty() { Value::None } else { Value::Text(text.into()) }
+}
+
+fn word<'a>(word: &'static str) -> Value<'a> {
+    Value::Text(word.into())
+}
+
+/// The version that records of these fields have: the highest of them. // F3
+pub fn version_of(fields: &[LogField]) -> u8 {
+    fields.iter().map(|field| field.version()).max().unwrap_or(VERSION_MIN).max(VERSION_MIN)
+}
+
+/// A record as a line, without its end.
+pub fn line(record: &Record<'_>, fields: &[LogField]) -> String {
+    let version = version_of(fields);
+    let mut line = String::new();
+    for (n, field) in fields.iter().enumerate() {
+        if n > 0 {
+            line.push(' ');
+        }
+        // Writing to a string does not fail.
+        let _ = match record.value(*field, version) {
+            Value::None => line.write_char('-'),
+            Value::Number(number) => write!(line, "{number}"),
+            Value::Text(text) => line.write_str(&text),
+        };
+    }
+    line
+}
+
+/// The line that a file begins with: the names of the fields.
+pub fn header(fields: &[LogField]) -> String {
+    let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
+    names.join(" ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Names of files, as EC2 gives them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use srd_card::observe::Facts;
+use srd_vpc::id::FlowLogId;
+
+/// Files of one log that begin in one minute.
+const FILES_MAX: u32 = 10_000;
+
+/// A new file of a log in its directory, which is made if it is not there. No file is ever
+/// overwritten.
+pub(crate) fn create(
+    directory: &Path,
+    facts: &Facts,
+    log: FlowLogId,
+    ending: &str,
+) -> io::Result<(File, PathBuf)> {
+    fs::create_dir_all(directory)?;
+    let stem = stem(facts, log, SystemTime::now());
+    for number in 0..FILES_MAX {
+        let path = directory.join(format!("{stem}_{number}.{ending}"));
+        // A file that is complete has lost this ending.
+        if ending.ends_with(".part") && path.with_extension("").exists() {
+            continue;
+        }
+        match OpenOptions::new().create_new(true).read(true).write(true).open(&path) {
+            Ok(file) => return Ok((file, path)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many files of this minute"))
+}
+
+/// `ACCOUNT_vpcflowlogs_REGION_fl-0123_20261123T1745Z`.
+fn stem(facts: &Facts, log: FlowLogId, at: SystemTime) -> String {
+    let unix = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, seconds) = (unix / 86_400, unix % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute) = (seconds / 3600, seconds / 60 % 60);
+    let time = format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}Z");
+    let parts = [&facts.account, "vpcflowlogs", &facts.region, &log.to_string(), &time];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("_")
+}
+
+/// Year, month and day of a day since 1970, in the Gregorian calendar. A year begins in March here,
+/// so that the leap day is its last.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468; // since the first of March of the year 0
+    let era = days / 146_097;
+    let of_era = days % 146_097;
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn names_have_the_minute_in_utc() {
+        let at = |unix| SystemTime::UNIX_EPOCH + Duration::from_secs(unix);
+        let facts = Facts {
+            account: "123456789010".into(),
+            region: "eu-central-1".into(),
+            ..Facts::default()
+        };
+        for (unix, time) in [
+            (0, "19700101T0000Z"),
+            (951_782_399, "20000228T2359Z"),
+            (951_782_400, "20000229T0000Z"),
+            (1_709_251_199, "20240229T2359Z"),
+            (1_709_251_200, "20240301T0000Z"),
+            (1_418_530_010, "20141214T0406Z"),
+            (4_107_542_400, "21000301T0000Z"),
+        ] {
+            let name = stem(&facts, FlowLogId(1), at(unix));
+            let id = "fl-00000000000000001";
+            assert_eq!(name, format!("123456789010_vpcflowlogs_eu-central-1_{id}_{time}"));
+        }
+        let bare = stem(&Facts::default(), FlowLogId(1), at(0));
+        assert_eq!(bare, "vpcflowlogs_fl-00000000000000001_19700101T0000Z");
+    }
+}

@@ -1,0 +1,302 @@
+//! Flow logs: which interfaces have which, and the thread that writes their files.
+//!
+//! ```text
+//!  loop: card --> windows --> queue (bounded) --> thread: records --> files
+//! ```
+//!
+//! The loop never waits for a disk. When more than [`RECORDS_QUEUED_MAX`] flows wait for the
+//! thread, those of a window are given up and counted, and its record says SKIPDATA. // F7
+
+mod files;
+mod parquet;
+mod text;
+mod writer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use srd_card::observe::{Facts, Window};
+use srd_card::profile::InstanceType;
+use srd_card::profile::catalogue::Hypervisor;
+use srd_card::vpc::LoggedWindow;
+use srd_net::clock;
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::id::{EniId, FlowLogId};
+use srd_vpc::object::{FlowLog, LogFormat, Logged, LoggedTraffic, World};
+
+use crate::protocol;
+use crate::state::Service;
+use writer::Writer;
+
+/// Flows that wait for the thread.
+const RECORDS_QUEUED_MAX: u64 = 1 << 18;
+/// Windows and plans that wait for the thread.
+const MESSAGES_MAX: usize = 4096;
+/// Windows of interfaces of Nitro instances, whatever the log says.
+const NITRO_INTERVAL_S: u16 = 60;
+/// The end waits so long for what is to be written.
+const END_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// What became of a log's records.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) written: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    /// Why the last write failed; none after one that worked.
+    pub(crate) failure: Mutex<Option<String>>,
+}
+
+impl Counts {
+    pub(crate) fn write(&self, records: u64) {
+        self.written.fetch_add(records, Ordering::Relaxed);
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Counts records that could not be written; logs the first failure of several.
+    pub(crate) fn fail(&self, records: u64, log: &FlowLog, error: &std::io::Error) {
+        self.dropped.fetch_add(records, Ordering::Relaxed);
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure.is_none() {
+            tracing::warn!(
+                "the flow log `{}` cannot write to {}: {error}; its records are dropped",
+                log.name,
+                log.directory
+            );
+        }
+        *failure = Some(error.to_string());
+    }
+}
+
+/// A log, and what became of its records.
+#[derive(Clone, Debug)]
+pub(crate) struct Active {
+    pub(crate) log: FlowLog,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// Which logs a window of an interface is for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) logs: BTreeMap<FlowLogId, Active>,
+    pub(crate) windows: BTreeMap<(EniId, Duration), Vec<FlowLogId>>,
+    pub(crate) facts: BTreeMap<EniId, Facts>,
+}
+
+impl Plan {
+    /// The plan for interfaces of this host; counts of logs that were there go on.
+    fn new(world: &World, enis: &BTreeSet<EniId>, unix_ns: u64, before: &Self) -> Self {
+        let mut plan = Self::default();
+        for (id, log) in &world.flow_logs {
+            let counts = before.logs.get(id).map(|active| Arc::clone(&active.counts));
+            let counts = counts.unwrap_or_default();
+            plan.logs.insert(*id, Active { log: log.clone(), counts });
+        }
+        for eni in enis {
+            let Some((facts, subnet, vpc)) = facts(world, *eni, unix_ns) else { continue };
+            for (id, log) in &world.flow_logs {
+                if !log.covers(*eni, subnet, vpc) {
+                    continue;
+                }
+                let seconds = if facts.is_nitro { NITRO_INTERVAL_S } else { log.interval };
+                let length = Duration::from_secs(seconds.into());
+                plan.windows.entry((*eni, length)).or_default().push(*id);
+            }
+            plan.facts.insert(*eni, facts);
+        }
+        plan
+    }
+
+    fn lengths(&self) -> BTreeMap<EniId, BTreeSet<Duration>> {
+        let mut lengths: BTreeMap<EniId, BTreeSet<Duration>> = BTreeMap::new();
+        for (eni, length) in self.windows.keys() {
+            lengths.entry(*eni).or_default().insert(*length);
+        }
+        lengths
+    }
+
+    fn of(&self, eni: EniId, length: Duration) -> impl Iterator<Item = &Active> {
+        let ids = self.windows.get(&(eni, length)).into_iter().flatten();
+        ids.filter_map(|id| self.logs.get(id))
+    }
+}
+
+/// What records say of an interface.
+fn facts(
+    world: &World,
+    id: EniId,
+    unix_ns: u64,
+) -> Option<(Facts, srd_vpc::id::SubnetId, srd_vpc::id::VpcId)> {
+    let eni = world.enis.get(&id)?;
+    let subnet = world.subnets.get(&eni.subnet)?;
+    let instance = eni.attachment.as_ref().map(|at| at.instance);
+    let kind = instance.and_then(|id| world.instances.get(&id));
+    let kind = kind.and_then(|instance| InstanceType::find(&instance.instance_type).ok());
+    let first_v6 = eni.ipv6.first().map(|address| IpAddr::V6(*address));
+    let facts = Facts {
+        account: world.account.clone().unwrap_or_default(),
+        interface: id.to_string(),
+        vpc: subnet.vpc.to_string(),
+        subnet: eni.subnet.to_string(),
+        instance: instance.map(|id| id.to_string()).unwrap_or_default(),
+        region: world.region.clone().unwrap_or_default(),
+        zone: subnet.zone.clone(),
+        addresses: [eni.ipv4.first().map(|address| IpAddr::V4(*address)), first_v6],
+        unix_ns,
+        is_nitro: kind.is_none_or(|kind| kind.hypervisor != Hypervisor::Xen),
+    };
+    Some((facts, eni.subnet, subnet.vpc))
+}
+
+/// What the thread is told.
+pub(crate) enum Message {
+    Plan(Box<Plan>),
+    Window(Box<LoggedWindow>),
+}
+
+/// The logs of a service, and the way to the thread that writes them.
+#[derive(Debug)]
+pub(crate) struct Logs {
+    plan: Plan,
+    queue: Option<SyncSender<Message>>,
+    /// Flows that wait for the thread.
+    queued: Arc<AtomicU64>,
+    /// Packets of windows that were given up: the next one of the interface says so.
+    owed: BTreeMap<(EniId, Duration), u64>,
+    ended: Receiver<()>,
+}
+
+impl Logs {
+    pub(crate) fn start() -> Result<Self> {
+        let (queue, messages) = sync_channel(MESSAGES_MAX);
+        // Nothing is ever sent: the thread's end shows by the end of the channel.
+        let (end, ended) = sync_channel(1);
+        let queued = Arc::new(AtomicU64::new(0));
+        let writer = Writer::new(Arc::clone(&queued));
+        let work = move || {
+            writer.run(&messages);
+            drop(end);
+        };
+        thread::Builder::new().name("srd-card-logs".into()).spawn(work).context("a thread")?;
+        let (plan, owed) = (Plan::default(), BTreeMap::new());
+        Ok(Self { plan, queue: Some(queue), queued, owed, ended })
+    }
+
+    /// Hands a window to the thread, if there is room.
+    fn offer(&mut self, mut logged: LoggedWindow) {
+        let owed = self.owed.remove(&(logged.eni, logged.length)).unwrap_or_default();
+        let skipped = &mut logged.window.skipped_packets;
+        *skipped = skipped.saturating_add(owed);
+        let flows = logged.window.len() as u64;
+        let (eni, length) = (logged.eni, logged.length);
+        if self.queued.load(Ordering::Relaxed) + flows > RECORDS_QUEUED_MAX {
+            self.drop_records(eni, length, flows);
+            logged.window.forget_flows();
+        }
+        let (flows, packets) = (logged.window.len() as u64, logged.window.packets());
+        self.queued.fetch_add(flows, Ordering::Relaxed);
+        if !self.send(Message::Window(Box::new(logged))) {
+            self.queued.fetch_sub(flows, Ordering::Relaxed);
+            self.drop_records(eni, length, flows.max(1));
+            self.owed.insert((eni, length), packets);
+        }
+    }
+
+    fn drop_records(&self, eni: EniId, length: Duration, records: u64) {
+        for active in self.plan.of(eni, length) {
+            active.counts.dropped.fetch_add(records, Ordering::Relaxed);
+        }
+    }
+
+    fn send(&self, message: Message) -> bool {
+        let sent = self.queue.as_ref().map(|queue| queue.try_send(message));
+        !matches!(sent, None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))))
+    }
+
+    /// The logs, for people.
+    pub(crate) fn report(&self) -> Vec<protocol::FlowLog> {
+        let of = |id: &FlowLogId| {
+            let windows = self.plan.windows.iter();
+            windows.filter(|(_, logs)| logs.contains(id)).count()
+        };
+        let logs = self.plan.logs.iter().map(|(id, Active { log, counts })| protocol::FlowLog {
+            name: log.name.clone(),
+            id: id.to_string(),
+            resource: match log.resource {
+                Logged::Vpc(id) => id.to_string(),
+                Logged::Subnet(id) => id.to_string(),
+                Logged::Eni(id) => id.to_string(),
+            },
+            traffic: String::from(match log.traffic {
+                LoggedTraffic::Accept => "accept",
+                LoggedTraffic::Reject => "reject",
+                LoggedTraffic::All => "all",
+            }),
+            directory: log.directory.clone(),
+            files: String::from(match log.format {
+                LogFormat::Text => "text",
+                LogFormat::Gzip => "gzip",
+                LogFormat::Parquet => "parquet",
+            }),
+            interfaces: of(id),
+            records_written: counts.written.load(Ordering::Relaxed),
+            records_dropped: counts.dropped.load(Ordering::Relaxed),
+            failure: counts.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        });
+        logs.collect()
+    }
+}
+
+impl Service {
+    /// Logs the interfaces that the rules of now name.
+    pub(crate) fn plan_logs(&mut self, now: Instant) {
+        let running = self.guests.by_name.values();
+        let enis = running.flat_map(|running| running.interfaces.iter().map(|(_, eni, _)| *eni));
+        let plan = Plan::new(&self.world, &enis.collect(), unix_ns_at_zero(now), &self.logs.plan);
+        self.card.set_mirrors(&self.world);
+        self.card.set_flow_logs(now, &plan.lengths());
+        // What was counted before belongs to the plan before.
+        self.write_logs();
+        if !self.logs.send(Message::Plan(Box::new(plan.clone()))) {
+            tracing::warn!("flow logs go on as before: their files cannot be written fast enough");
+            return;
+        }
+        self.logs.plan = plan;
+    }
+
+    /// Hands windows that are over to the thread.
+    pub(crate) fn write_logs(&mut self) {
+        while let Some(window) = self.card.take_window() {
+            self.logs.offer(window);
+        }
+    }
+
+    /// Ends all windows, and waits until they are written, but not for ever.
+    pub(crate) fn end_logs(&mut self) {
+        self.card.set_flow_logs(clock::now(), &BTreeMap::new());
+        self.write_logs();
+        self.logs.queue = None;
+        if self.logs.ended.recv_timeout(END_WAIT_MAX) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("flow logs are not written within {END_WAIT_MAX:?}: some are lost");
+        }
+    }
+}
+
+/// The nanosecond of Unix at which the clock of packets was zero.
+fn unix_ns_at_zero(now: Instant) -> u64 {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now.as_nanos())
+}
+
+/// How many records a log writes of a window.
+fn records_of(facts: &Facts, window: &Window, log: &FlowLog) -> u64 {
+    srd_card::observe::records(facts, window, log.traffic).count() as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Files of Apache Parquet. A file is whole when it has its end, so it is written at once, under
+//! another name until then.
+//!
+//! Columns have the names that EC2's files have: underscores for hyphens. A value that there is
+//! none of is null.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+use srd_card::observe::{Record, Value, version_of};
+use srd_vpc::object::{FieldType, LogField};
+
+/// Rows of a file.
+pub(crate) const ROWS_MAX: usize = 65_536;
+
+/// Values of a field, none of them for rows without one.
+#[derive(Debug)]
+enum Column {
+    Text(Vec<ByteArray>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+}
+
+/// Rows that wait until a file is written.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    fields: Vec<LogField>,
+    /// The values, and for each row whether it has one.
+    columns: Vec<(Column, Vec<i16>)>,
+    count: usize,
+}
+
+impl Rows {
+    pub(crate) fn new(fields: &[LogField]) -> Self {
+        let column = |field: &LogField| match field.kind() {
+            FieldType::Text => Column::Text(Vec::new()),
+            FieldType::Int32 => Column::Int32(Vec::new()),
+            FieldType::Int64 => Column::Int64(Vec::new()),
+        };
+        let columns = fields.iter().map(|field| (column(field), Vec::new())).collect();
+        Self { fields: fields.to_vec(), columns, count: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.count >= ROWS_MAX
+    }
+
+    pub(crate) fn push(&mut self, record: &Record<'_>) {
+        let version = version_of(&self.fields);
+        for (field, (column, there)) in self.fields.iter().zip(&mut self.columns) {
+            let is_there = match (record.value(*field, version), column) {
+                (Value::None, _) => false,
+                (Value::Text(text), Column::Text(all)) => {
+                    all.push(ByteArray::from(text.as_bytes().to_vec()));
+                    true
+                }
+                (Value::Number(number), Column::Int32(all)) => {
+                    all.push(i32::try_from(number).unwrap_or(i32::MAX));
+                    true
+                }
+                (Value::Number(number), Column::Int64(all)) => {
+                    all.push(number);
+                    true
+                }
+                // The type of a field is that of its values.
+                (Value::Text(_), Column::Int32(_) | Column::Int64(_))
+                | (Value::Number(_), Column::Text(_)) => false,
+            };
+            there.push(is_there.into());
+        }
+        self.count += 1;
+    }
+
+    /// Writes all rows to a file that has been made. Without success there is no file.
+    pub(crate) fn write(&self, file: File, path: &Path) -> io::Result<()> {
+        let written = self.write_to(file).map_err(|error| match error {
+            ParquetError::External(error) => match error.downcast::<io::Error>() {
+                Ok(error) => *error,
+                Err(error) => io::Error::other(error),
+            },
+            error => io::Error::other(error),
+        });
+        let whole = path.with_extension("");
+        let renamed = written.and_then(|()| fs::rename(path, whole));
+        if renamed.is_err() {
+            let _ = fs::remove_file(path);
+        }
+        renamed
+    }
+
+    fn write_to(&self, file: File) -> Result<(), ParquetError> {
+        let columns = self.fields.iter().map(|field| type_of(*field));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let schema = Type::group_type_builder("record").with_fields(columns).build()?;
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+        let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
+        let mut group = writer.next_row_group()?;
+        for (column, there) in &self.columns {
+            let Some(mut to) = group.next_column()? else { break };
+            let there = Some(&there[..]);
+            match column {
+                Column::Text(all) => to.typed::<ByteArrayType>().write_batch(all, there, None)?,
+                Column::Int32(all) => to.typed::<Int32Type>().write_batch(all, there, None)?,
+                Column::Int64(all) => to.typed::<Int64Type>().write_batch(all, there, None)?,
+            };
+            to.close()?;
+        }
+        group.close()?;
+        let file = writer.into_inner()?;
+        file.sync_all()?;
+        Ok(())
+    }
+}
+
+fn type_of(field: LogField) -> Result<Arc<Type>, ParquetError> {
+    let (physical, logical) = match field.kind() {
+        FieldType::Text => (PhysicalType::BYTE_ARRAY, Some(LogicalType::String)),
+        FieldType::Int32 => (PhysicalType::INT32, None),
+        FieldType::Int64 => (PhysicalType::INT64, None),
+    };
+    let name = field.name().replace('-', "_");
+    let column = Type::primitive_type_builder(&name, physical).with_logical_type(logical);
+    Ok(Arc::new(column.with_repetition(Repetition::OPTIONAL).build()?))
+}

@@ -1,0 +1,61 @@
+//! Files of text, compressed or not.
+//!
+//! A file begins with the names of the fields. What is appended is whole lines, or with gzip a
+//! whole member of lines, so that a file can be read at any time; what could not be written whole
+//! is cut off again.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// A file ends when it has so many bytes, as EC2's do.
+pub(crate) const FILE_BYTES_MAX: u64 = 75_000_000;
+
+/// A file that lines are appended to.
+#[derive(Debug)]
+pub(crate) struct TextFile {
+    file: File,
+    /// Bytes that were written whole.
+    bytes: u64,
+    gzip: bool,
+}
+
+impl TextFile {
+    pub(crate) fn new(file: File, gzip: bool) -> Self {
+        Self { file, bytes: 0, gzip }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= FILE_BYTES_MAX
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Appends lines, all or none.
+    pub(crate) fn append(&mut self, lines: &str) -> io::Result<()> {
+        let written = self.write(lines);
+        if written.is_err() {
+            // A device that cannot be cut is no regular file, and holds nothing back either.
+            let _ = self.file.set_len(self.bytes);
+            let _ = self.file.seek(SeekFrom::Start(self.bytes));
+        }
+        self.bytes += written?;
+        Ok(())
+    }
+
+    fn write(&mut self, lines: &str) -> io::Result<u64> {
+        if !self.gzip {
+            self.file.write_all(lines.as_bytes())?;
+            return Ok(lines.len() as u64);
+        }
+        let mut member = GzEncoder::new(Vec::new(), Compression::default());
+        member.write_all(lines.as_bytes())?;
+        let member = member.finish()?;
+        self.file.write_all(&member)?;
+        Ok(member.len() as u64)
+    }
+}
