@@ -25,7 +25,7 @@
 //! | `undo` | what is done at the end, however it comes |
 //! | `guests` | instances, made and removed |
 //! | `packets`, `gateways` | where packets go |
-//! | `logs` | flow logs and their files |
+//! | `logging`, `logs` | flow logs: which, and their files |
 //! | `link_local` | names, metadata and time for instances |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
@@ -35,6 +35,7 @@ mod edge;
 mod gateways;
 mod guests;
 mod link_local;
+mod logging;
 mod logs;
 mod namespace;
 mod orders;

@@ -20,6 +20,8 @@ const HOMES: [(&str, &[&str]); 5] = [
             "crates/srd-card/src/device/",
             "crates/srd-card/src/profile/",
             "crates/srd-card/src/vpc/",
+            "crates/srd-card/src/observe/",
+            "crates/srd-guest/src/",
         ],
     ),
 ];

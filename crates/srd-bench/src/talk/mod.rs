@@ -1,4 +1,4 @@
-//! Experiments of the talk NET402 (AWS re:Invent 2023, "Optimizing EC2 network performance"), with
+//! Experiments of the talk NET402 (AWS re:Invent 2024, "Optimizing EC2 network performance"), with
 //! instances of `srd card up` on this machine, real iperf3 and the talk's own command lines.
 //!
 //! A machine does not carry the rates of an instance type through namespaces, so a card divides all

@@ -14,27 +14,15 @@
 //!
 //! Bound: a packet is copied once; a copy is never copied, since no interface is source and target.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
-use srd_proto::time::Instant;
-use srd_vpc::compile;
 use srd_vpc::id::{EniId, MirrorSessionId};
-use srd_vpc::judge::mirrors;
 use srd_vpc::object::{MirrorFilter, World};
 
-use super::card::Card;
-use super::flow::To;
-use super::port::{Around, PortId};
-use super::read::Read;
-use crate::hash::Keyed;
-use crate::limits::Offer;
-use crate::meta::key::{Direction, FlowKey};
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
 use crate::rewrite::checksum;
-use crate::rewrite::segment::Segments;
 
 /// The port of VXLAN.
 pub const VXLAN_PORT: u16 = 4789;
@@ -86,7 +74,7 @@ impl Mirror {
     }
 
     /// The copy of a packet, cut to the session's length and to the MTU. // M3
-    fn copy(&self, packet: &[u8], egress: bool, hash: u64) -> Vec<u8> {
+    pub(super) fn copy(&self, packet: &[u8], egress: bool, hash: u64) -> Vec<u8> {
         let wanted = ETHERNET_BYTES + packet.len();
         let most = self.packet_length.map_or(usize::MAX, usize::from).min(MTU - OUTER_BYTES);
         let inner_bytes = wanted.min(most);
@@ -117,107 +105,5 @@ impl Mirror {
         out.extend_from_slice(packet);
         out.truncate(OFFLOAD_BYTES + total);
         out
-    }
-}
-
-impl Card {
-    /// Copies packets of its interfaces for the mirror sessions of a world, and for no others.
-    pub fn set_mirrors(&mut self, world: &World) {
-        let mut of: BTreeMap<EniId, Vec<(u16, Mirror)>> = BTreeMap::new();
-        for id in world.mirror_sessions.keys() {
-            if let Some((source, number, mirror)) = Mirror::of(world, *id) {
-                of.entry(source).or_default().push((number, mirror));
-            }
-        }
-        let targets: BTreeSet<EniId> = world.mirror_targets.values().map(|to| to.eni).collect();
-        for port in self.ports.iter_mut().filter(|port| !port.is_gone) {
-            let mut sessions = of.remove(&port.eni).unwrap_or_default();
-            sessions.sort_by_key(|(number, _)| *number);
-            port.is_mirror_target = targets.contains(&port.eni);
-            // Copies of copies would never end. // M1
-            let is_source = !port.is_mirror_target;
-            port.mirrors =
-                sessions.into_iter().filter(|_| is_source).map(|(_, mirror)| mirror).collect();
-        }
-    }
-
-    /// A packet has passed rules and limits: it is copied if a session wants it. // M2
-    #[inline]
-    pub(super) fn mirror(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        frame: &[u8],
-        direction: Direction,
-        around: &mut impl Around,
-    ) {
-        if !self.ports[port.0 as usize].mirrors.is_empty() {
-            self.copy(now, port, frame, direction, around);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn copy(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        frame: &[u8],
-        direction: Direction,
-        around: &mut impl Around,
-    ) {
-        let Some(read) = Read::frame(frame) else { return };
-        let bytes = &frame[OFFLOAD_BYTES..];
-        let egress = direction == Direction::Egress;
-        let packet = read.for_rules(bytes);
-        let is_dhcp = crate::observe::Observed::of(&read.packet, bytes, egress).is_none();
-        let mut sessions = self.ports[port.0 as usize].mirrors.iter();
-        let wanted = sessions.find(|mirror| mirrors(&mirror.filter, egress, &packet));
-        let Some(mirror) = wanted.filter(|_| !is_dhcp) else { return };
-        // Of ports where there are some, else of addresses and protocol. // M3
-        let hash = FlowKey::of(&read.packet).hash_under(&Keyed::new(self.seed));
-        // A super-packet is many packets on the wire, with checksums that nothing is left to fill in.
-        let mut segments = Segments::new(frame, &read.layout);
-        let layout = segments.layout();
-        let mut copies = Vec::new();
-        for index in 0..segments.count() {
-            let mut whole = segments.write(index)[OFFLOAD_BYTES..].to_vec();
-            checksum::complete(&mut whole, &layout);
-            copies.push(mirror.copy(&whole, egress, hash));
-        }
-        for copy in copies {
-            self.send_copy(now, port, copy, around);
-        }
-    }
-
-    fn send_copy(&mut self, now: Instant, port: PortId, frame: Vec<u8>, around: &mut impl Around) {
-        let there = &self.ports[port.0 as usize];
-        let (instance, index) = (there.instance, there.index);
-        let bytes = u32::try_from(frame.len() - OFFLOAD_BYTES).unwrap_or(u32::MAX);
-        let to = Read::frame(&frame).and_then(|read| {
-            // Groups of the source are not asked. // M5
-            let flow = compile::Flow::Established;
-            Some(self.ask_sent(port, &read, &frame[OFFLOAD_BYTES..], flow).ok()?.0.to)
-        });
-        let to = to.filter(|to| matches!(to, To::Port(_) | To::Host { .. }));
-        let offer = Offer {
-            direction: Direction::Egress,
-            bytes,
-            packets: 1,
-            eni: index,
-            gateway: false,
-            link_local: false,
-            fragment: false,
-        };
-        let limits = &mut self.instances[instance as usize].limits;
-        let to = to.filter(|_| limits.spare(now, &offer));
-        let counts = &mut self.ports[port.0 as usize].counts;
-        let Some(to) = to else {
-            counts.mirror_dropped += 1;
-            return;
-        };
-        counts.mirrored_packets += 1;
-        counts.mirrored_bytes += u64::from(bytes);
-        self.leave(now, port, to, frame, around);
     }
 }

@@ -29,8 +29,8 @@
 //! | `onward` | limits, and what passed them |
 //! | [`port`], `read`, `parcel` | an interface, a frame, a packet on its way |
 //! | `translate` | addresses that gateways write |
-//! | [`logs`] | what flow logs count |
-//! | [`mirror`] | copies for mirror sessions |
+//! | `logged`, [`logs`] | what flow logs count, and its windows |
+//! | `mirrored`, [`mirror`] | what is copied for mirror sessions, and the copies |
 //! | [`nat`] | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
 //! | [`drops`] | why packets were dropped |
@@ -43,8 +43,10 @@ mod egress;
 pub mod envelope;
 mod flow;
 mod ingress;
+mod logged;
 pub mod logs;
 pub mod mirror;
+mod mirrored;
 pub mod nat;
 mod onward;
 mod parcel;

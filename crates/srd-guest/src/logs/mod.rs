@@ -15,23 +15,20 @@ mod writer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use srd_card::observe::{Facts, Window};
 use srd_card::profile::InstanceType;
 use srd_card::profile::catalogue::Hypervisor;
 use srd_card::vpc::LoggedWindow;
-use srd_net::clock;
-use srd_proto::time::{Duration, Instant};
+use srd_proto::time::Duration;
 use srd_vpc::id::{EniId, FlowLogId};
 use srd_vpc::object::{FlowLog, LogFormat, Logged, LoggedTraffic, World};
 
 use crate::protocol;
-use crate::state::Service;
 use writer::Writer;
 
 /// Flows that wait for the thread.
@@ -41,7 +38,7 @@ const MESSAGES_MAX: usize = 4096;
 /// Windows of interfaces of Nitro instances, whatever the log says.
 const NITRO_INTERVAL_S: u16 = 60;
 /// The end waits so long for what is to be written.
-const END_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
+pub(crate) const END_WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What became of a log's records.
 #[derive(Debug, Default)]
@@ -250,47 +247,6 @@ impl Logs {
         });
         logs.collect()
     }
-}
-
-impl Service {
-    /// Logs the interfaces that the rules of now name.
-    pub(crate) fn plan_logs(&mut self, now: Instant) {
-        let running = self.guests.by_name.values();
-        let enis = running.flat_map(|running| running.interfaces.iter().map(|(_, eni, _)| *eni));
-        let plan = Plan::new(&self.world, &enis.collect(), unix_ns_at_zero(now), &self.logs.plan);
-        self.card.set_mirrors(&self.world);
-        self.card.set_flow_logs(now, &plan.lengths());
-        // What was counted before belongs to the plan before.
-        self.write_logs();
-        if !self.logs.send(Message::Plan(Box::new(plan.clone()))) {
-            tracing::warn!("flow logs go on as before: their files cannot be written fast enough");
-            return;
-        }
-        self.logs.plan = plan;
-    }
-
-    /// Hands windows that are over to the thread.
-    pub(crate) fn write_logs(&mut self) {
-        while let Some(window) = self.card.take_window() {
-            self.logs.offer(window);
-        }
-    }
-
-    /// Ends all windows, and waits until they are written, but not for ever.
-    pub(crate) fn end_logs(&mut self) {
-        self.card.set_flow_logs(clock::now(), &BTreeMap::new());
-        self.write_logs();
-        self.logs.queue = None;
-        if self.logs.ended.recv_timeout(END_WAIT_MAX) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("flow logs are not written within {END_WAIT_MAX:?}: some are lost");
-        }
-    }
-}
-
-/// The nanosecond of Unix at which the clock of packets was zero.
-fn unix_ns_at_zero(now: Instant) -> u64 {
-    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now.as_nanos())
 }
 
 /// How many records a log writes of a window.

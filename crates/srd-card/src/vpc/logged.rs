@@ -1,0 +1,160 @@
+//! Packets that flow logs count: where they pass, and where the rules refuse them. An interface without
+//! a log costs the look at an empty list.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::id::EniId;
+use srd_vpc::judge::Reason;
+
+use super::card::Card;
+use super::drops::Cause;
+use super::logs::LoggedWindow;
+use super::mirror::VXLAN_PORT;
+use super::parcel::{Going, Parcel};
+use super::port::PortId;
+use super::read::{Read, bytes_of};
+use crate::limits::Offer;
+use crate::meta::key::Direction;
+use crate::meta::layout::Layout;
+use crate::meta::offload::OFFLOAD_BYTES;
+use crate::meta::packet::protocol;
+use crate::observe::{Action, Aggregator, Observed, Path};
+
+impl Card {
+    /// Counts packets of these interfaces, in windows of these lengths, and of no others. What has
+    /// been counted of others can be taken; windows whose length stays go on.
+    pub fn set_flow_logs(&mut self, now: Instant, lengths: &BTreeMap<EniId, BTreeSet<Duration>>) {
+        self.roll_logs(now);
+        let none = BTreeSet::new();
+        for port in self.ports.iter_mut().filter(|port| !port.is_gone) {
+            let wanted = lengths.get(&port.eni).unwrap_or(&none);
+            let (mut stay, end): (Vec<_>, Vec<_>) = core::mem::take(&mut port.logs)
+                .into_iter()
+                .partition(|log| wanted.contains(&log.length()));
+            self.logs.end(now, port.eni, end);
+            for length in wanted {
+                if !stay.iter().any(|log| log.length() == *length) {
+                    self.logs.number += 1;
+                    let seed = self.seed ^ self.logs.number.rotate_left(32);
+                    stay.push(Aggregator::new(now, *length, seed));
+                }
+            }
+            port.logs = stay;
+        }
+        self.arm_logs();
+    }
+
+    /// The next window that is over.
+    pub fn take_window(&mut self) -> Option<LoggedWindow> {
+        self.logs.done.pop_front()
+    }
+
+    /// Windows that were given up, since more than [`WINDOWS_MAX`] waited.
+    pub fn windows_lost(&self) -> u64 {
+        self.logs.lost
+    }
+
+    fn arm_logs(&mut self) {
+        let logs = self.ports.iter().flat_map(|port| &port.logs);
+        self.logs.next = logs.map(Aggregator::ends).min();
+    }
+
+    /// Ends windows whose time is over. // F2
+    pub(super) fn roll_logs(&mut self, now: Instant) {
+        if self.logs.next.is_none_or(|next| now < next) {
+            return;
+        }
+        for port in &mut self.ports {
+            for log in &mut port.logs {
+                if let Some(window) = log.roll(now) {
+                    self.logs.add(port.eni, log.length(), window);
+                }
+            }
+        }
+        self.arm_logs();
+    }
+
+    /// A packet has passed rules and limits. // F1
+    #[inline]
+    pub(super) fn log_passed(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frame: &[u8],
+        offer: &Offer,
+        path: Option<Path>,
+    ) {
+        if self.ports[port.0 as usize].logs.is_empty() {
+            return;
+        }
+        let Some(read) = Read::frame(frame) else { return };
+        let way = offer.direction;
+        self.log(now, port, &read, &frame[OFFLOAD_BYTES..], way, Action::Accept, path);
+    }
+
+    /// The rules have refused a packet. // F1
+    #[inline]
+    pub(super) fn log_refusal(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        direction: Direction,
+        cause: Cause,
+    ) {
+        let is_logged = match direction {
+            Direction::Egress => matches!(cause, Cause::Rule(Reason::GroupsOut | Reason::AclOut)),
+            Direction::Ingress => matches!(cause, Cause::Rule(Reason::GroupsIn | Reason::AclIn)),
+        };
+        if is_logged && !self.ports[port.0 as usize].logs.is_empty() {
+            self.log(now, port, read, bytes, direction, Action::Reject, None);
+        }
+    }
+
+    /// The rules have refused a packet that had waited.
+    pub(super) fn log_late_refusal(&mut self, now: Instant, parcel: &Parcel, cause: Cause) {
+        let direction = match parcel.going {
+            Going::Out(_) => Direction::Egress,
+            Going::In(_) => Direction::Ingress,
+        };
+        if let Some(read) = Read::frame(&parcel.frame) {
+            let bytes = &parcel.frame[OFFLOAD_BYTES..];
+            self.log_refusal(now, parcel.port, &read, bytes, direction, cause);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)] // one packet and what became of it
+    fn log(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        direction: Direction,
+        action: Action,
+        path: Option<Path>,
+    ) {
+        let egress = direction == Direction::Egress;
+        let Some(seen) = Observed::of(&read.packet, bytes, egress) else { return };
+        let is_copy =
+            !egress && seen.key.protocol == protocol::UDP && seen.key.ports.1 == VXLAN_PORT;
+        if is_copy && self.ports[port.0 as usize].is_mirror_target {
+            return;
+        }
+        self.roll_logs(now);
+        let packets = packets(&read.layout);
+        let seen = Observed { action, path, packets, bytes: bytes_of(&read.layout), ..seen };
+        for log in &mut self.ports[port.0 as usize].logs {
+            log.count(now, &seen);
+        }
+    }
+}
+
+fn packets(layout: &Layout) -> u32 {
+    u32::try_from(layout.packets()).unwrap_or(u32::MAX)
+}

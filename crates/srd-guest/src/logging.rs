@@ -1,0 +1,52 @@
+//! Flow logs and mirrors of this host's interfaces, as the rules of now want them.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::SystemTime;
+
+use srd_net::clock;
+use srd_proto::time::Instant;
+
+use crate::logs::{END_WAIT_MAX, Message, Plan};
+use crate::state::Service;
+
+impl Service {
+    /// Logs the interfaces that the rules of now name.
+    pub(crate) fn plan_logs(&mut self, now: Instant) {
+        let running = self.guests.by_name.values();
+        let enis = running.flat_map(|running| running.interfaces.iter().map(|(_, eni, _)| *eni));
+        let plan = Plan::new(&self.world, &enis.collect(), unix_ns_at_zero(now), &self.logs.plan);
+        self.card.set_mirrors(&self.world);
+        self.card.set_flow_logs(now, &plan.lengths());
+        // What was counted before belongs to the plan before.
+        self.write_logs();
+        if !self.logs.send(Message::Plan(Box::new(plan.clone()))) {
+            tracing::warn!("flow logs go on as before: their files cannot be written fast enough");
+            return;
+        }
+        self.logs.plan = plan;
+    }
+
+    /// Hands windows that are over to the thread.
+    pub(crate) fn write_logs(&mut self) {
+        while let Some(window) = self.card.take_window() {
+            self.logs.offer(window);
+        }
+    }
+
+    /// Ends all windows, and waits until they are written, but not for ever.
+    pub(crate) fn end_logs(&mut self) {
+        self.card.set_flow_logs(clock::now(), &BTreeMap::new());
+        self.write_logs();
+        self.logs.queue = None;
+        if self.logs.ended.recv_timeout(END_WAIT_MAX) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("flow logs are not written within {END_WAIT_MAX:?}: some are lost");
+        }
+    }
+}
+
+/// The nanosecond of Unix at which the clock of packets was zero.
+fn unix_ns_at_zero(now: Instant) -> u64 {
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now.as_nanos())
+}
