@@ -87,7 +87,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// The plan for interfaces of this host; counts of logs that were there go on.
-    fn new(world: &World, enis: &BTreeSet<EniId>, unix_ns: u64, before: &Self) -> Self {
+    pub(crate) fn new(world: &World, enis: &BTreeSet<EniId>, unix_ns: u64, before: &Self) -> Self {
         let mut plan = Self::default();
         for (id, log) in &world.flow_logs {
             let counts = before.logs.get(id).map(|active| Arc::clone(&active.counts));
@@ -109,7 +109,7 @@ impl Plan {
         plan
     }
 
-    fn lengths(&self) -> BTreeMap<EniId, BTreeSet<Duration>> {
+    pub(crate) fn lengths(&self) -> BTreeMap<EniId, BTreeSet<Duration>> {
         let mut lengths: BTreeMap<EniId, BTreeSet<Duration>> = BTreeMap::new();
         for (eni, length) in self.windows.keys() {
             lengths.entry(*eni).or_default().insert(*length);
@@ -159,13 +159,13 @@ pub(crate) enum Message {
 /// The logs of a service, and the way to the thread that writes them.
 #[derive(Debug)]
 pub(crate) struct Logs {
-    plan: Plan,
-    queue: Option<SyncSender<Message>>,
+    pub(crate) plan: Plan,
+    pub(crate) queue: Option<SyncSender<Message>>,
     /// Flows that wait for the thread.
     queued: Arc<AtomicU64>,
     /// Packets of windows that were given up: the next one of the interface says so.
     owed: BTreeMap<(EniId, Duration), u64>,
-    ended: Receiver<()>,
+    pub(crate) ended: Receiver<()>,
 }
 
 impl Logs {
@@ -185,7 +185,7 @@ impl Logs {
     }
 
     /// Hands a window to the thread, if there is room.
-    fn offer(&mut self, mut logged: LoggedWindow) {
+    pub(crate) fn offer(&mut self, mut logged: LoggedWindow) {
         let owed = self.owed.remove(&(logged.eni, logged.length)).unwrap_or_default();
         let skipped = &mut logged.window.skipped_packets;
         *skipped = skipped.saturating_add(owed);
@@ -210,7 +210,7 @@ impl Logs {
         }
     }
 
-    fn send(&self, message: Message) -> bool {
+    pub(crate) fn send(&self, message: Message) -> bool {
         let sent = self.queue.as_ref().map(|queue| queue.try_send(message));
         !matches!(sent, None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))))
     }

@@ -9,6 +9,8 @@ use srd_card::observe::{Action, Aggregator, FlowKey, Observed};
 use srd_vpc::object::LogField;
 
 use super::*;
+use srd_proto::time::Instant;
+use std::sync::mpsc::RecvTimeoutError;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const ENI: EniId = EniId(7);
