@@ -46,7 +46,8 @@ const ENTRY: &str = "write a number from 1 to 32766, `allow` or `deny`, and a ru
 const ROUTE: &str = "write a block and a target, as in \"0.0.0.0/0 to internet_gateway main\", \
                      \"10.1.0.0/16 to peering p1\" or \"192.0.2.0/24 to blackhole\"";
 const MIRROR: &str = "write a number from 1 to 32766, `accept` or `reject`, traffic and two \
-                      blocks of one family, as in \"100 accept tcp 443 from 0.0.0.0/0 to 10.0.0.0/16\"";
+                      blocks of one family, as in \
+                      \"100 accept tcp 443 from 0.0.0.0/0 to 10.0.0.0/16\"";
 const BLOCK: &str = "write an address and a prefix length, as in 10.0.0.0/16";
 const TRAFFIC: &str = "write all, tcp, udp, icmp, icmpv6 or protocol NUMBER; ports as 443 or \
                        1024-65535, ICMP types as numbers";

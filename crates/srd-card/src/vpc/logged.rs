@@ -1,5 +1,5 @@
-//! Packets that flow logs count: where they pass, and where the rules refuse them. An interface without
-//! a log costs the look at an empty list.
+//! Packets that flow logs count: where they pass, and where the rules refuse them. An interface
+//! without a log costs the look at an empty list.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -77,7 +77,8 @@ impl Card {
         let Some(mirror) = wanted.filter(|_| !is_dhcp) else { return };
         // Of ports where there are some, else of addresses and protocol. // M3
         let hash = FlowKey::of(&read.packet).hash_under(&Keyed::new(self.seed));
-        // A super-packet is many packets on the wire, with checksums that nothing is left to fill in.
+        // A super-packet is many packets on the wire, with checksums that nothing is left to fill
+        // in.
         let mut segments = Segments::new(frame, &read.layout);
         let layout = segments.layout();
         let mut copies = Vec::new();
