@@ -30,7 +30,7 @@ const DIRECTORY: &str = "/run/srd";
 const INTERFACE: &str = "srdtry0";
 const INNER: [&str; 2] = ["10.77.77.1", "10.77.77.2"];
 const PREFIX_BITS: u8 = 30;
-/// Paths, and the first of their ports.
+/// Paths. One worker: the ports that have to be open are as many on each machine, whatever its cores.
 const PATHS: u16 = 64;
 
 /// One side of a try.
@@ -123,7 +123,8 @@ impl Try {
         Some(format!(
             "# Made by `srd up --try`. Copied to /etc/srd, with a key of its own, it is a start.\n\
              [interface]\nname = \"{INTERFACE}\"\naddress = [\"{here}/{PREFIX_BITS}\"]\n\
-             private_key_file = \"try.key\"\nlisten = \"{listen}\"\npaths = {PATHS}\n\n\
+             private_key_file = \"try.key\"\nlisten = \"{listen}\"\npaths = {PATHS}\n\
+             workers = 1\n\n\
              [[peer]]\nname = \"{name}\"\npublic_key = \"{theirs}\"\n\
              endpoint = \"{endpoint}\"\nallowed = [\"{there}/32\"]\n",
             name = self.peer,
@@ -234,6 +235,10 @@ mod tests {
         assert_eq!(at_a.peers[0].allowed[0].addr(), at_b.interface.address[0].addr());
         assert_eq!(at_b.peers[0].allowed[0].addr(), at_a.interface.address[0].addr());
         assert_eq!(at_a.peers[0].endpoint.unwrap(), at_b.interface.listen);
+        // The ports that it names are all that it uses, on a machine with many cores, too.
+        assert!(side_a.configuration().unwrap().contains("\nworkers = 1\n"));
+        let last = at_a.interface.last_port().to_string();
+        assert!(side_a.first_words().contains(&last), "{last}");
         let typed = format!("sudo srd up --try 192.0.2.1 --key {}", a.1);
         assert_eq!(side_a.command(), typed);
         assert!(side_a.words().contains(&typed) && side_a.first_words().contains(&typed));
