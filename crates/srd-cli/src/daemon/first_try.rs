@@ -30,7 +30,8 @@ const DIRECTORY: &str = "/run/srd";
 const INTERFACE: &str = "srdtry0";
 const INNER: [&str; 2] = ["10.77.77.1", "10.77.77.2"];
 const PREFIX_BITS: u8 = 30;
-/// Paths. One worker: the ports that have to be open are as many on each machine, whatever its cores.
+/// Paths. There is one worker, so that as many ports have to be open on each machine, whatever its
+/// cores.
 const PATHS: u16 = 64;
 
 /// One side of a try.
