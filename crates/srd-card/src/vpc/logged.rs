@@ -51,7 +51,7 @@ impl Card {
         self.logs.done.pop_front()
     }
 
-    /// Windows that were given up, since more than [`WINDOWS_MAX`] waited.
+    /// Windows that were given up, since more than [`super::logs::WINDOWS_MAX`] waited.
     pub fn windows_lost(&self) -> u64 {
         self.logs.lost
     }
