@@ -122,9 +122,9 @@ impl Service {
     }
 
     /// Waits for packets, requests, or the next packet that a limit lets go.
-    fn wait(&mut self) -> io::Result<()> {
+    fn wait(&self) -> io::Result<()> {
         let now = clock::now();
-        let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout(now)).min();
+        let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout()).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
         let nanoseconds = next.as_nanos();
         let pause = Timespec {

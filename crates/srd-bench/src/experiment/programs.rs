@@ -148,7 +148,7 @@ pub(crate) fn wait_for_listener(
 }
 
 /// Whether a table of TCP sockets has one that listens on a port: state 0A.
-fn listens(table: &str, port: u16) -> bool {
+pub(crate) fn listens(table: &str, port: u16) -> bool {
     table.lines().skip(1).any(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let local = fields.next().and_then(|local| local.rsplit(':').next());

@@ -4,8 +4,9 @@ use crate::experiment::programs::IPERF3;
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
-use super::figure::{Curve, Figure, Near};
+use super::curve::Curve;
 use super::{Context, Experiment, Found, iperf};
+use srd_sim::talk::figure::{Figure, Near};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "credits",

@@ -1,6 +1,6 @@
 //! iperf3 between two instances, with the talk's own words.
 
-use crate::experiment::programs::IPERF3;
+use crate::experiment::programs::{IPERF3, listens};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use srd_lab::command::program;
@@ -55,17 +55,14 @@ pub(super) fn run(cloud: &Cloud, words: &[&str], seconds: u32) -> Result<Report>
 }
 
 fn wait_for_listener(cloud: &Cloud, server: &mut Running) -> Result<()> {
-    let wanted = format!(":{PORT:04X} ");
     for _ in 0..TRIES_MAX {
         if let Some(status) = server.ended()? {
             bail!("iperf3's server ended with {status}");
         }
         let listens = cloud.within("b", || {
             let tables = ["tcp", "tcp6"].map(|t| format!("/proc/thread-self/net/{t}"));
-            let tables = tables.iter().filter_map(|path| std::fs::read_to_string(path).ok());
-            Ok(tables
-                .flat_map(|t| t.lines().map(str::to_owned).collect::<Vec<_>>())
-                .any(|line| line.contains(&wanted) && line.contains(" 0A ")))
+            let mut tables = tables.iter().filter_map(|path| std::fs::read_to_string(path).ok());
+            Ok(tables.any(|table| listens(&table, PORT)))
         })?;
         if listens {
             return Ok(());

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `cloud` | a card with the instances of one experiment, and programs in them |
 //! | `iperf`, `stream` | what moves bytes: iperf3, and a connection that is watched closely |
-//! | [`figure`] | a figure beside the talk's |
+//! | [`curve`] | lines beside the figures |
 //! | [`mod@tour`] | the shortest way through a cloud, for the demonstration |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
 //! | the others | the experiments |
@@ -17,7 +17,7 @@
 mod bursts;
 mod cloud;
 mod credits;
-pub mod figure;
+pub mod curve;
 mod iperf;
 mod mutation;
 mod nconnect;
@@ -34,8 +34,9 @@ pub use cloud::remove_files;
 
 use crate::experiment::programs::{self, Program};
 use anyhow::Result;
-use figure::{Curve, Figure};
+use curve::Curve;
 use serde::Serialize;
+use srd_sim::talk::figure::Figure;
 use std::path::PathBuf;
 use std::time::Instant;
 

@@ -5,9 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cloud::{Cloud, IP, SETPRIV, UNSHARE};
-use super::figure::{Curve, Figure, Near, TALK};
+use super::curve::Curve;
 use super::stream::Stream;
 use super::{Context, Experiment, Found};
+use srd_sim::talk::figure::{Figure, Near, TALK};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "mutation",

@@ -4,8 +4,8 @@ use crate::experiment::programs::IPERF3;
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
-use super::figure::{Figure, Near};
 use super::{Context, Experiment, Found, iperf};
+use srd_sim::talk::figure::{Figure, Near};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "nconnect",
@@ -23,8 +23,8 @@ fn run(context: &Context<'_>) -> Result<Found> {
     let pair = || Pair::of("c6in.16xlarge").apart();
     let mut found = Found::default();
     for (name, pair, flows, gbps, near) in [
-        ("one connection", pair(), 1, 5.0, Near::Percent(10.0)),
-        ("16 connections", pair(), 16, 80.0, Near::Percent(10.0)),
+        ("one connection", pair(), 1, 5.0, Near::MEASURED),
+        ("16 connections", pair(), 16, 80.0, Near::MEASURED),
         ("16 connections, ENA Express", pair().with_express(), 16, 95.5, Near::AtLeast),
     ] {
         (context.say)(name);

@@ -1,7 +1,7 @@
 //! Results as one page with tables and charts.
 
 use super::Outcome;
-use super::figure::Curve;
+use super::curve::Curve;
 use super::show::cells;
 use srd_chart::{Axis, Line, LineChart, Page, nth};
 

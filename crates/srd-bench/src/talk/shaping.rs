@@ -4,8 +4,9 @@ use crate::experiment::programs::{IPERF3, Program};
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
-use super::figure::{Figure, Near, TALK, jain};
 use super::{Context, Experiment, Found, iperf};
+use crate::experiment::result::jain;
+use srd_sim::talk::figure::{Figure, Near, TALK};
 
 const TC: Program = Program { name: "tc", package: "iproute2" };
 

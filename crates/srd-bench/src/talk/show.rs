@@ -1,8 +1,8 @@
 //! Results as tables for a terminal.
 
-use super::figure::{Figure, Near};
 use super::{ALL, Outcome};
-use srd_chart::{Table, figure};
+use srd_chart::Table;
+use srd_sim::talk::figure::Figure;
 use std::fmt::Write as _;
 
 /// What there is.
@@ -35,23 +35,13 @@ pub fn outcome(outcome: &Outcome) -> String {
 
 /// A figure in words: name, value, what it should be, by which source, and whether it is.
 pub(super) fn cells(of: &Figure) -> [String; 5] {
-    let with_unit = |value: f64| format!("{} {}", figure(value), of.unit).trim_end().to_owned();
-    let (wanted, source) = of.wanted.as_ref().map_or(Default::default(), |wanted| {
-        let value = with_unit(wanted.value);
-        let text = match wanted.near {
-            Near::Percent(percent) => format!("{value} \u{b1} {percent} %"),
-            Near::Exactly => value,
-            Near::AtMost => format!("\u{2264} {value}"),
-            Near::AtLeast => format!("\u{2265} {value}"),
-        };
-        (text, wanted.source.to_owned())
-    });
+    let (wanted, source) = of.shown_wanted();
     let verdict = match of.is_met() {
         None => "",
         Some(true) => "met",
         Some(false) => "MISSED",
     };
-    [of.name.clone(), with_unit(of.here), wanted, source, verdict.to_owned()]
+    [of.name.clone(), of.shown(), wanted, source.to_owned(), verdict.to_owned()]
 }
 
 #[cfg(test)]

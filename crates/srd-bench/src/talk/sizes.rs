@@ -4,8 +4,9 @@ use crate::experiment::programs::IPERF3;
 use anyhow::Result;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE};
-use super::figure::{Curve, DOCUMENTED, Figure, Near};
+use super::curve::Curve;
 use super::{Context, Experiment, Found, iperf};
+use srd_sim::talk::figure::{DOCUMENTED, Figure, Near};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "flow-limits",
@@ -75,7 +76,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
         let large =
             Figure::new(format!("{}, {LARGE} bytes", row.name), "Mb/s", at(f64::from(LARGE)));
         let documented = context.mbps(row.ceiling_gbps);
-        found.figures.push(large.wanted(documented, Near::Percent(10.0), DOCUMENTED));
+        found.figures.push(large.wanted(documented, Near::MEASURED, DOCUMENTED));
         let ideal = steps.iter().map(|size| {
             let packets = PACKETS_PER_SECOND * f64::from(*size) * 8.0 / 1e9;
             (f64::from(*size), context.mbps(packets.min(row.ceiling_gbps)))
@@ -93,6 +94,6 @@ fn run(context: &Context<'_>) -> Result<Found> {
     let cloud = Cloud::of(context, &Pair::of("c7i.24xlarge").with_express())?;
     let report = iperf::run(&cloud, &["-P", "1"], context.quick_or(2, 10))?;
     let figure = Figure::new("one flow, ENA Express, c7i.24xlarge", "Mb/s", report.mbps);
-    found.figures.push(figure.wanted(context.mbps(25.0), Near::Percent(10.0), DOCUMENTED));
+    found.figures.push(figure.wanted(context.mbps(25.0), Near::MEASURED, DOCUMENTED));
     Ok(found)
 }

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE, address};
-use super::figure::{DOCUMENTED, Figure, Near, TALK};
 use super::stream::{connect, listen, passes};
 use super::{Context, Experiment, Found};
 use crate::experiment::programs::Program;
+use srd_sim::talk::figure::{DOCUMENTED, Figure, Near, TALK};
 
 const PING: Program = Program { name: "ping", package: "iputils-ping" };
 const AVAILABLE: &str = "conntrack_allowance_available";

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cloud::{Cloud, IP, Pair, SETPRIV, UNSHARE, address};
-use super::figure::{Figure, Near, TALK};
 use super::{Context, Experiment, Found};
+use srd_sim::talk::figure::{Figure, Near, TALK};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "tunnels",
@@ -53,7 +53,7 @@ fn run(context: &Context<'_>) -> Result<Found> {
         let cloud = Cloud::of(context, &Pair::of("c7i.large").apart())?;
         let mbps = measure(context, &cloud, outer)?;
         let figure = Figure::new(name, "Mb/s", mbps);
-        found.figures.push(figure.wanted(context.mbps(gbps), Near::Percent(10.0), TALK));
+        found.figures.push(figure.wanted(context.mbps(gbps), Near::MEASURED, TALK));
     }
     found.notes.push(format!("{OFFERED_GBPS} Gb/s of packets of {PACKET_BYTES} bytes are offered"));
     Ok(found)

@@ -5,8 +5,8 @@ use crate::output::JsonOutput;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use serde::Serialize;
-use srd_chart::{Table, figure};
-use srd_sim::talk::figure::{Figure, NEAR_PERCENT, Near};
+use srd_chart::Table;
+use srd_sim::talk::figure::Figure;
 use srd_sim::talk::{self, Experiment, Options, Outcome};
 
 const NOTES: &str = "\
@@ -113,12 +113,7 @@ fn shown(outcome: &Outcome) -> String {
 }
 
 fn cells(of: &Figure, cause: Option<usize>) -> [String; 6] {
-    let with_unit = |value: f64| format!("{} {}", figure(value), of.unit).trim_end().to_owned();
-    let wanted = of.wanted.as_ref();
-    let value = wanted.map_or(String::new(), |wanted| match wanted.near {
-        Near::Slide => format!("{} \u{b1} {NEAR_PERCENT} %", with_unit(wanted.value)),
-        Near::Exactly => with_unit(wanted.value),
-    });
+    let (value, source) = of.shown_wanted();
     let off = of.off_percent().map_or(String::new(), |off| format!("{off:+.1} %"));
     let verdict = match (of.is_met(), cause) {
         (None, _) => String::new(),
@@ -126,8 +121,7 @@ fn cells(of: &Figure, cause: Option<usize>) -> [String; 6] {
         (Some(false), Some(number)) => format!("MISSED [{number}]"),
         (Some(false), None) => "MISSED".to_owned(),
     };
-    let source = wanted.map_or(String::new(), |wanted| wanted.source.to_owned());
-    [of.name.clone(), with_unit(of.here), value, off, source, verdict]
+    [of.name.clone(), of.shown(), value, off, source.to_owned(), verdict]
 }
 
 #[cfg(test)]
@@ -139,13 +133,7 @@ mod tests {
         let outcome = talk::find("untracked").unwrap();
         let outcome = outcome.run(&Options { quick: true, seed: 1 }).unwrap();
         assert!(shown(&outcome).contains("NET402") && shown(&outcome).contains("met"));
-        let figure = |cause| Figure {
-            name: "one flow".into(),
-            unit: "Gb/s",
-            here: 9.94,
-            wanted: Some(talk::figure::Wanted { value: 9.54, near: Near::Slide, source: "NET402" }),
-            cause,
-        };
+        let figure = |cause| Figure { cause, ..Figure::new("one flow", "Gb/s", 9.94).slide(9.54) };
         let figures = vec![figure(Some("headers")), figure(None), figure(Some("headers"))];
         let text = shown(&Outcome { figures, notes: Vec::new(), ..outcome });
         assert_eq!(text.matches("MISSED [1]").count(), 2, "{text}");

@@ -85,15 +85,15 @@ impl Services {
     }
 
     /// When to call [`Services::serve`] next.
-    pub(crate) fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
-        self.stacks.values_mut().filter_map(|stack| stack.poll_timeout(now)).min()
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.stacks.values().filter_map(Stack::poll_timeout).min()
     }
 
     /// Interfaces that have something to do.
     pub(crate) fn due(&mut self, now: Instant) -> BTreeSet<PortId> {
         let mut due: BTreeSet<PortId> = self.waiting.keys().copied().collect();
-        let late = self.stacks.iter_mut().filter_map(|(port, stack)| {
-            stack.poll_timeout(now).filter(|at| *at <= now).map(|_| *port)
+        let late = self.stacks.iter().filter_map(|(port, stack)| {
+            stack.poll_timeout().filter(|at| *at <= now).map(|_| *port)
         });
         due.extend(late);
         due.extend(self.upstream.iter_mut().flat_map(|upstream| upstream.receive(now)));

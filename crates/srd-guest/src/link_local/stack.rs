@@ -93,6 +93,9 @@ pub(super) struct Stack {
     dns: SocketHandle,
     ntp: SocketHandle,
     tokens: Tokens,
+    /// When there is something to do without a packet. Only [`Stack::serve`] changes it: the loop
+    /// asks before each wait, and a stack has many timers.
+    next: Option<Instant>,
 }
 
 impl std::fmt::Debug for Stack {
@@ -144,13 +147,12 @@ impl Stack {
             let _ = socket.bind(port);
             sockets.add(socket)
         });
-        Self { interface, queues, sockets, http, dns, ntp, tokens: Tokens::default() }
+        Self { interface, queues, sockets, http, dns, ntp, tokens: Tokens::default(), next: None }
     }
 
     /// When [`Stack::serve`] has something to do without a packet.
-    pub(super) fn poll_timeout(&mut self, now: Instant) -> Option<Instant> {
-        let delay = self.interface.poll_delay(stack_time(now), &self.sockets)?;
-        Some(now + Duration::from_micros(delay.total_micros()))
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.next
     }
 
     /// Takes packets, and returns those for the guest.
@@ -171,6 +173,8 @@ impl Stack {
                 | self.speak_dns(now, port, facts, upstream.as_deref_mut())
                 | self.tell_time();
             if !worked {
+                let delay = self.interface.poll_delay(stack_time(now), &self.sockets);
+                self.next = delay.map(|delay| now + Duration::from_micros(delay.total_micros()));
                 return std::mem::take(&mut self.queues.out);
             }
         }

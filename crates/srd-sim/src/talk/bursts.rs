@@ -47,7 +47,7 @@ fn six_seconds(options: &Options, found: &mut Found) -> Result<(), String> {
     // A short run stands for six seconds.
     let minute = lab::gbps(all, 60 * SECOND) * 6.0 / f64::from(seconds);
     let figure = Figure::new("the minute's average", "Gb/s", minute);
-    found.figures.push(figure.wanted(0.953, Near::Slide, DERIVED).because(HEADERS));
+    found.figures.push(figure.wanted(0.953, Near::SIMULATED, DERIVED).because(HEADERS));
     let most = bytes.iter().map(|bytes| lab::gbps(*bytes, MS)).fold(0.0, f64::max);
     found.figures.push(Figure::new("most of a millisecond", "Gb/s", most));
     let again = world.nodes()[SENDER as usize].tcp().segments_resent as f64;
@@ -78,12 +78,12 @@ fn eight_flows(options: &Options, found: &mut Found) -> Result<(), String> {
     let figure = Figure::new("eight UDP flows: datagrams sent in a second", "", datagrams);
     found.figures.push(figure.slide(DATAGRAMS));
     let figure = Figure::new("  what arrives", "Gb/s", gbps);
-    found.figures.push(figure.wanted(PEAK_BPS as f64 / 1e9, Near::Slide, DOCUMENTED));
+    found.figures.push(figure.wanted(PEAK_BPS as f64 / 1e9, Near::SIMULATED, DOCUMENTED));
     let lost = 1.0 - arrived.datagrams_received as f64 / sent.datagrams_sent as f64;
     let figure = Figure::new("  share that is dropped", "", lost);
     found.figures.push(figure.wanted(
         1.0 - PEAK_BPS as f64 / OFFERED_BPS as f64,
-        Near::Slide,
+        Near::SIMULATED,
         DERIVED,
     ));
     let held = world.nodes()[SENDER as usize].held(srd_card::limits::Limit::BandwidthOut);

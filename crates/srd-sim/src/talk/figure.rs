@@ -1,24 +1,32 @@
-//! A figure beside the one that a slide shows.
+//! A figure beside the one that a slide shows, of the simulator and of the lab alike.
 
 use serde::Serialize;
 
-/// How near a figure should be to a slide's, in percent.
-pub const NEAR_PERCENT: f64 = 3.0;
-
-/// What a figure should be.
+/// How near a figure should be.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Near {
-    /// Within [`NEAR_PERCENT`].
-    Slide,
+    /// Within so many percent.
+    Percent(f64),
     /// Equal.
     Exactly,
+    /// No more.
+    AtMost,
+    /// No less.
+    AtLeast,
+}
+
+impl Near {
+    /// As near as a simulated figure should be to a slide's.
+    pub const SIMULATED: Self = Self::Percent(3.0);
+    /// As near as a figure of real programs should be.
+    pub const MEASURED: Self = Self::Percent(10.0);
 }
 
 /// A figure that is wanted, and its source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Wanted {
-    /// The value.
+    /// The value, divided as rates are where they are divided.
     pub value: f64,
     /// How near the figure should be.
     pub near: Near,
@@ -33,7 +41,7 @@ pub struct Figure {
     pub name: String,
     /// Its unit; empty for counts.
     pub unit: &'static str,
-    /// What the simulation gave.
+    /// What was measured.
     pub here: f64,
     /// What it should be, if anything says so.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,31 +52,40 @@ pub struct Figure {
 }
 
 /// The talk's own figure.
-pub(super) const TALK: &str = "NET402";
+pub const TALK: &str = "NET402";
 /// A figure of EC2's documentation.
-pub(super) const DOCUMENTED: &str = "EC2 documentation";
+pub const DOCUMENTED: &str = "EC2 documentation";
 /// A figure that follows from the talk's.
-pub(super) const DERIVED: &str = "follows from NET402";
+pub const DERIVED: &str = "follows from NET402";
 
 impl Figure {
     /// A figure that nothing says anything about.
-    pub(super) fn new(name: impl Into<String>, unit: &'static str, here: f64) -> Self {
+    pub fn new(name: impl Into<String>, unit: &'static str, here: f64) -> Self {
         Self { name: name.into(), unit, here, wanted: None, cause: None }
     }
 
     /// With what it should be.
-    pub(super) fn wanted(mut self, value: f64, near: Near, source: &'static str) -> Self {
+    #[must_use]
+    pub fn wanted(mut self, value: f64, near: Near, source: &'static str) -> Self {
         self.wanted = Some(Wanted { value, near, source });
         self
     }
 
-    /// With the slide's figure.
-    pub(super) fn slide(self, value: f64) -> Self {
-        self.wanted(value, Near::Slide, TALK)
+    /// With the slide's figure, which a simulation should meet.
+    #[must_use]
+    pub fn slide(self, value: f64) -> Self {
+        self.wanted(value, Near::SIMULATED, TALK)
+    }
+
+    /// With the slide's figure, divided, which real programs should meet.
+    #[must_use]
+    pub fn talk(self, value: f64) -> Self {
+        self.wanted(value, Near::MEASURED, TALK)
     }
 
     /// With the cause of a miss.
-    pub(super) fn because(mut self, cause: &'static str) -> Self {
+    #[must_use]
+    pub fn because(mut self, cause: &'static str) -> Self {
         self.cause = Some(cause);
         self
     }
@@ -86,9 +103,35 @@ impl Figure {
     pub fn is_met(&self) -> Option<bool> {
         let wanted = self.wanted.as_ref()?;
         Some(match wanted.near {
-            Near::Slide => self.off_percent()?.abs() <= NEAR_PERCENT,
+            Near::Percent(percent) => {
+                (self.here - wanted.value).abs() <= wanted.value.abs() * percent / 100.0
+            }
             Near::Exactly => (self.here - wanted.value).abs() < 1e-9,
+            Near::AtMost => self.here <= wanted.value,
+            Near::AtLeast => self.here >= wanted.value,
         })
+    }
+
+    /// The figure in words, with its unit.
+    pub fn shown(&self) -> String {
+        self.with_unit(self.here)
+    }
+
+    /// What it should be in words, and the source; empty if nothing is known.
+    pub fn shown_wanted(&self) -> (String, &'static str) {
+        let Some(wanted) = &self.wanted else { return Default::default() };
+        let value = self.with_unit(wanted.value);
+        let text = match wanted.near {
+            Near::Percent(percent) => format!("{value} \u{b1} {percent} %"),
+            Near::Exactly => value,
+            Near::AtMost => format!("\u{2264} {value}"),
+            Near::AtLeast => format!("\u{2265} {value}"),
+        };
+        (text, wanted.source)
+    }
+
+    fn with_unit(&self, value: f64) -> String {
+        format!("{} {}", srd_chart::figure(value), self.unit).trim_end().to_owned()
     }
 
     /// Whether it is missed, and no cause is known.
@@ -100,6 +143,26 @@ impl Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_figure_is_judged_as_its_source_is() {
+        let figure = |here| Figure::new("rate", "Mb/s", here);
+        assert_eq!(figure(1.0).is_met(), None);
+        for (here, near, met) in [
+            (91.0, Near::Percent(10.0), true),
+            (89.0, Near::Percent(10.0), false),
+            (111.0, Near::Percent(10.0), false),
+            (100.0, Near::Exactly, true),
+            (99.0, Near::Exactly, false),
+            (99.0, Near::AtMost, true),
+            (101.0, Near::AtMost, false),
+            (101.0, Near::AtLeast, true),
+            (99.0, Near::AtLeast, false),
+        ] {
+            let judged = figure(here).wanted(100.0, near, TALK).is_met();
+            assert_eq!(judged, Some(met), "{here} {near:?}");
+        }
+    }
 
     #[test]
     fn a_figure_is_met_within_three_percent_of_its_slide() {

@@ -33,7 +33,7 @@ fn run(options: &Options) -> Result<Found, String> {
     ] {
         let ran = ran(pair, mtu, flows, time_ps, options.seed)?;
         let figure = Figure::new(name, "Gb/s", ran.all_gbps());
-        let figure = figure.wanted(gbps, Near::Slide, SOURCE);
+        let figure = figure.wanted(gbps, Near::SIMULATED, SOURCE);
         let served = flows > 1 && pair.express;
         found.figures.push(if served { figure.because(SERVER) } else { figure });
         found.notes.push(moved(name, &ran.world));

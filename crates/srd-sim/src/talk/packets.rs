@@ -92,7 +92,7 @@ fn sizes(options: &Options, pair: &Pair, found: &mut Found) -> Result<(), String
     }
     let farthest = |name: &str, off: f64| {
         let name = format!("steps of 128 bytes: farthest from {name}");
-        Figure::new(name, "%", 100.0 + off).wanted(100.0, Near::Slide, DERIVED)
+        Figure::new(name, "%", 100.0 + off).wanted(100.0, Near::SIMULATED, DERIVED)
     };
     let data = farthest("min(packets a second, ceiling)", of_data);
     found.figures.push(data.because(ANSWERS));

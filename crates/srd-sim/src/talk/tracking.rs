@@ -89,7 +89,7 @@ fn full(options: &Options) -> Result<Found, String> {
             exact(&format!("refused of {BEYOND} more"), refused, BEYOND, DOCUMENTED),
             Figure::new("the connection from before", "Gb/s", lives).wanted(
                 alone,
-                Near::Slide,
+                Near::SIMULATED,
                 "as before",
             ),
         ],
