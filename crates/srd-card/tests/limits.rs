@@ -70,7 +70,7 @@ impl Run {
             match outcome {
                 Outcome::Passed(flow) => bits[flow] += u64::from(load.bytes) * 8,
                 Outcome::Undrained(_) => panic!("all frames were popped"),
-                Outcome::Taken | Outcome::Dropped(..) => (),
+                Outcome::Taken(_) | Outcome::Dropped(..) => (),
             }
             let mean = u64::from(load.bytes) * 8_000_000_000 / load.bps;
             self.next_ns[flow] += mean / 2 + self.rng.next_u64() % (mean + 1);

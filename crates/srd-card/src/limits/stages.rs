@@ -33,6 +33,8 @@ pub const ENI_PACKETS_PER_SECOND: u64 = 1024;
 /// Packets of either sort that may pass at once: an eighth of a second.
 const ENI_PACKETS_DEPTH: u64 = ENI_PACKETS_PER_SECOND / 8;
 /// Limits, as an index.
+/// Frames that are kept until [`Limits::pop_late`].
+const LATE_MAX: usize = 64;
 const LIMITS: usize = Limit::Gateway as usize + 1;
 
 /// The limits of an instance. [`crate::profile::Profile::limits`] makes them from a type.
@@ -80,8 +82,9 @@ pub struct Offer {
 pub enum Outcome<T> {
     /// It is through all limits.
     Passed(T),
-    /// It waits, and [`Limits::pop`] returns it when its time has come.
-    Taken,
+    /// It waits before this limit, or behind frames that are through already, and [`Limits::pop`]
+    /// returns it when its time has come.
+    Taken(Option<Limit>),
     /// It is over this limit, and counted there.
     Dropped(Limit, T),
     /// The caller has not popped the frames before it: nothing is counted.
@@ -144,6 +147,8 @@ pub struct Limits<T> {
     counts: [u32; LIMITS],
     held: [Held; LIMITS],
     ready: VecDeque<(Offer, T)>,
+    /// Frames that a limit dropped after they had waited before another; at most [`LATE_MAX`].
+    late: VecDeque<(Limit, T)>,
     now: Instant,
     queue_delay_max: Duration,
     queue_packets_max: u32,
@@ -173,6 +178,7 @@ impl<T> Limits<T> {
             counts: [0; LIMITS],
             held: [Held::default(); LIMITS],
             ready: VecDeque::new(),
+            late: VecDeque::new(),
             now,
             queue_delay_max: settings.queue_delay_max,
             queue_packets_max: settings.queue_packets_max,
@@ -208,7 +214,7 @@ impl<T> Limits<T> {
             // Those that are through already come first.
             Outcome::Passed(item) if !self.ready.is_empty() => {
                 self.ready.push_back((offer, item));
-                Outcome::Taken
+                Outcome::Taken(None)
             }
             outcome => outcome,
         }
@@ -237,6 +243,12 @@ impl<T> Limits<T> {
     pub fn pop(&mut self, now: Instant) -> Option<(Offer, T)> {
         self.advance(now);
         self.ready.pop_front()
+    }
+
+    /// The next frame that had waited before one limit and was dropped by another, for callers that
+    /// want to say so. A few are kept.
+    pub fn pop_late(&mut self) -> Option<(Limit, T)> {
+        self.late.pop_front()
     }
 
     /// When to call [`Limits::pop`] next.
@@ -289,8 +301,12 @@ impl<T> Limits<T> {
         self.now = self.now.max(now);
         while let Some((due, parcel)) = self.waiting.pop(self.now) {
             self.counts[parcel.before as usize] -= 1;
-            if let Outcome::Passed(item) = self.run(due, parcel.next, parcel.offer, parcel.item) {
-                self.ready.push_back((parcel.offer, item));
+            match self.run(due, parcel.next, parcel.offer, parcel.item) {
+                Outcome::Passed(item) => self.ready.push_back((parcel.offer, item)),
+                Outcome::Dropped(limit, item) if self.late.len() < LATE_MAX => {
+                    self.late.push_back((limit, item));
+                }
+                Outcome::Dropped(..) | Outcome::Taken(_) | Outcome::Undrained(_) => {}
             }
         }
     }
@@ -371,7 +387,7 @@ impl<T> Limits<T> {
         self.count(offer.eni, before, offer.packets, true);
         self.counts[before as usize] += 1;
         self.waiting.push(at + wait, Parcel { before, next, offer, item });
-        Outcome::Taken
+        Outcome::Taken(Some(before))
     }
 
     /// How long a frame may wait before a limit: not at all if its queue is full.

@@ -15,6 +15,7 @@ use super::logs::Logs;
 use super::mirror::Mirror;
 use super::parcel::Parcel;
 use super::port::{Around, Direct, FlowState, Guest, PortCounts, PortId};
+use super::trace::Traces;
 use crate::limits::{Allowances, Ceiling, FlowKind, Limits};
 use crate::meta::key::Direction;
 use crate::observe::Aggregator;
@@ -81,6 +82,7 @@ pub struct Card {
     pub(super) busy: VecDeque<u32>,
     pub(super) seed: u64,
     pub(super) logs: Logs,
+    pub(super) traces: Traces,
 }
 
 /// Places of an instance's table that a look at its flows goes through.
@@ -109,6 +111,7 @@ impl Card {
             busy: VecDeque::new(),
             seed,
             logs: Logs::default(),
+            traces: Traces::default(),
         }
     }
 

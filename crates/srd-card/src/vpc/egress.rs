@@ -39,9 +39,12 @@ impl Card {
         let index = self.ports[port.0 as usize].index;
         let key = Key::of(&read.packet, bytes, Direction::Egress, index);
         let seen = Seen::of(&read.packet, bytes);
+        let followed = self.follow(now, port, &read, bytes, Direction::Egress, &key);
+        let judged = self.ports[port.0 as usize].counts.judged;
         let (slot, id) = match self.target(now, port, &read, bytes, &key, seen) {
             Ok(found) => found,
             Err(cause) => {
+                self.note_judged(now, followed, port, &key, judged, Err(cause));
                 self.log_refusal(now, port, &read, bytes, Direction::Egress, cause);
                 if cause == Cause::Tracking {
                     let instance = &mut self.instances[instance as usize];
@@ -51,6 +54,7 @@ impl Card {
                 return self.drop_of(Some(port), cause, packets);
             }
         };
+        self.note_judged(now, followed, port, &key, judged, Ok(Some(slot)));
         let Some(target) = self.ends.targets.get(slot) else { return };
         let offer = Offer {
             direction: Direction::Egress,
@@ -62,7 +66,7 @@ impl Card {
             fragment: read.packet.fragment,
         };
         let kind = target.kind;
-        let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(slot) };
+        let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(slot), followed };
         if let Some(parcel) = self.offer(now, instance, offer, id.map(|id| (id, kind)), parcel) {
             self.onward(now, &offer, parcel, around);
         }

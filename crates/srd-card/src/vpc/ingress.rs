@@ -150,7 +150,10 @@ impl Card {
         let (index, number) = (there.index, there.instance);
         let key = Key::of(&read.packet, bytes, Direction::Ingress, index);
         let seen = Seen::of(&read.packet, bytes);
+        let followed = self.follow(now, port, &read, bytes, Direction::Ingress, &key);
+        let judged = self.ports[port.0 as usize].counts.judged;
         let taken = self.take(now, sender, port, &read, bytes, &key, seen);
+        self.note_judged(now, followed, port, &key, judged, taken.map(|()| None));
         if let Err(cause) = taken {
             self.log_refusal(now, port, &read, bytes, Direction::Ingress, cause);
             if cause == Cause::Tracking {
@@ -170,7 +173,7 @@ impl Card {
             fragment: read.packet.fragment,
         };
         let going = Going::In(sender.clone());
-        let parcel = Parcel { frame, port, epoch: self.epoch, going };
+        let parcel = Parcel { frame, port, epoch: self.epoch, going, followed };
         if let Some(parcel) = self.offer(now, number, offer, None, parcel) {
             self.onward(now, &offer, parcel, around);
         }

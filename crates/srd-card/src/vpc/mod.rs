@@ -31,6 +31,7 @@
 //! | `translate` | addresses that gateways write |
 //! | `logged`, [`logs`] | what flow logs count, and its windows |
 //! | `mirrored`, [`mirror`] | what is copied for mirror sessions, and the copies |
+//! | [`trace`], `traced` | packets that are followed, and where their way is noted |
 //! | [`nat`] | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
 //! | [`drops`] | why packets were dropped |
@@ -52,6 +53,8 @@ mod onward;
 mod parcel;
 pub mod port;
 mod read;
+pub mod trace;
+mod traced;
 mod translate;
 
 pub use card::Card;

@@ -13,6 +13,7 @@ use super::flow::{Sender, To};
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::Read;
+use super::trace::{Event, Next};
 use super::translate;
 use crate::limits::{FlowKind, Limit, Offer, Outcome};
 use crate::meta::Meta;
@@ -41,9 +42,16 @@ impl Card {
         let meter =
             flow.and_then(|(id, _)| instance.flows.value(id)).map(|found| &mut found.0.meter);
         let metered = meter.zip(ceiling.as_ref());
-        match instance.limits.offer(now, offer, metered, parcel) {
+        let followed = parcel.followed;
+        let outcome = instance.limits.offer(now, offer, metered, parcel);
+        match outcome {
             Outcome::Passed(parcel) => Some(parcel),
-            Outcome::Taken | Outcome::Dropped(..) | Outcome::Undrained(_) => {
+            Outcome::Taken(_) | Outcome::Dropped(..) | Outcome::Undrained(_) => {
+                self.note(now, followed, || match outcome {
+                    Outcome::Dropped(limit, _) => Event::OverLimit(limit),
+                    Outcome::Taken(limit) => Event::Waits(limit),
+                    _ => Event::Waits(None),
+                });
                 if self.busy.back() != Some(&number) {
                     self.busy.push_back(number);
                 }
@@ -58,6 +66,9 @@ impl Card {
         while let Some(number) = self.busy.pop_front() {
             while let Some((offer, parcel)) = self.instances[number as usize].limits.pop(now) {
                 self.onward(now, &offer, parcel, around);
+            }
+            while let Some((limit, parcel)) = self.instances[number as usize].limits.pop_late() {
+                self.note(now, parcel.followed, || Event::OverLimit(limit));
             }
             self.arm(number);
         }
@@ -76,9 +87,10 @@ impl Card {
             && let Err(cause) = self.judge_again(now, &mut parcel)
         {
             self.log_late_refusal(now, &parcel, cause);
+            self.note(now, parcel.followed, || Event::Dropped(cause));
             return self.drop_of(Some(parcel.port), cause, offer.packets.into());
         }
-        let Parcel { frame, port, going, .. } = parcel;
+        let Parcel { frame, port, going, followed, .. } = parcel;
         let counts = &mut self.ports[port.0 as usize].counts;
         match going {
             Going::In(_) => {
@@ -86,6 +98,7 @@ impl Card {
                 counts.rx_bytes += u64::from(offer.bytes);
                 self.log_passed(now, port, &frame, offer, None);
                 self.mirror(now, port, &frame, Direction::Ingress, around);
+                self.note(now, followed, || Event::Gone(Next::Guest));
                 around.to_guest(port, frame);
             }
             Going::Out(slot) => {
@@ -99,7 +112,17 @@ impl Card {
                     self.log_passed(now, port, &frame, offer, Some(path));
                     self.mirror(now, port, &frame, Direction::Egress, around);
                 }
-                self.leave(now, port, to, frame, around);
+                let next = followed.is_some().then(|| Next::of(&to));
+                let stays = matches!(to, To::Port(_) | To::Service(_));
+                if stays && let Some(next) = next.clone() {
+                    // Before what becomes of it on this host.
+                    self.note(now, followed, || Event::Gone(next));
+                }
+                let fits = self.leave(now, port, to, frame, around);
+                if !stays && let Some(next) = next {
+                    let end = if fits { Event::Gone(next) } else { Event::Dropped(Cause::TooBig) };
+                    self.note(now, followed, || end);
+                }
             }
         }
     }
@@ -149,7 +172,7 @@ impl Card {
         if tracked { OfFlow::Established } else { OfFlow::New }
     }
 
-    /// A packet leaves its guest.
+    /// A packet leaves its guest. `false` if it is too large for the way.
     pub(super) fn leave(
         &mut self,
         now: Instant,
@@ -157,7 +180,7 @@ impl Card {
         to: To,
         mut frame: Vec<u8>,
         around: &mut impl Around,
-    ) {
+    ) -> bool {
         let there = &self.ports[port.0 as usize];
         let (from, vpc) = (there.eni, there.vpc);
         match to {
@@ -169,10 +192,11 @@ impl Card {
                 let envelope = Envelope::Between { from, to: eni };
                 let mtu = u16::try_from(self.host_bytes_max).unwrap_or(u16::MAX);
                 let mtu = if express { mtu.min(EXPRESS_MTU) } else { mtu };
-                let Some(read) = Read::frame(&frame) else { return };
+                let Some(read) = Read::frame(&frame) else { return true };
                 mss::clamp(&mut frame[OFFLOAD_BYTES..], &read.layout, mtu);
                 if read.layout.packet_bytes() <= self.host_bytes_max {
-                    return around.to_host(&host, vpc, envelope, frame, express);
+                    around.to_host(&host, vpc, envelope, frame, express);
+                    return true;
                 }
                 let layout = segment::fitted(&read.layout, self.host_bytes_max);
                 if segment::largest(&layout) <= self.host_bytes_max {
@@ -181,11 +205,14 @@ impl Card {
                         let frame = segments.write(index).to_vec();
                         around.to_host(&host, vpc, envelope, frame, express);
                     }
-                    return;
+                    return true;
                 }
-                for frame in self.fitting(now, port, self.host_bytes_max, frame, around) {
+                let frames = self.fitting(now, port, self.host_bytes_max, frame, around);
+                let fits = !frames.is_empty();
+                for frame in frames {
                     around.to_host(&host, vpc, envelope, frame, express);
                 }
+                return fits;
             }
             To::Service(service) => around.to_service(port, service, frame),
             To::Edge { exit, edge, public, nat } => {
@@ -193,15 +220,19 @@ impl Card {
                     Some(nat) => Envelope::ByNat { from, nat },
                     None => Envelope::Leaving { from, exit },
                 };
-                for mut frame in self.fitting(now, port, carried_bytes(exit), frame, around) {
+                let frames = self.fitting(now, port, carried_bytes(exit), frame, around);
+                let fits = !frames.is_empty();
+                for mut frame in frames {
                     if let Some((public, read)) = public.zip(Read::frame(&frame)) {
                         let bytes = &mut frame[OFFLOAD_BYTES..];
                         translate::write(bytes, &read.layout, translate::SOURCE_AT, public);
                     }
                     around.to_host(&edge, vpc, envelope, frame, false);
                 }
+                return fits;
             }
         }
+        true
     }
 
     /// The frame, or its parts, none of whose packets has more bytes than a gateway carries; the

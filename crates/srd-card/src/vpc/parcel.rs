@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::flow::Sender;
 use super::port::PortId;
+use super::trace::Followed;
 
 /// A packet before, in, or behind the limits.
 pub(super) struct Parcel {
@@ -12,6 +13,7 @@ pub(super) struct Parcel {
     /// The rules that judged it.
     pub(super) epoch: u32,
     pub(super) going: Going,
+    pub(super) followed: Followed,
 }
 
 /// Which way a packet goes.

@@ -259,7 +259,7 @@ fn random_traffic_is_popped_in_order_or_counted() {
                     popped += 1;
                     assert!(last.insert(flow, n).is_none_or(|before| before < n));
                 }
-                Outcome::Taken => (),
+                Outcome::Taken(_) => (),
                 Outcome::Dropped(..) => dropped += 1,
                 Outcome::Undrained(_) => panic!("all frames were popped"),
             }

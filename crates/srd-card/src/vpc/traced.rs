@@ -1,0 +1,123 @@
+//! Packets that traces follow: where the card notes what happens to them. A packet costs the look
+//! at an empty list if there is no trace.
+
+use srd_proto::time::Instant;
+
+use super::card::Card;
+use super::drops::Cause;
+use super::port::PortId;
+use super::read::{Read, bytes_of};
+use super::trace::{
+    Arrived, Event, Filter, FlowSeen, Followed, Next, Taken, TooManyTraces, TraceId,
+};
+use crate::meta::key::Direction;
+use crate::track::Key;
+
+impl Card {
+    /// Follows so many packets from now on, and keeps the first bytes of each.
+    ///
+    /// # Errors
+    /// There are too many traces.
+    pub fn begin_trace(
+        &mut self,
+        filter: Filter,
+        packets: u32,
+        head_bytes: usize,
+    ) -> Result<TraceId, TooManyTraces> {
+        self.traces.begin(filter, packets, head_bytes)
+    }
+
+    /// At most so many records of a trace; none if there is no such trace.
+    pub fn take_trace(&mut self, id: TraceId, most: usize) -> Option<Taken> {
+        self.traces.take(id, most)
+    }
+
+    /// Ends a trace.
+    pub fn end_trace(&mut self, id: TraceId) {
+        self.traces.end(id);
+    }
+
+    /// Follows a packet if a trace wants it.
+    #[inline]
+    pub(super) fn follow(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        direction: Direction,
+        key: &Key,
+    ) -> Followed {
+        if self.traces.is_empty() {
+            return Followed::NO;
+        }
+        self.follow_wanted(now, port, read, bytes, direction, key)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn follow_wanted(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        read: &Read,
+        bytes: &[u8],
+        direction: Direction,
+        key: &Key,
+    ) -> Followed {
+        let packet = read.for_rules(bytes);
+        let Some(head_bytes) = self.traces.wanted_bytes(port, &packet) else {
+            return Followed::NO;
+        };
+        let arrived = Arrived {
+            interface: port,
+            direction,
+            packet,
+            is_fragment: read.packet.fragment,
+            bytes: bytes_of(&read.layout),
+            packets: u32::try_from(read.layout.packets()).unwrap_or(u32::MAX),
+            flow: self.flow_seen(now, port, key),
+            head: bytes[..head_bytes.min(read.layout.packet_bytes()).min(bytes.len())].to_vec(),
+        };
+        self.traces.follow(now, &arrived)
+    }
+
+    fn flow_seen(&mut self, now: Instant, port: PortId, key: &Key) -> Option<FlowSeen> {
+        let number = self.ports[port.0 as usize].instance as usize;
+        let flows = &mut self.instances[number].flows;
+        let id = flows.related(now, key)?;
+        let state = flows.get(id)?.1;
+        let (_, tracked, local_first) = flows.value(id)?;
+        Some(FlowSeen { state, tracked, local_first })
+    }
+
+    /// Something happened to a packet.
+    #[inline]
+    pub(super) fn note(&mut self, now: Instant, packet: Followed, event: impl FnOnce() -> Event) {
+        if packet.is_some() {
+            self.traces.note(now, packet, &event());
+        }
+    }
+
+    /// Groups, lists and routes have spoken. `judged`: how many packets the rules had judged
+    /// before.
+    #[inline]
+    pub(super) fn note_judged(
+        &mut self,
+        now: Instant,
+        packet: Followed,
+        port: PortId,
+        key: &Key,
+        judged: u64,
+        verdict: Result<Option<u32>, Cause>,
+    ) {
+        if !packet.is_some() {
+            return;
+        }
+        let by_rules = self.ports[port.0 as usize].counts.judged != judged;
+        let to = |slot: u32| self.ends.targets.get(slot).map_or(Next::Guest, |t| Next::of(&t.to));
+        let verdict = verdict.map(|slot| slot.map_or(Next::Guest, to));
+        let flow = self.flow_seen(now, port, key);
+        self.traces.note(now, packet, &Event::Judged { by_rules, verdict, flow });
+    }
+}
