@@ -36,7 +36,7 @@ fn tcp(ends: (u8, u8), ports: (u16, u16), bytes: usize) -> Vec<u8> {
 }
 
 fn take(lab: &mut Lab, id: TraceId) -> Vec<Record> {
-    lab.card.take_trace(id, usize::MAX).unwrap().records
+    lab.card.take_trace(id, usize::MAX, usize::MAX).unwrap().records
 }
 
 fn events(records: &[Record]) -> Vec<(u32, &Event)> {
@@ -168,7 +168,7 @@ fn what_limits_hold_up_and_drop_is_noted() {
     let held = held(&lab);
     assert_eq!((waited, dropped), (held.queued, held.dropped));
     assert_eq!(ends.len() as u64, sent + (sent - dropped), "on both interfaces");
-    assert!(!lab.card.take_trace(id, 1).unwrap().is_over);
+    assert!(!lab.card.take_trace(id, 1, 1).unwrap().is_over);
 }
 
 #[test]
@@ -179,12 +179,12 @@ fn a_trace_ends_after_its_packets_and_its_bounds_hold() {
     for _ in 0..4 {
         send(&mut lab, Instant::ZERO, 0, &syn);
     }
-    let taken = lab.card.take_trace(id, 5).unwrap();
+    let taken = lab.card.take_trace(id, 5, usize::MAX).unwrap();
     assert_eq!((taken.records.len(), taken.is_over), (5, false));
-    let taken = lab.card.take_trace(id, usize::MAX).unwrap();
+    let taken = lab.card.take_trace(id, usize::MAX, usize::MAX).unwrap();
     assert_eq!((taken.records.len(), taken.lost, taken.is_over), (4, 0, true));
     lab.card.end_trace(id);
-    assert!(lab.card.take_trace(id, 1).is_none());
+    assert!(lab.card.take_trace(id, 1, 1).is_none());
 
     for (head, most) in [(0, RECORDS_MAX / 3 + 2), (1500, BYTES_MAX / 1400 + 2)] {
         let mut lab = self::lab();
@@ -193,7 +193,15 @@ fn a_trace_ends_after_its_packets_and_its_bounds_hold() {
         for number in 0..most as u64 {
             send(&mut lab, Instant::ZERO + Duration::from_millis(number), 0, &syn);
         }
-        let taken = lab.card.take_trace(id, usize::MAX).unwrap();
+        // A part that is asked for by its bytes, then the rest.
+        let part_bytes = if head > 0 { 2000 } else { usize::MAX };
+        let mut taken = lab.card.take_trace(id, usize::MAX, part_bytes).unwrap();
+        if head > 0 {
+            assert_eq!(taken.records.len(), 3, "one packet's bytes, and its records");
+            let rest = lab.card.take_trace(id, usize::MAX, usize::MAX).unwrap();
+            assert_eq!(rest.lost, 0, "they were reported before");
+            taken.records.extend(rest.records);
+        }
         let bytes = |r: &Record| if let Event::Arrived(a) = &r.event { a.head.len() } else { 0 };
         assert!(taken.lost > 0 && taken.records.len() < RECORDS_MAX + 8, "{}", taken.lost);
         assert!(taken.records.iter().map(bytes).sum::<usize>() <= BYTES_MAX);

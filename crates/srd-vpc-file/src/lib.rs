@@ -12,6 +12,7 @@
 //! | `build` | a file that is being read |
 //! | `read` | the order in which objects are made |
 //! | `taken` | ranges of addresses that are taken |
+//! | [`words`] | what the objects say of a packet, for people |
 //! | `network`, `machines`, `edges`, `observe` | the objects, and what must agree |
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod observe;
 mod phrase;
 mod read;
 mod taken;
+pub mod words;
 
 pub use names::{Kind, Names};
 pub use read::{FILE_BYTES_MAX, VpcFile, parse, read};

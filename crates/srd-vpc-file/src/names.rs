@@ -78,6 +78,14 @@ impl Names {
         self.taken.get(&(kind, number)).map(String::as_str)
     }
 
+    /// Names an object that is in no file. A name or a number that is taken stays with its object.
+    pub fn give(&mut self, kind: Kind, name: &str, number: u64) {
+        if self.number(kind, name).is_none() && self.name(kind, number).is_none() {
+            self.numbers.insert((kind, name.to_owned()), number);
+            self.taken.insert((kind, number), name.to_owned());
+        }
+    }
+
     /// Takes a name, and gives it a number that no other of its kind has.
     pub(crate) fn add(&mut self, kind: Kind, name: &str) -> u64 {
         let mut number = hash(kind, name);

@@ -73,7 +73,7 @@ impl Filter {
 
 /// A trace of a card.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct TraceId(u64);
+pub struct TraceId(pub u64);
 
 /// There are [`TRACES_MAX`] traces already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -270,10 +270,15 @@ impl Traces {
         self.all.retain(|trace| trace.id != id);
     }
 
-    pub(super) fn take(&mut self, id: TraceId, most: usize) -> Option<Taken> {
+    pub(super) fn take(&mut self, id: TraceId, most: usize, bytes: usize) -> Option<Taken> {
         let trace = self.all.iter_mut().find(|trace| trace.id == id)?;
-        let most = most.min(trace.records.len());
-        let records: Vec<Record> = trace.records.drain(..most).collect();
+        let mut sum = 0;
+        let fitting = trace.records.iter().take(most).take_while(|record| {
+            sum += record.event.bytes();
+            sum <= bytes || sum == record.event.bytes()
+        });
+        let number = fitting.count();
+        let records: Vec<Record> = trace.records.drain(..number).collect();
         trace.bytes -= records.iter().map(|record| record.event.bytes()).sum::<usize>();
         let lost = core::mem::take(&mut trace.lost);
         let is_over = trace.left == 0 && trace.followed.is_empty() && trace.records.is_empty();

@@ -27,9 +27,10 @@ impl Card {
         self.traces.begin(filter, packets, head_bytes)
     }
 
-    /// At most so many records of a trace; none if there is no such trace.
-    pub fn take_trace(&mut self, id: TraceId, most: usize) -> Option<Taken> {
-        self.traces.take(id, most)
+    /// At most so many records of a trace, with at most so many bytes of packets, but at least one;
+    /// none if there is no such trace.
+    pub fn take_trace(&mut self, id: TraceId, most: usize, bytes: usize) -> Option<Taken> {
+        self.traces.take(id, most, bytes)
     }
 
     /// Ends a trace.

@@ -8,8 +8,8 @@ use serde::Serialize;
 use srd_vpc::judge::{Judgement, Verdict, connection};
 use srd_vpc::packet::{Inner, Packet};
 use srd_vpc_file::VpcFile;
+use srd_vpc_file::words::{self, Line};
 
-use super::words::{self, Line};
 use super::{ends, read};
 use crate::failure::{RUN, usage};
 use crate::output::{JsonOutput, say};

@@ -9,9 +9,9 @@ use srd_vpc::nau;
 use srd_vpc::object::{Group, RulePeer, World};
 use srd_vpc_file::{Kind, VpcFile};
 
-use super::words::{target_text, traffic_text};
 use super::{DiffArgs, FileArgs, read};
 use crate::failure::RUN;
+use srd_vpc_file::words::{target_text, traffic_text};
 
 /// How many objects there are of each kind that there is.
 pub(super) fn counts(world: &World) -> Vec<(&'static str, usize)> {

@@ -5,13 +5,11 @@
 //! |---|---|
 //! | [`explain`] | `srd vpc explain` |
 //! | [`ends`] | the two ends that a person names |
-//! | [`words`] | a judgement in words |
 //! | [`list`] | `srd vpc show`, `diff` and `nau` |
 
 mod ends;
 mod explain;
 mod list;
-mod words;
 
 use std::path::{Path, PathBuf};
 

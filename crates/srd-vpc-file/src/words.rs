@@ -2,22 +2,23 @@
 
 use std::fmt::Display;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use srd_vpc::judge::{
     Direction, Exit, Judgement, Reach, Reason, Service, Step, Tracking, Translator, Verdict,
 };
 use srd_vpc::object::{RulePeer, Target, Traffic};
-use srd_vpc_file::{Kind, VpcFile};
+
+use crate::{Kind, VpcFile};
 
 /// One step, for people and machines.
-#[derive(Debug, Serialize)]
-pub(super) struct Line {
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Line {
     /// What was asked.
-    pub(super) at: String,
+    pub at: String,
     /// What it said.
-    pub(super) says: String,
+    pub says: String,
     /// Whether the packet went on.
-    pub(super) passes: bool,
+    pub passes: bool,
 }
 
 /// The object of a kind, by its name and its identifier.
@@ -30,7 +31,8 @@ fn named(file: &VpcFile, kind: Kind, number: u64, id: impl Display) -> String {
     }
 }
 
-pub(super) fn lines(file: &VpcFile, judgement: &Judgement) -> Vec<Line> {
+/// The steps of a judgement, in order.
+pub fn lines(file: &VpcFile, judgement: &Judgement) -> Vec<Line> {
     judgement.steps.iter().map(|step| line(file, step)).collect()
 }
 
@@ -124,7 +126,8 @@ fn translator(file: &VpcFile, by: Translator) -> String {
     }
 }
 
-pub(super) fn target_text(file: &VpcFile, target: Target) -> String {
+/// Where a route leads.
+pub fn target_text(file: &VpcFile, target: Target) -> String {
     match target {
         Target::Local => String::from("local"),
         Target::Blackhole => String::from("blackhole"),
@@ -159,7 +162,8 @@ fn rule_text(
     format!("{} {word} {peer}", traffic_text(rule.traffic))
 }
 
-pub(super) fn traffic_text(traffic: Traffic) -> String {
+/// Traffic as a file has it: `tcp 443`.
+pub fn traffic_text(traffic: Traffic) -> String {
     let ports = |name: &str, first: u16, last: u16| match (first, last) {
         (0, u16::MAX) => name.to_owned(),
         (first, last) if first == last => format!("{name} {first}"),
@@ -181,7 +185,7 @@ pub(super) fn traffic_text(traffic: Traffic) -> String {
 }
 
 /// How it ended.
-pub(super) fn verdict(file: &VpcFile, judgement: &Judgement) -> String {
+pub fn verdict(file: &VpcFile, judgement: &Judgement) -> String {
     match judgement.verdict {
         Verdict::Delivered(id) => {
             format!("delivered to {}", named(file, Kind::Interface, id.0, id))
@@ -203,7 +207,7 @@ pub(super) fn verdict(file: &VpcFile, judgement: &Judgement) -> String {
 }
 
 /// Why a packet is dropped, and what to do about it.
-pub(super) fn why(reason: Reason) -> (&'static str, &'static str) {
+pub fn why(reason: Reason) -> (&'static str, &'static str) {
     match reason {
         Reason::Families => ("one address is IPv4, the other IPv6", "use one family"),
         Reason::NotItsAddress => (
@@ -261,7 +265,8 @@ pub(super) fn why(reason: Reason) -> (&'static str, &'static str) {
     }
 }
 
-pub(super) fn reach(reach: Reach) -> &'static str {
+/// How far apart the ends are, and what that means for one flow.
+pub fn reach(reach: Reach) -> &'static str {
     match reach {
         Reach::Cluster => "one cluster placement group: 10 Gb/s for one flow",
         Reach::Zone => "one zone: 5 Gb/s for one flow, 25 with ENA Express",
