@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 
 use crate::memory::{Memory, REGIONS_MAX};
-use crate::message::{Request, Region, regions, request, u32_at, u64_at};
+use crate::message::{Region, Request, regions, request, u32_at, u64_at};
 use crate::ring::{Broken, Place, Ring};
 
 /// Features of virtio that this device may have, as bits.
