@@ -19,11 +19,11 @@ pub(crate) const PLAIN: u64 = feature::VERSION_1 | feature::PROTOCOL_FEATURES;
 pub(crate) const MERGED: u64 = PLAIN | feature::MRG_RXBUF;
 
 /// Rings lie in the first region, buffers in the second.
-pub(crate) const BUFFERS: u64 = 0x10_0000;
-const REGION_BYTES: u64 = 0x4_0000;
+pub(crate) const BUFFERS: u64 = 0x20_0000;
+pub(crate) const REGION_BYTES: u64 = 0x10_0000;
 /// The front end's own address of the first region.
 const USER: u64 = 0x7f00_0000_0000;
-pub(crate) const SIZE: u16 = 16;
+pub(crate) const SIZE: u16 = 128;
 /// Bytes of a buffer.
 pub(crate) const BUFFER_BYTES: u64 = 2048;
 
@@ -94,6 +94,11 @@ impl FrontEnd {
     /// All that it takes until frames can pass, in the order that QEMU has: rings are enabled before
     /// features are agreed on.
     pub(crate) fn set_up(&mut self, device: &mut Device, features: u64) {
+        self.set_up_at(device, features, [0, 0]);
+    }
+
+    /// As [`FrontEnd::set_up`], with rings of which so much was used already.
+    pub(crate) fn set_up_at(&mut self, device: &mut Device, features: u64, bases: [u32; 2]) {
         let offered = self.ask(device, request::GET_FEATURES, &[]);
         assert_eq!(u64_at(&offered, 0).unwrap() & features, features);
         self.say(request::SET_OWNER, &[], &[]);
@@ -103,13 +108,25 @@ impl FrontEnd {
         self.number(request::SET_FEATURES, features);
         self.share();
         for index in [RECEIVE, SEND] {
-            self.start(index, 0);
+            self.start(index, bases[index]);
         }
         device.turn();
         assert!(device.is_running() && device.is_connected());
     }
 
-    pub(crate) fn share(&mut self) {
+    /// Takes the memory of another front end.
+    pub(crate) fn adopt(&mut self, other: Self) {
+        self.regions = other.regions;
+    }
+
+    /// Cuts off the files of the memory.
+    pub(crate) fn cut_off(&self) {
+        for file in &self.regions {
+            ftruncate(file, REGION_BYTES - 4096).unwrap();
+        }
+    }
+
+    pub(crate) fn share(&self) {
         let numbers = [0, REGION_BYTES, USER, 0, BUFFERS, REGION_BYTES, USER + (1 << 30), 0];
         let mut body = [2_u32, 0].map(u32::to_ne_bytes).concat();
         body.extend(numbers.iter().flat_map(|n: &u64| n.to_ne_bytes()));
@@ -230,7 +247,7 @@ impl FrontEnd {
     pub(crate) fn give_buffers(&mut self, count: u16) {
         for _ in 0..count {
             let head = self.rings[RECEIVE].available % SIZE;
-            let at = BUFFERS + 0x2_0000 + u64::from(head) * BUFFER_BYTES;
+            let at = BUFFERS + 0x8_0000 + u64::from(head) * BUFFER_BYTES;
             let table = self.rings[RECEIVE].descriptors();
             let piece = (at, u32::try_from(BUFFER_BYTES).unwrap());
             self.descriptor(table, head, piece, (WRITABLE, 0));
@@ -257,7 +274,7 @@ impl FrontEnd {
     pub(crate) fn receive(&mut self) -> Option<Frame> {
         let used = self.used(RECEIVE);
         let first = used.first()?;
-        let at = |head: u32| BUFFERS + 0x2_0000 + u64::from(head) * BUFFER_BYTES;
+        let at = |head: u32| BUFFERS + 0x8_0000 + u64::from(head) * BUFFER_BYTES;
         let count = self.read_u16(at(first.0) + 10);
         assert_eq!(usize::from(count), used.len());
         let mut bytes = Vec::new();
