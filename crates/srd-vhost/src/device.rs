@@ -9,6 +9,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
 use crate::frame::{self, Frame, Layout, Put, Taken};
 use crate::ring::{Broken, Piece};
 use crate::session::{Kick, RECEIVE, SEND, Session, feature};
@@ -65,8 +67,6 @@ impl Device {
         if is_socket(path) {
             std::fs::remove_file(path)?;
         }
-        // Nobody can connect before it listens, and it listens under a name that only this user
-        // may use: the directory that it is made in is this user's until then.
         let listener = bind_for_us(path)?;
         listener.set_nonblocking(true)?;
         Ok(Self {
@@ -290,7 +290,8 @@ fn bind_for_us(path: &Path) -> io::Result<UnixListener> {
     let inside = directory.join(name);
     let made = UnixListener::bind(&inside).and_then(|listener| {
         std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
-        std::fs::rename(&inside, path)?;
+        // What has this name meanwhile, or is no socket, stays.
+        renameat_with(CWD, &inside, CWD, path, RenameFlags::NOREPLACE)?;
         Ok(listener)
     });
     let _ = std::fs::remove_file(&inside);
