@@ -53,6 +53,7 @@ pub mod device;
 mod express;
 mod flow;
 mod hash;
+pub mod l2;
 pub mod limits;
 mod meta;
 pub mod observe;

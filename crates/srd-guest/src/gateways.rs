@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use srd_card::vpc::nat::Nat;
 use srd_card::vpc::{Around, Envelope, PortId};
-use srd_net::Tun;
 use srd_proto::time::Instant;
 use srd_vpc::id::{NatGatewayId, VpcId};
 use srd_vpc::judge::Service as Link;
 
 use crate::edge::Edge;
 use crate::link_local::Services;
+use crate::port::Port;
 use crate::underlay::Underlay;
 
 /// The name of the edge, which is no host's.
@@ -68,7 +68,7 @@ impl Gateways {
 
 /// What is around the card.
 pub(crate) struct Outside<'a> {
-    pub(crate) tuns: &'a BTreeMap<PortId, Tun>,
+    pub(crate) devices: &'a mut BTreeMap<PortId, Port>,
     pub(crate) gateways: &'a mut Gateways,
     pub(crate) services: &'a mut Services,
     pub(crate) publics: &'a BTreeMap<NatGatewayId, std::net::Ipv4Addr>,
@@ -77,8 +77,7 @@ pub(crate) struct Outside<'a> {
 
 impl Around for Outside<'_> {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
-        let written = self.tuns.get(&port).map(|tun| tun.write(&frame));
-        if !matches!(written, Some(Ok(()))) {
+        if !self.devices.get_mut(&port).is_some_and(|device| device.write(frame)) {
             self.gateways.lose("device");
         }
     }

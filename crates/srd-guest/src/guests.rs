@@ -1,22 +1,23 @@
-//! The instances of this host: made, added, removed, and told about.
+//! The instances of this host: made, added, removed.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use srd_card::l2::Link;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::Guest;
-use srd_card::{Direction, vpc};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
 use crate::namespace::{Device, Namespace};
-use crate::protocol::{Attach, Flow, Instance, Interface, Status};
-use crate::state::{Options, Running, Service};
+use crate::port::Port;
+use crate::protocol::{Attach, Instance};
+use crate::state::{Running, Service};
 use crate::world::{Vpc, is_name};
 
 /// The first device's name ends with this number, as on EC2.
@@ -42,40 +43,38 @@ impl Service {
         let (kind, enis) = kind_of(&self.world, id)?;
         let burst = Duration::from_secs(self.options.credits_s.into());
         let profile = Profile::of(kind).with_burst(burst).scaled(self.options.scale);
-        let namespace = Namespace::make(name, &self.undo)?;
+        let socket = self.options.vhost_user.get(name).cloned();
+        let namespace = match &socket {
+            None => Some(Namespace::make(name, &self.undo)?),
+            Some(_) => None,
+        };
         let mut guests = Vec::new();
         let mut devices = Vec::new();
         for (place, eni) in enis.iter().enumerate() {
             let interface = &self.world.enis[eni];
             guests.push(Guest { eni: *eni, timeouts: timeouts(interface, &kind)? });
             let device = device(&self.world, interface, place);
-            let tun = namespace.add(&device)?;
-            devices.push((*eni, device, tun));
+            let port = match (&namespace, &socket) {
+                (Some(namespace), _) => Port::tun(namespace.add(&device)?),
+                (None, Some(path)) => {
+                    let path = socket_of(path, &device);
+                    let link = link(&self.world, interface);
+                    Port::vhost(&path, link)
+                        .with_context(|| format!("the socket {}", path.display()))?
+                }
+                (None, None) => continue,
+            };
+            devices.push((*eni, device, port));
         }
         let ports = self.card.add_instance(now, &profile, &guests);
         let mut interfaces = Vec::new();
-        for (port, (eni, device, tun)) in ports.into_iter().zip(devices) {
-            self.tuns.insert(port, tun);
+        for (port, (eni, device, at)) in ports.into_iter().zip(devices) {
+            self.devices.insert(port, at);
             interfaces.push((port, eni, device));
         }
         let running = Running { id, namespace, profile, interfaces };
         self.guests.by_name.insert(name.to_owned(), running);
         Ok(())
-    }
-
-    /// The instances in words, one line each.
-    pub fn summary(&self) -> Vec<String> {
-        let lines = self.guests.by_name.iter().map(|(name, running)| {
-            let devices = running.interfaces.iter().map(|(_, _, device)| {
-                let addresses: Vec<String> =
-                    device.addresses.iter().map(|(address, _)| address.to_string()).collect();
-                format!("{} {}", device.name, addresses.join(" "))
-            });
-            let devices: Vec<String> = devices.collect();
-            let (kind, namespace) = (running.profile.instance.name, running.namespace.name());
-            format!("{name}: {kind}, namespace {namespace}, {}", devices.join(", "))
-        });
-        lines.collect()
     }
 
     pub(crate) fn attach(&mut self, now: Instant, attach: &Attach) -> Result<Instance> {
@@ -129,6 +128,13 @@ impl Service {
         }
         self.remove_guests(now);
         self.make_guests(now)?;
+        for (port, eni, _) in self.guests.by_name.values().flat_map(|of| &of.interfaces) {
+            if let (Some(device), Some(eni)) =
+                (self.devices.get_mut(port), self.world.enis.get(eni))
+            {
+                device.set_link(link(&self.world, eni));
+            }
+        }
         self.plan_logs(now);
         Ok(())
     }
@@ -160,7 +166,7 @@ impl Service {
         for name in gone {
             if let Some(running) = self.guests.by_name.remove(&name) {
                 for (port, ..) in &running.interfaces {
-                    self.tuns.remove(port);
+                    self.devices.remove(port);
                     self.services.forget(*port);
                 }
                 if let Some((port, ..)) = running.interfaces.first() {
@@ -168,33 +174,6 @@ impl Service {
                 }
             }
         }
-    }
-
-    /// The flows of an instance.
-    pub(crate) fn flows(&self, instance: &str, most: u16) -> Result<Vec<Flow>> {
-        let running = self.guests.by_name.get(instance);
-        let running =
-            running.with_context(|| format!("there is no instance `{instance}` on this host"))?;
-        let mut flows = Vec::new();
-        for (port, _, device) in &running.interfaces {
-            let all = self.card.flows_of(*port, most.into()).into_iter();
-            flows.extend(all.map(|state| flow(&device.name, &state)));
-        }
-        Ok(flows)
-    }
-
-    pub(crate) fn status(&mut self, now: Instant) -> Status {
-        let running: Vec<_> = std::mem::take(&mut self.guests.by_name).into_iter().collect();
-        let instances =
-            running.iter().map(|(name, running)| instance(self, now, name, running)).collect();
-        self.guests.by_name = running.into_iter().collect();
-        let drops = self.card.drops_of_none();
-        let mut drops: BTreeMap<String, u64> =
-            drops.all().map(|(cause, packets)| (cause_name(cause), packets)).collect();
-        let lost = self.gateways.lost.iter();
-        drops.extend(lost.map(|(why, packets)| (format!("lost: {why}"), *packets)));
-        let Options { host, scale, internet, .. } = &self.options;
-        Status { host: host.clone(), scale: *scale, internet: *internet, instances, drops }
     }
 }
 
@@ -238,6 +217,32 @@ fn device(world: &World, eni: &Eni, place: usize) -> Device {
     Device { name, addresses: addresses.collect(), is_primary: place == 0 }
 }
 
+/// Where the socket of an interface is.
+fn socket_of(path: &Path, device: &Device) -> PathBuf {
+    if device.is_primary {
+        return path.to_owned();
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(&device.name);
+    name.into()
+}
+
+/// What a guest sees of Ethernet at an interface.
+fn link(world: &World, eni: &Eni) -> Link {
+    let subnet = world.subnets.get(&eni.subnet);
+    let vpc = subnet.and_then(|subnet| world.vpcs.get(&subnet.vpc));
+    let base = vpc.and_then(|vpc| vpc.ipv4.first()).map_or(0, |block| block.network().into());
+    let length = subnet.map_or(32, |subnet| subnet.ipv4.prefix_len());
+    let ipv6 = subnet.and_then(|subnet| subnet.ipv6);
+    Link {
+        mac: eni.mac,
+        ipv4: eni.ipv4.first().map(|address| (*address, length)),
+        resolver: Ipv4Addr::from(u32::wrapping_add(base, 2)),
+        ipv6: ipv6.map(|block| (block.network(), block.prefix_len())),
+    }
+}
+
 /// The idle times of an interface: its own, else those of its instance's type.
 fn timeouts(eni: &Eni, kind: &InstanceType) -> Result<Timeouts> {
     let (tcp, stream, udp) = kind.timeouts.seconds();
@@ -246,92 +251,4 @@ fn timeouts(eni: &Eni, kind: &InstanceType) -> Result<Timeouts> {
     let times =
         Timeouts::new(or(own.tcp_established, tcp), or(own.udp_stream, stream), or(own.udp, udp));
     times.map_err(|e| anyhow::anyhow!("{e}"))
-}
-
-fn flow(device: &str, state: &vpc::FlowState) -> Flow {
-    let direct = |direct: vpc::Direct| match direct {
-        vpc::Direct::Pending => String::from("pending"),
-        vpc::Direct::Complete => String::from("complete"),
-        vpc::Direct::Refused(reason) => format!("refused: {reason:?}"),
-    };
-    let end = |(address, port): (IpAddr, u16)| match address {
-        IpAddr::V4(address) => format!("{address}:{port}"),
-        IpAddr::V6(address) => format!("[{address}]:{port}"),
-    };
-    let protocol = match state.protocol {
-        1 => String::from("icmp"),
-        6 => String::from("tcp"),
-        17 => String::from("udp"),
-        58 => String::from("icmpv6"),
-        other => other.to_string(),
-    };
-    Flow {
-        device: device.to_owned(),
-        protocol,
-        local: end(state.local),
-        remote: end(state.remote),
-        connection: state.connection.map(|state| format!("{state:?}").to_lowercase()),
-        local_first: state.local_first,
-        sent: direct(state.sent),
-        received: direct(state.received),
-    }
-}
-
-fn cause_name(cause: vpc::Cause) -> String {
-    match cause {
-        vpc::Cause::Rule(reason) => format!("{reason:?}"),
-        other => format!("{other:?}"),
-    }
-}
-
-fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) -> Instance {
-    let Running { id, namespace, profile, interfaces } = running;
-    let first = interfaces.first().map(|(port, ..)| *port);
-    let card = &mut service.card;
-    let credits =
-        |card: &mut vpc::Card, way| first.map_or(0, |port| card.credits_bits(now, port, way));
-    let credits_bits = [credits(card, Direction::Ingress), credits(card, Direction::Egress)];
-    let (tracked, untracked) = first.map_or((0, 0), |port| card.flows(port));
-    let interfaces = interfaces.iter().map(|(port, eni, device)| {
-        let (allowances, available) = service.card.allowances(*port);
-        let counts = service.card.counts(*port);
-        let mut counters: Vec<(String, u64)> = Vec::new();
-        let mut add = |name: &str, value: u64| counters.push((name.to_owned(), value));
-        for (name, value) in
-            allowances.ethtool(available.into()).into_iter().chain(allowances.ours())
-        {
-            add(name, value);
-        }
-        add("tx_packets", counts.tx_packets);
-        add("tx_bytes", counts.tx_bytes);
-        add("rx_packets", counts.rx_packets);
-        add("rx_bytes", counts.rx_bytes);
-        add("judged_packets", counts.judged);
-        add("ena_srd_eligible_tx_pkts", counts.express_tx_packets);
-        add("mirrored_packets", counts.mirrored_packets);
-        add("mirrored_bytes", counts.mirrored_bytes);
-        add("mirror_dropped_packets", counts.mirror_dropped);
-        let drops = service.card.drops(*port);
-        Interface {
-            name: service.vpc.eni_name(*eni),
-            id: eni.to_string(),
-            device: device.name.clone(),
-            addresses: device.addresses.iter().map(|(a, n)| format!("{a}/{n}")).collect(),
-            counters,
-            drops: drops.all().map(|(cause, packets)| (cause_name(cause), packets)).collect(),
-        }
-    });
-    let interfaces = interfaces.collect();
-    Instance {
-        name: name.to_owned(),
-        id: id.to_string(),
-        instance_type: profile.instance.name.to_owned(),
-        namespace: namespace.name().to_owned(),
-        interfaces,
-        tracked,
-        untracked,
-        credits_bits,
-        bandwidth_bps: [profile.peak_bps(), profile.baseline_bps()],
-        packets_per_second: profile.limits().packets_per_second,
-    }
 }

@@ -23,7 +23,8 @@
 //! | `edge` | the internet's side |
 //! | `underlay` | other hosts |
 //! | `undo` | what is done at the end, however it comes |
-//! | `guests` | instances, made and removed |
+//! | `guests`, `status` | instances, made and removed, and told about |
+//! | `port` | the device of an interface: TUN, or vhost-user |
 //! | `packets`, `gateways` | where packets go |
 //! | `logging`, `logs` | flow logs: which, and their files |
 //! | `link_local` | names, metadata and time for instances |
@@ -40,10 +41,12 @@ mod logs;
 mod namespace;
 mod orders;
 mod packets;
+mod port;
 pub mod protocol;
 mod server;
 mod service;
 mod state;
+mod status;
 mod underlay;
 mod undo;
 mod world;

@@ -25,9 +25,9 @@ impl Service {
         now: Instant,
         work: impl FnOnce(&mut Card, &mut Outside<'_>),
     ) {
-        let Self { card, tuns, gateways, services, guests, .. } = self;
+        let Self { card, devices, gateways, services, guests, .. } = self;
         let publics = &guests.nat_publics;
-        work(card, &mut Outside { tuns, gateways, services, publics, now });
+        work(card, &mut Outside { devices, gateways, services, publics, now });
     }
 
     /// The network's own services answer.

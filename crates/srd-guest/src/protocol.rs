@@ -150,8 +150,8 @@ pub struct Instance {
     pub id: String,
     /// Its type.
     pub instance_type: String,
-    /// Its network namespace.
-    pub namespace: String,
+    /// Its network namespace, unless it is a virtual machine or a DPDK program.
+    pub namespace: Option<String>,
     /// Its interfaces, the primary one first.
     pub interfaces: Vec<Interface>,
     /// Connections that are tracked.
@@ -175,12 +175,27 @@ pub struct Interface {
     pub id: String,
     /// Its device in the instance.
     pub device: String,
+    /// Its hardware address, which guests that see Ethernet have to use.
+    pub mac: String,
     /// Its addresses.
     pub addresses: Vec<String>,
     /// The counters, in the order of `ethtool -S`: allowances first, then packets.
     pub counters: Vec<(String, u64)>,
     /// Packets that were dropped, by cause.
     pub drops: BTreeMap<String, u64>,
+    /// Its socket, if it is no device in a namespace.
+    pub vhost_user: Option<VhostUser>,
+}
+
+/// An interface of a virtual machine or a DPDK program.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VhostUser {
+    /// Where front ends connect.
+    pub path: String,
+    /// Whether one is connected.
+    pub connected: bool,
+    /// Whether its driver takes frames.
+    pub running: bool,
 }
 
 impl Interface {

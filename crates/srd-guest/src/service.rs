@@ -14,7 +14,7 @@ use std::sync::mpsc::{SendError, channel};
 use anyhow::{Context, Result, bail};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use srd_card::vpc::{Card, PortId};
-use srd_net::{Tun, clock};
+use srd_net::clock;
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 
@@ -23,6 +23,7 @@ use crate::gateways::Gateways;
 use crate::link_local::Services;
 use crate::logs::Logs;
 use crate::orders::{Command, Orders, Stopper};
+use crate::port::Port;
 use crate::protocol::{Answer, Request};
 use crate::server::Server;
 use crate::state::{Guests, Options, Service};
@@ -49,6 +50,9 @@ impl Service {
         let wake = Arc::new(wake);
         let orders = Orders { queue, wake: Arc::clone(&wake) };
         let vpc = Vpc::read(options.file.as_deref(), &options.host)?;
+        for name in options.vhost_user.keys() {
+            vpc.instance_here(name)?;
+        }
         let server = Server::listen(&options.socket, orders.clone())?;
         let undo = Undo::start()?;
         let world = vpc.world();
@@ -70,7 +74,7 @@ impl Service {
             world,
             card,
             guests: Guests::default(),
-            tuns: BTreeMap::new(),
+            devices: BTreeMap::new(),
             gateways: Gateways::new(edge, underlay),
             logs: Logs::start()?,
             services,
@@ -112,6 +116,7 @@ impl Service {
             self.read_hosts(now);
             self.serve(now);
             self.with_card(now, |card, around| card.poll(now, around));
+            self.devices.values_mut().for_each(Port::flush);
             self.write_logs();
             if self.expire_at <= now {
                 self.card.expire(now, EXPIRE_WORK);
@@ -122,20 +127,25 @@ impl Service {
     }
 
     /// Waits for packets, requests, or the next packet that a limit lets go.
-    fn wait(&self) -> io::Result<()> {
+    fn wait(&mut self) -> io::Result<()> {
+        if self.options.busy_poll {
+            return Ok(());
+        }
+        // Each device is asked: one that has frames already must not keep the others from kicks.
+        let ready = self.devices.values_mut().fold(false, |ready, device| device.rest() | ready);
         let now = clock::now();
         let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout()).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
+        let next = if ready { Duration::ZERO } else { next };
         let nanoseconds = next.as_nanos();
         let pause = Timespec {
             tv_sec: i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(0),
             tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
         };
-        let tuns: Vec<_> = self.tuns.values().map(Tun::fd).collect();
         let around = self.gateways.fds();
         let asked = self.services.fd();
-        let fds = tuns.iter().chain(&around).chain(&asked);
-        let fds = fds.map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
+        let fds = around.iter().chain(&asked).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
+        let fds = self.devices.values().flat_map(Port::descriptors).chain(fds);
         let mut fds: Vec<PollFd<'_>> =
             fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&pause)) {
@@ -186,11 +196,14 @@ impl Service {
 
     /// What guests send.
     fn read_guests(&mut self, now: Instant) {
-        let ports: Vec<PortId> = self.tuns.keys().copied().collect();
+        let ports: Vec<PortId> = self.devices.keys().copied().collect();
         for port in ports {
+            if let Some(device) = self.devices.get_mut(&port) {
+                device.wake();
+            }
             for _ in 0..BURST {
-                let Some(tun) = self.tuns.get_mut(&port) else { break };
-                match tun.read() {
+                let Some(device) = self.devices.get_mut(&port) else { break };
+                match device.read() {
                     Ok(Some(frame)) => {
                         self.with_card(now, |card, around| {
                             card.from_guest(now, port, frame, around)
@@ -199,7 +212,7 @@ impl Service {
                     Ok(None) => break,
                     Err(error) => {
                         tracing::warn!("a device of an instance is gone: {error}");
-                        self.tuns.remove(&port);
+                        self.devices.remove(&port);
                     }
                 }
             }

@@ -9,7 +9,6 @@ use std::sync::mpsc::Receiver;
 
 use srd_card::profile::Profile;
 use srd_card::vpc::{Card, PortId};
-use srd_net::Tun;
 use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
@@ -19,6 +18,7 @@ use crate::link_local::Services;
 use crate::logs::Logs;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
+use crate::port::Port;
 use crate::server::Server;
 use crate::underlay::UnderlayOptions;
 use crate::undo::Undo;
@@ -41,6 +41,11 @@ pub struct Options {
     pub underlay: Option<UnderlayOptions>,
     /// Where requests are listened for.
     pub socket: PathBuf,
+    /// Instances whose interfaces are sockets of vhost-user, by name: the primary one is at this
+    /// path, each other one at the path with its device's name behind it.
+    pub vhost_user: BTreeMap<String, PathBuf>,
+    /// Whether to look for packets without pause, and never to wait.
+    pub busy_poll: bool,
 }
 
 /// A service. It holds namespaces, devices and rules, and gives them back when it is dropped.
@@ -50,7 +55,7 @@ pub struct Service {
     pub(crate) world: World,
     pub(crate) card: Card,
     pub(crate) guests: Guests,
-    pub(crate) tuns: BTreeMap<PortId, Tun>,
+    pub(crate) devices: BTreeMap<PortId, Port>,
     pub(crate) gateways: Gateways,
     pub(crate) logs: Logs,
     pub(crate) services: Services,
@@ -80,7 +85,8 @@ pub(crate) struct Guests {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) id: InstanceId,
-    pub(crate) namespace: Namespace,
+    /// None, if its interfaces are sockets.
+    pub(crate) namespace: Option<Namespace>,
     pub(crate) profile: Profile,
     pub(crate) interfaces: Vec<(PortId, EniId, Device)>,
 }

@@ -114,6 +114,14 @@ impl Vpc {
         world
     }
 
+    /// Finds an instance of this host.
+    pub(crate) fn instance_here(&self, name: &str) -> Result<()> {
+        let world = self.world();
+        let mut all = world.instances.values().filter(|i| i.host.as_ref() == Some(&self.host));
+        let found = all.find(|instance| instance.name == name);
+        found.map(|_| ()).with_context(|| format!("there is no instance `{name}` on this host"))
+    }
+
     pub(crate) fn eni_name(&self, id: EniId) -> String {
         let name = self.file.names.name(Kind::Interface, id.0);
         name.map_or_else(|| id.to_string(), str::to_owned)
@@ -167,7 +175,7 @@ impl Vpc {
         let interface = Eni {
             name: name.clone(),
             subnet,
-            mac: [2, 0, 0, 0, 0, 0],
+            mac: mac(number),
             ipv4: vec![address],
             ipv6: Vec::new(),
             ipv4_prefixes: Vec::new(),
@@ -249,6 +257,12 @@ fn srd_vpc_number(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
+}
+
+/// A hardware address of an interface's own, locally administered.
+fn mac(number: u64) -> [u8; 6] {
+    let [.., a, b, c, d, e] = number.to_be_bytes();
+    [0x02, a, b, c, d, e]
 }
 
 fn free_address(world: &World, subnet: SubnetId) -> Result<Ipv4Addr> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
 /// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
 /// into the core.
-const LAYERS: [(&str, u8); 20] = [
+const LAYERS: [(&str, u8); 21] = [
     ("srd-crypto", 0),
     ("srd-proto", 1),
     ("srd-vpc", 1),
@@ -20,6 +20,7 @@ const LAYERS: [(&str, u8); 20] = [
     ("srd-sim", 3),
     ("srd-net", 3),
     ("srd-lab", 3),
+    ("srd-vhost", 3),
     ("srd-host", 4),
     ("srd-daemon", 4),
     ("srd-guest", 4),

@@ -23,12 +23,12 @@ pub const OFFLOAD_BYTES: usize = 10;
 /// kernel makes (Linux's `tcp_min_snd_mss`, 48 bytes).
 pub const PACKETS_MAX: u64 = 65_535 / 48 + 1;
 
-const NEEDS_CHECKSUM: u8 = 1;
-const CHECKSUM_VALID: u8 = 2;
+pub(crate) const NEEDS_CHECKSUM: u8 = 1;
+pub(crate) const CHECKSUM_VALID: u8 = 2;
 const GSO_TCP_V4: u8 = 1;
 const GSO_TCP_V6: u8 = 4;
 const GSO_UDP: u8 = 5;
-const GSO_ECN: u8 = 0x80;
+pub(crate) const GSO_ECN: u8 = 0x80;
 
 /// What kind of segments a super-packet is to be cut into.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,6 @@
 //! `srd run`: a program as an instance.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -87,6 +88,8 @@ impl Own {
             internet: args.internet,
             underlay: None,
             socket: args.socket.socket.clone(),
+            vhost_user: BTreeMap::new(),
+            busy_poll: false,
         };
         let mut service = Service::open(options)?;
         let stopper = service.stopper();
@@ -130,9 +133,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
         subnet: args.subnet.clone(),
         groups: args.groups.clone(),
     })?;
-    announce(&instance);
+    let namespace = instance.namespace.as_deref().context("the instance has no namespace")?;
+    announce(&instance, namespace);
     let mut program = Command::new("ip");
-    program.args(["netns", "exec", &instance.namespace]).args(&args.command);
+    program.args(["netns", "exec", namespace]).args(&args.command);
     let child = program.spawn().context("`ip` cannot be run: apt-get install iproute2")?;
     let ended = wait(child, signals)?;
     match client.status() {
@@ -173,10 +177,10 @@ fn wait(mut child: Child, mut signals: Signals) -> Result<ExitStatus> {
     ended
 }
 
-fn announce(instance: &Instance) {
+fn announce(instance: &Instance, namespace: &str) {
     let addresses = instance.interfaces.iter().flat_map(|i| &i.addresses);
     let addresses: Vec<&str> = addresses.map(String::as_str).collect();
-    let Instance { name, instance_type, namespace, .. } = instance;
+    let Instance { name, instance_type, .. } = instance;
     eprintln!(
         "srd: instance {name}, {instance_type}, {}, namespace {namespace}",
         addresses.join(" ")

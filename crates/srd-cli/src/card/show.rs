@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use srd_guest::Client;
-use srd_guest::protocol::{Answer, Instance, Request};
+use srd_guest::protocol::{Answer, Instance, Request, VhostUser};
 
 use super::{SocketArg, report};
 use crate::failure::usage;
@@ -92,7 +92,8 @@ fn show(instance: &Instance) -> Result<()> {
     let Instance { name, id, instance_type, namespace, .. } = instance;
     let [peak, baseline] = instance.bandwidth_bps.map(report::rate);
     let pps = instance.packets_per_second;
-    say(format!("{name} ({id}), {instance_type}, namespace {namespace}"))?;
+    let place = namespace.as_ref().map_or_else(String::new, |name| format!(", namespace {name}"));
+    say(format!("{name} ({id}), {instance_type}{place}"))?;
     say(format!("  bandwidth {peak}, baseline {baseline}; {pps} packets/s"))?;
     let [into, out] = instance.credits_bits.map(report::bits);
     say(format!("  credits in {into}, out {out}"))?;
@@ -101,6 +102,15 @@ fn show(instance: &Instance) -> Result<()> {
     for interface in &instance.interfaces {
         let addresses = interface.addresses.join(" ");
         say(format!("  {} {} ({})  {addresses}", interface.device, interface.name, interface.id))?;
+        if let Some(VhostUser { path, connected, running }) = &interface.vhost_user {
+            let state = match (connected, running) {
+                (false, _) => "no front end is connected",
+                (true, false) => "a front end is connected, its driver takes no frames yet",
+                (true, true) => "a front end is connected",
+            };
+            let mac = &interface.mac;
+            say(format!("    vhost-user at {path}, hardware address {mac}: {state}"))?;
+        }
         let packets = |way: &str| interface.counter(&format!("{way}_packets"));
         let judged = interface.counter("judged_packets");
         say(format!(

@@ -17,6 +17,7 @@ EXAMPLES
   srd card up docs/vpc/web-app.toml --internet
   ip netns exec srd-i-app curl http://10.0.1.10/     # a program of the instance `app`
   srd card status
+  srd card up cloud.toml --vhost-user web=/run/srd/web.sock
   srd card up cloud.toml --host alpha --underlay 10.77.77.1 --peer beta=10.77.77.2
 
 Each instance of the file is a network namespace srd-i-NAME with devices ens5, ens6 and so on. It
@@ -52,8 +53,26 @@ pub(crate) struct UpArgs {
     /// The network between hosts is trusted: nothing is encrypted or authenticated.
     #[arg(long, requires = "underlay")]
     plain: bool,
+    /// Make the interfaces of this instance sockets of vhost-user, for a virtual machine or a DPDK
+    /// program, as in web=/run/srd/web.sock: the primary one there, each other one at that path with
+    /// its device's name behind it; may be given several times.
+    #[arg(long = "vhost-user", value_name = "NAME=PATH", value_parser = place)]
+    vhost_user: Vec<(String, PathBuf)>,
+    /// Look for packets without pause: less delay, and a processor that is always busy.
+    #[arg(long)]
+    busy_poll: bool,
     #[command(flatten)]
     socket: SocketArg,
+}
+
+/// Reads `NAME=PATH`.
+fn place(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok((name.to_owned(), path.into()))
+        }
+        _ => Err(String::from("write NAME=PATH, as in web=/run/srd/web.sock")),
+    }
 }
 
 /// Reads `NAME=ADDRESS`.
@@ -64,13 +83,24 @@ fn peer(text: &str) -> Result<(String, IpAddr), String> {
 }
 
 pub(super) fn run(args: &UpArgs) -> Result<u8> {
-    let UpArgs { file, host, scale, credits, internet, underlay, peers, plain, socket } =
-        args.clone();
+    let UpArgs { file, host, scale, credits, internet, underlay, .. } = args.clone();
+    let UpArgs { peers, plain, vhost_user, busy_poll, socket, .. } = args.clone();
+    let vhost_user = vhost_user.into_iter().collect();
     let hosts = peers.into_iter().collect();
     let underlay = underlay.map(|address| UnderlayOptions { address, hosts, plain });
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
     let socket = socket.socket;
-    let options = Options { file, host, scale, credits_s: credits, internet, underlay, socket };
+    let options = Options {
+        file,
+        host,
+        scale,
+        credits_s: credits,
+        internet,
+        underlay,
+        socket,
+        vhost_user,
+        busy_poll,
+    };
     let mut service = Service::open(options)?;
     let stopper = service.stopper();
     let wait = move || {

@@ -1,0 +1,44 @@
+//! ARP (RFC 826): every address of the subnet is at the gateway.
+
+use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress};
+
+use super::{ARP, Framed, GATEWAY, Link};
+use crate::rules::prefix::Prefix;
+
+/// Addresses of the network's own services.
+const SERVICES: [u8; 3] = [169, 254, 169];
+
+impl Link {
+    /// The answer to a question. Nobody answers for the guest's own address, or else it would think
+    /// that another has it. // E3
+    pub(super) fn arp(&self, bytes: &[u8]) -> Option<Framed> {
+        let asked = ArpRepr::parse(&ArpPacket::new_checked(bytes).ok()?).ok()?;
+        let ArpRepr::EthernetIpv4 {
+            operation: ArpOperation::Request,
+            source_hardware_addr,
+            source_protocol_addr,
+            target_protocol_addr,
+            ..
+        } = asked
+        else {
+            return None;
+        };
+        let (own, length) = self.ipv4?;
+        let subnet = Prefix::new(own.into(), length)?;
+        let here = subnet.contains(target_protocol_addr.into())
+            || target_protocol_addr.octets().starts_with(&SERVICES);
+        if target_protocol_addr == own || !here || source_hardware_addr.as_bytes() != self.mac {
+            return None;
+        }
+        let said = ArpRepr::EthernetIpv4 {
+            operation: ArpOperation::Reply,
+            source_hardware_addr: EthernetAddress(GATEWAY),
+            source_protocol_addr: target_protocol_addr,
+            target_hardware_addr: source_hardware_addr,
+            target_protocol_addr: source_protocol_addr,
+        };
+        Some(self.answer(ARP, said.buffer_len(), |bytes| {
+            said.emit(&mut ArpPacket::new_unchecked(bytes));
+        }))
+    }
+}

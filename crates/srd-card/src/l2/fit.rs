@@ -1,0 +1,77 @@
+//! Work that a guest's device leaves to us: a driver that takes no super-packets gets the packets
+//! that they stand for, and one that adds up no checksums gets them filled in.
+
+use alloc::vec::Vec;
+
+use crate::meta::Meta;
+use crate::meta::key::Direction;
+use crate::meta::layout::Layout;
+use crate::meta::offload::{GSO_ECN, Gso, OFFLOAD_BYTES};
+use crate::rewrite::checksum;
+use crate::rewrite::segment::Segments;
+
+/// What a guest's device takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Accepts {
+    /// Checksums that are not filled in.
+    pub checksum: bool,
+    /// Super-packets of TCP over IPv4.
+    pub tso_v4: bool,
+    /// Super-packets of TCP over IPv6.
+    pub tso_v6: bool,
+    /// Super-packets of TCP whose first segment alone carries CWR.
+    pub ecn: bool,
+    /// Super-packets of UDP.
+    pub uso: bool,
+}
+
+impl Accepts {
+    /// A device that takes all that there is.
+    pub const ALL: Self = Self { checksum: true, tso_v4: true, tso_v6: true, ecn: true, uso: true };
+
+    fn whole(&self, gso: Gso, is_v4: bool) -> bool {
+        let kind = match (gso, is_v4) {
+            (Gso::Udp, _) => self.uso,
+            (Gso::Tcp { .. }, true) => self.tso_v4,
+            (Gso::Tcp { .. }, false) => self.tso_v6,
+        };
+        self.checksum && kind && (self.ecn || gso != Gso::Tcp { ecn: true })
+    }
+}
+
+/// Gives the packets that a packet stands for to a device that takes so much. Returns whether it was
+/// a packet.
+pub(super) fn parts(mut packet: Vec<u8>, accepts: Accepts, mut give: impl FnMut(Vec<u8>)) -> bool {
+    let Some([flags, gso, ..]) = packet.first_chunk::<OFFLOAD_BYTES>().copied() else {
+        return false;
+    };
+    if accepts == Accepts::ALL || flags == 0 && gso & !GSO_ECN == 0 {
+        give(packet);
+        return true;
+    }
+    // E8
+    let Some(meta) = Meta::parse(&packet, Direction::Ingress) else { return false };
+    let layout = meta.layout;
+    let to_cut = layout.offload.gso.is_some_and(|(gso, _)| !accepts.whole(gso, layout.is_v4()));
+    if to_cut {
+        let mut segments = Segments::new(&packet, &layout);
+        for index in 0..segments.count() {
+            let mut segment = segments.write(index).to_vec();
+            segment[1] = 0;
+            finish(&mut segment, &segments.layout(), accepts);
+            give(segment);
+        }
+        return true;
+    }
+    finish(&mut packet, &layout, accepts);
+    give(packet);
+    true
+}
+
+/// Fills in a checksum for a device that adds up none.
+fn finish(packet: &mut [u8], layout: &Layout, accepts: Accepts) {
+    if !accepts.checksum {
+        checksum::complete(&mut packet[OFFLOAD_BYTES..], layout);
+        packet[..OFFLOAD_BYTES].fill(0);
+    }
+}

@@ -1,0 +1,174 @@
+//! The device of an interface: a TUN device in a namespace, or a socket of vhost-user for a virtual
+//! machine or a DPDK program.
+//!
+//! The card sees frames of one form from both: an offload header and a packet. A guest behind
+//! vhost-user sees Ethernet, which [`srd_card::l2`] makes for it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use srd_card::l2::fit::Accepts;
+use srd_card::l2::{Cause, Link, Sent};
+use srd_net::Tun;
+use srd_vhost::session::feature;
+use srd_vhost::{Device, Frame};
+
+use crate::protocol::VhostUser;
+
+/// Frames that are no packets for the card, in one call of [`Port::read`].
+const NO_PACKETS_MAX: usize = 64;
+
+/// A device.
+#[derive(Debug)]
+pub(crate) enum Port {
+    Tun(Kernel),
+    Vhost(Box<Vhost>),
+}
+
+/// A TUN device.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    tun: Tun,
+    fd: Arc<OwnedFd>,
+}
+
+/// A device of vhost-user, and the link that its guest sees.
+#[derive(Debug)]
+pub(crate) struct Vhost {
+    device: Device,
+    link: Link,
+    drops: BTreeMap<Cause, u64>,
+    /// Packets of the card's that could not be made frames of.
+    not_framed: u64,
+}
+
+impl Port {
+    pub(crate) fn tun(tun: Tun) -> Self {
+        Self::Tun(Kernel { fd: tun.fd(), tun })
+    }
+
+    pub(crate) fn vhost(path: &Path, link: Link) -> io::Result<Self> {
+        let device = Device::open(path)?;
+        let drops = BTreeMap::new();
+        Ok(Self::Vhost(Box::new(Vhost { device, link, drops, not_framed: 0 })))
+    }
+
+    /// What to wait on.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let (tun, device) = match self {
+            Self::Tun(kernel) => (Some(kernel.fd.as_fd()), None),
+            Self::Vhost(vhost) => (None, Some(vhost.device.descriptors())),
+        };
+        tun.into_iter().chain(device.into_iter().flatten())
+    }
+
+    /// After waiting: obeys the front end.
+    pub(crate) fn wake(&mut self) {
+        if let Self::Vhost(vhost) = self {
+            vhost.device.turn();
+            vhost.device.wake();
+        }
+    }
+
+    /// The next frame for the card; `None`: there is none now.
+    pub(crate) fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self {
+            Self::Tun(kernel) => kernel.tun.read(),
+            Self::Vhost(vhost) => Ok(vhost.read()),
+        }
+    }
+
+    /// Gives a packet to the guest. Returns whether it got it.
+    pub(crate) fn write(&mut self, frame: Vec<u8>) -> bool {
+        match self {
+            Self::Tun(kernel) => kernel.tun.write(&frame).is_ok(),
+            Self::Vhost(vhost) => vhost.write(frame),
+        }
+    }
+
+    /// At the end of a turn: the guest sees what was read and written.
+    pub(crate) fn flush(&mut self) {
+        if let Self::Vhost(vhost) = self {
+            vhost.device.flush();
+        }
+    }
+
+    /// Before waiting. Returns whether there is no need to wait.
+    pub(crate) fn rest(&mut self) -> bool {
+        match self {
+            Self::Tun(_) => false,
+            Self::Vhost(vhost) => vhost.device.rest(),
+        }
+    }
+
+    /// What the link is, after the rules have changed.
+    pub(crate) fn set_link(&mut self, new: Link) {
+        if let Self::Vhost(vhost) = self {
+            vhost.link = new;
+        }
+    }
+
+    /// The state of a device that is a socket.
+    pub(crate) fn vhost_user(&self) -> Option<VhostUser> {
+        let Self::Vhost(vhost) = self else { return None };
+        let path = vhost.device.path().display().to_string();
+        let (connected, running) = (vhost.device.is_connected(), vhost.device.is_running());
+        Some(VhostUser { path, connected, running })
+    }
+
+    /// What the device itself has dropped, by cause, and what its front end did wrong.
+    pub(crate) fn drops(&self) -> Vec<(String, u64)> {
+        let Self::Vhost(vhost) = self else { return Vec::new() };
+        let counts = vhost.device.counts();
+        let link = vhost.drops.iter();
+        let link = link.map(|(cause, frames)| (format!("Link{cause:?}"), *frames));
+        let device = [
+            ("DeviceMalformed", counts.malformed),
+            ("DeviceNoBuffer", counts.no_buffer),
+            ("DeviceTooLong", counts.too_long),
+            ("DeviceNoDriver", counts.no_driver),
+            ("DeviceNotFramed", vhost.not_framed),
+            ("DeviceRingsStopped", counts.broken_rings),
+            ("DeviceFrontEndsGivenUp", counts.violations),
+        ];
+        let device = device.map(|(name, count)| (String::from(name), count)).into_iter();
+        link.chain(device).filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+impl Vhost {
+    fn read(&mut self) -> Option<Vec<u8>> {
+        for _ in 0..NO_PACKETS_MAX {
+            let Frame { ethernet, packet } = self.device.read()?;
+            match self.link.from_guest(&ethernet, packet) {
+                Sent::Packet(frame) => return Some(frame),
+                Sent::Answer((ethernet, packet)) => {
+                    self.device.write(&Frame { ethernet, packet });
+                }
+                Sent::Nothing => {}
+                Sent::Drop(cause) => *self.drops.entry(cause).or_default() += 1,
+            }
+        }
+        None
+    }
+
+    fn write(&mut self, frame: Vec<u8>) -> bool {
+        let device = &mut self.device;
+        let accepts = Accepts {
+            checksum: device.has(feature::GUEST_CSUM),
+            tso_v4: device.has(feature::GUEST_TSO4),
+            tso_v6: device.has(feature::GUEST_TSO6),
+            ecn: device.has(feature::GUEST_ECN),
+            uso: device.has(feature::GUEST_USO4 | feature::GUEST_USO6),
+        };
+        let is_packet = self.link.to_guest(frame, accepts, |(ethernet, packet)| {
+            device.write(&Frame { ethernet, packet });
+        });
+        self.not_framed += u64::from(!is_packet);
+        // What the device did not take it has counted itself.
+        true
+    }
+}

@@ -1,0 +1,164 @@
+//! What there is: instances, their interfaces, limits, counters and flows.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use anyhow::{Context, Result};
+use srd_card::{Direction, vpc};
+use srd_proto::time::Instant;
+use srd_vpc::id::EniId;
+
+use crate::port::Port;
+use crate::protocol::{Flow, Instance, Interface, Status};
+use crate::state::{Options, Running, Service};
+
+impl Service {
+    /// The instances in words, one line each.
+    pub fn summary(&self) -> Vec<String> {
+        let lines = self.guests.by_name.iter().map(|(name, running)| {
+            let devices = running.interfaces.iter().map(|(port, eni, device)| {
+                let addresses: Vec<String> =
+                    device.addresses.iter().map(|(address, _)| address.to_string()).collect();
+                let socket = self.devices.get(port).and_then(Port::vhost_user);
+                let mac = mac(self, *eni);
+                let socket = socket.map_or_else(String::new, |at| {
+                    format!(" at {}, hardware address {mac}", at.path)
+                });
+                format!("{} {}{socket}", device.name, addresses.join(" "))
+            });
+            let devices: Vec<String> = devices.collect();
+            let (kind, devices) = (running.profile.instance.name, devices.join(", "));
+            match &running.namespace {
+                Some(namespace) => {
+                    format!("{name}: {kind}, namespace {}, {devices}", namespace.name())
+                }
+                None => format!("{name}: {kind}, {devices}"),
+            }
+        });
+        lines.collect()
+    }
+
+    /// The flows of an instance.
+    pub(crate) fn flows(&self, instance: &str, most: u16) -> Result<Vec<Flow>> {
+        let running = self.guests.by_name.get(instance);
+        let running =
+            running.with_context(|| format!("there is no instance `{instance}` on this host"))?;
+        let mut flows = Vec::new();
+        for (port, _, device) in &running.interfaces {
+            let all = self.card.flows_of(*port, most.into()).into_iter();
+            flows.extend(all.map(|state| flow(&device.name, &state)));
+        }
+        Ok(flows)
+    }
+
+    pub(crate) fn status(&mut self, now: Instant) -> Status {
+        let running: Vec<_> = std::mem::take(&mut self.guests.by_name).into_iter().collect();
+        let instances =
+            running.iter().map(|(name, running)| instance(self, now, name, running)).collect();
+        self.guests.by_name = running.into_iter().collect();
+        let drops = self.card.drops_of_none();
+        let mut drops: BTreeMap<String, u64> =
+            drops.all().map(|(cause, packets)| (cause_name(cause), packets)).collect();
+        let lost = self.gateways.lost.iter();
+        drops.extend(lost.map(|(why, packets)| (format!("lost: {why}"), *packets)));
+        let Options { host, scale, internet, .. } = &self.options;
+        Status { host: host.clone(), scale: *scale, internet: *internet, instances, drops }
+    }
+}
+
+fn flow(device: &str, state: &vpc::FlowState) -> Flow {
+    let direct = |direct: vpc::Direct| match direct {
+        vpc::Direct::Pending => String::from("pending"),
+        vpc::Direct::Complete => String::from("complete"),
+        vpc::Direct::Refused(reason) => format!("refused: {reason:?}"),
+    };
+    let end = |(address, port): (IpAddr, u16)| match address {
+        IpAddr::V4(address) => format!("{address}:{port}"),
+        IpAddr::V6(address) => format!("[{address}]:{port}"),
+    };
+    let protocol = match state.protocol {
+        1 => String::from("icmp"),
+        6 => String::from("tcp"),
+        17 => String::from("udp"),
+        58 => String::from("icmpv6"),
+        other => other.to_string(),
+    };
+    Flow {
+        device: device.to_owned(),
+        protocol,
+        local: end(state.local),
+        remote: end(state.remote),
+        connection: state.connection.map(|state| format!("{state:?}").to_lowercase()),
+        local_first: state.local_first,
+        sent: direct(state.sent),
+        received: direct(state.received),
+    }
+}
+
+fn mac(service: &Service, eni: EniId) -> String {
+    let mac = service.world.enis.get(&eni).map(|eni| eni.mac).unwrap_or_default();
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn cause_name(cause: vpc::Cause) -> String {
+    match cause {
+        vpc::Cause::Rule(reason) => format!("{reason:?}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) -> Instance {
+    let Running { id, namespace, profile, interfaces } = running;
+    let first = interfaces.first().map(|(port, ..)| *port);
+    let card = &mut service.card;
+    let credits =
+        |card: &mut vpc::Card, way| first.map_or(0, |port| card.credits_bits(now, port, way));
+    let credits_bits = [credits(card, Direction::Ingress), credits(card, Direction::Egress)];
+    let (tracked, untracked) = first.map_or((0, 0), |port| card.flows(port));
+    let interfaces = interfaces.iter().map(|(port, eni, device)| {
+        let (allowances, available) = service.card.allowances(*port);
+        let counts = service.card.counts(*port);
+        let mut counters: Vec<(String, u64)> = Vec::new();
+        let mut add = |name: &str, value: u64| counters.push((name.to_owned(), value));
+        for (name, value) in
+            allowances.ethtool(available.into()).into_iter().chain(allowances.ours())
+        {
+            add(name, value);
+        }
+        add("tx_packets", counts.tx_packets);
+        add("tx_bytes", counts.tx_bytes);
+        add("rx_packets", counts.rx_packets);
+        add("rx_bytes", counts.rx_bytes);
+        add("judged_packets", counts.judged);
+        add("ena_srd_eligible_tx_pkts", counts.express_tx_packets);
+        add("mirrored_packets", counts.mirrored_packets);
+        add("mirrored_bytes", counts.mirrored_bytes);
+        add("mirror_dropped_packets", counts.mirror_dropped);
+        let drops = service.card.drops(*port);
+        let drops = drops.all().map(|(cause, packets)| (cause_name(cause), packets));
+        let device_drops = service.devices.get(port).map(Port::drops).unwrap_or_default();
+        Interface {
+            name: service.vpc.eni_name(*eni),
+            id: eni.to_string(),
+            device: device.name.clone(),
+            mac: mac(service, *eni),
+            addresses: device.addresses.iter().map(|(a, n)| format!("{a}/{n}")).collect(),
+            counters,
+            drops: drops.chain(device_drops).collect(),
+            vhost_user: service.devices.get(port).and_then(Port::vhost_user),
+        }
+    });
+    let interfaces = interfaces.collect();
+    Instance {
+        name: name.to_owned(),
+        id: id.to_string(),
+        instance_type: profile.instance.name.to_owned(),
+        namespace: namespace.as_ref().map(|namespace| namespace.name().to_owned()),
+        interfaces,
+        tracked,
+        untracked,
+        credits_bits,
+        bandwidth_bps: [profile.peak_bps(), profile.baseline_bps()],
+        packets_per_second: profile.limits().packets_per_second,
+    }
+}

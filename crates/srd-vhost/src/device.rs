@@ -1,0 +1,300 @@
+//! The device: a socket, the front end that is connected, and its frames.
+//!
+//! One front end at a time; when it goes, another may come. Nothing here waits: the caller waits on
+//! [`Device::descriptors`], and then calls [`Device::turn`].
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::frame::{self, Frame, Layout, Put, Taken};
+use crate::ring::{Broken, Piece};
+use crate::session::{Kick, RECEIVE, SEND, Session, feature};
+use crate::socket::{Connection, Ended};
+
+/// Requests of one turn.
+const REQUESTS_MAX: usize = 64;
+/// Chains without a good frame that one call of [`Device::read`] takes.
+const MALFORMED_MAX: usize = 64;
+
+/// What was counted since the device is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Front ends that came.
+    pub connected: u64,
+    /// Front ends that were given up, since they broke the protocol.
+    pub violations: u64,
+    /// Chains that were dropped: loops, bad addresses, wrong directions, wrong lengths.
+    pub malformed: u64,
+    /// Rings that stopped: indices that jump, places outside of the memory.
+    pub broken_rings: u64,
+    /// Frames for the driver that it had no buffers for.
+    pub no_buffer: u64,
+    /// Frames that were longer than its buffers.
+    pub too_long: u64,
+    /// Frames that came while no driver wanted any.
+    pub no_driver: u64,
+}
+
+/// A device.
+#[derive(Debug)]
+pub struct Device {
+    path: PathBuf,
+    listener: UnixListener,
+    connection: Option<Connection>,
+    session: Session,
+    counts: Counts,
+    pieces: Vec<Piece>,
+}
+
+impl Device {
+    /// Listens at `path`, for this user alone. A socket that nobody listens at is replaced.
+    ///
+    /// # Errors
+    /// Somebody listens there, or it is no place for a socket.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another program listens there"));
+        }
+        let is_socket = |path: &Path| {
+            use std::os::unix::fs::FileTypeExt;
+            std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        };
+        if is_socket(path) {
+            std::fs::remove_file(path)?;
+        }
+        let listener = bind_for_us(path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            path: path.to_owned(),
+            listener,
+            connection: None,
+            session: Session::default(),
+            counts: Counts::default(),
+            pieces: Vec::new(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether a front end is connected.
+    pub fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Whether the driver takes frames.
+    pub fn is_running(&self) -> bool {
+        self.session.rings[RECEIVE].ring.is_some() && self.session.is_enabled(RECEIVE)
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        let broken_rings = self.counts.broken_rings + self.session.broken;
+        Counts { broken_rings, ..self.counts }
+    }
+
+    /// Whether all of these features ([`feature`]) were agreed on.
+    pub fn has(&self, features: u64) -> bool {
+        self.session.has(features)
+    }
+
+    /// What to wait on, to read.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let front = self.connection.as_ref().map(Connection::fd);
+        let front = front.unwrap_or_else(|| self.listener.as_fd());
+        let kick = match &self.session.rings[SEND].kick {
+            Kick::By(kick) => Some(kick.as_fd()),
+            _ => None,
+        };
+        [front].into_iter().chain(kick)
+    }
+
+    /// Obeys the front end, and takes note of kicks.
+    pub fn turn(&mut self) {
+        if let Kick::By(kick) = &self.session.rings[SEND].kick {
+            let _ = rustix::io::read(kick, &mut [0; 8]);
+        }
+        if self.connection.is_none() {
+            self.connection =
+                self.listener.accept().and_then(|(stream, _)| Connection::new(stream)).ok();
+            self.counts.connected += u64::from(self.connection.is_some());
+        }
+        for _ in 0..REQUESTS_MAX {
+            match self.obey() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(ended) => {
+                    self.end(&ended);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Obeys one request, if there is one.
+    fn obey(&mut self) -> Result<bool, Ended> {
+        let Some(connection) = &mut self.connection else { return Ok(false) };
+        let Some(request) = connection.receive()? else { return Ok(false) };
+        let number = request.header.request;
+        let said = self.session.obey(request).map_err(|wrong| Ended::Wrong(wrong.0))?;
+        if let Some(body) = said {
+            connection.answer(number, &body)?;
+        }
+        Ok(true)
+    }
+
+    /// The front end is gone, and with it all that it had set up.
+    fn end(&mut self, ended: &Ended) {
+        if let Ended::Wrong(why) = ended {
+            tracing::warn!("a front end of {} is given up: {why}", self.path.display());
+            self.counts.violations += 1;
+        }
+        self.counts.broken_rings += self.session.broken;
+        self.session = Session::default();
+        self.connection = None;
+    }
+
+    /// The next frame of the driver's; `None`: there is none, or a turn's share of chains was bad.
+    pub fn read(&mut self) -> Option<Frame> {
+        let has_count = self.layout().has_count;
+        // "Must process and discard any TX packets" while it is disabled.
+        let is_enabled = self.session.is_enabled(SEND);
+        for _ in 0..MALFORMED_MAX {
+            let Session { memory, rings, .. } = &mut self.session;
+            let (memory, setup) = (memory.as_ref()?, &mut rings[SEND]);
+            match frame::take(setup.ring.as_mut()?, memory, has_count, &mut self.pieces) {
+                Ok(Taken::Frame(frame)) if is_enabled => return Some(frame),
+                Ok(Taken::Frame(_)) => {}
+                Ok(Taken::Nothing) => return None,
+                Ok(Taken::Malformed) => self.counts.malformed += 1,
+                Err(broken) => {
+                    self.stop(SEND, broken);
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives a frame to the driver. Returns whether it got it; if not, it was counted.
+    pub fn write(&mut self, frame: &Frame) -> bool {
+        let layout = self.layout();
+        let is_enabled = self.session.is_enabled(RECEIVE);
+        let Session { memory, rings, .. } = &mut self.session;
+        let ring = rings[RECEIVE].ring.as_mut().filter(|_| is_enabled);
+        let (Some(memory), Some(ring)) = (memory.as_ref(), ring) else {
+            self.counts.no_driver += 1;
+            return false;
+        };
+        match frame::put(ring, memory, layout, frame, &mut self.pieces) {
+            Ok(Put::Done) => return true,
+            Ok(Put::Full) => self.counts.no_buffer += 1,
+            Ok(Put::Long) => self.counts.too_long += 1,
+            Ok(Put::Malformed) => self.counts.malformed += 1,
+            Err(broken) => self.stop(RECEIVE, broken),
+        }
+        false
+    }
+
+    /// Lets the driver see what was read and written, and tells it if it wants that.
+    pub fn flush(&mut self) {
+        for index in 0..self.session.rings.len() {
+            if let Err(broken) = self.flush_ring(index) {
+                self.stop(index, broken);
+            }
+        }
+    }
+
+    fn flush_ring(&mut self, index: usize) -> Result<(), Broken> {
+        let Session { memory, rings, .. } = &mut self.session;
+        let setup = &mut rings[index];
+        let (Some(memory), Some(ring)) = (memory.as_ref(), setup.ring.as_mut()) else {
+            return Ok(());
+        };
+        ring.publish(memory)?;
+        if ring.wants_interrupt(memory)?
+            && let Some(call) = &setup.call
+        {
+            let _ = rustix::io::write(call, &1_u64.to_ne_bytes());
+        }
+        Ok(())
+    }
+
+    /// Before the caller waits: asks for a kick. Returns whether there is no need to wait, since
+    /// there are frames already.
+    pub fn rest(&mut self) -> bool {
+        let asked = self.ask();
+        asked.unwrap_or_else(|broken| {
+            self.stop(SEND, broken);
+            false
+        })
+    }
+
+    fn ask(&mut self) -> Result<bool, Broken> {
+        let Session { memory, rings, .. } = &mut self.session;
+        let [receive, send] = rings;
+        let Some(memory) = memory else { return Ok(false) };
+        if let Some(ring) = &mut receive.ring {
+            // Buffers are looked for when there is a frame for them.
+            ring.refuse_kicks(memory)?;
+        }
+        let Some(ring) = &mut send.ring else { return Ok(false) };
+        Ok(ring.ask_for_kicks(memory)? || matches!(send.kick, Kick::Never))
+    }
+
+    /// After the caller has waited: no kicks, until it waits again.
+    pub fn wake(&mut self) {
+        let Session { memory, rings, .. } = &mut self.session;
+        if let (Some(memory), Some(ring)) = (memory, &mut rings[SEND].ring) {
+            // If this fails, so does what follows, where it is counted.
+            let _ = ring.refuse_kicks(memory);
+        }
+    }
+
+    fn layout(&self) -> Layout {
+        let may_merge = self.session.has(feature::MRG_RXBUF);
+        Layout { may_merge, has_count: may_merge || self.session.has(feature::VERSION_1) }
+    }
+
+    fn stop(&mut self, ring: usize, broken: Broken) {
+        tracing::warn!("ring {ring} of {} has stopped: {broken:?}", self.path.display());
+        self.counts.broken_rings += 1;
+        self.session.rings[ring].break_off();
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A socket of mode 0600 from its first moment on: it is made in a directory of this user's alone,
+/// and moved.
+fn bind_for_us(path: &Path) -> io::Result<UnixListener> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut inner = std::ffi::OsString::from(".srd-");
+    inner.push(std::process::id().to_string());
+    let directory = path.with_file_name(inner);
+    {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new().mode(0o700).create(&directory)?;
+    }
+    let inside = directory.join(name);
+    let made = UnixListener::bind(&inside).and_then(|listener| {
+        std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
+        // What has this name meanwhile, or is no socket, stays.
+        renameat_with(CWD, &inside, CWD, path, RenameFlags::NOREPLACE)?;
+        Ok(listener)
+    });
+    let _ = std::fs::remove_file(&inside);
+    let _ = std::fs::remove_dir(&directory);
+    made
+}

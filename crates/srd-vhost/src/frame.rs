@@ -1,0 +1,173 @@
+//! Frames from and to buffers of a ring.
+//!
+//! In a buffer a frame stands behind the header of virtio-net (VIRTIO 1.2, section 5.1.6), ten bytes
+//! and, with `VERSION_1` or `MRG_RXBUF`, the number of buffers that it takes. A frame that does not
+//! fit into one buffer goes on in the next ones, with `MRG_RXBUF`.
+
+use crate::memory::Memory;
+use crate::ring::{Access, Broken, Piece, Ring};
+
+/// Bytes of virtio-net's header without the number of buffers.
+pub const HEADER_BYTES: usize = 10;
+/// Bytes of an Ethernet header.
+pub const ETHERNET_BYTES: usize = 14;
+/// Bytes of the longest packet: a super-packet of 64 KB.
+pub const PACKET_BYTES_MAX: usize = 65_535;
+/// Buffers that a frame may take.
+const BUFFERS_MAX: usize = 128;
+
+/// A frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// Its Ethernet header.
+    pub ethernet: [u8; ETHERNET_BYTES],
+    /// What work is left to hardware ([`HEADER_BYTES`], places counted from the Ethernet header on),
+    /// and the packet behind the Ethernet header.
+    pub packet: Vec<u8>,
+}
+
+/// What became of the next chain of a ring that a device reads.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// There is none.
+    Nothing,
+    /// It held this frame.
+    Frame(Frame),
+    /// It was malformed, or held no frame.
+    Malformed,
+}
+
+/// What became of a frame for a ring that a device writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Put {
+    /// The driver gets it.
+    Done,
+    /// The driver has no buffers there.
+    Full,
+    /// It is longer than a buffer of the driver's.
+    Long,
+    /// A chain was malformed; the frame may be tried again.
+    Malformed,
+}
+
+/// Takes the next chain of a ring, and gives it back.
+///
+/// # Errors
+/// The ring cannot go on.
+pub fn take(
+    ring: &mut Ring,
+    memory: &Memory,
+    has_count: bool,
+    pieces: &mut Vec<Piece>,
+) -> Result<Taken, Broken> {
+    pieces.clear();
+    let Some(chain) = ring.take(memory, Access::Read, pieces)? else { return Ok(Taken::Nothing) };
+    let frame = chain.bytes.and_then(|bytes| read(memory, pieces, bytes, has_count));
+    ring.give_back(memory, chain.head, 0)?;
+    Ok(frame.map_or(Taken::Malformed, Taken::Frame))
+}
+
+fn read(memory: &Memory, pieces: &[Piece], bytes: u64, has_count: bool) -> Option<Frame> {
+    let mut count = [0; 2];
+    let count = if has_count { &mut count[..] } else { &mut [] };
+    let headers = HEADER_BYTES + count.len() + ETHERNET_BYTES;
+    let packet_bytes = usize::try_from(bytes).ok()?.checked_sub(headers)?;
+    if packet_bytes > PACKET_BYTES_MAX {
+        return None;
+    }
+    let mut ethernet = [0; ETHERNET_BYTES];
+    let mut packet = vec![0; HEADER_BYTES + packet_bytes];
+    let (header, payload) = packet.split_at_mut(HEADER_BYTES);
+    let mut pieces = pieces.iter();
+    let (mut at, mut left) = (0, 0);
+    for mut part in [header, count, &mut ethernet, payload] {
+        while !part.is_empty() {
+            if left == 0 {
+                let piece = pieces.next()?;
+                (at, left) = (piece.at, usize::try_from(piece.bytes).ok()?);
+                continue;
+            }
+            let (now, rest) = part.split_at_mut(left.min(part.len()));
+            memory.read(at, now).ok()?;
+            at = at.checked_add(now.len() as u64)?;
+            left -= now.len();
+            part = rest;
+        }
+    }
+    Some(Frame { ethernet, packet })
+}
+
+/// How a frame stands in buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Whether the header has the number of buffers.
+    pub has_count: bool,
+    /// Whether a frame may take several buffers.
+    pub may_merge: bool,
+}
+
+/// Puts a frame into the next chains of a ring, and gives them back.
+///
+/// # Errors
+/// The ring cannot go on.
+pub fn put(
+    ring: &mut Ring,
+    memory: &Memory,
+    layout: Layout,
+    frame: &Frame,
+    pieces: &mut Vec<Piece>,
+) -> Result<Put, Broken> {
+    pieces.clear();
+    let count_bytes = if layout.has_count { 2 } else { 0 };
+    let wanted = (count_bytes + ETHERNET_BYTES + frame.packet.len()) as u64;
+    // Heads of the chains that were taken, with the bytes that each of them takes of the frame.
+    let mut heads: Vec<(u16, u32)> = Vec::with_capacity(1);
+    let (mut room, mut good) = (0, true);
+    while room < wanted && good {
+        let few = heads.is_empty() || layout.may_merge && heads.len() < BUFFERS_MAX;
+        let taken = if few { ring.take(memory, Access::Write, pieces)? } else { None };
+        let Some(chain) = taken else {
+            ring.untake(u16::try_from(heads.len()).unwrap_or(0));
+            return Ok(if few { Put::Full } else { Put::Long });
+        };
+        good = chain.bytes.is_some();
+        let used = chain.bytes.unwrap_or(0).min(wanted - room);
+        heads.push((chain.head, u32::try_from(used).unwrap_or(u32::MAX)));
+        room += used;
+    }
+    good = good && write(memory, pieces, layout, heads.len(), frame).is_some();
+    for (head, bytes) in &heads {
+        // Buffers that cannot be written are given back empty.
+        ring.give_back(memory, *head, if good { *bytes } else { 0 })?;
+    }
+    Ok(if good { Put::Done } else { Put::Malformed })
+}
+
+fn write(
+    memory: &Memory,
+    pieces: &[Piece],
+    layout: Layout,
+    buffers: usize,
+    frame: &Frame,
+) -> Option<()> {
+    let (header, packet) = frame.packet.split_at_checked(HEADER_BYTES)?;
+    let count = u16::try_from(buffers).ok()?.to_le_bytes();
+    let count = if layout.has_count { &count[..] } else { &[] };
+    let mut pieces = pieces.iter();
+    let (mut at, mut left) = (0, 0);
+    for mut part in [header, count, &frame.ethernet, packet] {
+        while !part.is_empty() {
+            if left == 0 {
+                let piece = pieces.next()?;
+                (at, left) = (piece.at, usize::try_from(piece.bytes).ok()?);
+                continue;
+            }
+            let (now, rest) = part.split_at(left.min(part.len()));
+            memory.write(at, now).ok()?;
+            at = at.checked_add(now.len() as u64)?;
+            left -= now.len();
+            part = rest;
+        }
+    }
+    Some(())
+}

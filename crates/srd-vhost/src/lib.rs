@@ -1,0 +1,52 @@
+//! A network device for virtual machines and DPDK programs: the back end of vhost-user.
+//!
+//! A front end (QEMU, DPDK's virtio-user) connects to a socket and hands over its memory. Its driver
+//! puts frames into rings there, and finds those for it in others: no system call moves a packet.
+//!
+//! ```text
+//!  front end                                back end
+//!  +-----------------+   socket: requests   +----------------------------+
+//!  | driver          |--------------------->| session: features, memory, |
+//!  |                 |   with descriptors   |          rings             |
+//!  |  ring 1: sends  |=====================>| Device::read  -> Frame     |
+//!  |  ring 0: gets   |<=====================| Device::write <- Frame     |
+//!  +-----------------+   shared memory      +----------------------------+
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | [`device`] | the socket, the front end behind it, frames |
+//! | [`session`] | what a front end has set up, request by request |
+//! | `socket` | requests with their descriptors from a stream |
+//! | [`message`] | the form of requests |
+//! | [`frame`] | frames from and to buffers of a ring |
+//! | [`ring`] | one split ring |
+//! | [`memory`] | the front end's memory |
+//!
+//! Sources: *Vhost-user Protocol* of QEMU's documentation, and *Virtual I/O Device (VIRTIO)* 1.2,
+//! sections 2.7 (split rings) and 5.1 (network device). Split rings only; one pair of them.
+//!
+//! # What a front end cannot do
+//! The driver is not trusted: no address that it writes leads outside of the memory that it has
+//! handed over, no chain of descriptors is followed for longer than [`ring::PIECES_MAX`], and what
+//! it does wrong is counted. A buffer that is wrong is dropped; a ring whose indices are wrong stops
+//! until the front end sets it up again. The front end itself can end this process: by cutting off the
+//! file that its memory is in. That is why the socket is for this user alone.
+//!
+//! # Why not the crates `vhost` and `virtio-queue`
+//! `vhost` refuses `SET_VRING_ENABLE` before `SET_FEATURES`, which is the order that QEMU has.
+//! `virtio-queue` publishes used buffers one by one, while those of one frame (`MRG_RXBUF`) have to
+//! appear at once; it does not tell a chain that is cut short from one that ends; and it does not
+//! read `VRING_AVAIL_F_NO_INTERRUPT`. All access to the memory is by `vm-memory`.
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod frame;
+pub mod memory;
+pub mod message;
+pub mod ring;
+pub mod session;
+mod socket;
+
+pub use device::{Counts, Device};
+pub use frame::{ETHERNET_BYTES, Frame, HEADER_BYTES};

@@ -1,0 +1,104 @@
+//! The memory of a front end, mapped: regions that have an address for the guest, and another one
+//! for the front end itself.
+//!
+//! Buffers are named by guest addresses, rings by addresses of the front end. What lies in no region
+//! cannot be read or written.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+use vm_memory::mmap::MmapRegion;
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
+
+use crate::message::Region;
+
+/// Regions of one memory: what the protocol has without `CONFIGURE_MEM_SLOTS`.
+pub const REGIONS_MAX: usize = 8;
+
+/// What lies in no region, or not aligned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault;
+
+/// All memory that the front end shares.
+#[derive(Debug)]
+pub struct Memory {
+    regions: GuestMemoryMmap,
+    places: Vec<Region>,
+}
+
+impl Memory {
+    /// Maps the regions.
+    ///
+    /// # Errors
+    /// There is none, they overlap or wrap, or one is not in its file.
+    pub fn map(regions: Vec<(Region, OwnedFd)>) -> Result<Self, Fault> {
+        let mut mapped = Vec::new();
+        let mut places = Vec::new();
+        for (region, file) in regions {
+            let file = File::from(file);
+            let end = region.offset.checked_add(region.bytes).ok_or(Fault)?;
+            let length = file.metadata().map_err(|_| Fault)?.len();
+            let wraps = region.user.checked_add(region.bytes).is_none();
+            if region.bytes == 0 || end > length || wraps {
+                return Err(Fault);
+            }
+            let bytes = usize::try_from(region.bytes).map_err(|_| Fault)?;
+            let at = FileOffset::new(file, region.offset);
+            let map: MmapRegion = MmapRegion::from_file(at, bytes).map_err(|_| Fault)?;
+            mapped.push(GuestRegionMmap::new(map, GuestAddress(region.guest)).ok_or(Fault)?);
+            places.push(region);
+        }
+        mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
+        let regions = GuestMemoryMmap::from_regions(mapped).map_err(|_| Fault)?;
+        Ok(Self { regions, places })
+    }
+
+    /// Memory of nobody: for tests. Guest addresses and bytes of each region; the front end's own
+    /// addresses are the same.
+    ///
+    /// # Errors
+    /// As [`Memory::map`].
+    pub fn anonymous(regions: &[(u64, usize)]) -> Result<Self, Fault> {
+        let all: Vec<_> = regions.iter().map(|(at, bytes)| (GuestAddress(*at), *bytes)).collect();
+        let places = regions.iter().map(|(at, bytes)| Region {
+            guest: *at,
+            user: *at,
+            bytes: *bytes as u64,
+            offset: 0,
+        });
+        let places = places.collect();
+        Ok(Self { regions: GuestMemoryMmap::from_ranges(&all).map_err(|_| Fault)?, places })
+    }
+
+    /// The guest address of what the front end has at this address of its own.
+    pub(crate) fn guest_address(&self, user: u64) -> Option<u64> {
+        let mut places = self.places.iter();
+        places.find_map(|place| {
+            let offset = user.checked_sub(place.user).filter(|offset| *offset < place.bytes)?;
+            place.guest.checked_add(offset)
+        })
+    }
+
+    /// Reads all of `into`.
+    pub fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.regions.read_slice(into, GuestAddress(at)).map_err(|_| Fault)
+    }
+
+    /// Writes all of `bytes`.
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.regions.write_slice(bytes, GuestAddress(at)).map_err(|_| Fault)
+    }
+
+    /// A little-endian number that the other side changes. What it wrote before is seen, too.
+    pub fn load(&self, at: u64) -> Result<u16, Fault> {
+        let value = self.regions.load(GuestAddress(at), Ordering::Acquire);
+        value.map(u16::from_le).map_err(|_| Fault)
+    }
+
+    /// A number that the other side looks at. Once it sees it, it sees what was written before.
+    pub fn store(&self, at: u64, value: u16) -> Result<(), Fault> {
+        let at = GuestAddress(at);
+        self.regions.store(value.to_le(), at, Ordering::Release).map_err(|_| Fault)
+    }
+}

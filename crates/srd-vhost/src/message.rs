@@ -1,0 +1,139 @@
+//! Requests of a front end, and answers to them (QEMU's documentation, *Vhost-user Protocol*).
+//!
+//! ```text
+//!  0               4               8               12
+//! +---------------+---------------+---------------+--------------- - -
+//! | request       | flags         | bytes of body | body
+//! +---------------+---------------+---------------+--------------- - -
+//!                   0..1 version 1, 2 is an answer, 3 wants one
+//! ```
+//!
+//! Numbers have the order of the machine, which both ends run on. Descriptors travel beside the
+//! header.
+
+use std::os::fd::OwnedFd;
+
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 12;
+/// Bytes of the longest body: a memory table of eight regions is 264.
+pub const BODY_BYTES_MAX: usize = 512;
+/// Descriptors of one request: one for each region.
+pub const DESCRIPTORS_MAX: usize = 8;
+
+const VERSION: u32 = 1;
+const VERSION_BITS: u32 = 3;
+const IS_ANSWER: u32 = 4;
+const WANTS_ANSWER: u32 = 8;
+
+/// What a front end asks for, by its number.
+#[allow(missing_docs)] // the names of the specification
+pub mod request {
+    pub const GET_FEATURES: u32 = 1;
+    pub const SET_FEATURES: u32 = 2;
+    pub const SET_OWNER: u32 = 3;
+    pub const RESET_OWNER: u32 = 4;
+    pub const SET_MEM_TABLE: u32 = 5;
+    pub const SET_VRING_NUM: u32 = 8;
+    pub const SET_VRING_ADDR: u32 = 9;
+    pub const SET_VRING_BASE: u32 = 10;
+    pub const GET_VRING_BASE: u32 = 11;
+    pub const SET_VRING_KICK: u32 = 12;
+    pub const SET_VRING_CALL: u32 = 13;
+    pub const SET_VRING_ERR: u32 = 14;
+    pub const GET_PROTOCOL_FEATURES: u32 = 15;
+    pub const SET_PROTOCOL_FEATURES: u32 = 16;
+    pub const GET_QUEUE_NUM: u32 = 17;
+    pub const SET_VRING_ENABLE: u32 = 18;
+}
+
+/// A request without its body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Its number.
+    pub request: u32,
+    /// Whether an answer is wanted where none is due.
+    pub wants_answer: bool,
+    /// Bytes of the body.
+    pub body_bytes: usize,
+}
+
+impl Header {
+    /// Reads a header; `None` if it is no request of this version, or too long.
+    pub fn read(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let word = |at| u32_at(bytes, at);
+        let (flags, body_bytes) = (word(4)?, usize::try_from(word(8)?).ok()?);
+        let good = flags & VERSION_BITS == VERSION && flags & IS_ANSWER == 0;
+        let wants_answer = flags & WANTS_ANSWER != 0;
+        let header = Self { request: word(0)?, wants_answer, body_bytes };
+        (good && body_bytes <= BODY_BYTES_MAX).then_some(header)
+    }
+
+    /// Writes the header, as a front end does.
+    pub fn write(&self) -> [u8; HEADER_BYTES] {
+        let wants = if self.wants_answer { WANTS_ANSWER } else { 0 };
+        let bytes = u32::try_from(self.body_bytes).unwrap_or(u32::MAX);
+        head(self.request, VERSION | wants, bytes)
+    }
+}
+
+/// A request with all that came with it.
+#[derive(Debug)]
+pub struct Request {
+    /// Its header.
+    pub header: Header,
+    /// Its body.
+    pub body: Vec<u8>,
+    /// Its descriptors.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// The answer to a request.
+pub fn answer(request: u32, body: &[u8]) -> Vec<u8> {
+    let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    [&head(request, VERSION | IS_ANSWER, bytes), body].concat()
+}
+
+fn head(request: u32, flags: u32, bytes: u32) -> [u8; HEADER_BYTES] {
+    let mut out = [0; HEADER_BYTES];
+    for (to, word) in out.chunks_exact_mut(4).zip([request, flags, bytes]) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    out
+}
+
+/// The number of four bytes at this place.
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
+}
+
+/// The number of eight bytes at this place.
+pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word))
+}
+
+/// A region of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Its address for the guest.
+    pub guest: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its address for the front end.
+    pub user: u64,
+    /// Where in its file it begins.
+    pub offset: u64,
+}
+
+/// The regions of a memory table: their number, four bytes of nothing, and 32 bytes for each.
+pub fn regions(body: &[u8]) -> Option<Vec<Region>> {
+    let count = usize::try_from(u32_at(body, 0)?).ok()?;
+    let parts = body.get(8..)?.chunks_exact(32);
+    if count > DESCRIPTORS_MAX || parts.len() != count || !parts.remainder().is_empty() {
+        return None;
+    }
+    let region = |part: &[u8]| {
+        let [guest, bytes, user, offset] = [0, 8, 16, 24].map(|at| u64_at(part, at));
+        Some(Region { guest: guest?, bytes: bytes?, user: user?, offset: offset? })
+    };
+    parts.map(region).collect()
+}

@@ -1,0 +1,316 @@
+//! One split ring: chains of buffers that the driver makes available, and gets back.
+//!
+//! ```text
+//!  available ring (the driver writes)         used ring (the device writes)
+//!  +-------+-------+------------+-----------+ +-------+-------+-----------------+-----------------+
+//!  | flags | index | head ...   | used event| | flags | index | head, bytes ... | available event |
+//!  +-------+-------+------------+-----------+ +-------+-------+-----------------+-----------------+
+//!             u16    u16 * size    u16                   u16    (u32, u32) * size    u16
+//!
+//!  descriptor: address u64, bytes u32, flags u16, next u16
+//! ```
+//!
+//! (VIRTIO 1.2, section 2.7.) Indices count up to 2^16 and wrap; their place is that modulo the
+//! size. Used buffers appear to the driver when they are published, all at once. Buffers are given
+//! back in the order in which they were taken, so none is under way between two calls.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crate::memory::{Fault, Memory};
+
+/// The most entries of a ring (VIRTIO 1.2, section 2.7).
+pub const SIZE_MAX: u16 = 32_768;
+/// The most buffers of a chain. Linux uses 19 for a frame, DPDK as many as a frame has segments.
+pub const PIECES_MAX: usize = 256;
+
+const DESCRIPTOR_BYTES: u64 = 16;
+const NEXT: u16 = 1;
+const WRITABLE: u16 = 2;
+const INDIRECT: u16 = 4;
+/// In the available ring: the driver wants no interrupts.
+const NO_INTERRUPT: u16 = 1;
+/// In the used ring: the device wants no kicks.
+const NO_NOTIFY: u16 = 1;
+
+/// Why a ring cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// It does not lie in the front end's memory, or not aligned, or its size is none.
+    Place,
+    /// The driver's index says that there is more than the ring holds.
+    Index,
+    /// A head that is no descriptor.
+    Head,
+}
+
+impl From<Fault> for Broken {
+    fn from(_: Fault) -> Self {
+        Self::Place
+    }
+}
+
+/// Which way the buffers of a ring are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// The device reads them.
+    Read,
+    /// The device writes them.
+    Write,
+}
+
+/// Where a ring is, as guest addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// Entries, a power of two.
+    pub size: u16,
+    /// The table of descriptors.
+    pub descriptors: u64,
+    /// What the driver makes available.
+    pub available: u64,
+    /// What it gets back.
+    pub used: u64,
+}
+
+/// A part of a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Its guest address.
+    pub at: u64,
+    /// Its bytes.
+    pub bytes: u32,
+}
+
+/// A chain that was taken. It has to be given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chain {
+    /// Its first descriptor.
+    pub head: u16,
+    /// Bytes of all pieces; `None` if the chain is malformed: it loops, is too long, leads out of the
+    /// tables, or has buffers of the wrong direction.
+    pub bytes: Option<u64>,
+}
+
+/// A ring that runs.
+#[derive(Debug)]
+pub struct Ring {
+    place: Place,
+    /// Whether `EVENT_IDX` was agreed on.
+    event_index: bool,
+    next_available: u16,
+    /// The driver's index when it was last read.
+    available_end: u16,
+    next_used: u16,
+    /// The used index that the driver sees.
+    published: u16,
+    /// The used index when the driver was last thought to be told.
+    told: u16,
+}
+
+impl Ring {
+    /// Begins at the entry `base` of the available ring.
+    ///
+    /// # Errors
+    /// A part lies outside of the memory, or is not aligned.
+    pub fn start(
+        place: Place,
+        base: u16,
+        event_index: bool,
+        memory: &Memory,
+    ) -> Result<Self, Broken> {
+        let fits = place.size.is_power_of_two() && place.size <= SIZE_MAX;
+        let aligned = place.descriptors.is_multiple_of(DESCRIPTOR_BYTES)
+            && place.available.is_multiple_of(2)
+            && place.used.is_multiple_of(4);
+        if !fits || !aligned {
+            return Err(Broken::Place);
+        }
+        let size = u64::from(place.size);
+        let parts = [
+            (place.descriptors, size * DESCRIPTOR_BYTES),
+            (place.available, 6 + size * 2),
+            (place.used, 6 + size * 8),
+        ];
+        for (at, bytes) in parts {
+            let end = at.checked_add(bytes).ok_or(Broken::Place)?;
+            // Regions may touch, and all between the ends is read and written later: at both ends
+            // lies memory, or the first access there breaks the ring.
+            memory.read(at, &mut [0])?;
+            memory.read(end - 1, &mut [0])?;
+        }
+        let next_used = memory.load(place.used + 2)?;
+        Ok(Self {
+            place,
+            event_index,
+            next_available: base,
+            available_end: base,
+            next_used,
+            published: next_used,
+            told: next_used,
+        })
+    }
+
+    /// The next entry of the available ring: where another back end would begin.
+    pub fn next_available(&self) -> u16 {
+        self.next_available
+    }
+
+    /// How many chains are there.
+    ///
+    /// # Errors
+    /// The ring cannot go on.
+    pub fn waiting(&mut self, memory: &Memory) -> Result<u16, Broken> {
+        let end = memory.load(self.place.available + 2)?;
+        let waiting = end.wrapping_sub(self.next_available);
+        if waiting > self.place.size {
+            return Err(Broken::Index);
+        }
+        self.available_end = end;
+        Ok(waiting)
+    }
+
+    /// Takes the next chain, whose buffers are added to `pieces`; `None`: there is none.
+    ///
+    /// # Errors
+    /// The ring cannot go on.
+    pub fn take(
+        &mut self,
+        memory: &Memory,
+        access: Access,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Option<Chain>, Broken> {
+        if self.next_available == self.available_end && self.waiting(memory)? == 0 {
+            return Ok(None);
+        }
+        let entry = u64::from(self.next_available % self.place.size);
+        let head = memory.load(self.place.available + 4 + entry * 2)?;
+        if head >= self.place.size {
+            return Err(Broken::Head);
+        }
+        self.next_available = self.next_available.wrapping_add(1);
+        let before = pieces.len();
+        let bytes = self.follow(memory, head, access, pieces);
+        if bytes.is_none() {
+            pieces.truncate(before);
+        }
+        Ok(Some(Chain { head, bytes }))
+    }
+
+    /// Gives back the chains that were taken last, as if they had not been.
+    pub fn untake(&mut self, chains: u16) {
+        self.next_available = self.next_available.wrapping_sub(chains);
+    }
+
+    /// Follows a chain to its end. Returns the bytes of its buffers.
+    fn follow(
+        &self,
+        memory: &Memory,
+        head: u16,
+        access: Access,
+        pieces: &mut Vec<Piece>,
+    ) -> Option<u64> {
+        let (mut table, mut entries, mut index) =
+            (self.place.descriptors, u32::from(self.place.size), u32::from(head));
+        let (mut is_indirect, mut total) = (false, 0_u64);
+        for _ in 0..PIECES_MAX {
+            if index >= entries {
+                return None;
+            }
+            let mut raw = [0; 16];
+            let at = table.checked_add(u64::from(index) * DESCRIPTOR_BYTES)?;
+            memory.read(at, &mut raw).ok()?;
+            let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = raw;
+            let at = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+            let bytes = u32::from_le_bytes([i, j, k, l]);
+            let (flags, next) = (u16::from_le_bytes([m, n]), u16::from_le_bytes([o, p]));
+            if flags & INDIRECT != 0 {
+                // One table below another would never end; one that goes on elsewhere is none.
+                if is_indirect || flags & NEXT != 0 || bytes % 16 != 0 {
+                    return None;
+                }
+                (table, entries, index, is_indirect) = (at, bytes / 16, 0, true);
+                continue;
+            }
+            if (flags & WRITABLE != 0) != (access == Access::Write) {
+                return None;
+            }
+            pieces.push(Piece { at, bytes });
+            total += u64::from(bytes);
+            if flags & NEXT == 0 {
+                return Some(total);
+            }
+            index = next.into();
+        }
+        None
+    }
+
+    /// Gives a chain back, of which so many bytes were written. The driver does not see it yet.
+    ///
+    /// # Errors
+    /// The ring cannot go on.
+    pub fn give_back(&mut self, memory: &Memory, head: u16, bytes: u32) -> Result<(), Broken> {
+        let entry = u64::from(self.next_used % self.place.size);
+        let [a, b, c, d] = u32::from(head).to_le_bytes();
+        let [e, f, g, h] = bytes.to_le_bytes();
+        memory.write(self.place.used + 4 + entry * 8, &[a, b, c, d, e, f, g, h])?;
+        self.next_used = self.next_used.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Lets the driver see what was given back.
+    ///
+    /// # Errors
+    /// The ring cannot go on.
+    pub fn publish(&mut self, memory: &Memory) -> Result<(), Broken> {
+        if self.published != self.next_used {
+            memory.store(self.place.used + 2, self.next_used)?;
+            self.published = self.next_used;
+        }
+        Ok(())
+    }
+
+    /// Whether the driver wants to be told of what was published since the last call.
+    ///
+    /// # Errors
+    /// The ring cannot go on.
+    pub fn wants_interrupt(&mut self, memory: &Memory) -> Result<bool, Broken> {
+        let (from, to) = (self.told, self.published);
+        if from == to {
+            return Ok(false);
+        }
+        self.told = to;
+        // The driver says what it wants, and then looks at the index once more; here it is the other
+        // way around, so that one of both sees what the other has written.
+        fence(Ordering::SeqCst);
+        if self.event_index {
+            let event = memory.load(self.place.available + 4 + u64::from(self.place.size) * 2)?;
+            return Ok(to.wrapping_sub(event).wrapping_sub(1) < to.wrapping_sub(from));
+        }
+        Ok(memory.load(self.place.available)? & NO_INTERRUPT == 0)
+    }
+
+    /// Asks the driver for no kicks: the ring is looked at anyway.
+    ///
+    /// # Errors
+    /// The ring cannot go on.
+    pub fn refuse_kicks(&mut self, memory: &Memory) -> Result<(), Broken> {
+        if !self.event_index {
+            memory.store(self.place.used, NO_NOTIFY)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the driver for a kick at the next chain. Returns whether one is there already.
+    ///
+    /// # Errors
+    /// The ring cannot go on.
+    pub fn ask_for_kicks(&mut self, memory: &Memory) -> Result<bool, Broken> {
+        if self.event_index {
+            let at = self.place.used + 4 + u64::from(self.place.size) * 8;
+            memory.store(at, self.next_available)?;
+        } else {
+            memory.store(self.place.used, 0)?;
+        }
+        fence(Ordering::SeqCst);
+        Ok(self.waiting(memory)? > 0)
+    }
+}

@@ -1,0 +1,310 @@
+//! A front end and its driver: memory in a memfd, rings written by hand.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code)]
+
+use std::io::{IoSlice, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::{pread, pwrite};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use srd_vhost::message::{Header, request, u32_at, u64_at};
+use srd_vhost::session::{RECEIVE, SEND, feature};
+use srd_vhost::{Device, Frame};
+
+pub(crate) const PLAIN: u64 = feature::VERSION_1 | feature::PROTOCOL_FEATURES;
+pub(crate) const MERGED: u64 = PLAIN | feature::MRG_RXBUF;
+
+/// Rings lie in the first region, buffers in the second.
+pub(crate) const BUFFERS: u64 = 0x20_0000;
+pub(crate) const REGION_BYTES: u64 = 0x10_0000;
+/// The front end's own address of the first region.
+const USER: u64 = 0x7f00_0000_0000;
+pub(crate) const SIZE: u16 = 128;
+/// Bytes of a buffer.
+pub(crate) const BUFFER_BYTES: u64 = 2048;
+
+pub(crate) const NEXT: u16 = 1;
+pub(crate) const WRITABLE: u16 = 2;
+pub(crate) const INDIRECT: u16 = 4;
+
+/// One ring, as the driver keeps it.
+pub(crate) struct Ring {
+    base: u64,
+    pub(crate) available: u16,
+    pub(crate) seen: u16,
+    pub(crate) kick: OwnedFd,
+    pub(crate) call: OwnedFd,
+    pub(crate) error: OwnedFd,
+}
+
+impl Ring {
+    pub(crate) fn descriptors(&self) -> u64 {
+        self.base
+    }
+    pub(crate) fn available_at(&self) -> u64 {
+        self.base + 0x1000
+    }
+    pub(crate) fn used_at(&self) -> u64 {
+        self.base + 0x2000
+    }
+}
+
+/// A front end.
+pub(crate) struct FrontEnd {
+    stream: UnixStream,
+    regions: [OwnedFd; 2],
+    pub(crate) rings: [Ring; 2],
+}
+
+pub(crate) fn device(directory: &tempfile::TempDir) -> (Device, PathBuf) {
+    let path = directory.path().join("port");
+    (Device::open(&path).unwrap(), path)
+}
+
+/// A frame of this many bytes of packet.
+pub(crate) fn frame(bytes: usize) -> Frame {
+    let packet = (0..bytes).map(|n| u8::try_from(n % 251).unwrap());
+    Frame { ethernet: *b"DDDDDDSSSSSSTT", packet: [0; 10].into_iter().chain(packet).collect() }
+}
+
+fn event() -> OwnedFd {
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap()
+}
+
+impl FrontEnd {
+    pub(crate) fn connect(path: &Path) -> Self {
+        let region = || {
+            let file = memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+            ftruncate(&file, REGION_BYTES).unwrap();
+            file
+        };
+        let ring = |base| {
+            let (available, seen) = (0, 0);
+            Ring { base, available, seen, kick: event(), call: event(), error: event() }
+        };
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        Self { stream, regions: [region(), region()], rings: [ring(0x1_0000), ring(0x2_0000)] }
+    }
+
+    /// All that it takes until frames can pass, in the order that QEMU has: rings are enabled before
+    /// features are agreed on.
+    pub(crate) fn set_up(&mut self, device: &mut Device, features: u64) {
+        self.set_up_at(device, features, [0, 0]);
+    }
+
+    /// As [`FrontEnd::set_up`], with rings of which so much was used already.
+    pub(crate) fn set_up_at(&mut self, device: &mut Device, features: u64, bases: [u32; 2]) {
+        let offered = self.ask(device, request::GET_FEATURES, &[]);
+        assert_eq!(u64_at(&offered, 0).unwrap() & features, features);
+        self.say(request::SET_OWNER, &[], &[]);
+        for index in [RECEIVE, SEND] {
+            self.state(request::SET_VRING_ENABLE, index, 1);
+        }
+        self.number(request::SET_FEATURES, features);
+        self.share();
+        for index in [RECEIVE, SEND] {
+            self.start(index, bases[index]);
+        }
+        device.turn();
+        assert!(device.is_running() && device.is_connected());
+    }
+
+    /// Takes the memory of another front end.
+    pub(crate) fn adopt(&mut self, other: Self) {
+        self.regions = other.regions;
+    }
+
+    /// Cuts off the files of the memory.
+    pub(crate) fn cut_off(&self) {
+        for file in &self.regions {
+            ftruncate(file, REGION_BYTES - 4096).unwrap();
+        }
+    }
+
+    pub(crate) fn share(&self) {
+        let numbers = [0, REGION_BYTES, USER, 0, BUFFERS, REGION_BYTES, USER + (1 << 30), 0];
+        let mut body = [2_u32, 0].map(u32::to_ne_bytes).concat();
+        body.extend(numbers.iter().flat_map(|n: &u64| n.to_ne_bytes()));
+        let both = [self.regions[0].as_fd(), self.regions[1].as_fd()];
+        send(&self.stream, request::SET_MEM_TABLE, false, &body, &both);
+    }
+
+    pub(crate) fn start(&mut self, index: usize, base: u32) {
+        self.state(request::SET_VRING_NUM, index, SIZE.into());
+        self.state(request::SET_VRING_BASE, index, base);
+        let ring = &self.rings[index];
+        let places = [ring.descriptors(), ring.used_at(), ring.available_at()];
+        self.place(index, places.map(|at| USER + at));
+        let ring = &self.rings[index];
+        let number = (index as u64).to_ne_bytes();
+        let ways = [
+            (request::SET_VRING_CALL, &ring.call),
+            (request::SET_VRING_ERR, &ring.error),
+            (request::SET_VRING_KICK, &ring.kick),
+        ];
+        for (request, fd) in ways {
+            send(&self.stream, request, false, &number, &[fd.as_fd()]);
+        }
+    }
+
+    /// Says where a ring is, by addresses of the front end's: descriptors, used, available.
+    pub(crate) fn place(&mut self, index: usize, places: [u64; 3]) {
+        let mut body = [u32::try_from(index).unwrap(), 0].map(u32::to_ne_bytes).concat();
+        body.extend(places.iter().chain(&[0]).flat_map(|at| at.to_ne_bytes()));
+        self.say(request::SET_VRING_ADDR, &body, &[]);
+    }
+
+    pub(crate) fn say(&self, request: u32, body: &[u8], fds: &[&OwnedFd]) {
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        send(&self.stream, request, false, body, &fds);
+    }
+
+    pub(crate) fn number(&self, request: u32, number: u64) {
+        self.say(request, &number.to_ne_bytes(), &[]);
+    }
+
+    pub(crate) fn state(&self, request: u32, index: usize, value: u32) {
+        let index = u32::try_from(index).unwrap();
+        self.say(request, &[index, value].map(u32::to_ne_bytes).concat(), &[]);
+    }
+
+    /// Asks, lets the device work, and returns the body of the answer.
+    pub(crate) fn ask(&mut self, device: &mut Device, request: u32, body: &[u8]) -> Vec<u8> {
+        send(&self.stream, request, true, body, &[]);
+        // The first turn may only accept the connection.
+        device.turn();
+        device.turn();
+        let mut head = [0; 12];
+        self.stream.read_exact(&mut head).unwrap();
+        assert_eq!((u32_at(&head, 0), u32_at(&head, 4)), (Some(request), Some(5)));
+        let mut body = vec![0; u32_at(&head, 8).unwrap().try_into().unwrap()];
+        self.stream.read_exact(&mut body).unwrap();
+        body
+    }
+
+    fn at(&self, guest: u64) -> (&OwnedFd, u64) {
+        let region = usize::from(guest >= BUFFERS);
+        (&self.regions[region], guest - if region == 1 { BUFFERS } else { 0 })
+    }
+
+    pub(crate) fn write(&self, guest: u64, bytes: &[u8]) {
+        let (file, at) = self.at(guest);
+        assert_eq!(pwrite(file, bytes, at).unwrap(), bytes.len());
+    }
+
+    pub(crate) fn read(&self, guest: u64, bytes: usize) -> Vec<u8> {
+        let (file, at) = self.at(guest);
+        let mut into = vec![0; bytes];
+        assert_eq!(pread(file, &mut into, at).unwrap(), bytes);
+        into
+    }
+
+    pub(crate) fn read_u16(&self, guest: u64) -> u16 {
+        u16::from_le_bytes(self.read(guest, 2).try_into().unwrap())
+    }
+
+    /// Writes a descriptor into a table.
+    pub(crate) fn descriptor(
+        &self,
+        table: u64,
+        index: u16,
+        (at, bytes): (u64, u32),
+        flags: (u16, u16),
+    ) {
+        let mut raw = at.to_le_bytes().to_vec();
+        raw.extend(bytes.to_le_bytes());
+        raw.extend([flags.0, flags.1].map(u16::to_le_bytes).concat());
+        self.write(table + u64::from(index) * 16, &raw);
+    }
+
+    /// Makes a chain available.
+    pub(crate) fn offer(&mut self, index: usize, head: u16) {
+        let ring = &mut self.rings[index];
+        let entry = ring.available_at() + 4 + u64::from(ring.available % SIZE) * 2;
+        ring.available = ring.available.wrapping_add(1);
+        let (at, now) = (ring.available_at() + 2, ring.available);
+        self.write(entry, &head.to_le_bytes());
+        self.write(at, &now.to_le_bytes());
+    }
+
+    /// Sends a frame in one buffer.
+    pub(crate) fn send_frame(&mut self, frame: &Frame) {
+        let head = self.rings[SEND].available % SIZE;
+        let at = BUFFERS + u64::from(head) * BUFFER_BYTES;
+        let bytes = [&frame.packet[..10], &[0; 2], &frame.ethernet, &frame.packet[10..]].concat();
+        self.write(at, &bytes);
+        let length = u32::try_from(bytes.len()).unwrap();
+        self.descriptor(self.rings[SEND].descriptors(), head, (at, length), (0, 0));
+        self.offer(SEND, head);
+    }
+
+    /// Gives the device so many buffers for frames.
+    pub(crate) fn give_buffers(&mut self, count: u16) {
+        for _ in 0..count {
+            let head = self.rings[RECEIVE].available % SIZE;
+            let at = BUFFERS + 0x8_0000 + u64::from(head) * BUFFER_BYTES;
+            let table = self.rings[RECEIVE].descriptors();
+            let piece = (at, u32::try_from(BUFFER_BYTES).unwrap());
+            self.descriptor(table, head, piece, (WRITABLE, 0));
+            self.offer(RECEIVE, head);
+        }
+    }
+
+    /// What came back of a ring since the last call: heads with bytes written.
+    pub(crate) fn used(&mut self, index: usize) -> Vec<(u32, u32)> {
+        let end = self.read_u16(self.rings[index].used_at() + 2);
+        let mut used = Vec::new();
+        while self.rings[index].seen != end {
+            let ring = &mut self.rings[index];
+            let entry = ring.used_at() + 4 + u64::from(ring.seen % SIZE) * 8;
+            ring.seen = ring.seen.wrapping_add(1);
+            let raw = self.read(entry, 8);
+            let word = |at| u32::from_le_bytes(raw[at..at + 4].try_into().unwrap());
+            used.push((word(0), word(4)));
+        }
+        used
+    }
+
+    /// The next frame that the device has put into buffers, which are put together by its count.
+    pub(crate) fn receive(&mut self) -> Option<Frame> {
+        let used = self.used(RECEIVE);
+        let first = used.first()?;
+        let at = |head: u32| BUFFERS + 0x8_0000 + u64::from(head) * BUFFER_BYTES;
+        let count = self.read_u16(at(first.0) + 10);
+        assert_eq!(usize::from(count), used.len());
+        let mut bytes = Vec::new();
+        for (head, length) in used {
+            bytes.extend(self.read(at(head), length.try_into().unwrap()));
+        }
+        let packet = [&bytes[..10], &bytes[26..]].concat();
+        Some(Frame { ethernet: bytes[12..26].try_into().unwrap(), packet })
+    }
+
+    /// How often a descriptor was written since the last call.
+    pub(crate) fn told(fd: &OwnedFd) -> u64 {
+        let mut count = [0; 8];
+        rustix::io::read(fd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    }
+}
+
+fn send(
+    stream: &UnixStream,
+    request: u32,
+    wants_answer: bool,
+    body: &[u8],
+    fds: &[std::os::fd::BorrowedFd<'_>],
+) {
+    let header = Header { request, wants_answer, body_bytes: body.len() }.write();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    }
+    let bytes = [&header[..], body].concat();
+    sendmsg(stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+}
