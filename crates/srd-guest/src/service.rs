@@ -65,7 +65,7 @@ impl Service {
         if let Some(underlay) = &underlay {
             card.set_host_bytes_max(underlay.bytes_max);
         }
-        let services = Services::new(options.internet);
+        let services = Services::new(options.internet)?;
         let is_ending = Arc::new(AtomicBool::new(false));
         let now = clock::now();
         let mut service = Self {
@@ -143,7 +143,7 @@ impl Service {
             tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
         };
         let around = self.gateways.fds();
-        let asked = self.services.fd();
+        let asked = self.services.fds();
         let fds = around.iter().chain(&asked).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
         let fds = self.devices.values().flat_map(Port::descriptors).chain(fds);
         let mut fds: Vec<PollFd<'_>> =
