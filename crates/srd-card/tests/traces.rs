@@ -131,17 +131,18 @@ fn each_condition_of_a_filter_holds() {
     assert_eq!(at, [lab.ports[1]]);
 }
 
-/// Packets of one flow until its ceiling has held some up and dropped others: each that is
-/// followed has exactly one end, and the ends are as many as the card's counters say.
+/// Packets of four flows until limits have held some up and dropped others: each that is followed
+/// has exactly one end, and limits are named as often as the card's counters say.
 #[test]
 fn what_limits_hold_up_and_drop_is_noted() {
     let mut lab = lab();
     let id = lab.card.begin_trace(Filter::default(), ALL, 0).unwrap();
-    let large = tcp((0, 1), (5, 443), 8000);
+    let large = [5, 6, 7, 8].map(|port| tcp((0, 1), (port, 443), 8000));
     let (mut records, mut now, mut sent) = (Vec::new(), Instant::ZERO, 0_u64);
-    let held = |lab: &Lab| lab.card.held(lab.ports[0], Limit::Flow);
-    while held(&lab).dropped < 20 {
-        send(&mut lab, now, 0, &large);
+    let held = |lab: &Lab, port: usize, limit| lab.card.held(lab.ports[port], limit);
+    while held(&lab, 0, Limit::Flow).dropped < 20 || held(&lab, 0, Limit::BandwidthOut).queued < 20
+    {
+        send(&mut lab, now, 0, &large[sent as usize % 4]);
         sent += 1;
         records.append(&mut take(&mut lab, id));
         assert!(sent < 200_000);
@@ -149,25 +150,41 @@ fn what_limits_hold_up_and_drop_is_noted() {
     while let Some(at) = lab.card.poll_timeout() {
         now = at;
         lab.card.poll(now, &mut Delivered::default());
+        records.append(&mut take(&mut lab, id));
     }
-    records.append(&mut take(&mut lab, id));
     let mut ends: BTreeMap<u32, usize> = BTreeMap::new();
-    let (mut waited, mut dropped) = (0, 0);
+    let mut ports: BTreeMap<u32, PortId> = BTreeMap::new();
+    let (mut waited, mut dropped) = (BTreeMap::new(), BTreeMap::new());
     for Record { packet, event, .. } in &records {
         let ended = ends.entry(*packet).or_default();
         match event {
-            Event::Waits(Some(Limit::Flow)) => waited += 1,
-            Event::OverLimit(Limit::Flow) => (dropped, *ended) = (dropped + 1, *ended + 1),
-            Event::OverLimit(_) | Event::Dropped(_) | Event::Gone(_) => *ended += 1,
+            Event::Arrived(arrived) => drop(ports.insert(*packet, arrived.interface)),
+            Event::Waits(Some(limit)) => {
+                *waited.entry((ports[packet], *limit as u8)).or_insert(0_u64) += 1;
+            }
+            Event::Waits(None) => {}
+            Event::OverLimit(limit) => {
+                *dropped.entry((ports[packet], *limit as u8)).or_insert(0_u64) += 1;
+                *ended += 1;
+            }
+            Event::Dropped(_) | Event::Gone(_) => *ended += 1,
             Event::Judged { verdict, .. } => *ended += usize::from(verdict.is_err()),
-            Event::Arrived(_) | Event::Waits(_) => {}
         }
     }
     let odd: Vec<_> = ends.iter().filter(|(_, ends)| **ends != 1).collect();
     assert!(odd.is_empty(), "{odd:?}");
-    let held = held(&lab);
-    assert_eq!((waited, dropped), (held.queued, held.dropped));
-    assert_eq!(ends.len() as u64, sent + (sent - dropped), "on both interfaces");
+    let mut lost = 0;
+    for (number, port) in lab.ports.iter().enumerate() {
+        for limit in [Limit::Flow, Limit::BandwidthIn, Limit::BandwidthOut, Limit::Packets] {
+            let held = held(&lab, number, limit);
+            let of = |all: &BTreeMap<(PortId, u8), u64>| {
+                all.get(&(*port, limit as u8)).copied().unwrap_or_default()
+            };
+            assert_eq!((of(&waited), of(&dropped)), (held.queued, held.dropped), "{limit:?}");
+            lost += if number == 0 { held.dropped } else { 0 };
+        }
+    }
+    assert_eq!(ends.len() as u64, sent + (sent - lost), "on both interfaces");
     assert!(!lab.card.take_trace(id, 1, 1).unwrap().is_over);
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::protocol::{Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status};
+use crate::protocol::{
+    Answer, Attach, Instance, LINE_BYTES_MAX, Request, Status, TraceFilter, TraceRecord,
+};
 
 /// The longest time that an answer takes.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -73,6 +75,35 @@ impl Client {
     pub fn attach(&mut self, attach: Attach) -> Result<Instance> {
         match self.ask(&Request::Attach(attach))? {
             Answer::Attached(instance) => Ok(instance),
+            _ => bail!("the card answers something else"),
+        }
+    }
+
+    /// Begins to follow packets; it ends with this connection. Returns the trace.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn trace(
+        &mut self,
+        instance: Option<String>,
+        filter: TraceFilter,
+        packets: u32,
+        head_bytes: u16,
+    ) -> Result<u64> {
+        match self.ask(&Request::Trace { instance, filter, packets, head_bytes })? {
+            Answer::Tracing { id } => Ok(id),
+            _ => bail!("the card answers something else"),
+        }
+    }
+
+    /// What was noted since this was last asked; how many packets could not be followed; and
+    /// whether that is all.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub fn traced(&mut self, id: u64) -> Result<(Vec<TraceRecord>, u64, bool)> {
+        match self.ask(&Request::Traced { id })? {
+            Answer::Traced { records, lost, is_over } => Ok((records, lost, is_over)),
             _ => bail!("the card answers something else"),
         }
     }

@@ -28,6 +28,7 @@
 //! | `packets`, `gateways` | where packets go |
 //! | `logging`, `logs` | flow logs: which, and their files |
 //! | `link_local` | names, metadata and time for instances |
+//! | `trace` | packets that a person follows |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
@@ -47,6 +48,7 @@ mod server;
 mod service;
 mod state;
 mod status;
+mod trace;
 mod underlay;
 mod undo;
 mod world;

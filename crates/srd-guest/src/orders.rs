@@ -9,13 +9,17 @@ use srd_proto::time::Instant;
 use srd_vpc_file::VpcFile;
 
 use crate::protocol::{Answer, Request};
+use crate::trace::Noted;
 
-/// A request with the way back for its answer, or the end of an instance.
+/// A request with the way back for its answer, or the end of what a connection has begun.
 pub(crate) enum Command {
     Ask(Request, Sender<Answer>),
     /// Take the rules of a file that was read since this time.
     Apply(Box<VpcFile>, Instant, Sender<Answer>),
     Detach(String),
+    /// What a trace has noted; none if there is no such trace.
+    Traced(u64, Sender<Option<Noted>>),
+    EndTrace(u64),
 }
 
 /// Hands commands to the service, and wakes it.

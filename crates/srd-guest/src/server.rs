@@ -1,12 +1,13 @@
 //! The socket: one thread for each connection, few of them, and none waits for ever.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::orders::{Command, Orders};
 use srd_net::clock;
 
 use crate::protocol::{Answer, LINE_BYTES_MAX, Request};
+use crate::trace::Words;
 
 /// Connections at once: each instance that `srd run` adds has one.
 const CONNECTIONS_MAX: usize = 256;
@@ -102,16 +104,20 @@ impl Drop for Server {
     }
 }
 
-/// Instances that a connection has added: they go with it.
-struct Attached<'a> {
+/// What a connection has begun: it ends with the connection.
+struct Begun<'a> {
     orders: &'a Orders,
-    names: Vec<String>,
+    instances: Vec<String>,
+    traces: BTreeMap<u64, Words>,
 }
 
-impl Drop for Attached<'_> {
+impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        for name in self.names.drain(..) {
+        for name in self.instances.drain(..) {
             self.orders.give(Command::Detach(name));
+        }
+        for id in self.traces.keys() {
+            self.orders.give(Command::EndTrace(*id));
         }
     }
 }
@@ -119,7 +125,7 @@ impl Drop for Attached<'_> {
 fn serve(stream: UnixStream, orders: &Orders) -> Result<()> {
     stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
     let mut stream = BufReader::new(stream);
-    let mut attached = Attached { orders, names: Vec::new() };
+    let mut begun = Begun { orders, instances: Vec::new(), traces: BTreeMap::new() };
     loop {
         let mut line = String::new();
         let bytes = (&mut stream).take(LINE_BYTES_MAX as u64).read_line(&mut line)?;
@@ -130,15 +136,34 @@ fn serve(stream: UnixStream, orders: &Orders) -> Result<()> {
             bail!("a request of more than {LINE_BYTES_MAX} bytes, or one that was cut off");
         }
         let answer = match serde_json::from_str::<Request>(&line) {
+            Ok(Request::Traced { id }) => begun.traced(id)?,
             Ok(request) => ask(orders, request)?,
             Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
         };
-        if let Answer::Attached(instance) = &answer {
-            attached.names.push(instance.name.clone());
+        match &answer {
+            Answer::Attached(instance) => begun.instances.push(instance.name.clone()),
+            Answer::Tracing { id } => {
+                begun.traces.insert(*id, Words::default());
+            }
+            _ => {}
         }
         let mut text = serde_json::to_string(&answer)?;
         text.push('\n');
         stream.get_mut().write_all(text.as_bytes())?;
+    }
+}
+
+impl Begun<'_> {
+    /// What a trace has noted, in words.
+    fn traced(&mut self, id: u64) -> Result<Answer> {
+        let Some(words) = self.traces.get_mut(&id) else {
+            return Ok(Answer::Failed { what: format!("this connection has no trace {id}") });
+        };
+        let (back, noted) = channel();
+        Ok(match hand(self.orders, Command::Traced(id, back), &noted)? {
+            Some(noted) => words.say(noted),
+            None => Answer::Failed { what: format!("the trace {id} has ended") },
+        })
     }
 }
 
@@ -155,6 +180,11 @@ fn ask(orders: &Orders, request: Request) -> Result<Answer> {
         }
         request => Command::Ask(request, back),
     };
+    hand(orders, command, &answer)
+}
+
+/// Hands a command to the service, and waits for its answer.
+fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
     if !orders.give(command) {
         bail!("the service has ended");
     }

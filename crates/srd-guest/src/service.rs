@@ -160,6 +160,10 @@ impl Service {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Detach(name) => self.detach(now, &name),
+                Command::Traced(id, back) => {
+                    let _ = back.send(self.take_trace(now, id));
+                }
+                Command::EndTrace(id) => self.end_trace(id),
                 Command::Apply(file, began, back) => {
                     let vpc = self.vpc.replaced(*file);
                     let applied = vpc.and_then(|vpc| self.apply_or_stay(now, vpc));
@@ -172,9 +176,13 @@ impl Service {
                     let answer = self.answer(now, request);
                     let answer =
                         answer.unwrap_or_else(|e| Answer::Failed { what: format!("{e:#}") });
-                    // A connection that does not wait any more does not end its instance either.
-                    if let Err(SendError(Answer::Attached(instance))) = back.send(answer) {
-                        self.detach(now, &instance.name);
+                    // A connection that does not wait any more ends nothing either.
+                    match back.send(answer) {
+                        Err(SendError(Answer::Attached(instance))) => {
+                            self.detach(now, &instance.name);
+                        }
+                        Err(SendError(Answer::Tracing { id })) => self.end_trace(id),
+                        _ => {}
                     }
                 }
             }
@@ -189,8 +197,12 @@ impl Service {
             }
             Request::Logs => Ok(Answer::Logs { logs: self.logs.report() }),
             Request::Attach(attach) => Ok(Answer::Attached(self.attach(now, &attach)?)),
-            // The connection's own thread reads the file.
-            Request::Apply { .. } => bail!("a file has to be read first"),
+            Request::Trace { instance, filter, packets, head_bytes } => {
+                let id = self.begin_trace(instance.as_deref(), &filter, packets, head_bytes)?;
+                Ok(Answer::Tracing { id })
+            }
+            // The connection's own thread reads the file, or finds the words.
+            Request::Apply { .. } | Request::Traced { .. } => bail!("this is no request for here"),
         }
     }
 

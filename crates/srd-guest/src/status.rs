@@ -76,13 +76,7 @@ fn flow(device: &str, state: &vpc::FlowState) -> Flow {
         IpAddr::V4(address) => format!("{address}:{port}"),
         IpAddr::V6(address) => format!("[{address}]:{port}"),
     };
-    let protocol = match state.protocol {
-        1 => String::from("icmp"),
-        6 => String::from("tcp"),
-        17 => String::from("udp"),
-        58 => String::from("icmpv6"),
-        other => other.to_string(),
-    };
+    let protocol = protocol_name(state.protocol);
     Flow {
         device: device.to_owned(),
         protocol,
@@ -100,7 +94,18 @@ fn mac(service: &Service, eni: EniId) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn cause_name(cause: vpc::Cause) -> String {
+/// A transport protocol by its name or its number.
+pub(crate) fn protocol_name(number: u8) -> String {
+    match number {
+        1 => String::from("icmp"),
+        6 => String::from("tcp"),
+        17 => String::from("udp"),
+        58 => String::from("icmpv6"),
+        other => other.to_string(),
+    }
+}
+
+pub(crate) fn cause_name(cause: vpc::Cause) -> String {
     match cause {
         vpc::Cause::Rule(reason) => format!("{reason:?}"),
         other => format!("{other:?}"),

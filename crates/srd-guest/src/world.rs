@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use srd_card::profile::InstanceType;
@@ -45,7 +46,7 @@ const PUBLIC_COUNT: u32 = 120;
 /// The file, and what was added to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Vpc {
-    file: VpcFile,
+    file: Arc<VpcFile>,
     /// Objects that were added, by the name of their instance.
     added: BTreeMap<String, Added>,
     /// The host whose instances are ours.
@@ -77,12 +78,13 @@ impl Vpc {
             Some(path) => srd_vpc_file::read(path)?,
             None => srd_vpc_file::parse(DEFAULT_VPC, Path::new("the default VPC"))?,
         };
-        Ok(Self { file, added: BTreeMap::new(), host: host.to_owned() })
+        Ok(Self { file: Arc::new(file), added: BTreeMap::new(), host: host.to_owned() })
     }
 
     /// Another file in the place of this one; what was added stays.
     pub(crate) fn replaced(&self, file: VpcFile) -> Result<Self> {
-        let mut vpc = Self { file, added: BTreeMap::new(), host: self.host.clone() };
+        let (file, host) = (Arc::new(file), self.host.clone());
+        let mut vpc = Self { file, added: BTreeMap::new(), host };
         for (name, added) in &self.added {
             if vpc.file.names.number(Kind::Instance, name).is_some() {
                 bail!("the file names an instance `{name}`, and one that was added has this name");
@@ -112,6 +114,21 @@ impl Vpc {
             instance.host.get_or_insert_with(|| self.host.clone());
         }
         world
+    }
+
+    /// All objects with their names, as if all were in a file.
+    pub(crate) fn as_file(&self) -> VpcFile {
+        let mut names = self.file.names.clone();
+        for (name, added) in &self.added {
+            names.give(Kind::Instance, name, added.instance.0.0);
+            names.give(Kind::Interface, name, added.eni.0.0);
+        }
+        VpcFile { world: self.world(), names }
+    }
+
+    /// Whether it has the same objects: the same file, and the same instances that were added.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.file, &other.file) && self.added.keys().eq(other.added.keys())
     }
 
     /// Finds an instance of this host.

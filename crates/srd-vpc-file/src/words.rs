@@ -190,19 +190,27 @@ pub fn verdict(file: &VpcFile, judgement: &Judgement) -> String {
         Verdict::Delivered(id) => {
             format!("delivered to {}", named(file, Kind::Interface, id.0, id))
         }
-        Verdict::Left(Exit::InternetGateway(id)) => {
-            format!("leaves by {}", named(file, Kind::InternetGateway, id.0, id))
-        }
-        Verdict::Left(Exit::EgressOnlyGateway(id)) => {
-            format!("leaves by {}", named(file, Kind::EgressOnlyGateway, id.0, id))
-        }
-        Verdict::Left(Exit::Endpoint(id)) => {
-            format!("leaves by {}", named(file, Kind::Endpoint, id.0, id))
-        }
-        Verdict::Served(Service::Resolver) => String::from("served by the resolver"),
-        Verdict::Served(Service::Metadata) => String::from("served by instance metadata"),
-        Verdict::Served(Service::Time) => String::from("served by the time service"),
+        Verdict::Left(exit) => format!("leaves by {}", self::exit(file, exit)),
+        Verdict::Served(service) => format!("served by {}", self::service(service)),
         Verdict::Dropped(reason) => format!("dropped: {}", why(reason).0),
+    }
+}
+
+/// By what a packet leaves.
+pub fn exit(file: &VpcFile, exit: Exit) -> String {
+    match exit {
+        Exit::InternetGateway(id) => named(file, Kind::InternetGateway, id.0, id),
+        Exit::EgressOnlyGateway(id) => named(file, Kind::EgressOnlyGateway, id.0, id),
+        Exit::Endpoint(id) => named(file, Kind::Endpoint, id.0, id),
+    }
+}
+
+/// A service of the network's own.
+pub fn service(service: Service) -> &'static str {
+    match service {
+        Service::Resolver => "the resolver",
+        Service::Metadata => "instance metadata",
+        Service::Time => "the time service",
     }
 }
 

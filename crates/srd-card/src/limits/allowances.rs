@@ -24,6 +24,21 @@ pub enum Limit {
     Gateway,
 }
 
+impl Limit {
+    /// The counter that counts packets which it held up or dropped.
+    pub fn counter(self) -> &'static str {
+        match self {
+            Self::BandwidthIn => "bw_in_allowance_exceeded",
+            Self::BandwidthOut => "bw_out_allowance_exceeded",
+            Self::Packets | Self::Fragments => "pps_allowance_exceeded",
+            Self::Tracking => "conntrack_allowance_exceeded",
+            Self::LinkLocal => "linklocal_allowance_exceeded",
+            Self::Flow => "flow_allowance_exceeded",
+            Self::Gateway => "gateway_allowance_exceeded",
+        }
+    }
+}
+
 /// The counters of one ENI. All but the gauge count packets that were queued or dropped; a packet
 /// counts once for each limit that held it up, a super-packet as the packets it stands for (L9).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -101,6 +116,7 @@ mod tests {
         ];
         for (limit, name) in limits {
             let mut counters = Allowances::default();
+            assert_eq!(limit.counter(), name);
             counters.count(limit, 44);
             let all = counters.ethtool(0).into_iter().chain(counters.ours());
             let moved: Vec<_> = all.filter(|(_, value)| *value != 0).collect();

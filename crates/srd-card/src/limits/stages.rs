@@ -32,9 +32,9 @@ use crate::meta::key::Direction;
 pub const ENI_PACKETS_PER_SECOND: u64 = 1024;
 /// Packets of either sort that may pass at once: an eighth of a second.
 const ENI_PACKETS_DEPTH: u64 = ENI_PACKETS_PER_SECOND / 8;
-/// Limits, as an index.
 /// Frames that are kept until [`Limits::pop_late`].
 const LATE_MAX: usize = 64;
+/// Limits, as an index.
 const LIMITS: usize = Limit::Gateway as usize + 1;
 
 /// The limits of an instance. [`crate::profile::Profile::limits`] makes them from a type.
@@ -100,6 +100,23 @@ pub struct Held {
     pub dropped: u64,
 }
 
+/// Limits that have held a frame up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Holds(u8);
+
+impl Holds {
+    fn with(self, limit: Limit) -> Self {
+        Self(self.0 | 1 << limit as u8)
+    }
+
+    /// The limits in the order in which a frame comes to them (L5).
+    pub fn limits(self) -> impl Iterator<Item = Limit> {
+        let all =
+            [Limit::Flow, Limit::Gateway, Limit::BandwidthIn, Limit::BandwidthOut, Limit::Packets];
+        all.into_iter().filter(move |limit| self.0 & 1 << *limit as u8 != 0)
+    }
+}
+
 /// The limits in their order (L5).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -133,8 +150,15 @@ struct Eni {
 struct Parcel<T> {
     before: Limit,
     next: Stage,
+    frame: Frame<T>,
+}
+
+/// A frame on its way.
+struct Frame<T> {
     offer: Offer,
     item: T,
+    /// With the limit that it waits before.
+    held: Holds,
 }
 
 /// The limits of one instance, with the frames `T` that wait.
@@ -146,7 +170,7 @@ pub struct Limits<T> {
     waiting: Waiting<Parcel<T>>,
     counts: [u32; LIMITS],
     held: [Held; LIMITS],
-    ready: VecDeque<(Offer, T)>,
+    ready: VecDeque<(Offer, T, Holds)>,
     /// Frames that a limit dropped after they had waited before another; at most [`LATE_MAX`].
     late: VecDeque<(Limit, T)>,
     now: Instant,
@@ -206,14 +230,15 @@ impl<T> Limits<T> {
         let wait = flow.map_or(Ok(Duration::ZERO), |(meter, ceiling)| {
             meter.take(ceiling, self.now, bits(&offer), wait_max)
         });
+        let frame = Frame { offer, item, held: Holds::default() };
         let parcel = match wait {
-            Ok(Duration::ZERO) => self.run(self.now, Stage::Gateway, offer, item),
-            held => self.hold(Limit::Flow, held, self.now, Stage::Gateway, offer, item),
+            Ok(Duration::ZERO) => self.run(self.now, Stage::Gateway, frame),
+            held => self.hold(Limit::Flow, held, self.now, Stage::Gateway, frame),
         };
         match parcel {
             // Those that are through already come first.
             Outcome::Passed(item) if !self.ready.is_empty() => {
-                self.ready.push_back((offer, item));
+                self.ready.push_back((offer, item, Holds::default()));
                 Outcome::Taken(None)
             }
             outcome => outcome,
@@ -241,6 +266,11 @@ impl<T> Limits<T> {
     /// The next frame that is through all limits. Frames that a limit drops after they waited
     /// before an earlier one are counted and freed.
     pub fn pop(&mut self, now: Instant) -> Option<(Offer, T)> {
+        self.pop_held(now).map(|(offer, item, _)| (offer, item))
+    }
+
+    /// The same, with the limits that have held it up.
+    pub fn pop_held(&mut self, now: Instant) -> Option<(Offer, T, Holds)> {
         self.advance(now);
         self.ready.pop_front()
     }
@@ -301,8 +331,9 @@ impl<T> Limits<T> {
         self.now = self.now.max(now);
         while let Some((due, parcel)) = self.waiting.pop(self.now) {
             self.counts[parcel.before as usize] -= 1;
-            match self.run(due, parcel.next, parcel.offer, parcel.item) {
-                Outcome::Passed(item) => self.ready.push_back((parcel.offer, item)),
+            let (offer, held) = (parcel.frame.offer, parcel.frame.held);
+            match self.run(due, parcel.next, parcel.frame) {
+                Outcome::Passed(item) => self.ready.push_back((offer, item, held)),
                 Outcome::Dropped(limit, item) if self.late.len() < LATE_MAX => {
                     self.late.push_back((limit, item));
                 }
@@ -312,15 +343,15 @@ impl<T> Limits<T> {
     }
 
     /// Takes a frame through the limits from `stage` on, as far as it may go.
-    fn run(&mut self, at: Instant, mut stage: Stage, offer: Offer, item: T) -> Outcome<T> {
+    fn run(&mut self, at: Instant, mut stage: Stage, frame: Frame<T>) -> Outcome<T> {
         while stage != Stage::Done {
-            let (limit, wait) = self.enter(at, stage, &offer);
+            let (limit, wait) = self.enter(at, stage, &frame.offer);
             stage = stage.next();
             if wait != Ok(Duration::ZERO) {
-                return self.hold(limit, wait, at, stage, offer, item);
+                return self.hold(limit, wait, at, stage, frame);
             }
         }
-        Outcome::Passed(item)
+        Outcome::Passed(frame.item)
     }
 
     /// What a limit says of a frame: how long it waits.
@@ -377,16 +408,18 @@ impl<T> Limits<T> {
         wait: Result<Duration, TooLong>,
         at: Instant,
         next: Stage,
-        offer: Offer,
-        item: T,
+        mut frame: Frame<T>,
     ) -> Outcome<T> {
+        let offer = &frame.offer;
+        let (eni, packets) = (offer.eni, offer.packets);
         let Ok(wait) = wait else {
-            self.count(offer.eni, before, offer.packets, false);
-            return Outcome::Dropped(before, item);
+            self.count(eni, before, packets, false);
+            return Outcome::Dropped(before, frame.item);
         };
-        self.count(offer.eni, before, offer.packets, true);
+        self.count(eni, before, packets, true);
         self.counts[before as usize] += 1;
-        self.waiting.push(at + wait, Parcel { before, next, offer, item });
+        frame.held = frame.held.with(before);
+        self.waiting.push(at + wait, Parcel { before, next, frame });
         Outcome::Taken(Some(before))
     }
 

@@ -64,7 +64,15 @@ impl Card {
     /// the limits of two instances at most.
     pub(super) fn run(&mut self, now: Instant, around: &mut impl Around) {
         while let Some(number) = self.busy.pop_front() {
-            while let Some((offer, parcel)) = self.instances[number as usize].limits.pop(now) {
+            while let Some((offer, parcel, held)) =
+                self.instances[number as usize].limits.pop_held(now)
+            {
+                if parcel.followed.is_some() {
+                    // The first one was noted when it began.
+                    for limit in held.limits().skip(1) {
+                        self.note(now, parcel.followed, || Event::Waits(Some(limit)));
+                    }
+                }
                 self.onward(now, &offer, parcel, around);
             }
             while let Some((limit, parcel)) = self.instances[number as usize].limits.pop_late() {

@@ -6,6 +6,7 @@
 //! | [`lab`] | `srd card lab` |
 //! | [`logs`] | `srd card logs` |
 //! | [`show`] | `srd card status`, `stats`, `flows`, `apply` |
+//! | [`trace`] | `srd card trace`, `capture` |
 //! | [`mod@run`] | `srd run` |
 //! | [`report`] | what limited an instance, and what to do |
 
@@ -14,6 +15,7 @@ mod logs;
 mod report;
 pub(crate) mod run;
 mod show;
+mod trace;
 mod up;
 
 use std::path::PathBuf;
@@ -34,6 +36,12 @@ pub(crate) enum CardCommand {
     /// Show the flows of an instance: the state of each connection, and what the card keeps of its
     /// two directions.
     Flows(show::FlowsArgs),
+    /// Follow packets of an instance: what each table said of them, which limits held them up, and
+    /// where they went.
+    Trace(trace::TraceArgs),
+    /// Write packets of an instance to a file for Wireshark, each with what became of it as a
+    /// comment.
+    Capture(trace::CaptureArgs),
     /// Show the flow logs: where their files are, records written and dropped.
     Logs(logs::LogsArgs),
     /// Run the experiments of the talk NET402 on EC2's network, with instances of this machine and
@@ -58,6 +66,8 @@ pub(crate) fn run(command: &CardCommand) -> Result<u8> {
         CardCommand::Status(args) => show::status(args),
         CardCommand::Stats(args) => show::stats(args),
         CardCommand::Flows(args) => show::flows(args),
+        CardCommand::Trace(args) => trace::trace(args),
+        CardCommand::Capture(args) => trace::capture(args),
         CardCommand::Logs(args) => logs::run(args),
         CardCommand::Lab(args) => lab::run(args),
         CardCommand::Apply(args) => show::apply(args),

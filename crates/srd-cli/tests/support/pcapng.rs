@@ -1,10 +1,11 @@
-//! Reads what `srd capture` writes: packets by layer and direction.
+//! Reads what `srd capture` and `srd card capture` write: packets by layer and direction.
 //!
 //! ```text
 //!  block   type (4) | length (4) | body, padded to 4 | length (4)
 //!
 //!  interface   link type (2) | 0 (2) | snaplen (4) | options: name
-//!  packet      interface (4) | time (8) | kept (4) | length (4) | bytes, padded | options: flags
+//!  packet      interface (4) | time (8) | kept (4) | length (4) | bytes, padded | options: flags,
+//!                                                                                            comment
 //!  statistics  interface (4) | time (8) | options: dropped
 //! ```
 //!
@@ -18,6 +19,7 @@ const INTERFACE: u32 = 1;
 const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
 const INTERFACE_NAME: u16 = 2;
+const COMMENT: u16 = 1;
 const PACKET_FLAGS: u16 = 2;
 const STATISTICS_DROPPED: u16 = 5;
 
@@ -30,6 +32,8 @@ pub(crate) struct Packet {
     pub(crate) leaves: bool,
     /// All of it.
     pub(crate) bytes: Vec<u8>,
+    /// Its comment.
+    pub(crate) comment: String,
 }
 
 /// A whole file.
@@ -80,7 +84,9 @@ impl Capture {
 fn packet(body: &[u8], outer_interfaces: &[bool]) -> Packet {
     let (kept, length) = (number(body, 12), number(body, 16));
     assert_eq!(kept, length, "packets are whole");
-    let flags = option(&body[20 + kept.next_multiple_of(4)..], PACKET_FLAGS).unwrap();
+    let options = &body[20 + kept.next_multiple_of(4)..];
+    let flags = option(options, PACKET_FLAGS).unwrap();
+    let comment = option(options, COMMENT).unwrap_or_default();
     Packet {
         is_outer: outer_interfaces[number(body, 0)],
         leaves: match flags[0] & 3 {
@@ -89,6 +95,7 @@ fn packet(body: &[u8], outer_interfaces: &[bool]) -> Packet {
             other => panic!("direction {other}"),
         },
         bytes: body[20..20 + kept].to_vec(),
+        comment: String::from_utf8(comment.to_vec()).unwrap(),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Write};
 
-use super::pcapng::{
+use srd_pcapng::{
     BLOCK_OVERHEAD_BYTES, PACKET, STATISTICS, STATISTICS_DROPPED, STATISTICS_HEAD_BYTES,
 };
 

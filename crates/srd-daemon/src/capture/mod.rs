@@ -16,7 +16,7 @@
 //! |---|---|
 //! | [`mod@tap`] | the workers' side: filter, copy, count |
 //! | `headers` | IP and UDP headers for outer packets, which sockets do not show |
-//! | `pcapng` | the file format, written |
+//! | `pcapng` | the interfaces of such a file |
 //! | `stream` | from the queue into that format |
 //! | [`mod@copy`] | the file format, followed block by block into a file |
 

@@ -6,19 +6,13 @@
 //! | `/status.json` | a [`crate::snapshot::Snapshot`] with flows; `?peer=NAME` adds its paths |
 //! | `/metrics` | OpenMetrics text |
 //!
-//! Nothing can be changed here, and nothing identifies a client. So only this machine is answered
-//! unless the configuration allows others, and only under names that are this machine's: a page
-//! from elsewhere whose name was bent to our address (DNS rebinding) gets nothing.
-//!
-//! Bounds: [`server::CONNECTIONS_MAX`] connections, one request each, of at most
-//! [`http::HEAD_BYTES_MAX`] within [`http::HEAD_WAIT_MAX`]; a snapshot is made at most every
-//! [`cache::PLANE_PAUSE`], however many ask us.
+//! Nothing can be changed here. Only this machine is answered unless the configuration allows
+//! others, and few at once: `srd_http`. A snapshot is made at most every [`cache::PLANE_PAUSE`],
+//! however many ask us.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`server`] | connections, and what is at which path |
-//! | [`http`] | one request read, one response written |
-//! | `host` | which names are ours |
+//! | [`server`] | what is at which path |
 //! | [`cache`] | snapshots that several may share |
 //! | `exposition` | a snapshot as OpenMetrics text |
 
@@ -26,10 +20,8 @@
 mod browser_tests;
 pub mod cache;
 mod exposition;
-mod host;
-pub mod http;
 pub mod server;
 #[cfg(test)]
 mod tests;
 
-pub use server::{Listener, Server};
+pub use server::{bind, start};

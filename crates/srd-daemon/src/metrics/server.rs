@@ -1,208 +1,65 @@
-//! Connections, at most so many, each with a thread of its own; and what is at which path.
+//! What is at which path.
 
-use std::fmt;
-use std::fs;
 use std::io;
-use std::net::{Shutdown as SocketShutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use rustix::net::Shutdown;
+use srd_http::{Request, Response, Status, query_value};
 
 use super::cache::Cache;
 use super::exposition;
-use super::host;
-use super::http::{self, Request, Response, Status};
 use crate::config::Metrics;
 use crate::plane::{Detail, PathsOf, PlaneHandle};
 
-/// Connections at once. One more is closed at once.
-pub const CONNECTIONS_MAX: usize = 16;
 /// Paths of all peers together up to which each has its own figures in `/metrics`.
 pub const PATH_SERIES_MAX: usize = 16_384;
 /// Flows in `/status.json`.
 pub const FLOWS_MAX: usize = 50;
-/// Pause after the system refused a connection, for want of memory or files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-const PAGE: &str = include_str!("page.html");
-
-/// A socket that listens and is not served yet. Made while privileges are there.
-#[derive(Debug)]
-pub struct Listener {
-    listener: TcpListener,
-    /// The machine's name, if it counts.
-    own_name: Option<String>,
+/// Listens, while privileges are there.
+///
+/// # Errors
+/// The system's, with words for a person.
+pub fn bind(metrics: &Metrics) -> io::Result<srd_http::Listener> {
+    srd_http::Listener::bind(metrics.listen, metrics.allow_remote)
 }
 
-impl Listener {
-    /// Listens.
-    ///
-    /// # Errors
-    /// The system's, with words for a person.
-    pub fn bind(metrics: &Metrics) -> io::Result<Self> {
-        let because = |e: io::Error| {
-            let text = format!("cannot serve metrics at {}: {e}", metrics.listen);
-            io::Error::new(e.kind(), text)
-        };
-        let listener = TcpListener::bind(metrics.listen).map_err(because)?;
-        let own_name = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        let own_name = metrics.allow_remote.then(own_name).flatten();
-        Ok(Self { listener, own_name: own_name.map(|name| name.trim().to_owned()) })
-    }
-
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
+/// Serves a listener, until what it returns is dropped.
+///
+/// # Errors
+/// There is no thread to be had.
+pub fn start(listener: srd_http::Listener, plane: PlaneHandle) -> io::Result<srd_http::Server> {
+    let cache = Cache::new(plane);
+    let page = srd_http::page(include_str!("page.html"));
+    srd_http::Server::start(listener, Box::new(move |request| answer(request, &cache, &page)))
 }
 
-/// What all connections share.
-struct Shared {
-    cache: Cache,
-    own_name: Option<String>,
-    connections: AtomicUsize,
-    is_ending: AtomicBool,
-}
-
-/// A server that runs until it is dropped.
-pub struct Server {
-    listener: Arc<TcpListener>,
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Server({:?})", self.listener)
-    }
-}
-
-impl Server {
-    /// Serves a listener.
-    ///
-    /// # Errors
-    /// There is no thread to be had.
-    pub fn start(listener: Listener, plane: PlaneHandle) -> io::Result<Self> {
-        let Listener { listener, own_name } = listener;
-        let shared = Arc::new(Shared {
-            cache: Cache::new(plane),
-            own_name,
-            connections: AtomicUsize::new(0),
-            is_ending: AtomicBool::new(false),
-        });
-        let listener = Arc::new(listener);
-        let (at, with) = (Arc::clone(&listener), Arc::clone(&shared));
-        let name = "srd-metrics".to_owned();
-        let thread = thread::Builder::new().name(name).spawn(move || accept(&at, &with))?;
-        Ok(Self { listener, shared, thread: Some(thread) })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.shared.is_ending.store(true, Ordering::Relaxed);
-        // Wakes the thread: accepting fails from now on.
-        let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    loop {
-        let accepted = listener.accept();
-        if shared.is_ending.load(Ordering::Relaxed) {
-            return;
-        }
-        match accepted {
-            Ok((stream, _)) => take(stream, shared),
-            Err(e) => {
-                tracing::warn!("metrics: {e}");
-                thread::sleep(ACCEPT_PAUSE);
-            }
-        }
-    }
-}
-
-fn take(stream: TcpStream, shared: &Arc<Shared>) {
-    let one_more = |taken: usize| (taken < CONNECTIONS_MAX).then_some(taken + 1);
-    let count = &shared.connections;
-    if count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
-        return;
-    }
-    let place = Place(Arc::clone(shared));
-    let spawned = thread::Builder::new()
-        .name("srd-metrics-client".to_owned())
-        .spawn(move || serve(&stream, &place.0));
-    if let Err(e) = spawned {
-        tracing::warn!("no thread for a client of the metrics: {e}");
-    }
-}
-
-/// One of the connections; its place is given back when it ends.
-struct Place(Arc<Shared>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn serve(stream: &TcpStream, shared: &Shared) {
-    let (response, is_head) = match http::read(stream) {
-        Ok(request) => (answer(&request, shared), request.is_head),
-        Err(Some(response)) => (response, false),
-        Err(None) => return,
-    };
-    if let Err(e) = http::write(stream, &response, is_head) {
-        tracing::debug!("a client of the metrics left early: {e}");
-    }
-    let _ = stream.shutdown(SocketShutdown::Write);
-}
-
-fn answer(request: &Request, shared: &Shared) -> Response {
-    if !host::is_ours(&request.host, shared.own_name.as_deref()) {
-        let text = "ask under an address of this machine, or as localhost";
-        return Response::text(Status::Misdirected, text);
-    }
+fn answer(request: &Request, cache: &Cache, page: &str) -> Response {
     let made = match request.path.as_str() {
-        "/" => Ok(Response {
-            status: Status::Ok,
-            content_type: "text/html; charset=utf-8",
-            body: PAGE.to_owned(),
-        }),
-        "/status.json" => status(request, shared),
-        "/metrics" => metrics(shared),
+        "/" => Ok(Response::ok("text/html; charset=utf-8", page.to_owned())),
+        "/status.json" => status(request, cache),
+        "/metrics" => metrics(cache),
         _ => Ok(Response::text(Status::NotFound, "there are /, /status.json and /metrics")),
     };
     made.unwrap_or_else(|why| Response::text(Status::Unavailable, why))
 }
 
-fn status(request: &Request, shared: &Shared) -> Result<Response, String> {
-    let peer = http::query_value(&request.query, "peer").filter(|peer| !peer.is_empty());
+fn status(request: &Request, cache: &Cache) -> Result<Response, String> {
+    let peer = query_value(&request.query, "peer").filter(|peer| !peer.is_empty());
     let paths = peer.map_or(PathsOf::Nobody, PathsOf::Peer);
     let detail = Detail { paths, flows_max: FLOWS_MAX };
-    let snapshot = shared.cache.snapshot(detail).map_err(|e| e.to_string())?;
+    let snapshot = cache.snapshot(detail).map_err(|e| e.to_string())?;
     let body = serde_json::to_string(&*snapshot).map_err(|e| e.to_string())?;
-    Ok(Response { status: Status::Ok, content_type: "application/json", body })
+    Ok(Response::ok("application/json", body))
 }
 
-fn metrics(shared: &Shared) -> Result<Response, String> {
+fn metrics(cache: &Cache) -> Result<Response, String> {
     let ask = |paths: PathsOf| {
         let detail = Detail { paths, flows_max: 0 };
-        shared.cache.snapshot(detail).map_err(|e| e.to_string())
+        cache.snapshot(detail).map_err(|e| e.to_string())
     };
     let mut snapshot = ask(PathsOf::Nobody)?;
     if snapshot.peers.len() * usize::from(snapshot.paths) <= PATH_SERIES_MAX {
         snapshot = ask(PathsOf::Everybody)?;
     }
     let body = exposition::write(snapshot).map_err(|e| e.to_string())?;
-    Ok(Response { status: Status::Ok, content_type: exposition::CONTENT_TYPE, body })
+    Ok(Response::ok(exposition::CONTENT_TYPE, body))
 }

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 struct Daemon {
     address: SocketAddr,
     _plane: FakePlane,
-    _server: Server,
+    _server: srd_http::Server,
 }
 
 fn daemon() -> Daemon {
     let plane = FakePlane::start();
     let listen = "127.0.0.1:0".parse().unwrap();
-    let listener = Listener::bind(&Metrics { listen, allow_remote: false }).unwrap();
+    let listener = bind(&Metrics { listen, allow_remote: false }).unwrap();
     let address = listener.address().unwrap();
-    let server = Server::start(listener, plane.handle.clone()).unwrap();
+    let server = start(listener, plane.handle.clone()).unwrap();
     Daemon { address, _plane: plane, _server: server }
 }
 
@@ -96,9 +96,9 @@ fn what_is_no_request_of_ours_is_refused() {
     says("hello\r\n\r\n", "400");
     says("GET / HTTP/1.1\r\n\r\n", "400");
     says("POST / HTTP/1.1\r\nHost: localhost\r\n\r\n", "405");
-    let long = "x".repeat(http::HEAD_BYTES_MAX);
+    let long = "x".repeat(srd_http::HEAD_BYTES_MAX);
     says(&format!("GET / HTTP/1.1\r\nX: {long}"), "431");
-    let many = "X: y\r\n".repeat(http::HEADERS_MAX + 1);
+    let many = "X: y\r\n".repeat(srd_http::HEADERS_MAX + 1);
     says(&format!("GET / HTTP/1.1\r\n{many}\r\n"), "431");
     let head = daemon.raw("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
@@ -107,7 +107,7 @@ fn what_is_no_request_of_ours_is_refused() {
 #[test]
 fn connections_are_bounded_and_stalled_ones_are_shown_out() {
     let daemon = daemon();
-    let stalled: Vec<TcpStream> = (0..server::CONNECTIONS_MAX)
+    let stalled: Vec<TcpStream> = (0..srd_http::CONNECTIONS_MAX)
         .map(|_| {
             let mut stream = TcpStream::connect(daemon.address).unwrap();
             stream.write_all(b"GET / HTTP/1.1\r\n").unwrap();
@@ -118,7 +118,7 @@ fn connections_are_bounded_and_stalled_ones_are_shown_out() {
     while !daemon.get("/metrics", "localhost").0.is_empty() {
         assert!(Instant::now() < deadline, "connections have no bound");
     }
-    std::thread::sleep(http::HEAD_WAIT_MAX + Duration::from_millis(500));
+    std::thread::sleep(srd_http::HEAD_WAIT_MAX + Duration::from_millis(500));
     assert!(daemon.get("/metrics", "localhost").0.starts_with("HTTP/1.1 200"));
     let mut text = String::new();
     (&stalled[0]).read_to_string(&mut text).unwrap();

@@ -71,7 +71,7 @@ pub struct Daemon {
     commands: std::sync::mpsc::Receiver<Command>,
     /// What serves people and machines, for as long as the daemon lives.
     socket: control_socket::Server,
-    metrics: Option<metrics::Server>,
+    metrics: Option<srd_http::Server>,
     notify: Notify,
     hooks: hooks::Running,
 }
@@ -88,7 +88,7 @@ impl Daemon {
         signals::hold();
         let notify = Notify::from_environment().context("NOTIFY_SOCKET")?;
         let socket = control_socket::Socket::bind(&config.control)?;
-        let listener = config.metrics.as_ref().map(metrics::Listener::bind).transpose()?;
+        let listener = config.metrics.as_ref().map(metrics::bind).transpose()?;
         preflight::check(&config)?;
         let hooks = hooks::Running::start(&config.interface.name, &config.interface.hooks)?;
         // Dropped after the interface, which it waits for, wherever an error ends this.
@@ -112,7 +112,7 @@ impl Daemon {
         let control = Control::new(parts, Some(network))?;
         let loader: control_socket::Loader = Arc::new(move || Config::load(&file));
         let socket = control_socket::Server::start(socket, handle.clone(), Arc::clone(&loader))?;
-        let metrics = listener.map(|l| metrics::Server::start(l, handle.clone())).transpose()?;
+        let metrics = listener.map(|l| metrics::start(l, handle.clone())).transpose()?;
         signals::serve(handle.clone(), loader)?;
         Ok(Self { control, handle, commands, socket, metrics, notify, hooks })
     }

@@ -5,6 +5,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+mod trace;
+
+pub use trace::{
+    TraceArrived, TraceEvent, TraceFilter, TraceFlow, TraceHop, TraceJudged, TraceLimit,
+    TraceRecord, TraceRefusal,
+};
+
 /// Bytes of one line.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
@@ -31,6 +38,23 @@ pub enum Request {
     },
     /// Add an instance. It goes when this connection ends.
     Attach(Attach),
+    /// Follow packets. It ends when this connection ends.
+    Trace {
+        /// The instance whose packets are followed, those that it sends and those for it; those of
+        /// all instances of this host, if none is given.
+        instance: Option<String>,
+        /// Which of them.
+        filter: TraceFilter,
+        /// How many.
+        packets: u32,
+        /// How many of the first bytes of each are kept.
+        head_bytes: u16,
+    },
+    /// What happened to the packets of a trace since this was last asked.
+    Traced {
+        /// The trace, of this connection.
+        id: u64,
+    },
 }
 
 /// An instance to be added.
@@ -72,6 +96,20 @@ pub enum Answer {
     },
     /// To [`Request::Attach`].
     Attached(Instance),
+    /// To [`Request::Trace`].
+    Tracing {
+        /// The trace.
+        id: u64,
+    },
+    /// To [`Request::Traced`].
+    Traced {
+        /// In the order of their times.
+        records: Vec<TraceRecord>,
+        /// Packets that could not be followed, since too many records waited to be asked for.
+        lost: u64,
+        /// Whether no other record comes.
+        is_over: bool,
+    },
     /// It could not be done.
     Failed {
         /// What went wrong, and what to do.

@@ -18,28 +18,32 @@ pub const RESPONSE_TAKEN_MAX: Duration = Duration::from_secs(10);
 
 /// A request, as far as it matters here.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Request {
+pub struct Request {
     /// Whether only the head of the response is wanted.
-    pub(super) is_head: bool,
+    pub is_head: bool,
     /// What is asked for, without the query.
-    pub(super) path: String,
+    pub path: String,
     /// What follows the question mark.
-    pub(super) query: String,
+    pub query: String,
     /// The name under which we were called.
-    pub(super) host: String,
+    pub host: String,
 }
 
 /// A response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Response {
-    pub(super) status: Status,
-    pub(super) content_type: &'static str,
-    pub(super) body: String,
+pub struct Response {
+    /// How it went.
+    pub status: Status,
+    /// The media type of the body.
+    pub content_type: &'static str,
+    /// The body.
+    pub body: String,
 }
 
 /// How it went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Status {
+#[allow(missing_docs)] // their lines say it
+pub enum Status {
     Ok,
     BadRequest,
     NotFound,
@@ -66,8 +70,13 @@ impl Status {
 }
 
 impl Response {
+    /// What was asked for.
+    pub fn ok(content_type: &'static str, body: String) -> Self {
+        Self { status: Status::Ok, content_type, body }
+    }
+
     /// Words for a person.
-    pub(super) fn text(status: Status, body: impl Into<String>) -> Self {
+    pub fn text(status: Status, body: impl Into<String>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.into() + "\n" }
     }
 
@@ -152,7 +161,7 @@ fn parse(head: &[u8]) -> Result<Option<Request>, Response> {
 }
 
 /// The value of a key in a query, with its escapes resolved.
-pub(super) fn query_value(query: &str, key: &str) -> Option<String> {
+pub fn query_value(query: &str, key: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(name, _)| *name == key).map(|(_, value)| unescape(value))
 }

@@ -1,0 +1,145 @@
+//! `srd card capture`: packets of instances into a file for Wireshark, each with its end as a
+//! comment: also those that are dropped.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use srd_pcapng::{Direction, Packet, Writer};
+
+use super::follow::{Brought, Which};
+use super::{packets, text};
+use crate::failure::usage;
+use crate::output::check_writable;
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  srd card capture web -w web.pcapng tcp port 443
+  srd card capture web -w - | wireshark -k -i -
+  tshark -r web.pcapng -Y 'frame.comment contains DROPPED' -T fields -e frame.comment
+
+The comment of a packet says where it went, or which table or limit dropped it: the display filter
+`frame.comment` finds them. A packet is written when it is through, so that one that a limit has
+held up stands behind later ones.";
+
+/// Whose packets are written, and where.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CaptureArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Write to this file; `-` is standard output.
+    #[arg(long, short, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Keep at most so many bytes of each packet.
+    #[arg(long, value_name = "BYTES", default_value_t = u16::MAX,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    snaplen: u16,
+}
+
+/// A file in the making.
+struct Capture {
+    to: Box<dyn Write>,
+    /// What it is called when it cannot be written.
+    at: &'static str,
+    blocks: Writer,
+    snaplen: u16,
+    /// Interfaces by instance and device: the number, and the packets that were written.
+    interfaces: BTreeMap<(String, String), (u32, u64)>,
+}
+
+impl Capture {
+    fn packet(&mut self, packet: &packets::Packet) -> Result<()> {
+        let of = &packet.arrived;
+        let key = (of.instance.clone(), of.device.clone());
+        let (interface, written) = self.interfaces.entry(key).or_insert_with(|| {
+            let name = format!("{} {}", of.instance, of.device);
+            (self.blocks.interface(&name, self.snaplen.into()), 0)
+        });
+        *written += 1;
+        let bytes =
+            STANDARD.decode(&of.head).map_err(|error| anyhow!("the card's answer: {error}"))?;
+        self.blocks.packet(&Packet {
+            interface: *interface,
+            direction: if of.is_egress { Direction::Out } else { Direction::In },
+            time_ns: packet.unix_ns,
+            length: length(&bytes).unwrap_or(of.bytes),
+            bytes: &bytes,
+            comment: &text::comment(packet),
+        });
+        if self.blocks.len() > 1 << 16 { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let blocks = self.blocks.take();
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        self.to.write_all(&blocks).and_then(|()| self.to.flush()).context(self.at)
+    }
+
+    /// What is known at the end. Packets that are missing belong to no interface that is known.
+    fn end(&mut self, lost: u64) -> Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let mut lost = lost;
+        for (interface, written) in self.interfaces.values() {
+            self.blocks.statistics(*interface, now, written + lost, lost);
+            lost = 0;
+        }
+        self.flush()
+    }
+}
+
+/// The length of a packet as its header has it: of a super-packet, that of the whole.
+fn length(bytes: &[u8]) -> Option<u32> {
+    let field =
+        |at: usize| bytes.get(at..at + 2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]])));
+    match bytes.first()? >> 4 {
+        4 => field(2),
+        _ => field(4).map(|payload| payload + 40),
+    }
+    .filter(|length| *length as usize >= bytes.len())
+}
+
+/// Runs `srd card capture`.
+pub(crate) fn run(args: &CaptureArgs) -> Result<u8> {
+    let file = args.write.as_ref().filter(|file| file.as_os_str() != "-");
+    match file {
+        Some(file) => check_writable(file)?,
+        None if std::io::stdout().is_terminal() => {
+            return usage("a capture is nothing to look at in a terminal: name a file with -w");
+        }
+        None => {}
+    }
+    let begun = || {
+        let mut options = OpenOptions::new();
+        // It holds what others must not see.
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let to: Box<dyn Write> = match file {
+            Some(file) => {
+                let opened = options.open(file);
+                Box::new(opened.with_context(|| format!("cannot write {}", file.display()))?)
+            }
+            None => Box::new(std::io::stdout()),
+        };
+        let blocks = Writer::begin(concat!("srd ", env!("CARGO_PKG_VERSION")));
+        let at = if file.is_some() { "the capture's file" } else { "standard output" };
+        let (snaplen, interfaces) = (args.snaplen, BTreeMap::new());
+        let mut capture = Capture { to, at, blocks, snaplen, interfaces };
+        capture.flush()?;
+        Ok(capture)
+    };
+    let followed = args.which.follow(args.snaplen, begun, Capture::packet, Capture::flush);
+    let (mut capture, Brought { packets, lost }) = followed?;
+    capture.end(lost)?;
+    eprintln!("srd: {packets} packets captured, {lost} not: they came faster than they were read");
+    Ok(0)
+}

@@ -1,0 +1,96 @@
+//! Asks the card for what it has noted, until it is enough.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use srd_guest::Client;
+
+use super::filter;
+use super::packets::{Packet, Packets};
+use crate::card::SocketArg;
+use crate::failure::Usage;
+use crate::units;
+
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whose packets, which, and how many.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Which {
+    /// The instance; `any`: all instances of this host.
+    instance: String,
+    /// Only packets for which all of this holds, in the words of tcpdump: tcp, udp, icmp, icmp6,
+    /// proto N, host ADDRESS, port N, src ADDRESS, dst ADDRESS, src port N, dst port N.
+    filter: Vec<String>,
+    /// End after so many packets.
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    packets: Option<u32>,
+    /// End after this time, for example 10 or 500ms. Default: at Ctrl-C.
+    #[arg(long, short, value_name = "TIME", value_parser = units::parse_time)]
+    seconds: Option<Duration>,
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
+/// What a trace has brought.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Brought {
+    pub(super) packets: u64,
+    /// Packets that could not be followed.
+    pub(super) lost: u64,
+}
+
+impl Which {
+    /// Follows packets, and hands over each at its end; of each so many bytes. `begun` is called
+    /// when the first one can come; `pause` when there are no more for now.
+    pub(super) fn follow<T>(
+        &self,
+        head_bytes: u16,
+        begun: impl FnOnce() -> Result<T>,
+        mut one: impl FnMut(&mut T, &Packet) -> Result<()>,
+        mut pause: impl FnMut(&mut T) -> Result<()>,
+    ) -> Result<(T, Brought)> {
+        let filter = filter::parse(&self.filter).map_err(|error| Usage(error.to_string()))?;
+        let is_enough = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&is_enough)).context("signals")?;
+        }
+        let instance = (self.instance != "any").then(|| self.instance.clone());
+        let mut client = Client::connect(&self.socket.socket)?;
+        let most = self.packets.unwrap_or(u32::MAX);
+        let id = client.trace(instance, filter, most, head_bytes)?;
+        let mut to = begun()?;
+        eprintln!("srd: following packets, until Ctrl-C");
+        let ends_at = self.seconds.and_then(|time| Instant::now().checked_add(time));
+        let (mut packets, mut brought) = (Packets::default(), Brought::default());
+        loop {
+            // What comes after this is not waited for.
+            let is_enough = is_enough.load(Ordering::Relaxed)
+                || ends_at.is_some_and(|end| Instant::now() >= end);
+            let (records, lost, is_over) = client.traced(id)?;
+            let is_empty = records.is_empty();
+            brought.lost += lost;
+            for packet in records.into_iter().filter_map(|record| packets.take(record)) {
+                brought.packets += 1;
+                one(&mut to, &packet)?;
+            }
+            if is_over || is_enough {
+                break;
+            }
+            if is_empty {
+                pause(&mut to)?;
+                std::thread::sleep(PAUSE);
+            }
+        }
+        for packet in packets.rest() {
+            brought.packets += 1;
+            one(&mut to, &packet)?;
+        }
+        pause(&mut to)?;
+        Ok((to, brought))
+    }
+}

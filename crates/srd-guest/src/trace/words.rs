@@ -1,0 +1,270 @@
+//! What the card has noted of packets, in words.
+
+use std::net::IpAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use srd_card::Direction;
+use srd_card::limits::Limit;
+use srd_card::track::State;
+use srd_card::vpc::trace::{Arrived, Event, FlowSeen, Next, Record};
+use srd_card::vpc::{Cause, PortId};
+use srd_vpc::id::EniId;
+use srd_vpc::judge::{self, Origin, Reason, Step, Verdict, judge_flow};
+use srd_vpc::object::World;
+use srd_vpc::packet::{Inner, Packet};
+use srd_vpc_file::words::{self, Line};
+use srd_vpc_file::{Kind, VpcFile};
+
+use super::{Noted, Place};
+use crate::protocol::{
+    Answer, TraceArrived, TraceEvent, TraceFlow, TraceHop, TraceJudged, TraceLimit, TraceRecord,
+    TraceRefusal,
+};
+use crate::status::{cause_name, protocol_name};
+use crate::world::Vpc;
+
+/// The words of one trace.
+#[derive(Default)]
+pub(crate) struct Words {
+    /// All objects, and what they were made of.
+    known: Option<(Vpc, VpcFile)>,
+    /// The packet that has arrived last: what is said of it comes next.
+    last: Option<(u32, Arrived)>,
+}
+
+impl Words {
+    /// What was noted, for the side that asks.
+    pub(crate) fn say(&mut self, noted: Noted) -> Answer {
+        let Noted { taken, vpc, places, now } = noted;
+        let known = self.known.take().filter(|(of, _)| of.is_same(&vpc));
+        let (vpc, file) = known.unwrap_or_else(|| {
+            let file = vpc.as_file();
+            (vpc, file)
+        });
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
+        let all = taken.records.into_iter().map(|record| {
+            let unix_ns = unix_ns.saturating_sub(now.since(record.at).as_nanos());
+            let packet = record.packet;
+            TraceRecord { packet, unix_ns, event: self.event(&file, &places, record) }
+        });
+        let records = all.collect();
+        self.known = Some((vpc, file));
+        Answer::Traced { records, lost: taken.lost, is_over: taken.is_over }
+    }
+
+    fn event(&mut self, file: &VpcFile, places: &Places, record: Record) -> TraceEvent {
+        match record.event {
+            Event::Arrived(arrived) => {
+                let event = TraceEvent::Arrived(self::arrived(places, &arrived));
+                self.last = Some((record.packet, arrived));
+                event
+            }
+            Event::Judged { by_rules, verdict, flow } => {
+                let last = self.last.take().filter(|(packet, _)| *packet == record.packet);
+                let steps = match last {
+                    Some((_, arrived)) if by_rules || verdict.is_err() => {
+                        let refused = verdict.as_ref().err().copied();
+                        steps(file, places, &arrived, refused).unwrap_or_default()
+                    }
+                    _ => Vec::new(),
+                };
+                let refusal = verdict.as_ref().err().copied().map(refusal);
+                let next = verdict.ok().map(|next| hop(file, places, &next));
+                let flow = flow.map(self::flow);
+                TraceEvent::Judged(TraceJudged { by_rules, next, refusal, steps, flow })
+            }
+            Event::Waits(limit) => TraceEvent::Waits { limit: limit.map(self::limit) },
+            Event::OverLimit(limit) => TraceEvent::OverLimit { limit: self::limit(limit) },
+            Event::Dropped(cause) => TraceEvent::Dropped(refusal(cause)),
+            Event::Gone(next) => TraceEvent::Gone { to: hop(file, places, &next) },
+        }
+    }
+}
+
+type Places = std::collections::BTreeMap<PortId, Place>;
+
+fn arrived(places: &Places, arrived: &Arrived) -> TraceArrived {
+    let Arrived { packet, is_fragment, bytes, packets, .. } = *arrived;
+    let (instance, device) = names(places, arrived.interface);
+    TraceArrived {
+        instance,
+        device,
+        is_egress: arrived.direction == Direction::Egress,
+        source: packet.source,
+        destination: packet.destination,
+        protocol: protocol_name(packet.protocol()),
+        ports: match packet.inner {
+            Inner::Tcp(from, to) | Inner::Udp(from, to) => Some((from, to)),
+            Inner::Icmp(kind, code) => Some((kind.into(), code.into())),
+            Inner::Other(_) => None,
+        },
+        is_fragment,
+        bytes,
+        packets,
+        flow: arrived.flow.map(flow),
+        head: STANDARD.encode(&arrived.head),
+    }
+}
+
+fn flow(seen: FlowSeen) -> TraceFlow {
+    let state = match seen.state {
+        State::Opening => "opening",
+        State::Established => "established",
+        State::Closing => "closing",
+        State::Closed => "closed",
+        State::Single => "single",
+        State::Stream => "stream",
+    };
+    TraceFlow { state: state.to_owned(), is_tracked: seen.tracked, local_first: seen.local_first }
+}
+
+fn names(places: &Places, port: PortId) -> (String, String) {
+    // An instance may be gone before its records are asked for.
+    let place = places.get(&port).map(|place| (place.instance.clone(), place.device.clone()));
+    place.unwrap_or_else(|| (String::from("(gone)"), String::new()))
+}
+
+fn hop(file: &VpcFile, places: &Places, next: &Next) -> TraceHop {
+    match next {
+        Next::Guest => TraceHop::Guest,
+        Next::Interface(port) => {
+            let (instance, device) = names(places, *port);
+            TraceHop::Interface { instance, device }
+        }
+        Next::Host { host, eni, express } => {
+            let name = file.names.name(Kind::Interface, eni.0);
+            let interface = name.map_or_else(|| eni.to_string(), str::to_owned);
+            TraceHop::Host { host: host.to_string(), interface, express: *express }
+        }
+        Next::Edge(exit, host) => {
+            TraceHop::Gateway { gateway: words::exit(file, *exit), host: host.to_string() }
+        }
+        Next::Service(service) => {
+            TraceHop::Service { service: words::service(*service).to_owned() }
+        }
+    }
+}
+
+fn limit(limit: Limit) -> TraceLimit {
+    let what = match limit {
+        Limit::BandwidthIn => "bandwidth of the instance, to it",
+        Limit::BandwidthOut => "bandwidth of the instance, from it",
+        Limit::Packets => "packets a second of the instance",
+        Limit::Fragments => "fragments a second of the interface",
+        Limit::Tracking => "tracked connections of the instance",
+        Limit::LinkLocal => "packets a second to services of the network, of the interface",
+        Limit::Flow => "bandwidth of one flow",
+        Limit::Gateway => "bandwidth through gateways",
+    };
+    TraceLimit { what: what.to_owned(), counter: limit.counter().to_owned() }
+}
+
+fn refusal(cause: Cause) -> TraceRefusal {
+    let (why, remedy) = match cause {
+        Cause::Rule(reason) => words::why(reason),
+        Cause::Malformed => {
+            ("it is no packet, or its offload header contradicts it", "mend the sender")
+        }
+        Cause::NotHere => (
+            "it is for an interface that is not on this host",
+            "give all hosts the same file: `srd card apply`",
+        ),
+        Cause::NotItsHost => (
+            "the host that sent it does not have the sender's interface",
+            "give all hosts the same file: `srd card apply`",
+        ),
+        Cause::Tracking => (
+            "the instance tracks as many connections as its type allows",
+            "take a larger type, end idle connections earlier, or allow the traffic both ways from \
+             and to 0.0.0.0/0, which is not tracked",
+        ),
+        Cause::NotPlaced => (
+            "the interface that it is for is on no host",
+            "attach it to an instance, and start the card of its host",
+        ),
+        Cause::NoEdge => (
+            "no host is the edge of the gateway that it leaves by",
+            "start the card with --internet",
+        ),
+        Cause::Changed => (
+            "it came from the internet, and the rules changed while it waited for a limit",
+            "none: the sender sends it again",
+        ),
+        Cause::TooBig => (
+            "it is larger than its way carries, and may not be cut",
+            "let the sender follow the ICMP message that tells it the size, or lower its MTU",
+        ),
+    };
+    let cause = cause_name(cause);
+    TraceRefusal { cause, why: why.to_owned(), remedy: remedy.to_owned() }
+}
+
+/// What each table that is asked here says of a packet: of one that an interface sends, all but the
+/// receiver's groups; of one that comes from another interface, these alone. None if that is not
+/// what the card has said: the rules have changed since.
+fn steps(
+    file: &VpcFile,
+    places: &Places,
+    arrived: &Arrived,
+    refused: Option<Cause>,
+) -> Option<Vec<Line>> {
+    let eni = places.get(&arrived.interface)?.eni;
+    let (origin, packet) = match arrived.direction {
+        Direction::Egress => (Origin::Eni(eni), arrived.packet),
+        Direction::Ingress => from_where(&file.world, eni, arrived.packet),
+    };
+    let is_known = arrived.flow.is_some_and(|flow| flow.tracked);
+    let mut judgement = judge_flow(&file.world, origin, &packet, &|_, _, _| is_known);
+    let agrees = match (judgement.verdict, refused) {
+        (Verdict::Dropped(reason), Some(Cause::Rule(of))) => reason == of,
+        (Verdict::Dropped(reason), _) => {
+            reason == Reason::GroupsIn && arrived.direction == Direction::Egress
+        }
+        (_, Some(Cause::Rule(_))) => false,
+        // The rules pass it. What the card has refused for another cause is none of their business.
+        (_, _) => true,
+    };
+    let of_receiver = |step: &Step| match step {
+        Step::Groups { eni: of, direction, .. } => {
+            *direction == judge::Direction::Ingress && origin != Origin::Eni(*of)
+        }
+        Step::Established { eni: of } => origin != Origin::Eni(*of),
+        _ => false,
+    };
+    if let Origin::Eni(_) = origin {
+        let is_here = arrived.direction == Direction::Ingress;
+        judgement.steps.retain(|step| of_receiver(step) == is_here);
+    }
+    agrees.then(|| words::lines(file, &judgement))
+}
+
+/// Where a packet for an interface came from, and its form there.
+fn from_where(world: &World, eni: EniId, packet: Packet) -> (Origin, Packet) {
+    let vpc = |eni: EniId| {
+        let subnet = world.enis.get(&eni).map(|eni| eni.subnet);
+        subnet.and_then(|subnet| world.subnets.get(&subnet)).map(|subnet| subnet.vpc)
+    };
+    let own = vpc(eni);
+    let has = |of: &srd_vpc::object::Eni| match packet.source {
+        IpAddr::V4(address) => of.ipv4.contains(&address),
+        IpAddr::V6(address) => of.ipv6.contains(&address),
+    };
+    let senders = world.enis.iter().filter(|(_, of)| has(of)).map(|(id, _)| *id);
+    // Clouds may overlap: the own one first.
+    let sender = senders.min_by_key(|sender| vpc(*sender) != own);
+    if let Some(sender) = sender {
+        return (Origin::Eni(sender), packet);
+    }
+    // The internet knows the interface by its public address.
+    let mut all = world.addresses.values();
+    let public = all.find(|address| {
+        address
+            .association
+            .is_some_and(|(of, at)| of == eni && IpAddr::V4(at) == packet.destination)
+    });
+    let destination = public.map_or(packet.destination, |address| IpAddr::V4(address.public));
+    (Origin::Internet, Packet { destination, ..packet })
+}
