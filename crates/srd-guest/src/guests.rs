@@ -128,6 +128,7 @@ impl Service {
         }
         self.remove_guests(now);
         self.make_guests(now)?;
+        self.set_resolvers();
         for (port, eni, _) in self.guests.by_name.values().flat_map(|of| &of.interfaces) {
             if let (Some(device), Some(eni)) =
                 (self.devices.get_mut(port), self.world.enis.get(eni))

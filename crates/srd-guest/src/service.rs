@@ -25,6 +25,7 @@ use crate::logs::Logs;
 use crate::orders::{Command, Orders, Stopper};
 use crate::port::Port;
 use crate::protocol::{Answer, Request};
+use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Guests, Options, Service};
 use crate::underlay::Underlay;
@@ -78,6 +79,7 @@ impl Service {
             gateways: Gateways::new(edge, underlay),
             logs: Logs::start()?,
             services,
+            resolv_confs: ResolvConfs::new(),
             commands,
             wake,
             stopper: Stopper { is_ending, orders },
@@ -87,6 +89,7 @@ impl Service {
         };
         service.set_edges();
         service.make_guests(now)?;
+        service.set_resolvers();
         service.plan_logs(now);
         Ok(service)
     }

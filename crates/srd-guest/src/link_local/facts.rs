@@ -10,7 +10,7 @@ use srd_vpc::object::{Eni, World};
 use super::name_of;
 
 /// The domain of private names, as in a region without one of its own.
-pub(super) const DOMAIN: &str = "ec2.internal";
+pub(crate) const DOMAIN: &str = "ec2.internal";
 
 /// What the services say to one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -48,6 +48,7 @@ use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 use srd_vpc::object::World;
 
+pub(crate) use facts::DOMAIN;
 use facts::{Facts, Known};
 use stack::{Around, Stack};
 use tokens::Tokens;
