@@ -131,10 +131,12 @@ impl Services {
     ) -> (Vec<Vec<u8>>, u64) {
         let packets = self.waiting.remove(&port).unwrap_or_default();
         let stack = self.stacks.entry(port).or_insert_with(|| Stack::new(facts.resolver, now));
+        let mut upstream = self.upstream.as_mut();
         if !stack.is_for(facts) {
             *stack = Stack::new(facts.resolver, now);
+            // Its answers are for connections that are gone.
+            upstream.iter_mut().for_each(|upstream| upstream.forget(port));
         }
-        let upstream = self.upstream.as_mut();
         let mut around = Around { now, port, facts, tokens: &self.tokens, upstream };
         let answers = stack.serve(packets, &mut around);
         let framed = |answer: Vec<u8>| [&[0; OFFLOAD_BYTES][..], &answer].concat();

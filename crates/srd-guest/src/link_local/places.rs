@@ -2,9 +2,10 @@
 //! to be whole, and one in which its answer has to be taken.
 //!
 //! No socket listens. The first packet of a connection gets a socket for it, at the address that
-//! it is for, if there is a place. If there is none, the oldest connection whose request is not
-//! whole after `GRACE` gives its place up. If there is none of these either, the packet is dropped:
-//! its sender comes again after a second, as it would not if it were refused.
+//! it is for, if there is a place. If there is none, the oldest connection gives its place up: one
+//! that is answered, else one whose request is not whole after `GRACE`, else another one as old. If
+//! there is none of these either, the packet is dropped: its sender comes again after a second, as it
+//! would not if it were refused.
 //!
 //! Bounds: so many connections, none without progress for longer than its times.
 
@@ -145,18 +146,21 @@ impl Places {
 
     /// Makes a place free, if there is one that may be.
     fn evict(&mut self, now: Instant, sockets: &mut SocketSet<'static>) -> bool {
-        let rank = |place: &Place| match place.step {
-            Step::Ends => {
-                let is_taken = sockets.get::<Socket<'_>>(place.handle).send_queue() == 0;
-                is_taken.then_some((0, place.since))
-            }
-            Step::Waits if now.since(place.since) >= GRACE => Some((1, place.since)),
-            _ => None,
+        let rank = |place: &Place| {
+            let is_old = now.since(place.since) >= GRACE;
+            let is_taken = sockets.get::<Socket<'_>>(place.handle).send_queue() == 0;
+            let rank = match place.step {
+                Step::Ends if is_taken => Some(0),
+                Step::Waits if is_old => Some(1),
+                _ if is_old => Some(2),
+                _ => None,
+            };
+            rank.map(|rank| (rank, place.since))
         };
         let ranked = self.all.iter().enumerate().filter_map(|(at, place)| Some((rank(place)?, at)));
         let Some((_, at)) = ranked.min() else { return false };
         let place = self.all.swap_remove(at);
-        if matches!(place.step, Step::Waits) {
+        if !matches!(place.step, Step::Ends) {
             sockets.get_mut::<Socket<'_>>(place.handle).abort();
         }
         self.over.push(place.handle);

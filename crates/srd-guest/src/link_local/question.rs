@@ -138,9 +138,9 @@ impl Edns {
 
     /// The record that goes with an answer, or with a question of ours.
     fn record(self, code: Code) -> [u8; 11] {
-        let [a, b] = DATAGRAM_BYTES_MAX.to_be_bytes();
+        let [[kind, of], [a, b]] = [TYPE_OPT, DATAGRAM_BYTES_MAX].map(u16::to_be_bytes);
         let flags = if self.wants_signatures { 0x80 } else { 0 };
-        [0, 0, TYPE_OPT as u8, a, b, code as u8 >> 4, 0, flags, 0, 0, 0]
+        [0, kind, of, a, b, code as u8 >> 4, 0, flags, 0, 0, 0]
     }
 }
 

@@ -314,6 +314,32 @@ fn a_connection_that_is_answered_makes_place_at_once() {
     assert_eq!(setting.stack.sockets.iter().count(), 2, "names and time");
 }
 
+/// Questions without answers, and answers that nobody takes, keep no other out.
+#[test]
+fn connections_that_wait_for_names_give_way() {
+    let (mut setting, _server, _directory) = Setting::with_upstream();
+    let all: Vec<_> = (0..NAMES.connections).map(|_| setting.connect(RESOLVER_AT, DNS)).collect();
+    for handle in &all {
+        setting.send(*handle, &framed(&query("www.example.com")));
+    }
+    let early = setting.connect(RESOLVER_AT, DNS);
+    assert!(!setting.is_established(early), "all of them are young");
+    setting.settle();
+    assert!(setting.stack.names.deliver(1, vec![9; 100_000]));
+    setting.pass(Duration::from_millis(100));
+    for n in 0..3 {
+        let handle = setting.connect(RESOLVER_AT, DNS);
+        setting.send(handle, &framed(&query("i-01.ec2.internal")));
+        setting.settle();
+        assert!(setting.said(handle).ends_with(&RESOLVER.octets()), "{n}");
+    }
+    assert!(setting.is_refused(all[0]) && setting.is_established(all[5]));
+    for _ in 0..13 {
+        setting.pass(SECOND);
+    }
+    assert!(setting.stack.names.poll_timeout().is_none(), "all places are free");
+}
+
 /// It used to be of one interface. (V11)
 #[test]
 fn regression_a_token_of_one_interface_holds_at_each_of_its_instance() {
