@@ -244,6 +244,23 @@ mod tests {
     }
 
     #[test]
+    fn regression_a_server_that_cannot_be_reached_is_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("resolv.conf");
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        // The kernel refuses a connection to the first.
+        fs::write(&file, "nameserver 255.255.255.255\nnameserver 127.0.0.1\n").unwrap();
+        let mut nameserver = Nameserver::new(&file, port);
+        nameserver.follow(NOW);
+        assert!(nameserver.server().is_none() && !nameserver.send(NOW, b"one"));
+        assert!(nameserver.said.contains("255.255.255.255"));
+        let later = NOW + AGAIN;
+        assert!(nameserver.follow(later) && nameserver.send(later, b"two"));
+        assert_eq!(heard(&server), b"two");
+    }
+
+    #[test]
     fn a_silent_server_makes_place_for_the_next() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("resolv.conf");

@@ -2,7 +2,7 @@
 //!
 //! A question is its header, one name with type and class, and what EDNS says of its size. No other
 //! record is read, so that a message costs little, however many records it says that it has; and
-//! what is asked elsewhere is written afresh, so that nothing else of a guest's gets out.
+//! what is asked elsewhere is written afresh, so that nothing else of a guest's gets out (V13).
 
 /// Bytes of a question. The longest name, and EDNS with its options, fit.
 pub(super) const QUESTION_BYTES_MAX: usize = 512;
@@ -316,6 +316,13 @@ mod tests {
         ] {
             let records = message([1, 0], counts, &[NAME, &[0, 1, 0, 1], &[0xc0; 20]]);
             assert_eq!(refused(&records), (0x81, 0x81), "{counts:?}");
+        }
+        let edns = with(&[0, 0, 41, 0x10, 0, 0, 0, 0, 0, 0, 0]);
+        for (whole, at) in [(plain(1, 1), 7), (plain(1, 1), 6), (plain(1, 1), 9), (edns, 7)] {
+            let mut more = whole.clone();
+            more[at] = 1;
+            assert_eq!(refused(&more), (0x81, 0x81), "it says that there are records: {at}");
+            assert!(matches!(read(&whole), Message::Question(_)));
         }
         assert_eq!(refused(&[plain(1, 1), vec![0]].concat()), (0x81, 0x81), "bytes behind it");
         let long = [plain(1, 1), vec![0; QUESTION_BYTES_MAX]].concat();

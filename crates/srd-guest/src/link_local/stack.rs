@@ -1,6 +1,6 @@
 //! The TCP/IP stack of one interface's services.
 //!
-//! Each service is at its own addresses only, as the rules judge them: what is for another service's
+//! Each service is at its own addresses only, as the rules judge them (V12): what is for another service's
 //! port is refused as a closed port is.
 
 use std::net::{IpAddr, Ipv4Addr};

@@ -2,7 +2,7 @@
 //!
 //! A token says until when it holds, and a keyed MAC says that it is ours and for whose instance.
 //! So nothing is kept, no program can throw another's token away, and a token that was got through
-//! one interface of an instance holds at each. The key lives as long as this process.
+//! one interface of an instance holds at each (V11). The key lives as long as this process.
 
 use std::fmt::Write as _;
 
