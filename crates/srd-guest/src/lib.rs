@@ -29,6 +29,7 @@
 //! | `packets`, `gateways` | where packets go |
 //! | `logging`, `logs` | flow logs: which, and their files |
 //! | `link_local` | names, metadata and time for instances |
+//! | `metrics` | figures over HTTP |
 //! | `trace` | packets that a person follows |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
@@ -40,6 +41,7 @@ mod guests;
 mod link_local;
 mod logging;
 mod logs;
+mod metrics;
 mod namespace;
 mod orders;
 mod packets;
@@ -57,7 +59,7 @@ mod world;
 
 pub use client::Client;
 pub use orders::Stopper;
-pub use state::{Options, Service};
+pub use state::{Metrics, Options, Service};
 pub use underlay::UnderlayOptions;
 
 /// Where the service listens by default.

@@ -167,7 +167,7 @@ impl Begun<'_> {
     }
 }
 
-fn ask(orders: &Orders, request: Request) -> Result<Answer> {
+pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     let (back, answer) = channel();
     let command = match request {
         // Here, and not where packets are moved: a file may take its time.

@@ -90,6 +90,7 @@ impl Own {
             socket: args.socket.socket.clone(),
             vhost_user: BTreeMap::new(),
             busy_poll: false,
+            metrics: None,
         };
         let mut service = Service::open(options)?;
         let stopper = service.stopper();
