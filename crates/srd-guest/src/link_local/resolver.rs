@@ -77,7 +77,7 @@ mod tests {
         [("ip-10-0-1-10".to_owned(), vec![v4]), ("i-01".to_owned(), vec![v4, v6])].into()
     }
 
-    fn ask(name: &str, kind: u16) -> Option<Vec<u8>> {
+    fn query(name: &str, kind: u16) -> Vec<u8> {
         let mut packet = Packet::new_query(77);
         let asked = simple_dns::Question::new(
             Name::new(name).unwrap(),
@@ -89,6 +89,11 @@ mod tests {
         let mut bytes = packet.build_bytes_vec().unwrap();
         let at = bytes.len() - 4;
         bytes[at..at + 2].copy_from_slice(&kind.to_be_bytes());
+        bytes
+    }
+
+    fn ask(name: &str, kind: u16) -> Option<Vec<u8>> {
+        let bytes = query(name, kind);
         let Message::Question(question) = question::read(&bytes) else { panic!("{name}") };
         answer(&question, &names())
     }
@@ -122,6 +127,17 @@ mod tests {
         assert_eq!((unknown[3] & 15, &unknown[6..8]), (0, &[0, 0][..]));
         let all = ask("i-01.ec2.internal", TYPE_ANY).unwrap();
         assert_eq!(all[6..8], [0, 2]);
+    }
+
+    #[test]
+    fn an_answer_has_so_many_records() {
+        let many: Names = [("i-02".to_owned(), vec![[10, 0, 0, 9].into(); 2 * RECORDS_MAX])].into();
+        let Message::Question(question) = question::read(&query("i-02.ec2.internal", 1)) else {
+            panic!()
+        };
+        let bytes = answer(&question, &many).unwrap();
+        assert_eq!(usize::from(bytes[7]), RECORDS_MAX);
+        assert_eq!(Packet::parse(&bytes).unwrap().answers.len(), RECORDS_MAX);
     }
 
     #[test]

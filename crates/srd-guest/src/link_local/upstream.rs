@@ -23,7 +23,7 @@ use srd_vpc::id::InstanceId;
 
 use super::by_tcp::ByTcp;
 use super::nameserver::Nameserver;
-use super::question::{Code, Question, is_truncated};
+use super::question::{Code, DATAGRAM_BYTES_MAX, Question, is_truncated};
 
 /// Questions under way.
 const ASKED_MAX: usize = 1024;
@@ -191,7 +191,7 @@ impl Upstream {
             }
             let Some(asked) = self.take(*number) else { continue };
             match asked.by.back {
-                Back::Connection(_) if is_truncated(&answer) => self.ask_by_tcp(asked),
+                Back::Connection(_) if !is_whole(&answer) => self.ask_by_tcp(asked),
                 _ => self.say(&asked, asked.question.relayed(answer)),
             }
         }
@@ -237,6 +237,12 @@ impl Upstream {
         self.asked_by_tcp.retain(|_, asked| asked.by.port != port);
         self.answers.remove(&port);
     }
+}
+
+/// Whether a datagram has all of an answer. One that is longer than was asked for may have been
+/// cut on its way to us.
+fn is_whole(answer: &[u8]) -> bool {
+    !is_truncated(answer) && answer.len() <= usize::from(DATAGRAM_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -166,12 +166,18 @@ fn regression_long_answers_go_on_by_tcp() {
 #[test]
 fn without_a_server_for_tcp_the_question_fails() {
     let mut setting = Setting::new();
-    assert!(setting.ask(Asker { back: Back::Connection(5), ..asker(1, 1) }));
-    let (asked, from) = setting.heard();
-    let mut cut = answer_to(&asked);
-    cut[2] |= 2;
-    setting.server.send_to(&cut, from).unwrap();
-    assert_eq!(setting.answers(1)[0].1[3] & 15, 2);
+    for is_cut in [true, false] {
+        assert!(setting.ask(Asker { back: Back::Connection(5), ..asker(1, 1) }));
+        let (asked, from) = setting.heard();
+        let mut answer = answer_to(&asked);
+        if is_cut {
+            answer[2] |= 2;
+        } else {
+            answer.resize(usize::from(DATAGRAM_BYTES_MAX) + 1, 0);
+        }
+        setting.server.send_to(&answer, from).unwrap();
+        assert_eq!(setting.answers(1)[0].1[3] & 15, 2, "cut {is_cut}");
+    }
 }
 
 #[test]
