@@ -15,7 +15,6 @@ use srd_vpc::id::EniId;
 use srd_vpc::object::World;
 
 use crate::link_local::DOMAIN;
-use crate::state::Service;
 use crate::undo::Undo;
 
 /// Where `ip netns exec` looks for files of a namespace.
@@ -24,11 +23,12 @@ const DIRECTORY: &str = "/etc/netns";
 const OURS: &str = "# Written by srd card, which removes it at its end.";
 
 /// The files of all namespaces, by their names.
-pub(crate) type ResolvConfs = BTreeMap<String, ResolvConf>;
+#[derive(Debug, Default)]
+pub(crate) struct ResolvConfs(BTreeMap<String, ResolvConf>);
 
 /// A file. It is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct ResolvConf {
+struct ResolvConf {
     path: PathBuf,
     resolver: Ipv4Addr,
     undo: Undo,
@@ -93,24 +93,17 @@ impl Drop for ResolvConf {
     }
 }
 
-impl Service {
-    /// Gives each namespace the resolver of its cloud.
-    pub(crate) fn set_resolvers(&mut self) {
-        let running = self.guests.by_name.values();
-        let wanted: BTreeMap<String, Ipv4Addr> = running
-            .filter_map(|running| {
-                let namespace = running.namespace.as_ref()?.name().to_owned();
-                Some((namespace, resolver_of(&self.world, running.interfaces.first()?.1)?))
-            })
-            .collect();
-        self.resolv_confs.retain(|namespace, file| wanted.get(namespace) == Some(&file.resolver));
+impl ResolvConfs {
+    /// Writes the files of these namespaces, with the resolvers of their clouds, and no others.
+    pub(crate) fn set(&mut self, wanted: BTreeMap<String, Ipv4Addr>, undo: &Undo) {
+        self.0.retain(|namespace, file| wanted.get(namespace) == Some(&file.resolver));
         for (namespace, resolver) in wanted {
-            if self.resolv_confs.contains_key(&namespace) {
+            if self.0.contains_key(&namespace) {
                 continue;
             }
-            let file = ResolvConf::write(Path::new(DIRECTORY), &namespace, resolver, &self.undo);
+            let file = ResolvConf::write(Path::new(DIRECTORY), &namespace, resolver, undo);
             match file.with_context(|| format!("resolv.conf of {namespace}")) {
-                Ok(file) => self.resolv_confs.extend(file.map(|file| (namespace, file))),
+                Ok(file) => self.0.extend(file.map(|file| (namespace, file))),
                 Err(error) => tracing::warn!("{error:#}: its programs use this machine's"),
             }
         }
@@ -118,7 +111,7 @@ impl Service {
 }
 
 /// The resolver of an interface's cloud, if that has DNS support.
-fn resolver_of(world: &World, eni: EniId) -> Option<Ipv4Addr> {
+pub(crate) fn resolver_of(world: &World, eni: EniId) -> Option<Ipv4Addr> {
     let subnet = world.subnets.get(&world.enis.get(&eni)?.subnet)?;
     let vpc = world.vpcs.get(&subnet.vpc).filter(|vpc| vpc.dns_support)?;
     let base = vpc.ipv4.first()?.network();

@@ -81,7 +81,7 @@ impl Service {
             gateways: Gateways::new(edge, underlay),
             logs: Logs::start()?,
             services,
-            resolv_confs: ResolvConfs::new(),
+            resolv_confs: ResolvConfs::default(),
             commands,
             wake,
             stopper: Stopper { is_ending, orders },

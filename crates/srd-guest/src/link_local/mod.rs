@@ -18,9 +18,9 @@
 //! | `nameserver`, `by_tcp` | that resolver, by datagrams and by TCP |
 //! | `time` | the time |
 //!
-//! Bounds: a stack has 48 connections, of some 6 KB each while there are some, and 40 KB besides; it
-//! is made when its interface first asks, and goes with the interface. Requests are limited before they come here, to 1,024 packets a
-//! second and interface.
+//! Bounds: a stack has 48 connections, of some 6 KB each while there are some, and 40 KB besides;
+//! it is made when its interface first asks, and goes with the interface. Requests are limited
+//! before they come here, to 1,024 packets a second and interface.
 
 mod by_tcp;
 mod device;

@@ -3,9 +3,9 @@
 //!
 //! No socket listens. The first packet of a connection gets a socket for it, at the address that
 //! it is for, if there is a place. If there is none, the oldest connection gives its place up: one
-//! that is answered, else one whose request is not whole after `GRACE`, else another one as old. If
-//! there is none of these either, the packet is dropped: its sender comes again after a second, as it
-//! would not if it were refused.
+//! that is answered, else one whose request is not whole after `GRACE`, else another one as old.
+//! If there is none of these either, the packet is dropped: its sender comes again after a second,
+//! as it would not if it were refused.
 //!
 //! Bounds: so many connections, none without progress for longer than its times.
 

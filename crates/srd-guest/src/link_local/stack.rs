@@ -1,7 +1,7 @@
 //! The TCP/IP stack of one interface's services.
 //!
-//! Each service is at its own addresses only, as the rules judge them (V12): what is for another service's
-//! port is refused as a closed port is.
+//! Each service is at its own addresses only, as the rules judge them (V12): what is for another
+//! service's port is refused as a closed port is.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
