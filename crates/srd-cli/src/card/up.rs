@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::{Metrics, Options, Service, UnderlayOptions};
 
@@ -107,7 +107,7 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     let vhost_user = vhost_user.into_iter().collect();
     let hosts = peers.into_iter().collect();
     let underlay = underlay.map(|address| UnderlayOptions { address, hosts, plain });
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let socket = socket.socket;
     let options = Options {
         file,
