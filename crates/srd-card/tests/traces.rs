@@ -239,3 +239,21 @@ fn a_trace_ends_after_its_packets_and_its_bounds_hold() {
     lab.card.end_trace(all[0]);
     assert!(begin(&mut lab).is_ok());
 }
+
+/// The rules are asked once for each direction of a flow, and not again in a million packets.
+#[test]
+fn a_flow_is_judged_once_and_then_carries_a_million_packets() {
+    let mut lab = lab();
+    let sent = [tcp((0, 1), (5, 443), 8), tcp((1, 0), (443, 5), 8)];
+    let judged = |lab: &Lab| [0, 1].map(|n| lab.card.counts(lab.ports[n]).judged);
+    let (mut delivered, mut now) = (0, Instant::ZERO);
+    for n in 0..1_000_000_usize {
+        // A pace that no limit holds up.
+        now += Duration::from_micros(10);
+        delivered += send(&mut lab, now, n % 2, &sent[n % 2]);
+        if n == 1 {
+            assert_eq!(judged(&lab), [2, 2], "what it sends and what it gets, at each end");
+        }
+    }
+    assert_eq!((delivered, judged(&lab)), (1_000_000, [2, 2]));
+}

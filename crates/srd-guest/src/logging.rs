@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use srd_net::clock;
 use srd_proto::time::Instant;
 
-use crate::logs::{END_WAIT_MAX, Message, Plan};
+use crate::logs::{END_WAIT_MAX, Plan};
 use crate::state::Service;
 
 impl Service {
@@ -15,20 +15,19 @@ impl Service {
     pub(crate) fn plan_logs(&mut self, now: Instant) {
         let running = self.guests.by_name.values();
         let enis = running.flat_map(|running| running.interfaces.iter().map(|(_, eni, _)| *eni));
-        let plan = Plan::new(&self.world, &enis.collect(), unix_ns_at_zero(now), &self.logs.plan);
+        let plan = Plan::new(&self.world, &enis.collect(), &self.logs.plan);
         self.card.set_mirrors(&self.world);
         self.card.set_flow_logs(now, &plan.lengths());
         // What was counted before belongs to the plan before.
         self.write_logs();
-        if !self.logs.send(Message::Plan(Box::new(plan.clone()))) {
-            tracing::warn!("flow logs go on as before: their files cannot be written fast enough");
-            return;
-        }
         self.logs.plan = plan;
+        self.logs.owes_plan = true;
+        self.write_logs();
     }
 
     /// Hands windows that are over to the thread.
     pub(crate) fn write_logs(&mut self) {
+        self.logs.send_plan();
         while let Some(window) = self.card.take_window() {
             self.logs.offer(window);
         }
@@ -46,7 +45,10 @@ impl Service {
 }
 
 /// The nanosecond of Unix at which the clock of packets was zero.
-fn unix_ns_at_zero(now: Instant) -> u64 {
+///
+/// Asked for each window: the wall clock may be set, and the other one stands while a machine sleeps.
+pub(crate) fn unix_ns_at_zero() -> u64 {
+    let now = clock::now();
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now.as_nanos())
 }

@@ -21,6 +21,7 @@ use srd_vpc::compile::Rules;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
+use crate::logging::unix_ns_at_zero;
 use crate::logs::Logs;
 use crate::metrics;
 use crate::orders::{Command, Orders, Stopper};
@@ -79,7 +80,7 @@ impl Service {
             guests: Guests::default(),
             devices: BTreeMap::new(),
             gateways: Gateways::new(edge, underlay),
-            logs: Logs::start()?,
+            logs: Logs::start(unix_ns_at_zero)?,
             services,
             resolv_confs: ResolvConfs::default(),
             commands,

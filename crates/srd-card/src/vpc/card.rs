@@ -40,6 +40,8 @@ pub(super) struct Port {
     pub(super) mirrors: Vec<Mirror>,
     /// Whether copies are for it.
     pub(super) is_mirror_target: bool,
+    /// How often its guest is told that a packet was too big.
+    pub(super) answers: too_big::Limit,
 }
 
 pub(super) struct Instance {
@@ -68,7 +70,6 @@ pub struct Card {
     pub(super) instances: Vec<Instance>,
     pub(super) ends: Ends,
     pub(super) edges: BTreeMap<Exit, Arc<str>>,
-    pub(super) answers: too_big::Limit,
     /// The most bytes of a packet that one datagram carries to another host.
     pub(super) host_bytes_max: usize,
     /// Drops that belong to no interface.
@@ -102,7 +103,6 @@ impl Card {
             instances: Vec::new(),
             ends: Ends::default(),
             edges: BTreeMap::new(),
-            answers: too_big::Limit::default(),
             host_bytes_max: usize::MAX,
             drops: Drops::default(),
             timers: BTreeSet::new(),
@@ -155,6 +155,7 @@ impl Card {
             logs: Vec::new(),
             mirrors: Vec::new(),
             is_mirror_target: false,
+            answers: too_big::Limit::default(),
         };
         let next = PortId(u32::try_from(self.ports.len()).unwrap_or(u32::MAX));
         let id = self.free_ports.pop().unwrap_or(next);

@@ -272,7 +272,7 @@ impl Card {
         let meta = Meta { key, direction: Direction::Egress, layout: read.layout };
         let mtu = u16::try_from(bytes_max).unwrap_or(u16::MAX);
         if let Some(answer) = too_big::answer(bytes, &meta, mtu)
-            && self.answers.allows(now)
+            && self.ports[port.0 as usize].answers.allows(now)
         {
             around.to_guest(port, [&[0; OFFLOAD_BYTES][..], &answer].concat());
         }

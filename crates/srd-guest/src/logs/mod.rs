@@ -87,7 +87,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// The plan for interfaces of this host; counts of logs that were there go on.
-    pub(crate) fn new(world: &World, enis: &BTreeSet<EniId>, unix_ns: u64, before: &Self) -> Self {
+    pub(crate) fn new(world: &World, enis: &BTreeSet<EniId>, before: &Self) -> Self {
         let mut plan = Self::default();
         for (id, log) in &world.flow_logs {
             let counts = before.logs.get(id).map(|active| Arc::clone(&active.counts));
@@ -95,7 +95,7 @@ impl Plan {
             plan.logs.insert(*id, Active { log: log.clone(), counts });
         }
         for eni in enis {
-            let Some((facts, subnet, vpc)) = facts(world, *eni, unix_ns) else { continue };
+            let Some((facts, subnet, vpc)) = facts(world, *eni) else { continue };
             for (id, log) in &world.flow_logs {
                 if !log.covers(*eni, subnet, vpc) {
                     continue;
@@ -124,11 +124,7 @@ impl Plan {
 }
 
 /// What records say of an interface.
-fn facts(
-    world: &World,
-    id: EniId,
-    unix_ns: u64,
-) -> Option<(Facts, srd_vpc::id::SubnetId, srd_vpc::id::VpcId)> {
+fn facts(world: &World, id: EniId) -> Option<(Facts, srd_vpc::id::SubnetId, srd_vpc::id::VpcId)> {
     let eni = world.enis.get(&id)?;
     let subnet = world.subnets.get(&eni.subnet)?;
     let instance = eni.attachment.as_ref().map(|at| at.instance);
@@ -144,7 +140,8 @@ fn facts(
         region: world.region.clone().unwrap_or_default(),
         zone: subnet.zone.clone(),
         addresses: [eni.ipv4.first().map(|address| IpAddr::V4(*address)), first_v6],
-        unix_ns,
+        // What the wall clock says when a window is written.
+        unix_ns: 0,
         is_nitro: kind.is_none_or(|kind| kind.hypervisor != Hypervisor::Xen),
     };
     Some((facts, eni.subnet, subnet.vpc))
@@ -160,6 +157,8 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Logs {
     pub(crate) plan: Plan,
+    /// Whether the thread has not got the plan yet.
+    pub(crate) owes_plan: bool,
     pub(crate) queue: Option<SyncSender<Message>>,
     /// Flows that wait for the thread.
     queued: Arc<AtomicU64>,
@@ -169,19 +168,21 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    pub(crate) fn start() -> Result<Self> {
+    /// `unix_ns_at_zero`: the nanosecond of Unix at which the clock of packets was zero, as the wall
+    /// clock has it then.
+    pub(crate) fn start(unix_ns_at_zero: fn() -> u64) -> Result<Self> {
         let (queue, messages) = sync_channel(MESSAGES_MAX);
         // Nothing is ever sent: the thread's end shows by the end of the channel.
         let (end, ended) = sync_channel(1);
         let queued = Arc::new(AtomicU64::new(0));
-        let writer = Writer::new(Arc::clone(&queued));
+        let writer = Writer::new(Arc::clone(&queued), unix_ns_at_zero);
         let work = move || {
             writer.run(&messages);
             drop(end);
         };
         thread::Builder::new().name("srd-card-logs".into()).spawn(work).context("a thread")?;
         let (plan, owed) = (Plan::default(), BTreeMap::new());
-        Ok(Self { plan, queue: Some(queue), queued, owed, ended })
+        Ok(Self { plan, owes_plan: false, queue: Some(queue), queued, owed, ended })
     }
 
     /// Hands a window to the thread, if there is room.
@@ -201,6 +202,14 @@ impl Logs {
             self.queued.fetch_sub(flows, Ordering::Relaxed);
             self.drop_records(eni, length, flows.max(1));
             self.owed.insert((eni, length), packets);
+        }
+    }
+
+    /// Hands the plan to the thread, if it has not got it. Called again and again: a disk that hangs
+    /// may come back.
+    pub(crate) fn send_plan(&mut self) {
+        if self.owes_plan {
+            self.owes_plan = !self.send(Message::Plan(Box::new(self.plan.clone())));
         }
     }
 

@@ -32,7 +32,7 @@ fn plan(log: FlowLog) -> Plan {
         account: "123456789010".into(),
         interface: ENI.to_string(),
         vpc: "vpc-1".into(),
-        unix_ns: 1_418_530_010_000_000_000,
+
         is_nitro: true,
         ..Facts::default()
     };
@@ -44,6 +44,9 @@ fn plan(log: FlowLog) -> Plan {
         facts: [(ENI, facts)].into(),
     }
 }
+
+/// When the clock of packets was zero, in nanoseconds of Unix.
+const NOON: fn() -> u64 = || 1_418_530_010_000_000_000;
 
 /// A window with so many flows, the first of them refused.
 fn window(flows: u16) -> LoggedWindow {
@@ -71,7 +74,7 @@ fn end(mut logs: Logs) {
 
 /// Writes these windows, and returns what became of the records.
 fn write(plan: Plan, windows: &[u16]) -> (u64, u64, Option<String>) {
-    let mut logs = Logs::start().unwrap();
+    let mut logs = Logs::start(NOON).unwrap();
     assert!(logs.send(Message::Plan(Box::new(plan.clone()))));
     logs.plan = plan;
     for flows in windows {
@@ -184,8 +187,14 @@ fn flows_that_wait_for_a_slow_disk_are_bounded_and_counted() {
     let directory = tempfile::tempdir().unwrap();
     let plan = plan(log(directory.path(), LogFormat::Text, &[]));
     let counts = Arc::clone(&plan.logs[&FlowLogId(1)].counts);
-    let mut logs =
-        Logs { plan, queue: Some(queue), queued: Arc::default(), owed: BTreeMap::new(), ended };
+    let mut logs = Logs {
+        plan,
+        owes_plan: false,
+        queue: Some(queue),
+        queued: Arc::default(),
+        owed: BTreeMap::new(),
+        ended,
+    };
     let fitting = RECORDS_QUEUED_MAX / 30_000;
     for _ in 0..fitting + 2 {
         logs.offer(window(30_000));
@@ -263,4 +272,47 @@ print([(c[0], c[1]) for c in duckdb.sql(types).fetchall()])
         "[('version', 'INTEGER'), ('account_id', 'VARCHAR'), ('bytes', 'BIGINT'), \
          ('traffic_path', 'INTEGER')]"
     );
+}
+
+/// A machine's clock is set after this process has started, or the machine has slept.
+#[test]
+fn regression_times_are_those_of_the_wall_clock_when_a_window_is_written() {
+    static ZERO: AtomicU64 = AtomicU64::new(1_418_530_010_000_000_000);
+    const DAY_NS: u64 = 86_400_000_000_000;
+    let directory = tempfile::tempdir().unwrap();
+    let plan = plan(log(directory.path(), LogFormat::Text, &[]));
+    let counts = Arc::clone(&plan.logs[&FlowLogId(1)].counts);
+    let mut logs = Logs::start(|| ZERO.load(Ordering::Relaxed)).unwrap();
+    assert!(logs.send(Message::Plan(Box::new(plan.clone()))));
+    logs.plan = plan;
+    logs.offer(window(1));
+    while counts.written.load(Ordering::Relaxed) == 0 {
+        std::thread::yield_now();
+    }
+    ZERO.fetch_add(DAY_NS, Ordering::Relaxed);
+    logs.offer(window(1));
+    end(logs);
+    let text = fs::read_to_string(&files(directory.path())[0]).unwrap();
+    let start = |line: &str| line.split(' ').nth(10).unwrap().parse::<u64>().unwrap();
+    let starts: Vec<u64> = text.lines().skip(1).map(start).collect();
+    assert_eq!(starts, [1_418_530_010, 1_418_530_010 + 86_400]);
+}
+
+/// A plan that finds the queue full reaches the thread once there is room.
+#[test]
+fn regression_a_plan_that_could_not_be_sent_is_sent_later() {
+    let (queue, messages) = sync_channel(1);
+    let (_end, ended) = sync_channel(1);
+    let directory = tempfile::tempdir().unwrap();
+    let plan = plan(log(directory.path(), LogFormat::Text, &[]));
+    let (queued, owed) = (Arc::default(), BTreeMap::new());
+    let mut logs = Logs { plan, owes_plan: true, queue: Some(queue), queued, owed, ended };
+    logs.offer(window(1));
+    logs.send_plan();
+    assert!(logs.owes_plan);
+    assert!(matches!(messages.try_recv(), Ok(Message::Window(_))));
+    logs.send_plan();
+    assert!(!logs.owes_plan && matches!(messages.try_recv(), Ok(Message::Plan(_))));
+    logs.send_plan();
+    assert!(messages.try_recv().is_err(), "once");
 }

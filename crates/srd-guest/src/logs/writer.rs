@@ -33,11 +33,12 @@ pub(crate) struct Writer {
     plan: Plan,
     open: BTreeMap<FlowLogId, (Instant, Open)>,
     queued: Arc<AtomicU64>,
+    unix_ns_at_zero: fn() -> u64,
 }
 
 impl Writer {
-    pub(crate) fn new(queued: Arc<AtomicU64>) -> Self {
-        Self { plan: Plan::default(), open: BTreeMap::new(), queued }
+    pub(crate) fn new(queued: Arc<AtomicU64>, unix_ns_at_zero: fn() -> u64) -> Self {
+        Self { plan: Plan::default(), open: BTreeMap::new(), queued, unix_ns_at_zero }
     }
 
     /// Works until nobody sends messages any more.
@@ -50,7 +51,8 @@ impl Writer {
                 Ok(Message::Window(logged)) => {
                     let (eni, length, window) = (logged.eni, logged.length, logged.window);
                     let ids = self.plan.windows.get(&(eni, length)).cloned().unwrap_or_default();
-                    if let Some(facts) = self.plan.facts.get(&eni).cloned() {
+                    if let Some(mut facts) = self.plan.facts.get(&eni).cloned() {
+                        facts.unix_ns = (self.unix_ns_at_zero)();
                         for id in ids {
                             self.write(id, &facts, &window);
                         }
