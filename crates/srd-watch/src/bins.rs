@@ -78,10 +78,13 @@ impl Sum {
         *self = Self { flows, ..Self::default() };
     }
 
-    /// Whether a limit of this direction alone held anything up.
-    pub(crate) fn is_held(&self) -> bool {
+    /// Whether a limit of this direction alone held anything up. If fewer than `little` bytes
+    /// arrived, limits that queue do not count: what they held only waited behind others.
+    pub(crate) fn is_held(&self, little: u64) -> bool {
         let own = |(n, held): (usize, &Held)| {
-            n != Limit::Packets as usize && held.queued + held.dropped > 0
+            let queues = n != Limit::Fragments as usize && n != Limit::LinkLocal as usize;
+            let counts = n != Limit::Packets as usize && !(queues && self.bytes < little);
+            counts && held.queued + held.dropped > 0
         };
         self.held.iter().enumerate().any(own)
     }

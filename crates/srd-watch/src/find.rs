@@ -1,7 +1,7 @@
 //! Which bins are a burst.
 //!
 //! A bin is *over* if a share of a limit (the threshold) arrived in it, or if a limit of its direction
-//! held one of its packets up. A *run* begins with a bin that is over, and ends with the last one before a gap
+//! held one of its packets up; but not if so little arrived that it only waited behind others. A *run* begins with a bin that is over, and ends with the last one before a gap
 //! of bins that are not. A run is a burst if such a limit held one of its packets up, or if a share of
 //! a limit arrived in a *window* within it: the time that the model tolerates at once, or, if that
 //! is longer, the time that the limit needs for [`FRAMES_MIN`] of the largest frames that were
@@ -78,6 +78,8 @@ pub(crate) struct Closed {
     /// Its number.
     pub(crate) bin: u64,
     pub(crate) load: Load,
+    /// Fewer bytes than this are no part of a burst, though they may wait behind one.
+    pub(crate) little: u64,
     pub(crate) means: Means,
 }
 
@@ -159,8 +161,9 @@ impl Finder {
         self.slide(closed);
         let bytes = sum.bytes;
         // What packets of the other direction hold up begins no burst, but may go on with one.
-        let goes_on = sum.is_held_by_both() && self.run.is_some();
-        let over = closed.load.is_over() || sum.is_held() || goes_on;
+        let much = sum.bytes >= closed.little;
+        let goes_on = much && sum.is_held_by_both() && self.run.is_some();
+        let over = closed.load.is_over() || sum.is_held(closed.little) || goes_on;
         if over {
             self.grow(closed, sum);
         } else if let Some(run) = &mut self.run {
@@ -219,7 +222,7 @@ impl Finder {
         run.means = closed.means;
         run.near[0] |= full.0;
         run.near[1] |= full.1;
-        run.is_burst |= full.0 || full.1 || sum.is_held();
+        run.is_burst |= full.0 || full.1 || sum.is_held(closed.little);
         run.sum.absorb(&mut run.tail);
         run.sum.absorb(sum);
     }

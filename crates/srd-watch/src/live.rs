@@ -136,6 +136,7 @@ impl Source {
                 ethertype: Some(seen.protocol),
                 length: seen.length,
                 segment_bytes: seen.segment_bytes,
+                mtu_bytes: None,
                 bytes: seen.bytes,
             });
         });

@@ -9,7 +9,8 @@ use srd_card::Direction;
 pub use srd_card::limits::FlowKind;
 use srd_card::limits::{Ceiling, Limit, Limits, Offer, Outcome, Rates, Settings as Buckets};
 use srd_card::profile::{InstanceType, Profile};
-use srd_proto::time::{Duration, Instant};
+pub use srd_proto::time::Duration;
+use srd_proto::time::Instant;
 
 use crate::arrival::{Arrival, Way};
 use crate::meters::Meters;

@@ -28,6 +28,9 @@ pub struct Raw<'a> {
     pub length: u32,
     /// Payload bytes of each segment, if it is a super-packet.
     pub segment_bytes: Option<u16>,
+    /// If it says no `segment_bytes`: longer packets, from the IP header on, are super-packets of
+    /// packets of this length.
+    pub mtu_bytes: Option<u16>,
     /// The first bytes.
     pub bytes: &'a [u8],
 }
@@ -55,11 +58,19 @@ impl<'a> Raw<'a> {
             Some((_, inner, at)) => at + headers(inner, &bytes[*at..]),
             None => headers(&packet, bytes),
         };
-        let length = length.min(without_padding(bytes, self.segment_bytes));
-        let (bytes, packets) = count(length, headers_bytes, self.segment_bytes);
+        let segment_bytes = self.segment_bytes.or_else(|| self.cut(length, headers_bytes));
+        let length = length.min(without_padding(bytes, segment_bytes));
+        let (bytes, packets) = count(length, headers_bytes, segment_bytes);
         let flow = Flow { outer: FlowKey::of(&packet), inner };
         let fragment = packet.fragment;
         Some(Arrival { time: self.time, way: self.way, flow, bytes, packets, fragment })
+    }
+
+    /// Payload bytes of the segments of a packet that is longer than the MTU.
+    fn cut(&self, length: u32, headers_bytes: usize) -> Option<u16> {
+        let mtu_bytes = self.mtu_bytes.filter(|mtu_bytes| length > u32::from(*mtu_bytes))?;
+        let headers_bytes = u16::try_from(headers_bytes).ok()?;
+        mtu_bytes.checked_sub(headers_bytes).filter(|payload_bytes| *payload_bytes > 0)
     }
 }
 

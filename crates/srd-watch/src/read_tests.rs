@@ -45,6 +45,7 @@ fn raw<'a>(bytes: &'a [u8], segment_bytes: Option<u16>) -> Raw<'a> {
         ethertype: Some(if bytes.first().is_some_and(|b| b >> 4 == 6) { 0x86dd } else { 0x0800 }),
         length: u32::try_from(bytes.len()).unwrap(),
         segment_bytes,
+        mtu_bytes: None,
         bytes,
     }
 }
@@ -105,6 +106,10 @@ fn a_super_packet_counts_as_its_segments_with_their_headers() {
     let arrival = raw(&bytes, Some(1448)).arrival().unwrap();
     assert_eq!((arrival.packets, arrival.bytes), (7, 10_000 + 7 * 52));
     assert_eq!(raw(&bytes, None).arrival().unwrap().packets, 1);
+    // A file does not say how it was cut; a person does.
+    let from_file = Raw { mtu_bytes: Some(1500), ..raw(&bytes, None) };
+    assert_eq!(from_file.arrival(), Some(arrival));
+    assert_eq!(Raw { mtu_bytes: Some(10), ..from_file }.arrival().unwrap().packets, 1);
     // In a tunnel, each segment has the headers of both.
     let inner = v4(6, &tcp(&[0; 3000]));
     let tunnel = v4(4, &inner);

@@ -7,6 +7,9 @@ use crate::burst::Burst;
 use crate::session::Session;
 use crate::watch::PERIODS_NS;
 
+/// Flows with a smaller share are not named.
+const SHARE_LEAST: f64 = 0.0005;
+
 /// A rate: `9.53 Gb/s`.
 pub fn rate(bps: u64) -> String {
     let value = bps as f64;
@@ -93,11 +96,12 @@ pub fn burst(burst: &Burst, began: bool) -> String {
         let (queued, dropped) = (percent(burst.queued_share()), percent(burst.dropped_share()));
         let _ = write!(text, "\n  of all packets {queued} would wait, {dropped} be dropped");
     }
-    for flow in &burst.flows {
+    let named = burst.flows.iter().take_while(|flow| flow.share >= SHARE_LEAST);
+    for flow in named.clone() {
         let _ =
             write!(text, "\n  {:>7} {:>9}  {}", percent(flow.share), bytes(flow.bytes), flow.flow);
     }
-    let more = burst.flows_counted.saturating_sub(burst.flows.len() as u64);
+    let more = burst.flows_counted.saturating_sub(named.count() as u64);
     if more > 0 || burst.flows_error_bytes > 0 {
         let least = if burst.flows_error_bytes > 0 { "at least " } else { "" };
         let _ = write!(text, "\n  and {least}{more} other flows");

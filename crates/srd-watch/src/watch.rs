@@ -32,6 +32,8 @@ const MINUTE_NS: u64 = 60 * SECOND_NS;
 pub const PERIODS_NS: [u64; 3] = [MS, SECOND_NS, MINUTE_NS];
 /// Shortest and longest bin.
 pub const BIN_NS: std::ops::RangeInclusive<u64> = 100_000..=MS;
+/// The part of a limit's share that is too little to be a burst.
+const LITTLE: u64 = 10;
 /// Inner flows of a tunnel that make it a whale, if it exceeds the ceiling of one flow.
 const WHALE_FLOWS_MIN: u64 = 2;
 
@@ -306,6 +308,7 @@ impl Watch {
                     most: 2 * packets[index(way)] >= packets[0] + packets[1],
                     largest: side.bin.largest,
                 },
+                little: share(limit_bps.min(self.model.flow_bps().unwrap_or(u64::MAX)), 8) / LITTLE,
                 means: Means {
                     second_bps: side.second.mean_bps(seen_ns),
                     minute_bps: side.minute.mean_bps(seen_ns),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::arrival::Tunnel;
 use proptest::prelude::*;
 use srd_card::FlowKey;
 use srd_card::limits::FlowKind;
@@ -105,7 +106,7 @@ proptest! {
             let begin = offset + n * 500 * MS;
             prop_assert!(burst.start_ns + MS >= begin && burst.start_ns <= begin + MS, "{}", n);
             let off = burst.length_ns.abs_diff(10 * MS);
-            prop_assert!(off <= 2 * settings.bin_ns + gap, "{} {}", n, burst.length_ns);
+            prop_assert!(off <= 3 * settings.bin_ns + gap, "{} {}", n, burst.length_ns);
             prop_assert_eq!(burst.flows[0].flow, flow(1));
             prop_assert!(burst.mean_bps > limit / 5 * 4);
         }
@@ -168,7 +169,7 @@ fn six_seconds_at_line_rate_are_found_within_one_though_the_minute_says_a_tenth(
     assert_eq!(burst.limits[0].counter, "bw_out_allowance_exceeded");
     assert!(!burst.limits[0].exceeded, "it is below the limit, and near it");
     let (p50, seconds) = watch.quantile_bps(Way::Out, 1, 0.5);
-    assert_eq!((p50, seconds), (0, 59));
+    assert_eq!((p50, seconds), (0, 60));
     assert!(watch.quantile_bps(Way::Out, 0, 0.999).0 > 9 * GBPS);
 }
 
@@ -301,4 +302,20 @@ fn credits_that_are_gone_make_the_baseline_the_limit() {
     let bursts = ended(&mut watch);
     assert_eq!((bursts.len(), bursts[0].limit_bps), (1, 781_000_000));
     assert!(bursts[0].limits.iter().any(|limit| limit.exceeded));
+}
+
+/// A queue is still there when a burst is over; a packet that waits in it is no burst of its own.
+#[test]
+fn regression_a_packet_behind_a_burst_is_no_burst() {
+    let model = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Express, 100);
+    let mut watch = Watch::new("if", Settings::default(), &model, Instant::ZERO);
+    send(&mut watch, SECOND_NS, 2 * SECOND_NS, 260_000_000, 1428, &[flow(1), flow(2), flow(3)]);
+    for way in Way::BOTH {
+        watch.arrive(&arrival(2 * SECOND_NS + 40 * MS, way, flow(4), 84));
+    }
+    watch.finish(Instant::from_nanos(3 * SECOND_NS));
+    assert!(watch.totals(Way::Out).queued > 0);
+    let bursts = ended(&mut watch);
+    assert_eq!(bursts.len(), 1, "{bursts:?}");
+    assert_eq!(bursts[0].length_ns, SECOND_NS);
 }
