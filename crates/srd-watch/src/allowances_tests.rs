@@ -11,7 +11,11 @@ fn names() -> Vec<String> {
     // As ENA has them: after others.
     let ena = ["tx_timeout", "bw_in_allowance_exceeded", "bw_out_allowance_exceeded"];
     let rest = ["pps_allowance_exceeded", "conntrack_allowance_exceeded"];
-    ena.into_iter().chain(rest).chain(["conntrack_allowance_available"]).map(str::to_owned).collect()
+    ena.into_iter()
+        .chain(rest)
+        .chain(["conntrack_allowance_available"])
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A UDP packet of 1028 bytes.
@@ -26,7 +30,8 @@ fn packet() -> Vec<u8> {
 /// 100 ms by `sample`.
 fn session(bursts: &[(u64, Way)], end: u64, sample: impl Fn(u64) -> Vec<u64>) -> Session {
     let settings = Settings::default();
-    let model = Model::of_rate(100_000_000, None).with_tolerance(crate::model::Duration::from_millis(1));
+    let model =
+        Model::of_rate(100_000_000, None).with_tolerance(crate::model::Duration::from_millis(1));
     let watch = Watch::new("if", settings, &model, Instant::ZERO);
     let mut session = Session::new(watch, Allowances::among(&names()), 0);
     let bytes = packet();

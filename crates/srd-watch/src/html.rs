@@ -1,7 +1,7 @@
 //! A page with pictures: the peak of every bin, the means over a second and a minute, and the limit,
 //! all on one axis, so that a person sees at once what an average hides.
 
-use srd_chart::{Axis, Colour, Dashes, Line, LineChart, Mark, Page};
+use srd_chart::{Axis, Colour, Dashes, Line, LineChart, Page};
 
 use crate::arrival::Way;
 use crate::burst::Burst;
@@ -122,7 +122,12 @@ fn overview(line: &Timeline, bin_ns: u64, limit_bps: u64, seen_ns: u64, title: &
     let lines = vec![
         named("largest bin", Colour::Orange, Dashes::Solid, peaks),
         named("mean over 1 s", Colour::Blue, Dashes::Solid, means(PERIODS_NS[1])),
-        named("mean over 60 s", Colour::Green, Dashes::Long, means(PERIODS_NS[2])),
+        named(
+            "mean over 60 s, or since the start",
+            Colour::Green,
+            Dashes::Long,
+            means(PERIODS_NS[2]),
+        ),
     ];
     chart(title, Axis::linear("s", 0.0, end), lines, limit_bps).to_svg()
 }
@@ -158,9 +163,8 @@ fn one(page: &mut Page, burst: &Burst) {
     page.subsection(&title);
     let point = |(at, bps): &(i64, u64)| (*at as f64 / 1e6, *bps as f64 / 1e6);
     let bins: Vec<(f64, f64)> = burst.shape.iter().map(point).collect();
-    let first = bins.first().map_or(0.0, |(at, _)| at.min(-burst_margin(burst)));
+    let first = -burst_margin(burst);
     let end = burst.length_ns as f64 / 1e6 + burst_margin(burst);
-    let first = first.max(-4.0 * burst_margin(burst));
     let bins: Vec<(f64, f64)> = {
         let mut kept: Vec<_> = bins.into_iter().filter(|(at, _)| *at >= first).collect();
         kept.push((burst.length_ns as f64 / 1e6, 0.0));
@@ -186,6 +190,7 @@ fn one(page: &mut Page, burst: &Burst) {
     let rows: Vec<(bool, Vec<String>)> = burst
         .flows
         .iter()
+        .take_while(|share| share.share >= text::SHARE_LEAST)
         .map(|share| {
             let percent = format!("{:.1} %", share.share * 100.0);
             let (queued, dropped) = (share.queued.to_string(), share.dropped.to_string());
@@ -233,8 +238,11 @@ fn named(label: &str, colour: Colour, dashes: Dashes, points: Vec<(f64, f64)>) -
     Line { label: label.to_owned(), colour, dashes, faint: false, points }
 }
 
-fn chart(title: &str, x: Axis, lines: Vec<Line>, limit_bps: u64) -> LineChart {
+fn chart(title: &str, x: Axis, mut lines: Vec<Line>, limit_bps: u64) -> LineChart {
     let limit = limit_bps as f64 / 1e6;
+    let across = vec![(x.min, limit), (x.max, limit)];
+    let label = format!("limit {}", text::rate(limit_bps));
+    lines.push(named(&label, Colour::Red, Dashes::Short, across));
     let values = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
     let highest = values.fold(limit, f64::max) * MARGIN;
     LineChart {
@@ -244,7 +252,7 @@ fn chart(title: &str, x: Axis, lines: Vec<Line>, limit_bps: u64) -> LineChart {
         y: Axis::linear("Mb/s", 0.0, highest),
         lines,
         marks: Vec::new(),
-        level: Some(Mark { at: limit, label: format!("limit {}", text::rate(limit_bps)) }),
+        level: None,
         steps: true,
     }
 }

@@ -1,4 +1,22 @@
 //! Finds bursts of packets, on any interface or in capture files, without the project's card.
+//! [`docs/watch.md`](../../../docs/watch.md) says what a burst is.
+//!
+//! ```text
+//!  live, file --> read: flow, bytes, packets --> watch: model, bins, finder --> session --> text
+//!  (sockets,      (tunnel)                       (pure: time is an argument)    |           html
+//!   captures)                                    allowances (pure) -------------+           keep
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`live`], [`file`] | packets of interfaces, of capture files |
+//! | [`read`], `tunnel`, [`arrival`] | from bytes to what the analysis knows of a packet |
+//! | [`watch`] | the analysis of one interface: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
+//! | [`model`], `meters` | the limits, with the buckets and queues of `srd-card` |
+//! | [`sketch`] | the flows that carry most, in bounded memory |
+//! | [`allowances`] | the driver's counters, and the bursts that they belong to |
+//! | [`session`], [`keep`] | all of one interface; packets to be saved |
+//! | [`burst`], [`text`], [`html`] | what is reported, for machines and people |
 #![forbid(unsafe_code)]
 
 pub mod allowances;

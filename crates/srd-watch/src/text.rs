@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::watch::PERIODS_NS;
 
 /// Flows with a smaller share are not named.
-const SHARE_LEAST: f64 = 0.0005;
+pub(crate) const SHARE_LEAST: f64 = 0.0005;
 
 /// A rate: `9.53 Gb/s`.
 pub fn rate(bps: u64) -> String {

@@ -106,7 +106,7 @@ proptest! {
             let begin = offset + n * 500 * MS;
             prop_assert!(burst.start_ns + MS >= begin && burst.start_ns <= begin + MS, "{}", n);
             let off = burst.length_ns.abs_diff(10 * MS);
-            prop_assert!(off <= 3 * settings.bin_ns + gap, "{} {}", n, burst.length_ns);
+            prop_assert!(off <= 3 * settings.bin_ns + 2 * gap, "{} {}", n, burst.length_ns);
             prop_assert_eq!(burst.flows[0].flow, flow(1));
             prop_assert!(burst.mean_bps > limit / 5 * 4);
         }
