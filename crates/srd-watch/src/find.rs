@@ -193,8 +193,8 @@ impl Finder {
 
     fn grow(&mut self, closed: &Closed, sum: &mut Sum) {
         let (full, window) = self.full_window(closed);
-        let stale = |run: &Box<Run>| !run.is_burst && run.first + 2 * window < closed.bin;
-        if self.run.as_ref().is_some_and(stale) {
+        let stale = |run: &Run| !run.is_burst && run.first + 2 * window < closed.bin;
+        if self.run.as_deref().is_some_and(stale) {
             self.run = None;
         }
         let before = &self.before;

@@ -9,7 +9,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`live`], [`file`] | packets of interfaces, of capture files |
+//! | [`live`], [`mod@file`] | packets of interfaces, of capture files |
 //! | [`read`], `tunnel`, [`arrival`] | from bytes to what the analysis knows of a packet |
 //! | [`watch`] | the analysis of one interface: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
 //! | [`model`], `meters` | the limits, with the buckets and queues of `srd-card` |

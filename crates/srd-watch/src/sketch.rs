@@ -15,7 +15,7 @@ use crate::arrival::Flow;
 
 /// Entries that stay when there are too many.
 pub const FLOWS_KEPT: usize = 1024;
-/// Most entries.
+/// Most entries; twice as many while two are put together.
 pub const FLOWS_MAX: usize = 2 * FLOWS_KEPT;
 
 /// What a flow was seen to carry.
@@ -70,14 +70,14 @@ impl TopFlows {
         if self.entries.is_empty() {
             std::mem::swap(self, other);
         } else {
-            for (flow, entry) in other.entries.drain() {
+            // All of them before any goes, so that their order does not matter.
+            other.entries.drain().for_each(|(flow, entry)| {
                 let own = self.entries.entry(flow).or_default();
                 own.carried.add(&entry.carried);
                 own.credit += entry.credit;
-                if self.entries.len() >= FLOWS_MAX {
-                    // The entries that are still to come are as many again, and shrink as often.
-                    shrink(&mut self.entries, &mut self.error_bytes, &mut self.forgotten);
-                }
+            });
+            if self.entries.len() >= FLOWS_MAX {
+                self.shrink();
             }
             self.error_bytes += other.error_bytes;
             self.forgotten += other.forgotten;
@@ -119,21 +119,18 @@ impl TopFlows {
     }
 
     fn shrink(&mut self) {
-        shrink(&mut self.entries, &mut self.error_bytes, &mut self.forgotten);
+        let mut credits: Vec<u64> = self.entries.values().map(|entry| entry.credit).collect();
+        let order = |credit: &u64| Reverse(*credit);
+        let (_, least, _) = credits.select_nth_unstable_by_key(FLOWS_KEPT, order);
+        let least = *least;
+        let before = self.entries.len();
+        self.entries.retain(|_, entry| {
+            entry.credit = entry.credit.saturating_sub(least);
+            entry.credit > 0
+        });
+        self.error_bytes += least;
+        self.forgotten += (before - self.entries.len()) as u64;
     }
-}
-
-fn shrink(entries: &mut HashMap<Flow, Entry>, error_bytes: &mut u64, forgotten: &mut u64) {
-    let mut credits: Vec<u64> = entries.values().map(|entry| entry.credit).collect();
-    let (_, least, _) = credits.select_nth_unstable_by_key(FLOWS_KEPT, |credit| Reverse(*credit));
-    let least = *least;
-    let before = entries.len();
-    entries.retain(|_, entry| {
-        entry.credit = entry.credit.saturating_sub(least);
-        entry.credit > 0
-    });
-    *error_bytes += least;
-    *forgotten += (before - entries.len()) as u64;
 }
 
 #[cfg(test)]
