@@ -10,10 +10,12 @@ use std::sync::Arc;
 
 use lane::*;
 use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::vpc::{Around, Envelope, PortId};
 use srd_card::{Direction, checksum};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::*;
+use srd_vpc::judge::Service;
 use srd_vpc::object::*;
 
 const SOURCE: usize = 0;
@@ -180,6 +182,75 @@ fn copies_are_cut_to_the_session_and_to_the_mtu() {
     let copy = &lab.copies(SOURCE, &sent)[0];
     assert_eq!((copy.len(), &copy[50..]), (36 + 64, &sent[..50]));
     assert_eq!(u16::from_be_bytes([copy[24], copy[25]]), 8 + 8 + 64, "the length of UDP");
+}
+
+/// What leaves for other hosts, and what guests get.
+#[derive(Default)]
+struct Between {
+    hosts: Vec<Vec<u8>>,
+    guests: Vec<Vec<u8>>,
+}
+
+impl Around for Between {
+    fn to_guest(&mut self, _: PortId, frame: Vec<u8>) {
+        self.guests.push(frame);
+    }
+    fn to_host(&mut self, _: &Arc<str>, _: VpcId, _: Envelope, frame: Vec<u8>, _: bool) {
+        self.hosts.push(frame[OFFLOAD_BYTES..].to_vec());
+    }
+    fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
+}
+
+/// Copies that did not fit were lost without being counted, and the source's guest was told of a
+/// packet that it had not sent.
+#[test]
+fn regression_copies_for_another_host_are_cut_to_the_way_there() {
+    let mut world = mirrored([open(), open(), open()], None);
+    world.instances.get_mut(&InstanceId(2)).unwrap().host = Some("other".into());
+    let mut lab = Lab::new(&world);
+    lab.card.set_mirrors(&world);
+    lab.card.set_host_bytes_max(1428);
+    let sent = packet((0, 1), TCP, 0, &[&ports(5, 443)[..], &[7; 1376]].concat());
+    let mut around = Between::default();
+    let frame = [&[0; OFFLOAD_BYTES][..], &sent].concat();
+    lab.card.from_guest(Instant::ZERO, lab.ports[SOURCE], frame, &mut around);
+    assert_eq!(around.guests.len(), 1, "the packet at its receiver, and no ICMP for the source");
+    let [copy] = &around.hosts[..] else { panic!("{:?}", around.hosts) };
+    assert_eq!((copy.len(), u16::from_be_bytes([copy[2], copy[3]])), (1428, 1428));
+    assert_eq!(u16::from_be_bytes([copy[24], copy[25]]), 1428 - 20, "the length of UDP");
+    assert_eq!(checksum::of(&copy[..20]), 0);
+    assert_eq!(copy[50..], sent[..1428 - 50]);
+    let counts = lab.card.counts(lab.ports[SOURCE]);
+    assert_eq!((counts.mirrored_packets, counts.mirrored_bytes), (1, 1428));
+}
+
+/// A copy of the answer to a copy would be answered, too, for ever.
+#[test]
+fn regression_what_answers_a_copy_is_not_copied() {
+    let mut world = mirrored([open(), open(), open()], None);
+    for filter in world.mirror_filters.values_mut() {
+        for rule in filter.rules.iter_mut().filter(|rule| !rule.egress) {
+            rule.traffic = Traffic::All;
+        }
+    }
+    let mut lab = Lab::new(&world);
+    lab.card.set_mirrors(&world);
+    let mut lab = Mirrors(lab);
+    let copy = lab.copies(SOURCE, &tcp((0, 1), 443)).remove(0);
+    let from = u16::from_be_bytes([copy[20], copy[21]]);
+    let answer = packet((2, 0), UDP, 0, &[&ports(4789, from)[..], &[0; 4]].concat());
+    let quoting =
+        |quoted: &[u8]| packet((2, 0), ICMP, 0, &[&[3, 3, 0, 0, 0, 0, 0, 0], quoted].concat());
+    let error = quoting(&copy[..60]);
+    for sent in [&answer, &error] {
+        let got = lab.send(TARGET, sent);
+        assert_eq!(got, [(SOURCE, sent.clone())], "it arrives, and that is all");
+    }
+    // What else the target sends is copied, errors about other packets, too.
+    let other = packet((2, 0), UDP, 0, &[&ports(53, from)[..], &[0; 4]].concat());
+    for sent in [other, quoting(&tcp((0, 2), 443))] {
+        assert_eq!(lab.send(TARGET, &sent).len(), 2);
+    }
 }
 
 /// Copies pay from the source's bandwidth, and nothing waits for them: when packets wait, copies

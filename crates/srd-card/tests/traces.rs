@@ -142,7 +142,12 @@ fn what_limits_hold_up_and_drop_is_noted() {
     let held = |lab: &Lab, port: usize, limit| lab.card.held(lab.ports[port], limit);
     while held(&lab, 0, Limit::Flow).dropped < 20 || held(&lab, 0, Limit::BandwidthOut).queued < 20
     {
-        send(&mut lab, now, 0, &large[sent as usize % 4]);
+        send(
+            &mut lab,
+            now,
+            0,
+            large.iter().cycle().nth(usize::try_from(sent % 4).unwrap()).unwrap(),
+        );
         sent += 1;
         records.append(&mut take(&mut lab, id));
         assert!(sent < 200_000);

@@ -103,8 +103,11 @@ fn instances_of_two_hosts_meet_over_a_plain_network_if_it_is_asked_for() {
     must(&format!("-n {a} addr add 198.18.0.77/24 dev v0"));
     let forged = within(a, || std::net::UdpSocket::bind(("198.18.0.77", 6081)).unwrap());
     forged.send_to(&[0; 100], ("198.18.0.2", 6081)).unwrap();
+    // A program on alpha, which does not have the port of alpha's card, does so too.
+    let forged = within(a, || std::net::UdpSocket::bind(("198.18.0.1", 0)).unwrap());
+    forged.send_to(&[0; 100], ("198.18.0.2", 6081)).unwrap();
     let began = Instant::now();
-    while beta.json(&["card", "status"])["drops"]["lost: a stranger's"] != 1 {
+    while beta.json(&["card", "status"])["drops"]["lost: a stranger's"] != 2 {
         assert!(began.elapsed() < PATIENCE);
         thread::sleep(Duration::from_millis(50));
     }
@@ -140,4 +143,46 @@ fn instances_of_two_hosts_meet_over_srd() {
     carries_a_megabyte(&alpha.instance("a"), &alpha.instance("b"), [10, 0, 1, 11]);
     let by_srd = pair.counter(0, "ena_srd_tx_pkts") - before;
     assert!(by_srd > 100, "{by_srd} packets rode SRD");
+}
+
+/// Instances reach the internet through this machine, and nothing else that it is: they do not speak
+/// to cards of other hosts in its name, and strangers are not routed.
+#[test]
+fn regression_the_internets_side_is_no_way_to_other_cards_and_no_router() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let [machine, outside, beyond] = [Machine::new("e"), Machine::new("f"), Machine::new("g")];
+    let own = &machine.namespace;
+    for (number, other) in (2..).zip([&outside.namespace, &beyond.namespace]) {
+        let name = format!("v{number}");
+        must(&format!("link add {name} netns {own} type veth peer name v0 netns {other}"));
+        must(&format!("-n {own} addr add 192.0.{number}.1/24 dev {name}"));
+        must(&format!("-n {own} link set {name} up"));
+        must(&format!("-n {other} addr add 192.0.{number}.2/24 dev v0"));
+        must(&format!("-n {other} link set v0 up"));
+        must(&format!("-n {other} route add default via 192.0.{number}.1"));
+    }
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    let bind = |of: &str, port: u16| {
+        let socket = within(of, || std::net::UdpSocket::bind(("0.0.0.0", port)).unwrap());
+        socket.set_read_timeout(Some(SILENCE)).unwrap();
+        socket
+    };
+    let (out, card_of_other) = (&outside.namespace, 6081);
+    let [card_there, other_there] = [card_of_other, 7000].map(|port| bind(out, port));
+    let far = bind(&beyond.namespace, 7000);
+    let guest = bind(&machine.instance("web"), card_of_other);
+    for port in [card_of_other, 7000] {
+        guest.send_to(b"from a guest", ("192.0.2.2", port)).unwrap();
+    }
+    let mut buffer = [0; 100];
+    let (_, from) = other_there.recv_from(&mut buffer).unwrap();
+    assert!(from.port() != card_of_other, "it would pass for this machine's card: {from}");
+    assert!(card_there.recv_from(&mut buffer).is_err(), "a guest speaks to another card");
+
+    other_there.send_to(b"through", ("192.0.3.2", 7000)).unwrap();
+    assert!(far.recv_from(&mut buffer).is_err(), "the machine has become a router");
+    assert_eq!(card.end(rustix::process::Signal::TERM), 0);
 }

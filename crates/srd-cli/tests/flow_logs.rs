@@ -110,6 +110,28 @@ fn what_programs_send_and_what_rules_refuse_is_in_the_files() {
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
 }
 
+/// A terminal that is closed, or a session that is lost, ends the card as SIGTERM does: with what it
+/// has counted.
+#[test]
+fn regression_a_hangup_loses_no_records() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("u");
+    let directory = machine.path("logs").to_str().unwrap().to_owned();
+    let log = format!("[flow_log.all]\ndirectory = {directory:?}\n");
+    let file = machine.example("vpc.toml", |text| {
+        format!("account = \"123456789010\"\nregion = \"eu-central-1\"\n{text}{log}")
+    });
+    let mut card = machine.up(&[&file]);
+    let https = listen(&machine.instance("web"), 443);
+    let client = connect(&machine.instance("app"), WEB, 443).unwrap();
+    assert_eq!(card.end(Signal::HUP), 0);
+    drop((client, https));
+    assert!(!records(machine.path("logs"), ".log").is_empty());
+    assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
 /// The web server's interface: the one that refused port 80.
 fn web_eni(all: &[Vec<String>]) -> String {
     let refused = all.iter().find(|r| r[4] == "10.0.1.10" && r[6] == "80" && r[12] == "REJECT");

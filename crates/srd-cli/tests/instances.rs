@@ -333,3 +333,33 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     assert_eq!(machine.facts(), before);
     assert_eq!(machine.instances_left(), Vec::<String>::new());
 }
+
+/// A slip of the hand, as `--socket cloud.toml`, costs no file.
+#[test]
+fn regression_what_is_no_socket_stays_where_it_is() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("sk");
+    let file = machine.example("vpc.toml", |text| text);
+    fs::write(machine.path("card.sock"), "precious").unwrap();
+    let refused = machine.srd(&["card", "up", &file]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:#?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no socket"), "{refused:#?}");
+    assert_eq!(fs::read_to_string(machine.path("card.sock")).unwrap(), "precious");
+    fs::remove_file(machine.path("card.sock")).unwrap();
+    // What a card that was killed has left is replaced; what another has put there since stays.
+    let mut card = machine.up(&[&file]);
+    card.end(Signal::KILL);
+    assert!(machine.path("card.sock").exists());
+    let began = Instant::now();
+    while !machine.instances_left().is_empty() {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let mut card = machine.up(&[&file]);
+    fs::remove_file(machine.path("card.sock")).unwrap();
+    fs::write(machine.path("card.sock"), "another's").unwrap();
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(fs::read_to_string(machine.path("card.sock")).unwrap(), "another's");
+}

@@ -335,3 +335,27 @@ fn regression_what_this_machine_cannot_send_is_not_blamed_on_the_peer() {
     must(&format!("-n {a} addr del 198.18.0.1/24 dev v0"));
     pair.wait("the reason", |p| problem(p).contains("the address of `listen`"));
 }
+
+/// What a daemon has left can be removed also when its key is gone, or of another user.
+#[test]
+fn regression_removing_what_is_left_needs_no_key() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("k");
+    let interface = "kill_switch = true";
+    pair.configure(0, &Settings { interface, ..Settings::OVERLAY });
+    start_logged(&mut pair, 0);
+    pair.wait("the daemon", |p| p.ask(0, &["status"]).is_some());
+    let mut daemon = pair.daemons[0].take().unwrap();
+    let pid = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(daemon.wait().unwrap().success());
+    pair.wait("a line", |p| log(p, 0).contains("ends, by SIGTERM"));
+    assert!(log(&pair, 0).contains("stay unreachable until the next start, or `srd down`"));
+    std::fs::remove_file(pair.path("0.key".into())).unwrap();
+    let config = pair.path("0.toml".into());
+    let down = pair.command(0).arg("down").arg("-c").arg(config).output().unwrap();
+    assert!(down.status.success(), "{down:?}");
+    assert!(String::from_utf8_lossy(&down.stdout).contains("removed"), "{down:?}");
+}

@@ -63,6 +63,28 @@ fn a_path_mtu_that_falls_and_rises_is_found_without_icmp() {
     falls_and_rises("mn", false);
 }
 
+/// A route that has learned a small MTU, or has one, is no reason not to start: neither for the others
+/// nor for this peer, whose way may carry more by now.
+#[test]
+fn regression_a_small_mtu_of_a_route_does_not_keep_a_daemon_from_starting() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::routed("mr");
+    set_mtu(&pair, 1300);
+    for (name, other) in pair.names.iter().zip(["198.18.0.2", "198.18.0.1"]) {
+        must(&format!("-n {name} route add {other} via 198.18.0.254 mtu lock 1300"));
+    }
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        pair.start(end);
+    }
+    pair.wait_for_express();
+    assert!(pair.ask(0, &["status"]).unwrap()["mtu"].as_u64().unwrap() >= 1280);
+    pair.transfer("10.77.0.2");
+    pair.wait("the size that passes", |pair| packet_bytes(pair) <= 1272);
+}
+
 #[test]
 fn one_source_port_that_a_firewall_lets_through_is_enough_and_is_told() {
     if !ready() {

@@ -9,7 +9,9 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use srd_net::{KeyFileError, read_key_file};
+use srd_net::{KeyFileError, read_key_file_of};
+
+use crate::privileges;
 use srd_proto::crypto;
 use zeroize::Zeroize as _;
 
@@ -137,7 +139,8 @@ impl SecretKey {
         STANDARD.encode(self.0)
     }
 
-    /// The key in a file that nobody but its owner may read, and whose owner is us or root.
+    /// The key in a file that nobody but its owner may read, and whose owner is us, or root, or the
+    /// user that a daemon of root's becomes.
     ///
     /// # Errors
     /// What is wrong, and what to do about it.
@@ -159,12 +162,17 @@ impl SecretKey {
     }
 
     fn load_made_by(path: &Path, make: &str) -> Result<Self, KeyFileError> {
-        let text = read_key_file(path, make)?;
+        let text = read_key_file_of(path, make, privileges::own_user())?;
         let shown = path.display();
-        Self::parse(&text).map_err(|e| KeyFileError {
-            what: format!("{shown} holds no key: {e}"),
+        let refused = |why: String| KeyFileError {
+            what: format!("{shown} holds no key: {why}"),
             remedy: format!("{make} > {shown}"),
-        })
+        };
+        let key = Self::parse(&text).map_err(|e| refused(e.to_string()))?;
+        if key.0 == [0; 32] {
+            return Err(refused("all of it is zero".to_owned()));
+        }
+        Ok(key)
     }
 }
 

@@ -128,6 +128,13 @@ pub(crate) fn may_be_ours(user: Uid) -> bool {
     user.is_root() || user == geteuid() || ours(OWN_ACCOUNT) || ours(NO_ACCOUNT)
 }
 
+/// The user that a daemon of root's becomes, whose keys root may use: it has the package's account.
+pub(crate) fn own_user() -> Option<u32> {
+    let is_root = geteuid().is_root();
+    let account = is_root.then(|| account(&[OWN_ACCOUNT]))?;
+    (account.name == OWN_ACCOUNT).then(|| account.uid.as_raw())
+}
+
 struct Account {
     name: String,
     uid: Uid,

@@ -160,8 +160,8 @@ counters! {
     retransmissions: Counter,
     /// Times that the retransmission timer, not an acknowledgement, found the loss.
     retransmission_timeouts: Counter,
-    /// Packets declared lost that arrived after all.
-    spurious_retransmissions: Counter,
+    /// Packets held for lost that arrived after all. Not all of them were sent again.
+    spurious_losses: Counter,
     /// Handshakes that we began.
     handshakes_begun: Counter,
     /// Handshakes that ended with a session.

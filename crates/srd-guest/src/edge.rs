@@ -2,13 +2,16 @@
 //!
 //! Public addresses of the VPC are routed into it, so that programs of this machine reach
 //! instances as the internet would. Packets of instances to other machines are forwarded, and leave
-//! with this machine's address. Everything is given back when this process ends.
+//! with this machine's address, but never with the port of its card, and never to the port of
+//! another one: a card takes what comes from there for the words of a host. A machine that was no
+//! router does not become one for others. Everything is given back when this process ends.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Context, Result};
+use srd_card::vpc::envelope::GENEVE_PORT;
 use srd_net::Tun;
 
 use crate::namespace::{ip, run};
@@ -71,15 +74,26 @@ impl Edge {
 
 /// Packets of instances leave this machine with its address.
 fn forward(undo: &Undo) -> Result<()> {
-    let rules = format!(
-        "add table ip {TABLE}\nflush table ip {TABLE}\n\
-         add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
-         add rule ip {TABLE} out iifname {DEVICE} oifname != {DEVICE} masquerade\n"
-    );
-    undo.later(&format!("nft delete table ip {TABLE}"))?;
-    run("nft", &[&rules])?;
     let before = fs::read_to_string(FORWARD).context(FORWARD)?;
     let before = before.trim();
+    let after = GENEVE_PORT + 1;
+    let mut rules = format!(
+        "add table ip {TABLE}\nflush table ip {TABLE}\n\
+         add chain ip {TABLE} out {{ type nat hook postrouting priority 100 ; }}\n\
+         add rule ip {TABLE} out iifname {DEVICE} oifname != {DEVICE} meta l4proto udp \
+         masquerade to :{after}-65535\n\
+         add rule ip {TABLE} out iifname {DEVICE} oifname != {DEVICE} masquerade\n\
+         add chain ip {TABLE} through {{ type filter hook forward priority 0 ; }}\n\
+         add chain ip {TABLE} in {{ type filter hook input priority 0 ; }}\n\
+         add rule ip {TABLE} through iifname {DEVICE} udp dport {GENEVE_PORT} drop\n\
+         add rule ip {TABLE} in iifname {DEVICE} udp dport {GENEVE_PORT} drop\n"
+    );
+    if before != "1" {
+        rules +=
+            &format!("add rule ip {TABLE} through iifname != {DEVICE} oifname != {DEVICE} drop\n");
+    }
+    undo.later(&format!("nft delete table ip {TABLE}"))?;
+    run("nft", &[&rules])?;
     if before != "1" {
         undo.later(&format!("echo {before} > {FORWARD}"))?;
         fs::write(FORWARD, "1").context(FORWARD)?;

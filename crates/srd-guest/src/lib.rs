@@ -28,6 +28,7 @@
 //! | `packets`, `gateways` | where packets go |
 //! | `logging`, `logs` | flow logs: which, and their files |
 //! | `link_local` | names, metadata and time for instances |
+//! | `metrics` | figures over HTTP |
 //! | `trace` | packets that a person follows |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
@@ -39,6 +40,7 @@ mod guests;
 mod link_local;
 mod logging;
 mod logs;
+mod metrics;
 mod namespace;
 mod orders;
 mod packets;
@@ -55,7 +57,7 @@ mod world;
 
 pub use client::Client;
 pub use orders::Stopper;
-pub use state::{Options, Service};
+pub use state::{Metrics, Options, Service};
 pub use underlay::UnderlayOptions;
 
 /// Where the service listens by default.

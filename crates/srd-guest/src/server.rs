@@ -1,8 +1,8 @@
 //! The socket: one thread for each connection, few of them, and none waits for ever.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,17 +53,38 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct Server {
     path: PathBuf,
+    /// Whose file it is: device and inode.
+    identity: (u64, u64),
+}
+
+/// Removes a socket that a card which died has left; refuses what is not ours to remove.
+fn remove_stale(path: &Path) -> Result<()> {
+    let shown = path.display();
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("the socket {shown}")),
+        Ok(facts) if !facts.file_type().is_socket() => {
+            bail!("{shown} is there and no socket: name another place with --socket");
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).with_context(|| format!("cannot remove {shown}"))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot tell whose {shown} is")),
+        Ok(_) => {
+            bail!(
+                "a card serves {shown} already: `srd card status` shows it, --socket names another"
+            )
+        }
+    }
 }
 
 impl Server {
     pub(crate) fn listen(path: &Path, orders: Orders) -> Result<Self> {
-        if UnixStream::connect(path).is_ok() {
-            bail!(
-                "a card serves {} already: `srd card status` shows it, --socket names another",
-                path.display()
-            );
-        }
-        let _ = std::fs::remove_file(path);
+        remove_stale(path)?;
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -94,13 +115,18 @@ impl Server {
             }
         };
         thread::Builder::new().name("srd-card-socket".into()).spawn(accept)?;
-        Ok(Self { path: path.to_owned() })
+        let facts = std::fs::symlink_metadata(path)?;
+        Ok(Self { path: path.to_owned(), identity: (facts.dev(), facts.ino()) })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        // Another card may have taken the place.
+        let is_ours = |facts: std::fs::Metadata| (facts.dev(), facts.ino()) == self.identity;
+        if std::fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -167,7 +193,7 @@ impl Begun<'_> {
     }
 }
 
-fn ask(orders: &Orders, request: Request) -> Result<Answer> {
+pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     let (back, answer) = channel();
     let command = match request {
         // Here, and not where packets are moved: a file may take its time.

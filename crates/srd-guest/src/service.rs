@@ -22,6 +22,7 @@ use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
 use crate::logs::Logs;
+use crate::metrics;
 use crate::orders::{Command, Orders, Stopper};
 use crate::port::Port;
 use crate::protocol::{Answer, Request};
@@ -54,6 +55,7 @@ impl Service {
             vpc.instance_here(name)?;
         }
         let server = Server::listen(&options.socket, orders.clone())?;
+        let metrics = options.metrics.map(|of| metrics::start(of, orders.clone())).transpose()?;
         let undo = Undo::start()?;
         let world = vpc.world();
         let rules = Arc::new(Rules::compile(&world, &options.host));
@@ -82,7 +84,9 @@ impl Service {
             wake,
             stopper: Stopper { is_ending, orders },
             _server: server,
+            _metrics: metrics,
             expire_at: now,
+            began: now,
             undo,
         };
         service.set_edges();

@@ -1,7 +1,7 @@
 //! What the loop works on.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,6 +46,17 @@ pub struct Options {
     pub vhost_user: BTreeMap<String, PathBuf>,
     /// Whether to look for packets without pause, and never to wait.
     pub busy_poll: bool,
+    /// Where figures are served over HTTP, if anywhere.
+    pub metrics: Option<Metrics>,
+}
+
+/// Where figures are served over HTTP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metrics {
+    /// The address and port.
+    pub listen: SocketAddr,
+    /// Whether others than this machine may ask.
+    pub allow_remote: bool,
 }
 
 /// A service. It holds namespaces, devices and rules, and gives them back when it is dropped.
@@ -63,7 +74,9 @@ pub struct Service {
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) stopper: Stopper,
     pub(crate) _server: Server,
+    pub(crate) _metrics: Option<srd_http::Server>,
     pub(crate) expire_at: Instant,
+    pub(crate) began: Instant,
     /// Dropped last.
     pub(crate) undo: Undo,
 }

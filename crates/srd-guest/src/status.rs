@@ -62,7 +62,16 @@ impl Service {
         let lost = self.gateways.lost.iter();
         drops.extend(lost.map(|(why, packets)| (format!("lost: {why}"), *packets)));
         let Options { host, scale, internet, .. } = &self.options;
-        Status { host: host.clone(), scale: *scale, internet: *internet, instances, drops }
+        Status {
+            host: host.clone(),
+            scale: *scale,
+            internet: *internet,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: std::time::Duration::from_nanos(now.since(self.began).as_nanos())
+                .as_secs_f64(),
+            instances,
+            drops,
+        }
     }
 }
 

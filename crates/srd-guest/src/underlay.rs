@@ -1,8 +1,9 @@
 //! Packets between hosts: envelopes in UDP datagrams, one packet each.
 //!
-//! A host is known by its address: the underlay has to see to it that nobody else sends from it. An
-//! overlay of `srd up` does (it encrypts, and each peer has its own addresses); a plain network
-//! does not, and has to be asked for.
+//! A host is known by its address and its card's port. The port belongs to the card: no other program
+//! of that machine can have it, and its guests' packets never leave with it ([`crate::edge`]). That
+//! nobody else sends from the address is up to the underlay. An overlay of `srd up` sees to it (it
+//! encrypts, and each peer has its own addresses); a plain network does not, and has to be asked for.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -40,7 +41,7 @@ pub(crate) struct Underlay {
     socket: UdpSocket,
     fd: Arc<OwnedFd>,
     hosts: BTreeMap<Arc<str>, SocketAddr>,
-    names: BTreeMap<IpAddr, Arc<str>>,
+    names: BTreeMap<SocketAddr, Arc<str>>,
     /// The most bytes of a packet in one datagram.
     pub(crate) bytes_max: usize,
     buffer: Vec<u8>,
@@ -89,10 +90,11 @@ impl Underlay {
             if at.is_ipv4() != address.is_ipv4() {
                 bail!("{name} is at {at}, which is of another family than {address}");
             }
-            if let Some(other) = names.insert(*at, name.clone()) {
+            let card = SocketAddr::new(*at, GENEVE_PORT);
+            if let Some(other) = names.insert(card, name.clone()) {
                 bail!("{other} and {name} are both at {at}");
             }
-            hosts.insert(name, SocketAddr::new(*at, GENEVE_PORT));
+            hosts.insert(name, card);
         }
         let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
         Ok(Self { socket, fd, hosts, names, bytes_max, buffer: vec![0; DATAGRAM_BYTES_MAX] })
@@ -113,7 +115,7 @@ impl Underlay {
     /// The next frame of another host; `Some(Err)` says why a datagram was none.
     pub(crate) fn receive(&mut self) -> Option<Result<Received, &'static str>> {
         let (bytes, from) = self.socket.recv_from(&mut self.buffer).ok()?;
-        let Some(host) = self.names.get(&from.ip()) else { return Some(Err("a stranger's")) };
+        let Some(host) = self.names.get(&from) else { return Some(Err("a stranger's")) };
         let read = Envelope::decode(&self.buffer[..bytes]);
         let Ok((envelope, offload, packet)) = read else { return Some(Err("no envelope")) };
         Some(Ok((host.clone(), envelope, [&offload[..], packet].concat())))

@@ -39,6 +39,19 @@ impl std::error::Error for KeyFileError {}
 /// # Errors
 /// What is wrong with the file, and what to do about it; never its text.
 pub fn read_key_file(path: &Path, make: &str) -> Result<Zeroizing<String>, KeyFileError> {
+    read_key_file_of(path, make, None)
+}
+
+/// The same for a file that may also belong to the user `also`: the one that a service of root's
+/// becomes.
+///
+/// # Errors
+/// As [`read_key_file`].
+pub fn read_key_file_of(
+    path: &Path,
+    make: &str,
+    also: Option<u32>,
+) -> Result<Zeroizing<String>, KeyFileError> {
     let shown = path.display();
     let error = |what: String, remedy: String| KeyFileError { what, remedy };
     let refused = |e: io::Error| {
@@ -47,9 +60,7 @@ pub fn read_key_file(path: &Path, make: &str) -> Result<Zeroizing<String>, KeyFi
                 ("no such file".to_owned(), format!("make one: umask 077; {make} > {shown}"))
             }
             io::ErrorKind::PermissionDenied => {
-                let us = os::effective_user();
-                let remedy =
-                    format!("give it to the user that runs this: chown {us} {shown} (as root)");
+                let remedy = "run this as root, or as the user that the key belongs to".to_owned();
                 ("permission denied".to_owned(), remedy)
             }
             io::ErrorKind::InvalidData => {
@@ -73,8 +84,9 @@ pub fn read_key_file(path: &Path, make: &str) -> Result<Zeroizing<String>, KeyFi
         return Err(error(what, format!("chmod 600 {shown}")));
     }
     let us = os::effective_user();
-    if facts.uid() != us && facts.uid() != 0 {
-        let what = format!("{shown} belongs to user {}, neither root nor us", facts.uid());
+    let owner = facts.uid();
+    if owner != us && owner != 0 && Some(owner) != also {
+        let what = format!("{shown} belongs to user {owner}, neither root nor us");
         return Err(error(what, format!("chown {us} {shown} (as root)")));
     }
     // All of it at once, so that no half of it stays behind where the text was before it grew.
@@ -159,6 +171,8 @@ mod tests {
         // Only root can give a file away.
         if std::os::unix::fs::chown(&path, Some(65_534), None).is_ok() {
             assert!(refusal(&path).contains("belongs to user 65534"));
+            assert!(read_key_file_of(&path, MAKE, Some(65_533)).is_err());
+            assert_eq!(read_key_file_of(&path, MAKE, Some(65_534)).unwrap().as_str(), "secret\n");
         }
         remove(&path);
     }

@@ -78,7 +78,7 @@ pub use clock::Clock;
 pub use endpoint::{Closed, ConnectError, Endpoint, FlushError, Peer, Received, SendError};
 pub use engine::{Application, Context};
 pub use io::{IoStats, Notice, PacketIo, PollMode, Segments, Sent, Undelivered, Wait};
-pub use key_file::{KeyFileError, read_key_file};
+pub use key_file::{KeyFileError, read_key_file, read_key_file_of};
 pub use link::{Link, LocalAddress, detect_link_rate, local_addresses};
 pub use local::LocalEndpoint;
 pub use memory::{MemoryIo, MemoryNet, MemoryOptions};

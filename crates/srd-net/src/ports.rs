@@ -111,10 +111,15 @@ fn bind_run(
             bound = socket.bind(&address);
         }
         bound.map_err(|e| {
-            let advice = if e.kind() == io::ErrorKind::AddrInUse {
-                "; choose another base port or fewer paths"
-            } else {
-                ""
+            let advice = match e.kind() {
+                io::ErrorKind::AddrInUse => {
+                    ": another program has this port (`ss -aulnp` shows which); choose another base \
+                     port"
+                }
+                io::ErrorKind::AddrNotAvailable => {
+                    ": this machine does not have the address (`ip addr` shows what it has)"
+                }
+                _ => "",
             };
             io::Error::new(e.kind(), format!("cannot bind {address} (path {path}): {e}{advice}"))
         })?;

@@ -73,8 +73,6 @@ pub struct UdpIo {
     /// The socket that receives at each local address, and what it receives into.
     receivers: Vec<usize>,
     ears: Vec<Ear>,
-    /// Which of them is asked next.
-    ear: usize,
     clock: Clock,
     /// The path whose socket was full.
     blocked: Option<usize>,
@@ -154,7 +152,6 @@ impl UdpIo {
             ears: receivers.iter().map(|_| Ear::new()).collect(),
             receivers,
             path_count,
-            ear: 0,
             clock: Clock::new(),
             blocked: None,
             slept: false,
@@ -461,7 +458,7 @@ impl PacketIo for UdpIo {
         // Asking for what is not there costs a system call for nothing.
         let ask_first = no_wait
             || !self.slept
-            || self.ears.iter().any(|ear| ear.receiver.is_full())
+            || self.ears.iter().any(|ear| ear.is_waiting() || ear.receiver.is_full())
             || self.poll != PollMode::Block;
         if ask_first && let Some(n) = self.receive_now(&mut each)? {
             return Ok(n);

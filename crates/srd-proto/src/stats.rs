@@ -33,8 +33,9 @@ pub struct Stats {
     pub unresponsive_remote_events: u64,
     /// Times more than half of a context's paths were bad for 10 ms.
     pub impaired_remote_conn_events: u64,
-    /// Packets declared lost that arrived after all.
-    pub spurious_retrans_pkts: u64,
+    /// Packets held for lost that arrived after all: no part of those sent again, since the
+    /// acknowledgement of some comes before they are.
+    pub spurious_losses: u64,
     /// Duplicates received: datagrams that had been delivered before.
     pub rx_duplicates: u64,
     /// Datagrams refused for want of a receive buffer.

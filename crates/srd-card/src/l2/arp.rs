@@ -1,9 +1,11 @@
 //! ARP (RFC 826): every address of the subnet is at the gateway.
 
+use core::net::Ipv4Addr;
+
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress};
 
+use super::dhcp::mask;
 use super::{ARP, Framed, GATEWAY, Link};
-use crate::rules::prefix::Prefix;
 
 /// Addresses of the network's own services.
 const SERVICES: [u8; 3] = [169, 254, 169];
@@ -24,8 +26,8 @@ impl Link {
             return None;
         };
         let (own, length) = self.ipv4?;
-        let subnet = Prefix::new(own.into(), length)?;
-        let here = subnet.contains(target_protocol_addr.into())
+        let subnet = |address: Ipv4Addr| u32::from(address) & mask(length);
+        let here = subnet(target_protocol_addr) == subnet(own)
             || target_protocol_addr.octets().starts_with(&SERVICES);
         if target_protocol_addr == own || !here || source_hardware_addr.as_bytes() != self.mac {
             return None;

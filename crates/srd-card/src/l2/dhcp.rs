@@ -147,6 +147,6 @@ impl Link {
     }
 }
 
-fn mask(length: u8) -> u32 {
+pub(super) fn mask(length: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0)
 }

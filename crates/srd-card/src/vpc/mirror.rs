@@ -12,17 +12,20 @@
 //! A copy is judged by lists and routes as any packet of the source is, but not by the source's
 //! groups; it pays from the source's bandwidth what nobody else waits for.
 //!
-//! Bound: a packet is copied once; a copy is never copied, since no interface is source and target.
+//! Bound: a packet is copied once; a copy is never copied, since no interface is source and target;
+//! nor is what answers one.
 
 use alloc::vec::Vec;
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use srd_vpc::id::{EniId, MirrorSessionId};
 use srd_vpc::object::{MirrorFilter, World};
 
+use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
-use crate::meta::packet::protocol;
+use crate::meta::packet::{Packet, protocol};
 use crate::rewrite::checksum;
+use crate::track::Key;
 
 /// The port of VXLAN.
 pub const VXLAN_PORT: u16 = 4789;
@@ -73,6 +76,23 @@ impl Mirror {
         Some((session.source, session.number, mirror))
     }
 
+    /// Whether a packet for the source answers a copy: a datagram from the target's VXLAN port, or
+    /// an ICMP error about a copy. // M2
+    pub(super) fn is_answer(&self, packet: &Packet, bytes: &[u8]) -> bool {
+        let about = match packet.protocol {
+            protocol::UDP => Some(Key::of(packet, bytes, Direction::Ingress, 0)),
+            _ => Key::of_error(packet, bytes, Direction::Ingress, 0),
+        };
+        let copies = [(self.source.into(), None), (self.target.into(), Some(VXLAN_PORT))];
+        about.is_some_and(|key| {
+            let mut ends = key.ends().into_iter().zip(copies);
+            let is_of = |((address, port), (of, at)): ((IpAddr, u16), (IpAddr, Option<u16>))| {
+                address == of && at.is_none_or(|at| at == port)
+            };
+            key.protocol() == protocol::UDP && ends.all(is_of)
+        })
+    }
+
     /// The copy of a packet, cut to the session's length and to the MTU. // M3
     pub(super) fn copy(&self, packet: &[u8], egress: bool, hash: u64) -> Vec<u8> {
         let wanted = ETHERNET_BYTES + packet.len();
@@ -81,7 +101,6 @@ impl Mirror {
         let total = OUTER_BYTES + inner_bytes;
         let mut out = Vec::with_capacity(OFFLOAD_BYTES + total);
         out.extend_from_slice(&[0; OFFLOAD_BYTES]);
-        let length = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
         let [high, low] = length(total);
         let mut ip = [0x45, 0, high, low, 0, 0, 0x40, 0, TTL, protocol::UDP, 0, 0];
         let addresses = [self.source.octets(), self.target.octets()].concat();
@@ -106,4 +125,23 @@ impl Mirror {
         out.truncate(OFFLOAD_BYTES + total);
         out
     }
+}
+
+fn length(bytes: usize) -> [u8; 2] {
+    u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes()
+}
+
+/// Cuts a copy to what its way carries. // M3
+pub(super) fn cut(frame: &mut Vec<u8>, most: usize) {
+    let most = most.max(OUTER_BYTES + ETHERNET_BYTES);
+    if frame.len() <= OFFLOAD_BYTES + most {
+        return;
+    }
+    frame.truncate(OFFLOAD_BYTES + most);
+    let bytes = &mut frame[OFFLOAD_BYTES..];
+    bytes[2..4].copy_from_slice(&length(most));
+    bytes[10..12].fill(0);
+    let sum = checksum::of(&bytes[..20]);
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    bytes[24..26].copy_from_slice(&length(most - 20));
 }

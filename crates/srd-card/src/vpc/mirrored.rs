@@ -11,7 +11,7 @@ use srd_vpc::object::World;
 
 use super::card::Card;
 use super::flow::To;
-use super::mirror::Mirror;
+use super::mirror::{self, Mirror};
 use super::port::{Around, PortId};
 use super::read::Read;
 use crate::hash::Keyed;
@@ -75,6 +75,9 @@ impl Card {
         let mut sessions = self.ports[port.0 as usize].mirrors.iter();
         let wanted = sessions.find(|mirror| mirrors(&mirror.filter, egress, &packet));
         let Some(mirror) = wanted.filter(|_| !is_dhcp) else { return };
+        if !egress && mirror.is_answer(&read.packet, bytes) {
+            return;
+        }
         // Of ports where there are some, else of addresses and protocol. // M3
         let hash = FlowKey::of(&read.packet).hash_under(&Keyed::new(self.seed));
         // A super-packet is many packets on the wire, with checksums that nothing is left to fill
@@ -92,16 +95,25 @@ impl Card {
         }
     }
 
-    fn send_copy(&mut self, now: Instant, port: PortId, frame: Vec<u8>, around: &mut impl Around) {
+    fn send_copy(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        mut frame: Vec<u8>,
+        around: &mut impl Around,
+    ) {
         let there = &self.ports[port.0 as usize];
         let (instance, index) = (there.instance, there.index);
-        let bytes = u32::try_from(frame.len() - OFFLOAD_BYTES).unwrap_or(u32::MAX);
         let to = Read::frame(&frame).and_then(|read| {
             // Groups of the source are not asked. // M5
             let flow = compile::Flow::Established;
             Some(self.ask_sent(port, &read, &frame[OFFLOAD_BYTES..], flow).ok()?.0.to)
         });
         let to = to.filter(|to| matches!(to, To::Port(_) | To::Host { .. }));
+        if let Some(To::Host { .. }) = to {
+            mirror::cut(&mut frame, self.host_bytes_max);
+        }
+        let bytes = u32::try_from(frame.len() - OFFLOAD_BYTES).unwrap_or(u32::MAX);
         let offer = Offer {
             direction: Direction::Egress,
             bytes,

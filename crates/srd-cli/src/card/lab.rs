@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_bench::talk::{self, Experiment, Options, Outcome, page, show};
 
@@ -95,7 +95,7 @@ pub(super) fn run(args: &LabArgs) -> Result<u8> {
 
 /// A signal ends this process, and its cards with it; their files go first.
 fn end_on_signals() -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             talk::remove_files();

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use srd_guest::protocol::{Attach, Instance};
 use srd_guest::{Client, Options, Service, Stopper};
@@ -90,6 +90,7 @@ impl Own {
             socket: args.socket.socket.clone(),
             vhost_user: BTreeMap::new(),
             busy_poll: false,
+            metrics: None,
         };
         let mut service = Service::open(options)?;
         let stopper = service.stopper();
@@ -112,7 +113,7 @@ impl Drop for Own {
 
 pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     args.json.check()?;
-    let signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let (own, mut client) = match Client::connect(&args.socket.socket) {
         Ok(client) => {
             let of_card = [args.vpc.is_some(), args.scale.is_some(), args.credits.is_some()];

@@ -1,15 +1,16 @@
 //! `srd card up`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use srd_guest::{Options, Service, UnderlayOptions};
+use srd_guest::{Metrics, Options, Service, UnderlayOptions};
 
 use super::{CREDITS_S, SocketArg, scale};
+use crate::failure::usage;
 use crate::output::say;
 
 const EXAMPLES: &str = "\
@@ -61,6 +62,13 @@ pub(crate) struct UpArgs {
     /// Look for packets without pause: less delay, and a processor that is always busy.
     #[arg(long)]
     busy_poll: bool,
+    /// Serve figures over HTTP at this address and port, as in 127.0.0.1:9472: a page for people at
+    /// /, OpenMetrics for Prometheus at /metrics.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Others than this machine may read them.
+    #[arg(long, requires = "metrics")]
+    metrics_remote: bool,
     #[command(flatten)]
     socket: SocketArg,
 }
@@ -85,10 +93,21 @@ fn peer(text: &str) -> Result<(String, IpAddr), String> {
 pub(super) fn run(args: &UpArgs) -> Result<u8> {
     let UpArgs { file, host, scale, credits, internet, underlay, .. } = args.clone();
     let UpArgs { peers, plain, vhost_user, busy_poll, socket, .. } = args.clone();
+    if let Some(at) = args.metrics
+        && !at.ip().is_loopback()
+        && !args.metrics_remote
+    {
+        return usage(format!(
+            "--metrics {at}: others than this machine may ask there; write 127.0.0.1:{}, or add \
+             --metrics-remote if they shall",
+            at.port()
+        ));
+    }
+    let metrics = args.metrics.map(|listen| Metrics { listen, allow_remote: args.metrics_remote });
     let vhost_user = vhost_user.into_iter().collect();
     let hosts = peers.into_iter().collect();
     let underlay = underlay.map(|address| UnderlayOptions { address, hosts, plain });
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
     let socket = socket.socket;
     let options = Options {
         file,
@@ -100,6 +119,7 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         socket,
         vhost_user,
         busy_poll,
+        metrics,
     };
     let mut service = Service::open(options)?;
     let stopper = service.stopper();

@@ -134,6 +134,15 @@ impl Try {
 
     /// Writes the configuration where `srd reload` finds it. Returns where that is.
     pub(super) fn write(text: &str) -> Result<PathBuf> {
+        // One that runs reads its file again at a reload.
+        let socket = srd_daemon::config::socket_default(INTERFACE);
+        if std::os::unix::net::UnixStream::connect(&socket).is_ok() {
+            return Err(Usage(format!(
+                "a try runs already: end it with Ctrl-C where it was started (its socket is {})",
+                socket.display()
+            ))
+            .into());
+        }
         write_in(Path::new(DIRECTORY), text)
     }
 }

@@ -104,7 +104,7 @@ pub(crate) struct DownArgs {
 
 /// Runs `srd down`.
 pub(crate) fn down(args: &DownArgs) -> Result<()> {
-    let config = Config::load(&args.config)?;
+    let config = Config::load_without_keys(&args.config)?;
     let name = &config.interface.name;
     match srd_daemon::run::release(&config)? {
         0 => crate::output::say(format!("{name}: nothing was left")),

@@ -41,20 +41,33 @@ const PATHS_DEFAULT: i64 = 64;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
+/// Whether the key files of a configuration are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Keys {
+    /// They are read and checked.
+    Read,
+    /// A random key is in the place of each.
+    Left,
+}
+
 /// Checks a document.
-pub(super) fn check(source: &Source<'_>, document: Document) -> Result<Config> {
+pub(super) fn check(source: &Source<'_>, document: Document, keys: Keys) -> Result<Config> {
     let Some(table) = &document.interface else {
         let remedy = "begin with [interface] and the address, private_key_file and listen of it";
         return Err(source.error(None, "there is no table [interface]", remedy));
     };
-    let interface = interface(source, table)?;
+    let interface = interface(source, table, keys)?;
     let control = control(source, &document.control.unwrap_or_default(), &interface.name)?;
     let metrics = document.metrics.as_ref().map(|table| metrics(source, table)).transpose()?;
-    let peers = peers(source, &document.peer, &interface, &[])?;
+    let peers = peers(source, &document.peer, &interface, &[], keys)?;
     Ok(Config { file: source.path.to_path_buf(), interface, control, metrics, peers })
 }
 
-fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<Interface> {
+fn interface(
+    source: &Source<'_>,
+    spanned: &Spanned<InterfaceTable>,
+    keys: Keys,
+) -> Result<Interface> {
     let table = spanned.as_ref();
     let name = match &table.name {
         Some(name) => interface_name(source, name)?,
@@ -62,7 +75,7 @@ fn interface(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<I
     };
     let mode = choice(source, table.mode.as_ref(), "mode", &Mode::ALL)?;
     let address = addresses(source, spanned, mode)?;
-    let protection = protection(source, spanned)?;
+    let protection = protection(source, spanned, keys)?;
     let paths = whole(source, table.paths.as_ref(), "paths", &PATHS)?.unwrap_or(PATHS_DEFAULT);
     let (listen, listen_further) = listens(source, spanned, paths, &address)?;
     let io = back_end::io(source, table, &listen, &listen_further)?;
@@ -173,7 +186,11 @@ fn is_host_address(address: IpAddr) -> bool {
     !address.is_unspecified() && !address.is_multicast() && !address.is_loopback() && !is_broadcast
 }
 
-fn protection(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<Protection> {
+fn protection(
+    source: &Source<'_>,
+    spanned: &Spanned<InterfaceTable>,
+    keys: Keys,
+) -> Result<Protection> {
     let table = spanned.as_ref();
     let kinds = [(true, "encrypted"), (false, "plain")];
     let encrypted = match &table.protection {
@@ -189,15 +206,20 @@ fn protection(source: &Source<'_>, spanned: &Spanned<InterfaceTable>) -> Result<
         let what = "encryption needs a `private_key_file`";
         return Err(source.error(Some(spanned.span()), what, remedy));
     };
-    key_file(source, file, SecretKey::load).map(Protection::Encrypted)
+    key_file(source, file, keys, SecretKey::load).map(Protection::Encrypted)
 }
 
 /// The key in a file that the configuration names.
 fn key_file(
     source: &Source<'_>,
     file: &Spanned<String>,
+    keys: Keys,
     load: impl FnOnce(&Path) -> std::result::Result<SecretKey, srd_net::KeyFileError>,
 ) -> Result<SecretKey> {
+    if keys == Keys::Left {
+        let failed = |e| source.error(None, format!("random numbers: {e}"), "try again");
+        return SecretKey::draw().map_err(failed);
+    }
     let path = beside(source.path, file.as_ref());
     load(&path).map_err(|e| source.error(Some(file.span()), e.what, e.remedy))
 }
@@ -309,6 +331,7 @@ pub(super) fn peers(
     tables: &[Spanned<PeerTable>],
     interface: &Interface,
     before: &[PeerSettings],
+    keys: Keys,
 ) -> Result<Vec<PeerSettings>> {
     if let Some(first) = tables.get(PEERS_MAX.saturating_sub(before.len())) {
         let what = format!("there are more than {PEERS_MAX} peers");
@@ -320,7 +343,7 @@ pub(super) fn peers(
     };
     let mut prefixes: Vec<(IpNet, usize)> = before.iter().enumerate().flat_map(behind).collect();
     for spanned in tables {
-        let peer = peer(source, spanned, interface)?;
+        let peer = peer(source, spanned, interface, keys)?;
         distinct(source, spanned, &peer, &found)?;
         for (net, text) in peer.allowed.iter().zip(&spanned.as_ref().allowed) {
             // One may hold another: the longest decides, as in every routing table.
@@ -342,6 +365,7 @@ fn peer(
     source: &Source<'_>,
     spanned: &Spanned<PeerTable>,
     interface: &Interface,
+    keys: Keys,
 ) -> Result<PeerSettings> {
     let table = spanned.as_ref();
     let public_key = public_key(source, spanned, interface)?;
@@ -371,7 +395,7 @@ fn peer(
         name,
         public_key,
         preshared_key: preshared
-            .map(|file| key_file(source, file, SecretKey::load_shared))
+            .map(|file| key_file(source, file, keys, SecretKey::load_shared))
             .transpose()?,
         endpoint,
         host,

@@ -57,7 +57,8 @@ impl Config {
         let text = form.table();
         let source = Source { path: Path::new(ORIGIN), text: &text };
         let document = file::parse(&source)?;
-        let peers = check::peers(&source, &document.peer, &self.interface, &self.peers)?;
+        let peers =
+            check::peers(&source, &document.peer, &self.interface, &self.peers, check::Keys::Read)?;
         Ok(Self { peers, ..self.clone() })
     }
 

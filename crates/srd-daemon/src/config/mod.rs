@@ -263,6 +263,17 @@ impl Config {
     /// The first thing that is wrong.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let source = srd_config::Source { path, text };
-        check::check(&source, file::parse(&source)?)
+        check::check(&source, file::parse(&source)?, check::Keys::Read)
+    }
+
+    /// Reads and checks a file, but not the key files that it names: enough to remove what a daemon
+    /// has left, also when a key is gone. Its keys are random.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn load_without_keys(path: &Path) -> Result<Self, ConfigError> {
+        let (text, _) = file::read(path)?;
+        let source = srd_config::Source { path, text: &text };
+        check::check(&source, file::parse(&source)?, check::Keys::Left)
     }
 }

@@ -73,6 +73,8 @@ fn make_directory(control: &Control) -> io::Result<()> {
         Ok(()) => {
             // Whatever the mask of this process took away.
             fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE))?;
+            // The user that this process becomes has to remove its socket at the end.
+            chown(directory, crate::privileges::own_user(), None)?;
             control.group.as_ref().map_or(Ok(()), |g| chown(directory, None, Some(g.id)))
         }
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),

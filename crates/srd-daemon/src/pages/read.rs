@@ -172,7 +172,7 @@ fn counters(totals: &Totals) -> Counters {
         decrypt_failures: transport.drops[DropReason::Unauthentic as usize],
         retransmissions: transport.retrans_pkts,
         retransmission_timeouts: transport.retrans_timeout_events,
-        spurious_retransmissions: transport.spurious_retrans_pkts,
+        spurious_losses: transport.spurious_losses,
         handshakes_done: work.ups,
         peer_downs: work.downs,
         outer_tx_pkts: transport.tx_pkts,

@@ -14,7 +14,7 @@ pub(crate) struct Transport {
     pub(crate) rx_bytes: u64,
     pub(crate) retrans_pkts: u64,
     pub(crate) retrans_timeout_events: u64,
-    pub(crate) spurious_retrans_pkts: u64,
+    pub(crate) spurious_losses: u64,
     pub(crate) drops: Drops,
 }
 
@@ -25,7 +25,7 @@ counters!(Transport {
     rx_bytes: u64,
     retrans_pkts: u64,
     retrans_timeout_events: u64,
-    spurious_retrans_pkts: u64,
+    spurious_losses: u64,
     drops: Drops,
 });
 
@@ -38,7 +38,7 @@ impl From<&Stats> for Transport {
             rx_bytes: stats.rx_bytes,
             retrans_pkts: stats.retrans_pkts,
             retrans_timeout_events: stats.retrans_timeout_events,
-            spurious_retrans_pkts: stats.spurious_retrans_pkts,
+            spurious_losses: stats.spurious_losses,
             drops: stats.drops,
         }
     }

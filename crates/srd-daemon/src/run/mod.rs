@@ -134,8 +134,14 @@ impl Daemon {
         drop((self.socket, self.metrics));
         self.hooks.pre_down();
         // The interface goes with the workers, then the routes, and only then what comes after.
+        let stays_guarded = self.control.is_guarding();
         drop(self.control);
         drop(self.hooks);
+        if stays_guarded {
+            tracing::info!(
+                "kill_switch: addresses of peers stay unreachable until the next start, or `srd down`"
+            );
+        }
         done
     }
 }

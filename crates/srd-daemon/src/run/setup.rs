@@ -10,7 +10,7 @@ use srd_proto::{Config as CoreConfig, Duration, Epoch, Protection as CoreProtect
 
 use super::tapped::Tapped;
 use super::{duration, preflight};
-use crate::config::{Config, PeerSettings, Protection, UdpOrdering, in_words};
+use crate::config::{Config, Mode, Protection, UdpOrdering, in_words};
 use crate::pages::About;
 use crate::privileges;
 use crate::routing;
@@ -24,6 +24,10 @@ const OFFLOAD_BYTES: usize = srd_card::offload::OFFLOAD_BYTES;
 const MTU_MAX: u16 = 8900;
 /// The least inner MTU that IPv6 works with.
 const MTU_MIN: u16 = 1280;
+/// The least that each host takes in IPv4 (RFC 791).
+const MTU_MIN_V4: u16 = 576;
+/// UDP payload bytes that leave [`MTU_MIN`] for inner packets, whatever else is in a datagram.
+const PACKET_BYTES_MIN: u16 = 1360;
 /// A context that is quiet for so long is asked whether the peer is there; one that is spoken to
 /// after a quarter of it. Together with the time below that is less than a second, in which a
 /// host that died is found out and transparent mode is back at plain packets.
@@ -83,19 +87,19 @@ pub(super) fn bind(config: &Config) -> Result<Vec<Endpoint>> {
 fn epoch_of(interface: &str) -> Epoch {
     let given = std::env::var_os("STATE_DIRECTORY").map(PathBuf::from);
     let directory = given.unwrap_or_else(|| PathBuf::from(STATE_DIRECTORY));
+    // The package makes it; a failure shows below. A daemon of root's may be another user's later.
+    let mut make = std::fs::DirBuilder::new();
+    if std::os::unix::fs::DirBuilderExt::mode(&mut make, 0o700).create(&directory).is_ok() {
+        let _ = std::os::unix::fs::chown(&directory, privileges::own_user(), None);
+    }
     let file = directory.join(format!("{interface}.epoch"));
     srd_net::clock::lasting_epoch(&file).unwrap_or_else(|error| {
-        let words = format!(
+        tracing::warn!(
             "cannot keep the time of this start in {}: {error}; if the clock is set back before \
-             the next start, peers refuse this node until they have taken it for dead",
+             the next start, peers refuse this node until they have taken it for dead, which takes \
+             a second. A directory that this user may write to mends it",
             file.display()
         );
-        // The package makes the directory. Without it the cost is a second, once in a while.
-        if error.kind() == io::ErrorKind::NotFound {
-            tracing::info!("{words}");
-        } else {
-            tracing::warn!("{words}");
-        }
         srd_net::clock::epoch()
     })
 }
@@ -106,9 +110,31 @@ const GREETING_BYTES: u16 = srd_proto::wire::greeting::GREETING_BYTES as u16;
 
 /// UDP payload bytes that fit into one packet on the way to every address of a peer that we know,
 /// and on each network card where there are several.
+///
+/// A way that leaves less than [`MTU_MIN`] is a peer's own affair, or an MTU that the kernel has
+/// learned and soon forgets: the others get what their ways carry, and the transport finds out what
+/// passes there.
 fn outer_packet_bytes(config: &Config) -> io::Result<u16> {
-    let endpoints = config.peers.iter().flat_map(PeerSettings::endpoints);
-    let ways = endpoints.filter_map(|to| Some(Link::towards(to).ok()?.packet_bytes_max)).min();
+    let peers = config.peers.iter();
+    let ways = peers.flat_map(|peer| peer.endpoints().map(move |to| (&peer.name, to)));
+    let ways = ways.filter_map(|(peer, to)| {
+        let link = Link::towards(to).ok()?;
+        if link.packet_bytes_max >= PACKET_BYTES_MIN {
+            return Some(link.packet_bytes_max);
+        }
+        let card = srd_net::link::local_packet_bytes(link.local).unwrap_or(0);
+        if card > link.packet_bytes_max {
+            tracing::warn!(
+                "the route to {peer} ({to}) carries packets of {} bytes and its interface larger \
+                 ones: `ip route get {}` shows it. The interface here is made for larger ones, and \
+                 what passes to {peer} is found out on the way",
+                link.mtu_bytes,
+                to.ip()
+            );
+        }
+        Some(card.min(PACKET_BYTES_MIN))
+    });
+    let ways = ways.min();
     match ways {
         Some(bytes) if config.interface.listen_further.is_empty() => Ok(bytes),
         _ => {
@@ -125,11 +151,15 @@ pub(super) fn inner_mtu(config: &Config, endpoints: &[Endpoint]) -> Result<u16> 
     let room = endpoints.iter().map(Endpoint::payload_bytes_max).min().unwrap_or(0);
     let room = room.saturating_sub(OFFLOAD_BYTES);
     let fits = u16::try_from(room).unwrap_or(u16::MAX);
+    let (mode, addresses) = (config.interface.mode, &config.interface.address);
+    let is_v4 = mode == Mode::Overlay && addresses.iter().all(|net| net.addr().is_ipv4());
+    let (least, protocol) = if is_v4 { (MTU_MIN_V4, "IPv4") } else { (MTU_MIN, "IPv6") };
     match config.interface.mtu {
         Some(mtu) => Ok(mtu),
-        None if fits < MTU_MIN => bail!(
-            "the outer MTU leaves {fits} bytes for inner packets, and IPv6 needs {MTU_MIN}: raise \
-             the outer MTU, or set interface.mtu yourself"
+        None if fits < least => bail!(
+            "the network card of {} leaves {fits} bytes for inner packets, and {protocol} needs \
+             {least}: raise its MTU (`ip link set dev CARD mtu 1500`), or set interface.mtu",
+            in_words(config.interface.listens())
         ),
         None => Ok(fits.min(MTU_MAX)),
     }

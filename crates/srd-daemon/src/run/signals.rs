@@ -29,7 +29,8 @@ pub(super) fn serve(plane: PlaneHandle, loader: Loader) -> Result<()> {
         loop {
             match ours().wait() {
                 Ok(Signal::SIGHUP) => reload(&plane, &loader),
-                Ok(_) => {
+                Ok(signal) => {
+                    tracing::info!("ends, by {signal}");
                     let _ = plane.command(Command::Stop);
                 }
                 Err(_) => return,

@@ -173,6 +173,10 @@ pub struct Status {
     pub scale: u32,
     /// Whether the network of this machine stands for the internet.
     pub internet: bool,
+    /// The version of the card.
+    pub version: String,
+    /// Seconds since it began to move packets.
+    pub uptime_s: f64,
     /// The instances of this host, by name.
     pub instances: Vec<Instance>,
     /// Packets that were dropped and belong to no interface, by cause.

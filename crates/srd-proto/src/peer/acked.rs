@@ -247,7 +247,7 @@ impl Tx {
             tally.newest = Some((psn, record));
         }
         if record.fate == Fate::Lost {
-            shared.stats.spurious_retrans_pkts += 1;
+            shared.stats.spurious_losses += 1;
             self.reorder_eighths = (self.reorder_eighths + 2).min(32);
         }
         // The datagram may have been settled by another of its packets, its slot reused.

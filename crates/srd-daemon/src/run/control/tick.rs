@@ -15,6 +15,11 @@ impl Control {
         format!("{} is up, {} peers", self.config.interface.name, self.peers.len())
     }
 
+    /// Whether addresses of peers stay unreachable after the end.
+    pub(crate) fn is_guarding(&self) -> bool {
+        self.config.interface.kill_switch
+    }
+
     /// What runs, in one line.
     pub(crate) fn introduction(&self) -> String {
         let interface = &self.config.interface;

@@ -1,0 +1,136 @@
+//! Figures over HTTP: for Prometheus, and as a page for people. Off unless asked for.
+//!
+//! | path | what |
+//! |---|---|
+//! | `/` | the page: one file, nothing from elsewhere |
+//! | `/status.json` | [`Status`], and the flow logs; `?instance=NAME` adds flows of that instance |
+//! | `/metrics` | OpenMetrics text |
+//!
+//! Who may ask, and how often, is up to `srd_http`. However many ask, the loop that moves packets is asked
+//! at most once in [`PAUSE`].
+//!
+//! | module | what |
+//! |---|---|
+//! | `exposition` | a status as OpenMetrics text |
+
+mod exposition;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use srd_http::{Listener, Request, Response, Server};
+
+use crate::orders::Orders;
+use crate::protocol::{self, Answer, Flow, FlowLog, Status};
+use crate::server::ask;
+use crate::state::Metrics;
+
+/// The loop is asked at most once in this time; what is not older is given to another.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Flows of each interface in `/status.json`.
+const FLOWS_MAX: u16 = 50;
+
+/// What there is.
+#[derive(Debug)]
+struct Figures {
+    status: Status,
+    logs: Vec<FlowLog>,
+}
+
+/// Asks the loop, seldom.
+struct Asking {
+    orders: Orders,
+    /// Held while the loop is asked: another reader waits meanwhile.
+    last: Mutex<Option<(Instant, Arc<Figures>)>>,
+    /// The same for the flows of an instance.
+    flows: Mutex<Option<FlowsOf>>,
+}
+
+/// Flows of an instance, and when they were asked for.
+struct FlowsOf {
+    at: Instant,
+    instance: String,
+    flows: Arc<Vec<Flow>>,
+}
+
+/// Serves figures, until what it returns is dropped.
+pub(crate) fn start(metrics: Metrics, orders: Orders) -> Result<Server> {
+    let Metrics { listen, allow_remote } = metrics;
+    let listener = Listener::bind(listen, allow_remote)?;
+    let asking = Asking { orders, last: Mutex::default(), flows: Mutex::default() };
+    let page = srd_http::page(include_str!("page.html"));
+    let answer = move |request: &Request| {
+        let made = answer(request, &asking, &page);
+        made.unwrap_or_else(|why| Response::text(srd_http::Status::Unavailable, format!("{why:#}")))
+    };
+    Server::start(listener, Box::new(answer)).context("a thread for metrics")
+}
+
+fn answer(request: &Request, asking: &Asking, page: &str) -> Result<Response> {
+    match request.path.as_str() {
+        "/" => Ok(Response::ok("text/html; charset=utf-8", page.to_owned())),
+        "/status.json" => {
+            let figures = asking.figures()?;
+            let instance = srd_http::query_value(&request.query, "instance");
+            // An instance that is gone has no flows.
+            let is_there = |name: &String| figures.status.instances.iter().any(|i| i.name == *name);
+            let flows = match instance.filter(is_there) {
+                Some(name) => asking.flows(&name)?,
+                None => Arc::default(),
+            };
+            let Figures { status, logs } = &*figures;
+            let body = serde_json::json!({ "status": status, "logs": logs, "flows": *flows });
+            Ok(Response::ok("application/json", body.to_string()))
+        }
+        "/metrics" => {
+            let Figures { status, logs } = &*asking.figures()?;
+            let body = exposition::write(status, logs)?;
+            Ok(Response::ok(exposition::CONTENT_TYPE, body))
+        }
+        _ => {
+            let text = "there are /, /status.json and /metrics";
+            Ok(Response::text(srd_http::Status::NotFound, text))
+        }
+    }
+}
+
+impl Asking {
+    fn figures(&self) -> Result<Arc<Figures>> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, figures)) = last.as_ref().filter(|(at, _)| at.elapsed() <= PAUSE) {
+            return Ok(Arc::clone(figures));
+        }
+        let status = match ask(&self.orders, protocol::Request::Status)? {
+            Answer::Status(status) => status,
+            other => bail!("the card answers {other:?}"),
+        };
+        let logs = match ask(&self.orders, protocol::Request::Logs)? {
+            Answer::Logs { logs } => logs,
+            other => bail!("the card answers {other:?}"),
+        };
+        let figures = Arc::new(Figures { status, logs });
+        *last = Some((Instant::now(), Arc::clone(&figures)));
+        Ok(figures)
+    }
+
+    fn flows(&self, instance: &str) -> Result<Arc<Vec<Flow>>> {
+        let mut last = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = last.as_ref() {
+            if last.at.elapsed() <= PAUSE && last.instance == instance {
+                return Ok(Arc::clone(&last.flows));
+            }
+            // Another instance: not more often for that.
+            std::thread::sleep((PAUSE / 10).saturating_sub(last.at.elapsed()));
+        }
+        let request = protocol::Request::Flows { instance: instance.to_owned(), most: FLOWS_MAX };
+        let flows = match ask(&self.orders, request)? {
+            Answer::Flows { flows } => Arc::new(flows),
+            // It may be gone since.
+            _ => Arc::default(),
+        };
+        let (at, instance) = (Instant::now(), instance.to_owned());
+        *last = Some(FlowsOf { at, instance, flows: Arc::clone(&flows) });
+        Ok(flows)
+    }
+}
