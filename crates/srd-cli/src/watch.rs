@@ -50,7 +50,7 @@ pub(crate) struct WatchArgs {
     #[arg(short, long, value_name = "FILE")]
     read: Option<PathBuf>,
     /// Hold packets against the limits of this instance type.
-    #[arg(long = "type", value_name = "TYPE", required_unless_present = "rate")]
+    #[arg(long = "type", value_name = "TYPE")]
     instance_type: Option<String>,
     /// Divide all rates of the instance type by N, for a lab that is so much slower.
     #[arg(long, value_name = "1/N", value_parser = scale, requires = "instance_type")]
@@ -262,7 +262,9 @@ impl WatchArgs {
                 Model::of_type(&profile, kind, self.scale.unwrap_or(1))
             }
             (None, Some(rate)) => Model::of_rate(rate, self.pps),
-            (None, None) => return usage("say what to hold packets against: --type or --rate"),
+            (None, None) => {
+                return usage("say what to hold packets against: --type c7i.large, or --rate 10G");
+            }
         };
         if let Some(rate) = self.flow_rate {
             model = model.with_flow_rate(rate);

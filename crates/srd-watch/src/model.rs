@@ -47,7 +47,8 @@ impl Model {
         Self {
             name: format!("{}{scaled}", profile.instance.name),
             buckets: profile.limits(),
-            flow_bps: Some(profile.flow_bps(kind)),
+            // A ceiling that is the instance's own would take the blame for it.
+            flow_bps: Some(profile.flow_bps(kind)).filter(|bps| *bps < profile.peak_bps()),
             eni: true,
         }
     }
@@ -263,6 +264,8 @@ mod tests {
             (large.packets_per_second(), large.flow_bps()),
             (Some(10_000), Some(50_000_000))
         );
+        let whole = Model::of_type(&Model::find("c7i.large").unwrap(), FlowKind::Express, 1);
+        assert_eq!(whole.flow_bps(), None, "one flow may have all of the instance");
         let rate = Model::of_rate(10_000_000_000, None);
         assert_eq!((rate.packets_per_second(), rate.flow_bps()), (None, None));
         assert_eq!(rate.tolerance(), Duration::from_millis(1));
