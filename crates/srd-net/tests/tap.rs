@@ -1,5 +1,6 @@
 //! A look at an interface from beside: packets of both directions, super-packets, packets that find
 //! no room, and the statistics of a driver. Needs the right to make network namespaces.
+#![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
 #[path = "support/veth.rs"]

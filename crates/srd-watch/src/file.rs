@@ -347,8 +347,8 @@ fn direction(option: &PcapNGOption<'_>, big_endian: bool) -> Option<Way> {
     }
 }
 
-/// Where the packet is behind a link header of this type, what it is (`None`: Ethernet), and whether
-/// the header says that it was sent.
+/// Where the packet is behind a link header of this type, what it is (`None`: Ethernet), and
+/// whether the header says that it was sent.
 fn link(kind: i32, bytes: &[u8]) -> Option<(usize, Option<u16>, bool)> {
     let word = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     let by_version = |at: usize| match bytes.get(at)? >> 4 {

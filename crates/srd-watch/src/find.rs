@@ -1,12 +1,13 @@
 //! Which bins are a burst.
 //!
-//! A bin is *over* if a share of a limit (the threshold) arrived in it, or if a limit of its direction
-//! held one of its packets up; but not if so little arrived that it only waited behind others. A *run* begins with a bin that is over, and ends with the last one before a gap
-//! of bins that are not. A run is a burst if such a limit held one of its packets up, or if a share of
-//! a limit arrived in a *window* within it: the time that the model tolerates at once, or, if that
-//! is longer, the time that the limit needs for [`FRAMES_MIN`] of the largest frames that were
-//! there. One such frame is not counted: it may stand for what came before or comes after. So large
-//! frames of a slow flow are no burst, though each fills a bin.
+//! A bin is *over* if a share of a limit (the threshold) arrived in it, or if a limit of its
+//! direction held one of its packets up; but not if so little arrived that it only waited behind
+//! others. A *run* begins with a bin that is over, and ends with the last one before a gap of bins
+//! that are not. A run is a burst if such a limit held one of its packets up, or if a share of a
+//! limit arrived in a *window* within it: the time that the model tolerates at once, or, if that is
+//! longer, the time that the limit needs for [`FRAMES_MIN`] of the largest frames that were there.
+//! One such frame is not counted: it may stand for what came before or comes after. So large frames
+//! of a slow flow are no burst, though each fills a bin.
 //!
 //! ```text
 //!  over          . # # . # # # . . . . . . . # .

@@ -1,5 +1,5 @@
-//! A page with pictures: the peak of every bin, the means over a second and a minute, and the limit,
-//! all on one axis, so that a person sees at once what an average hides.
+//! A page with pictures: the peak of every bin, the means over a second and a minute, and the
+//! limit, all on one axis, so that a person sees at once what an average hides.
 
 use srd_chart::{Axis, Colour, Dashes, Line, LineChart, Page};
 
@@ -96,7 +96,8 @@ fn whole(page: &mut Page, session: &Session) {
             "no whole minute was seen".to_owned()
         };
         page.paragraph(&format!(
-            "{} above the limit of {}. The largest rate of any millisecond was {}, of any second {}; {largest}.",
+            "{} above the limit of {}. The largest rate of any millisecond was {}, of any second \
+             {}; {largest}.",
             text::time(above),
             text::rate(limit_bps),
             text::rate(of(0).0),

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`live`], [`mod@file`] | packets of interfaces, of capture files |
 //! | [`read`], `tunnel`, [`arrival`] | from bytes to what the analysis knows of a packet |
-//! | [`watch`] | the analysis of one interface: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
+//! | [`watch`] | the analysis: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
 //! | [`model`], `meters` | the limits, with the buckets and queues of `srd-card` |
 //! | [`sketch`] | the flows that carry most, in bounded memory |
 //! | [`allowances`] | the driver's counters, and the bursts that they belong to |

@@ -209,8 +209,8 @@ impl Meter {
         }
     }
 
-    /// Lets waiting packets on whose wait ends by `now`. Returns the next of them that another limit
-    /// drops: that limit, the direction, and how many packets.
+    /// Lets waiting packets on whose wait ends by `now`. Returns the next of them that another
+    /// limit drops: that limit, the direction, and how many packets.
     pub(crate) fn late(&mut self, now: Instant) -> Option<(Limit, Way, u64)> {
         loop {
             if let Some((limit, waiting)) = self.limits.pop_late() {

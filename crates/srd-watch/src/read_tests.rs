@@ -91,7 +91,8 @@ fn what_only_looks_like_a_tunnel_is_a_flow() {
     for bytes in [
         v4(17, &udp((777, 4789), &[&[0; 8], &ethernet(0x0800, &inner)[..]].concat())), // no VNI
         v4(17, &udp((777, 4788), &[&[8, 0, 0, 0, 0, 0, 1, 0], &inner[..]].concat())),
-        v4(17, &udp((777, 6081), &[&[0x40, 0, 8, 0, 0, 0, 0, 0], &inner[..]].concat())), // version 1
+        // Version 1 of Geneve.
+        v4(17, &udp((777, 6081), &[&[0x40, 0, 8, 0, 0, 0, 0, 0], &inner[..]].concat())),
         v4(47, &[&[0x40, 0, 8, 0], &inner[..]].concat()), // source routes
         v4(47, &[&[0, 0, 0x88, 0x47], &inner[..]].concat()), // MPLS
         v4(17, &udp((5, 6), b"x")),

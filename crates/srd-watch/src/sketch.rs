@@ -1,10 +1,10 @@
 //! The flows that carry most, in bounded memory, however many there are: the algorithm of Misra
 //! and Gries, in batches.
 //!
-//! Every flow has an entry with what it was seen to carry, and a credit of as many bytes. When there
-//! are twice [`FLOWS_KEPT`] entries, all credits fall by that of the first entry beyond the largest
-//! [`FLOWS_KEPT`], and entries without credit go. So each such fall takes as much from at least
-//! [`FLOWS_KEPT`] flows, and all falls together are at most bytes / [`FLOWS_KEPT`]: that is
+//! Every flow has an entry with what it was seen to carry, and a credit of as many bytes. When
+//! there are twice [`FLOWS_KEPT`] entries, all credits fall by that of the first entry beyond the
+//! largest [`FLOWS_KEPT`], and entries without credit go. So each such fall takes as much from at
+//! least [`FLOWS_KEPT`] flows, and all falls together are at most bytes / [`FLOWS_KEPT`]: that is
 //! [`TopFlows::error_bytes`]. A flow that carries more than this has an entry, which misses no
 //! more than this of it. While there are fewer flows than entries, everything is exact.
 

@@ -250,8 +250,8 @@ impl Watch {
         (self.bin - self.first) * self.settings.bin_ns
     }
 
-    /// Packets that came after packets of a later bin, packets that were missed, and meters of flows
-    /// that went to make room.
+    /// Packets that came after packets of a later bin, packets that were missed, and meters of
+    /// flows that went to make room.
     pub fn blemishes(&self) -> [(&'static str, u64); 3] {
         [("late", self.late), ("missed", self.missed), ("flows forgotten", self.meter.forgotten())]
     }

@@ -1,4 +1,5 @@
 //! A burst between two network namespaces, watched from both ends. Needs the right to make them.
+#![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
 #[path = "../../srd-net/tests/support/veth.rs"]
