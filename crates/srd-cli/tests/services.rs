@@ -5,8 +5,9 @@
 mod support;
 
 use std::fs;
-use std::net::UdpSocket;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -109,7 +110,7 @@ fn each_instance_has_its_own_metadata_and_needs_a_token() {
     assert_eq!(metadata(&a, &of_a, "instance-type"), said("c7i.large"));
     assert_eq!(metadata(&b, &of_b, "instance-type"), said("c7i.xlarge"));
     assert_eq!(metadata(&a, &of_a, "local-ipv4"), said("10.0.1.10"));
-    assert_eq!(metadata(&a, &of_b, "instance-type").0, "401", "another interface's token");
+    assert_eq!(metadata(&a, &of_b, "instance-type").0, "401", "another instance's token");
     let (status, macs) = metadata(&a, &of_a, "network/interfaces/macs/");
     assert_eq!(status, "200");
     let of_mac =
@@ -145,7 +146,7 @@ fn ask(instance: &str, server: ([u8; 4], u16), bytes: &[u8]) -> Option<Vec<u8>> 
     socket.connect((std::net::Ipv4Addr::from(server.0), server.1)).unwrap();
     socket.set_read_timeout(Some(SILENCE)).unwrap();
     socket.send(bytes).unwrap();
-    let mut answer = vec![0; 512];
+    let mut answer = vec![0; 4096];
     let length = socket.recv(&mut answer).ok()?;
     answer.truncate(length);
     Some(answer)
@@ -197,4 +198,208 @@ fn a_flood_of_questions_meets_its_limit() {
     assert_eq!(machine.counter("a", "pps_allowance_exceeded"), 0);
     thread::sleep(Duration::from_millis(300));
     assert!(ask(&a, ([169, 254, 169, 253], 53), &bytes).is_some());
+}
+
+/// A firewall rule on the address of instance metadata used to be passed by at the resolver's; and
+/// names used to be there in a cloud without DNS support.
+#[test]
+fn regression_each_service_is_at_its_own_addresses_only() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("o");
+    let _card = up(&machine);
+    let a = machine.instance("a");
+    let name = question("ip-10-0-1-10.ec2.internal");
+    let link_local = |last| [169, 254, 169, last];
+    assert!(connect(&a, link_local(254), 80).is_ok());
+    for other in [[10, 0, 0, 2], link_local(253), link_local(123)] {
+        let refused = connect(&a, other, 80).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "{other:?}");
+    }
+    for resolver in [[10, 0, 0, 2], link_local(253)] {
+        assert!(ask(&a, (resolver, 53), &name).is_some());
+        assert!(connect(&a, resolver, 53).is_ok(), "also by TCP");
+    }
+    for other in [link_local(254), link_local(123)] {
+        assert_eq!(ask(&a, (other, 53), &name), None, "{other:?}");
+    }
+    // The same without names.
+    let without = CLOUDS.replace("[vpc.one]", "[vpc.one]\ndns_support = false");
+    let path = machine.path("without.toml");
+    fs::write(&path, without.replace('@', &machine.prefix)).unwrap();
+    let applied = machine.srd(&["card", "apply", path.to_str().unwrap()]);
+    assert!(applied.status.success(), "{applied:#?}");
+    for other in [[10, 0, 0, 2], link_local(253), link_local(254), link_local(123)] {
+        assert_eq!(ask(&a, (other, 53), &name), None, "{other:?}");
+    }
+    assert!(ask(&machine.instance("b"), (link_local(253), 53), &name).is_some());
+    assert!(connect(&a, link_local(254), 80).is_ok());
+}
+
+/// Connections that are slow used to keep all others out, and the 33rd at once was refused.
+#[test]
+fn regression_connections_wait_for_a_place_and_slow_ones_give_theirs_up() {
+    if !ready_with_curl() {
+        return;
+    }
+    let machine = Machine::new("s");
+    let _card = up(&machine);
+    let a = machine.instance("a");
+    let mut slow: Vec<_> =
+        (0..32).map(|_| connect(&a, [169, 254, 169, 254], 80).unwrap()).collect();
+    for _ in 0..3 {
+        slow.iter_mut().for_each(|stream| drop(stream.write(b"G")));
+        thread::sleep(Duration::from_millis(150));
+        assert_eq!(curl(&a, &[METADATA]).0, "401");
+    }
+    // The kernel asks again after a second.
+    let began = Instant::now();
+    let burst = within(&a, || {
+        let open = || std::net::TcpStream::connect("169.254.169.254:80");
+        (0..64).map(|_| open()).collect::<Vec<_>>()
+    });
+    assert!(burst.iter().all(Result::is_ok), "{burst:?}");
+    assert!(began.elapsed() < PATIENCE);
+}
+
+/// Programs of an instance use the cloud's resolver, as long as there is one.
+#[test]
+fn a_namespace_has_the_resolver_of_its_cloud() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("r");
+    let mut card = up(&machine);
+    let a = machine.instance("a");
+    let inside = |words: &[&str]| {
+        let mut command = Command::new("ip");
+        let output = command.args(["netns", "exec", &a]).args(words).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(inside(&["cat", "/etc/resolv.conf"]).contains("\nnameserver 10.0.0.2\n"));
+    let found = inside(&["getent", "ahostsv4", "ip-10-0-1-10"]);
+    assert!(found.starts_with("10.0.1.10 "), "{found}");
+    let file = std::path::Path::new("/etc/netns").join(&a).join("resolv.conf");
+    let without = CLOUDS.replace("[vpc.one]", "[vpc.one]\ndns_support = false");
+    let path = machine.path("without.toml");
+    fs::write(&path, without.replace('@', &machine.prefix)).unwrap();
+    let applied = machine.srd(&["card", "apply", path.to_str().unwrap()]);
+    assert!(applied.status.success(), "{applied:#?}");
+    assert!(!file.exists());
+    let of_b = file.parent().unwrap().with_file_name(machine.instance("b"));
+    assert!(of_b.join("resolv.conf").exists());
+    // All is given back, also after a kill.
+    card.end(rustix::process::Signal::KILL);
+    let began = Instant::now();
+    while of_b.exists() {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Starts a card whose machine has this `resolv.conf`.
+fn up_with_resolver(machine: &Machine, file: &std::path::Path) -> Running {
+    let clouds = machine.path("clouds.toml");
+    fs::write(&clouds, CLOUDS.replace('@', &machine.prefix)).unwrap();
+    // The files of namespaces are shared with the machine, the resolver is not.
+    let script = "mount --make-private / && mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "unchanged", "sh", "-c", script]).arg(file);
+    let srd = machine.command(&["card", "up", clouds.to_str().unwrap(), "--internet"]);
+    command.arg(srd.get_program()).args(srd.get_args());
+    let log = fs::File::create(machine.path("up.log")).unwrap();
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    let running = Running(command.spawn().unwrap());
+    let began = Instant::now();
+    while !machine.srd(&["card", "status"]).status.success() {
+        let log = fs::read_to_string(machine.path("up.log")).unwrap();
+        assert!(began.elapsed() < PATIENCE, "{log}");
+        thread::sleep(Duration::from_millis(50));
+    }
+    running
+}
+
+/// The answer of a resolver with so many bytes behind the question, or as many as fit.
+fn answer_to(query: &[u8], records: usize, most: usize) -> Vec<u8> {
+    let length = 17 + query[12..].iter().position(|byte| *byte == 0).unwrap();
+    let mut answer = query[..length].to_vec();
+    answer[2..4].copy_from_slice(&[0x81, 0x80]);
+    answer[11] = 0;
+    let record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 1, 2, 3, 4];
+    if length + records * record.len() > most {
+        answer[2] |= 2;
+        return answer;
+    }
+    answer[6..8].copy_from_slice(&u16::try_from(records).unwrap().to_be_bytes());
+    [answer, record.repeat(records)].concat()
+}
+
+/// What gets out is a plain question, its answer comes however long it is, and a resolver that is
+/// there later than the card is asked.
+#[test]
+fn regression_names_of_the_outside() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("u");
+    let file = machine.path("resolv.conf");
+    fs::write(&file, "# none yet\n").unwrap();
+    let _card = up_with_resolver(&machine, &file);
+    let a = machine.instance("a");
+    let resolver = ([169, 254, 169, 253], 53);
+    let failed = ask(&a, resolver, &question("www.example.com")).unwrap();
+    assert_eq!(failed[2..4], [0x81, 0x82]);
+
+    let server = within(&machine.namespace, || UdpSocket::bind("127.0.0.1:53").unwrap());
+    let by_tcp = within(&machine.namespace, || TcpListener::bind("127.0.0.1:53").unwrap());
+    let heard = std::sync::Mutex::new(Vec::new());
+    server.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut bytes = [0; 1024];
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let Ok((length, from)) = server.recv_from(&mut bytes) else { continue };
+                let query = &bytes[..length];
+                heard.lock().unwrap().push(query[2..].to_vec());
+                let records = if query.windows(3).any(|part| part == b"big") { 90 } else { 1 };
+                server.send_to(&answer_to(query, records, 512), from).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            let (mut stream, _) = by_tcp.accept().unwrap();
+            let mut length = [0; 2];
+            stream.read_exact(&mut length).unwrap();
+            let mut query = vec![0; usize::from(u16::from_be_bytes(length))];
+            stream.read_exact(&mut query).unwrap();
+            let answer = answer_to(&query, 90, 65_535);
+            let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
+            stream.write_all(&[&length[..], &answer].concat()).unwrap();
+        });
+        fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
+        thread::sleep(Duration::from_millis(1100));
+        let answer = ask(&a, resolver, &question("www.example.com")).unwrap();
+        assert!(answer.ends_with(&[1, 2, 3, 4]) && answer[2..4] == [0x81, 0x80], "{answer:?}");
+        for (at, value) in [(2, 5 << 3), (2, 4 << 3), (30, 252)] {
+            let mut other = question("www.example.com");
+            other[at] = value;
+            assert!([4, 5].contains(&(ask(&a, resolver, &other).unwrap()[3] & 15)));
+        }
+        let cut = ask(&a, resolver, &question("big.example.com")).unwrap();
+        assert_eq!((cut[2] & 2, cut.len()), (2, question("big.example.com").len()));
+        let mut stream = connect(&a, resolver.0, 53).unwrap();
+        let query = question("big.example.com");
+        let length = u16::try_from(query.len()).unwrap().to_be_bytes();
+        stream.write_all(&[&length[..], &query].concat()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.read_exact(&mut [0; 2]).unwrap();
+        let mut answer = vec![0; query.len() + 90 * 16];
+        stream.read_exact(&mut answer).unwrap();
+        assert!(answer[..2] == query[..2] && answer[6..8] == [0, 90], "{answer:?}");
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let heard = heard.into_inner().unwrap();
+    let asked = ["www.example.com", "big.example.com", "big.example.com"];
+    assert_eq!(heard, asked.map(|name| question(name)[2..].to_vec()));
 }

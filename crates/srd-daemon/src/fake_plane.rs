@@ -171,6 +171,7 @@ pub(crate) fn snapshot(round: u64, detail: &Detail) -> Snapshot {
         listen: "0.0.0.0:7471".into(),
         mtu: 8900,
         paths: PATHS,
+        workers: 1,
         uptime_s: round as f64 * 0.005,
         counters: Counters {
             ena_srd_mode: 3,

@@ -36,6 +36,8 @@ pub struct Snapshot {
     pub mtu: u32,
     /// Paths (source ports) per peer.
     pub paths: u16,
+    /// Threads that move packets; each has as many source ports as there are paths.
+    pub workers: u16,
     /// Since the daemon began to move packets.
     pub uptime_s: f64,
     /// How order is kept for UDP flows.

@@ -17,6 +17,7 @@ use srd_vpc::object::{Eni, World};
 use crate::namespace::{Device, Namespace};
 use crate::port::Port;
 use crate::protocol::{Attach, Instance};
+use crate::resolv_conf::resolver_of;
 use crate::state::{Running, Service};
 use crate::world::{Vpc, is_name};
 
@@ -128,6 +129,7 @@ impl Service {
         }
         self.remove_guests(now);
         self.make_guests(now)?;
+        self.set_resolvers();
         for (port, eni, _) in self.guests.by_name.values().flat_map(|of| &of.interfaces) {
             if let (Some(device), Some(eni)) =
                 (self.devices.get_mut(port), self.world.enis.get(eni))
@@ -137,6 +139,16 @@ impl Service {
         }
         self.plan_logs(now);
         Ok(())
+    }
+
+    /// Gives each namespace the resolver of its cloud.
+    pub(crate) fn set_resolvers(&mut self) {
+        let resolver = |running: &Running| {
+            let namespace = running.namespace.as_ref()?.name().to_owned();
+            Some((namespace, resolver_of(&self.world, running.interfaces.first()?.1)?))
+        };
+        let wanted = self.guests.by_name.values().filter_map(resolver).collect();
+        self.resolv_confs.set(wanted, &self.undo);
     }
 
     /// Removes instances that are not here any more, or whose interfaces are others.

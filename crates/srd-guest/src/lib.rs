@@ -20,6 +20,7 @@
 //! | `state` | what it works on |
 //! | `world` | instances that are added while it runs |
 //! | `namespace` | namespaces and their interfaces |
+//! | `resolv_conf` | the resolver of a namespace's programs |
 //! | `edge` | the internet's side |
 //! | `underlay` | other hosts |
 //! | `undo` | what is done at the end, however it comes |
@@ -46,6 +47,7 @@ mod orders;
 mod packets;
 mod port;
 pub mod protocol;
+mod resolv_conf;
 mod server;
 mod service;
 mod state;

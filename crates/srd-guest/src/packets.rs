@@ -39,7 +39,9 @@ impl Service {
                 self.services.forget(port);
                 continue;
             };
-            for frame in self.services.serve(now, port, &facts) {
+            let (frames, refused) = self.services.serve(now, port, &facts);
+            (0..refused).for_each(|_| self.gateways.lose("connection to a service"));
+            for frame in frames {
                 self.with_card(now, |card, around| card.from_service(port, frame, around));
             }
         }

@@ -26,6 +26,7 @@ use crate::metrics;
 use crate::orders::{Command, Orders, Stopper};
 use crate::port::Port;
 use crate::protocol::{Answer, Request};
+use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Guests, Options, Service};
 use crate::underlay::Underlay;
@@ -67,7 +68,7 @@ impl Service {
         if let Some(underlay) = &underlay {
             card.set_host_bytes_max(underlay.bytes_max);
         }
-        let services = Services::new(options.internet);
+        let services = Services::new(options.internet)?;
         let is_ending = Arc::new(AtomicBool::new(false));
         let now = clock::now();
         let mut service = Self {
@@ -80,6 +81,7 @@ impl Service {
             gateways: Gateways::new(edge, underlay),
             logs: Logs::start()?,
             services,
+            resolv_confs: ResolvConfs::default(),
             commands,
             wake,
             stopper: Stopper { is_ending, orders },
@@ -91,6 +93,7 @@ impl Service {
         };
         service.set_edges();
         service.make_guests(now)?;
+        service.set_resolvers();
         service.plan_logs(now);
         Ok(service)
     }
@@ -147,7 +150,7 @@ impl Service {
             tv_nsec: i64::try_from(nanoseconds % 1_000_000_000).unwrap_or(0),
         };
         let around = self.gateways.fds();
-        let asked = self.services.fd();
+        let asked = self.services.fds();
         let fds = around.iter().chain(&asked).map(|fd| fd.as_fd()).chain([self.wake.as_fd()]);
         let fds = self.devices.values().flat_map(Port::descriptors).chain(fds);
         let mut fds: Vec<PollFd<'_>> =

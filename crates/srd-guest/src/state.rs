@@ -19,6 +19,7 @@ use crate::logs::Logs;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
 use crate::port::Port;
+use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::underlay::UnderlayOptions;
 use crate::undo::Undo;
@@ -70,6 +71,7 @@ pub struct Service {
     pub(crate) gateways: Gateways,
     pub(crate) logs: Logs,
     pub(crate) services: Services,
+    pub(crate) resolv_confs: ResolvConfs,
     pub(crate) commands: Receiver<Command>,
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) stopper: Stopper,

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use srd_net::{Clock, Notice, PacketIo, PollMode, Sent, UdpIo, UdpOptions, Wait};
 use srd_proto::ids::Entropy;
 use srd_proto::time::{Duration, Instant};
-use srd_proto::transmit::{Ecn, PacketMeta};
+use srd_proto::transmit::Ecn;
 use support::{batch, collect};
 
 /// Longest that a test waits for a packet.

@@ -75,9 +75,9 @@ impl Stats {
 /// The state of one context, for people and monitoring.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeerStats {
-    /// Base round trip, ns.
+    /// Base round trip, ns; 0 if none was measured.
     pub rtt_base_ns: u64,
-    /// Smoothed round trip, ns.
+    /// Smoothed round trip, ns; 0 if none was measured.
     pub rtt_smoothed_ns: u64,
     /// Median queueing delay over paths, ns.
     pub delay_median_ns: u64,

@@ -66,9 +66,10 @@ fn note(peer: &PeerSnapshot) -> Option<String> {
 
 /// What is the same for all peers.
 fn facts(snapshot: &Snapshot) -> String {
-    let Snapshot { interface, listen, mtu, paths, counters, .. } = snapshot;
+    let Snapshot { interface, listen, mtu, paths, workers, counters, .. } = snapshot;
     let mut rows = vec![format!(
-        "{interface}: {}, {}, listening on {listen}, MTU {mtu}, {paths} paths per peer, up {}",
+        "{interface}: {}, {}, listening on {listen}, MTU {mtu}, {paths} paths per peer, \
+         workers {workers}, up {}",
         match snapshot.mode {
             srd_daemon::config::Mode::Overlay => "overlay",
             srd_daemon::config::Mode::Transparent => "transparent",

@@ -1,6 +1,6 @@
 //! A [`Snapshot`] of the pages, for people and machines. Runs on the reader's thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use srd_card::packet::protocol;
@@ -48,6 +48,7 @@ pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, Plane
         listen: about.listen.clone(),
         mtu: about.mtu.into(),
         paths: about.paths,
+        workers: u16::try_from(pages.totals.len()).unwrap_or(u16::MAX),
         uptime_s: seconds(now.since(about.started_at)),
         udp_ordering: directory.udp_ordering,
         link_rate_bps: about.link_rate_bps,
@@ -108,7 +109,15 @@ fn paths(
     Ok(paths_together(pages.lists.paths(&wanted, pages.about.paths.into())?))
 }
 
-/// Paths as all workers see them: what was sent and lost is added up; state and delay are those
+/// The source ports that a path has for the other workers, behind commas.
+fn other_ports(rows: &[PathRow], most: &PathRow) -> String {
+    let own = most.source.map(|source| source.port());
+    let others: BTreeSet<u16> = rows.iter().filter_map(|row| Some(row.source?.port())).collect();
+    let others = others.into_iter().filter(|port| Some(*port) != own);
+    others.map(|port| format!(",{port}")).collect()
+}
+
+/// Paths as all workers see them: the source is that of each, what was sent and lost is added up; state and delay are those
 /// of the worker that has sent most.
 pub(super) fn paths_together(rows: Vec<PathRow>) -> BTreeMap<PeerNumber, Vec<PathSnapshot>> {
     let mut by_path = BTreeMap::<(PeerNumber, u16), Vec<PathRow>>::new();
@@ -122,7 +131,7 @@ pub(super) fn paths_together(rows: Vec<PathRow>) -> BTreeMap<PeerNumber, Vec<Pat
         paths.entry(peer).or_default().push(PathSnapshot {
             path,
             source_port: most.source.map_or(0, |source| source.port()),
-            source: text(most.source),
+            source: text(most.source) + &other_ports(&rows, most),
             destination: text(most.destination),
             state: most.report.state.to_owned(),
             delay_us: ns(most.report.delay_ns.into()) / US,
@@ -183,12 +192,13 @@ fn counters(totals: &Totals) -> Counters {
     }
 }
 
+/// All reasons, those that have not occurred too: readers learn of the first drop as of the others.
 fn drops(totals: &Totals) -> BTreeMap<String, u64> {
     let by_transport = DropReason::ALL.iter().zip(totals.transport.drops);
     let by_transport = by_transport.map(|(reason, n)| (snake(&format!("{reason:?}")), n));
     let card = totals.card.drops().map(|(name, n)| (name.to_owned(), n));
     let guest = [("interface_refused".to_owned(), totals.work.refused)];
-    by_transport.chain(card).chain(guest).filter(|(_, n)| *n > 0).collect()
+    by_transport.chain(card).chain(guest).collect()
 }
 
 fn peer_snapshot(directory: &Directory, peer: &Listed, now: Instant) -> PeerSnapshot {

@@ -10,13 +10,17 @@ use srd_vpc::object::{Eni, World};
 use super::name_of;
 
 /// The domain of private names, as in a region without one of its own.
-pub(super) const DOMAIN: &str = "ec2.internal";
+pub(crate) const DOMAIN: &str = "ec2.internal";
 
 /// What the services say to one interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
+    /// The instance that has the interface.
+    pub(crate) instance: InstanceId,
     /// The address of the cloud's resolver.
     pub(crate) resolver: Ipv4Addr,
+    /// Whether the resolver answers.
+    pub(crate) dns_support: bool,
     /// Metadata: paths below `/latest/meta-data/`, and what they say.
     pub(crate) metadata: BTreeMap<String, String>,
     /// Private names of the cloud.
@@ -51,11 +55,12 @@ impl Facts {
     fn of(world: &World, id: EniId, names: Arc<Names>) -> Option<Self> {
         let eni = world.enis.get(&id)?;
         let vpc = world.subnets.get(&eni.subnet)?.vpc;
-        let base = world.vpcs.get(&vpc)?.ipv4.first()?.network();
+        let vpc = world.vpcs.get(&vpc)?;
+        let base = vpc.ipv4.first()?.network();
         let resolver = Ipv4Addr::from(u32::from(base).wrapping_add(2));
         let instance = eni.attachment.as_ref()?.instance;
         let metadata = metadata(world, instance)?;
-        Some(Self { resolver, metadata, names })
+        Some(Self { instance, resolver, dns_support: vpc.dns_support, metadata, names })
     }
 }
 

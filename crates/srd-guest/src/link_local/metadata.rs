@@ -4,16 +4,17 @@
 //! browser) learns nothing: the token takes a PUT and a header of its own, and one that a proxy has
 //! forwarded is refused. Source: EC2 User Guide, *Use the Instance Metadata Service*.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use srd_proto::time::{Duration, Instant};
+
+use super::facts::Facts;
+use super::tokens::Tokens;
 
 /// Headers of a request.
 const HEADERS_MAX: usize = 32;
 /// Bytes of a request.
 pub(super) const REQUEST_BYTES_MAX: usize = 2048;
-/// Tokens of an interface; the oldest goes for the next one.
-const TOKENS_MAX: usize = 256;
 /// Seconds for which a token may hold.
 const TTL_S: std::ops::RangeInclusive<u64> = 1..=21_600;
 const TTL_HEADER: &str = "x-aws-ec2-metadata-token-ttl-seconds";
@@ -21,38 +22,29 @@ const TOKEN_HEADER: &str = "x-aws-ec2-metadata-token";
 const TOKEN_PATH: &str = "/latest/api/token";
 const ROOT: &str = "/latest/meta-data";
 
-/// The tokens of one interface.
-#[derive(Debug, Default)]
-pub(super) struct Tokens(VecDeque<(String, Instant)>);
-
-impl Tokens {
-    fn issue(&mut self, now: Instant, lasts: Duration, secret: [u8; 32]) -> String {
-        if self.0.len() >= TOKENS_MAX {
-            self.0.pop_front();
-        }
-        let token: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.0.push_back((token.clone(), now + lasts));
-        token
-    }
-
-    fn holds(&mut self, now: Instant, token: &[u8]) -> bool {
-        self.0.retain(|(_, ends)| *ends > now);
-        self.0.iter().any(|(known, _)| known.as_bytes() == token)
-    }
+/// What a guest has sent.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) now: Instant,
+    pub(super) request: &'a [u8],
+    /// Whether it sends no more.
+    pub(super) is_over: bool,
 }
 
 /// The answer to a request; `None` as long as it is not whole.
 pub(super) fn answer(
-    now: Instant,
-    bytes: &[u8],
-    metadata: &BTreeMap<String, String>,
-    tokens: &mut Tokens,
+    asked: &Asked<'_>,
+    facts: &Facts,
+    tokens: &Tokens,
     secret: impl FnOnce() -> Option<[u8; 32]>,
 ) -> Option<Vec<u8>> {
+    let (now, bytes, of) = (asked.now, asked.request, facts.instance);
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
+        _ if bytes.is_empty() => return None,
+        Ok(httparse::Status::Partial) if asked.is_over => return Some(say(400, "", &[], false)),
         Ok(httparse::Status::Partial) if bytes.len() < REQUEST_BYTES_MAX => return None,
         Ok(httparse::Status::Partial) => return Some(say(431, "", &[], false)),
         Err(_) => return Some(say(400, "", &[], false)),
@@ -66,29 +58,35 @@ pub(super) fn answer(
     let head_only = request.method == Some("HEAD");
     Some(match request.method {
         Some("PUT") if path.trim_end_matches('/') == TOKEN_PATH => {
-            let ttl =
-                header(TTL_HEADER).and_then(|ttl| std::str::from_utf8(ttl).ok()?.parse().ok());
-            let Some(ttl) = ttl.filter(|ttl| TTL_S.contains(ttl)) else {
+            let Some(ttl) = header(TTL_HEADER).and_then(seconds) else {
                 return Some(say(400, "", &[], false));
             };
             if header("x-forwarded-for").is_some() {
                 return Some(say(403, "", &[], false));
             }
             let Some(secret) = secret() else { return Some(say(503, "", &[], false)) };
-            let token = tokens.issue(now, Duration::from_secs(ttl), secret);
+            let chance = std::array::from_fn(|at| secret[at]);
+            let token = tokens.issue(now, of, Duration::from_secs(ttl), chance);
             say(200, &token, &[(TTL_HEADER, &ttl.to_string())], false)
         }
         Some("GET" | "HEAD") => {
-            if !header(TOKEN_HEADER).is_some_and(|token| tokens.holds(now, token)) {
+            if !header(TOKEN_HEADER).is_some_and(|token| tokens.holds(now, of, token)) {
                 return Some(say(401, "", &[], head_only));
             }
-            match read(path, metadata) {
+            match read(path, &facts.metadata) {
                 Some(text) => say(200, &text, &[], head_only),
                 None => say(404, "", &[], head_only),
             }
         }
         _ => say(405, "", &[("allow", "GET, HEAD, PUT")], false),
     })
+}
+
+/// The time that a token shall hold: digits alone.
+fn seconds(text: &[u8]) -> Option<u64> {
+    let digits =
+        std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    digits?.parse().ok().filter(|ttl| TTL_S.contains(ttl))
 }
 
 /// A value, or the names in a directory.
@@ -151,65 +149,72 @@ fn say(status: u16, body: &str, headers: &[(&str, &str)], head_only: bool) -> Ve
 mod tests {
     #![allow(clippy::unwrap_used)] // a test may fail loudly
     use super::*;
+    use srd_vpc::id::InstanceId;
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
 
     const NOW: Instant = Instant::ZERO;
 
-    fn known() -> BTreeMap<String, String> {
+    fn known() -> Facts {
         let all = [("instance-id", "i-1"), ("placement/availability-zone", "a"), ("mac", "02:00")];
-        all.map(|(path, value)| (path.to_owned(), value.to_owned())).into()
+        Facts {
+            instance: InstanceId(1),
+            resolver: Ipv4Addr::new(10, 0, 0, 2),
+            dns_support: true,
+            metadata: all.map(|(path, value)| (path.to_owned(), value.to_owned())).into(),
+            names: Arc::default(),
+        }
     }
 
-    fn ask(tokens: &mut Tokens, now: Instant, text: &str) -> (u16, String) {
-        let answer = answer(now, text.as_bytes(), &known(), tokens, || Some([7; 32])).unwrap();
+    fn ask(tokens: &Tokens, now: Instant, text: &str) -> (u16, String) {
+        let asked = Asked { now, request: text.as_bytes(), is_over: false };
+        let answer = answer(&asked, &known(), tokens, || Some([7; 32])).unwrap();
         let text = String::from_utf8(answer).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         (head[9..12].parse().unwrap(), body.to_owned())
     }
 
-    fn token(tokens: &mut Tokens, seconds: &str) -> (u16, String) {
+    fn token(tokens: &Tokens, seconds: &str) -> (u16, String) {
         ask(tokens, NOW, &format!("PUT {TOKEN_PATH} HTTP/1.1\r\n{TTL_HEADER}: {seconds}\r\n\r\n"))
     }
 
     #[test]
     fn nothing_is_said_without_a_token() {
-        let mut tokens = Tokens::default();
+        let tokens = Tokens::new([1; 32]);
         let get = |token: &str| {
             format!("GET {ROOT}/instance-id HTTP/1.1\r\nX-aws-ec2-metadata-token: {token}\r\n\r\n")
         };
         let plain = format!("GET {ROOT}/instance-id HTTP/1.1\r\n\r\n");
-        assert_eq!(ask(&mut tokens, NOW, &plain).0, 401);
-        assert_eq!(ask(&mut tokens, NOW, &get("")).0, 401);
-        let (status, token) = token(&mut tokens, "60");
-        assert_eq!((status, token.len()), (200, 64));
-        assert_eq!(ask(&mut tokens, NOW, &get(&token)), (200, "i-1".into()));
-        assert_eq!(ask(&mut tokens, NOW + Duration::from_secs(60), &get(&token)).0, 401);
+        assert_eq!(ask(&tokens, NOW, &plain).0, 401);
+        assert_eq!(ask(&tokens, NOW, &get("")).0, 401);
+        let (status, token) = token(&tokens, "60");
+        assert_eq!((status, token.len()), (200, 96));
+        assert_eq!(ask(&tokens, NOW, &get(&token)), (200, "i-1".into()));
+        assert_eq!(ask(&tokens, NOW + Duration::from_secs(60), &get(&token)).0, 401);
     }
 
     #[test]
     fn a_token_takes_a_time_and_no_proxy() {
-        let mut tokens = Tokens::default();
-        for seconds in ["0", "21601", "-1", "soon", ""] {
-            assert_eq!(token(&mut tokens, seconds).0, 400, "{seconds}");
+        let tokens = Tokens::new([1; 32]);
+        for seconds in ["0", "21601", "-1", "+60", "6 0", "60s", "soon", "", "99999999999999999999"]
+        {
+            assert_eq!(token(&tokens, seconds).0, 400, "{seconds}");
         }
         let plain = format!("PUT {TOKEN_PATH} HTTP/1.1\r\n\r\n");
-        assert_eq!(ask(&mut tokens, NOW, &plain).0, 400);
+        assert_eq!(ask(&tokens, NOW, &plain).0, 400);
         let by_proxy = format!(
             "PUT {TOKEN_PATH} HTTP/1.1\r\n{TTL_HEADER}: 60\r\nX-Forwarded-For: 10.0.0.9\r\n\r\n"
         );
-        assert_eq!(ask(&mut tokens, NOW, &by_proxy).0, 403);
-        for _ in 0..2 * TOKENS_MAX {
-            token(&mut tokens, "60");
-        }
-        assert_eq!(tokens.0.len(), TOKENS_MAX);
+        assert_eq!(ask(&tokens, NOW, &by_proxy).0, 403);
     }
 
     #[test]
     fn directories_list_their_names() {
-        let mut tokens = Tokens::default();
-        let token = token(&mut tokens, "60").1;
-        let mut get = |path: &str| {
+        let tokens = Tokens::new([1; 32]);
+        let token = token(&tokens, "60").1;
+        let get = |path: &str| {
             let text = format!("GET {path} HTTP/1.1\r\n{TOKEN_HEADER}: {token}\r\n\r\n");
-            ask(&mut tokens, NOW, &text)
+            ask(&tokens, NOW, &text)
         };
         assert_eq!(get(&format!("{ROOT}/")), (200, "instance-id\nmac\nplacement/".into()));
         assert_eq!(get(&format!("{ROOT}/placement/")), (200, "availability-zone".into()));
@@ -222,9 +227,14 @@ mod tests {
 
     #[test]
     fn what_is_no_request_is_refused() {
-        let mut tokens = Tokens::default();
-        let mut whole = |bytes: &[u8]| answer(NOW, bytes, &known(), &mut tokens, || None);
-        assert_eq!(whole(b"GET / HT"), None);
+        let tokens = Tokens::new([1; 32]);
+        let say = |request: &[u8], is_over| {
+            answer(&Asked { now: NOW, request, is_over }, &known(), &tokens, || None)
+        };
+        let whole = |bytes: &[u8]| say(bytes, false);
+        assert_eq!((whole(b"GET / HT"), whole(b"")), (None, None));
+        assert!(say(b"GET / HT", true).unwrap().starts_with(b"HTTP/1.1 400"), "no more comes");
+        assert_eq!(say(b"", true), None);
         assert!(whole(b"\x16\x03\x01\x02\x00").unwrap().starts_with(b"HTTP/1.1 400"));
         let long = [b"GET / HTTP/1.1\r\nX: ".to_vec(), vec![b'a'; REQUEST_BYTES_MAX]].concat();
         assert!(whole(&long[..REQUEST_BYTES_MAX]).unwrap().starts_with(b"HTTP/1.1 431"));

@@ -7,21 +7,32 @@
 //! | file | what |
 //! |---|---|
 //! | `stack` | the stack of one interface: packets in, packets out |
+//! | `device` | the queues that the stack takes for its device |
+//! | `places` | TCP connections, which give way and end in time |
 //! | `facts` | what an instance may know of itself |
-//! | `metadata` | the HTTP of instance metadata, with its tokens |
+//! | `metadata` | the HTTP of instance metadata, version 2 |
+//! | `tokens` | the tokens that it takes |
+//! | `question` | questions of DNS, read and answered |
 //! | `resolver` | names of the cloud |
 //! | `upstream` | other names, asked of the machine's resolver |
+//! | `nameserver`, `by_tcp` | that resolver, by datagrams and by TCP |
 //! | `time` | the time |
 //!
-//! Bounds: a stack has 32 connections and some 260 KB; it is made when its interface first asks,
-//! and goes with the interface. Requests are limited before they come here, to 1,024 packets a
-//! second and interface.
+//! Bounds: a stack has 48 connections, of some 6 KB each while there are some, and 40 KB besides;
+//! it is made when its interface first asks, and goes with the interface. Requests are limited
+//! before they come here, to 1,024 packets a second and interface.
 
+mod by_tcp;
+mod device;
 mod facts;
 mod metadata;
+mod nameserver;
+mod places;
+mod question;
 mod resolver;
 mod stack;
 mod time;
+mod tokens;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,23 +40,28 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use anyhow::{Context, Result};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::vpc::PortId;
+use srd_net::clock;
 use srd_proto::time::Instant;
 use srd_vpc::id::EniId;
 use srd_vpc::object::World;
 
+pub(crate) use facts::DOMAIN;
 use facts::{Facts, Known};
-use stack::Stack;
+use stack::{Around, Stack};
+use tokens::Tokens;
 use upstream::Upstream;
 
 /// Packets of one interface that wait for their turn.
 const WAITING_MAX: usize = 256;
 
 /// The services of all interfaces.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Services {
     stacks: BTreeMap<PortId, Stack>,
+    tokens: Tokens,
     waiting: BTreeMap<PortId, Vec<Vec<u8>>>,
     upstream: Option<Upstream>,
     known: Known,
@@ -53,10 +69,16 @@ pub(crate) struct Services {
 
 impl Services {
     /// With the machine's resolver for names that are none of the cloud's, if the machine stands
-    /// for the internet and has one.
-    pub(crate) fn new(internet: bool) -> Self {
-        let upstream = if internet { Upstream::of_machine() } else { None };
-        Self { upstream, ..Self::default() }
+    /// for the internet.
+    pub(crate) fn new(internet: bool) -> Result<Self> {
+        let upstream = internet.then(|| Upstream::of_machine(clock::seed()?)).transpose();
+        Ok(Self {
+            stacks: BTreeMap::new(),
+            tokens: Tokens::new(clock::seed()?),
+            waiting: BTreeMap::new(),
+            upstream: upstream.context("names of the outside")?,
+            known: Known::default(),
+        })
     }
 
     /// Keeps a frame for a service until [`Services::serve`]. `false` if too many wait.
@@ -80,8 +102,8 @@ impl Services {
     }
 
     /// What to wait on.
-    pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
-        self.upstream.as_ref().map(Upstream::fd)
+    pub(crate) fn fds(&self) -> Vec<Arc<OwnedFd>> {
+        self.upstream.as_ref().map(Upstream::fds).unwrap_or_default()
     }
 
     /// When to call [`Services::serve`] next.
@@ -100,13 +122,25 @@ impl Services {
         due
     }
 
-    /// Works for one interface: frames for its guest.
-    pub(crate) fn serve(&mut self, now: Instant, port: PortId, facts: &Facts) -> Vec<Vec<u8>> {
+    /// Works for one interface: frames for its guest, and how many connections got no place.
+    pub(crate) fn serve(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        facts: &Facts,
+    ) -> (Vec<Vec<u8>>, u64) {
         let packets = self.waiting.remove(&port).unwrap_or_default();
         let stack = self.stacks.entry(port).or_insert_with(|| Stack::new(facts.resolver, now));
-        let answers = stack.serve(now, port, packets, facts, self.upstream.as_mut());
+        let mut upstream = self.upstream.as_mut();
+        if !stack.is_for(facts) {
+            *stack = Stack::new(facts.resolver, now);
+            // Its answers are for connections that are gone.
+            upstream.iter_mut().for_each(|upstream| upstream.forget(port));
+        }
+        let mut around = Around { now, port, facts, tokens: &self.tokens, upstream };
+        let answers = stack.serve(packets, &mut around);
         let framed = |answer: Vec<u8>| [&[0; OFFLOAD_BYTES][..], &answer].concat();
-        answers.into_iter().map(framed).collect()
+        (answers.into_iter().map(framed).collect(), std::mem::take(&mut stack.refused))
     }
 
     /// An interface is gone, or has become another's.

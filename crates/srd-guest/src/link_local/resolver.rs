@@ -1,88 +1,61 @@
 //! Names of a cloud: `ip-10-0-1-10.ec2.internal`, `i-0123456789abcdef0.ec2.internal`, and back.
 //! Source: EC2 User Guide, *EC2 instance hostnames and domains*.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use simple_dns::rdata::{A, AAAA, PTR, RData};
-use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
+use simple_dns::{CLASS, Name, Packet, ResourceRecord, TYPE};
 
-use super::facts::DOMAIN;
+use super::facts::{DOMAIN, Names};
 use super::name_of;
+use super::question::{Code, Question, TYPE_ANY};
 
 /// For how long an answer may be kept.
 const TTL_S: u32 = 60;
 const REVERSE: &str = "in-addr.arpa";
+/// Records of an answer. A name of the cloud has two addresses at most, unless the file says more.
+const RECORDS_MAX: usize = 64;
 
-/// What becomes of a question.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// This is said.
-    Here(Vec<u8>),
-    /// It is about a name that is none of the cloud's.
-    Elsewhere,
-    /// It is no question, and nothing is said.
-    Nothing,
-}
-
-/// What is said of a question.
-pub(super) fn answer(bytes: &[u8], names: &BTreeMap<String, Vec<IpAddr>>) -> Answer {
-    let Ok(query) = Packet::parse(bytes) else { return Answer::Nothing };
-    if query.has_flags(PacketFlag::RESPONSE) || query.questions.len() != 1 {
-        return Answer::Nothing;
-    }
-    let question = &query.questions[0];
-    let name = question.qname.to_string().to_ascii_lowercase();
-    let mut reply = Packet::new_reply(query.id());
-    reply.set_flags(PacketFlag::AUTHORITATIVE_ANSWER | PacketFlag::RECURSION_AVAILABLE);
-    if query.has_flags(PacketFlag::RECURSION_DESIRED) {
-        reply.set_flags(PacketFlag::RECURSION_DESIRED);
-    }
-    let wants = |kind: TYPE| [QTYPE::TYPE(kind), QTYPE::ANY].contains(&question.qtype);
-    let record = |data| ResourceRecord::new(question.qname.clone(), CLASS::IN, TTL_S, data);
+/// What is said of a question; `None` if it is about a name that is none of the cloud's.
+pub(super) fn answer(question: &Question, names: &Names) -> Option<Vec<u8>> {
+    let name = question.name.as_str();
+    let wants = |kind: TYPE| [u16::from(kind), TYPE_ANY].contains(&question.kind);
     let own = name.strip_suffix(DOMAIN).and_then(|rest| rest.strip_suffix('.'));
-    let reverse = name.strip_suffix(REVERSE).and_then(|rest| rest.strip_suffix('.'));
     if let Some(host) = own {
-        match names.get(host) {
-            None => *reply.rcode_mut() = RCODE::NameError,
-            Some(addresses) => {
-                let records = addresses.iter().filter_map(|address| match address {
-                    IpAddr::V4(address) => wants(TYPE::A).then(|| RData::A(A::from(*address))),
-                    IpAddr::V6(address) => {
-                        wants(TYPE::AAAA).then(|| RData::AAAA(AAAA::from(*address)))
-                    }
-                });
-                reply.answers.extend(records.map(record));
-            }
-        }
-    } else if let Some(address) = reverse.and_then(address_of_reverse)
-        && let host = name_of(address)
-        && names.contains_key(&host)
-    {
-        let target = format!("{host}.{DOMAIN}");
-        if let (true, Ok(target)) = (wants(TYPE::PTR), Name::new(&target)) {
-            reply.answers.push(record(RData::PTR(PTR(target.into_owned()))));
-        }
-    } else {
-        return Answer::Elsewhere;
+        let Some(addresses) = names.get(host) else {
+            return Some(question.answer(Code::NameError, 0, &[]));
+        };
+        let records = addresses.iter().filter_map(|address| match address {
+            IpAddr::V4(address) => wants(TYPE::A).then(|| RData::A(A::from(*address))),
+            IpAddr::V6(address) => wants(TYPE::AAAA).then(|| RData::AAAA(AAAA::from(*address))),
+        });
+        return Some(said(question, records.collect()));
     }
-    finish(reply, &query)
+    let reverse = name.strip_suffix(REVERSE).and_then(|rest| rest.strip_suffix('.'));
+    let host = name_of(reverse.and_then(address_of_reverse)?);
+    if !names.contains_key(&host) {
+        return None;
+    }
+    let target = format!("{host}.{DOMAIN}");
+    let target = Name::new(&target).ok().filter(|_| wants(TYPE::PTR));
+    Some(said(question, target.map(|name| RData::PTR(PTR(name))).into_iter().collect()))
 }
 
-/// Says that a question cannot be answered.
-pub(super) fn refuse(bytes: &[u8]) -> Option<Vec<u8>> {
-    let query = Packet::parse(bytes).ok()?;
-    let mut reply = Packet::new_reply(query.id());
-    *reply.rcode_mut() = RCODE::ServerFailure;
-    match finish(reply, &query) {
-        Answer::Here(bytes) => Some(bytes),
-        _ => None,
+/// An answer with these records of the question's name.
+fn said(question: &Question, data: Vec<RData<'_>>) -> Vec<u8> {
+    let Ok(name) = Name::new(&question.name) else { return question.fail(Code::ServerFailure) };
+    let mut packet = Packet::new_reply(0);
+    let records = data.into_iter().take(RECORDS_MAX);
+    packet
+        .answers
+        .extend(records.map(|data| ResourceRecord::new(name.clone(), CLASS::IN, TTL_S, data)));
+    let count = u16::try_from(packet.answers.len()).unwrap_or(u16::MAX);
+    let header = Packet::new_reply(0).build_bytes_vec().map_or(0, |header| header.len());
+    let written = packet.build_bytes_vec();
+    match written.as_deref().ok().and_then(|bytes| bytes.get(header..)) {
+        Some(records) => question.answer(Code::NoError, count, records),
+        None => question.fail(Code::ServerFailure),
     }
-}
-
-fn finish<'a>(mut reply: Packet<'a>, query: &Packet<'a>) -> Answer {
-    reply.questions = query.questions.clone();
-    reply.build_bytes_vec_compressed().map_or(Answer::Nothing, Answer::Here)
 }
 
 /// `10.1.0.10` of `10.1.0.10.in-addr.arpa`, turned round.
@@ -94,24 +67,39 @@ fn address_of_reverse(labels: &str) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // a test may fail loudly
+    use super::super::question::{self, Message};
     use super::*;
-    use simple_dns::Question;
+    use simple_dns::{PacketFlag, RCODE};
 
-    fn names() -> BTreeMap<String, Vec<IpAddr>> {
+    fn names() -> Names {
         let v6: IpAddr = "2001:db8::1".parse().unwrap();
         let v4: IpAddr = "10.0.1.10".parse().unwrap();
         [("ip-10-0-1-10".to_owned(), vec![v4]), ("i-01".to_owned(), vec![v4, v6])].into()
     }
 
-    fn query(name: &str, kind: TYPE) -> Vec<u8> {
+    fn query(name: &str, kind: u16) -> Vec<u8> {
         let mut packet = Packet::new_query(77);
-        let name = Name::new(name).unwrap();
-        packet.questions.push(Question::new(name, kind.into(), CLASS::IN.into(), false));
-        packet.build_bytes_vec().unwrap()
+        let asked = simple_dns::Question::new(
+            Name::new(name).unwrap(),
+            simple_dns::QTYPE::ANY,
+            CLASS::IN.into(),
+            false,
+        );
+        packet.questions.push(asked);
+        let mut bytes = packet.build_bytes_vec().unwrap();
+        let at = bytes.len() - 4;
+        bytes[at..at + 2].copy_from_slice(&kind.to_be_bytes());
+        bytes
+    }
+
+    fn ask(name: &str, kind: u16) -> Option<Vec<u8>> {
+        let bytes = query(name, kind);
+        let Message::Question(question) = question::read(&bytes) else { panic!("{name}") };
+        answer(&question, &names())
     }
 
     fn said(name: &str, kind: TYPE) -> (RCODE, Vec<String>) {
-        let Answer::Here(bytes) = answer(&query(name, kind), &names()) else { panic!("{name}") };
+        let bytes = ask(name, kind.into()).unwrap();
         let packet = Packet::parse(&bytes).unwrap();
         assert!(packet.id() == 77 && packet.has_flags(PacketFlag::RESPONSE));
         let text = |record: &ResourceRecord<'_>| match &record.rdata {
@@ -133,19 +121,29 @@ mod tests {
         assert_eq!(back, one("ip-10-0-1-10.ec2.internal"));
         assert_eq!(said("ip-10-0-1-10.ec2.internal", TYPE::AAAA), (RCODE::NoError, vec![]));
         assert_eq!(said("ip-10-0-1-11.ec2.internal", TYPE::A), (RCODE::NameError, vec![]));
+        // Types that have no record here, known or not, and all together.
+        assert_eq!(said("i-01.ec2.internal", TYPE::MX), (RCODE::NoError, vec![]));
+        let unknown = ask("i-01.ec2.internal", 99).unwrap();
+        assert_eq!((unknown[3] & 15, &unknown[6..8]), (0, &[0, 0][..]));
+        let all = ask("i-01.ec2.internal", TYPE_ANY).unwrap();
+        assert_eq!(all[6..8], [0, 2]);
     }
 
     #[test]
-    fn other_names_are_asked_elsewhere_and_noise_is_not_answered() {
+    fn an_answer_has_so_many_records() {
+        let many: Names = [("i-02".to_owned(), vec![[10, 0, 0, 9].into(); 2 * RECORDS_MAX])].into();
+        let Message::Question(question) = question::read(&query("i-02.ec2.internal", 1)) else {
+            panic!()
+        };
+        let bytes = answer(&question, &many).unwrap();
+        assert_eq!(usize::from(bytes[7]), RECORDS_MAX);
+        assert_eq!(Packet::parse(&bytes).unwrap().answers.len(), RECORDS_MAX);
+    }
+
+    #[test]
+    fn other_names_are_asked_elsewhere() {
         for name in ["example.com", "11.1.0.10.in-addr.arpa", "ec2.internal.example.com"] {
-            assert_eq!(answer(&query(name, TYPE::A), &names()), Answer::Elsewhere, "{name}");
+            assert_eq!(ask(name, 1), None, "{name}");
         }
-        let mut response = query("i-01.ec2.internal", TYPE::A);
-        response[2] |= 0x80;
-        for noise in [&response[..], &[], &[0; 12], &[255; 40]] {
-            assert_eq!(answer(noise, &names()), Answer::Nothing);
-        }
-        let bytes = refuse(&query("example.com", TYPE::A)).unwrap();
-        assert_eq!(Packet::parse(&bytes).unwrap().rcode(), RCODE::ServerFailure);
     }
 }

@@ -1,87 +1,65 @@
 //! The TCP/IP stack of one interface's services.
+//!
+//! Each service is at its own addresses only, as the rules judge them (V12): what is for another
+//! service's port is refused as a closed port is.
 
-use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium};
-use smoltcp::socket::{tcp, udp};
-use smoltcp::time::{Duration as StackDuration, Instant as StackInstant};
+use smoltcp::socket::udp;
+use smoltcp::time::Instant as StackInstant;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, Ipv4Address, Ipv6Address};
 use srd_card::vpc::PortId;
 use srd_net::clock;
 use srd_proto::time::{Duration, Instant};
+use srd_vpc::judge::{self, Service};
 
+use super::device::Queues;
 use super::facts::Facts;
-use super::metadata::{self, REQUEST_BYTES_MAX, Tokens};
-use super::resolver::{self, Answer};
+use super::metadata::{self, REQUEST_BYTES_MAX};
+use super::places::{Bounds, Opening, Places, Said};
+use super::question::{self, Code, Message, QUESTION_BYTES_MAX};
+use super::resolver;
 use super::time;
-use super::upstream::Upstream;
+use super::tokens::Tokens;
+use super::upstream::{Asker, Back, Upstream};
 
 const HTTP: u16 = 80;
 const DNS: u16 = 53;
 const NTP: u16 = 123;
-/// Connections at once, and the longest silence of one.
-const CONNECTIONS: usize = 32;
-const SILENCE_MAX: StackDuration = StackDuration::from_secs(10);
-const TRANSMIT_BYTES: usize = 4 << 10;
-/// Datagrams, and their bytes, that wait in either direction.
-const DATAGRAMS: usize = 32;
-const DATAGRAM_BYTES: usize = 16 << 10;
-/// Bytes of the largest packet that is sent.
-const MTU: usize = 1500;
 /// Answers do not leave the instance.
 const HOPS: u8 = 1;
+/// Connections for instance metadata.
+const METADATA: Bounds = Bounds {
+    connections: 32,
+    request_bytes: REQUEST_BYTES_MAX,
+    request: Duration::from_secs(5),
+    answer: Duration::from_secs(5),
+    hops: HOPS,
+};
+/// Bytes before a message of DNS in a connection.
+const LENGTH_BYTES: usize = 2;
+/// Connections for names. The machine's resolver has some seconds for an answer.
+const NAMES: Bounds = Bounds {
+    connections: 16,
+    request_bytes: LENGTH_BYTES + QUESTION_BYTES_MAX,
+    request: Duration::from_secs(5),
+    answer: Duration::from_secs(12),
+    hops: HOPS,
+};
+/// Datagrams, and their bytes, that wait in either direction.
+const DATAGRAMS: usize = 8;
+const DATAGRAM_BYTES: usize = 10 << 10;
 
-/// Packets in and out.
-#[derive(Debug, Default)]
-struct Queues {
-    into: VecDeque<Vec<u8>>,
-    out: Vec<Vec<u8>>,
-}
-
-struct Received(Vec<u8>);
-struct Sent<'a>(&'a mut Vec<Vec<u8>>);
-
-impl smoltcp::phy::RxToken for Received {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
-        take(&self.0)
-    }
-}
-
-impl smoltcp::phy::TxToken for Sent<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
-        let mut packet = vec![0; length];
-        let result = write(&mut packet);
-        self.0.push(packet);
-        result
-    }
-}
-
-impl Device for Queues {
-    type RxToken<'a> = Received;
-    type TxToken<'a> = Sent<'a>;
-
-    fn receive(&mut self, _: StackInstant) -> Option<(Received, Sent<'_>)> {
-        let packet = self.into.pop_front()?;
-        Some((Received(packet), Sent(&mut self.out)))
-    }
-
-    fn transmit(&mut self, _: StackInstant) -> Option<Sent<'_>> {
-        Some(Sent(&mut self.out))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut checksum = ChecksumCapabilities::default();
-        // A guest leaves those of TCP and UDP to its device, which nothing between can damage.
-        (checksum.tcp, checksum.udp) = (Checksum::Tx, Checksum::Tx);
-        let mut all = DeviceCapabilities::default();
-        all.medium = Medium::Ip;
-        all.max_transmission_unit = MTU;
-        all.checksum = checksum;
-        all
-    }
+/// What a stack works with.
+#[derive(Debug)]
+pub(super) struct Around<'a> {
+    pub(super) now: Instant,
+    pub(super) port: PortId,
+    pub(super) facts: &'a Facts,
+    pub(super) tokens: &'a Tokens,
+    pub(super) upstream: Option<&'a mut Upstream>,
 }
 
 /// The stack of one interface.
@@ -89,10 +67,14 @@ pub(super) struct Stack {
     interface: Interface,
     queues: Queues,
     sockets: SocketSet<'static>,
-    http: Vec<SocketHandle>,
+    metadata: Places,
+    names: Places,
     dns: SocketHandle,
     ntp: SocketHandle,
-    tokens: Tokens,
+    /// The resolver's address that it has.
+    resolver: Ipv4Addr,
+    /// Connections that got no place.
+    pub(super) refused: u64,
     /// When there is something to do without a packet. Only [`Stack::serve`] changes it: the loop
     /// asks before each wait, and a stack has many timers.
     next: Option<Instant>,
@@ -100,7 +82,7 @@ pub(super) struct Stack {
 
 impl std::fmt::Debug for Stack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stack").field("tokens", &self.tokens).finish_non_exhaustive()
+        f.debug_struct("Stack").field("resolver", &self.resolver).finish_non_exhaustive()
     }
 }
 
@@ -128,14 +110,6 @@ impl Stack {
         let _ =
             routes.add_default_ipv6_route(Ipv6Address::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254));
         let mut sockets = SocketSet::new(Vec::new());
-        let http = (0..CONNECTIONS).map(|_| {
-            let buffer = |bytes| tcp::SocketBuffer::new(vec![0; bytes]);
-            let mut socket = tcp::Socket::new(buffer(REQUEST_BYTES_MAX), buffer(TRANSMIT_BYTES));
-            socket.set_timeout(Some(SILENCE_MAX));
-            socket.set_hop_limit(Some(HOPS));
-            sockets.add(socket)
-        });
-        let http = http.collect();
         let [dns, ntp] = [DNS, NTP].map(|port| {
             let buffer = || {
                 let slots = vec![udp::PacketMetadata::EMPTY; DATAGRAMS];
@@ -147,7 +121,14 @@ impl Stack {
             let _ = socket.bind(port);
             sockets.add(socket)
         });
-        Self { interface, queues, sockets, http, dns, ntp, tokens: Tokens::default(), next: None }
+        let [metadata, names] = [METADATA, NAMES].map(Places::new);
+        let (refused, next) = (0, None);
+        Self { interface, queues, sockets, metadata, names, dns, ntp, resolver, refused, next }
+    }
+
+    /// Whether it has the address of this resolver.
+    pub(super) fn is_for(&self, facts: &Facts) -> bool {
+        self.resolver == facts.resolver
     }
 
     /// When [`Stack::serve`] has something to do without a packet.
@@ -156,114 +137,173 @@ impl Stack {
     }
 
     /// Takes packets, and returns those for the guest.
-    pub(super) fn serve(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        packets: Vec<Vec<u8>>,
-        facts: &Facts,
-        mut upstream: Option<&mut Upstream>,
-    ) -> Vec<Vec<u8>> {
-        self.queues.into.extend(packets);
-        // Each round takes what has come, and sends what was said of it.
+    pub(super) fn serve(&mut self, packets: Vec<Vec<u8>>, around: &mut Around<'_>) -> Vec<Vec<u8>> {
+        let now = around.now;
+        for packet in packets {
+            if Opening::read(&packet).is_none_or(|opening| self.admit(around, opening)) {
+                self.queues.into.push_back(packet);
+                self.turn(around);
+            } else {
+                self.refused += 1;
+            }
+        }
+        self.tell_answers(around);
+        self.turn(around);
+        let delay = self.interface.poll_delay(stack_time(now), &self.sockets);
+        let at = delay.map(|delay| now + Duration::from_micros(delay.total_micros()));
+        let times = [at, self.metadata.poll_timeout(), self.names.poll_timeout()];
+        self.next = times.into_iter().flatten().min();
+        std::mem::take(&mut self.queues.out)
+    }
+
+    /// Sees to it that somebody listens. `false` if the packet is to be dropped.
+    fn admit(&mut self, around: &Around<'_>, opening: Opening) -> bool {
+        let service = service_at(around.facts, Some(opening.local.addr));
+        let places = match (service, opening.local.port) {
+            (Some(Service::Metadata), HTTP) => &mut self.metadata,
+            (Some(Service::Resolver), DNS) => &mut self.names,
+            // Nobody listens there, and the stack says so.
+            _ => return true,
+        };
+        places.admit(around.now, &mut self.sockets, opening)
+    }
+
+    /// Takes a packet, says what is to be said, and sends that.
+    fn turn(&mut self, around: &mut Around<'_>) {
+        let now = stack_time(around.now);
         loop {
-            self.listen();
-            self.interface.poll(stack_time(now), &mut self.queues, &mut self.sockets);
-            let worked = self.speak_http(now, facts)
-                | self.speak_dns(now, port, facts, upstream.as_deref_mut())
-                | self.tell_time();
+            self.interface.poll_ingress_single(now, &mut self.queues, &mut self.sockets);
+            let worked = self.speak_http(around)
+                | self.speak_dns(around)
+                | self.speak_dns_by_tcp(around)
+                | self.tell_time(around);
+            self.interface.poll_egress(now, &mut self.queues, &mut self.sockets);
+            self.metadata.sweep(&mut self.sockets);
+            self.names.sweep(&mut self.sockets);
             if !worked {
-                let delay = self.interface.poll_delay(stack_time(now), &self.sockets);
-                self.next = delay.map(|delay| now + Duration::from_micros(delay.total_micros()));
-                return std::mem::take(&mut self.queues.out);
+                return;
             }
         }
     }
 
-    fn listen(&mut self) {
-        for handle in &self.http {
-            let socket = self.sockets.get_mut::<tcp::Socket<'_>>(*handle);
-            // What it has closed in order cannot come back: its place is for the next one.
-            if socket.state() == tcp::State::TimeWait {
-                socket.abort();
-            }
-            if !socket.is_open() {
-                let _ = socket.listen(HTTP);
-            }
-        }
+    fn speak_http(&mut self, around: &Around<'_>) -> bool {
+        let secret = || clock::seed().ok();
+        self.metadata.speak(around.now, &mut self.sockets, |_, request, is_over| {
+            let asked = metadata::Asked { now: around.now, request, is_over };
+            let said = metadata::answer(&asked, around.facts, around.tokens, secret);
+            said.map_or(Said::NotWhole, |answer| Said::Answer {
+                taken: request.len(),
+                answer,
+                is_last: true,
+            })
+        })
     }
 
-    fn speak_http(&mut self, now: Instant, facts: &Facts) -> bool {
-        let mut worked = false;
-        for handle in &self.http {
-            let socket = self.sockets.get_mut::<tcp::Socket<'_>>(*handle);
-            if socket.may_send() && socket.recv_queue() > 0 {
-                let mut request = vec![0; REQUEST_BYTES_MAX];
-                let length = socket.peek_slice(&mut request).unwrap_or(0);
-                let secret = || clock::seed().ok();
-                let request = &request[..length];
-                let said =
-                    metadata::answer(now, request, &facts.metadata, &mut self.tokens, secret);
-                if let Some(said) = said {
-                    let _ = socket.recv(|bytes| (bytes.len(), ()));
-                    let sent = socket.send_slice(&said);
-                    if sent == Ok(said.len()) {
-                        socket.close();
-                    } else {
-                        socket.abort();
-                    }
-                    worked = true;
+    /// What the machine's resolver has said.
+    fn tell_answers(&mut self, around: &mut Around<'_>) {
+        let answers = around.upstream.as_mut().map(|upstream| upstream.answers(around.port));
+        for (back, answer) in answers.unwrap_or_default() {
+            match back {
+                Back::Datagram(back) => {
+                    let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.dns);
+                    let _ = socket.send_slice(&answer, back);
+                    // The queue of a stack is short: each answer is sent before the next one.
+                    let now = stack_time(around.now);
+                    self.interface.poll_egress(now, &mut self.queues, &mut self.sockets);
                 }
-            } else if socket.may_send() && !socket.may_recv() && socket.recv_queue() == 0 {
-                // The guest has said all, and it was no request.
-                socket.close();
-                worked = true;
+                Back::Connection(number) => {
+                    self.names.deliver(number, with_length(&answer));
+                }
             }
         }
-        worked
     }
 
-    fn speak_dns(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        facts: &Facts,
-        mut upstream: Option<&mut Upstream>,
-    ) -> bool {
+    fn speak_dns(&mut self, around: &mut Around<'_>) -> bool {
         let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.dns);
         let mut worked = false;
-        for (back, answer) in upstream.iter_mut().flat_map(|upstream| upstream.answers(port)) {
-            worked |= socket.send_slice(&answer, back).is_ok();
-        }
-        while let Ok((query, back)) = socket.recv() {
-            let query = query.to_vec();
-            let said = match resolver::answer(&query, &facts.names) {
-                Answer::Here(answer) => Some(answer),
-                Answer::Nothing => None,
-                Answer::Elsewhere => {
-                    let asked = upstream.as_mut().is_some_and(|u| u.ask(now, port, back, &query));
-                    if asked { None } else { resolver::refuse(&query) }
+        while let Ok((message, back)) = socket.recv() {
+            worked = true;
+            if service_at(around.facts, back.local_address) != Some(Service::Resolver) {
+                continue;
+            }
+            let said = match question::read(message) {
+                Message::Question(question) => {
+                    let answer = reply(around, &question, Back::Datagram(back));
+                    answer.map(|answer| question.fitting(answer))
                 }
+                Message::Refused(answer) => Some(answer),
+                Message::Nothing => None,
             };
             if let Some(said) = said {
                 let _ = socket.send_slice(&said, back);
             }
-            worked = true;
         }
         worked
     }
 
-    fn tell_time(&mut self) -> bool {
+    fn speak_dns_by_tcp(&mut self, around: &mut Around<'_>) -> bool {
+        let now = around.now;
+        self.names.speak(now, &mut self.sockets, |number, bytes, _| {
+            let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+                return Said::NotWhole;
+            };
+            let length = usize::from(u16::from_be_bytes(*length));
+            if length > QUESTION_BYTES_MAX {
+                return Said::Broken;
+            }
+            let Some(message) = rest.get(..length) else { return Said::NotWhole };
+            let answer = match question::read(message) {
+                Message::Question(question) => reply(around, &question, Back::Connection(number)),
+                Message::Refused(answer) => Some(answer),
+                Message::Nothing => return Said::Broken,
+            };
+            let taken = LENGTH_BYTES + length;
+            answer.map_or(Said::Later { taken }, |answer| Said::Answer {
+                taken,
+                answer: with_length(&answer),
+                is_last: false,
+            })
+        })
+    }
+
+    fn tell_time(&mut self, around: &Around<'_>) -> bool {
         let socket = self.sockets.get_mut::<udp::Socket<'_>>(self.ntp);
         let mut worked = false;
         while let Ok((request, back)) = socket.recv() {
+            worked = true;
+            if service_at(around.facts, back.local_address) != Some(Service::Time) {
+                continue;
+            }
             if let Some(said) = time::answer(request, SystemTime::now()) {
                 let _ = socket.send_slice(&said, back);
             }
-            worked = true;
         }
         worked
     }
+}
+
+/// What is said of a question at once; `None` if the machine's resolver is asked.
+fn reply(around: &mut Around<'_>, question: &question::Question, back: Back) -> Option<Vec<u8>> {
+    if let Some(answer) = resolver::answer(question, &around.facts.names) {
+        return Some(answer);
+    }
+    let by = Asker { instance: around.facts.instance, port: around.port, back };
+    let upstream = around.upstream.as_mut();
+    let is_asked = upstream.is_some_and(|upstream| upstream.ask(around.now, by, question));
+    (!is_asked).then(|| question.fail(Code::ServerFailure))
+}
+
+/// The service that is at an address, as the rules say.
+fn service_at(facts: &Facts, address: Option<IpAddress>) -> Option<Service> {
+    let address: IpAddr = address?.into();
+    judge::service(facts.resolver, facts.dns_support, address)
+}
+
+/// A message as it is in a connection.
+fn with_length(message: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
+    let message = &message[..usize::from(length)];
+    [&length.to_be_bytes()[..], message].concat()
 }
 
 fn stack_time(now: Instant) -> StackInstant {
@@ -271,88 +311,5 @@ fn stack_time(now: Instant) -> StackInstant {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)] // a test may fail loudly
-    use super::*;
-    use srd_proto::rng::Rng;
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
-
-    fn facts() -> Facts {
-        let metadata = [("mac".to_owned(), "02:00".to_owned())].into();
-        let names = Arc::new(BTreeMap::new());
-        Facts { resolver: Ipv4Addr::new(10, 0, 0, 2), metadata, names }
-    }
-
-    /// A packet of a guest, without checksums of its transport, as a guest's device leaves them.
-    fn packet(protocol: u8, to: [u8; 4], transport: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(20 + transport.len()).unwrap().to_be_bytes();
-        let mut bytes = vec![0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, protocol, 0, 0];
-        bytes.extend_from_slice(&[10, 0, 1, 10]);
-        bytes.extend_from_slice(&to);
-        let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-        let sum: u32 = words.sum();
-        let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
-        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-        bytes.extend_from_slice(transport);
-        bytes
-    }
-
-    fn open(port: u16) -> Vec<u8> {
-        let [high, low] = port.to_be_bytes();
-        let tcp = [high, low, 0, 80, 0, 0, 0, 9, 0, 0, 0, 0, 0x50, 2, 255, 255, 0, 0, 0, 0];
-        packet(6, [169, 254, 169, 254], &tcp)
-    }
-
-    #[test]
-    fn answers_go_one_hop_and_no_further() {
-        let mut stack = Stack::new(facts().resolver, Instant::ZERO);
-        let said = stack.serve(Instant::ZERO, PortId(0), vec![open(4000)], &facts(), None);
-        assert_eq!(said.len(), 1);
-        assert_eq!((said[0][8], &said[0][16..20]), (HOPS, &[10, 0, 1, 10][..]));
-    }
-
-    #[test]
-    fn connections_that_say_nothing_give_their_places_back() {
-        let mut stack = Stack::new(facts().resolver, Instant::ZERO);
-        let syns = |first: u16| (0..40).map(|n| open(first + n)).collect::<Vec<_>>();
-        let is_accepted = |said: &Vec<u8>| said[20 + 13] == 0x12;
-        let said = stack.serve(Instant::ZERO, PortId(0), syns(4000), &facts(), None);
-        assert_eq!(said.iter().filter(|said| is_accepted(said)).count(), CONNECTIONS);
-        let mut now = Instant::ZERO;
-        for _ in 0..40 {
-            now += Duration::from_millis(500);
-            stack.serve(now, PortId(0), Vec::new(), &facts(), None);
-        }
-        let said = stack.serve(now, PortId(0), syns(5000), &facts(), None);
-        assert_eq!(said.iter().filter(|said| is_accepted(said)).count(), CONNECTIONS);
-    }
-
-    #[test]
-    fn no_packet_of_a_guest_breaks_it() {
-        let byte = |rng: &mut Rng| rng.next_u64().to_le_bytes()[0];
-        let mut rng = Rng::new(7);
-        let mut stack = Stack::new(facts().resolver, Instant::ZERO);
-        let mut now = Instant::ZERO;
-        for round in 0..20_000_u32 {
-            now += Duration::from_millis(1);
-            let port = [80, 53, 123, 9][rng.below(4) as usize];
-            let size = rng.below(60) as usize;
-            let mut transport = vec![0, 9, 0, port, 0, 0, 0, 9, 0, 0, 0, 0, 0x50, 2, 255, 255];
-            transport.extend((0..size).map(|_| byte(&mut rng)));
-            if rng.below(2) == 0 {
-                transport[13] = byte(&mut rng) & 63;
-            }
-            let last = [253, 254, 123, 1][rng.below(4) as usize];
-            let protocol = [6, 17, 1, 0][rng.below(4) as usize];
-            let mut bytes = packet(protocol, [169, 254, 169, last], &transport);
-            if rng.below(3) == 0 {
-                let at = rng.below(u32::try_from(bytes.len()).unwrap()) as usize;
-                bytes[at] = byte(&mut rng);
-            }
-            bytes.truncate(bytes.len() - rng.below(8) as usize);
-            stack.serve(now, PortId(0), vec![bytes], &facts(), None);
-            assert!(stack.queues.into.is_empty() && stack.queues.out.is_empty(), "{round}");
-        }
-    }
-}
+#[path = "stack_tests.rs"]
+mod tests;

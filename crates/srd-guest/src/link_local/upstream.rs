@@ -1,239 +1,250 @@
 //! Names that are none of the cloud's: the machine's own resolver is asked.
 //!
-//! Bounds: so many questions are under way, those of one interface a part of them, and each for a
-//! few seconds. An answer counts only from the resolver that was asked, to a number that nobody
-//! outside knows, and if it repeats the question.
+//! A question is asked by a datagram; one that a guest has asked by TCP is asked by TCP again if
+//! its answer does not fit. An answer counts only from the resolver that was asked, to a number
+//! that nobody outside knows, and if it repeats the question.
+//!
+//! Bounds: so many questions are under way, each for a few seconds. When all places are taken, the
+//! oldest question of the instance with most makes place, whatever number of interfaces it has: an
+//! instance that asks much hurts itself.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::Hasher;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
+use siphasher::sip::SipHasher13;
 use smoltcp::socket::udp::UdpMetadata;
 use srd_card::vpc::PortId;
-use srd_net::clock;
-use srd_proto::rng::Rng;
 use srd_proto::time::{Duration, Instant};
+use srd_vpc::id::InstanceId;
 
-/// Questions under way, and those of one interface.
-const ASKED_MAX: usize = 512;
-const ASKED_OF_ONE_MAX: usize = 64;
+use super::by_tcp::ByTcp;
+use super::nameserver::Nameserver;
+use super::question::{Code, DATAGRAM_BYTES_MAX, Question, is_truncated};
+
+/// Questions under way.
+const ASKED_MAX: usize = 1024;
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of an answer.
-const ANSWER_BYTES_MAX: usize = 4096;
-/// Bytes of a message before its question.
-const HEADER_BYTES: usize = 12;
-const PORT: u16 = 53;
+/// Where a machine names its resolvers, and their port.
 const FILE: &str = "/etc/resolv.conf";
+const PORT: u16 = 53;
+
+/// Where a question came from, in the stack of an interface.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Back {
+    Datagram(UdpMetadata),
+    /// A connection, by its number.
+    Connection(u64),
+}
+
+/// Whose question it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    pub(super) instance: InstanceId,
+    pub(super) port: PortId,
+    pub(super) back: Back,
+}
 
 /// A question under way.
 #[derive(Debug)]
 struct Asked {
-    port: PortId,
-    back: UdpMetadata,
-    id: [u8; 2],
-    question: Vec<u8>,
+    by: Asker,
+    question: Question,
     until: Instant,
 }
 
-/// The machine's resolver.
+/// What is asked of the machine's resolver.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    socket: UdpSocket,
-    fd: Arc<OwnedFd>,
+    nameserver: Nameserver,
+    by_tcp: ByTcp,
     asked: BTreeMap<[u8; 2], Asked>,
-    answers: BTreeMap<PortId, Vec<(UdpMetadata, Vec<u8>)>>,
-    rng: Rng,
+    /// The numbers of an instance's questions, the oldest first.
+    of_instances: BTreeMap<InstanceId, VecDeque<[u8; 2]>>,
+    asked_by_tcp: BTreeMap<u64, Asked>,
+    answers: BTreeMap<PortId, Vec<(Back, Vec<u8>)>>,
+    numbers: Numbers,
+}
+
+/// Numbers that nobody can guess: a pseudo-random function of a counter.
+#[derive(Debug)]
+struct Numbers {
+    key: [u8; 16],
+    count: u64,
+}
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        let mut hasher = SipHasher13::new_with_key(&self.key);
+        hasher.write_u64(self.count);
+        hasher.finish()
+    }
 }
 
 impl Upstream {
-    /// The first resolver of the machine; `None`, with a line in the log, if it has none.
-    pub(super) fn of_machine() -> Option<Self> {
-        let text = std::fs::read_to_string(FILE).unwrap_or_default();
-        let Some(server) = first_server(&text) else {
-            tracing::info!("{FILE} names no resolver: instances resolve names of their cloud only");
-            return None;
-        };
-        Self::of(SocketAddr::new(server, PORT))
-            .inspect_err(|error| tracing::warn!("the resolver {server}: {error}"))
-            .ok()
+    /// The resolver of this machine, with a random seed.
+    pub(super) fn of_machine(seed: [u8; 32]) -> io::Result<Self> {
+        Self::new(Nameserver::new(Path::new(FILE), PORT), seed)
     }
 
-    fn of(server: SocketAddr) -> std::io::Result<Self> {
-        let any: IpAddr =
-            if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { [0; 16].into() };
-        let socket = UdpSocket::bind((any, 0))?;
-        socket.connect(server)?;
-        socket.set_nonblocking(true)?;
-        let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
-        let seed = clock::seed()?;
-        let rng = Rng::new(u64::from_le_bytes(std::array::from_fn(|at| seed[at])));
-        Ok(Self { socket, fd, asked: BTreeMap::new(), answers: BTreeMap::new(), rng })
+    pub(super) fn new(nameserver: Nameserver, seed: [u8; 32]) -> io::Result<Self> {
+        let key = std::array::from_fn(|at| seed[at]);
+        Ok(Self {
+            nameserver,
+            by_tcp: ByTcp::new()?,
+            asked: BTreeMap::new(),
+            of_instances: BTreeMap::new(),
+            asked_by_tcp: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            numbers: Numbers { key, count: 0 },
+        })
     }
 
-    pub(super) fn fd(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.fd)
+    /// What to wait on.
+    pub(super) fn fds(&self) -> Vec<Arc<OwnedFd>> {
+        self.nameserver.fd().into_iter().chain([self.by_tcp.fd()]).collect()
     }
 
-    /// Asks. `false` if too much is under way, or the resolver cannot be reached.
-    pub(super) fn ask(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        back: UdpMetadata,
-        query: &[u8],
-    ) -> bool {
-        self.asked.retain(|_, asked| asked.until > now);
-        let of_one = self.asked.values().filter(|asked| asked.port == port).count();
-        if self.asked.len() >= ASKED_MAX || of_one >= ASKED_OF_ONE_MAX {
-            return false;
+    /// Asks. `false` if the resolver cannot be reached.
+    pub(super) fn ask(&mut self, now: Instant, by: Asker, question: &Question) -> bool {
+        if self.nameserver.follow(now) {
+            // Nothing comes back from the one before.
+            self.asked.clear();
+            self.of_instances.clear();
         }
-        let (Some(id), Some(question)) = (query.first_chunk(), question(query)) else {
-            return false;
-        };
-        let own = loop {
-            let own = self.rng.next_u64().to_le_bytes();
-            let own = [own[0], own[1]];
-            if !self.asked.contains_key(&own) {
-                break own;
+        self.make_place(now);
+        let number = loop {
+            let [a, b, ..] = self.numbers.next().to_be_bytes();
+            if !self.asked.contains_key(&[a, b]) {
+                break [a, b];
             }
         };
-        let mut sent = query.to_vec();
-        sent[..2].copy_from_slice(&own);
-        let until = now + PATIENCE;
-        let asked = Asked { port, back, id: *id, question: question.to_vec(), until };
-        let is_sent = self.socket.send(&sent).is_ok();
+        let is_sent = self.nameserver.send(now, &question.of_ours(number));
         if is_sent {
-            self.asked.insert(own, asked);
+            self.of_instances.entry(by.instance).or_default().push_back(number);
+            let asked = Asked { by, question: question.clone(), until: now + PATIENCE };
+            self.asked.insert(number, asked);
         }
         is_sent
     }
 
+    /// Sees to it that there is a place for one more.
+    fn make_place(&mut self, now: Instant) {
+        if self.asked.len() < ASKED_MAX {
+            return;
+        }
+        let is_over =
+            |number: &&[u8; 2]| self.asked.get(*number).is_none_or(|asked| asked.until <= now);
+        let of_instances = self.of_instances.values();
+        let over = of_instances.flat_map(|numbers| numbers.iter().take_while(is_over));
+        let over: Vec<[u8; 2]> = over.copied().collect();
+        for number in &over {
+            self.take(*number);
+        }
+        if self.asked.len() < ASKED_MAX {
+            return;
+        }
+        let most = self.of_instances.values().max_by_key(|numbers| numbers.len());
+        let oldest = most.and_then(|numbers| numbers.front().copied());
+        if let Some(asked) = oldest.and_then(|number| self.take(number)) {
+            self.fail(&asked);
+        }
+    }
+
+    /// A question that is under way no more.
+    fn take(&mut self, number: [u8; 2]) -> Option<Asked> {
+        let asked = self.asked.remove(&number)?;
+        if let Some(numbers) = self.of_instances.get_mut(&asked.by.instance) {
+            numbers.retain(|other| *other != number);
+            if numbers.is_empty() {
+                self.of_instances.remove(&asked.by.instance);
+            }
+        }
+        Some(asked)
+    }
+
+    fn say(&mut self, asked: &Asked, answer: Vec<u8>) {
+        let answer = match asked.by.back {
+            Back::Datagram(_) => asked.question.fitting(answer),
+            Back::Connection(_) => answer,
+        };
+        self.answers.entry(asked.by.port).or_default().push((asked.by.back, answer));
+    }
+
+    fn fail(&mut self, asked: &Asked) {
+        self.say(asked, asked.question.fail(Code::ServerFailure));
+    }
+
     /// Takes what the resolver says: the interfaces that have an answer now.
     pub(super) fn receive(&mut self, now: Instant) -> Vec<PortId> {
-        let mut bytes = [0; ANSWER_BYTES_MAX];
-        // An error that an earlier question has brought back ends the turn, not the socket.
-        while let Ok(length) = self.socket.recv(&mut bytes) {
-            let answer = &bytes[..length];
-            let Some(own) = answer.first_chunk::<2>() else { continue };
-            let is_its = |asked: &Asked| {
-                asked.until > now
-                    && question(answer).is_some_and(|q| q.eq_ignore_ascii_case(&asked.question))
-            };
-            if !self.asked.get(own).is_some_and(is_its) {
+        while let Some(answer) = self.nameserver.receive() {
+            let Some(number) = answer.first_chunk::<2>() else { continue };
+            let is_its =
+                |asked: &Asked| asked.until > now && asked.question.is_answered_by(&answer);
+            if !self.asked.get(number).is_some_and(is_its) {
                 continue;
             }
-            let Some(asked) = self.asked.remove(own) else { continue };
-            let mut answer = answer.to_vec();
-            answer[..2].copy_from_slice(&asked.id);
-            self.answers.entry(asked.port).or_default().push((asked.back, answer));
+            let Some(asked) = self.take(*number) else { continue };
+            match asked.by.back {
+                Back::Connection(_) if !is_whole(&answer) => self.ask_by_tcp(asked),
+                _ => self.say(&asked, asked.question.relayed(answer)),
+            }
+        }
+        for (number, answer) in self.by_tcp.receive() {
+            let Some(asked) = self.asked_by_tcp.remove(&number) else { continue };
+            match answer {
+                Ok(answer) if asked.question.is_answered_by(&answer) => {
+                    self.say(&asked, asked.question.relayed(answer));
+                }
+                _ => self.fail(&asked),
+            }
         }
         self.answers.keys().copied().collect()
     }
 
+    fn ask_by_tcp(&mut self, asked: Asked) {
+        let number = self.numbers.next();
+        let [a, b, ..] = number.to_be_bytes();
+        let query = asked.question.of_ours([a, b]);
+        let is_asked = self
+            .nameserver
+            .server()
+            .is_some_and(|server| self.by_tcp.ask(number, asked.by.instance, server, query));
+        if is_asked {
+            self.asked_by_tcp.insert(number, asked);
+        } else {
+            self.fail(&asked);
+        }
+    }
+
     /// The answers for an interface.
-    pub(super) fn answers(&mut self, port: PortId) -> Vec<(UdpMetadata, Vec<u8>)> {
+    pub(super) fn answers(&mut self, port: PortId) -> Vec<(Back, Vec<u8>)> {
         self.answers.remove(&port).unwrap_or_default()
     }
 
+    /// An interface is gone.
     pub(super) fn forget(&mut self, port: PortId) {
-        self.asked.retain(|_, asked| asked.port != port);
+        let of_port = self.asked.iter().filter(|(_, asked)| asked.by.port == port);
+        let numbers: Vec<[u8; 2]> = of_port.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.take(number);
+        }
+        self.asked_by_tcp.retain(|_, asked| asked.by.port != port);
         self.answers.remove(&port);
     }
 }
 
-/// The question of a message that has one: name, type and class.
-fn question(message: &[u8]) -> Option<&[u8]> {
-    if message.get(4..6)? != [0, 1] {
-        return None;
-    }
-    let mut at = HEADER_BYTES;
-    loop {
-        let length = usize::from(*message.get(at)?);
-        match length {
-            0 => break,
-            1..64 => at += 1 + length,
-            _ => return None,
-        }
-    }
-    message.get(HEADER_BYTES..at + 5)
-}
-
-fn first_server(text: &str) -> Option<IpAddr> {
-    let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    servers.map(str::trim).find_map(|server| server.parse().ok())
+/// Whether a datagram has all of an answer. One that is longer than was asked for may have been
+/// cut on its way to us.
+fn is_whole(answer: &[u8]) -> bool {
+    !is_truncated(answer) && answer.len() <= usize::from(DATAGRAM_BYTES_MAX)
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)] // a test may fail loudly
-    use super::*;
-    use smoltcp::wire::{IpAddress, IpEndpoint};
-
-    const NOW: Instant = Instant::ZERO;
-    const QUERY: [u8; 21] =
-        [9, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 3, b'a', b'b', b'c', 0, 0, 1, 0, 1];
-
-    fn back() -> UdpMetadata {
-        IpEndpoint::new(IpAddress::v4(10, 0, 0, 4), 4444).into()
-    }
-
-    #[test]
-    fn an_answer_counts_if_it_repeats_the_question() {
-        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        server.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
-        let mut upstream = Upstream::of(server.local_addr().unwrap()).unwrap();
-        assert!(upstream.ask(NOW, PortId(1), back(), &QUERY));
-        let mut bytes = [0; 512];
-        let (length, from) = server.recv_from(&mut bytes).unwrap();
-        let asked = bytes[..length].to_vec();
-        assert_eq!(asked[2..], QUERY[2..]);
-        let mut wait = |bytes: &[u8]| {
-            server.send_to(bytes, from).unwrap();
-            for _ in 0..500 {
-                if !upstream.receive(NOW).is_empty() {
-                    return upstream.answers(PortId(1));
-                }
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-            Vec::new()
-        };
-        let mut other = asked.clone();
-        other[13] = b'x';
-        server.send_to(&other, from).unwrap();
-        let mut number = asked.clone();
-        number[0] ^= 1;
-        server.send_to(&number, from).unwrap();
-        server.send_to(&[1], from).unwrap();
-        let answers = wait(&asked);
-        assert_eq!(answers.len(), 1, "the first three are no answers");
-        assert_eq!(answers[0].1, QUERY);
-    }
-
-    #[test]
-    fn few_questions_of_one_interface_are_under_way() {
-        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut upstream = Upstream::of(server.local_addr().unwrap()).unwrap();
-        let mut ask = |now, port| upstream.ask(now, PortId(port), back(), &QUERY);
-        assert!((0..ASKED_OF_ONE_MAX).all(|_| ask(NOW, 1)) && !ask(NOW, 1));
-        let others = ASKED_MAX / ASKED_OF_ONE_MAX;
-        let ports = 2..=u32::try_from(others).unwrap();
-        assert!(ports.into_iter().all(|port| (0..ASKED_OF_ONE_MAX).all(|_| ask(NOW, port))));
-        assert!(!ask(NOW, 99), "all places are taken");
-        assert!(ask(NOW + PATIENCE, 99), "those of old questions are free");
-    }
-
-    #[test]
-    fn what_is_no_question_is_not_asked() {
-        assert_eq!(question(&QUERY), Some(&QUERY[12..]));
-        for length in 0..QUERY.len() {
-            assert_eq!(question(&QUERY[..length]), None, "{length}");
-        }
-        let mut pointer = QUERY;
-        pointer[12] = 0xc0;
-        assert_eq!(question(&pointer), None);
-        assert_eq!(first_server("# x\nnameserver  10.0.0.2 \n"), "10.0.0.2".parse().ok());
-        assert_eq!(first_server("nameserver nonsense\noptions edns0\n"), None);
-    }
-}
+#[path = "upstream_tests.rs"]
+mod tests;

@@ -369,9 +369,10 @@ impl Peer {
     pub(crate) fn stats(&self, now: Instant) -> PeerStats {
         let Some(tx) = &self.tx else { return PeerStats::default() };
         let paths = tx.paths.counts(now);
+        let is_measured = tx.rtt.is_measured();
         PeerStats {
-            rtt_base_ns: tx.rtt.base().as_nanos(),
-            rtt_smoothed_ns: tx.rtt.smoothed().as_nanos(),
+            rtt_base_ns: if is_measured { tx.rtt.base().as_nanos() } else { 0 },
+            rtt_smoothed_ns: if is_measured { tx.rtt.smoothed().as_nanos() } else { 0 },
             delay_median_ns: tx.delay.median().as_nanos(),
             delay_spread_ns: tx.delay.spread().as_nanos(),
             window_bytes: tx.window.bytes(),

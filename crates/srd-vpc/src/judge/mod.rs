@@ -35,4 +35,4 @@ pub use connection::{Connection, connection};
 pub use groups::{Direction, Tracking};
 pub use mirror::mirrors;
 pub use step::{Exit, Gone, Judgement, Origin, Reach, Reason, Service, Step, Translator, Verdict};
-pub use walk::{Remembers, judge, judge_flow};
+pub use walk::{Remembers, judge, judge_flow, service};

@@ -428,7 +428,7 @@ pub(crate) fn resolver(vpc: &Vpc) -> Option<Ipv4Addr> {
 }
 
 /// The service at an address, in a cloud with this resolver, which answers if `dns`.
-pub(crate) fn service(resolver: Ipv4Addr, dns: bool, address: IpAddr) -> Option<Service> {
+pub fn service(resolver: Ipv4Addr, dns: bool, address: IpAddr) -> Option<Service> {
     let ec2 = |last: u16| IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, last));
     let link_local = |last: u8| IpAddr::V4(Ipv4Addr::new(169, 254, 169, last));
     match address {

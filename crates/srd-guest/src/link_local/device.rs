@@ -1,0 +1,59 @@
+//! The device of a stack: packets in and out.
+
+use std::collections::VecDeque;
+
+use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+
+/// Bytes of the largest packet that is sent.
+const MTU: usize = 1500;
+
+/// Packets in and out.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    pub(super) into: VecDeque<Vec<u8>>,
+    pub(super) out: Vec<Vec<u8>>,
+}
+
+pub(super) struct Received(Vec<u8>);
+pub(super) struct Sent<'a>(&'a mut Vec<Vec<u8>>);
+
+impl smoltcp::phy::RxToken for Received {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
+        take(&self.0)
+    }
+}
+
+impl smoltcp::phy::TxToken for Sent<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, write: F) -> R {
+        let mut packet = vec![0; length];
+        let result = write(&mut packet);
+        self.0.push(packet);
+        result
+    }
+}
+
+impl Device for Queues {
+    type RxToken<'a> = Received;
+    type TxToken<'a> = Sent<'a>;
+
+    fn receive(&mut self, _: Instant) -> Option<(Received, Sent<'_>)> {
+        let packet = self.into.pop_front()?;
+        Some((Received(packet), Sent(&mut self.out)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Sent<'_>> {
+        Some(Sent(&mut self.out))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut checksum = ChecksumCapabilities::default();
+        // A guest leaves those of TCP and UDP to its device, which nothing between can damage.
+        (checksum.tcp, checksum.udp) = (Checksum::Tx, Checksum::Tx);
+        let mut all = DeviceCapabilities::default();
+        all.medium = Medium::Ip;
+        all.max_transmission_unit = MTU;
+        all.checksum = checksum;
+        all
+    }
+}

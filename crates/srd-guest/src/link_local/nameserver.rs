@@ -1,0 +1,282 @@
+//! The machine's resolver: which one it is, and the socket to it.
+//!
+//! `resolv.conf` is read again when it has changed, and a server that cannot be reached is tried
+//! again: a machine gets its network, its VPN or its Wi-Fi after this process has started. Both
+//! happen at a question, at most once in `AGAIN`. A server that has answered nothing for
+//! `SILENCE` makes place for the next one of the file.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use srd_proto::time::{Duration, Instant};
+
+const AGAIN: Duration = Duration::from_secs(1);
+const SILENCE: Duration = Duration::from_secs(5);
+/// Servers of the file that are used (resolv.conf(5)).
+const SERVERS_MAX: usize = 3;
+/// Bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 4096;
+
+/// What tells that a file has changed.
+type Stamp = (u64, Option<SystemTime>, u64);
+
+/// The machine's resolver.
+#[derive(Debug)]
+pub(super) struct Nameserver {
+    file: PathBuf,
+    port: u16,
+    stamp: Option<Stamp>,
+    servers: Vec<IpAddr>,
+    /// Which of them is asked.
+    at: usize,
+    open: Option<Open>,
+    looked: Option<Instant>,
+    /// When the first question was asked that nothing came back for.
+    silent: Option<Instant>,
+    /// What was wrong, as the log has it.
+    said: String,
+}
+
+#[derive(Debug)]
+struct Open {
+    server: SocketAddr,
+    socket: UdpSocket,
+    fd: Arc<OwnedFd>,
+}
+
+impl Open {
+    fn new(server: SocketAddr) -> io::Result<Self> {
+        let any: IpAddr =
+            if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { [0; 16].into() };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(server)?;
+        socket.set_nonblocking(true)?;
+        let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
+        Ok(Self { server, socket, fd })
+    }
+}
+
+impl Nameserver {
+    /// The servers of a file like `/etc/resolv.conf`, at this port.
+    pub(super) fn new(file: &Path, port: u16) -> Self {
+        Self {
+            file: file.to_owned(),
+            port,
+            stamp: None,
+            servers: Vec::new(),
+            at: 0,
+            open: None,
+            looked: None,
+            silent: None,
+            said: String::new(),
+        }
+    }
+
+    /// What to wait on.
+    pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {
+        self.open.as_ref().map(|open| Arc::clone(&open.fd))
+    }
+
+    /// The server that is asked.
+    pub(super) fn server(&self) -> Option<SocketAddr> {
+        self.open.as_ref().map(|open| open.server)
+    }
+
+    /// Sees to it that there is a server before a question; whether it is another one.
+    pub(super) fn follow(&mut self, now: Instant) -> bool {
+        if self.looked.is_some_and(|looked| now.since(looked) < AGAIN) {
+            return false;
+        }
+        self.looked = Some(now);
+        let stamp = stamp(&self.file);
+        let is_silent = self.silent.is_some_and(|since| now.since(since) >= SILENCE);
+        if stamp != self.stamp {
+            let text = fs::read_to_string(&self.file).unwrap_or_default();
+            (self.servers, self.at, self.stamp) = (servers(&text), 0, stamp);
+        } else if is_silent || self.open.is_none() {
+            self.at = (self.at + 1) % self.servers.len().max(1);
+        } else {
+            return false;
+        }
+        self.silent = None;
+        self.open = self.opened();
+        true
+    }
+
+    fn opened(&mut self) -> Option<Open> {
+        let file = self.file.display();
+        let Some(server) = self.servers.get(self.at).copied() else {
+            self.say(format!(
+                "{file} names no resolver: instances resolve names of their cloud only"
+            ));
+            return None;
+        };
+        match Open::new(SocketAddr::new(server, self.port)) {
+            Ok(open) => {
+                self.said.clear();
+                Some(open)
+            }
+            Err(error) => {
+                self.say(format!("the resolver {server}: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Writes to the log what has not been said last.
+    fn say(&mut self, what: String) {
+        if self.said != what {
+            tracing::warn!("{what}");
+            self.said = what;
+        }
+    }
+
+    /// Asks. `false` if the server cannot be reached, which is then looked for again.
+    pub(super) fn send(&mut self, now: Instant, query: &[u8]) -> bool {
+        let Some(open) = &self.open else { return false };
+        match open.socket.send(query) {
+            Ok(_) => {
+                self.silent.get_or_insert(now);
+                true
+            }
+            // What an earlier question has brought back, or a queue that is full.
+            Err(error) if is_passing(&error) => false,
+            Err(error) => {
+                let what = format!("the resolver {}: {error}", open.server.ip());
+                self.say(what);
+                self.open = None;
+                false
+            }
+        }
+    }
+
+    /// A message of the server.
+    pub(super) fn receive(&mut self) -> Option<Vec<u8>> {
+        let mut bytes = [0; ANSWER_BYTES_MAX];
+        // An error that an earlier question has brought back ends the turn, not the socket.
+        let length = self.open.as_ref()?.socket.recv(&mut bytes).ok()?;
+        self.silent = None;
+        Some(bytes[..length].to_vec())
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, WouldBlock};
+    [ConnectionRefused, WouldBlock].contains(&error.kind())
+}
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    use std::os::unix::fs::MetadataExt;
+    let found = fs::metadata(file).ok()?;
+    Some((found.ino(), found.modified().ok(), found.len()))
+}
+
+fn servers(text: &str) -> Vec<IpAddr> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    lines.filter_map(|server| server.trim().parse().ok()).take(SERVERS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail loudly
+    use super::*;
+
+    const NOW: Instant = Instant::ZERO;
+
+    fn heard(server: &UdpSocket) -> Vec<u8> {
+        server.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        let mut bytes = [0; 64];
+        let (length, _) = server.recv_from(&mut bytes).unwrap();
+        bytes[..length].to_vec()
+    }
+
+    #[test]
+    fn the_file_names_at_most_three_servers() {
+        let text = "# x\nnameserver nonsense\n nameserver\t10.0.0.2 \nnameserver ::1\noptions a\n\
+                    nameserver 10.0.0.3\nnameserver 10.0.0.4\n";
+        let expected: [IpAddr; 3] =
+            ["10.0.0.2", "::1", "10.0.0.3"].map(|server| server.parse().unwrap());
+        assert_eq!(servers(text), expected);
+        assert!(servers("nameserver\n").is_empty());
+    }
+
+    /// A file that came later used to be read never.
+    #[test]
+    fn regression_a_resolver_that_is_there_later_is_asked() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("resolv.conf");
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        let mut nameserver = Nameserver::new(&file, port);
+        nameserver.follow(NOW);
+        assert!(!nameserver.send(NOW, b"one") && nameserver.fd().is_none());
+        fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
+        assert!(!nameserver.follow(NOW), "it is looked for once in a while only");
+        let later = NOW + AGAIN;
+        assert!(nameserver.follow(later) && nameserver.send(later, b"two"));
+        assert_eq!(heard(&server), b"two");
+    }
+
+    #[test]
+    fn regression_a_changed_file_is_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("resolv.conf");
+        let first = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = first.local_addr().unwrap().port();
+        let second = UdpSocket::bind(("127.0.0.2", port)).unwrap();
+        fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
+        let mut nameserver = Nameserver::new(&file, port);
+        assert!(nameserver.follow(NOW) && nameserver.send(NOW, b"one"));
+        assert_eq!(heard(&first), b"one");
+        assert!(!nameserver.follow(NOW + AGAIN), "nothing has changed");
+        // As programs replace it: a new file in its place.
+        let new = directory.path().join("new");
+        fs::write(&new, "nameserver 127.0.0.2\n").unwrap();
+        fs::rename(&new, &file).unwrap();
+        let later = NOW + AGAIN.times(2);
+        assert!(nameserver.follow(later) && nameserver.send(later, b"two"));
+        assert_eq!(heard(&second), b"two");
+    }
+
+    #[test]
+    fn regression_a_server_that_cannot_be_reached_is_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("resolv.conf");
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = server.local_addr().unwrap().port();
+        // The kernel refuses a connection to the first.
+        fs::write(&file, "nameserver 255.255.255.255\nnameserver 127.0.0.1\n").unwrap();
+        let mut nameserver = Nameserver::new(&file, port);
+        nameserver.follow(NOW);
+        assert!(nameserver.server().is_none() && !nameserver.send(NOW, b"one"));
+        assert!(nameserver.said.contains("255.255.255.255"));
+        let later = NOW + AGAIN;
+        assert!(nameserver.follow(later) && nameserver.send(later, b"two"));
+        assert_eq!(heard(&server), b"two");
+    }
+
+    #[test]
+    fn a_silent_server_makes_place_for_the_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("resolv.conf");
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = silent.local_addr().unwrap().port();
+        fs::write(&file, "nameserver 127.0.0.1\nnameserver 127.0.0.2\n").unwrap();
+        let mut nameserver = Nameserver::new(&file, port);
+        let asked = |nameserver: &mut Nameserver, now| {
+            nameserver.follow(now);
+            assert!(nameserver.send(now, b"one"));
+            nameserver.server().unwrap().ip().to_string()
+        };
+        assert_eq!(asked(&mut nameserver, NOW), "127.0.0.1");
+        let almost = NOW + SILENCE - Duration::from_nanos(1);
+        assert_eq!(asked(&mut nameserver, almost), "127.0.0.1");
+        assert_eq!(asked(&mut nameserver, almost + AGAIN), "127.0.0.2");
+        assert_eq!(asked(&mut nameserver, almost + SILENCE + AGAIN), "127.0.0.1");
+    }
+}

@@ -1,0 +1,282 @@
+//! The TCP connections of one service in a stack: places, each with a time in which a request has
+//! to be whole, and one in which its answer has to be taken.
+//!
+//! No socket listens. The first packet of a connection gets a socket for it, at the address that
+//! it is for, if there is a place. If there is none, the oldest connection gives its place up: one
+//! that is answered, else one whose request is not whole after `GRACE`, else another one as old.
+//! If there is none of these either, the packet is dropped: its sender comes again after a second,
+//! as it would not if it were refused.
+//!
+//! Bounds: so many connections, none without progress for longer than its times.
+
+use smoltcp::iface::{SocketHandle, SocketSet};
+use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
+use smoltcp::wire::{IpEndpoint, IpProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
+use srd_proto::time::{Duration, Instant};
+
+/// A request follows its connection at once, but for a busy machine.
+const GRACE: Duration = Duration::from_millis(100);
+const TRANSMIT_BYTES: usize = 4 << 10;
+
+/// The bounds of a service's connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) connections: usize,
+    pub(super) request_bytes: usize,
+    /// How long a request may take to be whole.
+    pub(super) request: Duration,
+    /// How long an answer may take to be found and taken.
+    pub(super) answer: Duration,
+    /// Routers that a packet may pass, and one.
+    pub(super) hops: u8,
+}
+
+/// The ends of a connection that is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Opening {
+    pub(super) local: IpEndpoint,
+    remote: IpEndpoint,
+}
+
+impl Opening {
+    /// Reads a packet; `None` if it opens no connection.
+    pub(super) fn read(packet: &[u8]) -> Option<Self> {
+        let (from, to, tcp) = match IpVersion::of_packet(packet).ok()? {
+            IpVersion::Ipv4 => {
+                let packet = Ipv4Packet::new_checked(packet).ok()?;
+                let is_tcp = packet.next_header() == IpProtocol::Tcp;
+                let ends = (packet.src_addr().into(), packet.dst_addr().into());
+                is_tcp.then(|| (ends.0, ends.1, packet.payload()))?
+            }
+            IpVersion::Ipv6 => {
+                let packet = Ipv6Packet::new_checked(packet).ok()?;
+                let is_tcp = packet.next_header() == IpProtocol::Tcp;
+                let ends = (packet.src_addr().into(), packet.dst_addr().into());
+                is_tcp.then(|| (ends.0, ends.1, packet.payload()))?
+            }
+        };
+        let tcp = TcpPacket::new_checked(tcp).ok()?;
+        let opens = tcp.syn() && !tcp.ack() && !tcp.rst() && !tcp.fin();
+        let local = IpEndpoint::new(to, tcp.dst_port());
+        opens.then(|| Self { local, remote: IpEndpoint::new(from, tcp.src_port()) })
+    }
+}
+
+/// What is said to the bytes that have come.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// They are no whole request yet.
+    NotWhole,
+    /// They can be none.
+    Broken,
+    /// So many of them are a request whose answer comes later.
+    Later { taken: usize },
+    /// So many of them are a request, and this is said.
+    Answer { taken: usize, answer: Vec<u8>, is_last: bool },
+}
+
+#[derive(Debug)]
+enum Step {
+    /// For a request.
+    Waits,
+    /// For [`Places::deliver`].
+    Asked,
+    /// This is sent, from a byte on.
+    Answers { answer: Vec<u8>, at: usize, is_last: bool },
+    /// All is sent; the peer has to close.
+    Ends,
+}
+
+#[derive(Debug)]
+struct Place {
+    handle: SocketHandle,
+    number: u64,
+    opening: Opening,
+    step: Step,
+    /// Since when it waits for a request.
+    since: Instant,
+    until: Instant,
+}
+
+/// The connections of one service.
+#[derive(Debug)]
+pub(super) struct Places {
+    bounds: Bounds,
+    all: Vec<Place>,
+    /// Sockets without a place, until their last packet is sent.
+    over: Vec<SocketHandle>,
+    count: u64,
+}
+
+impl Places {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self { bounds, all: Vec::new(), over: Vec::new(), count: 0 }
+    }
+
+    /// When a connection has used up its time.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.all.iter().map(|place| place.until).min()
+    }
+
+    /// Gets a place for a connection. `false` if its packet is to be dropped.
+    pub(super) fn admit(
+        &mut self,
+        now: Instant,
+        sockets: &mut SocketSet<'static>,
+        opening: Opening,
+    ) -> bool {
+        if self.all.iter().any(|place| place.opening == opening) {
+            return true;
+        }
+        if self.all.len() >= self.bounds.connections && !self.evict(now, sockets) {
+            return false;
+        }
+        let buffer = |bytes| SocketBuffer::new(vec![0; bytes]);
+        let mut socket = Socket::new(buffer(self.bounds.request_bytes), buffer(TRANSMIT_BYTES));
+        socket.set_hop_limit(Some(self.bounds.hops));
+        if socket.listen(opening.local).is_err() {
+            return false;
+        }
+        let handle = sockets.add(socket);
+        self.count += 1;
+        let (step, until) = (Step::Waits, now + self.bounds.request);
+        self.all.push(Place { handle, number: self.count, opening, step, since: now, until });
+        true
+    }
+
+    /// Makes a place free, if there is one that may be.
+    fn evict(&mut self, now: Instant, sockets: &mut SocketSet<'static>) -> bool {
+        let rank = |place: &Place| {
+            let is_old = now.since(place.since) >= GRACE;
+            let is_taken = sockets.get::<Socket<'_>>(place.handle).send_queue() == 0;
+            let rank = match place.step {
+                Step::Ends if is_taken => Some(0),
+                Step::Waits if is_old => Some(1),
+                _ if is_old => Some(2),
+                _ => None,
+            };
+            rank.map(|rank| (rank, place.since))
+        };
+        let ranked = self.all.iter().enumerate().filter_map(|(at, place)| Some((rank(place)?, at)));
+        let Some((_, at)) = ranked.min() else { return false };
+        let place = self.all.swap_remove(at);
+        if !matches!(place.step, Step::Ends) {
+            sockets.get_mut::<Socket<'_>>(place.handle).abort();
+        }
+        self.over.push(place.handle);
+        true
+    }
+
+    /// Frees the sockets that are over, after their last packets were sent.
+    pub(super) fn sweep(&mut self, sockets: &mut SocketSet<'static>) {
+        self.all.retain(|place| {
+            let state = sockets.get::<Socket<'_>>(place.handle).state();
+            // One that still listens got no packet of its own. One that has closed in order cannot
+            // come back.
+            let is_over = [State::Closed, State::Listen, State::TimeWait].contains(&state);
+            if is_over {
+                self.over.push(place.handle);
+            }
+            !is_over
+        });
+        for handle in self.over.drain(..) {
+            sockets.remove(handle);
+        }
+    }
+
+    /// The answer to a request, if its connection is still there.
+    pub(super) fn deliver(&mut self, number: u64, answer: Vec<u8>) -> bool {
+        let mut asked = self.all.iter_mut().filter(|place| matches!(place.step, Step::Asked));
+        let place = asked.find(|place| place.number == number);
+        let is_there = place.is_some();
+        if let Some(place) = place {
+            place.step = Step::Answers { answer, at: 0, is_last: false };
+        }
+        is_there
+    }
+
+    /// Goes on with each connection. `talk` gets a connection's number, what has come, and whether
+    /// that is all that will come. Returns whether there is more to do.
+    pub(super) fn speak(
+        &mut self,
+        now: Instant,
+        sockets: &mut SocketSet<'static>,
+        mut talk: impl FnMut(u64, &[u8], bool) -> Said,
+    ) -> bool {
+        let mut worked = false;
+        for place in &mut self.all {
+            let socket = sockets.get_mut::<Socket<'_>>(place.handle);
+            if socket.is_open() && place.until <= now {
+                socket.abort();
+                worked = true;
+            } else if socket.is_open() {
+                worked |= place.go_on(now, self.bounds, socket, &mut talk);
+            }
+        }
+        worked
+    }
+}
+
+impl Place {
+    fn go_on(
+        &mut self,
+        now: Instant,
+        bounds: Bounds,
+        socket: &mut Socket<'_>,
+        talk: &mut impl FnMut(u64, &[u8], bool) -> Said,
+    ) -> bool {
+        match &mut self.step {
+            Step::Waits => self.read(now, bounds, socket, talk),
+            Step::Answers { answer, at, is_last } => {
+                let sent = socket.send_slice(&answer[*at..]).unwrap_or(0);
+                *at += sent;
+                if *at < answer.len() {
+                    return sent > 0;
+                }
+                if *is_last {
+                    socket.close();
+                    self.step = Step::Ends;
+                } else {
+                    (self.since, self.until) = (now, now + bounds.request);
+                    self.step = Step::Waits;
+                }
+                true
+            }
+            Step::Asked | Step::Ends => false,
+        }
+    }
+
+    fn read(
+        &mut self,
+        now: Instant,
+        bounds: Bounds,
+        socket: &mut Socket<'_>,
+        talk: &mut impl FnMut(u64, &[u8], bool) -> Said,
+    ) -> bool {
+        let is_over = socket.state() == State::CloseWait;
+        if !socket.may_send() || socket.recv_queue() == 0 && !is_over {
+            return false;
+        }
+        let mut bytes = vec![0; bounds.request_bytes];
+        let length = socket.peek_slice(&mut bytes).unwrap_or(0);
+        let (taken, step) = match talk(self.number, &bytes[..length], is_over) {
+            Said::NotWhole if !is_over => return false,
+            // The guest has said all, and it was no request.
+            Said::NotWhole => {
+                socket.close();
+                (length, Step::Ends)
+            }
+            Said::Broken => {
+                socket.abort();
+                return true;
+            }
+            Said::Later { taken } => (taken, Step::Asked),
+            Said::Answer { taken, answer, is_last } => {
+                (taken, Step::Answers { answer, at: 0, is_last })
+            }
+        };
+        let _ = socket.recv(|bytes| (taken.min(bytes.len()), ()));
+        (self.step, self.until) = (step, now + bounds.answer);
+        true
+    }
+}

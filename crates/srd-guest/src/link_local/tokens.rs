@@ -1,0 +1,128 @@
+//! Tokens of instance metadata.
+//!
+//! A token says until when it holds, and a keyed MAC says that it is ours and for whose instance.
+//! So nothing is kept, no program can throw another's token away, and a token that was got through
+//! one interface of an instance holds at each (V11). The key lives as long as this process.
+
+use std::fmt::Write as _;
+
+use ring::hmac;
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::id::InstanceId;
+
+/// Bytes of a token: its end, chance that makes it another one than all others, and the MAC.
+const END_BYTES: usize = 8;
+const CHANCE_BYTES: usize = 8;
+const MAC_BYTES: usize = 32;
+const BYTES: usize = END_BYTES + CHANCE_BYTES + MAC_BYTES;
+
+/// Makes tokens, and knows them again.
+#[derive(Debug)]
+pub(super) struct Tokens(hmac::Key);
+
+impl Tokens {
+    /// With a key of 32 random bytes.
+    pub(super) fn new(key: [u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, &key))
+    }
+
+    /// A token of an instance.
+    pub(super) fn issue(
+        &self,
+        now: Instant,
+        of: InstanceId,
+        lasts: Duration,
+        chance: [u8; CHANCE_BYTES],
+    ) -> String {
+        let end = (now + lasts).as_nanos().to_be_bytes();
+        let said = [end, chance].concat();
+        let mac = hmac::sign(&self.0, &authenticated(of, &said));
+        let mut text = String::new();
+        for byte in said.iter().chain(mac.as_ref()) {
+            // A string takes all that is written to it.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
+    /// Whether a token is one of this instance, and not over.
+    pub(super) fn holds(&self, now: Instant, of: InstanceId, token: &[u8]) -> bool {
+        let Some(bytes) = bytes_of(token) else { return false };
+        let (said, mac) = bytes.split_at(END_BYTES + CHANCE_BYTES);
+        let is_ours = hmac::verify(&self.0, &authenticated(of, said), mac).is_ok();
+        let end = said.first_chunk().map_or(0, |end| u64::from_be_bytes(*end));
+        is_ours && now.as_nanos() < end
+    }
+}
+
+/// What the MAC is over: fields of fixed length.
+fn authenticated(of: InstanceId, said: &[u8]) -> Vec<u8> {
+    [&of.0.to_be_bytes(), said].concat()
+}
+
+/// The bytes of a token; `None` if a text is none.
+fn bytes_of(token: &[u8]) -> Option<[u8; BYTES]> {
+    let digit = |at: usize| match *token.get(at)? {
+        digit @ b'0'..=b'9' => Some(digit - b'0'),
+        digit @ b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    if token.len() != 2 * BYTES {
+        return None;
+    }
+    let mut bytes = [0; BYTES];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = digit(2 * at)? << 4 | digit(2 * at + 1)?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::ZERO;
+    const MINUTE: Duration = Duration::from_secs(60);
+    const ONE: InstanceId = InstanceId(1);
+
+    #[test]
+    fn a_token_holds_for_its_time_and_its_instance() {
+        let tokens = Tokens::new([1; 32]);
+        let token = tokens.issue(NOW, ONE, MINUTE, [2; 8]);
+        let holds = |now, of| tokens.holds(now, of, token.as_bytes());
+        let last = NOW + Duration::from_nanos(MINUTE.as_nanos() - 1);
+        assert!(holds(NOW, ONE) && holds(last, ONE));
+        assert!(!holds(NOW + MINUTE, ONE), "it is over");
+        assert!(!holds(NOW, InstanceId(2)), "another instance");
+        assert!(!Tokens::new([3; 32]).holds(NOW, ONE, token.as_bytes()), "another key");
+        assert_ne!(token, tokens.issue(NOW, ONE, MINUTE, [4; 8]));
+    }
+
+    /// 256 tokens of another program used to throw it away.
+    #[test]
+    fn regression_no_number_of_other_tokens_ends_one() {
+        let tokens = Tokens::new([1; 32]);
+        let token = tokens.issue(NOW, ONE, Duration::from_secs(21_600), [0; 8]);
+        for chance in 0..1000_u64 {
+            tokens.issue(NOW, ONE, Duration::from_secs(1), chance.to_be_bytes());
+        }
+        assert!(tokens.holds(NOW + MINUTE, ONE, token.as_bytes()));
+    }
+
+    #[test]
+    fn each_change_of_a_token_ends_it() {
+        let tokens = Tokens::new([1; 32]);
+        let token = tokens.issue(NOW, ONE, MINUTE, [2; 8]).into_bytes();
+        for at in 0..token.len() {
+            let mut other = token.clone();
+            other[at] = if other[at] == b'0' { b'1' } else { b'0' };
+            assert!(!tokens.holds(NOW, ONE, &other), "{at}");
+            assert!(!tokens.holds(NOW, ONE, &token[..at]), "{at}");
+        }
+        let longer = [&token[..], b"0"].concat();
+        let upper = token.to_ascii_uppercase();
+        for other in [&longer[..], &upper, b"", b"zz"] {
+            assert!(!tokens.holds(NOW, ONE, other));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Questions to a resolver that stands for the machine's.
+
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::time::Duration as WallDuration;
+
+use smoltcp::wire::{IpAddress, IpEndpoint};
+
+use super::super::question::{Message, read};
+use super::*;
+
+const NOW: Instant = Instant::ZERO;
+const QUERY: [u8; 21] = [9, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 3, b'a', b'b', b'c', 0, 0, 1, 0, 1];
+const BACK: [u8; 2] = [9, 9];
+
+fn question() -> Question {
+    let Message::Question(question) = read(&QUERY) else { panic!() };
+    question
+}
+
+fn asker(instance: u64, port: u32) -> Asker {
+    let back = IpEndpoint::new(IpAddress::v4(10, 0, 0, 4), 4444);
+    Asker { instance: InstanceId(instance), port: PortId(port), back: Back::Datagram(back.into()) }
+}
+
+/// A resolver, and what asks it.
+struct Setting {
+    server: UdpSocket,
+    upstream: Upstream,
+    _directory: tempfile::TempDir,
+}
+
+impl Setting {
+    fn new() -> Self {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(WallDuration::from_secs(5))).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("resolv.conf");
+        std::fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
+        let nameserver = Nameserver::new(&file, server.local_addr().unwrap().port());
+        let upstream = Upstream::new(nameserver, [7; 32]).unwrap();
+        Self { server, upstream, _directory: directory }
+    }
+
+    fn ask(&mut self, by: Asker) -> bool {
+        self.upstream.ask(NOW, by, &question())
+    }
+
+    /// A question, as the resolver gets it.
+    fn heard(&self) -> (Vec<u8>, SocketAddr) {
+        let mut bytes = [0; 512];
+        let (length, from) = self.server.recv_from(&mut bytes).unwrap();
+        (bytes[..length].to_vec(), from)
+    }
+
+    /// The answers at an interface, when there are some.
+    fn answers(&mut self, port: u32) -> Vec<(Back, Vec<u8>)> {
+        for _ in 0..5000 {
+            if self.upstream.receive(NOW).contains(&PortId(port)) {
+                return self.upstream.answers(PortId(port));
+            }
+            std::thread::sleep(WallDuration::from_millis(1));
+        }
+        Vec::new()
+    }
+}
+
+fn answer_to(query: &[u8]) -> Vec<u8> {
+    let mut answer = query.to_vec();
+    answer[2..4].copy_from_slice(&[0x81, 0x80]);
+    answer
+}
+
+#[test]
+fn an_answer_counts_if_it_repeats_the_question() {
+    let mut setting = Setting::new();
+    assert!(setting.ask(asker(1, 1)));
+    let (asked, from) = setting.heard();
+    assert_eq!(asked[2..], QUERY[2..]);
+    let whole = answer_to(&asked);
+    let mut name = whole.clone();
+    name[13] = b'x';
+    let mut number = whole.clone();
+    number[0] ^= 1;
+    for wrong in [&name[..], &number, &asked, &[1]] {
+        setting.server.send_to(wrong, from).unwrap();
+    }
+    setting.server.send_to(&whole, from).unwrap();
+    let answers = setting.answers(1);
+    assert_eq!(answers.len(), 1, "the first four are no answers");
+    assert_eq!(answers[0].1, answer_to(&QUERY));
+    assert_eq!(answers[0].1[..2], BACK);
+}
+
+/// 64 questions of each interface used to be allowed, so that one instance with eight of them
+/// had all places.
+#[test]
+fn regression_one_instance_with_many_interfaces_takes_no_other_s_place() {
+    let mut setting = Setting::new();
+    for n in 0..2 * ASKED_MAX {
+        let port = u32::try_from(n % 15).unwrap();
+        assert!(setting.ask(asker(1, port)), "{n}");
+    }
+    assert_eq!(setting.upstream.asked.len(), ASKED_MAX);
+    let newcomer = asker(2, 99);
+    assert!(setting.ask(newcomer));
+    for n in 0..ASKED_MAX {
+        assert!(setting.ask(asker(1, 0)), "{n}");
+    }
+    assert_eq!(setting.upstream.of_instances[&InstanceId(2)].len(), 1);
+    assert_eq!(setting.upstream.asked.len(), ASKED_MAX);
+    // Those that made place are told so.
+    let (_, said) = &setting.answers(1)[0];
+    assert_eq!(said[..4], [9, 9, 0x81, 0x82]);
+}
+
+#[test]
+fn places_of_old_questions_are_free() {
+    let mut setting = Setting::new();
+    assert!((0..ASKED_MAX).all(|_| setting.ask(asker(1, 1))));
+    let later = NOW + PATIENCE;
+    setting.upstream.make_place(later);
+    assert!(setting.upstream.asked.is_empty() && setting.upstream.of_instances.is_empty());
+    assert!(setting.upstream.answers(PortId(1)).is_empty());
+    // What comes too late is nobody's.
+    assert!(setting.ask(asker(1, 1)));
+    setting.upstream.forget(PortId(1));
+    assert!(setting.upstream.asked.is_empty() && setting.upstream.of_instances.is_empty());
+}
+
+/// They used to vanish, since no packet has room for them.
+#[test]
+fn regression_long_answers_go_on_by_tcp() {
+    let mut setting = Setting::new();
+    assert!(setting.ask(asker(1, 1)));
+    let (asked, from) = setting.heard();
+    let long = [answer_to(&asked), vec![0; 1500]].concat();
+    setting.server.send_to(&long, from).unwrap();
+    let cut = setting.answers(1).remove(0).1;
+    assert!(is_truncated(&cut) && cut[12..] == QUERY[12..]);
+
+    // The same by a connection: what the resolver cuts is asked of it by TCP.
+    let by_tcp = TcpListener::bind(setting.server.local_addr().unwrap()).unwrap();
+    let connection = Asker { back: Back::Connection(5), ..asker(1, 1) };
+    assert!(setting.ask(connection));
+    let (asked, from) = setting.heard();
+    let mut cut = answer_to(&asked);
+    cut[2] |= 2;
+    setting.server.send_to(&cut, from).unwrap();
+    let ask = std::thread::spawn(move || {
+        let (mut stream, _) = by_tcp.accept().unwrap();
+        let mut query = [0; 2 + QUERY.len()];
+        stream.read_exact(&mut query).unwrap();
+        let answer = [answer_to(&query[2..]), vec![7; 5000]].concat();
+        let length = u16::try_from(answer.len()).unwrap().to_be_bytes();
+        stream.write_all(&[&length[..], &answer].concat()).unwrap();
+    });
+    let (back, answer) = setting.answers(1).remove(0);
+    ask.join().unwrap();
+    assert_eq!((back, answer.len()), (Back::Connection(5), QUERY.len() + 5000));
+    assert_eq!(answer[..QUERY.len()], answer_to(&QUERY));
+}
+
+#[test]
+fn without_a_server_for_tcp_the_question_fails() {
+    let mut setting = Setting::new();
+    for is_cut in [true, false] {
+        assert!(setting.ask(Asker { back: Back::Connection(5), ..asker(1, 1) }));
+        let (asked, from) = setting.heard();
+        let mut answer = answer_to(&asked);
+        if is_cut {
+            answer[2] |= 2;
+        } else {
+            answer.resize(usize::from(DATAGRAM_BYTES_MAX) + 1, 0);
+        }
+        setting.server.send_to(&answer, from).unwrap();
+        assert_eq!(setting.answers(1)[0].1[3] & 15, 2, "cut {is_cut}");
+    }
+}
+
+#[test]
+fn numbers_come_once_and_follow_from_their_key() {
+    let mut numbers = Numbers { key: [1; 16], count: 0 };
+    let first: Vec<u64> = (0..100).map(|_| numbers.next()).collect();
+    let mut others = Numbers { key: [2; 16], count: 0 };
+    assert!(first.iter().all(|number| others.next() != *number));
+    let distinct: std::collections::BTreeSet<&u64> = first.iter().collect();
+    assert_eq!(distinct.len(), first.len());
+}
