@@ -167,7 +167,10 @@ fn one(page: &mut Page, burst: &Burst) {
     let first = -burst_margin(burst);
     let end = burst.length_ns as f64 / 1e6 + burst_margin(burst);
     let bins: Vec<(f64, f64)> = {
-        let mut kept: Vec<_> = bins.into_iter().filter(|(at, _)| *at >= first).collect();
+        // What held before the picture begins holds at its beginning.
+        let before = bins.iter().rev().find(|(at, _)| *at < first).map_or(0.0, |(_, rate)| *rate);
+        let mut kept = vec![(first, before)];
+        kept.extend(bins.into_iter().filter(|(at, _)| *at >= first));
         kept.push((burst.length_ns as f64 / 1e6, 0.0));
         kept.push((end, 0.0));
         kept
