@@ -9,6 +9,7 @@
 //! | [`lab`] | `srd lab`: a fabric of network namespaces |
 //! | [`perf`] | `srd perf`: throughput and round trips of SRD, TCP and UDP |
 //! | [`sim`] | `srd sim`: experiments in the simulator |
+//! | [`watch`] | `srd watch`: bursts on interfaces and in capture files |
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`check`] | `srd check`: are this system's settings fit for spraying |
@@ -32,6 +33,7 @@ mod perf;
 mod sim;
 mod units;
 mod vpc;
+mod watch;
 
 use anyhow::{Context, Result};
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -87,6 +89,8 @@ enum Command {
     Card(card::CardCommand),
     /// Run a program as an instance: with the address, the rules and the limits that it would have.
     Run(Box<card::run::RunArgs>),
+    /// Find bursts of packets on any interface, and name their flows and the limits they exceed.
+    Watch(Box<watch::WatchArgs>),
     /// Check the settings of this system that matter for ENA Express, and fix them.
     Check(check::CheckArgs),
     /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
@@ -147,6 +151,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Vpc(command) => vpc::run(&command),
         Command::Card(command) => card::run(&command),
         Command::Run(args) => card::run::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::Check(args) => check::run(&args),
         Command::MpiCheck(args) => mpi_check::run(&args),
         Command::Daemon(command) => daemon::run(&command),

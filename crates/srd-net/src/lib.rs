@@ -66,6 +66,7 @@ mod sync;
 #[cfg(test)]
 mod sync_tests;
 mod sys;
+pub mod tap;
 pub mod tun;
 mod udp;
 mod wake;

@@ -78,7 +78,7 @@ pub(crate) fn run(command: &CardCommand) -> Result<u8> {
 const CREDITS_S: u32 = 300;
 
 /// Reads `1/100`, or `100`.
-fn scale(text: &str) -> Result<u32, String> {
+pub(crate) fn scale(text: &str) -> Result<u32, String> {
     let number = text.strip_prefix("1/").unwrap_or(text);
     match number.parse() {
         Ok(scale @ 1..=1_000_000) => Ok(scale),

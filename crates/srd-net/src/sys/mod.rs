@@ -2,16 +2,18 @@
 //!
 //! Nothing here knows SRD. Each file wraps one concern: addresses and control messages (pure
 //! byte layouts), one UDP socket, gathering sends, scattering receives, interfaces, TUN devices,
-//! AF_XDP sockets with their rings, BPF programs, alarms, and the odd system call (clocks, waiting,
-//! wake-ups, random bytes).
+//! AF_XDP sockets and packet sockets with their rings, BPF programs, statistics of drivers, alarms,
+//! and the odd system call (clocks, waiting, wake-ups, random bytes).
 #![allow(unsafe_code)]
 
 mod addr;
 pub(crate) mod bpf;
 mod call;
 pub(crate) mod cmsg;
+pub(crate) mod ethtool;
 pub(crate) mod interface;
 pub(crate) mod os;
+pub(crate) mod packet;
 pub(crate) mod recv;
 pub(crate) mod refused;
 mod ring;

@@ -1,0 +1,450 @@
+//! `srd watch`: bursts on interfaces and in capture files.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use srd_watch::html::{self, Gathered};
+use srd_watch::keep::Kept;
+use srd_watch::session::{Report, Session};
+use srd_watch::text::{self, Tally};
+use srd_watch::{Burst, Model, Settings, file, live};
+
+use crate::card::scale;
+use crate::failure::{Missing, usage};
+use crate::output::{check_writable, say};
+use crate::units::{parse_bytes, parse_rate, parse_time};
+
+const EXAMPLES: &str = "\
+EXAMPLES
+  srd watch eth0 --type c7i.large            # against the limits of an instance type
+  srd watch eth0 --rate 10G --pps 1000000    # against a rate
+  srd watch eth0 --type c7i.large --seconds 60 --summary --html bursts.html --json bursts.jsonl
+  srd watch -r trace.pcapng --rate 10G       # a file of tcpdump, Wireshark or `srd capture`
+
+docs/watch.md says how bursts are defined, and what is not seen.
+
+EXIT CODES
+  0  it worked, bursts or none
+  1  an interface went away, or an output could not be written
+  2  bad usage: nothing was started
+  3  the privilege CAP_NET_RAW is missing";
+
+/// Memory for packets that may be saved, of each interface.
+const KEPT_BYTES: usize = 64 << 20;
+
+/// What to watch, and against which limits.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct WatchArgs {
+    /// The interfaces.
+    #[arg(value_name = "IF", required_unless_present = "read", conflicts_with = "read")]
+    interfaces: Vec<String>,
+    /// Read packets from this file (pcap or pcapng) instead.
+    #[arg(short, long, value_name = "FILE")]
+    read: Option<PathBuf>,
+    /// Hold packets against the limits of this instance type.
+    #[arg(long = "type", value_name = "TYPE")]
+    instance_type: Option<String>,
+    /// Divide all rates of the instance type by N, for a lab that is so much slower.
+    #[arg(long, value_name = "1/N", value_parser = scale, requires = "instance_type")]
+    scale: Option<u32>,
+    /// Where flows go, which decides the ceiling of one flow of an instance type.
+    #[arg(long, value_enum, default_value = "exterior", requires = "instance_type")]
+    flows_to: FlowsTo,
+    /// The instance has used up its credits: its baseline is the limit.
+    #[arg(long, requires = "instance_type")]
+    no_credits: bool,
+    /// Hold each direction against this rate, in bits a second.
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "instance_type")]
+    rate: Option<u64>,
+    /// Packets a second of both directions together.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pps: Option<u64>,
+    /// The ceiling of one flow, in bits a second.
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    flow_rate: Option<u64>,
+    /// What may pass at once above a rate, in time at that rate [default: 1ms, or more at low
+    /// rates].
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    tolerance: Option<Duration>,
+    /// Length of a bin: 100us to 1ms.
+    #[arg(long, value_name = "TIME", value_parser = parse_bin, default_value = "1ms")]
+    bin: u64,
+    /// Percent of a limit that, arriving in a bin, make it part of a burst.
+    #[arg(long, value_name = "PERCENT", default_value_t = 90,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    threshold: u64,
+    /// Two bursts that are nearer than this are one.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5ms")]
+    gap: Duration,
+    /// Flows of a burst that are named.
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    top: u64,
+    /// End after this time; otherwise Ctrl-C ends it.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    seconds: Option<Duration>,
+    /// Print a summary at the end.
+    #[arg(long)]
+    summary: bool,
+    /// Write a page with pictures of bursts, averages and limits to this file at the end.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Save the headers of each burst's packets in this directory, a pcapng file for each.
+    #[arg(long, value_name = "DIR")]
+    save_burst: Option<PathBuf>,
+    /// Most files that --save-burst writes.
+    #[arg(long, value_name = "N", default_value_t = 100, requires = "save_burst")]
+    save_max: u64,
+    /// With -r: packets from these addresses go out, where the file says nothing; for example
+    /// 10.0.0.0/8,192.0.2.7.
+    #[arg(long, value_name = "PREFIX", value_delimiter = ',', value_parser = parse_prefix,
+          requires = "read")]
+    local: Vec<srd_watch::Prefix>,
+    /// With -r: longer packets, from the IP header on, are super-packets of packets of this length.
+    #[arg(long, value_name = "BYTES", requires = "read",
+          value_parser = clap::value_parser!(u16).range(68..))]
+    mtu: Option<u16>,
+    /// Memory for packets that wait to be read, of each interface.
+    #[arg(long, value_name = "SIZE", value_parser = parse_ring, default_value = "32M")]
+    ring: u32,
+    /// How often the driver's counters are read, where it has them.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "250ms")]
+    counters: Duration,
+    /// Write each burst as a line of JSON to this file; `-` is standard output, which then carries
+    /// nothing else.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Where flows go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum FlowsTo {
+    /// Outside of the cluster placement group: 5 Gb/s a flow.
+    Exterior,
+    /// Within the cluster placement group: 10 Gb/s a flow.
+    Group,
+    /// Over ENA Express: 25 Gb/s a flow.
+    Express,
+}
+
+/// Nanoseconds of a bin.
+fn parse_bin(text: &str) -> Result<u64, String> {
+    let expected = "write a length from 100us to 1ms, as 250us";
+    let number = |digits: &str| digits.parse::<u64>().map_err(|_| expected.to_owned());
+    let ns = match (text.strip_suffix("us"), text.strip_suffix("ms")) {
+        (Some(digits), _) => number(digits)?.checked_mul(1_000),
+        (_, Some(digits)) => number(digits)?.checked_mul(1_000_000),
+        _ => None,
+    };
+    ns.filter(|ns| srd_watch::watch::BIN_NS.contains(ns)).ok_or_else(|| expected.to_owned())
+}
+
+/// A prefix of addresses, or an address.
+fn parse_prefix(text: &str) -> Result<srd_watch::Prefix, String> {
+    let address = text.parse().ok();
+    let whole = |address: std::net::IpAddr| {
+        srd_watch::Prefix::new(address, if address.is_ipv4() { 32 } else { 128 })
+    };
+    let prefix = address.and_then(whole).or_else(|| text.parse().ok());
+    prefix.ok_or_else(|| "write a prefix as 10.0.0.0/8, or an address".to_owned())
+}
+
+/// Bytes of a ring.
+fn parse_ring(text: &str) -> Result<u32, String> {
+    let bytes = parse_bytes(text)?;
+    let range = (1 << 20)..=(1 << 30);
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| range.contains(bytes))
+        .ok_or_else(|| "write a size from 1M to 1G".to_owned())
+}
+
+/// Runs `srd watch`. Returns the exit code.
+pub(crate) fn run(args: &WatchArgs) -> Result<u8> {
+    let model = args.model()?;
+    let mut outputs = Outputs::open(args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
+    }
+    match &args.read {
+        Some(file) => read(args, file, model, outputs, &stop),
+        None => {
+            let names = args.interfaces.join(", ");
+            outputs.say(format!("watching {names} against {model}; Ctrl-C ends it"))?;
+            let failed = Arc::clone(&outputs.failing);
+            let stopped = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
+            let report = &mut |report| outputs.report(report);
+            let outcomes = live::run(&args.live(model), &stopped, report);
+            let outcomes = outcomes.map_err(|error| opened(&error))?;
+            let gone: Vec<String> = outcomes
+                .iter()
+                .filter_map(|outcome| {
+                    let error = outcome.error.as_ref()?;
+                    Some(format!("{}: {error}", outcome.session.watch.name()))
+                })
+                .collect();
+            let sessions: Vec<(Session, u64)> =
+                outcomes.into_iter().map(|outcome| (outcome.session, outcome.lost)).collect();
+            outputs.end(&sessions)?;
+            anyhow::ensure!(gone.is_empty(), "{}", gone.join("; "));
+            Ok(0)
+        }
+    }
+}
+
+fn read(
+    args: &WatchArgs,
+    file: &Path,
+    model: Model,
+    mut outputs: Outputs,
+    stop: &AtomicBool,
+) -> Result<u8> {
+    let options = file::Options {
+        model,
+        settings: args.settings(),
+        local: args.local.clone(),
+        mtu_bytes: args.mtu,
+        kept_bytes: args.kept_bytes(),
+    };
+    let failed = Arc::clone(&outputs.failing);
+    let stopped = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
+    let outcome = file::run(file, &options, &stopped, &mut |report| outputs.report(report));
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => return usage(format!("{}: {error}", file.display())),
+    };
+    let sessions: Vec<(Session, u64)> =
+        outcome.sessions.into_iter().map(|session| (session, 0)).collect();
+    outputs.end(&sessions)?;
+    match outcome.error {
+        Some(error) => Err(anyhow::anyhow!("{}: {error}", file.display())),
+        None => Ok(0),
+    }
+}
+
+fn opened(error: &std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            Missing(format!("{error}: watching takes CAP_NET_RAW: run it as root")).into()
+        }
+        _ => anyhow::anyhow!("cannot watch {error}"),
+    }
+}
+
+impl WatchArgs {
+    fn model(&self) -> Result<Model> {
+        let mut model = match (&self.instance_type, self.rate) {
+            (Some(name), _) => {
+                let mut profile = match Model::find(name) {
+                    Ok(profile) => profile,
+                    Err(error) => return usage(format!("{name}: {error}")),
+                };
+                if let Some(pps) = self.pps {
+                    profile = profile.with_packets_per_second(pps);
+                }
+                if self.no_credits {
+                    profile = profile.with_burst(srd_proto::time::Duration::ZERO);
+                }
+                let kind = match self.flows_to {
+                    FlowsTo::Exterior => srd_watch::model::FlowKind::Exterior,
+                    FlowsTo::Group => srd_watch::model::FlowKind::ClusterPlacementGroup,
+                    FlowsTo::Express => srd_watch::model::FlowKind::Express,
+                };
+                Model::of_type(&profile, kind, self.scale.unwrap_or(1))
+            }
+            (None, Some(rate)) => Model::of_rate(rate, self.pps),
+            (None, None) => {
+                return usage("say what to hold packets against: --type c7i.large, or --rate 10G");
+            }
+        };
+        if let Some(rate) = self.flow_rate {
+            model = model.with_flow_rate(rate);
+        }
+        if let Some(tolerance) = self.tolerance {
+            model = model.with_tolerance(nanos(tolerance));
+        }
+        Ok(model)
+    }
+
+    fn live(&self, model: Model) -> live::Options {
+        live::Options {
+            interfaces: self.interfaces.clone(),
+            model,
+            settings: self.settings(),
+            time: self.seconds,
+            ring_bytes: self.ring,
+            kept_bytes: self.kept_bytes(),
+            counters_every: self.counters,
+        }
+    }
+
+    /// Packets are kept only if they may be saved.
+    fn kept_bytes(&self) -> usize {
+        if self.save_burst.is_some() { KEPT_BYTES } else { 0 }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            bin_ns: self.bin,
+            threshold_percent: self.threshold,
+            gap_ns: nanos(self.gap).as_nanos(),
+            flows: usize::try_from(self.top).unwrap_or(usize::MAX),
+            ..Settings::default()
+        }
+    }
+}
+
+fn nanos(time: Duration) -> srd_proto::time::Duration {
+    srd_proto::time::Duration::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Where results go.
+struct Outputs {
+    json: Option<Box<dyn Write>>,
+    html: Option<(PathBuf, Gathered)>,
+    save: Option<(PathBuf, u64)>,
+    unsaved: u64,
+    owns_stdout: bool,
+    summary: bool,
+    /// By interface, in the order of their first bursts.
+    tallies: Vec<(String, Tally)>,
+    failed: Option<anyhow::Error>,
+    /// Whether `failed` has something.
+    failing: Arc<AtomicBool>,
+}
+
+impl Outputs {
+    fn open(args: &WatchArgs) -> Result<Self> {
+        let owns_stdout = args.json.as_deref() == Some(Path::new("-"));
+        let json: Option<Box<dyn Write>> = match &args.json {
+            None => None,
+            Some(_) if owns_stdout => Some(Box::new(std::io::stdout())),
+            Some(file) => {
+                check_writable(file)?;
+                let made = File::create(file).with_context(|| file.display().to_string())?;
+                Some(Box::new(BufWriter::new(made)))
+            }
+        };
+        if let Some(file) = &args.html {
+            check_writable(file)?;
+        }
+        if let Some(directory) = &args.save_burst {
+            fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+        }
+        Ok(Self {
+            json,
+            html: args.html.clone().map(|file| (file, Gathered::default())),
+            save: args.save_burst.clone().map(|directory| (directory, args.save_max)),
+            unsaved: 0,
+            owns_stdout,
+            summary: args.summary,
+            tallies: Vec::new(),
+            failed: None,
+            failing: Arc::default(),
+        })
+    }
+
+    fn say(&self, text: impl std::fmt::Display) -> Result<()> {
+        if self.owns_stdout { Ok(()) } else { say(text) }
+    }
+
+    /// After an error, what is still reported while the watch ends goes nowhere.
+    fn report(&mut self, report: Report) {
+        if self.failed.is_some() {
+            return;
+        }
+        let done = match report {
+            Report::Began(burst) => self.say(text::burst(&burst, true)),
+            Report::Ended(burst, kept) => self.ended(&burst, kept.as_ref()),
+        };
+        self.failed = done.err();
+        self.failing.store(self.failed.is_some(), Ordering::Relaxed);
+    }
+
+    fn ended(&mut self, burst: &Burst, kept: Option<&Kept>) -> Result<()> {
+        self.tally(&burst.interface).add(burst);
+        self.say(text::burst(burst, false))?;
+        if let (Some(kept), Some((directory, left))) = (kept, &mut self.save) {
+            if *left == 0 {
+                self.unsaved += 1;
+            } else {
+                *left -= 1;
+                let file = kept.save(burst, directory);
+                let file = file.with_context(|| directory.display().to_string())?;
+                let (packets, missing) = kept.count();
+                let missing =
+                    if missing > 0 { format!(", {missing} missing") } else { String::new() };
+                self.say(format!("  saved {packets} packets{missing}: {}", file.display()))?;
+            }
+        }
+        if let Some((_, gathered)) = &mut self.html {
+            gathered.add(burst);
+        }
+        if let Some(json) = &mut self.json {
+            let mut line = serde_json::to_vec(burst)?;
+            line.push(b'\n');
+            let what = if self.owns_stdout { "standard output" } else { "the file of JSON" };
+            json.write_all(&line).and_then(|()| json.flush()).context(what)?;
+        }
+        Ok(())
+    }
+
+    fn tally(&mut self, interface: &str) -> &mut Tally {
+        let at = self.tallies.iter().position(|(name, _)| name == interface);
+        let at = at.unwrap_or_else(|| {
+            self.tallies.push((interface.to_owned(), Tally::default()));
+            self.tallies.len() - 1
+        });
+        &mut self.tallies[at].1
+    }
+
+    fn end(mut self, sessions: &[(Session, u64)]) -> Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        if self.summary {
+            for (session, lost) in sessions {
+                let tally = self.tally(session.watch.name()).clone();
+                self.say(text::summary(session, &tally, *lost))?;
+            }
+        }
+        if self.unsaved > 0 {
+            self.say(format!("{} bursts more were not saved: --save-max", self.unsaved))?;
+        }
+        if let Some((file, gathered)) = &self.html {
+            let page = html::page(sessions.iter().map(|(session, _)| session), gathered);
+            fs::write(file, page).with_context(|| file.display().to_string())?;
+            self.say(format!("pictures: {}", file.display()))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_prefixes_and_rings_as_people_write_them() {
+        assert_eq!(parse_bin("250us"), Ok(250_000));
+        assert_eq!(parse_bin("1ms"), Ok(1_000_000));
+        for text in ["", "99us", "2ms", "1", "1s", "-1ms", "99999999999999999999us"] {
+            assert!(parse_bin(text).expect_err(text).contains("100us"), "{text}");
+        }
+        let prefix = parse_prefix("10.0.0.0/8").unwrap();
+        assert!(prefix.contains("10.9.9.9".parse().unwrap()));
+        assert!(parse_prefix("fd00::7").unwrap().contains("fd00::7".parse().unwrap()));
+        assert!(parse_prefix("ten").is_err());
+        assert_eq!(parse_ring("4M"), Ok(4 << 20));
+        assert!(parse_ring("4G").is_err() && parse_ring("1K").is_err());
+    }
+}

@@ -1,0 +1,146 @@
+//! What the analysis knows of a packet: when, which way, how much, and of which flow.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use srd_card::FlowKey;
+use srd_card::packet::protocol;
+use srd_proto::time::Instant;
+
+/// Which way packets go, seen from the interface.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// The interface received them.
+    In,
+    /// The interface sent them.
+    Out,
+}
+
+impl Way {
+    /// Both, in the order of their indices.
+    pub const BOTH: [Self; 2] = [Self::In, Self::Out];
+
+    /// `in` or `out`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+        }
+    }
+}
+
+/// What packets are wrapped in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Tunnel {
+    /// RFC 7348, at UDP port 4789 or Linux's older 8472.
+    Vxlan,
+    /// RFC 8926, at UDP port 6081.
+    Geneve,
+    /// RFC 2784 and 2890, with IP or Ethernet inside.
+    Gre,
+    /// IP in IP, of either version: RFC 2003, 2473, 4213.
+    IpInIp,
+}
+
+impl fmt::Display for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vxlan => "VXLAN",
+            Self::Geneve => "Geneve",
+            Self::Gre => "GRE",
+            Self::IpInIp => "IP-in-IP",
+        })
+    }
+}
+
+/// A flow: what the network sees, and what is inside.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Flow {
+    /// The fields of the outermost headers, which switches and cards go by.
+    pub outer: FlowKey,
+    /// The innermost flow, if the outer one is a tunnel, and the outermost kind of tunnel.
+    pub inner: Option<(Tunnel, FlowKey)>,
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.inner {
+            None => key(f, &self.outer),
+            Some((tunnel, inner)) => {
+                key(f, inner)?;
+                write!(f, " in {tunnel} ")?;
+                key(f, &self.outer)
+            }
+        }
+    }
+}
+
+impl Serialize for Flow {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// `UDP 10.0.0.1:7 > 10.0.0.2:53`.
+fn key(f: &mut fmt::Formatter<'_>, key: &FlowKey) -> fmt::Result {
+    match key.protocol {
+        protocol::TCP => f.write_str("TCP")?,
+        protocol::UDP => f.write_str("UDP")?,
+        protocol::ICMP => f.write_str("ICMP")?,
+        protocol::ICMP_V6 => f.write_str("ICMPv6")?,
+        47 => f.write_str("GRE")?,
+        50 => f.write_str("ESP")?,
+        132 => f.write_str("SCTP")?,
+        other => write!(f, "protocol {other}")?,
+    }
+    let (from, to) = key.ports;
+    for (sign, address, port) in [(" ", key.source, from), (" > ", key.destination, to)] {
+        f.write_str(sign)?;
+        match (key.ports, address.is_ipv6()) {
+            ((0, 0), _) => write!(f, "{address}")?,
+            (_, false) => write!(f, "{address}:{port}")?,
+            (_, true) => write!(f, "[{address}]:{port}")?,
+        }
+    }
+    Ok(())
+}
+
+/// A packet, or a super-packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// When the kernel had it in hand.
+    pub time: Instant,
+    /// Which way it goes.
+    pub way: Way,
+    /// The flow that it belongs to.
+    pub flow: Flow,
+    /// Bytes from the IP header on, of all packets that it stands for.
+    pub bytes: u32,
+    /// Packets that it stands for, at least one.
+    pub packets: u32,
+    /// Whether it is a part of a fragmented packet.
+    pub fragment: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_read_as_people_write_them() {
+        let v4 = |protocol, ports| FlowKey {
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            protocol,
+            ports,
+        };
+        let plain = Flow { outer: v4(protocol::UDP, (7, 53)), inner: None };
+        assert_eq!(plain.to_string(), "UDP 10.0.0.1:7 > 10.0.0.2:53");
+        let inner =
+            Some((Tunnel::Gre, FlowKey { source: "fd00::1".parse().unwrap(), ..plain.outer }));
+        let whale = Flow { outer: v4(47, (0, 0)), inner };
+        let text = "UDP [fd00::1]:7 > 10.0.0.2:53 in GRE GRE 10.0.0.1 > 10.0.0.2";
+        assert_eq!(whale.to_string(), text);
+    }
+}

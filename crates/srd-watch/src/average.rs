@@ -1,0 +1,125 @@
+//! Means over the last second or minute, and rates of all periods of one length.
+
+use std::collections::VecDeque;
+
+use hdrhistogram::Histogram;
+
+/// Parts of a span that are kept apart.
+const SLOTS: u64 = 1000;
+/// Bytes of a period that are told apart, at most.
+const BYTES_MAX: u64 = 1 << 48;
+
+/// Bytes of the last so many nanoseconds, exact to a thousandth of that time.
+#[derive(Clone, Debug)]
+pub(crate) struct Trailing {
+    span_ns: u64,
+    slots: VecDeque<(u64, u64)>,
+    bytes: u64,
+}
+
+impl Trailing {
+    pub(crate) fn new(span_ns: u64) -> Self {
+        Self { span_ns, slots: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Counts bytes at a time that is not before any other.
+    pub(crate) fn add(&mut self, time_ns: u64, bytes: u64) {
+        let slot = time_ns / self.slot_ns();
+        while self.slots.front().is_some_and(|(first, _)| first + SLOTS <= slot) {
+            self.bytes -= self.slots.pop_front().map_or(0, |(_, bytes)| bytes);
+        }
+        self.bytes += bytes;
+        match self.slots.back_mut() {
+            Some((last, sum)) if *last == slot => *sum += bytes,
+            _ => self.slots.push_back((slot, bytes)),
+        }
+    }
+
+    /// The mean in bits a second when so much time has been seen.
+    pub(crate) fn mean_bps(&self, seen_ns: u64) -> u64 {
+        rate_bps(self.bytes, self.span_ns.min(seen_ns))
+    }
+
+    fn slot_ns(&self) -> u64 {
+        (self.span_ns / SLOTS).max(1)
+    }
+}
+
+/// Bits a second of bytes in nanoseconds.
+pub(crate) fn rate_bps(bytes: u64, time_ns: u64) -> u64 {
+    let bits = u128::from(bytes) * 8 * 1_000_000_000;
+    u64::try_from(bits / u128::from(time_ns.max(1))).unwrap_or(u64::MAX)
+}
+
+/// The rates of all whole periods of one length, idle ones included.
+#[derive(Clone, Debug)]
+pub(crate) struct Periods {
+    period_ns: u64,
+    /// Where the first begins.
+    origin_ns: u64,
+    current: u64,
+    bytes: u64,
+    histogram: Histogram<u64>,
+}
+
+impl Periods {
+    pub(crate) fn new(period_ns: u64, origin_ns: u64) -> Self {
+        let histogram =
+            Histogram::new_with_bounds(1, BYTES_MAX, 3).expect("these bounds are valid");
+        Self { period_ns, origin_ns, current: 0, bytes: 0, histogram }
+    }
+
+    /// Counts bytes at a time that is not before any other; what lies before it is over.
+    pub(crate) fn add(&mut self, time_ns: u64, bytes: u64) {
+        let period = time_ns.saturating_sub(self.origin_ns) / self.period_ns;
+        if period > self.current {
+            self.histogram.saturating_record(self.bytes);
+            let idle = period - self.current - 1;
+            self.histogram.saturating_record_n(0, idle);
+            (self.current, self.bytes) = (period, 0);
+        }
+        self.bytes += bytes;
+    }
+
+    /// Whole periods.
+    pub(crate) fn len(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// The rate that this share of all periods does not exceed, in bits a second.
+    pub(crate) fn quantile_bps(&self, share: f64) -> u64 {
+        rate_bps(self.histogram.value_at_quantile(share), self.period_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const S: u64 = 1000 * MS;
+
+    #[test]
+    fn a_mean_covers_its_span_or_what_was_seen_and_memory_is_bounded() {
+        let mut second = Trailing::new(S);
+        for ms in 0..5000 {
+            second.add(ms * MS, if ms < 3000 { 125 } else { 250 });
+            assert!(second.slots.len() <= 1000);
+        }
+        assert_eq!(second.mean_bps(5 * S), 2_000_000);
+        assert_eq!(second.mean_bps(S / 2), 4_000_000);
+        second.add(60 * S, 0);
+        assert_eq!(second.mean_bps(60 * S), 0);
+    }
+
+    #[test]
+    fn idle_periods_count() {
+        let mut periods = Periods::new(S, 7);
+        periods.add(8, 125_000);
+        periods.add(9 * S + 8, 5);
+        assert_eq!(periods.len(), 9);
+        assert_eq!(periods.quantile_bps(0.5), 0);
+        let most = periods.quantile_bps(1.0);
+        assert!((1_000_000..1_001_000).contains(&most), "{most}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The last packets, so that those of a burst can be saved when it is over.
+//!
+//! Old packets make room for new ones; but while a burst is under way its packets stay, and those
+//! that find no room are counted. So a long burst is saved from its beginning on.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use srd_pcapng::{Direction, Packet, Writer};
+use srd_proto::time::{Duration, Instant};
+
+use crate::arrival::Way;
+use crate::burst::Burst;
+use crate::read::Raw;
+
+/// Time before a burst that is saved with it.
+const BEFORE: Duration = Duration::from_millis(5);
+/// Bytes of memory that a packet takes beside those of its own, about.
+const OVERHEAD_BYTES: usize = 64;
+
+#[derive(Clone, Debug)]
+struct Entry {
+    time: Instant,
+    way: Way,
+    length: u32,
+    bytes: Box<[u8]>,
+}
+
+/// The packets of a burst.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    packets: Vec<Entry>,
+    /// Packets of its time that are not here.
+    missing: u64,
+}
+
+/// The last packets.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    bytes_max: usize,
+    missing: u64,
+}
+
+impl Keeper {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { entries: VecDeque::new(), bytes: 0, bytes_max, missing: 0 }
+    }
+
+    /// A packet, while a burst may be under way since `open`.
+    pub(crate) fn push(&mut self, raw: &Raw<'_>, open: Option<Instant>) {
+        let Some((bytes, length)) = raw.ip() else { return };
+        let size = bytes.len() + OVERHEAD_BYTES;
+        while self.bytes + size > self.bytes_max {
+            let wanted = |first: &Entry| open.is_some_and(|open| first.time + BEFORE >= open);
+            if self.entries.front().is_none_or(wanted) {
+                self.missing += 1;
+                return;
+            }
+            self.pop();
+        }
+        if open.is_none() {
+            self.missing = 0;
+        }
+        self.bytes += size;
+        let (time, way) = (raw.time, raw.way);
+        self.entries.push_back(Entry { time, way, length, bytes: bytes.into() });
+    }
+
+    /// The packets of a burst and of the moment before it, in both directions.
+    pub(crate) fn of(&mut self, burst: &Burst) -> Kept {
+        let (start, end) = (burst.start_ns, burst.end_ns());
+        let within = |entry: &&Entry| {
+            (entry.time + BEFORE).as_nanos() >= start && entry.time.as_nanos() < end
+        };
+        let packets = self.entries.iter().filter(within).cloned().collect();
+        Kept { packets, missing: std::mem::take(&mut self.missing) }
+    }
+
+    fn pop(&mut self) {
+        let entry = self.entries.pop_front();
+        self.bytes -= entry.map_or(0, |entry| entry.bytes.len() + OVERHEAD_BYTES);
+    }
+}
+
+impl Kept {
+    /// Writes a file of its own for the burst into a directory; returns its name.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn save(&self, burst: &Burst, directory: &Path) -> io::Result<PathBuf> {
+        let (seconds, rest) = (burst.start_ns / 1_000_000_000, burst.start_ns % 1_000_000_000);
+        let interface = burst.interface.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        let name = format!("{interface}-{}-{seconds}.{rest:09}.pcapng", burst.way.name());
+        let file = directory.join(name);
+        let mut writer = Writer::begin("srd watch");
+        let interface = writer.interface(&burst.interface, crate::read::HEADERS_BYTES);
+        for entry in &self.packets {
+            writer.packet(&Packet {
+                interface,
+                direction: match entry.way {
+                    Way::In => Direction::In,
+                    Way::Out => Direction::Out,
+                },
+                time_ns: entry.time.as_nanos(),
+                length: entry.length,
+                bytes: &entry.bytes,
+                comment: "",
+            });
+        }
+        let received = self.packets.len() as u64 + self.missing;
+        writer.statistics(interface, burst.end_ns(), received, self.missing);
+        fs::write(&file, writer.take())?;
+        Ok(file)
+    }
+
+    /// Packets that are there, and those that are missing.
+    pub fn count(&self) -> (usize, u64) {
+        (self.packets.len(), self.missing)
+    }
+}
+
+#[cfg(test)]
+#[path = "keep_tests.rs"]
+mod tests;

@@ -1,0 +1,46 @@
+//! Finds bursts of packets, on any interface or in capture files, without the project's card.
+//! [`docs/watch.md`](../../../docs/watch.md) says what a burst is.
+//!
+//! ```text
+//!  live, file --> read: flow, bytes, packets --> watch: model, bins, finder --> session --> text
+//!  (sockets,      (tunnel)                       (pure: time is an argument)    |           html
+//!   captures)                                    allowances (pure) -------------+           keep
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`live`], [`mod@file`] | packets of interfaces, of capture files |
+//! | [`read`], `tunnel`, [`arrival`] | from bytes to what the analysis knows of a packet |
+//! | [`watch`] | the analysis: `bins`, `find` bursts in them, `average` rates, [`timeline`] |
+//! | [`model`], `meters` | the limits, with the buckets and queues of `srd-card` |
+//! | [`sketch`] | the flows that carry most, in bounded memory |
+//! | [`allowances`] | the driver's counters, and the bursts that they belong to |
+//! | [`session`], [`keep`] | all of one interface; packets to be saved |
+//! | [`burst`], [`text`], [`html`] | what is reported, for machines and people |
+#![forbid(unsafe_code)]
+
+pub mod allowances;
+pub mod arrival;
+mod average;
+mod bins;
+pub mod burst;
+pub mod file;
+mod find;
+pub mod html;
+pub mod keep;
+pub mod live;
+mod meters;
+pub mod model;
+pub mod read;
+pub mod session;
+pub mod sketch;
+pub mod text;
+pub mod timeline;
+mod tunnel;
+pub mod watch;
+
+pub use arrival::{Arrival, Flow, Tunnel, Way};
+pub use burst::Burst;
+pub use model::Model;
+pub use srd_card::Prefix;
+pub use watch::{Event, Settings, Watch};

@@ -1,0 +1,72 @@
+//! The meters of flows, under the ceiling of one flow: bounded, whatever arrives.
+//!
+//! Two generations: a meter that is used lives in the young one; when that is full, it becomes the
+//! old one, and the old one goes. So the meters of the last [`METERS_KEPT`] flows at least are
+//! there. A flow whose meter went begins anew, with all that may pass at once: the model is kinder
+//! to it.
+
+use std::collections::HashMap;
+
+use srd_card::FlowKey;
+use srd_card::limits::FlowMeter;
+use srd_proto::time::Instant;
+
+/// Flows of one generation.
+pub(crate) const METERS_KEPT: usize = 1 << 15;
+
+/// Meters by flow, as the network sees it: of the outer headers. A flow has a direction.
+#[derive(Debug, Default)]
+pub(crate) struct Meters {
+    young: HashMap<FlowKey, FlowMeter>,
+    old: HashMap<FlowKey, FlowMeter>,
+    forgotten: u64,
+}
+
+impl Meters {
+    /// The meter of a flow.
+    pub(crate) fn of(&mut self, flow: &FlowKey, now: Instant) -> &mut FlowMeter {
+        if self.young.len() >= METERS_KEPT && !self.young.contains_key(flow) {
+            self.forgotten += self.old.len() as u64;
+            self.old.clear();
+            std::mem::swap(&mut self.young, &mut self.old);
+        }
+        let old = &mut self.old;
+        self.young
+            .entry(*flow)
+            .or_insert_with(|| old.remove(flow).unwrap_or_else(|| FlowMeter::new(now)))
+    }
+
+    /// Meters that went, to make room.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(n: u32) -> FlowKey {
+        let (source, destination) = (n.to_be_bytes().into(), [10, 0, 0, 2].into());
+        FlowKey { source, destination, protocol: 17, ports: (1, 2) }
+    }
+
+    #[test]
+    fn a_million_flows_need_no_more_room_than_two_generations() {
+        let mut meters = Meters::default();
+        for n in 0..1_000_000 {
+            meters.of(&flow(n), Instant::ZERO);
+            // A flow that is used all the time stays.
+            meters.of(&flow(u32::MAX), Instant::ZERO);
+            assert!(meters.len() <= 2 * METERS_KEPT);
+        }
+        assert!(meters.young.contains_key(&flow(u32::MAX)));
+        let all = 1_000_001 - meters.len() as u64;
+        assert_eq!(meters.forgotten(), all, "each is there or counted");
+    }
+}

@@ -1,0 +1,213 @@
+//! Bursts and summaries for people.
+
+use std::fmt::Write as _;
+
+use crate::arrival::Way;
+use crate::burst::Burst;
+use crate::session::Session;
+use crate::watch::PERIODS_NS;
+
+/// Flows with a smaller share are not named.
+pub(crate) const SHARE_LEAST: f64 = 0.0005;
+
+/// A rate: `9.53 Gb/s`.
+pub fn rate(bps: u64) -> String {
+    let value = bps as f64;
+    match bps {
+        0..1_000 => format!("{bps} b/s"),
+        1_000..1_000_000 => format!("{:.1} kb/s", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} Mb/s", value / 1e6),
+        _ => format!("{:.2} Gb/s", value / 1e9),
+    }
+}
+
+/// Bytes in powers of 1000: `1.95 GB`.
+pub fn bytes(count: u64) -> String {
+    let value = count as f64;
+    match count {
+        0..1_000 => format!("{count} B"),
+        1_000..1_000_000 => format!("{:.1} kB", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", value / 1e6),
+        _ => format!("{:.2} GB", value / 1e9),
+    }
+}
+
+/// A length of time: `700 us`, `12.3 ms`, `6.01 s`.
+pub fn time(ns: u64) -> String {
+    let value = ns as f64;
+    match ns {
+        0..1_000_000 => format!("{:.0} us", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", value / 1e6),
+        _ => format!("{:.2} s", value / 1e9),
+    }
+}
+
+/// A time of day in UTC, to 100 us: `14:03:07.1234`.
+pub fn clock(ns: u64) -> String {
+    let (seconds, rest) = (ns / 1_000_000_000 % 86_400, ns % 1_000_000_000);
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!("{hours:02}:{minutes:02}:{:02}.{:04}", seconds % 60, rest / 100_000)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// A burst in a few lines.
+pub fn burst(burst: &Burst, began: bool) -> String {
+    let mut text = String::new();
+    let state = match (began, burst.continues) {
+        (true, _) => "under way since",
+        (false, true) => "goes on since",
+        (false, false) => "burst at",
+    };
+    let _ = write!(
+        text,
+        "{} {} {state} {}: {}, {} in {} packets",
+        burst.interface,
+        burst.way.name(),
+        clock(burst.start_ns),
+        time(burst.length_ns),
+        bytes(burst.bytes),
+        burst.packets,
+    );
+    let _ = write!(
+        text,
+        "\n  peak {}, mean {}; over the second {}, over the {} {}; limit {}",
+        rate(burst.peak_bps),
+        rate(burst.mean_bps),
+        rate(burst.second_bps),
+        minute(burst.minute_seen_ns),
+        rate(burst.minute_bps),
+        rate(burst.limit_bps),
+    );
+    for limit in &burst.limits {
+        if limit.exceeded {
+            let _ = write!(
+                text,
+                "\n  exceeded {}: {} packets would wait, {} be dropped ({})",
+                limit.name, limit.queued, limit.dropped, limit.counter,
+            );
+        } else {
+            let _ = write!(text, "\n  reached {}, nothing held up", limit.name);
+        }
+    }
+    if burst.queued + burst.dropped > 0 {
+        let (queued, dropped) = (percent(burst.queued_share()), percent(burst.dropped_share()));
+        let _ = write!(text, "\n  of all packets {queued} would wait, {dropped} be dropped");
+    }
+    let named = burst.flows.iter().take_while(|flow| flow.share >= SHARE_LEAST);
+    for flow in named.clone() {
+        let _ =
+            write!(text, "\n  {:>7} {:>9}  {}", percent(flow.share), bytes(flow.bytes), flow.flow);
+    }
+    let more = burst.flows_counted.saturating_sub(named.count() as u64);
+    if more > 0 || burst.flows_error_bytes > 0 {
+        let least = if burst.flows_error_bytes > 0 { "at least " } else { "" };
+        let _ = write!(text, "\n  and {least}{more} other flows");
+    }
+    for whale in &burst.whales {
+        let _ = write!(
+            text,
+            "\n  {} carries {} flows under the ceiling of one: let the tunnel's source port \
+             follow the inner flow (VXLAN, Geneve), or use several tunnels",
+            whale.outer, whale.inner_flows
+        );
+    }
+    for increment in &burst.allowances {
+        let _ = write!(text, "\n  driver: {} +{}", increment.counter, increment.packets);
+    }
+    if burst.missed > 0 {
+        let _ =
+            write!(text, "\n  {} packets were missed meanwhile: figures are too low", burst.missed);
+    }
+    text
+}
+
+fn minute(seen_ns: u64) -> String {
+    if seen_ns >= PERIODS_NS[2] { "minute".to_owned() } else { format!("{} seen", time(seen_ns)) }
+}
+
+/// What all bursts of a watch have in common.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Bursts; parts of one count once.
+    pub bursts: u64,
+    /// Their lengths together, in nanoseconds.
+    pub length_ns: u64,
+    /// The worst.
+    pub worst: Option<Burst>,
+}
+
+impl Tally {
+    /// Counts a burst.
+    pub fn add(&mut self, burst: &Burst) {
+        self.bursts += u64::from(!burst.continues);
+        self.length_ns += burst.length_ns;
+        if self.worst.as_ref().is_none_or(|worst| worst.weight() < burst.weight()) {
+            self.worst = Some(burst.clone());
+        }
+    }
+}
+
+/// The summary of a session.
+pub fn summary(session: &Session, tally: &Tally, lost: u64) -> String {
+    let watch = &session.watch;
+    let mut text = format!(
+        "{}: {} watched in bins of {}, against {}",
+        watch.name(),
+        time(watch.seen_ns()),
+        time(watch.settings().bin_ns),
+        watch.model(),
+    );
+    let _ = write!(text, "\n  {} bursts, {} together", tally.bursts, time(tally.length_ns));
+    for way in Way::BOTH {
+        let totals = watch.totals(way);
+        let mean = crate::average::rate_bps(totals.bytes, watch.seen_ns());
+        let above = totals.bins_above * watch.settings().bin_ns;
+        let _ = write!(
+            text,
+            "\n  {:<3} {}, {} packets; mean {}, largest bin {}; {} above the limit of {}",
+            way.name(),
+            bytes(totals.bytes),
+            totals.packets,
+            rate(mean),
+            rate(totals.peak_bps),
+            time(above),
+            rate(watch.model().peak_bps(way)),
+        );
+        for (n, name) in ["1 ms", "1 s", "60 s"].into_iter().enumerate() {
+            let of = |share| watch.quantile_bps(way, n, share).0;
+            let periods = watch.quantile_bps(way, n, 0.5).1;
+            if periods == 0 {
+                let _ = write!(text, "\n      {name:>4}: no whole period was seen");
+                continue;
+            }
+            let figures = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9"), (1.0, "max")];
+            let figures = figures.map(|(share, name)| format!("{name} {}", rate(of(share))));
+            let _ = write!(text, "\n      {name:>4}: {}", figures.join(", "));
+        }
+    }
+    if let Some(worst) = &tally.worst {
+        let _ = write!(text, "\n  the worst: {}", burst(worst, false).replace('\n', "\n  "));
+    }
+    for (counter, total, stray) in session.allowances.iter().flat_map(|known| known.totals()) {
+        let _ = write!(text, "\n  driver: {counter} +{total}");
+        if stray > 0 {
+            let _ = write!(text, ", of which {stray} belong to no burst that was seen");
+        }
+    }
+    for (name, count) in watch.blemishes().into_iter().filter(|(_, count)| *count > 0) {
+        let _ = write!(text, "\n  {name}: {count}");
+    }
+    if lost > 0 {
+        let _ = write!(
+            text,
+            "\n  {lost} packets were not seen (no room in the ring): figures are too low"
+        );
+    }
+    if session.others() > 0 {
+        let _ = write!(text, "\n  {} frames were no IP packets", session.others());
+    }
+    text
+}

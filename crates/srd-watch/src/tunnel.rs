@@ -1,0 +1,107 @@
+//! What is inside of a tunnel.
+//!
+//! ```text
+//!  IP | UDP 4789, 8472 | VXLAN (8)              | Ethernet | IP
+//!  IP | UDP 6081       | Geneve (8 + options)   | Ethernet, or IP
+//!  IP | GRE (4 + checksum 4, key 4, number 4)   | IP, or Ethernet
+//!  IP |                                         | IP
+//! ```
+//!
+//! Nothing in a packet is believed: what cannot be read as above leaves the outer flow as it is.
+//! Bound: [`DEPTH_MAX`] tunnels in each other.
+
+use srd_card::packet::{Packet, protocol};
+
+use crate::arrival::Tunnel;
+
+/// Tunnels in each other that are looked into.
+const DEPTH_MAX: usize = 4;
+const VXLAN_PORTS: [u16; 2] = [4789, 8472];
+const GENEVE_PORT: u16 = 6081;
+const UDP_BYTES: usize = 8;
+pub(crate) const ETHERTYPE_V4: u16 = 0x0800;
+pub(crate) const ETHERTYPE_V6: u16 = 0x86dd;
+/// Ethernet inside (transparent Ethernet bridging).
+const ETHERTYPE_ETHERNET: u16 = 0x6558;
+const ETHERTYPES_VLAN: [u16; 2] = [0x8100, 0x88a8];
+/// VLAN tags of a frame that are looked through.
+const TAGS_MAX: usize = 2;
+
+/// The innermost packet of `bytes`, which begin with the IP header of `packet`: the outermost
+/// tunnel, the innermost packet, and where that begins. `None` if it is no tunnel.
+pub(crate) fn innermost(packet: &Packet, bytes: &[u8]) -> Option<(Tunnel, Packet, usize)> {
+    let (outermost, mut inner, mut at) = step(packet, bytes, 0)?;
+    for _ in 1..DEPTH_MAX {
+        let Some((_, deeper, begin)) = step(&inner, &bytes[at..], at) else { break };
+        (inner, at) = (deeper, begin);
+    }
+    Some((outermost, inner, at))
+}
+
+/// One tunnel deeper; `begin` is where `bytes` begin, and what is returned where the inner packet
+/// does.
+fn step(packet: &Packet, bytes: &[u8], begin: usize) -> Option<(Tunnel, Packet, usize)> {
+    if packet.fragment {
+        return None;
+    }
+    let at = packet.transport_at;
+    let (tunnel, ethertype, at) = match packet.protocol {
+        4 => (Tunnel::IpInIp, ETHERTYPE_V4, at),
+        41 => (Tunnel::IpInIp, ETHERTYPE_V6, at),
+        47 => gre(bytes, at)?,
+        protocol::UDP => udp(bytes, at, packet.ports?.1)?,
+        _ => return None,
+    };
+    let (ethertype, at) = match ethertype {
+        ETHERTYPE_ETHERNET => ethernet(bytes, at)?,
+        ethertype => (ethertype, at),
+    };
+    if !matches!(ethertype, ETHERTYPE_V4 | ETHERTYPE_V6) {
+        return None;
+    }
+    Some((tunnel, Packet::read(bytes.get(at..)?)?, begin + at))
+}
+
+fn gre(bytes: &[u8], at: usize) -> Option<(Tunnel, u16, usize)> {
+    let flags = u16_at(bytes, at)?;
+    if flags & 0x4007 != 0 {
+        return None; // with source routes, or another version
+    }
+    let has = |flag: u16| if flags & flag != 0 { 4 } else { 0 };
+    let header_bytes = 4 + has(0x8000) + has(0x2000) + has(0x1000);
+    Some((Tunnel::Gre, u16_at(bytes, at + 2)?, at + header_bytes))
+}
+
+fn udp(bytes: &[u8], at: usize, port: u16) -> Option<(Tunnel, u16, usize)> {
+    let at = at + UDP_BYTES;
+    let flags = *bytes.get(at)?;
+    if VXLAN_PORTS.contains(&port) && flags & 0x08 != 0 {
+        return Some((Tunnel::Vxlan, ETHERTYPE_ETHERNET, at + 8));
+    }
+    if port == GENEVE_PORT && flags >> 6 == 0 {
+        let options_bytes = usize::from(flags & 0x3f) * 4;
+        return Some((Tunnel::Geneve, u16_at(bytes, at + 2)?, at + 8 + options_bytes));
+    }
+    None
+}
+
+/// What is behind an Ethernet header and its tags, and where.
+pub(crate) fn ethernet(bytes: &[u8], at: usize) -> Option<(u16, usize)> {
+    untagged(bytes, u16_at(bytes, at + 12)?, at + 14)
+}
+
+/// What is behind tags of VLANs, and where.
+pub(crate) fn untagged(bytes: &[u8], mut ethertype: u16, mut at: usize) -> Option<(u16, usize)> {
+    for _ in 0..TAGS_MAX {
+        if !ETHERTYPES_VLAN.contains(&ethertype) {
+            break;
+        }
+        ethertype = u16_at(bytes, at + 2)?;
+        at += 4;
+    }
+    Some((ethertype, at))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}

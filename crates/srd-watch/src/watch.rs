@@ -1,0 +1,465 @@
+//! The analysis of one interface: from arrivals to bursts. Time is an argument.
+//!
+//! ```text
+//!  arrival --> model: passed, queued, dropped --> bin of its direction --+--> finder --> events
+//!                                                  (flows, held packets) +--> means, percentiles
+//!                                                                        +--> timeline
+//! ```
+//!
+//! Arrivals come about in the order of their times. One that is older than the bin under way (two
+//! CPUs, a clock that was set back) counts in that bin, and is counted as late.
+//!
+//! Memory: none of it grows with time, packets or flows. Events wait until they are taken; one
+//! bin makes two at most.
+
+use std::collections::VecDeque;
+
+use srd_card::limits::Limit;
+use srd_proto::time::Instant;
+
+use crate::arrival::{Arrival, Flow, Way};
+use crate::average::{Periods, Trailing, rate_bps};
+use crate::bins::Sum;
+use crate::burst::{Burst, Reached, Share, Whale, name_of};
+use crate::find::{Closed, Finder, Found, Load, Means, RUN_NS_MAX, Run, Sizes, WINDOW_BINS_MAX};
+use crate::model::{Meter, Model};
+use crate::timeline::Timeline;
+
+const MS: u64 = 1_000_000;
+const SECOND_NS: u64 = 1_000 * MS;
+const MINUTE_NS: u64 = 60 * SECOND_NS;
+/// The lengths whose rates have percentiles.
+pub const PERIODS_NS: [u64; 3] = [MS, SECOND_NS, MINUTE_NS];
+/// Shortest and longest bin.
+pub const BIN_NS: std::ops::RangeInclusive<u64> = 100_000..=MS;
+/// The part of a limit's share that is too little to be a burst.
+const LITTLE: u64 = 10;
+/// Inner flows of a tunnel that make it a whale, if it exceeds the ceiling of one flow.
+const WHALE_FLOWS_MIN: u64 = 2;
+
+/// What is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Length of a bin, in nanoseconds: see [`BIN_NS`].
+    pub bin_ns: u64,
+    /// Percent of a limit that make a bin over it.
+    pub threshold_percent: u64,
+    /// Two bursts are at least so far apart, in nanoseconds.
+    pub gap_ns: u64,
+    /// A burst that is so long is announced while it goes on, in nanoseconds.
+    pub announce_ns: u64,
+    /// Flows that a burst names.
+    pub flows: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { bin_ns: MS, threshold_percent: 90, gap_ns: 5 * MS, announce_ns: 200 * MS, flows: 8 }
+    }
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// A burst is under way; the figures are those so far.
+    Began(Box<Burst>),
+    /// A burst is over, or a part of it is ([`Burst::continues`]).
+    Ended(Box<Burst>),
+}
+
+/// Figures of a direction over all the time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Bytes, from the IP header on.
+    pub bytes: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Packets that the model let wait before their first limit.
+    pub queued: u64,
+    /// Packets that it dropped.
+    pub dropped: u64,
+    /// Bins whose rate was above the limit of bandwidth.
+    pub bins_above: u64,
+    /// The largest bin, in bits a second.
+    pub peak_bps: u64,
+}
+
+/// One direction.
+struct Side {
+    bin: Sum,
+    finder: Finder,
+    second: Trailing,
+    minute: Trailing,
+    periods: [Periods; 3],
+    timeline: Timeline,
+    totals: Totals,
+}
+
+impl Side {
+    fn new(sizes: Sizes, first: u64, origin_ns: u64) -> Self {
+        Self {
+            bin: Sum::default(),
+            finder: Finder::new(sizes),
+            second: Trailing::new(SECOND_NS),
+            minute: Trailing::new(MINUTE_NS),
+            periods: PERIODS_NS.map(|period| Periods::new(period, origin_ns)),
+            timeline: Timeline::new(first),
+            totals: Totals::default(),
+        }
+    }
+}
+
+/// The analysis of one interface.
+pub struct Watch {
+    name: String,
+    settings: Settings,
+    model: Model,
+    meter: Meter,
+    /// The bin under way.
+    bin: u64,
+    first: u64,
+    sides: [Side; 2],
+    events: VecDeque<Event>,
+    late: u64,
+    missed: u64,
+}
+
+impl Watch {
+    /// An analysis that begins now.
+    ///
+    /// # Panics
+    /// If the bin is not in [`BIN_NS`].
+    pub fn new(name: &str, settings: Settings, model: &Model, now: Instant) -> Self {
+        assert!(BIN_NS.contains(&settings.bin_ns), "a bin of 100 us to 1 ms");
+        let bins = |ns: u64| ns.div_ceil(settings.bin_ns).max(1);
+        let window = bins(model.tolerance().as_nanos()).min(WINDOW_BINS_MAX);
+        let sizes = Sizes {
+            window,
+            gap: bins(settings.gap_ns).max(window),
+            announce: bins(settings.announce_ns),
+            run_max: bins(RUN_NS_MAX),
+        };
+        let first = now.as_nanos() / settings.bin_ns;
+        let side = || Side::new(sizes, first, first * settings.bin_ns);
+        Self {
+            name: name.to_owned(),
+            settings,
+            meter: Meter::new(model, now),
+            model: model.clone(),
+            bin: first,
+            first,
+            sides: [side(), side()],
+            events: VecDeque::new(),
+            late: 0,
+            missed: 0,
+        }
+    }
+
+    /// A packet.
+    pub fn arrive(&mut self, arrival: &Arrival) {
+        self.advance(arrival.time);
+        if arrival.time.as_nanos() / self.settings.bin_ns < self.bin {
+            self.late += 1;
+        }
+        self.settle(arrival.time);
+        let fate = self.meter.offer(arrival);
+        self.sides[index(arrival.way)].bin.add(arrival, fate);
+    }
+
+    /// Packets were missed: they arrived, and were not shown.
+    pub fn miss(&mut self, packets: u64) {
+        self.missed += packets;
+        self.sides.iter_mut().for_each(|side| side.finder.miss(packets));
+    }
+
+    /// All that arrived before `now` is here.
+    pub fn advance(&mut self, now: Instant) {
+        let bin = now.as_nanos() / self.settings.bin_ns;
+        if bin <= self.bin {
+            return;
+        }
+        self.settle(Instant::from_nanos((self.bin + 1) * self.settings.bin_ns));
+        self.close();
+        self.bin = bin;
+        self.settle(Instant::from_nanos(bin * self.settings.bin_ns));
+        for way in Way::BOTH {
+            let found = self.sides[index(way)].finder.idle(bin);
+            self.found(way, found);
+        }
+    }
+
+    /// It ends now: bursts that are under way end, too.
+    pub fn finish(&mut self, now: Instant) {
+        self.advance(now);
+        self.close();
+        for way in Way::BOTH {
+            let side = &mut self.sides[index(way)];
+            let found = side.finder.end();
+            // What ended before the last bin is whole, idle or not.
+            let last_ns = self.bin * self.settings.bin_ns;
+            side.periods.iter_mut().for_each(|periods| periods.add(last_ns, 0));
+            self.found(way, found);
+        }
+    }
+
+    /// What happened since this was last asked.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The interface.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What arrivals are held against.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// What is looked for.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// When the burst began that is under way in a direction, if one may be.
+    pub fn since(&self, way: Way) -> Option<Instant> {
+        let bin = self.sides[index(way)].finder.since()?;
+        Some(Instant::from_nanos(bin * self.settings.bin_ns))
+    }
+
+    /// Figures of a direction.
+    pub fn totals(&self, way: Way) -> Totals {
+        self.sides[index(way)].totals
+    }
+
+    /// The rate that this share of all whole periods of a length (see [`PERIODS_NS`]) does not
+    /// exceed, in bits a second, and how many periods there are.
+    pub fn quantile_bps(&self, way: Way, period: usize, share: f64) -> (u64, u64) {
+        let periods = &self.sides[index(way)].periods[period];
+        (periods.quantile_bps(share), periods.len())
+    }
+
+    /// Rates over all the time.
+    pub fn timeline(&self, way: Way) -> &Timeline {
+        &self.sides[index(way)].timeline
+    }
+
+    /// How long it has watched, in nanoseconds.
+    pub fn seen_ns(&self) -> u64 {
+        (self.bin - self.first) * self.settings.bin_ns
+    }
+
+    /// Packets that came after packets of a later bin, packets that were missed, and meters of
+    /// flows that went to make room.
+    pub fn blemishes(&self) -> [(&'static str, u64); 3] {
+        [("late", self.late), ("missed", self.missed), ("flows forgotten", self.meter.forgotten())]
+    }
+
+    /// Lets packets on that waited in the model up to `now`.
+    fn settle(&mut self, now: Instant) {
+        while let Some((limit, way, packets)) = self.meter.late(now) {
+            let side = &mut self.sides[index(way)];
+            if side.bin.packets > 0 {
+                side.bin.drop_late(limit, packets);
+            } else {
+                side.finder.drop_late(limit, packets);
+                side.totals.dropped += packets;
+            }
+        }
+    }
+
+    /// Ends the bin under way.
+    fn close(&mut self) {
+        let bin_ns = self.settings.bin_ns;
+        let (start_ns, end) = (self.bin * bin_ns, Instant::from_nanos((self.bin + 1) * bin_ns));
+        let seen_ns = (self.bin + 1 - self.first) * bin_ns;
+        let packets = self.sides.each_ref().map(|side| side.bin.packets);
+        for way in Way::BOTH {
+            let limit_bps = self.meter.limit_bps(end, way);
+            let side = &mut self.sides[index(way)];
+            let bytes = side.bin.bytes;
+            side.second.add(start_ns, bytes);
+            side.minute.add(start_ns, bytes);
+            side.periods.iter_mut().for_each(|periods| periods.add(start_ns, bytes));
+            if side.bin.packets == 0 {
+                continue;
+            }
+            side.timeline.add(self.bin, bytes);
+            let totals = &mut side.totals;
+            totals.bytes += bytes;
+            totals.packets += side.bin.packets;
+            totals.queued += side.bin.first.queued;
+            totals.dropped += side.bin.first.dropped;
+            totals.bins_above += u64::from(rate_bps(bytes, bin_ns) > limit_bps);
+            totals.peak_bps = totals.peak_bps.max(rate_bps(bytes, bin_ns));
+            let share = |rate: u64, unit: u64| {
+                let parts = u128::from(unit) * 100 * u128::from(SECOND_NS);
+                let whole = u128::from(rate) * u128::from(self.settings.threshold_percent);
+                let needed = (whole * u128::from(bin_ns)).div_ceil(parts);
+                u64::try_from(needed).unwrap_or(u64::MAX).max(1)
+            };
+            let rate = self.model.packets_per_second();
+            let closed = Closed {
+                bin: self.bin,
+                load: Load {
+                    bytes: (bytes, share(limit_bps, 8)),
+                    packets: (packets[0] + packets[1], rate.map_or(u64::MAX, |r| share(r, 1))),
+                    most: 2 * packets[index(way)] >= packets[0] + packets[1],
+                    largest: side.bin.largest,
+                },
+                little: share(limit_bps.min(self.model.flow_bps().unwrap_or(u64::MAX)), 8) / LITTLE,
+                means: Means {
+                    second_bps: side.second.mean_bps(seen_ns),
+                    minute_bps: side.minute.mean_bps(seen_ns),
+                    minute_seen_ns: seen_ns.min(MINUTE_NS),
+                    limit_bps,
+                },
+            };
+            let found = side.finder.close(&closed, &mut side.bin);
+            self.found(way, found);
+        }
+    }
+
+    fn found(&mut self, way: Way, found: Option<Found>) {
+        let event = match found {
+            None => return,
+            Some(Found::Began(run)) => Event::Began(Box::new(self.burst(way, &run))),
+            Some(Found::Ended(run)) => Event::Ended(Box::new(self.burst(way, &run))),
+        };
+        self.events.push_back(event);
+    }
+
+    fn burst(&self, way: Way, run: &Run) -> Burst {
+        let bin_ns = self.settings.bin_ns;
+        let length_ns = (run.last - run.first + 1) * bin_ns;
+        let largest = run.sum.flows.largest();
+        let share = |bytes: u64| bytes as f64 / run.sum.bytes.max(1) as f64;
+        let flows = largest.iter().take(self.settings.flows).map(|(flow, carried)| Share {
+            flow: *flow,
+            bytes: carried.bytes,
+            packets: carried.packets,
+            share: share(carried.bytes),
+            queued: carried.queued,
+            dropped: carried.dropped,
+        });
+        let limits = reached(way, run);
+        let flow_limit = limits.iter().any(|limit| limit.counter == Limit::Flow.counter());
+        Burst {
+            interface: self.name.clone(),
+            way,
+            start_ns: run.first * bin_ns,
+            length_ns,
+            continues: run.continues,
+            bytes: run.sum.bytes,
+            packets: run.sum.packets,
+            peak_bps: rate_bps(run.peak_bytes, bin_ns),
+            mean_bps: rate_bps(run.sum.bytes, length_ns),
+            second_bps: run.means.second_bps,
+            minute_bps: run.means.minute_bps,
+            minute_seen_ns: run.means.minute_seen_ns,
+            limit_bps: run.limit_bps,
+            queued: run.sum.first.queued,
+            dropped: run.sum.first.dropped,
+            limits,
+            flows: flows.collect(),
+            flows_counted: largest.len() as u64,
+            flows_error_bytes: run.sum.flows.error_bytes(),
+            whales: if flow_limit { whales(&largest) } else { Vec::new() },
+            allowances: Vec::new(),
+            missed: run.missed,
+            shape: shape(run, bin_ns),
+        }
+    }
+}
+
+fn index(way: Way) -> usize {
+    match way {
+        Way::In => 0,
+        Way::Out => 1,
+    }
+}
+
+/// The limits that a run reached or exceeded.
+fn reached(way: Way, run: &Run) -> Vec<Reached> {
+    let bandwidth = match way {
+        Way::In => Limit::BandwidthIn,
+        Way::Out => Limit::BandwidthOut,
+    };
+    let all = [
+        (bandwidth, run.near[0]),
+        (Limit::Packets, run.near[1]),
+        (Limit::Flow, false),
+        (Limit::Fragments, false),
+        (Limit::LinkLocal, false),
+    ];
+    let found = all.into_iter().filter_map(|(limit, near)| {
+        let held = run.sum.held[limit as usize];
+        let exceeded = held.queued + held.dropped > 0;
+        (exceeded || near).then(|| Reached {
+            counter: limit.counter(),
+            name: name_of(limit),
+            exceeded,
+            queued: held.queued,
+            dropped: held.dropped,
+        })
+    });
+    found.collect()
+}
+
+/// Tunnels with several flows in them.
+fn whales(flows: &[(Flow, crate::sketch::Carried)]) -> Vec<Whale> {
+    let mut found: Vec<Whale> = Vec::new();
+    let mut tunnels: Vec<_> = flows.iter().filter(|(flow, _)| flow.inner.is_some()).collect();
+    tunnels.sort_by_key(|(flow, _)| flow.outer);
+    for (flow, carried) in tunnels {
+        let outer = Flow { outer: flow.outer, inner: None };
+        match found.last_mut() {
+            Some(whale) if whale.outer == outer => {
+                whale.inner_flows += 1;
+                whale.bytes += carried.bytes;
+            }
+            _ => found.push(Whale { outer, inner_flows: 1, bytes: carried.bytes }),
+        }
+    }
+    found.retain(|whale| whale.inner_flows >= WHALE_FLOWS_MIN);
+    found.sort_by_key(|whale| std::cmp::Reverse(whale.bytes));
+    found
+}
+
+/// The rates of a run's bins, and of those before it.
+fn shape(run: &Run, bin_ns: u64) -> Vec<(i64, u64)> {
+    let offset = |bin: u64| {
+        let bins = i128::from(bin) - i128::from(run.first);
+        i64::try_from(bins * i128::from(bin_ns)).unwrap_or(i64::MIN)
+    };
+    let mut points = Vec::new();
+    let mut expected = None;
+    for (bin, bytes) in &run.before {
+        // Bins without packets are not kept.
+        if expected.is_some_and(|expected| expected < *bin) {
+            points.push((offset(expected.unwrap_or(*bin)), 0));
+        }
+        points.push((offset(*bin), rate_bps(*bytes, bin_ns)));
+        expected = Some(bin + 1);
+    }
+    if let Some(expected) = expected.filter(|expected| *expected < run.first) {
+        points.push((offset(expected), 0));
+    }
+    let width = run.shape.width();
+    for (n, column) in (0_u64..).zip(run.shape.columns()) {
+        let rate = rate_bps(column.bin_bytes_max, bin_ns);
+        points.push((offset(run.first + n * width), rate));
+    }
+    points
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
