@@ -145,8 +145,8 @@ fn instances_of_two_hosts_meet_over_srd() {
     assert!(by_srd > 100, "{by_srd} packets rode SRD");
 }
 
-/// Instances reach the internet through this machine, and nothing else that it is: they do not speak
-/// to cards of other hosts in its name, and strangers are not routed.
+/// Instances reach the internet through this machine, and nothing else that it is: they do not
+/// speak to cards of other hosts in its name, and strangers are not routed.
 #[test]
 fn regression_the_internets_side_is_no_way_to_other_cards_and_no_router() {
     if !ready_with_nsenter() {

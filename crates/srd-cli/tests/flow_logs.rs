@@ -110,8 +110,8 @@ fn what_programs_send_and_what_rules_refuse_is_in_the_files() {
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
 }
 
-/// A terminal that is closed, or a session that is lost, ends the card as SIGTERM does: with what it
-/// has counted.
+/// A terminal that is closed, or a session that is lost, ends the card as SIGTERM does: with what
+/// it has counted.
 #[test]
 fn regression_a_hangup_loses_no_records() {
     if !ready_with_nsenter() {

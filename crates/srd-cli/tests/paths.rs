@@ -63,8 +63,8 @@ fn a_path_mtu_that_falls_and_rises_is_found_without_icmp() {
     falls_and_rises("mn", false);
 }
 
-/// A route that has learned a small MTU, or has one, is no reason not to start: neither for the others
-/// nor for this peer, whose way may carry more by now.
+/// A route that has learned a small MTU, or has one, is no reason not to start: neither for the
+/// others nor for this peer, whose way may carry more by now.
 #[test]
 fn regression_a_small_mtu_of_a_route_does_not_keep_a_daemon_from_starting() {
     if !ready() {

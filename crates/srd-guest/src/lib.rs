@@ -30,12 +30,13 @@
 //! | `logging`, `logs` | flow logs: which, and their files |
 //! | `link_local` | names, metadata and time for instances |
 //! | `metrics` | figures over HTTP |
-//! | `trace` | packets that a person follows |
+//! | `trace`, `following` | packets that a person follows: in words, and in the loop |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
 pub mod client;
 mod edge;
+mod following;
 mod gateways;
 mod guests;
 mod link_local;

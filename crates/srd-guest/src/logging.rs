@@ -46,7 +46,8 @@ impl Service {
 
 /// The nanosecond of Unix at which the clock of packets was zero.
 ///
-/// Asked for each window: the wall clock may be set, and the other one stands while a machine sleeps.
+/// Asked for each window: the wall clock may be set, and the other one stands while a machine
+/// sleeps.
 pub(crate) fn unix_ns_at_zero() -> u64 {
     let now = clock::now();
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

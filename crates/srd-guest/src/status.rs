@@ -11,6 +11,7 @@ use srd_vpc::id::EniId;
 use crate::port::Port;
 use crate::protocol::{Flow, Instance, Interface, Status};
 use crate::state::{Options, Running, Service};
+use crate::trace::{cause_name, protocol_name};
 
 impl Service {
     /// The instances in words, one line each.
@@ -101,24 +102,6 @@ fn flow(device: &str, state: &vpc::FlowState) -> Flow {
 fn mac(service: &Service, eni: EniId) -> String {
     let mac = service.world.enis.get(&eni).map(|eni| eni.mac).unwrap_or_default();
     mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
-/// A transport protocol by its name or its number.
-pub(crate) fn protocol_name(number: u8) -> String {
-    match number {
-        1 => String::from("icmp"),
-        6 => String::from("tcp"),
-        17 => String::from("udp"),
-        58 => String::from("icmpv6"),
-        other => other.to_string(),
-    }
-}
-
-pub(crate) fn cause_name(cause: vpc::Cause) -> String {
-    match cause {
-        vpc::Cause::Rule(reason) => format!("{reason:?}"),
-        other => format!("{other:?}"),
-    }
 }
 
 fn instance(service: &mut Service, now: Instant, name: &str, running: &Running) -> Instance {

@@ -1,9 +1,10 @@
 //! Packets between hosts: envelopes in UDP datagrams, one packet each.
 //!
-//! A host is known by its address and its card's port. The port belongs to the card: no other program
-//! of that machine can have it, and its guests' packets never leave with it ([`crate::edge`]). That
-//! nobody else sends from the address is up to the underlay. An overlay of `srd up` sees to it (it
-//! encrypts, and each peer has its own addresses); a plain network does not, and has to be asked for.
+//! A host is known by its address and its card's port. The port belongs to the card: no other
+//! program of that machine can have it, and its guests' packets never leave with it
+//! ([`crate::edge`]). That nobody else sends from the address is up to the underlay. An overlay of
+//! `srd up` sees to it (it encrypts, and each peer has its own addresses); a plain network does
+//! not, and has to be asked for.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};

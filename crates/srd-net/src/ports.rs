@@ -113,8 +113,8 @@ fn bind_run(
         bound.map_err(|e| {
             let advice = match e.kind() {
                 io::ErrorKind::AddrInUse => {
-                    ": another program has this port (`ss -aulnp` shows which); choose another base \
-                     port"
+                    ": another program has this port (`ss -aulnp` shows which); choose another \
+                     base port"
                 }
                 io::ErrorKind::AddrNotAvailable => {
                     ": this machine does not have the address (`ip addr` shows what it has)"

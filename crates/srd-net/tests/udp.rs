@@ -262,8 +262,8 @@ fn a_sleep_ends_with_a_packet_at_any_local_address() {
     }
 }
 
-/// Packets were handed over address by address, so that those of one came long after others that had
-/// been sent later: their sender held them for lost (`docs/perf-notes.md`, 2026-11-24).
+/// Packets were handed over address by address, so that those of one came long after others that
+/// had been sent later: their sender held them for lost (`docs/perf-notes.md`, 2026-11-24).
 #[test]
 fn regression_packets_to_several_local_addresses_come_in_the_order_of_their_arrival() {
     let (mut a, mut b) = (open("127.0.0.1", 1), open_two(2));

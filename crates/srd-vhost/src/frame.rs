@@ -1,8 +1,8 @@
 //! Frames from and to buffers of a ring.
 //!
-//! In a buffer a frame stands behind the header of virtio-net (VIRTIO 1.2, section 5.1.6), ten bytes
-//! and, with `VERSION_1` or `MRG_RXBUF`, the number of buffers that it takes. A frame that does not
-//! fit into one buffer goes on in the next ones, with `MRG_RXBUF`.
+//! In a buffer a frame stands behind the header of virtio-net (VIRTIO 1.2, section 5.1.6), ten
+//! bytes and, with `VERSION_1` or `MRG_RXBUF`, the number of buffers that it takes. A frame that
+//! does not fit into one buffer goes on in the next ones, with `MRG_RXBUF`.
 
 use crate::memory::Memory;
 use crate::ring::{Access, Broken, Piece, Ring};
@@ -21,8 +21,8 @@ const BUFFERS_MAX: usize = 128;
 pub struct Frame {
     /// Its Ethernet header.
     pub ethernet: [u8; ETHERNET_BYTES],
-    /// What work is left to hardware ([`HEADER_BYTES`], places counted from the Ethernet header on),
-    /// and the packet behind the Ethernet header.
+    /// What work is left to hardware ([`HEADER_BYTES`], places counted from the Ethernet header
+    /// on), and the packet behind the Ethernet header.
     pub packet: Vec<u8>,
 }
 

@@ -1,7 +1,8 @@
 //! A network device for virtual machines and DPDK programs: the back end of vhost-user.
 //!
-//! A front end (QEMU, DPDK's virtio-user) connects to a socket and hands over its memory. Its driver
-//! puts frames into rings there, and finds those for it in others: no system call moves a packet.
+//! A front end (QEMU, DPDK's virtio-user) connects to a socket and hands over its memory. Its
+//! driver puts frames into rings there, and finds those for it in others: no system call moves a
+//! packet.
 //!
 //! ```text
 //!  front end                                back end
@@ -29,9 +30,9 @@
 //! # What a front end cannot do
 //! The driver is not trusted: no address that it writes leads outside of the memory that it has
 //! handed over, no chain of descriptors is followed for longer than [`ring::PIECES_MAX`], and what
-//! it does wrong is counted. A buffer that is wrong is dropped; a ring whose indices are wrong stops
-//! until the front end sets it up again. The front end itself can end this process: by cutting off the
-//! file that its memory is in. That is why the socket is for this user alone.
+//! it does wrong is counted. A buffer that is wrong is dropped; a ring whose indices are wrong
+//! stops until the front end sets it up again. The front end itself can end this process: by
+//! cutting off the file that its memory is in. That is why the socket is for this user alone.
 //!
 //! # Why not the crates `vhost` and `virtio-queue`
 //! `vhost` refuses `SET_VRING_ENABLE` before `SET_FEATURES`, which is the order that QEMU has.

@@ -1,8 +1,8 @@
 //! The memory of a front end, mapped: regions that have an address for the guest, and another one
 //! for the front end itself.
 //!
-//! Buffers are named by guest addresses, rings by addresses of the front end. What lies in no region
-//! cannot be read or written.
+//! Buffers are named by guest addresses, rings by addresses of the front end. What lies in no
+//! region cannot be read or written.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

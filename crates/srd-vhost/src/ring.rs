@@ -1,11 +1,17 @@
 //! One split ring: chains of buffers that the driver makes available, and gets back.
 //!
 //! ```text
-//!  available ring (the driver writes)         used ring (the device writes)
-//!  +-------+-------+------------+-----------+ +-------+-------+-----------------+-----------------+
-//!  | flags | index | head ...   | used event| | flags | index | head, bytes ... | available event |
-//!  +-------+-------+------------+-----------+ +-------+-------+-----------------+-----------------+
-//!             u16    u16 * size    u16                   u16    (u32, u32) * size    u16
+//!  available ring (the driver writes)
+//!  +-------+-------+------------+------------+
+//!  | flags | index | head ...   | used event |
+//!  +-------+-------+------------+------------+
+//!     u16     u16    u16 * size      u16
+//!
+//!  used ring (the device writes)
+//!  +-------+-------+-------------------+-----------------+
+//!  | flags | index | head, bytes ...   | available event |
+//!  +-------+-------+-------------------+-----------------+
+//!     u16     u16    (u32, u32) * size         u16
 //!
 //!  descriptor: address u64, bytes u32, flags u16, next u16
 //! ```
@@ -85,8 +91,8 @@ pub struct Piece {
 pub struct Chain {
     /// Its first descriptor.
     pub head: u16,
-    /// Bytes of all pieces; `None` if the chain is malformed: it loops, is too long, leads out of the
-    /// tables, or has buffers of the wrong direction.
+    /// Bytes of all pieces; `None` if the chain is malformed: it loops, is too long, leads out of
+    /// the tables, or has buffers of the wrong direction.
     pub bytes: Option<u64>,
 }
 
@@ -278,8 +284,8 @@ impl Ring {
             return Ok(false);
         }
         self.told = to;
-        // The driver says what it wants, and then looks at the index once more; here it is the other
-        // way around, so that one of both sees what the other has written.
+        // The driver says what it wants, and then looks at the index once more; here it is the
+        // other way around, so that one of both sees what the other has written.
         fence(Ordering::SeqCst);
         if self.event_index {
             let event = memory.load(self.place.available + 4 + u64::from(self.place.size) * 2)?;

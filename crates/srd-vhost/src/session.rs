@@ -1,8 +1,8 @@
 //! What a front end has set up: features, memory, rings.
 //!
-//! Requests come in whatever order a front end has (QEMU enables rings before it says which features
-//! it takes). A ring runs as soon as all is there that it needs, until the front end asks where it
-//! has stopped.
+//! Requests come in whatever order a front end has (QEMU enables rings before it says which
+//! features it takes). A ring runs as soon as all is there that it needs, until the front end asks
+//! where it has stopped.
 
 use std::os::fd::OwnedFd;
 

@@ -87,8 +87,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Answers. Answers are short, and a front end waits for each: a full socket is a front end that
-    /// does not read.
+    /// Answers. Answers are short, and a front end waits for each: a full socket is a front end
+    /// that does not read.
     pub(crate) fn answer(&self, request: u32, body: &[u8]) -> Result<(), Ended> {
         let bytes = answer(request, body);
         match send(&self.stream, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {

@@ -1,4 +1,5 @@
-//! What drivers and front ends do wrong is counted and dropped, and never read or written elsewhere.
+//! What drivers and front ends do wrong is counted and dropped, and never read or written
+//! elsewhere.
 
 #![allow(clippy::unwrap_used)]
 

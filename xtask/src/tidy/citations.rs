@@ -21,6 +21,7 @@ const HOMES: [(&str, &[&str]); 5] = [
             "crates/srd-card/src/profile/",
             "crates/srd-card/src/vpc/",
             "crates/srd-card/src/observe/",
+            "crates/srd-card/src/l2/",
             "crates/srd-guest/src/",
         ],
     ),

@@ -39,8 +39,8 @@ impl Accepts {
     }
 }
 
-/// Gives the packets that a packet stands for to a device that takes so much. Returns whether it was
-/// a packet.
+/// Gives the packets that a packet stands for to a device that takes so much. Returns whether it
+/// was a packet.
 pub(super) fn parts(mut packet: Vec<u8>, accepts: Accepts, mut give: impl FnMut(Vec<u8>)) -> bool {
     let Some([flags, gso, ..]) = packet.first_chunk::<OFFLOAD_BYTES>().copied() else {
         return false;

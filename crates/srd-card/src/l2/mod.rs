@@ -1,5 +1,5 @@
-//! The Ethernet link of a guest that sees one: a virtual machine, or a DPDK program. The cloud has no
-//! link layer; this is what such a guest is shown in its place.
+//! The Ethernet link of a guest that sees one: a virtual machine, or a DPDK program. The cloud has
+//! no link layer; this is what such a guest is shown in its place.
 //!
 //! ```text
 //!  frame of the guest --> from_guest --> a packet for the card
@@ -9,8 +9,8 @@
 //!  packet of the card --> to_guest   --> frames that the guest's device can take
 //! ```
 //!
-//! All of a subnet is at the gateway's address, so each packet comes to the card. The rules are those
-//! of `docs/spec/card.md`, section 8.
+//! All of a subnet is at the gateway's address, so each packet comes to the card. The rules are
+//! those of `docs/spec/card.md`, section 8.
 //!
 //! | file | what |
 //! |---|---|
@@ -62,8 +62,8 @@ pub struct Link {
     pub ipv6: Option<(Ipv6Addr, u8)>,
 }
 
-/// A frame for a guest: its Ethernet header; what it leaves to hardware, counted from that header on,
-/// and the rest.
+/// A frame for a guest: its Ethernet header; what it leaves to hardware, counted from that header
+/// on, and the rest.
 pub type Framed = (Ethernet, Vec<u8>);
 
 /// What a frame of a guest is.
@@ -84,7 +84,8 @@ pub enum Sent {
 pub enum Cause {
     /// Its source is not the interface's hardware address.
     Source,
-    /// It is for many, or for a hardware address that is not the gateway's: a cloud carries neither.
+    /// It is for many, or for a hardware address that is not the gateway's: a cloud carries
+    /// neither.
     Destination,
     /// It is none of IPv4, IPv6 and ARP.
     Type,
@@ -93,8 +94,8 @@ pub enum Cause {
 }
 
 impl Link {
-    /// Says what a frame of the guest is. `packet` is what the frame leaves to hardware, counted from
-    /// the Ethernet header on, and what stands behind that header.
+    /// Says what a frame of the guest is. `packet` is what the frame leaves to hardware, counted
+    /// from the Ethernet header on, and what stands behind that header.
     pub fn from_guest(&self, ethernet: &Ethernet, mut packet: Vec<u8>) -> Sent {
         let (destination, source) = (&ethernet[..6], &ethernet[6..12]);
         if source != self.mac {
@@ -116,8 +117,8 @@ impl Link {
         if destination != GATEWAY {
             return Sent::Drop(Cause::Destination); // E2
         }
-        // What an Ethernet frame is padded with is no part of its packet. That checksums were checked
-        // is for a device to say, not for a guest.
+        // What an Ethernet frame is padded with is no part of its packet. That checksums were
+        // checked is for a device to say, not for a guest.
         packet.truncate(OFFLOAD_BYTES + length);
         packet[0] &= !offload::CHECKSUM_VALID;
         if !shift(&mut packet, |place| place.checked_sub(ETHERNET_BYTES)) {

@@ -1,4 +1,5 @@
-//! Neighbour discovery (RFC 4861): every address of the subnet is at the gateway, which is a router.
+//! Neighbour discovery (RFC 4861): every address of the subnet is at the gateway, which is a
+//! router.
 
 use core::net::Ipv6Addr;
 

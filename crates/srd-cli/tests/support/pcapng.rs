@@ -4,8 +4,8 @@
 //!  block   type (4) | length (4) | body, padded to 4 | length (4)
 //!
 //!  interface   link type (2) | 0 (2) | snaplen (4) | options: name
-//!  packet      interface (4) | time (8) | kept (4) | length (4) | bytes, padded | options: flags,
-//!                                                                                            comment
+//!  packet      interface (4) | time (8) | kept (4) | length (4) | bytes, padded
+//!              | options: flags, comment
 //!  statistics  interface (4) | time (8) | options: dropped
 //! ```
 //!

@@ -117,8 +117,8 @@ fn other_ports(rows: &[PathRow], most: &PathRow) -> String {
     others.map(|port| format!(",{port}")).collect()
 }
 
-/// Paths as all workers see them: the source is that of each, what was sent and lost is added up; state and delay are those
-/// of the worker that has sent most.
+/// Paths as all workers see them: the source is that of each, what was sent and lost is added up;
+/// state and delay are those of the worker that has sent most.
 pub(super) fn paths_together(rows: Vec<PathRow>) -> BTreeMap<PeerNumber, Vec<PathSnapshot>> {
     let mut by_path = BTreeMap::<(PeerNumber, u16), Vec<PathRow>>::new();
     for row in rows {

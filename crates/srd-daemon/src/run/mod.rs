@@ -139,7 +139,8 @@ impl Daemon {
         drop(self.hooks);
         if stays_guarded {
             tracing::info!(
-                "kill_switch: addresses of peers stay unreachable until the next start, or `srd down`"
+                "kill_switch: addresses of peers stay unreachable until the next start, or \
+                 `srd down`"
             );
         }
         done

@@ -168,8 +168,8 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// `unix_ns_at_zero`: the nanosecond of Unix at which the clock of packets was zero, as the wall
-    /// clock has it then.
+    /// `unix_ns_at_zero`: the nanosecond of Unix at which the clock of packets was zero, as the
+    /// wall clock has it then.
     pub(crate) fn start(unix_ns_at_zero: fn() -> u64) -> Result<Self> {
         let (queue, messages) = sync_channel(MESSAGES_MAX);
         // Nothing is ever sent: the thread's end shows by the end of the channel.
@@ -205,8 +205,8 @@ impl Logs {
         }
     }
 
-    /// Hands the plan to the thread, if it has not got it. Called again and again: a disk that hangs
-    /// may come back.
+    /// Hands the plan to the thread, if it has not got it. Called again and again: a disk that
+    /// hangs may come back.
     pub(crate) fn send_plan(&mut self) {
         if self.owes_plan {
             self.owes_plan = !self.send(Message::Plan(Box::new(self.plan.clone())));

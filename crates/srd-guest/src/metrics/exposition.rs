@@ -2,8 +2,8 @@
 //!
 //! The counters of `ethtool -S` have the names that exporters give them on EC2, of the type that
 //! these give (unknown): `node_ethtool_bw_in_allowance_exceeded{guest="web",device="ens5"}`, so
-//! that dashboards and alerts for EC2's limits work as they are. The rest is `srd_card_*`. The label
-//! is `guest`, since `instance` is Prometheus's own.
+//! that dashboards and alerts for EC2's limits work as they are. The rest is `srd_card_*`. The
+//! label is `guest`, since `instance` is Prometheus's own.
 
 use std::fmt;
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 //! | `/status.json` | [`Status`], and the flow logs; `?instance=NAME` adds flows of that instance |
 //! | `/metrics` | OpenMetrics text |
 //!
-//! Who may ask, and how often, is up to `srd_http`. However many ask, the loop that moves packets is asked
-//! at most once in [`PAUSE`].
+//! Which readers get an answer is up to `srd_http`. However many there are, the loop that moves
+//! packets is asked at most once in [`PAUSE`].
 //!
 //! | module | what |
 //! |---|---|

@@ -22,7 +22,6 @@ use crate::protocol::{
     Answer, TraceArrived, TraceEvent, TraceFlow, TraceHop, TraceJudged, TraceLimit, TraceRecord,
     TraceRefusal,
 };
-use crate::status::{cause_name, protocol_name};
 use crate::world::Vpc;
 
 /// The words of one trace.
@@ -267,4 +266,22 @@ fn from_where(world: &World, eni: EniId, packet: Packet) -> (Origin, Packet) {
     });
     let destination = public.map_or(packet.destination, |address| IpAddr::V4(address.public));
     (Origin::Internet, Packet { destination, ..packet })
+}
+
+/// A transport protocol by its name or its number.
+pub(crate) fn protocol_name(number: u8) -> String {
+    match number {
+        1 => String::from("icmp"),
+        6 => String::from("tcp"),
+        17 => String::from("udp"),
+        58 => String::from("icmpv6"),
+        other => other.to_string(),
+    }
+}
+
+pub(crate) fn cause_name(cause: Cause) -> String {
+    match cause {
+        Cause::Rule(reason) => format!("{reason:?}"),
+        other => format!("{other:?}"),
+    }
 }

@@ -39,9 +39,9 @@ impl UdpIo {
         self.sent_on[path] = ERRORS_LOOKS;
     }
 
-    /// One call to the kernel for each local address; `None`: none has anything. What came is handed
-    /// over in the order in which it arrived at this machine: a sender takes what comes long after
-    /// packets that were sent later for lost.
+    /// One call to the kernel for each local address; `None`: none has anything. What came is
+    /// handed over in the order in which it arrived at this machine: a sender takes what comes long
+    /// after packets that were sent later for lost.
     pub(super) fn receive_now(
         &mut self,
         each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),

@@ -91,8 +91,8 @@ impl FrontEnd {
         Self { stream, regions: [region(), region()], rings: [ring(0x1_0000), ring(0x2_0000)] }
     }
 
-    /// All that it takes until frames can pass, in the order that QEMU has: rings are enabled before
-    /// features are agreed on.
+    /// All that it takes until frames can pass, in the order that QEMU has: rings are enabled
+    /// before features are agreed on.
     pub(crate) fn set_up(&mut self, device: &mut Device, features: u64) {
         self.set_up_at(device, features, [0, 0]);
     }

@@ -6,7 +6,7 @@
 //! | [`follow`] | asks the card, until it is enough |
 //! | [`packets`] | from events to packets |
 //! | [`text`] | a packet and its way, for people |
-//! | [`capture`] | the same as a file for Wireshark |
+//! | [`mod@capture`] | the same as a file for Wireshark |
 
 mod capture;
 mod filter;

@@ -1,0 +1,65 @@
+//! Traces: begun, asked and ended by the loop.
+
+use anyhow::{Context, Result};
+use srd_card::vpc::trace::{Filter, TRACES_MAX, TraceId};
+use srd_proto::time::Instant;
+
+use crate::protocol::TraceFilter;
+use crate::state::Service;
+use crate::trace::{Noted, Place};
+
+/// Records of one answer, and bytes of packets: it fits into a line.
+const RECORDS_MAX: usize = 500;
+const BYTES_MAX: usize = 256 << 10;
+
+impl Service {
+    pub(crate) fn begin_trace(
+        &mut self,
+        instance: Option<&str>,
+        filter: &TraceFilter,
+        packets: u32,
+        head_bytes: u16,
+    ) -> Result<u64> {
+        let interfaces = match instance {
+            None => Vec::new(),
+            Some(name) => {
+                let running = self.guests.by_name.get(name);
+                let running = running
+                    .with_context(|| format!("there is no instance `{name}` on this host"))?;
+                running.interfaces.iter().map(|(port, ..)| *port).collect()
+            }
+        };
+        let filter = Filter {
+            interfaces,
+            protocol: filter.protocol,
+            source: filter.source,
+            destination: filter.destination,
+            host: filter.host,
+            source_port: filter.source_port,
+            destination_port: filter.destination_port,
+            port: filter.port,
+        };
+        let begun = self.card.begin_trace(filter, packets, head_bytes.into());
+        let TraceId(id) = begun.ok().with_context(|| {
+            format!("{TRACES_MAX} traces and captures run already: end one of them")
+        })?;
+        Ok(id)
+    }
+
+    /// What a trace has noted since it was last asked; none if there is no such trace.
+    pub(crate) fn take_trace(&mut self, now: Instant, id: u64) -> Option<Noted> {
+        let taken = self.card.take_trace(TraceId(id), RECORDS_MAX, BYTES_MAX)?;
+        let running = self.guests.by_name.iter();
+        let places = running.flat_map(|(instance, running)| {
+            running.interfaces.iter().map(move |(port, eni, device)| {
+                let (instance, device) = (instance.clone(), device.name.clone());
+                (*port, Place { instance, device, eni: *eni })
+            })
+        });
+        Some(Noted { taken, vpc: self.vpc.clone(), places: places.collect(), now })
+    }
+
+    pub(crate) fn end_trace(&mut self, id: u64) {
+        self.card.end_trace(TraceId(id));
+    }
+}
