@@ -359,3 +359,23 @@ fn regression_removing_what_is_left_needs_no_key() {
     assert!(down.status.success(), "{down:?}");
     assert!(String::from_utf8_lossy(&down.stdout).contains("removed"), "{down:?}");
 }
+
+#[test]
+fn regression_a_control_socket_that_something_removes_is_made_again() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("cs");
+    pair.configure(0, &Settings::OVERLAY);
+    start_logged(&mut pair, 0);
+    pair.wait("the daemon", |p| p.ask(0, &["status"]).is_some());
+    let socket = pair.path("0.sock".into());
+    std::fs::remove_file(&socket).unwrap();
+    assert!(pair.ask(0, &["status"]).is_none());
+    pair.wait("the socket", |p| p.ask(0, &["status"]).is_some());
+    assert!(log(&pair, 0).contains("was removed: it is there again"));
+    let mut daemon = pair.daemons[0].take().unwrap();
+    let pid = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(daemon.wait().unwrap().success() && !socket.exists());
+}

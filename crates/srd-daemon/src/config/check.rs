@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use toml::Spanned;
 
+use super::address::{addresses, is_many, prefix, socket_address};
 use super::back_end;
 use super::endpoint::Endpoint;
 use super::file::{ControlTable, Document, InterfaceTable, MetricsTable, PeerTable};
@@ -38,6 +39,9 @@ const ORDER_WAIT_MS: RangeInclusive<f64> = 0.1..=10_000.0;
 const QUEUE_DELAY_MS: RangeInclusive<f64> = 0.05..=1000.0;
 /// Paths unless the file says.
 const PATHS_DEFAULT: i64 = 64;
+
+/// The longest path that a socket's address holds (unix(7)).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
@@ -145,47 +149,6 @@ fn interface_name(source: &Source<'_>, name: &Spanned<String>) -> Result<String>
     Err(source.error(Some(name.span()), format!("`{text}` can be no interface's name"), remedy))
 }
 
-fn addresses(
-    source: &Source<'_>,
-    spanned: &Spanned<InterfaceTable>,
-    mode: Mode,
-) -> Result<Vec<IpNet>> {
-    let list = &spanned.as_ref().address;
-    match (mode, list.first()) {
-        (Mode::Overlay, None) => {
-            let remedy = "add address = [\"10.77.0.1/24\"], or mode = \"transparent\"";
-            let span = Some(spanned.span());
-            Err(source.error(span, "an overlay needs an `address` of its own", remedy))
-        }
-        (Mode::Transparent, Some(first)) => {
-            let what = "a transparent interface has no `address`: it takes the real ones' packets";
-            Err(source.error(Some(first.span()), what, "take `address` out, or mode = \"overlay\""))
-        }
-        _ => {
-            let example = "write address and prefix length, as in \"10.77.0.1/24\"";
-            let mut found: Vec<IpNet> = Vec::new();
-            for text in list {
-                let net = prefix(source, text, example)?;
-                if !is_host_address(net.addr()) {
-                    let what = format!("no interface can have the address {}", net.addr());
-                    return Err(source.error(Some(text.span()), what, example));
-                }
-                if found.iter().any(|other| other.addr() == net.addr()) {
-                    let what = format!("the address {} is given twice", net.addr());
-                    return Err(source.error(Some(text.span()), what, "keep one of the two"));
-                }
-                found.push(net);
-            }
-            Ok(found)
-        }
-    }
-}
-
-fn is_host_address(address: IpAddr) -> bool {
-    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    !address.is_unspecified() && !address.is_multicast() && !address.is_loopback() && !is_broadcast
-}
-
 fn protection(
     source: &Source<'_>,
     spanned: &Spanned<InterfaceTable>,
@@ -257,20 +220,6 @@ fn listens(
     Ok((all[0], all[1..].iter().map(SocketAddr::ip).collect()))
 }
 
-/// An address with a port that is not zero.
-fn socket_address(
-    source: &Source<'_>,
-    text: &Spanned<String>,
-    example: &str,
-) -> Result<SocketAddr> {
-    let remedy = format!("write an address and a port, as in {example}");
-    let found: Option<SocketAddr> = text.as_ref().parse().ok();
-    found.filter(|address| address.port() != 0).ok_or_else(|| {
-        let what = format!("`{}` is no address with a port", text.as_ref());
-        source.error(Some(text.span()), what, remedy)
-    })
-}
-
 fn link_rate(source: &Source<'_>, text: Option<&Spanned<String>>) -> Result<Option<u64>> {
     let Some(text) = text else { return Ok(None) };
     if text.as_ref() == "0" {
@@ -287,6 +236,11 @@ fn control(source: &Source<'_>, table: &ControlTable, interface: &str) -> Result
     let socket = match &table.socket {
         Some(path) if !Path::new(path.as_ref()).is_absolute() => {
             let what = format!("the socket `{}` is no absolute path", path.as_ref());
+            return Err(source.error(Some(path.span()), what, "begin it with /run/srd/"));
+        }
+        Some(path) if path.as_ref().len() > SOCKET_PATH_BYTES_MAX => {
+            let what =
+                format!("the path of the socket has more than {SOCKET_PATH_BYTES_MAX} bytes");
             return Err(source.error(Some(path.span()), what, "begin it with /run/srd/"));
         }
         Some(path) => PathBuf::from(path.as_ref()),
@@ -451,6 +405,19 @@ fn endpoint(
                 format!("listen at an {other} address, or write the peer's {ours} address");
             Err(error((what, remedy)))
         }
+        Endpoint::Address(to) if is_many(to.ip()) => {
+            let what = format!("no peer is at {}", to.ip());
+            Err(error((what, "write the address that the peer listens on".into())))
+        }
+        Endpoint::Address(to)
+            if to.ip().is_loopback() != listen.ip().is_loopback()
+                && !listen.ip().is_unspecified() =>
+        {
+            let what = format!("{} cannot be reached from {listen}", to.ip());
+            let remedy = "packets of 127.0.0.1 and ::1 never leave a machine: write addresses of \
+                          its network cards";
+            Err(error((what, remedy.into())))
+        }
         Endpoint::Address(to) if is_own(*to, interface) => {
             let what = format!("{to} is where we listen ourselves");
             Err(error((what, "write the address that the peer listens on".into())))
@@ -517,15 +484,6 @@ fn allowed(
         found.push(net);
     }
     Ok(found)
-}
-
-/// A prefix; an address alone is one of full length.
-fn prefix(source: &Source<'_>, text: &Spanned<String>, example: &str) -> Result<IpNet> {
-    let words = text.as_ref();
-    let alone = || words.parse::<IpAddr>().ok().map(IpNet::from);
-    words.parse().ok().or_else(alone).ok_or_else(|| {
-        source.error(Some(text.span()), format!("`{words}` is no IP prefix"), example)
-    })
 }
 
 /// Refuses a peer that is one of those before it.

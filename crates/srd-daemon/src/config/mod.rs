@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `file` | the form of the file, with the place of each value |
 //! | `check` | from that form to a [`Config`] |
+//! | `address` | addresses that can be |
 //! | `routes` | what routing needs of it |
 //! | [`diff`] | what changes between two |
 //! | [`edit`] | one peer more or less, by command |
@@ -25,6 +26,7 @@
 //! Bounds: a file has at most [`FILE_BYTES_MAX`], [`PEERS_MAX`] peers, and [`ALLOWED_MAX`]
 //! prefixes behind each.
 
+mod address;
 mod back_end;
 mod check;
 pub mod diff;

@@ -156,6 +156,7 @@ fn what_is_written_as_elsewhere_is_recognised() {
 
 #[test]
 fn bad_values_are_refused_with_what_is_good() {
+    let long = format!("/run/srd/{}.sock", "x".repeat(100));
     let cases = [
         ("name = \"srd7\"", "name = \"a/b\"", "srd0"),
         ("name = \"srd7\"", "name = \"sixteen-letters-\"", "at most 15"),
@@ -179,6 +180,13 @@ fn bad_values_are_refused_with_what_is_good() {
         ("127.0.0.1:9471", "0.0.0.0:9471", "allow_remote = true"),
         ("name = \"b\"", "name = \"b c\"", "peer's name"),
         ("name = \"b\"", "name = \"all\"", "every peer"),
+        ("\"10.77.0.1/24\"", "\"10.77.0.0/24\"", "the address of all of 10.77.0.0/24"),
+        ("\"10.77.0.1/24\"", "\"10.77.0.255/24\"", "the address of all of 10.77.0.0/24"),
+        ("0.0.0.0:7471", "224.0.0.1:7471", "no address of one"),
+        ("0.0.0.0:7471", "127.0.0.1:7471", "cannot be reached from 127.0.0.1:7471"),
+        ("192.0.2.2:7471", "255.255.255.255:7471", "no peer is at"),
+        ("192.0.2.2:7471", "224.0.0.1:7471", "no peer is at"),
+        ("/run/srd/other.sock", &long, "more than 107 bytes"),
         ("192.0.2.2:7471", "0.0.0.0:7471", "no peer is at"),
         ("192.0.2.2:7471", "[2001:db8::1]:7471", "IPv4 socket"),
         ("192.0.2.2:7471", "192.0.2.300:7471", "a name and a port"),

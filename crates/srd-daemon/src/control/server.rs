@@ -1,4 +1,5 @@
-//! The daemon's side: takes connections, at most so many, each with a thread of its own.
+//! The daemon's side: takes connections, at most so many, each with a thread of its own. A socket
+//! whose file something has removed is made again, as routes are.
 //!
 //! Invariant: this thread only accepts. Whatever a client does or does not do, happens on the
 //! client's own thread (`connection`).
@@ -6,11 +7,12 @@
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
 use super::connection;
@@ -29,6 +31,9 @@ pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
 /// Pause after the system refused a connection, for want of memory or files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often the socket's file is looked for.
+const LOOK_PAUSE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
 /// Reads the configuration anew, when a reload is asked for.
 pub type Loader = Arc<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>;
 
@@ -43,14 +48,15 @@ pub(super) struct Shared {
 
 /// A control server that runs until it is dropped.
 pub struct Server {
-    socket: Arc<Socket>,
+    /// The one that listens now.
+    socket: Arc<Mutex<Arc<Socket>>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Server({})", self.socket.path().display())
+        write!(f, "Server({})", lock(&self.socket).path().display())
     }
 }
 
@@ -67,7 +73,7 @@ impl Server {
             streams: AtomicUsize::new(0),
             is_ending: AtomicBool::new(false),
         });
-        let socket = Arc::new(socket);
+        let socket = Arc::new(Mutex::new(Arc::new(socket)));
         let (at, with) = (Arc::clone(&socket), Arc::clone(&shared));
         let name = "srd-control".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || accept(&at, &with))?;
@@ -79,15 +85,30 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.is_ending.store(true, Ordering::Relaxed);
         // Wakes the thread: accepting fails from now on.
-        let _ = rustix::net::shutdown(&self.socket.listener, Shutdown::Both);
+        let _ = rustix::net::shutdown(&lock(&self.socket).listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn accept(socket: &Socket, shared: &Arc<Shared>) {
+fn lock(socket: &Mutex<Arc<Socket>>) -> Arc<Socket> {
+    Arc::clone(&socket.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn accept(place: &Mutex<Arc<Socket>>, shared: &Arc<Shared>) {
+    let mut said = None;
     loop {
+        let socket = lock(place);
+        let mut waits = [PollFd::new(&socket.listener, PollFlags::IN)];
+        let waited = poll(&mut waits, Some(&LOOK_PAUSE));
+        if shared.is_ending.load(Ordering::Relaxed) {
+            return;
+        }
+        if waited == Ok(0) {
+            make_again(place, &socket, &mut said);
+            continue;
+        }
         let accepted = socket.listener.accept();
         if shared.is_ending.load(Ordering::Relaxed) {
             return;
@@ -97,6 +118,28 @@ fn accept(socket: &Socket, shared: &Arc<Shared>) {
             Err(e) => {
                 tracing::warn!("control socket: {e}");
                 thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+/// Makes a socket again whose file is gone. `said`: why that failed last.
+fn make_again(place: &Mutex<Arc<Socket>>, socket: &Socket, said: &mut Option<String>) {
+    match socket.again() {
+        Ok(None) => {}
+        Ok(Some(new)) => {
+            tracing::warn!("{} was removed: it is there again", new.path().display());
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+            *said = None;
+        }
+        Err(error) => {
+            let why = error.to_string();
+            if said.as_ref() != Some(&why) {
+                tracing::warn!(
+                    "the control socket was removed, and cannot be made again: {why}; signals \
+                     still reach this daemon"
+                );
+                *said = Some(why);
             }
         }
     }

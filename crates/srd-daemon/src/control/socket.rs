@@ -18,7 +18,7 @@ const SOCKET_MODE: u32 = 0o660;
 #[derive(Debug)]
 pub struct Socket {
     pub(super) listener: UnixListener,
-    path: PathBuf,
+    control: Control,
     /// Whose file it is: device and inode.
     identity: (u64, u64),
 }
@@ -40,7 +40,8 @@ impl Socket {
         let listener =
             UnixListener::bind(path).map_err(|e| because("cannot make the control socket", &e))?;
         let facts = fs::symlink_metadata(path)?;
-        let socket = Self { listener, path: path.clone(), identity: (facts.dev(), facts.ino()) };
+        let identity = (facts.dev(), facts.ino());
+        let socket = Self { listener, control: control.clone(), identity };
         if let Some(group) = &control.group {
             let what = format!("cannot give to group {} the socket", group.name);
             chown(path, None, Some(group.id)).map_err(|e| because(&what, &e))?;
@@ -52,7 +53,22 @@ impl Socket {
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.control.socket
+    }
+
+    /// Whether its file is there, so that commands find it.
+    fn is_there(&self) -> bool {
+        let is_ours = |facts: fs::Metadata| (facts.dev(), facts.ino()) == self.identity;
+        fs::symlink_metadata(self.path()).is_ok_and(is_ours)
+    }
+
+    /// Another socket in the place of this one, if something has removed its file; none if it is
+    /// there.
+    ///
+    /// # Errors
+    /// As [`Socket::bind`].
+    pub(super) fn again(&self) -> io::Result<Option<Self>> {
+        if self.is_there() { Ok(None) } else { Self::bind(&self.control).map(Some) }
     }
 }
 
@@ -60,9 +76,8 @@ impl Drop for Socket {
     fn drop(&mut self) {
         // Only our own: another daemon may have taken the place. After privileges were dropped
         // this may fail, and the next daemon finds it stale.
-        let is_ours = |facts: fs::Metadata| (facts.dev(), facts.ino()) == self.identity;
-        if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
-            let _ = fs::remove_file(&self.path);
+        if self.is_there() {
+            let _ = fs::remove_file(self.path());
         }
     }
 }
