@@ -48,9 +48,8 @@ fn world(dice: &mut Dice) -> World {
 
 fn card(world: &World, packets_per_second: u64) -> Card {
     let kind = InstanceType::find("c7i.48xlarge").unwrap();
-    let profile = Profile::of(kind)
-        .with_packets_per_second(packets_per_second)
-        .with_tracking_allowance(40);
+    let profile =
+        Profile::of(kind).with_packets_per_second(packets_per_second).with_tracking_allowance(40);
     let mut card = Card::new(HOST, Arc::new(Rules::compile(world, HOST)), 7);
     for eni in world.enis.keys() {
         let guest = Guest { eni: *eni, timeouts: Timeouts::DEFAULT };
