@@ -94,7 +94,11 @@ impl Sender {
                 return Err(Fault::argument("isend on a connection that does not stand"));
             }
         };
-        let Some(request) = self.flow.begin(1) else { return Ok(None) };
+        let Some(request) = self.flow.begin(1) else {
+            // NCCL tries again: let there be progress meanwhile.
+            self.port.drive();
+            return Ok(None);
+        };
         let message = Message {
             to: self.peer,
             tag: Some(wire::tag(receiver, send.tag)),
@@ -118,7 +122,6 @@ impl Sender {
         match refused {
             Some(fault) => Err(fault),
             None => {
-                // NCCL tries again: let there be progress meanwhile.
                 self.port.drive();
                 Ok(None)
             }
