@@ -67,7 +67,8 @@ fn end(plugin: &Plugin, request: Request) -> Result<[i32; 8], NcclResult> {
 fn is_refused(from: &Plugin, sender: *mut c_void, data: &[u8]) {
     let begin = Instant::now();
     // SAFETY: the tests keep the data until the connection is closed.
-    while unsafe { from.isend(sender, data.as_ptr(), data.len(), 0) } != Err(NcclResult::RemoteError)
+    while unsafe { from.isend(sender, data.as_ptr(), data.len(), 0) }
+        != Err(NcclResult::RemoteError)
     {
         assert!(begin.elapsed() < PATIENCE, "sends go on");
     }
@@ -209,7 +210,8 @@ fn threads_use_their_own_connections_of_one_communicator_at_once() {
 fn a_connection_holds_as_many_requests_as_nccl_may_have_and_asks_to_try_again_beyond() {
     let (left, right) = (plugin(), plugin());
     let (sender, receiver) = connected(&left, &right);
-    let mut rooms: Vec<Vec<_>> = (0..33).map(|_| (0..8).map(|t| (vec![0; 100], t)).collect()).collect();
+    let mut rooms: Vec<Vec<_>> =
+        (0..33).map(|_| (0..8).map(|t| (vec![0; 100], t)).collect()).collect();
     let expected: Vec<_> =
         rooms.iter_mut().take(32).map(|group| receive(&right, receiver, group)).collect();
     let one_more = [(rooms[32][0].0.as_mut_ptr(), 100, 0)];
@@ -340,7 +342,8 @@ fn what_waits_for_nobody_is_closed_at_once() {
     let (left, right) = (plugin(), plugin());
     let (sender, receiver) = connected(&left, &right);
     let other = connected(&right, &left);
-    let mut rooms: Vec<Vec<_>> = (0..32).map(|_| (0..8).map(|t| (vec![0; 100], t)).collect()).collect();
+    let mut rooms: Vec<Vec<_>> =
+        (0..32).map(|_| (0..8).map(|t| (vec![0; 100], t)).collect()).collect();
     for group in &mut rooms {
         receive(&right, receiver, group);
     }
@@ -477,7 +480,10 @@ fn pointers_that_mean_nothing_are_errors() {
     for wrong in [null_mut(), closed.0, receiver, here.context, std::ptr::without_provenance_mut(7)]
     {
         // SAFETY: it is refused.
-        assert_eq!(unsafe { here.isend(wrong, data.as_ptr(), 8, 0) }, Err(NcclResult::InvalidArgument));
+        assert_eq!(
+            unsafe { here.isend(wrong, data.as_ptr(), 8, 0) },
+            Err(NcclResult::InvalidArgument)
+        );
         assert_eq!(here.close_send(wrong), Err(NcclResult::InvalidArgument));
         assert_eq!(here.test(wrong), Err(NcclResult::InvalidArgument));
     }
