@@ -240,7 +240,10 @@ impl Pair {
         let (mut sender, mut receiver): (*mut c_void, *mut c_void) = (null_mut(), null_mut());
         while sender.is_null() || receiver.is_null() {
             if sender.is_null() {
-                sender = plugin.connect(&mut theirs).unwrap();
+                sender = plugin.connect(&mut theirs).unwrap_or_else(|error| {
+                    println!("not connected: {error:?}");
+                    std::process::exit(1);
+                });
             }
             if receiver.is_null() {
                 receiver = plugin.accept(listener).unwrap();

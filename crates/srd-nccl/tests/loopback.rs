@@ -526,6 +526,56 @@ fn a_device_is_told_as_it_is() {
     assert_eq!(register(2, &mut registration), NcclResult::InvalidArgument, "a GPU's memory");
 }
 
+/// Version 10 brings no context: the process has one. Version 11 differs from 12 in the properties.
+#[test]
+fn older_versions_of_nccl_find_their_tables() {
+    use nccl_net_srd::abi::{Net, NetV10, PropertiesV10, PropertiesV11};
+    let current = plugin();
+    let library = support::library();
+    // SAFETY: the symbols are such tables, and pointers are valid for their calls.
+    unsafe {
+        let old = &*support::symbol(&library, "ncclNetPlugin_v10").cast::<NetV10>();
+        let before = &*support::symbol(&library, "ncclNetPlugin_v11").cast::<Net<PropertiesV11>>();
+        assert_eq!((old.name, before.name), (b"SRD\0", current.net.name));
+        let mut properties = std::mem::MaybeUninit::<PropertiesV10>::uninit();
+        let get = old.get_properties.unwrap();
+        assert_eq!(get(0, properties.as_mut_ptr()), NcclResult::Success);
+        assert_eq!(properties.assume_init().max_coll_bytes, 1 << 30);
+        let mut properties = std::mem::MaybeUninit::<PropertiesV11>::uninit();
+        let get = before.get_properties.unwrap();
+        assert_eq!(get(0, properties.as_mut_ptr()), NcclResult::Success);
+        assert_eq!(properties.assume_init().max_multi_request_size, 1);
+        assert_eq!(old.init.unwrap()(None, null_mut()), NcclResult::Success);
+        let (mut handle, mut listener) = ([0_u8; 128], null_mut());
+        let to = handle.as_mut_ptr().cast();
+        assert_eq!(old.listen.unwrap()(0, to, &raw mut listener), NcclResult::Success);
+        let mut sender: *mut c_void = null_mut();
+        let begin = Instant::now();
+        while sender.is_null() {
+            let mut none = null_mut();
+            let connect = old.connect.unwrap();
+            let connected = connect(0, null_mut(), to, &raw mut sender, &raw mut none);
+            assert_eq!(connected, NcclResult::Success);
+            assert!(begin.elapsed() < PATIENCE);
+        }
+        let receiver = loop {
+            let receiver = current.accept(listener).unwrap();
+            if !receiver.is_null() {
+                break receiver;
+            }
+        };
+        let mut rooms = [(vec![0; 9], 0)];
+        let expected = receive(&current, receiver, &mut rooms);
+        let sent = send(&current, sender, b"version10", 0);
+        assert_eq!(end(&current, expected).unwrap()[0], 9);
+        end(&current, sent).unwrap();
+        assert_eq!(&rooms[0].0, b"version10");
+        current.close_send(sender).unwrap();
+        current.close_recv(receiver).unwrap();
+        current.close_listen(listener).unwrap();
+    }
+}
+
 #[test]
 #[ignore = "a gigabyte: with --release"]
 fn a_gigabyte_goes_through() {

@@ -15,16 +15,16 @@ pub(crate) type Handle = [u8; HANDLE_BYTES];
 /// What a call returns.
 pub(crate) type Outcome<T> = Result<T, NcclResult>;
 
-/// The library beside this program: Cargo builds both.
+/// A file that Cargo has built for this profile.
+pub(crate) fn built(file: &str) -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let found = here.ancestors().map(|directory| directory.join(file)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("`cargo test -p srd-nccl` builds {file}"))
+}
+
+/// The library. Tests and examples do not renew the copy that `cargo build` makes of it.
 pub(crate) fn library() -> PathBuf {
-    let mut directory = std::env::current_exe().unwrap();
-    while directory.pop() {
-        let library = directory.join("libnccl_net_srd.so");
-        if library.exists() {
-            return library;
-        }
-    }
-    panic!("libnccl_net_srd.so is built with its tests");
+    built("deps/libnccl_net_srd.so")
 }
 
 /// A symbol of the library.
