@@ -10,6 +10,8 @@
 //! nccl_pair 10.0.0.1:7000 tcp-half 8 10000
 //! nccl_pair 10.0.0.1:7000 hang 0                   the client stays away: the server's receive fails
 //! ```
+//!
+//! `NCCL_PAIR_PLUGIN` names another plugin's library, which must have version 12, to compare with.
 
 #![allow(clippy::unwrap_used, unsafe_code)] // fails loudly, and calls as C does
 

@@ -6,12 +6,14 @@
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 
-/// What every call returns: `ncclResult_t`.
+/// What every call returns: `ncclResult_t`. The plugin never says `CudaError` or `InProgress`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum NcclResult {
     /// Done, or to be asked again.
     Success = 0,
+    /// CUDA refused something.
+    CudaError = 1,
     /// The operating system refused something.
     SystemError = 2,
     /// A bug, here or in NCCL.
@@ -22,6 +24,8 @@ pub enum NcclResult {
     InvalidUsage = 5,
     /// A peer is gone, or does not speak this protocol.
     RemoteError = 6,
+    /// Not done yet.
+    InProgress = 7,
 }
 
 /// Memory of the host: the only kind that the plugin takes.

@@ -24,7 +24,8 @@ pub(crate) fn built(file: &str) -> PathBuf {
 
 /// The library. Tests and examples do not renew the copy that `cargo build` makes of it.
 pub(crate) fn library() -> PathBuf {
-    built("deps/libnccl_net_srd.so")
+    let other = std::env::var_os("NCCL_PAIR_PLUGIN");
+    other.map_or_else(|| built("deps/libnccl_net_srd.so"), PathBuf::from)
 }
 
 /// A symbol of the library.
