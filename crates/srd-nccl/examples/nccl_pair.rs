@@ -8,7 +8,8 @@
 //! nccl_pair 10.0.0.1:7000 half 8 10000             there and back: half a round trip
 //! nccl_pair 10.0.0.1:7000 tcp-rate 1048576 1000    the same over four sockets
 //! nccl_pair 10.0.0.1:7000 tcp-half 8 10000
-//! nccl_pair 10.0.0.1:7000 hang 0                   the client stays away: the server's receive fails
+//! nccl_pair 10.0.0.1:7000 hang 0                   the client is away: a receive of the server fails
+//! nccl_pair 10.0.0.1:7000 pour 0                   the same for many small messages to the client
 //! ```
 //!
 //! `NCCL_PAIR_PLUGIN` names another plugin's library, which must have version 12, to compare with.
@@ -26,7 +27,7 @@ use std::ops::Range;
 use std::ptr::null_mut;
 use std::time::Instant;
 
-use nccl_net_srd::abi::HANDLE_BYTES;
+use nccl_net_srd::abi::{HANDLE_BYTES, NcclResult};
 use support::{Plugin, Request};
 
 /// Requests under way, as NCCL's proxy has steps.
@@ -58,6 +59,12 @@ fn serve(address: &str) {
             let sockets = (0..SOCKETS).map(|_| listener.accept().unwrap().0).collect();
             job.run(&mut Sockets::new(sockets), control, false);
         }
+        "pour" => {
+            let pair = Pair::open(&mut control);
+            println!("pours");
+            println!("it ended: {:?}", pair.pour());
+            pair.close();
+        }
         "hang" => {
             let pair = Pair::open(&mut control);
             let mut room = [0_u8; 8];
@@ -87,7 +94,7 @@ fn ask(address: &str, what: &str, sizes: &str, count: Option<&str>) {
             let sockets = (0..SOCKETS).map(|_| TcpStream::connect(address).unwrap()).collect();
             job.run(&mut Sockets::new(sockets), control, true);
         }
-        "hang" => {
+        "hang" | "pour" => {
             let _pair = Pair::open(&mut control);
             println!("connected");
             std::thread::sleep(std::time::Duration::from_secs(60));
@@ -147,6 +154,10 @@ trait Stream {
     fn send(&mut self, data: &[u8], count: usize);
     /// Receives as many, each into the same room.
     fn receive(&mut self, room: &mut [u8], count: usize);
+    /// Posts the room for the next message, as NCCL does before it sends.
+    fn post_next(&mut self, room: &mut [u8]);
+    /// Receives the message that room was posted for.
+    fn take_next(&mut self, room: &mut [u8]);
     /// Sends a group of messages with tags in some order, and receives one.
     fn group(&mut self, bytes: usize, client: bool);
 }
@@ -207,13 +218,17 @@ fn half(link: &mut dyn Stream, bytes: usize, count: usize, client: bool) {
     let data = pattern(1, bytes);
     let mut room = vec![0; bytes];
     let mut times = Vec::with_capacity(count);
-    for _ in 0..count {
+    link.post_next(&mut room);
+    for round in 1..=count {
         let begin = Instant::now();
         if client {
             link.send(&data, 1);
-            link.receive(&mut room, 1);
-        } else {
-            link.receive(&mut room, 1);
+        }
+        link.take_next(&mut room);
+        if round < count {
+            link.post_next(&mut room);
+        }
+        if !client {
             link.send(&data, 1);
         }
         times.push(begin.elapsed().as_secs_f64() * 5e5);
@@ -230,6 +245,7 @@ struct Pair {
     plugin: Plugin,
     sender: *mut c_void,
     receiver: *mut c_void,
+    next: Request,
 }
 
 impl Pair {
@@ -252,7 +268,7 @@ impl Pair {
             }
         }
         plugin.close_listen(listener).unwrap();
-        Self { plugin, sender, receiver }
+        Self { plugin, sender, receiver, next: null_mut() }
     }
 
     fn post(&self, rooms: &mut [&mut [u8]], tags: &[i32]) -> Request {
@@ -274,6 +290,20 @@ impl Pair {
                 unsafe { self.plugin.isend(self.sender, data.as_ptr(), data.len(), tag) }.unwrap();
             if !request.is_null() {
                 return request;
+            }
+        }
+    }
+
+    /// Sends small messages until that fails.
+    fn pour(&self) -> NcclResult {
+        loop {
+            // SAFETY: such data is always there.
+            let sent = unsafe { self.plugin.isend(self.sender, b"drop".as_ptr(), 4, 0) };
+            let ended = sent.and_then(|request| {
+                if request.is_null() { Ok(()) } else { self.plugin.wait(request).map(|_| ()) }
+            });
+            if let Err(error) = ended {
+                return error;
             }
         }
     }
@@ -311,6 +341,15 @@ impl Stream for Pair {
             let sizes = self.plugin.wait(request).unwrap();
             assert_eq!(usize::try_from(sizes[0]).unwrap(), room.len());
         }
+    }
+
+    fn post_next(&mut self, room: &mut [u8]) {
+        self.next = self.post(&mut [room], &[0]);
+    }
+
+    fn take_next(&mut self, room: &mut [u8]) {
+        let sizes = self.plugin.wait(self.next).unwrap();
+        assert_eq!(usize::try_from(sizes[0]).unwrap(), room.len());
     }
 
     fn group(&mut self, bytes: usize, client: bool) {
@@ -384,6 +423,12 @@ impl Stream for Sockets {
 
     fn receive(&mut self, room: &mut [u8], count: usize) {
         self.run(room.len(), count, |socket, range| socket.read(&mut room[range]));
+    }
+
+    fn post_next(&mut self, _: &mut [u8]) {}
+
+    fn take_next(&mut self, room: &mut [u8]) {
+        self.receive(room, 1);
     }
 
     fn group(&mut self, _: usize, _: bool) {}

@@ -25,6 +25,8 @@ pub enum Belongs {
     Opening(u32),
     /// A probe.
     Probe(u32),
+    /// Messages that were copied, and whose requests have ended.
+    Copied(u32),
     /// A part of a request.
     Part {
         /// The flow.
@@ -38,6 +40,7 @@ pub enum Belongs {
 
 const OPENING: u16 = u16::MAX;
 const PROBE: u16 = u16::MAX - 1;
+const COPIED: u16 = u16::MAX - 2;
 
 impl Belongs {
     /// As a context. Flows have numbers above zero.
@@ -51,6 +54,7 @@ impl Belongs {
             Self::Refuse => 1,
             Self::Opening(flow) => of(flow, OPENING, 0),
             Self::Probe(flow) => of(flow, PROBE, 0),
+            Self::Copied(flow) => of(flow, COPIED, 0),
             Self::Part { flow, slot, part } => of(flow, slot, part),
         }
     }
@@ -65,6 +69,7 @@ impl Belongs {
             (0, _) => Self::Refuse,
             (_, OPENING) => Self::Opening(flow),
             (_, PROBE) => Self::Probe(flow),
+            (_, COPIED) => Self::Copied(flow),
             _ => Self::Part { flow, slot, part },
         }
     }
@@ -435,6 +440,7 @@ mod tests {
             Belongs::Refuse,
             Belongs::Opening(1),
             Belongs::Probe(u32::MAX),
+            Belongs::Copied(5),
             Belongs::Part { flow: 3, slot: 255, part: 7 },
         ] {
             assert_eq!(Belongs::of(belongs.context()), belongs);

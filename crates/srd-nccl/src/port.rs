@@ -14,7 +14,7 @@ use crate::wire::{Control, Target};
 use crate::{Fault, Outcome, log};
 
 /// Operations of an endpoint that may be under way.
-const OPERATIONS_MAX: u32 = 1 << 16;
+pub const OPERATIONS_MAX: u32 = 1 << 16;
 /// Receives of an endpoint that may be posted.
 const RECEIVES_MAX: u32 = 1 << 16;
 /// Those of them that are for control messages.

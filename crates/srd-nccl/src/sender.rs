@@ -9,6 +9,10 @@ use crate::port::Port;
 use crate::wire::{self, Control, Target};
 use crate::{Fault, Outcome};
 
+/// The longest message that is copied, so that its request ends at once instead of with an
+/// acknowledgement. With [`crate::port::OPERATIONS_MAX`] the bound of all copies.
+const COPIED_BYTES_MAX: u64 = 1024;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Sender {
@@ -99,7 +103,7 @@ impl Sender {
             self.port.drive();
             return Ok(None);
         };
-        let message = Message {
+        let whole = Message {
             to: self.peer,
             tag: Some(wire::tag(receiver, send.tag)),
             iov: &[send.piece],
@@ -108,10 +112,21 @@ impl Sender {
             until: Until::Transmitted,
             signaled: true,
         };
+        let copied = Message {
+            context: Belongs::Copied(self.flow.id()).context(),
+            until: Until::Injected,
+            signaled: false,
+            ..whole
+        };
+        let small = send.piece.length <= COPIED_BYTES_MAX;
+        let message = if small { copied } else { whole };
         // SAFETY: as our caller promises.
         let sent = unsafe {
             self.port.submit(|submitter| submitter.rdm.send(&mut submitter.world, message))
         };
+        if small && sent == Ok(Ok(())) {
+            self.flow.ended(request.slot, 0, Ok(send.piece.length));
+        }
         let refused = match sent {
             Ok(Ok(())) => return Ok(Some(request)),
             Ok(Err(Refused::Again)) => None,

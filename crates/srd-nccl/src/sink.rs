@@ -106,7 +106,10 @@ impl Sink for PortSink {
         let id = match belongs {
             Belongs::Port => return self.control(&done),
             Belongs::Refuse => return,
-            Belongs::Opening(id) | Belongs::Probe(id) | Belongs::Part { flow: id, .. } => id,
+            Belongs::Opening(id)
+            | Belongs::Probe(id)
+            | Belongs::Copied(id)
+            | Belongs::Part { flow: id, .. } => id,
         };
         let Some(flow) = self.flows.get(&id) else { return };
         match (belongs, fault(&done, rdm)) {
@@ -116,6 +119,7 @@ impl Sink for PortSink {
                 }
                 flow.ended(slot, part, failure.map_or(Ok(done.length), Err));
             }
+            (Belongs::Copied(_), None) => {} // it was told when it was copied
             (_, None) => flow.answered(),
             (_, Some(fault)) => flow.set_link(Link::Failed(fault)),
         }
