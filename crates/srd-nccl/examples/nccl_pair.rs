@@ -234,9 +234,9 @@ fn half(link: &mut dyn Stream, bytes: usize, count: usize, client: bool) {
         times.push(begin.elapsed().as_secs_f64() * 5e5);
     }
     times.sort_by(f64::total_cmp);
-    let at = |part: f64| times[((count - 1) as f64 * part) as usize];
+    let at = |percent: usize| times[(count - 1) * percent / 100];
     if client {
-        println!("{bytes} bytes: half {:.2} us, 99 %: {:.2} us", at(0.5), at(0.99));
+        println!("{bytes} bytes: half {:.2} us, 99 %: {:.2} us", at(50), at(99));
     }
 }
 

@@ -35,7 +35,7 @@ pub const NCCL_NET_DEVICE_HOST: c_int = 0;
 /// Bytes of the handle that a listener gives to its peer.
 pub const HANDLE_BYTES: usize = 128;
 /// Requests that a connection must be able to hold.
-pub const NCCL_NET_MAX_REQUESTS: usize = 32;
+pub const NCCL_NET_MAX_REQUESTS: u16 = 32;
 /// `NCCL_LOG_WARN`.
 pub const LOG_WARN: c_int = 2;
 /// `NCCL_LOG_INFO`.

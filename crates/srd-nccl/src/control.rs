@@ -152,16 +152,20 @@ impl Submitter<'_> {
         if let Link::Open(to) = flow.link() {
             self.tell(peer, Control::Closed { to, from: flow.id() }, Belongs::Port);
         }
+        self.cancel(flow);
         if flow.end() == End::Receiver {
-            self.cancel(flow);
             self.discard(flow.id(), peer);
         }
     }
 
-    /// Cancels the receives of a flow that no message has come for.
+    /// Cancels the receives of a flow that no message has come for, or its messages that nobody
+    /// has asked for.
     pub fn cancel(&mut self, flow: &Flow) {
         for context in flow.unfinished_parts() {
-            self.rdm.cancel(context);
+            match flow.end() {
+                End::Receiver => _ = self.rdm.cancel(context),
+                End::Sender => self.rdm.cancel_send(context),
+            }
         }
     }
 

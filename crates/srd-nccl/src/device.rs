@@ -106,7 +106,7 @@ fn preferred<'a>(names: Vec<&'a str>, system: &impl System) -> Vec<&'a str> {
 }
 
 /// The first address, IPv4 before IPv6.
-fn best<'a>(of: &mut dyn Iterator<Item = &&'a LocalAddress>) -> Option<Device> {
+fn best(of: &mut dyn Iterator<Item = &&LocalAddress>) -> Option<Device> {
     let best = of.min_by_key(|local| local.ip.is_ipv6())?;
     Some(Device { interface: best.interface.clone(), ip: best.ip })
 }

@@ -88,10 +88,11 @@ impl End {
     /// Requests that it must be able to hold: a group of receives is one, and answers to as many
     /// messages.
     #[must_use]
+    #[allow(clippy::cast_possible_truncation)] // eight
     pub const fn requests_max(self) -> u16 {
         match self {
-            Self::Sender => (NCCL_NET_MAX_REQUESTS * PARTS_MAX) as u16,
-            Self::Receiver => NCCL_NET_MAX_REQUESTS as u16,
+            Self::Sender => NCCL_NET_MAX_REQUESTS * PARTS_MAX as u16,
+            Self::Receiver => NCCL_NET_MAX_REQUESTS,
         }
     }
 }
@@ -146,8 +147,10 @@ struct Slot {
 
 #[derive(Debug)]
 struct State {
-    slots: Box<[Slot]>,
+    /// As many as were ever needed at once.
+    slots: Vec<Slot>,
     free: Vec<u16>,
+    requests_max: u16,
     /// Requests with parts that have not ended.
     unfinished: usize,
     link: Link,
@@ -172,8 +175,9 @@ impl Flow {
 
     fn with_room(id: u32, end: End, link: Link, requests_max: u16) -> Self {
         let state = State {
-            slots: vec![Slot::default(); requests_max.into()].into_boxed_slice(),
-            free: (0..requests_max).rev().collect(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            requests_max,
             unfinished: 0,
             link,
             heard: Instant::now(),
@@ -215,7 +219,7 @@ impl Flow {
     /// Begins a request of so many parts; `None` if there are too many.
     pub fn begin(&self, parts: usize) -> Option<Request> {
         let mut state = self.lock();
-        let at = state.free.pop()?;
+        let at = state.vacant()?;
         state.unfinished += 1;
         let slot = &mut state.slots[usize::from(at)];
         let generation = slot.generation;
@@ -316,6 +320,16 @@ impl Flow {
 }
 
 impl State {
+    /// A place for a request.
+    fn vacant(&mut self) -> Option<u16> {
+        if let Some(at) = self.free.pop() {
+            return Some(at);
+        }
+        let at = u16::try_from(self.slots.len()).ok().filter(|at| *at < self.requests_max)?;
+        self.slots.push(Slot::default());
+        Some(at)
+    }
+
     fn release(&mut self, at: u16) {
         let slot = &mut self.slots[usize::from(at)];
         slot.busy = false;

@@ -156,7 +156,7 @@ impl Port {
         }
     }
 
-    /// Waits until nothing of a flow is under way, for [`DRAIN`] at most. If something is left, the
+    /// Waits until nothing of a flow is under way, for a quarter of a second at most. If something is left, the
     /// whole endpoint is given up: afterwards NCCL's memory is not touched.
     pub fn finish(&self, flow: &Flow) {
         let begin = Instant::now();

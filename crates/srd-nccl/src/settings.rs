@@ -1,4 +1,4 @@
-//! The environment: `SRD_NCCL_*`, as [`docs/nccl.md`] lists them.
+//! The environment: `SRD_NCCL_*`, as `docs/nccl.md` lists them.
 //!
 //! They mean what the libfabric provider's `FI_SRD_*` mean, and are as strict: a value that cannot
 //! be is an error with a reason in NCCL's log, not a default. Without a key nothing is encrypted,

@@ -1,6 +1,6 @@
 //! What an endpoint keeps under its host's lock, and where the ends of its operations go.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,9 +34,9 @@ pub struct News {
 #[derive(Debug)]
 pub struct PortSink {
     /// The flows by number.
-    pub flows: HashMap<u32, Arc<Flow>>,
+    pub flows: BTreeMap<u32, Arc<Flow>>,
     /// The listeners by number.
-    pub listeners: HashMap<u32, Backlog>,
+    pub listeners: BTreeMap<u32, Backlog>,
     /// Control messages that have come.
     pub arrived: VecDeque<(Control, Peer)>,
     /// Control messages that wait for room.
@@ -54,8 +54,8 @@ impl PortSink {
     #[must_use]
     pub fn new(news: Arc<News>, vacant: usize) -> Self {
         Self {
-            flows: HashMap::new(),
-            listeners: HashMap::new(),
+            flows: BTreeMap::new(),
+            listeners: BTreeMap::new(),
             arrived: VecDeque::new(),
             outgoing: VecDeque::new(),
             vacant,
@@ -140,7 +140,7 @@ fn fault(done: &Done, rdm: &Rdm) -> Option<Fault> {
     let peer = place.map_or_else(|| "the peer".to_string(), |(at, _)| format!("the peer at {at}"));
     Some(Fault::remote(match done.outcome {
         Ended::Ok => return None,
-        Ended::Cancelled => "the connection was closed while a receive waited".to_string(),
+        Ended::Cancelled => "the connection was closed with requests under way".to_string(),
         Ended::Truncated(over) => {
             let text = format!("{peer} sent {over} bytes more than the receive has room for");
             return Some(Fault::usage(text));

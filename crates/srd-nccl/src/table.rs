@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::{Fault, Outcome};
 
 /// Objects at a time.
-pub const OBJECTS_MAX: usize = 1 << 16;
-const INDEX_BITS: u32 = 16;
+pub const OBJECTS_MAX: usize = 1 << INDEX_BITS;
+const INDEX_BITS: u32 = 18;
 /// Bits of a handle: place and generation. The rest is the caller's.
 pub const HANDLE_BITS: u32 = 40;
 const GENERATION_MASK: u64 = (1 << (HANDLE_BITS - INDEX_BITS)) - 1;

@@ -358,27 +358,52 @@ fn what_waits_for_nobody_is_closed_at_once() {
     end(&right, sent).unwrap();
 }
 
+/// Sends something and receives it.
+fn works(left: &Plugin, right: &Plugin, (sender, receiver): (*mut c_void, *mut c_void)) {
+    let data = pattern(1, 1 << 20);
+    let mut rooms = [(vec![0; 1 << 20], 0)];
+    let expected = receive(right, receiver, &mut rooms);
+    let sent = send(left, sender, &data, 0);
+    end(right, expected).unwrap();
+    end(left, sent).unwrap();
+    assert!(rooms[0].0 == data);
+}
+
 #[test]
-fn after_an_abort_the_context_opens_connections_anew() {
+fn a_send_that_nobody_received_is_given_up_and_other_connections_go_on() {
     let (left, right) = (plugin(), plugin());
     let (sender, receiver) = connected(&left, &right);
     let beside = connected(&left, &right);
-    let data = pattern(1, 1 << 20);
+    let mut data = pattern(1, 1 << 20);
     let sent = send(&left, sender, &data, 0);
     assert_eq!(left.test(sent).unwrap(), None);
-    // Nobody receives it: the endpoint is given up, and what else it has fails.
     left.close_send(sender).unwrap();
-    right.close_recv(receiver).unwrap();
-    // SAFETY: it is refused, or the endpoint was not given up and it ends with the connection.
-    let late = unsafe { left.isend(beside.0, data.as_ptr(), 8, 0) };
-    assert!(late.is_ok() || late == Err(NcclResult::SystemError), "{late:?}");
-    let again = connected(&left, &right);
+    data.fill(0);
+    works(&left, &right, beside);
     let mut rooms = [(vec![0; 1 << 20], 0)];
-    let expected = receive(&right, again.1, &mut rooms);
-    let sent = send(&left, again.0, &data, 0);
-    end(&right, expected).unwrap();
-    end(&left, sent).unwrap();
-    assert!(rooms[0].0 == data);
+    let late = receive(&right, receiver, &mut rooms);
+    assert_eq!(end(&right, late), Err(NcclResult::RemoteError));
+    right.close_recv(receiver).unwrap();
+}
+
+#[test]
+fn a_peer_that_cannot_answer_costs_the_endpoint_and_the_context_opens_another() {
+    let (left, right, third) = (plugin(), plugin(), plugin());
+    let (sender, receiver) = connected(&left, &right);
+    let beside = connected(&left, &third);
+    right.close_recv(receiver).unwrap();
+    right.finalize().unwrap();
+    // It does not know yet that nobody is there, and its bytes are on their way.
+    let data = pattern(1, 5000);
+    let sent = send(&left, sender, &data, 0);
+    let begin = Instant::now();
+    left.close_send(sender).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(left.test(sent).is_err());
+    // SAFETY: it is refused.
+    let late = unsafe { left.isend(beside.0, data.as_ptr(), 8, 0) };
+    assert_eq!(late, Err(NcclResult::SystemError));
+    works(&left, &third, connected(&left, &third));
 }
 
 #[test]
@@ -480,10 +505,8 @@ fn pointers_that_mean_nothing_are_errors() {
     for wrong in [null_mut(), closed.0, receiver, here.context, std::ptr::without_provenance_mut(7)]
     {
         // SAFETY: it is refused.
-        assert_eq!(
-            unsafe { here.isend(wrong, data.as_ptr(), 8, 0) },
-            Err(NcclResult::InvalidArgument)
-        );
+        let sent = unsafe { here.isend(wrong, data.as_ptr(), 8, 0) };
+        assert_eq!(sent, Err(NcclResult::InvalidArgument));
         assert_eq!(here.close_send(wrong), Err(NcclResult::InvalidArgument));
         assert_eq!(here.test(wrong), Err(NcclResult::InvalidArgument));
     }
