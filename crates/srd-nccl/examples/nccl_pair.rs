@@ -154,7 +154,7 @@ trait Stream {
     fn send(&mut self, data: &[u8], count: usize);
     /// Receives as many, each into the same room.
     fn receive(&mut self, room: &mut [u8], count: usize);
-    /// Posts the room for the next message, as NCCL does before it sends.
+    /// Posts the room for the next message before that comes, as NCCL does.
     fn post_next(&mut self, room: &mut [u8]);
     /// Receives the message that room was posted for.
     fn take_next(&mut self, room: &mut [u8]);
@@ -218,18 +218,21 @@ fn half(link: &mut dyn Stream, bytes: usize, count: usize, client: bool) {
     let data = pattern(1, bytes);
     let mut room = vec![0; bytes];
     let mut times = Vec::with_capacity(count);
-    link.post_next(&mut room);
+    if !client {
+        link.post_next(&mut room);
+    }
     for round in 1..=count {
         let begin = Instant::now();
         if client {
             link.send(&data, 1);
-        }
-        link.take_next(&mut room);
-        if round < count {
-            link.post_next(&mut room);
-        }
-        if !client {
+            link.post_next(&mut room); // while the message is on its way
+            link.take_next(&mut room);
+        } else {
+            link.take_next(&mut room);
             link.send(&data, 1);
+            if round < count {
+                link.post_next(&mut room);
+            }
         }
         times.push(begin.elapsed().as_secs_f64() * 5e5);
     }
