@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int, c_ulong, c_void};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum NcclResult {
-    /// Done, or to be asked again.
+    /// Done, or to be called again.
     Success = 0,
     /// CUDA refused something.
     CudaError = 1,

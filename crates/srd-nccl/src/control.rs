@@ -1,4 +1,4 @@
-//! How connections come and go: what control messages ask for.
+//! How connections come and go: what control messages lead to.
 //!
 //! A connector sends CONNECT with the number of its end. The listener's endpoint makes the other
 //! end and answers with that one's number, also before NCCL calls `accept`: what is sent meanwhile
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use srd_efa::layer::{Message, Peek, Peer, Receive, Refused, Selector, Until};
 
 use crate::Fault;
-use crate::flow::{Belongs, End, Flow, Link};
+use crate::flow::{End, Flow, Link, Purpose};
 use crate::port::Submitter;
 use crate::wire::{self, Control};
 
@@ -20,7 +20,7 @@ pub const BACKLOG_MAX: usize = 128;
 const DISCARDS_MAX: u16 = End::Sender.requests_max();
 
 impl Submitter<'_> {
-    /// Does what control messages ask for, and posts receives for more.
+    /// Handles the control messages that have arrived, and posts receives for more.
     pub fn control(&mut self) {
         while let Some((control, peer)) = self.sink.arrived.pop_front() {
             self.on(control, peer);
@@ -30,28 +30,28 @@ impl Submitter<'_> {
             self.sink.vacant -= 1;
         }
         if self.sink.vacant > 0 || !self.sink.outgoing.is_empty() {
-            self.sink.news.control.store(true, std::sync::atomic::Ordering::Release);
+            self.sink.status.control.store(true, std::sync::atomic::Ordering::Release);
         }
     }
 
     /// Sends a control message, now or when there is room.
-    pub fn tell(&mut self, peer: Peer, control: Control, belongs: Belongs) {
-        self.sink.outgoing.push_back((peer, control, belongs));
+    pub fn send_control(&mut self, peer: Peer, control: Control, purpose: Purpose) {
+        self.sink.outgoing.push_back((peer, control, purpose));
         self.send_waiting();
         if !self.sink.outgoing.is_empty() {
-            self.sink.news.control.store(true, std::sync::atomic::Ordering::Release);
+            self.sink.status.control.store(true, std::sync::atomic::Ordering::Release);
         }
     }
 
     fn send_waiting(&mut self) {
-        while let Some(&(to, control, belongs)) = self.sink.outgoing.front() {
+        while let Some(&(to, control, purpose)) = self.sink.outgoing.front() {
             let (tag, data) = control.encode();
             let message = Message {
                 to,
                 tag: Some(tag),
                 iov: &[],
                 data: Some(data),
-                context: belongs.context(),
+                context: purpose.context(),
                 until: Until::Transmitted,
                 signaled: true,
             };
@@ -67,7 +67,7 @@ impl Submitter<'_> {
             tagged: true,
             want: Selector { tag: 0, ignore: u32::MAX.into(), source: None },
             iov: &[],
-            context: Belongs::Port.context(),
+            context: Purpose::Port.context(),
             multi: None,
             signaled: true,
         };
@@ -83,7 +83,7 @@ impl Submitter<'_> {
                 } else {
                     // NCCL has given it up meanwhile.
                     let closed = Control::Closed { to: receiver, from: sender };
-                    self.tell(peer, closed, Belongs::Port);
+                    self.send_control(peer, closed, Purpose::Port);
                 }
             }
             Control::Refused { sender } => {
@@ -108,7 +108,7 @@ impl Submitter<'_> {
             Some(receiver) => Control::Accepted { sender, receiver },
             None => Control::Refused { sender },
         };
-        self.tell(peer, answer, Belongs::Port);
+        self.send_control(peer, answer, Purpose::Port);
     }
 
     /// Makes the other end of a connection; `None` if there is no room for it.
@@ -150,7 +150,7 @@ impl Submitter<'_> {
     /// more.
     pub fn close_end(&mut self, flow: &Flow, peer: Peer) {
         if let Link::Open(to) = flow.link() {
-            self.tell(peer, Control::Closed { to, from: flow.id() }, Belongs::Port);
+            self.send_control(peer, Control::Closed { to, from: flow.id() }, Purpose::Port);
         }
         self.cancel(flow);
         if flow.end() == End::Receiver {
@@ -158,8 +158,8 @@ impl Submitter<'_> {
         }
     }
 
-    /// Cancels the receives of a flow that no message has come for, or its messages that nobody
-    /// has asked for.
+    /// Cancels the receives of a flow that no message has matched, or its messages that the peer
+    /// has not begun to read.
     pub fn cancel(&mut self, flow: &Flow) {
         for context in flow.unfinished_parts() {
             match flow.end() {
@@ -174,7 +174,7 @@ impl Submitter<'_> {
         let tag = wire::tag(receiver, 0);
         let want = Selector { tag, ignore: u32::MAX.into(), source: Some(peer.0) };
         for _ in 0..DISCARDS_MAX {
-            if self.rdm.peek(true, want, Peek::Discard, Belongs::Refuse.context()).is_err() {
+            if self.rdm.peek(true, want, Peek::Discard, Purpose::Discard.context()).is_err() {
                 return;
             }
         }

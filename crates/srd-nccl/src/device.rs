@@ -1,6 +1,6 @@
-//! The interfaces that NCCL is told of.
+//! The interfaces that are NCCL's devices.
 //!
-//! NCCL spreads its traffic over every device that it is told of, and takes for granted that each
+//! NCCL spreads its traffic over every device, and takes for granted that each
 //! reaches each. Bridges of containers and virtual machines have the same address on every host,
 //! and reach nothing. So without `SRD_NCCL_IFACE` the devices are the interfaces of hardware; where
 //! there are none, the one with the default route, or the first; loopback only where it is alone.
@@ -14,7 +14,7 @@ use crate::settings::Settings;
 
 /// Devices at most; a machine with more shows the first ones.
 pub const DEVICES_MAX: usize = 64;
-/// What NCCL is told of a link whose speed is not known, as its socket transport does.
+/// The speed of a link that does not know its own, as NCCL's socket transport assumes it.
 const RATE_MBPS: u32 = 10_000;
 /// Addresses that no host has: the way there is the default route, if there is one.
 const ELSEWHERE: [&str; 2] = ["203.0.113.1:9", "[2001:db8::1]:9"];
@@ -28,7 +28,7 @@ pub struct Device {
     pub ip: IpAddr,
 }
 
-/// What is asked of the system.
+/// What the choice needs to know of the system.
 pub trait System {
     /// Whether there is hardware behind an interface.
     fn is_hardware(&self, interface: &str) -> bool;
@@ -53,7 +53,7 @@ impl System for Here {
 /// The devices, of all addresses of this machine.
 ///
 /// # Errors
-/// There are none, or one that was asked for is missing.
+/// There are none, or one that the settings name is missing.
 pub fn choose(
     locals: &[LocalAddress],
     settings: &Settings,

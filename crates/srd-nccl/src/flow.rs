@@ -11,17 +11,17 @@ use crate::{Fault, Outcome};
 
 /// Receives of a group: `maxRecvs`.
 pub const PARTS_MAX: usize = 8;
-/// After this time without news a peer is asked whether it is there.
+/// After this time without a message a peer is probed.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
-/// What an operation of the endpoint belongs to; travels as its context.
+/// What an operation of the endpoint purpose to; travels as its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Belongs {
+pub enum Purpose {
     /// Control messages that nobody waits for, and receives for control messages.
     Port,
     /// Messages that are thrown away.
-    Refuse,
-    /// The message that asks for a connection.
+    Discard,
+    /// The message that requests a connection.
     Opening(u32),
     /// A probe.
     Probe(u32),
@@ -42,7 +42,7 @@ const OPENING: u16 = u16::MAX;
 const PROBE: u16 = u16::MAX - 1;
 const COPIED: u16 = u16::MAX - 2;
 
-impl Belongs {
+impl Purpose {
     /// As a context. Flows have numbers above zero.
     #[must_use]
     pub fn context(self) -> u64 {
@@ -51,7 +51,7 @@ impl Belongs {
         };
         match self {
             Self::Port => 0,
-            Self::Refuse => 1,
+            Self::Discard => 1,
             Self::Opening(flow) => of(flow, OPENING, 0),
             Self::Probe(flow) => of(flow, PROBE, 0),
             Self::Copied(flow) => of(flow, COPIED, 0),
@@ -66,7 +66,7 @@ impl Belongs {
         let (flow, slot, part) = ((context >> 32) as u32, (context >> 16) as u16, context as u16);
         match (flow, slot) {
             (0, _) if part == 0 => Self::Port,
-            (0, _) => Self::Refuse,
+            (0, _) => Self::Discard,
             (_, OPENING) => Self::Opening(flow),
             (_, PROBE) => Self::Probe(flow),
             (_, COPIED) => Self::Copied(flow),
@@ -154,7 +154,7 @@ struct State {
     /// Requests with parts that have not ended.
     unfinished: usize,
     link: Link,
-    heard: Instant,
+    last_activity: Instant,
     probing: bool,
 }
 
@@ -180,7 +180,7 @@ impl Flow {
             requests_max,
             unfinished: 0,
             link,
-            heard: Instant::now(),
+            last_activity: Instant::now(),
             probing: false,
         };
         Self { id, end, state: Mutex::new(state) }
@@ -228,24 +228,24 @@ impl Flow {
         Some(Request { slot: at, generation })
     }
 
-    /// Takes a request back of which nothing was asked.
+    /// Takes back a request for which nothing was submitted.
     pub fn take_back(&self, request: Request) {
         let mut state = self.lock();
         state.unfinished -= 1;
         state.release(request.slot);
     }
 
-    /// What a part's operation belongs to.
+    /// What a part's operation purpose to.
     #[must_use]
-    pub fn part(&self, request: Request, part: usize) -> Belongs {
+    pub fn part(&self, request: Request, part: usize) -> Purpose {
         let part = u16::try_from(part).unwrap_or(u16::MAX);
-        Belongs::Part { flow: self.id, slot: request.slot, part }
+        Purpose::Part { flow: self.id, slot: request.slot, part }
     }
 
     /// A part has ended.
     pub fn ended(&self, slot: u16, part: u16, outcome: Outcome<u64>) {
         let mut state = self.lock();
-        state.heard = Instant::now();
+        state.last_activity = Instant::now();
         let Some(slot) = state.slots.get_mut(usize::from(slot)) else { return };
         let bit = 1_u8.checked_shl(part.into()).unwrap_or(0);
         if !slot.busy || slot.left & bit == 0 {
@@ -299,23 +299,24 @@ impl Flow {
         for (slot, at) in state.slots.iter().zip(0_u16..) {
             let parts = (0_u16..).take(slot.count);
             let left = parts.filter(|part| slot.left >> part & 1 == 1);
-            contexts.extend(left.map(|part| Belongs::Part { flow: self.id, slot: at, part }));
+            contexts.extend(left.map(|part| Purpose::Part { flow: self.id, slot: at, part }));
         }
-        contexts.into_iter().map(Belongs::context).collect()
+        contexts.into_iter().map(Purpose::context).collect()
     }
 
-    /// Whether the peer should be asked now if it is there. Then it is being asked.
+    /// Whether the peer should be probed now. If so, a probe counts as under way.
     pub fn should_probe(&self, now: Instant) -> bool {
         let mut state = self.lock();
-        let silent = !state.probing && now.saturating_duration_since(state.heard) >= SILENCE;
+        let silent =
+            !state.probing && now.saturating_duration_since(state.last_activity) >= SILENCE;
         state.probing |= silent;
         silent
     }
 
     /// The peer has answered a probe.
-    pub fn answered(&self) {
+    pub fn on_probe_acked(&self) {
         let mut state = self.lock();
-        (state.probing, state.heard) = (false, Instant::now());
+        (state.probing, state.last_activity) = (false, Instant::now());
     }
 }
 
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_ends_with_its_last_part_and_tells_the_bytes_of_each() {
+    fn a_request_ends_with_its_last_part_and_has_the_bytes_of_each() {
         let flow = flow(4);
         let request = flow.begin(3).unwrap();
         for (part, bytes) in [(2, 30), (0, 10)] {
@@ -381,7 +382,7 @@ mod tests {
         flow.ended(request.slot, 1, Ok(20));
         assert_eq!(flow.unfinished(), 0);
         assert_eq!(flow.take(request).unwrap().unwrap().parts(), [10, 20, 30]);
-        assert!(flow.take(request).is_err(), "it is told once");
+        assert!(flow.take(request).is_err(), "it ends once");
     }
 
     #[test]
@@ -390,7 +391,7 @@ mod tests {
         let (one, two) = (flow.begin(1).unwrap(), flow.begin(8).unwrap());
         assert_eq!(flow.begin(1), None);
         flow.ended(one.slot, 0, Ok(1));
-        assert_eq!(flow.begin(1), None, "it was not told");
+        assert_eq!(flow.begin(1), None, "its end was not taken");
         flow.take(one).unwrap().unwrap();
         let three = flow.begin(1).unwrap();
         assert_ne!(one, three);
@@ -442,22 +443,22 @@ mod tests {
         let later = begin + SILENCE * 2;
         assert!(flow.should_probe(later));
         assert!(!flow.should_probe(later + SILENCE));
-        flow.answered();
+        flow.on_probe_acked();
         assert!(!flow.should_probe(begin));
         assert!(flow.should_probe(later));
     }
 
     #[test]
     fn contexts_and_numbers_come_back_as_they_were() {
-        for belongs in [
-            Belongs::Port,
-            Belongs::Refuse,
-            Belongs::Opening(1),
-            Belongs::Probe(u32::MAX),
-            Belongs::Copied(5),
-            Belongs::Part { flow: 3, slot: 255, part: 7 },
+        for purpose in [
+            Purpose::Port,
+            Purpose::Discard,
+            Purpose::Opening(1),
+            Purpose::Probe(u32::MAX),
+            Purpose::Copied(5),
+            Purpose::Part { flow: 3, slot: 255, part: 7 },
         ] {
-            assert_eq!(Belongs::of(belongs.context()), belongs);
+            assert_eq!(Purpose::of(purpose.context()), purpose);
         }
         for (slot, generation) in [(0, 0), (255, 1), (511, 0x7fff)] {
             let request = Request { slot, generation };

@@ -9,8 +9,8 @@
 //! |---|---|
 //! | [`abi`] | NCCL's binary interface |
 //! | [`entry`] | calls from C: pointers end here |
-//! | [`settings`], [`device`] | the environment; the interfaces that NCCL is told of |
-//! | [`plugin`], [`context`] | what the process has; what belongs to a communicator |
+//! | [`settings`], [`device`] | the environment; the interfaces that are NCCL's devices |
+//! | [`plugin`], [`context`] | what the process has; what purpose to a communicator |
 //! | [`port`], [`sink`] | an endpoint; where the ends of its operations go |
 //! | [`control`], [`wire`] | how connections come and go; what that looks like |
 //! | [`listener`], [`sender`], [`receiver`] | what NCCL holds |

@@ -21,7 +21,7 @@ impl Listener {
     /// # Errors
     /// The endpoint is over.
     pub fn open(port: Arc<Port>) -> Outcome<Self> {
-        let number = port.ask(|submitter| {
+        let number = port.call(|submitter| {
             let number = submitter.sink.number()?;
             submitter.sink.listeners.insert(number, Backlog::default());
             Some(number)
@@ -44,7 +44,7 @@ impl Listener {
     pub fn accept(&self) -> Outcome<Option<Receiver>> {
         self.port.drive();
         let number = self.target.listener;
-        let next = self.port.ask(|submitter| {
+        let next = self.port.call(|submitter| {
             let backlog = submitter.sink.listeners.get_mut(&number)?;
             backlog.0.pop_front()
         })?;
@@ -55,7 +55,7 @@ impl Listener {
     pub fn close(&self) {
         let number = self.target.listener;
         // An endpoint that is over has no listeners.
-        let _ = self.port.ask(|submitter| {
+        let _ = self.port.call(|submitter| {
             let backlog = submitter.sink.listeners.remove(&number).unwrap_or_default();
             for (flow, peer) in backlog.0 {
                 submitter.sink.flows.remove(&flow.id());

@@ -31,9 +31,9 @@ pub enum Object {
 /// Everything that NCCL holds.
 pub static OBJECTS: Table<Object> = Table::new();
 
-/// A device with what NCCL is told of it.
+/// A device and its properties.
 #[derive(Debug)]
-pub struct Known {
+pub struct DeviceInfo {
     /// The interface.
     pub device: Device,
     /// Its name, for C.
@@ -52,7 +52,7 @@ pub struct Machine {
     /// The environment.
     pub settings: Settings,
     /// The devices, in NCCL's order.
-    pub devices: Vec<Known>,
+    pub devices: Vec<DeviceInfo>,
 }
 
 impl Machine {
@@ -61,18 +61,18 @@ impl Machine {
         let locals = srd_net::local_addresses()
             .map_err(|error| Fault::system(format!("no addresses: {error}")))?;
         let devices = device::choose(&locals, &settings, &device::Here).map_err(Fault::usage)?;
-        let known = |(at, device): (usize, Device)| Known {
+        let info = |(at, device): (usize, Device)| DeviceInfo {
             name: c_string(device.interface.clone().into_bytes()),
             pci_path: device.pci_path().map(|path| c_string(path.into_os_string().into_vec())),
             guid: device.guid(at),
             rate_mbps: device.rate_mbps(&settings),
             device,
         };
-        let devices: Vec<_> = devices.into_iter().enumerate().map(known).collect();
+        let devices: Vec<_> = devices.into_iter().enumerate().map(info).collect();
         let encrypted = if settings.is_encrypted() { "encrypted" } else { "not encrypted" };
-        for known in &devices {
-            let Device { interface, ip } = &known.device;
-            log::info(&format!("{interface} at {ip}, {} Mb/s, {encrypted}", known.rate_mbps));
+        for info in &devices {
+            let Device { interface, ip } = &info.device;
+            log::info(&format!("{interface} at {ip}, {} Mb/s, {encrypted}", info.rate_mbps));
         }
         Ok(Self { settings, devices })
     }
@@ -89,12 +89,12 @@ fn c_string(bytes: Vec<u8>) -> CString {
 /// The environment does not fit; the next call looks again.
 pub fn machine() -> Outcome<Arc<Machine>> {
     static MACHINE: Mutex<Option<Arc<Machine>>> = Mutex::new(None);
-    let mut known = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(machine) = &*known {
+    let mut info = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(machine) = &*info {
         return Ok(Arc::clone(machine));
     }
     let machine = Arc::new(Machine::look()?);
-    *known = Some(Arc::clone(&machine));
+    *info = Some(Arc::clone(&machine));
     Ok(machine)
 }
 

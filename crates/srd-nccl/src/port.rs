@@ -8,8 +8,8 @@ use srd_efa::layer::{Peer, World};
 use srd_efa::rdm::Rdm;
 use srd_host::{Handle, Host, Options};
 
-use crate::flow::{Belongs, Flow, Request, Sizes};
-use crate::sink::{News, PortSink};
+use crate::flow::{Flow, Purpose, Request, Sizes};
+use crate::sink::{PortSink, PortStatus};
 use crate::wire::{Control, Target};
 use crate::{Fault, Outcome, log};
 
@@ -29,7 +29,7 @@ pub struct Port {
     handle: Handle<PortSink>,
     /// `None` once it was given up.
     host: Mutex<Option<Host<PortSink>>>,
-    news: Arc<News>,
+    status: Arc<PortStatus>,
     target: Target,
 }
 
@@ -37,7 +37,7 @@ pub struct Port {
 pub struct Submitter<'a> {
     /// The Messaging Layer.
     pub rdm: &'a mut Rdm,
-    /// What that wants to be lent.
+    /// What its calls borrow.
     pub world: World<'a>,
     /// What is known of connections.
     pub sink: &'a mut PortSink,
@@ -54,16 +54,16 @@ impl Port {
             receives_max: RECEIVES_MAX,
             ..options.clone()
         };
-        let news = Arc::new(News::default());
-        news.control.store(true, Ordering::Relaxed); // its receives are to be posted
-        let sink = PortSink::new(Arc::clone(&news), CONTROL_RECEIVES);
+        let status = Arc::new(PortStatus::default());
+        status.control.store(true, Ordering::Relaxed); // its receives are to be posted
+        let sink = PortSink::new(Arc::clone(&status), CONTROL_RECEIVES);
         let host = Host::open(&options, sink).map_err(|error| {
             Fault::system(format!("cannot open an endpoint at {}: {error}", options.address))
         })?;
         let target =
             Target { address: host.address(), incarnation: host.incarnation(), listener: 0 };
         let handle = host.handle().clone();
-        let port = Self { handle, host: Mutex::new(Some(host)), news, target };
+        let port = Self { handle, host: Mutex::new(Some(host)), status, target };
         port.drive();
         Ok(port)
     }
@@ -77,29 +77,29 @@ impl Port {
     /// Whether it is of no use any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.news.over.load(Ordering::SeqCst)
+        self.status.over.load(Ordering::SeqCst)
     }
 
-    /// One round of work, and what control messages ask for.
+    /// One round of work, and the control messages that have arrived.
     pub fn drive(&self) {
         self.handle.poll();
-        if self.news.control.swap(false, Ordering::Acquire) {
+        if self.status.control.swap(false, Ordering::Acquire) {
             // What cannot be done now is tried again; an endpoint that is closed has nothing to do.
-            let _ = self.ask(|submitter| submitter.control());
+            let _ = self.call(|submitter| submitter.control());
         }
     }
 
-    /// Asks the Messaging Layer for what names none of NCCL's memory.
+    /// Calls the Messaging Layer with operations that name none of NCCL's memory.
     ///
     /// # Errors
     /// The endpoint is closed, lost, or another process's.
     #[allow(unsafe_code, reason = "the call names no memory")]
-    pub fn ask<R>(&self, f: impl FnOnce(&mut Submitter<'_>) -> R) -> Outcome<R> {
+    pub fn call<R>(&self, f: impl FnOnce(&mut Submitter<'_>) -> R) -> Outcome<R> {
         // SAFETY: nothing of NCCL's is named; control messages have no bytes.
         unsafe { self.submit(f) }
     }
 
-    /// Asks the Messaging Layer.
+    /// Calls the Messaging Layer.
     ///
     /// # Errors
     /// The endpoint is closed, lost, or another process's.
@@ -109,13 +109,13 @@ impl Port {
     #[allow(unsafe_code, reason = "NCCL vouches for its memory")]
     pub unsafe fn submit<R>(&self, f: impl FnOnce(&mut Submitter<'_>) -> R) -> Outcome<R> {
         // SAFETY: as our caller promises.
-        let asked = unsafe {
+        let called = unsafe {
             self.handle.call(|mut call| {
                 let (rdm, world, sink) = call.parts();
                 f(&mut Submitter { rdm, world, sink })
             })
         };
-        Ok(asked?)
+        Ok(called?)
     }
 
     /// Reserves so many receives; false if there would be too many.
@@ -123,13 +123,13 @@ impl Port {
     pub fn reserve_receives(&self, count: usize) -> bool {
         let room = RECEIVES_MAX as usize - CONTROL_RECEIVES;
         let more = |now: usize| Some(now + count).filter(|sum| *sum <= room);
-        let receives = &self.news.receives;
+        let receives = &self.status.receives;
         receives.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
     /// Gives back reserved receives that were not posted.
     pub fn return_receives(&self, count: usize) {
-        self.news.receives.fetch_sub(count, Ordering::Relaxed);
+        self.status.receives.fetch_sub(count, Ordering::Relaxed);
     }
 
     /// What a request has led to, after a round of work if need be; `None` if it goes on.
@@ -148,17 +148,17 @@ impl Port {
         Ok(sizes)
     }
 
-    /// Asks the other end of a flow whether it is there, if it has long said nothing.
+    /// Sends a probe to the other end of a flow, if nothing has come from it for some time.
     pub fn probe(&self, flow: &Flow, peer: Peer) {
         if flow.should_probe(Instant::now()) {
-            let belongs = Belongs::Probe(flow.id());
-            let _ = self.ask(|submitter| submitter.tell(peer, Control::Probe, belongs));
+            let purpose = Purpose::Probe(flow.id());
+            let _ = self.call(|submitter| submitter.send_control(peer, Control::Probe, purpose));
         }
     }
 
     /// Waits until nothing of a flow is under way, for a quarter of a second at most. If something is left, the
     /// whole endpoint is given up: afterwards NCCL's memory is not touched.
-    pub fn finish(&self, flow: &Flow) {
+    pub fn drain(&self, flow: &Flow) {
         let begin = Instant::now();
         while flow.unfinished() > 0 && !self.is_over() && begin.elapsed() < DRAIN {
             self.drive();
@@ -167,21 +167,21 @@ impl Port {
         if flow.unfinished() > 0 {
             self.abandon();
         }
-        let _ = self.ask(|submitter| submitter.sink.flows.remove(&flow.id()));
+        let _ = self.call(|submitter| submitter.sink.flows.remove(&flow.id()));
     }
 
     /// Gives the endpoint up: every connection of it fails. Returns within
     /// [`srd_host::LINGER`] and a little more, when nothing touches NCCL's memory any more.
     ///
-    /// What a peer may still ask for cannot be taken back one by one: the peer may be silent, and
-    /// its part of a transfer unknown. NCCL closes connections with requests under way only when
+    /// A transfer that a peer takes part in cannot be taken back alone: the peer may be silent, and
+    /// its part of the transfer unknown. NCCL closes connections with requests under way only when
     /// it aborts a communicator, and the endpoint is that communicator's.
     pub fn abandon(&self) {
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(closing) = host.take() else { return };
         let fault = Fault::system("a connection was closed with requests under way");
-        let _ = self.ask(|submitter| submitter.sink.fail_all(&fault));
-        self.news.over.store(true, Ordering::SeqCst);
+        let _ = self.call(|submitter| submitter.sink.fail_all(&fault));
+        self.status.over.store(true, Ordering::SeqCst);
         log::info(&format!("the endpoint at {} is given up: {}", self.target.address, fault.text));
         // The lock is held meanwhile: other threads that give up must wait, too.
         closing.close();

@@ -16,9 +16,9 @@ pub struct Receiver {
     peer: Peer,
 }
 
-/// Room for a message.
+/// Buffer for a message.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct Buffer {
     /// Where its bytes go.
     pub piece: Iov,
     /// NCCL's tag.
@@ -32,54 +32,55 @@ impl Receiver {
         Self { port, flow, peer }
     }
 
-    /// Receives a group of messages; `None` if there is no room for it now.
+    /// Receives a group of messages; `None` if no request is free now.
     ///
     /// # Errors
     /// The connection is over, or the group is empty or too large.
     ///
     /// # Safety
-    /// Nobody touches the rooms until the request has ended or the receiver was closed.
+    /// Nobody touches the buffers until the request has ended or the receiver was closed.
     #[allow(unsafe_code, reason = "NCCL vouches for its memory")]
-    pub unsafe fn receive(&self, rooms: &[Room]) -> Outcome<Option<Request>> {
-        if rooms.is_empty() || rooms.len() > PARTS_MAX {
-            return Err(Fault::argument(format!("a group of {} receives", rooms.len())));
+    pub unsafe fn receive(&self, buffers: &[Buffer]) -> Outcome<Option<Request>> {
+        if buffers.is_empty() || buffers.len() > PARTS_MAX {
+            return Err(Fault::argument(format!("a group of {} receives", buffers.len())));
         }
         if let Link::Failed(fault) = self.flow.link() {
             return Err(fault);
         }
-        if !self.port.reserve_receives(rooms.len()) {
+        if !self.port.reserve_receives(buffers.len()) {
             return Ok(None);
         }
-        let Some(request) = self.flow.begin(rooms.len()) else {
-            self.port.return_receives(rooms.len());
+        let Some(request) = self.flow.begin(buffers.len()) else {
+            self.port.return_receives(buffers.len());
             return Ok(None);
         };
         // SAFETY: as our caller promises.
-        let posted = unsafe { self.port.submit(|submitter| self.post(submitter, request, rooms)) };
+        let posted =
+            unsafe { self.port.submit(|submitter| self.post(submitter, request, buffers)) };
         if posted.is_err() {
             self.flow.take_back(request);
-            self.port.return_receives(rooms.len());
+            self.port.return_receives(buffers.len());
         }
         posted.map(|()| Some(request))
     }
 
     /// Posts the receives of a group. Those behind a closed connection take what has come already,
     /// or fail.
-    fn post(&self, submitter: &mut Submitter<'_>, request: Request, rooms: &[Room]) {
-        for (part, room) in rooms.iter().enumerate() {
+    fn post(&self, submitter: &mut Submitter<'_>, request: Request, buffers: &[Buffer]) {
+        for (part, buffer) in buffers.iter().enumerate() {
             let context = self.flow.part(request, part).context();
-            let tag = wire::tag(self.flow.id(), room.tag);
+            let tag = wire::tag(self.flow.id(), buffer.tag);
             let receive = Receive {
                 tagged: true,
                 want: Selector { tag, ignore: 0, source: Some(self.peer.0) },
-                iov: &[room.piece],
+                iov: &[buffer.piece],
                 context,
                 multi: None,
                 signaled: true,
             };
             let part = u16::try_from(part).unwrap_or(u16::MAX);
             if let Err(refused) = submitter.rdm.recv(&mut submitter.world, receive) {
-                // Room was reserved, so this does not happen for want of it.
+                // Buffer was reserved, so this does not happen for want of it.
                 self.port.return_receives(1);
                 let fault = Fault::internal(format!("a receive is refused: {refused:?}"));
                 self.flow.ended(request.slot, part, Err(fault));
@@ -99,7 +100,7 @@ impl Receiver {
 
     /// Closes it; afterwards none of its buffers is touched.
     pub fn close(&self) {
-        let _ = self.port.ask(|submitter| submitter.close_end(&self.flow, self.peer));
-        self.port.finish(&self.flow);
+        let _ = self.port.call(|submitter| submitter.close_end(&self.flow, self.peer));
+        self.port.drain(&self.flow);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use srd_efa::layer::{Iov, Message, Peer, Refused, Until};
 
-use crate::flow::{Belongs, End, Flow, Link, Request, Sizes};
+use crate::flow::{End, Flow, Link, Purpose, Request, Sizes};
 use crate::port::Port;
 use crate::wire::{self, Control, Target};
 use crate::{Fault, Outcome};
@@ -43,7 +43,7 @@ impl Sender {
         if own.is_ipv4() != target.address.is_ipv4() {
             return Err(unreachable());
         }
-        let opened: Outcome<_> = port.ask(|submitter| {
+        let opened: Outcome<_> = port.call(|submitter| {
             let added =
                 submitter.rdm.add_peer(&mut submitter.world, target.address, target.incarnation);
             let peer = added.map_err(|_| unreachable())?;
@@ -52,7 +52,7 @@ impl Sender {
             let flow = Arc::new(Flow::new(number, End::Sender, Link::Opening));
             submitter.sink.flows.insert(number, Arc::clone(&flow));
             let control = Control::Connect { listener: target.listener, sender: number };
-            submitter.tell(peer, control, Belongs::Opening(number));
+            submitter.send_control(peer, control, Purpose::Opening(number));
             Ok((flow, peer))
         })?;
         let (flow, peer) = opened?;
@@ -113,7 +113,7 @@ impl Sender {
             signaled: true,
         };
         let copied = Message {
-            context: Belongs::Copied(self.flow.id()).context(),
+            context: Purpose::Copied(self.flow.id()).context(),
             until: Until::Injected,
             signaled: false,
             ..whole
@@ -153,7 +153,7 @@ impl Sender {
 
     /// Closes it; afterwards none of its buffers is touched.
     pub fn close(&self) {
-        let _ = self.port.ask(|submitter| submitter.close_end(&self.flow, self.peer));
-        self.port.finish(&self.flow);
+        let _ = self.port.call(|submitter| submitter.close_end(&self.flow, self.peer));
+        self.port.drain(&self.flow);
     }
 }

@@ -35,7 +35,7 @@ impl std::fmt::Debug for Settings {
 }
 
 impl Settings {
-    /// Reads and checks every variable; `value` tells what one is set to.
+    /// Reads and checks every variable; `value` returns what one is set to.
     ///
     /// # Errors
     /// What is wrong, and what would be right.

@@ -10,7 +10,7 @@ use srd_efa::rdm::Rdm;
 use srd_host::Sink;
 use srd_net::Notice;
 
-use crate::flow::{Belongs, Flow, Link};
+use crate::flow::{Flow, Link, Purpose};
 use crate::wire::Control;
 use crate::{Fault, log};
 
@@ -20,7 +20,7 @@ pub struct Backlog(pub VecDeque<(Arc<Flow>, Peer)>);
 
 /// What threads look at without the host's lock.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct PortStatus {
     /// There are control messages to take care of.
     pub control: AtomicBool,
     /// The sockets are lost, or the endpoint was given up.
@@ -40,19 +40,19 @@ pub struct PortSink {
     /// Control messages that have come.
     pub arrived: VecDeque<(Control, Peer)>,
     /// Control messages that wait for room.
-    pub outgoing: VecDeque<(Peer, Control, Belongs)>,
+    pub outgoing: VecDeque<(Peer, Control, Purpose)>,
     /// Receives for control messages that are to be posted.
     pub vacant: usize,
     /// The number of the last flow or listener. None is used twice.
     pub last_number: u32,
     /// What threads look at without the host's lock.
-    pub news: Arc<News>,
+    pub status: Arc<PortStatus>,
 }
 
 impl PortSink {
     /// One that knows nothing.
     #[must_use]
-    pub fn new(news: Arc<News>, vacant: usize) -> Self {
+    pub fn new(status: Arc<PortStatus>, vacant: usize) -> Self {
         Self {
             flows: BTreeMap::new(),
             listeners: BTreeMap::new(),
@@ -60,7 +60,7 @@ impl PortSink {
             outgoing: VecDeque::new(),
             vacant,
             last_number: 0,
-            news,
+            status,
         }
     }
 
@@ -72,7 +72,7 @@ impl PortSink {
 
     /// Everything of this endpoint is over.
     pub fn fail_all(&mut self, fault: &Fault) {
-        self.news.over.store(true, Ordering::SeqCst);
+        self.status.over.store(true, Ordering::SeqCst);
         for flow in self.flows.values() {
             flow.set_link(Link::Failed(fault.clone()));
         }
@@ -81,10 +81,10 @@ impl PortSink {
     /// A control message, or the end of one of ours.
     fn control(&mut self, done: &Done) {
         if done.kind != Kind::Receive {
-            return; // what nobody waits for is lost with its peer
+            return; // a lost one was for a peer that is gone
         }
         self.vacant += 1;
-        self.news.control.store(true, Ordering::Release);
+        self.status.control.store(true, Ordering::Release);
         let control = done.data.and_then(|data| Control::decode(done.tag, data));
         match (done.outcome, control, done.peer) {
             (Ended::Ok, Some(control), Some(peer)) => self.arrived.push_back((control, peer)),
@@ -102,25 +102,25 @@ impl Sink for PortSink {
     }
 
     fn done(&mut self, done: Done, rdm: &Rdm) {
-        let belongs = Belongs::of(done.context);
-        let id = match belongs {
-            Belongs::Port => return self.control(&done),
-            Belongs::Refuse => return,
-            Belongs::Opening(id)
-            | Belongs::Probe(id)
-            | Belongs::Copied(id)
-            | Belongs::Part { flow: id, .. } => id,
+        let purpose = Purpose::of(done.context);
+        let id = match purpose {
+            Purpose::Port => return self.control(&done),
+            Purpose::Discard => return,
+            Purpose::Opening(id)
+            | Purpose::Probe(id)
+            | Purpose::Copied(id)
+            | Purpose::Part { flow: id, .. } => id,
         };
         let Some(flow) = self.flows.get(&id) else { return };
-        match (belongs, fault(&done, rdm)) {
-            (Belongs::Part { slot, part, .. }, failure) => {
+        match (purpose, fault(&done, rdm)) {
+            (Purpose::Part { slot, part, .. }, failure) => {
                 if done.kind == Kind::Receive {
-                    self.news.receives.fetch_sub(1, Ordering::Relaxed);
+                    self.status.receives.fetch_sub(1, Ordering::Relaxed);
                 }
                 flow.ended(slot, part, failure.map_or(Ok(done.length), Err));
             }
-            (Belongs::Copied(_), None) => {} // it was told when it was copied
-            (_, None) => flow.answered(),
+            (Purpose::Copied(_), None) => {} // its request ended when it was copied
+            (_, None) => flow.on_probe_acked(),
             (_, Some(fault)) => flow.set_link(Link::Failed(fault)),
         }
     }

@@ -104,7 +104,7 @@ fn part<const N: usize>(bytes: &[u8; HANDLE_BYTES], at: usize) -> [u8; N] {
 /// A control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// A sender wants a connection to a listener.
+    /// A sender requests a connection to a listener.
     Connect {
         /// The number of the listener.
         listener: u32,
@@ -130,7 +130,7 @@ pub enum Control {
         /// The number of the end that is closed.
         from: u32,
     },
-    /// Nothing: it asks for an acknowledgement.
+    /// Nothing; its acknowledgement shows that the peer is there.
     Probe,
 }
 

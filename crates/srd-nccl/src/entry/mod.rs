@@ -1,6 +1,6 @@
 //! Calls from C, and to C. What pointers lead to is copied here; everything behind is ordinary Rust.
 //!
-//! What NCCL's documentation asks of its core is the safety condition of every function of this
+//! What NCCL's documentation requires of its core is the safety condition of every function of this
 //! module: pointers are null where that is allowed, or valid for the call; buffers of a request stay
 //! until the request has ended or its connection was closed.
 

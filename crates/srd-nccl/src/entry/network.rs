@@ -14,12 +14,12 @@ use crate::plugin::{self, OBJECTS, Object};
 use crate::table::OBJECTS_MAX;
 use crate::{Fault, Outcome, log};
 
-/// Bytes of the longest message: `test` tells lengths as C's int.
+/// Bytes of the longest message: `test` returns lengths as C's int.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// Microseconds for a message of 8 bytes between two hosts next to each other: docs/perf-notes.md.
 const LATENCY_US: f32 = 5.0;
 
-/// `init` of versions 11 and 12. The traffic class that a communicator may ask for is not used.
+/// `init` of versions 11 and 12. The traffic class that a communicator may request is not used.
 ///
 /// # Safety
 /// See the module.
@@ -66,17 +66,17 @@ pub unsafe extern "C" fn devices(count: *mut c_int) -> NcclResult {
 /// What all versions say of a device. Its texts live as long as the process.
 fn common(device: c_int) -> Outcome<Common> {
     let machine = plugin::machine()?;
-    let known = usize::try_from(device).ok().and_then(|at| machine.devices.get(at));
-    let known = known.ok_or_else(|| Fault::argument(format!("there is no device {device}")))?;
+    let info = usize::try_from(device).ok().and_then(|at| machine.devices.get(at));
+    let info = info.ok_or_else(|| Fault::argument(format!("there is no device {device}")))?;
     Ok(Common {
-        name: known.name.as_ptr(),
-        pci_path: known.pci_path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
-        guid: known.guid,
+        name: info.name.as_ptr(),
+        pci_path: info.pci_path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
+        guid: info.guid,
         ptr_support: NCCL_PTR_HOST,
         // Registering costs nothing, wherever.
         reg_is_global: 0,
         force_flush: 0,
-        speed: c_int::try_from(known.rate_mbps).unwrap_or(c_int::MAX),
+        speed: c_int::try_from(info.rate_mbps).unwrap_or(c_int::MAX),
         port: 0,
         latency: LATENCY_US,
         max_comms: c_int::try_from(OBJECTS_MAX).unwrap_or(c_int::MAX),

@@ -9,7 +9,7 @@ use super::{address, handle_of, object, other_kind, out, pointer_of, run};
 use crate::abi::{NCCL_PTR_HOST, NcclResult};
 use crate::flow::{PARTS_MAX, Request, Sizes};
 use crate::plugin::{Object, request_number, request_of};
-use crate::receiver::Room;
+use crate::receiver::Buffer;
 use crate::sender::Send;
 use crate::{Fault, Outcome};
 
@@ -56,8 +56,8 @@ fn piece(data: *mut c_void, size: usize) -> Outcome<Iov> {
     Ok(Iov { addr: address(data), length: size as u64 })
 }
 
-/// Null, which asks NCCL to try again, if there is no request.
-fn told(connection: *mut c_void, request: Option<Request>) -> Outcome<*mut c_void> {
+/// A request as NCCL holds it; null, after which NCCL tries again, if there is none.
+fn request_pointer(connection: *mut c_void, request: Option<Request>) -> Outcome<*mut c_void> {
     request.map_or(Ok(std::ptr::null_mut()), |request| {
         pointer_of(request_number(handle_of(connection), request))
     })
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn isend(
         let Object::Sender(connection) = &*found else { return Err(other_kind()) };
         let send = Send { piece: piece(data, size)?, tag };
         // SAFETY: NCCL leaves the buffer alone until the request has ended.
-        *to = told(sender, unsafe { connection.send(&send) }?)?;
+        *to = request_pointer(sender, unsafe { connection.send(&send) }?)?;
         Ok(())
     })
 }
@@ -115,14 +115,14 @@ pub unsafe extern "C" fn irecv(
         if data.is_null() || sizes.is_null() || tags.is_null() {
             return Err(Fault::argument("data, sizes or tags is null"));
         }
-        let mut rooms = [Room { piece: Iov { addr: 0, length: 0 }, tag: 0 }; PARTS_MAX];
-        for (at, room) in rooms.iter_mut().enumerate().take(parts) {
+        let mut buffers = [Buffer { piece: Iov { addr: 0, length: 0 }, tag: 0 }; PARTS_MAX];
+        for (at, buffer) in buffers.iter_mut().enumerate().take(parts) {
             // SAFETY: NCCL passes `count` of each.
             let (data, size, tag) = unsafe { (*data.add(at), *sizes.add(at), *tags.add(at)) };
-            *room = Room { piece: piece(data, size)?, tag };
+            *buffer = Buffer { piece: piece(data, size)?, tag };
         }
         // SAFETY: NCCL leaves the buffers alone until the request has ended.
-        *to = told(receiver, unsafe { connection.receive(&rooms[..parts]) }?)?;
+        *to = request_pointer(receiver, unsafe { connection.receive(&buffers[..parts]) }?)?;
         Ok(())
     })
 }
@@ -167,21 +167,21 @@ pub unsafe extern "C" fn test(
             _ => return Err(other_kind()),
         };
         if let Some(ended) = ended {
-            // SAFETY: NCCL passes null, or room for every part of the request.
-            unsafe { tell(&ended, sizes) };
+            // SAFETY: NCCL passes null, or an element for every part of the request.
+            unsafe { write_sizes(&ended, sizes) };
             *to = 1;
         }
         Ok(())
     })
 }
 
-unsafe fn tell(ended: &Sizes, sizes: *mut c_int) {
+unsafe fn write_sizes(ended: &Sizes, sizes: *mut c_int) {
     if sizes.is_null() {
         return;
     }
     for (at, bytes) in ended.parts().iter().enumerate() {
         let bytes = c_int::try_from(*bytes).unwrap_or(c_int::MAX);
-        // SAFETY: NCCL has room for every part.
+        // SAFETY: NCCL's array has an element for every part.
         unsafe { sizes.add(at).write(bytes) };
     }
 }
