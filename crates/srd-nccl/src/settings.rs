@@ -65,6 +65,8 @@ impl Settings {
             paths: self.paths.unwrap_or(if ip.is_loopback() { 1 } else { usual.paths }),
             link_rate_bps: self.link_rate_mbps.map(|mbps| u64::from(mbps) * 1_000_000),
             job_key: self.job_key,
+            // Inside of a machine NCCL has shared memory of its own.
+            shared_memory: false,
             answer_timeout: Duration::from_millis(self.answer_timeout_ms.into()),
             peer_timeout: Duration::from_millis(self.peer_timeout_ms.into()),
             ..usual
