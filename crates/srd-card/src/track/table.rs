@@ -314,12 +314,19 @@ impl<T> Table<T> {
         let progress = Progress::first(seen);
         let (key, expires, link) = (*key, 0, Link::NONE);
         let entry = Entry { key, progress, local_first, tracked, expires, link, value };
+        let id = self.place(entry)?;
+        self.file(id.0, tick);
+        Some(id)
+    }
+
+    /// Puts an entry into a place and the index; it has to be filed then.
+    fn place(&mut self, entry: Entry<T>) -> Option<TrackId> {
+        let (key, tracked) = (entry.key, entry.tracked);
         let number = self.entries.put(entry)?;
         self.untracked += u32::from(!tracked);
         let (entries, hash) = (&self.entries, &self.hash);
         let rehash = |number: &u32| entries.get(*number).map_or(0, |e| hash.hash_one(e.key));
         self.index.insert_unique(hash.hash_one(key), number, rehash);
-        self.file(number, tick);
         Some(TrackId(number))
     }
 
@@ -420,5 +427,6 @@ impl<T> Table<T> {
     }
 }
 
+mod stored;
 #[cfg(test)]
 mod tests;
