@@ -31,6 +31,7 @@
 //! | `link_local` | names, metadata and time for instances |
 //! | `metrics` | figures over HTTP |
 //! | `trace`, `following` | packets that a person follows: in words, and in the loop |
+//! | `handover` | another process goes on with the card |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
@@ -39,6 +40,7 @@ mod edge;
 mod following;
 mod gateways;
 mod guests;
+mod handover;
 mod link_local;
 mod logging;
 mod logs;
@@ -60,7 +62,7 @@ mod world;
 
 pub use client::Client;
 pub use orders::Stopper;
-pub use state::{Metrics, Options, Service};
+pub use state::{Ended, Metrics, Options, Service};
 pub use underlay::UnderlayOptions;
 
 /// Where the service listens by default.

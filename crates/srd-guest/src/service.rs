@@ -29,7 +29,7 @@ use crate::port::Port;
 use crate::protocol::{Answer, Request};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
-use crate::state::{Guests, Options, Service};
+use crate::state::{Ended, Guests, Options, Service};
 use crate::underlay::Underlay;
 use crate::undo::Undo;
 use crate::world::Vpc;
@@ -86,8 +86,9 @@ impl Service {
             commands,
             wake,
             stopper: Stopper { is_ending, orders },
-            _server: server,
-            _metrics: metrics,
+            server,
+            metrics,
+            is_handed_over: false,
             expire_at: now,
             began: now,
             undo,
@@ -108,10 +109,14 @@ impl Service {
     ///
     /// # Errors
     /// Waiting fails, or the device of the internet's side is gone.
-    pub fn run(&mut self) -> Result<()> {
+    pub fn run(&mut self) -> Result<Ended> {
         let ended = self.turn();
+        if self.is_handed_over {
+            self.let_go();
+            return Ok(Ended::HandedOver);
+        }
         self.end_logs();
-        ended
+        ended.map(|()| Ended::Stopped)
     }
 
     fn turn(&mut self) -> Result<()> {
@@ -172,6 +177,10 @@ impl Service {
                     let _ = back.send(self.take_trace(now, id));
                 }
                 Command::EndTrace(id) => self.end_trace(id),
+                Command::HandOver(stream, back) => {
+                    let handed = self.hand_over(&stream).map_err(|error| format!("{error:#}"));
+                    let _ = back.send(handed);
+                }
                 Command::Apply(file, began, back) => {
                     let vpc = self.vpc.replaced(*file);
                     let applied = vpc.and_then(|vpc| self.apply_or_stay(now, vpc));
@@ -210,7 +219,9 @@ impl Service {
                 Ok(Answer::Tracing { id })
             }
             // The connection's own thread reads the file, or finds the words.
-            Request::Apply { .. } | Request::Traced { .. } => bail!("this is no request for here"),
+            Request::Apply { .. } | Request::Traced { .. } | Request::TakeOver { .. } => {
+                bail!("this is no request for here")
+            }
         }
     }
 

@@ -102,6 +102,11 @@ impl Vpc {
         Ok(vpc)
     }
 
+    /// Instances that were added.
+    pub(crate) fn added_names(&self) -> impl Iterator<Item = &str> {
+        self.added.keys().map(String::as_str)
+    }
+
     /// All objects. Instances that the file places nowhere are on this host.
     pub(crate) fn world(&self) -> World {
         let mut world = self.file.world.clone();

@@ -95,7 +95,7 @@ impl Own {
         let mut service = Service::open(options)?;
         let stopper = service.stopper();
         let thread = std::thread::Builder::new().name("srd-card".into());
-        let thread = thread.spawn(move || service.run()).context("a thread")?;
+        let thread = thread.spawn(move || service.run().map(|_| ())).context("a thread")?;
         Ok(Self { stopper, thread: Some(thread) })
     }
 }

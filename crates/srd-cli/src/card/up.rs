@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use srd_guest::{Metrics, Options, Service, UnderlayOptions};
+use srd_guest::{Ended, Metrics, Options, Service, UnderlayOptions};
 
 use super::{CREDITS_S, SocketArg, scale};
 use crate::failure::usage;
@@ -19,6 +19,7 @@ EXAMPLES
   ip netns exec srd-i-app curl http://10.0.1.10/     # a program of the instance `app`
   srd card status
   srd card up cloud.toml --vhost-user web=/run/srd/web.sock
+  srd card up cloud.toml --take-over                 # this build instead of the one that runs
   srd card up cloud.toml --host alpha --underlay 10.77.77.1 --peer beta=10.77.77.2
 
 Each instance of the file is a network namespace srd-i-NAME with devices ens5, ens6 and so on. It
@@ -66,6 +67,10 @@ pub(crate) struct UpArgs {
     /// /, OpenMetrics for Prometheus at /metrics.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// Go on with all that the card has that listens at --socket: devices, connections, credits,
+    /// counters. Connections of instances live. If it fails, that card goes on as before.
+    #[arg(long)]
+    take_over: bool,
     /// Others than this machine may read them.
     #[arg(long, requires = "metrics")]
     metrics_remote: bool,
@@ -121,7 +126,8 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         busy_poll,
         metrics,
     };
-    let mut service = Service::open(options)?;
+    let mut service =
+        if args.take_over { Service::take_over(options)? } else { Service::open(options)? };
     let stopper = service.stopper();
     let wait = move || {
         if signals.forever().next().is_some() {
@@ -132,6 +138,8 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
     for line in service.summary() {
         say(line)?;
     }
-    service.run()?;
+    if service.run()? == Ended::HandedOver {
+        say("another process has taken the card over")?;
+    }
     Ok(0)
 }
