@@ -12,6 +12,9 @@ use core::net::{IpAddr, Ipv4Addr};
 use srd_proto::time::{Duration, Instant};
 use srd_vpc::id::{EniId, NatGatewayId};
 
+/// Counters are below this.
+const COUNTER_END: u64 = 1 << 62;
+
 /// Why bytes are no state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -68,6 +71,12 @@ impl<'a> Reader<'a> {
         if count > self.0.len() { Err(StoredError::Short) } else { Ok(count) }
     }
 
+    /// A counter, which can count on: nobody has seen as many packets, or bytes.
+    pub(crate) fn counter(&mut self) -> Result<u64, StoredError> {
+        let count = u64::read(self)?;
+        if count < COUNTER_END { Ok(count) } else { Err(StoredError::Wrong("a counter")) }
+    }
+
     /// That nothing follows.
     pub(crate) fn end(&self) -> Result<(), StoredError> {
         if self.0.is_empty() { Ok(()) } else { Err(StoredError::Long) }
@@ -113,6 +122,23 @@ macro_rules! stored {
                 from: &mut $crate::store::Reader<'_>,
             ) -> Result<Self, $crate::store::StoredError> {
                 Ok(Self { $($member: $crate::store::Stored::read(from)?),* })
+            }
+        }
+    };
+}
+
+/// A struct of counters, none of which is near its end.
+macro_rules! stored_counters {
+    ($name:ident { $($member:ident),* $(,)? }) => {
+        impl $crate::store::Stored for $name {
+            fn write(&self, out: &mut alloc::vec::Vec<u8>) {
+                let Self { $($member),* } = self;
+                $($crate::store::Stored::write($member, out);)*
+            }
+            fn read(
+                from: &mut $crate::store::Reader<'_>,
+            ) -> Result<Self, $crate::store::StoredError> {
+                Ok(Self { $($member: from.counter()?),* })
             }
         }
     };
@@ -249,4 +275,4 @@ impl<T: Stored> Stored for [T; 2] {
     }
 }
 
-pub(crate) use {stored, stored_values};
+pub(crate) use {stored, stored_counters, stored_values};

@@ -3,7 +3,7 @@
 //! Source: Amazon EC2 User Guide, *Monitor network performance for ENA settings on your EC2
 //! instance*, and the order of the ENA Linux driver.
 
-use crate::store::{stored, stored_values};
+use crate::store::{stored_counters, stored_values};
 
 /// A limit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -98,7 +98,7 @@ impl Allowances {
     }
 }
 
-stored!(Allowances {
+stored_counters!(Allowances {
     bw_in_allowance_exceeded,
     bw_out_allowance_exceeded,
     pps_allowance_exceeded,

@@ -95,6 +95,8 @@ impl Stored for Drops {
         self.all().collect::<Vec<_>>().write(out);
     }
     fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
-        Ok(Self(Vec::read(from)?.into_iter().collect()))
+        let count = from.count()?;
+        let all = (0..count).map(|_| Ok((Cause::read(from)?, from.counter()?)));
+        Ok(Self(all.collect::<Result<_, _>>()?))
     }
 }

@@ -8,7 +8,7 @@ use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::{Reason, Service};
 
 use super::envelope::Envelope;
-use crate::store::stored;
+use crate::store::stored_counters;
 use crate::track::{State, Timeouts};
 
 /// An interface of this host, by its place in the card.
@@ -64,7 +64,7 @@ pub struct PortCounts {
     pub mirror_dropped: u64,
 }
 
-stored!(PortCounts {
+stored_counters!(PortCounts {
     tx_packets,
     tx_bytes,
     rx_packets,

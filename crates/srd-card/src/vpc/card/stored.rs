@@ -128,7 +128,7 @@ impl Card {
     /// The bytes are not what [`Card::export`] writes. Nothing has changed then.
     pub fn import(&mut self, bytes: &[u8]) -> Result<usize, StoredError> {
         let mut from = Reader(body(Kind::Card, bytes)?);
-        let (drops, lost) = <(Drops, u64)>::read(&mut from)?;
+        let (drops, lost) = (Drops::read(&mut from)?, from.counter()?);
         let mut known = Vec::new();
         for _ in 0..from.count()? {
             known.push(self.read_instance(&mut from)?);
