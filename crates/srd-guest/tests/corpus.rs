@@ -64,7 +64,14 @@ fn handed_over(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
         bytes.extend_from_slice(head);
         bytes.extend_from_slice(&more[..length]);
         rest = &more[length..];
-        match below(rng, 4) {
+        match below(rng, 5) {
+            // Milliseconds: some, and those in which connections end.
+            2 => {
+                let milliseconds = 1 << below(rng, 16);
+                let [high, low] = u16::try_from(milliseconds).unwrap().to_be_bytes();
+                bytes.extend_from_slice(&[5, high, low]);
+                bytes.resize(bytes.len() + milliseconds, 0);
+            }
             0 => bytes.extend_from_slice(&[8, 0, 0]),
             1 => {
                 let length = u8::try_from(4 + below(rng, 6)).unwrap();

@@ -43,3 +43,28 @@ pub(super) fn body(kind: Kind, bytes: &[u8]) -> Result<&[u8], StoredError> {
         found => Err(StoredError::Version { found, wanted: VERSION }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vpc::nat::Nat;
+    use std::string::ToString;
+
+    #[test]
+    fn state_of_another_kind_or_version_is_refused_with_a_remedy() {
+        let bytes = Nat::default().export();
+        assert!(Nat::import(&bytes).is_ok());
+        let error = |bytes: &[u8]| Nat::import(bytes).unwrap_err();
+        for end in 0..bytes.len() {
+            assert_eq!(error(&bytes[..end]), StoredError::Short);
+        }
+        assert_eq!(error(&[&bytes[..], &[0]].concat()), StoredError::Long);
+        let mut other = bytes.clone();
+        other[7] = b'C';
+        assert_eq!(error(&other), StoredError::NotOurs);
+        let mut later = bytes;
+        later[8] += 1;
+        assert_eq!(error(&later), StoredError::Version { found: VERSION + 1, wanted: VERSION });
+        assert!(error(&later).to_string().contains("end the other card first"));
+    }
+}

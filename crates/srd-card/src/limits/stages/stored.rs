@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use super::{Eni, Frame, Held, Holds, LIMITS, Limits, Offer, Parcel, Stage};
 use crate::limits::allowances::{Allowances, Limit};
 use crate::limits::waiting::Waiting;
-use crate::store::{Reader, Stored, StoredError, stored, stored_counters, stored_values, write_count};
+use crate::store::{
+    Reader, Stored, StoredError, stored, stored_counters, stored_values, write_count,
+};
 
 stored_counters!(Held { queued, dropped });
 stored!(Offer { direction, bytes, packets, eni, gateway, link_local, fragment });

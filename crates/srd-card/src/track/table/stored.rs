@@ -77,3 +77,96 @@ impl<T> Table<T> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::key::Direction;
+    use crate::meta::packet::{Packet, protocol};
+    use crate::testing::v4;
+    use crate::track::{Seen, Timeouts};
+    use srd_proto::time::{Duration, Instant};
+
+    fn key(number: u8, port: u16) -> Key {
+        let bytes = v4(number, (port, 80), b"data");
+        Key::of(&Packet::read(&bytes).unwrap(), &bytes, Direction::Egress, 0)
+    }
+
+    /// Connections in all states, begun at different times, some of them over.
+    fn table() -> (Table, Vec<Key>, Instant) {
+        let times = Timeouts::new(60, 60, 30).unwrap();
+        let mut table = Table::new(100, &[times], 1, Instant::ZERO).with_untracked(100);
+        let (mut now, mut keys) = (Instant::ZERO + Duration::from_millis(700), Vec::new());
+        for port in 1..=40_u16 {
+            now += Duration::from_millis(1370);
+            let number = [protocol::TCP, protocol::UDP, protocol::ICMP, 47][usize::from(port % 4)];
+            let seen = match number {
+                protocol::TCP => Seen::Tcp(2),
+                protocol::UDP => Seen::Udp,
+                _ => Seen::Other,
+            };
+            let one = key(number, port);
+            match port % 3 {
+                0 => drop(table.remember(now, &one, true, seen, ())),
+                _ => drop(table.insert(now, &one, true, seen, ())),
+            }
+            for step in 0..port % 5 {
+                let seen = if number == protocol::TCP { Seen::Tcp(16) } else { seen };
+                table.packet(now, &one, step % 2 == 1, seen);
+            }
+            keys.push(one);
+        }
+        (table, keys, now)
+    }
+
+    fn exported(table: &Table) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        table.export(&mut bytes, |(), _| ());
+        bytes
+    }
+
+    fn imported(bytes: &[u8], of: &Table) -> Result<Table, StoredError> {
+        let mut table = of.unused();
+        let mut from = Reader(bytes);
+        table.import(&mut from, 1, |_| Ok(()))?;
+        from.end().map(|()| table)
+    }
+
+    #[test]
+    fn connections_end_at_the_same_time_and_free_their_places() {
+        let (mut stays, keys, mut now) = table();
+        let mut next = imported(&exported(&stays), &stays).unwrap();
+        assert_eq!((next.tracked(), next.untracked()), (stays.tracked(), stays.untracked()));
+        for _ in 0..1400 {
+            now += Duration::from_millis(500);
+            for key in &keys {
+                let found = |table: &mut Table| table.related(now, key).is_some();
+                assert_eq!(found(&mut stays), found(&mut next), "{key:?} at {now:?}");
+            }
+            stays.expire(now, 200, |_, _| ());
+            next.expire(now, 200, |_, _| ());
+            assert_eq!((next.tracked(), next.untracked()), (stays.tracked(), stays.untracked()));
+        }
+        assert_eq!(next.tracked() + next.untracked(), 0, "all are over");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let (table, ..) = table();
+        let bytes = exported(&table);
+        for end in 0..bytes.len() {
+            assert_eq!(imported(&bytes[..end], &table).err(), Some(StoredError::Short), "{end}");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(imported(&longer, &table).err(), Some(StoredError::Long));
+        // The first entry is behind the times of the table and the number of entries.
+        let entry = 8 + 4 + 4 + 4;
+        let length = (bytes.len() - entry) / table.index.len();
+        let mut twice = bytes.clone();
+        twice.copy_within(entry..entry + length, entry + length);
+        assert_eq!(imported(&twice, &table).err(), Some(StoredError::Wrong("a connection")));
+        let mut late = bytes;
+        late[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(imported(&late, &table).err(), Some(StoredError::Wrong("the time of a table")));
+    }
+}
