@@ -6,6 +6,8 @@
 mod support;
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -74,4 +76,132 @@ fn connections_counters_and_the_duty_to_give_back_go_to_the_next_process() {
     assert_eq!(last.end(Signal::TERM), 0);
     assert_eq!(machine.facts(), before, "everything is given back");
     assert_eq!(machine.instances_left(), Vec::<String>::new());
+}
+
+/// A process that asks and then dies, is silent, or speaks another form: the card goes on.
+#[test]
+fn a_card_whose_successor_fails_goes_on_as_before() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hhb");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet"]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let https = listen(&web, 443);
+    let mut inner = connect(&app, WEB, 443).unwrap();
+    let (mut inner_end, _) = https.accept().unwrap();
+    assert!(passes(&mut inner, &mut inner_end));
+
+    let ask = |version: u32| {
+        let mut stream = UnixStream::connect(machine.socket()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!("{{\"request\":\"take-over\",\"version\":{version}}}\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    };
+    let line = |stream: &UnixStream| {
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    };
+    let said = line(&ask(999));
+    assert!(said.contains("form 999: end the card that runs first"), "{said}");
+    // It gets the state, and dies.
+    let dies = ask(1);
+    let said = line(&dies);
+    assert!(said.contains("\"answer\":\"state\""), "{said}");
+    drop(dies);
+    assert!(passes(&mut inner, &mut inner_end));
+    // It gets the state, and says nothing.
+    let silent = ask(1);
+    assert!(line(&silent).contains("\"answer\":\"state\""));
+    inner.write_all(b"late").unwrap();
+    let mut late = [0; 4];
+    inner_end.set_read_timeout(Some(PATIENCE)).unwrap();
+    inner_end.read_exact(&mut late).unwrap();
+    assert!(line(&silent).contains("the other card says nothing"));
+
+    // What cannot be changed while a card runs is refused, and nothing has happened.
+    let refused = |words: &[&str]| {
+        let output = machine.srd(&[&["card", "up", "--take-over"], words].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = refused(&[&file]);
+    assert!(said.contains("the card that runs has --internet"), "{said}");
+    let said = refused(&[&file, "--internet", "--host", "other"]);
+    assert!(said.contains("of host `here`, and this one of `other`"), "{said}");
+    let socket = format!("{}web={}", machine.prefix, machine.path("web.sock").display());
+    let said = refused(&[&file, "--internet", "--vhost-user", &socket]);
+    assert!(said.contains("is a namespace in the card that runs"), "{said}");
+    assert!(passes(&mut inner, &mut inner_end) && passes(&mut inner_end, &mut inner));
+    let name = format!("{}run", machine.prefix);
+    let peer = format!("{}web", machine.prefix);
+    let run = ["run", "--name", &name, "--peer-of", &peer, "--", "sleep", "60"];
+    let held = Running(machine.command(&run).stderr(Stdio::null()).spawn().unwrap());
+    let began = Instant::now();
+    while !machine.srd(&["card", "status", &name]).status.success() {
+        assert!(began.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(50));
+    }
+    let said = refused(&[&file, "--internet"]);
+    assert!(said.contains("`srd run` holds the instance"), "{said}");
+    drop(held);
+    assert!(passes(&mut inner, &mut inner_end));
+    assert_eq!(card.end(Signal::TERM), 0);
+    assert_eq!(machine.facts(), before);
+    let said = refused(&[&file]);
+    assert!(said.contains("no card runs at"), "{said}");
+}
+
+/// The next process has another file: a guest that is gone, one that is new, and one that stays. It
+/// is killed, and the list that the first process began gives everything back.
+#[test]
+fn the_next_process_brings_its_own_file_and_takes_on_the_duty_to_give_back() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hhc");
+    let before = machine.facts();
+    let file = machine.example("vpc.toml", |text| text);
+    let mut card = machine.up(&[&file, "--internet", "--metrics", "127.0.0.1:9472"]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let far = listen(&machine.namespace, 9999);
+    let mut out = connect(&app, OUTSIDE, 9999).unwrap();
+    let (mut out_end, _) = far.accept().unwrap();
+    assert!(passes(&mut out, &mut out_end));
+
+    let renamed = format!("{}new", machine.prefix);
+    let next_file = machine.example("next.toml", |text| {
+        text.replace(&format!("[instance.{}web]", machine.prefix), &format!("[instance.{renamed}]"))
+            .replace(
+                &format!("instance = \"{}web\"", machine.prefix),
+                &format!("instance = \"{renamed}\""),
+            )
+    });
+    let words = [next_file.as_str(), "--internet", "--metrics", "127.0.0.1:9472"];
+    let mut next = take_over(&machine, &mut card, &words);
+    assert!(passes(&mut out, &mut out_end) && passes(&mut out_end, &mut out));
+    let began = Instant::now();
+    let name = format!("srd-i-{renamed}");
+    let lists = |name: &str| machine.instances_left().iter().any(|line| line.starts_with(name));
+    while lists(&web) || !lists(&name) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", machine.instances_left());
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut metrics = connect(&machine.namespace, [127, 0, 0, 1], 9472).unwrap();
+    metrics.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9472\r\n\r\n").unwrap();
+    let mut head = [0; 15];
+    metrics.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+
+    next.0.kill().unwrap();
+    next.0.wait().unwrap();
+    let began = Instant::now();
+    while machine.facts() != before || !machine.instances_left().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{:?}", machine.instances_left());
+        thread::sleep(Duration::from_millis(50));
+    }
 }

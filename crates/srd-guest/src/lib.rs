@@ -15,6 +15,8 @@
 //! |---|---|
 //! | [`protocol`] | what the service is asked, and answers |
 //! | [`client`] | the asking side |
+//! | [`config`] | `card.toml` |
+//! | `reload` | the configuration again, for a card that runs |
 //! | `server` | the socket |
 //! | `service` | the loop that moves packets and obeys |
 //! | `state` | what it works on |
@@ -36,6 +38,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod config;
 mod edge;
 mod following;
 mod gateways;
@@ -50,6 +53,7 @@ mod orders;
 mod packets;
 mod port;
 pub mod protocol;
+mod reload;
 mod resolv_conf;
 mod server;
 mod service;
@@ -62,6 +66,7 @@ mod world;
 
 pub use client::Client;
 pub use orders::Stopper;
+pub use reload::{Reloader, check};
 pub use state::{Ended, Metrics, Options, Service};
 pub use underlay::UnderlayOptions;
 

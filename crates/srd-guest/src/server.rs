@@ -239,7 +239,7 @@ fn hand_over(stream: &UnixStream, orders: &Orders, version: u32) -> Result<()> {
 }
 
 /// Hands a command to the service, and waits for its answer.
-fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
+pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
     if !orders.give(command) {
         bail!("the service has ended");
     }
