@@ -36,6 +36,8 @@ use crate::world::Vpc;
 
 /// Frames of one device in one turn.
 const BURST: usize = 64;
+/// Frames that the card takes at once: the first of them waits for the others to be read.
+const TOGETHER: usize = 16;
 /// The longest pause: flows that are over are freed so often.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Steps of that work for each instance.
@@ -225,26 +227,40 @@ impl Service {
         }
     }
 
+    /// At most [`TOGETHER`] frames of an interface.
+    fn read_some(&mut self, port: PortId, frames: &mut Vec<Vec<u8>>) {
+        while let Some(device) = self.devices.get_mut(&port)
+            && frames.len() < TOGETHER
+        {
+            match device.read() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!("a device of an instance is gone: {error}");
+                    self.devices.remove(&port);
+                }
+            }
+        }
+    }
+
     /// What guests send.
     fn read_guests(&mut self, now: Instant) {
         let ports: Vec<PortId> = self.devices.keys().copied().collect();
+        let mut frames = Vec::with_capacity(TOGETHER);
         for port in ports {
             if let Some(device) = self.devices.get_mut(&port) {
                 device.wake();
             }
-            for _ in 0..BURST {
-                let Some(device) = self.devices.get_mut(&port) else { break };
-                match device.read() {
-                    Ok(Some(frame)) => {
-                        self.with_card(now, |card, around| {
-                            card.from_guest(now, port, frame, around)
-                        });
-                    }
-                    Ok(None) => break,
-                    Err(error) => {
-                        tracing::warn!("a device of an instance is gone: {error}");
-                        self.devices.remove(&port);
-                    }
+            for _ in 0..BURST / TOGETHER {
+                self.read_some(port, &mut frames);
+                let read = frames.len();
+                if read > 0 {
+                    self.with_card(now, |card, around| {
+                        card.from_guest_all(now, port, &mut frames, around);
+                    });
+                }
+                if read < TOGETHER {
+                    break;
                 }
             }
         }

@@ -91,11 +91,11 @@ fn a_card_that_was_handed_over_does_what_it_would_have_done() {
     let seeds = seeds();
     let mut rng = Rng::new(3);
     for seed in &seeds {
-        for _ in 0..150 {
+        for _ in 0..60 {
             bodies::instances(&handed_over(&mut rng, seed));
         }
     }
-    for _ in 0..500 {
+    for _ in 0..200 {
         let seed = changed(&mut rng, &seeds);
         bodies::instances(&handed_over(&mut rng, &seed));
     }

@@ -100,8 +100,8 @@ impl Target {
 /// The other end of packets that arrive.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Sender {
-    /// The host that has sent them.
-    pub(super) host: Arc<str>,
+    /// The host that has sent them; none if it is this one.
+    pub(super) host: Option<Arc<str>>,
     /// The interface that they are from; none if they are from the internet.
     pub(super) eni: Option<EniId>,
 }

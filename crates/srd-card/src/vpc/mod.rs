@@ -24,7 +24,7 @@
 //! |---|---|
 //! | [`card`] | interfaces, instances, rules |
 //! | `flow` | what is kept with a flow |
-//! | `egress` | what guests send |
+//! | `egress`, `batch` | what guests send, one by one and several at once |
 //! | `ingress` | what arrives for them |
 //! | `onward` | limits, and what passed them |
 //! | [`port`], `read`, `parcel` | an interface, a frame, a packet on its way |
@@ -39,6 +39,7 @@
 //!
 //! The rules are those of `docs/spec/card.md`, section 5.
 
+mod batch;
 pub mod card;
 pub mod drops;
 mod egress;
