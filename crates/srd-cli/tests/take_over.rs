@@ -8,12 +8,14 @@ mod support;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use support::machine::*;
+use support::pair::must;
 
 /// Starts a card that takes over, and waits until the one that ran has ended.
 fn take_over(machine: &Machine, old: &mut Running, words: &[&str]) -> Running {
@@ -204,4 +206,89 @@ fn the_next_process_brings_its_own_file_and_takes_on_the_duty_to_give_back() {
         assert!(began.elapsed() < PATIENCE, "{:?}", machine.instances_left());
         thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// A window of a flow log that both processes have counted is one window, and loses nothing.
+#[test]
+fn flow_logs_count_on_in_the_next_process() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hhe");
+    let directory = machine.path("logs").to_str().unwrap().to_owned();
+    let log = format!("[flow_log.all]\ninterface = \"web\"\ndirectory = {directory:?}\n");
+    let file = machine.example("vpc.toml", |text| format!("{text}{log}"));
+    let mut card = machine.up(&[&file]);
+    let https = listen(&machine.instance("web"), 443);
+    let mut inner = connect(&machine.instance("app"), WEB, 443).unwrap();
+    let (mut inner_end, _) = https.accept().unwrap();
+    assert!(passes(&mut inner, &mut inner_end));
+    let mut next = take_over(&machine, &mut card, &[&file]);
+    assert!(!Path::new(&directory).exists(), "the window is not over");
+    assert!(passes(&mut inner, &mut inner_end));
+    drop((inner, inner_end));
+    thread::sleep(SILENCE);
+    let counted = ["rx_packets", "tx_packets"].map(|name| machine.counter("web", name));
+    assert_eq!(next.end(Signal::TERM), 0);
+    let mut records = Vec::new();
+    for entry in fs::read_dir(&directory).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let lines = text.lines().skip(1);
+        records.extend(lines.map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>()));
+    }
+    let packets = |at: usize| -> u64 {
+        let own = records.iter().filter(|record| record[at] == "10.0.1.10");
+        own.map(|record| record[8].parse::<u64>().unwrap()).sum()
+    };
+    assert_eq!([packets(4), packets(3)], counted, "{records:?}");
+    assert!(records.iter().all(|record| record[13] == "OK"), "{records:?}");
+}
+
+/// Another host of the cloud sees nothing of it: the socket to other hosts stays open.
+#[test]
+fn a_connection_to_an_instance_of_another_host_lives() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let [alpha, beta] = [Machine::new("hhf"), Machine::new("hhg")];
+    let (a, b) = (&alpha.namespace, &beta.namespace);
+    must(&format!("link add hh0 netns {a} type veth peer name hh0 netns {b}"));
+    for (n, namespace) in [(1, a), (2, b)] {
+        must(&format!("-n {namespace} addr add 198.18.7.{n}/24 dev hh0"));
+        must(&format!("-n {namespace} link set hh0 mtu 9200 up"));
+    }
+    let cloud = |machine: &Machine| {
+        let text = machine.example("cloud.toml", |text| text);
+        let mut text = fs::read_to_string(text).unwrap();
+        for (instance, host) in [("web", "alpha"), ("app", "beta")] {
+            let table = format!("[instance.{}{instance}]\n", machine.prefix);
+            text = text.replace(&table, &format!("{table}host = \"{host}\"\n"));
+        }
+        let path = machine.path("cloud.toml");
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (file, of_beta) = (cloud(&alpha), cloud(&beta));
+    let words = |file: &str, n: u8| {
+        let (own, other) = if n == 1 { ("alpha", "beta") } else { ("beta", "alpha") };
+        let peer = format!("{other}=198.18.7.{}", 3 - n);
+        let underlay = format!("198.18.7.{n}");
+        let all = [file, "--host", own, "--underlay", &underlay, "--plain", "--peer", &peer];
+        all.map(str::to_owned)
+    };
+    let (of_a, of_b) = (words(&file, 1), words(&of_beta, 2));
+    let of_a: Vec<&str> = of_a.iter().map(String::as_str).collect();
+    let of_b: Vec<&str> = of_b.iter().map(String::as_str).collect();
+    let mut card = alpha.up(&of_a);
+    let mut other = beta.up(&of_b);
+    let https = listen(&alpha.instance("web"), 443);
+    let mut client = connect(&beta.instance("app"), WEB, 443).unwrap();
+    let (mut server, _) = https.accept().unwrap();
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    let mut next = take_over(&alpha, &mut card, &of_a);
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    let mut next_other = take_over(&beta, &mut other, &of_b);
+    assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
+    assert_eq!((next.end(Signal::TERM), next_other.end(Signal::TERM)), (0, 0));
+    assert!(alpha.instances_left().is_empty() && beta.instances_left().is_empty());
 }

@@ -137,8 +137,16 @@ pub(super) fn run(args: &UpArgs) -> Result<u8> {
         return Ok(0);
     }
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
-    let mut service =
-        if args.take_over { Service::take_over(options)? } else { Service::open(options)? };
+    let mut service = if args.take_over {
+        let (service, silence) = Service::take_over(options)?;
+        say(format!(
+            "took the card over: no packet moved for {:.1} ms",
+            silence.as_secs_f64() * 1e3
+        ))?;
+        service
+    } else {
+        Service::open(options)?
+    };
     let (stopper, reloader) = (service.stopper(), service.reloader());
     let config = args.config.clone();
     let socket = args.socket.socket.clone();

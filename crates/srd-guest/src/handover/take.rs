@@ -67,12 +67,12 @@ struct Handed {
 
 impl Service {
     /// Goes on with all that the card has that listens at the socket of the options. If this fails,
-    /// that card goes on as before.
+    /// that card goes on as before. Returns for how long no packet moved, too.
     ///
     /// # Errors
     /// No card runs there, it does not hand over, or it differs in what cannot be changed while it
     /// runs; or the file is wrong.
-    pub fn take_over(options: Options) -> Result<Self> {
+    pub fn take_over(options: Options) -> Result<(Self, Duration)> {
         let vpc = Vpc::read(options.file.as_deref(), &options.host)?;
         for name in options.vhost_user.keys() {
             vpc.instance_here(name)?;
@@ -90,6 +90,7 @@ impl Service {
         let server = Server::listen_beside(&options.socket, orders.clone())?;
 
         // From here on the card that runs moves no packets.
+        let asked = clock::now();
         let mut line = ask(&options)?;
         let mut handed = Handed::receive(&mut line)?;
         handed.check(&options)?;
@@ -124,7 +125,8 @@ impl Service {
             bail!("the card that runs goes on as before: {said}");
         }
         service.begin(clock::now(), handed);
-        Ok(service)
+        let silence = Duration::from_nanos(clock::now().since(asked).as_nanos());
+        Ok((service, silence))
     }
 }
 
