@@ -7,9 +7,11 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::UdpSocket;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -291,4 +293,53 @@ fn a_connection_to_an_instance_of_another_host_lives() {
     assert!(passes(&mut client, &mut server) && passes(&mut server, &mut client));
     assert_eq!((next.end(Signal::TERM), next_other.end(Signal::TERM)), (0, 0));
     assert!(alpha.instances_left().is_empty() && beta.instances_left().is_empty());
+}
+
+/// Packets that one namespace's IP has received.
+fn received(namespace: &str) -> u64 {
+    let text = must(&format!("netns exec {namespace} cat /proc/net/snmp"));
+    let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == "InReceives").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+/// After a hand-over the first process moves no packet any more: one that it moved would be in no
+/// counter, and one that waits for a limit would arrive twice.
+#[test]
+fn regression_each_packet_is_moved_and_counted_by_one_of_both() {
+    if !ready_with_nsenter() {
+        return;
+    }
+    let machine = Machine::new("hhj");
+    let change = |text: String| text.replace("icmp from 10.0.0.0/16", "all from 10.0.0.0/16");
+    let file = machine.example("vpc.toml", change);
+    let mut card = machine.up(&[&file]);
+    let (web, app) = (machine.instance("web"), machine.instance("app"));
+    let facts = || (received(&web), machine.counter("web", "rx_packets"));
+    let _silent = within(&web, || UdpSocket::bind("10.0.1.10:9000").unwrap());
+    let before = facts();
+    let sender = within(&app, || UdpSocket::bind("10.0.2.10:9000").unwrap());
+    let ends = AtomicBool::new(false);
+    let sent = thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut sent = 0_u64;
+            while !ends.load(Ordering::Relaxed) {
+                sent += u64::from(sender.send_to(b"datagram", "10.0.1.10:9000").is_ok());
+                thread::sleep(Duration::from_micros(20));
+            }
+            sent
+        });
+        for _ in 0..3 {
+            thread::sleep(Duration::from_millis(100));
+            card = take_over(&machine, &mut card, &[&file]);
+        }
+        ends.store(true, Ordering::Relaxed);
+        load.join().unwrap()
+    });
+    thread::sleep(SILENCE);
+    let after = facts();
+    assert_eq!(after.0 - before.0, after.1 - before.1, "of {sent} sent");
+    assert!(after.0 - before.0 > 1000, "{sent}");
+    assert_eq!(card.end(Signal::TERM), 0);
 }

@@ -126,6 +126,10 @@ impl Service {
             self.wait().context("waiting for packets")?;
             let now = clock::now();
             self.obey(now);
+            if self.is_handed_over {
+                // Packets, and what waits for a limit, are another process's.
+                return Ok(());
+            }
             self.read_guests(now);
             self.read_edge(now)?;
             self.read_hosts(now);
@@ -182,6 +186,9 @@ impl Service {
                 Command::HandOver(stream, back) => {
                     let handed = self.hand_over(&stream).map_err(|error| format!("{error:#}"));
                     let _ = back.send(handed);
+                    if self.is_handed_over {
+                        return;
+                    }
                 }
                 Command::Apply(file, began, back) => {
                     let vpc = self.vpc.replaced(*file);

@@ -2,7 +2,7 @@
 //! of flow logs, and packets that wait for a limit.
 //!
 //! Verdicts are not among them: the next card has rules of its own, and judges each flow once more,
-//! as after a change of rules (V4). A packet from the internet that waits for a limit is dropped
+//! as after a change of rules (V4, V14). A packet from the internet that waits for a limit is dropped
 //! then, and counted. Traces end.
 
 use alloc::vec::Vec;
@@ -127,7 +127,7 @@ impl Card {
     /// # Errors
     /// The bytes are not what [`Card::export`] writes. Nothing has changed then.
     pub fn import(&mut self, bytes: &[u8]) -> Result<usize, StoredError> {
-        let mut from = Reader(body(Kind::Card, bytes)?);
+        let mut from = Reader(body(Kind::Card, bytes)?); // V14
         let (drops, lost) = (Drops::read(&mut from)?, from.counter()?);
         let mut known = Vec::new();
         for _ in 0..from.count()? {
