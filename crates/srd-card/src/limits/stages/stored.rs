@@ -60,15 +60,20 @@ impl<T> Limits<T> {
             due.write(out);
             before.write(out);
             next.write(out);
-            (offer.write(out), held.write(out), item(of, out));
+            offer.write(out);
+            held.write(out);
+            item(of, out);
         }
         write_count(self.ready.len(), out);
         for (offer, of, held) in &self.ready {
-            (offer.write(out), held.write(out), item(of, out));
+            offer.write(out);
+            held.write(out);
+            item(of, out);
         }
         write_count(self.late.len(), out);
         for (limit, of) in &self.late {
-            (limit.write(out), item(of, out));
+            limit.write(out);
+            item(of, out);
         }
     }
 
