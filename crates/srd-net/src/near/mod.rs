@@ -19,8 +19,8 @@
 //! | `link` | one endpoint of this machine, from the first call to its end |
 //! | `table` | which addresses have a link, and which are called again when |
 //!
-//! Bounds: links of a process, by the descriptors that it may have ([`links_max`]); two rings of 256
-//! KB for each; addresses that are remembered. What is beyond them travels by UDP.
+//! Bounds: links of a process, by the descriptors that it may have ([`links_max`]); two rings of 1
+//! MiB for each; addresses that are remembered. What is beyond them travels by UDP.
 
 mod link;
 mod meet;

@@ -19,8 +19,9 @@ use srd_proto::transmit::Ecn;
 
 use crate::sys::segment::Segment;
 
-/// Bytes of records: some packets of full size of a loopback device.
-pub(super) const RECORDS_BYTES: u32 = 1 << 18;
+/// Bytes of records: what a sender has under way while the reader's core is with another program
+/// for a moment.
+pub(super) const RECORDS_BYTES: u32 = 1 << 20;
 /// Bytes of a ring.
 pub(super) const RING_BYTES: usize = RECORDS_AT + RECORDS_BYTES as usize;
 

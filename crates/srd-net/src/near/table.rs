@@ -38,7 +38,7 @@ const BELL: u64 = u64::MAX - 1;
 /// Links of this process.
 static LINKS: AtomicU32 = AtomicU32::new(0);
 
-/// The most links of this process: each end of a link has two descriptors and maps 512 KB.
+/// The most links of this process: each end of a link has two descriptors and maps 2 MiB.
 pub fn links_max() -> u32 {
     let part = os::descriptors_max() / DESCRIPTORS_PART / 2;
     u32::try_from(part).unwrap_or(LINKS_MAX).min(LINKS_MAX)

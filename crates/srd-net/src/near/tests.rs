@@ -116,7 +116,7 @@ fn more_than_the_ring_holds_arrives_all_the_same() {
     let table = here.io().near.as_mut().unwrap();
     let link = table.link_to(Instant::ZERO, there.local_address()).unwrap();
     let ecn = srd_proto::transmit::Ecn::Ect;
-    let (_, full) = link.send(Instant::ZERO, 1, ecn, &vec![vec![0; 9000]; 40]);
+    let (_, full) = link.send(Instant::ZERO, 1, ecn, &vec![vec![0; 9000]; 150]);
     assert!(full > 0);
     while here.io().near_stats().full == 0 {
         assert!(start.elapsed() < StdDuration::from_secs(5), "nothing was dropped");
