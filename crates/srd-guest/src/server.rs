@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::handover::give;
+use crate::handover::asker;
 use crate::orders::{Command, Orders};
 use srd_net::clock;
 
@@ -232,7 +232,7 @@ pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
 
 /// Lets the process at the other end go on with everything.
 fn hand_over(stream: &UnixStream, orders: &Orders, version: u32) -> Result<()> {
-    give::check(stream, version)?;
+    asker::check(stream, version)?;
     let (back, done) = channel();
     let handed = hand(orders, Command::HandOver(stream.try_clone()?, back), &done)?;
     handed.map_err(anyhow::Error::msg)

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use rustix::net::sockopt::socket_peercred;
+use anyhow::{Result, bail};
 
 use super::state::{Edge, Instance, Interface, Log, ResolvConf, State};
 use super::wire::{DESCRIPTORS_MAX, Line, file_of};
-use super::{GO, READY, VERSION};
+use super::{GO, READY};
 use srd_net::Tun;
 
 use crate::gateways::Gateways;
@@ -26,24 +25,8 @@ pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(3);
 /// A reader that is slower than this is given up.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Finds what speaks against a hand-over, before anything is stopped.
-pub(crate) fn check(stream: &UnixStream, version: u32) -> Result<()> {
-    let by = socket_peercred(stream).context("the process that asks")?;
-    let own = rustix::process::geteuid();
-    if !by.uid.is_root() && by.uid != own {
-        bail!("only root and the user of this card may take it over");
-    }
-    if version != VERSION {
-        bail!(
-            "the card that runs hands its state over in form {VERSION}, and the new one reads form \
-             {version}: end the card that runs first (connections that it tracks end with it)"
-        );
-    }
-    Ok(())
-}
-
 impl Service {
-    /// Hands everything over. If that fails, nothing has changed.
+    /// Hands everything over to a process that may ask for it. If that fails, nothing has changed.
     pub(crate) fn hand_over(&mut self, stream: &UnixStream) -> Result<()> {
         if let Some(name) = self.vpc.added_names().next() {
             bail!(

@@ -20,9 +20,11 @@
 //! |---|---|
 //! | `wire` | lines, descriptors, and the file with the state |
 //! | `state` | what is told besides the card's own state |
+//! | `asker` | which processes may ask |
 //! | `give` | the card that runs |
 //! | `take` | the card that takes over |
 
+pub(crate) mod asker;
 pub(crate) mod give;
 mod state;
 pub(crate) mod take;

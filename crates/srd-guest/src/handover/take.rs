@@ -206,8 +206,8 @@ impl Handed {
             let is_socket = options.vhost_user.contains_key(name);
             if is_socket == namespace.is_some() {
                 bail!(
-                    "the instance `{name}` is {} in the card that runs: start this one likewise, or \
-                     end that first",
+                    "the instance `{name}` is {} in the card that runs: give this one the same, \
+                     or end that first",
                     if is_socket { "a namespace" } else { "at a socket of vhost-user" }
                 );
             }

@@ -2,8 +2,8 @@
 //! of flow logs, and packets that wait for a limit.
 //!
 //! Verdicts are not among them: the next card has rules of its own, and judges each flow once more,
-//! as after a change of rules (V4, V14). A packet from the internet that waits for a limit is dropped
-//! then, and counted. Traces end.
+//! as after a change of rules (V4, V14). A packet from the internet that waits for a limit is
+//! dropped then, and counted. Traces end.
 
 use alloc::vec::Vec;
 
