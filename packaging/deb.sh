@@ -67,7 +67,9 @@ put_development() { install -D -m "$1" "$2" "$development/$3"; }
 put 755 "$binary" usr/bin/srd
 strip --strip-unneeded --remove-section=.comment "$package/usr/bin/srd"
 put 644 "$here/srd@.service" lib/systemd/system/srd@.service
+put 644 "$here/srd-card.service" lib/systemd/system/srd-card.service
 put 644 "$here/srd0.toml.example" etc/srd/srd0.toml.example
+put 644 "$here/card.toml.example" etc/srd/card.toml.example
 
 objects=("$package/usr/bin/srd")
 if [ -n "$libraries" ]; then

@@ -30,6 +30,7 @@ mod man;
 mod mpi_check;
 mod output;
 mod perf;
+mod shape;
 mod sim;
 mod units;
 mod vpc;
@@ -91,6 +92,8 @@ enum Command {
     Run(Box<card::run::RunArgs>),
     /// Find bursts of packets on any interface, and name their flows and the limits they exceed.
     Watch(Box<watch::WatchArgs>),
+    /// Let an interface send no faster than a rate, and no flow faster than another
+    Shape(shape::ShapeArgs),
     /// Check the settings of this system that matter for ENA Express, and fix them.
     Check(check::CheckArgs),
     /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
@@ -152,6 +155,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Card(command) => card::run(&command),
         Command::Run(args) => card::run::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Shape(args) => shape::run(&args),
         Command::Check(args) => check::run(&args),
         Command::MpiCheck(args) => mpi_check::run(&args),
         Command::Daemon(command) => daemon::run(&command),

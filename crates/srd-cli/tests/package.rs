@@ -105,7 +105,9 @@ fn the_package_holds_what_the_program_says_about_itself() {
     for file in [
         "usr/bin/srd",
         "lib/systemd/system/srd@.service",
+        "lib/systemd/system/srd-card.service",
         "etc/srd/srd0.toml.example",
+        "etc/srd/card.toml.example",
         "usr/share/doc/srd/copyright",
         "usr/share/doc/srd/changelog.gz",
         "usr/share/doc/srd/README.md",

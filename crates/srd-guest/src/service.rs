@@ -29,7 +29,7 @@ use crate::port::Port;
 use crate::protocol::{Answer, Request};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
-use crate::state::{Guests, Options, Service};
+use crate::state::{Ended, Guests, Options, Service};
 use crate::underlay::Underlay;
 use crate::undo::Undo;
 use crate::world::Vpc;
@@ -88,8 +88,9 @@ impl Service {
             commands,
             wake,
             stopper: Stopper { is_ending, orders },
-            _server: server,
-            _metrics: metrics,
+            server,
+            metrics,
+            is_handed_over: false,
             expire_at: now,
             began: now,
             undo,
@@ -110,10 +111,14 @@ impl Service {
     ///
     /// # Errors
     /// Waiting fails, or the device of the internet's side is gone.
-    pub fn run(&mut self) -> Result<()> {
+    pub fn run(&mut self) -> Result<Ended> {
         let ended = self.turn();
+        if self.is_handed_over {
+            self.let_go();
+            return Ok(Ended::HandedOver);
+        }
         self.end_logs();
-        ended
+        ended.map(|()| Ended::Stopped)
     }
 
     fn turn(&mut self) -> Result<()> {
@@ -121,6 +126,10 @@ impl Service {
             self.wait().context("waiting for packets")?;
             let now = clock::now();
             self.obey(now);
+            if self.is_handed_over {
+                // Packets, and what waits for a limit, are another process's.
+                return Ok(());
+            }
             self.read_guests(now);
             self.read_edge(now)?;
             self.read_hosts(now);
@@ -174,6 +183,13 @@ impl Service {
                     let _ = back.send(self.take_trace(now, id));
                 }
                 Command::EndTrace(id) => self.end_trace(id),
+                Command::HandOver(stream, back) => {
+                    let handed = self.hand_over(&stream).map_err(|error| format!("{error:#}"));
+                    let _ = back.send(handed);
+                    if self.is_handed_over {
+                        return;
+                    }
+                }
                 Command::Apply(file, began, back) => {
                     let vpc = self.vpc.replaced(*file);
                     let applied = vpc.and_then(|vpc| self.apply_or_stay(now, vpc));
@@ -212,7 +228,9 @@ impl Service {
                 Ok(Answer::Tracing { id })
             }
             // The connection's own thread reads the file, or finds the words.
-            Request::Apply { .. } | Request::Traced { .. } => bail!("this is no request for here"),
+            Request::Apply { .. } | Request::Traced { .. } | Request::TakeOver { .. } => {
+                bail!("this is no request for here")
+            }
         }
     }
 

@@ -160,6 +160,7 @@ impl Stage {
 }
 
 /// The limits of one ENI, and its counters.
+#[derive(Clone)]
 struct Eni {
     link_local: Bucket,
     fragments: Bucket,
@@ -508,5 +509,6 @@ fn index(direction: Direction) -> usize {
     }
 }
 
+mod stored;
 #[cfg(test)]
 mod tests;

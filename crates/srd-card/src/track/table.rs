@@ -352,11 +352,18 @@ impl<T> Table<T> {
         let progress = Progress::first(seen);
         let (key, expires, link) = (*key, 0, Link::NONE);
         let entry = Entry { key, progress, local_first, tracked, expires, link, value };
+        let id = self.place(entry)?;
+        self.file(id.0, tick);
+        Some(id)
+    }
+
+    /// Puts an entry into a place and the index; it has to be filed then.
+    fn place(&mut self, entry: Entry<T>) -> Option<TrackId> {
+        let (key, tracked) = (entry.key, entry.tracked);
         let number = self.entries.put(entry)?;
         self.untracked += u32::from(!tracked);
         let slot = self.slot(&key, number);
         self.index.insert_unique(slot.hash(), slot, |slot| slot.hash());
-        self.file(number, tick);
         Some(TrackId(number))
     }
 
@@ -474,5 +481,6 @@ impl<T> Table<T> {
     }
 }
 
+mod stored;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ use srd_vpc::judge::{Exit, Reach, Reason, Service};
 use super::port::PortId;
 use crate::limits::{FlowKind, FlowMeter};
 use crate::observe::Path;
+use crate::store::stored;
 use crate::track::TrackId;
 
 /// A verdict of one direction of a flow.
@@ -104,6 +105,8 @@ pub(super) struct Sender {
     /// The interface that they are from; none if they are from the internet.
     pub(super) eni: Option<EniId>,
 }
+
+stored!(Sender { host, eni });
 
 /// The targets and the senders of flows, each once. Bound: forgotten with the rules that they came
 /// from, and there are no more than interfaces, public addresses and gateways that the rules know.

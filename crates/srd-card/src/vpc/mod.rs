@@ -34,6 +34,7 @@
 //! | [`trace`], `traced` | packets that are followed, and where their way is noted |
 //! | [`nat`] | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
+//! | [`stored`] | state for another program: [`Card::export`] |
 //! | [`drops`] | why packets were dropped |
 //!
 //! The rules are those of `docs/spec/card.md`, section 5.
@@ -54,6 +55,7 @@ mod onward;
 mod parcel;
 pub mod port;
 mod read;
+pub mod stored;
 pub mod trace;
 mod traced;
 mod translate;
