@@ -288,4 +288,25 @@ mod tests {
         handle.poll();
         assert!(shared.fresh_until() > now);
     }
+
+    /// With memory between endpoints a poll takes back what would wake the progress thread. It
+    /// slept on, and what came when the application stayed away lay there for a second and more.
+    #[test]
+    fn regression_after_a_poll_the_progress_thread_arms_its_descriptor_again() {
+        let options = Options::at("127.0.0.1:0".parse().unwrap());
+        let host = Host::open(&options, Nobody).unwrap();
+        let (handle, shared) = (host.handle(), &host.handle().0);
+        let begin = std::time::Instant::now();
+        let arms = || {
+            while !shared.is_armed() {
+                assert!(begin.elapsed().as_secs() < 10, "the progress thread sleeps on");
+                std::thread::yield_now();
+            }
+        };
+        for _ in 0..10 {
+            arms();
+            handle.poll();
+        }
+        arms();
+    }
 }

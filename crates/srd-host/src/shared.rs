@@ -76,6 +76,9 @@ pub(crate) struct Shared<S: Sink> {
     coalesce_until_ns: AtomicU64,
     /// Until when the progress thread sleeps if nothing arrives; zero while it is awake.
     sleeps_until_ns: AtomicU64,
+    /// The progress thread has armed the descriptor that it sleeps on, and no caller has polled
+    /// since. Changed under the lock.
+    armed: AtomicBool,
     pub(crate) closing: AtomicBool,
     /// Ends the progress thread's sleep.
     wakeup: OwnedFd,
@@ -90,6 +93,7 @@ impl<S: Sink> Shared<S> {
             polled_at_ns: AtomicU64::new(0),
             coalesce_until_ns: AtomicU64::new(u64::MAX),
             sleeps_until_ns: AtomicU64::new(0),
+            armed: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             wakeup: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
         })
@@ -145,6 +149,7 @@ impl<S: Sink> Shared<S> {
         self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
         // A packet that has come since ends no sleep any more.
         let due = if core.local.arm() { core.due() } else { Instant::ZERO };
+        self.armed.store(true, Ordering::Relaxed);
         // Said under the lock: a call that makes something due earlier either came before this
         // round, or sees it and wakes the progress thread.
         self.sleeps_until(due);
@@ -169,6 +174,12 @@ impl<S: Sink> Shared<S> {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Whether what arrives wakes the progress thread.
+    #[cfg(test)]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn wakeup(&self) -> &OwnedFd {
@@ -198,6 +209,10 @@ impl<S: Sink> Shared<S> {
         let mut locked = self.lock();
         let core = locked.as_mut()?;
         let packets = core.round();
+        // The round has taken back what would have woken the progress thread.
+        if self.armed.swap(false, Ordering::Relaxed) {
+            self.wake();
+        }
         let now = core.local.last_look();
         self.polled_at_ns.store(now.as_nanos(), Ordering::Relaxed);
         self.called(core);

@@ -8,7 +8,7 @@
 //! nccl_pair 10.0.0.1:7000 half 8 10000             there and back: half a round trip
 //! nccl_pair 10.0.0.1:7000 tcp-rate 1048576 1000    the same over four sockets
 //! nccl_pair 10.0.0.1:7000 tcp-half 8 10000
-//! nccl_pair 10.0.0.1:7000 hang 0                   the client is away: a receive of the server fails
+//! nccl_pair 10.0.0.1:7000 hang 0                   the client is away: a receive fails
 //! nccl_pair 10.0.0.1:7000 pour 0                   the same for many small messages to the client
 //! ```
 //!
@@ -389,8 +389,7 @@ impl Sockets {
         Self(sockets)
     }
 
-    /// Moves the part of each socket so many times. `step` moves some bytes of a part from an offset
-    /// on.
+    /// Moves the part of each socket so many times. `step` moves some bytes of a range.
     fn run(
         &mut self,
         bytes: usize,

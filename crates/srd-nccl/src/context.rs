@@ -1,9 +1,9 @@
-//! What purpose to one of NCCL's communicators: an endpoint on each interface that it uses.
+//! What belongs to one of NCCL's communicators: an endpoint on each interface that it uses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::plugin::Machine;
+use crate::machine::Machine;
 use crate::port::Port;
 use crate::{Fault, Outcome};
 

@@ -14,7 +14,7 @@ pub const PARTS_MAX: usize = 8;
 /// After this time without a message a peer is probed.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
-/// What an operation of the endpoint purpose to; travels as its context.
+/// What an operation of the endpoint belongs to; travels as its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// Control messages that nobody waits for, and receives for control messages.
@@ -235,7 +235,7 @@ impl Flow {
         state.release(request.slot);
     }
 
-    /// What a part's operation purpose to.
+    /// What a part's operation belongs to.
     #[must_use]
     pub fn part(&self, request: Request, part: usize) -> Purpose {
         let part = u16::try_from(part).unwrap_or(u16::MAX);

@@ -10,7 +10,8 @@
 //! | [`abi`] | NCCL's binary interface |
 //! | [`entry`] | calls from C: pointers end here |
 //! | [`settings`], [`device`] | the environment; the interfaces that are NCCL's devices |
-//! | [`plugin`], [`context`] | what the process has; what purpose to a communicator |
+//! | [`machine`], [`plugin`] | devices and settings; what NCCL holds |
+//! | [`context`] | what belongs to a communicator |
 //! | [`port`], [`sink`] | an endpoint; where the ends of its operations go |
 //! | [`control`], [`wire`] | how connections come and go; what that looks like |
 //! | [`listener`], [`sender`], [`receiver`] | what NCCL holds |
@@ -41,6 +42,7 @@ pub mod entry;
 pub mod flow;
 pub mod listener;
 pub mod log;
+pub mod machine;
 pub mod plugin;
 pub mod port;
 pub mod receiver;

@@ -2,15 +2,17 @@
 
 use std::sync::RwLock;
 
-use crate::abi::{LOG_INFO, LOG_WARN, Logger};
-use crate::entry::print;
+use crate::abi::{LOG_INFO, LOG_WARN};
 
-static LOGGER: RwLock<Option<Logger>> = RwLock::new(None);
+/// Writes a line at a level.
+pub type Print = Box<dyn Fn(i32, &str) + Send + Sync>;
 
-/// Says everything to this from now on.
-pub fn use_logger(logger: Option<Logger>) {
-    if let (Ok(mut current), Some(logger)) = (LOGGER.write(), logger) {
-        *current = Some(logger);
+static PRINT: RwLock<Option<Print>> = RwLock::new(None);
+
+/// Every line goes here from now on.
+pub fn use_printer(print: Print) {
+    if let Ok(mut current) = PRINT.write() {
+        *current = Some(print);
     }
 }
 
@@ -25,8 +27,9 @@ pub fn info(text: &str) {
 }
 
 fn say(level: i32, text: &str) {
-    let logger = LOGGER.read().ok().and_then(|logger| *logger);
-    if let Some(logger) = logger {
-        print(logger, level, &format!("NET/SRD : {text}"));
+    if let Ok(current) = PRINT.read()
+        && let Some(print) = &*current
+    {
+        print(level, &format!("NET/SRD : {text}"));
     }
 }

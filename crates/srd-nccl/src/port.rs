@@ -156,8 +156,8 @@ impl Port {
         }
     }
 
-    /// Waits until nothing of a flow is under way, for a quarter of a second at most. If something is left, the
-    /// whole endpoint is given up: afterwards NCCL's memory is not touched.
+    /// Waits until nothing of a flow is under way, for a quarter of a second at most. If something
+    /// is left, the whole endpoint is given up: afterwards NCCL's memory is not touched.
     pub fn drain(&self, flow: &Flow) {
         let begin = Instant::now();
         while flow.unfinished() > 0 && !self.is_over() && begin.elapsed() < DRAIN {

@@ -102,7 +102,8 @@ pub unsafe extern "C" fn connect_v10(
     })
 }
 
-/// The first call begins, and notes in the handle what it has begun; the others return whether it is there.
+/// The first call begins, and notes in the handle what it has begun; the others return whether
+/// the connection stands.
 unsafe fn connect_at(
     port: impl FnOnce() -> Outcome<Arc<Port>>,
     handle: *mut c_void,

@@ -1,8 +1,9 @@
-//! Calls from C, and to C. What pointers lead to is copied here; everything behind is ordinary Rust.
+//! Calls from C, and to C. What pointers lead to is copied here; everything behind is ordinary
+//! Rust.
 //!
-//! What NCCL's documentation requires of its core is the safety condition of every function of this
-//! module: pointers are null where that is allowed, or valid for the call; buffers of a request stay
-//! until the request has ended or its connection was closed.
+//! What NCCL's documentation requires of its core is the safety condition of every function of
+//! this module: pointers are null where that is allowed, or valid for the call; buffers of a
+//! request stay until the request has ended or its connection was closed.
 
 use std::ffi::{CString, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,8 +65,15 @@ fn address(buffer: *mut c_void) -> u64 {
     buffer.expose_provenance() as u64
 }
 
+/// Logs through NCCL's logger from now on.
+fn use_logger(logger: Option<Logger>) {
+    if let Some(logger) = logger {
+        log::use_printer(Box::new(move |level, text| print(logger, level, text)));
+    }
+}
+
 /// Hands a line to NCCL's logger.
-pub(crate) fn print(logger: Logger, level: c_int, text: &str) {
+fn print(logger: Logger, level: c_int, text: &str) {
     let Ok(text) = CString::new(text.replace('\0', " ")) else { return };
     let file = c"libnccl-net-srd".as_ptr();
     // SAFETY: the logger takes what printf does: a format, and here one string for it.

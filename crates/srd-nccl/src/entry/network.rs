@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use super::{handle_of, out, pointer_of, run};
+use super::{handle_of, out, pointer_of, run, use_logger};
 use crate::abi::{
     Common, Logger, NCCL_NET_DEVICE_HOST, NCCL_NET_ID_UNDEF, NCCL_PTR_HOST, NcclResult,
     PropertiesV10, PropertiesV11, PropertiesV12, VirtualDevice,
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::flow::PARTS_MAX;
 use crate::plugin::{self, OBJECTS, Object};
 use crate::table::OBJECTS_MAX;
-use crate::{Fault, Outcome, log};
+use crate::{Fault, Outcome, machine};
 
 /// Bytes of the longest message: `test` returns lengths as C's int.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
@@ -30,12 +30,12 @@ pub unsafe extern "C" fn init(
     logger: Option<Logger>,
     _profiler: *const c_void,
 ) -> NcclResult {
-    log::use_logger(logger);
+    use_logger(logger);
     run("init", || {
         // SAFETY: as NCCL promises.
         let to = unsafe { out("ctx", context) }?;
         *to = std::ptr::null_mut();
-        let context = Context::new(plugin::machine()?);
+        let context = Context::new(machine::machine()?);
         *to = pointer_of(OBJECTS.add(Arc::new(Object::Context(context)))?)?;
         Ok(())
     })
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn init(
 /// # Safety
 /// See the module.
 pub unsafe extern "C" fn init_v10(logger: Option<Logger>, _profiler: *const c_void) -> NcclResult {
-    log::use_logger(logger);
+    use_logger(logger);
     run("init", || plugin::common_context().map(|_| ()))
 }
 
@@ -58,14 +58,14 @@ pub unsafe extern "C" fn devices(count: *mut c_int) -> NcclResult {
     run("devices", || {
         // SAFETY: as NCCL promises.
         let to = unsafe { out("ndev", count) }?;
-        *to = c_int::try_from(plugin::machine()?.devices.len()).unwrap_or(c_int::MAX);
+        *to = c_int::try_from(machine::machine()?.devices.len()).unwrap_or(c_int::MAX);
         Ok(())
     })
 }
 
 /// What all versions say of a device. Its texts live as long as the process.
 fn common(device: c_int) -> Outcome<Common> {
-    let machine = plugin::machine()?;
+    let machine = machine::machine()?;
     let info = usize::try_from(device).ok().and_then(|at| machine.devices.get(at));
     let info = info.ok_or_else(|| Fault::argument(format!("there is no device {device}")))?;
     Ok(Common {

@@ -16,7 +16,7 @@ use crate::{Fault, Outcome};
 /// What a registration is: there is nothing to remember of memory of the host.
 const REGISTERED: u64 = 1;
 
-/// `regMr`. Memory of GPUs is refused, as `ptrSupport` says: NCCL copies through memory of the host.
+/// `regMr`. Memory of GPUs is refused, as `ptrSupport` says: NCCL copies through the host's.
 ///
 /// # Safety
 /// See the module.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each user needs a part")]
 
+pub(crate) mod loopback;
+
 use std::ffi::{CString, c_char, c_int, c_ulong, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;

@@ -227,9 +227,9 @@ impl Rdm {
         self.fail_where(outcome, |op| op.peer == peer);
     }
 
-    /// Gives up messages with this context: each ends as cancelled, as soon as the transport has let
-    /// go of it. A long one that its receiver has not asked for ends at once. One that is handed
-    /// over just now goes on.
+    /// Gives up messages with this context: each ends as cancelled, as soon as the transport has
+    /// released it. A long one that its receiver has not begun to read ends at once. One that is
+    /// being handed over goes on.
     pub fn cancel_send(&mut self, context: u64) {
         self.fail_where(Outcome::Cancelled, |op| {
             op.context == context && matches!(op.work, Work::Message(_)) && !op.is_begun()
