@@ -99,7 +99,8 @@ impl Link {
 
 fn handshake(mut socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
     let deadline = Instant::now() + HANDSHAKE_WAIT_MAX;
-    let late = || io::Error::new(ErrorKind::TimedOut, "no TLS handshake in time: is that port TLS?");
+    let late =
+        || io::Error::new(ErrorKind::TimedOut, "no TLS handshake in time: is that port TLS?");
     while tls.is_handshaking() || tls.wants_write() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -111,7 +112,8 @@ fn handshake(mut socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
             tls.write_tls(&mut socket).map_err(|e| if is_timeout(&e) { late() } else { e })?;
             continue;
         }
-        let count = tls.read_tls(&mut socket).map_err(|e| if is_timeout(&e) { late() } else { e })?;
+        let count =
+            tls.read_tls(&mut socket).map_err(|e| if is_timeout(&e) { late() } else { e })?;
         if count == 0 {
             let text = "the other side ended the connection within the TLS handshake";
             return Err(io::Error::new(ErrorKind::UnexpectedEof, text));

@@ -106,9 +106,7 @@ fn answer(request: &Request, registry: &Registry) -> Response {
     }
     let mut text = String::new();
     match encode(&mut text, registry) {
-        Ok(()) => {
-            Response::ok("application/openmetrics-text; version=1.0.0; charset=utf-8", text)
-        }
+        Ok(()) => Response::ok("application/openmetrics-text; version=1.0.0; charset=utf-8", text),
         Err(error) => Response::text(Status::Unavailable, error.to_string()),
     }
 }

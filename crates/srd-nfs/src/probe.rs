@@ -47,14 +47,16 @@ pub fn null_call(dialer: &Dialer) -> Result<()> {
     Ok(())
 }
 
-/// A stream in which silence is an error at once, also before the first byte.
+/// A stream in which silence or a reset is an end at once, also before the first byte.
 struct Once<R>(R);
 
 impl<R: std::io::Read> std::io::Read for Once<R> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-        use std::io::ErrorKind::{TimedOut, UnexpectedEof, WouldBlock};
+        use std::io::ErrorKind::{
+            BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock,
+        };
         self.0.read(into).map_err(|error| match error.kind() {
-            WouldBlock | TimedOut => UnexpectedEof.into(),
+            WouldBlock | TimedOut | ConnectionReset | BrokenPipe => UnexpectedEof.into(),
             _ => error,
         })
     }

@@ -86,13 +86,8 @@ pub fn start(
     metrics: &Metrics,
 ) -> io::Result<Acceptor> {
     let stop = Stop::default();
-    let relay = Relay {
-        dialer,
-        certificates,
-        pacing,
-        metrics: metrics.clone(),
-        stop: stop.clone(),
-    };
+    let relay =
+        Relay { dialer, certificates, pacing, metrics: metrics.clone(), stop: stop.clone() };
     let serve = move |stream: TcpStream, from: SocketAddr| {
         if let Err(error) = relay.run(stream) {
             relay.metrics.clients_failed.inc();
@@ -129,7 +124,8 @@ impl Relay {
             let up = || {
                 let relayed = self.up(from, &server);
                 // Replies may still come; while all ends they are waited for below.
-                let how = if self.stop.is_set() { Ok(()) } else { server.shutdown(Shutdown::Write) };
+                let how =
+                    if self.stop.is_set() { Ok(()) } else { server.shutdown(Shutdown::Write) };
                 if relayed.is_err() || how.is_err() {
                     let _ = server.shutdown(Shutdown::Both);
                 }

@@ -84,7 +84,8 @@ fn roots(file: &Path) -> Result<RootCertStore> {
 
 fn identity(own: &Identity) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
     let key = PrivateKeyDer::from_pem_file(&own.key);
-    let key = key.map_err(|e| anyhow::anyhow!("{}: no private key in PEM: {e}", own.key.display()))?;
+    let key =
+        key.map_err(|e| anyhow::anyhow!("{}: no private key in PEM: {e}", own.key.display()))?;
     Ok((certificates(&own.certificate)?, key))
 }
 

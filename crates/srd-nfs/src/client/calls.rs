@@ -32,12 +32,6 @@ enum Item {
 struct Connection {
     is_up: bool,
     queue: VecDeque<Item>,
-    /// Calls without a reply.
-    outstanding: usize,
-    /// The fewest of them since the last look.
-    outstanding_min: usize,
-    /// Bytes of records in either direction since the last look.
-    moved_bytes: u64,
 }
 
 /// What became of a record from the client.
@@ -77,6 +71,10 @@ pub(super) struct Calls {
     last: ConnectionId,
     callbacks: BTreeMap<u32, ConnectionId>,
     again: u64,
+    /// The fewest calls without a reply since the last look.
+    outstanding_min: usize,
+    /// Bytes of calls and replies since the last look.
+    moved_bytes: u64,
 }
 
 impl Calls {
@@ -126,8 +124,7 @@ impl Calls {
         self.calls.insert(call, Call { record: Arc::clone(record), on, was_sent: false });
         let connection = self.connections.get_mut(&on).expect("chosen from the table");
         connection.queue.push_back(Item::Call(call));
-        connection.outstanding += 1;
-        connection.moved_bytes += length as u64;
+        self.moved_bytes += length as u64;
         Taken::On(on)
     }
 
@@ -154,11 +151,8 @@ impl Calls {
         let Some(number) = self.by_xid.remove(&record.xid()) else { return Received::Drop };
         let call = self.calls.remove(&number).expect("both tables hold the same calls");
         self.bytes -= call.record.bytes().len();
-        if let Some(connection) = self.connections.get_mut(&call.on) {
-            connection.outstanding -= 1;
-            connection.outstanding_min = connection.outstanding_min.min(connection.outstanding);
-            connection.moved_bytes += record.bytes().len() as u64;
-        }
+        self.outstanding_min = self.outstanding_min.min(self.calls.len());
+        self.moved_bytes += record.bytes().len() as u64;
         Received::Forward
     }
 
@@ -211,21 +205,19 @@ impl Calls {
             items.push(Item::Call(*number));
         }
         let connection = self.connections.get_mut(&heir).expect("found above");
-        connection.outstanding += items.len();
         connection.queue.extend(items);
         Some(heir)
     }
 
-    /// Whether every connection had at least `calls_min` calls without a reply since the last look
-    /// and moved `bytes_min`: then one more may help. Begins to look anew.
+    /// Whether all connections are up, and there were at least `calls_min` calls without a reply for
+    /// each of them all the time since the last look, and each moved `bytes_min`: then one more may
+    /// help. Begins to look anew.
     pub(super) fn is_busy(&mut self, calls_min: usize, bytes_min: u64) -> bool {
-        let mut busy = true;
-        for connection in self.connections.values_mut() {
-            busy &= connection.is_up;
-            busy &= connection.outstanding_min >= calls_min && connection.moved_bytes >= bytes_min;
-            connection.outstanding_min = connection.outstanding;
-            connection.moved_bytes = 0;
-        }
-        busy
+        let count = self.connections.len();
+        let is_busy = self.connections.values().all(|connection| connection.is_up)
+            && self.outstanding_min >= calls_min * count
+            && self.moved_bytes >= bytes_min * count as u64;
+        (self.outstanding_min, self.moved_bytes) = (self.calls.len(), 0);
+        is_busy
     }
 }

@@ -138,7 +138,7 @@ fn callbacks_beyond_their_number_are_dropped() {
 }
 
 #[test]
-fn connections_are_busy_that_never_ran_out_of_calls() {
+fn connections_are_busy_while_a_client_never_runs_out_of_calls() {
     let mut calls = calls(1);
     assert!(!calls.is_busy(4, 1));
     (0..8).for_each(|xid| assert_eq!(calls.call(&call(xid)), Taken::On(0)));
@@ -150,4 +150,13 @@ fn connections_are_busy_that_never_ran_out_of_calls() {
     assert!(!calls.is_busy(4, 1), "three were left for a moment");
     calls.reply(&reply(10));
     assert!(!calls.is_busy(4, 1 << 20), "next to nothing moved");
+    calls.reply(&reply(11));
+    calls.add_connection();
+    calls.call(&call(30));
+    assert!(!calls.is_busy(4, 1), "the new one is not up yet");
+    calls.up(1);
+    calls.call(&call(31));
+    assert!(calls.is_busy(4, 1), "eight and more for two");
+    calls.call(&call(32));
+    assert!(!calls.is_busy(40, 1), "too few for two");
 }

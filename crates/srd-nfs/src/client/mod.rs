@@ -23,6 +23,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+
 use crate::accept::Acceptor;
 use crate::dial::Dialer;
 use crate::limits::{DRAIN_WAIT_MAX, Limits};
@@ -100,6 +102,8 @@ struct Client {
 
 struct Table {
     calls: Calls,
+    /// Replies that are being written to the client.
+    handing_over: usize,
     is_ending: bool,
 }
 
@@ -111,7 +115,7 @@ impl Client {
         metrics: Metrics,
     ) -> io::Result<Self> {
         link::prepare(stream, options.pacing)?;
-        let table = Table { calls: Calls::new(options.limits), is_ending: false };
+        let table = Table { calls: Calls::new(options.limits), handing_over: 0, is_ending: false };
         Ok(Self {
             dialer,
             options,
@@ -145,8 +149,9 @@ impl Client {
             let read = add().map_err(record::RecordError::Io).and_then(|()| {
                 let mut looked = Instant::now();
                 let mut from = BufReader::with_capacity(READ_BYTES, stream);
-                while let Some(record) = record::read(&mut from, self.options.limits.record_bytes_max)? {
-                    self.take(Arc::new(record));
+                let bytes_max = self.options.limits.record_bytes_max;
+                while let Some(record) = record::read(&mut from, bytes_max)? {
+                    self.take(Arc::new(record), stream);
                     if looked.elapsed() >= LOOK_PAUSE {
                         looked = Instant::now();
                         if self.wants_another() && add().is_ok() {
@@ -165,7 +170,7 @@ impl Client {
     }
 
     /// Takes a record from the client; waits while there is no place for it.
-    fn take(&self, record: Arc<Record>) {
+    fn take(&self, record: Arc<Record>, client: &TcpStream) {
         let mut table = self.lock();
         let is_call = record.kind() == Kind::Call;
         let mut has_waited = false;
@@ -192,6 +197,10 @@ impl Client {
                         self.metrics.waits.inc();
                     }
                     has_waited = true;
+                    if has_left(client) {
+                        table.is_ending = true;
+                        return;
+                    }
                     let waited = self.room.wait_timeout(table, WAIT_MAX);
                     table = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
@@ -219,7 +228,7 @@ impl Client {
     fn drain(&self) {
         let deadline = Instant::now() + DRAIN_WAIT_MAX;
         let mut table = self.lock();
-        while table.calls.outstanding() > 0 && !table.is_ending {
+        while table.calls.outstanding() + table.handing_over > 0 && !table.is_ending {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 tracing::warn!("{} calls stay without a reply", table.calls.outstanding());
@@ -269,4 +278,11 @@ impl Client {
             table = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
+}
+
+/// Whether a client that is not read from has closed its end.
+fn has_left(client: &TcpStream) -> bool {
+    let mut asked = [PollFd::new(client, PollFlags::RDHUP)];
+    let polled = rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    polled.is_ok_and(|ready| ready > 0)
 }

@@ -110,6 +110,8 @@ fn converse(client: &Client, id: ConnectionId, link: Link) {
     thread::scope(|scope| {
         let read = || {
             receive(client, id, from);
+            // The writer may wait for a server that waits for its replies to be read.
+            let _ = socket.shutdown(Shutdown::Both);
             // Under the lock, so that a writer about to wait sees it.
             let table = client.lock();
             is_lost.store(true, Ordering::SeqCst);
@@ -151,10 +153,14 @@ fn receive(client: &Client, id: ConnectionId, from: ReadHalf) {
         };
         let is_reply = record.kind() == Kind::Reply;
         let mut table = client.lock();
+        if table.is_ending {
+            return;
+        }
         let received = match record.kind() {
             Kind::Reply => table.calls.reply(&record),
             Kind::Call => table.calls.callback(&record, id),
         };
+        table.handing_over += 1;
         drop(table);
         let metrics = &client.metrics;
         match (received, is_reply) {
@@ -166,8 +172,8 @@ fn receive(client: &Client, id: ConnectionId, from: ReadHalf) {
             (Received::Drop, true) => drop(metrics.replies_unknown.inc()),
             (Received::Drop, false) => drop(metrics.callbacks_dropped.inc()),
         }
-        // Room is made when the client has the reply: then a drain is over only after it.
         let is_gone = received == Received::Forward && !client.hand_over(&record);
+        client.lock().handing_over -= 1;
         client.room.notify_all();
         if is_gone {
             return client.fail();
