@@ -1,5 +1,7 @@
 //! A stand-in for an NFS server, and an authority that signs certificates.
 
+#![allow(clippy::unwrap_used)] // support of tests
+
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use srd_nfs::record::{self, Record};
 use srd_nfs::tls::Identity;
