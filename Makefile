@@ -4,7 +4,7 @@
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test sanitize deb provider packages
+.PHONY: demo test sanitize deb provider nccl packages
 
 demo: packages
 	cargo build --release -p srd-cli
@@ -28,6 +28,11 @@ deb: packages
 provider: packages
 	cargo build --release -p srd-ofi
 	install -D $(TARGET)/release/libsrd_fi.so $(TARGET)/provider/libsrd-fi.so
+
+# The network plugin of NCCL, under the name that NCCL looks for.
+nccl: packages
+	cargo build --release -p srd-nccl
+	install -D $(TARGET)/release/libnccl_net_srd.so $(TARGET)/nccl/libnccl-net-srd.so
 
 # Each program, and the package that brings it. `cc` links Rust programs and compiles the
 # cryptography; `man` shows whether the man pages are fit to be read; `fi_info` and libfabric's

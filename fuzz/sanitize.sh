@@ -60,7 +60,7 @@ thread)
     export SRD_HOSTILE_SECONDS=$seconds
     # Examples in the documentation would be built without it.
     cargo +nightly test -Zbuild-std --target "$target" -p srd-host --lib --tests
-    cargo +nightly test -Zbuild-std --target "$target" -p srd-ofi -p srd-capi --lib
+    cargo +nightly test -Zbuild-std --target "$target" -p srd-ofi -p srd-capi -p srd-nccl --lib
     ;;
 undefined)
     component miri
@@ -69,6 +69,7 @@ undefined)
     cargo +nightly miri test -p srd-host --lib memory::
     cargo +nightly miri test -p srd-ofi --lib -- ledger:: arithmetic:: address:: failure:: negotiate:: offers::
     cargo +nightly miri test -p srd-capi --lib -- table:: shares:: peers:: status::
+    cargo +nightly miri test -p srd-nccl --lib -- flow:: wire::
     ;;
 fuzz)
     unset CARGO_TARGET_DIR

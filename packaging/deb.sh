@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes Debian packages: srd_<version>_<arch>.deb of the program, the C library and the libfabric
-# provider, and libsrd-dev_<version>_<arch>.deb of what C programs are compiled with. Prints their names.
+# Makes Debian packages: srd_<version>_<arch>.deb of the program, the C library, the libfabric
+# provider and the plugin of NCCL, and libsrd-dev_<version>_<arch>.deb of what C programs are compiled with. Prints their names.
 #
 #   packaging/deb.sh [--binary FILE] [--libraries DIR] [--out DIR] [--fast]
 #
 # --binary  a program that is there already; otherwise cargo builds one for release
 # --libraries
-#           where libsrd.so, libsrd.a and libsrd_fi.so are; otherwise cargo builds them, too,
+#           where libsrd.so, libsrd.a, libsrd_fi.so and libnccl_net_srd.so are; otherwise cargo builds them, too,
 #           unless there is a program already: then the package has none
 # --out     where the package goes [default: the target directory]
 # --fast    without compression, for tests
@@ -38,7 +38,8 @@ for program in dpkg-deb dpkg gzip strip objdump; do
     exit 3
 done
 if [ -z "$binary" ]; then
-    (cd "$root" && cargo build --release --locked --package srd-cli --package srd-capi --package srd-ofi)
+    (cd "$root" && cargo build --release --locked --package srd-cli --package srd-capi --package srd-ofi \
+        --package srd-nccl)
     binary=$target/release/srd libraries=$target/release
 fi
 
@@ -69,7 +70,9 @@ put 644 "$here/srd@.service" lib/systemd/system/srd@.service
 put 644 "$here/srd-nfs-proxy@.service" lib/systemd/system/srd-nfs-proxy@.service
 put 755 "$here/mount.srd-nfs" sbin/mount.srd-nfs
 ln -s mount.srd-nfs "$package/sbin/umount.srd-nfs"
+put 644 "$here/srd-card.service" lib/systemd/system/srd-card.service
 put 644 "$here/srd0.toml.example" etc/srd/srd0.toml.example
+put 644 "$here/card.toml.example" etc/srd/card.toml.example
 
 objects=("$package/usr/bin/srd")
 if [ -n "$libraries" ]; then
@@ -84,10 +87,13 @@ if [ -n "$libraries" ]; then
     objects+=("$package/usr/lib/$triplet/libsrd.so.$version")
     # Under the name that libfabric looks for. Not where it looks by itself: a machine's other
     # programs go on as before, and users of MPI name the directory in FI_PROVIDER_PATH.
-    provider=usr/lib/srd/libsrd-fi.so
-    put 644 "$libraries/libsrd_fi.so" "$provider"
-    strip --strip-unneeded --remove-section=.comment "$package/$provider"
-    objects+=("$package/$provider")
+    # NCCL's plugin, which NCCL looks for in LD_LIBRARY_PATH, likewise.
+    for plugin in libsrd_fi.so:libsrd-fi.so libnccl_net_srd.so:libnccl-net-srd.so; do
+        to=usr/lib/srd/${plugin#*:}
+        put 644 "$libraries/${plugin%%:*}" "$to"
+        strip --strip-unneeded --remove-section=.comment "$package/$to"
+        objects+=("$package/$to")
+    done
     put_development 644 "$capi/include/srd.h" usr/include/srd.h
     put_development 644 "$capi/examples/pingpong.c" usr/share/doc/libsrd-dev/examples/pingpong.c
     install -d "$development/usr/lib/$triplet/pkgconfig" "$development/usr/share/man/man3"

@@ -2,22 +2,28 @@
 //! internet write what they like to a card, in the order that the bytes say.
 //!
 //! Each step is an opcode, a length of two bytes, and so many bytes.
+//!
+//! A second card gets the same. Whenever the bytes say so, another takes its place with what it
+//! exports; the first one is told the same rules again then. Both have to do the same, byte for
+//! byte.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 
+use srd_card::Direction;
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::nat::Nat;
-use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
+use srd_card::vpc::{Around, Card, Envelope, Guest, LoggedWindow, PortCounts, PortId};
 use srd_proto::{Duration, Instant};
 use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, NatGatewayId, VpcId};
 use srd_vpc::judge::{Exit, Service};
+use srd_vpc::object::World;
 use srd_vpc_file::parse;
 
 const HOST: &str = "here";
@@ -87,6 +93,16 @@ number = 1
 #[derive(Default)]
 struct Out {
     frames: usize,
+    /// All since both cards were compared.
+    said: Vec<Said>,
+}
+
+/// What a card says to what is around it.
+#[derive(PartialEq, Eq, Debug)]
+enum Said {
+    Guest(PortId, Vec<u8>),
+    Host(Arc<str>, VpcId, Envelope, Vec<u8>, bool),
+    Service(PortId, Service, Vec<u8>),
 }
 
 impl Out {
@@ -97,87 +113,232 @@ impl Out {
 }
 
 impl Around for Out {
-    fn to_guest(&mut self, _: PortId, frame: Vec<u8>) {
+    fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
         self.take(&frame);
+        self.said.push(Said::Guest(port, frame));
     }
-    fn to_host(&mut self, _: &Arc<str>, vpc: VpcId, envelope: Envelope, frame: Vec<u8>, _: bool) {
+    fn to_host(
+        &mut self,
+        host: &Arc<str>,
+        vpc: VpcId,
+        envelope: Envelope,
+        frame: Vec<u8>,
+        express: bool,
+    ) {
         self.take(&frame);
         let head = envelope.encode(vpc, &frame);
         let bytes = [&head[..], &frame[OFFLOAD_BYTES..]].concat();
         let (read, offload, packet) = Envelope::decode(&bytes).expect("what is written is read");
         assert_eq!((read, &offload[..], packet), (envelope, &frame[..10], &frame[10..]));
+        self.said.push(Said::Host(Arc::clone(host), vpc, envelope, frame, express));
     }
-    fn to_service(&mut self, _: PortId, _: Service, frame: Vec<u8>) {
+    fn to_service(&mut self, port: PortId, service: Service, frame: Vec<u8>) {
         self.take(&frame);
+        self.said.push(Said::Service(port, service, frame));
+    }
+}
+
+/// A world, and its rules.
+struct Cloud {
+    world: World,
+    rules: Arc<Rules>,
+}
+
+impl Cloud {
+    fn new(group: &str) -> Self {
+        let text = format!("{CLOUD}{}", REST.replace("GROUP", group));
+        let world = parse(&text, Path::new("fuzz.toml")).expect("the cloud is right").world;
+        let rules = Arc::new(Rules::compile(&world, HOST));
+        Self { world, rules }
+    }
+
+    /// A card with two instances, and their interfaces.
+    fn card(&self, now: Instant) -> (Card, Vec<PortId>) {
+        // A secret decides the source ports of copies: both cards have one.
+        let mut card = Card::new(HOST, Arc::clone(&self.rules), 7);
+        let kind = InstanceType::find("c7i.large").expect("a type");
+        // Slow, so that packets wait.
+        let profile = Profile::of(kind).with_tracking_allowance(20).scaled(2000);
+        let mut ports = Vec::new();
+        for name in ["a", "b"] {
+            let named = self.world.enis.iter().find(|(_, eni)| eni.name == name);
+            let eni = *named.expect("an interface").0;
+            let guest = Guest { eni, timeouts: Timeouts::DEFAULT };
+            ports.extend(card.add_instance(now, &profile, &[guest]));
+        }
+        let exits = self.world.internet_gateways.keys().map(|id| Exit::InternetGateway(*id));
+        card.set_edges(exits.map(|exit| (exit, Arc::from(EDGE))).collect::<BTreeMap<_, _>>());
+        card.set_host_bytes_max(1400);
+        (card, ports)
+    }
+
+    /// What is counted and copied reads all that guests write.
+    fn observe(&self, now: Instant, card: &mut Card) {
+        card.set_mirrors(&self.world);
+        let lengths = self.world.enis.keys().map(|eni| (*eni, [Duration::from_secs(60)].into()));
+        card.set_flow_logs(now, &lengths.collect());
+    }
+}
+
+/// A card, its NAT gateways, and what came out.
+struct Lane {
+    card: Card,
+    ports: Vec<PortId>,
+    nat: Nat,
+    out: Out,
+}
+
+impl Lane {
+    fn new(cloud: &Cloud) -> Self {
+        let (mut card, ports) = cloud.card(Instant::ZERO);
+        cloud.observe(Instant::ZERO, &mut card);
+        Self { card, ports, nat: Nat::default(), out: Out::default() }
+    }
+
+    fn step(&mut self, now: Instant, code: u8, data: &[u8]) {
+        let Self { card, ports, nat, out } = self;
+        match code {
+            n @ (0 | 1) => card.from_guest(now, ports[usize::from(n)], data.to_vec(), out),
+            2 => {
+                if let Ok((envelope, offload, packet)) = Envelope::decode(data) {
+                    let frame = [&offload[..], packet].concat();
+                    card.from_host(now, &Arc::from(OTHER), envelope, frame, out);
+                }
+            }
+            3 => {
+                let edge = Arc::from(EDGE);
+                card.from_host(now, &edge, Envelope::Arriving, data.to_vec(), out);
+            }
+            4 => {
+                let to = card.eni_of(ports[0]).expect("an interface");
+                let envelope = Envelope::FromNat { nat: NatGatewayId(1), to };
+                card.from_host(now, &Arc::from(EDGE), envelope, data.to_vec(), out);
+            }
+            _ => through_nat(nat, now, data),
+        }
+    }
+
+    fn settle(&mut self, now: Instant) {
+        self.card.poll(now, &mut self.out);
+        self.card.expire(now, 100);
+        for port in &self.ports {
+            let (tracked, untracked) = self.card.flows(*port);
+            assert!(tracked <= 20 && untracked <= 20, "{tracked} {untracked}");
+        }
+    }
+
+    /// All that can be asked of a card.
+    fn facts(&mut self, now: Instant) -> String {
+        let Self { card, ports, nat, .. } = self;
+        let mut facts = format!("{:?} {:?}", card.drops_of_none(), nat.len());
+        for port in ports {
+            let mut flows: Vec<String> =
+                card.flows_of(*port, 100).iter().map(|flow| format!("{flow:?}")).collect();
+            flows.sort();
+            let credits = [Direction::Egress, Direction::Ingress]
+                .map(|direction| card.credits_bits(now, *port, direction));
+            facts += &format!(
+                "\n{:?} {:?} {:?} {:?} {credits:?} {flows:?}",
+                card.counts(*port),
+                card.drops(*port),
+                card.allowances(*port),
+                card.flows(*port),
+            );
+        }
+        while let Some(window) = card.take_window() {
+            let LoggedWindow { eni, length, window } = window;
+            let (began, ended, skipped) = (window.began, window.ended, window.skipped_packets);
+            facts += &format!("\n{eni} {length:?} {began:?} {ended:?} {skipped}");
+            window.flows().iter().for_each(|flow| facts += &format!("\n{flow:?}"));
+        }
+        facts
+    }
+
+    /// Another card takes the place of this one.
+    fn hand_over(&mut self, cloud: &Cloud, now: Instant) {
+        let (mut card, ports) = cloud.card(now);
+        assert_eq!(card.import(&self.card.export()), Ok(ports.len()));
+        cloud.observe(now, &mut card);
+        (self.card, self.ports) = (card, ports);
+        self.nat = Nat::import(&self.nat.export()).expect("what is written is read");
+    }
+
+    /// A card goes on with what is not quite this one's state.
+    fn hand_over_damaged(&mut self, cloud: &Cloud, now: Instant, data: &[u8], last: &[u8]) {
+        let Some((at, with)) = data.split_first_chunk::<4>() else { return };
+        let at = u32::from_le_bytes(*at);
+        let damage = |bytes: &mut Vec<u8>| {
+            let place = at as usize % bytes.len();
+            if with.is_empty() {
+                bytes.truncate(place);
+            }
+            bytes[place..].iter_mut().zip(with).for_each(|(byte, other)| *byte ^= other);
+        };
+        let (mut state, mut nat) = (self.card.export(), self.nat.export());
+        damage(&mut state);
+        damage(&mut nat);
+        let (card, ports) = cloud.card(now);
+        let nat = Nat::import(&nat).unwrap_or_default();
+        let mut lane = Self { card, ports, nat, out: Out::default() };
+        if lane.card.import(&state).is_err() {
+            assert_eq!(lane.card.counts(lane.ports[0]), PortCounts::default());
+        }
+        cloud.observe(now, &mut lane.card);
+        (0..8).for_each(|code| lane.step(now, code, last));
+        lane.card.poll(now + Duration::from_secs(3600), &mut lane.out);
+        lane.card.expire(now + Duration::from_secs(3600), 10_000);
+        lane.facts(now);
     }
 }
 
 /// Runs the steps; how many frames came out.
 pub(crate) fn instances(bytes: &[u8]) -> usize {
-    let world = |group: &str| {
-        let text = format!("{CLOUD}{}", REST.replace("GROUP", group));
-        parse(&text, Path::new("fuzz.toml")).expect("the cloud is right").world
-    };
-    let worlds = [world("g"), world("shut")];
-    let rules = [0, 1].map(|n: usize| Arc::new(Rules::compile(&worlds[n], HOST)));
-    let mut now = Instant::ZERO;
-    let mut card = Card::new(HOST, Arc::clone(&rules[0]), 7);
-    let kind = InstanceType::find("c7i.large").expect("a type");
-    let profile = Profile::of(kind).with_tracking_allowance(20);
-    let mut ports = Vec::new();
-    for name in ["a", "b"] {
-        let named = worlds[0].enis.iter().find(|(_, eni)| eni.name == name);
-        let eni = *named.expect("an interface").0;
-        let guest = Guest { eni, timeouts: Timeouts::DEFAULT };
-        ports.extend(card.add_instance(now, &profile, &[guest]));
-    }
-    let exits = worlds[0].internet_gateways.keys().map(|id| Exit::InternetGateway(*id));
-    card.set_edges(exits.map(|exit| (exit, Arc::from(EDGE))).collect::<BTreeMap<_, _>>());
-    card.set_host_bytes_max(1400);
-    // What is counted and copied reads all that guests write.
-    card.set_mirrors(&worlds[0]);
-    let lengths = worlds[0].enis.keys().map(|eni| (*eni, [Duration::from_secs(60)].into()));
-    card.set_flow_logs(now, &lengths.collect());
-    let (mut out, mut nat) = (Out::default(), Nat::default());
-    let mut rest = bytes;
+    let clouds = [Cloud::new("g"), Cloud::new("shut")];
+    let (mut now, mut cloud) = (Instant::ZERO, &clouds[0]);
+    let (mut stays, mut passes_on) = (Lane::new(cloud), Lane::new(cloud));
+    let mut frames = 0;
+    let (mut rest, mut last) = (bytes, &[][..]);
     for _ in 0..STEPS_MAX {
         let Some((head, more)) = rest.split_first_chunk::<3>() else { break };
         let length = usize::from(u16::from_be_bytes([head[1], head[2]])).min(more.len());
         let (data, more) = more.split_at(length);
         rest = more;
-        match head[0] % 8 {
-            n @ (0 | 1) => card.from_guest(now, ports[usize::from(n)], data.to_vec(), &mut out),
-            2 => {
-                if let Ok((envelope, offload, packet)) = Envelope::decode(data) {
-                    let frame = [&offload[..], packet].concat();
-                    card.from_host(now, &Arc::from(OTHER), envelope, frame, &mut out);
-                }
-            }
-            3 => {
-                let edge = Arc::from(EDGE);
-                card.from_host(now, &edge, Envelope::Arriving, data.to_vec(), &mut out);
-            }
-            4 => {
-                let to = card.eni_of(ports[0]).expect("an interface");
-                let envelope = Envelope::FromNat { nat: NatGatewayId(1), to };
-                card.from_host(now, &Arc::from(EDGE), envelope, data.to_vec(), &mut out);
-            }
+        match head[0] % 10 {
             5 => now += Duration::from_micros(length as u64 * 1000),
-            6 => card.set_rules(Arc::clone(&rules[length % 2])),
-            _ => through_nat(&mut nat, now, data),
+            6 => cloud = &clouds[length % 2],
+            8 => passes_on.hand_over(cloud, now),
+            9 => stays.hand_over_damaged(cloud, now, data, last),
+            code => {
+                stays.step(now, code, data);
+                passes_on.step(now, code, data);
+                last = data;
+            }
         }
-        card.poll(now, &mut out);
-        card.expire(now, 100);
-        for port in &ports {
-            let (tracked, untracked) = card.flows(*port);
-            assert!(tracked <= 20 && untracked <= 20, "{tracked} {untracked}");
+        if matches!(head[0] % 10, 6 | 8) {
+            stays.card.set_rules(Arc::clone(&cloud.rules));
+            passes_on.card.set_rules(Arc::clone(&cloud.rules));
+        }
+        stays.settle(now);
+        passes_on.settle(now);
+        assert_eq!(stays.out.said, passes_on.out.said);
+        assert_eq!(stays.facts(now), passes_on.facts(now));
+        frames = stays.out.frames;
+        stays.out.said.clear();
+        passes_on.out.said.clear();
+    }
+    for lane in [&mut stays, &mut passes_on] {
+        lane.card.set_flow_logs(now, &BTreeMap::new());
+        // Whatever waits goes on or is dropped within the longest delay of each limit.
+        let mut at = now;
+        while let Some(next) = lane.card.poll_timeout() {
+            at = at.max(next);
+            assert!(at.since(now) < Duration::from_secs(10), "it waits for ever");
+            lane.card.poll(at, &mut lane.out);
         }
     }
-    card.set_flow_logs(now, &BTreeMap::new());
-    // Whatever waits goes on or is dropped within the longest delay.
-    card.poll(now + Duration::from_secs(1), &mut out);
-    assert_eq!(card.poll_timeout(), None);
-    out.frames
+    assert_eq!(stays.out.said, passes_on.out.said);
+    assert_eq!(stays.facts(now), passes_on.facts(now));
+    frames.max(stays.out.frames)
 }
 
 /// What leaves by a NAT gateway and is answered comes back to where it was from.

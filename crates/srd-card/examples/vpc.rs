@@ -25,6 +25,8 @@ use srd_vpc::judge::Service;
 use srd_vpc::object::*;
 
 const HOST: &str = "here";
+/// Frames that a device hands over at once.
+const TOGETHER: usize = 32;
 
 /// Takes frames back, so that their memory is used again.
 #[derive(Default)]
@@ -182,6 +184,12 @@ impl Run {
         self.card.from_guest(self.now, self.from, frame, &mut self.sink);
     }
 
+    /// As a device hands them over: several at once.
+    fn send_all(&mut self, frames: &mut Vec<Vec<u8>>) {
+        self.now += Duration::from_nanos(100 * frames.len() as u64);
+        self.card.from_guest_all(self.now, self.from, frames, &mut self.sink);
+    }
+
     /// A frame of this flow, in the memory of one that was delivered.
     fn of(&mut self, template: &[u8]) -> Vec<u8> {
         let mut frame = self.sink.frames.pop().unwrap_or_default();
@@ -201,12 +209,15 @@ fn established(flows: u32, seconds: u64) {
     let judged = run.card.counts(run.from).judged;
     let (began, before) = (WallInstant::now(), run.sink.delivered);
     // Not one after the other: a flow's memory is rarely in the cache.
-    let mut at = 0;
+    let (mut at, mut together) = (0, Vec::new());
     let spent = loop {
-        for _ in 0..4096 {
-            at = (at + 7919) % frames.len();
-            let frame = run.of(&frames[at]);
-            run.send(frame);
+        for _ in 0..128 {
+            for _ in 0..TOGETHER {
+                at = (at + 7919) % frames.len();
+                let frame = run.of(&frames[at]);
+                together.push(frame);
+            }
+            run.send_all(&mut together);
         }
         let spent = began.elapsed();
         if spent.as_secs() >= seconds {

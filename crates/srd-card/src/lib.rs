@@ -62,6 +62,7 @@ pub mod profile;
 mod queue;
 mod rewrite;
 mod rules;
+mod store;
 #[cfg(test)]
 mod testing;
 pub mod track;
@@ -78,5 +79,6 @@ pub use order::OrderCounts;
 pub use rewrite::checksum;
 pub use rules::prefix::{self, Prefix, PrefixError, Routes};
 pub use rules::snapshot::{PeerSettings, PeerSlot, Rules};
+pub use store::StoredError;
 pub use wire::queue_pairs::{FRAME_QPN, FRESH_QPN, OFFER_QPN};
 pub use wire::{frame, offer};

@@ -32,6 +32,7 @@ mod mpi_check;
 mod nfs_proxy;
 mod output;
 mod perf;
+mod shape;
 mod sim;
 mod units;
 mod vpc;
@@ -95,6 +96,8 @@ enum Command {
     Watch(Box<watch::WatchArgs>),
     /// Carry NFS between machines through TLS and several connections.
     NfsProxy(Box<nfs_proxy::NfsProxyArgs>),
+    /// Let an interface send no faster than a rate, and no flow faster than another
+    Shape(shape::ShapeArgs),
     /// Check the settings of this system that matter for ENA Express, and fix them.
     Check(check::CheckArgs),
     /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
@@ -158,6 +161,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Run(args) => card::run::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::NfsProxy(args) => nfs_proxy::run(&args),
+        Command::Shape(args) => shape::run(&args),
         Command::Check(args) => check::run(&args),
         Command::MpiCheck(args) => mpi_check::run(&args),
         Command::Daemon(command) => daemon::run(&command),

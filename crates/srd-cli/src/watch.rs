@@ -10,13 +10,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use srd_guest::config::scale;
 use srd_watch::html::{self, Gathered};
 use srd_watch::keep::Kept;
 use srd_watch::session::{Report, Session};
 use srd_watch::text::{self, Tally};
 use srd_watch::{Burst, Model, Settings, file, live};
 
-use crate::card::scale;
 use crate::failure::{Missing, usage};
 use crate::output::{check_writable, say};
 use crate::units::{parse_bytes, parse_rate, parse_time};

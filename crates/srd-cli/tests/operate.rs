@@ -336,6 +336,45 @@ fn regression_what_this_machine_cannot_send_is_not_blamed_on_the_peer() {
     pair.wait("the reason", |p| problem(p).contains("the address of `listen`"));
 }
 
+#[test]
+fn regression_status_says_that_another_program_has_set_the_interface_down() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("d");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        start_logged(&mut pair, end);
+    }
+    pair.wait_for_express();
+    let is_down = |pair: &Pair| pair.ask(0, &["status"]).unwrap()["interface_down"] == true;
+    assert!(!is_down(&pair));
+    must(&format!("-n {} link set srd0 down", pair.names[0]));
+    assert!(is_down(&pair));
+}
+
+#[test]
+fn regression_the_log_of_a_daemon_that_was_stopped_says_so() {
+    if !ready() {
+        return;
+    }
+    let mut pair = Pair::new("z");
+    for end in [0, 1] {
+        pair.configure(end, &Settings::OVERLAY);
+        start_logged(&mut pair, end);
+    }
+    pair.wait_for_express();
+    assert!(!log(&pair, 0).contains("stood still"));
+    let pid = pair.daemons[0].as_ref().unwrap().id().to_string();
+    let signal = |name: &str| {
+        assert!(std::process::Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    signal("-STOP");
+    std::thread::sleep(std::time::Duration::from_secs(7));
+    signal("-CONT");
+    pair.wait("the line", |p| log(p, 0).contains("this program stood still for"));
+}
+
 /// What a daemon has left can be removed also when its key is gone, or of another user.
 #[test]
 fn regression_removing_what_is_left_needs_no_key() {

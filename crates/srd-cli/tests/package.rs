@@ -96,14 +96,18 @@ fn the_package_holds_what_the_program_says_about_itself() {
     assert!(names.len() > 10 && names.contains(&"srd-check".to_owned()), "{names:?}");
     pages_can_be_read(&root, &names, libraries.is_some());
     if libraries.is_some() {
-        assert!(root.join("usr/lib/srd/libsrd-fi.so").is_file(), "no libfabric provider");
+        for plugin in ["libsrd-fi.so", "libnccl-net-srd.so"] {
+            assert!(root.join("usr/lib/srd").join(plugin).is_file(), "{plugin} is missing");
+        }
         programs_can_be_made(&root);
     }
     completions_name_every_command(&root, &names);
     for file in [
         "usr/bin/srd",
         "lib/systemd/system/srd@.service",
+        "lib/systemd/system/srd-card.service",
         "etc/srd/srd0.toml.example",
+        "etc/srd/card.toml.example",
         "usr/share/doc/srd/copyright",
         "usr/share/doc/srd/changelog.gz",
         "usr/share/doc/srd/README.md",
@@ -125,7 +129,7 @@ fn the_package_holds_what_the_program_says_about_itself() {
 /// Where the C library is, which is built with the tests of the whole workspace only.
 fn libraries() -> Option<PathBuf> {
     let beside = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
-    let needed = ["libsrd.so", "libsrd.a", "libsrd_fi.so"];
+    let needed = ["libsrd.so", "libsrd.a", "libsrd_fi.so", "libnccl_net_srd.so"];
     if needed.iter().all(|file| beside.join(file).exists()) {
         return Some(beside);
     }

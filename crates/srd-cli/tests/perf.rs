@@ -88,6 +88,20 @@ fn srd_plain_in_both_modes() {
 }
 
 #[test]
+fn workers_of_both_ends_need_not_be_as_many() {
+    let server = server(&["--workers", "2"]);
+    for (workers, keyed) in [("1", false), ("3", false), ("3", true)] {
+        let key = server.public_key.clone();
+        let protected = if keyed { ["--peer-key", &key] } else { ["--encrypt", "off"] };
+        let bulk = measure(&server, &[&["--workers", workers], &protected[..]].concat());
+        bulk_is_complete(&bulk);
+        assert_eq!(bulk["config"]["workers"].to_string(), workers);
+        assert_eq!(bulk["server_workers"], 2);
+    }
+    rr_is_complete(&measure(&server, &["--encrypt", "off", "--mode", "rr"]));
+}
+
+#[test]
 fn srd_encrypted_by_public_key() {
     let server = server(&[]);
     let bulk = measure(&server, &["--peer-key", &server.public_key.clone()]);

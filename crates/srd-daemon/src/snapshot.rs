@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub version: String,
     /// Name of the TUN device.
     pub interface: String,
+    /// Whether another program has set it down: nothing passes then, whatever peers answer.
+    pub interface_down: bool,
     /// The configuration file.
     pub file: String,
     /// How inner addresses relate to outer ones.

@@ -66,6 +66,16 @@ impl Edge {
         Ok(())
     }
 
+    /// The device that another process has set up, with the addresses that it has routed there.
+    pub(crate) fn adopt(tun: Tun, routed: BTreeSet<Ipv4Addr>) -> Self {
+        Self { tun, routed }
+    }
+
+    /// The addresses that are routed into the device.
+    pub(crate) fn routed(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        self.routed.iter().copied()
+    }
+
     /// Whether an address is one that instances have outside.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V4(address) if self.routed.contains(&address))

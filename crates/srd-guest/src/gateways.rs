@@ -1,5 +1,6 @@
 //! Where the card's packets go: devices of instances, and the internet's side.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) struct Gateways {
     pub(crate) name: Arc<str>,
     pub(crate) nat: Nat,
     /// Packets that no host, edge or service took.
-    pub(crate) lost: BTreeMap<&'static str, u64>,
+    pub(crate) lost: BTreeMap<Cow<'static, str>, u64>,
 }
 
 impl Gateways {
@@ -42,7 +43,7 @@ impl Gateways {
     }
 
     pub(crate) fn lose(&mut self, why: &'static str) {
-        *self.lost.entry(why).or_default() += 1;
+        *self.lost.entry(Cow::Borrowed(why)).or_default() += 1;
     }
 
     /// A frame that leaves.

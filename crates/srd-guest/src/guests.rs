@@ -18,7 +18,7 @@ use crate::namespace::{Device, Namespace};
 use crate::port::Port;
 use crate::protocol::{Attach, Instance};
 use crate::resolv_conf::resolver_of;
-use crate::state::{Running, Service};
+use crate::state::{Options, Running, Service};
 use crate::world::{Vpc, is_name};
 
 /// The first device's name ends with this number, as on EC2.
@@ -42,8 +42,7 @@ impl Service {
 
     fn make(&mut self, now: Instant, id: InstanceId, name: &str) -> Result<()> {
         let (kind, enis) = kind_of(&self.world, id)?;
-        let burst = Duration::from_secs(self.options.credits_s.into());
-        let profile = Profile::of(kind).with_burst(burst).scaled(self.options.scale);
+        let profile = burst_of(Profile::of(kind), &self.options);
         let socket = self.options.vhost_user.get(name).cloned();
         let namespace = match &socket {
             None => Some(Namespace::make(name, &self.undo)?),
@@ -53,7 +52,7 @@ impl Service {
         let mut devices = Vec::new();
         for (place, eni) in enis.iter().enumerate() {
             let interface = &self.world.enis[eni];
-            guests.push(Guest { eni: *eni, timeouts: timeouts(interface, &kind)? });
+            guests.push(Guest { eni: *eni, timeouts: timeouts_of(Some(interface), &kind)? });
             let device = device(&self.world, interface, place);
             let port = match (&namespace, &socket) {
                 (Some(namespace), _) => Port::tun(namespace.add(&device)?),
@@ -78,6 +77,21 @@ impl Service {
         Ok(())
     }
 
+    /// Makes the sockets of interfaces that another process had.
+    pub(crate) fn begin_sockets(&mut self) -> Result<()> {
+        let Self { guests, options, devices, world, .. } = self;
+        for (name, running) in &guests.by_name {
+            let Some(path) = options.vhost_user.get(name) else { continue };
+            for (port, eni, device) in &running.interfaces {
+                let path = socket_of(path, device);
+                let Some(interface) = world.enis.get(eni) else { continue };
+                let at = Port::vhost_again(&path, link(world, interface));
+                devices.insert(*port, at.with_context(|| format!("{}", path.display()))?);
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn attach(&mut self, now: Instant, attach: &Attach) -> Result<Instance> {
         let mut vpc = self.vpc.clone();
         let name = vpc.attach(attach)?;
@@ -96,7 +110,7 @@ impl Service {
 
     /// Takes another VPC, or stays with this one if that fails.
     pub(crate) fn apply_or_stay(&mut self, now: Instant, vpc: Vpc) -> Result<()> {
-        self.check(&vpc.world())?;
+        check(&vpc.world(), &self.options.host)?;
         let before = self.vpc.clone();
         self.apply(now, vpc).map_err(|error| match self.apply(now, before) {
             Ok(()) => error,
@@ -104,15 +118,6 @@ impl Service {
                 error.context(format!("the rules before are in force again, but: {also:#}"))
             }
         })
-    }
-
-    /// Finds what cannot be made before anything is changed.
-    fn check(&self, world: &World) -> Result<()> {
-        let host = Some(&self.options.host);
-        for (id, instance) in world.instances.iter().filter(|(_, i)| i.host.as_ref() == host) {
-            kind_of(world, *id).with_context(|| format!("instance `{}`", instance.name))?;
-        }
-        Ok(())
     }
 
     /// Takes another VPC: rules first, so that none of the old ones judges another packet.
@@ -152,7 +157,7 @@ impl Service {
     }
 
     /// Removes instances that are not here any more, or whose interfaces are others.
-    fn remove_guests(&mut self, now: Instant) {
+    pub(crate) fn remove_guests(&mut self, now: Instant) {
         let (world, host) = (&self.world, &self.options.host);
         let stays = |running: &Running| {
             let instance = world.instances.get(&running.id);
@@ -189,6 +194,31 @@ impl Service {
     }
 }
 
+/// Finds what cannot be made before anything is changed.
+pub(crate) fn check(world: &World, host: &str) -> Result<()> {
+    let here = world.instances.iter().filter(|(_, i)| i.host.as_deref() == Some(host));
+    for (id, instance) in here {
+        kind_of(world, *id).with_context(|| format!("instance `{}`", instance.name))?;
+    }
+    Ok(())
+}
+
+/// A profile with the credits and the scale of these options.
+pub(crate) fn burst_of(profile: Profile, options: &Options) -> Profile {
+    let burst = Duration::from_secs(options.credits_s.into());
+    profile.with_burst(burst).scaled(options.scale)
+}
+
+/// The idle times of an interface; those of its instance's type, if it is not there any more.
+pub(crate) fn timeouts_of(eni: Option<&Eni>, kind: &InstanceType) -> Result<Timeouts> {
+    let (tcp, stream, udp) = kind.timeouts.seconds();
+    let own = eni.map(|eni| eni.tracking).unwrap_or_default();
+    let or = |own: Option<u32>, of_type| own.unwrap_or(of_type);
+    let times =
+        Timeouts::new(or(own.tcp_established, tcp), or(own.udp_stream, stream), or(own.udp, udp));
+    times.map_err(|e| anyhow::anyhow!("{e}"))
+}
+
 /// The type of an instance, and its interfaces in the order of their devices.
 fn kind_of(world: &World, id: InstanceId) -> Result<(InstanceType, Vec<EniId>)> {
     let instance = world.instances.get(&id).context("there is no such instance")?;
@@ -202,7 +232,7 @@ fn kind_of(world: &World, id: InstanceId) -> Result<(InstanceType, Vec<EniId>)> 
         let at = interface.attachment.as_ref().filter(|at| at.instance == id);
         enis.extend(at.map(|at| (at.device_index, *eni)));
         if at.is_some() {
-            timeouts(interface, &kind)?;
+            timeouts_of(Some(interface), &kind)?;
         }
     }
     enis.sort_unstable();
@@ -253,14 +283,4 @@ fn link(world: &World, eni: &Eni) -> Link {
         resolver: Ipv4Addr::from(u32::wrapping_add(base, 2)),
         ipv6: ipv6.map(|block| (block.network(), block.prefix_len())),
     }
-}
-
-/// The idle times of an interface: its own, else those of its instance's type.
-fn timeouts(eni: &Eni, kind: &InstanceType) -> Result<Timeouts> {
-    let (tcp, stream, udp) = kind.timeouts.seconds();
-    let own = eni.tracking;
-    let or = |own: Option<u32>, of_type| own.unwrap_or(of_type);
-    let times =
-        Timeouts::new(or(own.tcp_established, tcp), or(own.udp_stream, stream), or(own.udp, udp));
-    times.map_err(|e| anyhow::anyhow!("{e}"))
 }

@@ -15,6 +15,8 @@
 //! |---|---|
 //! | [`protocol`] | what the service is asked, and answers |
 //! | [`client`] | the asking side |
+//! | [`config`] | `card.toml` |
+//! | `reload` | the configuration again, for a card that runs |
 //! | `server` | the socket |
 //! | `service` | the loop that moves packets and obeys |
 //! | `state` | what it works on |
@@ -31,14 +33,17 @@
 //! | `link_local` | names, metadata and time for instances |
 //! | `metrics` | figures over HTTP |
 //! | `trace`, `following` | packets that a person follows: in words, and in the loop |
+//! | `handover` | another process goes on with the card |
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod config;
 mod edge;
 mod following;
 mod gateways;
 mod guests;
+mod handover;
 mod link_local;
 mod logging;
 mod logs;
@@ -48,6 +53,7 @@ mod orders;
 mod packets;
 mod port;
 pub mod protocol;
+mod reload;
 mod resolv_conf;
 mod server;
 mod service;
@@ -60,7 +66,8 @@ mod world;
 
 pub use client::Client;
 pub use orders::Stopper;
-pub use state::{Metrics, Options, Service};
+pub use reload::{Reloader, check};
+pub use state::{Ended, Metrics, Options, Service};
 pub use underlay::UnderlayOptions;
 
 /// Where the service listens by default.

@@ -37,6 +37,11 @@ impl Service {
     pub(crate) fn end_logs(&mut self) {
         self.card.set_flow_logs(clock::now(), &BTreeMap::new());
         self.write_logs();
+        self.end_writing();
+    }
+
+    /// Waits until what was handed to the thread is written, but not for ever.
+    pub(crate) fn end_writing(&mut self) {
         self.logs.queue = None;
         if self.logs.ended.recv_timeout(END_WAIT_MAX) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("flow logs are not written within {END_WAIT_MAX:?}: some are lost");

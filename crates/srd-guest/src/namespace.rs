@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -80,6 +80,21 @@ impl Namespace {
         undo.later(&namespace.removal())?;
         ip(&["-n", &namespace.name, "link", "set", "lo", "up"])?;
         Ok(namespace)
+    }
+
+    /// One that another process has made, with the lock that it holds.
+    pub(crate) fn adopt(name: String, lock: OwnedFd, undo: &Undo) -> Self {
+        Self { name, undo: undo.clone(), _owned: File::from(lock) }
+    }
+
+    /// The lock, for another process.
+    pub(crate) fn lock(&self) -> Result<OwnedFd> {
+        Ok(OwnedFd::from(self._owned.try_clone()?))
+    }
+
+    /// It is another process's now, and stays.
+    pub(crate) fn leave(self) {
+        std::mem::forget(self);
     }
 
     /// Removes it, if no program runs in it.

@@ -1,6 +1,7 @@
 //! Requests on their way to the loop.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -20,6 +21,8 @@ pub(crate) enum Command {
     /// What a trace has noted; none if there is no such trace.
     Traced(u64, Sender<Option<Noted>>),
     EndTrace(u64),
+    /// Hand everything to the process at the other end.
+    HandOver(UnixStream, Sender<Result<(), String>>),
 }
 
 /// Hands commands to the service, and wakes it.

@@ -56,6 +56,28 @@ impl Port {
         Ok(Self::Vhost(Box::new(Vhost { device, link, drops, not_framed: 0 })))
     }
 
+    /// A socket in the place of another process's, which ends.
+    pub(crate) fn vhost_again(path: &Path, link: Link) -> io::Result<Self> {
+        let device = Device::replace(path)?;
+        let drops = BTreeMap::new();
+        Ok(Self::Vhost(Box::new(Vhost { device, link, drops, not_framed: 0 })))
+    }
+
+    /// A device of the kernel.
+    pub(crate) fn kernel(&self) -> Option<&Tun> {
+        match self {
+            Self::Tun(kernel) => Some(&kernel.tun),
+            Self::Vhost(_) => None,
+        }
+    }
+
+    /// Another process has its place now.
+    pub(crate) fn leave(self) {
+        if let Self::Vhost(vhost) = self {
+            vhost.device.leave();
+        }
+    }
+
     /// What to wait on.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (tun, device) = match self {

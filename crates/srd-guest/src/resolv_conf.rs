@@ -94,6 +94,25 @@ impl Drop for ResolvConf {
 }
 
 impl ResolvConfs {
+    /// Files that another process has written: of which namespace, where, and with which resolver.
+    pub(crate) fn adopt(all: Vec<(String, PathBuf, Ipv4Addr)>, undo: &Undo) -> Self {
+        let files = all.into_iter().map(|(namespace, path, resolver)| {
+            (namespace, ResolvConf { path, resolver, undo: undo.clone() })
+        });
+        Self(files.collect())
+    }
+
+    /// The namespaces that have a file of ours, where it is, and its resolver.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, &Path, Ipv4Addr)> {
+        let all = self.0.iter();
+        all.map(|(namespace, file)| (namespace.as_str(), file.path.as_path(), file.resolver))
+    }
+
+    /// They are another process's now, and stay.
+    pub(crate) fn leave(self) {
+        self.0.into_values().for_each(std::mem::forget);
+    }
+
     /// Writes the files of these namespaces, with the resolvers of their clouds, and no others.
     pub(crate) fn set(&mut self, wanted: BTreeMap<String, Ipv4Addr>, undo: &Undo) {
         self.0.retain(|namespace, file| wanted.get(namespace) == Some(&file.resolver));

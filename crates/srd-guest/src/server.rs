@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::handover::give;
 use crate::orders::{Command, Orders};
 use srd_net::clock;
 
@@ -83,6 +84,21 @@ fn remove_stale(path: &Path) -> Result<()> {
 }
 
 impl Server {
+    /// Listens beside another card, until its place is free: [`Server::move_to`].
+    pub(crate) fn listen_beside(path: &Path, orders: Orders) -> Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        Self::listen(Path::new(&name), orders)
+    }
+
+    /// Takes the place of another card's socket.
+    pub(crate) fn move_to(&mut self, path: &Path) -> Result<()> {
+        std::fs::rename(&self.path, path)
+            .with_context(|| format!("cannot make the socket {}", path.display()))?;
+        path.clone_into(&mut self.path);
+        Ok(())
+    }
+
     pub(crate) fn listen(path: &Path, orders: Orders) -> Result<Self> {
         remove_stale(path)?;
         if let Some(directory) = path.parent() {
@@ -163,6 +179,11 @@ fn serve(stream: UnixStream, orders: &Orders) -> Result<()> {
         }
         let answer = match serde_json::from_str::<Request>(&line) {
             Ok(Request::Traced { id }) => begun.traced(id)?,
+            Ok(Request::TakeOver { version }) => match hand_over(stream.get_ref(), orders, version)
+            {
+                Ok(()) => return Ok(()),
+                Err(error) => Answer::Failed { what: format!("{error:#}") },
+            },
             Ok(request) => ask(orders, request)?,
             Err(error) => Answer::Failed { what: format!("this is no request: {error}") },
         };
@@ -209,8 +230,16 @@ pub(crate) fn ask(orders: &Orders, request: Request) -> Result<Answer> {
     hand(orders, command, &answer)
 }
 
+/// Lets the process at the other end go on with everything.
+fn hand_over(stream: &UnixStream, orders: &Orders, version: u32) -> Result<()> {
+    give::check(stream, version)?;
+    let (back, done) = channel();
+    let handed = hand(orders, Command::HandOver(stream.try_clone()?, back), &done)?;
+    handed.map_err(anyhow::Error::msg)
+}
+
 /// Hands a command to the service, and waits for its answer.
-fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
+pub(crate) fn hand<T>(orders: &Orders, command: Command, answer: &Receiver<T>) -> Result<T> {
     if !orders.give(command) {
         bail!("the service has ended");
     }

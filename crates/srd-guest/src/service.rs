@@ -29,13 +29,15 @@ use crate::port::Port;
 use crate::protocol::{Answer, Request};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
-use crate::state::{Guests, Options, Service};
+use crate::state::{Ended, Guests, Options, Service};
 use crate::underlay::Underlay;
 use crate::undo::Undo;
 use crate::world::Vpc;
 
 /// Frames of one device in one turn.
 const BURST: usize = 64;
+/// Frames that the card takes at once: the first of them waits for the others to be read.
+const TOGETHER: usize = 16;
 /// The longest pause: flows that are over are freed so often.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Steps of that work for each instance.
@@ -86,8 +88,9 @@ impl Service {
             commands,
             wake,
             stopper: Stopper { is_ending, orders },
-            _server: server,
-            _metrics: metrics,
+            server,
+            metrics,
+            is_handed_over: false,
             expire_at: now,
             began: now,
             undo,
@@ -108,10 +111,14 @@ impl Service {
     ///
     /// # Errors
     /// Waiting fails, or the device of the internet's side is gone.
-    pub fn run(&mut self) -> Result<()> {
+    pub fn run(&mut self) -> Result<Ended> {
         let ended = self.turn();
+        if self.is_handed_over {
+            self.let_go();
+            return Ok(Ended::HandedOver);
+        }
         self.end_logs();
-        ended
+        ended.map(|()| Ended::Stopped)
     }
 
     fn turn(&mut self) -> Result<()> {
@@ -119,6 +126,10 @@ impl Service {
             self.wait().context("waiting for packets")?;
             let now = clock::now();
             self.obey(now);
+            if self.is_handed_over {
+                // Packets, and what waits for a limit, are another process's.
+                return Ok(());
+            }
             self.read_guests(now);
             self.read_edge(now)?;
             self.read_hosts(now);
@@ -172,6 +183,13 @@ impl Service {
                     let _ = back.send(self.take_trace(now, id));
                 }
                 Command::EndTrace(id) => self.end_trace(id),
+                Command::HandOver(stream, back) => {
+                    let handed = self.hand_over(&stream).map_err(|error| format!("{error:#}"));
+                    let _ = back.send(handed);
+                    if self.is_handed_over {
+                        return;
+                    }
+                }
                 Command::Apply(file, began, back) => {
                     let vpc = self.vpc.replaced(*file);
                     let applied = vpc.and_then(|vpc| self.apply_or_stay(now, vpc));
@@ -210,30 +228,46 @@ impl Service {
                 Ok(Answer::Tracing { id })
             }
             // The connection's own thread reads the file, or finds the words.
-            Request::Apply { .. } | Request::Traced { .. } => bail!("this is no request for here"),
+            Request::Apply { .. } | Request::Traced { .. } | Request::TakeOver { .. } => {
+                bail!("this is no request for here")
+            }
+        }
+    }
+
+    /// At most [`TOGETHER`] frames of an interface.
+    fn read_some(&mut self, port: PortId, frames: &mut Vec<Vec<u8>>) {
+        while let Some(device) = self.devices.get_mut(&port)
+            && frames.len() < TOGETHER
+        {
+            match device.read() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!("a device of an instance is gone: {error}");
+                    self.devices.remove(&port);
+                }
+            }
         }
     }
 
     /// What guests send.
     fn read_guests(&mut self, now: Instant) {
         let ports: Vec<PortId> = self.devices.keys().copied().collect();
+        let mut frames = Vec::with_capacity(TOGETHER);
         for port in ports {
             if let Some(device) = self.devices.get_mut(&port) {
                 device.wake();
             }
-            for _ in 0..BURST {
-                let Some(device) = self.devices.get_mut(&port) else { break };
-                match device.read() {
-                    Ok(Some(frame)) => {
-                        self.with_card(now, |card, around| {
-                            card.from_guest(now, port, frame, around)
-                        });
-                    }
-                    Ok(None) => break,
-                    Err(error) => {
-                        tracing::warn!("a device of an instance is gone: {error}");
-                        self.devices.remove(&port);
-                    }
+            for _ in 0..BURST / TOGETHER {
+                self.read_some(port, &mut frames);
+                let read = frames.len();
+                if read > 0 {
+                    self.with_card(now, |card, around| {
+                        card.from_guest_all(now, port, &mut frames, around);
+                    });
+                }
+                if read < TOGETHER {
+                    break;
                 }
             }
         }

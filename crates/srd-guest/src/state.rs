@@ -60,6 +60,15 @@ pub struct Metrics {
     pub allow_remote: bool,
 }
 
+/// How a service ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// It was stopped.
+    Stopped,
+    /// Another process goes on with what it had.
+    HandedOver,
+}
+
 /// A service. It holds namespaces, devices and rules, and gives them back when it is dropped.
 pub struct Service {
     pub(crate) options: Options,
@@ -75,8 +84,10 @@ pub struct Service {
     pub(crate) commands: Receiver<Command>,
     pub(crate) wake: Arc<OwnedFd>,
     pub(crate) stopper: Stopper,
-    pub(crate) _server: Server,
-    pub(crate) _metrics: Option<srd_http::Server>,
+    pub(crate) server: Server,
+    pub(crate) metrics: Option<srd_http::Server>,
+    /// Another process goes on with all that this one has.
+    pub(crate) is_handed_over: bool,
     pub(crate) expire_at: Instant,
     pub(crate) began: Instant,
     /// Dropped last.

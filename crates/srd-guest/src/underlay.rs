@@ -64,8 +64,17 @@ struct Kind {
     info_kind: Option<String>,
 }
 
-impl Underlay {
-    pub(crate) fn open(options: &UnderlayOptions) -> Result<Self> {
+/// What is known before there is a socket.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    address: IpAddr,
+    hosts: BTreeMap<Arc<str>, SocketAddr>,
+    names: BTreeMap<SocketAddr, Arc<str>>,
+    bytes_max: usize,
+}
+
+impl Plan {
+    pub(crate) fn new(options: &UnderlayOptions) -> Result<Self> {
         let address = options.address;
         let shown = interface(address)?;
         let kind = shown.linkinfo.and_then(|kind| kind.info_kind);
@@ -81,9 +90,6 @@ impl Underlay {
         let Some(bytes_max) = shown.mtu.checked_sub(headers + ENVELOPE_BYTES) else {
             bail!("{} has an MTU of {} bytes, which is too small", shown.ifname, shown.mtu);
         };
-        let socket = UdpSocket::bind((address, GENEVE_PORT))
-            .with_context(|| format!("UDP port {GENEVE_PORT} of {address}"))?;
-        socket.set_nonblocking(true)?;
         let mut hosts = BTreeMap::new();
         let mut names = BTreeMap::new();
         for (name, at) in &options.hosts {
@@ -97,6 +103,29 @@ impl Underlay {
             }
             hosts.insert(name, card);
         }
+        Ok(Self { address, hosts, names, bytes_max })
+    }
+}
+
+impl Underlay {
+    pub(crate) fn open(options: &UnderlayOptions) -> Result<Self> {
+        let plan = Plan::new(options)?;
+        let socket = UdpSocket::bind((plan.address, GENEVE_PORT))
+            .with_context(|| format!("UDP port {GENEVE_PORT} of {}", plan.address))?;
+        Self::with(plan, socket)
+    }
+
+    /// With the socket that another process had.
+    pub(crate) fn with(plan: Plan, socket: UdpSocket) -> Result<Self> {
+        let Plan { address, hosts, names, bytes_max } = plan;
+        let at = socket.local_addr()?;
+        if at.ip() != address {
+            bail!(
+                "the card that runs is at {}, and this one at {address}: end that first",
+                at.ip()
+            );
+        }
+        socket.set_nonblocking(true)?;
         let fd = Arc::new(socket.as_fd().try_clone_to_owned()?);
         Ok(Self { socket, fd, hosts, names, bytes_max, buffer: vec![0; DATAGRAM_BYTES_MAX] })
     }

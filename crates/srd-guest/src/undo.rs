@@ -4,11 +4,15 @@
 //! Lines that begin with `+` are added, with `-` taken away. The child ignores the signals that end
 //! its parent in order.
 
+use std::fs::File;
 use std::io::Write;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 const KEEPER: &str = r#"
 trap '' INT TERM HUP
@@ -30,8 +34,17 @@ pub(crate) struct Undo(Arc<Mutex<Keeper>>);
 
 #[derive(Debug)]
 struct Keeper {
-    child: Child,
-    stdin: Option<ChildStdin>,
+    child: Watched,
+    list: Option<File>,
+    /// Whether another process has the list, too.
+    is_passed_on: bool,
+}
+
+/// The child: of this process, or of one before.
+#[derive(Debug)]
+enum Watched {
+    Own(Child),
+    Adopted { process: OwnedFd, pid: u32 },
 }
 
 impl Undo {
@@ -43,8 +56,48 @@ impl Undo {
         // Its own group: what ends the terminal's programs does not end it.
         std::os::unix::process::CommandExt::process_group(&mut child, 0);
         let mut child = child.spawn().context("`sh` cannot be run")?;
-        let stdin = child.stdin.take();
-        Ok(Self(Arc::new(Mutex::new(Keeper { child, stdin }))))
+        let list = child.stdin.take().map(|stdin| File::from(OwnedFd::from(stdin)));
+        Ok(Self::of(Keeper { child: Watched::Own(child), list, is_passed_on: false }))
+    }
+
+    fn of(keeper: Keeper) -> Self {
+        Self(Arc::new(Mutex::new(keeper)))
+    }
+
+    /// The list of another process, which ends soon: its child, and the way to that.
+    pub(crate) fn adopt(pid: u32, list: OwnedFd) -> Result<Self> {
+        let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let number = number.context("the child that keeps the list has no number")?;
+        let process = pidfd_open(number, PidfdFlags::empty())
+            .context("the child that keeps the list of what is done at the end is gone")?;
+        let (child, list) = (Watched::Adopted { process, pid }, Some(File::from(list)));
+        // Until that process has let go, it is the one that waits.
+        Ok(Self::of(Keeper { child, list, is_passed_on: true }))
+    }
+
+    /// The child and the way to it, for another process.
+    pub(crate) fn duty(&self) -> Result<(u32, OwnedFd)> {
+        let keeper = self.keeper();
+        let list = keeper.list.as_ref().context("the list is closed")?;
+        let pid = match &keeper.child {
+            Watched::Own(child) => child.id(),
+            Watched::Adopted { pid, .. } => *pid,
+        };
+        Ok((pid, OwnedFd::from(list.try_clone()?)))
+    }
+
+    /// Another process has the list: the end of this one is none of its business.
+    pub(crate) fn pass_on(&self) {
+        self.keeper().is_passed_on = true;
+    }
+
+    /// This process is the only one that has the list.
+    pub(crate) fn take_on(&self) {
+        self.keeper().is_passed_on = false;
+    }
+
+    fn keeper(&self) -> MutexGuard<'_, Keeper> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a command of the shell at the end.
@@ -60,16 +113,28 @@ impl Undo {
     }
 
     fn say(&self, sign: char, command: &str) -> Result<()> {
-        let mut keeper = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stdin = keeper.stdin.as_mut().context("the list is closed")?;
-        writeln!(stdin, "{sign}{command}").context("the child that keeps the list has ended")
+        let mut keeper = self.keeper();
+        let list = keeper.list.as_mut().context("the list is closed")?;
+        let line = format!("{sign}{command}\n");
+        list.write_all(line.as_bytes()).context("the child that keeps the list has ended")
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        drop(self.stdin.take());
-        let _ = self.child.wait();
+        drop(self.list.take());
+        if self.is_passed_on {
+            return;
+        }
+        match &mut self.child {
+            Watched::Own(child) => {
+                let _ = child.wait();
+            }
+            Watched::Adopted { process, .. } => {
+                let mut ended = [PollFd::new(process, PollFlags::IN)];
+                while poll(&mut ended, None) == Err(rustix::io::Errno::INTR) {}
+            }
+        }
     }
 }
 
@@ -100,7 +165,8 @@ mod tests {
         let log = directory.path().join("log");
         let undo = Undo::start().unwrap();
         undo.later(&format!("echo done > {}", log.display())).unwrap();
-        let pid = undo.0.lock().unwrap().child.id();
+        let (pid, list) = undo.duty().unwrap();
+        drop(list);
         std::thread::sleep(std::time::Duration::from_millis(100));
         for signal in ["-INT", "-TERM", "-HUP"] {
             let status = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();

@@ -74,11 +74,16 @@ impl Added {
 
 impl Vpc {
     pub(crate) fn read(file: Option<&Path>, host: &str) -> Result<Self> {
-        let file = match file {
+        let file = Self::file_of(file)?;
+        Ok(Self { file: Arc::new(file), added: BTreeMap::new(), host: host.to_owned() })
+    }
+
+    /// A file, or what there is without one.
+    pub(crate) fn file_of(file: Option<&Path>) -> Result<VpcFile> {
+        Ok(match file {
             Some(path) => srd_vpc_file::read(path)?,
             None => srd_vpc_file::parse(DEFAULT_VPC, Path::new("the default VPC"))?,
-        };
-        Ok(Self { file: Arc::new(file), added: BTreeMap::new(), host: host.to_owned() })
+        })
     }
 
     /// Another file in the place of this one; what was added stays.
@@ -100,6 +105,11 @@ impl Vpc {
         }
         vpc.added = self.added.clone();
         Ok(vpc)
+    }
+
+    /// Instances that were added.
+    pub(crate) fn added_names(&self) -> impl Iterator<Item = &str> {
+        self.added.keys().map(String::as_str)
     }
 
     /// All objects. Instances that the file places nowhere are on this host.

@@ -56,6 +56,51 @@ fn seeds_and_what_chance_makes_of_them_replay() {
     }
 }
 
+/// A seed with hand-overs between its steps, of a whole state and of damaged ones.
+fn handed_over(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
+    let (mut rest, mut bytes) = (seed, Vec::new());
+    while let Some((head, more)) = rest.split_first_chunk::<3>() {
+        let length = usize::from(u16::from_be_bytes([head[1], head[2]])).min(more.len());
+        bytes.extend_from_slice(head);
+        bytes.extend_from_slice(&more[..length]);
+        rest = &more[length..];
+        match below(rng, 5) {
+            // Milliseconds: some, and those in which connections end.
+            2 => {
+                let milliseconds = 1 << below(rng, 16);
+                let [high, low] = u16::try_from(milliseconds).unwrap().to_be_bytes();
+                bytes.extend_from_slice(&[5, high, low]);
+                bytes.resize(bytes.len() + milliseconds, 0);
+            }
+            0 => bytes.extend_from_slice(&[8, 0, 0]),
+            1 => {
+                let length = u8::try_from(4 + below(rng, 6)).unwrap();
+                bytes.extend_from_slice(&[9, 0, length]);
+                bytes.extend((0..length).map(|_| rng.next_u64().to_le_bytes()[0]));
+            }
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// A card that takes another's place in the middle does what the other one would have done, and a
+/// damaged state breaks nothing.
+#[test]
+fn a_card_that_was_handed_over_does_what_it_would_have_done() {
+    let seeds = seeds();
+    let mut rng = Rng::new(3);
+    for seed in &seeds {
+        for _ in 0..60 {
+            bodies::instances(&handed_over(&mut rng, seed));
+        }
+    }
+    for _ in 0..200 {
+        let seed = changed(&mut rng, &seeds);
+        bodies::instances(&handed_over(&mut rng, &seed));
+    }
+}
+
 #[test]
 #[ignore = "ten minutes of chance: for a nightly run"]
 fn ten_minutes_of_chance_replay() {

@@ -3,7 +3,7 @@
 use std::io;
 
 use srd_efa::layer::{Done, Layer, World};
-use srd_net::{Application, Context, LocalEndpoint, Notice};
+use srd_net::{Application, Context, LocalEndpoint, NearIo, Notice};
 use srd_proto::{Delivery, Duration, Event, Instant, Status};
 
 use crate::memory::UserMemory;
@@ -35,7 +35,7 @@ pub trait Sink: Send + 'static {
 /// What the lock is around.
 #[derive(Debug)]
 pub(crate) struct Core<S: Sink> {
-    pub(crate) local: LocalEndpoint,
+    pub(crate) local: LocalEndpoint<NearIo>,
     pub(crate) layer: Box<S::Layer>,
     pub(crate) memory: UserMemory,
     pub(crate) sink: S,
@@ -146,7 +146,7 @@ impl<S: Sink> Core<S> {
     }
 
     /// The transport, and what it calls.
-    fn parts(&mut self) -> (&mut LocalEndpoint, Upcalls<'_, S>) {
+    fn parts(&mut self) -> (&mut LocalEndpoint<NearIo>, Upcalls<'_, S>) {
         let Self { local, layer, memory, sink, .. } = self;
         (local, Upcalls { layer: &mut **layer, memory, sink, had_events: false })
     }

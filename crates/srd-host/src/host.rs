@@ -87,7 +87,7 @@ impl<S: Sink> Host<S> {
         sink: S,
         make: impl FnOnce(&mut Endpoint, &Place) -> Box<S::Layer>,
     ) -> io::Result<Self> {
-        let mut local = LocalEndpoint::bind(&options.bind())?;
+        let mut local = LocalEndpoint::bind_near(&options.bind(), options.shared_memory)?;
         let address = local.local_address();
         let incarnation = srd_net::clock::epoch().0;
         let seed = srd_net::clock::seed()?;

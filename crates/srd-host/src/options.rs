@@ -30,6 +30,8 @@ pub struct Options {
     /// The key that all endpoints of a job share. Without one nothing is encrypted, and every
     /// host that reaches the port is trusted.
     pub job_key: Option<[u8; 32]>,
+    /// Whether packets to endpoints of this machine and user go through memory.
+    pub shared_memory: bool,
     /// How long a peer that never answered may leave operations open.
     pub answer_timeout: Duration,
     /// How long a peer may stay silent that has answered before.
@@ -80,6 +82,7 @@ impl Options {
             paths: 64,
             link_rate_bps: None,
             job_key: None,
+            shared_memory: true,
             answer_timeout: Duration::from_secs(30),
             peer_timeout: Duration::from_secs(10),
             operations_max: 4096,

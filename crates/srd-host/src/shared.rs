@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, eventfd};
 use srd_efa::layer::{Layer, World};
-use srd_net::LocalEndpoint;
+use srd_net::{LocalEndpoint, NearIo};
 use srd_proto::{Duration, Instant};
 
 use crate::backoff;
@@ -54,7 +54,7 @@ pub struct Call<'a, S: Sink> {
     pub memory: &'a mut UserMemory,
     /// The caller's own.
     pub sink: &'a mut S,
-    local: &'a mut LocalEndpoint,
+    local: &'a mut LocalEndpoint<NearIo>,
 }
 
 impl<S: Sink> Call<'_, S> {
@@ -143,7 +143,8 @@ impl<S: Sink> Shared<S> {
         let core = locked.as_mut()?;
         core.round();
         self.coalesce_until_ns.store(core.coalesce_until.as_nanos(), Ordering::Relaxed);
-        let due = core.due();
+        // A packet that has come since ends no sleep any more.
+        let due = if core.local.arm() { core.due() } else { Instant::ZERO };
         // Said under the lock: a call that makes something due earlier either came before this
         // round, or sees it and wakes the progress thread.
         self.sleeps_until(due);

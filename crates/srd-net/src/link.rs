@@ -87,6 +87,14 @@ pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
     Ok(up.map(known).collect())
 }
 
+/// Whether an interface is set up.
+///
+/// # Errors
+/// The operating system's: there is none of this name.
+pub fn is_up(interface: &str) -> io::Result<bool> {
+    interface::is_up(interface)
+}
+
 /// UDP payload bytes that fit into one packet leaving from the local address `ip`. For the
 /// unspecified address, from any interface but loopback.
 ///

@@ -14,6 +14,7 @@ use srd_proto::{
 
 use crate::engine::{Application, Context, Engine, Flow};
 use crate::io::{IoStats, Notice, PacketIo};
+use crate::near::NearIo;
 use crate::options::{BindError, BindOptions, engine_of_run, engine_over, engines};
 use crate::sys::os;
 use crate::udp::UdpIo;
@@ -87,6 +88,32 @@ impl LocalEndpoint {
     /// The operating system's, if it has no descriptor left.
     pub fn arrivals(&self) -> io::Result<OwnedFd> {
         self.engine.io_ref().arrivals()
+    }
+}
+
+impl LocalEndpoint<NearIo> {
+    /// As [`LocalEndpoint::bind`]; packets to endpoints of this machine that do the same go through
+    /// memory if `enabled` ([`crate::near`]).
+    ///
+    /// # Errors
+    /// As [`LocalEndpoint::bind`].
+    pub fn bind_near(options: &BindOptions, enabled: bool) -> Result<Self, BindError> {
+        os::timer_slack_minimum();
+        Ok(Self { engine: options.open_near(enabled)? })
+    }
+
+    /// A descriptor that can be read while packets wait, if [`LocalEndpoint::arm`] was called since
+    /// they were last received. Only to be waited on.
+    ///
+    /// # Errors
+    /// The operating system's, if it has no descriptor left.
+    pub fn arrivals(&self) -> io::Result<OwnedFd> {
+        self.engine.io_ref().arrivals()
+    }
+
+    /// Before a sleep on [`LocalEndpoint::arrivals`]. `false`: a packet waits already.
+    pub fn arm(&mut self) -> bool {
+        self.engine.io().arm()
     }
 }
 

@@ -11,6 +11,7 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::io::{PacketIo, PollMode};
 use crate::link;
+use crate::near::NearIo;
 use crate::udp::UdpIo;
 
 /// How long to spin for a packet by default before sleeping. Waking a sleeping thread costs
@@ -128,6 +129,13 @@ impl BindOptions {
     pub(crate) fn open(&self) -> Result<Engine<UdpIo>, BindError> {
         let (io, config) = self.open_io(1)?;
         only(engines(io, config, clock::epoch())?)
+    }
+
+    /// The same, with memory to endpoints of this machine.
+    pub(crate) fn open_near(&self, enabled: bool) -> Result<Engine<NearIo>, BindError> {
+        let (ios, config) = self.open_io(1)?;
+        let ios = ios.into_iter().map(|io| NearIo::over(io, enabled)).collect();
+        only(engines(ios, config, clock::epoch())?)
     }
 
     /// The same for each shard of a node.

@@ -52,6 +52,12 @@ impl Tun {
         Ok(Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() })
     }
 
+    /// A device that another process has opened, as [`Tun::udp_segmentation`] said there.
+    pub fn adopt(fd: OwnedFd, udp_segmentation: bool) -> Self {
+        os::heap_keeps(HEAP_KEPT_BYTES);
+        Self { fd: Arc::new(fd), udp_segmentation, buffer: Vec::new() }
+    }
+
     /// To wait on.
     pub fn fd(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)

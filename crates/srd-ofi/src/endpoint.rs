@@ -423,6 +423,7 @@ fn open(slot: &Slot, plan: &Plan, place: Address) -> Outcome<(Host<EndpointSink>
             _ => defaults.operations_max,
         },
         job_key: settings.job_key,
+        shared_memory: settings.shared_memory,
         answer_timeout: millis(settings.answer_timeout_ms),
         peer_timeout: millis(settings.peer_timeout_ms),
         ..defaults

@@ -26,7 +26,7 @@ pub struct Parameter {
 }
 
 /// Every parameter.
-pub const PARAMETERS: [Parameter; 11] = [
+pub const PARAMETERS: [Parameter; 12] = [
     Parameter {
         name: c"iface",
         kind: FI_PARAM_STRING,
@@ -90,6 +90,12 @@ pub const PARAMETERS: [Parameter; 11] = [
             (default: 8192)",
     },
     Parameter {
+        name: c"shm",
+        kind: FI_PARAM_BOOL,
+        help: c"Exchange packets with endpoints of this machine and this user through memory \
+            (default: yes)",
+    },
+    Parameter {
         name: c"layers",
         kind: FI_PARAM_BOOL,
         help: c"Let libfabric's own layers stand on datagram endpoints (srd;ofi_rxd): for \
@@ -131,6 +137,8 @@ pub struct Settings {
     pub peer_timeout_ms: u32,
     /// Completions that a queue holds.
     pub completions: usize,
+    /// Whether packets to endpoints of this machine go through memory.
+    pub shared_memory: bool,
     /// Whether libfabric's own layers may stand on datagram endpoints.
     pub layers: bool,
 }
@@ -173,6 +181,7 @@ impl Settings {
                 None => 8192,
                 Some(value) => within(c"cq_size", value, 16, 1 << 20)?,
             },
+            shared_memory: integer(values, c"shm")?.is_none_or(|on| on != 0),
             layers: integer(values, c"layers")?.is_some_and(|on| on != 0),
         })
     }
@@ -269,6 +278,7 @@ pub(crate) mod tests {
         assert_eq!((settings.paths, settings.job_key), (None, None));
         assert_eq!((settings.completions, settings.layers), (8192, false));
         assert!(read(&[("layers", "1")]).unwrap().layers);
+        assert!(settings.shared_memory && !read(&[("shm", "0")]).unwrap().shared_memory);
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Device {
     path: PathBuf,
+    /// Another process has its file.
+    is_replaced: bool,
     listener: UnixListener,
     connection: Option<Connection>,
     session: Session,
@@ -67,16 +69,34 @@ impl Device {
         if is_socket(path) {
             std::fs::remove_file(path)?;
         }
-        let listener = bind_for_us(path)?;
+        Self::of(path, bind_for_us(path, RenameFlags::NOREPLACE)?)
+    }
+
+    /// Listens in the place of another process, which ends: its front end has to connect anew.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn replace(path: &Path) -> io::Result<Self> {
+        let listener = bind_for_us(path, RenameFlags::empty())?;
+        Self::of(path, listener)
+    }
+
+    fn of(path: &Path, listener: UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self {
             path: path.to_owned(),
+            is_replaced: false,
             listener,
             connection: None,
             session: Session::default(),
             counts: Counts::default(),
             pieces: Vec::new(),
         })
+    }
+
+    /// Ends, and leaves its file to the process that is in its place.
+    pub fn leave(mut self) {
+        self.is_replaced = true;
     }
 
     /// Where it listens.
@@ -272,13 +292,15 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        if !self.is_replaced {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
 /// A socket of mode 0600 from its first moment on: it is made in a directory of this user's alone,
 /// and moved.
-fn bind_for_us(path: &Path) -> io::Result<UnixListener> {
+fn bind_for_us(path: &Path, how: RenameFlags) -> io::Result<UnixListener> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut inner = std::ffi::OsString::from(".srd-");
     inner.push(std::process::id().to_string());
@@ -290,8 +312,8 @@ fn bind_for_us(path: &Path) -> io::Result<UnixListener> {
     let inside = directory.join(name);
     let made = UnixListener::bind(&inside).and_then(|listener| {
         std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
-        // What has this name meanwhile, or is no socket, stays.
-        renameat_with(CWD, &inside, CWD, path, RenameFlags::NOREPLACE)?;
+        // With NOREPLACE what has this name meanwhile, or is no socket, stays.
+        renameat_with(CWD, &inside, CWD, path, how)?;
         Ok(listener)
     });
     let _ = std::fs::remove_file(&inside);

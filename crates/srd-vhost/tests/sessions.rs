@@ -59,6 +59,24 @@ fn a_back_end_that_comes_back_finds_its_place_in_the_rings() {
     assert_eq!(again.used(SEND).len(), 2);
 }
 
+/// Another process listens where one does that ends: the file stays, and front ends find it.
+#[test]
+fn a_device_takes_the_place_of_one_that_leaves_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut first, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut first, PLAIN);
+    let mut second = Device::replace(&path).unwrap();
+    first.leave();
+    assert!(path.exists());
+    let mut again = FrontEnd::connect(&path);
+    again.set_up(&mut second, PLAIN);
+    again.send_frame(&frame(1));
+    assert_eq!(second.read(), Some(frame(1)));
+    drop(second);
+    assert!(!path.exists());
+}
+
 #[test]
 fn one_front_end_at_a_time() {
     let directory = tempfile::tempdir().unwrap();

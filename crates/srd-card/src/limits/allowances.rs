@@ -3,6 +3,8 @@
 //! Source: Amazon EC2 User Guide, *Monitor network performance for ENA settings on your EC2
 //! instance*, and the order of the ENA Linux driver.
 
+use crate::store::{stored_counters, stored_values};
+
 /// A limit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Limit {
@@ -95,6 +97,20 @@ impl Allowances {
         ]
     }
 }
+
+stored_counters!(Allowances {
+    bw_in_allowance_exceeded,
+    bw_out_allowance_exceeded,
+    pps_allowance_exceeded,
+    conntrack_allowance_exceeded,
+    linklocal_allowance_exceeded,
+    flow_allowance_exceeded,
+    gateway_allowance_exceeded,
+});
+stored_values!(Limit:
+    [Limit::BandwidthIn], [Limit::BandwidthOut], [Limit::Packets], [Limit::Fragments],
+    [Limit::Tracking], [Limit::LinkLocal], [Limit::Flow], [Limit::Gateway],
+);
 
 #[cfg(test)]
 mod tests {

@@ -3,9 +3,12 @@
 //! Source: Amazon EC2 User Guide, *Amazon EC2 instance network bandwidth*. Rate of accrual and size
 //! of the bucket are unpublished; the guide says that a burst lasts 5 to 60 minutes.
 
+use alloc::vec::Vec;
+
 use srd_proto::time::{Duration, Instant};
 
 use crate::limits::bucket::{Bucket, TooLong};
+use crate::store::{Reader, Stored, StoredError};
 
 /// The rates of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +91,25 @@ impl Bandwidth {
     pub fn start(&mut self, now: Instant) {
         self.peak.start(now);
         self.credits.iter_mut().for_each(|credits| credits.start(now));
+    }
+}
+
+impl Bandwidth {
+    /// Writes the levels of both buckets.
+    pub(super) fn export(&self, out: &mut Vec<u8>) {
+        self.peak.export(out);
+        self.credits.is_some().write(out);
+        self.credits.iter().for_each(|credits| credits.export(out));
+    }
+
+    /// Goes on with the levels of another, as far as this one has the buckets.
+    pub(super) fn import(&mut self, from: &mut Reader<'_>) -> Result<(), StoredError> {
+        self.peak.import(from)?;
+        if bool::read(from)? {
+            let mut none = self.peak;
+            self.credits.as_mut().unwrap_or(&mut none).import(from)?;
+        }
+        Ok(())
     }
 }
 

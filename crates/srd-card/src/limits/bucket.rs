@@ -5,7 +5,11 @@
 //! token is a bit or a packet. The level may go below zero: that debt is the queue before the
 //! bucket, in tokens.
 
+use alloc::vec::Vec;
+
 use srd_proto::time::{Duration, Instant};
+
+use crate::store::{Reader, Stored, StoredError};
 
 /// Billionths of a token in a token, which is also nanoseconds in a second.
 const NANO: i128 = 1_000_000_000;
@@ -113,6 +117,24 @@ impl Bucket {
         let rate = i128::from(self.rate);
         u64::try_from(missing.saturating_add(rate - 1) / rate)
             .map_or(Duration::MAX, Duration::from_nanos)
+    }
+}
+
+impl Bucket {
+    /// Writes what another bucket goes on with.
+    pub(super) fn export(&self, out: &mut Vec<u8>) {
+        let Self { level, full: _, rate: _, at, stopped } = self;
+        level.write(out);
+        at.write(out);
+        stopped.write(out);
+    }
+
+    /// Goes on where another bucket ended, with this one's rate, and not above its depth.
+    pub(super) fn import(&mut self, from: &mut Reader<'_>) -> Result<(), StoredError> {
+        self.level = self.full.min(i128::read(from)?);
+        self.at = Instant::read(from)?;
+        self.stopped = bool::read(from)?;
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use srd_proto::time::{Duration, Instant};
 
 use crate::limits::bandwidth::bits_in;
 use crate::limits::bucket::{Bucket, TooLong};
+use crate::store::stored;
 
 /// Bits a second of a gigabit a second.
 const GBPS: u64 = 1_000_000_000;
@@ -95,6 +96,8 @@ impl FlowMeter {
         Ok(wait)
     }
 }
+
+stored!(FlowMeter { level, at });
 
 #[cfg(test)]
 mod tests {

@@ -91,6 +91,27 @@ pub enum Outcome<T> {
     Undrained(T),
 }
 
+/// What the limits say of a frame, before they have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// It is through all limits.
+    Through,
+    /// It is, but behind frames that wait to be popped.
+    Behind,
+    /// The caller has not popped the frames before it.
+    Undrained,
+    /// A limit holds it up.
+    Held(HeldUp),
+}
+
+/// Which limit holds a frame up, and for how long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldUp {
+    before: Limit,
+    wait: Result<Duration, TooLong>,
+    next: Stage,
+}
+
 /// Packets that a limit held up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
@@ -118,7 +139,7 @@ impl Holds {
 }
 
 /// The limits in their order (L5).
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Gateway,
     Bandwidth,
@@ -139,6 +160,7 @@ impl Stage {
 }
 
 /// The limits of one ENI, and its counters.
+#[derive(Clone)]
 struct Eni {
     link_local: Bucket,
     fragments: Bucket,
@@ -221,27 +243,58 @@ impl<T> Limits<T> {
         flow: Option<(&mut FlowMeter, &Ceiling)>,
         item: T,
     ) -> Outcome<T> {
+        match self.ask(now, &offer, flow) {
+            Asked::Through => Outcome::Passed(item),
+            asked => self.keep(asked, offer, item),
+        }
+    }
+
+    /// What the limits say of a frame, which has then paid to those that let it on. The frame
+    /// stays with the caller: nearly all go on at once. With any other answer than
+    /// [`Asked::Through`] it goes to [`Limits::keep`] next, before anything else happens here.
+    ///
+    /// # Panics
+    /// If the ENI is not below the number given to [`Limits::new`].
+    pub fn ask(
+        &mut self,
+        now: Instant,
+        offer: &Offer,
+        flow: Option<(&mut FlowMeter, &Ceiling)>,
+    ) -> Asked {
         assert!(usize::from(offer.eni) < self.enis.len(), "an ENI of this instance");
         self.advance(now);
         if self.ready.len() >= self.queue_packets_max as usize {
-            return Outcome::Undrained(item);
+            return Asked::Undrained;
         }
         let wait_max = self.wait_max(Limit::Flow);
         let wait = flow.map_or(Ok(Duration::ZERO), |(meter, ceiling)| {
-            meter.take(ceiling, self.now, bits(&offer), wait_max)
+            meter.take(ceiling, self.now, bits(offer), wait_max)
         });
-        let frame = Frame { offer, item, held: Holds::default() };
-        let parcel = match wait {
-            Ok(Duration::ZERO) => self.run(self.now, Stage::Gateway, frame),
-            held => self.hold(Limit::Flow, held, self.now, Stage::Gateway, frame),
+        let held = match wait {
+            Ok(Duration::ZERO) => self.pass(self.now, Stage::Gateway, offer),
+            wait => Err(HeldUp { before: Limit::Flow, wait, next: Stage::Gateway }),
         };
-        match parcel {
+        match held {
+            Ok(()) if self.ready.is_empty() => Asked::Through,
             // Those that are through already come first.
-            Outcome::Passed(item) if !self.ready.is_empty() => {
+            Ok(()) => Asked::Behind,
+            Err(held) => Asked::Held(held),
+        }
+    }
+
+    /// Keeps a frame that does not go on at once, or says that it is dropped.
+    #[cold]
+    pub fn keep(&mut self, asked: Asked, offer: Offer, item: T) -> Outcome<T> {
+        match asked {
+            Asked::Through => Outcome::Passed(item),
+            Asked::Undrained => Outcome::Undrained(item),
+            Asked::Behind => {
                 self.ready.push_back((offer, item, Holds::default()));
                 Outcome::Taken(None)
             }
-            outcome => outcome,
+            Asked::Held(held) => {
+                self.hold(held, self.now, Frame { offer, item, held: Holds::default() })
+            }
         }
     }
 
@@ -342,16 +395,24 @@ impl<T> Limits<T> {
         }
     }
 
-    /// Takes a frame through the limits from `stage` on, as far as it may go.
-    fn run(&mut self, at: Instant, mut stage: Stage, frame: Frame<T>) -> Outcome<T> {
+    /// Takes a frame that waited through the limits from `stage` on, as far as it may go.
+    fn run(&mut self, at: Instant, stage: Stage, frame: Frame<T>) -> Outcome<T> {
+        match self.pass(at, stage, &frame.offer) {
+            Ok(()) => Outcome::Passed(frame.item),
+            Err(held) => self.hold(held, at, frame),
+        }
+    }
+
+    /// A frame pays at each limit from `stage` on, until one holds it up.
+    fn pass(&mut self, at: Instant, mut stage: Stage, offer: &Offer) -> Result<(), HeldUp> {
         while stage != Stage::Done {
-            let (limit, wait) = self.enter(at, stage, &frame.offer);
+            let (before, wait) = self.enter(at, stage, offer);
             stage = stage.next();
             if wait != Ok(Duration::ZERO) {
-                return self.hold(limit, wait, at, stage, frame);
+                return Err(HeldUp { before, wait, next: stage });
             }
         }
-        Outcome::Passed(frame.item)
+        Ok(())
     }
 
     /// What a limit says of a frame: how long it waits.
@@ -404,10 +465,8 @@ impl<T> Limits<T> {
     #[cold]
     fn hold(
         &mut self,
-        before: Limit,
-        wait: Result<Duration, TooLong>,
+        HeldUp { before, wait, next }: HeldUp,
         at: Instant,
-        next: Stage,
         mut frame: Frame<T>,
     ) -> Outcome<T> {
         let offer = &frame.offer;
@@ -450,5 +509,6 @@ fn index(direction: Direction) -> usize {
     }
 }
 
+mod stored;
 #[cfg(test)]
 mod tests;

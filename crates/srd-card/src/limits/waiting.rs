@@ -3,6 +3,7 @@
 //! Bound: the callers count what each limit has here, and refuse beyond their bound.
 
 use alloc::collections::BinaryHeap;
+use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
 
 use srd_proto::time::Instant;
@@ -55,6 +56,13 @@ impl<T> Waiting<T> {
     pub(super) fn push(&mut self, due: Instant, item: T) {
         self.sequence += 1;
         self.heap.push(Reverse(Entry { due, sequence: self.sequence, item }));
+    }
+
+    /// All that wait, in the order in which they go on.
+    pub(super) fn all(&self) -> Vec<(Instant, &T)> {
+        let mut all: Vec<_> = self.heap.iter().map(|Reverse(entry)| entry).collect();
+        all.sort_unstable_by_key(|entry| entry.key());
+        all.into_iter().map(|entry| (entry.due, &entry.item)).collect()
     }
 
     /// When the first may go on.

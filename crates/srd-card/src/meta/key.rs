@@ -6,6 +6,7 @@ use core::net::IpAddr;
 
 use crate::hash::Keyed;
 use crate::meta::packet::Packet;
+use crate::store::stored_values;
 
 /// Which way a packet goes, seen from the guest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -29,6 +30,8 @@ pub struct FlowKey {
     /// Source and destination port; zeros where there are none.
     pub ports: (u16, u16),
 }
+
+stored_values!(Direction: [Direction::Egress], [Direction::Ingress]);
 
 impl FlowKey {
     /// The flow that a packet belongs to.

@@ -193,6 +193,8 @@ impl Window {
     }
 }
 
+mod stored;
+
 /// Counts packets of an interface.
 #[derive(Clone, Debug)]
 pub struct Aggregator {

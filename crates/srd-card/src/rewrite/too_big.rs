@@ -12,6 +12,7 @@ use crate::meta::Meta;
 use crate::meta::key::FlowKey;
 use crate::meta::layout::Layout;
 use crate::meta::packet::protocol;
+use crate::store::stored;
 
 /// Bytes of the offending packet that the answer quotes: RFC 4443 allows up to the minimum MTU.
 const QUOTED_BYTES_MAX: usize = 1200;
@@ -41,6 +42,8 @@ impl Limit {
         allowed
     }
 }
+
+stored!(Limit { full_at });
 
 /// The answer for `bytes`, which `mtu` bytes of would have fitted. `None` for packets that must not
 /// be answered (RFC 1122, 3.2.2; RFC 4443, 2.4): fragments other than the first, ICMP errors and

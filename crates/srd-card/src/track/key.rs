@@ -6,6 +6,7 @@ use core::net::IpAddr;
 
 use crate::meta::key::Direction;
 use crate::meta::packet::{Packet, protocol};
+use crate::store::stored;
 
 /// Bytes of an ICMP header before what an error quotes.
 const ICMP_BYTES: usize = 8;
@@ -102,6 +103,8 @@ impl Key {
         self.protocol
     }
 }
+
+stored!(Key { local, remote, ports, eni, protocol, v6 });
 
 /// As few words as hold the key.
 impl Hash for Key {

@@ -13,6 +13,7 @@
 //! whether a packet passes.
 
 use crate::meta::packet::{Packet, protocol};
+use crate::store::{stored, stored_values};
 use crate::track::key::Way;
 
 /// Flags of a TCP header.
@@ -127,6 +128,12 @@ impl Progress {
         }
     }
 }
+
+stored!(Progress { state, seen, finished });
+stored_values!(State:
+    [State::Opening], [State::Established], [State::Closing], [State::Closed], [State::Single],
+    [State::Stream],
+);
 
 #[cfg(test)]
 mod tests {

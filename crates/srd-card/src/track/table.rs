@@ -24,7 +24,7 @@ use crate::track::wheel::{Link, Links, Wheel};
 pub const GRAIN: Duration = Duration::from_secs(1);
 /// Most bytes of heap for each connection without a value, both directions together (T8): the entry
 /// and its place in the index at the lowest load.
-pub const ENTRY_BYTES_MAX: usize = size_of::<Place<()>>() + 12;
+pub const ENTRY_BYTES_MAX: usize = size_of::<Place<()>>() + 21;
 /// Entries that are made room for at once: none is moved when the table grows.
 const CHUNK: usize = 1024;
 /// Work that an insertion into a full table spends on entries past their time.
@@ -144,10 +144,24 @@ impl<T> Links for Entries<T> {
     }
 }
 
+/// An entry in the index, with its hash: the index grows without a look at the entries.
+#[derive(Clone, Copy)]
+struct Slot {
+    number: u32,
+    hash: u32,
+}
+
+impl Slot {
+    /// The index takes a place from the low bits, and a mark from the high ones.
+    fn hash(self) -> u64 {
+        u64::from(self.hash) << 32 | u64::from(self.hash)
+    }
+}
+
 /// The connections.
 pub struct Table<T = ()> {
     entries: Entries<T>,
-    index: HashTable<u32>,
+    index: HashTable<Slot>,
     wheel: Wheel,
     timeouts: Vec<Timeouts>,
     hash: Keyed,
@@ -157,6 +171,8 @@ pub struct Table<T = ()> {
     /// Ticks are counted from here.
     epoch: Instant,
     now: u32,
+    /// The entry that the next packet is likely to belong to.
+    expected: u32,
 }
 
 impl<T> Table<T> {
@@ -174,6 +190,7 @@ impl<T> Table<T> {
             untracked_max: 0,
             epoch: now,
             now: 0,
+            expected: NO_PLACE,
         }
     }
 
@@ -223,6 +240,27 @@ impl<T> Table<T> {
         let state = entry.progress.state;
         self.file(number, now);
         Found::Known { id: TrackId(number), state, way }
+    }
+
+    /// The entry that a packet is likely to belong to, for [`Table::expect`]. Only the index is
+    /// read: looks of several packets one after the other wait for memory together, and each of
+    /// them alone waits for its own.
+    pub fn look(&self, key: &Key) -> Option<TrackId> {
+        let wanted = self.slot(key, NO_PLACE);
+        let found = self.index.find(wanted.hash(), |slot| slot.hash == wanted.hash);
+        found.map(|slot| TrackId(slot.number))
+    }
+
+    /// The value of such an entry, if it is the packet's.
+    pub fn peek(&self, id: TrackId, key: &Key) -> Option<&T> {
+        let entry = self.entries.get(id.0).filter(|entry| entry.key == *key)?;
+        (entry.expires > self.now).then_some(&entry.value)
+    }
+
+    /// The next packet is likely to belong to this entry, and need not be looked for then. The key
+    /// decides: if it belongs to another, this has cost a comparison.
+    pub fn expect(&mut self, id: TrackId) {
+        self.expected = id.0;
     }
 
     /// The connection that an ICMP error is about; the error moves neither state nor time (T7).
@@ -314,12 +352,18 @@ impl<T> Table<T> {
         let progress = Progress::first(seen);
         let (key, expires, link) = (*key, 0, Link::NONE);
         let entry = Entry { key, progress, local_first, tracked, expires, link, value };
+        let id = self.place(entry)?;
+        self.file(id.0, tick);
+        Some(id)
+    }
+
+    /// Puts an entry into a place and the index; it has to be filed then.
+    fn place(&mut self, entry: Entry<T>) -> Option<TrackId> {
+        let (key, tracked) = (entry.key, entry.tracked);
         let number = self.entries.put(entry)?;
         self.untracked += u32::from(!tracked);
-        let (entries, hash) = (&self.entries, &self.hash);
-        let rehash = |number: &u32| entries.get(*number).map_or(0, |e| hash.hash_one(e.key));
-        self.index.insert_unique(hash.hash_one(key), number, rehash);
-        self.file(number, tick);
+        let slot = self.slot(&key, number);
+        self.index.insert_unique(slot.hash(), slot, |slot| slot.hash());
         Some(TrackId(number))
     }
 
@@ -383,14 +427,31 @@ impl<T> Table<T> {
     }
 
     fn find(&self, key: &Key) -> Option<u32> {
-        let is = |number: &u32| self.entries.get(*number).is_some_and(|entry| entry.key == *key);
-        self.index.find(self.hash.hash_one(key), is).copied()
+        if self.entries.get(self.expected).is_some_and(|entry| entry.key == *key) {
+            return Some(self.expected);
+        }
+        self.seek(key)
+    }
+
+    fn seek(&self, key: &Key) -> Option<u32> {
+        let wanted = self.slot(key, NO_PLACE);
+        let is = |slot: &Slot| {
+            let entry = self.entries.get(slot.number).filter(|_| slot.hash == wanted.hash);
+            entry.is_some_and(|entry| entry.key == *key)
+        };
+        self.index.find(wanted.hash(), is).map(|slot| slot.number)
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // half of the hash is as good as all of it
+    fn slot(&self, key: &Key, number: u32) -> Slot {
+        Slot { number, hash: self.hash.hash_one(key) as u32 }
     }
 
     fn drop_entry(&mut self, number: u32) {
         self.wheel.remove(&mut self.entries, number);
-        let hash = self.hash.hash_one(self.entries.of(number).key);
-        if let Ok(found) = self.index.find_entry(hash, |other| *other == number) {
+        let key = self.entries.of(number).key;
+        let hash = self.slot(&key, number).hash();
+        if let Ok(found) = self.index.find_entry(hash, |other| other.number == number) {
             found.remove();
         }
         self.untracked -= u32::from(!self.entries.of(number).tracked);
@@ -420,5 +481,6 @@ impl<T> Table<T> {
     }
 }
 
+mod stored;
 #[cfg(test)]
 mod tests;

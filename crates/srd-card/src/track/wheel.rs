@@ -26,6 +26,11 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) const NONE: Self = Self { before: NONE, after: NONE, tick: NONE };
+
+    /// The tick that it is filed under.
+    pub(super) fn tick(&self) -> u32 {
+        self.tick
+    }
 }
 
 /// What holds the links.
@@ -44,6 +49,11 @@ pub(super) struct Wheel {
 impl Wheel {
     pub(super) fn new(tick: u32) -> Self {
         Self { heads: vec![NONE; SLOTS as usize], cursor: tick }
+    }
+
+    /// All entries of ticks before this one were visited.
+    pub(super) fn cursor(&self) -> u32 {
+        self.cursor
     }
 
     /// Files an entry, or files it again if its time has become earlier.

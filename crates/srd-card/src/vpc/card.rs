@@ -338,3 +338,5 @@ impl Card {
         drops.map_or(&mut self.drops, |port| &mut port.drops).count(cause, packets);
     }
 }
+
+mod stored;

@@ -1,8 +1,11 @@
 //! Why packets were dropped.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
-use srd_vpc::judge::Reason;
+use srd_vpc::judge::{Gone, Reason};
+
+use crate::store::{Reader, Stored, StoredError, stored_values};
 
 /// Why a packet was dropped. Limits count for themselves: [`crate::limits::Allowances`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -50,5 +53,50 @@ impl Drops {
     /// Packets dropped for any cause.
     pub fn total(&self) -> u64 {
         self.0.values().sum()
+    }
+}
+
+stored_values!(Cause:
+    [Cause::Malformed],
+    [Cause::NotHere],
+    [Cause::NotItsHost],
+    [Cause::Tracking],
+    [Cause::NotPlaced],
+    [Cause::NoEdge],
+    [Cause::Changed],
+    [Cause::TooBig],
+    [Cause::Rule(Reason::Families)],
+    [Cause::Rule(Reason::NotItsAddress)],
+    [Cause::Rule(Reason::NotFromOutside)],
+    [Cause::Rule(Reason::GroupsOut)],
+    [Cause::Rule(Reason::GroupsIn)],
+    [Cause::Rule(Reason::AclOut)],
+    [Cause::Rule(Reason::AclIn)],
+    [Cause::Rule(Reason::NoRoute)],
+    [Cause::Rule(Reason::Blackhole)],
+    [Cause::Rule(Reason::NoPublicAddress)],
+    [Cause::Rule(Reason::Detached)],
+    [Cause::Rule(Reason::WrongFamily)],
+    [Cause::Rule(Reason::OutwardsOnly)],
+    [Cause::Rule(Reason::NotPeered)],
+    [Cause::Rule(Reason::NoTransit)],
+    [Cause::Rule(Reason::NoInterface)],
+    [Cause::Rule(Reason::ChecksDestination)],
+    [Cause::Rule(Reason::PrivateNat)],
+    [Cause::Rule(Reason::AnotherWayBack)],
+    [Cause::Rule(Reason::Circle)],
+    [Cause::Rule(Reason::Missing(Gone::Eni))],
+    [Cause::Rule(Reason::Missing(Gone::Subnet))],
+    [Cause::Rule(Reason::Missing(Gone::Gateway))],
+);
+
+impl Stored for Drops {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.all().collect::<Vec<_>>().write(out);
+    }
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+        let count = from.count()?;
+        let all = (0..count).map(|_| Ok((Cause::read(from)?, from.counter()?)));
+        Ok(Self(all.collect::<Result<_, _>>()?))
     }
 }

@@ -12,7 +12,7 @@ use super::flow::{Flow, Known, Side, Target, To, Verdict};
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
-use crate::limits::Offer;
+use crate::limits::{Asked, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::meta::packet::protocol;
@@ -28,24 +28,40 @@ impl Card {
         frame: Vec<u8>,
         around: &mut impl Around,
     ) {
-        let Some(instance) = self.port(port).map(|port| port.instance) else {
+        let Some(there) = self.port(port) else {
             return self.drop_of(None, Cause::NotHere, 1);
         };
+        let index = there.index;
         let Some(read) = Read::frame(&frame) else {
             return self.drop_of(Some(port), Cause::Malformed, 1);
         };
+        let key = Key::of(&read.packet, &frame[OFFLOAD_BYTES..], Direction::Egress, index);
+        self.send(now, port, frame, &read, &key, around);
+        self.run(now, around);
+    }
+
+    /// A frame of a guest that was read: its rules, and its limits.
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        port: PortId,
+        frame: Vec<u8>,
+        read: &Read,
+        key: &Key,
+        around: &mut impl Around,
+    ) {
+        let there = &self.ports[port.0 as usize];
+        let (instance, index) = (there.instance, there.index);
         let packets = read.layout.packets();
         let bytes = &frame[OFFLOAD_BYTES..];
-        let index = self.ports[port.0 as usize].index;
-        let key = Key::of(&read.packet, bytes, Direction::Egress, index);
         let seen = Seen::of(&read.packet, bytes);
-        let followed = self.follow(now, port, &read, bytes, Direction::Egress, &key);
+        let followed = self.follow(now, port, read, bytes, Direction::Egress, key);
         let judged = self.ports[port.0 as usize].counts.judged;
-        let (slot, id) = match self.target(now, port, &read, bytes, &key, seen) {
+        let (slot, id) = match self.target(now, port, read, bytes, key, seen) {
             Ok(found) => found,
             Err(cause) => {
-                self.note_judged(now, followed, port, &key, judged, Err(cause));
-                self.log_refusal(now, port, &read, bytes, Direction::Egress, cause);
+                self.note_judged(now, followed, port, key, judged, Err(cause));
+                self.log_refusal(now, port, read, bytes, Direction::Egress, cause);
                 if cause == Cause::Tracking {
                     let instance = &mut self.instances[instance as usize];
                     let packets = u32::try_from(packets).unwrap_or(u32::MAX);
@@ -54,7 +70,7 @@ impl Card {
                 return self.drop_of(Some(port), cause, packets);
             }
         };
-        self.note_judged(now, followed, port, &key, judged, Ok(Some(slot)));
+        self.note_judged(now, followed, port, key, judged, Ok(Some(slot)));
         let Some(target) = self.ends.targets.get(slot) else { return };
         let offer = Offer {
             direction: Direction::Egress,
@@ -66,11 +82,13 @@ impl Card {
             fragment: read.packet.fragment,
         };
         let kind = target.kind;
+        let asked = self.ask(now, instance, &offer, id.map(|id| (id, kind)));
         let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(slot), followed };
-        if let Some(parcel) = self.offer(now, instance, offer, id.map(|id| (id, kind)), parcel) {
-            self.onward(now, &offer, parcel, around);
+        if asked == Asked::Through {
+            self.onward(now, &offer, parcel, Some(read), around);
+        } else {
+            self.keep(now, instance, asked, offer, parcel);
         }
-        self.run(now, around);
     }
 
     /// Where a packet of a guest goes, and the entry of its flow. State and time of the flow move.

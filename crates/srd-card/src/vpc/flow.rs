@@ -13,6 +13,7 @@ use srd_vpc::judge::{Exit, Reach, Reason, Service};
 use super::port::PortId;
 use crate::limits::{FlowKind, FlowMeter};
 use crate::observe::Path;
+use crate::store::stored;
 use crate::track::TrackId;
 
 /// A verdict of one direction of a flow.
@@ -99,11 +100,13 @@ impl Target {
 /// The other end of packets that arrive.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Sender {
-    /// The host that has sent them.
-    pub(super) host: Arc<str>,
+    /// The host that has sent them; none if it is this one.
+    pub(super) host: Option<Arc<str>>,
     /// The interface that they are from; none if they are from the internet.
     pub(super) eni: Option<EniId>,
 }
+
+stored!(Sender { host, eni });
 
 /// The targets and the senders of flows, each once. Bound: forgotten with the rules that they came
 /// from, and there are no more than interfaces, public addresses and gateways that the rules know.

@@ -17,7 +17,7 @@ use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
 use super::translate;
-use crate::limits::Offer;
+use crate::limits::{Asked, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
 use crate::track::{Found, Key, Seen, TrackId};
@@ -34,7 +34,7 @@ impl Card {
     ) {
         match envelope {
             Envelope::Between { from, to } => {
-                let sender = Sender { host: host.clone(), eni: Some(from) };
+                let sender = self.sender(host, Some(from));
                 self.arrive_at(now, sender, to, frame, around);
             }
             Envelope::Arriving | Envelope::FromNat { .. } if !self.is_edge(host) => {
@@ -42,7 +42,7 @@ impl Card {
             }
             Envelope::Arriving => self.arrive_from_internet(now, host, frame, around),
             Envelope::FromNat { to, .. } => {
-                let sender = Sender { host: host.clone(), eni: None };
+                let sender = self.sender(host, None);
                 self.arrive_at(now, sender, to, frame, around);
             }
             // This host is the edge of no gateway here; the program's edge takes these.
@@ -68,6 +68,10 @@ impl Card {
         around.to_guest(port, frame);
     }
 
+    fn sender(&self, host: &Arc<str>, eni: Option<EniId>) -> Sender {
+        Sender { host: (*host != self.host).then(|| host.clone()), eni }
+    }
+
     fn is_edge(&self, host: &Arc<str>) -> bool {
         self.edges.values().any(|edge| edge == host)
     }
@@ -81,7 +85,7 @@ impl Card {
         around: &mut impl Around,
     ) {
         match self.port_of(to) {
-            Some(port) => self.arrive(now, &sender, port, frame, around),
+            Some(port) => self.arrive(now, sender, port, frame, around),
             None => self.drop_of(None, Cause::NotHere, 1),
         }
     }
@@ -112,12 +116,12 @@ impl Card {
         let Some(port) = self.port_of(eni) else {
             return self.drop_of(None, Cause::NotHere, read.layout.packets());
         };
-        let sender = Sender { host: host.clone(), eni: None };
+        let sender = self.sender(host, None);
         if begins.is_err() && !self.is_answer(now, port, &frame) {
             let cause = Cause::Rule(begins.err().unwrap_or(Reason::Detached));
             return self.drop_of(Some(port), cause, read.layout.packets());
         }
-        self.arrive(now, &sender, port, frame, around);
+        self.arrive(now, sender, port, frame, around);
     }
 
     /// Whether a frame belongs to a connection that the guest's side tracks.
@@ -136,26 +140,39 @@ impl Card {
     pub(super) fn arrive(
         &mut self,
         now: Instant,
-        sender: &Sender,
+        sender: Sender,
         port: PortId,
         frame: Vec<u8>,
         around: &mut impl Around,
     ) {
-        let Some(read) = Read::frame(&frame) else {
-            return self.drop_of(Some(port), Cause::Malformed, 1);
-        };
+        match Read::frame(&frame) {
+            Some(read) => self.arrive_read(now, sender, port, frame, &read, around),
+            None => self.drop_of(Some(port), Cause::Malformed, 1),
+        }
+    }
+
+    /// The same for a frame that was read.
+    pub(super) fn arrive_read(
+        &mut self,
+        now: Instant,
+        sender: Sender,
+        port: PortId,
+        frame: Vec<u8>,
+        read: &Read,
+        around: &mut impl Around,
+    ) {
         let packets = read.layout.packets();
         let bytes = &frame[OFFLOAD_BYTES..];
         let there = &self.ports[port.0 as usize];
         let (index, number) = (there.index, there.instance);
         let key = Key::of(&read.packet, bytes, Direction::Ingress, index);
         let seen = Seen::of(&read.packet, bytes);
-        let followed = self.follow(now, port, &read, bytes, Direction::Ingress, &key);
+        let followed = self.follow(now, port, read, bytes, Direction::Ingress, &key);
         let judged = self.ports[port.0 as usize].counts.judged;
-        let taken = self.take(now, sender, port, &read, bytes, &key, seen);
+        let taken = self.take(now, &sender, port, read, bytes, &key, seen);
         self.note_judged(now, followed, port, &key, judged, taken.map(|()| None));
         if let Err(cause) = taken {
-            self.log_refusal(now, port, &read, bytes, Direction::Ingress, cause);
+            self.log_refusal(now, port, read, bytes, Direction::Ingress, cause);
             if cause == Cause::Tracking {
                 let instance = &mut self.instances[number as usize];
                 let packets = u32::try_from(packets).unwrap_or(u32::MAX);
@@ -172,10 +189,11 @@ impl Card {
             link_local: false,
             fragment: read.packet.fragment,
         };
-        let going = Going::In(sender.clone());
+        let going = Going::In(sender);
         let parcel = Parcel { frame, port, epoch: self.epoch, going, followed };
-        if let Some(parcel) = self.offer(now, number, offer, None, parcel) {
-            self.onward(now, &offer, parcel, around);
+        match self.ask(now, number, &offer, None) {
+            Asked::Through => self.onward(now, &offer, parcel, Some(read), around),
+            asked => self.keep(now, number, asked, offer, parcel),
         }
     }
 
@@ -298,7 +316,8 @@ impl Card {
             Some(from) => {
                 let place = self.rules.sender(to, from, packet.source);
                 let place = place.map_err(|_| Cause::NotItsHost)?; // V6
-                if place.host.as_ref() != Some(&sender.host) {
+                let host = sender.host.as_ref().unwrap_or(&self.host);
+                if place.host.as_ref() != Some(host) {
                     return Err(Cause::NotItsHost);
                 }
                 self.rules.crosses(place, to)

@@ -56,7 +56,7 @@ impl Card {
         self.logs.lost
     }
 
-    fn arm_logs(&mut self) {
+    pub(super) fn arm_logs(&mut self) {
         let logs = self.ports.iter().flat_map(|port| &port.logs);
         self.logs.next = logs.map(Aggregator::ends).min();
     }

@@ -24,7 +24,7 @@
 //! |---|---|
 //! | [`card`] | interfaces, instances, rules |
 //! | `flow` | what is kept with a flow |
-//! | `egress` | what guests send |
+//! | `egress`, `batch` | what guests send, one by one and several at once |
 //! | `ingress` | what arrives for them |
 //! | `onward` | limits, and what passed them |
 //! | [`port`], `read`, `parcel` | an interface, a frame, a packet on its way |
@@ -34,10 +34,12 @@
 //! | [`trace`], `traced` | packets that are followed, and where their way is noted |
 //! | [`nat`] | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
+//! | [`stored`] | state for another program: [`Card::export`] |
 //! | [`drops`] | why packets were dropped |
 //!
 //! The rules are those of `docs/spec/card.md`, section 5.
 
+mod batch;
 pub mod card;
 pub mod drops;
 mod egress;
@@ -53,6 +55,7 @@ mod onward;
 mod parcel;
 pub mod port;
 mod read;
+pub mod stored;
 pub mod trace;
 mod traced;
 mod translate;

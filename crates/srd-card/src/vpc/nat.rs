@@ -248,6 +248,7 @@ impl Nat {
     }
 }
 
+mod stored;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use super::port::{Around, PortId};
 use super::read::Read;
 use super::trace::{Event, Next};
 use super::translate;
-use crate::limits::{FlowKind, Limit, Offer, Outcome};
+use crate::limits::{Asked, FlowKind, Limit, Offer, Outcome};
 use crate::meta::Meta;
 use crate::meta::key::{Direction, FlowKey};
 use crate::meta::offload::OFFLOAD_BYTES;
@@ -26,37 +26,42 @@ use crate::track::{Key, TrackId};
 const EXPRESS_MTU: u16 = 8900;
 
 impl Card {
-    /// Offers a packet to its instance's limits: returned, it has passed them. What a limit drops
-    /// it counts. `run` takes those further that wait.
+    /// What its instance's limits say of a packet.
     #[inline]
-    pub(super) fn offer(
+    pub(super) fn ask(
         &mut self,
         now: Instant,
         number: u32,
-        offer: Offer,
+        offer: &Offer,
         flow: Option<(TrackId, FlowKind)>,
-        parcel: Parcel,
-    ) -> Option<Parcel> {
+    ) -> Asked {
         let instance = &mut self.instances[number as usize];
         let ceiling = flow.map(|(_, kind)| instance.ceiling(kind));
         let meter =
             flow.and_then(|(id, _)| instance.flows.value(id)).map(|found| &mut found.0.meter);
         let metered = meter.zip(ceiling.as_ref());
+        instance.limits.ask(now, offer, metered)
+    }
+
+    /// A packet does not go on at once: its limits keep it until `run`, or drop and count it.
+    #[cold]
+    pub(super) fn keep(
+        &mut self,
+        now: Instant,
+        number: u32,
+        asked: Asked,
+        offer: Offer,
+        parcel: Parcel,
+    ) {
         let followed = parcel.followed;
-        let outcome = instance.limits.offer(now, offer, metered, parcel);
-        match outcome {
-            Outcome::Passed(parcel) => Some(parcel),
-            Outcome::Taken(_) | Outcome::Dropped(..) | Outcome::Undrained(_) => {
-                self.note(now, followed, || match outcome {
-                    Outcome::Dropped(limit, _) => Event::OverLimit(limit),
-                    Outcome::Taken(limit) => Event::Waits(limit),
-                    _ => Event::Waits(None),
-                });
-                if self.busy.back() != Some(&number) {
-                    self.busy.push_back(number);
-                }
-                None
-            }
+        let outcome = self.instances[number as usize].limits.keep(asked, offer, parcel);
+        self.note(now, followed, || match outcome {
+            Outcome::Dropped(limit, _) => Event::OverLimit(limit),
+            Outcome::Taken(limit) => Event::Waits(limit),
+            _ => Event::Waits(None),
+        });
+        if self.busy.back() != Some(&number) {
+            self.busy.push_back(number);
         }
     }
 
@@ -73,7 +78,7 @@ impl Card {
                         self.note(now, parcel.followed, || Event::Waits(Some(limit)));
                     }
                 }
-                self.onward(now, &offer, parcel, around);
+                self.onward(now, &offer, parcel, None, around);
             }
             while let Some((limit, parcel)) = self.instances[number as usize].limits.pop_late() {
                 self.note(now, parcel.followed, || Event::OverLimit(limit));
@@ -83,12 +88,13 @@ impl Card {
     }
 
     /// A packet has passed the limits. If the rules have changed while it waited, they are asked
-    /// again. // V4
+    /// again. `read`: its frame, if the caller has just read it. // V4
     pub(super) fn onward(
         &mut self,
         now: Instant,
         offer: &Offer,
         mut parcel: Parcel,
+        read: Option<&Read>,
         around: &mut impl Around,
     ) {
         if parcel.epoch != self.epoch
@@ -126,6 +132,10 @@ impl Card {
                     // Before what becomes of it on this host.
                     self.note(now, followed, || Event::Gone(next));
                 }
+                if let (To::Port(other), Some(read)) = (&to, read) {
+                    let sender = Sender { host: None, eni: Some(self.ports[port.0 as usize].eni) };
+                    return self.arrive_read(now, sender, *other, frame, read, around);
+                }
                 let fits = self.leave(now, port, to, frame, around);
                 if !stays && let Some(next) = next {
                     let end = if fits { Event::Gone(next) } else { Event::Dropped(Cause::TooBig) };
@@ -152,7 +162,7 @@ impl Card {
             Going::In(Sender { eni: None, .. }) => return Err(Cause::Changed),
             Going::In(sender) => {
                 self.ask_received(sender, parcel.port, &read, bytes, flow)?;
-                let here = sender.eni.filter(|_| sender.host == self.host);
+                let here = sender.eni.filter(|_| sender.host.is_none());
                 if let Some(from) = here.and_then(|eni| self.port_of(eni)) {
                     let flow = self.flow_of(now, from, &read, bytes, Direction::Egress);
                     self.ask_sent(from, &read, bytes, flow)?;
@@ -193,8 +203,8 @@ impl Card {
         let (from, vpc) = (there.eni, there.vpc);
         match to {
             To::Port(other) => {
-                let sender = Sender { host: self.host.clone(), eni: Some(from) };
-                self.arrive(now, &sender, other, frame, around);
+                let sender = Sender { host: None, eni: Some(from) };
+                self.arrive(now, sender, other, frame, around);
             }
             To::Host { host, eni, express } => {
                 let envelope = Envelope::Between { from, to: eni };

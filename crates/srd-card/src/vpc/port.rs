@@ -8,6 +8,7 @@ use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::{Reason, Service};
 
 use super::envelope::Envelope;
+use crate::store::stored_counters;
 use crate::track::{State, Timeouts};
 
 /// An interface of this host, by its place in the card.
@@ -62,6 +63,18 @@ pub struct PortCounts {
     /// Copies that were dropped: no bandwidth was left, or no way leads to the target.
     pub mirror_dropped: u64,
 }
+
+stored_counters!(PortCounts {
+    tx_packets,
+    tx_bytes,
+    rx_packets,
+    rx_bytes,
+    judged,
+    express_tx_packets,
+    mirrored_packets,
+    mirrored_bytes,
+    mirror_dropped,
+});
 
 /// What the card knows of a flow of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

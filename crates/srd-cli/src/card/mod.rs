@@ -73,15 +73,3 @@ pub(crate) fn run(command: &CardCommand) -> Result<u8> {
         CardCommand::Apply(args) => show::apply(args),
     }
 }
-
-/// How long a full stock of credits lasts unless chosen, in seconds: `srd_card::profile`.
-const CREDITS_S: u32 = 300;
-
-/// Reads `1/100`, or `100`.
-pub(crate) fn scale(text: &str) -> Result<u32, String> {
-    let number = text.strip_prefix("1/").unwrap_or(text);
-    match number.parse() {
-        Ok(scale @ 1..=1_000_000) => Ok(scale),
-        _ => Err(String::from("write 1/N with N from 1 to 1000000, as in 1/100")),
-    }
-}

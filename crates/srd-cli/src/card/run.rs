@@ -11,10 +11,11 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use srd_guest::config::{CREDITS_S_DEFAULT, scale};
 use srd_guest::protocol::{Attach, Instance};
 use srd_guest::{Client, Options, Service, Stopper};
 
-use super::{CREDITS_S, SocketArg, report, scale};
+use super::{SocketArg, report};
 use crate::failure::usage;
 use crate::output::JsonOutput;
 
@@ -84,7 +85,7 @@ impl Own {
             file: args.vpc.clone(),
             host: String::from("here"),
             scale: args.scale.unwrap_or(1),
-            credits_s: args.credits.unwrap_or(CREDITS_S),
+            credits_s: args.credits.unwrap_or(CREDITS_S_DEFAULT),
             internet: args.internet,
             underlay: None,
             socket: args.socket.socket.clone(),
@@ -95,7 +96,7 @@ impl Own {
         let mut service = Service::open(options)?;
         let stopper = service.stopper();
         let thread = std::thread::Builder::new().name("srd-card".into());
-        let thread = thread.spawn(move || service.run()).context("a thread")?;
+        let thread = thread.spawn(move || service.run().map(|_| ())).context("a thread")?;
         Ok(Self { stopper, thread: Some(thread) })
     }
 }

@@ -1,17 +1,33 @@
 //! `srd card up`.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use srd_guest::{Metrics, Options, Service, UnderlayOptions};
+use srd_guest::config::{self, CREDITS_S_DEFAULT, HOST_DEFAULT, scale};
+use srd_guest::{Ended, Metrics, Options, Reloader, Service, UnderlayOptions};
 
-use super::{CREDITS_S, SocketArg, scale};
+use super::SocketArg;
 use crate::failure::usage;
 use crate::output::say;
+
+/// What a file says, too.
+const SETTINGS: [&str; 11] = [
+    "file",
+    "host",
+    "scale",
+    "credits",
+    "internet",
+    "underlay",
+    "peers",
+    "plain",
+    "vhost_user",
+    "busy_poll",
+    "metrics",
+];
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -19,10 +35,21 @@ EXAMPLES
   ip netns exec srd-i-app curl http://10.0.1.10/     # a program of the instance `app`
   srd card status
   srd card up cloud.toml --vhost-user web=/run/srd/web.sock
+  srd card up -c /etc/srd/card.toml --check
+  srd card up -c /etc/srd/card.toml --take-over      # this build instead of the one that runs
   srd card up cloud.toml --host alpha --underlay 10.77.77.1 --peer beta=10.77.77.2
 
 Each instance of the file is a network namespace srd-i-NAME with devices ens5, ens6 and so on. It
-takes root, iproute2, and for --internet nftables. Everything is given back at the end.";
+takes root, iproute2, and for --internet nftables. Everything is given back at the end.
+
+SIGNALS
+  SIGTERM, SIGINT  end the card
+  SIGHUP           with --config: read the file and the VPC's file again; without: end the card
+
+EXIT CODES
+  0  ended by a signal, taken over by another process, or --check found nothing wrong
+  2  wrong settings
+  1  anything else";
 
 /// What to run.
 #[derive(Args, Clone, Debug)]
@@ -30,14 +57,21 @@ takes root, iproute2, and for --internet nftables. Everything is given back at t
 pub(crate) struct UpArgs {
     /// The VPC's file (docs/vpc.md); EC2's default VPC without instances if none is given.
     file: Option<PathBuf>,
+    /// Read all settings from this file (docs/card.md), and again at SIGHUP. --socket holds if the
+    /// file names none.
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = SETTINGS)]
+    config: Option<PathBuf>,
+    /// Only check the settings and the VPC's file, and say what they mean.
+    #[arg(long, conflicts_with = "take_over")]
+    check: bool,
     /// The name of this host in the file. Instances that name no host are here.
-    #[arg(long, default_value = "here")]
+    #[arg(long, default_value = HOST_DEFAULT)]
     host: String,
     /// Divide all rates of instance types by N, for machines that are so much slower.
     #[arg(long, value_name = "1/N", default_value = "1/1", value_parser = scale)]
     scale: u32,
     /// How long a full stock of credits lasts at the full rate; EC2 says 5 to 60 minutes.
-    #[arg(long, value_name = "SECONDS", default_value_t = CREDITS_S,
+    #[arg(long, value_name = "SECONDS", default_value_t = CREDITS_S_DEFAULT,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     credits: u32,
     /// Let the network of this machine stand for the internet: public addresses are routed to the
@@ -66,6 +100,10 @@ pub(crate) struct UpArgs {
     /// /, OpenMetrics for Prometheus at /metrics.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// Go on with all that the card has that listens at --socket: devices, connections, credits,
+    /// counters. Connections of instances live. If it fails, that card goes on as before.
+    #[arg(long)]
+    take_over: bool,
     /// Others than this machine may read them.
     #[arg(long, requires = "metrics")]
     metrics_remote: bool,
@@ -91,47 +129,92 @@ fn peer(text: &str) -> Result<(String, IpAddr), String> {
 }
 
 pub(super) fn run(args: &UpArgs) -> Result<u8> {
-    let UpArgs { file, host, scale, credits, internet, underlay, .. } = args.clone();
-    let UpArgs { peers, plain, vhost_user, busy_poll, socket, .. } = args.clone();
-    if let Some(at) = args.metrics
-        && !at.ip().is_loopback()
-        && !args.metrics_remote
-    {
-        return usage(format!(
-            "--metrics {at}: others than this machine may ask there; write 127.0.0.1:{}, or add \
-             --metrics-remote if they shall",
-            at.port()
-        ));
+    let options = args.options()?;
+    if args.check {
+        for line in srd_guest::check(&options)? {
+            say(line)?;
+        }
+        return Ok(0);
     }
-    let metrics = args.metrics.map(|listen| Metrics { listen, allow_remote: args.metrics_remote });
-    let vhost_user = vhost_user.into_iter().collect();
-    let hosts = peers.into_iter().collect();
-    let underlay = underlay.map(|address| UnderlayOptions { address, hosts, plain });
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
-    let socket = socket.socket;
-    let options = Options {
-        file,
-        host,
-        scale,
-        credits_s: credits,
-        internet,
-        underlay,
-        socket,
-        vhost_user,
-        busy_poll,
-        metrics,
+    let mut service = if args.take_over {
+        let (service, silence) = Service::take_over(options)?;
+        say(format!(
+            "took the card over: no packet moved for {:.1} ms",
+            silence.as_secs_f64() * 1e3
+        ))?;
+        service
+    } else {
+        Service::open(options)?
     };
-    let mut service = Service::open(options)?;
-    let stopper = service.stopper();
+    let (stopper, reloader) = (service.stopper(), service.reloader());
+    let config = args.config.clone();
+    let socket = args.socket.socket.clone();
     let wait = move || {
-        if signals.forever().next().is_some() {
-            stopper.stop();
+        for signal in signals.forever() {
+            match &config {
+                Some(config) if signal == SIGHUP => reload(config, &socket, &reloader),
+                _ => return stopper.stop(),
+            }
         }
     };
     std::thread::Builder::new().name("srd-signals".into()).spawn(wait).context("a thread")?;
     for line in service.summary() {
         say(line)?;
     }
-    service.run()?;
+    if service.run()? == Ended::HandedOver {
+        say("another process has taken the card over")?;
+    }
     Ok(0)
+}
+
+/// Reads the configuration again. One that is wrong changes nothing.
+fn reload(config: &Path, socket: &Path, reloader: &Reloader) {
+    let read = config::read(config, socket).map_err(anyhow::Error::from);
+    match read.and_then(|options| reloader.reload(&options)) {
+        Ok(others) => {
+            eprintln!("srd: {} is in force", config.display());
+            if !others.is_empty() {
+                eprintln!(
+                    "srd: but for {}: `srd card up -c {} --take-over` starts a card with them",
+                    others.join(", "),
+                    config.display()
+                );
+            }
+        }
+        Err(error) => eprintln!("srd: nothing has changed: {error:#}"),
+    }
+}
+
+impl UpArgs {
+    fn options(&self) -> Result<Options> {
+        if let Some(config) = &self.config {
+            return Ok(config::read(config, &self.socket.socket)?);
+        }
+        if let Some(at) = self.metrics
+            && !at.ip().is_loopback()
+            && !self.metrics_remote
+        {
+            return usage(format!(
+                "--metrics {at}: others than this machine may ask there; write 127.0.0.1:{}, or \
+                 add --metrics-remote if they shall",
+                at.port()
+            ));
+        }
+        let allow_remote = self.metrics_remote;
+        let hosts = self.peers.iter().cloned().collect();
+        let plain = self.plain;
+        Ok(Options {
+            file: self.file.clone(),
+            host: self.host.clone(),
+            scale: self.scale,
+            credits_s: self.credits,
+            internet: self.internet,
+            underlay: self.underlay.map(|address| UnderlayOptions { address, hosts, plain }),
+            socket: self.socket.socket.clone(),
+            vhost_user: self.vhost_user.iter().cloned().collect(),
+            busy_poll: self.busy_poll,
+            metrics: self.metrics.map(|listen| Metrics { listen, allow_remote }),
+        })
+    }
 }

@@ -41,7 +41,12 @@ pub(super) fn status(snapshot: &Snapshot) -> String {
         ]);
     }
     text += &format!("\n\n{table}");
-    let notes: Vec<String> = snapshot.peers.iter().filter_map(note).collect();
+    let interface = &snapshot.interface;
+    let down = snapshot
+        .interface_down
+        .then(|| format!("{interface} is down: nothing passes until `ip link set {interface} up`"));
+    let notes: Vec<String> =
+        down.into_iter().chain(snapshot.peers.iter().filter_map(note)).collect();
     if notes.is_empty() { text } else { format!("{}\n\n{}", text.trim_end(), notes.join("\n")) }
 }
 

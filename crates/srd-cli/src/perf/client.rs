@@ -5,7 +5,7 @@ use super::intervals::Intervals;
 use super::keys::{self, Key};
 use super::params::{Mode, Params, Protection, SIZE_MAX, ServerResult, Transport};
 use super::report::{ClientResult, ConfigEcho, Report, Rtt};
-use super::{ClientArgs, Switch, srd, tcp, udp};
+use super::{ClientArgs, Switch, srd, tcp, udp, usual_workers};
 use crate::failure::usage;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -140,6 +140,10 @@ fn params(args: &ClientArgs, announced: Protection) -> Params {
         protection: announced,
         busy_poll: args.busy_poll,
         link_rate_bps: args.link_rate.unwrap_or(0),
+        workers: match args.mode {
+            Mode::Bulk => args.workers.unwrap_or_else(usual_workers),
+            Mode::RequestResponse => 1,
+        },
     }
 }
 
@@ -186,7 +190,11 @@ fn headline(params: &Params, near: SocketAddr, server: SocketAddr) -> String {
                 Protection::PublicKey => "encrypted, by the server's public key",
                 Protection::JobKey => "encrypted, by a job key",
             };
-            format!("SRD over {} paths, {protected}", params.paths)
+            let workers = match params.workers {
+                1 => "1 worker".to_owned(),
+                workers => format!("{workers} workers"),
+            };
+            format!("SRD over {} paths, {workers}, {protected}", params.paths)
         }
         Transport::Tcp => "kernel TCP".to_owned(),
         Transport::Udp => "raw UDP, unreliable".to_owned(),

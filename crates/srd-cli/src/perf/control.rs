@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 /// Changes when the messages do.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// Longest message.
 const MESSAGE_BYTES_MAX: u32 = 64 << 10;
 /// What a connection of ours begins with, so that a stranger is told apart at once.

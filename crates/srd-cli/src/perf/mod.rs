@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// The port of control connections and data when none is given.
 pub(crate) const PORT: u16 = 7471;
+/// The most threads that move packets.
+const WORKERS_MAX: u8 = 8;
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -36,11 +38,12 @@ EXAMPLES
   On the client:
     srd perf client 10.0.0.2 --peer-key KEY          SRD, encrypted, 10 seconds
     srd perf client 10.0.0.2 --encrypt off           SRD, plain
+    srd perf client 10.0.0.2 --encrypt off --workers 4    by four threads of this end
     srd perf client 10.0.0.2 --transport tcp         kernel TCP beside it
     srd perf client 10.0.0.2 --transport udp         raw UDP: the ceiling
     srd perf client 10.0.0.2 --mode rr --encrypt off --busy-poll --time 5 --json -
 
-Data uses the same port number as control: UDP ports from it on (one per path) for SRD, the port
+Data uses the same port number as control: UDP ports from it on (one per path and worker) for SRD, the port
 itself for TCP and UDP. A firewall must let these through.";
 
 /// `srd perf`.
@@ -82,6 +85,10 @@ pub(crate) struct ServerArgs {
     key_file: Option<PathBuf>,
     #[command(flatten)]
     keys: KeyArgs,
+    /// Threads that move SRD's packets, each with a shard of the endpoint: 1 to 8. Default: one for
+    /// two cores.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
+    workers: Option<u8>,
     /// Serve one client and exit.
     #[arg(long, short = '1')]
     one_off: bool,
@@ -117,7 +124,7 @@ pub(crate) struct ClientArgs {
     /// For how long to measure, for example 10, 500ms or 2m.
     #[arg(long, short, value_name = "TIME", default_value = "10", value_parser = units::parse_time)]
     time: Duration,
-    /// Flows in parallel: queue pairs of one context (srd), connections (tcp), sockets (udp).
+    /// Flows in parallel: queue pairs of a worker's context (srd), connections (tcp), sockets (udp).
     #[arg(long, short = 'P', value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     streams: u16,
@@ -125,6 +132,10 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     paths: u16,
+    /// Threads of this end that move SRD's packets, each with a shard of the endpoint: 1 to 8. Default: one for
+    /// two cores.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
+    workers: Option<u8>,
     /// Whether SRD authenticates and encrypts (AES-256-GCM). On needs --peer-key or a job key.
     #[arg(long, value_enum, default_value_t = Switch::On)]
     encrypt: Switch,
@@ -160,10 +171,22 @@ pub(crate) fn run(command: &PerfCommand) -> Result<u8> {
     Ok(0)
 }
 
+/// Workers when none are asked for: one for two cores.
+fn usual_workers() -> u8 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u8::try_from(cores / 2).unwrap_or(WORKERS_MAX).clamp(1, WORKERS_MAX)
+}
+
 fn check(args: &ClientArgs) -> Result<()> {
     args.json.check()?;
     if args.mode == Mode::RequestResponse && args.streams > 1 {
         return usage("--mode rr keeps one request in flight: leave --streams at 1");
+    }
+    if args.transport != Transport::Srd && args.workers.is_some() {
+        return usage("--workers is for --transport srd: tcp has a thread for each stream");
+    }
+    if args.mode == Mode::RequestResponse && args.workers.is_some_and(|workers| workers > 1) {
+        return usage("--mode rr keeps one request in flight: leave --workers at 1");
     }
     if args.size == Some(0) || args.size.is_some_and(|size| size > params::SIZE_MAX) {
         return usage(format!("--size must be between 1 and {} bytes", params::SIZE_MAX));

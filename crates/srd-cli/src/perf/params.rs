@@ -76,6 +76,9 @@ pub(super) struct Params {
     pub(super) busy_poll: bool,
     /// Zero: unknown.
     pub(super) link_rate_bps: u64,
+    /// Threads of the client that move SRD's packets.
+    #[serde(default)]
+    pub(super) workers: u8,
 }
 
 impl Params {
@@ -99,4 +102,7 @@ pub(super) struct ServerResult {
     pub(super) seconds: f64,
     /// CPU time of the server's process meanwhile.
     pub(super) cpu_s: f64,
+    /// Threads of the server that moved SRD's packets.
+    #[serde(default)]
+    pub(super) workers: u8,
 }

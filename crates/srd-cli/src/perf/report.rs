@@ -66,6 +66,8 @@ pub(super) struct Report {
     /// Part of what was sent that the receiver never saw: udp only.
     lost_share: Option<f64>,
     requests: Option<u64>,
+    /// Threads of the server that moved packets: srd only.
+    server_workers: Option<u8>,
     intervals: Vec<Interval>,
     config: ConfigEcho,
 }
@@ -115,6 +117,8 @@ impl Report {
             seconds,
             lost_share: (never_repeats && !rr).then_some(lost.max(0.0)),
             requests: client.rtt.as_ref().map(Rtt::count),
+            server_workers: (config.params.transport == super::Transport::Srd)
+                .then_some(server.workers),
             intervals: client.intervals,
             config,
         }
@@ -176,6 +180,7 @@ mod tests {
             protection: Protection::Plain,
             busy_poll: false,
             link_rate_bps: 0,
+            workers: 1,
         };
         ConfigEcho { host: "h".into(), params }
     }
@@ -193,7 +198,7 @@ mod tests {
 
     #[test]
     fn bulk_is_what_arrived_and_cpu_is_of_both_ends() {
-        let server = ServerResult { bytes: 1_000_000_000, seconds: 1.0, cpu_s: 2.0 };
+        let server = ServerResult { bytes: 1_000_000_000, seconds: 1.0, cpu_s: 2.0, workers: 1 };
         let report = Report::new(config(Transport::Udp, Mode::Bulk), client(None), server);
         assert!((report.gbps - 8.0).abs() < 1e-9);
         assert!((report.cpu_s_per_gb - 3.0).abs() < 1e-9);

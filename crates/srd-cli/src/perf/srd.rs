@@ -1,4 +1,5 @@
-//! SRD, driven on the calling thread: no datagram is handed from one thread to another.
+//! SRD on workers: a thread for each shard of the endpoint, and no datagram is handed from one
+//! thread to another.
 
 use super::intervals::Intervals;
 use super::keys::Key;
@@ -14,15 +15,18 @@ use srd_proto::{
     ReceiveBuffers, Status,
 };
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{self, Instant};
 
 /// The queue pair that the server receives on, and the first that the client sends from.
 const QPN: Qpn = Qpn(1);
-/// Datagrams that wait or are in flight, over all streams.
+/// Datagrams that wait or are in flight, over all streams of all workers.
 const OUTSTANDING: u16 = 2048;
-/// How long the endpoint sleeps at most, so that the caller may look around.
+/// How long an endpoint sleeps at most, so that its worker sees that it is to stop.
 const NAP: Duration = Duration::from_millis(50);
+/// How often the main thread looks at its workers.
+const LOOK: time::Duration = time::Duration::from_millis(50);
 /// A datagram's completion brings back its stream, in so many bits, and its size.
 const STREAM_BITS: u32 = 16;
 /// How long nothing may come back.
@@ -30,12 +34,13 @@ const STUCK: time::Duration = time::Duration::from_secs(10);
 /// How long the last datagrams may take to be acknowledged.
 const DRAIN: time::Duration = time::Duration::from_secs(3);
 
-/// Opens an endpoint.
+/// Opens an endpoint of so many shards, one for each worker.
 pub(super) fn bind(
     local: SocketAddr,
     params: &Params,
     protection: Protection,
-) -> Result<LocalEndpoint> {
+    workers: u8,
+) -> Result<Vec<LocalEndpoint>> {
     let mut options = BindOptions::at(local);
     options.config.protection = protection;
     options.config.paths = params.paths;
@@ -43,10 +48,12 @@ pub(super) fn bind(
     // A client that knows the key of the server, or its address if plain, may measure against it.
     options.config.admission = Admission::Anyone;
     options.poll = if params.busy_poll { PollMode::Spin } else { PollMode::Block };
-    let mut endpoint =
-        LocalEndpoint::bind(&options).with_context(|| format!("SRD cannot use {local}"))?;
-    endpoint.open_qp(QPN, ReceiveBuffers::Unlimited);
-    Ok(endpoint)
+    let mut endpoints = LocalEndpoint::bind_shards(&options, workers)
+        .with_context(|| format!("SRD cannot use {local}"))?;
+    for endpoint in &mut endpoints {
+        endpoint.open_qp(QPN, ReceiveBuffers::Unlimited);
+    }
+    Ok(endpoints)
 }
 
 fn datagram(payload: Bytes, stream: u16) -> Datagram {
@@ -55,16 +62,50 @@ fn datagram(payload: Bytes, stream: u16) -> Datagram {
     Datagram { src_qpn, dst_qpn: QPN, imm: 0, payload, class: Class::Bulk, user }
 }
 
-/// Receives, or answers, until the client is through.
+/// Receives, or answers, until the client is through or a worker fails.
 pub(super) fn serve(
-    endpoint: &mut LocalEndpoint,
+    endpoints: &mut [LocalEndpoint],
     params: &Params,
     stop: &AtomicBool,
 ) -> Result<Received> {
+    let failed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let workers: Vec<_> = endpoints
+            .iter_mut()
+            .map(|endpoint| {
+                scope.spawn(|| {
+                    let done = || stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
+                    let received = serve_shard(endpoint, params, done);
+                    failed.fetch_or(received.is_err(), Ordering::Relaxed);
+                    received
+                })
+            })
+            .collect();
+        let mut all = Ok(Received::default());
+        for worker in workers {
+            match worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                Ok(one) => {
+                    if let Ok(all) = &mut all {
+                        all.merge(one);
+                    }
+                }
+                Err(error) => all = all.and(Err(error)),
+            }
+        }
+        all
+    })
+}
+
+fn serve_shard(
+    endpoint: &mut LocalEndpoint,
+    params: &Params,
+    done: impl Fn() -> bool,
+) -> Result<Received> {
+    srd_net::raw::timer_slack_minimum();
     let answer = params.mode == Mode::RequestResponse;
     let mut sink = Sink { bytes: 0, answer, refused: None };
     let mut received = Received::default();
-    while !stop.load(Ordering::Relaxed) {
+    while !done() {
         endpoint.poll(NAP, &mut sink).context("the SRD socket broke")?;
         if sink.bytes > 0 {
             received.add(std::mem::take(&mut sink.bytes));
@@ -103,24 +144,37 @@ impl Application for Sink {
     }
 }
 
-impl Drop for Client {
+/// The client's end.
+pub(super) struct Client {
+    workers: Vec<Worker>,
+    /// Nobody asked for a size: datagrams are as large as the network passes.
+    any_size: bool,
+}
+
+/// A shard of the client's endpoint, and the server as it knows it.
+struct Worker {
+    endpoint: LocalEndpoint,
+    peer: PeerId,
+    server: SocketAddr,
+}
+
+impl Drop for Worker {
     fn drop(&mut self) {
         tell_stats(&self.endpoint);
         tracing::info!("{:?}", self.endpoint.core().peer_stats(self.peer));
     }
 }
 
-/// The client's end.
-pub(super) struct Client {
-    endpoint: LocalEndpoint,
-    peer: PeerId,
-    server: SocketAddr,
-    /// Nobody asked for a size: datagrams are as large as the network passes.
-    any_size: bool,
+/// What the workers of a client share.
+#[derive(Default)]
+struct Shared {
+    acknowledged_bytes: AtomicU64,
+    /// The time is over, or a worker failed.
+    stop: AtomicBool,
 }
 
 impl Client {
-    /// Opens an endpoint and makes the server known to it.
+    /// Opens an endpoint and makes the server known to each of its shards.
     pub(super) fn open(
         near: SocketAddr,
         server: SocketAddr,
@@ -128,20 +182,28 @@ impl Client {
         protection: Protection,
         server_key: Option<Key>,
     ) -> Result<Self> {
-        let mut endpoint = bind(SocketAddr::new(near.ip(), 0), params, protection)?;
-        let peer = endpoint.connect_with_key(server, server_key).map_err(|e| anyhow!("{e}"))?;
-        Ok(Self { endpoint, peer, server, any_size: params.size_bytes == 0 })
+        let endpoints = bind(SocketAddr::new(near.ip(), 0), params, protection, params.workers)?;
+        let mut workers = Vec::new();
+        for mut endpoint in endpoints {
+            let peer = endpoint.connect_with_key(server, server_key).map_err(|e| anyhow!("{e}"))?;
+            workers.push(Worker { endpoint, peer, server });
+        }
+        Ok(Self { workers, any_size: params.size_bytes == 0 })
     }
 
     /// The most bytes that one datagram carries.
     pub(super) fn payload_bytes_max(&self) -> u64 {
-        self.endpoint.payload_bytes_max() as u64
+        let most = self.workers.iter().map(|worker| worker.endpoint.payload_bytes_max() as u64);
+        most.min().unwrap_or(0)
     }
 
     /// Part of the data packets that were sent again.
     pub(super) fn retransmitted_share(&self) -> f64 {
-        let stats = self.endpoint.core().stats();
-        stats.retrans_pkts as f64 / stats.data_pkts.max(1) as f64
+        let stats = self.workers.iter().map(|worker| worker.endpoint.core().stats());
+        let (again, all) = stats.fold((0, 0), |(again, all), stats| {
+            (again + stats.retrans_pkts, all + stats.data_pkts)
+        });
+        again as f64 / all.max(1) as f64
     }
 
     /// Sends for the time given. Returns the bytes that were acknowledged.
@@ -150,39 +212,88 @@ impl Client {
         params: &Params,
         intervals: &mut Intervals<'_>,
     ) -> Result<u64> {
+        let time = time::Duration::from_millis(params.time_ms);
+        let outstanding = OUTSTANDING / u16::from(params.workers.max(1));
+        let (shared, any_size) = (Shared::default(), self.any_size);
+        thread::scope(|scope| {
+            let workers: Vec<_> = self
+                .workers
+                .iter_mut()
+                .map(|worker| {
+                    scope.spawn(|| {
+                        let result = worker.send_bulk(params, any_size, outstanding, &shared);
+                        shared.stop.fetch_or(result.is_err(), Ordering::Relaxed);
+                        result
+                    })
+                })
+                .collect();
+            let mut outcome = Ok(());
+            while outcome.is_ok()
+                && intervals.elapsed() < time
+                && !shared.stop.load(Ordering::Relaxed)
+            {
+                let left = time.saturating_sub(intervals.elapsed());
+                thread::sleep(intervals.until_due().min(left).min(LOOK));
+                outcome = intervals.tick(shared.acknowledged_bytes.load(Ordering::Relaxed));
+            }
+            shared.stop.store(true, Ordering::Relaxed);
+            for worker in workers {
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            }
+            outcome.map(|()| shared.acknowledged_bytes.load(Ordering::Relaxed))
+        })
+    }
+
+    /// One round trip.
+    pub(super) fn exchange(&mut self, payload: &Bytes, rtt: &mut Rtt) -> Result<()> {
+        let Some(worker) = self.workers.first_mut() else { bail!("a client without a worker") };
+        worker.exchange(payload, rtt)
+    }
+}
+
+impl Worker {
+    /// Sends until the workers are to stop, then waits for what is outstanding.
+    fn send_bulk(
+        &mut self,
+        params: &Params,
+        any_size: bool,
+        outstanding_max: u16,
+        shared: &Shared,
+    ) -> Result<()> {
+        srd_net::raw::timer_slack_minimum();
         let mut sender = Sender {
             peer: self.peer,
             whole: Bytes::from(vec![7; params.size()]),
             payload: Bytes::from(vec![7; params.size()]),
-            any_size: self.any_size,
+            any_size,
             streams: params.streams,
             outstanding: 0,
+            outstanding_max,
             acknowledged_bytes: 0,
-            progress: true,
             last: Instant::now(),
             refill: true,
             failed: None,
         };
         sender.fill(|to, datagram| self.endpoint.send(to, datagram).is_ok());
-        let time = time::Duration::from_millis(params.time_ms);
-        while intervals.elapsed() < time {
-            self.poll(&mut sender)?;
-            intervals.tick(sender.acknowledged_bytes)?;
+        while !shared.stop.load(Ordering::Relaxed) {
+            self.poll(&mut sender, shared)?;
         }
         sender.refill = false;
         let end = Instant::now() + DRAIN;
         while sender.outstanding > 0 && Instant::now() < end {
-            self.poll(&mut sender)?;
+            self.poll(&mut sender, shared)?;
         }
-        Ok(sender.acknowledged_bytes)
+        Ok(())
     }
 
-    fn poll(&mut self, sender: &mut Sender) -> Result<()> {
+    fn poll(&mut self, sender: &mut Sender, shared: &Shared) -> Result<()> {
         self.endpoint.poll(NAP, sender).context("the SRD socket broke")?;
         if let Some(failure) = sender.failed.take() {
             return Err(self.explain(failure));
         }
-        if std::mem::take(&mut sender.progress) {
+        let bytes = std::mem::take(&mut sender.acknowledged_bytes);
+        if bytes > 0 {
+            shared.acknowledged_bytes.fetch_add(bytes, Ordering::Relaxed);
             sender.last = Instant::now();
         } else if sender.last.elapsed() > STUCK {
             bail!("{} acknowledged nothing for {} s", self.server, STUCK.as_secs());
@@ -195,7 +306,7 @@ impl Client {
     }
 
     /// One round trip.
-    pub(super) fn exchange(&mut self, payload: &Bytes, rtt: &mut Rtt) -> Result<()> {
+    fn exchange(&mut self, payload: &Bytes, rtt: &mut Rtt) -> Result<()> {
         let mut asker = Asker { answered: false, failed: None };
         let start = Instant::now();
         let sent = self.endpoint.send(self.peer, datagram(payload.clone(), 0));
@@ -266,9 +377,10 @@ struct Sender {
     any_size: bool,
     streams: u16,
     outstanding: u16,
+    outstanding_max: u16,
+    /// Since the last look at it.
     acknowledged_bytes: u64,
-    /// Anything was acknowledged since `last`.
-    progress: bool,
+    /// When anything was acknowledged.
     last: Instant,
     refill: bool,
     failed: Option<Failed>,
@@ -277,7 +389,7 @@ struct Sender {
 impl Sender {
     /// Queues datagrams, stream after stream, until enough are outstanding or the queue is full.
     fn fill(&mut self, mut send: impl FnMut(PeerId, Datagram) -> bool) {
-        while self.outstanding < OUTSTANDING {
+        while self.outstanding < self.outstanding_max {
             let stream = self.outstanding % self.streams;
             if !send(self.peer, datagram(self.payload.clone(), stream)) {
                 break;
@@ -305,7 +417,6 @@ impl Application for Sender {
             Event::Completed { user, status, .. } => {
                 if status == Status::Ok {
                     self.acknowledged_bytes += user >> STREAM_BITS;
-                    self.progress = true;
                 }
                 let stream = u16::try_from(user & ((1 << STREAM_BITS) - 1)).unwrap_or(0);
                 let next = datagram(self.payload.clone(), stream);

@@ -62,6 +62,15 @@ pub struct ReloadReport {
     pub restart: Vec<String>,
 }
 
+impl PeerChange {
+    /// The peer's name, and the one that it had: else a name that another peer has now would be
+    /// told as removed and changed at once.
+    fn shown(&self) -> String {
+        let (old, new) = (&self.old.name, &self.new.name);
+        if old == new { new.clone() } else { format!("{old}, which is called {new} now") }
+    }
+}
+
 impl Difference {
     /// Whether nothing changes.
     pub fn is_empty(&self) -> bool {
@@ -75,7 +84,7 @@ impl Difference {
         ReloadReport {
             added: names(&self.added),
             removed: names(&self.removed),
-            changed: self.changed.iter().map(|c| c.new.name.clone()).collect(),
+            changed: self.changed.iter().map(PeerChange::shown).collect(),
             failed: Vec::new(),
             live: words(&self.live),
             restart: words(&self.restart),

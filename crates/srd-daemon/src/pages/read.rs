@@ -41,6 +41,7 @@ pub(super) fn snapshot(pages: &Pages, detail: &Detail) -> Result<Snapshot, Plane
     Ok(Snapshot {
         version: env!("CARGO_PKG_VERSION").into(),
         interface: about.interface.clone(),
+        interface_down: srd_net::link::is_up(&about.interface).is_ok_and(|is_up| !is_up),
         file: about.file.clone(),
         mode: about.mode,
         encrypted: about.encrypted,

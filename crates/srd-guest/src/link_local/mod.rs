@@ -81,6 +81,17 @@ impl Services {
         })
     }
 
+    /// With the key that another process's tokens have.
+    pub(crate) fn with_token_key(mut self, key: [u8; 32]) -> Self {
+        self.tokens = Tokens::new(key);
+        self
+    }
+
+    /// The key of tokens, for another process.
+    pub(crate) fn token_key(&self) -> [u8; 32] {
+        self.tokens.secret()
+    }
+
     /// Keeps a frame for a service until [`Services::serve`]. `false` if too many wait.
     pub(crate) fn take(&mut self, port: PortId, frame: &[u8]) -> bool {
         let waiting = self.waiting.entry(port).or_default();

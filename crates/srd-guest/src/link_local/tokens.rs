@@ -2,7 +2,8 @@
 //!
 //! A token says until when it holds, and a keyed MAC says that it is ours and for whose instance.
 //! So nothing is kept, no program can throw another's token away, and a token that was got through
-//! one interface of an instance holds at each (V11). The key lives as long as this process.
+//! one interface of an instance holds at each (V11). The key lives as long as
+//! the card, whichever process it is.
 
 use std::fmt::Write as _;
 
@@ -18,12 +19,29 @@ const BYTES: usize = END_BYTES + CHANCE_BYTES + MAC_BYTES;
 
 /// Makes tokens, and knows them again.
 #[derive(Debug)]
-pub(super) struct Tokens(hmac::Key);
+pub(super) struct Tokens {
+    key: hmac::Key,
+    secret: Secret,
+}
+
+/// The bytes of the key, which nobody sees in a log.
+struct Secret([u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
 
 impl Tokens {
     /// With a key of 32 random bytes.
     pub(super) fn new(key: [u8; 32]) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, &key))
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, &key), secret: Secret(key) }
+    }
+
+    /// The bytes of the key, for the process that goes on with it.
+    pub(super) fn secret(&self) -> [u8; 32] {
+        self.secret.0
     }
 
     /// A token of an instance.
@@ -36,7 +54,7 @@ impl Tokens {
     ) -> String {
         let end = (now + lasts).as_nanos().to_be_bytes();
         let said = [end, chance].concat();
-        let mac = hmac::sign(&self.0, &authenticated(of, &said));
+        let mac = hmac::sign(&self.key, &authenticated(of, &said));
         let mut text = String::new();
         for byte in said.iter().chain(mac.as_ref()) {
             // A string takes all that is written to it.
@@ -49,7 +67,7 @@ impl Tokens {
     pub(super) fn holds(&self, now: Instant, of: InstanceId, token: &[u8]) -> bool {
         let Some(bytes) = bytes_of(token) else { return false };
         let (said, mac) = bytes.split_at(END_BYTES + CHANCE_BYTES);
-        let is_ours = hmac::verify(&self.0, &authenticated(of, said), mac).is_ok();
+        let is_ours = hmac::verify(&self.key, &authenticated(of, said), mac).is_ok();
         let end = said.first_chunk().map_or(0, |end| u64::from_be_bytes(*end));
         is_ours && now.as_nanos() < end
     }

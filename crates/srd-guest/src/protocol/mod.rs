@@ -30,6 +30,11 @@ pub enum Request {
     },
     /// The flow logs.
     Logs,
+    /// Hand everything over to this process, which goes on with it. What follows is no JSON.
+    TakeOver {
+        /// The version of the form that it reads.
+        version: u32,
+    },
     /// Take the rules of this file, whose instances and interfaces are those that are there. The
     /// answer comes when no packet is judged by the old ones any more.
     Apply {

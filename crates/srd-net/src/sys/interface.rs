@@ -55,6 +55,22 @@ pub(crate) fn addresses() -> io::Result<Vec<Address>> {
 
 /// The MTU of an interface, IP header included.
 pub(crate) fn mtu_of(interface: &str) -> io::Result<u32> {
+    let request = ask(interface, libc::SIOCGIFMTU)?;
+    // SAFETY: this request fills in the MTU.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    u32::try_from(mtu).map_err(|_| io::Error::other("the kernel reports a negative MTU"))
+}
+
+/// Whether an interface is set up.
+pub(crate) fn is_up(interface: &str) -> io::Result<bool> {
+    let request = ask(interface, libc::SIOCGIFFLAGS)?;
+    // SAFETY: this request fills in the flags.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
+}
+
+/// What the kernel says of an interface.
+fn ask(interface: &str, what: libc::c_ulong) -> io::Result<libc::ifreq> {
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let name = interface.as_bytes();
@@ -67,10 +83,8 @@ pub(crate) fn mtu_of(interface: &str) -> io::Result<u32> {
     let socket = Socket::new(&SocketAddr::from(([127, 0, 0, 1], 0)))?;
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: `request` names an interface, zero-terminated, and is ours to write.
-    check(unsafe { libc::ioctl(fd, libc::SIOCGIFMTU as _, &raw mut request) } as isize)?;
-    // SAFETY: this request fills in the MTU.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    u32::try_from(mtu).map_err(|_| io::Error::other("the kernel reports a negative MTU"))
+    check(unsafe { libc::ioctl(fd, what as _, &raw mut request) } as isize)?;
+    Ok(request)
 }
 
 /// The index of an interface.

@@ -17,6 +17,7 @@ pub(crate) mod packet;
 pub(crate) mod recv;
 pub(crate) mod refused;
 mod ring;
+pub(crate) mod segment;
 pub(crate) mod send;
 pub(crate) mod socket;
 mod steer;

@@ -32,6 +32,11 @@ impl Mapping {
         Self::new(bytes, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset)
     }
 
+    /// All of what a descriptor offers; a page takes memory once it is used.
+    pub(super) fn shared(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        Self::new(bytes, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+    }
+
     fn new(
         bytes: usize,
         flags: libc::c_int,

@@ -43,6 +43,10 @@ const WAIT_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Time between two looks upward, while anything is sent.
 const RAISE_EVERY: Duration = Duration::from_secs(1);
+/// A larger size that lasts for less than this was not one of all paths: the next look is at twice
+/// the distance, up to a most.
+const RAISED_LASTS: Duration = Duration::from_secs(30);
+const RAISE_EVERY_MAX: Duration = Duration::from_secs(64);
 /// Large unreliable packets are sent for so long on the strength of one proof.
 const PROOF_LASTS: Duration = Duration::from_millis(250);
 
@@ -89,8 +93,11 @@ pub(crate) struct Mtu {
     /// The largest packet that passed lately, and when.
     proved_bytes: u16,
     proved_at: Instant,
-    /// When to look upward, at the next departure.
+    /// When to look upward, at the next departure, and how long after that again.
     raise_at: Instant,
+    raise_every: Duration,
+    /// When a look upward last found more.
+    raised_at: Option<Instant>,
     /// When to send the next probe.
     pub probe_at: Instant,
 }
@@ -121,6 +128,8 @@ impl Mtu {
             proved_bytes: 0,
             proved_at: now,
             raise_at: Instant::FAR_FUTURE,
+            raise_every: RAISE_EVERY,
+            raised_at: None,
             probe_at: Instant::FAR_FUTURE,
         };
         if config.mtu_discovery && configured > WORKS_MIN {
@@ -275,12 +284,30 @@ impl Mtu {
 
     /// The end of a search.
     fn settle(&mut self, now: Instant, limit: u16) {
+        let before = self.limit;
         self.limit = limit.min(self.configured);
+        if self.limit > before {
+            self.raised_at = Some(now);
+        } else if self.limit < before {
+            self.fell(now);
+        }
         // A doubt that comes to nothing does not put off the look upward.
-        self.raise_at = self.raise_at.min(now + RAISE_EVERY);
+        self.raise_at = self.raise_at.min(now + self.raise_every);
         self.stage = Stage::Settled;
         (self.lost, self.lost_bytes) = (0, u16::MAX);
         self.probe_at = Instant::FAR_FUTURE;
+    }
+
+    /// Less passes than before. If a look upward had just found more, that was true of some paths
+    /// only, and each such look costs what is lost until it is taken back (E3b).
+    fn fell(&mut self, now: Instant) {
+        let lasted = self.raised_at.take().map_or(RAISED_LASTS, |raised| now.since(raised));
+        self.raise_every = if lasted < RAISED_LASTS {
+            self.raise_every.times(2).min(RAISE_EVERY_MAX)
+        } else {
+            RAISE_EVERY
+        };
+        self.raise_at = now + self.raise_every;
     }
 
     /// A probe of `size` was answered.
@@ -409,7 +436,7 @@ impl Peer {
         if tx.mtu.is_sent() {
             tx.mtu.probe_at = if tx.mtu.stage == Stage::Raise {
                 tx.mtu.stage = Stage::Settled;
-                tx.mtu.raise_at = now + RAISE_EVERY;
+                tx.mtu.raise_at = now + tx.mtu.raise_every;
                 Instant::FAR_FUTURE
             } else {
                 now + tx.mtu.wait(tx.rtt.timeout(), &shared.node.config)
@@ -496,5 +523,42 @@ impl Peer {
     /// The most payload that one datagram to this peer carries.
     pub(crate) fn payload_bytes_max(&self, config: &Config) -> usize {
         usize::from(self.packet_bytes_max(config)) - super::packet_overhead(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    /// One of two paths passes less than the other: a look upward asks on one path, finds more,
+    /// and what is sent then on the other is lost.
+    #[test]
+    fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
+        let config = Config { packet_bytes_max: 1472, ..Config::sockets() };
+        let mut mtu = Mtu::new(&config, Instant::ZERO);
+        let second = |n: u64| Instant::ZERO + Duration::from_secs(n);
+        mtu.settle(second(1), 1268);
+        let mut falls = Vec::new();
+        for now in (2..3600).map(second) {
+            mtu.on_departure(now);
+            if mtu.stage == Stage::Raise {
+                mtu.on_answer(now, 1472);
+                assert_eq!(mtu.limit(), 1472);
+                mtu.settle(now + Duration::from_millis(200), 1268);
+                falls.push(now);
+            }
+        }
+        assert!(falls[0] <= second(3) && falls[1] <= second(6), "at first it is tried soon");
+        assert!(falls.len() < 65, "{} falls in an hour", falls.len());
+        // What lasts is believed again.
+        let last = *falls.last().unwrap();
+        let found = last + RAISE_EVERY_MAX + Duration::from_secs(1);
+        mtu.on_departure(found);
+        mtu.on_answer(found, 1472);
+        let later = found + Duration::from_secs(100);
+        mtu.settle(later, 1268);
+        mtu.on_departure(later + RAISE_EVERY);
+        assert_eq!(mtu.stage, Stage::Raise);
     }
 }

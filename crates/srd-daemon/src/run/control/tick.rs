@@ -1,13 +1,16 @@
 //! What a person is told: at the start, and once a second rates, and what the log says of peers.
 
 use ipnet::IpNet;
-use srd_proto::Instant;
+use srd_proto::{Duration, Instant};
 
 use super::Control;
 use crate::config::{Mode, Protection};
 use crate::pages::peer::PeerFigures;
 use crate::run::peer_log::{PeerLog, Shown};
 use crate::units::rate_bps;
+
+/// Ticks that are so far apart are worth a line: what peers say of the time between is not theirs.
+const STOOD_STILL: Duration = Duration::from_secs(5);
 
 impl Control {
     /// What the service manager is told.
@@ -46,6 +49,12 @@ impl Control {
         // The thread may come late: rates are of the time that has really passed.
         let elapsed = now.since(self.ticked_at);
         self.ticked_at = now;
+        if elapsed >= STOOD_STILL {
+            tracing::warn!(
+                "this program stood still for {} s: it was stopped, or the machine was",
+                elapsed.as_nanos() / 1_000_000_000
+            );
+        }
         self.log_peers(now);
         self.look_up(now);
         for peer in &mut self.peers {

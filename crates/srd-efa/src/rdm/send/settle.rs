@@ -227,6 +227,15 @@ impl Rdm {
         self.fail_where(outcome, |op| op.peer == peer);
     }
 
+    /// Gives up messages with this context: each ends as cancelled, as soon as the transport has let
+    /// go of it. A long one that its receiver has not asked for ends at once. One that is handed
+    /// over just now goes on.
+    pub fn cancel_send(&mut self, context: u64) {
+        self.fail_where(Outcome::Cancelled, |op| {
+            op.context == context && matches!(op.work, Work::Message(_)) && !op.is_begun()
+        });
+    }
+
     fn fail_where(&mut self, outcome: Outcome, hit: impl Fn(&Op) -> bool) {
         let hits = self.ops.iter();
         let hits = hits.filter(|(_, op)| hit(op) && op.failure.or(op.leaving).is_none());

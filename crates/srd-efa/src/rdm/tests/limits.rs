@@ -3,6 +3,39 @@
 use super::*;
 
 #[test]
+fn a_long_message_that_nobody_received_can_be_given_up_and_no_other_suffers() {
+    let mut net = Net::new(2);
+    let to = net.peer(0, 1);
+    net.fill(0, 0, 300_000, 3);
+    for tag in [1, 2] {
+        net.send(0, to, tag, 0, 300_000);
+    }
+    net.run_ms(20);
+    net.on(0, |rdm, _| rdm.cancel_send(1));
+    assert_eq!(net.outcomes(0), [(Kind::Send, 1, Outcome::Cancelled)]);
+    // Its memory is the application's again; the other's is as it was.
+    net.fill(0, 300_000, 8, 4);
+    for (tag, at) in [(1, 1 << 20), (2, 2 << 20)] {
+        net.recv(1, None, tag, at, 300_000);
+    }
+    net.run_ms(50);
+    let ended = [(Kind::Receive, 1, Outcome::Protocol), (Kind::Receive, 2, Outcome::Ok)];
+    let mut outcomes = net.outcomes(1);
+    outcomes.sort_by_key(|(_, context, _)| *context);
+    assert_eq!(outcomes, ended);
+    assert!(net.bytes(1, 2 << 20, 300_000) == net.bytes(0, 0, 300_000));
+    assert_eq!(net.outcomes(0), [(Kind::Send, 2, Outcome::Ok)]);
+    assert_eq!(net.nodes[0].rdm.ops.len(), 0);
+    // One that waits, for its peer is not there yet, and one that does not exist.
+    net.send(0, to, 3, 0, 8);
+    net.on(0, |rdm, _| rdm.cancel_send(3));
+    net.on(0, |rdm, _| rdm.cancel_send(99));
+    net.run_ms(50);
+    assert_eq!(net.outcomes(0).len(), 1);
+    assert_eq!(net.nodes[0].rdm.ops.len(), 0);
+}
+
+#[test]
 fn with_one_operation_each_an_all_to_all_of_64_deep_ends() {
     for length in [8u64, 20_000, 70_000] {
         let nodes = 4;

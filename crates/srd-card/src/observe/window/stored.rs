@@ -1,0 +1,49 @@
+//! Windows as bytes: what flow logs have counted so far.
+
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+use srd_proto::time::Duration;
+
+use super::{Aggregator, Count, FLOWS_MAX, Flow, FlowKey, Path, Window};
+use crate::hash::Keyed;
+use crate::store::{Reader, Stored, StoredError, stored, stored_values, write_count};
+
+stored!(Count { packets, bytes, first, last, tcp_flags });
+stored!(Flow { accepted, rejected, path });
+stored!(FlowKey { egress, protocol, source, destination, ports });
+stored_values!(Path: [Path::Cloud], [Path::Peering], [Path::Endpoint], [Path::Internet]);
+
+impl Aggregator {
+    /// Writes the window as it is now.
+    pub(crate) fn export(&self, out: &mut Vec<u8>) {
+        let Window { began, ended, skipped_packets, flows } = &self.current;
+        self.length.write(out);
+        began.write(out);
+        ended.write(out);
+        skipped_packets.write(out);
+        write_count(flows.len(), out);
+        for (key, flow) in flows {
+            key.write(out);
+            flow.write(out);
+        }
+    }
+
+    /// Goes on with a window of another. The seed is a secret.
+    pub(crate) fn import(from: &mut Reader<'_>, seed: u64) -> Result<Self, StoredError> {
+        let keyed = Keyed::new(seed);
+        let length = Duration::read(from)?;
+        let (began, ended) = Stored::read(from)?;
+        let skipped_packets = Stored::read(from)?;
+        let count = from.count()?;
+        if count > FLOWS_MAX || length == Duration::ZERO {
+            return Err(StoredError::Wrong("a window of a flow log"));
+        }
+        let mut flows = HashMap::with_hasher(keyed);
+        for _ in 0..count {
+            let (key, flow) = <(FlowKey, Flow)>::read(from)?;
+            flows.insert(key, flow);
+        }
+        Ok(Self { length, keyed, current: Window { began, ended, skipped_packets, flows } })
+    }
+}

@@ -1,0 +1,278 @@
+//! State as bytes, for the program that goes on with it: numbers in little-endian order, tables
+//! behind their lengths.
+//!
+//! Both ends are this program, in one version of the format: nothing is skipped, and no default
+//! stands for what is missing. Bound: reading takes memory in proportion to the bytes.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr};
+
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::id::{EniId, NatGatewayId};
+
+/// Counters are below this.
+const COUNTER_END: u64 = 1 << 62;
+
+/// Why bytes are no state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum StoredError {
+    /// They are something else.
+    NotOurs,
+    /// They are of another version of the format.
+    Version {
+        /// Theirs.
+        found: u16,
+        /// Ours.
+        wanted: u16,
+    },
+    /// They end too early.
+    Short,
+    /// There are more than what was written.
+    Long,
+    /// This part says what cannot be.
+    Wrong(&'static str),
+}
+
+impl fmt::Display for StoredError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOurs => f.write_str("this is no state of a card"),
+            Self::Version { found, wanted } => write!(
+                f,
+                "the state is of version {found}, and this program reads version {wanted}: end \
+                 the other card first"
+            ),
+            Self::Short => f.write_str("the state is cut off"),
+            Self::Long => f.write_str("bytes follow the state"),
+            Self::Wrong(what) => write!(f, "the state is damaged: {what}"),
+        }
+    }
+}
+
+impl core::error::Error for StoredError {}
+
+/// Bytes that are read.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// The next bytes.
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], StoredError> {
+        let (head, rest) = self.0.split_at_checked(count).ok_or(StoredError::Short)?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    /// How many items follow, each of at least one byte.
+    pub(crate) fn count(&mut self) -> Result<usize, StoredError> {
+        let count = u32::read(self)? as usize;
+        if count > self.0.len() { Err(StoredError::Short) } else { Ok(count) }
+    }
+
+    /// A counter, which can count on: nobody has seen as many packets, or bytes.
+    pub(crate) fn counter(&mut self) -> Result<u64, StoredError> {
+        let count = u64::read(self)?;
+        if count < COUNTER_END { Ok(count) } else { Err(StoredError::Wrong("a counter")) }
+    }
+
+    /// That nothing follows.
+    pub(crate) fn end(&self) -> Result<(), StoredError> {
+        if self.0.is_empty() { Ok(()) } else { Err(StoredError::Long) }
+    }
+}
+
+/// What can be written and read.
+pub(crate) trait Stored: Sized {
+    fn write(&self, out: &mut Vec<u8>);
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError>;
+}
+
+/// Writes how many items follow: tables here have at most millions.
+pub(crate) fn write_count(count: usize, out: &mut Vec<u8>) {
+    u32::try_from(count).unwrap_or(u32::MAX).write(out);
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Stored for $number {
+            fn write(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+            fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+                let bytes = from.bytes(size_of::<Self>())?;
+                let bytes = bytes.try_into().map_err(|_| StoredError::Short)?;
+                Ok(Self::from_le_bytes(bytes))
+            }
+        }
+    )*};
+}
+numbers!(u8, u16, u32, u64, i64, i128);
+
+/// The members of a struct, each of which has to be named.
+macro_rules! stored {
+    ($name:ident { $($member:ident),* $(,)? }) => {
+        impl $crate::store::Stored for $name {
+            fn write(&self, out: &mut alloc::vec::Vec<u8>) {
+                let Self { $($member),* } = self;
+                $($crate::store::Stored::write($member, out);)*
+            }
+            fn read(
+                from: &mut $crate::store::Reader<'_>,
+            ) -> Result<Self, $crate::store::StoredError> {
+                Ok(Self { $($member: $crate::store::Stored::read(from)?),* })
+            }
+        }
+    };
+}
+
+/// A struct of counters, none of which is near its end.
+macro_rules! stored_counters {
+    ($name:ident { $($member:ident),* $(,)? }) => {
+        impl $crate::store::Stored for $name {
+            fn write(&self, out: &mut alloc::vec::Vec<u8>) {
+                let Self { $($member),* } = self;
+                $($crate::store::Stored::write($member, out);)*
+            }
+            fn read(
+                from: &mut $crate::store::Reader<'_>,
+            ) -> Result<Self, $crate::store::StoredError> {
+                Ok(Self { $($member: from.counter()?),* })
+            }
+        }
+    };
+}
+
+/// The values of an enum, each of which has to be named: the place in the list is its number.
+macro_rules! stored_values {
+    ($name:ident: $([$($value:tt)+]),* $(,)?) => {
+        impl $crate::store::Stored for $name {
+            fn write(&self, out: &mut alloc::vec::Vec<u8>) {
+                const ALL: &[$name] = &[$($($value)+),*];
+                match self {
+                    $($($value)+)|* => {}
+                }
+                let number = ALL.iter().position(|value| value == self).unwrap_or(usize::MAX);
+                out.push(u8::try_from(number).unwrap_or(u8::MAX));
+            }
+            fn read(
+                from: &mut $crate::store::Reader<'_>,
+            ) -> Result<Self, $crate::store::StoredError> {
+                const ALL: &[$name] = &[$($($value)+),*];
+                let number = usize::from(u8::read(from)?);
+                let wrong = $crate::store::StoredError::Wrong(stringify!($name));
+                ALL.get(number).copied().ok_or(wrong)
+            }
+        }
+    };
+}
+
+/// What is one other value inside.
+macro_rules! stored_as {
+    ($($name:ty: $read:expr, $write:expr;)*) => {$(
+        impl Stored for $name {
+            fn write(&self, out: &mut Vec<u8>) {
+                #[allow(clippy::redundant_closure_call)]
+                ($write)(self).write(out);
+            }
+            fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+                #[allow(clippy::redundant_closure_call)]
+                Ok(($read)(Stored::read(from)?))
+            }
+        }
+    )*};
+}
+stored_as! {
+    Instant: Instant::from_nanos, |at: &Instant| at.as_nanos();
+    Duration: Duration::from_nanos, |time: &Duration| time.as_nanos();
+    EniId: EniId, |id: &EniId| id.0;
+    NatGatewayId: NatGatewayId, |id: &NatGatewayId| id.0;
+    Ipv4Addr: Ipv4Addr::from_bits, |address: &Ipv4Addr| address.to_bits();
+}
+
+impl Stored for bool {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+        match u8::read(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(StoredError::Wrong("neither yes nor no")),
+        }
+    }
+}
+
+impl Stored for IpAddr {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.is_ipv6().write(out);
+        match self {
+            Self::V4(address) => out.extend_from_slice(&address.octets()),
+            Self::V6(address) => out.extend_from_slice(&address.octets()),
+        }
+    }
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+        let short = |_| StoredError::Short;
+        if bool::read(from)? {
+            let octets: [u8; 16] = from.bytes(16)?.try_into().map_err(short)?;
+            return Ok(octets.into());
+        }
+        let octets: [u8; 4] = from.bytes(4)?.try_into().map_err(short)?;
+        Ok(octets.into())
+    }
+}
+
+impl Stored for Arc<str> {
+    fn write(&self, out: &mut Vec<u8>) {
+        write_count(self.len(), out);
+        out.extend_from_slice(self.as_bytes());
+    }
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+        let count = from.count()?;
+        let text = core::str::from_utf8(from.bytes(count)?);
+        text.map(Self::from).map_err(|_| StoredError::Wrong("a name that is no text"))
+    }
+}
+
+impl<T: Stored> Stored for Option<T> {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.is_some().write(out);
+        self.iter().for_each(|value| value.write(out));
+    }
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+        if bool::read(from)? { T::read(from).map(Some) } else { Ok(None) }
+    }
+}
+
+impl<T: Stored> Stored for Vec<T> {
+    fn write(&self, out: &mut Vec<u8>) {
+        write_count(self.len(), out);
+        self.iter().for_each(|value| value.write(out));
+    }
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+        let count = from.count()?;
+        (0..count).map(|_| T::read(from)).collect()
+    }
+}
+
+impl<A: Stored, B: Stored> Stored for (A, B) {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.0.write(out);
+        self.1.write(out);
+    }
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+        Ok((A::read(from)?, B::read(from)?))
+    }
+}
+
+impl<T: Stored> Stored for [T; 2] {
+    fn write(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|value| value.write(out));
+    }
+    fn read(from: &mut Reader<'_>) -> Result<Self, StoredError> {
+        Ok([T::read(from)?, T::read(from)?])
+    }
+}
+
+pub(crate) use {stored, stored_counters, stored_values};

@@ -1,0 +1,172 @@
+//! The connections as bytes: keys, states, and until when.
+//!
+//! Numbers of entries and the order in one slot of the wheel are not kept: they decide which of two
+//! entries that are past their time is freed first.
+
+use alloc::vec::Vec;
+
+use super::{Entry, TICK_MAX, Table, TrackId};
+use crate::store::{Reader, Stored, StoredError, write_count};
+use crate::track::key::Key;
+use crate::track::state::Progress;
+use crate::track::wheel::{Link, Wheel};
+
+/// No entry lives for more ticks.
+const TICKS_MAX: u32 = (1 << 19) + 2;
+
+impl<T> Table<T> {
+    /// Writes all entries, the values by `value`.
+    pub(crate) fn export(&self, out: &mut Vec<u8>, value: impl Fn(&T, &mut Vec<u8>)) {
+        self.epoch.write(out);
+        self.now.write(out);
+        self.wheel.cursor().write(out);
+        write_count(self.index.len(), out);
+        for number in 0..self.entries.places {
+            let Some(entry) = self.entries.get(number) else { continue };
+            let Entry { key, progress, local_first, tracked, expires, link, value: of } = entry;
+            key.write(out);
+            progress.write(out);
+            local_first.write(out);
+            tracked.write(out);
+            expires.write(out);
+            link.tick().write(out);
+            value(of, out);
+        }
+    }
+
+    /// A table with the allowance, the times and the secret of this one, and without entries.
+    pub(crate) fn unused(&self) -> Self {
+        let empty = Self::new(self.allowance, &self.timeouts, 0, self.epoch);
+        Self { hash: self.hash, ..empty }.with_untracked(self.untracked_max)
+    }
+
+    /// Takes the entries of another table of an instance with so many interfaces into this one,
+    /// which has none; its allowance and its times are this one's. Connections beyond the allowance
+    /// stay: none that lives is given up (T5).
+    pub(crate) fn import(
+        &mut self,
+        from: &mut Reader<'_>,
+        enis: u16,
+        mut value: impl FnMut(&mut Reader<'_>) -> Result<T, StoredError>,
+    ) -> Result<(), StoredError> {
+        self.epoch = Stored::read(from)?;
+        self.now = u32::read(from)?;
+        let cursor = u32::read(from)?;
+        if self.now > TICK_MAX || cursor > self.now + 1 {
+            return Err(StoredError::Wrong("the time of a table"));
+        }
+        self.wheel = Wheel::new(cursor);
+        for _ in 0..from.count()? {
+            let key = Key::read(from)?;
+            let progress = Progress::read(from)?;
+            let (local_first, tracked) = Stored::read(from)?;
+            let (expires, filed) = <(u32, u32)>::read(from)?;
+            let value = value(from)?;
+            if key.eni() >= enis || self.find(&key).is_some() {
+                return Err(StoredError::Wrong("a connection"));
+            }
+            if expires.max(filed) > self.now + TICKS_MAX {
+                return Err(StoredError::Wrong("the time of a connection"));
+            }
+            let link = Link::NONE;
+            let entry = Entry { key, progress, local_first, tracked, expires, link, value };
+            let TrackId(number) =
+                self.place(entry).ok_or(StoredError::Wrong("more connections than numbers"))?;
+            self.wheel.file(&mut self.entries, number, filed);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::key::Direction;
+    use crate::meta::packet::{Packet, protocol};
+    use crate::testing::v4;
+    use crate::track::{Seen, Timeouts};
+    use srd_proto::time::{Duration, Instant};
+
+    fn key(number: u8, port: u16) -> Key {
+        let bytes = v4(number, (port, 80), b"data");
+        Key::of(&Packet::read(&bytes).unwrap(), &bytes, Direction::Egress, 0)
+    }
+
+    /// Connections in all states, begun at different times, some of them over.
+    fn table() -> (Table, Vec<Key>, Instant) {
+        let times = Timeouts::new(60, 60, 30).unwrap();
+        let mut table = Table::new(100, &[times], 1, Instant::ZERO).with_untracked(100);
+        let (mut now, mut keys) = (Instant::ZERO + Duration::from_millis(700), Vec::new());
+        for port in 1..=40_u16 {
+            now += Duration::from_millis(1370);
+            let number = [protocol::TCP, protocol::UDP, protocol::ICMP, 47][usize::from(port % 4)];
+            let seen = match number {
+                protocol::TCP => Seen::Tcp(2),
+                protocol::UDP => Seen::Udp,
+                _ => Seen::Other,
+            };
+            let one = key(number, port);
+            match port % 3 {
+                0 => drop(table.remember(now, &one, true, seen, ())),
+                _ => drop(table.insert(now, &one, true, seen, ())),
+            }
+            for step in 0..port % 5 {
+                let seen = if number == protocol::TCP { Seen::Tcp(16) } else { seen };
+                table.packet(now, &one, step % 2 == 1, seen);
+            }
+            keys.push(one);
+        }
+        (table, keys, now)
+    }
+
+    fn exported(table: &Table) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        table.export(&mut bytes, |(), _| ());
+        bytes
+    }
+
+    fn imported(bytes: &[u8], of: &Table) -> Result<Table, StoredError> {
+        let mut table = of.unused();
+        let mut from = Reader(bytes);
+        table.import(&mut from, 1, |_| Ok(()))?;
+        from.end().map(|()| table)
+    }
+
+    #[test]
+    fn connections_end_at_the_same_time_and_free_their_places() {
+        let (mut stays, keys, mut now) = table();
+        let mut next = imported(&exported(&stays), &stays).unwrap();
+        assert_eq!((next.tracked(), next.untracked()), (stays.tracked(), stays.untracked()));
+        for _ in 0..1400 {
+            now += Duration::from_millis(500);
+            for key in &keys {
+                let found = |table: &mut Table| table.related(now, key).is_some();
+                assert_eq!(found(&mut stays), found(&mut next), "{key:?} at {now:?}");
+            }
+            stays.expire(now, 200, |_, _| ());
+            next.expire(now, 200, |_, _| ());
+            assert_eq!((next.tracked(), next.untracked()), (stays.tracked(), stays.untracked()));
+        }
+        assert_eq!(next.tracked() + next.untracked(), 0, "all are over");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let (table, ..) = table();
+        let bytes = exported(&table);
+        for end in 0..bytes.len() {
+            assert_eq!(imported(&bytes[..end], &table).err(), Some(StoredError::Short), "{end}");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(imported(&longer, &table).err(), Some(StoredError::Long));
+        // The first entry is behind the times of the table and the number of entries.
+        let entry = 8 + 4 + 4 + 4;
+        let length = (bytes.len() - entry) / table.index.len();
+        let mut twice = bytes.clone();
+        twice.copy_within(entry..entry + length, entry + length);
+        assert_eq!(imported(&twice, &table).err(), Some(StoredError::Wrong("a connection")));
+        let mut late = bytes;
+        late[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(imported(&late, &table).err(), Some(StoredError::Wrong("the time of a table")));
+    }
+}

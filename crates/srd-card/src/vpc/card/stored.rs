@@ -1,0 +1,212 @@
+//! The card as bytes, for the program that goes on with it: connections, levels, counters, windows
+//! of flow logs, and packets that wait for a limit.
+//!
+//! Verdicts are not among them: the next card has rules of its own, and judges each flow once more,
+//! as after a change of rules (V4, V14). A packet from the internet that waits for a limit is dropped
+//! then, and counted. Traces end.
+
+use alloc::vec::Vec;
+
+use srd_proto::time::{Duration, Instant};
+use srd_vpc::id::EniId;
+
+use super::{Card, Instance, Port};
+use crate::limits::{Ceiling, Limits, Offer};
+use crate::meta::key::Direction;
+use crate::observe::Aggregator;
+use crate::profile::Profile;
+use crate::rewrite::too_big;
+use crate::store::{Reader, Stored, StoredError, write_count};
+use crate::track::Table;
+use crate::vpc::drops::Drops;
+use crate::vpc::flow::{Flow, Sender};
+use crate::vpc::parcel::{Going, Parcel};
+use crate::vpc::port::{PortCounts, PortId};
+use crate::vpc::read::Read;
+use crate::vpc::stored::{Kind, body, head};
+use crate::vpc::trace::Followed;
+
+/// What is known of an interface besides what its instance knows.
+struct PortState {
+    counts: PortCounts,
+    drops: Drops,
+    logs: Vec<Aggregator>,
+    answers: too_big::Limit,
+}
+
+impl PortState {
+    fn export(port: &Port, out: &mut Vec<u8>) {
+        port.counts.write(out);
+        port.drops.write(out);
+        port.answers.write(out);
+        write_count(port.logs.len(), out);
+        port.logs.iter().for_each(|log| log.export(out));
+    }
+
+    fn import(from: &mut Reader<'_>, seed: u64) -> Result<Self, StoredError> {
+        let (counts, drops) = Stored::read(from)?;
+        let answers = Stored::read(from)?;
+        let count = from.count()?;
+        let logs = (0..count).map(|_| Aggregator::import(from, seed)).collect::<Result<_, _>>()?;
+        Ok(Self { counts, drops, logs, answers })
+    }
+}
+
+impl Instance {
+    /// With the limits of this one, and nothing that it knows.
+    fn without_flows(&self) -> Self {
+        let (limits, flows) = (self.limits.unused(), self.flows.unused());
+        Self { limits, flows, ceilings: self.ceilings, timer: None }
+    }
+
+    /// One that is not here.
+    fn of_nothing(enis: u16) -> Self {
+        Self {
+            limits: Limits::new(&Profile::of_nothing(), enis, Instant::ZERO),
+            flows: Table::new(0, &[], 0, Instant::ZERO),
+            ceilings: [Ceiling::new(0, Duration::ZERO); 3],
+            timer: None,
+        }
+    }
+}
+
+/// An instance that is here, as it was on the other card.
+struct Known {
+    number: u32,
+    ports: Vec<PortId>,
+    states: Vec<PortState>,
+    instance: Instance,
+}
+
+/// The rules that have judged a packet of another card.
+const NO_EPOCH: u32 = 0;
+
+impl Card {
+    /// All that another card needs to go on: [`Card::import`]. Windows of flow logs that are over
+    /// have to be taken before; they are left out.
+    pub fn export(&self) -> Vec<u8> {
+        let mut out = head(Kind::Card);
+        self.drops.write(&mut out);
+        self.logs.lost.write(&mut out);
+        let mut of: Vec<Vec<&Port>> = Vec::new();
+        of.resize_with(self.instances.len(), Vec::new);
+        for port in self.ports.iter().filter(|port| !port.is_gone) {
+            of[port.instance as usize].push(port);
+        }
+        of.iter_mut().for_each(|ports| ports.sort_by_key(|port| port.index));
+        write_count(of.iter().filter(|ports| !ports.is_empty()).count(), &mut out);
+        for (instance, ports) in self.instances.iter().zip(of) {
+            if ports.is_empty() {
+                continue;
+            }
+            ports.iter().map(|port| port.eni).collect::<Vec<EniId>>().write(&mut out);
+            ports.iter().for_each(|port| PortState::export(port, &mut out));
+            instance.flows.export(&mut out, |flow, out| flow.meter.write(out));
+            instance.limits.export(&mut out, |parcel, out| self.export_parcel(parcel, out));
+        }
+        out
+    }
+
+    fn export_parcel(&self, parcel: &Parcel, out: &mut Vec<u8>) {
+        let Parcel { frame, port, epoch: _, going, followed: _ } = parcel;
+        self.ports[port.0 as usize].index.write(out);
+        let sender = match going {
+            Going::Out(_) => None,
+            Going::In(sender) => Some(sender.clone()),
+        };
+        sender.write(out);
+        write_count(frame.len(), out);
+        out.extend_from_slice(frame);
+    }
+
+    /// Goes on where another card ended. Instances that are here with the same interfaces in the
+    /// same order get what was theirs, with the limits that they have here; others begin anew.
+    ///
+    /// Returns how many instances went on.
+    ///
+    /// # Errors
+    /// The bytes are not what [`Card::export`] writes. Nothing has changed then.
+    pub fn import(&mut self, bytes: &[u8]) -> Result<usize, StoredError> {
+        let mut from = Reader(body(Kind::Card, bytes)?); // V14
+        let (drops, lost) = (Drops::read(&mut from)?, from.counter()?);
+        let mut known = Vec::new();
+        for _ in 0..from.count()? {
+            known.push(self.read_instance(&mut from)?);
+        }
+        from.end()?;
+        let mut count = 0;
+        (self.drops, self.logs.lost) = (drops, lost);
+        for Known { number, ports, states, mut instance } in known.into_iter().flatten() {
+            for (id, state) in ports.into_iter().zip(states) {
+                let port = &mut self.ports[id.0 as usize];
+                let PortState { counts, drops, logs, answers } = state;
+                (port.counts, port.drops, port.logs, port.answers) = (counts, drops, logs, answers);
+            }
+            let place = &mut self.instances[number as usize];
+            instance.timer = place.timer;
+            *place = instance;
+            self.arm(number);
+            count += 1;
+        }
+        self.forget_verdicts();
+        self.arm_logs();
+        Ok(count)
+    }
+
+    /// Reads an instance; none if it is not here.
+    fn read_instance(&mut self, from: &mut Reader<'_>) -> Result<Option<Known>, StoredError> {
+        let enis = Vec::<EniId>::read(from)?;
+        let here = self.instance_of(&enis);
+        let count = u16::try_from(enis.len()).unwrap_or(u16::MAX);
+        let mut states = Vec::new();
+        for _ in &enis {
+            self.logs.number += 1;
+            states.push(PortState::import(from, self.seed ^ self.logs.number.rotate_left(32))?);
+        }
+        let mut instance = match &here {
+            Some((number, _)) => self.instances[*number as usize].without_flows(),
+            None => Instance::of_nothing(count),
+        };
+        let flow = |from: &mut Reader<'_>| {
+            let meter = Stored::read(from)?;
+            Ok(Flow { meter, ..Flow::new(Instant::ZERO) })
+        };
+        instance.flows.import(from, count, flow)?;
+        let ports = here.as_ref().map_or(&[][..], |(_, ports)| ports);
+        instance.limits.import(from, |from, offer| read_parcel(from, offer, ports))?;
+        Ok(here.map(|(number, ports)| Known { number, ports, states, instance }))
+    }
+
+    /// The instance with just these interfaces in this order, and where they are.
+    fn instance_of(&self, enis: &[EniId]) -> Option<(u32, Vec<PortId>)> {
+        let ports: Option<Vec<PortId>> = enis.iter().map(|eni| self.port_of(*eni)).collect();
+        let ports = ports?;
+        let number = self.port(*ports.first()?)?.instance;
+        let are_its = (0..).zip(&ports).all(|(index, id)| {
+            self.port(*id).is_some_and(|port| port.instance == number && port.index == index)
+        });
+        let own = self.ports.iter().filter(|port| port.instance == number && !port.is_gone);
+        (are_its && own.count() == ports.len()).then_some((number, ports))
+    }
+}
+
+/// A packet that waits; the rules that judged it are not these.
+fn read_parcel(
+    from: &mut Reader<'_>,
+    offer: Option<&Offer>,
+    ports: &[PortId],
+) -> Result<Parcel, StoredError> {
+    let index = u16::read(from)?;
+    let sender = Option::<Sender>::read(from)?;
+    let count = from.count()?;
+    let frame = from.bytes(count)?.to_vec();
+    let way = if sender.is_some() { Direction::Ingress } else { Direction::Egress };
+    let fits = offer.is_none_or(|offer| offer.eni == index && offer.direction == way);
+    if !fits || Read::frame(&frame).is_none() {
+        return Err(StoredError::Wrong("a packet that waits"));
+    }
+    // Of an instance that is not here the packet is dropped, wherever it says that it is from.
+    let port = ports.get(usize::from(index)).or(ports.first()).copied().unwrap_or(PortId(0));
+    let going = sender.map_or(Going::Out(0), Going::In);
+    Ok(Parcel { frame, port, epoch: NO_EPOCH, going, followed: Followed::NO })
+}

@@ -1,0 +1,70 @@
+//! What begins state that one program hands to another: whose it is, what it is, and in which form.
+//!
+//! ```text
+//!  0  "SRDCARD" and the kind
+//!  8  version, 16 bits, little-endian
+//! 10  the state
+//! ```
+
+use alloc::vec::Vec;
+
+use crate::store::StoredError;
+
+/// The version of the form. A change of what is written, or of its meaning, has another one.
+pub const VERSION: u16 = 1;
+
+/// What is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Card = b'C' as isize,
+    Nat = b'N' as isize,
+}
+
+impl Kind {
+    fn magic(self) -> [u8; 8] {
+        let [kind, ..] = (self as u32).to_le_bytes();
+        [b'S', b'R', b'D', b'C', b'A', b'R', b'D', kind]
+    }
+}
+
+pub(super) fn head(kind: Kind) -> Vec<u8> {
+    [&kind.magic()[..], &VERSION.to_le_bytes()].concat()
+}
+
+/// What is behind the head.
+pub(super) fn body(kind: Kind, bytes: &[u8]) -> Result<&[u8], StoredError> {
+    let (magic, rest) = bytes.split_first_chunk().ok_or(StoredError::Short)?;
+    let (version, rest) = rest.split_first_chunk().ok_or(StoredError::Short)?;
+    if *magic != kind.magic() {
+        return Err(StoredError::NotOurs);
+    }
+    match u16::from_le_bytes(*version) {
+        VERSION => Ok(rest),
+        found => Err(StoredError::Version { found, wanted: VERSION }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vpc::nat::Nat;
+    use std::string::ToString;
+
+    #[test]
+    fn state_of_another_kind_or_version_is_refused_with_a_remedy() {
+        let bytes = Nat::default().export();
+        assert!(Nat::import(&bytes).is_ok());
+        let error = |bytes: &[u8]| Nat::import(bytes).unwrap_err();
+        for end in 0..bytes.len() {
+            assert_eq!(error(&bytes[..end]), StoredError::Short);
+        }
+        assert_eq!(error(&[&bytes[..], &[0]].concat()), StoredError::Long);
+        let mut other = bytes.clone();
+        other[7] = b'C';
+        assert_eq!(error(&other), StoredError::NotOurs);
+        let mut later = bytes;
+        later[8] += 1;
+        assert_eq!(error(&later), StoredError::Version { found: VERSION + 1, wanted: VERSION });
+        assert!(error(&later).to_string().contains("end the other card first"));
+    }
+}

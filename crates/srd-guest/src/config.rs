@@ -1,0 +1,313 @@
+//! `card.toml`: what `srd card up` shall do, as a person writes it down. The format is described in
+//! `docs/card.md`.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use srd_config::{ConfigError, Source};
+use toml::Spanned;
+
+use crate::state::{Metrics, Options};
+use crate::underlay::UnderlayOptions;
+
+/// The largest file that is read.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Where a file is by default.
+pub const FILE_DEFAULT: &str = "/etc/srd/card.toml";
+/// The most that rates are divided by.
+pub const SCALE_MAX: u32 = 1_000_000;
+/// The longest time that a full stock of credits lasts, in seconds.
+pub const CREDITS_S_MAX: u32 = 3600;
+/// How long it lasts unless the file says otherwise, in seconds.
+pub const CREDITS_S_DEFAULT: u32 = 300;
+/// The name of a host unless the file says otherwise.
+pub const HOST_DEFAULT: &str = "here";
+
+/// A key that knows where it stands, or is not there.
+type Maybe<T> = Option<Spanned<T>>;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Document {
+    vpc: Maybe<String>,
+    host: Maybe<String>,
+    scale: Maybe<String>,
+    credits: Maybe<u32>,
+    internet: bool,
+    busy_poll: bool,
+    socket: Maybe<String>,
+    underlay: Option<UnderlayTable>,
+    metrics: Option<MetricsTable>,
+    vhost_user: BTreeMap<Spanned<String>, Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnderlayTable {
+    address: Spanned<String>,
+    #[serde(default)]
+    plain: bool,
+    #[serde(default)]
+    peers: BTreeMap<Spanned<String>, Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsTable {
+    listen: Spanned<String>,
+    #[serde(default)]
+    remote: bool,
+}
+
+/// Reads a file. Paths in it begin at its directory. `socket`: where requests are listened for, if
+/// the file does not say.
+///
+/// # Errors
+/// That it cannot be read, or what is wrong in it first.
+pub fn read(path: &Path, socket: &Path) -> Result<Options, ConfigError> {
+    let source = Source { path, text: "" };
+    let failed = |what: String| source.error(None, what, "docs/card.md has an example");
+    let io = |error: std::io::Error| failed(format!("cannot be read: {error}"));
+    let file = std::fs::File::open(path).map_err(io)?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(io)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(failed(format!("has more than {FILE_BYTES_MAX} bytes")));
+    }
+    parse(&text, path, socket)
+}
+
+/// Reads the text of a file; `path` is its name.
+///
+/// # Errors
+/// What is wrong in it first.
+pub fn parse(text: &str, path: &Path, socket: &Path) -> Result<Options, ConfigError> {
+    let source = Source { path, text };
+    let document: Document = toml::from_str(text).map_err(|error| {
+        let what = error.message().trim().to_owned();
+        source.error(error.span(), what, "docs/card.md lists the keys")
+    })?;
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let place = |text: &Spanned<String>| directory.join(text.get_ref());
+    let host = match &document.host {
+        Some(name) if name.get_ref().is_empty() => {
+            return Err(source.error(Some(name.span()), "a host without a name", "name it"));
+        }
+        name => name.as_ref().map_or(HOST_DEFAULT, |name| name.get_ref()).to_owned(),
+    };
+    let mut vhost_user = BTreeMap::new();
+    for (name, path) in &document.vhost_user {
+        if let Some(other) = vhost_user.values().position(|other| *other == place(path)) {
+            let other = vhost_user.keys().nth(other).cloned().unwrap_or_default();
+            let what = format!("`{other}` has this socket already");
+            return Err(source.error(Some(path.span()), what, "give each instance its own"));
+        }
+        vhost_user.insert(name.get_ref().clone(), place(path));
+    }
+    Ok(Options {
+        file: document.vpc.as_ref().map(place),
+        host,
+        scale: document.scale.as_ref().map_or(Ok(1), |scale| read_scale(&source, scale))?,
+        credits_s: document
+            .credits
+            .as_ref()
+            .map_or(Ok(CREDITS_S_DEFAULT), |of| credits(&source, of))?,
+        internet: document.internet,
+        underlay: document.underlay.as_ref().map(|of| underlay(&source, of)).transpose()?,
+        socket: document.socket.as_ref().map_or_else(|| socket.to_owned(), place),
+        vhost_user,
+        busy_poll: document.busy_poll,
+        metrics: document.metrics.as_ref().map(|of| metrics(&source, of)).transpose()?,
+    })
+}
+
+/// Reads `1/100`, or `100`.
+///
+/// # Errors
+/// How to write it.
+pub fn scale(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix("1/").unwrap_or(text);
+    match number.parse() {
+        Ok(scale @ 1..=SCALE_MAX) => Ok(scale),
+        _ => Err(format!("write 1/N with N from 1 to {SCALE_MAX}, as in 1/100")),
+    }
+}
+
+fn read_scale(source: &Source<'_>, text: &Spanned<String>) -> Result<u32, ConfigError> {
+    let what = || format!("`{}` is no scale", text.get_ref());
+    scale(text.get_ref()).map_err(|remedy| source.error(Some(text.span()), what(), remedy))
+}
+
+fn credits(source: &Source<'_>, seconds: &Spanned<u32>) -> Result<u32, ConfigError> {
+    match *seconds.get_ref() {
+        seconds @ 1..=CREDITS_S_MAX => Ok(seconds),
+        other => {
+            let what = format!("credits cannot last {other} s");
+            let remedy = format!("write 1 to {CREDITS_S_MAX}; EC2 says 300 to 3600");
+            Err(source.error(Some(seconds.span()), what, remedy))
+        }
+    }
+}
+
+fn address<T: FromStr>(
+    source: &Source<'_>,
+    text: &Spanned<String>,
+    example: &str,
+) -> Result<T, ConfigError> {
+    text.get_ref().parse().map_err(|_| {
+        let what = format!("`{}` is no address", text.get_ref());
+        source.error(Some(text.span()), what, format!("write it as in \"{example}\""))
+    })
+}
+
+fn underlay(source: &Source<'_>, of: &UnderlayTable) -> Result<UnderlayOptions, ConfigError> {
+    let own: IpAddr = address(source, &of.address, "10.77.77.1")?;
+    let mut hosts: BTreeMap<String, IpAddr> = BTreeMap::new();
+    for (name, at) in &of.peers {
+        let peer: IpAddr = address(source, at, "10.77.77.2")?;
+        if peer.is_ipv4() != own.is_ipv4() {
+            let what = format!("{peer} is of another family than {own}");
+            let remedy = "hosts reach each other by addresses of one family";
+            return Err(source.error(Some(at.span()), what, remedy));
+        }
+        let mut others = hosts.iter().map(|(name, at)| (name.as_str(), *at));
+        let other = others.find(|(_, other)| *other == peer).map(|(name, _)| name);
+        if let Some(other) = other.or((peer == own).then_some("this host")) {
+            let what = format!("{peer} is the address of {other}");
+            return Err(source.error(Some(at.span()), what, "give each host its own"));
+        }
+        hosts.insert(name.get_ref().clone(), peer);
+    }
+    Ok(UnderlayOptions { address: own, hosts, plain: of.plain })
+}
+
+fn metrics(source: &Source<'_>, of: &MetricsTable) -> Result<Metrics, ConfigError> {
+    let listen: SocketAddr = address(source, &of.listen, "127.0.0.1:9472")?;
+    if !listen.ip().is_loopback() && !of.remote {
+        let what = format!("others than this machine may ask at {listen}");
+        let remedy =
+            format!("write \"127.0.0.1:{}\", or remote = true if they shall", listen.port());
+        return Err(source.error(Some(of.listen.span()), what, remedy));
+    }
+    Ok(Metrics { listen, allow_remote: of.remote })
+}
+
+/// What differs from the settings that a card has, and cannot be changed while that process runs,
+/// by key.
+pub(crate) fn other_settings(runs: &Options, new: &Options) -> Vec<&'static str> {
+    let all = [
+        ("host", runs.host == new.host),
+        ("scale", runs.scale == new.scale),
+        ("credits", runs.credits_s == new.credits_s),
+        ("internet", runs.internet == new.internet),
+        ("busy_poll", runs.busy_poll == new.busy_poll),
+        ("socket", runs.socket == new.socket),
+        ("underlay", runs.underlay == new.underlay),
+        ("metrics", runs.metrics == new.metrics),
+        ("vhost_user", runs.vhost_user == new.vhost_user),
+    ];
+    all.into_iter().filter(|(_, is_same)| !is_same).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test may fail loudly
+    use super::*;
+    use std::path::PathBuf;
+
+    fn read_text(text: &str) -> Result<Options, String> {
+        let options = parse(text, Path::new("/etc/srd/card.toml"), Path::new("/run/s.sock"));
+        options.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_key_is_read() {
+        let text = r#"
+            vpc = "cloud.toml"
+            host = "alpha"
+            scale = "1/100"
+            credits = 600
+            internet = true
+            busy_poll = true
+            socket = "/run/other.sock"
+            [underlay]
+            address = "10.77.77.1"
+            plain = true
+            peers = { beta = "10.77.77.2" }
+            [metrics]
+            listen = "0.0.0.0:9472"
+            remote = true
+            [vhost_user]
+            web = "/run/web.sock"
+        "#;
+        let options = read_text(text).unwrap();
+        assert_eq!(options.file, Some(PathBuf::from("/etc/srd/cloud.toml")));
+        assert_eq!((options.scale, options.credits_s), (100, 600));
+        assert_eq!(options.socket, Path::new("/run/other.sock"));
+        assert!(options.internet && options.busy_poll);
+        let underlay = options.underlay.clone().unwrap();
+        assert!(underlay.plain && underlay.hosts["beta"] == IpAddr::from([10, 77, 77, 2]));
+        assert_eq!(options.metrics.unwrap().listen.port(), 9472);
+        assert_eq!(options.vhost_user["web"], Path::new("/run/web.sock"));
+        let none = read_text("").unwrap();
+        assert_eq!((none.host.as_str(), none.scale, none.credits_s), ("here", 1, 300));
+        assert_eq!((none.file.clone(), none.socket.as_path()), (None, Path::new("/run/s.sock")));
+        let differ = [
+            "host",
+            "scale",
+            "credits",
+            "internet",
+            "busy_poll",
+            "socket",
+            "underlay",
+            "metrics",
+            "vhost_user",
+        ];
+        assert_eq!(other_settings(&none, &options), differ);
+        assert!(other_settings(&none, &none.clone()).is_empty());
+    }
+
+    #[test]
+    fn errors_say_where_and_what_to_do() {
+        for (text, line, said) in [
+            ("hosts = 1", 1, "unknown field `hosts`"),
+            ("\nhost = \"\"", 2, "a host without a name"),
+            ("scale = \"1/0\"", 1, "remedy: write 1/N with N from 1 to 1000000"),
+            ("\n\ncredits = 4000", 3, "remedy: write 1 to 3600"),
+            ("[underlay]\naddress = \"10.0.0.0/8\"", 2, "is no address"),
+            ("[underlay]\naddress = \"10.0.0.1\"\n[underlay.peers]\nb = \"fd00::1\"", 4, "family"),
+            (
+                "[underlay]\naddress = \"10.0.0.1\"\n[underlay.peers]\nb = \"10.0.0.1\"",
+                4,
+                "this host",
+            ),
+            (
+                "[metrics]\nlisten = \"0.0.0.0:1\"",
+                2,
+                "remedy: write \"127.0.0.1:1\", or remote = true",
+            ),
+            ("[vhost_user]\na = \"s\"\nb = \"s\"", 3, "`a` has this socket already"),
+        ] {
+            let error = read_text(text).unwrap_err();
+            assert!(error.starts_with(&format!("/etc/srd/card.toml:{line}:")), "{error}");
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("card.toml");
+        let bytes = usize::try_from(FILE_BYTES_MAX).unwrap();
+        std::fs::write(&path, "#".repeat(bytes)).unwrap();
+        assert!(read(&path, Path::new("s")).is_ok());
+        std::fs::write(&path, "#".repeat(bytes + 1)).unwrap();
+        assert!(read(&path, Path::new("s")).unwrap_err().to_string().contains("more than"));
+        let missing = read(&directory.path().join("none"), Path::new("s")).unwrap_err();
+        assert!(missing.to_string().contains("cannot be read"));
+    }
+}

@@ -1,0 +1,175 @@
+//! The card that runs: hands all that it has to another process, and ends, or goes on as before.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::net::sockopt::socket_peercred;
+
+use super::state::{Edge, Instance, Interface, Log, ResolvConf, State};
+use super::wire::{DESCRIPTORS_MAX, Line, file_of};
+use super::{GO, READY, VERSION};
+use srd_net::Tun;
+
+use crate::gateways::Gateways;
+use crate::metrics;
+use crate::namespace::Namespace;
+use crate::port::Port;
+use crate::state::{Running, Service};
+use crate::underlay::Underlay;
+
+/// The other process reads the state within this time; no packet moves meanwhile.
+pub(crate) const READY_WAIT_MAX: Duration = Duration::from_secs(3);
+/// A reader that is slower than this is given up.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Finds what speaks against a hand-over, before anything is stopped.
+pub(crate) fn check(stream: &UnixStream, version: u32) -> Result<()> {
+    let by = socket_peercred(stream).context("the process that asks")?;
+    let own = rustix::process::geteuid();
+    if !by.uid.is_root() && by.uid != own {
+        bail!("only root and the user of this card may take it over");
+    }
+    if version != VERSION {
+        bail!(
+            "the card that runs hands its state over in form {VERSION}, and the new one reads form \
+             {version}: end the card that runs first (connections that it tracks end with it)"
+        );
+    }
+    Ok(())
+}
+
+impl Service {
+    /// Hands everything over. If that fails, nothing has changed.
+    pub(crate) fn hand_over(&mut self, stream: &UnixStream) -> Result<()> {
+        if let Some(name) = self.vpc.added_names().next() {
+            bail!(
+                "`srd run` holds the instance `{name}` by its connection to the card that runs, \
+                 which cannot be handed over: end that program first"
+            );
+        }
+        self.write_logs();
+        let (state, descriptors) = self.state()?;
+        let state = serde_json::to_vec(&state)?;
+        let file = file_of(&[&state, &self.card.export(), &self.gateways.nat.export()])?;
+        let mut all = vec![file.as_fd()];
+        all.extend(descriptors.iter().map(|descriptor| descriptor.as_fd()));
+        if all.len() > DESCRIPTORS_MAX {
+            bail!("more than {DESCRIPTORS_MAX} descriptors cannot be handed over");
+        }
+        let stream = stream.try_clone()?;
+        stream.set_read_timeout(Some(READY_WAIT_MAX))?;
+        stream.set_write_timeout(Some(WRITE_WAIT_MAX))?;
+        self.settle(&mut Line::new(stream), &all)
+    }
+
+    fn settle(&mut self, line: &mut Line, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+        line.say(
+            &serde_json::json!({ "answer": "state", "descriptors": descriptors.len() }).to_string(),
+        )?;
+        line.hand(descriptors)?;
+        if line.next()? != READY {
+            bail!("the other card does not say that it is ready");
+        }
+        // Its port is free when the other one listens there.
+        let had_metrics = self.metrics.take().is_some();
+        if let Err(error) = line.say(GO) {
+            if let Some(of) = self.options.metrics.filter(|_| had_metrics) {
+                self.metrics = metrics::start(of, self.stopper.orders.clone()).ok();
+            }
+            return Err(error);
+        }
+        self.is_handed_over = true;
+        self.stopper.is_ending.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What there is, and the descriptors in the order that the state says.
+    fn state(&self) -> Result<(State, Vec<Arc<OwnedFd>>)> {
+        let (keeper, list) = self.undo.duty()?;
+        let mut descriptors = vec![Arc::new(list)];
+        let Gateways { edge, underlay, lost, .. } = &self.gateways;
+        descriptors.extend(edge.iter().map(|edge| edge.tun.fd()));
+        descriptors.extend(underlay.iter().map(Underlay::fd));
+        let mut instances = Vec::new();
+        for (name, running) in &self.guests.by_name {
+            instances.push(self.instance_state(name, running, &mut descriptors)?);
+        }
+        let lost = lost.iter().map(|(why, packets)| (why.clone().into_owned(), *packets));
+        let logs = self.logs.plan.logs.iter().map(|(id, active)| Log {
+            id: id.0,
+            written: active.counts.written.load(Ordering::Relaxed),
+            dropped: active.counts.dropped.load(Ordering::Relaxed),
+        });
+        let confs = self.resolv_confs.all();
+        let state = State {
+            host: self.options.host.clone(),
+            began_ns: self.began.as_nanos(),
+            keeper,
+            edge: edge.as_ref().map(|edge| Edge {
+                udp_segmentation: edge.tun.udp_segmentation(),
+                routed: edge.routed().collect(),
+            }),
+            underlay: underlay.is_some(),
+            lost: lost.collect(),
+            logs: logs.collect(),
+            instances,
+            resolv_confs: confs
+                .map(|(namespace, path, resolver)| ResolvConf {
+                    namespace: namespace.to_owned(),
+                    path: path.to_owned(),
+                    resolver,
+                })
+                .collect(),
+            tokens: self.services.token_key(),
+        };
+        Ok((state, descriptors))
+    }
+
+    fn instance_state(
+        &self,
+        name: &str,
+        running: &Running,
+        descriptors: &mut Vec<Arc<OwnedFd>>,
+    ) -> Result<Instance> {
+        if let Some(namespace) = &running.namespace {
+            descriptors.push(Arc::new(namespace.lock()?));
+        }
+        let mut interfaces = Vec::new();
+        for (port, eni, device) in &running.interfaces {
+            let tun = self.devices.get(port).and_then(Port::kernel);
+            descriptors.extend(tun.map(Tun::fd));
+            interfaces.push(Interface {
+                eni: eni.0,
+                device: device.name.clone(),
+                addresses: device.addresses.clone(),
+                is_primary: device.is_primary,
+                udp_segmentation: tun.map(Tun::udp_segmentation),
+            });
+        }
+        Ok(Instance {
+            name: name.to_owned(),
+            id: running.id.0,
+            instance_type: running.profile.instance.name.to_owned(),
+            namespace: running.namespace.as_ref().map(|namespace| namespace.name().to_owned()),
+            interfaces,
+        })
+    }
+
+    /// After a hand-over: what is another's now is not given back.
+    pub(crate) fn let_go(&mut self) {
+        self.undo.pass_on();
+        for running in std::mem::take(&mut self.guests.by_name).into_values() {
+            running.namespace.into_iter().for_each(Namespace::leave);
+        }
+        std::mem::take(&mut self.resolv_confs).leave();
+        for device in std::mem::take(&mut self.devices).into_values() {
+            device.leave();
+        }
+        // Windows that are not over go on there; what is written here is in files of its own.
+        self.end_writing();
+    }
+}

@@ -1,0 +1,80 @@
+//! What a card tells the next one besides the state of its data plane.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What there is. The descriptors come in this order: the file with the state, the list of what is
+/// done at the end, the edge, the socket to other hosts; then of each instance its namespace and
+/// its devices.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct State {
+    /// The name of the host.
+    pub(super) host: String,
+    /// When the card began to move packets, nanoseconds of the machine's clock.
+    pub(super) began_ns: u64,
+    /// The process that keeps the list.
+    pub(super) keeper: u32,
+    pub(super) edge: Option<Edge>,
+    /// Whether there is a socket to other hosts.
+    pub(super) underlay: bool,
+    pub(super) lost: BTreeMap<String, u64>,
+    pub(super) logs: Vec<Log>,
+    pub(super) instances: Vec<Instance>,
+    pub(super) resolv_confs: Vec<ResolvConf>,
+    /// The key of tokens of instance metadata.
+    pub(super) tokens: [u8; 32],
+}
+
+/// The device of the internet's side.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Edge {
+    pub(super) udp_segmentation: bool,
+    pub(super) routed: Vec<Ipv4Addr>,
+}
+
+/// The counters of a flow log.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Log {
+    pub(super) id: u64,
+    pub(super) written: u64,
+    pub(super) dropped: u64,
+}
+
+/// An instance.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Instance {
+    pub(super) name: String,
+    pub(super) id: u64,
+    pub(super) instance_type: String,
+    /// None, if its interfaces are sockets.
+    pub(super) namespace: Option<String>,
+    pub(super) interfaces: Vec<Interface>,
+}
+
+/// An interface.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Interface {
+    pub(super) eni: u64,
+    pub(super) device: String,
+    pub(super) addresses: Vec<(IpAddr, u8)>,
+    pub(super) is_primary: bool,
+    /// Of a device of the kernel; none, if it is a socket or gone.
+    pub(super) udp_segmentation: Option<bool>,
+}
+
+/// A file with the resolver of a namespace.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResolvConf {
+    pub(super) namespace: String,
+    pub(super) path: PathBuf,
+    pub(super) resolver: Ipv4Addr,
+}

@@ -1,0 +1,334 @@
+//! The card that takes over: reads its configuration, asks the card that runs for all that it has,
+//! and goes on with it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{EventfdFlags, eventfd};
+use serde::Deserialize;
+use srd_card::profile::{InstanceType, Profile};
+use srd_card::vpc::nat::Nat;
+use srd_card::vpc::{Card, Guest, PortId};
+use srd_net::{Tun, clock};
+use srd_proto::time::Instant;
+use srd_vpc::compile::Rules;
+use srd_vpc::id::{EniId, FlowLogId, InstanceId};
+
+use super::state::{Instance, State};
+use super::wire::{DESCRIPTORS_MAX, Line, parts_of};
+use super::{GO, READY, VERSION};
+use crate::edge::Edge;
+use crate::gateways::Gateways;
+use crate::guests::{burst_of, check, timeouts_of};
+use crate::link_local::Services;
+use crate::logging::unix_ns_at_zero;
+use crate::logs::{Active, Counts, Logs};
+use crate::metrics;
+use crate::namespace::{Device, Namespace};
+use crate::orders::{Orders, Stopper};
+use crate::port::Port;
+use crate::protocol::Request;
+use crate::resolv_conf::ResolvConfs;
+use crate::server::Server;
+use crate::state::{Guests, Options, Running, Service};
+use crate::underlay::{Plan, Underlay};
+use crate::undo::Undo;
+use crate::world::Vpc;
+
+/// The card that runs says something within this time.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What the card that runs says first.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+enum Said {
+    State { descriptors: usize },
+    Failed { what: String },
+}
+
+/// All that was handed over, read. Nothing of it is given back when it is dropped.
+struct Handed {
+    state: State,
+    card: Vec<u8>,
+    nat: Nat,
+    undo: Undo,
+    edge: Option<Tun>,
+    underlay: Option<OwnedFd>,
+    /// Locks and devices of instances.
+    places: Vec<(Option<OwnedFd>, Vec<Option<Tun>>)>,
+}
+
+impl Service {
+    /// Goes on with all that the card has that listens at the socket of the options. If this fails,
+    /// that card goes on as before. Returns for how long no packet moved, too.
+    ///
+    /// # Errors
+    /// No card runs there, it does not hand over, or it differs in what cannot be changed while it
+    /// runs; or the file is wrong.
+    pub fn take_over(options: Options) -> Result<(Self, Duration)> {
+        let vpc = Vpc::read(options.file.as_deref(), &options.host)?;
+        for name in options.vhost_user.keys() {
+            vpc.instance_here(name)?;
+        }
+        let world = vpc.world();
+        check(&world, &options.host)?;
+        let rules = Arc::new(Rules::compile(&world, &options.host));
+        let underlay = options.underlay.as_ref().map(Plan::new).transpose()?;
+        let services = Services::new(options.internet)?;
+        let logs = Logs::start(unix_ns_at_zero)?;
+        let [seed, ..] = clock::seed()?.map(u64::from);
+        let (queue, commands) = channel();
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let orders = Orders { queue, wake: Arc::clone(&wake) };
+        let server = Server::listen_beside(&options.socket, orders.clone())?;
+
+        // From here on the card that runs moves no packets.
+        let asked = clock::now();
+        let mut line = ask(&options)?;
+        let mut handed = Handed::receive(&mut line)?;
+        handed.check(&options)?;
+        let now = clock::now();
+        let card = Card::new(&options.host, rules, seed);
+        let began = Instant::from_nanos(handed.state.began_ns);
+        let mut service = Self {
+            vpc,
+            world,
+            guests: Guests::default(),
+            devices: BTreeMap::new(),
+            gateways: Gateways::new(None, None),
+            logs,
+            services: services.with_token_key(handed.state.tokens),
+            resolv_confs: ResolvConfs::default(),
+            commands,
+            wake,
+            stopper: Stopper { is_ending: Arc::new(AtomicBool::new(false)), orders },
+            metrics: None,
+            is_handed_over: false,
+            expire_at: now,
+            began,
+            undo: handed.undo.clone(),
+            card,
+            server,
+            options,
+        };
+        service.adopt(now, &mut handed, underlay)?;
+        line.say(READY)?;
+        let said = line.next().context("the card that runs goes on as before")?;
+        if said != GO {
+            bail!("the card that runs goes on as before: {said}");
+        }
+        service.begin(clock::now(), handed);
+        let silence = Duration::from_nanos(clock::now().since(asked).as_nanos());
+        Ok((service, silence))
+    }
+}
+
+/// Asks the card that listens at the socket for all that it has.
+fn ask(options: &Options) -> Result<Line> {
+    let socket = &options.socket;
+    let mut stream = UnixStream::connect(socket).with_context(|| {
+        format!(
+            "no card runs at {} that could be taken over: start this one without --take-over",
+            socket.display()
+        )
+    })?;
+    stream.set_read_timeout(Some(WAIT_MAX))?;
+    stream.set_write_timeout(Some(WAIT_MAX))?;
+    let mut request = serde_json::to_string(&Request::TakeOver { version: VERSION })?;
+    request.push('\n');
+    stream.write_all(request.as_bytes())?;
+    Ok(Line::new(stream))
+}
+
+impl Handed {
+    /// Receives everything, and reads it.
+    fn receive(line: &mut Line) -> Result<Self> {
+        let said = line.next()?;
+        let said: Said = serde_json::from_str(&said)
+            .context("the card that runs is of a version that cannot hand over: end it first")?;
+        let count = match said {
+            Said::State { descriptors } if descriptors <= DESCRIPTORS_MAX => descriptors,
+            Said::State { .. } => bail!("the card that runs has too many descriptors"),
+            Said::Failed { what } => bail!("the card that runs goes on as before: {what}"),
+        };
+        let mut all = line.descriptors(count)?.into_iter();
+        let mut next = || all.next().context("a descriptor is missing");
+        let [state, card, nat] = parts_of(&next()?.into())?;
+        let state: State =
+            serde_json::from_slice(&state).context("what the card that runs says")?;
+        let nat = Nat::import(&nat).map_err(anyhow::Error::msg).context("NAT gateways")?;
+        let undo = Undo::adopt(state.keeper, next()?)?;
+        let edge = state.edge.as_ref();
+        let edge = edge.map(|edge| Ok(Tun::adopt(next()?, edge.udp_segmentation))).transpose();
+        let edge: Option<Tun> = edge.map_err(|error: anyhow::Error| error)?;
+        let underlay = if state.underlay { Some(next()?) } else { None };
+        let mut places = Vec::new();
+        for instance in &state.instances {
+            let lock = if instance.namespace.is_some() { Some(next()?) } else { None };
+            let mut devices = Vec::new();
+            for interface in &instance.interfaces {
+                devices.push(match interface.udp_segmentation {
+                    Some(udp) => Some(Tun::adopt(next()?, udp)),
+                    None => None,
+                });
+            }
+            places.push((lock, devices));
+        }
+        Ok(Self { state, card, nat, undo, edge, underlay, places })
+    }
+
+    /// Finds what cannot be changed while a card runs.
+    fn check(&self, options: &Options) -> Result<()> {
+        let State { host, instances, .. } = &self.state;
+        if *host != options.host {
+            bail!("the card that runs is of host `{host}`, and this one of `{}`", options.host);
+        }
+        if self.edge.is_some() != options.internet {
+            let has = if self.edge.is_some() { "has" } else { "lacks" };
+            bail!(
+                "the card that runs {has} --internet: start this one likewise, or end that first"
+            );
+        }
+        if self.underlay.is_some() != options.underlay.is_some() {
+            let has = if self.underlay.is_some() { "has" } else { "lacks" };
+            bail!(
+                "the card that runs {has} --underlay: start this one likewise, or end that first"
+            );
+        }
+        for Instance { name, namespace, .. } in instances {
+            let is_socket = options.vhost_user.contains_key(name);
+            if is_socket == namespace.is_some() {
+                bail!(
+                    "the instance `{name}` is {} in the card that runs: start this one likewise, or \
+                     end that first",
+                    if is_socket { "a namespace" } else { "at a socket of vhost-user" }
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Service {
+    /// Takes all that can be taken without changing anything: until the other card has let go, an
+    /// end of this process must change nothing.
+    fn adopt(&mut self, now: Instant, handed: &mut Handed, underlay: Option<Plan>) -> Result<()> {
+        let state = &handed.state;
+        let routed = state.edge.iter().flat_map(|edge| edge.routed.iter().copied()).collect();
+        let edge = handed.edge.take().map(|tun| Edge::adopt(tun, routed));
+        let socket = handed.underlay.take();
+        let underlay = underlay.zip(socket);
+        let underlay =
+            underlay.map(|(plan, socket)| Underlay::with(plan, socket.into())).transpose()?;
+        if let Some(underlay) = &underlay {
+            self.card.set_host_bytes_max(underlay.bytes_max);
+        }
+        self.gateways = Gateways::new(edge, underlay);
+        self.gateways.nat = std::mem::take(&mut handed.nat);
+        let lost = state.lost.iter();
+        self.gateways.lost = lost.map(|(why, packets)| (why.clone().into(), *packets)).collect();
+        for (instance, (_, devices)) in state.instances.iter().zip(&mut handed.places) {
+            self.adopt_instance(now, instance, std::mem::take(devices))
+                .with_context(|| format!("instance `{}`", instance.name))?;
+        }
+        self.set_edges();
+        self.card.import(&handed.card).map_err(anyhow::Error::msg)?;
+        for log in &state.logs {
+            let id = FlowLogId(log.id);
+            let Some(of) = self.world.flow_logs.get(&id) else { continue };
+            let counts = Counts {
+                written: AtomicU64::new(log.written),
+                dropped: AtomicU64::new(log.dropped),
+                ..Counts::default()
+            };
+            let active = Active { log: of.clone(), counts: Arc::new(counts) };
+            self.logs.plan.logs.insert(id, active);
+        }
+        Ok(())
+    }
+
+    fn adopt_instance(
+        &mut self,
+        now: Instant,
+        instance: &Instance,
+        devices: Vec<Option<Tun>>,
+    ) -> Result<()> {
+        let kind = InstanceType::find(&instance.instance_type);
+        let kind = kind.map_err(|error| anyhow::anyhow!("{error}"))?;
+        let mut guests = Vec::new();
+        for interface in &instance.interfaces {
+            let eni = EniId(interface.eni);
+            let timeouts = timeouts_of(self.world.enis.get(&eni), &kind)?;
+            guests.push(Guest { eni, timeouts });
+        }
+        let profile = burst_of(Profile::of(kind), &self.options);
+        let ports: Vec<PortId> = self.card.add_instance(now, &profile, &guests);
+        let mut interfaces = Vec::new();
+        for ((port, of), tun) in ports.into_iter().zip(&instance.interfaces).zip(devices) {
+            if let Some(tun) = tun {
+                self.devices.insert(port, Port::tun(tun));
+            }
+            let device = Device {
+                name: of.device.clone(),
+                addresses: of.addresses.clone(),
+                is_primary: of.is_primary,
+            };
+            interfaces.push((port, EniId(of.eni), device));
+        }
+        let id = InstanceId(instance.id);
+        // The namespace comes when it is this process's.
+        let running = Running { id, namespace: None, profile, interfaces };
+        self.guests.by_name.insert(instance.name.clone(), running);
+        Ok(())
+    }
+
+    /// The other card has let go: all is this process's now. What fails here is said, and the rest
+    /// goes on: connections of guests live.
+    fn begin(&mut self, now: Instant, handed: Handed) {
+        let State { instances, resolv_confs, .. } = handed.state;
+        self.undo.take_on();
+        for (instance, (lock, _)) in instances.into_iter().zip(handed.places) {
+            let running = self.guests.by_name.get_mut(&instance.name);
+            if let (Some(running), Some(name), Some(lock)) = (running, instance.namespace, lock) {
+                running.namespace = Some(Namespace::adopt(name, lock, &self.undo));
+            }
+        }
+        let confs = resolv_confs.into_iter().map(|of| (of.namespace, of.path, of.resolver));
+        self.resolv_confs = ResolvConfs::adopt(confs.collect(), &self.undo);
+        let begun: [(&str, Result<()>); 4] = [
+            ("the socket for requests", self.server.move_to(&self.options.socket)),
+            ("figures over HTTP", self.begin_metrics()),
+            ("sockets of vhost-user", self.begin_sockets()),
+            ("the rules of the new file", self.begin_guests(now)),
+        ];
+        for (what, begun) in begun {
+            if let Err(error) = begun {
+                tracing::error!("{what}: {error:#}; all else goes on");
+            }
+        }
+    }
+
+    fn begin_metrics(&mut self) -> Result<()> {
+        let Some(of) = self.options.metrics else { return Ok(()) };
+        self.metrics = Some(metrics::start(of, self.stopper.orders.clone())?);
+        Ok(())
+    }
+
+    fn begin_guests(&mut self, now: Instant) -> Result<()> {
+        self.remove_guests(now);
+        if let Some(edge) = &mut self.gateways.edge {
+            edge.route(&Vpc::publics(&self.world))?;
+        }
+        let made = self.make_guests(now);
+        self.set_resolvers();
+        self.plan_logs(now);
+        made
+    }
+}

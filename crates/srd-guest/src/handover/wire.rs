@@ -1,0 +1,151 @@
+//! Lines of text and descriptors through a Unix socket, and state in an anonymous file.
+
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+/// Descriptors of one message: Linux takes 253.
+const DESCRIPTORS_ONCE: usize = 200;
+/// Descriptors of all messages.
+pub(super) const DESCRIPTORS_MAX: usize = 65_536;
+/// Bytes of a line.
+const LINE_BYTES_MAX: usize = 4096;
+/// Bytes of the state of a card.
+const STATE_BYTES_MAX: usize = 2 << 30;
+
+/// The end of a connection that lines and descriptors come from.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) stream: UnixStream,
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Line {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self { stream, bytes: Vec::new(), descriptors: Vec::new() }
+    }
+
+    /// Says a line.
+    pub(super) fn say(&mut self, text: &str) -> Result<()> {
+        Ok(self.stream.write_all(format!("{text}\n").as_bytes())?)
+    }
+
+    /// Hands descriptors over.
+    pub(super) fn hand(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+        for some in descriptors.chunks(DESCRIPTORS_ONCE) {
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_ONCE))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !control.push(SendAncillaryMessage::ScmRights(some)) {
+                bail!("a message with {} descriptors has no room", some.len());
+            }
+            sendmsg(&self.stream, &[IoSlice::new(b"\n")], &mut control, SendFlags::NOSIGNAL)
+                .context("descriptors cannot be handed over")?;
+        }
+        Ok(())
+    }
+
+    /// The next line that is not empty; what the other end had in mind, if it ends instead.
+    pub(super) fn next(&mut self) -> Result<String> {
+        loop {
+            if let Some(end) = self.bytes.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.bytes.drain(..=end).collect();
+                if end > 0 {
+                    return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+                }
+                continue;
+            }
+            if self.bytes.len() > LINE_BYTES_MAX {
+                bail!("a line of more than {LINE_BYTES_MAX} bytes");
+            }
+            self.read()?;
+        }
+    }
+
+    /// So many descriptors.
+    pub(super) fn descriptors(&mut self, count: usize) -> Result<Vec<OwnedFd>> {
+        while self.descriptors.len() < count {
+            self.read()?;
+        }
+        Ok(self.descriptors.drain(..count).collect())
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; 512];
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let received = recvmsg(&self.stream, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
+        let count = match received {
+            Ok(received) => received.bytes,
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(rustix::io::Errno::AGAIN) => bail!("the other card says nothing"),
+            Err(error) => return Err(error).context("the other card"),
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                self.descriptors.extend(some);
+            }
+        }
+        if self.descriptors.len() > DESCRIPTORS_MAX {
+            bail!("more than {DESCRIPTORS_MAX} descriptors");
+        }
+        if count == 0 {
+            bail!("the other card has hung up");
+        }
+        self.bytes.extend_from_slice(&bytes[..count]);
+        Ok(())
+    }
+}
+
+/// Parts of a state in a file without a name.
+pub(super) fn file_of(parts: &[&[u8]]) -> Result<File> {
+    let bytes: usize = parts.iter().map(|part| part.len()).sum();
+    if bytes > STATE_BYTES_MAX {
+        bail!(
+            "the state of this card has {bytes} bytes: {STATE_BYTES_MAX} are handed over at most"
+        );
+    }
+    let mut file = File::from(memfd_create("srd-card-state", MemfdFlags::CLOEXEC)?);
+    for part in parts {
+        let length = u64::try_from(part.len())?;
+        file.write_all(&length.to_le_bytes())?;
+        file.write_all(part)?;
+    }
+    Ok(file)
+}
+
+/// The parts that such a file has.
+pub(super) fn parts_of<const N: usize>(file: &File) -> Result<[Vec<u8>; N]> {
+    let bytes = usize::try_from(file.metadata()?.len())?;
+    let mut at = 0;
+    let mut part = || {
+        let mut length = [0; 8];
+        file.read_exact_at(&mut length, at).context("the state is cut off")?;
+        at += 8;
+        let length = usize::try_from(u64::from_le_bytes(length))?;
+        if length > bytes {
+            bail!("the state is cut off");
+        }
+        let mut part = vec![0; length];
+        file.read_exact_at(&mut part, at).context("the state is cut off")?;
+        at += u64::try_from(length)?;
+        anyhow::Ok(part)
+    };
+    let mut parts = [const { Vec::new() }; N];
+    for of in &mut parts {
+        *of = part()?;
+    }
+    Ok(parts)
+}

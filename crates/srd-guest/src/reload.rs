@@ -1,0 +1,81 @@
+//! The configuration once more: looked at without a card, or taken by one that runs.
+
+use std::sync::mpsc::channel;
+
+use anyhow::{Result, bail};
+use srd_net::clock;
+
+use crate::config;
+use crate::guests;
+use crate::orders::{Command, Orders};
+use crate::protocol::Answer;
+use crate::server::hand;
+use crate::state::{Options, Service};
+use crate::underlay::Plan;
+use crate::world::Vpc;
+
+/// Takes a configuration from another thread than the service's.
+#[derive(Clone, Debug)]
+pub struct Reloader {
+    orders: Orders,
+    runs: Options,
+}
+
+impl Service {
+    /// Takes a configuration again, from another thread.
+    pub fn reloader(&self) -> Reloader {
+        Reloader { orders: self.stopper.orders.clone(), runs: self.options.clone() }
+    }
+}
+
+impl Reloader {
+    /// Takes the rules of a configuration. Returns keys of settings that differ, and that this
+    /// process cannot change: another one that takes over can.
+    ///
+    /// # Errors
+    /// The VPC's file is wrong, or cannot be taken: the rules before are in force.
+    pub fn reload(&self, new: &Options) -> Result<Vec<&'static str>> {
+        let began = clock::now();
+        let file = Vpc::file_of(new.file.as_deref())?;
+        let (back, answer) = channel();
+        let command = Command::Apply(Box::new(file), began, back);
+        match hand(&self.orders, command, &answer)? {
+            Answer::Failed { what } => bail!(what),
+            _ => Ok(config::other_settings(&self.runs, new)),
+        }
+    }
+}
+
+/// What a configuration means, in lines for people. Nothing is made for that, and no privilege is
+/// needed.
+///
+/// # Errors
+/// What is wrong first.
+pub fn check(options: &Options) -> Result<Vec<String>> {
+    let vpc = Vpc::read(options.file.as_deref(), &options.host)?;
+    for name in options.vhost_user.keys() {
+        vpc.instance_here(name)?;
+    }
+    let world = vpc.world();
+    guests::check(&world, &options.host)?;
+    let mut lines = Vec::new();
+    if let Some(of) = &options.underlay {
+        Plan::new(of)?;
+        let hosts: Vec<&str> = of.hosts.keys().map(String::as_str).collect();
+        lines.push(format!("other hosts: {} from {}", hosts.join(", "), of.address));
+    }
+    if let Some(of) = &options.metrics {
+        lines.push(format!("figures: http://{}/", of.listen));
+    }
+    lines.push(format!("requests: {}", options.socket.display()));
+    let here = world.instances.values();
+    for instance in here.filter(|instance| instance.host.as_ref() == Some(&options.host)) {
+        let socket = options.vhost_user.get(&instance.name);
+        let place = socket.map_or_else(
+            || String::from("a namespace"),
+            |path| format!("vhost-user at {}", path.display()),
+        );
+        lines.push(format!("{}: {}, {place}", instance.name, instance.instance_type));
+    }
+    Ok(lines)
+}

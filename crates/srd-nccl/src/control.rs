@@ -1,0 +1,182 @@
+//! How connections come and go: what control messages lead to.
+//!
+//! A connector sends CONNECT with the number of its end. The listener's endpoint makes the other
+//! end and answers with that one's number, also before NCCL calls `accept`: what is sent meanwhile
+//! waits as unexpected messages. An end that is closed says so. Messages of one peer are delivered
+//! in order, so whatever a sender has sent comes before its CLOSED.
+
+use std::sync::Arc;
+
+use srd_efa::layer::{Message, Peek, Peer, Receive, Refused, Selector, Until};
+
+use crate::Fault;
+use crate::flow::{End, Flow, Link, Purpose};
+use crate::port::Submitter;
+use crate::wire::{self, Control};
+
+/// Connections that wait for `accept`, of one listener. NCCL makes one.
+pub const BACKLOG_MAX: usize = 128;
+/// Messages that are thrown away at once when an end is closed: what its sender may have under way.
+const DISCARDS_MAX: u16 = End::Sender.requests_max();
+
+impl Submitter<'_> {
+    /// Handles the control messages that have arrived, and posts receives for more.
+    pub fn control(&mut self) {
+        while let Some((control, peer)) = self.sink.arrived.pop_front() {
+            self.on(control, peer);
+        }
+        self.send_waiting();
+        while self.sink.vacant > 0 && self.post_control().is_ok() {
+            self.sink.vacant -= 1;
+        }
+        if self.sink.vacant > 0 || !self.sink.outgoing.is_empty() {
+            self.sink.status.control.store(true, std::sync::atomic::Ordering::Release);
+        }
+    }
+
+    /// Sends a control message, now or when there is room.
+    pub fn send_control(&mut self, peer: Peer, control: Control, purpose: Purpose) {
+        self.sink.outgoing.push_back((peer, control, purpose));
+        self.send_waiting();
+        if !self.sink.outgoing.is_empty() {
+            self.sink.status.control.store(true, std::sync::atomic::Ordering::Release);
+        }
+    }
+
+    fn send_waiting(&mut self) {
+        while let Some(&(to, control, purpose)) = self.sink.outgoing.front() {
+            let (tag, data) = control.encode();
+            let message = Message {
+                to,
+                tag: Some(tag),
+                iov: &[],
+                data: Some(data),
+                context: purpose.context(),
+                until: Until::Transmitted,
+                signaled: true,
+            };
+            if self.rdm.send(&mut self.world, message) == Err(Refused::Again) {
+                return;
+            }
+            self.sink.outgoing.pop_front();
+        }
+    }
+
+    fn post_control(&mut self) -> Result<(), Refused> {
+        let receive = Receive {
+            tagged: true,
+            want: Selector { tag: 0, ignore: u32::MAX.into(), source: None },
+            iov: &[],
+            context: Purpose::Port.context(),
+            multi: None,
+            signaled: true,
+        };
+        self.rdm.recv(&mut self.world, receive)
+    }
+
+    fn on(&mut self, control: Control, peer: Peer) {
+        match control {
+            Control::Connect { listener, sender } => self.on_connect(listener, sender, peer),
+            Control::Accepted { sender, receiver } => {
+                if let Some(flow) = self.opening(sender) {
+                    flow.set_link(Link::Open(receiver));
+                } else {
+                    // NCCL has given it up meanwhile.
+                    let closed = Control::Closed { to: receiver, from: sender };
+                    self.send_control(peer, closed, Purpose::Port);
+                }
+            }
+            Control::Refused { sender } => {
+                if let Some(flow) = self.opening(sender) {
+                    let text = "the listener is closed, or too many connections wait for it";
+                    flow.set_link(Link::Failed(Fault::remote(text)));
+                }
+            }
+            Control::Closed { to, from } => self.on_closed(to, from, peer),
+            Control::Probe => {}
+        }
+    }
+
+    /// The flow of this number, if it waits for an answer.
+    fn opening(&self, number: u32) -> Option<Arc<Flow>> {
+        let flow = self.sink.flows.get(&number)?;
+        (flow.link() == Link::Opening).then(|| Arc::clone(flow))
+    }
+
+    fn on_connect(&mut self, listener: u32, sender: u32, peer: Peer) {
+        let answer = match self.receiving_end(listener, sender, peer) {
+            Some(receiver) => Control::Accepted { sender, receiver },
+            None => Control::Refused { sender },
+        };
+        self.send_control(peer, answer, Purpose::Port);
+    }
+
+    /// Makes the other end of a connection; `None` if there is no room for it.
+    fn receiving_end(&mut self, listener: u32, sender: u32, peer: Peer) -> Option<u32> {
+        let backlog = self.sink.listeners.get(&listener)?;
+        if backlog.0.len() >= BACKLOG_MAX {
+            return None;
+        }
+        // Named by us, so that it keeps its number as long as the endpoint.
+        let (address, incarnation) = self.rdm.address_of(peer)?;
+        let peer = self.rdm.add_peer(&mut self.world, address, incarnation).ok()?;
+        let number = self.sink.number()?;
+        let flow = Arc::new(Flow::new(number, End::Receiver, Link::Open(sender)));
+        self.sink.flows.insert(number, Arc::clone(&flow));
+        self.sink.listeners.get_mut(&listener)?.0.push_back((flow, peer));
+        Some(number)
+    }
+
+    /// The other end of `to` is closed.
+    fn on_closed(&mut self, to: u32, from: u32, peer: Peer) {
+        let Some(flow) = self.sink.flows.get(&to).map(Arc::clone) else {
+            // Ours was closed before: what came for it since then is of no use.
+            self.discard(to, peer);
+            return;
+        };
+        if flow.link() != Link::Open(from) {
+            return;
+        }
+        if flow.end() == End::Sender {
+            let text = "the peer has closed the connection";
+            flow.set_link(Link::Failed(Fault::remote(text)));
+            return;
+        }
+        flow.set_link(Link::Closed);
+        self.cancel(&flow);
+    }
+
+    /// Tells the other end of a connection that this one is closed. A receiving end takes nothing
+    /// more.
+    pub fn close_end(&mut self, flow: &Flow, peer: Peer) {
+        if let Link::Open(to) = flow.link() {
+            self.send_control(peer, Control::Closed { to, from: flow.id() }, Purpose::Port);
+        }
+        self.cancel(flow);
+        if flow.end() == End::Receiver {
+            self.discard(flow.id(), peer);
+        }
+    }
+
+    /// Cancels the receives of a flow that no message has matched, or its messages that the peer
+    /// has not begun to read.
+    pub fn cancel(&mut self, flow: &Flow) {
+        for context in flow.unfinished_parts() {
+            match flow.end() {
+                End::Receiver => _ = self.rdm.cancel(context),
+                End::Sender => self.rdm.cancel_send(context),
+            }
+        }
+    }
+
+    /// Throws away what came for a receiving end and will not be received.
+    pub fn discard(&mut self, receiver: u32, peer: Peer) {
+        let tag = wire::tag(receiver, 0);
+        let want = Selector { tag, ignore: u32::MAX.into(), source: Some(peer.0) };
+        for _ in 0..DISCARDS_MAX {
+            if self.rdm.peek(true, want, Peek::Discard, Purpose::Discard.context()).is_err() {
+                return;
+            }
+        }
+    }
+}

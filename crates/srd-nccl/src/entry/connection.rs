@@ -1,0 +1,206 @@
+//! Connections: `listen`, `connect`, `accept`, and closing.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use super::{handle_of, object, other_kind, out, pointer_of, run, unknown};
+use crate::abi::{HANDLE_BYTES, NcclResult};
+use crate::listener::Listener;
+use crate::plugin::{self, OBJECTS, Object};
+use crate::port::Port;
+use crate::sender::Sender;
+use crate::wire::{self, Target};
+use crate::{Fault, Outcome};
+
+/// A handle as NCCL carries it.
+type Carried = [u8; HANDLE_BYTES];
+
+/// The endpoint of a communicator on a device.
+fn port(context: *mut c_void, device: c_int) -> Outcome<Arc<Port>> {
+    match &*object(context)? {
+        Object::Context(context) => context.port(device),
+        _ => Err(other_kind()),
+    }
+}
+
+/// `listen` of versions 11 and 12.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn listen(
+    context: *mut c_void,
+    device: c_int,
+    handle: *mut c_void,
+    listener: *mut *mut c_void,
+) -> NcclResult {
+    // SAFETY: as NCCL promises.
+    run("listen", || unsafe { listen_at(|| port(context, device), handle, listener) })
+}
+
+/// `listen` of version 10.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn listen_v10(
+    device: c_int,
+    handle: *mut c_void,
+    listener: *mut *mut c_void,
+) -> NcclResult {
+    run("listen", || {
+        let port = || plugin::common_context()?.port(device);
+        // SAFETY: as NCCL promises.
+        unsafe { listen_at(port, handle, listener) }
+    })
+}
+
+unsafe fn listen_at(
+    port: impl FnOnce() -> Outcome<Arc<Port>>,
+    handle: *mut c_void,
+    listener: *mut *mut c_void,
+) -> Outcome {
+    // SAFETY: as NCCL promises: a handle has so many bytes.
+    let (to, carried) =
+        unsafe { (out("listenComm", listener)?, out("handle", handle.cast::<Carried>())?) };
+    *to = std::ptr::null_mut();
+    let opened = Listener::open(port()?)?;
+    let target = opened.target();
+    *to = pointer_of(OBJECTS.add(Arc::new(Object::Listener(opened)))?)?;
+    *carried = target.encode();
+    Ok(())
+}
+
+/// `connect` of versions 11 and 12.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn connect(
+    context: *mut c_void,
+    device: c_int,
+    handle: *mut c_void,
+    sender: *mut *mut c_void,
+    _on_device: *mut *mut c_void,
+) -> NcclResult {
+    // SAFETY: as NCCL promises.
+    run("connect", || unsafe { connect_at(|| port(context, device), handle, sender) })
+}
+
+/// `connect` of version 10.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn connect_v10(
+    device: c_int,
+    _config: *const c_void,
+    handle: *mut c_void,
+    sender: *mut *mut c_void,
+    _on_device: *mut *mut c_void,
+) -> NcclResult {
+    run("connect", || {
+        let port = || plugin::common_context()?.port(device);
+        // SAFETY: as NCCL promises.
+        unsafe { connect_at(port, handle, sender) }
+    })
+}
+
+/// The first call begins, and notes in the handle what it has begun; the others return whether it is there.
+unsafe fn connect_at(
+    port: impl FnOnce() -> Outcome<Arc<Port>>,
+    handle: *mut c_void,
+    sender: *mut *mut c_void,
+) -> Outcome {
+    // SAFETY: as NCCL promises: a handle has so many bytes.
+    let (to, carried) =
+        unsafe { (out("sendComm", sender)?, out("handle", handle.cast::<Carried>())?) };
+    *to = std::ptr::null_mut();
+    let target = Target::decode(carried)?;
+    let begun = wire::pending(carried);
+    let number = if begun == 0 {
+        let opened = Sender::open(port()?, target)?;
+        let number = OBJECTS.add(Arc::new(Object::Sender(opened)))?;
+        wire::set_pending(carried, number);
+        number
+    } else {
+        begun
+    };
+    let found = OBJECTS.find(number).ok_or_else(unknown)?;
+    let Object::Sender(pending) = &*found else { return Err(other_kind()) };
+    if pending.target() != target {
+        return Err(Fault::argument("the handle was changed while its connection was opened"));
+    }
+    match pending.is_open() {
+        Ok(false) => return Ok(()),
+        Ok(true) => *to = pointer_of(number)?,
+        Err(fault) => {
+            OBJECTS.remove(number);
+            pending.close();
+            wire::set_pending(carried, 0);
+            let text = format!("to {}: {}", target.address, fault.text);
+            return Err(Fault { text, ..fault });
+        }
+    }
+    wire::set_pending(carried, 0);
+    Ok(())
+}
+
+/// `accept`.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn accept(
+    listener: *mut c_void,
+    receiver: *mut *mut c_void,
+    _on_device: *mut *mut c_void,
+) -> NcclResult {
+    run("accept", || {
+        // SAFETY: as NCCL promises.
+        let to = unsafe { out("recvComm", receiver) }?;
+        *to = std::ptr::null_mut();
+        let found = object(listener)?;
+        let Object::Listener(listener) = &*found else { return Err(other_kind()) };
+        if let Some(accepted) = listener.accept()? {
+            let accepted = Arc::new(Object::Receiver(accepted));
+            *to = pointer_of(OBJECTS.add(accepted)?)?;
+        }
+        Ok(())
+    })
+}
+
+/// Closes an object of the kind that `is` names.
+fn close(name: &str, pointer: *mut c_void, is: impl Fn(&Object) -> bool) -> NcclResult {
+    run(name, || {
+        if !is(&*object(pointer)?) {
+            return Err(other_kind());
+        }
+        match &*OBJECTS.remove(handle_of(pointer)).ok_or_else(unknown)? {
+            Object::Listener(listener) => listener.close(),
+            Object::Sender(sender) => sender.close(),
+            Object::Receiver(receiver) => receiver.close(),
+            Object::Context(_) => {}
+        }
+        Ok(())
+    })
+}
+
+/// `closeSend`.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn close_send(sender: *mut c_void) -> NcclResult {
+    close("closeSend", sender, |object| matches!(object, Object::Sender(_)))
+}
+
+/// `closeRecv`.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn close_recv(receiver: *mut c_void) -> NcclResult {
+    close("closeRecv", receiver, |object| matches!(object, Object::Receiver(_)))
+}
+
+/// `closeListen`.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn close_listen(listener: *mut c_void) -> NcclResult {
+    close("closeListen", listener, |object| matches!(object, Object::Listener(_)))
+}

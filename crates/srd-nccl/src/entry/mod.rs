@@ -1,0 +1,73 @@
+//! Calls from C, and to C. What pointers lead to is copied here; everything behind is ordinary Rust.
+//!
+//! What NCCL's documentation requires of its core is the safety condition of every function of this
+//! module: pointers are null where that is allowed, or valid for the call; buffers of a request stay
+//! until the request has ended or its connection was closed.
+
+use std::ffi::{CString, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::abi::{LOG_SUBSYSTEMS, Logger, NcclResult};
+use crate::plugin::{OBJECTS, Object};
+use crate::{Fault, Outcome, log};
+
+pub mod connection;
+pub mod network;
+pub mod tables;
+pub mod transfer;
+
+/// Runs a call. What goes wrong is in NCCL's log, and nothing unwinds into C.
+fn run(name: &str, f: impl FnOnce() -> Outcome) -> NcclResult {
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    let fault = match outcome {
+        Ok(Ok(())) => return NcclResult::Success,
+        Ok(Err(fault)) => fault,
+        Err(_) => Fault::internal("a bug: standard error says where"),
+    };
+    log::warn(&format!("{name}: {}", fault.text));
+    fault.result
+}
+
+/// A place that a result goes to.
+unsafe fn out<'a, T>(name: &str, to: *mut T) -> Outcome<&'a mut T> {
+    // SAFETY: NCCL passes null or a valid pointer, which nobody else uses during the call.
+    unsafe { to.as_mut() }.ok_or_else(|| Fault::argument(format!("{name} is null")))
+}
+
+/// The handle that a pointer of NCCL's is.
+fn handle_of(pointer: *const c_void) -> u64 {
+    pointer.addr() as u64
+}
+
+/// A handle as the pointer that NCCL holds. It leads nowhere.
+fn pointer_of(handle: u64) -> Outcome<*mut c_void> {
+    let address = usize::try_from(handle).map_err(|_| Fault::internal("pointers are short"))?;
+    Ok(std::ptr::without_provenance_mut(address))
+}
+
+/// The object that a pointer of NCCL's stands for.
+fn object(pointer: *const c_void) -> Outcome<Arc<Object>> {
+    OBJECTS.find(handle_of(pointer)).ok_or_else(unknown)
+}
+
+fn unknown() -> Fault {
+    Fault::argument("there is no such object: it was closed, or never opened")
+}
+
+fn other_kind() -> Fault {
+    Fault::argument("the object is of another kind")
+}
+
+/// A buffer's address, to be used later.
+fn address(buffer: *mut c_void) -> u64 {
+    buffer.expose_provenance() as u64
+}
+
+/// Hands a line to NCCL's logger.
+pub(crate) fn print(logger: Logger, level: c_int, text: &str) {
+    let Ok(text) = CString::new(text.replace('\0', " ")) else { return };
+    let file = c"libnccl-net-srd".as_ptr();
+    // SAFETY: the logger takes what printf does: a format, and here one string for it.
+    unsafe { logger(level, LOG_SUBSYSTEMS, file, 0, c"%s".as_ptr(), text.as_ptr()) };
+}

@@ -1,0 +1,181 @@
+//! The network as a whole: `init`, `devices`, `getProperties`, `setNetAttr`, `finalize`.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use super::{handle_of, out, pointer_of, run};
+use crate::abi::{
+    Common, Logger, NCCL_NET_DEVICE_HOST, NCCL_NET_ID_UNDEF, NCCL_PTR_HOST, NcclResult,
+    PropertiesV10, PropertiesV11, PropertiesV12, VirtualDevice,
+};
+use crate::context::Context;
+use crate::flow::PARTS_MAX;
+use crate::plugin::{self, OBJECTS, Object};
+use crate::table::OBJECTS_MAX;
+use crate::{Fault, Outcome, log};
+
+/// Bytes of the longest message: `test` returns lengths as C's int.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// Microseconds for a message of 8 bytes between two hosts next to each other: docs/perf-notes.md.
+const LATENCY_US: f32 = 5.0;
+
+/// `init` of versions 11 and 12. The traffic class that a communicator may request is not used.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn init(
+    context: *mut *mut c_void,
+    _communicator: u64,
+    _config: *const c_void,
+    logger: Option<Logger>,
+    _profiler: *const c_void,
+) -> NcclResult {
+    log::use_logger(logger);
+    run("init", || {
+        // SAFETY: as NCCL promises.
+        let to = unsafe { out("ctx", context) }?;
+        *to = std::ptr::null_mut();
+        let context = Context::new(plugin::machine()?);
+        *to = pointer_of(OBJECTS.add(Arc::new(Object::Context(context)))?)?;
+        Ok(())
+    })
+}
+
+/// `init` of version 10.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn init_v10(logger: Option<Logger>, _profiler: *const c_void) -> NcclResult {
+    log::use_logger(logger);
+    run("init", || plugin::common_context().map(|_| ()))
+}
+
+/// `devices`.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn devices(count: *mut c_int) -> NcclResult {
+    run("devices", || {
+        // SAFETY: as NCCL promises.
+        let to = unsafe { out("ndev", count) }?;
+        *to = c_int::try_from(plugin::machine()?.devices.len()).unwrap_or(c_int::MAX);
+        Ok(())
+    })
+}
+
+/// What all versions say of a device. Its texts live as long as the process.
+fn common(device: c_int) -> Outcome<Common> {
+    let machine = plugin::machine()?;
+    let info = usize::try_from(device).ok().and_then(|at| machine.devices.get(at));
+    let info = info.ok_or_else(|| Fault::argument(format!("there is no device {device}")))?;
+    Ok(Common {
+        name: info.name.as_ptr(),
+        pci_path: info.pci_path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),
+        guid: info.guid,
+        ptr_support: NCCL_PTR_HOST,
+        // Registering costs nothing, wherever.
+        reg_is_global: 0,
+        force_flush: 0,
+        speed: c_int::try_from(info.rate_mbps).unwrap_or(c_int::MAX),
+        port: 0,
+        latency: LATENCY_US,
+        max_comms: c_int::try_from(OBJECTS_MAX).unwrap_or(c_int::MAX),
+        max_recvs: c_int::try_from(PARTS_MAX).unwrap_or(1),
+        net_device_type: NCCL_NET_DEVICE_HOST,
+        net_device_version: 0,
+    })
+}
+
+/// A device that is only itself.
+fn alone<const N: usize>(device: c_int) -> VirtualDevice<N> {
+    let mut devs = [0; N];
+    devs[0] = device;
+    VirtualDevice { ndevs: 1, devs }
+}
+
+/// `getProperties` of version 10.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn properties_v10(device: c_int, to: *mut PropertiesV10) -> NcclResult {
+    run("getProperties", || {
+        let properties = PropertiesV10 {
+            common: common(device)?,
+            virtual_device: alone(device),
+            max_p2p_bytes: MESSAGE_BYTES_MAX,
+            max_coll_bytes: MESSAGE_BYTES_MAX,
+        };
+        // SAFETY: as NCCL promises.
+        unsafe { write("props", to, properties) }
+    })
+}
+
+/// `getProperties` of version 11.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn properties_v11(device: c_int, to: *mut PropertiesV11) -> NcclResult {
+    run("getProperties", || {
+        let properties = PropertiesV11 {
+            common: common(device)?,
+            virtual_device: alone(device),
+            max_p2p_bytes: MESSAGE_BYTES_MAX,
+            max_coll_bytes: MESSAGE_BYTES_MAX,
+            max_multi_request_size: 1,
+        };
+        // SAFETY: as NCCL promises.
+        unsafe { write("props", to, properties) }
+    })
+}
+
+/// `getProperties` of version 12.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn properties_v12(device: c_int, to: *mut PropertiesV12) -> NcclResult {
+    run("getProperties", || {
+        let properties = PropertiesV12 {
+            common: common(device)?,
+            virtual_device: alone(device),
+            max_p2p_bytes: MESSAGE_BYTES_MAX,
+            max_coll_bytes: MESSAGE_BYTES_MAX,
+            max_multi_request_size: 1,
+            rail_id: NCCL_NET_ID_UNDEF,
+            plane_id: NCCL_NET_ID_UNDEF,
+        };
+        // SAFETY: as NCCL promises.
+        unsafe { write("props", to, properties) }
+    })
+}
+
+/// Fills what may not have been filled before.
+unsafe fn write<T>(name: &str, to: *mut T, value: T) -> Outcome {
+    if to.is_null() {
+        return Err(Fault::argument(format!("{name} is null")));
+    }
+    // SAFETY: not null, so valid for a write.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// `setNetAttr`: hints on how many peers and flows there will be. Nothing depends on them.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn set_net_attr(_context: *mut c_void, _hints: *mut c_void) -> NcclResult {
+    NcclResult::Success
+}
+
+/// `finalize`. Endpoints end with the last connection that uses them.
+///
+/// # Safety
+/// See the module.
+pub unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
+    run("finalize", || {
+        // A communicator that was split off another has that one's context, which may be gone.
+        if let Some(Object::Context(_)) = OBJECTS.find(handle_of(context)).as_deref() {
+            drop(OBJECTS.remove(handle_of(context)));
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,106 @@
+//! The receiving end of a connection.
+
+use std::sync::Arc;
+
+use srd_efa::layer::{Iov, Peer, Receive, Selector};
+
+use crate::flow::{Flow, Link, PARTS_MAX, Request, Sizes};
+use crate::port::{Port, Submitter};
+use crate::{Fault, Outcome, wire};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Receiver {
+    port: Arc<Port>,
+    flow: Arc<Flow>,
+    peer: Peer,
+}
+
+/// Buffer for a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer {
+    /// Where its bytes go.
+    pub piece: Iov,
+    /// NCCL's tag.
+    pub tag: i32,
+}
+
+impl Receiver {
+    /// The end that an endpoint has made.
+    #[must_use]
+    pub fn new(port: Arc<Port>, flow: Arc<Flow>, peer: Peer) -> Self {
+        Self { port, flow, peer }
+    }
+
+    /// Receives a group of messages; `None` if no request is free now.
+    ///
+    /// # Errors
+    /// The connection is over, or the group is empty or too large.
+    ///
+    /// # Safety
+    /// Nobody touches the buffers until the request has ended or the receiver was closed.
+    #[allow(unsafe_code, reason = "NCCL vouches for its memory")]
+    pub unsafe fn receive(&self, buffers: &[Buffer]) -> Outcome<Option<Request>> {
+        if buffers.is_empty() || buffers.len() > PARTS_MAX {
+            return Err(Fault::argument(format!("a group of {} receives", buffers.len())));
+        }
+        if let Link::Failed(fault) = self.flow.link() {
+            return Err(fault);
+        }
+        if !self.port.reserve_receives(buffers.len()) {
+            return Ok(None);
+        }
+        let Some(request) = self.flow.begin(buffers.len()) else {
+            self.port.return_receives(buffers.len());
+            return Ok(None);
+        };
+        // SAFETY: as our caller promises.
+        let posted =
+            unsafe { self.port.submit(|submitter| self.post(submitter, request, buffers)) };
+        if posted.is_err() {
+            self.flow.take_back(request);
+            self.port.return_receives(buffers.len());
+        }
+        posted.map(|()| Some(request))
+    }
+
+    /// Posts the receives of a group. Those behind a closed connection take what has come already,
+    /// or fail.
+    fn post(&self, submitter: &mut Submitter<'_>, request: Request, buffers: &[Buffer]) {
+        for (part, buffer) in buffers.iter().enumerate() {
+            let context = self.flow.part(request, part).context();
+            let tag = wire::tag(self.flow.id(), buffer.tag);
+            let receive = Receive {
+                tagged: true,
+                want: Selector { tag, ignore: 0, source: Some(self.peer.0) },
+                iov: &[buffer.piece],
+                context,
+                multi: None,
+                signaled: true,
+            };
+            let part = u16::try_from(part).unwrap_or(u16::MAX);
+            if let Err(refused) = submitter.rdm.recv(&mut submitter.world, receive) {
+                // Buffer was reserved, so this does not happen for want of it.
+                self.port.return_receives(1);
+                let fault = Fault::internal(format!("a receive is refused: {refused:?}"));
+                self.flow.ended(request.slot, part, Err(fault));
+            } else if self.flow.link() == Link::Closed {
+                submitter.rdm.cancel(context);
+            }
+        }
+    }
+
+    /// What a request has led to; `None` if it goes on.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub fn test(&self, request: Request) -> Outcome<Option<Sizes>> {
+        self.port.test(&self.flow, self.peer, request)
+    }
+
+    /// Closes it; afterwards none of its buffers is touched.
+    pub fn close(&self) {
+        let _ = self.port.call(|submitter| submitter.close_end(&self.flow, self.peer));
+        self.port.drain(&self.flow);
+    }
+}

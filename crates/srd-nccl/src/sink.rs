@@ -1,0 +1,155 @@
+//! What an endpoint keeps under its host's lock, and where the ends of its operations go.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use srd_efa::layer::{Done, Kind, Outcome as Ended, Peer};
+use srd_efa::rdm::Rdm;
+use srd_host::Sink;
+use srd_net::Notice;
+
+use crate::flow::{Flow, Link, Purpose};
+use crate::wire::Control;
+use crate::{Fault, log};
+
+/// Connections that a listener has and that were not accepted.
+#[derive(Debug, Default)]
+pub struct Backlog(pub VecDeque<(Arc<Flow>, Peer)>);
+
+/// What threads look at without the host's lock.
+#[derive(Debug, Default)]
+pub struct PortStatus {
+    /// There are control messages to take care of.
+    pub control: AtomicBool,
+    /// The sockets are lost, or the endpoint was given up.
+    pub over: AtomicBool,
+    /// Receives that are posted for connections.
+    pub receives: AtomicUsize,
+}
+
+/// See the module. Bounds: control messages by the receives for them, flows and listeners by
+/// [`crate::table::OBJECTS_MAX`] and the backlog of each listener.
+#[derive(Debug)]
+pub struct PortSink {
+    /// The flows by number.
+    pub flows: BTreeMap<u32, Arc<Flow>>,
+    /// The listeners by number.
+    pub listeners: BTreeMap<u32, Backlog>,
+    /// Control messages that have come.
+    pub arrived: VecDeque<(Control, Peer)>,
+    /// Control messages that wait for room.
+    pub outgoing: VecDeque<(Peer, Control, Purpose)>,
+    /// Receives for control messages that are to be posted.
+    pub vacant: usize,
+    /// The number of the last flow or listener. None is used twice.
+    pub last_number: u32,
+    /// What threads look at without the host's lock.
+    pub status: Arc<PortStatus>,
+}
+
+impl PortSink {
+    /// One that knows nothing.
+    #[must_use]
+    pub fn new(status: Arc<PortStatus>, vacant: usize) -> Self {
+        Self {
+            flows: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            arrived: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            vacant,
+            last_number: 0,
+            status,
+        }
+    }
+
+    /// A number for a flow or listener; `None` when all were used.
+    pub fn number(&mut self) -> Option<u32> {
+        self.last_number = self.last_number.checked_add(1)?;
+        Some(self.last_number)
+    }
+
+    /// Everything of this endpoint is over.
+    pub fn fail_all(&mut self, fault: &Fault) {
+        self.status.over.store(true, Ordering::SeqCst);
+        for flow in self.flows.values() {
+            flow.set_link(Link::Failed(fault.clone()));
+        }
+    }
+
+    /// A control message, or the end of one of ours.
+    fn control(&mut self, done: &Done) {
+        if done.kind != Kind::Receive {
+            return; // a lost one was for a peer that is gone
+        }
+        self.vacant += 1;
+        self.status.control.store(true, Ordering::Release);
+        let control = done.data.and_then(|data| Control::decode(done.tag, data));
+        match (done.outcome, control, done.peer) {
+            (Ended::Ok, Some(control), Some(peer)) => self.arrived.push_back((control, peer)),
+            (Ended::Ok, ..) => log::warn("a peer sent what no plugin of this release sends"),
+            _ => {}
+        }
+    }
+}
+
+impl Sink for PortSink {
+    type Layer = Rdm;
+
+    fn has_room(&mut self) -> bool {
+        true
+    }
+
+    fn done(&mut self, done: Done, rdm: &Rdm) {
+        let purpose = Purpose::of(done.context);
+        let id = match purpose {
+            Purpose::Port => return self.control(&done),
+            Purpose::Discard => return,
+            Purpose::Opening(id)
+            | Purpose::Probe(id)
+            | Purpose::Copied(id)
+            | Purpose::Part { flow: id, .. } => id,
+        };
+        let Some(flow) = self.flows.get(&id) else { return };
+        match (purpose, fault(&done, rdm)) {
+            (Purpose::Part { slot, part, .. }, failure) => {
+                if done.kind == Kind::Receive {
+                    self.status.receives.fetch_sub(1, Ordering::Relaxed);
+                }
+                flow.ended(slot, part, failure.map_or(Ok(done.length), Err));
+            }
+            (Purpose::Copied(_), None) => {} // its request ended when it was copied
+            (_, None) => flow.on_probe_acked(),
+            (_, Some(fault)) => flow.set_link(Link::Failed(fault)),
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        log::info(&notice.to_string());
+    }
+
+    fn broken(&mut self, error: &io::Error) {
+        self.fail_all(&Fault::system(format!("the endpoint's sockets were lost: {error}")));
+    }
+}
+
+/// What is wrong with the end of an operation.
+fn fault(done: &Done, rdm: &Rdm) -> Option<Fault> {
+    let place = done.peer.and_then(|peer| rdm.address_of(peer));
+    let peer = place.map_or_else(|| "the peer".to_string(), |(at, _)| format!("the peer at {at}"));
+    Some(Fault::remote(match done.outcome {
+        Ended::Ok => return None,
+        Ended::Cancelled => "the connection was closed with requests under way".to_string(),
+        Ended::Truncated(over) => {
+            let text = format!("{peer} sent {over} bytes more than the receive has room for");
+            return Some(Fault::usage(text));
+        }
+        Ended::Unreachable => format!(
+            "{peer} does not answer: look for a firewall, and whether both ends have the same key"
+        ),
+        Ended::Unresponsive => format!("{peer} has fallen silent"),
+        Ended::Restarted => format!("{peer} is gone: another process has its address now"),
+        other => format!("{peer} gave a transfer up ({other:?})"),
+    }))
+}

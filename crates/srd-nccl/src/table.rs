@@ -1,0 +1,121 @@
+//! Handles that are looked up. Bound: [`OBJECTS_MAX`].
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::{Fault, Outcome};
+
+/// Objects at a time.
+pub const OBJECTS_MAX: usize = 1 << INDEX_BITS;
+const INDEX_BITS: u32 = 18;
+/// Bits of a handle: place and generation. The rest is the caller's.
+pub const HANDLE_BITS: u32 = 40;
+const GENERATION_MASK: u64 = (1 << (HANDLE_BITS - INDEX_BITS)) - 1;
+
+#[derive(Debug)]
+struct Entry<T> {
+    /// Never zero, so that no handle is.
+    generation: u64,
+    object: Option<Arc<T>>,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<usize>,
+}
+
+/// Objects by handle.
+#[derive(Debug)]
+pub struct Table<T>(RwLock<State<T>>);
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Table<T> {
+    /// An empty one.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(RwLock::new(State { entries: Vec::new(), free: Vec::new() }))
+    }
+
+    /// Adds an object. Returns its handle: not zero, and below two to the [`HANDLE_BITS`].
+    ///
+    /// # Errors
+    /// The table is full.
+    pub fn add(&self, object: Arc<T>) -> Outcome<u64> {
+        let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let at = match state.free.pop() {
+            Some(at) => at,
+            None if state.entries.len() < OBJECTS_MAX => {
+                state.entries.push(Entry { generation: 0, object: None });
+                state.entries.len() - 1
+            }
+            None => return Err(Fault::system(format!("more than {OBJECTS_MAX} objects are open"))),
+        };
+        let entry = &mut state.entries[at];
+        entry.generation = (entry.generation & GENERATION_MASK).max(1);
+        entry.object = Some(object);
+        Ok(entry.generation << INDEX_BITS | at as u64)
+    }
+
+    /// The object of a handle.
+    #[must_use]
+    pub fn find(&self, handle: u64) -> Option<Arc<T>> {
+        let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let entry = state.entries.get(place(handle))?;
+        entry.object.clone().filter(|_| entry.generation == handle >> INDEX_BITS)
+    }
+
+    /// Takes an object out; its handle means nothing afterwards.
+    pub fn remove(&self, handle: u64) -> Option<Arc<T>> {
+        let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let at = place(handle);
+        let entry = state.entries.get_mut(at)?;
+        if entry.generation != handle >> INDEX_BITS {
+            return None;
+        }
+        let object = entry.object.take()?;
+        entry.generation += 1;
+        state.free.push(at);
+        Some(object)
+    }
+}
+
+fn place(handle: u64) -> usize {
+    usize::try_from(handle & ((1 << INDEX_BITS) - 1)).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_means_its_object_until_that_is_removed() {
+        let table = Table::new();
+        let one = table.add(Arc::new(1)).unwrap();
+        let two = table.add(Arc::new(2)).unwrap();
+        assert_eq!((table.find(one).as_deref(), table.find(two).as_deref()), (Some(&1), Some(&2)));
+        assert_eq!(table.remove(one).as_deref(), Some(&1));
+        assert_eq!((table.find(one), table.remove(one)), (None, None));
+        let three = table.add(Arc::new(3)).unwrap();
+        assert_ne!(one, three);
+        assert_eq!((table.find(one), table.find(three).as_deref()), (None, Some(&3)));
+        assert_eq!((table.find(0), table.find(u64::MAX)), (None, None));
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        let table = Table::new();
+        let object = Arc::new(());
+        let first = table.add(Arc::clone(&object)).unwrap();
+        for _ in 1..OBJECTS_MAX {
+            assert!(table.add(Arc::clone(&object)).unwrap() < 1 << HANDLE_BITS);
+        }
+        assert!(table.add(Arc::clone(&object)).is_err());
+        table.remove(first);
+        assert!(table.add(object).is_ok());
+    }
+}

@@ -1,0 +1,237 @@
+//! What two plugins say to each other: the handle that NCCL carries from listener to connector, and
+//! control messages.
+//!
+//! The handle, numbers in network order:
+//!
+//! ```text
+//!  0      8        10      12       16        24          28      32            48     64      72
+//!  "SRDNCCL" version family  port  zero  run (u64)  listener  zero  IP address  zero   pending
+//! ```
+//!
+//! NCCL hands the connector the same 128 bytes again until the connection stands, so `pending`, the
+//! connector's own note, is kept in them.
+//!
+//! A control message has no bytes. Its tag is below two to the 32nd, where no connection's are, and
+//! says what it is; its data are two numbers of connections or listeners.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::abi::HANDLE_BYTES;
+use crate::{Fault, Outcome};
+
+const MAGIC: &[u8; 8] = b"SRDNCCL\x01";
+const PENDING: std::ops::Range<usize> = 64..72;
+
+/// Where a listener is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Its endpoint's address.
+    pub address: SocketAddr,
+    /// Its endpoint's run.
+    pub incarnation: u64,
+    /// Its number there.
+    pub listener: u32,
+}
+
+impl Target {
+    /// As NCCL carries it.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HANDLE_BYTES] {
+        let mut bytes = [0; HANDLE_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[10..12].copy_from_slice(&self.address.port().to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.incarnation.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.listener.to_be_bytes());
+        match self.address.ip() {
+            IpAddr::V4(ip) => {
+                bytes[8] = 4;
+                bytes[32..36].copy_from_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                bytes[8] = 6;
+                bytes[32..48].copy_from_slice(&ip.octets());
+            }
+        }
+        bytes
+    }
+
+    /// Back from it.
+    ///
+    /// # Errors
+    /// It is not one of ours.
+    pub fn decode(bytes: &[u8; HANDLE_BYTES]) -> Outcome<Self> {
+        let wrong = || {
+            Fault::usage(
+                "the handle to connect to is not this plugin's: load the same release of \
+                 libnccl-net-srd.so in every process of the job",
+            )
+        };
+        if bytes[..8] != *MAGIC {
+            return Err(wrong());
+        }
+        let ip = match bytes[8] {
+            4 => IpAddr::V4(Ipv4Addr::from(part::<4>(bytes, 32))),
+            6 => IpAddr::V6(Ipv6Addr::from(part::<16>(bytes, 32))),
+            _ => return Err(wrong()),
+        };
+        let target = Self {
+            address: SocketAddr::new(ip, u16::from_be_bytes(part(bytes, 10))),
+            incarnation: u64::from_be_bytes(part(bytes, 16)),
+            listener: u32::from_be_bytes(part(bytes, 24)),
+        };
+        if ip.is_unspecified() || target.address.port() == 0 || target.incarnation == 0 {
+            return Err(wrong());
+        }
+        Ok(target)
+    }
+}
+
+/// The connector's note in a handle; zero if there is none.
+#[must_use]
+pub fn pending(bytes: &[u8; HANDLE_BYTES]) -> u64 {
+    u64::from_ne_bytes(part(bytes, PENDING.start))
+}
+
+/// Changes the connector's note.
+pub fn set_pending(bytes: &mut [u8; HANDLE_BYTES], note: u64) {
+    bytes[PENDING].copy_from_slice(&note.to_ne_bytes());
+}
+
+fn part<const N: usize>(bytes: &[u8; HANDLE_BYTES], at: usize) -> [u8; N] {
+    std::array::from_fn(|i| bytes[at + i])
+}
+
+/// A control message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// A sender requests a connection to a listener.
+    Connect {
+        /// The number of the listener.
+        listener: u32,
+        /// The number of the sender's end.
+        sender: u32,
+    },
+    /// It has one.
+    Accepted {
+        /// The number of the sender's end.
+        sender: u32,
+        /// The number of the receiver's end, which is in the tags of what the sender sends.
+        receiver: u32,
+    },
+    /// It gets none: there is no such listener, or too many wait for it.
+    Refused {
+        /// The number of the sender's end.
+        sender: u32,
+    },
+    /// One end of a connection is closed.
+    Closed {
+        /// The number of the other end.
+        to: u32,
+        /// The number of the end that is closed.
+        from: u32,
+    },
+    /// Nothing; its acknowledgement shows that the peer is there.
+    Probe,
+}
+
+impl Control {
+    /// Its tag and data.
+    #[must_use]
+    pub fn encode(&self) -> (u64, u64) {
+        let two = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        match *self {
+            Self::Connect { listener, sender } => (1, two(listener, sender)),
+            Self::Accepted { sender, receiver } => (2, two(sender, receiver)),
+            Self::Refused { sender } => (3, two(sender, 0)),
+            Self::Closed { to, from } => (4, two(to, from)),
+            Self::Probe => (5, 0),
+        }
+    }
+
+    /// Back from them; `None` for what no plugin sends.
+    #[must_use]
+    pub fn decode(tag: u64, data: u64) -> Option<Self> {
+        let (high, low) = halves(data);
+        Some(match tag {
+            1 => Self::Connect { listener: high, sender: low },
+            2 => Self::Accepted { sender: high, receiver: low },
+            3 => Self::Refused { sender: high },
+            4 => Self::Closed { to: high, from: low },
+            5 => Self::Probe,
+            _ => return None,
+        })
+    }
+}
+
+/// Both halves of a number.
+#[must_use]
+#[allow(clippy::cast_possible_truncation)] // that is what halves are
+pub fn halves(of: u64) -> (u32, u32) {
+    ((of >> 32) as u32, of as u32)
+}
+
+/// The tag of a message on a connection: the receiver's number of it, and NCCL's tag.
+#[must_use]
+pub fn tag(receiver: u32, tag: i32) -> u64 {
+    u64::from(receiver) << 32 | u64::from(tag.cast_unsigned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(address: &str) -> Target {
+        let address = address.parse().unwrap();
+        Target { address, incarnation: 0x0102_0304_0506_0708, listener: 9 }
+    }
+
+    #[test]
+    fn a_handle_says_where_a_listener_is() {
+        for address in ["10.1.2.3:4567", "[2001:db8::7]:65535"] {
+            let bytes = target(address).encode();
+            assert_eq!(Target::decode(&bytes), Ok(target(address)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_handle_of_ours_is_refused() {
+        let good = target("10.1.2.3:4567").encode();
+        assert!(Target::decode(&[0; HANDLE_BYTES]).is_err());
+        for (at, byte) in [(0, b'X'), (7, 2), (8, 5), (10, 0)] {
+            let mut bytes = good;
+            bytes[at] = byte;
+            if at == 10 {
+                bytes[11] = 0;
+            }
+            assert!(Target::decode(&bytes).is_err(), "{at}");
+        }
+    }
+
+    #[test]
+    fn the_note_of_a_connector_leaves_the_rest_alone() {
+        let mut bytes = target("10.1.2.3:4567").encode();
+        assert_eq!(pending(&bytes), 0);
+        set_pending(&mut bytes, 77);
+        assert_eq!(pending(&bytes), 77);
+        assert_eq!(Target::decode(&bytes), Ok(target("10.1.2.3:4567")));
+        set_pending(&mut bytes, 0);
+        assert_eq!(bytes, target("10.1.2.3:4567").encode());
+    }
+
+    #[test]
+    fn control_messages_come_back_as_they_were_and_no_connection_has_their_tags() {
+        for control in [
+            Control::Connect { listener: 1, sender: u32::MAX },
+            Control::Accepted { sender: 3, receiver: 4 },
+            Control::Refused { sender: 5 },
+            Control::Closed { to: 6, from: 7 },
+            Control::Probe,
+        ] {
+            let (tag, data) = control.encode();
+            assert_eq!(Control::decode(tag, data), Some(control));
+            assert!(tag < super::tag(1, 0));
+        }
+        assert_eq!((Control::decode(0, 0), Control::decode(6, 0)), (None, None));
+        assert_eq!(tag(1, -1), 0x1_ffff_ffff);
+    }
+}

@@ -1,0 +1,159 @@
+//! One endpoint of this machine: its memory, and the connection that says when it is gone.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use srd_proto::time::Instant;
+use srd_proto::transmit::{Ecn, PacketMeta};
+
+use super::meet::{self, Message, SEGMENT_BYTES};
+use super::ring::{Beside, Broken, RING_BYTES, Reader, Writer};
+use crate::io::Segments;
+use crate::sys::segment::Segment;
+
+/// Packets of one link that are taken in a turn.
+const TURN_PACKETS_MAX: usize = 64;
+
+/// A connection to another endpoint, from the first word on.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// It has called, and not said its address yet.
+    Calling(OwnedFd),
+    /// It was called, and has not answered yet. It may write already.
+    Called(Rings, OwnedFd),
+    /// Both know each other. The last is what wakes it.
+    Met(Rings, OwnedFd, OwnedFd),
+}
+
+/// Memory both ways.
+#[derive(Debug)]
+pub(super) struct Rings {
+    pub(super) peer: SocketAddr,
+    out: Writer,
+    into: Reader,
+}
+
+impl Link {
+    /// Calls an endpoint. `bell` wakes this one.
+    pub(super) fn call(own: SocketAddr, to: SocketAddr, bell: BorrowedFd<'_>) -> io::Result<Self> {
+        let socket = meet::call(to)?;
+        let (segment, memory) = Segment::create(SEGMENT_BYTES)?;
+        meet::say(socket.as_fd(), own, &[memory.as_fd(), bell])?;
+        // Each end of a ring has a mapping of its own, so that neither shares it in this process.
+        let again = Segment::open(memory.as_fd(), SEGMENT_BYTES)?;
+        let (out, into) = (Writer::new(segment, 0), Reader::new(again, RING_BYTES));
+        Ok(Self::Called(Rings { peer: to, out, into }, socket))
+    }
+
+    /// The connection has something to say, or has ended.
+    ///
+    /// # Errors
+    /// It is of no use any more.
+    pub(super) fn hear(self, own: SocketAddr, bell: BorrowedFd<'_>) -> io::Result<Self> {
+        match self {
+            Self::Calling(socket) => {
+                let Some(message) = meet::hear(socket.as_fd())? else {
+                    return Ok(Self::Calling(socket));
+                };
+                let Message { from, descriptors } = message;
+                let [memory, wakes] = two(descriptors)?;
+                let segment = || Segment::open(memory.as_fd(), SEGMENT_BYTES);
+                let (out, into) = (segment()?, segment()?);
+                meet::say(socket.as_fd(), own, &[bell])?;
+                let (out, into) = (Writer::new(out, RING_BYTES), Reader::new(into, 0));
+                let rings = Rings { peer: from, out, into };
+                Ok(Self::Met(rings, socket, wakes))
+            }
+            Self::Called(rings, socket) => {
+                let Some(message) = meet::hear(socket.as_fd())? else {
+                    return Ok(Self::Called(rings, socket));
+                };
+                let wakes = message.descriptors.into_iter().next();
+                let wakes = wakes.ok_or(io::ErrorKind::InvalidData)?;
+                Ok(Self::Met(rings, socket, wakes))
+            }
+            // Nothing more is ever said: whatever comes is the end.
+            Self::Met(..) => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Calling(socket) | Self::Called(_, socket) | Self::Met(_, socket, _) => {
+                socket.as_fd()
+            }
+        }
+    }
+
+    pub(super) fn rings(&mut self) -> Option<&mut Rings> {
+        match self {
+            Self::Calling(_) => None,
+            Self::Called(rings, _) | Self::Met(rings, ..) => Some(rings),
+        }
+    }
+
+    pub(super) fn has_met(&self) -> bool {
+        matches!(self, Self::Met(..))
+    }
+
+    /// Sends a batch. Returns how many packets went, and how many found no room.
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        port: u16,
+        ecn: Ecn,
+        segments: &impl Segments,
+    ) -> (u64, u64) {
+        let Self::Met(rings, _, wakes) = self else { return (0, 0) };
+        let (mut sent, mut full) = (0, 0);
+        for (head, payload) in segments.parts() {
+            if rings.out.push(Beside { port, ecn, at: now }, [head, payload]) {
+                sent += 1;
+            } else {
+                full += 1;
+            }
+        }
+        if rings.out.publish() {
+            // It is full if the other end has been woken often enough already.
+            let _ = rustix::io::write(wakes, &1_u64.to_ne_bytes());
+        }
+        (sent, full)
+    }
+}
+
+impl Rings {
+    /// Hands over what has come, up to a bound.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        bytes: &mut Vec<u8>,
+        each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> Result<usize, Broken> {
+        let mut packets = 0;
+        while packets < TURN_PACKETS_MAX
+            && let Some(beside) = self.into.pop(bytes)?
+        {
+            let source = SocketAddr::new(self.peer.ip(), beside.port);
+            let received_at = beside.at.min(now);
+            packets += 1;
+            each(now, PacketMeta { source, local: 0, ecn: beside.ecn, received_at }, bytes);
+        }
+        if packets > 0 {
+            self.into.release();
+        }
+        Ok(packets)
+    }
+
+    pub(super) fn sleeps(&self, sleeps: bool) {
+        self.into.sleeps(sleeps);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.into.is_empty()
+    }
+}
+
+fn two(descriptors: Vec<OwnedFd>) -> io::Result<[OwnedFd; 2]> {
+    descriptors.try_into().map_err(|_| io::ErrorKind::InvalidData.into())
+}

@@ -1,0 +1,177 @@
+//! How two processes of one machine find each other, and what they hand over.
+//!
+//! An endpoint listens at a socket without a place in the file system, whose name is its address:
+//! it goes with the process, however that ends, and is seen from the same network namespace alone.
+//! An endpoint that sends to an address of this machine calls that name, and brings shared memory
+//! for both directions and a descriptor that wakes it; the other answers with its own. The
+//! connection then stays: its end says that the other process is gone.
+//!
+//! Both ends ask the kernel which user the other is, and speak to their own user only. The name may
+//! be anybody's, so what arrives says nothing of an address that a packet by UDP would not say.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+    connect, listen, recvmsg, sendmsg, socket_with,
+};
+
+use super::ring::RING_BYTES;
+
+/// Changes with the layout of the memory.
+const VERSION: &str = "srd-near-1";
+/// Callers that wait to be accepted.
+const BACKLOG: i32 = 64;
+/// The longest message.
+const MESSAGE_BYTES_MAX: usize = 128;
+/// Bytes of the memory of two endpoints: a ring each way.
+pub(super) const SEGMENT_BYTES: usize = (2 * RING_BYTES).next_multiple_of(4096);
+
+/// What a caller brings, or the called one answers.
+#[derive(Debug)]
+pub(super) struct Message {
+    /// The address of its sender.
+    pub(super) from: SocketAddr,
+    /// The memory, of a caller; and what wakes the sender.
+    pub(super) descriptors: Vec<OwnedFd>,
+}
+
+fn name(of: SocketAddr) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(format!("{VERSION}/{of}").as_bytes())?)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// Listens for callers of an address.
+pub(super) fn listener(at: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    bind(&socket, &name(at)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The next caller of this user; `None` if nobody calls.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => Ok(is_own(socket.as_fd())?.then_some(socket)),
+        Err(rustix::io::Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Calls the endpoint at an address. An error: nobody is there, or none of this user.
+pub(super) fn call(to: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    connect(&socket, &name(to)?)?;
+    if !is_own(socket.as_fd())? {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(socket)
+}
+
+fn is_own(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(socket_peercred(socket)?.uid == rustix::process::geteuid())
+}
+
+/// Says what address this is, and hands descriptors over.
+pub(super) fn say(
+    socket: BorrowedFd<'_>,
+    from: SocketAddr,
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let text = format!("{VERSION} {SEGMENT_BYTES} {from}");
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut beside, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// What the other end says; `None` if it has said nothing yet.
+pub(super) fn hear(socket: BorrowedFd<'_>) -> io::Result<Option<Message>> {
+    let mut text = [0; MESSAGE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let heard = recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut text)],
+        &mut beside,
+        RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+    );
+    let bytes = match heard {
+        Ok(heard) => heard.bytes,
+        Err(rustix::io::Errno::AGAIN) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut descriptors = Vec::new();
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(all) = message {
+            descriptors.extend(all);
+        }
+    }
+    let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+    let text = std::str::from_utf8(&text[..bytes]).map_err(|_| wrong())?;
+    let known = text.strip_prefix(&format!("{VERSION} {SEGMENT_BYTES} ")).ok_or_else(wrong)?;
+    Ok(Some(Message { from: known.parse().map_err(|_| wrong())?, descriptors }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn address(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    #[test]
+    fn descriptors_and_addresses_arrive() {
+        let listener = listener(address(1)).unwrap();
+        assert!(super::accept(listener.as_fd()).unwrap().is_none());
+        let here = call(address(1)).unwrap();
+        let there = accept(listener.as_fd()).unwrap().unwrap();
+        assert!(hear(there.as_fd()).unwrap().is_none());
+        let (read, write) = std::io::pipe().unwrap();
+        say(here.as_fd(), address(2), &[read.as_fd(), write.as_fd()]).unwrap();
+        let message = hear(there.as_fd()).unwrap().unwrap();
+        assert_eq!(message.from, address(2));
+        let mut descriptors = message.descriptors.into_iter();
+        let (theirs, mut pipe) = (descriptors.next().unwrap(), descriptors.next().unwrap());
+        drop((read, write));
+        std::io::PipeWriter::from(pipe).write_all(b"x").unwrap();
+        pipe = theirs;
+        let mut byte = [0; 4];
+        assert_eq!(rustix::io::read(&pipe, &mut byte).unwrap(), 1);
+    }
+
+    #[test]
+    fn other_texts_ends_and_too_many_descriptors_are_errors_or_dropped() {
+        let listener = listener(address(3)).unwrap();
+        let here = call(address(3)).unwrap();
+        let there = accept(listener.as_fd()).unwrap().unwrap();
+        for text in ["", "srd-near-1", "srd-near-1 1 127.0.0.1:1", "srd-near-0 x", &"9".repeat(500)]
+        {
+            rustix::net::send(&here, text.as_bytes(), SendFlags::NOSIGNAL).unwrap();
+            assert!(hear(there.as_fd()).is_err(), "{text}");
+        }
+        drop(here);
+        assert!(hear(there.as_fd()).is_err(), "the end is no message");
+    }
+
+    #[test]
+    fn nobody_at_a_name_is_an_error_and_a_name_has_one_owner() {
+        assert!(call(address(4)).is_err());
+        let _owner = listener(address(4)).unwrap();
+        assert!(listener(address(4)).is_err());
+    }
+}

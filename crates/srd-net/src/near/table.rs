@@ -1,0 +1,315 @@
+//! The links of an endpoint: whom it has met, whom it calls again and when, and what it sleeps on.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use srd_proto::time::{Duration, Instant};
+use srd_proto::transmit::PacketMeta;
+
+use super::link::Link;
+use super::meet;
+use crate::link::local_addresses;
+use crate::sys::os;
+
+/// How often connections are looked at while nothing sleeps on them.
+const LOOK: Duration = Duration::from_millis(1);
+/// When an address where nobody was is called again; afterwards each time four times later.
+const AGAIN: Duration = Duration::from_millis(100);
+/// The longest time until it is called again.
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// Addresses that are remembered.
+const ADDRESSES_MAX: usize = 4096;
+/// Connections that are looked at in one turn.
+const EVENTS_MAX: usize = 16;
+/// A link takes two descriptors, and all of them together at most this part of a process's.
+const DESCRIPTORS_PART: u64 = 16;
+/// The most links of a process, however many descriptors it may have.
+const LINKS_MAX: u32 = 256;
+
+/// What a descriptor of the set is.
+const LISTENER: u64 = u64::MAX;
+const BELL: u64 = u64::MAX - 1;
+
+/// Links of this process.
+static LINKS: AtomicU32 = AtomicU32::new(0);
+
+/// The most links of this process: each end of a link has two descriptors and maps 2 MiB.
+pub fn links_max() -> u32 {
+    let part = os::descriptors_max() / DESCRIPTORS_PART / 2;
+    u32::try_from(part).unwrap_or(LINKS_MAX).min(LINKS_MAX)
+}
+
+/// What is known of an address.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// The place of its link.
+    Link(usize),
+    /// By UDP, until it is called again.
+    Far { again: Instant, wait: Duration },
+}
+
+/// The counters of a table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) links: u64,
+    pub(super) broken: u64,
+}
+
+/// A link that counts against the process's.
+#[derive(Debug)]
+struct Place {
+    link: Link,
+    /// The connection has ended: what is in the memory still is read.
+    ended: bool,
+    _counted: Counted,
+}
+
+/// One of the process's links.
+#[derive(Debug)]
+pub(super) struct Counted;
+
+impl Counted {
+    pub(super) fn take() -> Option<Self> {
+        let most = links_max();
+        let one_more = |links: u32| (links < most).then_some(links + 1);
+        LINKS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        LINKS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The endpoints of this machine.
+#[derive(Debug)]
+pub(super) struct Table {
+    own: SocketAddr,
+    /// Addresses of this machine when the endpoint was opened.
+    machine: Vec<IpAddr>,
+    set: Arc<OwnedFd>,
+    listener: OwnedFd,
+    bell: OwnedFd,
+    places: Vec<Option<Place>>,
+    ways: HashMap<SocketAddr, Way>,
+    looked_at: Instant,
+    armed: bool,
+    bytes: Vec<u8>,
+    counts: Counts,
+}
+
+impl Table {
+    pub(super) fn open(own: SocketAddr) -> io::Result<Self> {
+        let machine = local_addresses()?.into_iter().map(|address| address.ip).collect();
+        let listener = meet::listener(own)?;
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let readable = epoll::EventFlags::IN;
+        epoll::add(&set, &listener, epoll::EventData::new_u64(LISTENER), readable)?;
+        epoll::add(&set, &bell, epoll::EventData::new_u64(BELL), readable)?;
+        Ok(Self {
+            own,
+            machine,
+            set: Arc::new(set),
+            listener,
+            bell,
+            places: Vec::new(),
+            ways: HashMap::new(),
+            looked_at: Instant::ZERO,
+            armed: false,
+            bytes: Vec::new(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// What can be read while a connection wants to be looked at, or this was woken.
+    pub(super) fn descriptor(&self) -> &Arc<OwnedFd> {
+        &self.set
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether there is no connection at all.
+    #[cfg(test)]
+    pub(super) fn is_unlinked(&self) -> bool {
+        self.places.iter().all(Option::is_none)
+    }
+
+    /// Whether packets to an address go through memory.
+    pub(super) fn has_link(&self, to: SocketAddr) -> bool {
+        match self.ways.get(&to) {
+            Some(Way::Link(place)) => self.met(*place),
+            _ => false,
+        }
+    }
+
+    fn met(&self, place: usize) -> bool {
+        let place = self.places.get(place).and_then(Option::as_ref);
+        place.is_some_and(|place| place.link.has_met() && !place.ended)
+    }
+
+    /// The link to an address, if the two have met. An address of this machine is called now and
+    /// then.
+    pub(super) fn link_to(&mut self, now: Instant, to: SocketAddr) -> Option<&mut Link> {
+        match self.ways.get(&to) {
+            Some(Way::Link(place)) => {
+                let place = *place;
+                if !self.met(place) {
+                    return None;
+                }
+                return self.places[place].as_mut().map(|place| &mut place.link);
+            }
+            Some(Way::Far { again, .. }) if now < *again => {}
+            Some(Way::Far { wait, .. }) => {
+                let wait = *wait;
+                self.call(now, to, wait);
+            }
+            None if self.machine.contains(&to.ip()) && self.ways.len() < ADDRESSES_MAX => {
+                self.call(now, to, AGAIN);
+            }
+            None => {}
+        }
+        None
+    }
+
+    fn call(&mut self, now: Instant, to: SocketAddr, wait: Duration) {
+        // Addresses for which there is no link anyway need not be remembered.
+        let Some(counted) = Counted::take() else { return };
+        let far = Way::Far { again: now + wait, wait: wait.times(4).min(AGAIN_MAX) };
+        self.ways.insert(to, far);
+        if let Ok(link) = Link::call(self.own, to, self.bell.as_fd())
+            && let Some(place) = self.put(link, counted)
+        {
+            self.ways.insert(to, Way::Link(place));
+        }
+    }
+
+    /// Gives a link a place; `None` if the system has none for it.
+    fn put(&mut self, link: Link, counted: Counted) -> Option<usize> {
+        let free = self.places.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.places.len());
+        let data = epoll::EventData::new_u64(place as u64);
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        epoll::add(&self.set, link.socket(), data, flags).ok()?;
+        let new = Some(Place { link, ended: false, _counted: counted });
+        match self.places.get_mut(place) {
+            Some(free) => *free = new,
+            None => self.places.push(new),
+        }
+        Some(place)
+    }
+
+    /// Hands over what has come, of each link in turn.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
+    ) -> usize {
+        let was_armed = std::mem::take(&mut self.armed);
+        if was_armed {
+            self.rings().for_each(|rings| rings.sleeps(false));
+        }
+        if was_armed || now.since(self.looked_at) >= LOOK {
+            self.looked_at = now;
+            self.look(now);
+        }
+        let mut packets = 0;
+        for place in 0..self.places.len() {
+            let Some(there) = &mut self.places[place] else { continue };
+            let ended = there.ended;
+            let Some(rings) = there.link.rings() else { continue };
+            match rings.receive(now, &mut self.bytes, each) {
+                Ok(0) if ended => self.remove(now, place),
+                Ok(more) => packets += more,
+                Err(_) => {
+                    self.counts.broken += 1;
+                    self.remove(now, place);
+                }
+            }
+        }
+        packets
+    }
+
+    /// From now on a packet wakes the sleeper. `false`: one is there already.
+    pub(super) fn arm(&mut self) -> bool {
+        self.armed = true;
+        self.rings().for_each(|rings| rings.sleeps(true));
+        fence(Ordering::SeqCst);
+        self.rings().all(|rings| rings.is_empty())
+    }
+
+    fn rings(&mut self) -> impl Iterator<Item = &mut super::link::Rings> {
+        self.places.iter_mut().flatten().filter_map(|place| place.link.rings())
+    }
+
+    /// Callers, answers, and ends.
+    fn look(&mut self, now: Instant) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let at_once = rustix::event::Timespec::default();
+        let space = rustix::buffer::spare_capacity(&mut events);
+        if epoll::wait(&self.set, space, Some(&at_once)).is_err() {
+            return;
+        }
+        for event in events {
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                BELL => {
+                    let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+                }
+                place => self.hear(now, usize::try_from(place).unwrap_or(usize::MAX)),
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Ok(Some(socket)) = meet::accept(self.listener.as_fd()) {
+            // One too many is hung up on, and sends by UDP.
+            let Some(counted) = Counted::take() else { continue };
+            self.put(Link::Calling(socket), counted);
+        }
+    }
+
+    fn hear(&mut self, now: Instant, at: usize) {
+        let Some(place) = self.places.get_mut(at).and_then(Option::take) else { return };
+        let Place { link, ended, _counted } = place;
+        if link.has_met() {
+            // It says nothing any more: this is its end. What it wrote before is read first.
+            let _ = epoll::delete(&self.set, link.socket());
+            self.places[at] = Some(Place { link, ended: true, _counted });
+            return;
+        }
+        let Ok(mut link) = link.hear(self.own, self.bell.as_fd()) else {
+            // It would not have this endpoint, which asks again much later.
+            let far = Way::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
+            let of_it = |way: &&mut Way| matches!(way, Way::Link(place) if *place == at);
+            self.ways.values_mut().filter(of_it).for_each(|way| *way = far);
+            return;
+        };
+        let has_met = link.has_met();
+        let peer = link.rings().map(|rings| rings.peer).filter(|_| has_met);
+        self.places[at] = Some(Place { link, ended, _counted });
+        let Some(peer) = peer else { return };
+        self.counts.links += 1;
+        // Two that have called each other have two links, and each writes to one.
+        let known = self.has_link(peer);
+        if !known && (self.ways.len() < ADDRESSES_MAX || self.ways.contains_key(&peer)) {
+            self.ways.insert(peer, Way::Link(at));
+        }
+    }
+
+    fn remove(&mut self, now: Instant, at: usize) {
+        let Some(mut place) = self.places.get_mut(at).and_then(Option::take) else { return };
+        let Some(peer) = place.link.rings().map(|rings| rings.peer) else { return };
+        if matches!(self.ways.get(&peer), Some(Way::Link(place)) if *place == at) {
+            self.ways.insert(peer, Way::Far { again: now + AGAIN, wait: AGAIN });
+        }
+    }
+}

@@ -1,0 +1,268 @@
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
+
+use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use srd_proto::{Class, Datagram, Delivery, PeerId, Qpn, ReceiveBuffers};
+
+use super::*;
+use crate::{Application, BindOptions, Context, LocalEndpoint};
+
+const QPN: Qpn = Qpn(1);
+
+/// Links are counted for the whole process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+type End = LocalEndpoint<NearIo>;
+
+fn end(at: SocketAddr, enabled: bool) -> End {
+    let mut options = BindOptions::at(at);
+    options.config.paths = 4;
+    let mut end = LocalEndpoint::bind_near(&options, enabled).unwrap();
+    end.open_qp(QPN, ReceiveBuffers::Unlimited);
+    end
+}
+
+fn anywhere(enabled: bool) -> End {
+    end("127.0.0.1:0".parse().unwrap(), enabled)
+}
+
+#[derive(Default)]
+struct Got(Vec<Vec<u8>>);
+
+impl Application for Got {
+    fn delivered(&mut self, _: &mut Context<'_>, delivery: Delivery<'_>) {
+        self.0.push(delivery.payload.to_vec());
+    }
+}
+
+fn send(from: &mut End, to: PeerId, payload: Vec<u8>) {
+    let (src_qpn, dst_qpn, class) = (QPN, QPN, Class::Bulk);
+    let payload = Bytes::from(payload);
+    from.send(to, Datagram { src_qpn, dst_qpn, imm: 0, payload, class, user: 0 }).unwrap();
+}
+
+fn payload(n: u16, bytes: usize) -> Vec<u8> {
+    let mut payload = vec![n as u8; bytes.max(2)];
+    payload[..2].copy_from_slice(&n.to_be_bytes());
+    payload
+}
+
+/// Sends so many datagrams, and waits until all have arrived, each once and as it was.
+fn exchange(from: &mut End, to: PeerId, far: &mut End, count: u16, bytes: usize) {
+    (0..count).for_each(|n| send(from, to, payload(n, bytes)));
+    let (mut got, mut answers) = (Got::default(), Got::default());
+    let start = StdInstant::now();
+    while got.0.len() < usize::from(count) {
+        assert!(start.elapsed() < StdDuration::from_secs(20), "{} of {count}", got.0.len());
+        from.poll(Duration::ZERO, &mut answers).unwrap();
+        far.poll(Duration::ZERO, &mut got).unwrap();
+    }
+    got.0.sort();
+    assert!(got.0.iter().zip(0..).all(|(got, n)| *got == payload(n, bytes)));
+}
+
+/// Goes on until the two have met.
+fn meet(from: &mut End, to: PeerId, far: &mut End) {
+    let start = StdInstant::now();
+    while from.io().near_stats().links == 0 || far.io().near_stats().links == 0 {
+        assert!(start.elapsed() < StdDuration::from_secs(20), "they never met");
+        exchange(from, to, far, 1, 8);
+    }
+}
+
+#[test]
+fn what_is_sent_to_this_machine_goes_through_memory() {
+    let _alone = alone();
+    let (mut here, mut there) = (anywhere(true), anywhere(true));
+    let peer = here.connect(there.local_address()).unwrap();
+    meet(&mut here, peer, &mut there);
+    let before = here.io().udp.stats().sent_packets;
+    exchange(&mut here, peer, &mut there, 2000, 5000);
+    let stats = (here.io().near_stats(), there.io().near_stats());
+    assert!(stats.0.sent_packets >= 2000 && stats.1.received_packets >= 2000, "{stats:?}");
+    assert_eq!(here.io().udp.stats().sent_packets, before, "nothing by UDP any more");
+}
+
+#[test]
+fn an_endpoint_without_memory_is_reached_by_udp() {
+    let _alone = alone();
+    for (one, other) in [(true, false), (false, true)] {
+        let (mut here, mut there) = (anywhere(one), anywhere(other));
+        let peer = here.connect(there.local_address()).unwrap();
+        exchange(&mut here, peer, &mut there, 300, 3000);
+        assert_eq!(here.io().near_stats(), NearStats::default());
+        assert_eq!(there.io().near_stats(), NearStats::default());
+    }
+}
+
+/// The ring is smaller than what is sent at once: what it drops is sent again.
+#[test]
+fn more_than_the_ring_holds_arrives_all_the_same() {
+    let _alone = alone();
+    let (mut here, mut there) = (anywhere(true), anywhere(true));
+    let peer = here.connect(there.local_address()).unwrap();
+    meet(&mut here, peer, &mut there);
+    let payload = vec![9; 8000];
+    (0..600).for_each(|_| send(&mut here, peer, payload.clone()));
+    let (mut got, mut answers) = (Got::default(), Got::default());
+    // The other end looks away while somebody fills the ring.
+    let start = StdInstant::now();
+    let table = here.io().near.as_mut().unwrap();
+    let link = table.link_to(Instant::ZERO, there.local_address()).unwrap();
+    let ecn = srd_proto::transmit::Ecn::Ect;
+    let (_, full) = link.send(Instant::ZERO, 1, ecn, &vec![vec![0; 9000]; 150]);
+    assert!(full > 0);
+    while here.io().near_stats().full == 0 {
+        assert!(start.elapsed() < StdDuration::from_secs(5), "nothing was dropped");
+        here.transmit(&mut answers).unwrap();
+    }
+    while got.0.len() < 600 {
+        assert!(start.elapsed() < StdDuration::from_secs(20), "{}", got.0.len());
+        here.poll(Duration::ZERO, &mut answers).unwrap();
+        there.poll(Duration::ZERO, &mut got).unwrap();
+    }
+    assert!(got.0.iter().all(|one| *one == payload));
+}
+
+#[test]
+fn an_endpoint_that_comes_again_at_its_address_is_met_again() {
+    let _alone = alone();
+    let (mut here, mut there) = (anywhere(true), anywhere(true));
+    let address = there.local_address();
+    let peer = here.connect(address).unwrap();
+    meet(&mut here, peer, &mut there);
+    drop(there);
+    // What is sent now goes to nobody, by UDP.
+    let start = StdInstant::now();
+    while here.io().near.as_ref().unwrap().has_link(address) {
+        assert!(start.elapsed() < StdDuration::from_secs(5), "the link outlives its end");
+        here.poll(Duration::from_millis(2), &mut Got::default()).unwrap();
+    }
+    let mut there = end(address, true);
+    let start = StdInstant::now();
+    let mut n = 0;
+    while there.io().near_stats().received_packets == 0 {
+        assert!(start.elapsed() < StdDuration::from_secs(20), "they did not meet again");
+        if n % 50 == 0 {
+            send(&mut here, peer, payload(n, 100));
+        }
+        n += 1;
+        here.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
+        there.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
+    }
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_packet_in_memory() {
+    let _alone = alone();
+    let (mut here, mut there) = (anywhere(true), anywhere(true));
+    let peer = here.connect(there.local_address()).unwrap();
+    meet(&mut here, peer, &mut there);
+    let arrivals = there.arrivals().unwrap();
+    let is_readable = |wait: i64| {
+        let mut fds = [PollFd::new(&arrivals, PollFlags::IN)];
+        let limit = Timespec { tv_sec: wait, tv_nsec: 0 };
+        poll(&mut fds, Some(&limit)).unwrap() == 1
+    };
+    for _ in 0..200 {
+        while !there.arm() || is_readable(0) {
+            there.poll(Duration::ZERO, &mut Got::default()).unwrap();
+            here.poll(Duration::ZERO, &mut Got::default()).unwrap();
+        }
+        send(&mut here, peer, payload(1, 100));
+        here.poll(Duration::ZERO, &mut Got::default()).unwrap();
+        assert!(is_readable(5), "a packet waits, and nobody was woken");
+        let mut got = Got::default();
+        let start = StdInstant::now();
+        while got.0.is_empty() {
+            assert!(start.elapsed() < StdDuration::from_secs(5));
+            there.poll(Duration::ZERO, &mut got).unwrap();
+            here.poll(Duration::ZERO, &mut Got::default()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn links_have_a_bound_and_what_is_beyond_it_goes_by_udp() {
+    let _alone = alone();
+    let taken: Vec<_> = std::iter::from_fn(table::Counted::take).collect();
+    assert_eq!(taken.len(), links_max() as usize);
+    let (mut here, mut there) = (anywhere(true), anywhere(true));
+    let peer = here.connect(there.local_address()).unwrap();
+    exchange(&mut here, peer, &mut there, 100, 1000);
+    assert_eq!(here.io().near_stats().links, 0);
+    drop(taken);
+    let start = StdInstant::now();
+    while here.io().near_stats().links == 0 {
+        assert!(start.elapsed() < StdDuration::from_secs(20), "room, and nobody takes it");
+        exchange(&mut here, peer, &mut there, 10, 1000);
+        std::thread::sleep(StdDuration::from_millis(20));
+    }
+}
+
+/// Another user of the machine may know the name, and is not spoken to.
+#[test]
+fn another_user_is_hung_up_on() {
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI runs as root");
+        println!("skipped: needs root to be another user");
+        return;
+    }
+    let mut here = anywhere(true);
+    let address = here.local_address();
+    let called = std::thread::spawn(move || {
+        let nobody = rustix::fs::Uid::from_raw(65_534);
+        // Of this thread alone.
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        let refused = meet::call(address).unwrap_err().kind();
+        let own = meet::listener("127.0.0.1:1".parse().unwrap()).unwrap();
+        (refused, own)
+    });
+    let (refused, strangers) = called.join().unwrap();
+    assert_eq!(refused, io::ErrorKind::PermissionDenied);
+    assert!(meet::call("127.0.0.1:1".parse().unwrap()).is_err(), "another user's name");
+    drop(strangers);
+    let start = StdInstant::now();
+    while start.elapsed() < StdDuration::from_millis(50) {
+        here.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
+    }
+    assert_eq!(here.io().near_stats().links, 0);
+}
+
+/// A process of this user calls and says nonsense, or hands over memory that may shrink.
+#[test]
+fn callers_that_say_nonsense_are_hung_up_on() {
+    let _alone = alone();
+    let mut here = anywhere(true);
+    let address = here.local_address();
+    for text in ["", "x", "srd-near-1 1 127.0.0.1:1"] {
+        let socket = meet::call(address).unwrap();
+        rustix::net::send(&socket, text.as_bytes(), rustix::net::SendFlags::NOSIGNAL).unwrap();
+        turn_until(&mut here, &socket);
+    }
+    let file = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, meet::SEGMENT_BYTES as u64).unwrap();
+    for descriptors in [vec![file.as_fd()], vec![file.as_fd(), file.as_fd()]] {
+        let socket = meet::call(address).unwrap();
+        meet::say(socket.as_fd(), address, &descriptors).unwrap();
+        turn_until(&mut here, &socket);
+    }
+    assert_eq!(here.io().near_stats().links, 0);
+    assert!(here.io().near.as_ref().unwrap().is_unlinked());
+}
+
+/// Until the other end has hung up.
+fn turn_until(here: &mut End, socket: &impl AsFd) {
+    let start = StdInstant::now();
+    while matches!(meet::hear(socket.as_fd()), Ok(None)) {
+        assert!(start.elapsed() < StdDuration::from_secs(5), "not hung up on");
+        here.poll(Duration::from_millis(1), &mut Got::default()).unwrap();
+    }
+}
