@@ -113,7 +113,8 @@ impl fmt::Display for RecordError {
             Self::TooManyFragments => write!(f, "a record of more than {FRAGMENTS_MAX} fragments"),
             Self::NoMessage { bytes } => write!(
                 f,
-                "{bytes} bytes that are no message of RPC: is the other side an NFS client or server?"
+                "{bytes} bytes that are no message of RPC: is the other side an NFS client or \
+                 server?"
             ),
             Self::Stalled => write!(f, "a record began and did not go on"),
             Self::Cut => write!(f, "the connection ended within a record"),
