@@ -209,9 +209,9 @@ impl Calls {
         Some(heir)
     }
 
-    /// Whether all connections are up, and there were at least `calls_min` calls without a reply for
-    /// each of them all the time since the last look, and each moved `bytes_min`: then one more may
-    /// help. Begins to look anew.
+    /// Whether all connections are up, and there were at least `calls_min` calls without a reply
+    /// for each of them all the time since the last look, and `bytes_min` moved for each: then one
+    /// more may help. Begins to look anew.
     pub(super) fn is_busy(&mut self, calls_min: usize, bytes_min: u64) -> bool {
         let count = self.connections.len();
         let is_busy = self.connections.values().all(|connection| connection.is_up)

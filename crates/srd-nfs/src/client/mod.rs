@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Each connection of a client has a table of calls and its own connections to the server: one
-//! at first, another whenever all of them were busy for a while. A lost one is made again, or gives its
-//! calls to another; the client notices a pause.
+//! at first, another whenever all of them were busy for a while. A lost one is made again, or gives
+//! its calls to another; the client notices a pause.
 //!
 //! A client that reads no replies fills its own sockets, then those of its connections to the
 //! server; one that calls without end waits. Nobody else does.
