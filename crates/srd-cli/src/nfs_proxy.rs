@@ -130,7 +130,10 @@ pub(crate) fn run(args: &NfsProxyArgs) -> Result<u8> {
     let left = acceptor.end(DRAIN_WAIT_MAX + END_WAIT);
     drop(metrics);
     if left > 0 {
-        tracing::warn!(target: "srd_nfs", "{left} connections had calls without a reply: clients send them again");
+        tracing::warn!(
+            target: "srd_nfs",
+            "{left} connections had calls without a reply: clients send them again"
+        );
     }
     Ok(0)
 }
@@ -243,7 +246,7 @@ fn check_plain_target(target: &Target, has_tls: bool) -> Result<(), Usage> {
         return Ok(());
     }
     Err(Usage(format!(
-        "{target} is not on this machine, and NFS would travel without TLS: give --trust-network if \
-         the network is protected otherwise, or use TLS"
+        "{target} is not on this machine, and NFS would travel without TLS: give --trust-network \
+         if the network is protected otherwise, or use TLS"
     )))
 }
