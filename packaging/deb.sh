@@ -67,6 +67,9 @@ put_development() { install -D -m "$1" "$2" "$development/$3"; }
 put 755 "$binary" usr/bin/srd
 strip --strip-unneeded --remove-section=.comment "$package/usr/bin/srd"
 put 644 "$here/srd@.service" lib/systemd/system/srd@.service
+put 644 "$here/srd-nfs-proxy@.service" lib/systemd/system/srd-nfs-proxy@.service
+put 755 "$here/mount.srd-nfs" sbin/mount.srd-nfs
+ln -s mount.srd-nfs "$package/sbin/umount.srd-nfs"
 put 644 "$here/srd-card.service" lib/systemd/system/srd-card.service
 put 644 "$here/srd0.toml.example" etc/srd/srd0.toml.example
 put 644 "$here/card.toml.example" etc/srd/card.toml.example
@@ -154,7 +157,7 @@ install -d "$control"
 for script in postinst prerm postrm; do install -m 755 "$here/$script" "$control/$script"; done
 (cd "$package" && find etc -type f -printf '/%p\n') >"$control/conffiles"
 sums() { (cd "$1" && find "${@:2}" -type f -print0 | sort -z | xargs -0 md5sum) >"$1/DEBIAN/md5sums"; }
-sums "$package" usr lib
+sums "$package" usr lib sbin
 cat >"$control/control" <<TEXT
 Package: srd
 Version: $version

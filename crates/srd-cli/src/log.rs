@@ -46,9 +46,9 @@ struct Lines {
 pub(crate) fn to_stderr(verbose: u8, daemon: bool) {
     let level = match (verbose, daemon) {
         (0, false) => "warn",
-        (0, true) => "warn,srd_daemon=info",
+        (0, true) => "warn,srd_daemon=info,srd_nfs=info",
         (1, false) => "info",
-        (1, true) => "info,srd_daemon=debug",
+        (1, true) => "info,srd_daemon=debug,srd_nfs=debug",
         (2, _) => "debug",
         _ => "trace",
     };

@@ -12,6 +12,7 @@
 //! | [`watch`] | `srd watch`: bursts on interfaces and in capture files |
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
+//! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
 //! | [`check`] | `srd check`: are this system's settings fit for spraying |
 //! | [`mpi_check`] | `srd mpi-check`: will MPI find SRD through libfabric and use it |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
@@ -28,6 +29,7 @@ mod lab;
 mod log;
 mod man;
 mod mpi_check;
+mod nfs_proxy;
 mod output;
 mod perf;
 mod shape;
@@ -92,6 +94,8 @@ enum Command {
     Run(Box<card::run::RunArgs>),
     /// Find bursts of packets on any interface, and name their flows and the limits they exceed.
     Watch(Box<watch::WatchArgs>),
+    /// Carry NFS between machines through TLS and several connections.
+    NfsProxy(Box<nfs_proxy::NfsProxyArgs>),
     /// Let an interface send no faster than a rate, and no flow faster than another
     Shape(shape::ShapeArgs),
     /// Check the settings of this system that matter for ENA Express, and fix them.
@@ -122,7 +126,8 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return not_understood(&error),
     };
-    let daemon = matches!(cli.command, Command::Daemon(daemon::DaemonCommand::Up(_)));
+    let daemon =
+        matches!(cli.command, Command::Daemon(daemon::DaemonCommand::Up(_)) | Command::NfsProxy(_));
     log::to_stderr(cli.verbose, daemon);
     let code = match run(cli.command, cli.verbose > 0) {
         Ok(code) => code,
@@ -155,6 +160,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Card(command) => card::run(&command),
         Command::Run(args) => card::run::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::NfsProxy(args) => nfs_proxy::run(&args),
         Command::Shape(args) => shape::run(&args),
         Command::Check(args) => check::run(&args),
         Command::MpiCheck(args) => mpi_check::run(&args),

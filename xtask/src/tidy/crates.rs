@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Our crates from the bottom up, with the layer of each. Arrows run strictly downwards, so
 /// that nothing knows its neighbour: the simulator cannot leak into the driver, nor a world
 /// into the core.
-const LAYERS: [(&str, u8); 25] = [
+const LAYERS: [(&str, u8); 26] = [
     ("srd-crypto", 0),
     ("srd-pcapng", 0),
     ("srd-http", 0),
@@ -24,6 +24,7 @@ const LAYERS: [(&str, u8); 25] = [
     ("srd-lab", 3),
     ("srd-vhost", 3),
     ("srd-host", 4),
+    ("srd-nfs", 4),
     ("srd-daemon", 4),
     ("srd-guest", 4),
     ("srd-doctor", 4),

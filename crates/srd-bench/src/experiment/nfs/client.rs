@@ -1,7 +1,8 @@
-//! A client of one file: many reads at once, or one write after another.
+//! A client of one file: many reads at once, or so many writes.
 
 use super::xdr;
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -12,6 +13,15 @@ pub(super) const READ_BYTES: u32 = 256 << 10;
 const READS_OPEN: u64 = 16;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// What is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writes {
+    /// Bytes of one write.
+    pub(super) bytes: usize,
+    /// Writes without an answer.
+    pub(super) depth: usize,
+}
 
 /// A connection to a server, and the file.
 pub(super) struct Client {
@@ -69,17 +79,35 @@ impl Client {
         }
     }
 
-    /// Writes and waits for the answer: how long that took.
-    pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Result<Duration> {
-        let call = xdr::write(self.next_xid(), &self.handle, offset, data);
-        let begun = Instant::now();
-        self.call(&call)?;
-        let took = begun.elapsed();
-        let written = xdr::written_bytes(&self.reply).context("a write")?;
-        if written != data.len() {
-            bail!("of {} bytes only {written} were written", data.len());
+    /// Writes the first half of the file, again and again, with so many writes on their way, until
+    /// `end`: how long each took.
+    pub(super) fn write_until(
+        &mut self,
+        writes: Writes,
+        file_bytes: u64,
+        end: Instant,
+    ) -> Result<Vec<Duration>> {
+        let data = vec![b'w'; writes.bytes];
+        let (mut offset, mut open, mut took) = (0, BTreeMap::new(), Vec::new());
+        loop {
+            while open.len() < writes.depth && Instant::now() < end {
+                let xid = self.next_xid();
+                let call = xdr::write(xid, &self.handle, offset, &data);
+                open.insert(xid, Instant::now());
+                self.stream.write_all(&call).context("a call")?;
+                offset = (offset + data.len() as u64) % (file_bytes / 2);
+            }
+            if open.is_empty() {
+                return Ok(took);
+            }
+            self.receive()?;
+            let begun = xdr::xid(&self.reply).and_then(|xid| open.remove(&xid));
+            took.push(begun.context("a reply to no call")?.elapsed());
+            let written = xdr::written_bytes(&self.reply).context("a write")?;
+            if written != data.len() {
+                bail!("of {} bytes only {written} were written", data.len());
+            }
         }
-        Ok(took)
     }
 
     fn next_xid(&mut self) -> u32 {

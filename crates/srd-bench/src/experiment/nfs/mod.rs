@@ -1,27 +1,30 @@
 //! A file on an NFS server: large reads, and small writes through TLS.
 //!
 //! The server is nfs-ganesha on the host's file system. The client is [`client`]: this kernel may
-//! have none, and one of ours keeps many reads in flight. TLS is a pair of stunnels.
+//! have none, and one of ours keeps many reads in flight. Between them is
+//! nothing, a pair of stunnels, or the two halves of `srd nfs-proxy`.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`xdr`] | calls and replies |
 //! | [`client`] | one connection |
+//! | [`proxies`] | what is between client and server |
 
 mod client;
+mod proxies;
 mod xdr;
 
 use super::programs::{self, Program};
 use super::result::{Figure, Measured, Samples};
 use super::{Case, Experiment, Options, Stage, Variant, describe};
 use anyhow::{Context, Result, bail};
-use client::{Client, READ_BYTES};
-use srd_lab::command;
+use client::{Client, READ_BYTES, Writes};
+use proxies::Through;
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
 use srd_lab::running::Running;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,8 +32,6 @@ use std::time::{Duration, Instant};
 const SERVER: HostId = HostId { leaf: 1, host: 0 };
 const CLIENT: HostId = HostId { leaf: 0, host: 0 };
 const NFS_PORT: u16 = 2049;
-/// Where the server's TLS proxy listens.
-const TLS_PORT: u16 = 20_050;
 /// Where the client's TLS proxy listens.
 const LOCAL_PORT: u16 = 20_049;
 const FILE_BYTES: u64 = 64 << 20;
@@ -40,23 +41,22 @@ const FILE: &str = "file";
 const SETTLE: Duration = Duration::from_secs(1);
 
 const GANESHA: Program = Program { name: "ganesha.nfsd", package: "nfs-ganesha nfs-ganesha-vfs" };
-const STUNNEL: Program = Program { name: "stunnel4", package: "stunnel4" };
-const OPENSSL: Program = Program { name: "openssl", package: "openssl" };
 
 /// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "nfs",
-    summary: "How fast does a client read a file from an NFS server, and how long does a small \
-              write through TLS take?",
-    about: "nfs-ganesha (NFS 4.0, VFS) serves a cached file of 64 MB. Reads: 1 or 4 connections, \
-            each with 16 reads of 256 KB in flight, the first second not counted. Writes: one \
-            after another, each to stable storage, of 1 or 9 KiB, through two TLS proxies \
-            (stunnel) whose sockets have TCP_NODELAY or do not. Without it Linux holds a small \
-            segment back only while another small one is on its way, so a proxy that writes a \
-            whole call at once, as stunnel does, is not expected to differ.",
+    summary: "How fast does a client read a file from an NFS server, and how long does a write \
+              through TLS take?",
+    about: "nfs-ganesha (NFS 4.0, VFS) serves a cached file of 64 MB. Reads: 1, 4 or 16 \
+            connections, each with 16 reads of 256 KB in flight, the first second not counted. \
+            Writes, each to stable storage: 1 KiB, 9 KiB or 1 MiB, 1 or 16 on their way. Between \
+            client and server is nothing, a pair of stunnels, or `srd nfs-proxy` at both ends. \
+            'no NODELAY' is that proxy with --nagle --tls-record-bytes 8192: Linux holds a small \
+            segment back while another small one is unacknowledged, so two TLS records of one call \
+            that are written one by one wait for each other, and one write of all does not.",
     repetitions: 3,
     variants: super::variant::USUAL,
-    programs: |_| vec![GANESHA, STUNNEL, OPENSSL],
+    programs: |_| vec![GANESHA, proxies::STUNNEL, proxies::OPENSSL],
     cases,
 };
 
@@ -64,28 +64,45 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Reads { connections: usize },
-    Writes { bytes: usize, nodelay: bool },
+    Writes(Writes),
 }
 
 fn cases(options: &Options) -> Vec<Case> {
-    let all = [
-        ("read, 1 connection", Work::Reads { connections: 1 }),
-        ("read, 4 connections", Work::Reads { connections: 4 }),
-        ("write 9 KiB, TCP_NODELAY", Work::Writes { bytes: 9 << 10, nodelay: true }),
-        ("write 9 KiB, no TCP_NODELAY", Work::Writes { bytes: 9 << 10, nodelay: false }),
-        ("write 1 KiB, TCP_NODELAY", Work::Writes { bytes: 1 << 10, nodelay: true }),
-        ("write 1 KiB, no TCP_NODELAY", Work::Writes { bytes: 1 << 10, nodelay: false }),
-    ];
-    let chosen = all.into_iter().take(options.quick_or(1, all.len()));
-    chosen.map(|(name, work)| case(options, name, work)).collect()
+    let mut all = Vec::new();
+    for connections in [1, 4, 16] {
+        let plural = if connections == 1 { "" } else { "s" };
+        let name = format!("read, {connections} connection{plural}");
+        all.push((name, Work::Reads { connections }, Through::Nothing));
+    }
+    for through in [Through::Stunnel, Through::Proxy { connections: 1 }] {
+        all.push((format!("read, {through}"), Work::Reads { connections: 1 }, through));
+    }
+    for connections in [4, 16] {
+        let through = Through::Proxy { connections };
+        let name = format!("read, {through}, {connections} connections");
+        all.push((name, Work::Reads { connections: 1 }, through));
+    }
+    for (size, bytes) in [("1 KiB", 1 << 10), ("9 KiB", 9 << 10), ("1 MiB", 1 << 20)] {
+        for depth in [1, 16] {
+            for through in Through::OF_WRITES {
+                let name = format!("write {size}, depth {depth}, {through}");
+                all.push((name, Work::Writes(Writes { bytes, depth }), through));
+            }
+        }
+    }
+    let is_quick =
+        |name: &str| name == "read, 1 connection" || name == "write 9 KiB, depth 1, proxy";
+    all.retain(|(name, ..)| !options.quick || is_quick(name));
+    all.into_iter().map(|(name, work, through)| case(options, &name, work, through)).collect()
 }
 
-fn case(options: &Options, name: &str, work: Work) -> Case {
+fn case(options: &Options, name: &str, work: Work, through: Through) -> Case {
     let fabric = FabricConfig { hosts_per_leaf: 1, ..FabricConfig::default() };
     let spines = options.spines.unwrap_or(fabric.spines);
     let uplink_rate_mbps = (fabric.host_rate_mbps / u32::from(spines)).max(1);
     let fabric = FabricConfig { spines, uplink_rate_mbps, ..fabric };
-    let seconds = options.seconds_or(8, 2);
+    let seconds = options.seconds_or(4, 2);
+    let program = options.program.clone();
     Case {
         name: name.into(),
         setting: format!("{name}, {seconds} s; {}", describe(&fabric)),
@@ -93,15 +110,23 @@ fn case(options: &Options, name: &str, work: Work) -> Case {
         hosts: vec![CLIENT, SERVER],
         only: None,
         measure: Box::new(move |stage| match work {
-            Work::Reads { connections } => reads(stage, connections, seconds),
-            Work::Writes { bytes, nodelay } => writes(stage, bytes, nodelay, seconds),
+            Work::Reads { connections } => {
+                reads(stage, connections, (through, program.as_path()), seconds)
+            }
+            Work::Writes(what) => writes(stage, what, (through, program.as_path()), seconds),
         }),
     }
 }
 
-fn reads(stage: &Stage<'_>, connections: usize, seconds: u64) -> Result<Measured> {
+fn reads(
+    stage: &Stage<'_>,
+    connections: usize,
+    (through, program): (Through, &Path),
+    seconds: u64,
+) -> Result<Measured> {
     let _server = start_server(stage)?;
-    let server = SocketAddr::new(stage.address(SERVER)?, NFS_PORT);
+    let _proxies = through.start(stage, program)?;
+    let server = server_for(stage, through)?;
     let connect = || -> Result<Vec<Client>> {
         (0..connections).map(|_| Client::connect(server, &[EXPORT, FILE])).collect()
     };
@@ -132,19 +157,27 @@ fn reads(stage: &Stage<'_>, connections: usize, seconds: u64) -> Result<Measured
     })
 }
 
-fn writes(stage: &Stage<'_>, bytes: usize, nodelay: bool, seconds: u64) -> Result<Measured> {
+/// Where the client connects to.
+fn server_for(stage: &Stage<'_>, through: Through) -> Result<SocketAddr> {
+    Ok(match through {
+        Through::Nothing => SocketAddr::new(stage.address(SERVER)?, NFS_PORT),
+        _ => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), LOCAL_PORT),
+    })
+}
+
+fn writes(
+    stage: &Stage<'_>,
+    what: Writes,
+    (through, program): (Through, &Path),
+    seconds: u64,
+) -> Result<Measured> {
     let _server = start_server(stage)?;
-    let _proxies = start_proxies(stage, nodelay)?;
-    let local = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), LOCAL_PORT);
-    let mut client = stage.fabric.within(CLIENT, || Client::connect(local, &[EXPORT, FILE]))??;
-    let data = vec![b'w'; bytes];
+    let _proxies = through.start(stage, program)?;
+    let server = server_for(stage, through)?;
+    let mut client = stage.fabric.within(CLIENT, || Client::connect(server, &[EXPORT, FILE]))??;
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut took_ms = Vec::new();
-    let mut offset = 0;
-    while Instant::now() < end {
-        took_ms.push(client.write(offset, &data)?.as_secs_f64() * 1e3);
-        offset = (offset + bytes as u64) % (FILE_BYTES / 2);
-    }
+    let took = client.write_until(what, FILE_BYTES, end)?;
+    let took_ms: Vec<_> = took.iter().map(|took| took.as_secs_f64() * 1e3).collect();
     let mut sorted = took_ms.clone();
     sorted.sort_by(f64::total_cmp);
     Ok(Measured {
@@ -194,95 +227,9 @@ fn server_config(directory: &Path, export: &Path) -> String {
     )
 }
 
-/// A TLS proxy beside the client and one beside the server.
-fn start_proxies(stage: &Stage<'_>, nodelay: bool) -> Result<[Running; 2]> {
-    let certificate = stage.directory.join("tls.pem");
-    if !certificate.exists() {
-        make_certificate(&certificate)?;
-    }
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let server = Proxy {
-        accept: SocketAddr::new(any, TLS_PORT),
-        connect: SocketAddr::new(local, NFS_PORT),
-        certificate: Some(&certificate),
-        nodelay,
-    };
-    let client = Proxy {
-        accept: SocketAddr::new(local, LOCAL_PORT),
-        connect: SocketAddr::new(stage.address(SERVER)?, TLS_PORT),
-        certificate: None,
-        nodelay,
-    };
-    let start = |host, name, proxy: &Proxy<'_>| -> Result<Running> {
-        let config = stage.directory.join(format!("{name}.conf"));
-        fs::write(&config, proxy.config()).with_context(|| config.display().to_string())?;
-        let mut command = programs::command(stage, STUNNEL)?;
-        command.arg(&config);
-        let mut running = programs::start(stage, host, name, &mut command)?;
-        programs::wait_for_listener(stage, host, proxy.accept.port(), &mut running, name)?;
-        Ok(running)
-    };
-    Ok([start(SERVER, "stunnel-server", &server)?, start(CLIENT, "stunnel-client", &client)?])
-}
-
-/// A key and a certificate signed with it, for one run.
-fn make_certificate(file: &Path) -> Result<()> {
-    let mut openssl = std::process::Command::new(
-        command::find_program(OPENSSL.name).context("openssl is not installed")?,
-    );
-    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
-    openssl.args(["-nodes", "-days", "2", "-subj", "/CN=srd-lab", "-keyout"]).arg(file);
-    openssl.arg("-out").arg("/dev/stdout");
-    let certificate = command::run(&mut openssl, "").context("openssl req")?;
-    let key = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    fs::write(file, key + &certificate).with_context(|| file.display().to_string())
-}
-
-struct Proxy<'a> {
-    accept: SocketAddr,
-    connect: SocketAddr,
-    /// The server has one.
-    certificate: Option<&'a Path>,
-    nodelay: bool,
-}
-
-impl Proxy<'_> {
-    fn config(&self) -> String {
-        let nodelay = u8::from(self.nodelay);
-        let role = match self.certificate {
-            Some(file) => format!("cert = {}\n", file.display()),
-            None => "client = yes\n".to_owned(),
-        };
-        format!(
-            "foreground = yes\npid =\nsyslog = no\n\
-             socket = l:TCP_NODELAY={nodelay}\nsocket = r:TCP_NODELAY={nodelay}\n\
-             [nfs]\n{role}accept = {}\nconnect = {}\n",
-            self.accept, self.connect
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn proxies_differ_by_role_and_by_what_is_measured() {
-        let proxy = |certificate, nodelay| Proxy {
-            accept: "127.0.0.1:20049".parse().unwrap(),
-            connect: "10.99.1.1:20050".parse().unwrap(),
-            certificate,
-            nodelay,
-        };
-        let client = proxy(None, true).config();
-        assert!(client.contains("client = yes\n") && !client.contains("cert"));
-        assert!(client.contains("socket = r:TCP_NODELAY=1\n"));
-        assert!(client.ends_with("accept = 127.0.0.1:20049\nconnect = 10.99.1.1:20050\n"));
-        let server = proxy(Some(Path::new("/x/tls.pem")), false).config();
-        assert!(server.contains("cert = /x/tls.pem\n") && !server.contains("client"));
-        assert!(server.contains("socket = l:TCP_NODELAY=0\n"));
-    }
 
     #[test]
     fn the_server_exports_one_directory_over_tcp() {

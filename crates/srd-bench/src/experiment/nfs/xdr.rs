@@ -172,6 +172,11 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// The number of the transaction.
+pub(super) fn xid(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|xid| u32::from_be_bytes(*xid))
+}
+
 /// The handle in the reply to [`lookup`].
 pub(super) fn handle(bytes: &[u8], names: usize) -> Result<Vec<u8>> {
     let mut reply = Reply::open(bytes)?;

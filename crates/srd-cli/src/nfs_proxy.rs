@@ -1,0 +1,252 @@
+//! `srd nfs-proxy`: NFS through TLS and several connections. The work is in `srd_nfs`.
+
+use crate::failure::Usage;
+use anyhow::{Context, Result};
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use srd_nfs::accept::Acceptor;
+use srd_nfs::dial::{Dialer, NFS_PORT, TLS_PORT, Target, TlsFiles};
+use srd_nfs::limits::{CONNECTIONS_MAX, DRAIN_WAIT_MAX, Limits};
+use srd_nfs::link::Pacing;
+use srd_nfs::metrics::Metrics;
+use srd_nfs::serve::{self, Certificates};
+use srd_nfs::tls::Identity;
+use srd_nfs::{client, probe};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a connection may need beyond its drain to be gone.
+const END_WAIT: Duration = Duration::from_secs(2);
+/// The most that TLS puts into one record.
+const TLS_RECORD_BYTES: std::ops::RangeInclusive<u64> = 512..=16_384;
+
+const NOTES: &str = "\
+SIGNALS
+  SIGTERM, SIGINT  takes no more calls, waits up to 5 s for replies, and ends
+  SIGHUP           reads certificates and keys again, for connections from then on
+
+EXAMPLES
+  srd nfs-proxy --serve --listen 0.0.0.0:20050 --to 127.0.0.1:2049 --cert nas.pem --key nas.key
+  srd nfs-proxy --listen 127.0.0.1:20049 --ca ca.pem --connections 4 nas.example
+  mount -t nfs4 -o port=20049,vers=4.1 127.0.0.1:/export /mnt
+
+docs/nfs.md says what holds for each version of NFS when a connection is lost.";
+
+/// Arguments of `srd nfs-proxy`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct NfsProxyArgs {
+    /// The other half's machine, or with --plain the NFS server: HOST[:PORT] [default port: 20050,
+    /// with --plain 2049].
+    #[arg(value_name = "SERVER", required_unless_present = "serve", conflicts_with = "serve")]
+    server: Option<String>,
+    /// Be the half beside the NFS server.
+    #[arg(long, requires = "to")]
+    serve: bool,
+    /// Where to take connections [default: 127.0.0.1:20049, with --serve 0.0.0.0:20050].
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// With --serve: the NFS server.
+    #[arg(long, value_name = "HOST[:PORT]", requires = "serve")]
+    to: Option<String>,
+    /// Issuers of the server's certificate, in PEM.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["serve", "plain"])]
+    ca: Option<PathBuf>,
+    /// The own certificate and those that lead to its issuer, in PEM.
+    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "plain")]
+    cert: Option<PathBuf>,
+    /// The own certificate's key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// With --serve: serve only clients with a certificate of these issuers, in PEM.
+    #[arg(long, value_name = "FILE", requires = "serve", conflicts_with = "plain")]
+    client_ca: Option<PathBuf>,
+    /// The name in the server's certificate, if it is not SERVER.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["serve", "plain"])]
+    server_name: Option<String>,
+    /// No TLS: on this machine only, unless --trust-network is given.
+    #[arg(long)]
+    plain: bool,
+    /// Let NFS pass without TLS between machines: the network is protected otherwise, for example
+    /// by an encrypted tunnel of `srd up`.
+    #[arg(long)]
+    trust_network: bool,
+    /// Connections to the server for each client, at most: one at first, more under load.
+    #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "serve",
+          value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS_MAX as i64))]
+    connections: u16,
+    /// Connections taken at once, at most.
+    #[arg(long, value_name = "N", default_value_t = 256,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    clients: u16,
+    /// Bytes of one call or reply, at most.
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20, conflicts_with = "serve",
+          value_parser = clap::value_parser!(u32).range(4096..=1 << 30))]
+    record_bytes: u32,
+    /// Bytes of calls without a reply for each client, at most; then its next calls wait.
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, conflicts_with = "serve",
+          value_parser = clap::value_parser!(u32).range(4096..))]
+    outstanding_bytes: u32,
+    /// Serve counters in OpenMetrics at http://ADDR:PORT/metrics.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Leave TCP_NODELAY off, to measure what that costs.
+    #[arg(long)]
+    nagle: bool,
+    /// Cut TLS records at so many bytes and write each by itself, to measure that [default: 16 KiB,
+    /// a call or reply in one write].
+    #[arg(long, value_name = "BYTES", conflicts_with = "plain",
+          value_parser = clap::value_parser!(u64).range(TLS_RECORD_BYTES))]
+    tls_record_bytes: Option<u64>,
+    /// Ask the server for nothing once, say whether it answered, and end.
+    #[arg(long, conflicts_with = "serve")]
+    probe: bool,
+}
+
+/// Runs `srd nfs-proxy`. Returns the exit code.
+pub(crate) fn run(args: &NfsProxyArgs) -> Result<u8> {
+    let proxy = Proxy::new(args)?;
+    if args.probe {
+        probe::null_call(&proxy.dialer)?;
+        crate::output::say(format!("{} answers", proxy.dialer.target))?;
+        return Ok(0);
+    }
+    // Signals first: one that comes while the sockets are made is not lost.
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("signals")?;
+    let acceptor = proxy.start(args)?;
+    let allow_remote = args.metrics.is_some_and(|at| !at.ip().is_loopback());
+    let metrics = args.metrics.map(|at| proxy.metrics.serve(at, allow_remote)).transpose()?;
+    tracing::info!(target: "srd_nfs", "{} to {}", acceptor.address()?, proxy.dialer.target);
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            break;
+        }
+        proxy.reload();
+    }
+    tracing::info!(target: "srd_nfs", "ending: calls on their way are still answered");
+    let left = acceptor.end(DRAIN_WAIT_MAX + END_WAIT);
+    drop(metrics);
+    if left > 0 {
+        tracing::warn!(
+            target: "srd_nfs",
+            "{left} connections had calls without a reply: clients send them again"
+        );
+    }
+    Ok(0)
+}
+
+struct Proxy {
+    dialer: Arc<Dialer>,
+    certificates: Option<Arc<Certificates>>,
+    listen: SocketAddr,
+    pacing: Pacing,
+    limits: Limits,
+    metrics: Metrics,
+}
+
+impl Proxy {
+    fn new(args: &NfsProxyArgs) -> Result<Self> {
+        let cut = args.tls_record_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let pacing = Pacing { nodelay: !args.nagle, tls_record_bytes: cut };
+        let own = args.cert.clone().zip(args.key.clone());
+        let own = own.map(|(certificate, key)| Identity { certificate, key });
+        let to_server = !args.serve && !args.plain;
+        let port = if to_server { TLS_PORT } else { NFS_PORT };
+        let text = args.server.as_ref().or(args.to.as_ref()).context("no server")?;
+        let target = Target::parse(text, port).map_err(|e| Usage(format!("{e:#}")))?;
+        let default_listen =
+            if args.serve { ([0, 0, 0, 0], TLS_PORT) } else { ([127, 0, 0, 1], 20_049) };
+        let listen = args.listen.unwrap_or_else(|| default_listen.into());
+        let files = |own: Option<Identity>| -> Result<TlsFiles> {
+            let why = "give --ca FILE, the issuers of the server's certificate, or --plain";
+            let ca = args.ca.clone().ok_or_else(|| Usage(why.into()))?;
+            Ok(TlsFiles { ca, own, server_name: args.server_name.clone() })
+        };
+        let client_tls = to_server.then(|| files(own.clone())).transpose()?;
+        let serve_tls = (args.serve && !args.plain).then(|| -> Result<serve::TlsFiles> {
+            let why = "give --cert and --key, the server's certificate, or --plain";
+            let own = own.clone().ok_or_else(|| Usage(why.into()))?;
+            Ok(serve::TlsFiles { own, client_ca: args.client_ca.clone() })
+        });
+        let serve_tls = serve_tls.transpose()?;
+        if !args.trust_network {
+            check_plain_listen(listen, serve_tls.is_some())?;
+            check_plain_target(&target, client_tls.is_some())?;
+        }
+        let certificates = serve_tls.map(|files| Certificates::read(files, pacing)).transpose()?;
+        let limits = Limits {
+            clients_max: usize::from(args.clients),
+            record_bytes_max: usize::try_from(args.record_bytes)?,
+            outstanding_bytes_max: usize::try_from(args.outstanding_bytes)?,
+            ..Limits::default()
+        };
+        Ok(Self {
+            dialer: Arc::new(Dialer::new(target, client_tls, pacing)?),
+            certificates: certificates.map(Arc::new),
+            listen,
+            pacing,
+            limits,
+            metrics: Metrics::default(),
+        })
+    }
+
+    fn start(&self, args: &NfsProxyArgs) -> Result<Acceptor> {
+        let at = self.listen;
+        let listener = TcpListener::bind(at).with_context(|| format!("cannot listen at {at}"))?;
+        let dialer = Arc::clone(&self.dialer);
+        let started = if args.serve {
+            let how = (self.limits, self.pacing);
+            serve::start(listener, dialer, self.certificates.clone(), how, &self.metrics)
+        } else {
+            let options = client::Options {
+                limits: self.limits,
+                connections_max: usize::from(args.connections),
+                pacing: self.pacing,
+            };
+            client::start(listener, dialer, &options, &self.metrics)
+        };
+        started.context("threads")
+    }
+
+    fn reload(&self) {
+        let serving = self.certificates.as_ref().map_or(Ok(()), |all| all.reload());
+        match self.dialer.reload().and(serving) {
+            Ok(()) => {
+                self.metrics.reloads.inc();
+                tracing::info!(target: "srd_nfs", "certificates are read again");
+            }
+            Err(error) => {
+                self.metrics.reloads_failed.inc();
+                tracing::warn!(target: "srd_nfs", "the old certificates stay: {error:#}");
+            }
+        }
+    }
+}
+
+fn check_plain_listen(listen: SocketAddr, has_tls: bool) -> Result<(), Usage> {
+    if has_tls || listen.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "{listen} would serve other machines without TLS: listen at 127.0.0.1 or [::1], or give \
+         --trust-network"
+    )))
+}
+
+fn check_plain_target(target: &Target, has_tls: bool) -> Result<(), Usage> {
+    if has_tls {
+        return Ok(());
+    }
+    let addresses = (target.host.as_str(), target.port).to_socket_addrs();
+    let is_here = addresses.is_ok_and(|mut all| all.all(|address| address.ip().is_loopback()));
+    if is_here {
+        return Ok(());
+    }
+    Err(Usage(format!(
+        "{target} is not on this machine, and NFS would travel without TLS: give --trust-network \
+         if the network is protected otherwise, or use TLS"
+    )))
+}

@@ -1,0 +1,288 @@
+//! The half beside the NFS client.
+//!
+//! ```text
+//!   NFS client == one connection ==> reader --> Calls --> writer ==> connection 0 ==> server
+//!              <== whole replies === readers of all       writer ==> connection 1 ==> server
+//! ```
+//!
+//! Each connection of a client has a table of calls and its own connections to the server: one
+//! at first, another whenever all of them were busy for a while. A lost one is made again, or gives
+//! its calls to another; the client notices a pause.
+//!
+//! A client that reads no replies fills its own sockets, then those of its connections to the
+//! server; one that calls without end waits. Nobody else does.
+
+mod calls;
+#[cfg(test)]
+mod calls_tests;
+mod upstream;
+
+use std::io::{self, BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::accept::Acceptor;
+use crate::dial::Dialer;
+use crate::limits::{DRAIN_WAIT_MAX, Limits};
+use crate::link::{self, Pacing};
+use crate::metrics::Metrics;
+use crate::record::{self, Kind, Record};
+use crate::stop::Stop;
+use calls::{Calls, ConnectionId, Taken};
+
+/// Bytes that are read from a client at once.
+const READ_BYTES: usize = 64 << 10;
+/// How often it is asked whether the connections are busy.
+const LOOK_PAUSE: Duration = Duration::from_millis(250);
+/// Calls without a reply that keep a connection busy: one on its way, one at the server, one back,
+/// and one to spare.
+const BUSY_CALLS_MIN: usize = 4;
+/// Bytes that a busy connection moves between two looks at least: 2 MB/s.
+const BUSY_BYTES_MIN: u64 = 512 << 10;
+/// How long a wait lasts at most before it is looked whether all ends.
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// How clients are served.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What one process takes on.
+    pub limits: Limits,
+    /// Connections to the server for each client, 1 to [`crate::limits::CONNECTIONS_MAX`].
+    pub connections_max: usize,
+    /// How bytes become segments.
+    pub pacing: Pacing,
+}
+
+/// Starts to serve.
+///
+/// # Errors
+/// There is no thread to be had.
+pub fn start(
+    listener: TcpListener,
+    dialer: Arc<Dialer>,
+    options: &Options,
+    metrics: &Metrics,
+) -> io::Result<Acceptor> {
+    let stop = Stop::default();
+    let (options, metrics) = (options.clone(), metrics.clone());
+    let (counted, clients_max) = (metrics.clone(), options.limits.clients_max);
+    let serve = move |stream: TcpStream, from: SocketAddr| {
+        tracing::info!("{from}: a client, for {}", dialer.target);
+        let served = Client::new(&stream, Arc::clone(&dialer), options.clone(), metrics.clone())
+            .map_err(record::RecordError::Io)
+            .and_then(|client| client.run(&stream));
+        match served {
+            Ok(()) => tracing::info!("{from}: the client has left"),
+            Err(error) => {
+                metrics.clients_failed.inc();
+                tracing::warn!("{from}: its connection is ended: {error}");
+            }
+        }
+    };
+    Acceptor::start(listener, clients_max, counted, stop, Box::new(serve))
+}
+
+/// One connection of an NFS client.
+struct Client {
+    dialer: Arc<Dialer>,
+    options: Options,
+    metrics: Metrics,
+    table: Mutex<Table>,
+    /// A reply made room, or all ends.
+    room: Condvar,
+    /// A record waits, or all ends.
+    work: Condvar,
+    /// Replies are written whole.
+    replies: Mutex<TcpStream>,
+}
+
+struct Table {
+    calls: Calls,
+    /// Replies that are being written to the client.
+    handing_over: usize,
+    is_ending: bool,
+}
+
+impl Client {
+    fn new(
+        stream: &TcpStream,
+        dialer: Arc<Dialer>,
+        options: Options,
+        metrics: Metrics,
+    ) -> io::Result<Self> {
+        link::prepare(stream, options.pacing)?;
+        let table = Table { calls: Calls::new(options.limits), handing_over: 0, is_ending: false };
+        Ok(Self {
+            dialer,
+            options,
+            metrics,
+            table: Mutex::new(table),
+            room: Condvar::new(),
+            work: Condvar::new(),
+            replies: Mutex::new(stream.try_clone()?),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, stream: &TcpStream) -> Result<(), record::RecordError> {
+        thread::scope(|scope| {
+            let add = || {
+                let id = self.lock().calls.add_connection();
+                let spawned = thread::Builder::new()
+                    .name("srd-nfs-upstream".to_owned())
+                    .spawn_scoped(scope, move || upstream::run(self, id));
+                if let Err(error) = spawned {
+                    tracing::warn!("no thread for a connection to the server: {error}");
+                    // Without the first there is no service; a further one is only missed.
+                    self.lock().calls.down(id);
+                    return Err(error);
+                }
+                Ok(())
+            };
+            let read = add().map_err(record::RecordError::Io).and_then(|()| {
+                let mut looked = Instant::now();
+                let mut from = BufReader::with_capacity(READ_BYTES, stream);
+                let bytes_max = self.options.limits.record_bytes_max;
+                while let Some(record) = record::read(&mut from, bytes_max)? {
+                    self.take(Arc::new(record), stream);
+                    if looked.elapsed() >= LOOK_PAUSE {
+                        looked = Instant::now();
+                        if self.wants_another() && add().is_ok() {
+                            self.metrics.upstreams_added.inc();
+                        }
+                    }
+                }
+                Ok(())
+            });
+            if read.is_ok() {
+                self.drain();
+            }
+            self.end();
+            read
+        })
+    }
+
+    /// Takes a record from the client; waits while there is no place for it.
+    fn take(&self, record: Arc<Record>, client: &TcpStream) {
+        let mut table = self.lock();
+        let is_call = record.kind() == Kind::Call;
+        let mut has_waited = false;
+        while !table.is_ending {
+            let calls = &mut table.calls;
+            match if is_call { calls.call(&record) } else { calls.callback_reply(&record) } {
+                Taken::On(_) => {
+                    drop(table);
+                    self.metrics.bytes_up.inc_by(record.bytes().len() as u64);
+                    if is_call {
+                        self.metrics.calls.inc();
+                        self.metrics.calls_outstanding.inc();
+                    }
+                    self.work.notify_all();
+                    return;
+                }
+                Taken::Again => return,
+                Taken::Unknown => {
+                    self.metrics.callbacks_dropped.inc();
+                    return;
+                }
+                Taken::Full => {
+                    if !has_waited {
+                        self.metrics.waits.inc();
+                    }
+                    has_waited = true;
+                    if has_left(client) {
+                        table.is_ending = true;
+                        return;
+                    }
+                    let waited = self.room.wait_timeout(table, WAIT_MAX);
+                    table = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+    }
+
+    fn wants_another(&self) -> bool {
+        let mut table = self.lock();
+        let has_place = table.calls.connections() < self.options.connections_max;
+        // Asked in any case: each look begins a new span.
+        table.calls.is_busy(BUSY_CALLS_MIN, BUSY_BYTES_MIN) && has_place
+    }
+
+    /// Hands a record of the server to the client; false when the client is gone.
+    fn hand_over(&self, record: &Record) -> bool {
+        let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = replies.write_all(record.bytes());
+        drop(replies);
+        self.metrics.bytes_down.inc_by(record.bytes().len() as u64);
+        written.is_ok()
+    }
+
+    /// Waits for the replies to the calls that are left.
+    fn drain(&self) {
+        let deadline = Instant::now() + DRAIN_WAIT_MAX;
+        let mut table = self.lock();
+        while table.calls.outstanding() + table.handing_over > 0 && !table.is_ending {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::warn!("{} calls stay without a reply", table.calls.outstanding());
+                return;
+            }
+            let waited = self.room.wait_timeout(table, left);
+            table = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn end(&self) {
+        let mut table = self.lock();
+        table.is_ending = true;
+        let left = i64::try_from(table.calls.outstanding()).unwrap_or(i64::MAX);
+        drop(table);
+        self.metrics.calls_outstanding.dec_by(left);
+        self.work.notify_all();
+        self.room.notify_all();
+        let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = replies.shutdown(Shutdown::Both);
+    }
+
+    /// The client cannot be written to: its reader is woken, and ends all.
+    fn fail(&self) {
+        self.lock().is_ending = true;
+        let replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = replies.shutdown(Shutdown::Both);
+        drop(replies);
+        self.room.notify_all();
+        self.work.notify_all();
+    }
+
+    /// Takes the next record for a connection, waiting for it; `None` when all ends or `is_lost`
+    /// says that the connection is.
+    fn next(&self, on: ConnectionId, is_lost: impl Fn() -> bool) -> Option<Arc<Record>> {
+        let mut table = self.lock();
+        loop {
+            if table.is_ending || is_lost() {
+                return None;
+            }
+            let again = table.calls.again();
+            if let Some(record) = table.calls.next(on) {
+                self.metrics.calls_again.inc_by(table.calls.again() - again);
+                return Some(record);
+            }
+            let waited = self.work.wait_timeout(table, WAIT_MAX);
+            table = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Whether a client that is not read from has closed its end.
+fn has_left(client: &TcpStream) -> bool {
+    let mut asked = [PollFd::new(client, PollFlags::RDHUP)];
+    let polled = rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    polled.is_ok_and(|ready| ready > 0)
+}

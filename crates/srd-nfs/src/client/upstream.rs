@@ -1,0 +1,182 @@
+//! One connection to the server: made, lost, and made again.
+
+use std::io::BufReader;
+use std::net::Shutdown;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::calls::{ConnectionId, Received};
+use super::{Client, READ_BYTES};
+use crate::link::{Link, ReadHalf, WriteHalf};
+use crate::record::{self, Kind};
+
+/// The first pause between two tries; each further one is twice as long.
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The longest.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The same failure is logged again after this time.
+const LINE_PAUSE: Duration = Duration::from_secs(60);
+
+/// Keeps a connection until the client leaves, or until it is lost while another can take over.
+pub(super) fn run(client: &Client, id: ConnectionId) {
+    let mut retry = Retry::default();
+    while let Some(link) = connect(client, &mut retry) {
+        client.metrics.upstreams.inc();
+        client.lock().calls.up(id);
+        let up = Instant::now();
+        converse(client, id, link);
+        client.metrics.upstreams.dec();
+        // A server that takes connections and ends them at once is not asked without pause.
+        if up.elapsed() > RETRY_PAUSE_MAX {
+            retry = Retry::default();
+        }
+        let mut table = client.lock();
+        if table.is_ending {
+            return;
+        }
+        client.metrics.upstreams_lost.inc();
+        let heir = table.calls.down(id);
+        let left = table.calls.outstanding();
+        drop(table);
+        let target = &client.dialer.target;
+        if heir.is_some() {
+            tracing::warn!("{target}: a connection is lost; another takes its calls");
+            client.work.notify_all();
+            return;
+        }
+        tracing::warn!("{target}: the connection is lost; {left} calls wait for the next");
+        retry.pause(client);
+    }
+}
+
+#[derive(Default)]
+struct Retry {
+    pause: Duration,
+    line: Option<(String, Instant)>,
+}
+
+impl Retry {
+    fn pause(&mut self, client: &Client) {
+        self.pause = (self.pause * 2).clamp(RETRY_PAUSE_MIN, RETRY_PAUSE_MAX);
+        let deadline = Instant::now() + self.pause;
+        let mut table = client.lock();
+        while !table.is_ending {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = client.work.wait_timeout(table, left);
+            table = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn say(&mut self, error: &str) {
+        let is_old = |(text, at): &(String, Instant)| text == error && at.elapsed() < LINE_PAUSE;
+        if !self.line.as_ref().is_some_and(is_old) {
+            tracing::warn!("no connection yet, calls wait: {error}");
+            self.line = Some((error.to_owned(), Instant::now()));
+        }
+    }
+}
+
+/// Tries until it works; `None` when the client leaves.
+fn connect(client: &Client, retry: &mut Retry) -> Option<Link> {
+    while !client.lock().is_ending {
+        match client.dialer.connect() {
+            Ok(link) => return Some(link),
+            Err(error) => {
+                client.metrics.upstreams_failed.inc();
+                retry.say(&error.to_string());
+                retry.pause(client);
+            }
+        }
+    }
+    None
+}
+
+/// Sends calls and hands replies over until either side ends.
+fn converse(client: &Client, id: ConnectionId, link: Link) {
+    let socket = match link.socket() {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::warn!("no more files: {error}; raise the limit of open files");
+            return;
+        }
+    };
+    let (from, mut to) = link.split();
+    let is_lost = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let read = || {
+            receive(client, id, from);
+            // The writer may wait for a server that waits for its replies to be read.
+            let _ = socket.shutdown(Shutdown::Both);
+            // Under the lock, so that a writer about to wait sees it.
+            let table = client.lock();
+            is_lost.store(true, Ordering::SeqCst);
+            drop(table);
+            client.work.notify_all();
+        };
+        let name = "srd-nfs-replies".to_owned();
+        if let Err(error) = thread::Builder::new().name(name).spawn_scoped(scope, read) {
+            tracing::warn!("no thread for replies: {error}");
+            return;
+        }
+        send(client, id, &mut to, &is_lost);
+        let _ = socket.shutdown(Shutdown::Both);
+    });
+}
+
+fn send(client: &Client, id: ConnectionId, to: &mut WriteHalf, is_lost: &AtomicBool) {
+    while let Some(record) = client.next(id, || is_lost.load(Ordering::SeqCst)) {
+        if let Err(error) = to.send(record.bytes()) {
+            tracing::debug!("{}: {error}", client.dialer.target);
+            return;
+        }
+    }
+    to.finish();
+}
+
+fn receive(client: &Client, id: ConnectionId, from: ReadHalf) {
+    let mut from = BufReader::with_capacity(READ_BYTES, from);
+    loop {
+        let record = match record::read(&mut from, client.options.limits.record_bytes_max) {
+            Ok(Some(record)) => record,
+            Ok(None) => return,
+            Err(error) => {
+                if !client.lock().is_ending {
+                    tracing::warn!("{}: {error}", client.dialer.target);
+                }
+                return;
+            }
+        };
+        let is_reply = record.kind() == Kind::Reply;
+        let mut table = client.lock();
+        if table.is_ending {
+            return;
+        }
+        let received = match record.kind() {
+            Kind::Reply => table.calls.reply(&record),
+            Kind::Call => table.calls.callback(&record, id),
+        };
+        table.handing_over += 1;
+        drop(table);
+        let metrics = &client.metrics;
+        match (received, is_reply) {
+            (Received::Forward, true) => {
+                metrics.replies.inc();
+                metrics.calls_outstanding.dec();
+            }
+            (Received::Forward, false) => drop(metrics.callbacks.inc()),
+            (Received::Drop, true) => drop(metrics.replies_unknown.inc()),
+            (Received::Drop, false) => drop(metrics.callbacks_dropped.inc()),
+        }
+        let is_gone = received == Received::Forward && !client.hand_over(&record);
+        client.lock().handing_over -= 1;
+        client.room.notify_all();
+        if is_gone {
+            return client.fail();
+        }
+    }
+}

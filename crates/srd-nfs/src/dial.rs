@@ -1,0 +1,168 @@
+//! Connections to the other half, by name or address.
+
+use std::io::{self, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use rustls::{ClientConfig, ClientConnection};
+use rustls_pki_types::ServerName;
+
+use crate::limits::CONNECT_WAIT_MAX;
+use crate::link::{self, Link, Pacing};
+use crate::tls::{self, Identity};
+
+/// The port of the half beside the server unless one is given: that of EFS's own proxy is 2049,
+/// which the NFS server has here.
+pub const TLS_PORT: u16 = 20_050;
+/// The port of NFS.
+pub const NFS_PORT: u16 = 2049;
+
+/// A host and a port, as a person writes them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// A name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Target {
+    /// Reads `HOST`, `HOST:PORT`, `[V6]` or `[V6]:PORT`.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn parse(text: &str, port: u16) -> Result<Self> {
+        let wrong = || format!("{text:?}: expected HOST, HOST:PORT or [IPV6]:PORT");
+        let (host, rest) = match text.strip_prefix('[') {
+            Some(text) => text.split_once(']').with_context(wrong)?,
+            None if text.matches(':').count() > 1 => (text, ""),
+            None => text.find(':').map_or((text, ""), |at| text.split_at(at)),
+        };
+        let port = match rest.strip_prefix(':') {
+            Some(digits) => digits.parse().ok().filter(|port| *port != 0).with_context(wrong)?,
+            None if rest.is_empty() => port,
+            None => bail!("{}", wrong()),
+        };
+        if host.is_empty() {
+            bail!("{}", wrong());
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+/// The files of TLS, and the name that the server's certificate must have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsFiles {
+    /// Issuers of the server's certificate.
+    pub ca: PathBuf,
+    /// Our own certificate, if the server wants one.
+    pub own: Option<Identity>,
+    /// The name in the server's certificate, if it is not the host's.
+    pub server_name: Option<String>,
+}
+
+/// Makes connections to one target.
+#[derive(Debug)]
+pub struct Dialer {
+    /// Where to.
+    pub target: Target,
+    pacing: Pacing,
+    tls: Option<Tls>,
+}
+
+#[derive(Debug)]
+struct Tls {
+    files: TlsFiles,
+    name: ServerName<'static>,
+    config: Mutex<Arc<ClientConfig>>,
+}
+
+impl Dialer {
+    /// Reads the certificates.
+    ///
+    /// # Errors
+    /// A file or a name that is not what it should be.
+    pub fn new(target: Target, tls: Option<TlsFiles>, pacing: Pacing) -> Result<Self> {
+        let tls = tls.map(|files| -> Result<Tls> {
+            let name = files.server_name.clone().unwrap_or_else(|| target.host.clone());
+            let name = ServerName::try_from(name.clone())
+                .with_context(|| format!("{name:?} is no name of a server"))?;
+            let config = load(&files, pacing)?;
+            Ok(Tls { files, name, config: Mutex::new(config) })
+        });
+        Ok(Self { target, pacing, tls: tls.transpose()? })
+    }
+
+    /// Reads the certificates again, for connections from now on. After an error the old ones stay.
+    ///
+    /// # Errors
+    /// As [`Dialer::new`].
+    pub fn reload(&self) -> Result<()> {
+        let Some(tls) = &self.tls else { return Ok(()) };
+        let config = load(&tls.files, self.pacing)?;
+        *tls.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    /// Connects, to the first of the name's addresses that answers, and shakes hands.
+    ///
+    /// # Errors
+    /// In words, with what to do.
+    pub fn connect(&self) -> io::Result<Link> {
+        let target = &self.target;
+        let because = |e: io::Error| io::Error::new(e.kind(), format!("{target}: {e}"));
+        let addresses = (target.host.as_str(), target.port).to_socket_addrs().map_err(because)?;
+        let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, CONNECT_WAIT_MAX) {
+                Ok(socket) => return self.link(socket).map_err(because),
+                Err(e) => error = e,
+            }
+        }
+        Err(because(error))
+    }
+
+    fn link(&self, socket: TcpStream) -> io::Result<Link> {
+        link::prepare(&socket, self.pacing)?;
+        let Some(tls) = &self.tls else { return Ok(Link::plain(socket, self.pacing)) };
+        let config = Arc::clone(&tls.config.lock().unwrap_or_else(PoisonError::into_inner));
+        let connection = ClientConnection::new(config, tls.name.clone());
+        let connection = connection.map_err(|e| io::Error::other(tls::explain(&e)))?;
+        Link::tls(socket, connection.into(), self.pacing)
+    }
+}
+
+fn load(files: &TlsFiles, pacing: Pacing) -> Result<Arc<ClientConfig>> {
+    tls::client(&files.ca, files.own.as_ref(), pacing.tls_record_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_names_and_addresses_with_and_without_ports() {
+        let parsed = |text| Target::parse(text, 7).map(|t| (t.host.clone(), t.port)).ok();
+        let is = |host: &str, port| Some((host.to_owned(), port));
+        assert_eq!(parsed("nas"), is("nas", 7));
+        assert_eq!(parsed("nas:20"), is("nas", 20));
+        assert_eq!(parsed("10.0.0.1:20"), is("10.0.0.1", 20));
+        assert_eq!(parsed("fd00::1"), is("fd00::1", 7));
+        assert_eq!(parsed("[fd00::1]:20"), is("fd00::1", 20));
+        for wrong in ["", ":20", "nas:", "nas:0", "nas:x", "nas:70000", "[fd00::1", "[::1]x"] {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+        for text in ["nas:20", "[fd00::1]:20"] {
+            assert_eq!(Target::parse(text, 7).unwrap().to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What one process takes on, at most.
+
+use std::time::Duration;
+
+/// Limits that the command line can change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Connections that are served at once; one more is closed at once.
+    pub clients_max: usize,
+    /// Bytes of one record, all its fragments together.
+    pub record_bytes_max: usize,
+    /// Bytes of calls that one client has without a reply. Then its next calls wait.
+    pub outstanding_bytes_max: usize,
+    /// Calls that one client has without a reply. Then its next calls wait.
+    pub outstanding_calls_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // Linux reads and writes at most 1 MiB at once; others have said 2 MiB.
+        Self {
+            clients_max: 256,
+            record_bytes_max: 4 << 20,
+            outstanding_bytes_max: 64 << 20,
+            outstanding_calls_max: 4096,
+        }
+    }
+}
+
+/// Fragments of one record. Linux and libtirpc send one; a record of more than this gets nowhere.
+pub const FRAGMENTS_MAX: usize = 1024;
+/// Calls of the server to a client (delegations that are recalled) without a reply.
+pub const CALLBACKS_MAX: usize = 256;
+/// Connections from one client to the server.
+pub const CONNECTIONS_MAX: usize = 16;
+/// How long a record that has begun may bring nothing more.
+pub const RECORD_STALL_MAX: Duration = Duration::from_secs(60);
+/// How long a connection may take to be there.
+pub const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a TLS handshake may take, all of it.
+pub const HANDSHAKE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long calls may still be answered after the client has left or the process is to end.
+pub const DRAIN_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long sent data may go without acknowledgement until the connection counts as lost.
+pub const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);

@@ -1,0 +1,231 @@
+//! A connection, plain or TLS, as a half that reads and a half that writes.
+//!
+//! The two halves belong to two threads. Both need the state of TLS, so that stands under a lock,
+//! which nobody holds while it waits for the network.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rustix::net::sockopt;
+use rustls::Connection;
+
+use crate::limits::{HANDSHAKE_WAIT_MAX, RECORD_STALL_MAX, UNACKNOWLEDGED_MAX};
+use crate::tls;
+
+/// Bytes that are taken from a TLS connection's socket at once.
+const INCOMING_BYTES: usize = 64 << 10;
+/// Bytes that are sealed under the lock at once.
+const SEALED_BYTES: usize = 64 << 10;
+
+/// How bytes become segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pacing {
+    /// Whether a small segment may leave while another is unacknowledged (TCP_NODELAY).
+    pub nodelay: bool,
+    /// Bytes of a TLS record, each of which is then a write of its own. Without it TLS cuts at
+    /// 16 KiB and a message is one write.
+    pub tls_record_bytes: Option<usize>,
+}
+
+impl Default for Pacing {
+    fn default() -> Self {
+        Self { nodelay: true, tls_record_bytes: None }
+    }
+}
+
+/// Sets what all connections have.
+///
+/// # Errors
+/// The system's.
+pub fn prepare(socket: &TcpStream, pacing: Pacing) -> io::Result<()> {
+    socket.set_nodelay(pacing.nodelay)?;
+    socket.set_read_timeout(Some(RECORD_STALL_MAX))?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, UNACKNOWLEDGED_MAX)?;
+    let limit_ms = u32::try_from(UNACKNOWLEDGED_MAX.as_millis()).expect("seconds, not weeks");
+    sockopt::set_tcp_user_timeout(socket, limit_ms)?;
+    Ok(())
+}
+
+/// A connection, from which halves are made.
+#[derive(Debug)]
+pub struct Link {
+    socket: TcpStream,
+    tls: Option<Mutex<Connection>>,
+    pacing: Pacing,
+}
+
+impl Link {
+    /// A connection without TLS.
+    pub fn plain(socket: TcpStream, pacing: Pacing) -> Self {
+        Self { socket, tls: None, pacing }
+    }
+
+    /// Shakes hands.
+    ///
+    /// # Errors
+    /// The other side's certificate, its refusal of ours, its silence; in words.
+    pub fn tls(socket: TcpStream, mut tls: Connection, pacing: Pacing) -> io::Result<Self> {
+        tls.set_buffer_limit(None);
+        handshake(&socket, &mut tls)?;
+        socket.set_read_timeout(Some(RECORD_STALL_MAX))?;
+        socket.set_write_timeout(None)?;
+        Ok(Self { socket, tls: Some(Mutex::new(tls)), pacing })
+    }
+
+    /// The two halves.
+    pub fn split(self) -> (ReadHalf, WriteHalf) {
+        let link = Arc::new(self);
+        let incoming = if link.tls.is_some() { vec![0; INCOMING_BYTES] } else { Vec::new() };
+        let read = ReadHalf { link: Arc::clone(&link), incoming, begin: 0, end: 0 };
+        (read, WriteHalf { link, sealed: Vec::new() })
+    }
+
+    /// The socket below, to end it from elsewhere.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn socket(&self) -> io::Result<TcpStream> {
+        self.socket.try_clone()
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Connection>> {
+        // A thread that panicked ends the process's connection anyway: nothing is half done in it.
+        self.tls.as_ref().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn handshake(mut socket: &TcpStream, tls: &mut Connection) -> io::Result<()> {
+    let deadline = Instant::now() + HANDSHAKE_WAIT_MAX;
+    let late =
+        || io::Error::new(ErrorKind::TimedOut, "no TLS handshake in time: is that port TLS?");
+    while tls.is_handshaking() || tls.wants_write() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late());
+        }
+        socket.set_write_timeout(Some(left))?;
+        socket.set_read_timeout(Some(left))?;
+        if tls.wants_write() {
+            tls.write_tls(&mut socket).map_err(|e| if is_timeout(&e) { late() } else { e })?;
+            continue;
+        }
+        let count =
+            tls.read_tls(&mut socket).map_err(|e| if is_timeout(&e) { late() } else { e })?;
+        if count == 0 {
+            let text = "the other side ended the connection within the TLS handshake";
+            return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
+        }
+        if let Err(error) = tls.process_new_packets() {
+            // The alert that says why.
+            let _ = tls.write_tls(&mut socket);
+            return Err(io::Error::new(ErrorKind::InvalidData, tls::explain(&error)));
+        }
+    }
+    Ok(())
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// The half that reads.
+#[derive(Debug)]
+pub struct ReadHalf {
+    link: Arc<Link>,
+    /// Bytes from the socket that TLS has not taken yet.
+    incoming: Vec<u8>,
+    begin: usize,
+    end: usize,
+}
+
+impl ReadHalf {
+    /// Hands TLS what came and takes what is in it; `None`: more must come.
+    fn open(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut tls = self.link.lock().expect("only of TLS");
+        loop {
+            match tls.reader().read(into) {
+                Ok(count) => return Ok(Some(count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            if self.begin == self.end {
+                return Ok(None);
+            }
+            self.begin += tls.read_tls(&mut &self.incoming[self.begin..self.end])?;
+            let opened = tls.process_new_packets();
+            opened.map_err(|e| io::Error::new(ErrorKind::InvalidData, tls::explain(&e)))?;
+        }
+    }
+}
+
+impl Read for ReadHalf {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.link.tls.is_none() || into.is_empty() {
+            return (&self.link.socket).read(into);
+        }
+        loop {
+            if let Some(count) = self.open(into)? {
+                return Ok(count);
+            }
+            (self.begin, self.end) = (0, (&self.link.socket).read(&mut self.incoming)?);
+            if self.end == 0 {
+                let text = "the connection ended without TLS's farewell";
+                return Err(io::Error::new(ErrorKind::UnexpectedEof, text));
+            }
+        }
+    }
+}
+
+/// The half that writes.
+#[derive(Debug)]
+pub struct WriteHalf {
+    link: Arc<Link>,
+    sealed: Vec<u8>,
+}
+
+impl WriteHalf {
+    /// Sends all bytes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Self { link, sealed } = self;
+        if link.tls.is_none() {
+            return (&link.socket).write_all(bytes);
+        }
+        let at_once = link.pacing.tls_record_bytes.unwrap_or(SEALED_BYTES);
+        for part in bytes.chunks(at_once) {
+            let mut tls = link.lock().expect("only of TLS");
+            tls.writer().write_all(part)?;
+            seal(&mut tls, sealed)?;
+            drop(tls);
+            (&link.socket).write_all(sealed)?;
+        }
+        Ok(())
+    }
+
+    /// Says farewell. The other side may go on.
+    pub fn finish(&mut self) {
+        if let Some(mut tls) = self.link.lock() {
+            tls.send_close_notify();
+            let sealed = seal(&mut tls, &mut self.sealed);
+            drop(tls);
+            let sent = sealed.and_then(|()| (&self.link.socket).write_all(&self.sealed));
+            if let Err(error) = sent {
+                tracing::debug!("no farewell: {error}");
+            }
+        }
+        let _ = self.link.socket.shutdown(Shutdown::Write);
+    }
+}
+
+fn seal(tls: &mut Connection, sealed: &mut Vec<u8>) -> io::Result<()> {
+    sealed.clear();
+    while tls.wants_write() {
+        tls.write_tls(sealed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Counters of a process, as OpenMetrics.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use srd_http::{Listener, Request, Response, Server, Status};
+
+/// What a process counts. Clones count the same.
+#[derive(Clone, Default, Debug)]
+pub struct Metrics {
+    /// Connections that are served now.
+    pub clients: Gauge,
+    /// Connections that were taken.
+    pub clients_taken: Counter,
+    /// Connections beyond the limit, closed at once.
+    pub clients_refused: Counter,
+    /// Connections that ended by an error of the other side: TLS, a record, silence.
+    pub clients_failed: Counter,
+    /// Connections to the server that are up now.
+    pub upstreams: Gauge,
+    /// Connections to the server that were lost.
+    pub upstreams_lost: Counter,
+    /// Tries to reach the server that failed.
+    pub upstreams_failed: Counter,
+    /// Connections that were added because the others were busy.
+    pub upstreams_added: Counter,
+    /// Calls taken from clients.
+    pub calls: Counter,
+    /// Calls that were sent again over another connection.
+    pub calls_again: Counter,
+    /// Calls without a reply now.
+    pub calls_outstanding: Gauge,
+    /// Times that a client had to wait because of what it has outstanding.
+    pub waits: Counter,
+    /// Replies handed to clients.
+    pub replies: Counter,
+    /// Replies to calls that are not, or no longer, outstanding: dropped.
+    pub replies_unknown: Counter,
+    /// Calls of servers to clients.
+    pub callbacks: Counter,
+    /// Calls of servers, and replies to them, for which there is no place: dropped.
+    pub callbacks_dropped: Counter,
+    /// Bytes towards the server, without TLS.
+    pub bytes_up: Counter,
+    /// Bytes towards the client, without TLS.
+    pub bytes_down: Counter,
+    /// Times that certificates were read again.
+    pub reloads: Counter,
+    /// Times that certificates could not be read again; the old ones stay.
+    pub reloads_failed: Counter,
+}
+
+impl Metrics {
+    fn registry(&self) -> Registry {
+        let mut all = Registry::with_prefix("srd_nfs");
+        let mut gauge = |name: &str, help: &str, gauge: &Gauge| {
+            all.register(name, help, gauge.clone());
+        };
+        gauge("clients", "Connections served now", &self.clients);
+        gauge("upstreams", "Connections to the server that are up now", &self.upstreams);
+        gauge("calls_outstanding", "Calls without a reply now", &self.calls_outstanding);
+        let mut counter = |name: &str, help: &str, counter: &Counter| {
+            all.register(name, help, counter.clone());
+        };
+        counter("clients_taken", "Connections taken", &self.clients_taken);
+        counter("clients_refused", "Connections beyond the limit, closed", &self.clients_refused);
+        counter("clients_failed", "Connections that ended by an error", &self.clients_failed);
+        counter("upstreams_lost", "Connections to the server lost", &self.upstreams_lost);
+        counter("upstreams_failed", "Failed tries to reach the server", &self.upstreams_failed);
+        counter("upstreams_added", "Connections added under load", &self.upstreams_added);
+        counter("calls", "Calls taken from clients", &self.calls);
+        counter("calls_again", "Calls sent again over another connection", &self.calls_again);
+        counter("waits", "Times a client waited for replies", &self.waits);
+        counter("replies", "Replies handed to clients", &self.replies);
+        counter("replies_unknown", "Replies without a call, dropped", &self.replies_unknown);
+        counter("callbacks", "Calls of servers to clients", &self.callbacks);
+        counter("callbacks_dropped", "Calls of servers dropped", &self.callbacks_dropped);
+        counter("up_bytes", "Bytes towards the server, without TLS", &self.bytes_up);
+        counter("down_bytes", "Bytes towards the client, without TLS", &self.bytes_down);
+        counter("reloads", "Times certificates were read again", &self.reloads);
+        counter("reloads_failed", "Times that failed; old ones stay", &self.reloads_failed);
+        all
+    }
+
+    /// Serves them. `allow_remote`: whether other machines may ask.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn serve(&self, at: SocketAddr, allow_remote: bool) -> io::Result<Server> {
+        let registry = Arc::new(self.registry());
+        Server::start(
+            Listener::bind(at, allow_remote)?,
+            Box::new(move |request| answer(request, &registry)),
+        )
+    }
+}
+
+fn answer(request: &Request, registry: &Registry) -> Response {
+    if request.path != "/metrics" {
+        return Response::text(Status::NotFound, "there is /metrics");
+    }
+    let mut text = String::new();
+    match encode(&mut text, registry) {
+        Ok(()) => Response::ok("application/openmetrics-text; version=1.0.0; charset=utf-8", text),
+        Err(error) => Response::text(Status::Unavailable, error.to_string()),
+    }
+}

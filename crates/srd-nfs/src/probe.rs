@@ -1,0 +1,63 @@
+//! One NULL call (RFC 5531, section 12): is there an NFS server behind this?
+
+use std::io::BufReader;
+
+use anyhow::{Context, Result, bail};
+
+use crate::dial::Dialer;
+use crate::limits::HANDSHAKE_WAIT_MAX;
+use crate::record::{self, Record, RecordError};
+
+/// The program of NFS.
+const NFS: u32 = 100_003;
+/// Enough for an answer to nothing.
+const REPLY_BYTES_MAX: usize = 4096;
+/// A transaction number that is as good as any.
+const XID: u32 = 0x7372_6400;
+
+/// Asks for nothing, in version 4.
+///
+/// # Errors
+/// No connection, no answer in time, or an answer of something else.
+pub fn null_call(dialer: &Dialer) -> Result<()> {
+    let link = dialer.connect()?;
+    link.socket()?.set_read_timeout(Some(HANDSHAKE_WAIT_MAX))?;
+    let (from, mut to) = link.split();
+    // xid, call, RPC version, program, version, NULL, no credentials, no verifier.
+    let call = [XID, 0, 2, NFS, 4, 0, 0, 0, 0, 0];
+    let call: Vec<u8> = call.into_iter().flat_map(u32::to_be_bytes).collect();
+    to.send(Record::of(&call).expect("a call is a message").bytes())?;
+    let target = &dialer.target;
+    let reply = match record::read(&mut Once(BufReader::new(from)), REPLY_BYTES_MAX) {
+        Ok(reply) => reply.with_context(|| {
+            format!("{target} ended the connection: is an NFS server running behind it?")
+        })?,
+        Err(RecordError::Stalled | RecordError::Cut) => {
+            bail!("{target} does not answer: is an NFS server running behind it?")
+        }
+        Err(error) => return Err(error).with_context(|| target.to_string()),
+    };
+    to.finish();
+    // xid, reply, accepted, a verifier that is empty, success.
+    let accepted = [XID, 1, 0, 0, 0, 0];
+    let accepted: Vec<u8> = accepted.into_iter().flat_map(u32::to_be_bytes).collect();
+    if reply.message() != accepted {
+        bail!("{target} is no server of NFS version 4");
+    }
+    Ok(())
+}
+
+/// A stream in which silence or a reset is an end at once, also before the first byte.
+struct Once<R>(R);
+
+impl<R: std::io::Read> std::io::Read for Once<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        use std::io::ErrorKind::{
+            BrokenPipe, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock,
+        };
+        self.0.read(into).map_err(|error| match error.kind() {
+            WouldBlock | TimedOut | ConnectionReset | BrokenPipe => UnexpectedEof.into(),
+            _ => error,
+        })
+    }
+}

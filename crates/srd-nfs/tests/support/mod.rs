@@ -1,0 +1,151 @@
+//! A stand-in for an NFS server, and an authority that signs certificates.
+
+#![allow(clippy::unwrap_used)] // support of tests
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
+use srd_nfs::record::{self, Record};
+use srd_nfs::tls::Identity;
+use std::io::{BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+/// A call with so many bytes after its head, which differ from call to call.
+pub(crate) fn call(xid: u32, bytes: usize) -> Record {
+    let mut message = [xid.to_be_bytes(), [0; 4]].concat();
+    let data = xid.to_be_bytes().into_iter().cycle();
+    message.extend(data.zip((0..=250).cycle()).map(|(a, b): (u8, u8)| a ^ b).take(bytes));
+    Record::of(&message).unwrap()
+}
+
+/// The reply that the stand-in gives: to the NULL call what RFC 5531 says, otherwise an echo.
+pub(crate) fn reply(call: &Record) -> Record {
+    let mut message = call.message().to_vec();
+    message[7] = 1;
+    if message.len() == 40 {
+        message.truncate(24);
+        message[8..].fill(0);
+    }
+    Record::of(&message).unwrap()
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    calls: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Copy)]
+enum Manner {
+    Echo,
+    Silent,
+    Slow(Duration),
+    EndsAfter(usize),
+}
+
+impl Server {
+    pub(crate) fn echo() -> Self {
+        Self::start(Manner::Echo)
+    }
+
+    pub(crate) fn silent() -> Self {
+        Self::start(Manner::Silent)
+    }
+
+    pub(crate) fn slow(pause: Duration) -> Self {
+        Self::start(Manner::Slow(pause))
+    }
+
+    /// It answers so many calls of a connection, and ends it at the next, unanswered.
+    pub(crate) fn that_ends_after(calls: usize) -> Self {
+        Self::start(Manner::EndsAfter(calls))
+    }
+
+    /// Calls that came.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    fn start(manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let counted = Arc::clone(&counted);
+                thread::spawn(move || answer(&stream, manner, &counted));
+            }
+        });
+        Self { address, calls }
+    }
+}
+
+fn answer(mut stream: &TcpStream, manner: Manner, calls: &AtomicUsize) {
+    let mut from = BufReader::new(stream);
+    let mut answered = 0;
+    while let Ok(Some(call)) = record::read(&mut from, 16 << 20) {
+        calls.fetch_add(1, Ordering::SeqCst);
+        match manner {
+            Manner::Echo => {}
+            Manner::Silent => continue,
+            Manner::Slow(pause) => thread::sleep(pause),
+            Manner::EndsAfter(most) if answered >= most => return,
+            Manner::EndsAfter(_) => {}
+        }
+        answered += 1;
+        if stream.write_all(reply(&call).bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// An issuer of certificates, with a directory for them.
+pub(crate) struct Authority {
+    directory: tempfile::TempDir,
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        // Issuers are told apart by their names, so each has its own.
+        let name = directory.path().display().to_string();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        std::fs::write(directory.path().join("ca.pem"), certificate.pem()).unwrap();
+        Self { directory, certificate, key }
+    }
+
+    /// The file of its own certificate.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    /// A certificate that is valid for so many days, or has been until so many ago.
+    pub(crate) fn identity(&self, name: &str, days: i64) -> Identity {
+        let file = |ending| self.directory.path().join(format!("{name}.{ending}"));
+        let own = Identity { certificate: file("pem"), key: file("key") };
+        self.renew(&own, name, days);
+        own
+    }
+
+    pub(crate) fn renew(&self, own: &Identity, name: &str, days: i64) {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let far = DAY * u32::try_from(days.abs()).unwrap();
+        let now = SystemTime::now();
+        params.not_before = (now - 10 * DAY).into();
+        params.not_after = if days < 0 { now - far } else { now + far }.into();
+        let certificate = params.signed_by(&key, &self.certificate, &self.key).unwrap();
+        std::fs::write(&own.certificate, certificate.pem()).unwrap();
+        std::fs::write(&own.key, key.serialize_pem()).unwrap();
+    }
+}
