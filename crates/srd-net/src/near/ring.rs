@@ -213,6 +213,7 @@ fn record_bytes(packet_bytes: u32) -> u32 {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // small numbers, and parts of random ones
 mod tests {
     use super::*;
     use srd_proto::rng::Rng;
@@ -251,7 +252,7 @@ mod tests {
             } else {
                 refused += 1;
             }
-            if rng.next_u64() % 3 > 0 {
+            if !rng.next_u64().is_multiple_of(3) {
                 writer.publish();
             }
             for _ in 0..rng.next_u64() % 3 {

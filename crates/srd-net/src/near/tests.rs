@@ -48,7 +48,7 @@ fn send(from: &mut End, to: PeerId, payload: Vec<u8>) {
 }
 
 fn payload(n: u16, bytes: usize) -> Vec<u8> {
-    let mut payload = vec![n as u8; bytes.max(2)];
+    let mut payload = vec![n.to_be_bytes()[1]; bytes.max(2)];
     payload[..2].copy_from_slice(&n.to_be_bytes());
     payload
 }
