@@ -105,7 +105,7 @@ fn frames(dice: &mut Dice, world: &World) -> (EniId, Vec<Vec<u8>>) {
     (sender, frames)
 }
 
-/// The packets of half the rounds are answers to what was delivered before, so that flows are known.
+/// The packets of half the rounds are answers to what was delivered before: flows are known.
 fn compare(seed: u64, packets_per_second: u64) -> usize {
     let dice = &mut Dice(seed);
     let mut world = world(dice);

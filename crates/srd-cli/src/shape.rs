@@ -53,7 +53,7 @@ pub(crate) struct ShapeArgs {
     /// The interface.
     #[arg(value_name = "IF")]
     interface: String,
-    /// The most that leaves, in bits a second. Without it, and without --off: show what stands there.
+    /// The most that leaves, in bits a second. Without it and --off: show what stands there.
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "off")]
     rate: Option<u64>,
     /// The most of one flow (a TCP connection, or UDP between two ports), in bits a second. The

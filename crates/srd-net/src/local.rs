@@ -99,7 +99,9 @@ impl LocalEndpoint<NearIo> {
     /// As [`LocalEndpoint::bind`].
     pub fn bind_near(options: &BindOptions, enabled: bool) -> Result<Self, BindError> {
         os::timer_slack_minimum();
-        Ok(Self { engine: options.open_near(enabled)? })
+        let (mut sockets, config) = options.open_io(1)?;
+        let udp = sockets.pop().ok_or_else(|| BindError::Io(io::Error::other("no shard")))?;
+        Ok(Self { engine: engine_over(NearIo::over(udp, enabled), config)? })
     }
 
     /// A descriptor that can be read while packets wait, if [`LocalEndpoint::arm`] was called since

@@ -11,7 +11,6 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::io::{PacketIo, PollMode};
 use crate::link;
-use crate::near::NearIo;
 use crate::udp::UdpIo;
 
 /// How long to spin for a packet by default before sleeping. Waking a sleeping thread costs
@@ -131,20 +130,14 @@ impl BindOptions {
         only(engines(io, config, clock::epoch())?)
     }
 
-    /// The same, with memory to endpoints of this machine.
-    pub(crate) fn open_near(&self, enabled: bool) -> Result<Engine<NearIo>, BindError> {
-        let (ios, config) = self.open_io(1)?;
-        let ios = ios.into_iter().map(|io| NearIo::over(io, enabled)).collect();
-        only(engines(ios, config, clock::epoch())?)
-    }
-
     /// The same for each shard of a node.
     pub(crate) fn open_shards(&self, shards: u8) -> Result<Vec<Engine<UdpIo>>, BindError> {
         let (io, config) = self.open_io(shards)?;
         engines(io, config, clock::epoch())
     }
 
-    fn open_io(&self, shards: u8) -> Result<(Vec<UdpIo>, Config), BindError> {
+    /// The sockets of each shard, and the settings that follow from them.
+    pub(crate) fn open_io(&self, shards: u8) -> Result<(Vec<UdpIo>, Config), BindError> {
         let mut config = self.config.clone();
         let ip = self.address;
         if self.packet_bytes_from_interface {

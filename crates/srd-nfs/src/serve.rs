@@ -151,7 +151,7 @@ impl Relay {
                 Ok(0) => return Ok(()),
                 Ok(count) => count,
                 Err(error) if is_silence(&error) => continue,
-                // Who ends all has closed this end; the other half of a TLS pair may just vanish.
+                // A stop has closed this end; the other half of a TLS pair may just vanish.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
                 Err(error) => return Err(error),
             };

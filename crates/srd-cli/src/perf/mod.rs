@@ -43,8 +43,8 @@ EXAMPLES
     srd perf client 10.0.0.2 --transport udp         raw UDP: the ceiling
     srd perf client 10.0.0.2 --mode rr --encrypt off --busy-poll --time 5 --json -
 
-Data uses the same port number as control: UDP ports from it on (one per path and worker) for SRD, the port
-itself for TCP and UDP. A firewall must let these through.";
+Data uses the same port number as control: UDP ports from it on (one per path and worker) for SRD,
+the port itself for TCP and UDP. A firewall must let these through.";
 
 /// `srd perf`.
 #[derive(Debug, Subcommand)]
@@ -87,7 +87,8 @@ pub(crate) struct ServerArgs {
     keys: KeyArgs,
     /// Threads that move SRD's packets, each with a shard of the endpoint: 1 to 8. Default: one for
     /// two cores.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
     workers: Option<u8>,
     /// Serve one client and exit.
     #[arg(long, short = '1')]
@@ -124,7 +125,8 @@ pub(crate) struct ClientArgs {
     /// For how long to measure, for example 10, 500ms or 2m.
     #[arg(long, short, value_name = "TIME", default_value = "10", value_parser = units::parse_time)]
     time: Duration,
-    /// Flows in parallel: queue pairs of a worker's context (srd), connections (tcp), sockets (udp).
+    /// Flows in parallel: queue pairs of a worker's context (srd), connections (tcp), sockets
+    /// (udp).
     #[arg(long, short = 'P', value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     streams: u16,
@@ -132,9 +134,10 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u16).range(1..=256))]
     paths: u16,
-    /// Threads of this end that move SRD's packets, each with a shard of the endpoint: 1 to 8. Default: one for
-    /// two cores.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
+    /// Threads of this end that move SRD's packets, each with a shard of the endpoint: 1 to 8.
+    /// Default: one for two cores.
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u8).range(1..=i64::from(WORKERS_MAX)))]
     workers: Option<u8>,
     /// Whether SRD authenticates and encrypts (AES-256-GCM). On needs --peer-key or a job key.
     #[arg(long, value_enum, default_value_t = Switch::On)]

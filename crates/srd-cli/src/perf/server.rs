@@ -87,7 +87,8 @@ impl Server {
         let params = match control::receive(control)? {
             Message::Hello { version: control::VERSION, params } => params,
             Message::Hello { version, .. } => bail!(
-                "client speaks version {version} of `srd perf`, server {}: use the same `srd` on both",
+                "client speaks version {version} of `srd perf`, server {}: use the same `srd` on \
+                 both",
                 control::VERSION
             ),
             other => bail!("a client that begins with {other:?}"),

@@ -1,8 +1,8 @@
 //! Packets to endpoints of the same machine through memory instead of the kernel.
 //!
-//! [`NearIo`] is UDP sockets, and beside them rings of packets in memory that two processes share. A
-//! packet for an address of this machine goes into the ring of its endpoint once the two have met;
-//! until then, and where they cannot, by UDP. Neither the core nor the peer's core see a
+//! [`NearIo`] is UDP sockets, and beside them rings of packets in memory that two processes share.
+//! A packet for an address of this machine goes into the ring of its endpoint once the two have
+//! met; until then, and where they cannot, by UDP. Neither the core nor the peer's core see a
 //! difference: packets are as they would be on the wire, protection included, and a ring that is
 //! full drops, as a queue does.
 //!
