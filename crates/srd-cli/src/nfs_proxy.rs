@@ -39,8 +39,8 @@ docs/nfs.md says what holds for each version of NFS when a connection is lost.";
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct NfsProxyArgs {
-    /// The other half's machine, or with --plain the NFS server: HOST[:PORT] [default port: 20050,
-    /// with --plain 2049].
+    /// The other half's machine, or with --plain the NFS server: HOST or HOST:PORT [default port:
+    /// 20050, with --plain 2049].
     #[arg(value_name = "SERVER", required_unless_present = "serve", conflicts_with = "serve")]
     server: Option<String>,
     /// Be the half beside the NFS server.
