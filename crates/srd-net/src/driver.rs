@@ -328,7 +328,7 @@ impl Ledger {
     ) -> Result<Arc<PeerState>, AddPeerError> {
         let now = engine.look();
         let id = engine.core().peer_with(now, address, public_key)?;
-        let bytes = engine.core().config().packet_bytes_max;
+        let bytes = engine.core().packet_bytes_max_to(id);
         engine.io().check_destination(address, bytes);
         Ok(self.peer(id, address, public_key))
     }

@@ -14,7 +14,7 @@ use srd_proto::{
 
 use crate::engine::{Application, Context, Engine, Flow};
 use crate::io::{IoStats, Notice, PacketIo};
-use crate::near::NearIo;
+use crate::near::{self, NearIo};
 use crate::options::{BindError, BindOptions, engine_of_run, engine_over, engines};
 use crate::sys::os;
 use crate::udp::UdpIo;
@@ -99,7 +99,11 @@ impl LocalEndpoint<NearIo> {
     /// As [`LocalEndpoint::bind`].
     pub fn bind_near(options: &BindOptions, enabled: bool) -> Result<Self, BindError> {
         os::timer_slack_minimum();
-        let (mut sockets, config) = options.open_io(1)?;
+        let (mut sockets, mut config) = options.open_io(1)?;
+        if enabled && options.packet_bytes_from_interface {
+            config.own_ip = Some(options.address);
+            config.own_packet_bytes_max = near::PACKET_BYTES_MAX;
+        }
         let udp = sockets.pop().ok_or_else(|| BindError::Io(io::Error::other("no shard")))?;
         Ok(Self { engine: engine_over(NearIo::over(udp, enabled), config)? })
     }
@@ -194,7 +198,7 @@ impl<I: PacketIo> LocalEndpoint<I> {
         let now = self.engine.look();
         let peer = self.engine.core().peer_with(now, address, public_key)?;
         if is_new {
-            let bytes = self.engine.core().config().packet_bytes_max;
+            let bytes = self.engine.core().packet_bytes_max_to(peer);
             self.engine.io().check_destination(address, bytes);
         }
         Ok(peer)

@@ -1,8 +1,9 @@
 //! A run of consecutive ports of each local address, one socket on each; if that is allowed, with
 //! others in place of ports that are taken, and with fewer where descriptors are scarce.
 //!
-//! Each shard of a node has a run of its own, one behind the other, and all of them receive at the
-//! first port: the kernel hands each packet to the shard that it is for.
+//! Each shard of a node has a run of its own, one behind the other, but that the first path of each
+//! leaves by the first port of all, where all of them receive: the kernel hands each packet to the
+//! shard that it is for.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,13 +27,12 @@ pub(crate) struct Bound {
 impl Bound {
     /// How many paths there are.
     pub(crate) fn paths(&self) -> usize {
-        let sends_too = self.receivers.contains(&0);
-        self.sockets.len() - self.receivers.len() + usize::from(sends_too)
+        self.sockets.len() - (self.receivers.len() - 1)
     }
 }
 
-/// For each shard sockets bound to consecutive ports, one for each path; behind them those at the
-/// base port of each local address, where the first path's socket is not one of them.
+/// For each shard sockets bound to consecutive ports, one for each path, the first of them at the
+/// base port; behind them those at the base port of each further local address.
 pub(crate) fn bind(options: &UdpOptions, shards: u8) -> io::Result<Vec<Bound>> {
     // Numbers are given from the lowest on: the newest one tells how many are in use. Half of them
     // are left to the application, and to endpoints that are still to come.
@@ -83,8 +83,11 @@ fn bind_run(
     let locals: Vec<SocketAddr> = std::iter::once(options.address).chain(further).collect();
     for (path, local) in (0..options.paths).zip(locals.iter().cycle()) {
         let first = usize::from(path) < locals.len();
-        let receives = shard == 0 && path == 0;
-        let port = match base.checked_add(behind).and_then(|first| first.checked_add(path)) {
+        // H16. The first path of every shard leaves by the port that all of them listen at: a
+        // demand for a cookie goes back to the port that the opening came from.
+        let receives = path == 0;
+        let offset = if receives { Some(0) } else { behind.checked_add(path) };
+        let port = match offset.and_then(|offset| base.checked_add(offset)) {
             // Any port: there is none behind the last one.
             None if options.paths_anywhere => Some(0),
             port => port,
@@ -125,11 +128,8 @@ fn bind_run(
         })?;
         sockets.push(socket);
     }
-    let mut receivers = Vec::with_capacity(locals.len());
-    if shard == 0 {
-        receivers.push(0);
-    }
-    for local in &locals[receivers.len()..] {
+    let mut receivers = vec![0];
+    for local in &locals[1..] {
         let mut local = *local;
         local.set_port(base);
         let socket = Socket::new(&local)?;
@@ -203,20 +203,23 @@ mod tests {
     }
 
     #[test]
-    fn shards_send_from_ports_of_their_own_and_receive_at_one() {
+    fn shards_send_from_ports_of_their_own_but_one_and_receive_at_that() {
         let mut options = options(0, false);
         options.further = vec!["127.0.0.2".parse().unwrap()];
         let bound = bind(&options, 3).unwrap();
         let address = |socket: &Socket| socket.local_address().unwrap();
         let base = address(&bound[0].sockets[0]).port();
         let mut sources = std::collections::BTreeSet::new();
-        for shard in &bound {
+        for (n, shard) in (0u16..).zip(&bound) {
             assert_eq!(shard.paths(), 4);
-            sources.extend(shard.sockets[..4].iter().map(|socket| address(socket).port()));
+            let own: Vec<u16> = shard.sockets[..4].iter().map(|s| address(s).port()).collect();
+            let first = base + 4 * n;
+            assert_eq!(own, [base, first + 1, first + 2, first + 3], "the first is that of all");
+            sources.extend(own);
             let at = shard.receivers.iter().map(|at| address(&shard.sockets[*at]).to_string());
             let wanted = [format!("127.0.0.1:{base}"), format!("127.0.0.2:{base}")];
             assert_eq!(at.collect::<Vec<_>>(), wanted);
         }
-        assert_eq!(sources, (base..base + 12).collect());
+        assert_eq!(sources.len(), 3 * 3 + 1);
     }
 }

@@ -3,8 +3,10 @@
 //! Entropy `i` is the source port `base + i`, a socket of its own that only sends. The socket
 //! of the base port also receives everything, since peers send to the base port only. So N
 //! sockets serve however many peers, without privilege, and segmentation offload works on
-//! every path. With `m` local addresses (network cards) the entropies take turns: entropy `i`
-//! leaves from address `i % m`, and `m - 1` more sockets receive at the base ports of the others.
+//! every path. Of a node of several shards, shard `s` has the base port, one socket of a group, and
+//! `paths - 1` ports behind `base + s * paths`. With `m` local addresses (network cards) the
+//! entropies take turns: entropy `i` leaves from address `i % m`, and `m - 1` more sockets receive
+//! at the base ports of the others.
 //! IPv6 needs no flow label of ours: the kernel derives the label from addresses
 //! and ports (`net.ipv6.auto_flowlabels`, on by default), so each source port has its own.
 

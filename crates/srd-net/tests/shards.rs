@@ -9,6 +9,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use bytes::Bytes;
 use srd_net::{Application, BindOptions, Context, LocalEndpoint, PollMode};
+use srd_proto::config::Admission;
 use srd_proto::{
     Class, Config, Datagram, Delivery, DropReason, Duration, Event, Protection, Qpn,
     ReceiveBuffers, Status,
@@ -46,7 +47,15 @@ impl Application for App<'_> {
 }
 
 fn node(shards: u8, protection: Protection) -> Vec<LocalEndpoint> {
-    let config = Config { protection, paths: 8, ..Config::sockets() };
+    node_that_admits(Admission::Known, shards, protection)
+}
+
+fn node_that_admits(
+    admission: Admission,
+    shards: u8,
+    protection: Protection,
+) -> Vec<LocalEndpoint> {
+    let config = Config { protection, admission, paths: 8, ..Config::sockets() };
     let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let mut options = BindOptions { config, poll: PollMode::Block, ..BindOptions::at(address) };
     options.receive_buffer_bytes = 8 << 20;
@@ -136,5 +145,37 @@ fn every_shard_of_a_plain_node_reaches_the_other() {
 fn every_shard_of_a_node_with_keys_reaches_the_other() {
     for shards in [[2, 2], [3, 2]] {
         exchange(|n| Protection::Static([n + 1; 32]), shards);
+    }
+}
+
+/// A node that takes anyone demands a cookie of a key that it does not know, and its demand goes to
+/// the port that the opening came from. Shard 0 of the caller says nothing: the others must be able
+/// to open a session without one that is there already.
+#[test]
+fn regression_every_shard_of_a_stranger_hears_the_demand_for_a_cookie() {
+    for last in [1, 2] {
+        let mut server = node_that_admits(Admission::Anyone, 2, Protection::Static([1; 32]));
+        let mut client = node(3, Protection::Static([2; 32]));
+        let (to, key) = (server[0].local_address(), server[0].core().public_key());
+        let caller = &mut client[last];
+        let peer = caller.connect_with_key(to, key).unwrap();
+        let datagram = Datagram {
+            src_qpn: QPN,
+            dst_qpn: QPN,
+            imm: 0,
+            payload: Bytes::from_static(&[7; 4000]),
+            class: Class::Bulk,
+            user: 0,
+        };
+        caller.send(peer, datagram).unwrap();
+        let sums = Sums::default();
+        let deadline = StdInstant::now() + StdDuration::from_secs(10);
+        while sums.completed.load(Ordering::Relaxed) == 0 {
+            assert!(StdInstant::now() < deadline, "shard {last} was never answered");
+            for endpoint in server.iter_mut().chain([&mut client[last]]) {
+                endpoint.poll(Duration::from_millis(1), &mut App(&sums)).unwrap();
+            }
+        }
+        assert_eq!(sums.delivered.into_inner(), 1);
     }
 }

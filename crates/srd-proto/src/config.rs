@@ -1,5 +1,7 @@
 //! Every knob, with unit, default and bound, checked once in [`Config::check`].
 
+use core::net::IpAddr;
+
 use crate::error::ConfigError;
 use crate::peer::ADDRESSES_MAX;
 use crate::time::Duration;
@@ -66,6 +68,12 @@ pub struct Config {
     pub local_addresses: u8,
     /// Largest UDP payload of a packet, header and tag included. 256..=65,000.
     pub packet_bytes_max: u16,
+    /// An IP address of ours, if peers at it are on this machine too: packets to them never meet an
+    /// interface, whatever `packet_bytes_max` is because of one.
+    pub own_ip: Option<IpAddr>,
+    /// Largest UDP payload of a packet to a peer at `own_ip`. Zero: as to all others.
+    /// 0..=65,000.
+    pub own_packet_bytes_max: u16,
     /// Speed of our own link, bits per second. Zero: unknown, estimated from delivery.
     pub link_rate_bps: u64,
     /// Whether data leaves the endpoint no faster than `link_rate_bps`, if that is known: for who
@@ -163,6 +171,8 @@ impl Default for Config {
             local_port: 7471,
             local_addresses: 1,
             packet_bytes_max: 8900,
+            own_ip: None,
+            own_packet_bytes_max: 0,
             link_rate_bps: 100_000_000_000,
             egress_pacing: false,
             wire_overhead_bytes: 28,
@@ -228,6 +238,18 @@ impl Config {
         }
     }
 
+    /// E3c. The largest packet to a peer at this address, of UDP payload bytes, as far as this
+    /// machine knows.
+    pub fn packet_bytes_to(&self, ip: IpAddr) -> u16 {
+        let own = self.own_ip == Some(ip);
+        if own { self.packet_bytes_most() } else { self.packet_bytes_max }
+    }
+
+    /// The largest packet to any peer.
+    pub fn packet_bytes_most(&self) -> u16 {
+        self.packet_bytes_max.max(self.own_packet_bytes_max)
+    }
+
     /// How long a peer may be silent, which has answered before or has not.
     pub(crate) fn patience(&self, heard: bool) -> Duration {
         let known = heard || self.answer_timeout == Duration::ZERO;
@@ -269,10 +291,11 @@ impl Config {
     /// Each number with its least and most. Every knob is named here, so that one without a bound
     /// does not compile.
     #[rustfmt::skip] // a table
-    fn bounds(&self) -> [(&'static str, u64, u64, u64); 35] {
+    fn bounds(&self) -> [(&'static str, u64, u64, u64); 36] {
         let Self {
             protection: _, admission: _, spray: _, egress_pacing: _, receiver_share: _, ecn: _,
-            mtu_discovery: _, local_port, local_addresses, packet_bytes_max, link_rate_bps,
+            mtu_discovery: _, own_ip: _, local_port, local_addresses, packet_bytes_max,
+            own_packet_bytes_max, link_rate_bps,
             wire_overhead_bytes, rtt_initial, paths, spray_burst_packets, delay_target_percent,
             delay_target_min,
             window_initial_bytes, window_max_percent, credit_percent, ack_packets, ack_bytes,
@@ -288,6 +311,7 @@ impl Config {
             ("local_port", (*local_port).into(), 1, 65_535),
             ("local_addresses", (*local_addresses).into(), 1, ADDRESSES_MAX as u64),
             ("packet_bytes_max", (*packet_bytes_max).into(), 256, 65_000),
+            ("own_packet_bytes_max", (*own_packet_bytes_max).into(), 0, 65_000),
             ("wire_overhead_bytes", (*wire_overhead_bytes).into(), 0, 200),
             ("link_rate_bps", *link_rate_bps, 0, 10_000_000_000_000),
             ("rtt_initial", ns(rtt_initial), 100, 10 * S),

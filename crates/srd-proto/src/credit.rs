@@ -209,7 +209,7 @@ impl ReceiverShare {
             enabled: config.receiver_share && config.link_rate_bps > 0,
             link_rate_bps: config.link_rate_bps,
             percent: config.credit_percent,
-            packet_bytes: config.packet_bytes_max.into(),
+            packet_bytes: config.packet_bytes_most().into(),
             host_time: config.delay_target_min,
             rtt_initial: config.rtt_initial,
             rtt_code_max: wire::encode_rtt(RTT_MAX_NS),

@@ -216,3 +216,35 @@ fn regression_large_unreliable_datagrams_alone_find_a_smaller_path_mtu_and_a_lar
         assert_eq!(sender.told(), [SMALL, FULL]);
     }
 }
+
+/// E3c: a peer at our own address gets packets that no interface would pass, another does not, and
+/// a receiver with many senders grants at least one of them.
+#[test]
+fn packets_to_our_own_address_may_be_larger() {
+    for protection in modes() {
+        let small = Config { packet_bytes_max: SMALL, ..config(protection) };
+        let mut far = Pair::new(small.clone(), 5);
+        let own_ip = Some(far.ips[1]);
+        let most = far.a.payload_bytes_max();
+        let near = Config { own_ip, own_packet_bytes_max: FULL, ..small };
+        let (mut pair, mut elsewhere) = (Pair::new(near.clone(), 5), Pair::new(near.clone(), 5));
+        pair.check_payload = false;
+        let larger = most + usize::from(FULL - SMALL);
+        assert_eq!(pair.a.payload_bytes_max(), most, "what every peer takes");
+        assert_eq!(pair.a.payload_bytes_max_to(pair.b_at_a), larger);
+        assert_eq!(far.a.payload_bytes_max_to(far.b_at_a), most);
+        // `b` has the address, so `a` is not at one of its own.
+        assert_eq!(elsewhere.b.payload_bytes_max(), most);
+        for _ in 0..50 {
+            pair.a.send(pair.now, pair.b_at_a, datagram(larger, 1)).unwrap();
+            pair.run_for(MS);
+        }
+        pair.run_for(Duration::from_millis(100));
+        assert_eq!(pair.completions().len(), 50);
+        assert!(pair.completions().iter().all(|status| *status == Status::Ok));
+        let refused = elsewhere.a.send(elsewhere.now, elsewhere.b_at_a, datagram(larger + 1, 1));
+        assert_eq!(refused, Err(SendError::TooLarge { max_bytes: larger }));
+        let refused = far.a.send(far.now, far.b_at_a, datagram(most + 1, 1));
+        assert_eq!(refused, Err(SendError::TooLarge { max_bytes: most }));
+    }
+}

@@ -27,6 +27,7 @@ pub(super) fn measure(seconds: u64, plain: bool, say: Say<'_>) -> Result<Vec<Pro
         encrypted: !plain,
         mpirun: None,
         provider: None,
+        cache: experiment::CACHE.into(),
         name: "demoapp".into(),
     };
     let experiment = experiment::find("single-flow").context("the experiment exists")?;

@@ -16,6 +16,7 @@
 //! | `requests`, `frames`, `datagrams` | a load of GET and SET, the account of a video, paced flows |
 //! | `elephants` | long flows beside a measurement |
 //! | `iperf` | iperf3 there and back |
+//! | `hadoop` | HDFS, YARN and MapReduce |
 //! | `mpi` | MPI, over kernel TCP and over SRD |
 //! | [`show`], [`mod@page`] | results as tables for a terminal, and as a page with charts |
 //! | the others | one experiment each |
@@ -29,6 +30,7 @@ mod failover;
 mod fairness;
 mod flood;
 mod frames;
+mod hadoop;
 mod incast;
 mod iperf;
 mod loss;
@@ -51,6 +53,7 @@ mod soak;
 pub mod variant;
 mod video;
 
+pub use hadoop::fetch as fetch_hadoop;
 pub use programs::{MissingPrograms, Program};
 pub use result::Outcome;
 pub use run::run;
@@ -68,6 +71,9 @@ use std::path::{Path, PathBuf};
 /// Source ports of measured connections begin in this range, below the kernel's own.
 const PORTS_FIRST: u32 = 20_000;
 const PORTS_SPAN: u32 = 30_000;
+
+/// Where fetched programs are, unless told otherwise.
+pub const CACHE: &str = "/var/cache/srd";
 
 /// What the caller of an experiment may choose.
 #[derive(Clone, Debug)]
@@ -102,6 +108,8 @@ pub struct Options {
     pub mpirun: Option<PathBuf>,
     /// The libfabric provider, or its directory; looked for in the usual places if there is none.
     pub provider: Option<PathBuf>,
+    /// Where programs are that `srd lab fetch` fetched.
+    pub cache: PathBuf,
     /// Name of the fabric.
     pub name: String,
 }
@@ -154,7 +162,7 @@ pub struct Experiment {
 }
 
 /// All experiments.
-pub const ALL: [&Experiment; 16] = [
+pub const ALL: [&Experiment; 17] = [
     &single_flow::EXPERIMENT,
     &nconnect::EXPERIMENT,
     &redis::EXPERIMENT,
@@ -168,6 +176,7 @@ pub const ALL: [&Experiment; 16] = [
     &flood::EXPERIMENT,
     &shuffle::EXPERIMENT,
     &nfs::EXPERIMENT,
+    &hadoop::EXPERIMENT,
     &mpi::EXPERIMENT,
     &mpi::INCAST,
     &soak::EXPERIMENT,
@@ -334,6 +343,7 @@ pub(crate) mod tests {
             encrypted: true,
             mpirun: None,
             provider: None,
+            cache: CACHE.into(),
             name: "exp".into(),
         }
     }

@@ -157,6 +157,12 @@ pub(crate) fn listens(table: &str, port: u16) -> bool {
     })
 }
 
+/// What a program wrote to standard error so far.
+pub(crate) fn logged(stage: &Stage<'_>, host: HostId, name: &str) -> Result<String> {
+    let path = output(stage, host, name, "err");
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
 /// The end of what a program printed.
 pub(crate) fn complaint(stage: &Stage<'_>, host: HostId, name: &str) -> String {
     let read =

@@ -2,6 +2,7 @@
 //! in it.
 
 mod enter;
+mod fetch;
 mod flood;
 mod impair;
 mod run;
@@ -63,6 +64,8 @@ pub(crate) enum LabCommand {
     Impair(Box<impair::ImpairArgs>),
     /// Run experiments with real programs, with and without ENA Express, and write a report.
     Run(Box<run::RunArgs>),
+    /// Fetch a program that experiments run and that no package of the system brings.
+    Fetch(fetch::FetchArgs),
     /// Send handshake packets as strangers would: a part of the experiment `flood`.
     #[command(hide = true)]
     Flood(flood::FloodArgs),
@@ -222,6 +225,7 @@ pub(crate) fn run(command: LabCommand) -> Result<u8> {
         LabCommand::Slow(args) => slow(&args)?,
         LabCommand::Heal(args) => heal(&args)?,
         LabCommand::Run(args) => run::run(&args)?,
+        LabCommand::Fetch(args) => fetch::run(&args)?,
     }
     Ok(0)
 }

@@ -91,6 +91,9 @@ pub(crate) struct RunArgs {
     /// this program, where packages put it].
     #[arg(long, value_name = "FILE")]
     provider: Option<PathBuf>,
+    /// Where programs are that `srd lab fetch` fetched.
+    #[arg(long, value_name = "DIR", default_value = experiment::CACHE)]
+    cache: PathBuf,
     /// Real-time priority of the daemons, 1 to 50; 0 for none. Kernel TCP runs in interrupts,
     /// before every thread.
     #[arg(long, value_name = "N", default_value_t = 10,
@@ -183,6 +186,7 @@ impl RunArgs {
             encrypted: !self.no_encryption,
             mpirun: self.mpirun.clone(),
             provider: self.provider.clone(),
+            cache: self.cache.clone(),
             name: self.name.clone(),
         })
     }

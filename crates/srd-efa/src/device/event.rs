@@ -25,11 +25,8 @@ impl Device {
             }
             Event::PeerDown { peer, reason } => self.peer_down(*peer, *reason),
             Event::Writable { peer } => self.outbox.unblock(*peer),
-            Event::PathMtu { peer, works_bytes, configured_bytes } => {
-                let fewer = configured_bytes.saturating_sub(*works_bytes);
-                self.outbox.shrink(*peer, usize::from(fewer));
-            }
-            Event::PeerUp { .. } | Event::Diagnosis { .. } => {}
+            // What a datagram carries is asked for when one is made.
+            Event::PathMtu { .. } | Event::PeerUp { .. } | Event::Diagnosis { .. } => {}
         }
     }
 

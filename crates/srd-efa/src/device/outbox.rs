@@ -36,17 +36,15 @@ pub(super) struct PeerQueue {
     pub(super) blocked: bool,
     /// Whether it is in the list of peers with work.
     pub(super) ready: bool,
-    /// What a datagram to this peer carries.
-    pub(super) payload_bytes_max: usize,
 }
 
 /// All peers' queues.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Peers for which something waits, or whose path takes smaller datagrams.
+    /// Peers for which something waits.
     pub(super) peers: HashMap<PeerId, PeerQueue, Keyed>,
     pub(super) ready: VecDeque<PeerId>,
-    /// What a datagram carries unless its peer's path says less.
+    /// What a message may have, to any peer.
     pub(super) payload_bytes_max: usize,
 }
 
@@ -57,13 +55,11 @@ impl Outbox {
     }
 
     pub(super) fn queue(&mut self, id: PeerId) -> &mut PeerQueue {
-        let payload_bytes_max = self.payload_bytes_max;
         self.peers.entry(id).or_insert_with(|| PeerQueue {
             queues: Default::default(),
             control: VecDeque::new(),
             blocked: false,
             ready: false,
-            payload_bytes_max,
         })
     }
 
@@ -76,10 +72,9 @@ impl Outbox {
     pub(super) fn settle(&mut self, id: PeerId) {
         let Some(queue) = self.peers.get(&id) else { return };
         let empty = queue.is_empty(1) && queue.control.is_empty();
-        let ordinary = queue.payload_bytes_max == self.payload_bytes_max;
         if !empty && !queue.blocked {
             self.wake(id);
-        } else if empty && ordinary && !queue.blocked && !queue.ready {
+        } else if empty && !queue.blocked && !queue.ready {
             self.peers.remove(&id);
         }
     }
@@ -95,12 +90,6 @@ impl Outbox {
     pub(super) fn unblock(&mut self, id: PeerId) {
         self.queue(id).blocked = false;
         self.wake(id);
-    }
-
-    /// Datagrams to this peer must be smaller by so much.
-    pub(super) fn shrink(&mut self, id: PeerId, bytes: usize) {
-        let most = self.payload_bytes_max.saturating_sub(bytes);
-        self.queue(id).payload_bytes_max = most;
     }
 }
 

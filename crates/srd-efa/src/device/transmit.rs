@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::mr::Place;
 use crate::qp::QpType;
 use crate::slots::Key;
-use crate::wire::{Opaque, RDMA_HEADER_BYTES};
+use crate::wire::Opaque;
 
 impl Device {
     /// Appends an operation to its queue.
@@ -210,8 +210,8 @@ impl Device {
         if is_bulk && endpoint.unsent_bytes(op.peer) >= self.config.unsent_bytes_max {
             return Step::Later;
         }
-        let room = self.outbox.look(op.peer).map(|queue| queue.payload_bytes_max);
-        let room = room.unwrap_or(self.outbox.payload_bytes_max);
+        // Whatever the path has been found to pass (G10).
+        let room = endpoint.payload_bytes_max_to(op.peer);
         let live = |place: &Place| op.length == 0 || self.regions.is_live(place.key);
         let Some((opaque, payload)) = op.next_datagram(memory, room, live) else {
             return match op.work {
@@ -246,10 +246,6 @@ impl Device {
             Ok(()) => self.ops.get_mut(key).map_or(Step::Idle, |op| op.sent(bytes)),
             Err(SendError::QueueFull) if unreliable => Step::Later,
             Err(SendError::QueueFull) => Step::Full,
-            Err(SendError::TooLarge { max_bytes }) if is_bulk && max_bytes > RDMA_HEADER_BYTES => {
-                self.outbox.queue(peer).payload_bytes_max = max_bytes;
-                Step::Later
-            }
             Err(SendError::TooLarge { .. }) => Step::Failed(WcStatus::LocalBadLength),
             Err(SendError::UnknownPeer) => Step::Failed(WcStatus::LocalInvalidAh),
             Err(_) => Step::Later,

@@ -44,8 +44,10 @@ impl Rdm {
     }
 
     fn shrink(&mut self, peer: PeerId, fewer: u16) {
-        let most = self.payload_bytes_max.saturating_sub(usize::from(fewer));
-        if let Some(conn) = self.conn_of(peer).and_then(|index| self.conn_mut(index)) {
+        let Some(index) = self.conn_of(peer) else { return };
+        let Some(ip) = self.conn(index).map(|conn| conn.address.ip()) else { return };
+        let most = self.payload_to(ip).saturating_sub(usize::from(fewer));
+        if let Some(conn) = self.conn_mut(index) {
             conn.payload_bytes_max = most;
         }
     }

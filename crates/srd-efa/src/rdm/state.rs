@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use hashbrown::HashMap;
 use srd_proto::{Endpoint, PeerId, Qpn};
@@ -28,6 +28,13 @@ use crate::rdm::wire::frame::ATOMIC_IOV_BYTES;
 use crate::rdm::wire::message::{MESSAGE_COST, MESSAGE_HEADER_MAX};
 use crate::slots::{Key, Slots};
 
+/// Our own IP address, and what a datagram to a peer there carries.
+fn own_payload(endpoint: &Endpoint) -> Option<(IpAddr, usize)> {
+    let config = endpoint.config();
+    let more = usize::from(config.packet_bytes_most() - config.packet_bytes_max);
+    config.own_ip.map(|ip| (ip, endpoint.payload_bytes_max() + more))
+}
+
 /// The queue pair of every messaging layer.
 pub(crate) const QPN: Qpn = Qpn(1);
 
@@ -42,6 +49,8 @@ pub struct Rdm {
     /// The check of frames for this run (U3).
     pub(super) local_check: u32,
     pub(super) payload_bytes_max: usize,
+    /// The same of one to a peer at our own IP address.
+    pub(super) own: Option<(IpAddr, usize)>,
     pub(super) device: Device,
     pub(super) pd: Pd,
     pub(super) cq: Cq,
@@ -139,6 +148,7 @@ impl Rdm {
             incarnation,
             local_check: field::run_check(incarnation),
             payload_bytes_max: endpoint.payload_bytes_max(),
+            own: own_payload(endpoint),
             device,
             pd,
             cq,
@@ -181,6 +191,12 @@ impl Rdm {
             config,
             bounds,
         }
+    }
+
+    /// What a datagram to a peer at this address carries, as far as this machine knows.
+    pub(super) fn payload_to(&self, ip: IpAddr) -> usize {
+        let own = self.own.filter(|(own, _)| *own == ip);
+        own.map_or(self.payload_bytes_max, |(_, bytes)| bytes)
     }
 
     /// Bytes that an injected message may have.

@@ -47,6 +47,10 @@ pub use table::links_max;
 /// How often sockets are asked while packets come through memory, and otherwise at each call.
 const UDP_LOOK: Duration = Duration::from_micros(20);
 
+/// Packets to endpoints of the same machine, whatever the interface passes: the kernel's own way
+/// between two sockets of one address takes 65,000 bytes.
+pub(crate) const PACKET_BYTES_MAX: u16 = 8_972;
+
 /// UDP sockets, and memory to endpoints of the same machine.
 #[derive(Debug)]
 pub struct NearIo {

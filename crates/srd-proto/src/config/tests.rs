@@ -12,11 +12,12 @@ fn nanos(ns: u64) -> Duration {
 /// How each number is set. Values beyond a knob's type are not tried.
 #[rustfmt::skip] // a table
 #[allow(clippy::cast_possible_truncation)] // a value that does not fit is not tried
-const KNOBS: [(&str, u64, Set); 35] = [
+const KNOBS: [(&str, u64, Set); 36] = [
     ("local_port", u16::MAX as u64, |c, v| c.local_port = v as u16),
     ("local_addresses", u8::MAX as u64, |c, v| c.local_addresses = v as u8),
     ("packet_bytes_max", u16::MAX as u64, |c, v| c.packet_bytes_max = v as u16),
     ("wire_overhead_bytes", u16::MAX as u64, |c, v| c.wire_overhead_bytes = v as u16),
+    ("own_packet_bytes_max", u16::MAX as u64, |c, v| c.own_packet_bytes_max = v as u16),
     ("link_rate_bps", u64::MAX, |c, v| c.link_rate_bps = v),
     ("rtt_initial", u64::MAX, |c, v| c.rtt_initial = nanos(v)),
     ("paths", u16::MAX as u64, |c, v| c.paths = v as u16),

@@ -28,7 +28,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use crate::cc::Window;
 use crate::config::Config;
@@ -346,10 +346,10 @@ impl Peer {
 
     /// The sending half, made on first use, and again after a rest.
     pub(crate) fn tx(&mut self, config: &Config, now: Instant) -> &mut Tx {
-        let (seed, rest) = (self.seed, &mut self.rest);
+        let (seed, ip, rest) = (self.seed, self.address.ip(), &mut self.rest);
         self.tx.get_or_insert_with(|| match rest.take() {
-            None => Box::new(Tx::new(config, seed, now)),
-            Some(rest) => Box::new(rest.wake(config, seed, now)),
+            None => Box::new(Tx::new(config, ip, seed, now)),
+            Some(rest) => Box::new(rest.wake(config, ip, seed, now)),
         })
     }
 
@@ -390,7 +390,7 @@ impl Peer {
 }
 
 impl Tx {
-    fn new(config: &Config, seed: u64, now: Instant) -> Self {
+    fn new(config: &Config, ip: IpAddr, seed: u64, now: Instant) -> Self {
         let window = Window::new(config, now);
         let mut tx = Self {
             queue: SendQueue::default(),
@@ -402,7 +402,7 @@ impl Tx {
             rtt: RttEstimator::new(now, config.rtt_initial),
             // Never less than one packet, or nothing would ever be said.
             limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
-                .max(config.packet_bytes_max.into()),
+                .max(config.packet_bytes_to(ip).into()),
             window,
             pacer: Pacer::new(now),
             known: vec![0; usize::from(config.window_packets_max / 64)].into(),
@@ -433,7 +433,7 @@ impl Tx {
             largest_packet: 0,
             rnr_until: Instant::ZERO,
             rnr_backoff: Duration::ZERO,
-            mtu: Mtu::new(config, now),
+            mtu: Mtu::new(config, ip, now),
             abandoned: None,
             departure_at: Instant::FAR_FUTURE,
         };

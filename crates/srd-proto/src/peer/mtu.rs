@@ -14,6 +14,8 @@
 //! no datagram as large was acknowledged. What congestion or a dead path swallows, it swallows
 //! whatever its size.
 
+use core::net::IpAddr;
+
 use super::{OutProbe, Peer, ProbeKind};
 use crate::config::Config;
 use crate::event::{Event, Status};
@@ -103,8 +105,8 @@ pub(crate) struct Mtu {
 }
 
 impl Mtu {
-    pub(crate) fn new(config: &Config, now: Instant) -> Self {
-        let configured = config.packet_bytes_max;
+    pub(crate) fn new(config: &Config, ip: IpAddr, now: Instant) -> Self {
+        let configured = config.packet_bytes_to(ip);
         let tag_bytes = super::packet_overhead(config) - super::DATAGRAM_HEADER_BYTES;
         let mut mtu = Self {
             configured,
@@ -142,8 +144,8 @@ impl Mtu {
     }
 
     /// Of a context that was at rest: the size is known.
-    pub(crate) fn known(config: &Config, now: Instant, limit: u16) -> Self {
-        let mut mtu = Self::new(config, now);
+    pub(crate) fn known(config: &Config, ip: IpAddr, now: Instant, limit: u16) -> Self {
+        let mut mtu = Self::new(config, ip, now);
         if !mtu.is_fixed() {
             (mtu.limit, mtu.low, mtu.raise_at) = (limit, limit, now);
             mtu.settle(now, limit);
@@ -465,8 +467,8 @@ impl Peer {
     /// Lets go of what waited for the end of a search, tells what has changed, and begins to fail
     /// what is too large now.
     fn heed_mtu(&mut self, before: u16, shared: &mut Shared) {
-        let configured_bytes = shared.node.config.packet_bytes_max;
         let Some(tx) = self.tx.as_deref_mut() else { return };
+        let configured_bytes = tx.mtu.configured;
         if !tx.mtu.doubts(u16::MAX) {
             tx.queue.take_back();
         }
@@ -517,7 +519,7 @@ impl Peer {
     pub(crate) fn packet_bytes_max(&self, config: &Config) -> u16 {
         let resting = self.rest.as_ref().map(|rest| rest.mtu_limit());
         let working = self.tx.as_ref().map(|tx| tx.mtu.limit());
-        working.or(resting).unwrap_or(config.packet_bytes_max)
+        working.or(resting).unwrap_or_else(|| config.packet_bytes_to(self.address.ip()))
     }
 
     /// The most payload that one datagram to this peer carries.
@@ -528,6 +530,8 @@ impl Peer {
 
 #[cfg(test)]
 mod tests {
+    use core::net::Ipv4Addr;
+
     use super::*;
     use alloc::vec::Vec;
 
@@ -536,7 +540,7 @@ mod tests {
     #[test]
     fn regression_a_size_that_only_some_paths_pass_is_tried_ever_more_rarely() {
         let config = Config { packet_bytes_max: 1472, ..Config::sockets() };
-        let mut mtu = Mtu::new(&config, Instant::ZERO);
+        let mut mtu = Mtu::new(&config, Ipv4Addr::LOCALHOST.into(), Instant::ZERO);
         let second = |n: u64| Instant::ZERO + Duration::from_secs(n);
         mtu.settle(second(1), 1268);
         let mut falls = Vec::new();

@@ -7,6 +7,7 @@
 //! rest.
 
 use alloc::boxed::Box;
+use core::net::IpAddr;
 
 use super::mtu::Mtu;
 use super::{Peer, Tx};
@@ -105,9 +106,9 @@ impl Rest {
     }
 
     /// The sending half as it was, with tables that know nothing.
-    pub(super) fn wake(self, config: &Config, seed: u64, now: Instant) -> Tx {
+    pub(super) fn wake(self, config: &Config, ip: IpAddr, seed: u64, now: Instant) -> Tx {
         // Another order of paths each time.
-        let mut tx = Tx::new(config, seed.wrapping_add(self.next.0), now);
+        let mut tx = Tx::new(config, ip, seed.wrapping_add(self.next.0), now);
         tx.sent = SentPackets::from(self.next);
         tx.cumulative = self.next.0;
         tx.largest_acked = self.next.0.checked_sub(1);
@@ -118,7 +119,7 @@ impl Rest {
         tx.limited = self.limited;
         tx.limit_heard = self.limit_heard;
         tx.largest_packet = self.largest_packet;
-        tx.mtu = Mtu::known(config, now, self.mtu_limit);
+        tx.mtu = Mtu::known(config, ip, now, self.mtu_limit);
         tx.rtt = self.rtt;
         if let Some(window) = self.window {
             tx.window = *window;

@@ -215,7 +215,7 @@ impl Rdm {
         if self.conns.len() <= index as usize {
             self.conns.resize_with(index as usize + 1, || None);
         }
-        let conn = Connection::new(id, ah, address, self.payload_bytes_max);
+        let conn = Connection::new(id, ah, address, self.payload_to(address.ip()));
         self.conns[index as usize] = Some(Box::new(conn));
         self.conn_count += 1;
         self.strangers_count += 1;
