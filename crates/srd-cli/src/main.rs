@@ -13,6 +13,7 @@
 //! | [`vpc`] | `srd vpc`: virtual private clouds from a file |
 //! | [`card`] | `srd card`, `srd run`: instances of a cloud on this machine |
 //! | [`nfs_proxy`] | `srd nfs-proxy`: NFS through TLS and several connections |
+//! | [`compare`] | `srd compare`: the user's own command, with SRD and without |
 //! | [`check`] | `srd check`: are this system's settings fit for spraying |
 //! | [`mpi_check`] | `srd mpi-check`: will MPI find SRD through libfabric and use it |
 //! | [`demo`] | `srd demo`: kernel TCP and SRD on the same wires, and a report |
@@ -22,6 +23,7 @@
 
 mod card;
 mod check;
+mod compare;
 mod daemon;
 mod demo;
 mod failure;
@@ -98,6 +100,8 @@ enum Command {
     NfsProxy(Box<nfs_proxy::NfsProxyArgs>),
     /// Let an interface send no faster than a rate, and no flow faster than another
     Shape(shape::ShapeArgs),
+    /// Run a command of your own with SRD and without, in turns, and show which difference is real.
+    Compare(Box<compare::CompareArgs>),
     /// Check the settings of this system that matter for ENA Express, and fix them.
     Check(check::CheckArgs),
     /// Check whether the MPI of this machine will use SRD through libfabric, and say what to type.
@@ -162,6 +166,7 @@ fn run(command: Command, verbose: bool) -> Result<u8> {
         Command::Watch(args) => watch::run(&args),
         Command::NfsProxy(args) => nfs_proxy::run(&args),
         Command::Shape(args) => shape::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Check(args) => check::run(&args),
         Command::MpiCheck(args) => mpi_check::run(&args),
         Command::Daemon(command) => daemon::run(&command),

@@ -11,17 +11,17 @@ pub(super) const FLOWS_PER_PAIR: usize = 2;
 const INTERVAL_MS: u64 = 100;
 
 /// Two hosts of the first leaf send to the host that is measured: its own link is full.
-pub(super) fn incast(receiver: HostId) -> Vec<(HostId, HostId)> {
+pub(crate) fn incast(receiver: HostId) -> Vec<(HostId, HostId)> {
     hosts(0, 3).skip(1).map(|sender| (sender, receiver)).collect()
 }
 
 /// Three hosts send to three others of the same racks: some uplinks are full.
-pub(super) fn collisions() -> Vec<(HostId, HostId)> {
+pub(crate) fn collisions() -> Vec<(HostId, HostId)> {
     hosts(0, 4).zip(hosts(1, 4)).skip(1).collect()
 }
 
 /// The hosts that take part, each once.
-pub(super) fn with_hosts(measured: &[HostId], pairs: &[(HostId, HostId)]) -> Vec<HostId> {
+pub(crate) fn with_hosts(measured: &[HostId], pairs: &[(HostId, HostId)]) -> Vec<HostId> {
     let pairs = pairs.iter().flat_map(|(from, to)| [*from, *to]);
     let mut all: Vec<HostId> = measured.iter().copied().chain(pairs).collect();
     all.sort_unstable();
@@ -30,7 +30,7 @@ pub(super) fn with_hosts(measured: &[HostId], pairs: &[(HostId, HostId)]) -> Vec
 }
 
 /// Runs `work` beside the elephants, if there are any; also their goodput together.
-pub(super) fn beside<T>(
+pub(crate) fn beside<T>(
     stage: &Stage<'_>,
     pairs: &[(HostId, HostId)],
     work: impl FnOnce() -> Result<T>,

@@ -25,7 +25,7 @@ mod collisions;
 mod cpu;
 mod datagrams;
 pub mod distribution;
-mod elephants;
+pub(crate) mod elephants;
 mod failover;
 mod fairness;
 mod flood;

@@ -130,11 +130,7 @@ pub(crate) fn wait_for_listener(
         if let Some(status) = server.ended()? {
             bail!("{name} in {host} ended with {status}: {}", complaint(stage, host, name));
         }
-        let tables = stage.fabric.within(host, || {
-            ["tcp", "tcp6"]
-                .map(|table| fs::read_to_string(format!("/proc/thread-self/net/{table}")))
-        })?;
-        if tables.into_iter().flatten().any(|table| listens(&table, port)) {
+        if is_listening(stage, host, port)? {
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -145,6 +141,14 @@ pub(crate) fn wait_for_listener(
         }
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Whether a program in a host listens on a TCP port.
+pub(crate) fn is_listening(stage: &Stage<'_>, host: HostId, port: u16) -> Result<bool> {
+    let tables = stage.fabric.within(host, || {
+        ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/thread-self/net/{table}")))
+    })?;
+    Ok(tables.into_iter().flatten().any(|table| listens(&table, port)))
 }
 
 /// Whether a table of TCP sockets has one that listens on a port: state 0A.

@@ -35,14 +35,14 @@ impl Lateness {
 }
 
 /// Measures while it lives.
-pub(super) struct Pulse {
+pub(crate) struct Pulse {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<f64>>>,
 }
 
 impl Pulse {
     /// Starts; the thread has the caller's nice level.
-    pub(super) fn start() -> Result<Pulse> {
+    pub(crate) fn start() -> Result<Pulse> {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let thread = thread::Builder::new().name("pulse".into()).spawn(move || beat(&seen));
@@ -50,7 +50,7 @@ impl Pulse {
     }
 
     /// Stops, and says how late it was.
-    pub(super) fn stop(mut self) -> Lateness {
+    pub(crate) fn stop(mut self) -> Lateness {
         self.over.store(true, Ordering::Release);
         let late = self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         let late = Distribution::new("", "ms", late);

@@ -9,6 +9,7 @@ use super::distribution::Distribution;
 use super::pulse::Lateness;
 use serde::Serialize;
 use srd_lab::priority::CpuUse;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The best that can be, for comparison.
@@ -24,7 +25,7 @@ pub struct Ideal {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// What it is; the same in all runs of a case.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its unit; empty for a pure number.
     pub unit: &'static str,
     /// The number.
@@ -37,8 +38,8 @@ pub struct Figure {
 impl Figure {
     /// A number without an ideal.
     #[must_use]
-    pub fn new(name: &'static str, unit: &'static str, value: f64) -> Figure {
-        Figure { name, unit, value, ideal: None }
+    pub fn new(name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) -> Figure {
+        Figure { name: name.into(), unit, value, ideal: None }
     }
 
     /// A number beside its ideal.
@@ -157,7 +158,7 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FigureSummary {
     /// What it is.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its unit.
     pub unit: &'static str,
     /// The median repetition.
@@ -200,7 +201,7 @@ fn figures(all: &[&Measured]) -> Vec<FigureSummary> {
             same.filter(|other| other.name == figure.name).map(|other| other.value).collect();
         values.sort_by(f64::total_cmp);
         summaries.push(FigureSummary {
-            name: figure.name,
+            name: figure.name.clone(),
             unit: figure.unit,
             median: median(&values),
             min: values[0],

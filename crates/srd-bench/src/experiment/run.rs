@@ -39,14 +39,35 @@ pub fn run(
     let mut needed = experiment.programs(options);
     needed.extend(programs::of_variants(options));
     programs::require(&needed)?;
-    let begun = Instant::now();
-    let directory = Directory::new(&options.name, options.keep)?;
     let repetitions =
         options.repetitions.unwrap_or(if options.quick { 1 } else { experiment.repetitions });
+    let &Experiment { name, summary, about, .. } = experiment;
+    let title = Title { name, summary, about };
+    in_turns(&title, &cases, &variants, repetitions, options, say)
+}
+
+/// What is said of an experiment.
+pub(crate) struct Title {
+    pub(crate) name: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) about: &'static str,
+}
+
+/// Runs cases, each with every variant as often as asked for.
+pub(crate) fn in_turns(
+    title: &Title,
+    cases: &[Case],
+    variants: &[Variant],
+    repetitions: u32,
+    options: &Options,
+    say: &mut dyn FnMut(&str),
+) -> Result<Outcome> {
+    let begun = Instant::now();
+    let directory = Directory::new(&options.name, options.keep)?;
     let mut outcome = Outcome {
-        experiment: experiment.name,
-        summary: experiment.summary,
-        about: experiment.about,
+        experiment: title.name,
+        summary: title.summary,
+        about: title.about,
         machine: machine(),
         seed: options.seed,
         took_s: 0.0,
@@ -54,12 +75,12 @@ pub fn run(
         left_out: Vec::new(),
     };
     let last = cases.len();
-    for (number, case) in (1..).zip(&cases) {
+    for (number, case) in (1..).zip(cases) {
         let mut say = |text: &str| say(&format!("[{number}/{last}] {text}"));
         let turns = Turns {
             case,
             options,
-            variants: &variants,
+            variants,
             repetitions,
             keep: options.keep && number == last,
             directory: &directory.path,
@@ -273,7 +294,8 @@ impl Drop for Directory {
     }
 }
 
-fn machine() -> String {
+/// Kernel and cores.
+pub(crate) fn machine() -> String {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {}, {cores} cores", kernel.trim())

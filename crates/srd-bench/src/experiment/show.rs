@@ -77,7 +77,7 @@ pub(super) fn rows(case: &CaseResult) -> (Vec<String>, Vec<Vec<String>>) {
             found.map_or("-".into(), figure_cell)
         };
         let cells = case.summaries.iter().map(cell);
-        rows.push([name(wanted.name, wanted.unit)].into_iter().chain(cells).collect());
+        rows.push([name(&wanted.name, wanted.unit)].into_iter().chain(cells).collect());
     }
     for wanted in first.map(|summary| &summary.distributions[..]).unwrap_or_default() {
         rows.extend(percentile_rows(case, wanted));

@@ -170,7 +170,7 @@ impl Target {
         Client::connect(&self.path()?).map_err(explain)
     }
 
-    fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+    pub(crate) fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
         self.connect()?.ask(request).map_err(explain)
     }
 }

@@ -1,0 +1,341 @@
+//! The command: its words, its time limit, its output.
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::ffi::OsString;
+use std::io::Read;
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What stands for the server's address in the words of a command.
+pub const SERVER: &str = "{server}";
+/// The most that is kept of what a command prints.
+const KEPT_BYTES: usize = 16 << 20;
+/// How long a command gets between SIGTERM and SIGKILL.
+const LEAVE_MAX: Duration = Duration::from_secs(2);
+/// How often a wait looks whether it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The most characters of an error of the command that are shown.
+const COMPLAINT_CHARS: usize = 600;
+
+/// The words of a command, of which one at least names the server.
+#[derive(Clone, Debug)]
+pub struct Words(Vec<OsString>);
+
+impl Words {
+    /// Takes the words.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn new(words: Vec<OsString>) -> Result<Words> {
+        if words.is_empty() {
+            bail!("no command to run: write it behind --");
+        }
+        Ok(Words(words))
+    }
+
+    /// Whether the server's address stands anywhere in them.
+    #[must_use]
+    pub fn name_the_server(&self) -> bool {
+        self.0.iter().any(|word| word.to_string_lossy().contains(SERVER))
+    }
+
+    /// The words as people write them.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let words: Vec<_> = self.0.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    /// The command for one address; it is also in its environment as `SRD_SERVER`.
+    ///
+    /// # Errors
+    /// There is no such program.
+    pub(super) fn command(&self, before: &[&str], server: IpAddr) -> Result<Command> {
+        let with_address = |word: &OsString| match word.to_str() {
+            Some(text) => OsString::from(text.replace(SERVER, &server.to_string())),
+            None => word.clone(),
+        };
+        let before = before.iter().map(OsString::from);
+        let mut words = before.chain(self.0.iter().map(with_address));
+        let program = words.next().context("no command to run")?;
+        let shown = program.to_string_lossy();
+        let path = srd_lab::command::find_program(&shown)
+            .with_context(|| format!("{shown}: no such program"))?;
+        let mut command = Command::new(path);
+        command.args(words).env("SRD_SERVER", server.to_string());
+        piped(&mut command);
+        Ok(command)
+    }
+}
+
+/// A command in a process group of its own, with its output to us and nothing to read.
+pub(super) fn piped(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0)
+}
+
+/// A command that has ended, by itself or because its time was up.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// From its start to its end.
+    pub(super) seconds: f64,
+    /// How it ended; nothing if its time was up.
+    status: Option<ExitStatus>,
+    /// What it printed.
+    pub(super) out: Printed,
+    err: Printed,
+}
+
+impl Ended {
+    /// Waits for a child of [`piped`]. When it has ended, or its time is up, what it started and
+    /// left in its process group is ended, too.
+    ///
+    /// # Errors
+    /// `stop` was set meanwhile; the kernel refuses to wait.
+    pub(super) fn wait(mut child: Child, at_most: Duration, stop: &AtomicBool) -> Result<Ended> {
+        let began = Instant::now();
+        let out = Reader::start(child.stdout.take())?;
+        let err = Reader::start(child.stderr.take())?;
+        let ended_itself = sleep_until_end(&child, at_most, stop)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let status = end_group(&mut child, ended_itself)?;
+        if stop.load(Ordering::Acquire) {
+            bail!("interrupted");
+        }
+        let (out, err) = (out.finish(), err.finish());
+        Ok(Ended { seconds, status: ended_itself.then_some(status), out, err })
+    }
+
+    /// What went wrong, if anything did.
+    pub(super) fn failure(&self, limit: Duration) -> Option<String> {
+        let how = match self.status {
+            Some(status) if status.success() => return None,
+            Some(status) => format!("ended with {status}"),
+            None => format!("had not ended after {} s", limit.as_secs_f64()),
+        };
+        let said = self.err.text() + &self.out.text();
+        let said = last_of(&said);
+        Some(if said.is_empty() { how } else { format!("{how}: {said}") })
+    }
+}
+
+/// A server beside the command. Dropped, it ends, with what it started in its process group.
+pub(super) struct Server {
+    child: Child,
+    out: Option<Reader>,
+    err: Option<Reader>,
+}
+
+impl Server {
+    /// Takes charge of a child of [`piped`].
+    pub(super) fn new(mut child: Child) -> Result<Server> {
+        let out = Some(Reader::start(child.stdout.take())?);
+        let err = Some(Reader::start(child.stderr.take())?);
+        Ok(Server { child, out, err })
+    }
+
+    /// What went wrong, if it has ended; a server is to stay.
+    pub(super) fn failure(&mut self) -> Result<Option<String>> {
+        if !sleep_until_end(&self.child, Duration::ZERO, &AtomicBool::new(false))? {
+            return Ok(None);
+        }
+        let status = end_group(&mut self.child, true)?;
+        let printed = |reader: &mut Option<Reader>| {
+            reader.take().map(|reader| reader.finish().text()).unwrap_or_default()
+        };
+        let said = printed(&mut self.err) + &printed(&mut self.out);
+        Ok(Some(format!("ended with {status}: {}", last_of(&said))))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended before, and been reaped: then its number is not used again.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = end_group(&mut self.child, false);
+        }
+    }
+}
+
+/// The last characters of what a program complains about.
+fn last_of(said: &str) -> String {
+    let said: Vec<char> = said.trim().chars().collect();
+    said[said.len().saturating_sub(COMPLAINT_CHARS)..].iter().collect()
+}
+
+/// What was printed last, up to a limit.
+#[derive(Debug, Default)]
+pub(super) struct Printed {
+    kept: Vec<u8>,
+    cut: u64,
+}
+
+impl Printed {
+    /// As text; what is no UTF-8 is replaced.
+    pub(super) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.kept).into_owned()
+    }
+
+    /// How many bytes came before what is kept.
+    pub(super) fn cut_bytes(&self) -> u64 {
+        self.cut
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.kept.extend_from_slice(bytes);
+        // Twice the limit before a move, so that each byte moves at most once.
+        if self.kept.len() > 2 * KEPT_BYTES {
+            self.trim();
+        }
+    }
+
+    fn trim(&mut self) {
+        let cut = self.kept.len().saturating_sub(KEPT_BYTES);
+        self.kept.drain(..cut);
+        self.cut += cut as u64;
+    }
+}
+
+/// Reads what a command prints, so that it never waits for us.
+struct Reader {
+    printed: Arc<Mutex<Printed>>,
+    /// Closed when the last writer has closed its end.
+    over: Receiver<()>,
+}
+
+impl Reader {
+    fn start(from: Option<impl Read + Send + 'static>) -> Result<Reader> {
+        let mut from = from.context("its output is not piped")?;
+        let printed = Arc::new(Mutex::new(Printed::default()));
+        let ((open, over), shared) = (mpsc::channel(), Arc::clone(&printed));
+        let read = move || {
+            let (_open, mut buffer) = (open, vec![0; 64 << 10]);
+            while let Ok(count @ 1..) = from.read(&mut buffer) {
+                lock(&shared).push(&buffer[..count]);
+            }
+        };
+        thread::Builder::new()
+            .name("output".into())
+            .spawn(read)
+            .context("cannot start a thread")?;
+        Ok(Reader { printed, over })
+    }
+
+    /// What was printed. A process that left the group may keep the pipe open for ever: what it
+    /// prints later is not waited for.
+    fn finish(self) -> Printed {
+        let _: Result<(), RecvTimeoutError> = self.over.recv_timeout(LEAVE_MAX);
+        let mut printed = std::mem::take(&mut *lock(&self.printed));
+        printed.trim();
+        printed
+    }
+}
+
+fn lock(printed: &Mutex<Printed>) -> MutexGuard<'_, Printed> {
+    printed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the child ended by itself within that time, and before `stop` was set. It is not
+/// reaped.
+fn sleep_until_end(child: &Child, at_most: Duration, stop: &AtomicBool) -> Result<bool> {
+    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).context("pidfd_open")?;
+    let deadline = Instant::now() + at_most;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let slice = Timespec::try_from(left.min(LOOK_EVERY))?;
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&slice)) {
+            Ok(0) if left.is_zero() || stop.load(Ordering::Acquire) => return Ok(false),
+            Ok(0) => {}
+            Ok(_) => return Ok(true),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("poll"),
+        }
+    }
+}
+
+/// Ends what is left of the child's process group, and reaps the child.
+///
+/// The child is reaped last: until then its number, and so its group's, is nobody else's.
+fn end_group(child: &mut Child, ended_itself: bool) -> Result<ExitStatus> {
+    let group = Pid::from_child(child);
+    if !ended_itself && kill_process_group(group, Signal::TERM).is_ok() {
+        sleep_until_end(child, LEAVE_MAX, &AtomicBool::new(false))?;
+    }
+    // A group without members is none: nothing was left.
+    let _ = kill_process_group(group, Signal::KILL);
+    child.wait().context("wait")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(300);
+
+    fn run(shell: &str) -> Ended {
+        let child = piped(Command::new("sh").args(["-c", shell])).spawn().unwrap();
+        Ended::wait(child, LIMIT, &AtomicBool::new(false)).unwrap()
+    }
+
+    #[test]
+    fn the_servers_address_takes_its_place_in_every_word() {
+        let words = ["echo", "{server}:80", "-x{server}"].map(OsString::from).to_vec();
+        let words = Words::new(words).unwrap();
+        assert!(words.name_the_server());
+        let command = words.command(&[], "10.0.0.7".parse().unwrap()).unwrap();
+        let arguments: Vec<_> = command.get_args().collect();
+        assert_eq!(arguments, ["10.0.0.7:80", "-x10.0.0.7"]);
+        let none = Words::new(vec!["no-such-program-here".into()]).unwrap();
+        assert!(!none.name_the_server());
+        assert!(none.command(&[], "::1".parse().unwrap()).is_err());
+        assert!(Words::new(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_ended_with_what_it_started() {
+        let ended = run("sleep 60 & echo $!; wait");
+        let failure = ended.failure(LIMIT).unwrap();
+        assert!(failure.starts_with("had not ended after 0.3 s"), "{failure}");
+        let child: i32 = ended.out.text().trim().parse().unwrap();
+        assert!(!std::path::Path::new(&format!("/proc/{child}/cwd")).exists());
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_command() {
+        let child = piped(Command::new("sleep").arg("60")).spawn().unwrap();
+        let (pid, stop) = (child.id(), AtomicBool::new(true));
+        let error = Ended::wait(child, Duration::from_secs(60), &stop).unwrap_err();
+        assert_eq!(error.to_string(), "interrupted");
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn what_a_command_leaves_behind_does_not_hold_us_up() {
+        let began = Instant::now();
+        assert!(run("sleep 60 & exit 0").failure(LIMIT).is_none());
+        let gone_away = run("echo first; setsid sleep 20 & exit 0");
+        assert!(gone_away.failure(LIMIT).is_none());
+        assert_eq!(gone_away.out.text(), "first\n");
+        assert!(began.elapsed() < Duration::from_secs(15));
+    }
+
+    #[test]
+    fn only_the_end_of_endless_output_is_kept() {
+        let mut printed = Printed::default();
+        for _ in 0..5 {
+            printed.push(&vec![b'a'; KEPT_BYTES / 2]);
+        }
+        printed.push(b"end");
+        printed.trim();
+        assert_eq!(printed.kept.len(), KEPT_BYTES);
+        assert_eq!(printed.cut_bytes(), KEPT_BYTES as u64 * 3 / 2 + 3);
+        assert!(printed.text().ends_with("aend"));
+    }
+}

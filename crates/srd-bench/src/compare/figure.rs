@@ -1,0 +1,136 @@
+//! Numbers in what a command prints.
+
+use anyhow::{Context, Result, bail};
+use regex::Regex;
+use serde_json::Value;
+use std::str::FromStr;
+
+/// The most characters of a command's output in an error.
+const SHOWN_CHARS: usize = 200;
+
+/// A number to look for: `NAME=REGEX` or `NAME=/JSON/POINTER`.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// What it is called; a unit may follow after a comma.
+    pub name: String,
+    place: Place,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// The first group of a regular expression, where it matches last.
+    Text(Regex),
+    /// A pointer of RFC 6901 into the JSON that the command prints.
+    Json(String),
+}
+
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Source, String> {
+        let Some((name, place)) = text.split_once('=') else {
+            return Err(format!(
+                "`{text}` has no `=`: write NAME=REGEX, with the number in its first group, or \
+                 NAME=/JSON/POINTER"
+            ));
+        };
+        let name = name.trim().to_owned();
+        if name.is_empty() || name == "time" || name == "failed" {
+            return Err(format!("`{name}` is no name for a figure: `time` and `failed` are ours"));
+        }
+        if place.starts_with('/') {
+            return Ok(Source { name, place: Place::Json(place.to_owned()) });
+        }
+        let regex = Regex::new(place).map_err(|error| error.to_string())?;
+        if regex.captures_len() < 2 {
+            return Err(format!(
+                "`{place}` has no group: put the number in brackets, as ([0-9.]+)"
+            ));
+        }
+        Ok(Source { name, place: Place::Text(regex) })
+    }
+}
+
+impl Source {
+    /// The number in what a command printed.
+    ///
+    /// # Errors
+    /// It is not there, or it is no number.
+    pub fn find(&self, printed: &str) -> Result<f64> {
+        let found = match &self.place {
+            Place::Text(regex) => of_text(regex, printed),
+            Place::Json(pointer) => of_json(pointer, printed),
+        };
+        found.with_context(|| {
+            let shown: String = printed.trim().chars().take(SHOWN_CHARS).collect();
+            format!("the figure `{}` is not in what the command printed: {shown}", self.name)
+        })
+    }
+}
+
+fn of_text(regex: &Regex, printed: &str) -> Result<f64> {
+    let last = regex.captures_iter(printed).last();
+    let group = last.and_then(|captures| captures.get(1));
+    let text = group.with_context(|| format!("nothing matches `{regex}`"))?.as_str();
+    number(text)
+}
+
+fn of_json(pointer: &str, printed: &str) -> Result<f64> {
+    let json: Value = serde_json::from_str(printed).context("its output is no JSON")?;
+    match json.pointer(pointer) {
+        None => bail!("nothing stands at {pointer}"),
+        Some(Value::String(text)) => number(text),
+        Some(value) => value.as_f64().with_context(|| format!("{pointer} is no number")),
+    }
+}
+
+fn number(text: &str) -> Result<f64> {
+    // People write 12,345.6; a comma before the point separates thousands.
+    let number: f64 =
+        text.trim().replace(',', "").parse().with_context(|| format!("`{text}` is no number"))?;
+    if !number.is_finite() {
+        bail!("`{text}` is not finite");
+    }
+    Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Source {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_last_match_counts_and_thousands_may_be_separated() {
+        let set = source("SET, 1/s=SET: ([0-9.,]+) requests");
+        assert_eq!(set.name, "SET, 1/s");
+        let printed = "SET: 12.5 requests\nGET: 7 requests\nSET: 12,345.5 requests\n";
+        assert_eq!(set.find(printed).unwrap(), 12_345.5);
+        let error = format!("{:#}", set.find("nothing").unwrap_err());
+        assert!(error.contains("`SET, 1/s`") && error.contains("nothing matches"), "{error}");
+    }
+
+    #[test]
+    fn json_is_pointed_into() {
+        let printed = r#"{"end": {"streams": [{"bps": 5}, {"bps": "6.5"}], "word": true}}"#;
+        assert_eq!(source("a=/end/streams/0/bps").find(printed).unwrap(), 5.0);
+        assert_eq!(source("a=/end/streams/1/bps").find(printed).unwrap(), 6.5);
+        for (wrong, said) in [("/end/none", "nothing stands"), ("/end/word", "no number")] {
+            let error = source(&format!("a={wrong}")).find(printed).unwrap_err();
+            assert!(format!("{error:#}").contains(said), "{error:#}");
+        }
+        assert!(format!("{:#}", source("a=/b").find("text").unwrap_err()).contains("no JSON"));
+    }
+
+    #[test]
+    fn what_cannot_be_looked_for_is_refused() {
+        let error = |text: &str| text.parse::<Source>().unwrap_err();
+        assert!(error("rate").contains("NAME=REGEX"));
+        assert!(error("rate=[0-9]+").contains("no group"));
+        assert!(error("rate=([0-9").contains("regex"));
+        assert!(error("time=(.)").contains("ours"));
+        assert!(source("a=(inf)").find("inf").is_err());
+    }
+}

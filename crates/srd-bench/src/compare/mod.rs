@@ -1,0 +1,135 @@
+//! A command of the user's own, with SRD and without, in turns.
+//!
+//! What is measured is what the user runs, not a benchmark of somebody else's: how long it takes,
+//! and the numbers that it prints and that the user points at. Every second repetition runs in
+//! the opposite order.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`figure`] | numbers in what a command prints |
+//! | [`command`] | the command: its words, its time limit, its output |
+//! | [`lab`] | between two hosts of a fabric of network namespaces |
+//! | [`hosts`] | between two real machines: only the address differs |
+//! | [`verdict`] | which difference is more than the spread of the repetitions |
+
+pub mod command;
+pub mod figure;
+pub mod hosts;
+pub mod lab;
+pub mod verdict;
+
+use crate::experiment::Variant;
+use crate::experiment::result::{Figure, Measured};
+use anyhow::{Result, bail};
+use command::{Ended, Words};
+use figure::Source;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// What both places have in common.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The command.
+    pub words: Words,
+    /// The numbers to look for in what it prints.
+    pub figures: Vec<Source>,
+    /// Which transports, in their order of the first repetition.
+    pub variants: Vec<Variant>,
+    /// How often each.
+    pub repetitions: u32,
+    /// A command that takes longer has failed.
+    pub time_limit: Duration,
+    /// Whether a command that fails is counted, and the comparison goes on.
+    pub keep_going: bool,
+    /// Set to end the command and the comparison.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What is printed as the question of a comparison.
+const SUMMARY: &str = "The same command over each transport, in turns.";
+/// How it is measured.
+const ABOUT: &str = "The command runs once for each transport and repetition, every second \
+                     repetition in the opposite order. Its time is that from its start to its \
+                     end; the other figures are what it printed itself.";
+
+/// What a command that has ended measures.
+///
+/// # Errors
+/// It failed, and failures are not to be counted; a number is not where it should be.
+fn measured(settings: &Settings, ended: &Ended) -> Result<Measured> {
+    let failure = ended.failure(settings.time_limit);
+    if let Some(failure) = &failure
+        && !settings.keep_going
+    {
+        bail!("the command {failure}; --keep-going counts failures and goes on");
+    }
+    let mut measured = Measured::default();
+    if failure.is_none() {
+        measured.figures.push(Figure::new("time", "s", ended.seconds));
+        for source in &settings.figures {
+            let value = source.find(&ended.out.text())?;
+            measured.figures.push(Figure::new(source.name.clone(), "", value));
+        }
+    }
+    if settings.keep_going {
+        let failed = f64::from(u8::from(failure.is_some()));
+        measured.figures.push(Figure::new("failed", "of 1", failed));
+    }
+    measured.notes.extend(failure.map(|failure| format!("the command {failure}")));
+    let cut = ended.out.cut_bytes();
+    if cut > 0 {
+        measured.notes.push(format!("the first {cut} bytes that it printed were not kept"));
+    }
+    Ok(measured)
+}
+
+/// The first figures, for a line of progress.
+fn headline(measured: &Measured) -> String {
+    let figures = measured.figures.iter().take(3);
+    let said = figures.map(|f| format!("{} {:.3} {}", f.name, f.value, f.unit).trim().to_owned());
+    said.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn settings(keep_going: bool) -> Settings {
+        Settings {
+            words: Words::new(vec!["true".into()]).unwrap(),
+            figures: vec!["rate, Mb/s=rate ([0-9.]+)".parse().unwrap()],
+            variants: vec![Variant::Plain],
+            repetitions: 1,
+            time_limit: Duration::from_secs(5),
+            keep_going,
+            stop: Arc::default(),
+        }
+    }
+
+    fn of(shell: &str, keep_going: bool) -> Result<Measured> {
+        let settings = settings(keep_going);
+        let child = command::piped(Command::new("sh").args(["-c", shell])).spawn()?;
+        measured(&settings, &Ended::wait(child, settings.time_limit, &settings.stop)?)
+    }
+
+    #[test]
+    fn a_command_has_a_time_and_the_numbers_that_it_printed() {
+        let measured = of("echo rate 1; echo rate 7.5", false).unwrap();
+        let names: Vec<&str> = measured.figures.iter().map(|figure| &*figure.name).collect();
+        assert_eq!(names, ["time", "rate, Mb/s"]);
+        assert_eq!(measured.figures[1].value, 7.5, "the last one");
+        assert!(of("echo nothing", false).unwrap_err().to_string().contains("rate, Mb/s"));
+    }
+
+    #[test]
+    fn a_failure_ends_the_comparison_or_is_counted() {
+        let error = of("echo oh >&2; exit 3", false).unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.contains("oh"), "{error}");
+        let counted = of("exit 3", true).unwrap();
+        assert_eq!(counted.figures.len(), 1);
+        assert_eq!((&*counted.figures[0].name, counted.figures[0].value), ("failed", 1.0));
+        assert_eq!(of("echo rate 1", true).unwrap().figures[2].value, 0.0);
+    }
+}
