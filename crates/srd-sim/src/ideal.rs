@@ -91,6 +91,7 @@ impl Ideals {
             let key = match flow.start {
                 Start::At(at_ps) => (0, at_ps),
                 Start::On(id) => (1, u64::from(id.0)),
+                Start::Scheduled => (2, ideals.group.len() as u64),
             };
             let fresh = u32::try_from(groups.len()).expect("fewer than 2^32 flows");
             let group = *groups.entry(key).or_insert(fresh);

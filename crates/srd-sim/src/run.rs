@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde::Serialize;
 
 use crate::any_node::AnyNode;
+use crate::completion::Completion;
 use crate::ideal::Ideals;
 use crate::nic::Totals;
 use crate::node::ENDLESS;
@@ -157,6 +158,9 @@ pub struct RunResult {
     /// and nothing broke.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
+    /// What became of the schedule of operations, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Completion>,
     /// What faults in mid-run did to the goodput, if that was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recoveries: Vec<Recovery>,
@@ -195,6 +199,11 @@ impl RunResult {
                 some.join(", ")
             ));
         }
+        if let Some(schedule) = self.schedule.filter(|schedule| schedule.undone > 0) {
+            let (undone, all) = (schedule.undone, schedule.operations);
+            let end_us = self.sim_end_us;
+            complaints.push(format!("{undone} of {all} operations undone at {end_us:.1} us"));
+        }
         for (count, what) in [
             (self.failed, "datagrams failed"),
             (self.damaged, "datagrams arrived changed"),
@@ -217,12 +226,13 @@ const US: f64 = 1e6;
 pub fn run(job: &Job) -> Result<RunResult, ScenarioError> {
     let begin = std::time::Instant::now();
     let built = job.scenario.build(job.transport, job.seed)?;
-    let (mut world, ideals) = (built.world, built.ideals);
+    let (mut world, ideals, least_ps) = (built.world, built.ideals, built.schedule_least_ps);
     let begin_cpu_ns = thread_cpu_ns();
     let ended = world.run(built.horizon_ps);
     let cpu_s = (thread_cpu_ns() - begin_cpu_ns) as f64 / 1e9;
     world.check_conservation().map_err(|e| ScenarioError(format!("packets are lost: {e}")))?;
     let mut result = summarise(job, &world, &ideals, ended);
+    result.schedule = world.progress().zip(least_ps).map(|(p, ps)| Completion::of(p, ps));
     result.cost = Cost {
         wall_s: begin.elapsed().as_secs_f64(),
         cpu_s,
@@ -315,6 +325,7 @@ fn summarise(job: &Job, world: &World<AnyNode>, ideals: &Ideals, ended: Ended) -
         cost: Cost::default(),
         flow_records: records,
         shares: world.series().filter(|_| steady).and_then(fairness::shares),
+        schedule: None,
         recoveries: world
             .series()
             .map(|s| recovery::recoveries(s, &job.scenario.fault, rtt_us))

@@ -3,6 +3,7 @@
 mod card;
 mod figures;
 mod files;
+mod goal;
 mod list;
 mod progress;
 
@@ -11,7 +12,7 @@ use crate::output::JsonOutput;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use srd_sim::run::{Job, RunResult};
-use srd_sim::scenario::{Override, Scenario, ScenarioError, TimeUnitSpec, Transport};
+use srd_sim::scenario::{Override, Scenario, ScenarioError, TimeUnitSpec, Transport, WorkloadSpec};
 use std::path::{Path, PathBuf};
 
 /// Most runs of one command.
@@ -27,6 +28,8 @@ EXAMPLES
   srd sim figures --out figures
   srd sim card flow-limits pps
   srd sim run --topo ft128.topo --tm perm128_2M.cm --transport srd
+  srd sim goal all-to-all --ranks 256 --bytes 64KiB --out a2a.goal
+  srd sim run permutation-1024 --goal a2a.goal --transport srd --transport dctcp
 
 A scenario without a slash or a suffix is looked for in ./scenarios, or with the
 installed package. The same seed gives the same
@@ -43,6 +46,8 @@ pub(crate) enum SimCommand {
     Figures(figures::FiguresArgs),
     /// Repeat experiments of the talk NET402: what limits the network of an EC2 instance.
     Card(card::CardArgs),
+    /// Write the schedule of a collective in GOAL, the format of LogGOPSim and ATLAHS.
+    Goal(goal::GoalArgs),
     /// Name the scenarios in a directory, and the transports.
     List(ListArgs),
 }
@@ -54,11 +59,14 @@ pub(crate) struct RunArgs {
     #[arg(required_unless_present = "topo", conflicts_with = "topo")]
     scenario: Option<PathBuf>,
     /// A network in htsim's format, instead of a scenario.
-    #[arg(long, value_name = "FILE", requires = "tm")]
+    #[arg(long, value_name = "FILE", requires = "sent")]
     topo: Option<PathBuf>,
     /// A connection matrix in htsim's format: what is sent over --topo.
-    #[arg(long, value_name = "FILE", requires = "topo")]
+    #[arg(long, value_name = "FILE", requires = "topo", group = "sent")]
     tm: Option<PathBuf>,
+    /// Operations of ranks in GOAL, instead of what the scenario sends. Rank 0 is on host 0.
+    #[arg(long, value_name = "FILE", group = "sent")]
+    goal: Option<PathBuf>,
     /// The unit of `start` in the connection matrix; htsim's own programs differ.
     #[arg(long, value_enum, default_value_t = Unit::Us, requires = "tm")]
     cm_time_unit: Unit,
@@ -117,6 +125,7 @@ pub(crate) fn run(command: &SimCommand, progress: bool) -> Result<u8> {
             figures::run(args, progress)
         }
         SimCommand::Card(args) => card::run(args, progress),
+        SimCommand::Goal(args) => goal::run(args).map(|()| 0),
         SimCommand::List(args) => list::run(args.directory.as_deref(), &args.json).map(|()| 0),
     }
 }
@@ -166,9 +175,21 @@ fn heading(scenario: &Scenario) -> String {
 }
 
 fn scenario(args: &RunArgs) -> Result<Scenario> {
+    let mut scenario = described(args)?;
+    if let Some(goal) = &args.goal {
+        exists(goal)?;
+        let path = std::path::absolute(goal)?;
+        scenario.description = format!("{} in {}", goal.display(), scenario.name);
+        scenario.workload = vec![WorkloadSpec::Goal { path, hosts: None }];
+    }
+    Ok(scenario)
+}
+
+/// The scenario as its files describe it.
+fn described(args: &RunArgs) -> Result<Scenario> {
     let parse = |text: &String| text.parse::<Override>();
     let overrides = args.set.iter().map(parse).collect::<Result<Vec<_>, ScenarioError>>()?;
-    if let (Some(topo), Some(tm)) = (&args.topo, &args.tm) {
+    if let (Some(topo), Some(tm)) = (&args.topo, args.tm.as_ref().or(args.goal.as_ref())) {
         for file in [topo, tm] {
             exists(file)?;
         }
@@ -183,7 +204,9 @@ fn scenario(args: &RunArgs) -> Result<Scenario> {
         let text = toml::to_string(&scenario)?;
         return Ok(Scenario::read("--topo, --tm", &text, Path::new("."), &overrides)?);
     }
-    let Some(named) = &args.scenario else { return usage("name a scenario, or --topo and --tm") };
+    let Some(named) = &args.scenario else {
+        return usage("name a scenario, or --topo with --tm or --goal");
+    };
     let file = list::find(named)?;
     Ok(Scenario::open(&file, &overrides)?)
 }

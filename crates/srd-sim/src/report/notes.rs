@@ -3,6 +3,7 @@
 use super::fairness::{DEVIATION_MAX, JAIN_MIN, Shares};
 use super::recovery::Recovery;
 use super::table::{align, row};
+use crate::completion::Completion;
 use crate::run::RunResult;
 
 /// Intervals of a timeline in one line.
@@ -17,9 +18,26 @@ pub(super) fn notes(result: &RunResult) -> Vec<String> {
     if let Some(shares) = &result.shares {
         notes.push(fairness(&who, result, shares));
     }
+    notes.extend(result.schedule.as_ref().map(|schedule| completion(&who, schedule)));
     let told = |r: &Recovery| recovery(&who, result, r) + &timeline(r);
     notes.extend(result.recoveries.iter().map(told));
     notes
+}
+
+fn completion(who: &str, schedule: &Completion) -> String {
+    let (ranks, operations) = (schedule.ranks, schedule.operations);
+    let ideal_us = schedule.ideal_us;
+    let end = match (schedule.completion_us, schedule.over_ideal) {
+        (Some(us), Some(ratio)) => {
+            format!("complete after {us:.1} us, {ratio:.3} of the ideal {ideal_us:.1} us")
+        }
+        _ => format!("NOT complete: {} operations undone", schedule.undone),
+    };
+    let median_us = schedule.median_rank_us;
+    format!(
+        "{who}: {operations} operations of {ranks} ranks {end}; the median rank after \
+         {median_us:.1} us\n"
+    )
 }
 
 fn percent(share: f64) -> String {

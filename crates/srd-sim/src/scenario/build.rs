@@ -9,6 +9,7 @@ use super::workload::Place;
 use super::{Scenario, ScenarioError, Transport, us_to_ps};
 use crate::any_node::AnyNode;
 use crate::blast::{Blast, BlastConfig};
+use crate::completion;
 use crate::express::{ExpressNode, ExpressNodeConfig};
 use crate::hash::mix;
 use crate::ideal::Ideals;
@@ -26,6 +27,8 @@ pub struct Built {
     pub world: World<AnyNode>,
     /// What every flow could reach.
     pub ideals: Ideals,
+    /// When the schedule can be complete at best, if there is one.
+    pub schedule_least_ps: Option<u64>,
     /// When the run ends at the latest.
     pub horizon_ps: u64,
 }
@@ -103,7 +106,7 @@ impl Scenario {
             workload.merge(more).map_err(|e| context(e.into()))?;
             faults.extend(broken);
         }
-        if workload.flows.is_empty() {
+        if workload.flows.is_empty() && workload.schedule.is_none() {
             return Err(ScenarioError(
                 "the scenario has no flows: give a `[[workload]]`".to_owned(),
             ));
@@ -124,10 +127,11 @@ impl Scenario {
             corruption_undetected: self.corruption_undetected,
             sampling: self.measure.sampling(ideals.longest().1)?,
         };
+        let schedule_least_ps = completion::least_ps(&topology, &workload);
         let horizon_ps = us_to_ps("horizon_us", self.horizon_us)?;
         let world = World::new(topology, workload, config, |host| recipe.node(host))
             .map_err(|e| ScenarioError(e.0))?;
-        Ok(Built { world, ideals, horizon_ps })
+        Ok(Built { world, ideals, schedule_least_ps, horizon_ps })
     }
 
     fn recipe(

@@ -12,7 +12,7 @@ use crate::node::{HostId, PROTOCOL_UDP};
 use crate::topology::Topology;
 use crate::workload::pattern::{self, Incast, Poisson};
 use crate::workload::sizes::Sizes;
-use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload, WorkloadError, cm};
+use crate::workload::{BACKGROUND_PORT, BackgroundPlan, Workload, WorkloadError, cm, goal};
 
 /// Hosts: so many, chosen by the pattern, or a list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -134,6 +134,13 @@ pub enum WorkloadSpec {
         #[serde(default)]
         time_unit: TimeUnitSpec,
     },
+    /// Operations of ranks, as a GOAL file has them.
+    Goal {
+        /// Its path, from the scenario's directory.
+        path: PathBuf,
+        /// The hosts of the ranks, in their order: the first so many, or a list; all without it.
+        hosts: Option<Hosts>,
+    },
     /// A single-path flow of fixed rate, which nobody acknowledges and nothing slows.
     Background {
         /// The sender.
@@ -227,6 +234,9 @@ impl WorkloadSpec {
                 poisson.plan(rng)?
             }
             Self::Matrix { path, time_unit } => return matrix(place, path, *time_unit),
+            Self::Goal { path, hosts } => {
+                goal_file(place, path, &first_hosts(hosts.as_ref(), all)?)?
+            }
             Self::Background { .. } => self.background(place)?,
         };
         Ok((workload, Vec::new()))
@@ -313,6 +323,13 @@ fn port_through(topology: &Topology, src: u32, dst: u32, name: &str) -> Result<u
             topology.path(src, dst, hash).iter().any(|p| wanted.contains(p))
         })
         .ok_or_else(|| ScenarioError(format!("no path from {src} to {dst} uses `{name}`")))
+}
+
+fn goal_file(place: &Place<'_>, path: &Path, hosts: &[u32]) -> Result<Workload, ScenarioError> {
+    let path = place.directory.join(path);
+    let fail = |what: &dyn std::fmt::Display| ScenarioError(format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|e| fail(&e))?;
+    goal::parse(&text, hosts).map_err(|e| fail(&e))
 }
 
 fn matrix(

@@ -310,7 +310,7 @@ impl Reader {
             triggers[id.0 as usize] = *kind;
         }
         let flows = self.flows.into_iter().map(|(_, flow)| flow).collect();
-        let workload = Workload { flows, triggers, background: Vec::new() };
+        let workload = Workload { flows, triggers, ..Workload::default() };
         Ok(Matrix { nodes, workload, failures: self.broken })
     }
 }

@@ -1,7 +1,9 @@
 //! Workloads: which flows start when, or after what.
 
 pub mod cm;
+pub mod goal;
 pub mod pattern;
+pub mod schedule;
 pub mod sizes;
 
 use std::collections::BTreeSet;
@@ -15,6 +17,8 @@ pub enum Start {
     At(u64),
     /// When a trigger fires.
     On(TriggerId),
+    /// When its send in the schedule begins.
+    Scheduled,
 }
 
 /// An index into [`Workload::triggers`].
@@ -102,6 +106,8 @@ pub struct Workload {
     pub triggers: Vec<TriggerKind>,
     /// Background load.
     pub background: Vec<BackgroundPlan>,
+    /// The operations of ranks that start flows, if any.
+    pub schedule: Option<schedule::Schedule>,
 }
 
 /// Why a workload does not fit a network. The text says what to change.
@@ -148,6 +154,14 @@ impl Workload {
             if !triggers.into_iter().flatten().all(known) {
                 return fail(format!("flow {n} refers to a trigger that does not exist"));
             }
+        }
+        let is_scheduled = |flow: &FlowPlan| flow.start == Start::Scheduled;
+        match &self.schedule {
+            Some(schedule) => schedule.check(&self.flows)?,
+            None if self.flows.iter().any(is_scheduled) => {
+                return fail("a flow is started by a schedule, but there is none".to_owned());
+            }
+            None => {}
         }
         for (n, load) in self.background.iter().enumerate() {
             let (src, dst) = (load.src.0, load.dst.0);

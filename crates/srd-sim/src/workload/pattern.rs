@@ -229,6 +229,7 @@ impl Workload {
         bounded((self.flows.len() + other.flows.len()) as u64)?;
         let base = u32::try_from(self.triggers.len())
             .map_err(|_| WorkloadError("too many triggers".to_owned()))?;
+        let first_flow = u32::try_from(self.flows.len()).unwrap_or(u32::MAX);
         let shift = |id: TriggerId| TriggerId(id.0 + base);
         self.triggers.extend(other.triggers);
         self.flows.extend(other.flows.into_iter().map(|flow| FlowPlan {
@@ -241,6 +242,13 @@ impl Workload {
             ..flow
         }));
         self.background.extend(other.background);
+        if let Some(mut schedule) = other.schedule {
+            if self.schedule.is_some() {
+                return fail("there may be one schedule".to_owned());
+            }
+            schedule.shift_flows(first_flow);
+            self.schedule = Some(schedule);
+        }
         Ok(())
     }
 

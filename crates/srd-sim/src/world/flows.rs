@@ -1,5 +1,6 @@
 //! Flows: when they start, what arrives, when they are done, and what that triggers.
 
+use super::schedule::Progress;
 use super::{World, agenda};
 use crate::event::Kind;
 use crate::node::{ENDLESS, FlowId, Node};
@@ -32,6 +33,7 @@ pub(super) struct Flows {
     triggers: Vec<Trigger>,
     unfinished: u32,
     endless: bool,
+    progress: Option<Progress>,
 }
 
 struct Trigger {
@@ -42,7 +44,9 @@ struct Trigger {
 }
 
 impl Flows {
-    pub(super) fn new(workload: Workload) -> Self {
+    pub(super) fn new(mut workload: Workload) -> Self {
+        let flows = workload.flows.len();
+        let progress = workload.schedule.take().map(|schedule| Progress::new(schedule, flows));
         let endless = workload.is_endless();
         let trigger =
             |&kind: &TriggerKind| Trigger { kind, activations: 0, waiting: Vec::new(), fired: 0 };
@@ -52,6 +56,7 @@ impl Flows {
             match flow.start {
                 Start::At(at_ps) => starts.push((at_ps, number)),
                 Start::On(id) => triggers[id.0 as usize].waiting.push(number),
+                Start::Scheduled => {}
             }
         }
         starts.sort_unstable_by(|a, b| b.cmp(a));
@@ -67,17 +72,28 @@ impl Flows {
         let states: Vec<_> = workload.flows.into_iter().map(state).collect();
         let finite = states.iter().filter(|s| s.plan.bytes != ENDLESS).count();
         let unfinished = u32::try_from(finite).expect("checked with the workload");
-        Self { states, starts, triggers, unfinished, endless }
+        Self { states, starts, triggers, unfinished, endless, progress }
     }
 
     pub(super) fn states(&self) -> &[FlowState] {
         &self.states
     }
 
-    /// Whether every flow is done; never, if one is endless.
+    /// How far the schedule is, if there is one.
+    pub(super) fn progress(&self) -> Option<&Progress> {
+        self.progress.as_ref()
+    }
+
+    pub(super) fn progress_mut(&mut self) -> Option<&mut Progress> {
+        self.progress.as_mut()
+    }
+
+    /// Whether every flow and every operation is done; never, if a flow is endless.
     #[inline]
     pub(super) fn all_done(&self) -> bool {
-        self.unfinished == 0 && !self.endless
+        self.unfinished == 0
+            && !self.endless
+            && self.progress.as_ref().is_none_or(Progress::is_done)
     }
 
     /// Activates a trigger and returns the flows that it starts.
@@ -115,7 +131,7 @@ impl<N: Node> World<N> {
         self.schedule_starts();
     }
 
-    fn start_flow(&mut self, number: u32) {
+    pub(super) fn start_flow(&mut self, number: u32) {
         let state = &mut self.flows.states[number as usize];
         state.started_ps = Some(self.now_ps);
         let spec = state.plan.spec(FlowId(number));
@@ -147,6 +163,9 @@ impl<N: Node> World<N> {
             if state.received_ps.is_none() && state.delivered_bytes >= state.plan.bytes {
                 state.received_ps = Some(now_ps);
                 triggered.extend(state.plan.received_trigger);
+                if let Some(progress) = &mut self.flows.progress {
+                    progress.received(delivered.flow.0, now_ps);
+                }
             }
         }
         for failed in self.out.failed.drain(..) {
@@ -158,6 +177,9 @@ impl<N: Node> World<N> {
                 state.finished_ps = Some(now_ps);
                 self.flows.unfinished -= 1;
                 triggered.extend(state.plan.sent_trigger);
+                if let Some(progress) = &mut self.flows.progress {
+                    progress.sent(flow.0, now_ps);
+                }
             }
         }
         for id in triggered {
@@ -165,5 +187,6 @@ impl<N: Node> World<N> {
                 self.start_flow(number);
             }
         }
+        self.follow_operations();
     }
 }

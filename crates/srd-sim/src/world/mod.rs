@@ -2,7 +2,7 @@
 //!
 //! One loop takes the next event and acts on it. `hop` moves packets through switches,
 //! `host` gives them to nodes and takes them from nodes, `flows` starts and ends flows,
-//! `faults` breaks and mends, `sample` records over time, `account` adds up. Everything that
+//! `schedule` begins and ends operations of ranks, `faults` breaks and mends, `sample` records over time, `account` adds up. Everything that
 //! is random comes from the seed, through streams of its own per purpose, so that the same
 //! seed gives the same run whatever the machine.
 //!
@@ -15,6 +15,7 @@ mod flows;
 mod hop;
 mod host;
 mod sample;
+mod schedule;
 
 use srd_proto::rng::Rng;
 use srd_proto::time::Instant;
@@ -22,6 +23,7 @@ use srd_proto::time::Instant;
 pub use account::{Counters, DropCause, PortReport};
 pub use flows::FlowState;
 pub use sample::{Sampling, Series};
+pub use schedule::Progress;
 
 use crate::egress::{Egress, rule};
 use crate::event::{Event, Kind, Target, Wheel};
@@ -199,6 +201,7 @@ impl<N: Node> World<N> {
             topology,
         };
         world.schedule_starts();
+        world.schedule_operations();
         world.schedule_background();
         world.schedule_faults(&config.faults)?;
         world.schedule_samples(config.sampling)?;
@@ -280,6 +283,7 @@ impl<N: Node> World<N> {
         match number {
             agenda::STARTS => self.start_due_flows(),
             agenda::SAMPLE => self.sample(),
+            agenda::OPERATIONS => self.act_on_operations(),
             entry => self.apply_fault(entry - agenda::FAULTS),
         }
     }
@@ -340,7 +344,8 @@ impl<N: Node> World<N> {
 mod agenda {
     pub(super) const STARTS: u32 = 0;
     pub(super) const SAMPLE: u32 = 1;
-    pub(super) const FAULTS: u32 = 2;
+    pub(super) const OPERATIONS: u32 = 2;
+    pub(super) const FAULTS: u32 = 3;
 }
 
 /// An independent random stream of a seed.

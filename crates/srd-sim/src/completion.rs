@@ -1,0 +1,177 @@
+//! When a schedule of operations was complete, and when it could be at best.
+//!
+//! The ideal is the longest of three times, none of which a transport can beat: the longest chain
+//! of operations, each message alone on links that are its own; the calculations of any one
+//! processor; the bytes that any one host has to send, or to receive, over its link. A message
+//! takes its payload's time on the slower of the two hosts' links and the latency of an empty
+//! network.
+
+use serde::Serialize;
+
+use crate::topology::Topology;
+use crate::workload::schedule::LeastCost;
+use crate::workload::{FlowPlan, Start, Workload};
+use crate::world::{ACK_BYTES, Progress};
+
+/// What became of a schedule.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Completion {
+    /// Ranks that have operations.
+    pub ranks: usize,
+    /// Operations.
+    pub operations: usize,
+    /// Operations that were not done when the run ended.
+    pub undone: usize,
+    /// When the last operation was done; absent if one was not.
+    pub completion_us: Option<f64>,
+    /// When it could be done at best.
+    pub ideal_us: f64,
+    /// The first over the second.
+    pub over_ideal: Option<f64>,
+    /// When half of the ranks were done.
+    pub median_rank_us: f64,
+}
+
+/// Picoseconds in a microsecond.
+const US: f64 = 1e6;
+
+impl Completion {
+    /// What became of a schedule, of which the last operation can be done at `ideal_ps`.
+    pub(crate) fn of(progress: &Progress, ideal_ps: u64) -> Self {
+        let mut done: Vec<u64> = progress.done_ps().to_vec();
+        done.retain(|ps| *ps > 0);
+        done.sort_unstable();
+        let last_us = done.last().copied().unwrap_or(0) as f64 / US;
+        let completion_us = progress.is_done().then_some(last_us);
+        let ideal_us = ideal_ps as f64 / US;
+        Self {
+            ranks: done.len(),
+            operations: progress.schedule().operations.len(),
+            undone: progress.left(),
+            completion_us,
+            ideal_us,
+            over_ideal: completion_us.filter(|_| ideal_ps > 0).map(|us| us / ideal_us),
+            median_rank_us: done.get(done.len() / 2).copied().unwrap_or(0) as f64 / US,
+        }
+    }
+}
+
+/// Links that each message has for itself.
+struct Alone<'a> {
+    topology: &'a Topology,
+    flows: &'a [FlowPlan],
+}
+
+/// How long bytes take on a link, in picoseconds.
+fn serialize_ps(bytes: u64, rate_bps: u64) -> u64 {
+    let ps = u128::from(bytes) * 8_000_000_000_000 / u128::from(rate_bps.max(1));
+    u64::try_from(ps).unwrap_or(u64::MAX)
+}
+
+impl LeastCost for Alone<'_> {
+    fn flow_ps(&self, flow: u32) -> (u64, u64) {
+        let FlowPlan { src, dst, bytes, .. } = self.flows[flow as usize];
+        let (src, dst) = (src.0, dst.0);
+        let rate_bps = self.topology.host_rate_bps(src).min(self.topology.host_rate_bps(dst));
+        let (least, payload_ps) = (u32::from(ACK_BYTES), serialize_ps(bytes, rate_bps));
+        let there_and_back_ps = self.topology.base_rtt_ps(src, dst, least, least);
+        let arrives_ps = payload_ps.saturating_add(there_and_back_ps / 2);
+        (arrives_ps, payload_ps.saturating_add(there_and_back_ps))
+    }
+}
+
+/// When the schedule of a workload can be complete at best, in picoseconds; nothing without one.
+/// Operations that wait for each other in a circle make it zero: it never is.
+pub(crate) fn least_ps(topology: &Topology, workload: &Workload) -> Option<u64> {
+    let schedule = workload.schedule.as_ref()?;
+    let alone = Alone { topology, flows: &workload.flows };
+    let chain_ps = schedule.least_ps(workload.flows.len(), &alone).unwrap_or(0);
+    let (mut sends, mut receives) =
+        (vec![0_u64; topology.hosts as usize], vec![0_u64; topology.hosts as usize]);
+    for flow in workload.flows.iter().filter(|flow| flow.start == Start::Scheduled) {
+        let add = |sum: &mut u64| *sum = sum.saturating_add(flow.bytes);
+        add(&mut sends[flow.src.index()]);
+        add(&mut receives[flow.dst.index()]);
+    }
+    let link_ps = (0..)
+        .zip(sends.iter().zip(&receives))
+        .map(|(host, (out, into))| serialize_ps(*out.max(into), topology.host_rate_bps(host)));
+    Some(chain_ps.max(link_ps.max().unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Job, run};
+    use crate::scenario::{Scenario, Transport};
+    use crate::workload::goal::write::Collective;
+
+    fn scenario(goal: &str) -> (tempfile::TempDir, Scenario) {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("a.goal"), goal).unwrap();
+        let text = "[topology]\nkind = \"leaf-spine\"\nleaves = 2\nspines = 4\nleaf_hosts = 4\n\
+                    [[workload]]\nkind = \"goal\"\npath = \"a.goal\"\n";
+        let scenario = Scenario::read("test", text, directory.path(), &[]).unwrap();
+        (directory, scenario)
+    }
+
+    fn completion(goal: &str, transport: Transport) -> Completion {
+        let (_directory, scenario) = scenario(goal);
+        let result = run(&Job { scenario, transport, seed: 1 }).unwrap();
+        assert_eq!(result.complaints(), Vec::<String>::new());
+        result.schedule.unwrap()
+    }
+
+    #[test]
+    fn collectives_end_after_their_ideal_over_every_transport() {
+        for (collective, name) in Collective::ALL {
+            let goal = collective.write(8, 1 << 20).unwrap();
+            for transport in [Transport::Srd, Transport::Dctcp, Transport::Efa] {
+                let seen = completion(&goal, transport);
+                assert_eq!((seen.ranks, seen.undone), (8, 0), "{name}");
+                let ratio = seen.over_ideal.unwrap();
+                assert!((1.0..2.5).contains(&ratio), "{name}, {transport:?}: {seen:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn calculations_of_a_processor_run_one_by_one_and_others_beside_them() {
+        let one = "num_ranks 1\nrank 0 {\ncalc 3000\ncalc 4000\ncalc 5000 cpu 1\n}";
+        let seen = completion(one, Transport::Srd);
+        assert_eq!((seen.completion_us, seen.ideal_us), (Some(7.0), 7.0));
+    }
+
+    #[test]
+    fn what_waits_begins_when_it_may_and_not_before() {
+        let waits = |word: &str| {
+            format!(
+                "num_ranks 2\nrank 0 {{\na: send 125000b to 1\nb: calc 1000\nb {word} a\n}}\n\
+                 rank 1 {{\na: calc 50000\nb: recv 125000b from 0\nb requires a\nc: calc 2000\n\
+                 c requires b\n}}"
+            )
+        };
+        // The message takes 10 us and some, and waits for its receive until 50.
+        let seen = completion(&waits("requires"), Transport::Srd);
+        assert_eq!(seen.completion_us, Some(52.0));
+        let (_directory, scenario) = scenario("num_ranks 2\nrank 0 { send 9b to 1 }\nrank 1 {}");
+        let error = run(&Job { scenario, transport: Transport::Srd, seed: 1 }).unwrap_err();
+        assert!(error.0.contains("a.goal: line 2: no receive fits"), "{error}");
+        let early = completion(&waits("irequires"), Transport::Srd);
+        assert_eq!(early.completion_us, Some(52.0));
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_run() {
+        let goal = Collective::AllToAll.write(8, 100_000).unwrap();
+        assert_eq!(completion(&goal, Transport::Srd), completion(&goal, Transport::Srd));
+    }
+
+    #[test]
+    fn a_schedule_that_does_not_end_before_the_horizon_is_a_complaint() {
+        let (_directory, mut scenario) = scenario("num_ranks 1\nrank 0 { calc 2000000 }");
+        scenario.horizon_us = 1000.0;
+        let result = run(&Job { scenario, transport: Transport::Srd, seed: 1 }).unwrap();
+        assert_eq!(result.complaints(), ["1 of 1 operations undone at 1000.0 us"]);
+    }
+}

@@ -1,0 +1,345 @@
+//! Operations of the ranks of a parallel program, and what each waits for.
+//!
+//! A send is done when its sender holds the last acknowledgement, a receive when it has begun and
+//! every byte is there, a calculation when its time is over. The network does not wait for
+//! receives: what comes before its receive has begun is kept for it, as MPI libraries keep eager
+//! messages. Calculations of one processor run one after the other.
+
+use std::collections::BTreeMap;
+
+use super::{FlowPlan, Start, WorkloadError};
+
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    /// Sends a flow of the workload.
+    Send {
+        /// The flow.
+        flow: u32,
+    },
+    /// Waits for a flow of the workload.
+    Receive {
+        /// The flow.
+        flow: u32,
+    },
+    /// Keeps a processor of the rank busy.
+    Calculate {
+        /// For so long.
+        ps: u64,
+        /// The processor.
+        cpu: u32,
+    },
+}
+
+/// An operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// Whose it is.
+    pub rank: u32,
+    /// What it does.
+    pub what: What,
+}
+
+/// An operation that waits for another; both by their index.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Wait {
+    /// The one that waits.
+    pub later: u32,
+    /// What it waits for.
+    pub earlier: u32,
+}
+
+/// The operations of all ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Schedule {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// The operations.
+    pub operations: Vec<Operation>,
+    /// Operations that begin after another is done.
+    pub after_end: Vec<Wait>,
+    /// Operations that begin after another has begun.
+    pub after_begin: Vec<Wait>,
+}
+
+/// What a message costs at least.
+pub trait LeastCost {
+    /// From the beginning of a flow until every byte can be there, and until its sender can know,
+    /// in picoseconds.
+    fn flow_ps(&self, flow: u32) -> (u64, u64);
+}
+
+/// Lists of operations by operation, in one piece.
+pub struct Lists {
+    first: Vec<u32>,
+    items: Vec<u32>,
+}
+
+impl Lists {
+    /// Those that wait, by what they wait for; in the order of the waits.
+    pub fn of(operations: usize, waits: &[Wait]) -> Self {
+        let mut first = vec![0_u32; operations + 1];
+        for wait in waits {
+            first[wait.earlier as usize + 1] += 1;
+        }
+        for n in 0..operations {
+            first[n + 1] += first[n];
+        }
+        let mut next = first.clone();
+        let mut items = vec![0; waits.len()];
+        for wait in waits {
+            let place = &mut next[wait.earlier as usize];
+            items[*place as usize] = wait.later;
+            *place += 1;
+        }
+        Self { first, items }
+    }
+
+    /// Those that wait for an operation.
+    pub fn behind(&self, operation: u32) -> &[u32] {
+        let at = operation as usize;
+        &self.items[self.first[at] as usize..self.first[at + 1] as usize]
+    }
+}
+
+/// The send and the receive of each flow.
+fn ends(schedule: &Schedule, flows: usize) -> Vec<(Option<u32>, Option<u32>)> {
+    let mut ends = vec![(None, None); flows];
+    for (number, operation) in (0_u32..).zip(&schedule.operations) {
+        match operation.what {
+            What::Send { flow } => ends[flow as usize].0 = Some(number),
+            What::Receive { flow } => ends[flow as usize].1 = Some(number),
+            What::Calculate { .. } => {}
+        }
+    }
+    ends
+}
+
+impl Schedule {
+    /// Checks that operations, ranks and flows exist and that every flow that it starts has its
+    /// send and its receive.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self, flows: &[FlowPlan]) -> Result<(), WorkloadError> {
+        let fail = |text: String| Err(WorkloadError(text));
+        let mut seen = vec![(0_u8, 0_u8); flows.len()];
+        for (n, operation) in self.operations.iter().enumerate() {
+            if operation.rank >= self.ranks {
+                return fail(format!("operation {n} is of rank {}", operation.rank));
+            }
+            let flow = match operation.what {
+                What::Send { flow } | What::Receive { flow } => flow as usize,
+                What::Calculate { .. } => continue,
+            };
+            let Some(seen) = seen.get_mut(flow) else {
+                return fail(format!("operation {n} is of flow {flow}, which is not there"));
+            };
+            let is_send = matches!(operation.what, What::Send { .. });
+            let count = if is_send { &mut seen.0 } else { &mut seen.1 };
+            *count = count.saturating_add(1);
+        }
+        for (n, (flow, seen)) in flows.iter().zip(&seen).enumerate() {
+            let wanted = if flow.start == Start::Scheduled { (1, 1) } else { (0, 0) };
+            if *seen != wanted {
+                return fail(format!("flow {n} needs one send and one receive, or none"));
+            }
+        }
+        let last = self.operations.len();
+        let known = |wait: &Wait| (wait.later as usize) < last && (wait.earlier as usize) < last;
+        if !self.after_end.iter().chain(&self.after_begin).all(known) {
+            return fail("an operation waits for one that is not there".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Numbers its flows from `first` on.
+    pub(super) fn shift_flows(&mut self, first: u32) {
+        for operation in &mut self.operations {
+            if let What::Send { flow } | What::Receive { flow } = &mut operation.what {
+                *flow += first;
+            }
+        }
+    }
+
+    /// When the last operation can be done at best, in picoseconds: the longest chain of waits,
+    /// and the calculations of any one processor. Links are taken to be shared with nobody.
+    ///
+    /// # Errors
+    /// Operations wait for each other in a circle; one of them.
+    pub fn least_ps(&self, flows: usize, cost: &impl LeastCost) -> Result<u64, u32> {
+        let (ends, count) = (ends(self, flows), self.operations.len());
+        let (by_end, by_begin) =
+            (Lists::of(count, &self.after_end), Lists::of(count, &self.after_begin));
+        // What each operation waits for: other operations, and, a receive, the flow's send.
+        let mut open = vec![0_u32; count];
+        for wait in self.after_end.iter().chain(&self.after_begin) {
+            open[wait.later as usize] += 1;
+        }
+        let mut arrival_open = vec![false; count];
+        for (send, receive) in &ends {
+            if let (Some(_), Some(receive)) = (send, receive) {
+                arrival_open[*receive as usize] = true;
+            }
+        }
+        let mut begin = vec![0_u64; count];
+        let mut arrival = vec![0_u64; count];
+        let mut work: Vec<(u32, Moment)> = Vec::new();
+        let ready = (0..).zip(&open).filter(|(_, open)| **open == 0);
+        work.extend(ready.map(|(operation, _)| (operation, Moment::Begins)));
+        let (mut ended, mut last) = (0, 0);
+        while let Some((operation, moment)) = work.pop() {
+            let at = operation as usize;
+            // Final: it waits for nothing any more.
+            let begins = begin[at];
+            let mut release = |behind: &[u32], ps: u64, work: &mut Vec<_>| {
+                for &later in behind {
+                    let place = later as usize;
+                    begin[place] = begin[place].max(ps);
+                    open[place] -= 1;
+                    if open[place] == 0 {
+                        work.push((later, Moment::Begins));
+                    }
+                }
+            };
+            match moment {
+                Moment::Begins => {
+                    release(by_begin.behind(operation), begins, &mut work);
+                    if let What::Send { flow } = self.operations[at].what
+                        && let Some(receive) = ends[flow as usize].1
+                    {
+                        let place = receive as usize;
+                        arrival[place] = begins.saturating_add(cost.flow_ps(flow).0);
+                        arrival_open[place] = false;
+                        if open[place] == 0 {
+                            work.push((receive, Moment::Ends));
+                        }
+                    }
+                    if !arrival_open[at] {
+                        work.push((operation, Moment::Ends));
+                    }
+                }
+                Moment::Ends => {
+                    // A receive is ready to end both when it begins and when its flow arrives.
+                    if std::mem::replace(&mut arrival_open[at], true) {
+                        continue;
+                    }
+                    let ends = match self.operations[at].what {
+                        What::Send { flow } => begins.saturating_add(cost.flow_ps(flow).1),
+                        What::Receive { .. } => begins.max(arrival[at]),
+                        What::Calculate { ps, .. } => begins.saturating_add(ps),
+                    };
+                    (ended, last) = (ended + 1, last.max(ends));
+                    release(by_end.behind(operation), ends, &mut work);
+                }
+            }
+        }
+        if ended < count {
+            let stuck = open.iter().position(|open| *open > 0).unwrap_or(0);
+            return Err(u32::try_from(stuck).unwrap_or(u32::MAX));
+        }
+        Ok(last.max(self.busiest_ps()))
+    }
+
+    /// The calculations of the processor that has most of them.
+    fn busiest_ps(&self) -> u64 {
+        let mut busy: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        for operation in &self.operations {
+            if let What::Calculate { ps, cpu } = operation.what {
+                let sum = busy.entry((operation.rank, cpu)).or_default();
+                *sum = sum.saturating_add(ps);
+            }
+        }
+        busy.into_values().max().unwrap_or(0)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Moment {
+    Begins,
+    Ends,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A flow arrives after 10 ps, and its sender knows after 15.
+    struct Ten;
+
+    impl LeastCost for Ten {
+        fn flow_ps(&self, _: u32) -> (u64, u64) {
+            (10, 15)
+        }
+    }
+
+    fn flows(count: usize) -> Vec<FlowPlan> {
+        let one = FlowPlan { start: Start::Scheduled, ..FlowPlan::at(0, 0, 1, 1) };
+        vec![one; count]
+    }
+
+    fn calculate(rank: u32, ps: u64) -> Operation {
+        Operation { rank, what: What::Calculate { ps, cpu: 0 } }
+    }
+
+    /// Rank 0 calculates and sends; rank 1 receives and calculates.
+    fn one_message() -> Schedule {
+        Schedule {
+            ranks: 2,
+            operations: vec![
+                calculate(0, 5),
+                Operation { rank: 0, what: What::Send { flow: 0 } },
+                Operation { rank: 1, what: What::Receive { flow: 0 } },
+                calculate(1, 7),
+            ],
+            after_end: vec![Wait { later: 1, earlier: 0 }, Wait { later: 3, earlier: 2 }],
+            after_begin: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_longest_chain_leads_through_messages() {
+        let mut schedule = one_message();
+        schedule.check(&flows(1)).unwrap();
+        assert_eq!(schedule.least_ps(1, &Ten), Ok(22));
+        // The receive begins late: its message has waited for it.
+        schedule.operations.push(calculate(1, 30));
+        schedule.after_end.push(Wait { later: 2, earlier: 4 });
+        assert_eq!(schedule.least_ps(1, &Ten), Ok(37));
+        // What waits for a begin does not wait for the end.
+        schedule.operations.push(calculate(0, 50));
+        schedule.after_begin.push(Wait { later: 5, earlier: 1 });
+        assert_eq!(schedule.least_ps(1, &Ten), Ok(55));
+    }
+
+    #[test]
+    fn a_processor_does_one_thing_at_a_time() {
+        let operations = vec![calculate(0, 5), calculate(0, 6), calculate(1, 7)];
+        let schedule = Schedule { ranks: 2, operations, ..Schedule::default() };
+        assert_eq!(schedule.least_ps(0, &Ten), Ok(11));
+    }
+
+    #[test]
+    fn circles_are_found_even_through_messages() {
+        let mut schedule = one_message();
+        schedule.operations[3] = Operation { rank: 1, what: What::Send { flow: 1 } };
+        schedule.operations.push(Operation { rank: 0, what: What::Receive { flow: 1 } });
+        assert_eq!(schedule.least_ps(2, &Ten), Ok(30));
+        schedule.after_end.push(Wait { later: 0, earlier: 4 });
+        assert!(schedule.least_ps(2, &Ten).is_err());
+        let own = vec![Wait { later: 0, earlier: 0 }];
+        let schedule = Schedule { after_begin: own, ..one_message() };
+        assert_eq!(schedule.least_ps(1, &Ten), Err(0));
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        assert!(one_message().check(&flows(2)).unwrap_err().0.contains("flow 1 needs"));
+        assert!(one_message().check(&flows(0)).unwrap_err().0.contains("not there"));
+        let schedule = Schedule { ranks: 1, ..one_message() };
+        assert!(schedule.check(&flows(1)).unwrap_err().0.contains("rank 1"));
+        let after_end = vec![Wait { later: 0, earlier: 9 }];
+        let schedule = Schedule { after_end, ..one_message() };
+        assert!(schedule.check(&flows(1)).unwrap_err().0.contains("waits for one"));
+    }
+}
