@@ -2,8 +2,8 @@
 //!
 //! One loop takes the next event and acts on it. `hop` moves packets through switches,
 //! `host` gives them to nodes and takes them from nodes, `flows` starts and ends flows,
-//! `schedule` begins and ends operations of ranks, `faults` breaks and mends, `sample` records over time, `account` adds up. Everything that
-//! is random comes from the seed, through streams of its own per purpose, so that the same
+//! `schedule` begins and ends operations of ranks, `faults` breaks and mends, `sample` records
+//! over time, `account` adds up. Everything that is random comes from the seed, through streams of its own per purpose, so that the same
 //! seed gives the same run whatever the machine.
 //!
 //! Conservation holds at every moment and is checked: packets injected (and duplicated) are

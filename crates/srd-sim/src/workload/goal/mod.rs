@@ -34,7 +34,7 @@ const BYTES_MAX: u64 = 1 << 40;
 /// The most nanoseconds of a calculation: a day.
 const CALC_NS_MAX: u64 = 86_400_000_000_000;
 /// The most operations that a file may have, and the most waits.
-const OPERATIONS_MAX: usize = 3 * FLOWS_MAX as usize;
+const OPERATIONS_MAX: usize = 60_000_000;
 
 /// Reads a schedule. Rank `n` is on host `hosts[n]`; the flows are numbered from zero.
 ///
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
             ));
         }
         self.ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-        self.hosts = hosts[..ranks as usize].to_vec();
+        self.hosts = hosts.iter().copied().take(self.ranks as usize).collect();
         self.schedule.ranks = self.ranks;
         self.described = vec![false; self.hosts.len()];
         while let Some(token) =
