@@ -2,7 +2,7 @@
 
 use crate::failure::usage;
 use crate::output::{self, JsonOutput};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args};
 use serde::Serialize;
 use srd_bench::experiment::{self, Experiment, Options, Outcome, Variant, page, show};
@@ -19,6 +19,7 @@ EXAMPLES
   srd lab run --list                       what there is, and what each needs
   sudo srd lab run incast --quick          does it work here? a smoke test
   sudo srd lab run incast failover --report /tmp/report.html --json /tmp/report.json
+  sudo srd lab run --all --quick --report /tmp/all.html
   sudo srd lab run redis --variants plain,express,bbr --reps 5 --seconds 30
   sudo srd lab run video --case collisions --variants express --seconds 300
   sudo srd lab run mpi mpi-incast --mpirun /opt/openmpi/bin/mpirun
@@ -42,8 +43,11 @@ VARIANTS
 #[command(after_help = NOTES)]
 pub(crate) struct RunArgs {
     /// The experiments, in this order.
-    #[arg(value_name = "EXPERIMENT", required_unless_present = "list")]
+    #[arg(value_name = "EXPERIMENT", required_unless_present_any = ["list", "all"])]
     experiments: Vec<String>,
+    /// All experiments whose programs are installed; of the others, what to install.
+    #[arg(long, conflicts_with_all = ["experiments", "cases", "list"])]
+    all: bool,
     /// Describe all experiments instead of running one.
     #[arg(long)]
     list: bool,
@@ -129,10 +133,20 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     }
     super::require_fabric()?;
     let _priority = args.high_priority.then(|| priority::raise(TURN_MAX)).transpose()?;
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut failed) = (Vec::new(), Vec::new());
     for experiment in experiments {
         let mut say = |text: &str| eprintln!("{}: {text}", experiment.name);
-        let outcome = experiment::run(experiment, &options, &mut say)?;
+        let outcome = match experiment::run(experiment, &options, &mut say) {
+            Ok(outcome) => outcome,
+            Err(error) if args.all => {
+                // The others are run all the same, and the page has what they found.
+                say(&format!("{error:#}"));
+                let missing = error.is::<experiment::MissingPrograms>();
+                failed.push((experiment.name, missing));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         args.json.say(show::outcome(&outcome))?;
         outcomes.push(outcome);
     }
@@ -141,11 +155,26 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
             .with_context(|| format!("cannot write {}", file.display()))?;
         args.json.say(format!("report: {}", file.display()))?;
     }
-    args.json.write(&Results { experiments: &outcomes })
+    args.json.write(&Results { experiments: &outcomes })?;
+    let names = |missing: bool| {
+        let of_kind = failed.iter().filter(|(_, kind)| *kind == missing);
+        of_kind.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    };
+    let (broken, missing) = (names(false), names(true));
+    if !missing.is_empty() {
+        args.json.say(format!("not run, since programs are missing: {missing}"))?;
+    }
+    if !broken.is_empty() {
+        bail!("failed: {broken}");
+    }
+    Ok(())
 }
 
 impl RunArgs {
     fn chosen(&self) -> Result<Vec<&'static Experiment>> {
+        if self.all {
+            return Ok(experiment::ALL.to_vec());
+        }
         let mut chosen = Vec::new();
         for name in &self.experiments {
             let Some(experiment) = experiment::find(name) else {

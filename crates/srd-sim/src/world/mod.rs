@@ -1,10 +1,10 @@
 //! The world: a network, the machines on it, and the clock.
 //!
-//! One loop takes the next event and acts on it. `hop` moves packets through switches,
-//! `host` gives them to nodes and takes them from nodes, `flows` starts and ends flows,
-//! `schedule` begins and ends operations of ranks, `faults` breaks and mends, `sample` records
-//! over time, `account` adds up. Everything that is random comes from the seed, through streams of its own per purpose, so that the same
-//! seed gives the same run whatever the machine.
+//! One loop takes the next event and acts on it. `hop` moves packets through switches, `host`
+//! gives them to nodes and takes them from nodes, `flows` starts and ends flows, `schedule` begins
+//! and ends operations of ranks, `faults` breaks and mends, `sample` records over time, `account`
+//! adds up. Everything that is random comes from the seed, through streams of its own per purpose,
+//! so that the same seed gives the same run whatever the machine.
 //!
 //! Conservation holds at every moment and is checked: packets injected (and duplicated) are
 //! delivered, dropped for a counted reason, or still in the network.
