@@ -53,7 +53,7 @@ mod soak;
 pub mod variant;
 mod video;
 
-pub use hadoop::fetch as fetch_hadoop;
+pub use hadoop::{NotFetched, fetch as fetch_hadoop};
 pub use programs::{MissingPrograms, Program};
 pub use result::Outcome;
 pub use run::run;

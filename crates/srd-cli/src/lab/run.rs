@@ -141,7 +141,8 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
             Err(error) if args.all => {
                 // The others are run all the same, and the page has what they found.
                 say(&format!("{error:#}"));
-                let missing = error.is::<experiment::MissingPrograms>();
+                let missing = error.is::<experiment::MissingPrograms>()
+                    || error.is::<experiment::NotFetched>();
                 failed.push((experiment.name, missing));
                 continue;
             }

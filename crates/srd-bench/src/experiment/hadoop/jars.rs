@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, bail};
 use srd_lab::command::{find_program, run};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,14 +43,24 @@ pub(super) fn require(cache: &Path) -> Result<PathBuf> {
     let directory = directory(cache);
     let missing = names().find(|name| !directory.join(name).is_file());
     if let Some(name) = missing {
-        bail!(
-            "Hadoop is not there: {} has no {name}; `srd lab fetch hadoop` fetches {} jars",
-            directory.display(),
-            names().count()
-        );
+        let (directory, count) = (directory.display(), names().count());
+        let fetch = format!("`srd lab fetch hadoop` fetches {count} jars");
+        return Err(NotFetched(format!("{directory} has no {name}; {fetch}")).into());
     }
     Ok(directory)
 }
+
+/// A program of an experiment that is to be fetched first.
+#[derive(Debug)]
+pub struct NotFetched(String);
+
+impl fmt::Display for NotFetched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hadoop is not there: {}", self.0)
+    }
+}
+
+impl std::error::Error for NotFetched {}
 
 /// Fetches the jars into a cache with Maven, unless they are there. A jar whose checksum is
 /// another one is refused, and nothing of it is kept.

@@ -9,7 +9,7 @@ use super::result::{Figure, Measured};
 use super::{Case, Experiment, Options, Stage, describe, hosts};
 use anyhow::{Context, Result};
 use cluster::{Cluster, JAVA, Roles, UNSHARE};
-pub use jars::fetch;
+pub use jars::{NotFetched, fetch};
 use jobs::{DfsIo, Sort};
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
