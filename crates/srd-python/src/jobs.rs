@@ -35,10 +35,11 @@ pub(crate) fn run_all(
                 run::run_all_while(jobs, threads, &wanted, &progress)
             });
             let mut signal = None;
-            while !worker.is_finished() {
+            loop {
                 let news = match wait_ended.recv_timeout(ASK) {
                     Ok(done) => Some(done),
                     Err(RecvTimeoutError::Timeout) => None,
+                    // The worker is done, and all its news has been told.
                     Err(RecvTimeoutError::Disconnected) => break,
                 };
                 if let Err(error) = Python::attach(|py| heed(py, news, jobs.len(), said)) {

@@ -77,8 +77,9 @@ def _write_jsonl(path: Path, head: dict[str, Any], columns: dict[str, list[Any]]
 def _read_jsonl(path: Path) -> Optional[dict[str, list[Any]]]:
     try:
         with open(path, encoding="utf-8") as file:
-            head, *rows = [json.loads(line) for line in file]
-        if rows.pop() != {"end": len(rows)}:
+            text = file.read()
+        head, *rows = [json.loads(line) for line in text.splitlines()]
+        if not text.endswith("\n") or rows.pop() != {"end": len(rows)}:
             return None
         return {name: [row[name] for row in rows] for name in head["columns"]}
     except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError):
