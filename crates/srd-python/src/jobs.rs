@@ -31,7 +31,9 @@ pub(crate) fn run_all(
             let worker = scope.spawn(move || {
                 let wanted = || !stopped.load(Ordering::Relaxed);
                 // A listener that has gone is one that wants no more news.
-                let progress = |done, _: &Result<_, _>| drop(ended.send(done));
+                let progress = |done, _: &Result<_, _>| {
+                    let _ = ended.send(done);
+                };
                 run::run_all_while(jobs, threads, &wanted, &progress)
             });
             let mut signal = None;
@@ -58,12 +60,7 @@ pub(crate) fn run_all(
 }
 
 /// Tells of a job that is done, and raises what a signal asks for.
-fn heed(
-    py: Python<'_>,
-    news: Option<usize>,
-    all: usize,
-    said: Option<&Py<PyAny>>,
-) -> PyResult<()> {
+fn heed(py: Python<'_>, news: Option<usize>, all: usize, said: Option<&Py<PyAny>>) -> PyResult<()> {
     py.check_signals()?;
     if let (Some(done), Some(said)) = (news, said) {
         said.call1(py, (done, all))?;

@@ -48,9 +48,8 @@ impl Scenario {
         directory: PathBuf,
         sets: Vec<String>,
     ) -> PyResult<Self> {
-        let fail = |e: &dyn std::fmt::Display| {
-            crate::ScenarioError::new_err(format!("{origin}: {e}"))
-        };
+        let fail =
+            |e: &dyn std::fmt::Display| crate::ScenarioError::new_err(format!("{origin}: {e}"));
         let value: serde_json::Value = serde_json::from_str(text).map_err(|e| fail(&e))?;
         let text = toml::to_string(&value).map_err(|e| fail(&e))?;
         Self::read(origin, &text, directory, sets)

@@ -224,10 +224,7 @@ pub fn run(job: &Job) -> Result<RunResult, ScenarioError> {
 ///
 /// # Errors
 /// A scenario that makes no world.
-pub fn run_while(
-    job: &Job,
-    wanted: &dyn Fn() -> bool,
-) -> Result<Option<RunResult>, ScenarioError> {
+pub fn run_while(job: &Job, wanted: &dyn Fn() -> bool) -> Result<Option<RunResult>, ScenarioError> {
     let begin = std::time::Instant::now();
     let built = job.scenario.build(job.transport, job.seed)?;
     let (mut world, ideals) = (built.world, built.ideals);
@@ -399,9 +396,8 @@ pub fn run_all_while(
             });
         }
     });
-    let take = |slot: Mutex<Option<_>>| {
-        slot.into_inner().expect("no thread panicked with the lock")
-    };
+    let take =
+        |slot: Mutex<Option<_>>| slot.into_inner().expect("no thread panicked with the lock");
     slots.into_iter().map(take).collect()
 }
 
@@ -431,7 +427,11 @@ mod tests {
         let wanted = || asked.fetch_add(1, Ordering::Relaxed) < 5;
         let results = run_all_while(&jobs, 1, &wanted, &|_, _| {});
         assert_eq!(results, [None, None]);
-        assert_eq!(asked.load(Ordering::Relaxed), 6, "once before the job, four times within it, and before the next");
+        assert_eq!(
+            asked.load(Ordering::Relaxed),
+            6,
+            "once before the job, four times within it, and before the next"
+        );
     }
 
     #[test]

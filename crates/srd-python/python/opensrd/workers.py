@@ -1,5 +1,4 @@
-"""Processes that run tasks: `python -m opensrd.workers`, which reads tasks as lines of JSON and
-answers in kind.
+"""Processes that run tasks: each reads tasks as lines of JSON and answers in kind.
 
 Not a pool of `multiprocessing`: a fork copies locks of threads that it does not copy, and a fresh
 start imports the user's program once more. These processes import this package and nothing else.
@@ -70,7 +69,7 @@ def _start() -> subprocess.Popen[bytes]:
     # This very package, also where it was found by a path that a fresh interpreter does not have.
     here = str(Path(__file__).resolve().parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "opensrd.workers"]
+    command = [sys.executable, "-c", "from opensrd.workers import main; main()"]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment)
 
@@ -123,7 +122,7 @@ def _answer(task: Task) -> dict[str, Any]:
         return {"error": "other", "text": f"{type(error).__name__}: {error}"}
 
 
-def _main() -> None:
+def main() -> None:
     """A worker: from standard input to standard output, until there is no more."""
     try:
         for line in sys.stdin.buffer:
@@ -131,7 +130,3 @@ def _main() -> None:
             sys.stdout.buffer.flush()
     except (KeyboardInterrupt, BrokenPipeError):
         os._exit(130)  # the process that started this one knows already
-
-
-if __name__ == "__main__":
-    _main()

@@ -215,11 +215,7 @@ impl<N: Node> World<N> {
 
     /// The same, but `None` soon after `wanted` says no: it is asked every some ten thousand
     /// events, which take a few milliseconds. The answers do not change what happens until then.
-    pub fn run_while(
-        &mut self,
-        horizon_ps: u64,
-        wanted: &dyn Fn() -> bool,
-    ) -> Option<Ended> {
+    pub fn run_while(&mut self, horizon_ps: u64, wanted: &dyn Fn() -> bool) -> Option<Ended> {
         let mut unasked = EVENTS_UNASKED;
         while !self.flows.all_done() {
             unasked -= 1;
