@@ -154,10 +154,7 @@ def test_tables(small):
 
 @pytest.mark.parametrize("package", ["pyarrow", "pandas", "polars"])
 def test_tables_of_other_packages(small, package):
-    if package not in ("pyarrow",):
-        pytest.importorskip(package)
-    else:
-        pytest.importorskip("pyarrow")
+    pytest.importorskip(package)
     flows = opensrd.simulate(small, workload__0__bytes="endless", horizon_us=100.0).flows
     assert flows["fct_us"] == [None] * 8
     if package == "pyarrow":

@@ -72,6 +72,9 @@ ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
 for executor in ("ray", ray):
     made = opensrd.sweep(SMALL, GRID, executor=executor, tables=TABLES, progress=False)
     print(json.dumps([made.summary.to_dict(), made.flows.to_dict()]))
+# More points than Ray is given at a time.
+many = opensrd.sweep(SMALL, {"seed": range(30)}, executor=ray, progress=False)
+assert many.summary["seed"] == [seed for seed in range(30) for _ in ("srd", "tcp")]
 try:
     opensrd.sweep(SMALL, {"fault": [BAD_FAULT]}, executor=ray, progress=False)
 except opensrd.ScenarioError as error:
@@ -83,7 +86,7 @@ ray.shutdown()
 @pytest.mark.slow
 def test_ray_gives_the_same_table(wanted):
     pytest.importorskip("ray")
-    # In a process of its own: Ray ends the one that it is in when its daemons do not answer.
+    # In a process of its own: what goes wrong in Ray's core ends the process that it is in.
     here = os.path.dirname(__file__)
     run = subprocess.run([sys.executable, "-c", RAY], cwd=here, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -4,11 +4,13 @@ that in which they are done; each comes with the number of its task."""
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Any, Optional
 
 from . import _native
+from .table import need
 from .task import Columns, Task, run_task
 from .workers import WorkerDied, on_processes
 
@@ -73,7 +75,7 @@ def _on_executor(executor: concurrent.futures.Executor, tasks: list[Task]) -> Do
 
 
 def _on_dask(client: Any, tasks: list[Task]) -> Done:
-    import distributed
+    distributed = need("distributed")
 
     futures = [client.submit(_named, task, pure=False) for task in tasks]
     numbers = {future.key: n for n, future in enumerate(futures)}
@@ -85,24 +87,29 @@ def _on_dask(client: Any, tasks: list[Task]) -> Done:
 
 
 def _on_ray(tasks: list[Task]) -> Done:
-    import ray
+    """No task is cancelled: a cancellation that meets the end of its task ends the whole process
+    in Ray's core. Instead, few are given to Ray ahead of time, and an exception leaves those."""
+    ray = need("ray")
 
     if not ray.is_initialized():
         ray.init()
     remote = ray.remote(_named)
-    open_ = {remote.remote(task): n for n, task in enumerate(tasks)}
-    try:
-        while open_:
-            ready, _ = ray.wait(list(open_), num_returns=1)
-            for reference in ready:
-                try:
-                    columns = ray.get(reference)
-                except ray.exceptions.RayTaskError as error:
-                    raise error.cause from None
-                yield open_.pop(reference), columns
-    finally:
-        for reference in open_:
-            ray.cancel(reference, force=False)
+    open_: dict[Any, int] = {}
+    waiting = iter(enumerate(tasks))
+    while True:
+        cores = int(ray.cluster_resources().get("CPU", 1))
+        for number, task in itertools.islice(waiting, max(0, 2 * cores + 2 - len(open_))):
+            open_[remote.remote(task)] = number
+        if not open_:
+            return
+        ready, _ = ray.wait(list(open_), num_returns=1)
+        for reference in ready:
+            number = open_.pop(reference)
+            try:
+                columns = ray.get(reference)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            yield number, columns
 
 
 __all__ = ["WorkerDied", "run_tasks"]

@@ -12,7 +12,7 @@ from typing import Any, Optional, Union
 
 from .result import Result
 from .sweep import Sweep
-from .table import Table, _need
+from .table import Table, need
 
 Source = Union[Result, Sweep, Table]
 
@@ -54,7 +54,7 @@ class NoData(ValueError):
 
 def style() -> Any:
     """A context in which figures look as in a paper: ``with plot.style(): ...``."""
-    return _need("matplotlib").rc_context(STYLE)
+    return need("matplotlib").rc_context(STYLE)
 
 
 def completion_cdf(source: Source, ax: Any = None, *, by_ideal: bool = False) -> Any:
@@ -136,7 +136,7 @@ def goodput(source: Source, ax: Any = None, *, transport: Optional[str] = None) 
 def _axes(ax: Any) -> Any:
     if ax is not None:
         return ax
-    pyplot = _need("matplotlib.pyplot")
+    pyplot = need("matplotlib.pyplot")
     with style():
         return pyplot.subplots(layout="constrained")[1]
 

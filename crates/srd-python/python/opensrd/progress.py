@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any, Optional
 
+from .table import need
+
 #: Nothing is said about what is over sooner, and between two lines.
 SILENT_S = 3.0
 EVERY_S = 5.0
@@ -24,7 +26,7 @@ class Progress:
     def __enter__(self) -> Progress:
         if self._speak and self._done < self._points:
             try:
-                from tqdm.auto import tqdm
+                tqdm = need("tqdm.auto").tqdm
             except ImportError:
                 if self._done:
                     print(f"[{self._done}/{self._points}] found", file=sys.stderr)

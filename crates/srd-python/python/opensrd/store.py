@@ -14,7 +14,7 @@ from typing import Any, Optional, Union
 
 from . import _native
 from .scenario import to_plain
-from .table import Table, _need
+from .table import Table, need
 from .task import Columns
 
 FORMATS = ("jsonl", "parquet")
@@ -29,7 +29,7 @@ class Store:
         if format not in FORMATS:
             raise ValueError(f"no format {format!r}; there are {', '.join(FORMATS)}")
         if format == "parquet":
-            _need("pyarrow")
+            need("pyarrow")
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._format = format
@@ -87,17 +87,15 @@ def _read_jsonl(path: Path) -> Optional[dict[str, list[Any]]]:
 
 
 def _write_parquet(path: Path, head: dict[str, Any], columns: dict[str, list[Any]]) -> None:
-    parquet = _need("pyarrow.parquet")
+    parquet = need("pyarrow.parquet")
     table = Table(columns).to_arrow().replace_schema_metadata({"opensrd": json.dumps(head)})
     parquet.write_table(table, path)
 
 
 def _read_parquet(path: Path) -> Optional[dict[str, list[Any]]]:
-    import pyarrow
-    import pyarrow.parquet
-
+    pyarrow, parquet = need("pyarrow"), need("pyarrow.parquet")
     try:
-        columns: dict[str, list[Any]] = pyarrow.parquet.read_table(path).to_pydict()
+        columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
         return columns
     except (OSError, pyarrow.ArrowException):
         return None

@@ -101,7 +101,7 @@ def sweep(
     points = _points(grid)
     tasks = [task_of(resolve(scenario, point), point, names) for point in points]
     kept = None if directory is None else store.Store(directory, format, names)
-    results: list[Optional[Columns]] = [kept and kept.load(task["key"]) for task in tasks]
+    results = [None if kept is None else kept.load(task["key"]) for task in tasks]
     todo = [n for n, result in enumerate(results) if result is None]
     with Progress(len(points), len(points) - len(todo), progress) as told:
         for number, columns in run_tasks(executor, [tasks[n] for n in todo], workers):

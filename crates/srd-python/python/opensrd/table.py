@@ -66,7 +66,7 @@ class Table:
 
     def to_arrow(self) -> Any:
         """A ``pyarrow.Table``. Needs the package pyarrow."""
-        pa = _need("pyarrow")
+        pa = need("pyarrow")
         arrays = {}
         for name, values in self._columns.items():
             kind = None
@@ -79,7 +79,7 @@ class Table:
 
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame``. Needs the package pandas."""
-        pd = _need("pandas")
+        pd = need("pandas")
         frame = {}
         for name, values in self._columns.items():
             if name in _INTEGERS and None in values:
@@ -92,7 +92,7 @@ class Table:
 
     def to_polars(self) -> Any:
         """A ``polars.DataFrame``. Needs the package polars."""
-        pl = _need("polars")
+        pl = need("polars")
         kinds = {name: pl.Float64 for name in _FLOATS & self._columns.keys()}
         kinds.update({name: pl.UInt64 for name in _INTEGERS & self._columns.keys()})
         return pl.DataFrame(self._columns, schema_overrides=kinds, infer_schema_length=None)
@@ -107,11 +107,12 @@ class Table:
         return self.to_dicts()
 
 
-def _need(package: str) -> Any:
+def need(package: str) -> Any:
+    """A package that this one does without as long as it is not asked for."""
     import importlib
 
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        text = f"{package} is not installed: pip install {package}, or use to_dicts()"
+        text = f"{package} is not installed: pip install {package.partition('.')[0]}"
         raise ImportError(text) from error

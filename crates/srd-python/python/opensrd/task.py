@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
 
 from . import _native
 from .result import COST, TABLES, Result
@@ -57,7 +57,7 @@ def _key(text: str, directory: str, point: Mapping[str, Any]) -> str:
         named.append(work.get("path"))
         if work.get("sizes") not in NAMES:
             named.append(work.get("sizes"))
-    files = {}
+    files: dict[str, Optional[str]] = {}
     for name in filter(None, named):
         try:
             with open(os.path.join(directory, name), "rb") as file:
