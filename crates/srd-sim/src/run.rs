@@ -224,11 +224,21 @@ const US: f64 = 1e6;
 /// # Errors
 /// A scenario that makes no world.
 pub fn run(job: &Job) -> Result<RunResult, ScenarioError> {
+    let result = run_while(job, &|| true)?;
+    Ok(result.expect("a run that is always wanted is not stopped"))
+}
+
+/// Runs one job until `wanted` says no; `None` then. It is asked every few milliseconds, except
+/// while the world is built.
+///
+/// # Errors
+/// A scenario that makes no world.
+pub fn run_while(job: &Job, wanted: &dyn Fn() -> bool) -> Result<Option<RunResult>, ScenarioError> {
     let begin = std::time::Instant::now();
     let built = job.scenario.build(job.transport, job.seed)?;
     let (mut world, ideals, least_ps) = (built.world, built.ideals, built.schedule_least_ps);
     let begin_cpu_ns = thread_cpu_ns();
-    let ended = world.run(built.horizon_ps);
+    let Some(ended) = world.run_while(built.horizon_ps, wanted) else { return Ok(None) };
     let cpu_s = (thread_cpu_ns() - begin_cpu_ns) as f64 / 1e9;
     world.check_conservation().map_err(|e| ScenarioError(format!("packets are lost: {e}")))?;
     let mut result = summarise(job, &world, &ideals, ended);
@@ -239,7 +249,7 @@ pub fn run(job: &Job) -> Result<RunResult, ScenarioError> {
         packet_hops_per_cpu_s: if cpu_s > 0.0 { result.packet_hops as f64 / cpu_s } else { 0.0 },
         peak_rss_bytes: peak_rss_bytes(),
     };
-    Ok(result)
+    Ok(Some(result))
 }
 
 fn flow_records(world: &World<AnyNode>, ideals: &Ideals) -> Vec<FlowRecord> {
@@ -370,15 +380,26 @@ pub fn run_all(
     threads: usize,
     progress: Progress<'_>,
 ) -> Vec<Result<RunResult, ScenarioError>> {
+    let results = run_all_while(jobs, threads, &|| true, progress);
+    results.into_iter().map(|result| result.expect("every job was run")).collect()
+}
+
+/// The same until `wanted` says no: jobs that were not done by then have no result.
+pub fn run_all_while(
+    jobs: &[Job],
+    threads: usize,
+    wanted: &(dyn Fn() -> bool + Sync),
+    progress: Progress<'_>,
+) -> Vec<Option<Result<RunResult, ScenarioError>>> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let slots: Vec<_> = jobs.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, jobs.len().max(1)) {
             scope.spawn(|| {
-                loop {
+                while wanted() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(number) else { return };
-                    let result = run(job);
+                    let Some(result) = run_while(job, wanted).transpose() else { return };
                     progress(done.fetch_add(1, Ordering::Relaxed) + 1, &result);
                     let mut slot = slots[number].lock().expect("no thread panics with the lock");
                     *slot = Some(result);
@@ -386,10 +407,8 @@ pub fn run_all(
             });
         }
     });
-    let take = |slot: Mutex<Option<_>>| {
-        let result = slot.into_inner().expect("no thread panicked with the lock");
-        result.expect("every job was run")
-    };
+    let take =
+        |slot: Mutex<Option<_>>| slot.into_inner().expect("no thread panicked with the lock");
     slots.into_iter().map(take).collect()
 }
 
@@ -408,6 +427,23 @@ pub fn jobs(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_is_not_wanted_any_more_ends_without_a_result() {
+        let text = "topology = { kind = \"dumbbell\", side_hosts = 2 }\nhorizon_us = 1e9\n\
+                    [[workload]]\nkind = \"tornado\"\nbytes = \"endless\"\n";
+        let scenario = Scenario::read("test", text, std::path::Path::new("."), &[]).unwrap();
+        let jobs = jobs(&scenario, &[Transport::Srd], 1..3);
+        let asked = AtomicUsize::new(0);
+        let wanted = || asked.fetch_add(1, Ordering::Relaxed) < 5;
+        let results = run_all_while(&jobs, 1, &wanted, &|_, _| {});
+        assert_eq!(results, [None, None]);
+        assert_eq!(
+            asked.load(Ordering::Relaxed),
+            6,
+            "once before the job, four times within it, and before the next"
+        );
+    }
 
     #[test]
     fn quantiles_are_by_nearest_rank() {

@@ -103,6 +103,17 @@ impl Sizes {
         }
     }
 
+    /// Points of the cumulative distribution: bytes and probability, both ascending.
+    pub fn points(&self) -> &[(f64, f64)] {
+        &self.points
+    }
+
+    /// Sizes in bytes, the same for the same seed.
+    pub fn sample(&self, count: usize, seed: u64) -> Vec<u64> {
+        let mut rng = Rng::new(seed);
+        (0..count).map(|_| self.draw(&mut rng)).collect()
+    }
+
     /// The mean size in bytes.
     pub fn mean_bytes(&self) -> f64 {
         let (first_bytes, first_probability) = self.points[0];

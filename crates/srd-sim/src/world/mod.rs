@@ -123,6 +123,9 @@ pub enum Ended {
     Stalled,
 }
 
+/// Events between two questions whether a run is still wanted.
+const EVENTS_UNASKED: u32 = 1 << 15;
+
 /// What the world keeps of a host beside its node.
 #[derive(Clone, Copy, Debug)]
 struct Host {
@@ -210,18 +213,32 @@ impl<N: Node> World<N> {
 
     /// Runs until every finite flow is done (if none is endless) or until the horizon.
     pub fn run(&mut self, horizon_ps: u64) -> Ended {
+        self.run_while(horizon_ps, &|| true).expect("a run that is always wanted is not stopped")
+    }
+
+    /// The same, but `None` soon after `wanted` says no: it is asked every some ten thousand
+    /// events, which take a few milliseconds. The answers do not change what happens until then.
+    pub fn run_while(&mut self, horizon_ps: u64, wanted: &dyn Fn() -> bool) -> Option<Ended> {
+        let mut unasked = EVENTS_UNASKED;
         while !self.flows.all_done() {
+            unasked -= 1;
+            if unasked == 0 {
+                if !wanted() {
+                    return None;
+                }
+                unasked = EVENTS_UNASKED;
+            }
             let Some(event) = self.wheel.pop(horizon_ps) else {
                 if self.wheel.is_empty() {
-                    return Ended::Stalled;
+                    return Some(Ended::Stalled);
                 }
                 self.now_ps = self.now_ps.max(horizon_ps);
-                return Ended::Horizon;
+                return Some(Ended::Horizon);
             };
             self.warm();
             self.act(event);
         }
-        Ended::Finished
+        Some(Ended::Finished)
     }
 
     /// Runs until a time, whatever the flows do.

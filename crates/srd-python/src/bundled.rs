@@ -1,0 +1,47 @@
+//! The scenarios of this project, so that a package without its files can run them by name.
+
+use pyo3::prelude::*;
+
+/// Name and TOML text.
+type Bundled = (&'static str, &'static str);
+
+/// Includes the scenarios of these names.
+macro_rules! scenarios {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../scenarios/", $name, ".toml")))),*]
+    };
+}
+
+const SCENARIOS: &[Bundled] = scenarios![
+    "all-reduce",
+    "all-to-all",
+    "collective-spine-death",
+    "degraded-1024",
+    "degraded-128",
+    "paper-a-1000-to-1",
+    "paper-a-48-servers",
+    "paper-a-express",
+    "paper-a-incast",
+    "paper-b-express",
+    "paper-b-persistent",
+    "paper-c-express",
+    "paper-c-racks",
+    "permutation-1024",
+    "permutation-128",
+    "permutation-8192",
+    "permutation-express",
+    "poisson",
+    "racks-background",
+    "racks-single",
+    "random-loss",
+    "random-loss-1-percent",
+    "ranks-all-reduce",
+    "ranks-all-to-all",
+    "uplink-death",
+];
+
+/// All of them, by name.
+#[pyfunction]
+pub(crate) fn bundled() -> Vec<Bundled> {
+    SCENARIOS.to_vec()
+}

@@ -1,0 +1,48 @@
+//! `opensrd._native`: the simulator as Python sees it.
+//!
+//! ```text
+//! path, TOML text or JSON --> Scenario --run--> Runs --> JSON as of `srd sim run`, and columns
+//! ```
+//! Everything here is data in and data out; what is convenient is written in Python
+//! (`python/opensrd`). A run leaves the interpreter to other threads, and asks every
+//! [`jobs::ASK`] whether somebody pressed Ctrl-C.
+
+mod bundled;
+mod jobs;
+mod runs;
+mod scenario;
+mod sizes;
+
+use pyo3::prelude::*;
+use srd_sim::scenario::Transport;
+
+/// Worlds are bound by address translation. The command starts itself again with an allocator that
+/// asks for huge pages; a library cannot, so it brings one.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+pyo3::create_exception!(
+    opensrd,
+    ScenarioError,
+    pyo3::exceptions::PyValueError,
+    "A scenario that makes no world. The text says where and what to change."
+);
+pyo3::create_exception!(
+    opensrd,
+    SimulatorError,
+    pyo3::exceptions::PyRuntimeError,
+    "Packets that do not add up: a fault of the simulator, not of the scenario."
+);
+
+/// The module.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("TRANSPORTS", Transport::ALL.map(|(_, name)| name).to_vec())?;
+    module.add("ScenarioError", module.py().get_type::<ScenarioError>())?;
+    module.add("SimulatorError", module.py().get_type::<SimulatorError>())?;
+    module.add_class::<scenario::Scenario>()?;
+    module.add_class::<runs::Runs>()?;
+    module.add_class::<sizes::Sizes>()?;
+    module.add_function(wrap_pyfunction!(bundled::bundled, module)?)
+}

@@ -1,0 +1,41 @@
+//! Distributions of flow sizes: by name, or from a file.
+
+use std::path::Path;
+
+use pyo3::prelude::*;
+use srd_sim::workload::sizes;
+
+/// A distribution of flow sizes.
+#[pyclass(frozen, module = "opensrd._native")]
+pub(crate) struct Sizes {
+    inner: sizes::Sizes,
+}
+
+#[pymethods]
+impl Sizes {
+    /// Finds a distribution by name, or reads a CSV file.
+    #[new]
+    fn new(name: &str) -> PyResult<Self> {
+        let inner = sizes::Sizes::find(name, Path::new("."))
+            .map_err(|e| crate::ScenarioError::new_err(e.0))?;
+        Ok(Self { inner })
+    }
+
+    /// The mean size in bytes.
+    #[getter]
+    fn mean_bytes(&self) -> f64 {
+        self.inner.mean_bytes()
+    }
+
+    /// Points of the cumulative distribution: bytes and probability.
+    #[getter]
+    fn points(&self) -> Vec<(f64, f64)> {
+        self.inner.points().to_vec()
+    }
+
+    /// Sizes in bytes, the same for the same seed.
+    #[pyo3(signature = (count, seed=1))]
+    fn sample(&self, py: Python<'_>, count: usize, seed: u64) -> Vec<u64> {
+        py.detach(|| self.inner.sample(count, seed))
+    }
+}

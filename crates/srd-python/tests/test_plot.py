@@ -1,0 +1,100 @@
+"""Figures: what is drawn is what was measured."""
+
+import opensrd
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+from opensrd import plot  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def result():
+    from conftest import SMALL
+
+    return opensrd.simulate(SMALL)
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    matplotlib.pyplot.close("all")
+
+
+def lines(ax):
+    return {line.get_label(): line for line in ax.get_lines()}
+
+
+def test_completion_times(result):
+    ax = plot.completion_cdf(result)
+    for transport in ("srd", "tcp"):
+        line = lines(ax)[transport]
+        assert sorted(line.get_xdata()) == sorted(result.flows.where(transport=transport)["fct_us"])
+        assert list(line.get_ydata()) == [0.25, 0.5, 0.75, 1.0]
+    assert lines(ax)["ideal"].get_xdata()[0] == pytest.approx(result.flows["ideal_us"][0])
+    assert "ideal" not in lines(plot.completion_cdf(result, by_ideal=True))
+
+
+def test_slowdown_by_size():
+    from conftest import SMALL
+
+    sweep = opensrd.sweep(
+        SMALL,
+        {"workload.0.bytes": [4096, 65536]},
+        executor="serial",
+        tables=("summary", "flows"),
+    )
+    ax = plot.slowdown_by_size(sweep, quantile=1.0)
+    line = lines(ax)["tcp"]
+    assert list(line.get_xdata()) == [4096, 65536]
+    of = sweep.flows.where(transport="tcp", bytes=65536)
+    assert line.get_ydata()[1] == max(of["slowdown"])
+
+
+def test_many_sizes_are_put_into_bins():
+    flows = opensrd.Table(
+        {
+            "transport": ["srd"] * 100,
+            "bytes": list(range(1, 101)),
+            "slowdown": [float(n) for n in range(1, 101)],
+        }
+    )
+    line = lines(plot.slowdown_by_size(flows, quantile=0.5, bins=4))["srd"]
+    assert list(line.get_xdata()) == [13, 38, 63, 88]
+    assert list(line.get_ydata()) == [13, 38, 63, 88]
+
+
+def test_lines_over_time(result):
+    ax = plot.queues(result, transport="tcp")
+    of = result.queues.where(transport="tcp")
+    assert list(lines(ax)["leaf0->host0"].get_xdata()) == of["at_us"]
+    assert list(lines(ax)["leaf0->host0"].get_ydata()) == [b * 1e-3 for b in of["bytes"]]
+    assert set(lines(plot.paths(result, transport="srd"))) == {"leaf0->spine0", "leaf0->spine1"}
+    assert len(lines(plot.goodput(result, transport="srd"))) == 4
+    with pytest.raises(ValueError, match="which transport\\? transport= one of srd, tcp"):
+        plot.queues(result)
+
+
+def test_what_was_not_recorded_is_not_drawn(small):
+    bare = opensrd.simulate(small, measure={}, transport="srd")
+    for draw, setting in (
+        (plot.queues, "measure.queues"),
+        (plot.paths, "measure.loads"),
+        (plot.goodput, "measure.flows"),
+    ):
+        with pytest.raises(plot.NoData, match=setting):
+            draw(bare)
+    endless = opensrd.simulate(small, workload__0__bytes="endless", horizon_us=50.0)
+    for draw in (plot.completion_cdf, plot.slowdown_by_size):
+        with pytest.raises(plot.NoData, match="no flow was done"):
+            draw(endless)
+    with pytest.raises(plot.NoData, match="tables="):
+        plot.completion_cdf(opensrd.sweep(small, {"seed": [1]}, executor="serial"))
+
+
+def test_figures_are_written(result, tmp_path):
+    ax = plot.completion_cdf(result)
+    for suffix in ("pdf", "svg", "png"):
+        ax.figure.savefig(tmp_path / f"f.{suffix}")
+        assert (tmp_path / f"f.{suffix}").stat().st_size > 1000
