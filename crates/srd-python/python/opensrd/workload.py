@@ -104,6 +104,15 @@ class Matrix:
 
 
 @dataclass
+class Goal:
+    """Operations of ranks as a GOAL file has them; `hosts`: those of the ranks, in their order."""
+
+    kind: ClassVar[str] = "goal"
+    path: str
+    hosts: Optional[Hosts] = None
+
+
+@dataclass
 class Background:
     """A single-path flow of fixed rate, which nothing slows."""
 
@@ -128,5 +137,6 @@ Workload = Union[
     AllReduce,
     Poisson,
     Matrix,
+    Goal,
     Background,
 ]
