@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the wheel, installs it into a fresh virtual environment, and runs the tests there.
 #
-#   crates/srd-python/test.sh          the tests that take seconds, with pyarrow and matplotlib
-#   crates/srd-python/test.sh all      also pandas, polars, Dask, Ray, and the notebook
+#   crates/srd-python/test.sh          the tests that take seconds
+#   crates/srd-python/test.sh all      also Dask, Ray, the types under mypy, and the notebook
 #
 # Everything goes below target/python-package (or CARGO_TARGET_DIR): the wheel is in wheels/. With
 # PROFILE=dev the simulator is built as the other tests build it, sooner and slower. The command
@@ -25,10 +25,10 @@ rm -f "$place"/wheels/opensrd-*.whl
 
 rm -rf "$place/fresh"
 python3 -m venv "$place/fresh"
-packages="pytest pyarrow matplotlib"
+packages="pytest pyarrow pandas polars matplotlib"
 select="not slow"
 if [ "$what" = all ]; then
-    packages="$packages pandas polars distributed ray tqdm nbclient nbformat ipykernel mypy"
+    packages="$packages distributed ray tqdm nbclient nbformat ipykernel mypy"
     select=""
 fi
 # shellcheck disable=SC2086 # words
