@@ -5,7 +5,7 @@
 //! ```
 //! Everything here is data in and data out; what is convenient is written in Python
 //! (`python/opensrd`). A run leaves the interpreter to other threads, and asks every
-//! [`jobs::ASK`] whether somebody pressed Ctrl-C.
+//! `jobs::ASK` whether somebody pressed Ctrl-C.
 
 mod bundled;
 mod jobs;

@@ -96,7 +96,8 @@ def test_messages_equal_the_commands(tmp_path):
 
 def test_overrides_with_dots_and_underscores(small):
     a = opensrd.simulate(small, workload__0__bytes=1000, srd__paths=1, transport="srd")
-    b = opensrd.simulate(small, overrides={"workload.0.bytes": "1kB", "srd.paths": 1}, transports=["srd"])
+    dotted = {"workload.0.bytes": "1kB", "srd.paths": 1}
+    b = opensrd.simulate(small, overrides=dotted, transports=["srd"])
     assert set(a.flows["bytes"]) == {1000}
     assert without_cost(a.json) == without_cost(b.json)
     whole = opensrd.simulate(small, topology={"kind": "dumbbell", "side_hosts": 4}, measure={})

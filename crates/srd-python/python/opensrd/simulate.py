@@ -27,9 +27,9 @@ def simulate(
     """Runs every transport of a scenario with every seed.
 
     `scenario` is the path of a TOML file, the name of a scenario (see `scenarios`), TOML text, a
-    dict, or a `Scenario`. Overrides are as of ``srd sim run --set``: ``overrides={"srd.paths": 16}``,
-    or as arguments with two underscores for the dot: ``srd__paths=16``,
-    ``workload__0__bytes="64KiB"``. `transport` or `transports`, `seed` and `seeds` say what is run.
+    dict, or a `Scenario`. Overrides are as of ``srd sim run --set``, as in
+    ``overrides={"srd.paths": 16}``, or arguments with two underscores for the dot, as in
+    ``srd__paths=16`` and ``workload__0__bytes="64KiB"``. `transport` or `transports`, `seed` and `seeds` say what is run.
 
     `threads` runs go at a time, by default one per core; other threads of Python go on meanwhile.
     `progress` is called with the number of runs that are done, and of all. Ctrl-C ends it within
