@@ -46,6 +46,9 @@
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
+// Worlds of tests are written for users of the crate.
+#[cfg(test)]
+extern crate self as srd_card;
 
 pub mod config;
 pub mod counters;
