@@ -122,11 +122,23 @@ impl Card {
                 let Some(target) = self.ends.targets.get(slot) else { return };
                 let by_express = matches!(target.to, To::Host { express: true, .. });
                 counts.express_tx_packets += u64::from(by_express) * u64::from(offer.packets);
-                let (to, path) = (target.to.clone(), target.path);
+                let path = target.path;
                 if !offer.link_local {
                     self.log_passed(now, port, &frame, offer, Some(path));
                     self.mirror(now, port, &frame, Direction::Egress, around);
                 }
+                let Some(target) = self.ends.targets.get(slot) else { return };
+                if let (To::Host { host, eni, express }, Some(read), false) =
+                    (&target.to, read, followed.is_some())
+                    && !read.layout.is_syn()
+                    && read.layout.packet_bytes() <= self.host_bytes_max
+                {
+                    // As nearly all packets for other hosts go.
+                    let there = &self.ports[port.0 as usize];
+                    let envelope = Envelope::Between { from: there.eni, to: *eni };
+                    return around.to_host(host, there.vpc, envelope, frame, *express);
+                }
+                let to = target.to.clone();
                 let next = followed.is_some().then(|| Next::of(&to));
                 let stays = matches!(to, To::Port(_) | To::Service(_));
                 if stays && let Some(next) = next.clone() {
