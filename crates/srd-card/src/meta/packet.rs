@@ -138,6 +138,9 @@ impl Packet {
     /// Whether the headers that rules look at are hidden: ports that are not in the first bytes, or
     /// behind more IPv6 extension headers than are read. No host sends such packets.
     pub(crate) fn is_hidden(&self, bytes: &[u8]) -> bool {
+        if self.ports.is_some() {
+            return false;
+        }
         let extension = !self.is_v4() && matches!(self.protocol, 0 | 43 | 44 | 60);
         let without_ports = self.has_transport_ports() && self.ports_in_sight(bytes).is_none();
         self.first && (extension || without_ports)

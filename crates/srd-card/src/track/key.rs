@@ -41,7 +41,8 @@ impl Key {
             let id = echo_id(packet, bytes)?;
             Some((id, id))
         };
-        let (from, to) = packet.ports_in_sight(bytes).or_else(echo).unwrap_or_default();
+        let ports = packet.ports.or_else(|| packet.ports_in_sight(bytes));
+        let (from, to) = ports.or_else(echo).unwrap_or_default();
         let (source, destination) = (bits(packet.source), bits(packet.destination));
         let (local, remote, ports) = match direction {
             Direction::Egress => (source, destination, (from, to)),

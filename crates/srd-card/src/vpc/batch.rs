@@ -52,26 +52,27 @@ impl Card {
         let mut looks: [Option<Look>; TOGETHER] = [const { None }; TOGETHER];
         while frames.len() > 0 {
             let together = &frames.as_slice()[..frames.len().min(TOGETHER)];
-            self.look(port, together, &mut looks);
-            for look in &mut looks[..together.len()] {
+            let looks = &mut looks[..together.len()];
+            self.look(port, together, looks);
+            for look in looks {
                 let Some(frame) = frames.next() else { break };
-                let Some(Look { read, key, here, there }) = look.take() else {
+                let Some(Look { read, key, here, there }) = look else {
                     self.drop_of(Some(port), Cause::Malformed, 1);
                     continue;
                 };
-                if let Some(here) = here {
+                if let Some(here) = *here {
                     let flows = &mut self.instances[instance as usize].flows;
                     flows.expect(here);
-                    if let Some(There { id: Some(id), is_new: true, .. }) = there
+                    if let Some(There { id: Some(id), is_new: true, .. }) = *there
                         && let Some((flow, ..)) = flows.value(here)
                     {
                         flow.beside = id;
                     }
                 }
-                if let Some(There { instance, id: Some(id), .. }) = there {
+                if let Some(There { instance, id: Some(id), .. }) = *there {
                     self.instances[instance as usize].flows.expect(id);
                 }
-                self.send(now, port, frame, &read, &key, around);
+                self.send(now, port, frame, read, key, around);
             }
             self.run(now, around);
         }
