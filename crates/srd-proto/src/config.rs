@@ -20,7 +20,8 @@ const WINDOW_PACKETS_MOST: u64 = 4096;
 pub enum Protection {
     /// Neither authenticated nor encrypted. For trusted fabrics and simulation only.
     Plain,
-    /// A key that every member of a job shares: authenticated, encrypted, no handshake trip.
+    /// A key that every member of a job shares, 32 uniformly random bytes: authenticated,
+    /// encrypted, no handshake trip. Any member can pose as any other (S21).
     JobKey([u8; 32]),
     /// A static key pair per node (Noise IK): this is our private key.
     Static([u8; 32]),
@@ -272,6 +273,7 @@ impl Config {
     /// # Errors
     /// The first knob that is out of range.
     pub fn check(&self) -> Result<(), ConfigError> {
+        // E4
         for (field, value, min, max) in self.bounds() {
             if !(min..=max).contains(&value) {
                 return Err(ConfigError { field, value, min, max });

@@ -103,6 +103,7 @@ impl Share {
     /// of it is too little for a packet, or when there is nothing more to send. Then the next
     /// quantum is waited for.
     fn note_use(&mut self, now: Instant, packet_bytes: u64) {
+        // R7
         let wants = self.queued > self.received;
         if wants && self.received + packet_bytes <= self.answered_at {
             return;
@@ -228,6 +229,7 @@ impl ReceiverShare {
 
     /// Whether limits bind: two or more contexts are sending.
     pub(crate) fn binds(&self) -> bool {
+        // R1
         self.enabled && self.sending() >= 2
     }
 
@@ -238,6 +240,7 @@ impl ReceiverShare {
 
     /// How many contexts of the node are sending, or were within the last 10 ms.
     pub(crate) fn senders(&self, now: Instant) -> u32 {
+        // R9
         self.recent(now).saturating_add(self.others)
     }
 
@@ -313,7 +316,7 @@ impl ReceiverShare {
                 share.limit = share.limit.max(share.received);
             } else {
                 self.active -= 1;
-                // What it may send of the next message before it hears from us.
+                // R6. What it may send of the next message before it hears from us.
                 share.limit = share.received + unsolicited;
             }
             if self.active >= self.senders_recent || now >= self.senders_until {
@@ -351,6 +354,7 @@ impl ReceiverShare {
 
     /// Limits bind no more: each sender that waits for a grant is told so.
     fn release(&mut self, shares: &mut impl Shares) {
+        // R8
         while let Some(peer) = self.ring.pop_front() {
             if let Some(share) = shares.share(peer) {
                 share.in_ring = false;
@@ -388,6 +392,7 @@ impl ReceiverShare {
     /// equal part of it, then to the others. A sender that leaves its grants unused, because it is
     /// slow or because it wants to, would else come to hold all of the room.
     fn grant(&mut self, now: Instant, quantum: u64, shares: &mut impl Shares) {
+        // R3
         let budget = self.budget_bytes();
         let part = (budget / u64::from(self.active.max(1))).max(self.packet_bytes);
         for beyond_part in [false, true] {
@@ -412,6 +417,7 @@ impl ReceiverShare {
     /// Grants a quantum to a sender, which stands in the ring again if it wants more.
     fn grant_to(&mut self, now: Instant, next: PeerId, quantum: u64, shares: &mut impl Shares) {
         let Some(share) = shares.share(next) else { return };
+        // R3
         share.limit = (share.limit.max(share.received) + quantum).min(
             share.queued + self.packet_bytes, // never far past what it has
         );
@@ -442,6 +448,7 @@ impl ReceiverShare {
 
     /// Sets aside the grants of senders that have gone silent: looks at the oldest few.
     fn set_aside_silent(&mut self, now: Instant, shares: &mut impl Shares) {
+        // R7
         let patience = self.rtt().times(SILENT_ROUND_TRIPS).clamp(SILENT_MIN, SILENT_MAX);
         for _ in 0..2 {
             match self.granted.front() {

@@ -135,6 +135,7 @@ pub(crate) const fn shard_of_context(context: u32) -> u8 {
 /// A number that a shard gives out: for the peer in slot `index`, beginning with a generation whose
 /// bits are taken from `random`, so that a number says nothing about its age.
 pub(crate) const fn context_number(shard: u8, random: u32, index: u32) -> u32 {
+    // W6
     (shard as u32) << SHARD_SHIFT | random & GENERATION_MASK | (index + 1)
 }
 

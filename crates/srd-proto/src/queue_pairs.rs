@@ -43,6 +43,7 @@ impl QueuePairs {
 
     /// Uses one buffer, or says why there is none.
     pub(crate) fn take_buffer(&mut self, qpn: Qpn) -> Status {
+        // D8
         match self.open.get_mut(usize::from(qpn.0)) {
             Some(Some(ReceiveBuffers::Unlimited)) => Status::Ok,
             Some(Some(ReceiveBuffers::Counted(0))) => Status::RemoteRnr,

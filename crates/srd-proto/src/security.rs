@@ -76,6 +76,7 @@ enum Reading {
 
 impl Security {
     pub(crate) fn new(config: &Config, seed: &[u8; 32], now: Instant) -> Self {
+        // S1
         let mut drbg = Drbg::new(seed, "endpoint");
         let public = match &config.protection {
             Protection::Static(private) => public_key(private),
@@ -230,6 +231,7 @@ impl Security {
                 Ok((done.message2, done.secrets))
             }
             (Reading::Job(theirs), Protection::JobKey(key)) => {
+                // S18
                 let ours = JobSide { salt: self.drbg.array(), epoch: greeting.epoch };
                 let message = seal_job(key, &ours, &theirs.salt, &hello, self.limits, now);
                 let secrets = bound_secrets(key, &ours, &theirs, &[]);
@@ -271,6 +273,7 @@ fn numbered(payload: &[u8]) -> Result<(Greeting, u64), DropReason> {
 /// A source in canonical form: an IPv4 address mapped into IPv6 is the IPv4 address. Without
 /// the port: openings, repeated over different paths, come from different ones.
 fn address_bytes(source: SocketAddr) -> Vec<u8> {
+    // S23
     match source.ip().to_canonical() {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
@@ -285,6 +288,7 @@ fn early_keys(
     limits: RotationLimits,
     now: Instant,
 ) -> SessionKeys {
+    // S20
     let secret = || early_secret(key, side, context);
     SessionKeys::new(SessionSecrets { send: secret(), receive: secret() }, limits, now)
 }

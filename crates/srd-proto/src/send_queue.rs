@@ -183,7 +183,7 @@ impl SendQueue {
             self.idle.push_back(&mut self.flow_links, flow.into());
             flow
         } else {
-            // A flow that has nothing waiting gives its place to one that has.
+            // E7. A flow that has nothing waiting gives its place to one that has.
             let idle = self.idle.first().and_then(|flow| u16::try_from(flow).ok());
             let flow = idle.ok_or(SendError::TooManyFlows)?;
             let before = core::mem::replace(&mut self.flows[usize::from(flow)], fresh);
@@ -197,10 +197,12 @@ impl SendQueue {
     /// Which datagram goes next.
     pub(crate) fn peek(&self) -> Option<u32> {
         let next = || self.flows[self.next_flow()? as usize].waiting.first();
+        // D12
         self.retransmit.first().or_else(next)
     }
 
     fn next_flow(&self) -> Option<u32> {
+        // D12
         match (self.low_latency.first(), self.bulk.first()) {
             (Some(_), Some(b)) if self.low_latency_credit < -LOW_LATENCY_BURST_BYTES => Some(b),
             (Some(l), _) => Some(l),
@@ -447,6 +449,7 @@ impl SendQueue {
 
     /// Whether a send was refused and there is room again; answers true once per refusal.
     pub(crate) fn take_writable(&mut self, datagrams_max: u32) -> bool {
+        // E7
         let room = self.refused && self.len() * 4 <= datagrams_max as usize * 3;
         if room {
             self.refused = false;

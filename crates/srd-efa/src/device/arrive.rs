@@ -121,6 +121,7 @@ impl Device {
         if byte_len > posted.length {
             return Err(Refusal::BadLength);
         }
+        // B9
         let posted = qp.receives.pop_front().ok_or(Refusal::Rnr)?;
         let live =
             posted.pieces.iter().flatten().all(|piece| self.regions.is_live(piece.place.key));
@@ -160,6 +161,7 @@ impl Device {
         wr_id: u64,
         status: WcStatus,
     ) -> Completion {
+        // S5
         let pd = self.qp(arrival.qpn).map(|qp| qp.init.pd.0);
         let ah = pd.and_then(|pd| self.ah_of.get(&(pd, delivery.peer)).copied());
         Completion {

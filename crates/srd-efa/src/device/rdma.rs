@@ -190,6 +190,7 @@ impl Device {
         if header.length == 0 {
             return Ok(()); // R8: nothing answers a read of no bytes
         }
+        // R11
         if self.responding >= self.config.reads_in_max {
             return Err(Refusal::Rnr);
         }

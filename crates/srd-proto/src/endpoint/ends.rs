@@ -125,6 +125,7 @@ impl Endpoint {
         body: &[u8],
     ) -> Result<(), DropReason> {
         let greeting = greeting.ok_or(DropReason::Malformed)?;
+        // H15
         let peer = self.peers.at(context_index(header.dst_context)).filter(|peer| {
             peer.local_context == header.dst_context
                 && peer.is_closed_by(greeting)

@@ -178,6 +178,7 @@ impl Endpoint {
         if peer.public_key.is_some_and(|key| self.by_key.contains_key(&(key, own))) {
             return Err(AddPeerError::KeyInUse);
         }
+        // S29
         if peer.public_key.as_ref().is_some_and(crypto::is_weak) {
             return Err(AddPeerError::WeakKey);
         }
@@ -315,6 +316,7 @@ impl Endpoint {
         let full = self.shared.events.len() >= self.shared.node.config.events_max as usize;
         let peer = self.peers.peer(to).ok_or(SendError::UnknownPeer)?;
         let max_bytes = peer.payload_bytes_max(&self.shared.node.config);
+        // D3
         if datagram.payload.len() > max_bytes {
             return Err(SendError::TooLarge { max_bytes });
         }
@@ -329,6 +331,7 @@ impl Endpoint {
         let id = DatagramId(self.next_datagram);
         let bytes = datagram.payload.len() + DATAGRAM_HEADER_BYTES;
         tx.queue.push(id, datagram, datagrams_max, flows_max)?;
+        // D13
         tx.queued_bytes += bytes as u64;
         self.next_datagram += 1;
         self.peers.make_ready(to);

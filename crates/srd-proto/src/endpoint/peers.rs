@@ -93,7 +93,7 @@ impl Peers {
         if let Some(peer) = self.peer(id) {
             let mut at = peer.next_timeout(config);
             if at <= now {
-                // What is due is something to send. While the peer is in the ready queue,
+                // E9. What is due is something to send. While the peer is in the ready queue,
                 // `poll_transmit` sees to it; if it could not, it tries again shortly.
                 if peer.queued_ready {
                     return;

@@ -12,6 +12,7 @@ impl Endpoint {
     /// Time as this endpoint knows it: never backwards. Every call that is told the time comes
     /// here, so a call that comes much later than a timer was due ends a pause of our own.
     pub(super) fn at(&mut self, now: Instant) -> Instant {
+        // E8
         if now < self.shared.now {
             self.shared.stats.clock_clamped += 1;
             return self.shared.now;

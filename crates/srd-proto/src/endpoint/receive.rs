@@ -68,6 +68,7 @@ impl Endpoint {
                 delivery
             }
             Err(reason) => {
+                // E1. What cannot be used is counted and dropped.
                 self.shared.stats.drop(reason);
                 self.diagnose_drop(now, meta.source.ip(), reason);
                 None
@@ -93,6 +94,7 @@ impl Endpoint {
             }
             _ => {}
         }
+        // S24
         if header.flags & FLAG_GREETING != 0 || header.dst_context == 0 {
             return Err(DropReason::WrongProtection);
         }
@@ -142,6 +144,7 @@ impl Endpoint {
         if header.kind == Kind::Reset {
             return self.on_reset(now, meta, &Reset::decode(body)?).map(|()| None);
         }
+        // S24
         if self.shared.security.is_on() {
             return Err(DropReason::WrongProtection);
         }
@@ -172,6 +175,7 @@ impl Endpoint {
             Kind::Data => self.on_data(call, id, header, body, payload)?,
             Kind::Unreliable => Some(self.on_unreliable(call, id, body, payload)?),
             Kind::Ack => {
+                // A5. Nothing here makes an acknowledgement due.
                 let ack = AckView::decode(body)?;
                 let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
@@ -240,6 +244,7 @@ impl Endpoint {
             let greeting = greeting.ok_or(DropReason::Malformed)?;
             let address = SocketAddr::new(meta.source.ip(), greeting.port);
             let partner = shard_of_context(greeting.context);
+            // H1. One context for each node, whatever queue pairs talk through it.
             match self.by_address.get(&(address, partner)) {
                 Some(id) => *id,
                 None => self.introduce(now, address, partner).ok_or(DropReason::PeersFull)?,
@@ -288,6 +293,7 @@ impl Endpoint {
             peer: id,
             src_qpn: Qpn(data.src_qpn),
             dst_qpn: Qpn(data.dst_qpn),
+            // D11
             imm: data.imm,
             reliable: true,
             payload,
@@ -300,13 +306,14 @@ impl Endpoint {
             refusal => refusal,
         };
         let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
-        // Of a packet that comes again it has been heard.
+        // A11. Of a packet that comes again it has been heard.
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
             peer.on_ack(*now, &ack, shared);
         }
         self.count_arrival(*now, id, header);
         match accepted {
             Ok(Accepted::Noted) => Ok(None),
+            // D1. In whatever order: no datagram waits for another.
             Ok(Accepted::Deliver) => {
                 self.shared.stats.recv_wrs += 1;
                 self.shared.stats.recv_bytes += payload.len() as u64;
@@ -340,6 +347,7 @@ impl Endpoint {
             Delivery { peer, src_qpn, dst_qpn, imm: fields.imm, reliable: false, payload };
         let taken = self.queue_pairs.take_buffer(dst_qpn) == Status::Ok
             && (call.judge)(&delivery) == Status::Ok;
+        // D15
         if !taken {
             return Err(DropReason::NoReceiver);
         }

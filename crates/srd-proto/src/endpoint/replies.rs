@@ -84,6 +84,7 @@ impl Replies {
 
     /// Queues word that we have no such context.
     pub(super) fn push_reset(&mut self, now: Instant, way: Way, reset: &Reset) {
+        // E5
         if self.has_room(now) && self.resets_left > 0 {
             self.resets_left -= 1;
             let mut bytes = Vec::new();
@@ -114,6 +115,7 @@ impl Replies {
             return;
         }
         let part = self.part_of(way.to.ip());
+        // E5
         let part_free = whom != Whom::Stranger || now >= self.parts_at[part];
         if part_free && self.has_room(now) && self.retries_left[whom as usize] > 0 {
             self.retries_left[whom as usize] -= 1;

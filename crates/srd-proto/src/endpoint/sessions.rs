@@ -71,6 +71,7 @@ impl Endpoint {
     fn on_hello(&mut self, now: Instant, meta: &PacketMeta, body: &[u8]) -> Result<(), DropReason> {
         let hello = Hello::decode(body)?;
         let ip = meta.source.ip();
+        // S27
         if !self.shared.security.is_for_us(&hello.mac, &body[HELLO_MAC_BYTES..]) {
             self.diagnose(now, ip, Diagnosis::OtherKeyForUs);
             return Err(DropReason::Unauthentic);
@@ -101,10 +102,12 @@ impl Endpoint {
         let sibling = sibling.copied();
         let id = match (known, request.public) {
             (Some(id), _) => id,
+            // S14
             (None, Some(key)) if sibling.is_none() && !self.admits_stranger(address) => {
                 self.diagnose(now, ip, Diagnosis::UnknownKey(key));
                 return Err(DropReason::Unauthentic);
             }
+            // S28
             _ if !proven => return self.demand_cookie(now, meta, &hello),
             (None, key) => {
                 let inserted = self.insert_peer(now, Some(address), partner);
@@ -159,6 +162,7 @@ impl Endpoint {
         address: SocketAddr,
         partner: u8,
     ) -> Option<PeerId> {
+        // H2
         let id = self.insert_peer(now, Some(address), partner)?;
         self.list(id);
         Some(id)
@@ -201,6 +205,7 @@ impl Endpoint {
         let mut proof = if proven { Proof::Cookie } else { Proof::None };
         if let Some(peer) = known.and_then(|id| self.peers.peer(id)) {
             let due = &mut peer.guard.openings_due;
+            // S22
             if due.since(now) <= OPENING_PAUSE.times(OPENINGS_AT_ONCE - 1) {
                 *due = (*due).max(now) + OPENING_PAUSE;
                 proof = Proof::Known;
@@ -248,12 +253,13 @@ impl Endpoint {
         meta: &PacketMeta,
         reset: &Reset,
     ) -> Result<(), DropReason> {
+        // H7
         let id = self.named_by_reset(meta.source.ip(), reset.context, reset.number);
         let id = id.ok_or(DropReason::UnknownContext)?;
         let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return Ok(()) };
         if shared.security.is_on() {
-            // Nobody signed this: it is a hint to open a new session, no more.
+            // S26. Nobody signed this: it is a hint to open a new session, no more.
             peer.protected.reopen = true;
         } else if reset.context == peer.remote_context {
             peer.restart(now, shared, DownReason::Restarted);

@@ -89,8 +89,8 @@ impl PathSet {
             return;
         }
         slot.delay_ns = delay_ns;
-        // A late path gives up one of the packets it has in flight, not all: the others come round
-        // again, so that a slow path goes on carrying what it can.
+        // P4. A late path gives up one of the packets it has in flight, not all: the others come
+        // round again, so that a slow path goes on carrying what it can.
         let gives_up = match fares {
             Fares::Late(penalty) if slot.penalty == 0 => {
                 slot.penalise(now, penalty.min(PENALTY_MAX));
@@ -127,6 +127,7 @@ impl PathSet {
         if policy != Spray::Adaptive {
             return;
         }
+        // P7
         if slot.confirmed_at > sent_at + rtt {
             // Something sent later came through: it lost a packet but it is not dead.
             slot.penalise(now, PENALTY_MAX);
@@ -159,6 +160,7 @@ impl PathSet {
     /// Three quarters went bad within two round trips: bring them back with a penalty, but for the
     /// dead, and keep to what was confirmed for a while.
     fn freeze(&mut self, now: Instant, rtt: Duration) {
+        // P8
         self.frozen_until = now + rtt.times(4).max(Duration::from_micros(50));
         self.bad = 0;
         for slot in self.slots.iter_mut().filter(|s| s.state == PathState::AssumedBad) {
@@ -179,6 +181,7 @@ impl PathSet {
         if self.policy != Spray::Single {
             return;
         }
+        // P13
         let entropy = self.rng.below(self.entropies.into());
         let slot = &mut self.slots[0];
         slot.entropy = u16::try_from(entropy).unwrap_or(0);
@@ -194,6 +197,7 @@ impl PathSet {
         if slot.state == PathState::AssumedBad {
             self.bad -= 1;
         }
+        // P12
         slot.state = if denied { PathState::Denied } else { PathState::Good };
         slot.probe_at = Instant::FAR_FUTURE;
         self.denied = self.counts(Instant::ZERO)[3];
@@ -203,6 +207,7 @@ impl PathSet {
     /// Whether the context has just been impaired: more than half its paths bad for 10 ms.
     /// True once per impairment.
     pub(crate) fn newly_impaired(&mut self, now: Instant) -> bool {
+        // P14
         if usize::from(self.bad) * 2 < self.slots.len() {
             self.impaired_since = None;
             return false;

@@ -116,6 +116,7 @@ pub(crate) struct PathSet {
 
 impl PathSet {
     pub(crate) fn new(config: &Config, seed: u64) -> Self {
+        // P1
         let count = if config.spray == Spray::Single { 1 } else { config.paths };
         let mut rng = Rng::new(seed);
         let spread = u32::from(config.paths);

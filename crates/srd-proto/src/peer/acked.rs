@@ -43,9 +43,10 @@ impl Peer {
         let mut tally = Tally::default();
         let cumulative = expand(ack.head.cumulative, tx.cumulative);
         if cumulative > tx.sent.next().0 {
-            return; // acknowledges what was never sent
+            return; // A6: acknowledges what was never sent
         }
         tx.take_tuples(now, ack, &mut tally);
+        // D9. Before the SACK, so that a refused datagram is never taken for a delivered one.
         tx.take_verdicts(now, id, ack, shared, &mut tally);
         tx.take_sack(now, id, cumulative, ack, shared, &mut tally);
         let answered = tx.take_echo(now, ack, &mut tally);
@@ -152,6 +153,7 @@ impl Tx {
             let bytes = (held.payload.len() + DATAGRAM_HEADER_BYTES) as u64;
             let retries = shared.rnr_retries.get(&held.src_qpn).copied();
             let retries = retries.unwrap_or(shared.node.config.rnr_retries);
+            // D10
             let retry = verdict.status == STATUS_RNR && (retries == 7 || held.rnr_count < retries);
             self.settle_acked(psn, tally);
             self.settled_bytes += bytes;
@@ -172,6 +174,7 @@ impl Tx {
         if now < self.rnr_until {
             return;
         }
+        // D10
         self.rnr_backoff = self.rnr_backoff.times(2).clamp(RNR_FIRST, RNR_MAX);
         self.rnr_until = now + self.rnr_backoff;
     }
@@ -182,6 +185,7 @@ impl Tx {
         if held.place == Place::Free {
             return true;
         }
+        // L8
         match held.first_psn() {
             None => true,
             Some(first) if record.first => first != psn,
@@ -248,6 +252,7 @@ impl Tx {
         }
         if record.fate == Fate::Lost {
             shared.stats.spurious_losses += 1;
+            // L3
             self.reorder_eighths = (self.reorder_eighths + 2).min(32);
         }
         // The datagram may have been settled by another of its packets, its slot reused.
@@ -256,8 +261,10 @@ impl Tx {
         }
         let held = self.queue.held(record.slot);
         let bytes = held.payload.len();
+        // D7. Only an acknowledgement completes a datagram as `Ok`.
         self.settled_bytes += (bytes + DATAGRAM_HEADER_BYTES) as u64;
         self.rnr_backoff = Duration::ZERO;
+        // L7. If a retransmission waits, it is withdrawn.
         let Some((id, user)) = self.queue.finish(record.slot) else { return };
         shared.stats.send_wrs += 1;
         shared.stats.send_bytes += bytes as u64;
@@ -295,6 +302,7 @@ impl Tx {
     fn take_limit(&mut self, ack: &AckView<'_>) {
         self.paths.set_senders(ack.head.senders);
         let limit = expand(ack.head.limit_bytes, self.settled_bytes);
+        // R4
         if ack.head.limited {
             // Limits never shrink; an older acknowledgement may arrive late.
             let known = self.limited && self.limit_heard;
@@ -311,6 +319,7 @@ impl Tx {
         if let Some((_, Sent { sent_at, bytes, asks, .. })) = tally.newest {
             self.newest_acked_sent_at = self.newest_acked_sent_at.max(sent_at);
             self.largest_packet = self.largest_packet.max(bytes);
+            // A7
             if asks && u32::from(bytes) * 2 >= u32::from(self.largest_packet) {
                 self.rtt.sample(now, now.since(sent_at));
             }
@@ -328,6 +337,7 @@ impl Tx {
             if record.sent_at > newest {
                 return;
             }
+            // L1
             let overtaken = record.generation == self.paths.generation(record.path)
                 && psn.0 < self.paths.overtaken_twice_below(record.path);
             if overtaken || record.sent_at < deadline {

@@ -26,6 +26,7 @@ pub(crate) struct Way {
 impl Way {
     /// The path that it takes: the first entropies are the base ports of the local addresses.
     pub(crate) fn entropy(self) -> Entropy {
+        // P18
         Entropy(self.local.into())
     }
 }
@@ -43,6 +44,7 @@ impl Peer {
         if self.roams() {
             return self.address;
         }
+        // P17
         let place = usize::from(entropy.0) % self.addresses().count();
         self.addresses().nth(place).unwrap_or(self.address)
     }

@@ -34,6 +34,7 @@ impl Peer {
     /// Ends everything and says goodbye, with the next packets to this peer.
     pub(crate) fn begin_close(&mut self, shared: &mut Shared) {
         self.fail_all(Status::Flushed, None, shared);
+        // H15
         if self.may_close(shared) {
             self.close_left = CLOSES;
         } else {

@@ -97,6 +97,7 @@ impl Peer {
                 (self.write_unreliable(now, shared, buf)?, ecn, false)
             }
             Plan::Data(slot) => {
+                // W3
                 let ecn = if shared.node.config.ecn { Ecn::Ect } else { Ecn::NotEct };
                 (self.write_run(now, shared, buf, slot)?, ecn, false)
             }
@@ -145,7 +146,7 @@ impl Peer {
         let sealed =
             session.seal_packet(space, number, &mut buf.bytes, start, start + wire::HEADER_BYTES);
         if sealed.is_err() {
-            // The key is used up and could not be replaced: a new session is needed.
+            // S8. The key is used up and could not be replaced: a new session is needed.
             buf.bytes.truncate(start);
             self.protected.reopen = true;
             return None;
@@ -215,6 +216,7 @@ impl Peer {
     }
 
     pub(super) fn next_control_number(&mut self) -> u64 {
+        // W5
         self.control_number += 1;
         self.control_number - 1
     }
@@ -280,6 +282,7 @@ impl Peer {
         buf: &mut TransmitBuf,
         first: u32,
     ) -> Option<Entropy> {
+        // P2
         let path = self.tx.as_mut()?.pick_path(now, first);
         let mut slot = first;
         let mut size = 0;
@@ -291,6 +294,7 @@ impl Peer {
         while let Some((bytes, next)) = self.write_data(now, shared, buf, slot, path, beside) {
             left -= 1;
             // What carries an acknowledgement has no packets of its size to follow it.
+            // P6
             let full = beside || left == 0 || buf.total_bytes() >= run_bytes;
             if full || (size != 0 && bytes < size) {
                 break;
@@ -324,6 +328,7 @@ impl Peer {
     ) -> Option<(usize, Option<u32>)> {
         self.spoken_at = self.spoken_at.min(now);
         let tx = self.tx.as_mut()?;
+        // D4
         let psn = tx.sent.next();
         let again = tx.queue.held(slot).first_psn().is_some();
         let bytes = tx.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES;
@@ -364,6 +369,7 @@ impl Peer {
         let delta = |from: u64| u16::try_from(psn.0 - from).unwrap_or(u16::MAX);
         #[allow(clippy::cast_possible_truncation)] // modulo 2^32 on the wire
         Data {
+            // D5
             first_delta: delta(held.first_psn().unwrap_or(psn.0)),
             floor_delta: delta(tx.sent.base().0),
             sent_at: now.wire(),
@@ -412,6 +418,7 @@ impl Tx {
 
     fn pick_path(&mut self, now: Instant, slot: u32) -> PathId {
         let fresh = self.fresh();
+        // L4
         if self.queue.held(slot).first_psn().is_some() {
             self.paths.pick_safe(now, fresh)
         } else {
@@ -484,7 +491,7 @@ impl Tx {
         let again_at = from + wait.times(1 << doublings(pauses)).min(rto_max);
         let first_at = if waits { self.first_probe_at(ack_wait, config) } else { again_at };
         self.probe_at = first_at.min(again_at);
-        // The tail probe and its answer come first.
+        // L6. The tail probe and its answer come first.
         let rto = self.rtt.timeout().max(rto_min).max(wait.times(2)) + ack_wait;
         let rto = rto.times(1 << doublings(self.rto_backoff.max(self.futile))).min(rto_max);
         self.rto_at = if waits { self.last_progress_at + rto } else { Instant::FAR_FUTURE };

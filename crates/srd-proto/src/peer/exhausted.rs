@@ -30,6 +30,7 @@ impl Tx {
         received: u32,
         config: &Config,
     ) -> bool {
+        // D14
         if let Some(before) = self.abandoned.take() {
             if before == received {
                 self.queue.forget_identities();

@@ -26,6 +26,7 @@ impl Peer {
     ) -> Result<(), DropReason> {
         let epoch = Epoch(greeting.epoch);
         match self.remote_epoch {
+            // H4
             Some(known) if epoch < known => {
                 self.ask_whether_it_lives(now, shared);
                 return Err(DropReason::StaleEpoch);
@@ -120,6 +121,7 @@ impl Peer {
         if self.heard || shared.events.len() >= shared.node.config.events_max as usize {
             return;
         }
+        // S30
         if now >= self.guard.diagnosed_until {
             self.guard.diagnosed_until = now + DIAGNOSIS_PERIOD;
             self.guard.diagnosed = 0;
@@ -193,6 +195,7 @@ impl Peer {
         let mut unsent = alloc::vec::Vec::new();
         for slot in tx.queue.slots(None) {
             let held = tx.queue.held(slot);
+            // H5. What was never sent goes to the new context.
             if held.first_psn().is_none() && held.rnr_count == 0 {
                 unsent.push((
                     held.id,
@@ -239,6 +242,7 @@ impl Peer {
         }
         self.rest = None;
         self.drop_rx(shared);
+        // H4
         self.epoch_bump += 1;
         self.renumber(shared);
     }
@@ -274,6 +278,7 @@ impl Peer {
 
     /// Our own number for the context, which the peer has not heard of.
     fn renumber_ours(&mut self) {
+        // H2
         self.local_context = next_context(self.local_context);
         self.greeted = false;
         self.heard = false;
@@ -286,7 +291,7 @@ impl Peer {
         for slot in tx.queue.slots(of) {
             let bytes = tx.queue.held(slot).payload.len() + super::DATAGRAM_HEADER_BYTES;
             let sent = tx.queue.held(slot).place != Place::Queued;
-            // Only a queue pair's datagrams travel on; those of a whole peer are dropped next.
+            // H11. Only a queue pair's datagrams travel on; those of a whole peer are dropped next.
             let travels = sent && of.is_some();
             let ended = match (sent, travels) {
                 (_, true) => tx.queue.orphan(slot),

@@ -293,6 +293,7 @@ pub(crate) fn packet_overhead(config: &Config) -> usize {
 /// PSNs that a context's sender may use at a time: no more than the peer's acknowledgements,
 /// which keep to the packet size, have SACK words for.
 pub(crate) fn psn_window(config: &Config) -> usize {
+    // D6
     let tuples = usize::from(config.ack_tuples_max) * ack::TUPLE_BYTES;
     let words = (ack_room(config) - tuples) / 2 / 8;
     usize::from(config.window_packets_max).min(words * 64).max(128)
@@ -400,7 +401,7 @@ impl Tx {
             paths: PathSet::new(config, seed),
             delay: DelayEstimator::new(now),
             rtt: RttEstimator::new(now, config.rtt_initial),
-            // Never less than one packet, or nothing would ever be said.
+            // R5. Never less than one packet, or nothing would ever be said.
             limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
                 .max(config.packet_bytes_to(ip).into()),
             window,
@@ -448,6 +449,7 @@ impl Tx {
 
     /// Takes over what the window and the round trip have become.
     pub(crate) fn set_pace(&mut self, config: &Config) {
+        // C12
         let burst_bytes =
             u64::from(config.packet_bytes_max) * u64::from(config.spray_burst_packets.max(4));
         let rate_bps = self.window.pacing_rate_bps(self.rtt.smoothed()).max(1);

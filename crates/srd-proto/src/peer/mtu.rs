@@ -134,6 +134,7 @@ impl Mtu {
             raised_at: None,
             probe_at: Instant::FAR_FUTURE,
         };
+        // E3
         if config.mtu_discovery && configured > WORKS_MIN {
             mtu.ask_first(now);
         } else {
@@ -365,6 +366,7 @@ impl Mtu {
         }
         self.tries += 1;
         self.lossy |= (0..SIZES).any(|at| self.was_asked(at) && self.is_missed(at));
+        // E3
         let unanswered = self.sizes[1..].iter().copied().find(|size| *size > self.low);
         let tries = if self.lossy { TRIES_LOSSY } else { TRIES };
         if unanswered.is_some() && self.tries < tries {
@@ -502,8 +504,8 @@ impl Peer {
                 under_way = true;
                 continue;
             }
-            // It never arrived: for the receiver it was never queued. Its completion may have been
-            // given, when its queue pair was closed.
+            // D13. It never arrived: for the receiver it was never queued. Its completion may have
+            // been given, when its queue pair was closed.
             tx.queued_bytes -= (bytes + super::DATAGRAM_HEADER_BYTES) as u64;
             if let Some((id, user)) = tx.queue.finish(slot) {
                 let status = Status::LocalBadLength;

@@ -138,6 +138,7 @@ impl Tx {
         if in_flight > 0 && in_flight + bytes > self.window.bytes() {
             return Err(Blocked::Window);
         }
+        // R4
         if self.limited && self.settled_bytes + in_flight + bytes > self.limit {
             return Err(Blocked::Window);
         }

@@ -72,6 +72,7 @@ impl Peer {
 
     /// Asks for proof that the peer receives at an address.
     pub(super) fn challenge(&mut self, now: Instant, to: SocketAddr, shared: &mut Shared) {
+        // H12
         match self.protected.roam.as_deref_mut() {
             Some(roam) if roam.to == to => {
                 if now.since(roam.sent_at) >= PAUSE {

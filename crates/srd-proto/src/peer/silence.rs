@@ -63,6 +63,7 @@ impl Silence {
     /// Takes off a pause of our own, unless that makes more than `most` of them.
     fn forgive(&mut self, pause: Duration, most: Duration) {
         let paused = self.paused + pause;
+        // H8
         if self.is_on() && self.pauses < PAUSES_MAX && paused <= most {
             self.paused = paused;
             self.pauses += 1;
@@ -78,6 +79,7 @@ impl Peer {
             return Instant::FAR_FUTURE;
         };
         let Silence { since, paused, .. } = tx.silence;
+        // H8
         let at = since + paused + config.patience(self.heard);
         match self.hints.filter(|hints| self.heard && hints.count >= HINTS_MIN) {
             Some(hints) => at.min(hints.first_at.max(since + paused) + HINTED_PATIENCE),

@@ -42,6 +42,7 @@ impl Ways {
     /// the port that the opening came from.
     pub(super) fn take_opening(&mut self, paths: u16, begins: bool) -> Entropy {
         if begins {
+            // S16
             let burst = self.sent.max(1).min(paths.saturating_sub(self.sent)).max(1);
             self.left = burst;
             self.base_next = !self.base_next;
@@ -86,7 +87,9 @@ impl Rx {
     pub(super) fn way_back(&mut self, listens: u16, paths: u16, answers: bool) -> Option<Entropy> {
         let turn = self.ack_turn;
         self.ack_turn = turn.wrapping_add(1);
+        // P11
         let every = if answers { 2 } else { ROTATES_EVERY };
+        // W1
         let way = self.newest_port.checked_sub(listens).filter(|way| *way < paths)?;
         (turn % every != every - 1).then_some(Entropy(way))
     }

@@ -52,6 +52,7 @@ impl Greeting {
             port: u16_at(b, 12),
             features: u16_at(b, 14),
         };
+        // E2, W6
         if greeting.context == 0 || greeting.port == 0 {
             return Err(WireError::Malformed);
         }

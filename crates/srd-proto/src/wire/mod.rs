@@ -137,6 +137,7 @@ impl Header {
     /// When the bytes are too few, of another version, or of no known kind or flag.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(WireError::Malformed)?;
+        // E2
         if head[0] >> 4 != VERSION {
             return Err(WireError::Version);
         }
@@ -177,6 +178,7 @@ pub const fn decode_rtt(code: u8) -> u64 {
 
 /// The 64-bit number whose low 32 bits are `low` and that lies nearest to `expected`.
 pub const fn expand(low: u32, expected: u64) -> u64 {
+    // W4
     let base = expected & !0xffff_ffff | low as u64;
     let half = 1 << 31;
     if base.wrapping_add(half) < expected {
