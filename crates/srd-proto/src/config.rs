@@ -3,7 +3,6 @@
 use core::net::IpAddr;
 
 use crate::error::ConfigError;
-use crate::peer::ADDRESSES_MAX;
 use crate::time::Duration;
 
 /// Nanoseconds.
@@ -11,6 +10,9 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 const S: u64 = 1_000 * MS;
 const DAY: u64 = 86_400 * S;
+
+/// Most addresses of one peer, and most local addresses of an endpoint.
+pub const ADDRESSES_MAX: usize = 4;
 
 const WINDOW_PACKETS_LEAST: u64 = 128;
 const WINDOW_PACKETS_MOST: u64 = 4096;

@@ -19,15 +19,13 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use self::ends::Farewell;
 use self::peers::Peers;
 use self::replies::Replies;
-use crate::config::{Config, Protection};
+use crate::config::{ADDRESSES_MAX, Config, Protection};
 use crate::crypto;
 use crate::error::{AddPeerError, ConfigError, SendError};
 use crate::event::{Datagram, Event, Status};
 use crate::ids::{DatagramId, Entropy, Epoch, PeerId, Qpn};
 use crate::node::{Node, context_number};
-use crate::peer::{
-    ADDRESSES_MAX, DATAGRAM_HEADER_BYTES, Peer, packet_overhead, unreliable_overhead,
-};
+use crate::peer::{DATAGRAM_HEADER_BYTES, Peer, packet_overhead, unreliable_overhead};
 use crate::queue_pairs::{QueuePairs, ReceiveBuffers};
 use crate::rng::Rng;
 use crate::shared::Shared;

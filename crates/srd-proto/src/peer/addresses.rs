@@ -7,10 +7,8 @@
 use core::net::{IpAddr, SocketAddr};
 
 use super::{Peer, same_ip};
+use crate::config::ADDRESSES_MAX;
 use crate::ids::Entropy;
-
-/// Most addresses of one peer, and most local addresses of an endpoint.
-pub const ADDRESSES_MAX: usize = 4;
 
 /// The addresses of a peer beside its first one.
 pub(crate) type Further = [Option<SocketAddr>; ADDRESSES_MAX - 1];

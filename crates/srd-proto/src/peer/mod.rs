@@ -48,7 +48,6 @@ use crate::wire::ack::{self, Tuple};
 use crate::wire::handshake::COOKIE_BYTES;
 
 use acknowledge::ack_room;
-pub use addresses::ADDRESSES_MAX;
 pub(crate) use addresses::{Further, Way};
 pub(crate) use close::CLOSES;
 pub(crate) use encode::bare_header;
