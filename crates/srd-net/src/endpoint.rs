@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use srd_proto::{AddPeerError, Class, Config, Status};
 
+use crate::bind::engine_over;
 use crate::driver::{self, Command, Outgoing, PeerState, Place, Shared};
 use crate::io::{PacketIo, PollMode};
 use crate::news::{News, Report};
-use crate::options::{BindError, BindOptions, engine_over};
+use crate::options::{BindError, BindOptions};
 use crate::sync::{Giver, Inbox, InboxClosed, Reply, Taken, deadline, lock, reply};
 
 /// An SRD endpoint with a thread of its own.

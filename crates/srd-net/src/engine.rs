@@ -10,8 +10,7 @@ use srd_proto::time::{Duration, Instant};
 use srd_proto::transmit::{PacketRef, Transmit, TransmitBuf};
 use srd_proto::{Datagram, DatagramId, Delivery, Event, PeerId, Qpn, SendError, Status};
 
-use crate::io::{Notice, PacketIo, Undelivered, Wait};
-use crate::udp::BATCH_BYTES_MAX;
+use crate::io::{BATCH_BYTES_MAX, Notice, PacketIo, Undelivered, Wait};
 
 /// Batches sent between two looks at what has arrived.
 const ROUND_BATCHES_MAX: usize = 8;

@@ -13,6 +13,10 @@ use srd_proto::transmit::{PacketMeta, Transmit, TransmitBuf};
 
 use crate::clock::Clock;
 
+/// Most UDP payload bytes in a batch: IP and UDP headers and a link-layer header must fit into
+/// the 65,536 bytes that devices segment.
+pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
+
 /// The bytes of a batch, where they are.
 pub trait Segments {
     /// Each segment in order: contiguous bytes, then a payload by reference (may be empty).

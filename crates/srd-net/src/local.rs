@@ -12,10 +12,11 @@ use srd_proto::{
     ReceiveBuffers, SendError, Status,
 };
 
+use crate::bind::{engine_of_run, engine_over, engines};
 use crate::engine::{Application, Context, Engine, Flow};
 use crate::io::{IoStats, Notice, PacketIo};
 use crate::near::{self, NearIo};
-use crate::options::{BindError, BindOptions, engine_of_run, engine_over, engines};
+use crate::options::{BindError, BindOptions};
 use crate::sys::os;
 use crate::udp::UdpIo;
 

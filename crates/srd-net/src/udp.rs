@@ -42,9 +42,6 @@ use refusals::Refusals;
 const PATHS_MAX: u16 = 256;
 /// Notices that wait to be taken; further ones are counted only.
 const NOTICES_MAX: usize = 16;
-/// Most UDP payload bytes in a batch: IP and UDP headers and a link-layer header must fit into
-/// the 65,536 bytes that devices segment.
-pub(crate) const BATCH_BYTES_MAX: usize = 65_400;
 /// Sleeping has a latency; a deadline nearer than this is spun for.
 const SLEEP_MIN: Duration = Duration::from_micros(3);
 /// How often the error queues of sockets that have sent are looked at.
