@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use srd_proto::{Ecn, Instant};
 
-use super::headers::{self, HEADER_BYTES_MAX};
+use super::headers::{self, HEADER_BYTES_MAX, Outer};
 use super::{Filter, Layers, QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, SNAPLEN_MAX, TAPS_MAX};
 use crate::plane::PeerNumber;
 
@@ -25,17 +25,6 @@ pub enum Direction {
     In,
     /// Towards the peer.
     Out,
-}
-
-/// What an outer packet's socket knows of its headers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Outer {
-    /// Where it comes from.
-    pub source: SocketAddr,
-    /// Where it goes.
-    pub destination: SocketAddr,
-    /// Its ECN bits.
-    pub ecn: Ecn,
 }
 
 /// A captured packet.
