@@ -1,4 +1,4 @@
-//! How paths fare: confirmations, penalties, silent losses, and mass failure.
+//! How paths perform: confirmations, penalties, silent losses, and mass failure.
 
 use super::{DEAD_AFTER, PENALTY_LASTS, PENALTY_MAX, PathId, PathSet, PathState, Slot};
 use crate::config::Spray;
@@ -8,14 +8,14 @@ use crate::time::{Duration, Instant};
 /// How long most paths may be bad before it is called an impairment.
 const IMPAIRED_AFTER: Duration = Duration::from_millis(10);
 
-/// How a path's packet fared beside most others.
+/// The latency of a path's packet, compared with the median of all paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fares {
-    /// Much earlier.
+pub(crate) enum PathLatency {
+    /// Much lower.
     Early,
-    /// About the same.
-    AsMost,
-    /// Later: so often the path is passed over.
+    /// About the median.
+    Typical,
+    /// Higher: the rotation passes over the path this many times.
     Late(u8),
 }
 
@@ -82,7 +82,7 @@ impl PathSet {
         path: PathId,
         generation: u8,
         delay_ns: u32,
-        fares: Fares,
+        latency: PathLatency,
     ) {
         let slot = &mut self.slots[path.0 as usize];
         if slot.generation != generation {
@@ -91,8 +91,8 @@ impl PathSet {
         slot.delay_ns = delay_ns;
         // P4. A late path gives up one of the packets it has in flight, not all: the others come
         // round again, so that a slow path goes on carrying what it can.
-        let gives_up = match fares {
-            Fares::Late(penalty) if slot.penalty == 0 => {
+        let gives_up = match latency {
+            PathLatency::Late(penalty) if slot.penalty == 0 => {
                 slot.penalise(now, penalty.min(PENALTY_MAX));
                 true
             }
@@ -101,7 +101,7 @@ impl PathSet {
         if self.policy != Spray::Adaptive {
             return;
         }
-        match self.explore(path, fares == Fares::Early) {
+        match self.explore(path, latency == PathLatency::Early) {
             Some(again) if again != path || !gives_up => self.push_confirmed(again, now),
             _ => {}
         }

@@ -1,5 +1,5 @@
 //! The paths of a context: a table of slots, each with the entropy that is its current
-//! colour, how it fared, and whether it may carry data.
+//! colour, its recent latency and losses, and whether it may carry data.
 //!
 //! | state | meaning | leaves it when |
 //! |---|---|---|
@@ -16,7 +16,7 @@ mod probe;
 mod select;
 
 use explore::Exploration;
-pub(crate) use health::Fares;
+pub(crate) use health::PathLatency;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn an_old_penalty_counts_for_nothing() {
         let mut paths = paths();
-        paths.on_delay(START, PathId(3), 0, 1000, super::super::Fares::Late(9));
+        paths.on_delay(START, PathId(3), 0, 1000, super::super::PathLatency::Late(9));
         assert_eq!(paths.counts(START), [63, 1, 0, 0]);
         assert_eq!(paths.counts(START + Duration::from_secs(1)), [64, 0, 0, 0]);
     }

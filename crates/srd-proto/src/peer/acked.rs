@@ -6,7 +6,7 @@ use super::{DATAGRAM_HEADER_BYTES, OutProbe, Peer, ProbeKind, Tx};
 use crate::cc::AckSignal;
 use crate::event::{Event, Status};
 use crate::ids::PeerId;
-use crate::path::Fares;
+use crate::path::PathLatency;
 use crate::send_queue::Place;
 use crate::sent_packets::{Fate, Sent};
 use crate::shared::Shared;
@@ -123,13 +123,13 @@ impl Tx {
             // for each quarter beyond. Tighter thresholds throw out more paths than they find
             // better ones (`docs/perf-notes.md`).
             let quarters = (late - median).as_nanos() * 4 / target.as_nanos().max(1);
-            let fares = match u8::try_from(quarters.saturating_sub(1)).unwrap_or(u8::MAX) {
-                0 if (median - late).times(2) >= target => Fares::Early,
-                0 => Fares::AsMost,
-                penalty => Fares::Late(penalty),
+            let latency = match u8::try_from(quarters.saturating_sub(1)).unwrap_or(u8::MAX) {
+                0 if (median - late).times(2) >= target => PathLatency::Early,
+                0 => PathLatency::Typical,
+                penalty => PathLatency::Late(penalty),
             };
             tally.marked |= tuple.ce;
-            self.paths.on_delay(now, record.path, record.generation, delay_ns, fares);
+            self.paths.on_delay(now, record.path, record.generation, delay_ns, latency);
         }
     }
 
