@@ -135,11 +135,11 @@ pub struct Config {
     /// Idle time after which a context gives its memory back. Longer than `peer_timeout`, ours
     /// and any peer's, or a datagram that is repeated after it could be delivered again.
     pub idle_reclaim: Duration,
-    /// Idle time, at least 100 us, after which a context gives back the tables that it sends
-    /// with, and keeps what the protocol must not forget. Where contexts rest, those with peers
-    /// that the application named
-    /// are never reclaimed. [`Duration::MAX`]: never. Contexts with a keepalive do not rest.
-    pub idle_rest: Duration,
+    /// Idle time, at least 100 us, after which a context hibernates: it gives back the tables that it
+    /// sends with, and keeps what the protocol must not forget. With this set, contexts with peers
+    /// that the application named are never reclaimed. [`Duration::MAX`]: never. Contexts with a
+    /// keepalive do not hibernate.
+    pub idle_hibernate: Duration,
     /// RNR verdicts before a datagram fails; 7 means for ever, as in EFA. 0..=7.
     pub rnr_retries: u8,
     /// Peers per endpoint. 1..=1,000,000.
@@ -200,7 +200,7 @@ impl Default for Config {
             answer_timeout: Duration::ZERO,
             keepalive: Duration::MAX,
             idle_reclaim: Duration::from_secs(60),
-            idle_rest: Duration::MAX,
+            idle_hibernate: Duration::MAX,
             rnr_retries: 7,
             peers_max: 16_384,
             flows_max: 4096,
@@ -304,7 +304,7 @@ impl Config {
             delay_target_min,
             window_initial_bytes, window_max_percent, credit_percent, ack_packets, ack_bytes,
             ack_delay, ack_delay_conversation, ack_tuples_max, rto_min, rto_max, peer_timeout,
-            answer_timeout, keepalive, idle_reclaim, idle_rest, rnr_retries, peers_max, flows_max,
+            answer_timeout, keepalive, idle_reclaim, idle_hibernate, rnr_retries, peers_max, flows_max,
             send_queue_datagrams_max, unreliable_queue_datagrams_max, window_packets_max,
             events_max, handshakes_per_second_max, key_packets_max, key_lifetime,
         } = self;
@@ -337,7 +337,7 @@ impl Config {
             ("answer_timeout", ns(answer_timeout), answer_min, DAY),
             ("keepalive", ns(keepalive), 100 * US, u64::MAX),
             ("idle_reclaim", ns(idle_reclaim), ns(peer_timeout).saturating_add(1), u64::MAX),
-            ("idle_rest", ns(idle_rest), 100 * US, u64::MAX),
+            ("idle_hibernate", ns(idle_hibernate), 100 * US, u64::MAX),
             ("rnr_retries", (*rnr_retries).into(), 0, 7),
             ("peers_max", (*peers_max).into(), 1, 1_000_000),
             ("flows_max", (*flows_max).into(), 1, 65_536),

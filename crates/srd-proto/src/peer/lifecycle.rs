@@ -190,7 +190,7 @@ impl Peer {
         &mut self,
         shared: &mut Shared,
     ) -> alloc::vec::Vec<(crate::ids::DatagramId, crate::event::Datagram)> {
-        self.rest = None;
+        self.hibernated = None;
         let Some(mut tx) = self.tx.take() else { return alloc::vec::Vec::new() };
         let mut unsent = alloc::vec::Vec::new();
         for slot in tx.queue.slots(None) {
@@ -240,7 +240,7 @@ impl Peer {
         if self.tx.take().is_some_and(|tx| tx.queue.has_refused()) {
             shared.events.push_back(Event::Writable { peer: self.id });
         }
-        self.rest = None;
+        self.hibernated = None;
         self.drop_rx(shared);
         // H4
         self.epoch_bump += 1;
@@ -257,7 +257,7 @@ impl Peer {
     /// The context is given up without a word: nothing is outstanding.
     pub(crate) fn forget(&mut self, shared: &mut Shared) {
         self.tx = None;
-        self.rest = None;
+        self.hibernated = None;
         self.drop_rx(shared);
         self.epoch_bump += 1;
         self.renumber(shared);

@@ -13,11 +13,11 @@ mod close;
 mod encode;
 mod exhausted;
 mod handshake;
+mod hibernation;
 mod lifecycle;
 mod mtu;
 mod plan;
 mod recv;
-mod rest;
 mod roam;
 mod silence;
 mod timeout;
@@ -52,9 +52,9 @@ pub(crate) use addresses::{Further, Way};
 pub(crate) use close::CLOSES;
 pub(crate) use encode::bare_header;
 use handshake::Protected;
+use hibernation::Hibernated;
 use mtu::Mtu;
 pub(crate) use recv::{Accepted, DataPacket};
-use rest::Rest;
 use roam::Home;
 pub(crate) use roam::same_ip;
 use silence::{Hints, Silence};
@@ -137,8 +137,8 @@ pub(crate) struct Peer {
     pub keys: Option<Box<PeerKeys>>,
     pub seed: u64,
     pub tx: Option<Box<Tx>>,
-    /// What is kept of the sending half while it is at rest. Never beside `tx`.
-    pub rest: Option<Box<Rest>>,
+    /// What is kept of the sending half while the context hibernates. Never beside `tx`.
+    pub hibernated: Option<Box<Hibernated>>,
     pub rx: Option<Box<Rx>>,
 }
 
@@ -339,17 +339,17 @@ impl Peer {
             keys: None,
             seed,
             tx: None,
-            rest: None,
+            hibernated: None,
             rx: None,
         }
     }
 
-    /// The sending half, made on first use, and again after a rest.
+    /// The sending half, made on first use, and again after hibernation.
     pub(crate) fn tx(&mut self, config: &Config, now: Instant) -> &mut Tx {
-        let (seed, ip, rest) = (self.seed, self.address.ip(), &mut self.rest);
-        self.tx.get_or_insert_with(|| match rest.take() {
+        let (seed, ip, hibernated) = (self.seed, self.address.ip(), &mut self.hibernated);
+        self.tx.get_or_insert_with(|| match hibernated.take() {
             None => Box::new(Tx::new(config, ip, seed, now)),
-            Some(rest) => Box::new(rest.wake(config, ip, seed, now)),
+            Some(kept) => Box::new(kept.wake(config, ip, seed, now)),
         })
     }
 
@@ -361,7 +361,7 @@ impl Peer {
 
     /// Whether there is anything to remember of it.
     pub(crate) fn has_context(&self) -> bool {
-        let sends = self.tx.is_some() || self.rest.is_some();
+        let sends = self.tx.is_some() || self.hibernated.is_some();
         sends || self.rx.is_some() || self.protected.session.is_some()
     }
 

@@ -144,7 +144,7 @@ impl Mtu {
         mtu
     }
 
-    /// Of a context that was at rest: the size is known.
+    /// Of a context that hibernated: the size is known.
     pub(crate) fn known(config: &Config, ip: IpAddr, now: Instant, limit: u16) -> Self {
         let mut mtu = Self::new(config, ip, now);
         if !mtu.is_fixed() {
@@ -519,9 +519,9 @@ impl Peer {
 
     /// The size of packet that this peer takes now, of UDP payload bytes.
     pub(crate) fn packet_bytes_max(&self, config: &Config) -> u16 {
-        let resting = self.rest.as_ref().map(|rest| rest.mtu_limit());
+        let hibernated = self.hibernated.as_ref().map(|kept| kept.mtu_limit());
         let working = self.tx.as_ref().map(|tx| tx.mtu.limit());
-        working.or(resting).unwrap_or_else(|| config.packet_bytes_to(self.address.ip()))
+        working.or(hibernated).unwrap_or_else(|| config.packet_bytes_to(self.address.ip()))
     }
 
     /// The most payload that one datagram to this peer carries.

@@ -88,10 +88,10 @@ impl Peer {
     }
 
     /// This endpoint stood still for so long. Not forgiven where the peer may have forgotten the
-    /// context meanwhile, for it would take what is repeated for new: contexts of named peers that
-    /// rest are never forgotten, others after `idle_reclaim`.
+    /// context meanwhile, for it would take what is repeated for new: hibernated contexts of named
+    /// peers are never forgotten, others after `idle_reclaim`.
     pub(crate) fn forgive(&mut self, pause: Duration, config: &Config) {
-        let kept = self.configured && config.idle_rest != Duration::MAX;
+        let kept = self.configured && config.idle_hibernate != Duration::MAX;
         let most = if kept { Duration::MAX } else { config.idle_reclaim.over(2) };
         if let Some(tx) = self.tx.as_deref_mut() {
             tx.silence.forgive(pause, most);

@@ -61,8 +61,9 @@ impl Peer {
     fn idle_at(&self, config: &Config) -> Instant {
         let reclaim =
             if self.may_be_forgotten(config) { config.idle_reclaim } else { Duration::MAX };
-        let rest = if self.may_rest(config) { config.idle_rest } else { Duration::MAX };
-        let quiet = reclaim.min(rest);
+        let hibernate =
+            if self.may_hibernate(config) { config.idle_hibernate } else { Duration::MAX };
+        let quiet = reclaim.min(hibernate);
         let idle =
             if quiet == Duration::MAX { Instant::FAR_FUTURE } else { self.active_at() + quiet };
         idle.min(self.keepalive_at(config))
@@ -87,8 +88,8 @@ impl Peer {
 
     /// The last time anything was sent or heard.
     pub(crate) fn active_at(&self) -> Instant {
-        let resting = self.rest.as_ref().map_or(Instant::ZERO, |rest| rest.last_sent_at());
-        let sent = self.tx.as_ref().map_or(resting, |tx| tx.last_sent_at);
+        let hibernated = self.hibernated.as_ref().map_or(Instant::ZERO, |kept| kept.last_sent_at());
+        let sent = self.tx.as_ref().map_or(hibernated, |tx| tx.last_sent_at);
         self.heard_at.max(sent)
     }
 
@@ -101,8 +102,8 @@ impl Peer {
             self.give_up(now, shared);
             return true;
         }
-        if self.may_rest(config) && now >= self.active_at() + config.idle_rest {
-            self.rest();
+        if self.may_hibernate(config) && now >= self.active_at() + config.idle_hibernate {
+            self.hibernate();
         }
         let Some(tx) = self.tx.as_deref_mut() else { return ready };
         if tx.departure_at <= now {
@@ -160,11 +161,11 @@ impl Peer {
             && now >= self.active_at() + config.idle_reclaim
     }
 
-    /// Whether it is idle, and not to be kept at rest: both ends would never forget at the same
+    /// Whether it is idle, and not to hibernate instead: both ends would never forget at the same
     /// moment, and what one of them sends in between would fail.
     fn may_be_forgotten(&self, config: &Config) -> bool {
-        let rests = self.configured && config.idle_rest != Duration::MAX;
-        self.is_idle() && !rests
+        let hibernates = self.configured && config.idle_hibernate != Duration::MAX;
+        self.is_idle() && !hibernates
     }
 
     /// Whether nothing is outstanding and there is something to let go of.

@@ -107,8 +107,8 @@ impl Peer {
 
     /// Whether a packet with these low number bits is one of the newest unreliable ones.
     pub(crate) fn sent_unreliable(&self, number: u32) -> bool {
-        let resting = self.rest.as_ref().map_or(0, |rest| rest.unreliable_sent());
-        let sent = self.tx.as_ref().map_or(resting, |tx| tx.unreliable_sent);
+        let hibernated = self.hibernated.as_ref().map_or(0, |kept| kept.unreliable_sent());
+        let sent = self.tx.as_ref().map_or(hibernated, |tx| tx.unreliable_sent);
         let number = crate::wire::expand(number, sent);
         number < sent && sent - number <= RESETTABLE
     }
