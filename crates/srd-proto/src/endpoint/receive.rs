@@ -251,7 +251,7 @@ impl Endpoint {
             }
         };
         if let (Some(greeting), Some(peer)) = (greeting, self.peers.peer(id))
-            && peer.is_buried(greeting, now, &self.shared.node.config)
+            && peer.has_tombstone_of(greeting, now, &self.shared.node.config)
         {
             let reset = Reset { context: greeting.context, number: header.number };
             let to = SocketAddr::new(meta.source.ip(), greeting.port);

@@ -15,8 +15,8 @@ use crate::wire::greeting::Greeting;
 const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
 impl Peer {
-    /// The peer says who it is. A larger epoch is a new run of it; a smaller one is a packet
-    /// from the grave. `named`: it knows our present context.
+    /// A greeting of the peer. A larger epoch means that the peer restarted; a packet with a smaller
+    /// one comes from an earlier run. `named`: the packet names our present context.
     pub(crate) fn on_greeting(
         &mut self,
         now: Instant,
@@ -63,15 +63,20 @@ impl Peer {
         }
     }
 
-    /// Whether this is the context of the peer that we have forgotten: it must begin another. An
-    /// earlier run is refused for as long as its packets may be in the network, and the run that
-    /// is known may be heard again.
-    pub(crate) fn is_buried(&self, greeting: &Greeting, now: Instant, config: &Config) -> bool {
+    /// Whether this greeting is of a context that was removed here: the peer must begin another. A
+    /// greeting of an earlier run is refused for as long as its packets may be in the network, since
+    /// the run that is known may send again.
+    pub(crate) fn has_tombstone_of(
+        &self,
+        greeting: &Greeting,
+        now: Instant,
+        config: &Config,
+    ) -> bool {
         let epoch = Epoch(greeting.epoch);
-        let grave = self.grave.filter(|_| self.remote_epoch.is_none());
-        grave.is_some_and(|(buried, context)| {
-            let earlier = epoch < buried && now.since(self.heard_at) < config.peer_timeout;
-            earlier || epoch == buried && !is_newer_context(greeting.context, context)
+        let tombstone = self.tombstone.filter(|_| self.remote_epoch.is_none());
+        tombstone.is_some_and(|(removed, context)| {
+            let earlier = epoch < removed && now.since(self.heard_at) < config.peer_timeout;
+            earlier || epoch == removed && !is_newer_context(greeting.context, context)
         })
     }
 
@@ -268,7 +273,7 @@ impl Peer {
     fn renumber(&mut self, shared: &mut Shared) {
         self.renumber_ours();
         if let Some(epoch) = self.remote_epoch {
-            self.grave = Some((epoch, self.remote_context));
+            self.tombstone = Some((epoch, self.remote_context));
         }
         self.set_remote_context(0, shared);
         self.remote_epoch = None;

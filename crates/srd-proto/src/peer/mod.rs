@@ -91,9 +91,9 @@ pub(crate) struct Peer {
     /// The peer's number, zero until it has told us.
     pub remote_context: u32,
     pub remote_epoch: Option<Epoch>,
-    /// The run and context of the peer that we have forgotten what we received from: packets
-    /// of it must not be taken for new ones.
-    pub grave: Option<(Epoch, u32)>,
+    /// The run and context of the peer whose receiving half was removed: packets of it must not be
+    /// taken for new ones.
+    pub tombstone: Option<(Epoch, u32)>,
     /// Added to the endpoint's epoch: how often this context was begun anew.
     pub epoch_bump: u64,
     /// The application named it, so it stays when its context goes.
@@ -314,7 +314,7 @@ impl Peer {
             local_context: context,
             remote_context: 0,
             remote_epoch: None,
-            grave: None,
+            tombstone: None,
             epoch_bump: 0,
             configured: false,
             greeted: false,
