@@ -107,7 +107,7 @@ impl Options {
             peers_max: PEERS_MAX,
             idle_reclaim: self.idle_reclaim(),
             ack_delay: ACK_DELAY,
-            ack_delay_conversation: ACK_DELAY,
+            ack_delay_interactive: ACK_DELAY,
             protection: self.job_key.map_or(Protection::Plain, Protection::JobKey),
             ..Config::sockets()
         };

@@ -114,9 +114,9 @@ pub struct Config {
     pub ack_bytes: u32,
     /// Acknowledge at most so long after an arrival. 0..=1 s.
     pub ack_delay: Duration,
-    /// Acknowledge at most so long after an arrival in a conversation, where the answer tells
-    /// the sender what it wants to know. Less than `ack_delay` means `ack_delay`. 0..=1 s.
-    pub ack_delay_conversation: Duration,
+    /// Acknowledge at most so long after an arrival in interactive mode, where the peer's answer
+    /// shows the sender that its packet arrived. Less than `ack_delay` means `ack_delay`. 0..=1 s.
+    pub ack_delay_interactive: Duration,
     /// Path tuples per acknowledgement. 1..=16.
     pub ack_tuples_max: u8,
     /// Lower bound of the retransmission timeout. 1 us..=10 s.
@@ -192,7 +192,7 @@ impl Default for Config {
             ack_packets: 4,
             ack_bytes: 16_384,
             ack_delay: Duration::from_nanos(1500),
-            ack_delay_conversation: Duration::from_nanos(1500),
+            ack_delay_interactive: Duration::from_nanos(1500),
             ack_tuples_max: 4,
             rto_min: Duration::from_micros(100),
             rto_max: Duration::from_secs(1),
@@ -231,7 +231,7 @@ impl Config {
             ack_packets: 64,
             ack_bytes: 256 * 1024,
             ack_delay: Duration::from_micros(100),
-            ack_delay_conversation: Duration::from_micros(1000),
+            ack_delay_interactive: Duration::from_micros(1000),
             rto_min: Duration::from_micros(1000),
             send_queue_datagrams_max: 8192,
             unreliable_queue_datagrams_max: 1024,
@@ -266,8 +266,8 @@ impl Config {
     }
 
     /// How long an acknowledgement that was not asked for may wait.
-    pub(crate) fn ack_wait(&self, conversation: bool) -> Duration {
-        if conversation { self.ack_delay.max(self.ack_delay_conversation) } else { self.ack_delay }
+    pub(crate) fn ack_wait(&self, interactive: bool) -> Duration {
+        if interactive { self.ack_delay.max(self.ack_delay_interactive) } else { self.ack_delay }
     }
 
     /// Checks every bound.
@@ -303,7 +303,7 @@ impl Config {
             wire_overhead_bytes, rtt_initial, paths, spray_burst_packets, delay_target_percent,
             delay_target_min,
             window_initial_bytes, window_max_percent, credit_percent, ack_packets, ack_bytes,
-            ack_delay, ack_delay_conversation, ack_tuples_max, rto_min, rto_max, peer_timeout,
+            ack_delay, ack_delay_interactive, ack_tuples_max, rto_min, rto_max, peer_timeout,
             answer_timeout, keepalive, idle_reclaim, idle_hibernate, rnr_retries, peers_max, flows_max,
             send_queue_datagrams_max, unreliable_queue_datagrams_max, window_packets_max,
             events_max, handshakes_per_second_max, key_packets_max, key_lifetime,
@@ -329,7 +329,7 @@ impl Config {
             ("ack_packets", (*ack_packets).into(), 1, 256),
             ("ack_bytes", (*ack_bytes).into(), 1, 1 << 24),
             ("ack_delay", ns(ack_delay), 0, S),
-            ("ack_delay_conversation", ns(ack_delay_conversation), 0, S),
+            ("ack_delay_interactive", ns(ack_delay_interactive), 0, S),
             ("ack_tuples_max", (*ack_tuples_max).into(), 1, 16),
             ("rto_min", ns(rto_min), US, 10 * S),
             ("rto_max", ns(rto_max), ns(rto_min), 60 * S),

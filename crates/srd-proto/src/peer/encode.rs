@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::plan::{Blocked, Plan};
 use super::timeout::FirstProbe;
 use super::{
-    CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, OutProbe, PROBES_MAX, Peer, ProbeKind, Tx,
+    DATAGRAM_HEADER_BYTES, INTERACTIVE_PACKETS_MAX, OutProbe, PROBES_MAX, Peer, ProbeKind, Tx,
 };
 use crate::config::Config;
 use crate::crypto::Space;
@@ -28,9 +28,9 @@ use crate::wire::{
 const RUN_WINDOW_PART: u64 = 4;
 const RUN_TIME: Duration = Duration::from_micros(50);
 const RUN_BYTES_MAX: usize = 64_000;
-/// A packet as small as this, sent in answer to another, does not ask to be acknowledged at
-/// once: the peer's next word is on its way, and one acknowledgement will do for several.
-const CONVERSATION_BYTES_MAX: usize = 512;
+/// A packet as small as this, sent in answer to another, is sent in interactive mode: it does not
+/// ask to be acknowledged at once, since the peer's next packet will acknowledge several.
+const INTERACTIVE_BYTES_MAX: usize = 512;
 /// So many more pauses are as long as the first before they double: where a path is dead the next
 /// try takes another, and so does its answer.
 const PAUSES_ALIKE: u8 = 2;
@@ -332,12 +332,12 @@ impl Peer {
         let psn = tx.sent.next();
         let again = tx.queue.held(slot).first_psn().is_some();
         let bytes = tx.queue.held(slot).payload.len() + DATAGRAM_HEADER_BYTES;
-        let conversing = !again
+        let interactive = !again
             && self.to_answer > 0
-            && bytes <= CONVERSATION_BYTES_MAX
-            && !psn.0.is_multiple_of(CONVERSATION_PACKETS_MAX);
+            && bytes <= INTERACTIVE_BYTES_MAX
+            && !psn.0.is_multiple_of(INTERACTIVE_PACKETS_MAX);
         self.to_answer = self.to_answer.saturating_sub(1);
-        tx.conversing = conversing;
+        tx.interactive = interactive;
         tx.queue.take(slot, psn.0, bytes);
         let record = Sent {
             sent_at: now,
@@ -347,13 +347,13 @@ impl Peer {
             generation: tx.paths.generation(path),
             fate: Fate::InFlight,
             first: tx.queue.held(slot).first_psn() == Some(psn.0),
-            asks: !conversing,
+            asks: !interactive,
         };
         tx.sent.push(record);
         tx.record_departure(now, shared, bytes, again, path);
         let next = tx.plan_data(now, &shared.node.config);
         let last = matches!(next, Err(Blocked::Empty | Blocked::Window));
-        let ack_flag = if conversing {
+        let ack_flag = if interactive {
             FLAG_ACK_LATER
         } else if again || last {
             FLAG_ACK_NOW
@@ -484,7 +484,7 @@ impl Tx {
             self.rto_at = Instant::FAR_FUTURE;
             return;
         }
-        let ack_wait = config.ack_wait(self.conversing);
+        let ack_wait = config.ack_wait(self.interactive);
         let wait = self.tail_wait() + ack_wait;
         let from = self.last_sent_at.max(self.last_progress_at);
         let pauses = self.probe_backoff.max(self.futile);

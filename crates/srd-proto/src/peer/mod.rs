@@ -73,8 +73,8 @@ const PROBES_MAX: usize = 256;
 /// Echoes that may wait for an acknowledgement to carry them.
 const ECHOES_MAX: usize = 128;
 
-/// Packets of a conversation that may wait for their acknowledgement together.
-pub(crate) const CONVERSATION_PACKETS_MAX: u64 = 32;
+/// Packets of interactive mode that may wait for one acknowledgement together.
+pub(crate) const INTERACTIVE_PACKETS_MAX: u64 = 32;
 
 /// One remote node.
 #[derive(Debug)]
@@ -236,8 +236,8 @@ pub(crate) struct Tx {
     pub probes: VecDeque<OutProbe>,
     /// The tail probe that is due now.
     pub probe_due: bool,
-    /// The newest packet is part of a conversation: its acknowledgement takes its time.
-    pub conversing: bool,
+    /// The newest packet was sent in interactive mode: its acknowledgement may be delayed.
+    pub interactive: bool,
     /// Widening of the reordering window after losses that were none, in eighths.
     pub reorder_eighths: u32,
     pub largest_packet: u16,
@@ -428,7 +428,7 @@ impl Tx {
             again_at: Instant::ZERO,
             probes: VecDeque::new(),
             probe_due: false,
-            conversing: false,
+            interactive: false,
             reorder_eighths: 8,
             largest_packet: 0,
             rnr_until: Instant::ZERO,

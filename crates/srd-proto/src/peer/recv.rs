@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::{CONVERSATION_PACKETS_MAX, DATAGRAM_HEADER_BYTES, ECHOES_MAX, Peer, Refusal, Rx};
+use super::{DATAGRAM_HEADER_BYTES, ECHOES_MAX, INTERACTIVE_PACKETS_MAX, Peer, Refusal, Rx};
 use crate::error::DropReason;
 use crate::event::Status;
 use crate::received::Arrival;
@@ -91,7 +91,7 @@ impl Peer {
         // R2
         rx.share.received += bytes;
         if status == Status::Ok {
-            self.to_answer = self.to_answer.saturating_add(1).min(CONVERSATION_PACKETS_MAX);
+            self.to_answer = self.to_answer.saturating_add(1).min(INTERACTIVE_PACKETS_MAX);
             Ok(Accepted::Deliver)
         } else {
             // D8

@@ -84,7 +84,7 @@ impl Kind {
 pub const FLAG_GREETING: u8 = 0x01;
 /// Header flag: acknowledge at once.
 pub const FLAG_ACK_NOW: u8 = 0x02;
-/// Header flag: part of a conversation, its acknowledgement may wait for more like it.
+/// Header flag: sent in interactive mode, its acknowledgement may wait for more like it.
 pub const FLAG_ACK_LATER: u8 = 0x04;
 /// Header flag: an acknowledgement stands before the payload (data only).
 pub const FLAG_ACK: u8 = 0x08;
