@@ -1,10 +1,10 @@
 //! The receiver's share: when several contexts send to one receiver, it divides a window of
 //! `credit_percent` of its own bandwidth-delay product among them, round robin.
 //!
-//! Each sender's limit is counted from what this receiver has *received*, so a lost packet
-//! leaks nothing: the sender repeats it under the same limit. Arrivals free room; room is
+//! Each sender's credit limit is counted from what this receiver has *received*, so a lost packet
+//! loses no credit: the sender repeats it under the same limit. Arrivals free credit; credit is
 //! granted in quanta to the next sender that has more to send, and that holds no more than its part
-//! of the room if there is such a one. A sender alone has no limit.
+//! of the credit if there is such a one. A sender alone has no credit limit.
 //! A sender that leaves a grant unused is set aside until it uses it, or for a time that doubles.
 //!
 //! The round trip in that product is the largest base round trip of the contexts that send now.
@@ -35,7 +35,7 @@ const SILENT_ROUND_TRIPS: u64 = 20;
 const SILENT_MIN: Duration = Duration::from_micros(100);
 const SILENT_MAX: Duration = Duration::from_secs(1);
 /// No round trip counts as a longer one: a sender that writes nonsense can make the share too
-/// generous while it sends, but not without limit.
+/// generous while it sends, but within a bound.
 const RTT_MAX_NS: u64 = 1_000_000_000;
 /// How long a generation of a sender's least round trip lives.
 const RTT_GENERATION: Duration = Duration::from_secs(5);
@@ -51,8 +51,8 @@ pub(crate) struct Share {
     pub received: u64,
     /// Bytes the sender has ever queued, as far as it has said.
     pub queued: u64,
-    /// Received plus in flight may reach this.
-    pub limit: u64,
+    /// Bytes received plus bytes in flight may reach this credit limit.
+    pub credit_limit: u64,
     /// Bytes of the limit that count as outstanding now.
     outstanding: u64,
     /// Since when the sender has left a quantum unused that it was granted, and what will have been
@@ -82,7 +82,7 @@ impl Default for Share {
         Self {
             received: 0,
             queued: 0,
-            limit: 0,
+            credit_limit: 0,
             outstanding: 0,
             unanswered_since: Instant::FAR_FUTURE,
             answered_at: 0,
@@ -108,7 +108,7 @@ impl Share {
         if wants && self.received + packet_bytes <= self.answered_at {
             return;
         }
-        let more = wants && self.received + packet_bytes <= self.limit;
+        let more = wants && self.received + packet_bytes <= self.credit_limit;
         self.unanswered_since = if more { now } else { Instant::FAR_FUTURE };
         self.answered_at = self.quantum_end(packet_bytes);
         (self.aside_until, self.aside) = (Instant::ZERO, Duration::ZERO);
@@ -116,7 +116,7 @@ impl Share {
 
     /// What will have been received when the sender has used the next quantum of its grant.
     fn quantum_end(&self, packet_bytes: u64) -> u64 {
-        self.limit.min(self.received + QUANTUM_PACKETS * packet_bytes)
+        self.credit_limit.min(self.received + QUANTUM_PACKETS * packet_bytes)
     }
 
     /// Notes what a packet said of the sender's base round trip.
@@ -199,7 +199,7 @@ pub(crate) struct ReceiverShare {
 /// Access to the shares of other contexts.
 pub(crate) trait Shares {
     fn share(&mut self, peer: PeerId) -> Option<&mut Share>;
-    /// The peer's limit moved: tell it.
+    /// The peer's credit limit moved: an acknowledgement carries it to the peer.
     fn announce(&mut self, peer: PeerId);
 }
 
@@ -227,7 +227,7 @@ impl ReceiverShare {
         }
     }
 
-    /// Whether limits bind: two or more contexts are sending.
+    /// Whether credit limits apply: two or more contexts are sending.
     pub(crate) fn binds(&self) -> bool {
         // R1
         self.enabled && self.sending() >= 2
@@ -313,27 +313,28 @@ impl ReceiverShare {
             share.active = wants;
             if wants {
                 self.active += 1;
-                share.limit = share.limit.max(share.received);
+                share.credit_limit = share.credit_limit.max(share.received);
             } else {
                 self.active -= 1;
                 // R6. What it may send of the next message before it hears from us.
-                share.limit = share.received + unsolicited;
+                share.credit_limit = share.received + unsolicited;
             }
             if self.active >= self.senders_recent || now >= self.senders_until {
                 self.senders_recent = self.active;
                 self.senders_until = now + SENDERS_MEMORY;
             }
         } else if was_aside && share.queued <= share.received {
-            share.limit = share.received + unsolicited;
+            share.credit_limit = share.received + unsolicited;
         }
         if comes_back {
             // Perhaps its next datagram is larger than what is left to it.
             share.unanswered_since = now;
-            share.limit = (share.limit + quantum).min(share.queued + self.packet_bytes);
+            share.credit_limit =
+                (share.credit_limit + quantum).min(share.queued + self.packet_bytes);
         }
         self.count_rtt(share);
         self.recount(share);
-        let waits = self.sending() >= 2 && share.active && share.limit < share.queued;
+        let waits = self.sending() >= 2 && share.active && share.credit_limit < share.queued;
         let has_grant = share.active && share.unanswered_since != Instant::FAR_FUTURE;
         if waits && !core::mem::replace(&mut share.in_ring, true) {
             if self.ring.len() >= self.entries_max {
@@ -352,7 +353,7 @@ impl ReceiverShare {
         }
     }
 
-    /// Limits bind no more: each sender that waits for a grant is told so.
+    /// Credit limits do not apply any more: each sender that waits for a grant is notified.
     fn release(&mut self, shares: &mut impl Shares) {
         // R8
         while let Some(peer) = self.ring.pop_front() {
@@ -379,10 +380,10 @@ impl ReceiverShare {
     }
 
     fn recount(&mut self, share: &mut Share) {
-        let granted = share.limit.min(share.queued).saturating_sub(share.received);
+        let granted = share.credit_limit.min(share.queued).saturating_sub(share.received);
         // What is too little for a packet may never be used: if it counted, a few such rests
         // could leave no room to grant anything to anyone.
-        let usable = granted >= self.packet_bytes || share.limit >= share.queued;
+        let usable = granted >= self.packet_bytes || share.credit_limit >= share.queued;
         let now_out = if share.active && usable { granted } else { 0 };
         self.outstanding = self.outstanding + now_out - share.outstanding;
         share.outstanding = now_out;
@@ -418,10 +419,10 @@ impl ReceiverShare {
     fn grant_to(&mut self, now: Instant, next: PeerId, quantum: u64, shares: &mut impl Shares) {
         let Some(share) = shares.share(next) else { return };
         // R3
-        share.limit = (share.limit.max(share.received) + quantum).min(
+        share.credit_limit = (share.credit_limit.max(share.received) + quantum).min(
             share.queued + self.packet_bytes, // never far past what it has
         );
-        let more = share.limit < share.queued;
+        let more = share.credit_limit < share.queued;
         share.in_ring = more;
         self.recount(share);
         if more {

@@ -89,10 +89,9 @@ pub struct PeerStats {
     pub in_flight_bytes: u64,
     /// Datagrams waiting or in flight.
     pub queued_datagrams: usize,
-    /// Bytes that the receiver's limit still allows beyond what is in flight; negative: the
-    /// limit holds.
-    pub limit_left_bytes: i64,
-    /// Whether the receiver's credit binds.
+    /// Bytes that the receiver's credit limit still allows beyond what is in flight; negative: none.
+    pub credit_left_bytes: i64,
+    /// Whether a credit limit of the receiver applies.
     pub credit_limited: bool,
     /// Delivery rate measured, bits per second.
     pub delivery_rate_bps: u64,

@@ -310,7 +310,7 @@ figures!(PeerStats {
     window_bytes: u64,
     in_flight_bytes: u64,
     queued_datagrams: usize,
-    limit_left_bytes: i64,
+    credit_left_bytes: i64,
     credit_limited: bool,
     delivery_rate_bps: u64,
     retrans_pkts: u64,

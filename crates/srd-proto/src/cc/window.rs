@@ -7,7 +7,7 @@
 //! * always: grows by `FAIR * B`, which moves windows towards each other;
 //! * loss of most of what was sent: the bytes that did arrive (quick adaptation).
 //!
-//! While a receiver's credit rules, the delay is mostly the receiver's own queue, so the
+//! While a receiver's credit limit applies, the delay is mostly the receiver's own queue, so the
 //! target is wider and the window stays above a quarter of B: a grant that cannot be used is
 //! taken from someone else.
 
@@ -35,7 +35,7 @@ const TARGET_PACKETS: u64 = 16;
 /// The largest window is at least so many packets of full size: room for the target's, and for
 /// those that are being sent on each of eight slow paths.
 const MAX_PACKETS: f64 = 48.0;
-/// How much wider the target is while credit rules.
+/// How much wider the target is while a credit limit applies.
 const CREDIT_TARGET: u64 = 4;
 
 /// What an acknowledgement tells the controller.
@@ -48,7 +48,7 @@ pub(crate) struct AckSignal {
     pub median: Duration,
     pub rtt_base: Duration,
     pub in_flight_bytes: u64,
-    pub credit_rules: bool,
+    pub credit_limited: bool,
 }
 
 /// The controller.
@@ -141,12 +141,12 @@ impl Window {
         share.max(self.target_least)
     }
 
-    /// The queueing delay that is no congestion yet: more where a receiver's limit rules, for then
+    /// The queueing delay that is no congestion yet: more while a credit limit applies, since then
     /// it is mostly the receiver's own queue.
-    pub(crate) fn allowed(&self, credit_rules: bool) -> Duration {
+    pub(crate) fn allowed(&self, credit_limited: bool) -> Duration {
         // C13
         let target = self.target();
-        if credit_rules { target.times(CREDIT_TARGET) } else { target }
+        if credit_limited { target.times(CREDIT_TARGET) } else { target }
     }
 
     /// How fast to send: a quarter more than the window per round trip, so that the window,
@@ -178,7 +178,7 @@ impl Window {
         self.period_acked += s.acked_bytes;
         self.period_lost += s.lost_bytes;
         let delay = s.median.as_nanos() as f64;
-        let target = self.allowed(s.credit_rules).as_nanos() as f64;
+        let target = self.allowed(s.credit_limited).as_nanos() as f64;
         // A mark says that a queue is long; most paths being late says that it is ours, and
         // suffices (C14).
         let congested = delay >= target || s.marked && delay * 2.0 >= target;
@@ -207,7 +207,7 @@ impl Window {
             let over = if delay >= target { target } else { target / 2.0 };
             let factor = 1.0 - DECREASE * (delay - over) / delay;
             // C13
-            let floor = if s.credit_rules { self.bytes.min(self.bdp / 4.0) } else { 0.0 };
+            let floor = if s.credit_limited { self.bytes.min(self.bdp / 4.0) } else { 0.0 };
             self.bytes = (self.bytes * factor.max(DECREASE_FLOOR)).max(floor);
         }
         self.end_period(s, delay, target);
@@ -227,7 +227,7 @@ impl Window {
         self.period_limited = false;
         // C10
         let swamped = self.period_lost > self.period_acked || delay > 4.0 * target;
-        if swamped && !s.credit_rules && (self.period_acked as f64) < self.bdp / 4.0 {
+        if swamped && !s.credit_limited && (self.period_acked as f64) < self.bdp / 4.0 {
             self.bytes = self.bytes.min(self.period_acked as f64);
         }
         self.period_start = s.now;
@@ -280,7 +280,7 @@ mod tests {
             median,
             rtt_base: R,
             in_flight_bytes: window.bytes(),
-            credit_rules: false,
+            credit_limited: false,
         }
     }
 

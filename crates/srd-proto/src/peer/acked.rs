@@ -50,7 +50,7 @@ impl Peer {
         tx.take_verdicts(now, id, ack, shared, &mut tally);
         tx.take_sack(now, id, cumulative, ack, shared, &mut tally);
         let answered = tx.take_echo(now, ack, &mut tally);
-        tx.take_limit(ack);
+        tx.take_credit_limit(ack);
         let rtt = tx.take_rtt(now, &tally);
         tx.find_losses(now, &mut tally);
         tx.advance();
@@ -65,7 +65,7 @@ impl Peer {
             median: tx.delay.median(),
             rtt_base: rtt,
             in_flight_bytes: tx.sent.in_flight_bytes(),
-            credit_rules: tx.limited,
+            credit_limited: tx.credit_limited,
         });
         tx.set_pace(&shared.node.config);
         if tally.progress {
@@ -74,8 +74,8 @@ impl Peer {
             tx.first_probe = tx.first_probe.answered();
             tx.rto_backoff = 0;
             // What is lost again and again while probes pass is not sent at the pace of probes.
-            // Several answers in one round trip tell the same. Grants have a pace of their own.
-            let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0 && !tx.limited;
+            // Several answers in one round trip tell the same. Credit has a pace of its own.
+            let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0 && !tx.credit_limited;
             if tally.acked_bytes > 0 {
                 tx.futile = 0;
             } else if futile && now >= tx.futile_at + tx.rtt.smoothed() {
@@ -299,19 +299,19 @@ impl Tx {
         Some(probe)
     }
 
-    fn take_limit(&mut self, ack: &AckView<'_>) {
+    fn take_credit_limit(&mut self, ack: &AckView<'_>) {
         self.paths.set_senders(ack.head.senders);
-        let limit = expand(ack.head.limit_bytes, self.settled_bytes);
+        let limit = expand(ack.head.credit_limit_bytes, self.settled_bytes);
         // R4
-        if ack.head.limited {
-            // Limits never shrink; an older acknowledgement may arrive late.
-            let known = self.limited && self.limit_heard;
-            self.limit = if known { self.limit.max(limit) } else { limit };
-            self.limited = true;
+        if ack.head.credit_limited {
+            // Credit limits never shrink; an older acknowledgement may arrive late.
+            let known = self.credit_limited && self.credit_received;
+            self.credit_limit = if known { self.credit_limit.max(limit) } else { limit };
+            self.credit_limited = true;
         } else {
-            self.limited = false;
+            self.credit_limited = false;
         }
-        self.limit_heard = true;
+        self.credit_received = true;
     }
 
     /// Round trip of the newest packet covered, if it is of ordinary size; returns the base.

@@ -138,8 +138,8 @@ impl Rx {
         let head = AckHead {
             cumulative: cumulative as u32,
             received_bytes: self.share.received as u32,
-            limit_bytes: self.share.limit as u32,
-            limited: shared.share.binds(),
+            credit_limit_bytes: self.share.credit_limit as u32,
+            credit_limited: shared.share.binds(),
             senders: shared.senders(),
             echo: self.echoes.pop_front(),
         };

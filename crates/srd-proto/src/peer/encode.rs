@@ -201,7 +201,7 @@ impl Peer {
         }
     }
 
-    /// If only the pacer holds the next datagram, remembers until when. If a limit does, and
+    /// If only the pacer holds the next datagram, remembers until when. If a credit limit does, and
     /// nothing is in flight whose acknowledgement could lift it, a probe must ask.
     fn note_departure(&mut self, now: Instant, config: &Config) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
@@ -455,7 +455,7 @@ impl Tx {
     /// How long after its sending a packet may still be under way: in a queue that congestion
     /// control allows, but not for longer than any packet was lately, or the smoothed round trip.
     pub(super) fn tail_wait(&self) -> Duration {
-        let (allowed, smoothed) = (self.window.allowed(self.limited), self.rtt.smoothed());
+        let (allowed, smoothed) = (self.window.allowed(self.credit_limited), self.rtt.smoothed());
         let queued = self.delay.longest().map_or(allowed, |d| d.max(smoothed).min(allowed));
         self.rtt.base() + queued + self.delay.spread_by_order()
     }

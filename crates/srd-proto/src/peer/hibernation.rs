@@ -27,9 +27,9 @@ pub(crate) struct Hibernated {
     unreliable_sent: u64,
     queued_bytes: u64,
     settled_bytes: u64,
-    limit: u64,
-    limited: bool,
-    limit_heard: bool,
+    credit_limit: u64,
+    credit_limited: bool,
+    credit_received: bool,
     largest_packet: u16,
     /// What datagrams must fit.
     mtu_limit: u16,
@@ -93,9 +93,9 @@ impl Hibernated {
             unreliable_sent: tx.unreliable_sent,
             queued_bytes: tx.queued_bytes,
             settled_bytes: tx.settled_bytes,
-            limit: tx.limit,
-            limited: tx.limited,
-            limit_heard: tx.limit_heard,
+            credit_limit: tx.credit_limit,
+            credit_limited: tx.credit_limited,
+            credit_received: tx.credit_received,
             largest_packet: tx.largest_packet,
             mtu_limit: tx.mtu.limit(),
             rtt: tx.rtt,
@@ -115,9 +115,9 @@ impl Hibernated {
         tx.unreliable_sent = self.unreliable_sent;
         tx.queued_bytes = self.queued_bytes;
         tx.settled_bytes = self.settled_bytes;
-        tx.limit = self.limit;
-        tx.limited = self.limited;
-        tx.limit_heard = self.limit_heard;
+        tx.credit_limit = self.credit_limit;
+        tx.credit_limited = self.credit_limited;
+        tx.credit_received = self.credit_received;
         tx.largest_packet = self.largest_packet;
         tx.mtu = Mtu::known(config, ip, now, self.mtu_limit);
         tx.rtt = self.rtt;

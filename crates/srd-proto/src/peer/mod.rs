@@ -107,7 +107,7 @@ pub(crate) struct Peer {
     pub spoken_at: Instant,
     /// What the network said of the peer since then.
     pub hints: Option<Hints>,
-    /// Datagrams that the peer has sent us and that we may be about to answer, up to a limit.
+    /// Datagrams that the peer has sent us and that we may be about to answer, up to a bound.
     pub to_answer: u64,
     /// Whether the endpoint has this peer in its ready queue.
     pub queued_ready: bool,
@@ -206,11 +206,11 @@ pub(crate) struct Tx {
     pub queued_bytes: u64,
     /// Bytes of datagrams that have been settled by the peer.
     pub settled_bytes: u64,
-    /// Settled plus in flight may reach this.
-    pub limit: u64,
-    pub limited: bool,
-    /// Whether the receiver has said anything about a limit yet.
-    pub limit_heard: bool,
+    /// Bytes settled plus bytes in flight may reach this credit limit.
+    pub credit_limit: u64,
+    pub credit_limited: bool,
+    /// Whether the receiver has sent a credit limit yet, or that there is none.
+    pub credit_received: bool,
     /// When the newest acknowledged packet (or answered probe) had been sent.
     pub newest_acked_sent_at: Instant,
     /// When the newest answered probe had been sent.
@@ -378,9 +378,9 @@ impl Peer {
             window_bytes: tx.window.bytes(),
             in_flight_bytes: tx.sent.in_flight_bytes(),
             queued_datagrams: tx.queue.len(),
-            limit_left_bytes: tx.limit.cast_signed()
+            credit_left_bytes: tx.credit_limit.cast_signed()
                 - (tx.settled_bytes + tx.sent.in_flight_bytes()).cast_signed(),
-            credit_limited: tx.limited,
+            credit_limited: tx.credit_limited,
             delivery_rate_bps: tx.window.delivery_rate_bps(),
             retrans_pkts: tx.retrans_pkts,
             paths,
@@ -401,7 +401,7 @@ impl Tx {
             delay: DelayEstimator::new(now),
             rtt: RttEstimator::new(now, config.rtt_initial),
             // R5. Never less than one packet, or nothing would ever be said.
-            limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
+            credit_limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
                 .max(config.packet_bytes_to(ip).into()),
             window,
             pacer: Pacer::new(now),
@@ -409,8 +409,8 @@ impl Tx {
             cumulative: 0,
             queued_bytes: 0,
             settled_bytes: 0,
-            limited: true,
-            limit_heard: false,
+            credit_limited: true,
+            credit_received: false,
             newest_acked_sent_at: Instant::ZERO,
             newest_answered_sent_at: Instant::ZERO,
             largest_acked: None,

@@ -39,7 +39,7 @@ pub(crate) enum Plan {
 pub(crate) enum Blocked {
     /// Nothing waits.
     Empty,
-    /// PSN window, congestion window or limit.
+    /// PSN window, congestion window or credit limit.
     Window,
     /// Not yet: the pacer, or what is lost again and again.
     Until(Instant),
@@ -139,7 +139,7 @@ impl Tx {
             return Err(Blocked::Window);
         }
         // R4
-        if self.limited && self.settled_bytes + in_flight + bytes > self.limit {
+        if self.credit_limited && self.settled_bytes + in_flight + bytes > self.credit_limit {
             return Err(Blocked::Window);
         }
         let again_at = self.queue.held(slot).first_psn().map_or(Instant::ZERO, |_| self.again_at);
