@@ -518,7 +518,7 @@ impl Endpoint {
             for id in core::mem::take(&mut self.refused) {
                 let shared = &mut self.shared;
                 if let Some(peer) = self.peers.peer(id) {
-                    peer.tell_writable(shared);
+                    peer.notify_writable(shared);
                 }
             }
         }

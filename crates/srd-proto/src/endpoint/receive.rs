@@ -17,11 +17,11 @@ use crate::wire::handshake::{Reset, decode_token};
 use crate::wire::probe::Probe;
 use crate::wire::{FLAG_ACK, FLAG_GREETING, HEADER_BYTES, Header, Kind, RTT_UNKNOWN, WireError};
 
-/// What one packet brings along, and who says whether its datagram is wanted.
+/// One call with a packet: its metadata, and the function that admits its datagram.
 struct Call<'m, J> {
     now: Instant,
     meta: &'m PacketMeta,
-    judge: J,
+    admit: J,
 }
 
 impl Endpoint {
@@ -35,24 +35,24 @@ impl Endpoint {
         self.handle_packet_with(now, meta, packet, |_| Status::Ok)
     }
 
-    /// As [`Endpoint::handle_packet`], with a layer above that may refuse a datagram: `judge` is
-    /// asked once for a datagram that is new and that its queue pair would take. A status other
+    /// As [`Endpoint::handle_packet`], with a layer above that may refuse a datagram: `admit` is
+    /// called once for a datagram that is new and that its queue pair would take. A status other
     /// than `Ok` travels back as the datagram's verdict and ends it at its sender (after
-    /// retries, if it is `RemoteRnr`); an unreliable datagram is dropped. A judge that refuses
+    /// retries, if it is `RemoteRnr`); an unreliable datagram is dropped. A admit that refuses
     /// must have changed nothing: it may see the datagram again.
     pub fn handle_packet_with<'a>(
         &mut self,
         now: Instant,
         meta: PacketMeta,
         packet: PacketRef<'a>,
-        judge: impl FnMut(&Delivery<'a>) -> Status,
+        admit: impl FnMut(&Delivery<'a>) -> Status,
     ) -> Option<Delivery<'a>> {
         let now = self.at(now);
         if self.closed {
             self.shared.stats.drop(DropReason::UnknownContext);
             return None;
         }
-        let mut call = Call { now, meta: &meta, judge };
+        let mut call = Call { now, meta: &meta, admit };
         let (size, taken) = match packet {
             PacketRef::Whole(bytes) => (bytes.len(), self.take_whole(&mut call, bytes)),
             PacketRef::Split(head, payload) => {
@@ -280,7 +280,7 @@ impl Endpoint {
         body: &'a [u8],
         payload: &'a [u8],
     ) -> Result<Option<Delivery<'a>>, DropReason> {
-        let Call { now, meta, judge } = call;
+        let Call { now, meta, admit } = call;
         let (data, mut rest) = Data::decode(body)?;
         let mut beside = None;
         if header.flags & FLAG_ACK != 0 {
@@ -302,7 +302,7 @@ impl Endpoint {
         let queue_pairs = &mut self.queue_pairs;
         let Some(peer) = self.peers.peer(id) else { return Ok(None) };
         let verdict = || match queue_pairs.take_buffer(delivery.dst_qpn) {
-            Status::Ok => judge(&delivery),
+            Status::Ok => admit(&delivery),
             refusal => refusal,
         };
         let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
@@ -346,7 +346,7 @@ impl Endpoint {
         let delivery =
             Delivery { peer, src_qpn, dst_qpn, imm: fields.imm, reliable: false, payload };
         let taken = self.queue_pairs.take_buffer(dst_qpn) == Status::Ok
-            && (call.judge)(&delivery) == Status::Ok;
+            && (call.admit)(&delivery) == Status::Ok;
         // D15
         if !taken {
             return Err(DropReason::NoReceiver);

@@ -145,7 +145,7 @@ impl PathSet {
         due.map(|i| PathProbe { path: PathId(i) })
     }
 
-    /// Whether a path wants a probe now; judges it by what became of the one before.
+    /// Whether a path is due for a probe now; evaluates it by the result of the previous probe.
     fn is_due(&mut self, path: u8, now: Instant) -> bool {
         let most = self.most_are_bad();
         let heard_at = self.confirmed_at;

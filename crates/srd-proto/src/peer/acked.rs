@@ -1,4 +1,4 @@
-//! What an acknowledgement changes: datagrams complete, paths are judged, losses are found,
+//! What an acknowledgement changes: datagrams complete, paths are evaluated, losses are found,
 //! the window moves.
 
 use super::timeout::FirstProbe;
@@ -101,7 +101,7 @@ impl Peer {
             self.on_mtu_answer(now, size, shared);
         }
         self.fail_oversize(shared);
-        self.tell_writable(shared);
+        self.notify_writable(shared);
         if !known {
             self.give_up(now, shared);
         }
@@ -350,7 +350,7 @@ impl Tx {
         }
     }
 
-    /// A packet is lost: its datagram goes again, its path is judged.
+    /// A packet is lost: its datagram goes again, its path is evaluated.
     fn lose(&mut self, now: Instant, psn: u64, tally: &mut Tally) {
         let Some(record) = self.sent.settle(psn, Fate::Lost) else { return };
         tally.lost_bytes += u64::from(record.bytes);

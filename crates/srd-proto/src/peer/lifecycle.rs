@@ -179,11 +179,11 @@ impl Peer {
             let _ = tx.queue.push(id, datagram, u32::MAX, u32::MAX);
         }
         tx.arm(&shared.node.config);
-        self.tell_writable(shared);
+        self.notify_writable(shared);
     }
 
-    /// Says that there is room again, if a send was refused.
-    pub(crate) fn tell_writable(&mut self, shared: &mut Shared) {
+    /// Reports that there is room again, if a send was refused.
+    pub(crate) fn notify_writable(&mut self, shared: &mut Shared) {
         let datagrams_max = shared.node.config.send_queue_datagrams_max;
         if self.tx.as_deref_mut().is_some_and(|tx| tx.queue.take_writable(datagrams_max)) {
             shared.events.push_back(Event::Writable { peer: self.id });
@@ -310,6 +310,6 @@ impl Peer {
                 shared.events.push_back(Event::Completed { peer: self.id, id, user, status });
             }
         }
-        self.tell_writable(shared);
+        self.notify_writable(shared);
     }
 }

@@ -346,15 +346,15 @@ impl Mtu {
     }
 
     /// The wait for a round's answers is over.
-    fn judge(&mut self, now: Instant) {
+    fn end_wait(&mut self, now: Instant) {
         match self.stage {
             Stage::First => self.search(now, WORKS_MIN, self.limit.saturating_add(1)),
-            Stage::Search => self.judge_round(now),
+            Stage::Search => self.evaluate_round(now),
             Stage::Settled | Stage::Raise => self.probe_at = Instant::FAR_FUTURE,
         }
     }
 
-    fn judge_round(&mut self, now: Instant) {
+    fn evaluate_round(&mut self, now: Instant) {
         if self.answered == 0 {
             // Nothing passes: that says nothing of sizes.
             self.voids += 1;
@@ -423,8 +423,8 @@ impl Peer {
         let tx = self.tx.as_deref_mut()?;
         if tx.mtu.is_sent() {
             let before = tx.mtu.limit;
-            tx.mtu.judge(now);
-            self.heed_mtu(before, shared);
+            tx.mtu.end_wait(now);
+            self.apply_mtu(before, shared);
         }
         let tx = self.tx.as_deref_mut()?;
         if tx.mtu.probe_at > now {
@@ -454,7 +454,7 @@ impl Peer {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let before = tx.mtu.limit;
         tx.mtu.on_answer(now, size);
-        self.heed_mtu(before, shared);
+        self.apply_mtu(before, shared);
     }
 
     /// A packet of so many bytes, as windows count, was acknowledged.
@@ -462,13 +462,13 @@ impl Peer {
         if let Some(tx) = self.tx.as_deref_mut().filter(|_| bytes > 0) {
             let before = tx.mtu.limit;
             tx.mtu.on_passed(now, bytes);
-            self.heed_mtu(before, shared);
+            self.apply_mtu(before, shared);
         }
     }
 
     /// Lets go of what waited for the end of a search, tells what has changed, and begins to fail
     /// what is too large now.
-    fn heed_mtu(&mut self, before: u16, shared: &mut Shared) {
+    fn apply_mtu(&mut self, before: u16, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         let configured_bytes = tx.mtu.configured;
         if !tx.mtu.doubts(u16::MAX) {
