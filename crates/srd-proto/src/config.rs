@@ -254,8 +254,8 @@ impl Config {
     }
 
     /// How long a peer may be silent, which has answered before or has not.
-    pub(crate) fn patience(&self, heard: bool) -> Duration {
-        let known = heard || self.answer_timeout == Duration::ZERO;
+    pub(crate) fn patience(&self, has_received: bool) -> Duration {
+        let known = has_received || self.answer_timeout == Duration::ZERO;
         if known { self.peer_timeout } else { self.answer_timeout }
     }
 

@@ -99,7 +99,7 @@ impl Default for Share {
 }
 
 impl Share {
-    /// Something came of the sender. To be heard is not enough: a grant is used when what is left
+    /// A packet of the sender arrived. That is not enough: a grant is used when what is left
     /// of it is too little for a packet, or when there is nothing more to send. Then the next
     /// quantum is waited for.
     fn note_use(&mut self, now: Instant, packet_bytes: u64) {

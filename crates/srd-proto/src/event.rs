@@ -184,7 +184,7 @@ pub enum Event {
         /// How it ended.
         status: Status,
     },
-    /// A context exists: the peer has answered (or, at a receiver, has been heard).
+    /// A context exists: the peer has answered or, at a receiver, has sent a packet.
     PeerUp {
         /// The peer.
         peer: PeerId,

@@ -216,7 +216,7 @@ impl Endpoint {
 
     /// Reports what a stranger's packet from a known peer's address says.
     pub(super) fn diagnose(&mut self, now: Instant, ip: IpAddr, what: Diagnosis) {
-        let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.heard);
+        let lost = |id: &PeerId| self.peers.look(*id).is_some_and(|p| !p.has_received);
         let Some(id) = self.neighbours(ip).find(lost) else { return };
         let shared = &mut self.shared;
         if let Some(peer) = self.peers.peer(id) {

@@ -54,8 +54,8 @@ impl Endpoint {
         }
     }
 
-    /// What the network last said of a peer that could not be reached; `None` once the peer was
-    /// heard again, and if nothing was said.
+    /// The last ICMP error about a peer that could not be reached; `None` once a packet of the peer
+    /// arrived again, and if there was none.
     pub fn last_unreachable(&self, peer: PeerId) -> Option<Unreachable> {
         self.peers.look(peer).and_then(crate::peer::Peer::unreachable)
     }

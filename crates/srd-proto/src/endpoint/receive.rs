@@ -111,7 +111,7 @@ impl Endpoint {
         let (body, begins) = peer.unseal(now, meta, &header, head, sealed, shared)?;
         let fresh = header.kind != Kind::Data;
         if fresh || begins {
-            peer.on_heard(now, true, shared);
+            peer.on_authentic(now, true, shared);
         }
         if begins {
             self.list(id);
@@ -121,7 +121,7 @@ impl Endpoint {
         if let Some(peer) = self.peers.peer(id) {
             let (data, control) = peer.newest();
             if !fresh && taken.is_ok() {
-                peer.on_heard(now, true, shared);
+                peer.on_authentic(now, true, shared);
             }
             // A session that has just begun has settled where the peer is.
             if !begins && peer.has_keys() && (data > newest.0 || control > newest.1) {
@@ -267,7 +267,7 @@ impl Endpoint {
                     return Err(reason);
                 }
             }
-            peer.on_heard(now, named, shared);
+            peer.on_authentic(now, named, shared);
         }
         Ok(id)
     }
@@ -306,7 +306,7 @@ impl Endpoint {
             refusal => refusal,
         };
         let accepted = peer.on_data(*now, meta, &packet, shared, verdict);
-        // A11. Of a packet that comes again it has been heard.
+        // A11. Not of a duplicate: it was applied before.
         if let (Ok(_), Some(ack)) = (&accepted, beside) {
             peer.on_ack(*now, &ack, shared);
         }

@@ -47,7 +47,7 @@ impl Endpoint {
         let peer = self.peers.peer(id).ok_or(DropReason::UnknownContext)?;
         let (token, answer) = decode_hello_reply(body)?;
         peer.on_hello_reply(now, token, answer, shared)?;
-        peer.on_heard(now, true, shared);
+        peer.on_authentic(now, true, shared);
         self.peers.make_ready(id);
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Endpoint {
             let stale = peer.remote_epoch.is_some_and(|e| e.0 > request.greeting.epoch);
             if stale || peer.has_newer_opening(request.stamp(), now, &shared.node.config) {
                 // An old one, or the clock of a peer that restarted was set back.
-                peer.ask_whether_it_lives(now, shared);
+                peer.probe_known_run(now, shared);
                 self.peers.make_ready(id);
                 return Err(if stale { DropReason::StaleEpoch } else { DropReason::Replay });
             }

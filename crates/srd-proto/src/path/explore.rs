@@ -27,7 +27,7 @@ enum Stage {
     Counting(u32),
     /// The next packet shall not take this path, but another.
     Wanted(PathId),
-    /// A packet took the second path in place of the first; it counts down while nothing is heard.
+    /// A packet took the second path in place of the first; it counts down until it is confirmed.
     Out(PathId, PathId, u32),
 }
 

@@ -188,7 +188,7 @@ mod tests {
             paths.on_sent(PathId(path));
             paths.on_acked(start + FRESH.times(path.into()), PathId(path), 0, path.into());
         }
-        // Sent since, and not heard of.
+        // Sent since, and not confirmed.
         paths.on_sent(PathId(9));
         let later = start + FRESH.times(1000);
         assert_eq!(paths.pick_safe(later, FRESH), PathId(7));

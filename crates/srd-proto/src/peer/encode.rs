@@ -247,7 +247,7 @@ impl Peer {
         let path = match kind {
             ProbeKind::Path(path) | ProbeKind::Mtu(_, path) => path,
             ProbeKind::Tail if self.remote_context == 0 => {
-                // Nothing was ever heard: as with openings, one way after another.
+                // Nothing was ever received: as with openings, one path after another.
                 let begins = !self.ways.has_left();
                 let way = self.ways.take_opening(shared.node.config.paths, begins);
                 tx.probe_due = self.ways.has_left();
@@ -326,7 +326,7 @@ impl Peer {
         path: PathId,
         beside: bool,
     ) -> Option<(usize, Option<u32>)> {
-        self.spoken_at = self.spoken_at.min(now);
+        self.first_sent_at = self.first_sent_at.min(now);
         let tx = self.tx.as_mut()?;
         // D4
         let psn = tx.sent.next();

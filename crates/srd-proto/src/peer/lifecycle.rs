@@ -28,11 +28,11 @@ impl Peer {
         match self.remote_epoch {
             // H4
             Some(known) if epoch < known => {
-                self.ask_whether_it_lives(now, shared);
+                self.probe_known_run(now, shared);
                 return Err(DropReason::StaleEpoch);
             }
             Some(known) if epoch > known => self.restart(now, shared, DownReason::Restarted),
-            // It began anew when it heard of our present context, so all that we sent under
+            // It began anew when it learnt of our present context, so all that we sent under
             // this is known to it; only what it sends starts from zero. (If both sides took
             // this for a restart, they could take turns for ever.)
             Some(_) if self.is_newer_context(greeting.context) && named => self.drop_rx(shared),
@@ -50,9 +50,9 @@ impl Peer {
     }
 
     /// A greeting of an earlier run: an old packet, or a peer whose clock was set back. The run
-    /// that is known is asked for a sign of life; without one it is given up, and the other is
-    /// heard.
-    pub(crate) fn ask_whether_it_lives(&mut self, now: Instant, shared: &Shared) {
+    /// that is known is probed; without an answer it is given up, and the other is
+    /// accepted.
+    pub(crate) fn probe_known_run(&mut self, now: Instant, shared: &Shared) {
         if !self.has_context() {
             return;
         }
@@ -75,12 +75,12 @@ impl Peer {
         let epoch = Epoch(greeting.epoch);
         let tombstone = self.tombstone.filter(|_| self.remote_epoch.is_none());
         tombstone.is_some_and(|(removed, context)| {
-            let earlier = epoch < removed && now.since(self.heard_at) < config.peer_timeout;
+            let earlier = epoch < removed && now.since(self.received_at_last) < config.peer_timeout;
             earlier || epoch == removed && !is_newer_context(greeting.context, context)
         })
     }
 
-    /// Whether the peer has begun its context anew, under the epoch that we know: it has heard
+    /// Whether the peer has begun its context anew, under the epoch that we know: it has learnt
     /// of our restart and numbers its packets from zero. What it sent before that may have
     /// arrived first.
     fn is_newer_context(&self, context: u32) -> bool {
@@ -97,13 +97,13 @@ impl Peer {
     }
 
     /// Something authentic came from the peer.
-    pub(crate) fn on_heard(&mut self, now: Instant, named_us: bool, shared: &mut Shared) {
-        self.heard_at = now;
-        self.spoken_at = Instant::FAR_FUTURE;
+    pub(crate) fn on_authentic(&mut self, now: Instant, named_us: bool, shared: &mut Shared) {
+        self.received_at_last = now;
+        self.first_sent_at = Instant::FAR_FUTURE;
         self.hints = None;
         self.greeted |= named_us;
-        if !self.heard {
-            self.heard = true;
+        if !self.has_received {
+            self.has_received = true;
             shared.events.push_back(Event::PeerUp { peer: self.id });
         }
     }
@@ -123,7 +123,7 @@ impl Peer {
 
     /// Reports what speaks against a session with this peer, each thing once in a while.
     pub(crate) fn diagnose(&mut self, now: Instant, what: Diagnosis, shared: &mut Shared) {
-        if self.heard || shared.events.len() >= shared.node.config.events_max as usize {
+        if self.has_received || shared.events.len() >= shared.node.config.events_max as usize {
             return;
         }
         // S30
@@ -141,18 +141,18 @@ impl Peer {
     /// never sent goes to the new run.
     pub(crate) fn restart(&mut self, now: Instant, shared: &mut Shared, reason: DownReason) {
         self.drop_rx(shared);
-        let was_heard = self.heard;
+        let had_received = self.has_received;
         self.renumber(shared);
-        self.send_anew(now, shared, was_heard.then_some(reason));
+        self.send_anew(now, shared, had_received.then_some(reason));
     }
 
     /// The peer has forgotten our context, and said so: we begin another. Of the peer's own context
     /// that says nothing: if we took it to be over, it would have to begin another in turn, which
     /// would make us begin another, for ever.
     pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
-        let was_heard = self.heard;
+        let had_received = self.has_received;
         self.renumber_ours();
-        self.send_anew(now, shared, was_heard.then_some(DownReason::Restarted));
+        self.send_anew(now, shared, had_received.then_some(DownReason::Restarted));
     }
 
     /// Our context begins anew: what was sent is undecided and fails, what was not goes to the new
@@ -226,7 +226,7 @@ impl Peer {
     /// fails, and the next send starts afresh.
     pub(crate) fn give_up(&mut self, now: Instant, shared: &mut Shared) {
         shared.stats.unresponsive_remote_events += 1;
-        if self.heard {
+        if self.has_received {
             self.end(Status::UnrespRemote, DownReason::Unresponsive, shared);
             return;
         }
@@ -281,12 +281,12 @@ impl Peer {
         self.protected = super::Protected::default();
     }
 
-    /// Our own number for the context, which the peer has not heard of.
+    /// Our own number for the context, which the peer does not know yet.
     fn renumber_ours(&mut self) {
         // H2
         self.local_context = next_context(self.local_context);
         self.greeted = false;
-        self.heard = false;
+        self.has_received = false;
     }
 
     /// Ends every datagram, or those of one queue pair, with a status. What has been sent

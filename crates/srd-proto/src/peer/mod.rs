@@ -101,11 +101,11 @@ pub(crate) struct Peer {
     /// The peer has used our number, so it needs no greeting any more.
     pub greeted: bool,
     /// Anything has come from the peer in this session.
-    pub heard: bool,
-    pub heard_at: Instant,
-    /// When it was first spoken to since then; [`Instant::FAR_FUTURE`]: it was not.
-    pub spoken_at: Instant,
-    /// What the network said of the peer since then.
+    pub has_received: bool,
+    pub received_at_last: Instant,
+    /// When data was first sent to it since then; [`Instant::FAR_FUTURE`]: none was.
+    pub first_sent_at: Instant,
+    /// ICMP errors about the peer since then.
     pub hints: Option<Hints>,
     /// Datagrams that the peer has sent us and that we may be about to answer, up to a bound.
     pub to_answer: u64,
@@ -318,9 +318,9 @@ impl Peer {
             epoch_bump: 0,
             configured: false,
             greeted: false,
-            heard: false,
-            heard_at: now,
-            spoken_at: Instant::FAR_FUTURE,
+            has_received: false,
+            received_at_last: now,
+            first_sent_at: Instant::FAR_FUTURE,
             hints: None,
             to_answer: 0,
             queued_ready: false,
@@ -384,7 +384,7 @@ impl Peer {
             delivery_rate_bps: tx.window.delivery_rate_bps(),
             retrans_pkts: tx.retrans_pkts,
             paths,
-            paths_passing: if self.heard { paths[0] + paths[1] } else { 0 },
+            paths_passing: if self.has_received { paths[0] + paths[1] } else { 0 },
         }
     }
 }

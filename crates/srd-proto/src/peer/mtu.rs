@@ -238,7 +238,7 @@ impl Mtu {
         }
     }
 
-    /// An unreliable packet of this size left, of which nothing will be heard.
+    /// An unreliable packet of this size left, which is never acknowledged.
     pub(crate) fn on_unreliable(&mut self, now: Instant, bytes: u16) {
         self.on_departure(now);
         let proven = self.proved_bytes >= bytes && now.since(self.proved_at) < PROOF_LASTS;

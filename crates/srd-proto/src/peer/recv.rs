@@ -137,7 +137,7 @@ fn push_bounded(echoes: &mut VecDeque<(u32, u32)>, echo: (u32, u32)) {
 }
 
 impl Rx {
-    /// Everything below is settled at the sender: verdicts on it have been heard.
+    /// Everything below is settled at the sender: verdicts on it have arrived there.
     fn move_floor(&mut self, floor: u64) {
         self.received.advance_floor(floor);
         self.verdicts.retain(|r| r.psn >= floor);

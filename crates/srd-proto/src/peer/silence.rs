@@ -14,7 +14,7 @@ use crate::time::{Duration, Instant};
 /// Pauses of our own that are taken off one silence. A caller that is late every time must still
 /// find out that its peer is dead.
 const PAUSES_MAX: u8 = 16;
-/// Hints since the peer was last heard that are needed to be believed.
+/// ICMP errors since the last packet of the peer that are needed to be believed.
 const HINTS_MIN: u32 = 2;
 /// How long a peer has to prove hints wrong. Several probes and repetitions leave meanwhile, and a
 /// process may be restarted.
@@ -30,7 +30,7 @@ pub(crate) struct Silence {
     pauses: u8,
 }
 
-/// What the network said of a peer since it was last heard.
+/// ICMP errors about a peer since its last packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hints {
     kind: Unreachable,
@@ -72,7 +72,7 @@ impl Silence {
 }
 
 impl Peer {
-    /// When the peer is given up, if nothing is heard of it; [`Instant::FAR_FUTURE`]: it owes
+    /// When the peer is given up, if nothing arrives from it; [`Instant::FAR_FUTURE`]: it owes
     /// nothing.
     pub(super) fn given_up_at(&self, config: &Config) -> Instant {
         let Some(tx) = self.tx.as_deref().filter(|tx| tx.silence.is_on()) else {
@@ -80,8 +80,8 @@ impl Peer {
         };
         let Silence { since, paused, .. } = tx.silence;
         // H8
-        let at = since + paused + config.patience(self.heard);
-        match self.hints.filter(|hints| self.heard && hints.count >= HINTS_MIN) {
+        let at = since + paused + config.patience(self.has_received);
+        match self.hints.filter(|hints| self.has_received && hints.count >= HINTS_MIN) {
             Some(hints) => at.min(hints.first_at.max(since + paused) + HINTED_PATIENCE),
             None => at,
         }
@@ -105,7 +105,7 @@ impl Peer {
         self.hints = Some(Hints { kind, count: before.count.saturating_add(1), ..before });
     }
 
-    /// What the network last said of the peer, unless the peer was heard since.
+    /// The last ICMP error about the peer, unless a packet of the peer arrived since.
     pub(crate) fn unreachable(&self) -> Option<Unreachable> {
         self.hints.map(|hints| hints.kind)
     }

@@ -24,12 +24,12 @@ pub(crate) enum FirstProbe {
     After(Instant),
     /// It is out.
     Out,
-    /// Something has been heard since it left.
+    /// A packet of the peer has arrived since it left.
     Answered,
 }
 
 impl FirstProbe {
-    /// Something was heard.
+    /// A packet of the peer has arrived.
     pub(super) fn answered(self) -> Self {
         if self == Self::Out { Self::Answered } else { self }
     }
@@ -79,18 +79,18 @@ impl Peer {
         let idle = self.active_at() + keepalive;
         if tx.silence.is_on() {
             idle.min(tx.last_sent_at + keepalive.over(ASKED_PART))
-        } else if self.spoken_at != Instant::FAR_FUTURE {
-            idle.min(self.spoken_at + keepalive.over(SPOKEN_TO_PART))
+        } else if self.first_sent_at != Instant::FAR_FUTURE {
+            idle.min(self.first_sent_at + keepalive.over(SPOKEN_TO_PART))
         } else {
             idle
         }
     }
 
-    /// The last time anything was sent or heard.
+    /// The last time a packet was sent or received.
     pub(crate) fn active_at(&self) -> Instant {
         let hibernated = self.hibernated.as_ref().map_or(Instant::ZERO, |kept| kept.last_sent_at());
         let sent = self.tx.as_ref().map_or(hibernated, |tx| tx.last_sent_at);
-        self.heard_at.max(sent)
+        self.received_at_last.max(sent)
     }
 
     /// Runs what is due. Returns whether the peer may have something to send.

@@ -88,7 +88,7 @@ impl Peer {
         buf: &mut TransmitBuf,
         datagram: &Datagram,
     ) -> Option<()> {
-        self.spoken_at = self.spoken_at.min(now);
+        self.first_sent_at = self.first_sent_at.min(now);
         let number = self.next_control_number();
         let start = buf.head_start();
         let header = self.header(now, Kind::Unreliable, number, 0);

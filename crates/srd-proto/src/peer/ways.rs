@@ -25,7 +25,7 @@ pub(crate) struct Ways {
     /// Whether the next burst begins with a copy by the port that we listen at.
     base_next: bool,
     /// The entropy that the peer's opening came by, if it is one of ours.
-    heard: Option<u16>,
+    received_by: Option<u16>,
     /// The entropy of the next answer that goes elsewhere, and how many do.
     answer: u16,
     more_answers: u8,
@@ -66,13 +66,13 @@ impl Ways {
     /// An opening of the peer's came from one port, and it listens on another. `again`: it has been
     /// answered before, so that the answer may have been lost on its way.
     pub(crate) fn note_opening(&mut self, from: u16, listens: u16, paths: u16, again: bool) {
-        self.heard = from.checked_sub(listens).filter(|way| *way < paths);
-        self.more_answers = u8::from(again || self.heard.is_none());
+        self.received_by = from.checked_sub(listens).filter(|way| *way < paths);
+        self.more_answers = u8::from(again || self.received_by.is_none());
     }
 
     /// The entropy of the next answer to an opening, and whether another copy is to follow.
     pub(super) fn take_answer(&mut self, paths: u16) -> (Entropy, bool) {
-        if let Some(way) = self.heard.take() {
+        if let Some(way) = self.received_by.take() {
             return (Entropy(way), self.more_answers > 0);
         }
         self.more_answers = 0;
