@@ -36,12 +36,12 @@ impl Protection {
     }
 }
 
-/// Whom a node with a static key talks to.
+/// The peers that a node with a static key accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
     /// Only peers that were added with their public key.
     Known,
-    /// Whoever holds some key: they are told apart, not vouched for.
+    /// Any peer that holds some key: peers are told apart by it, nobody vouches for them.
     Anyone,
 }
 
@@ -62,7 +62,7 @@ pub enum Spray {
 pub struct Config {
     /// Protection of every packet.
     pub protection: Protection,
-    /// Whom we answer, with static keys.
+    /// The peers that are accepted, with static keys.
     pub admission: Admission,
     /// The well-known UDP port we receive on; it travels in the greeting, since data comes
     /// from other ports. 1..=65,535.
@@ -79,8 +79,9 @@ pub struct Config {
     pub own_packet_bytes_max: u16,
     /// Speed of our own link, bits per second. Zero: unknown, estimated from delivery.
     pub link_rate_bps: u64,
-    /// Whether data leaves the endpoint no faster than `link_rate_bps`, if that is known: for who
-    /// has a link of its own, whose queue the host does not keep short.
+    /// Whether data leaves the endpoint no faster than `link_rate_bps`, if that is known. Switch
+    /// this on if the endpoint is the only user of its link and the host does not keep the queue of
+    /// the interface short.
     pub egress_pacing: bool,
     /// Bytes below UDP payload that a packet costs (IP and UDP; where links are emulated, what they
     /// count). 0..=200.

@@ -114,7 +114,7 @@ pub enum Diagnosis {
     OtherProtection,
     /// Nothing came from the peer's address while we tried to reach it: its host or endpoint is
     /// down, or the network does not pass the packets.
-    NothingHeard,
+    NothingReceived,
 }
 
 impl fmt::Display for Diagnosis {
@@ -127,7 +127,7 @@ impl fmt::Display for Diagnosis {
             }
             Self::OtherVersion => "it speaks another version of the protocol",
             Self::OtherProtection => "one side is plain and the other demands protection",
-            Self::NothingHeard => "nothing comes back from it",
+            Self::NothingReceived => "nothing comes back from it",
         })
     }
 }
@@ -141,7 +141,7 @@ impl Diagnosis {
             Self::AnswerUnauthentic => 4,
             Self::OtherVersion => 8,
             Self::OtherProtection => 16,
-            Self::NothingHeard => 32,
+            Self::NothingReceived => 32,
         }
     }
 }
@@ -198,7 +198,7 @@ pub enum Event {
         reason: DownReason,
     },
     /// Evidence of why there is no session with a peer: each at most once in 30 seconds, and none
-    /// while there is one. `NothingHeard` comes just before the `PeerDown` that it explains.
+    /// while there is one. `NothingReceived` comes just before the `PeerDown` that it explains.
     Diagnosis {
         /// The peer.
         peer: PeerId,

@@ -498,7 +498,7 @@ impl Endpoint {
         }
     }
 
-    /// Who has waited longest for the link is the next to send, if it takes more.
+    /// If the link takes more, the peer that has waited longest for it is the next to send.
     fn let_one_on(&mut self) {
         if !self.shared.link_open() {
             return;

@@ -1,4 +1,4 @@
-//! From packet to peer: finds whom a packet is for, and takes it there.
+//! From packet to peer: finds the peer of a packet, and processes it there.
 
 use core::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use crate::error::DropReason;
 use crate::event::{Delivery, Status};
 use crate::ids::{PeerId, Qpn};
 use crate::node::{context_index, shard_of_context};
-use crate::peer::{Accepted, DataPacket, Peer, Way, read_unreliable};
+use crate::peer::{Accepted, DataPacket, Peer, ReplyRoute, read_unreliable};
 use crate::time::Instant;
 use crate::transmit::{PacketMeta, PacketRef};
 use crate::wire::ack::AckView;
@@ -255,7 +255,7 @@ impl Endpoint {
         {
             let reset = Reset { context: greeting.context, number: header.number };
             let to = SocketAddr::new(meta.source.ip(), greeting.port);
-            self.replies.push_reset(now, Way { to, local: meta.local }, &reset);
+            self.replies.push_reset(now, ReplyRoute { to, local: meta.local }, &reset);
             return Err(DropReason::StaleEpoch);
         }
         let shared = &mut self.shared;
@@ -333,7 +333,7 @@ impl Endpoint {
         share.sync(now);
     }
 
-    /// An unreliable datagram goes up if somebody takes it.
+    /// An unreliable datagram is delivered if its queue pair and the layer above admit it.
     fn on_unreliable<'a, J: FnMut(&Delivery<'a>) -> Status>(
         &mut self,
         call: &mut Call<'_, J>,
@@ -355,7 +355,7 @@ impl Endpoint {
         Ok(delivery)
     }
 
-    /// Someone uses a context that we do not have: say so, within the limit.
+    /// A packet names a context that does not exist here: queues a Reset, within the bound.
     fn queue_reset(
         &mut self,
         now: Instant,
@@ -368,7 +368,7 @@ impl Endpoint {
         let port = greeting.map_or(meta.source.port(), |g| g.port);
         let reset = Reset { context: header.dst_context, number: header.number };
         let to = SocketAddr::new(meta.source.ip(), port);
-        self.replies.push_reset(now, Way { to, local: meta.local }, &reset);
+        self.replies.push_reset(now, ReplyRoute { to, local: meta.local }, &reset);
     }
 }
 

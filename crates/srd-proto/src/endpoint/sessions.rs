@@ -7,14 +7,14 @@
 use core::net::{IpAddr, SocketAddr};
 
 use super::Endpoint;
-use super::replies::Whom;
+use super::replies::Recipient;
 use crate::config::Admission as AdmissionRule;
 use crate::crypto::{Admission, HELLO_MAC_BYTES, Proof};
 use crate::error::DropReason;
 use crate::event::{Diagnosis, DownReason};
 use crate::ids::PeerId;
 use crate::node::{context_index, shard_of_context};
-use crate::peer::Way;
+use crate::peer::ReplyRoute;
 use crate::time::{Duration, Instant};
 use crate::transmit::PacketMeta;
 use crate::wire::handshake::{Hello, Reset, decode_hello_reply, decode_retry};
@@ -136,7 +136,7 @@ impl Endpoint {
             }
             peer.on_hello(now, hello.noise, request, address, shared)?;
         }
-        peer.ways.note_opening(
+        peer.control_paths.note_opening(
             meta.source.port(),
             address.port(),
             self.shared.node.config.paths,
@@ -194,7 +194,12 @@ impl Endpoint {
         let peer = self.peers.peer(id)?;
         peer.repeat_at_once(now, ip);
         let listens = peer.address.port();
-        peer.ways.note_opening(meta.source.port(), listens, self.shared.node.config.paths, true);
+        peer.control_paths.note_opening(
+            meta.source.port(),
+            listens,
+            self.shared.node.config.paths,
+            true,
+        );
         self.peers.make_ready(id);
         Some(Ok(()))
     }
@@ -221,7 +226,8 @@ impl Endpoint {
         meta: &PacketMeta,
         hello: &Hello<'_>,
     ) -> Result<(), DropReason> {
-        let mut whom = if self.shared.security.is_job() { Whom::Member } else { Whom::Stranger };
+        let mut recipient =
+            if self.shared.security.is_job() { Recipient::Member } else { Recipient::Stranger };
         let mut to = meta.source;
         let mut near = self.neighbours(to.ip());
         let known = near.next();
@@ -231,7 +237,7 @@ impl Endpoint {
             // A forged opening may name any shard. The one that calls this shard, of a node with as
             // many, is not held up by those of others.
             if shard_of_context(hello.context) == self.shared.shard {
-                whom = Whom::Known;
+                recipient = Recipient::Known;
             }
             if alone {
                 // One demand answers all that came from there, by whatever paths.
@@ -239,8 +245,8 @@ impl Endpoint {
             }
         }
         let cookie = || self.shared.security.cookie_for(now, meta.source);
-        let way = Way { to, local: meta.local };
-        self.replies.push_retry(now, (way, whom), hello, cookie);
+        let route = ReplyRoute { to, local: meta.local };
+        self.replies.push_retry(now, (route, recipient), hello, cookie);
         Err(DropReason::CookieDemanded)
     }
 

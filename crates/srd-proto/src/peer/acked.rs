@@ -94,7 +94,7 @@ impl Peer {
         }
         if let Some((_, newest)) = tally.newest {
             let entropy = tx.paths.entropy(newest.path);
-            self.note_way(entropy);
+            self.on_entropy_acked(entropy);
         }
         self.on_passed(now, tally.largest_bytes, shared);
         if let Some(OutProbe { kind: ProbeKind::Mtu(size, _), .. }) = answered {

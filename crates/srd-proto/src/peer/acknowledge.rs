@@ -65,8 +65,8 @@ impl Peer {
         let paths = self.tx.as_ref().map(|tx| &tx.paths);
         let avoided = |entropy| paths.is_some_and(|paths| paths.avoids(entropy));
         let count = shared.node.config.paths;
-        let back = rx.way_back(self.address.port(), count, answers);
-        let entropy = back.filter(|way| !avoided(*way)).unwrap_or_else(|| {
+        let back = rx.return_path(self.address.port(), count, answers);
+        let entropy = back.filter(|entropy| !avoided(*entropy)).unwrap_or_else(|| {
             let entropy = next_entropy(Entropy(rx.ack_entropy), count, avoided);
             rx.ack_entropy = entropy.0;
             entropy

@@ -13,15 +13,15 @@ use crate::ids::Entropy;
 /// The addresses of a peer beside its first one.
 pub(crate) type Further = [Option<SocketAddr>; ADDRESSES_MAX - 1];
 
-/// The way of an answer to an opening, or to a stranger: back to where it came from, and from the
-/// local address that was called.
+/// The route of an answer to an opening, or to a stranger: to the source of the packet, from the
+/// local address that received it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Way {
+pub(crate) struct ReplyRoute {
     pub to: SocketAddr,
     pub local: u8,
 }
 
-impl Way {
+impl ReplyRoute {
     /// The path that it takes: the first entropies are the base ports of the local addresses.
     pub(crate) fn entropy(self) -> Entropy {
         // P18

@@ -170,16 +170,16 @@ impl Peer {
         bare_header(Kind::Hello, 0).encode(&mut buf.bytes);
         buf.bytes.extend_from_slice(&body);
         buf.finish_segment(Bytes::new());
-        Some(self.ways.take_opening(shared.node.config.paths, begins))
+        Some(self.control_paths.take_opening(shared.node.config.paths, begins))
     }
 
-    /// The answer to the peer's opening; returns where it goes, and by which way.
+    /// The answer to the peer's opening; returns its destination and entropy.
     fn write_hello_reply(
         &mut self,
         paths: u16,
         buf: &mut TransmitBuf,
     ) -> Option<(SocketAddr, Entropy)> {
-        let (entropy, again) = self.ways.take_answer(paths);
+        let (entropy, again) = self.control_paths.take_answer(paths);
         let (to, context, token, answer) = self.protected.take_answer(again)?;
         bare_header(Kind::HelloReply, context).encode(&mut buf.bytes);
         buf.bytes.extend_from_slice(&token);
@@ -248,10 +248,10 @@ impl Peer {
             ProbeKind::Path(path) | ProbeKind::Mtu(_, path) => path,
             ProbeKind::Tail if self.remote_context == 0 => {
                 // Nothing was ever received: as with openings, one path after another.
-                let begins = !self.ways.has_left();
-                let way = self.ways.take_opening(shared.node.config.paths, begins);
-                tx.probe_due = self.ways.has_left();
-                tx.paths.path_of(way)
+                let begins = !self.control_paths.has_left();
+                let entropy = self.control_paths.take_opening(shared.node.config.paths, begins);
+                tx.probe_due = self.control_paths.has_left();
+                tx.paths.path_of(entropy)
             }
             ProbeKind::Tail => {
                 tx.probe_due = false;

@@ -232,7 +232,7 @@ impl Peer {
         }
         if self.guard.diagnosed == 0 || now >= self.guard.diagnosed_until {
             self.fail_all(Status::UnreachRemote, None, shared);
-            let what = Diagnosis::NothingHeard;
+            let what = Diagnosis::NothingReceived;
             shared.events.push_back(Event::Diagnosis { peer: self.id, what });
         }
         self.end(Status::UnreachRemote, DownReason::Unreachable, shared);

@@ -10,6 +10,7 @@ mod addresses;
 #[cfg(debug_assertions)]
 mod audit;
 mod close;
+mod control_paths;
 mod encode;
 mod exhausted;
 mod handshake;
@@ -22,7 +23,6 @@ mod roam;
 mod silence;
 mod timeout;
 mod unreliable;
-mod ways;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -48,8 +48,9 @@ use crate::wire::ack::{self, Tuple};
 use crate::wire::handshake::COOKIE_BYTES;
 
 use acknowledge::ack_room;
-pub(crate) use addresses::{Further, Way};
+pub(crate) use addresses::{Further, ReplyRoute};
 pub(crate) use close::CLOSES;
+use control_paths::ControlPaths;
 pub(crate) use encode::bare_header;
 use handshake::Protected;
 use hibernation::Hibernated;
@@ -60,7 +61,6 @@ pub(crate) use roam::same_ip;
 use silence::{Hints, Silence};
 use timeout::FirstProbe;
 pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
-use ways::Ways;
 
 /// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
@@ -115,8 +115,8 @@ pub(crate) struct Peer {
     pub awaits_link: bool,
     /// When the endpoint wakes it.
     pub wake_at: Instant,
-    /// What openings and answers to them take.
-    pub ways: Ways,
+    /// The paths that openings and answers to them take.
+    pub control_paths: ControlPaths,
     /// Next control packet number.
     pub control_number: u64,
     /// Highest control number seen, plus one.
@@ -326,7 +326,7 @@ impl Peer {
             queued_ready: false,
             awaits_link: false,
             wake_at: Instant::FAR_FUTURE,
-            ways: Ways::default(),
+            control_paths: ControlPaths::default(),
             control_number: 0,
             control_seen: 0,
             control_window: None,

@@ -56,7 +56,7 @@ impl Peer {
             if self.protected.answer_due() {
                 return Plan::HelloReply;
             }
-            let due = self.protected.hello_at() <= now || self.ways.has_left();
+            let due = self.protected.hello_at() <= now || self.control_paths.has_left();
             if self.wants_session() && due {
                 return Plan::Hello;
             }

@@ -14,7 +14,7 @@ use crate::wire::data::Data;
 use crate::wire::probe::Probe;
 use crate::wire::{FLAG_ACK_LATER, FLAG_ACK_NOW, Header, expand};
 
-/// A probe is answered so often, each time on another way back: one of them may be dead, too.
+/// A probe is answered so often, each time on another path: one of them may be dead, too.
 const ANSWERS: usize = 2;
 
 /// What became of a data packet.

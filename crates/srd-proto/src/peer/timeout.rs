@@ -5,11 +5,11 @@ use crate::config::Config;
 use crate::shared::Shared;
 use crate::time::{Duration, Instant};
 
-/// A peer that is silent while it is spoken to is asked after this part of the keepalive...
-const SPOKEN_TO_PART: u64 = 4;
+/// A peer that does not answer what is sent to it is probed after this part of the keepalive...
+const UNANSWERED_PART: u64 = 4;
 /// ...and again after each such part of it, on other paths, until it answers or is given up.
-const ASKED_PART: u64 = 8;
-/// After so many tail probes in a row that were not answered all paths are asked. A receiver that
+const PROBED_PART: u64 = 8;
+/// After so many tail probes in a row that were not answered all paths are probed. A receiver that
 /// is shared by many may answer one late.
 const PROBES_IN_VAIN: u8 = 2;
 /// Beyond a round trip the first tail probe after data waits for this part of the target delay:
@@ -36,7 +36,7 @@ impl FirstProbe {
 }
 
 impl Peer {
-    /// The earliest moment at which this peer wants to be called.
+    /// The earliest moment at which a timer of this peer is due.
     pub(crate) fn next_timeout(&self, shared_config: &Config) -> Instant {
         let mut at = Instant::FAR_FUTURE;
         if let Some(rx) = &self.rx {
@@ -69,7 +69,7 @@ impl Peer {
         idle.min(self.keepalive_at(config))
     }
 
-    /// When the peer is to be asked whether it is there, if it is to be asked at all.
+    /// When the keepalive probe is due, if there is one.
     fn keepalive_at(&self, config: &Config) -> Instant {
         let keepalive = config.keepalive;
         let Some(tx) = self.tx.as_deref().filter(|_| keepalive != Duration::MAX) else {
@@ -78,9 +78,9 @@ impl Peer {
         // H10
         let idle = self.active_at() + keepalive;
         if tx.silence.is_on() {
-            idle.min(tx.last_sent_at + keepalive.over(ASKED_PART))
+            idle.min(tx.last_sent_at + keepalive.over(PROBED_PART))
         } else if self.first_sent_at != Instant::FAR_FUTURE {
-            idle.min(self.first_sent_at + keepalive.over(SPOKEN_TO_PART))
+            idle.min(self.first_sent_at + keepalive.over(UNANSWERED_PART))
         } else {
             idle
         }
@@ -139,8 +139,8 @@ impl Peer {
         ready
     }
 
-    /// An idle context, and one whose peer has gone silent, asks whether the peer is there, if it
-    /// is told to.
+    /// If a keepalive is configured, an idle context, and one whose peer does not answer, sends a
+    /// probe.
     fn keep_alive(&mut self, now: Instant, shared: &Shared) -> bool {
         if now < self.keepalive_at(&shared.node.config) {
             return false;
