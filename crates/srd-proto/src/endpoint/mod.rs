@@ -3,12 +3,12 @@
 mod addresses;
 #[cfg(debug_assertions)]
 mod audit;
-mod ends;
 mod peers;
 mod presence;
 mod receive;
 mod replies;
 mod sessions;
+mod teardown;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,9 +16,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use self::ends::Farewell;
 use self::peers::Peers;
 use self::replies::Replies;
+use self::teardown::QueuedClose;
 use crate::config::{ADDRESSES_MAX, Config, Protection};
 use crate::crypto;
 use crate::error::{AddPeerError, ConfigError, SendError};
@@ -99,8 +99,8 @@ pub struct Endpoint {
     /// Peers by their static key, and by the same number.
     by_key: BTreeMap<([u8; 32], u8), PeerId>,
     replies: Replies,
-    /// Goodbyes to peers that were removed.
-    farewells: VecDeque<Farewell>,
+    /// Closes to peers that were removed.
+    queued_closes: VecDeque<QueuedClose>,
     closed: bool,
     #[cfg(debug_assertions)]
     audit: audit::Audit,
@@ -146,7 +146,7 @@ impl Endpoint {
             epoch_bump_next: 0,
             by_key: BTreeMap::new(),
             replies,
-            farewells: VecDeque::new(),
+            queued_closes: VecDeque::new(),
             closed: false,
             #[cfg(debug_assertions)]
             audit: audit::Audit::default(),
@@ -458,8 +458,8 @@ impl Endpoint {
     }
 
     fn next_transmit(&mut self, now: Instant, buf: &mut TransmitBuf) -> Option<Transmit> {
-        if let Some(farewell) = self.farewells.pop_front() {
-            let Farewell { to, entropy, bytes } = farewell;
+        if let Some(close) = self.queued_closes.pop_front() {
+            let QueuedClose { to, entropy, bytes } = close;
             let transmit = replies::write_alone(to, entropy, &bytes, &mut self.shared.stats, buf);
             self.shared.egress.on_sent(&self.shared.node, now, &transmit);
             return Some(transmit);

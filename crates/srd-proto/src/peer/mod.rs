@@ -129,7 +129,7 @@ pub(crate) struct Peer {
     /// Sessions that we have begun to open.
     pub openings: u64,
     pub guard: Guard,
-    /// Goodbyes that are still to be said.
+    /// Closes that are still to be sent.
     pub close_left: u8,
     /// Where the endpoint lists it, which its address may have left.
     pub listed_at: Option<SocketAddr>,
