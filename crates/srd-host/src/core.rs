@@ -56,8 +56,8 @@ struct Upcalls<'a, S: Sink> {
 }
 
 impl<S: Sink> Application for Upcalls<'_, S> {
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
-        self.layer.judge(now, delivery, self.memory)
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+        self.layer.admit(now, delivery, self.memory)
     }
 
     /// The layer has taken what it judged good.

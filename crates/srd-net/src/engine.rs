@@ -32,7 +32,7 @@ const BLOCKED_RETRY: Duration = Duration::from_micros(200);
 pub trait Application {
     /// Whether a datagram is taken, as [`srd_proto::Endpoint::handle_packet_with`] asks. The
     /// default takes every one.
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
         let _ = (now, delivery);
         Status::Ok
     }
@@ -194,8 +194,8 @@ impl<I: PacketIo> Engine<I> {
         self.io.receive(wait, |now, meta, bytes| {
             *last_look = now;
             let packet = PacketRef::Whole(bytes);
-            let judge = |delivery: &Delivery<'_>| app.judge(now, delivery);
-            if let Some(delivery) = core.handle_packet_with(now, meta, packet, judge) {
+            let admit = |delivery: &Delivery<'_>| app.admit(now, delivery);
+            if let Some(delivery) = core.handle_packet_with(now, meta, packet, admit) {
                 app.delivered(&mut Context { core, now }, delivery);
             }
         })

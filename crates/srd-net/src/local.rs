@@ -38,8 +38,8 @@ struct Counted<'a, A> {
 }
 
 impl<A: Application> Application for Counted<'_, A> {
-    fn judge(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
-        self.app.judge(now, delivery)
+    fn admit(&mut self, now: Instant, delivery: &Delivery<'_>) -> Status {
+        self.app.admit(now, delivery)
     }
 
     fn delivered(&mut self, context: &mut Context<'_>, delivery: Delivery<'_>) {

@@ -339,7 +339,7 @@ impl Node for RankNode {
         let is_sealed = self.config.endpoint.protection.is_on();
         let Some((meta, bytes)) = nic::open(now, packet, is_sealed) else { return };
         let Self { endpoint, rdm, memory, .. } = self;
-        endpoint.handle_packet_with(now, meta, bytes, |d| rdm.judge(now, d, memory));
+        endpoint.handle_packet_with(now, meta, bytes, |d| rdm.admit(now, d, memory));
         self.news = true;
         self.events(now);
         self.hear(now, out);

@@ -1,6 +1,6 @@
-//! Judges what peers send: messages here, reads and writes in `rdma`.
+//! Admits or refuses datagrams of peers: messages here, reads and writes in `rdma`.
 //!
-//! A datagram is placed and completed as it is judged, or refused without a trace (M2): then it may
+//! A datagram is placed and completed as it is admitted, or refused without a trace (M2): then it may
 //! come again.
 
 use srd_proto::{Delivery, Instant, Qpn, Status};
@@ -35,9 +35,9 @@ pub(super) struct Arrival {
 }
 
 impl Device {
-    /// Judges a datagram, for [`srd_proto::Endpoint::handle_packet_with`]: places and completes
+    /// Admits a datagram, for [`srd_proto::Endpoint::handle_packet_with`]: places and completes
     /// it, or returns why it is refused.
-    pub fn judge(
+    pub fn admit(
         &mut self,
         now: Instant,
         delivery: &Delivery<'_>,
