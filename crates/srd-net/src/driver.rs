@@ -2,7 +2,7 @@
 //!
 //! Application threads leave commands in a queue behind a lock that is held for a few
 //! nanoseconds, and wake the driver only if it sleeps. The driver takes the whole queue at
-//! once. Every wait is bounded: room per peer bounds the commands, receive buffers bound the
+//! once. Every wait is bounded: permits per peer bound the commands, receive buffers bound the
 //! arrivals.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use srd_proto::{
 use crate::engine::{Application, Context, Engine};
 use crate::io::{Notice, PacketIo};
 use crate::news::{News, Report};
-use crate::sync::{Giver, Inbox, Room, lock};
+use crate::sync::{Inbox, OneshotSender, Semaphore, lock};
 use crate::sys::os;
 use crate::wake::IoWaker;
 
@@ -39,11 +39,11 @@ pub(crate) enum Command {
     Connect {
         address: SocketAddr,
         public_key: Option<[u8; 32]>,
-        reply: Giver<Result<Arc<PeerState>, AddPeerError>>,
+        reply: OneshotSender<Result<Arc<PeerState>, AddPeerError>>,
     },
     Send(Outgoing),
     PostReceives(u32),
-    Report(Giver<Report>),
+    Report(OneshotSender<Report>),
     Close {
         linger: Duration,
     },
@@ -52,28 +52,28 @@ pub(crate) enum Command {
 /// A datagram on its way to the core. If it is dropped on the way, it has failed.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    pub place: Place,
+    pub permit: Permit,
     pub payload: Bytes,
     pub class: Class,
-    pub reply: Option<Giver<Status>>,
+    pub reply: Option<OneshotSender<Status>>,
 }
 
-/// The room of a datagram, which was taken already.
+/// The permit of a datagram, which was acquired already.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     pub peer: Arc<PeerState>,
-    /// The core has the datagram, and will tell of its end.
+    /// The core has the datagram, and will report its completion.
     handed_over: bool,
 }
 
-impl Place {
-    /// The room that was taken for a datagram to this peer.
+impl Permit {
+    /// The permit that was acquired for a datagram to this peer.
     pub(crate) fn of(peer: Arc<PeerState>) -> Self {
         Self { peer, handed_over: false }
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         if !self.handed_over {
             self.peer.ended(Status::Flushed);
@@ -87,10 +87,10 @@ pub(crate) struct PeerState {
     pub shared: Arc<Shared>,
     pub address: SocketAddr,
     public_key: Option<[u8; 32]>,
-    pub room: Room,
+    pub permits: Semaphore,
     /// Datagrams that ended with an error.
     pub failures: AtomicU64,
-    /// The last error, until a flush tells it.
+    /// The last error, until a flush reports it.
     pub failure: Mutex<Option<Status>>,
     /// The core's name for it; the driver renews it when the core has forgotten the peer.
     id: Mutex<PeerId>,
@@ -103,7 +103,7 @@ impl PeerState {
             self.failures.fetch_add(1, Ordering::Relaxed);
             *lock(&self.failure) = Some(status);
         }
-        self.room.release(1);
+        self.permits.release(1);
     }
 }
 
@@ -126,11 +126,11 @@ pub(crate) struct Shared {
     news: Mutex<VecDeque<News>>,
     pub local_address: SocketAddr,
     pub payload_bytes_max: usize,
-    room_datagrams: u32,
+    permits_max: u32,
     pub busy_poll: bool,
     /// Whether the driver has ended with everything acknowledged.
     pub ended_clean: AtomicBool,
-    pub ended: Room,
+    pub ended: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -175,8 +175,8 @@ struct Ledger {
     /// By the core's index, with the whole of its name.
     peers: Vec<Option<(PeerId, Arc<PeerState>)>>,
     arrivals: VecDeque<Arrived>,
-    /// Who waits for a status, by the number that travels with the datagram, less one.
-    replies: Vec<Option<Giver<Status>>>,
+    /// The receivers of statuses, by the number that travels with the datagram, less one.
+    replies: Vec<Option<OneshotSender<Status>>>,
     free_replies: Vec<usize>,
     /// Accepted from the application and refused by the core for now.
     deferred: VecDeque<Outgoing>,
@@ -193,7 +193,7 @@ impl Drop for Ending {
             commands.closed = true;
             std::mem::take(&mut commands.queue)
         };
-        // Each tells its waiter by being dropped.
+        // A sender that is dropped ends the wait of its receiver.
         drop(rest);
         self.0.inbox.close();
         self.0.ended.close();
@@ -208,8 +208,8 @@ pub(crate) fn start<I: PacketIo + Send + 'static>(
 ) -> io::Result<Arc<Shared>> {
     let mut engine = engine;
     let config = engine.core_ref().config();
-    let room_datagrams = config.send_queue_datagrams_max;
-    let ended = Room::new(1);
+    let permits_max = config.send_queue_datagrams_max;
+    let ended = Semaphore::new(1);
     ended.try_take();
     let shared = Arc::new(Shared {
         commands: Mutex::default(),
@@ -220,7 +220,7 @@ pub(crate) fn start<I: PacketIo + Send + 'static>(
         news: Mutex::default(),
         local_address: engine.io_ref().local_address(),
         payload_bytes_max: engine.core_ref().payload_bytes_max(),
-        room_datagrams,
+        permits_max,
         busy_poll,
         ended_clean: AtomicBool::new(false),
         ended,
@@ -304,18 +304,18 @@ impl Ledger {
     /// Nothing more is taken from senders.
     fn close_rooms(&self) {
         for (_, peer) in self.peers.iter().flatten() {
-            peer.room.close();
+            peer.permits.close();
         }
     }
 
     fn obey<I: PacketIo>(&mut self, engine: &mut Engine<I>, command: Command) {
         match command {
             Command::Connect { address, public_key, reply } => {
-                reply.give(self.connect(engine, address, public_key));
+                reply.send(self.connect(engine, address, public_key));
             }
             Command::Send(outgoing) => self.send(engine, outgoing),
             Command::PostReceives(n) => engine.core().post_receives(QPN, n),
-            Command::Report(reply) => reply.give(self.report(engine)),
+            Command::Report(reply) => reply.send(self.report(engine)),
             Command::Close { .. } => {}
         }
     }
@@ -347,7 +347,7 @@ impl Ledger {
             shared: self.shared.clone(),
             address,
             public_key,
-            room: Room::new(self.shared.room_datagrams),
+            permits: Semaphore::new(self.shared.permits_max),
             failures: AtomicU64::new(0),
             failure: Mutex::new(None),
             id: Mutex::new(id),
@@ -373,7 +373,7 @@ impl Ledger {
     fn send<I: PacketIo>(&mut self, engine: &mut Engine<I>, outgoing: Outgoing) {
         let now = engine.last_look();
         let mut outgoing = outgoing;
-        let Some(id) = self.resolve(engine.core(), now, &outgoing.place.peer) else { return };
+        let Some(id) = self.resolve(engine.core(), now, &outgoing.permit.peer) else { return };
         let user = outgoing.reply.take().map_or(0, |reply| self.register(reply));
         let datagram = Datagram {
             src_qpn: QPN,
@@ -384,7 +384,7 @@ impl Ledger {
             user,
         };
         match engine.core().send(now, id, datagram) {
-            Ok(_) => outgoing.place.handed_over = true,
+            Ok(_) => outgoing.permit.handed_over = true,
             Err(SendError::QueueFull) => {
                 outgoing.reply = self.unregister(user);
                 self.deferred.push_back(outgoing);
@@ -419,7 +419,7 @@ impl Ledger {
         }
     }
 
-    fn register(&mut self, reply: Giver<Status>) -> u64 {
+    fn register(&mut self, reply: OneshotSender<Status>) -> u64 {
         let slot = self.free_replies.pop().unwrap_or_else(|| {
             self.replies.push(None);
             self.replies.len() - 1
@@ -428,7 +428,7 @@ impl Ledger {
         slot as u64 + 1
     }
 
-    fn unregister(&mut self, user: u64) -> Option<Giver<Status>> {
+    fn unregister(&mut self, user: u64) -> Option<OneshotSender<Status>> {
         let slot = usize::try_from(user.checked_sub(1)?).ok()?;
         let reply = self.replies.get_mut(slot)?.take();
         self.free_replies.push(slot);
@@ -436,7 +436,7 @@ impl Ledger {
     }
 
     fn is_idle(&self) -> bool {
-        self.deferred.is_empty() && self.peers.iter().flatten().all(|(_, p)| p.room.is_idle())
+        self.deferred.is_empty() && self.peers.iter().flatten().all(|(_, p)| p.permits.is_idle())
     }
 
     fn report<I: PacketIo>(&self, engine: &Engine<I>) -> Report {
@@ -476,7 +476,7 @@ impl Application for Ledger {
                 let reply = self.unregister(user);
                 if let Some(peer) = self.known(peer) {
                     if let Some(reply) = reply {
-                        reply.give(status);
+                        reply.send(status);
                     }
                     peer.ended(status);
                 }

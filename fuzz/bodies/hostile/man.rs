@@ -91,7 +91,7 @@ impl Man {
         &mut self,
         to: usize,
         delivery: &Delivery<'_>,
-        mut judge: impl FnMut(&Delivery<'_>) -> Status,
+        mut admit: impl FnMut(&Delivery<'_>) -> Status,
     ) -> Status {
         self.learn(to, delivery);
         let Rates { swallow, refuse, twice, hold, change, .. } = self.rates;
