@@ -18,16 +18,16 @@ use srd_proto::{
 };
 
 use crate::engine::{Application, Context, Engine};
+use crate::events::{EndpointEvent, Report};
 use crate::io::{Notice, PacketIo};
-use crate::news::{News, Report};
 use crate::sync::{Inbox, OneshotSender, Semaphore, lock};
 use crate::sys::os;
 use crate::wake::IoWaker;
 
 /// The queue pair of an endpoint that is used through [`crate::Endpoint`].
 pub(crate) const QPN: Qpn = Qpn(1);
-/// News that wait to be read; further ones are dropped.
-const NEWS_MAX: usize = 256;
+/// Events that wait to be read; further ones are dropped.
+const EVENTS_MAX: usize = 256;
 /// How long a closing endpoint stays to acknowledge what its peers have in flight.
 const CLOSE_QUIET: Duration = Duration::from_millis(2);
 /// How often a closing endpoint looks whether it is done.
@@ -123,7 +123,7 @@ pub(crate) struct Shared {
     /// Taken from the inbox, and not given back to the core as receive buffers yet.
     taken: AtomicU32,
     post_batch: u32,
-    news: Mutex<VecDeque<News>>,
+    events: Mutex<VecDeque<EndpointEvent>>,
     pub local_address: SocketAddr,
     pub payload_bytes_max: usize,
     permits_max: u32,
@@ -163,9 +163,9 @@ impl Shared {
         }
     }
 
-    /// Takes all news.
-    pub(crate) fn take_news(&self) -> Vec<News> {
-        lock(&self.news).drain(..).collect()
+    /// Takes all events.
+    pub(crate) fn take_events(&self) -> Vec<EndpointEvent> {
+        lock(&self.events).drain(..).collect()
     }
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn start<I: PacketIo + Send + 'static>(
         inbox: Inbox::new(),
         taken: AtomicU32::new(0),
         post_batch: (receive_queue_datagrams / 8).max(1),
-        news: Mutex::default(),
+        events: Mutex::default(),
         local_address: engine.io_ref().local_address(),
         payload_bytes_max: engine.core_ref().payload_bytes_max(),
         permits_max,
@@ -449,10 +449,10 @@ impl Ledger {
         Report { stats: core.stats().clone(), io: engine.io_ref().stats(), peers: peers.collect() }
     }
 
-    fn news(&self, news: News) {
-        let mut waiting = lock(&self.shared.news);
-        if waiting.len() < NEWS_MAX {
-            waiting.push_back(news);
+    fn push_event(&self, event: EndpointEvent) {
+        let mut waiting = lock(&self.shared.events);
+        if waiting.len() < EVENTS_MAX {
+            waiting.push_back(event);
         }
     }
 
@@ -483,7 +483,7 @@ impl Application for Ledger {
             }
             Event::PeerUp { peer } => {
                 if let Some(address) = context.core().address_of(peer) {
-                    self.news(News::PeerUp(address));
+                    self.push_event(EndpointEvent::PeerUp(address));
                 }
             }
             Event::PeerDown { peer, reason } => {
@@ -492,7 +492,7 @@ impl Application for Ledger {
                         Some(hint) => tracing::info!("peer {address} is down: {reason:?}: {hint}"),
                         None => tracing::info!("peer {address} is down: {reason:?}"),
                     }
-                    self.news(News::PeerDown(address, reason));
+                    self.push_event(EndpointEvent::PeerDown(address, reason));
                 }
             }
             Event::Writable { .. } => {}
@@ -511,7 +511,7 @@ impl Application for Ledger {
                     } else {
                         tracing::info!("the path to {peer} passes {works_bytes} bytes again");
                     }
-                    self.news(News::PathMtu { peer, works_bytes, configured_bytes });
+                    self.push_event(EndpointEvent::PathMtu { peer, works_bytes, configured_bytes });
                 }
             }
         }
@@ -519,6 +519,6 @@ impl Application for Ledger {
 
     fn notice(&mut self, notice: Notice) {
         tracing::warn!("{notice}");
-        self.news(News::Notice(notice));
+        self.push_event(EndpointEvent::Notice(notice));
     }
 }

@@ -13,8 +13,8 @@ use srd_proto::{AddPeerError, Class, Config, Status};
 
 use crate::bind::engine_over;
 use crate::driver::{self, Command, Outgoing, PeerState, Permit, Shared};
+use crate::events::{EndpointEvent, Report};
 use crate::io::{PacketIo, PollMode};
-use crate::news::{News, Report};
 use crate::options::{BindError, BindOptions};
 use crate::sync::{
     Acquired, Inbox, InboxClosed, OneshotReceiver, OneshotSender, deadline, lock, oneshot,
@@ -171,8 +171,8 @@ impl Endpoint {
     }
 
     /// What has happened since the last call, other than arrivals.
-    pub fn take_news(&self) -> Vec<News> {
-        self.shared.take_news()
+    pub fn take_events(&self) -> Vec<EndpointEvent> {
+        self.shared.take_events()
     }
 
     /// Counters and the state of every peer.
