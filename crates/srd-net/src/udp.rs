@@ -35,7 +35,7 @@ use crate::sys::send::Sender;
 use crate::sys::socket::Socket;
 use crate::sys::timer::Alarm;
 use crate::wake::IoWaker;
-use receive::Ear;
+use receive::LocalReceiver;
 use refusals::Refusals;
 
 /// Paths that an endpoint may have.
@@ -71,7 +71,7 @@ pub struct UdpIo {
     sender: Sender,
     /// The socket that receives at each local address, and what it receives into.
     receivers: Vec<usize>,
-    ears: Vec<Ear>,
+    local_receivers: Vec<LocalReceiver>,
     clock: Clock,
     /// The path whose socket was full.
     blocked: Option<usize>,
@@ -148,7 +148,7 @@ impl UdpIo {
             segments_max,
             receive_buffer_bytes,
             sender: Sender::default(),
-            ears: receivers.iter().map(|_| Ear::new()).collect(),
+            local_receivers: receivers.iter().map(|_| LocalReceiver::new()).collect(),
             receivers,
             path_count,
             clock: Clock::new(),
@@ -183,7 +183,7 @@ impl UdpIo {
     /// # Errors
     /// The operating system's, and that there are several such sockets.
     pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
-        if self.ears.len() > 1 {
+        if self.local_receivers.len() > 1 {
             let text = "packets arrive at several local addresses: no one descriptor tells of them";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
@@ -210,7 +210,7 @@ impl UdpIo {
             let ip = self.sources[*path].ip();
             ip.is_ipv4() == destination.is_ipv4() || (ip.is_ipv6() && ip.is_unspecified())
         };
-        let mut turns = (0..self.ears.len()).map(|turn| (first + turn) % count);
+        let mut turns = (0..self.local_receivers.len()).map(|turn| (first + turn) % count);
         turns.find(reaches).unwrap_or(first)
     }
 
@@ -369,8 +369,8 @@ impl UdpIo {
             return Ok(false);
         }
         self.stats.sleeps += 1;
-        for ear in &mut self.ears {
-            ear.receiver.expect_few();
+        for local_receiver in &mut self.local_receivers {
+            local_receiver.receiver.expect_few();
         }
         let woken = self.sleep_announced(wait);
         let rung = woken.as_ref().is_ok_and(|w| w.called);
@@ -458,7 +458,9 @@ impl PacketIo for UdpIo {
         // Asking for what is not there costs a system call for nothing.
         let ask_first = no_wait
             || !self.slept
-            || self.ears.iter().any(|ear| ear.is_waiting() || ear.receiver.is_full())
+            || self.local_receivers.iter().any(|local_receiver| {
+                local_receiver.is_waiting() || local_receiver.receiver.is_full()
+            })
             || self.poll != PollMode::Block;
         if ask_first && let Some(n) = self.receive_now(&mut each)? {
             return Ok(n);
@@ -507,7 +509,7 @@ impl PacketIo for UdpIo {
     }
 
     fn local_addresses(&self) -> u8 {
-        u8::try_from(self.ears.len()).unwrap_or(1)
+        u8::try_from(self.local_receivers.len()).unwrap_or(1)
     }
 
     fn local_address_at(&self, place: u8) -> SocketAddr {

@@ -44,9 +44,9 @@ pub fn links_max() -> u32 {
     u32::try_from(part).unwrap_or(LINKS_MAX).min(LINKS_MAX)
 }
 
-/// What is known of an address.
+/// How an address is reached.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Reach {
     /// The place of its link.
     Link(usize),
     /// By UDP, until it is called again.
@@ -97,7 +97,7 @@ pub(super) struct Table {
     listener: OwnedFd,
     bell: OwnedFd,
     places: Vec<Option<Place>>,
-    ways: HashMap<SocketAddr, Way>,
+    reach: HashMap<SocketAddr, Reach>,
     looked_at: Instant,
     armed: bool,
     bytes: Vec<u8>,
@@ -120,7 +120,7 @@ impl Table {
             listener,
             bell,
             places: Vec::new(),
-            ways: HashMap::new(),
+            reach: HashMap::new(),
             looked_at: Instant::ZERO,
             armed: false,
             bytes: Vec::new(),
@@ -145,8 +145,8 @@ impl Table {
 
     /// Whether packets to an address go through memory.
     pub(super) fn has_link(&self, to: SocketAddr) -> bool {
-        match self.ways.get(&to) {
-            Some(Way::Link(place)) => self.met(*place),
+        match self.reach.get(&to) {
+            Some(Reach::Link(place)) => self.met(*place),
             _ => false,
         }
     }
@@ -159,20 +159,20 @@ impl Table {
     /// The link to an address, if the two have met. An address of this machine is called now and
     /// then.
     pub(super) fn link_to(&mut self, now: Instant, to: SocketAddr) -> Option<&mut Link> {
-        match self.ways.get(&to) {
-            Some(Way::Link(place)) => {
+        match self.reach.get(&to) {
+            Some(Reach::Link(place)) => {
                 let place = *place;
                 if !self.met(place) {
                     return None;
                 }
                 return self.places[place].as_mut().map(|place| &mut place.link);
             }
-            Some(Way::Far { again, .. }) if now < *again => {}
-            Some(Way::Far { wait, .. }) => {
+            Some(Reach::Far { again, .. }) if now < *again => {}
+            Some(Reach::Far { wait, .. }) => {
                 let wait = *wait;
                 self.call(now, to, wait);
             }
-            None if self.machine.contains(&to.ip()) && self.ways.len() < ADDRESSES_MAX => {
+            None if self.machine.contains(&to.ip()) && self.reach.len() < ADDRESSES_MAX => {
                 self.call(now, to, AGAIN);
             }
             None => {}
@@ -183,12 +183,12 @@ impl Table {
     fn call(&mut self, now: Instant, to: SocketAddr, wait: Duration) {
         // Addresses for which there is no link anyway need not be remembered.
         let Some(counted) = Counted::take() else { return };
-        let far = Way::Far { again: now + wait, wait: wait.times(4).min(AGAIN_MAX) };
-        self.ways.insert(to, far);
+        let far = Reach::Far { again: now + wait, wait: wait.times(4).min(AGAIN_MAX) };
+        self.reach.insert(to, far);
         if let Ok(link) = Link::call(self.own, to, self.bell.as_fd())
             && let Some(place) = self.put(link, counted)
         {
-            self.ways.insert(to, Way::Link(place));
+            self.reach.insert(to, Reach::Link(place));
         }
     }
 
@@ -288,9 +288,9 @@ impl Table {
         }
         let Ok(mut link) = link.hear(self.own, self.bell.as_fd()) else {
             // It would not have this endpoint, which asks again much later.
-            let far = Way::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
-            let of_it = |way: &&mut Way| matches!(way, Way::Link(place) if *place == at);
-            self.ways.values_mut().filter(of_it).for_each(|way| *way = far);
+            let far = Reach::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
+            let of_it = |reach: &&mut Reach| matches!(reach, Reach::Link(place) if *place == at);
+            self.reach.values_mut().filter(of_it).for_each(|reach| *reach = far);
             return;
         };
         let has_met = link.has_met();
@@ -300,16 +300,16 @@ impl Table {
         self.counts.links += 1;
         // Two that have called each other have two links, and each writes to one.
         let known = self.has_link(peer);
-        if !known && (self.ways.len() < ADDRESSES_MAX || self.ways.contains_key(&peer)) {
-            self.ways.insert(peer, Way::Link(at));
+        if !known && (self.reach.len() < ADDRESSES_MAX || self.reach.contains_key(&peer)) {
+            self.reach.insert(peer, Reach::Link(at));
         }
     }
 
     fn remove(&mut self, now: Instant, at: usize) {
         let Some(mut place) = self.places.get_mut(at).and_then(Option::take) else { return };
         let Some(peer) = place.link.rings().map(|rings| rings.peer) else { return };
-        if matches!(self.ways.get(&peer), Some(Way::Link(place)) if *place == at) {
-            self.ways.insert(peer, Way::Far { again: now + AGAIN, wait: AGAIN });
+        if matches!(self.reach.get(&peer), Some(Reach::Link(place)) if *place == at) {
+            self.reach.insert(peer, Reach::Far { again: now + AGAIN, wait: AGAIN });
         }
     }
 }
