@@ -39,7 +39,7 @@ pub struct Peer {
 /// A datagram that arrived.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// Who sent it.
+    /// The peer that sent it.
     pub peer: Peer,
     /// What it carries.
     pub payload: Bytes,

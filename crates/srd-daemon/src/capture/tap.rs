@@ -46,7 +46,7 @@ struct Shared {
     dropped: [AtomicU64; 2],
     /// The reader is gone.
     is_over: AtomicBool,
-    /// Who waits for packets, once it does.
+    /// The thread that waits for packets, once it does.
     reader: OnceLock<Thread>,
 }
 
@@ -205,7 +205,7 @@ impl Tap {
 #[derive(Debug, Default)]
 pub struct Taps {
     taps: Vec<Tap>,
-    /// Who is at an address, for outer packets.
+    /// The peer at an address, for outer packets.
     names: BTreeMap<IpAddr, PeerNumber>,
 }
 

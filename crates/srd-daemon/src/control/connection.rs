@@ -130,7 +130,7 @@ fn stream_place(shared: &Arc<Shared>) -> Result<Slot, Refusal> {
     })
 }
 
-/// Who asked is worth a line if it changes something or looks into packets.
+/// Logs the user of a request that changes something or captures packets.
 fn log(stream: &UnixStream, request: &Request) {
     let name = request.name();
     let what = match request {

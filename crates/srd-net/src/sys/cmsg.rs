@@ -40,7 +40,7 @@ pub(crate) struct Received {
 /// A `sock_extended_err`, without its error number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
-    /// Who said so: `SO_EE_ORIGIN_*`.
+    /// The source of the error: `SO_EE_ORIGIN_*`.
     pub origin: u8,
     /// Type of the ICMP message.
     pub kind: u8,
