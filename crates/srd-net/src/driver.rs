@@ -210,7 +210,7 @@ pub(crate) fn start<I: PacketIo + Send + 'static>(
     let config = engine.core_ref().config();
     let permits_max = config.send_queue_datagrams_max;
     let ended = Semaphore::new(1);
-    ended.try_take();
+    ended.try_acquire();
     let shared = Arc::new(Shared {
         commands: Mutex::default(),
         waker: engine.io().waker()?,

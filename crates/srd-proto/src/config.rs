@@ -136,10 +136,10 @@ pub struct Config {
     /// Idle time after which a context gives its memory back. Longer than `peer_timeout`, ours
     /// and any peer's, or a datagram that is repeated after it could be delivered again.
     pub idle_reclaim: Duration,
-    /// Idle time, at least 100 us, after which a context hibernates: it gives back the tables that it
-    /// sends with, and keeps what the protocol must not forget. With this set, contexts with peers
-    /// that the application named are never reclaimed. [`Duration::MAX`]: never. Contexts with a
-    /// keepalive do not hibernate.
+    /// Idle time, at least 100 us, after which a context hibernates: it gives back the tables that
+    /// it sends with, and keeps what the protocol must not forget. With this set, contexts with
+    /// peers that the application named are never reclaimed. [`Duration::MAX`]: never. Contexts
+    /// with a keepalive do not hibernate.
     pub idle_hibernate: Duration,
     /// RNR verdicts before a datagram fails; 7 means for ever, as in EFA. 0..=7.
     pub rnr_retries: u8,
@@ -305,8 +305,8 @@ impl Config {
             delay_target_min,
             window_initial_bytes, window_max_percent, credit_percent, ack_packets, ack_bytes,
             ack_delay, ack_delay_interactive, ack_tuples_max, rto_min, rto_max, peer_timeout,
-            answer_timeout, keepalive, idle_reclaim, idle_hibernate, rnr_retries, peers_max, flows_max,
-            send_queue_datagrams_max, unreliable_queue_datagrams_max, window_packets_max,
+            answer_timeout, keepalive, idle_reclaim, idle_hibernate, rnr_retries, peers_max,
+            flows_max, send_queue_datagrams_max, unreliable_queue_datagrams_max, window_packets_max,
             events_max, handshakes_per_second_max, key_packets_max, key_lifetime,
         } = self;
         let ns = |d: &Duration| d.as_nanos();

@@ -49,7 +49,7 @@ const SENDERS_MEMORY: Duration = Duration::from_millis(10);
 pub(crate) struct Share {
     /// Datagram bytes received, each datagram once.
     pub received: u64,
-    /// Bytes the sender has ever queued, as far as it has said.
+    /// Bytes the sender has ever queued, as its packets report.
     pub queued: u64,
     /// Bytes received plus bytes in flight may reach this credit limit.
     pub credit_limit: u64,
@@ -119,7 +119,7 @@ impl Share {
         self.credit_limit.min(self.received + QUANTUM_PACKETS * packet_bytes)
     }
 
-    /// Notes what a packet said of the sender's base round trip.
+    /// Records the sender's base round trip that a packet carried.
     fn note_rtt(&mut self, now: Instant, code: u8) {
         if now >= self.rtt_until {
             let fresh = now < self.rtt_until + RTT_GENERATION;
@@ -188,7 +188,7 @@ pub(crate) struct ReceiverShare {
     round_trips: RoundTrips,
     senders_recent: u32,
     senders_until: Instant,
-    /// What this shard tells the others of its node, and how many senders those have.
+    /// What this shard reports to the others of its node, and how many senders those have.
     count: SenderCount,
     others: u32,
     /// Contexts with a grant, each with the time of the oldest that was not answered when it was
@@ -248,7 +248,7 @@ impl ReceiverShare {
         if now < self.senders_until { self.senders_recent.max(self.active) } else { self.active }
     }
 
-    /// Says to the node's other shards how many senders there are here, and hears from them: each
+    /// Exchanges the numbers of senders with the node's other shards: each
     /// shard grants as large a part of the whole as it has of the senders.
     pub(crate) fn sync(&mut self, now: Instant) {
         if self.enabled {
@@ -256,7 +256,7 @@ impl ReceiverShare {
         }
     }
 
-    /// When the other shards are told of fewer senders, unless something arrives before.
+    /// When fewer senders are reported to the other shards, unless something arrives before.
     pub(crate) fn sync_at(&self) -> Option<Instant> {
         (self.count.said() > self.active).then_some(self.senders_until)
     }
@@ -316,7 +316,7 @@ impl ReceiverShare {
                 share.credit_limit = share.credit_limit.max(share.received);
             } else {
                 self.active -= 1;
-                // R6. What it may send of the next message before it hears from us.
+                // R6. What it may send of the next message before our next acknowledgement.
                 share.credit_limit = share.received + unsolicited;
             }
             if self.active >= self.senders_recent || now >= self.senders_until {

@@ -196,8 +196,8 @@ impl RttEstimator {
         least.map_or(self.initial, Duration::from_nanos)
     }
 
-    /// The base round trip that the peer is told. The least of a few samples may be no base: in a
-    /// crowd that begins at once the first packet of most senders has waited in a queue.
+    /// The base round trip that packets carry to the peer. The least of a few samples may be no
+    /// base: in a crowd that begins at once the first packet of most senders has waited in a queue.
     pub(crate) fn reported(&self) -> Option<Duration> {
         let most = self.initial.times(FEW_SAMPLES_PERCENT).over(100);
         match self.samples {

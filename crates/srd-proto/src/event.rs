@@ -1,4 +1,4 @@
-//! What the core tells the application: arrivals at once, everything else as events.
+//! What the core reports to the application: arrivals at once, everything else as events.
 
 use core::fmt;
 
@@ -82,14 +82,14 @@ impl Status {
 /// Why a peer went down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownReason {
-    /// It never answered. Nor does one that holds another key than we were told, or does not
-    /// know ours: strangers are not answered. An [`Event::Diagnosis`] tells what is known of why.
+    /// It never answered. A peer that holds another key than was configured, or does not know ours,
+    /// does not answer either. An [`Event::Diagnosis`] reports what is known of the reason.
     Unreachable,
     /// It stopped answering.
     Unresponsive,
     /// It came back with a later epoch: a new process, or a new machine under its address.
     Restarted,
-    /// It said goodbye: its endpoint has ended, or has removed us.
+    /// It sent a Close: its endpoint has ended, or has removed us.
     Closed,
 }
 
@@ -146,7 +146,7 @@ impl Diagnosis {
     }
 }
 
-/// What the network says of a packet that it did not deliver (ICMP destination unreachable).
+/// Why the network did not deliver a packet (ICMP destination unreachable).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreachable {
     /// The peer's host answers, and nothing listens at the port.

@@ -117,7 +117,7 @@ impl Security {
         matches!(self.mode, Protection::JobKey(_))
     }
 
-    /// Whether an opening was made for us, as far as its MAC over `rest` tells.
+    /// Whether an opening was made for us, as its MAC over `rest` shows.
     pub(crate) fn is_for_us(&self, mac: &[u8; MAC_BYTES], rest: &[u8]) -> bool {
         self.hello_key.as_ref().is_some_and(|key| key.check(rest, mac))
     }
@@ -131,12 +131,12 @@ impl Security {
         }
     }
 
-    /// Sixty-four bits that nobody can guess.
+    /// Sixty-four random bits.
     pub(crate) fn word(&mut self) -> u64 {
         self.drbg.next_u64()
     }
 
-    /// A token that nobody can guess.
+    /// A random token.
     pub(crate) fn token(&mut self) -> Token {
         self.drbg.array()
     }

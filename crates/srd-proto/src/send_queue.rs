@@ -35,7 +35,7 @@ pub(crate) enum Place {
     InFlight,
     /// Waiting to be sent again.
     Retransmit,
-    /// Refused for want of a receive buffer, waiting until it may be sent again.
+    /// Refused because there was no receive buffer, waiting until it may be sent again.
     Refused,
     /// Lost, and waiting until it is known whether packets of its size pass.
     Aside,
@@ -100,7 +100,7 @@ pub(crate) struct SendQueue {
     flow_links: Links,
     flow_of: BTreeMap<(Qpn, Class), u16>,
     retransmit: Chain,
-    /// Refused for want of a receive buffer; to be tried again when their wait is over.
+    /// Refused because there was no receive buffer; sent again when their wait is over.
     rnr: Chain,
     /// Lost while it is in doubt whether packets of their size pass.
     aside: Chain,
@@ -393,7 +393,7 @@ impl SendQueue {
         self.held.len()
     }
 
-    /// Looks whether each datagram and each flow stands where it says.
+    /// Checks that each datagram and each flow is in the list that it names.
     ///
     /// # Panics
     /// If one does not.
@@ -437,12 +437,12 @@ impl SendQueue {
         self.held.len() - self.free.len()
     }
 
-    /// Remembers that a send was refused for want of room.
+    /// Records that a send was refused because the queue was full.
     pub(crate) fn refuse(&mut self) {
         self.refused = true;
     }
 
-    /// Whether a send was refused and nobody has been told of room since.
+    /// Whether a send was refused and room has not been reported since.
     pub(crate) fn has_refused(&self) -> bool {
         self.refused
     }

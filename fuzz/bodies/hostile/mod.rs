@@ -127,7 +127,7 @@ impl Pair {
         }
         let meta = PacketMeta { source, local: 0, ecn: Ecn::NotEct, received_at: self.now };
         let (now, man) = (self.now, &mut self.man);
-        let Node { endpoint, admit, .. } = &mut self.nodes[at];
+        let Node { endpoint, judge, .. } = &mut self.nodes[at];
         endpoint.handle_packet_with(now, meta, PacketRef::Whole(&mut packet), |delivery| {
             man.meddle(at, delivery, |delivery| judge.admit(now, delivery))
         });

@@ -108,10 +108,10 @@ impl Node {
             seed: 1,
         };
         let rdm = Rdm::new(config, &mut endpoint, address(node), incarnation);
-        let admit = Judge { rdm, memory: Checked::default() };
+        let judge = Judge { rdm, memory: Checked::default() };
         let mut new = Self {
             endpoint,
-            admit,
+            judge,
             run,
             incarnation,
             peers: [Peer(0); 2],

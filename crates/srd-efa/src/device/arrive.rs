@@ -1,7 +1,7 @@
 //! Admits or refuses datagrams of peers: messages here, reads and writes in `rdma`.
 //!
-//! A datagram is placed and completed as it is admitted, or refused without a trace (M2): then it may
-//! come again.
+//! A datagram is placed and completed as it is admitted, or refused without a trace (M2): then it
+//! may come again.
 
 use srd_proto::{Delivery, Instant, Qpn, Status};
 

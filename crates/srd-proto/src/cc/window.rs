@@ -38,7 +38,7 @@ const MAX_PACKETS: f64 = 48.0;
 /// How much wider the target is while a credit limit applies.
 const CREDIT_TARGET: u64 = 4;
 
-/// What an acknowledgement tells the controller.
+/// The input of the controller from one acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckSignal {
     pub now: Instant,
@@ -179,7 +179,7 @@ impl Window {
         self.period_lost += s.lost_bytes;
         let delay = s.median.as_nanos() as f64;
         let target = self.allowed(s.credit_limited).as_nanos() as f64;
-        // A mark says that a queue is long; most paths being late says that it is ours, and
+        // A mark shows that a queue is long; most paths being late shows that it is ours, and
         // suffices (C14).
         let congested = delay >= target || s.marked && delay * 2.0 >= target;
         if s.acked_bytes > 0 && self.restore > 0.0 {

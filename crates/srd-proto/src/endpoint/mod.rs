@@ -47,7 +47,7 @@ pub struct PeerConfig {
     /// Its static public key, when the endpoint runs with static keys.
     pub public_key: Option<[u8; 32]>,
     /// A secret that both share beside their keys (`psk2` of Noise): a recorded session stays
-    /// secret even from whoever breaks the curve.
+    /// secret even if the curve is broken.
     pub preshared_key: Option<[u8; 32]>,
 }
 
@@ -436,7 +436,7 @@ impl Endpoint {
     }
 
     /// When to call [`Endpoint::handle_timeout`] at the latest. May be early, never late, once
-    /// [`Endpoint::poll_transmit`] has said that there is nothing more to send.
+    /// [`Endpoint::poll_transmit`] has returned `None`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let link = self.shared.egress.opens_at(&self.shared.node);
         let wakes = self.peers.next_wake().into_iter().chain(link);
@@ -530,7 +530,7 @@ impl Endpoint {
         &self.shared.stats
     }
 
-    /// Takes a path out of use, or puts it back: an operator's word, which no probe overrules.
+    /// Takes a path out of use, or puts it back: an operator's decision, which no probe overrules.
     /// Returns whether there is such a path.
     pub fn deny_path(&mut self, peer: PeerId, entropy: Entropy, denied: bool) -> bool {
         let tx = self.peers.peer(peer).and_then(|p| p.tx.as_mut());

@@ -23,8 +23,8 @@ const WAKES_SPARE: usize = 16;
 pub(super) struct Peers {
     pub(super) slots: Vec<Option<Box<Peer>>>,
     pub(super) ready: VecDeque<PeerId>,
-    /// When each peer has to be polled. Only the entry that equals the peer's `wake_at` is valid; the
-    /// others are outdated, and removed when there are more of them than valid ones.
+    /// When each peer has to be polled. Only the entry that equals the peer's `wake_at` is valid;
+    /// the others are outdated, and removed when there are more of them than valid ones.
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
 }
 

@@ -363,8 +363,8 @@ impl Endpoint {
         header: &Header,
         greeting: Option<&Greeting>,
     ) {
-        // Data comes from an entropy port: answer to where the sender listens if it says so,
-        // else to the port it used, which it listens on as well.
+        // Data comes from an entropy port: the answer goes to the port of the greeting if there is
+        // one, else to the port it used, which it listens on as well.
         let port = greeting.map_or(meta.source.port(), |g| g.port);
         let reset = Reset { context: header.dst_context, number: header.number };
         let to = SocketAddr::new(meta.source.ip(), port);
@@ -372,8 +372,8 @@ impl Endpoint {
     }
 }
 
-/// What a packet says of its sender's round trip: believed of a sender that has proved, by naming
-/// our context, that it hears us.
+/// The round trip that a packet carries, if its sender has proved, by naming our context, that it
+/// receives our packets.
 fn rtt_code(header: &Header) -> u8 {
     if header.dst_context == 0 { RTT_UNKNOWN } else { header.rtt_code }
 }

@@ -24,7 +24,7 @@ const RETRIES_MAX: usize = 2;
 /// The same, to addresses of known peers: what strangers write from other addresses leaves them
 /// alone.
 const RETRIES_KNOWN_MAX: usize = 8;
-/// The same, to members of our job, who alone can make us demand one.
+/// The same, to members of our job: other senders cannot cause such a demand.
 const RETRIES_JOB_MAX: usize = 64;
 /// Parts that the address space is cut into by a keyed hash of prefixes, and the time between two
 /// demands to one part: a stranger with many addresses in one place gets a part of what there is.

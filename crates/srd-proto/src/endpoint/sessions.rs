@@ -1,4 +1,4 @@
-//! How sessions are opened, and what happens when a peer says that it has lost ours.
+//! How sessions are opened, and what a Reset does.
 //!
 //! What a stranger's opening costs, in this order: one MAC, or nothing more; a demand for a cookie,
 //! from an allowance; a handshake, from another. A stranger gets memory here only once it has
@@ -67,7 +67,7 @@ impl Endpoint {
         taken
     }
 
-    /// Someone opens a session.
+    /// An opening of a session arrived.
     fn on_hello(&mut self, now: Instant, meta: &PacketMeta, body: &[u8]) -> Result<(), DropReason> {
         let hello = Hello::decode(body)?;
         let ip = meta.source.ip();
@@ -168,8 +168,8 @@ impl Endpoint {
         Some(id)
     }
 
-    /// Whether somebody with a key that we do not know may have a session, from this address: not
-    /// if the application has told us whose that is.
+    /// Whether a peer with an unknown key may have a session from this address: not if the
+    /// application has named the peer at this address.
     fn admits_stranger(&self, address: SocketAddr) -> bool {
         let owner =
             self.by_address.get(&(address, self.shared.shard)).and_then(|id| self.peers.look(*id));
@@ -219,7 +219,7 @@ impl Endpoint {
         self.shared.security.admit(now, proof)
     }
 
-    /// Asks the sender of an opening to show that it receives where it says that it is.
+    /// Demands proof that the sender of an opening receives at its source address.
     fn demand_cookie(
         &mut self,
         now: Instant,
@@ -250,9 +250,9 @@ impl Endpoint {
         Err(DropReason::CookieDemanded)
     }
 
-    /// A peer says that it does not know the context that we name, or has forgotten what came
-    /// from ours: it has restarted, or has given us up. Believed only if it names that context
-    /// and a packet that is in flight there.
+    /// A Reset: the peer does not know the context that a packet of ours named, or has removed what
+    /// it received from ours. It has restarted, or has given us up. Believed only if it names that
+    /// context and a packet that is in flight there.
     pub(super) fn on_reset(
         &mut self,
         now: Instant,
@@ -265,7 +265,7 @@ impl Endpoint {
         let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return Ok(()) };
         if shared.security.is_on() {
-            // S26. Nobody signed this: it is a hint to open a new session, no more.
+            // S26. A Reset is not signed: it is a hint to open a new session, no more.
             peer.protected.reopen = true;
         } else if reset.context == peer.remote_context {
             peer.restart(now, shared, DownReason::Restarted);

@@ -16,8 +16,8 @@ use crate::wire::greeting::Greeting;
 use crate::wire::handshake::Token;
 use crate::wire::{Header, Kind};
 
-/// Closes to removed peers that may wait to be sent. Beyond this bound a removed peer gets none, and
-/// times out.
+/// Closes to removed peers that may wait to be sent. Beyond this bound a removed peer gets none,
+/// and times out.
 const QUEUED_CLOSES_MAX: usize = 1024;
 
 /// A packet to a peer that is gone.
@@ -43,8 +43,8 @@ impl Endpoint {
 
     /// Ends the endpoint: everything outstanding completes as flushed, and a Close for each peer
     /// that has a context is queued; [`Endpoint::poll_transmit`] hands them out. Each peer reports
-    /// [`crate::DownReason::Closed`] at once, and learns which of its datagrams arrived. From now on
-    /// nothing is accepted for sending, and nothing that arrives is looked at.
+    /// [`crate::DownReason::Closed`] at once, and learns which of its datagrams arrived. From now
+    /// on nothing is accepted for sending, and nothing that arrives is looked at.
     pub fn close(&mut self, now: Instant) {
         self.at(now);
         self.closed = true;
@@ -114,8 +114,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A Close in plain mode: nobody has signed it, so it must know what only the peer and those
-    /// who see its packets do.
+    /// A Close in plain mode: it is not signed, so it must carry what only the peer, and observers
+    /// of its packets, know.
     pub(super) fn on_plain_close(
         &mut self,
         now: Instant,

@@ -33,11 +33,11 @@ pub(crate) struct PathProbe {
 
 impl PathSet {
     /// A packet that left at `sent_at` was missed for so long that a timer found it: where one path
-    /// died others did, and each would cost a packet more, and such a wait. So all paths that were not
-    /// confirmed since are probed, some in each `rtt_base`, and passed over until they answer; those
-    /// that have not after `pause` are assumed bad. Where many senders share the receiver it is
-    /// more likely their crowd that lost the packet than a path: together they ask as often as one
-    /// alone.
+    /// died others did, and each would cost a packet more, and such a wait. So all paths that were
+    /// not confirmed since are probed, some in each `rtt_base`, and passed over until they answer;
+    /// those that have not after `pause` are assumed bad. Where many senders share the receiver it
+    /// is more likely their crowd that lost the packet than a path: together they ask as often as
+    /// one alone.
     pub(crate) fn ask_all(
         &mut self,
         now: Instant,

@@ -27,7 +27,7 @@ struct Tally {
     progress: bool,
 }
 
-/// First and longest wait after a refusal for want of a receive buffer.
+/// First and longest wait after a refusal because there was no receive buffer.
 const RNR_FIRST: Duration = Duration::from_micros(50);
 const RNR_MAX: Duration = Duration::from_secs(1);
 /// So many probes that are answered, and nothing else is, ask all paths.
@@ -74,7 +74,7 @@ impl Peer {
             tx.first_probe = tx.first_probe.answered();
             tx.rto_backoff = 0;
             // What is lost again and again while probes pass is not sent at the pace of probes.
-            // Several answers in one round trip tell the same. Credit has a pace of its own.
+            // Several answers in one round trip count once. Credit has a pace of its own.
             let futile = tally.acked_bytes == 0 && tally.lost_bytes > 0 && !tx.credit_limited;
             if tally.acked_bytes > 0 {
                 tx.futile = 0;

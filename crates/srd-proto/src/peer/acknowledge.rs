@@ -118,7 +118,7 @@ impl Rx {
         self.ack_now || self.ack_due <= now
     }
 
-    /// Whether there is something to acknowledge, and little enough to say for
+    /// Whether there is something to acknowledge that fits into
     /// [`BESIDE_BYTES_MAX`].
     fn fits_beside(&self) -> bool {
         let span = self.received.highest() - self.received.cumulative();

@@ -1,5 +1,6 @@
-//! The end of a context by a Close packet: it carries an acknowledgement of everything that arrived, so
-//! that the peer knows what of its datagrams was delivered, and ends the context there at once.
+//! The end of a context by a Close packet: it carries an acknowledgement of everything that
+//! arrived, so that the peer knows what of its datagrams was delivered, and ends the context there
+//! at once.
 //!
 //! With protection on it is sealed and has a number like any control packet: one that is forged
 //! does not open, and one that is replayed finds its session gone. In plain mode it carries the

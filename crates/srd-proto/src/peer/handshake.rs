@@ -66,7 +66,7 @@ pub(crate) struct Protected {
     answered: Option<Box<Answered>>,
     /// The peer is opening a session, or ours cannot be made: ours can wait.
     hold_until: Instant,
-    /// The peer does not know our session any more, it says: open another.
+    /// A Reset claims that the peer does not know our session any more: open another.
     pub reopen: bool,
     /// Where the peer may have moved to.
     pub roam: Option<Box<Roam>>,
@@ -236,7 +236,7 @@ impl Peer {
         self.protected.opening.as_ref().is_some_and(|ours| token_of(&ours.message) == token)
     }
 
-    /// The responder wants this cookie back. Kept for the openings to come.
+    /// The responder demands this cookie. It is kept for later openings.
     pub(crate) fn on_retry(
         &mut self,
         now: Instant,
@@ -275,7 +275,7 @@ impl Peer {
                 opening.answers_left -= 1;
                 // S17
                 if opening.answers_left == 0 {
-                    // Another opening, which whoever forged these has not seen.
+                    // Another opening, which the forger of these answers has not seen.
                     self.protected.hold_until = opening.retry_at;
                     self.protected.opening = None;
                 }
@@ -382,7 +382,7 @@ impl Peer {
         self.protected.session.is_some() || self.protected.pending.is_some()
     }
 
-    /// Opens a packet in place, and tells whether it is the first that opens under the pending
+    /// Opens a packet in place, and returns whether it is the first that opens under the pending
     /// session: then that is in use.
     pub(crate) fn unseal<'a>(
         &mut self,

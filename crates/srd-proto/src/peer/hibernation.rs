@@ -1,8 +1,8 @@
 //! A hibernated context: after it has been idle for a while, it gives back the tables that it works
 //! with and keeps what the protocol must not forget. The next datagram wakes it.
 //!
-//! A node that exchanges a few messages with thousands of others works with few of them at a time, so
-//! the memory of a hibernated context matters most. Which paths are fast, and how late packets
+//! A node that exchanges a few messages with thousands of others works with few of them at a time,
+//! so the memory of a hibernated context matters most. Which paths are fast, and how late packets
 //! usually are, is learnt anew. A context that knows a bad path, or still has something under way,
 //! does not hibernate.
 
@@ -63,7 +63,7 @@ impl Peer {
         }
     }
 
-    /// What packets say of the least round trip of the last seconds.
+    /// The least round trip of the last seconds, as packets carry it.
     pub(super) fn rtt_code(&self) -> u8 {
         let hibernated = self.hibernated.as_ref().map(|kept| &kept.rtt);
         let rtt = self.tx.as_ref().map(|tx| &tx.rtt).or(hibernated);

@@ -1,4 +1,4 @@
-//! Beginnings and ends: hearing of a peer, its restart, giving it up.
+//! The life of a context: the first packet of a peer, its restart, giving it up.
 
 use super::Peer;
 use crate::config::Config;
@@ -15,8 +15,8 @@ use crate::wire::greeting::Greeting;
 const DIAGNOSIS_PERIOD: Duration = Duration::from_secs(30);
 
 impl Peer {
-    /// A greeting of the peer. A larger epoch means that the peer restarted; a packet with a smaller
-    /// one comes from an earlier run. `named`: the packet names our present context.
+    /// A greeting of the peer. A larger epoch means that the peer restarted; a packet with a
+    /// smaller one comes from an earlier run. `named`: the packet names our present context.
     pub(crate) fn on_greeting(
         &mut self,
         now: Instant,
@@ -64,8 +64,8 @@ impl Peer {
     }
 
     /// Whether this greeting is of a context that was removed here: the peer must begin another. A
-    /// greeting of an earlier run is refused for as long as its packets may be in the network, since
-    /// the run that is known may send again.
+    /// greeting of an earlier run is refused for as long as its packets may be in the network,
+    /// since the run that is known may send again.
     pub(crate) fn has_tombstone_of(
         &self,
         greeting: &Greeting,
@@ -146,8 +146,8 @@ impl Peer {
         self.send_anew(now, shared, had_received.then_some(reason));
     }
 
-    /// The peer has forgotten our context, and said so: we begin another. Of the peer's own context
-    /// that says nothing: if we took it to be over, it would have to begin another in turn, which
+    /// The peer has removed our context, and has sent a Reset: another one begins. The peer's own
+    /// context goes on: if it were taken to be over, it would have to begin another in turn, which
     /// would make us begin another, for ever.
     pub(crate) fn begin_anew(&mut self, now: Instant, shared: &mut Shared) {
         let had_received = self.has_received;
@@ -156,7 +156,7 @@ impl Peer {
     }
 
     /// Our context begins anew: what was sent is undecided and fails, what was not goes to the new
-    /// one. `down`: what the application is told.
+    /// one. `down`: the reason that is reported to the application.
     fn send_anew(&mut self, now: Instant, shared: &mut Shared, down: Option<DownReason>) {
         let refused = self.tx.as_ref().is_some_and(|tx| tx.queue.has_refused());
         let waiting = self.take_unsent(shared);
@@ -259,7 +259,7 @@ impl Peer {
         }
     }
 
-    /// The context is given up without a word: nothing is outstanding.
+    /// The context is given up, and nothing is reported, since nothing is outstanding.
     pub(crate) fn forget(&mut self, shared: &mut Shared) {
         self.tx = None;
         self.hibernated = None;
@@ -290,7 +290,7 @@ impl Peer {
     }
 
     /// Ends every datagram, or those of one queue pair, with a status. What has been sent
-    /// travels on, so that the peer's windows stay whole; nobody hears of it any more.
+    /// travels on, so that the peer's windows stay whole; its completion is not reported again.
     pub(crate) fn fail_all(&mut self, status: Status, of: Option<Qpn>, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };
         for slot in tx.queue.slots(of) {

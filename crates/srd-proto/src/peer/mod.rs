@@ -65,7 +65,7 @@ pub(crate) use unreliable::{read_unreliable, unreliable_overhead};
 /// Datagram header bytes: what a datagram costs beside its payload, in windows and credit.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize =
     crate::wire::HEADER_BYTES + crate::wire::data::DATA_BYTES;
-/// What a fresh context may send before it hears from the receiver, in percent of the
+/// What a new context may send before the first packet of the receiver, in percent of the
 /// bandwidth-delay product.
 const UNSOLICITED_PERCENT: u64 = 150;
 /// Probes that may be unanswered at a time.
@@ -88,7 +88,7 @@ pub(crate) struct Peer {
     pub home: Option<Box<Home>>,
     /// Our number for this context: what the peer writes into its packets.
     pub local_context: u32,
-    /// The peer's number, zero until it has told us.
+    /// The peer's number, zero until it is known.
     pub remote_context: u32,
     pub remote_epoch: Option<Epoch>,
     /// The run and context of the peer whose receiving half was removed: packets of it must not be
@@ -198,7 +198,7 @@ pub(crate) struct Tx {
     pub rtt: RttEstimator,
     pub window: Window,
     pub pacer: Pacer,
-    /// Which PSNs the peer has said it has, over the same window as its own.
+    /// Which PSNs the peer has acknowledged, over the same window as its own.
     pub known: Box<[u64]>,
     /// Everything below was processed as cumulative.
     pub cumulative: u64,
@@ -400,7 +400,7 @@ impl Tx {
             paths: PathSet::new(config, seed),
             delay: DelayEstimator::new(now),
             rtt: RttEstimator::new(now, config.rtt_initial),
-            // R5. Never less than one packet, or nothing would ever be said.
+            // R5. At least one packet, or the context could never begin.
             credit_limit: (window.bdp_bytes() * UNSOLICITED_PERCENT / 100)
                 .max(config.packet_bytes_to(ip).into()),
             window,

@@ -356,7 +356,7 @@ impl Mtu {
 
     fn evaluate_round(&mut self, now: Instant) {
         if self.answered == 0 {
-            // Nothing passes: that says nothing of sizes.
+            // If nothing passes, the size is not the reason.
             self.voids += 1;
             self.begin_try();
             if self.voids >= VOIDS_MAX {
@@ -466,7 +466,7 @@ impl Peer {
         }
     }
 
-    /// Lets go of what waited for the end of a search, tells what has changed, and begins to fail
+    /// Releases what waited for the end of a search, reports a new size, and begins to fail
     /// what is too large now.
     fn apply_mtu(&mut self, before: u16, shared: &mut Shared) {
         let Some(tx) = self.tx.as_deref_mut() else { return };

@@ -34,7 +34,7 @@ pub(crate) struct DataPacket<'a> {
 }
 
 impl Peer {
-    /// A data packet. `verdict` is what the destination queue pair says, asked only for a
+    /// A data packet. `verdict` is that of the destination queue pair, asked only for a
     /// datagram that is new.
     pub(crate) fn on_data(
         &mut self,
@@ -54,7 +54,7 @@ impl Peer {
         match arrival {
             Arrival::Outside => return Err(DropReason::OutsideWindow),
             Arrival::Replay => {
-                // Perhaps our acknowledgement was lost: say again.
+                // Perhaps our acknowledgement was lost: send another.
                 rx.ack_now = true;
                 return Err(DropReason::Replay);
             }

@@ -6,8 +6,8 @@
 //! its own copy from elsewhere, draws one small packet and moves nothing.
 //!
 //! The address that the application named, its **home**, is kept when the peer leaves it: while the
-//! peer does not answer, it may have gone back there without a word, as a run of it that knows
-//! nobody does. So a part of the openings and of the tail probes goes there.
+//! peer does not answer, it may have gone back there without sending a packet, as a new run of it
+//! does that knows no peer. So a part of the openings and of the tail probes goes there.
 //!
 //! Bound: one challenge at a time per peer, sent again at most every [`PAUSE`], and each time only
 //! because a packet came that is longer than the challenge.

@@ -1,8 +1,8 @@
 //! **Silence**: how long a peer has owed an answer, and when it is given up for that.
 //!
 //! The time in which this endpoint itself was not called although a timer was due (a stopped
-//! process, a suspended machine, a stalled thread) is not the peer's: it is taken off. The
-//! network's word that a peer cannot be reached (ICMP) is forgeable, so it is a hint: it shortens
+//! process, a suspended machine, a stalled thread) is not the peer's: it is taken off. An
+//! ICMP error that reports a peer as unreachable is forgeable, so it is a hint: it shortens
 //! the time only of a peer that answered before, and anything authentic from the peer takes it
 //! back.
 
@@ -99,7 +99,7 @@ impl Peer {
         self.hints = None;
     }
 
-    /// The network says that the peer cannot be reached.
+    /// An ICMP error reports the peer as unreachable.
     pub(crate) fn on_unreachable(&mut self, now: Instant, kind: Unreachable) {
         let before = self.hints.unwrap_or(Hints { kind, first_at: now, count: 0 });
         self.hints = Some(Hints { kind, count: before.count.saturating_add(1), ..before });

@@ -47,15 +47,15 @@ pub enum Kind {
     Hello = 4,
     /// Second handshake message.
     HelloReply = 5,
-    /// "Return this cookie first."
+    /// A demand to return a cookie first.
     Retry = 6,
-    /// "I know no such context."
+    /// A packet named a context that does not exist.
     Reset = 7,
     /// A datagram that is neither acknowledged nor repeated.
     Unreliable = 8,
-    /// "I end our context": the last word, with an acknowledgement of all that arrived.
+    /// The end of a context, with an acknowledgement of all that arrived.
     Close = 9,
-    /// "Do you receive here? Return this token." Protected modes only.
+    /// A token to be returned, to prove an address. Protected modes only.
     Challenge = 10,
     /// The token of a challenge.
     ChallengeReply = 11,
