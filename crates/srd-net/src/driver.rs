@@ -182,8 +182,8 @@ struct Ledger {
     deferred: VecDeque<Outgoing>,
 }
 
-/// Ends the commands, the inbox and the driver for those who wait for them, however the driver
-/// ends: also by a panic.
+/// Ends the commands, the inbox and the driver for the threads that wait for them, however the
+/// driver ends: also by a panic.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
@@ -274,24 +274,24 @@ fn drive<I: PacketIo>(mut engine: Engine<I>, mut ledger: Ledger) -> io::Result<(
         shared.inbox.append(&mut ledger.arrivals);
     };
     if result.is_ok() {
-        // Our last acknowledgements, and then a goodbye, so that peers do not wait for a node that
+        // Our last acknowledgements, and then a Close, so that peers do not wait for a node that
         // has gone.
         let quiet = engine.now() + CLOSE_QUIET;
         while engine.now() < quiet {
             engine.round(quiet, &mut ledger)?;
         }
-        // What ends unsent now makes no room for more: that would be lost without a word.
+        // A datagram that ends unsent now frees no permit: the next would be lost without a report.
         ledger.close_rooms();
         let now = engine.look();
         engine.core().close(now);
-        engine.farewell(&mut ledger)?;
+        engine.send_closes(&mut ledger)?;
     }
     drop(ledger);
     drop(ending);
     result
 }
 
-/// Nothing will be sent any more: whoever waits is told, by what is dropped here.
+/// Nothing will be sent any more: what is dropped here ends every wait.
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.deferred.clear();

@@ -220,7 +220,7 @@ impl Peer {
     }
 
     /// Queues a datagram, waiting while as many as the endpoint allows are outstanding. It is
-    /// delivered at most once, in any order; [`Peer::flush`] tells how it went.
+    /// delivered at most once, in any order; [`Peer::flush`] returns how it went.
     ///
     /// # Errors
     /// When it is larger than one packet, or the endpoint has ended.

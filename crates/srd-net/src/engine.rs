@@ -22,9 +22,9 @@ const ROUND_TURNS_MAX: usize = 4;
 const STALL: Duration = Duration::from_millis(5);
 /// Looks at the socket before such a timer. A full receive buffer takes fewer.
 const STALL_RECEIVES_MAX: usize = 1024;
-/// How long goodbyes may take to leave.
-const FAREWELL_MAX: Duration = Duration::from_millis(50);
-/// When a full socket is tried again by who does not wait for it.
+/// How long Closes may take to leave.
+const CLOSES_TIME_MAX: Duration = Duration::from_millis(50);
+/// When a full socket is tried again by a caller that does not wait for it.
 const BLOCKED_RETRY: Duration = Duration::from_micros(200);
 
 /// What an application does when something happens. Called on the thread that drives the
@@ -167,7 +167,7 @@ impl<I: PacketIo> Engine<I> {
         until: Instant,
         app: &mut impl Application,
     ) -> io::Result<usize> {
-        self.send_and_tell(app)?;
+        self.send_and_notify(app)?;
         self.receive(until, app)
     }
 
@@ -202,7 +202,7 @@ impl<I: PacketIo> Engine<I> {
     }
 
     /// Runs due timers, sends what may be sent, and hands out events until there are none.
-    pub(crate) fn send_and_tell(&mut self, app: &mut impl Application) -> io::Result<Flow> {
+    pub(crate) fn send_and_notify(&mut self, app: &mut impl Application) -> io::Result<Flow> {
         let before = self.last_look;
         let mut now = self.look();
         if let Some(due) = self.core.poll_timeout().filter(|due| *due <= now) {
@@ -219,13 +219,13 @@ impl<I: PacketIo> Engine<I> {
         }
         let mut flow = self.transmit(now)?;
         for turn in 1..=ROUND_TURNS_MAX {
-            if !self.tell(app) {
+            if !self.hand_out_events(app) {
                 break;
             }
             let now = self.look();
             flow = self.transmit(now)?;
             if turn == ROUND_TURNS_MAX {
-                // There may be more to tell: arrivals first, but without waiting for them.
+                // There may be more events: arrivals first, but without waiting for them.
                 flow = Flow::More;
             }
         }
@@ -247,11 +247,11 @@ impl<I: PacketIo> Engine<I> {
         Ok(())
     }
 
-    /// Sends what a closed core has still to say: goodbyes, for a bounded time where a socket is
+    /// Sends what a closed core has still to send: Closes, for a bounded time where a socket is
     /// full.
-    pub(crate) fn farewell(&mut self, app: &mut impl Application) -> io::Result<()> {
-        let deadline = self.now() + FAREWELL_MAX;
-        while self.send_and_tell(app)? != Flow::Idle && self.last_look < deadline {
+    pub(crate) fn send_closes(&mut self, app: &mut impl Application) -> io::Result<()> {
+        let deadline = self.now() + CLOSES_TIME_MAX;
+        while self.send_and_notify(app)? != Flow::Idle && self.last_look < deadline {
             if self.flow == Flow::Blocked {
                 std::thread::sleep(std::time::Duration::from_micros(200));
             }
@@ -260,14 +260,14 @@ impl<I: PacketIo> Engine<I> {
     }
 
     /// Hands out every event. Returns whether there was one.
-    pub(crate) fn tell(&mut self, app: &mut impl Application) -> bool {
-        let mut told = false;
+    pub(crate) fn hand_out_events(&mut self, app: &mut impl Application) -> bool {
+        let mut any = false;
         let now = self.last_look;
         while let Some(event) = self.core.poll_event() {
-            told = true;
+            any = true;
             app.event(&mut Context { core: &mut self.core, now }, event);
         }
-        told
+        any
     }
 
     /// Sends each batch as soon as it is built: the first does not wait for the core to find

@@ -79,7 +79,7 @@ pub enum Sent {
     },
 }
 
-/// Why the network did not deliver a packet, as ICMP tells it. Anybody can forge that.
+/// Why the network did not deliver a packet, as ICMP reports it. Such reports can be forged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Undelivered {
     /// Its destination cannot be reached.
@@ -107,7 +107,7 @@ pub enum Notice {
     },
     /// The kernel or the device refuses segmentation offload; sending goes on without it.
     SegmentationOff,
-    /// Sending failed for another reason; counted, and told once per reason.
+    /// Sending failed for another reason; counted, and reported once per reason.
     SendFailed {
         /// Where it was going.
         destination: SocketAddr,
@@ -164,7 +164,7 @@ pub struct IoStats {
     pub received_bytes: u64,
     /// Times that the thread slept.
     pub sleeps: u64,
-    /// Packets that the network said it could not deliver (ICMP).
+    /// Packets that ICMP errors reported as not delivered.
     pub undelivered: u64,
 }
 

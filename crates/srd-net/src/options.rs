@@ -40,7 +40,7 @@ pub struct BindOptions {
     pub send_buffer_bytes: u32,
     /// Whether to use segmentation offload where the kernel has it.
     pub segmentation: bool,
-    /// Datagrams that may wait for `recv`. Beyond it peers are told to try again (RNR).
+    /// Datagrams that may wait for `recv`. Beyond it peers have to try again (RNR).
     pub receive_queue_datagrams: u32,
     /// How long an endpoint that is dropped goes on to have its last datagrams acknowledged.
     pub linger: Duration,

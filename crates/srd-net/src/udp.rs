@@ -48,7 +48,8 @@ const SLEEP_MIN: Duration = Duration::from_micros(3);
 const ERRORS_LOOK: Duration = Duration::from_millis(20);
 /// How often it is looked at after a path has sent: for a second.
 const ERRORS_LOOKS: u8 = 50;
-/// How long an error waits before it is told: until all that had arrived before it was looked at.
+/// How long an error waits before it is reported: until all that had arrived before it was
+/// received.
 const ERRORS_WAIT: Duration = Duration::from_millis(10);
 /// Errors that wait to be taken; a flood of forged ones costs no more.
 const ERRORS_MAX: usize = 64;
@@ -83,9 +84,9 @@ pub struct UdpIo {
     watched: Option<Arc<OwnedFd>>,
     alarm: Alarm,
     notices: std::collections::VecDeque<Notice>,
-    failures_told: Vec<i32>,
+    failures_reported: Vec<i32>,
     refusals: Refusals,
-    too_large_told: Vec<SocketAddr>,
+    too_large_reported: Vec<SocketAddr>,
     /// How often the error queue of each path is still looked at, and when that last was.
     sent_on: Vec<u8>,
     errors_looked_at: Instant,
@@ -158,9 +159,9 @@ impl UdpIo {
             watched: None,
             alarm: Alarm::new()?,
             notices: std::collections::VecDeque::new(),
-            failures_told: Vec::new(),
+            failures_reported: Vec::new(),
             refusals: Refusals::default(),
-            too_large_told: Vec::new(),
+            too_large_reported: Vec::new(),
             sent_on,
             errors_looked_at: Instant::ZERO,
             undelivered: std::collections::VecDeque::new(),
@@ -184,7 +185,7 @@ impl UdpIo {
     /// The operating system's, and that there are several such sockets.
     pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
         if self.local_receivers.len() > 1 {
-            let text = "packets arrive at several local addresses: no one descriptor tells of them";
+            let text = "packets arrive at several local addresses: no single descriptor is readable for all of them";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         self.sockets[self.receivers[0]].as_fd().try_clone_to_owned()
@@ -307,7 +308,7 @@ impl UdpIo {
         match errno(error) {
             libc::EMSGSIZE => {
                 self.stats.send_too_large += 1;
-                self.tell_too_large(destination, transmit.segment_bytes);
+                self.report_too_large(destination, transmit.segment_bytes);
             }
             // A full device queue is a loss like any other; a refusal belongs to an earlier
             // packet, to whomever it went.
@@ -315,8 +316,10 @@ impl UdpIo {
             errno => {
                 self.stats.send_failed += 1;
                 self.refusals.refused(destination.ip(), errno);
-                if !self.failures_told.contains(&errno) && self.failures_told.len() < NOTICES_MAX {
-                    self.failures_told.push(errno);
+                if !self.failures_reported.contains(&errno)
+                    && self.failures_reported.len() < NOTICES_MAX
+                {
+                    self.failures_reported.push(errno);
                     self.notice(Notice::SendFailed { destination, errno });
                 }
             }
@@ -324,9 +327,11 @@ impl UdpIo {
     }
 
     /// Tells once for each destination.
-    fn tell_too_large(&mut self, destination: SocketAddr, packet_bytes: usize) {
-        if self.too_large_told.len() < NOTICES_MAX && !self.too_large_told.contains(&destination) {
-            self.too_large_told.push(destination);
+    fn report_too_large(&mut self, destination: SocketAddr, packet_bytes: usize) {
+        if self.too_large_reported.len() < NOTICES_MAX
+            && !self.too_large_reported.contains(&destination)
+        {
+            self.too_large_reported.push(destination);
             let works_bytes = link::packet_bytes_max(destination).ok();
             self.notice(Notice::PacketTooLarge { destination, packet_bytes, works_bytes });
         }
@@ -348,7 +353,7 @@ impl UdpIo {
     fn drain_errors(&mut self, path: usize) -> bool {
         let mut any = false;
         for _ in 0..ERRORS_MAX {
-            // A queue that cannot be read says nothing; calls on the socket tell what is wrong.
+            // A queue that cannot be read is skipped; calls on the socket report what is wrong.
             let Ok(Some(told)) = refused::take_error(&self.sockets[path]) else { break };
             any = true;
             let Some(told) = told else { continue };
@@ -531,7 +536,7 @@ impl PacketIo for UdpIo {
     fn check_destination(&mut self, destination: SocketAddr, packet_bytes_max: u16) {
         let Ok(works) = link::packet_bytes_max(destination) else { return };
         if works < packet_bytes_max {
-            self.tell_too_large(destination, usize::from(packet_bytes_max));
+            self.report_too_large(destination, usize::from(packet_bytes_max));
         }
     }
 
@@ -545,7 +550,7 @@ impl PacketIo for UdpIo {
                 }
             }
         }
-        // What the destination said before it fell silent may wait to be received still.
+        // Packets that the destination sent before it became unreachable may still wait.
         let (at, to, why) = *self.undelivered.front()?;
         if now.since(at) < ERRORS_WAIT {
             return None;

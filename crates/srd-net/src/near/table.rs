@@ -1,4 +1,5 @@
-//! The links of an endpoint: whom it has met, whom it calls again and when, and what it sleeps on.
+//! The links of an endpoint: to which endpoints, which it calls again and when, and what it sleeps
+//! on.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +19,7 @@ use crate::sys::os;
 
 /// How often connections are looked at while nothing sleeps on them.
 const LOOK: Duration = Duration::from_millis(1);
-/// When an address where nobody was is called again; afterwards each time four times later.
+/// When an address without an endpoint is called again; afterwards each time four times later.
 const AGAIN: Duration = Duration::from_millis(100);
 /// The longest time until it is called again.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
@@ -128,7 +129,7 @@ impl Table {
         })
     }
 
-    /// What can be read while a connection wants to be looked at, or this was woken.
+    /// A descriptor that is readable while a connection is, or after this was woken.
     pub(super) fn descriptor(&self) -> &Arc<OwnedFd> {
         &self.set
     }
@@ -264,7 +265,7 @@ impl Table {
                 BELL => {
                     let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
                 }
-                place => self.hear(now, usize::try_from(place).unwrap_or(usize::MAX)),
+                place => self.on_readable(now, usize::try_from(place).unwrap_or(usize::MAX)),
             }
         }
     }
@@ -277,16 +278,16 @@ impl Table {
         }
     }
 
-    fn hear(&mut self, now: Instant, at: usize) {
+    fn on_readable(&mut self, now: Instant, at: usize) {
         let Some(place) = self.places.get_mut(at).and_then(Option::take) else { return };
         let Place { link, ended, _counted } = place;
         if link.has_met() {
-            // It says nothing any more: this is its end. What it wrote before is read first.
+            // It sends nothing any more: this is its end. What it wrote before is read first.
             let _ = epoll::delete(&self.set, link.socket());
             self.places[at] = Some(Place { link, ended: true, _counted });
             return;
         }
-        let Ok(mut link) = link.hear(self.own, self.bell.as_fd()) else {
+        let Ok(mut link) = link.on_readable(self.own, self.bell.as_fd()) else {
             // It would not have this endpoint, which asks again much later.
             let far = Reach::Far { again: now + AGAIN_MAX, wait: AGAIN_MAX };
             let of_it = |reach: &&mut Reach| matches!(reach, Reach::Link(place) if *place == at);

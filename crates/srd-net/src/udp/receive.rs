@@ -34,7 +34,7 @@ impl LocalReceiver {
 }
 
 impl UdpIo {
-    /// A packet of this path has left past the sockets: what the network says of it comes here.
+    /// A packet of this path has left past the sockets: ICMP errors about it arrive here.
     pub(crate) fn expect_errors(&mut self, path: usize) {
         self.sent_on[path] = ERRORS_LOOKS;
     }

@@ -9,10 +9,10 @@
 //!                                                     with what is ours still at the UDP socket
 //! ```
 //!
-//! The UDP sockets of [`UdpIo`] stay open beside it: they keep the ports, so that nobody else gets
-//! them and the kernel does not answer "port unreachable"; they receive what the program leaves to
-//! the kernel (options, fragments, packets of queues without a socket), and send what has no way
-//! yet.
+//! The UDP sockets of [`UdpIo`] stay open beside it: they keep the ports, so that no other process
+//! gets them and the kernel does not answer "port unreachable"; they receive what the program
+//! leaves to the kernel (options, fragments, packets of queues without a socket), and send what has
+//! no way yet.
 //!
 //! | file | what |
 //! |---|---|
@@ -107,7 +107,7 @@ pub struct XdpIo {
 /// The way through the kernel.
 #[derive(Debug)]
 enum Kernel {
-    /// The sockets of the ports, and a descriptor that tells when packets are at the first.
+    /// The sockets of the ports, and a descriptor that is readable when packets are at the first.
     Sockets(Box<UdpIo>, OwnedFd),
     /// The first queue has them. This socket makes the kernel resolve, by empty datagrams.
     Elsewhere(UdpSocket),
@@ -126,7 +126,7 @@ impl XdpIo {
     /// Opens the UDP sockets and the AF_XDP socket, and attaches the program.
     ///
     /// # Errors
-    /// What stands in the way, in words that say what to do.
+    /// What is missing, as a message that says what to do.
     pub fn open(options: &XdpOptions) -> Result<Self, XdpError> {
         check(options)?;
         let ip = options.udp.address.ip();

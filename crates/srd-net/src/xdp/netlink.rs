@@ -44,7 +44,7 @@ pub(super) struct Interface {
 pub(super) struct Route {
     /// By which interface.
     pub(super) interface: u32,
-    /// To whom on its link: a router, or the destination itself.
+    /// The receiver on its link: a router, or the destination itself.
     pub(super) next_hop: IpAddr,
 }
 

@@ -121,7 +121,7 @@ impl XdpIo {
         self.stats.sent_packets += transmit.segments as u64;
         self.stats.sent_bytes += transmit.total_bytes as u64;
         self.counted.sent_packets += transmit.segments as u64;
-        // Packets leave by another door than the socket's; what is said of them comes to it.
+        // Packets leave past the socket; ICMP errors about them arrive at it.
         let path = usize::from(transmit.entropy.0) % self.sources.len();
         if let Some(udp) = self.udp_mut() {
             udp.expect_errors(path);
@@ -129,7 +129,8 @@ impl XdpIo {
         None
     }
 
-    /// Whether so many frames are free, if need be after the kernel was told of those in the ring.
+    /// Whether so many frames are free, if need be after the kernel was notified of those in the
+    /// ring.
     fn has_free(&mut self, frames: usize) -> bool {
         if self.free.len() < frames {
             self.flush();
