@@ -35,7 +35,7 @@ use crate::sys::send::Sender;
 use crate::sys::socket::Socket;
 use crate::sys::timer::Alarm;
 use crate::wake::IoWaker;
-use receive::LocalReceiver;
+use receive::Input;
 use refusals::Refusals;
 
 /// Paths that an endpoint may have.
@@ -72,7 +72,7 @@ pub struct UdpIo {
     sender: Sender,
     /// The socket that receives at each local address, and what it receives into.
     receivers: Vec<usize>,
-    local_receivers: Vec<LocalReceiver>,
+    inputs: Vec<Input>,
     clock: Clock,
     /// The path whose socket was full.
     blocked: Option<usize>,
@@ -84,9 +84,9 @@ pub struct UdpIo {
     watched: Option<Arc<OwnedFd>>,
     alarm: Alarm,
     notices: std::collections::VecDeque<Notice>,
-    failures_reported: Vec<i32>,
+    failed_with: Vec<i32>,
     refusals: Refusals,
-    too_large_reported: Vec<SocketAddr>,
+    too_large_for: Vec<SocketAddr>,
     /// How often the error queue of each path is still looked at, and when that last was.
     sent_on: Vec<u8>,
     errors_looked_at: Instant,
@@ -149,7 +149,7 @@ impl UdpIo {
             segments_max,
             receive_buffer_bytes,
             sender: Sender::default(),
-            local_receivers: receivers.iter().map(|_| LocalReceiver::new()).collect(),
+            inputs: receivers.iter().map(|_| Input::new()).collect(),
             receivers,
             path_count,
             clock: Clock::new(),
@@ -159,9 +159,9 @@ impl UdpIo {
             watched: None,
             alarm: Alarm::new()?,
             notices: std::collections::VecDeque::new(),
-            failures_reported: Vec::new(),
+            failed_with: Vec::new(),
             refusals: Refusals::default(),
-            too_large_reported: Vec::new(),
+            too_large_for: Vec::new(),
             sent_on,
             errors_looked_at: Instant::ZERO,
             undelivered: std::collections::VecDeque::new(),
@@ -184,8 +184,8 @@ impl UdpIo {
     /// # Errors
     /// The operating system's, and that there are several such sockets.
     pub(crate) fn arrivals(&self) -> io::Result<OwnedFd> {
-        if self.local_receivers.len() > 1 {
-            let text = "packets arrive at several local addresses: no single descriptor is readable for all of them";
+        if self.inputs.len() > 1 {
+            let text = "packets arrive at several local addresses, each with its descriptor";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         self.sockets[self.receivers[0]].as_fd().try_clone_to_owned()
@@ -211,7 +211,7 @@ impl UdpIo {
             let ip = self.sources[*path].ip();
             ip.is_ipv4() == destination.is_ipv4() || (ip.is_ipv6() && ip.is_unspecified())
         };
-        let mut turns = (0..self.local_receivers.len()).map(|turn| (first + turn) % count);
+        let mut turns = (0..self.inputs.len()).map(|turn| (first + turn) % count);
         turns.find(reaches).unwrap_or(first)
     }
 
@@ -316,10 +316,8 @@ impl UdpIo {
             errno => {
                 self.stats.send_failed += 1;
                 self.refusals.refused(destination.ip(), errno);
-                if !self.failures_reported.contains(&errno)
-                    && self.failures_reported.len() < NOTICES_MAX
-                {
-                    self.failures_reported.push(errno);
+                if !self.failed_with.contains(&errno) && self.failed_with.len() < NOTICES_MAX {
+                    self.failed_with.push(errno);
                     self.notice(Notice::SendFailed { destination, errno });
                 }
             }
@@ -328,10 +326,8 @@ impl UdpIo {
 
     /// Tells once for each destination.
     fn report_too_large(&mut self, destination: SocketAddr, packet_bytes: usize) {
-        if self.too_large_reported.len() < NOTICES_MAX
-            && !self.too_large_reported.contains(&destination)
-        {
-            self.too_large_reported.push(destination);
+        if self.too_large_for.len() < NOTICES_MAX && !self.too_large_for.contains(&destination) {
+            self.too_large_for.push(destination);
             let works_bytes = link::packet_bytes_max(destination).ok();
             self.notice(Notice::PacketTooLarge { destination, packet_bytes, works_bytes });
         }
@@ -374,8 +370,8 @@ impl UdpIo {
             return Ok(false);
         }
         self.stats.sleeps += 1;
-        for local_receiver in &mut self.local_receivers {
-            local_receiver.receiver.expect_few();
+        for input in &mut self.inputs {
+            input.receiver.expect_few();
         }
         let woken = self.sleep_announced(wait);
         let rung = woken.as_ref().is_ok_and(|w| w.called);
@@ -463,9 +459,7 @@ impl PacketIo for UdpIo {
         // Asking for what is not there costs a system call for nothing.
         let ask_first = no_wait
             || !self.slept
-            || self.local_receivers.iter().any(|local_receiver| {
-                local_receiver.is_waiting() || local_receiver.receiver.is_full()
-            })
+            || self.inputs.iter().any(|input| input.is_waiting() || input.receiver.is_full())
             || self.poll != PollMode::Block;
         if ask_first && let Some(n) = self.receive_now(&mut each)? {
             return Ok(n);
@@ -514,7 +508,7 @@ impl PacketIo for UdpIo {
     }
 
     fn local_addresses(&self) -> u8 {
-        u8::try_from(self.local_receivers.len()).unwrap_or(1)
+        u8::try_from(self.inputs.len()).unwrap_or(1)
     }
 
     fn local_address_at(&self, place: u8) -> SocketAddr {

@@ -15,7 +15,6 @@ use crate::abi::errno::{
 };
 use crate::abi::fid::{FI_ADDR_NOTAVAIL, FI_ADDR_UNSPEC};
 use crate::endpoint::{Active, Endpoint};
-use crate::handle::HostHandle;
 use crate::ledger::{Entry, OpKind};
 use crate::offers::IOV_LIMIT;
 use crate::sink::EndpointSink;

@@ -12,7 +12,7 @@ use crate::sys::refused;
 
 /// The receiving side of one local address.
 #[derive(Debug)]
-pub(super) struct LocalReceiver {
+pub(super) struct Input {
     pub(super) receiver: Receiver,
     /// Whether the kernel was asked to coalesce what arrives. That is worth it for streams
     /// and costs 0.15 us per packet for those that come alone, so it waits for a stream.
@@ -22,7 +22,7 @@ pub(super) struct LocalReceiver {
     next: usize,
 }
 
-impl LocalReceiver {
+impl Input {
     pub(super) fn new() -> Self {
         Self { receiver: Receiver::new(), coalescing: false, messages: 0, next: 0 }
     }
@@ -48,16 +48,16 @@ impl UdpIo {
     ) -> io::Result<Option<usize>> {
         let mut failed = None;
         let mut messages = 0;
-        for local in 0..self.local_receivers.len() {
-            if !self.local_receivers[local].is_waiting() {
+        for local in 0..self.inputs.len() {
+            if !self.inputs[local].is_waiting() {
                 let asked = self.ask(local).unwrap_or_else(|error| {
                     failed = Some(error);
                     0
                 });
-                let local_receiver = &mut self.local_receivers[local];
-                (local_receiver.next, local_receiver.messages) = (0, asked);
+                let input = &mut self.inputs[local];
+                (input.next, input.messages) = (0, asked);
             }
-            messages += self.local_receivers[local].messages - self.local_receivers[local].next;
+            messages += self.inputs[local].messages - self.inputs[local].next;
         }
         if messages == 0 {
             // What others have brought is not lost for an error of one.
@@ -68,8 +68,8 @@ impl UdpIo {
         while let Some(local) = self.first_ear() {
             packets += self.hand_over(local, now, each);
             // What the kernel still has for it may have arrived before what others have.
-            let local_receiver = &self.local_receivers[local];
-            if !local_receiver.is_waiting() && local_receiver.receiver.is_full() {
+            let input = &self.inputs[local];
+            if !input.is_waiting() && input.receiver.is_full() {
                 break;
             }
         }
@@ -79,17 +79,12 @@ impl UdpIo {
 
     /// The local address whose next message arrived first.
     fn first_ear(&mut self) -> Option<usize> {
-        if let [local_receiver] = &self.local_receivers[..] {
-            return local_receiver.is_waiting().then_some(0);
+        if let [input] = &self.inputs[..] {
+            return input.is_waiting().then_some(0);
         }
-        let waiting = self
-            .local_receivers
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, local_receiver)| local_receiver.is_waiting());
-        let stamped = waiting.map(|(at, local_receiver)| {
-            (local_receiver.receiver.arrival(local_receiver.next).beside.stamp_ns, at)
-        });
+        let waiting = self.inputs.iter_mut().enumerate().filter(|(_, input)| input.is_waiting());
+        let stamped =
+            waiting.map(|(at, input)| (input.receiver.arrival(input.next).beside.stamp_ns, at));
         stamped.min().map(|(_, at)| at)
     }
 
@@ -97,13 +92,13 @@ impl UdpIo {
     fn ask(&mut self, local: usize) -> io::Result<usize> {
         let socket = self.receivers[local];
         self.stats.receive_calls += 1;
-        let mut received = self.local_receivers[local].receiver.receive(&self.sockets[socket]);
+        let mut received = self.inputs[local].receiver.receive(&self.sockets[socket]);
         let of_earlier = |e: &io::Error| refused::may_be_of_an_earlier_packet(errno(e));
         if received.as_ref().is_err_and(of_earlier) {
             self.drain_errors(socket);
-            received = self.local_receivers[local].receiver.receive(&self.sockets[socket]);
+            received = self.inputs[local].receiver.receive(&self.sockets[socket]);
         }
-        let local_receiver = &mut self.local_receivers[local];
+        let input = &mut self.inputs[local];
         let messages = match received {
             Ok(n) => n,
             // Another error of an earlier packet waits for the next call.
@@ -111,10 +106,10 @@ impl UdpIo {
             Err(e) => return Err(e),
         };
         self.stats.received_messages += messages as u64;
-        if messages > 1 && !local_receiver.coalescing {
+        if messages > 1 && !input.coalescing {
             // Nice to have: absent before Linux 5.0.
             let _ = self.sockets[socket].receive_coalesced();
-            local_receiver.coalescing = true;
+            input.coalescing = true;
         }
         Ok(messages)
     }
@@ -126,9 +121,9 @@ impl UdpIo {
         now: Instant,
         each: &mut impl FnMut(Instant, PacketMeta, &mut [u8]),
     ) -> usize {
-        let local_receiver = &mut self.local_receivers[local];
-        let arrival = local_receiver.receiver.arrival(local_receiver.next);
-        local_receiver.next += 1;
+        let input = &mut self.inputs[local];
+        let arrival = input.receiver.arrival(input.next);
+        input.next += 1;
         let Some(source) = arrival.source.filter(|_| !arrival.bytes.is_empty()) else { return 0 };
         let place = u8::try_from(local).unwrap_or(0);
         let received_at = self.clock.arrival(arrival.beside.stamp_ns, now);

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use srd_host::Process;
 
-use super::{Object, close, code, give, head, state, state_of, table, text};
+use super::{Object, close, code, give, head, state_of, table, text};
 use crate::abi::errno::{FI_EAGAIN, FI_EINVAL, FI_ENODATA};
 use crate::abi::fabric::{fi_ops_fabric, fid_fabric};
 use crate::abi::fid::{FI_CLASS_FABRIC, fi_ops, fid};
