@@ -5,14 +5,14 @@
 //! at the next packet that it wants, or when the next capture begins.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use srd_proto::{Ecn, Instant};
+use srd_proto::Instant;
 
 use super::headers::{self, HEADER_BYTES_MAX, Outer};
 use super::{Filter, Layers, QUEUE_BYTES_MAX, QUEUE_PACKETS_MAX, SNAPLEN_MAX, TAPS_MAX};
@@ -321,6 +321,8 @@ impl Drop for TapReader {
 
 #[cfg(test)]
 mod tests {
+    use srd_proto::Ecn;
+
     use super::*;
 
     const SOON: Duration = Duration::from_millis(10);
