@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     Tcp,
     /// UDP that SRD may carry.
     Udp,
+    /// A packet of a tunnel without ports that SRD may carry.
+    Tunnel,
     /// What SRD never carries.
     Other,
 }
@@ -73,6 +75,8 @@ pub(crate) struct Rule {
     pub tcp: bool,
     /// Whether UDP does.
     pub udp: bool,
+    /// Whether tunnels without ports do.
+    pub tunnels: bool,
     /// The largest frame that does.
     pub frame_bytes_max: usize,
 }
@@ -82,6 +86,7 @@ impl Rule {
         let rides = match kind {
             Kind::Tcp => self.tcp,
             Kind::Udp => self.udp,
+            Kind::Tunnel => self.tunnels,
             Kind::Other => false,
         };
         if rides && frame_bytes <= self.frame_bytes_max { Lane::Srd } else { Lane::Plain }

@@ -200,9 +200,12 @@ fn resolve(plane: &PlaneHandle, peer: Option<String>) -> Result<Option<String>, 
 
 fn set(plane: &PlaneHandle, change: Change) -> Result<(), Refusal> {
     let bad = |text: &str| Err(Refusal::new(RefusalKind::BadRequest, text));
-    let Change { express, udp, udp_ordering, .. } = change;
-    if express.is_none() && udp.is_none() && udp_ordering.is_none() {
-        return bad("nothing to set: name express, udp or udp_ordering");
+    let Change { express, udp, tunnels, udp_ordering, .. } = change;
+    if express.is_none() && udp.is_none() && tunnels.is_none() && udp_ordering.is_none() {
+        return bad("nothing to set: name express, udp, tunnels or udp_ordering");
+    }
+    if tunnels.is_some() && change.peer.is_some() {
+        return bad("tunnels are of the whole interface: leave the peer out");
     }
     if udp_ordering.is_some() && change.peer.is_some() {
         return bad("udp_ordering is of the whole interface: leave the peer out");

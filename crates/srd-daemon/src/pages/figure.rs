@@ -222,8 +222,10 @@ choices!(Option<Unreachable> {
 choices!(Reach {
     0: Reach::Off,
     1: Reach::Waiting,
-    2: Reach::Express { udp: false },
-    3: Reach::Express { udp: true },
+    2: Reach::Express { udp: false, tunnels: false },
+    3: Reach::Express { udp: true, tunnels: false },
+    4: Reach::Express { udp: false, tunnels: true },
+    5: Reach::Express { udp: true, tunnels: true },
 });
 
 /// The number of a diagnosis that names a key, which follows.
@@ -343,7 +345,8 @@ mod tests {
         comes_back((Some(-5), None::<i32>).0);
         comes_back(i64::MIN);
         comes_back(Some(Unreachable::Prohibited));
-        comes_back(Reach::Express { udp: true });
+        comes_back(Reach::Express { udp: true, tunnels: false });
+        comes_back(Reach::Express { udp: false, tunnels: true });
         let key = std::array::from_fn(|n| u8::try_from(n).unwrap());
         comes_back(Some(Diagnosis::UnknownKey(key)));
         comes_back(Some(Diagnosis::NothingReceived));

@@ -35,6 +35,8 @@ class Measure:
     flows: Optional[bool] = None
     queues: Optional[Sequence[str]] = None
     loads: Optional[Sequence[str]] = None
+    capture: Optional[Sequence[str]] = None
+    capture_packets: Optional[int] = None
 
 
 @dataclass

@@ -89,8 +89,15 @@ impl<N: Node> World<N> {
             }
         }
         let Some(arrives_ps) = self.enqueue_special(port, &mut event) else {
+            if rules & rule::CAPTURE != 0 {
+                self.capture(port, &event, self.now_ps, "dropped: the queue is full");
+            }
             return self.discard(port, event.packet, DropCause::QueueFull);
         };
+        if rules & rule::CAPTURE != 0 {
+            let sent_ps = arrives_ps - self.ports[port as usize].latency_ps();
+            self.capture(port, &event, sent_ps, "");
+        }
         let egress = &self.ports[port as usize];
         event.at_ps = arrives_ps;
         event.target = egress.next();
