@@ -87,7 +87,7 @@ impl Netlink {
             match self.changes.recv_from_full() {
                 Ok(_) => changed = true,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // News were lost: something has changed.
+                // Changes were lost: something has changed.
                 Err(_) => return true,
             }
         }
