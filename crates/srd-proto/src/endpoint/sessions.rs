@@ -268,6 +268,7 @@ impl Endpoint {
             // S26. A Reset is not signed: it is a hint to open a new session, no more.
             peer.protected.reopen = true;
         } else if reset.context == peer.remote_context {
+            // H7a. The context of the peer is over, or ours.
             peer.restart(now, shared, DownReason::Restarted);
         } else {
             peer.begin_anew(now, shared);

@@ -40,6 +40,7 @@ impl Exploration {
 impl PathSet {
     /// A path was confirmed. Which one shall be used again, if any.
     pub(super) fn explore(&mut self, path: PathId, early: bool) -> Option<PathId> {
+        // P4a
         let every = self.exploration.every;
         let stage = &mut self.exploration.stage;
         match *stage {

@@ -363,6 +363,7 @@ impl Tx {
             self.ask_all_paths(now, record.sent_at);
         }
         if !self.is_stale(&record, psn) {
+            // E3a
             if self.mtu.doubts(record.bytes) {
                 self.queue.set_aside(record.slot);
             } else {

@@ -468,6 +468,7 @@ impl Tx {
 
     /// When what was lost goes again: at once, but where it was lost again and again.
     pub(super) fn repeats_at(&self, now: Instant, config: &Config) -> Instant {
+        // E3a
         match doublings(self.futile) {
             0 => Instant::ZERO,
             n => now + self.tail_wait().times(1 << n).min(config.rto_max),

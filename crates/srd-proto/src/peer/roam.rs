@@ -114,6 +114,7 @@ impl Peer {
     /// address: every second one leaves by the port that we listen at, and each address is to get
     /// such ones.
     pub(super) fn opening_to(&mut self, begins: bool) -> Option<SocketAddr> {
+        // H12a
         let home = self.home.as_deref_mut()?;
         home.turn = home.turn.wrapping_add(u8::from(begins));
         Some(if home.turn & 2 == 0 { self.address } else { home.address })
@@ -122,6 +123,7 @@ impl Peer {
     /// Where a tail probe goes, if the peer is away from home and one was not answered: by turns to
     /// either address.
     pub(super) fn tail_probe_to(&mut self) -> Option<SocketAddr> {
+        // H12a
         let unanswered = self.tx.as_ref().is_some_and(|tx| tx.probe_backoff > 1);
         let home = self.home.as_deref_mut().filter(|_| unanswered)?;
         home.turn = home.turn.wrapping_add(1);

@@ -81,6 +81,7 @@ impl Peer {
         let Silence { since, paused, .. } = tx.silence;
         // H8
         let at = since + paused + config.patience(self.has_received);
+        // H8a
         match self.hints.filter(|hints| self.has_received && hints.count >= HINTS_MIN) {
             Some(hints) => at.min(hints.first_at.max(since + paused) + HINTED_PATIENCE),
             None => at,
