@@ -278,6 +278,7 @@ impl Scheduler {
 
     /// Drops the oldest half of the flow that holds (nearly) most.
     fn drop_from_fattest(&mut self, flows: &mut [FlowQueue], counts: &mut QueueCounts) -> bool {
+        // Q4
         let Some(fattest) = self.fattest.find() else { return false };
         let flow = &mut flows[fattest as usize];
         let keep = flow.bytes / 2;
@@ -352,8 +353,10 @@ impl Scheduler {
             flow.bytes -= bytes;
             self.bytes -= bytes;
             self.frames -= 1;
+            // Q2
             let late = now.since(waiting.at) > aqm.target && !flow.frames.is_empty();
             if flow.codel.strikes(late, now, aqm.interval) {
+                // Q3
                 if !ecn::mark(&mut waiting.frame[OFFLOAD_BYTES..]) {
                     counts.dropped_late += 1;
                     continue;

@@ -15,11 +15,16 @@ use serde::Serialize;
 use super::protocol::{
     Answer, FLOWS_MAX, REQUEST_BYTES_MAX, Refusal, RefusalKind, Request, Stats, WATCH_INTERVAL_MS,
 };
-use super::server::{ANSWER_TAKEN_MAX, REQUEST_WAIT_MAX, STREAMS_MAX, Shared, Slot};
+use super::slots::{STREAMS_MAX, Shared, Slot};
 use crate::capture::{self, Filter};
 use crate::config::{Config, ConfigError, PeerForm, ReloadReport};
 use crate::plane::{Change, Detail, PathsOf, PlaneHandle};
 use crate::snapshot::{PeerSnapshot, Snapshot};
+
+/// How long a client may take for its request.
+pub const REQUEST_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a client may take for one answer.
+pub const ANSWER_TAKEN_MAX: Duration = Duration::from_secs(10);
 
 /// Serves a connection to its end.
 pub(super) fn serve(stream: &UnixStream, slot: &Slot) {
@@ -125,7 +130,7 @@ fn stream_place(shared: &Arc<Shared>) -> Result<Slot, Refusal> {
     })
 }
 
-/// Who asked is worth a line if it changes something or looks into packets.
+/// Logs the user of a request that changes something or captures packets.
 fn log(stream: &UnixStream, request: &Request) {
     let name = request.name();
     let what = match request {

@@ -261,7 +261,7 @@ impl Figure for Option<Diagnosis> {
             3 => Some(Diagnosis::AnswerUnauthentic),
             4 => Some(Diagnosis::OtherVersion),
             5 => Some(Diagnosis::OtherProtection),
-            _ => Some(Diagnosis::NothingHeard),
+            _ => Some(Diagnosis::NothingReceived),
         }
     }
 }
@@ -312,7 +312,7 @@ figures!(PeerStats {
     window_bytes: u64,
     in_flight_bytes: u64,
     queued_datagrams: usize,
-    limit_left_bytes: i64,
+    credit_left_bytes: i64,
     credit_limited: bool,
     delivery_rate_bps: u64,
     retrans_pkts: u64,
@@ -349,7 +349,7 @@ mod tests {
         comes_back(Reach::Express { udp: false, tunnels: true });
         let key = std::array::from_fn(|n| u8::try_from(n).unwrap());
         comes_back(Some(Diagnosis::UnknownKey(key)));
-        comes_back(Some(Diagnosis::NothingHeard));
+        comes_back(Some(Diagnosis::NothingReceived));
         let traffic =
             Traffic { srd_tx_pkts: 1, queue_dropped_full: u64::MAX, ..Traffic::default() };
         comes_back(Counters { traffic, send_failed: 3, ..Counters::default() });

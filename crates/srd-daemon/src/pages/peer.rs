@@ -248,7 +248,7 @@ mod tests {
         let mut seen = row(Link::Down, 0);
         seen.evidence.saw(Diagnosis::OtherVersion);
         let mut heard_nothing = row(Link::Down, 1);
-        heard_nothing.evidence.saw(Diagnosis::NothingHeard);
+        heard_nothing.evidence.saw(Diagnosis::NothingReceived);
         heard_nothing.refusal = Some(101);
         let all = PeerFigures::together(&[seen, heard_nothing]);
         assert_eq!(all.evidence, seen.evidence);

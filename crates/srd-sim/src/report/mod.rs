@@ -4,6 +4,7 @@
 //! transport the same colour everywhere. They need nothing but the file itself.
 
 mod charts;
+mod columns;
 mod csv;
 pub mod fairness;
 mod notes;

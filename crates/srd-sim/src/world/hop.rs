@@ -112,6 +112,7 @@ impl<N: Node> World<N> {
     /// Finds room for a packet, trimming it if that is what it takes.
     fn enqueue_special(&mut self, port: u32, event: &mut Event) -> Option<u64> {
         let egress = &mut self.ports[port as usize];
+        // A10
         let small = event.flags & (FLAG_CONTROL | FLAG_TRIMMED) != 0;
         let first = (event.flags & FLAG_TRIMMED != 0 && egress.rules & rule::TRIM != 0)
             || (small && egress.rules & rule::CONTROL != 0);
