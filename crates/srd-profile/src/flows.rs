@@ -145,20 +145,24 @@ impl Flows {
     }
 
     /// Among how many equal flows the bytes would be as spread as they are: two to the power of
-    /// the entropy. What the sketch lets go is taken as evenly spread over the other flows.
+    /// the entropy. Of flows that are small beside what the sketch may miss, only the sum is known:
+    /// it is taken as evenly spread.
     pub(crate) fn effective(&self) -> f64 {
         if self.bytes == 0 {
             return 0.0;
         }
-        let all = self.bytes as f64;
+        let part = |bytes: f64| {
+            let share = bytes / self.bytes as f64;
+            if share > 0.0 { -share * share.log2() } else { 0.0 }
+        };
+        let least = self.top.error_bytes() * 2;
         let largest = self.top.largest();
-        let part =
-            |bytes: f64| if bytes > 0.0 { -(bytes / all) * (bytes / all).log2() } else { 0.0 };
-        let known: u64 = largest.iter().map(|(_, carried)| carried.bytes).sum();
-        let entropy: f64 = largest.iter().map(|(_, carried)| part(carried.bytes as f64)).sum();
-        let rest = self.bytes.saturating_sub(known) as f64;
-        let others = (self.count() - largest.len() as f64).max(1.0);
-        (entropy + others * part(rest / others)).exp2()
+        let large = largest.iter().map(|(_, carried)| carried.bytes);
+        let large: Vec<u64> = large.take_while(|bytes| *bytes > least).collect();
+        let entropy: f64 = large.iter().map(|bytes| part(*bytes as f64)).sum();
+        let rest = self.bytes.saturating_sub(large.iter().sum());
+        let others = (self.count() - large.len() as f64).max(1.0);
+        (entropy + others * part(rest as f64 / others)).exp2()
     }
 }
 

@@ -18,6 +18,8 @@ pub const INNER_FLOWS: u64 = 2;
 pub const OPAQUE_SHARE: f64 = 0.05;
 /// TCP connections of which half end within so long are short-lived, in milliseconds.
 pub const SHORT_MS: f64 = 1_000.0;
+/// What was seen for less says nothing about how long connections live, in nanoseconds.
+pub const LONG_NS: u64 = 1_000_000_000;
 /// New connections a second, over a second, that are many.
 pub const CONNECTIONS_MANY: f64 = 100.0;
 /// The need in bandwidth is so many times the highest mean of a second, or of a minute: bursts.
@@ -146,9 +148,12 @@ fn connections(seen: &Seen, found: &mut Vec<Found>) {
             );
             found.push(Found { kind: Kind::ShortLived, text });
         }
-        _ if of.entries[0].last > 0 && of.ended * 2 <= of.entries[0].last => {
+        _ if seen.seen_ns >= LONG_NS
+            && of.entries[0].last > 0
+            && of.ended * 2 <= of.entries[0].last =>
+        {
             let text = format!(
-                "{} connections are there at the end, {} have ended",
+                "connections that are there at the end: {}; that ended before: {}",
                 crate::text::count(of.entries[0].last as f64),
                 crate::text::count(of.ended as f64)
             );
