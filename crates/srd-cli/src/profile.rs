@@ -66,7 +66,8 @@ pub(crate) struct ProfileArgs {
     /// Types with at least so many interfaces.
     #[arg(long, value_name = "N", default_value_t = 1)]
     enis: u16,
-    /// Where flows go, which decides the ceiling of one flow [default: where the fastest one has to].
+    /// Where flows go, which decides the ceiling of one flow [default: where the fastest one has
+    /// to].
     #[arg(long, value_enum)]
     flows_to: Option<FlowsTo>,
     /// Read the file once more, and show its packets to the limits of each type that is

@@ -90,8 +90,8 @@ fn flow(seen: &Seen, choices: &Choices, tunnel: bool, all: &mut Vec<Advice>) {
             all,
             "queues",
             format!(
-                "Bytes are as spread as {:.1} equal flows: no more queues and CPUs than that work on \
-             them. More flows, or flow steering from Nitro v5 on, spread them; `srd check` \
+                "Bytes are as spread as {:.1} equal flows: no more queues and CPUs work \
+             on them. More flows, or flow steering from Nitro v5 on, spread them; `srd check` \
              looks at the queues.",
                 seen.flows_effective
             ),
@@ -120,7 +120,7 @@ fn bursts(seen: &Seen, found: bool, all: &mut Vec<Advice>) {
             all,
             "bursts",
             format!(
-                "Bursts arrive that decide the type, where the fastest second has {second}. A larger \
+                "Bursts arrive that decide the type; the fastest second has {second}. A larger \
              Rx ring takes those that the instance's limit lets through (`ethtool -G IF rx 8192`); \
              ENA Express at the senders spreads an incast; pacing at the senders prevents it."
             ),
@@ -135,8 +135,8 @@ fn packets(seen: &Seen, has: &dyn Fn(Kind) -> bool, all: &mut Vec<Advice>) {
             all,
             "mtu",
             format!(
-                "No packet is larger than {} bytes. With an MTU of 9001 inside of the VPC (8900 with \
-             ENA Express) bulk takes a sixth of the packets a second; through an internet gateway \
+                "No packet has more than {} bytes. With an MTU of 9001 inside of the VPC (8900 \
+             with ENA Express) bulk takes a sixth of the packets a second; through an internet gateway \
              1500 bytes are all there is.",
                 seen.largest_bytes
             ),
@@ -161,7 +161,7 @@ fn connections(seen: &Seen, short: bool, all: &mut Vec<Advice>) {
             all,
             "connections",
             format!(
-                "Up to {} connections begin in a second. Keep them (keep-alive, pools, HTTP/2): the \
+                "Up to {} connections begin in a second. Keep them (keep-alive, pools); the \
              first packet of each is judged by all rules, which costs more than those that follow.",
                 crate::text::count(seen.connections.rates[1].max)
             ),

@@ -1,8 +1,8 @@
 //! Connections: how many begin, how long they live, and how many places they take in a table of
 //! tracked connections, under the idle times of instance types and under the shortest ones.
 //!
-//! The tables are the card's own (`srd_card::track`). All connections are taken as tracked: which of
-//! them security groups track cannot be seen in packets.
+//! The tables are the card's own (`srd_card::track`). All connections are taken as tracked: which
+//! of them security groups track cannot be seen in packets.
 //!
 //! Bound: [`ENTRIES_MAX`] entries in each table. When one is full, only connections of which a hash
 //! ends with one more zero bit are followed from then on, each of which stands for twice as many.

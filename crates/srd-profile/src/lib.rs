@@ -13,7 +13,8 @@
 //! |---|---|
 //! | [`live`], [`capture`] | packets of interfaces, of capture files |
 //! | [`profiler`] | the analysis of one interface |
-//! | `ladder`, [`rates`], [`flows`], [`tunnels`], [`connections`], `distinct`, `place` | its parts |
+//! | `ladder`, [`rates`], [`flows`], [`tunnels`], [`connections`] | its parts |
+//! | `distinct`, `place` | counts of different things; where an address is |
 //! | [`needs`] | what was seen, and what that needs |
 //! | [`traffic`] | kinds of traffic |
 //! | [`choose`] | instance types, and what each would lack first |

@@ -189,7 +189,10 @@ fn what_is_persisted_holds_is_told_and_is_taken_back() {
     }
     assert!(tree.text("etc/sysctl.d/90-srd.conf").contains("net.ipv4.tcp_autocorking = 0"));
     let arguments = tree.text("etc/srd/check.env");
-    assert!(arguments.contains("ARGS=--for ena --interface eth0 --only 10"), "{arguments}");
+    assert!(
+        arguments.contains("ARGS=--for ena --transparent --interface eth0 --only 10"),
+        "{arguments}"
+    );
     let unit = tree.text("etc/systemd/system/srd-check.service");
     assert!(unit.contains("check --fix $ARGS"), "{unit}");
     let link = "etc/systemd/system/multi-user.target.wants/srd-check.service";
@@ -263,7 +266,7 @@ fn an_image_is_checked_by_its_files_and_fixed_in_them() {
     let report = examine_in(&tree.options, &system).unwrap();
     assert_eq!(failed(&report), [10], "{}", show::machine(&report));
     assert!(tree.text("etc/sysctl.d/90-srd.conf").contains("net.core.rmem_default = 4194304"));
-    assert!(tree.text("etc/srd/check.env").ends_with("ARGS=--for ena"));
+    assert!(tree.text("etc/srd/check.env").ends_with("ARGS=--for ena --transparent"));
     let link = tree.path("etc/systemd/system/multi-user.target.wants/srd-check.service");
     let target = fs::read_link(link).unwrap();
     assert_eq!(target.to_str(), Some("/usr/lib/systemd/system/srd-check.service"));

@@ -1,9 +1,9 @@
 //! What `--persist` writes down, so that it holds after a restart, and `--unpersist` takes back.
 //!
 //! Kernel settings go to a file of their own in `/etc/sysctl.d`. Everything else (rings, idle
-//! states, interrupts) is set again at boot by the unit `srd-check`, which runs `srd check --fix` for
-//! these checks. A list of what was written, with what was there before, is beside it: taking back
-//! goes by that list alone.
+//! states, interrupts) is set again at boot by the unit `srd-check`, which runs `srd check --fix`
+//! for these checks. A list of what was written, with what was there before, is beside it: taking
+//! back goes by that list alone.
 
 use super::Options;
 use super::apply::{Applied, Effect};
