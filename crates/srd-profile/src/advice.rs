@@ -136,8 +136,8 @@ fn packets(seen: &Seen, has: &dyn Fn(Kind) -> bool, all: &mut Vec<Advice>) {
             "mtu",
             format!(
                 "No packet has more than {} bytes. With an MTU of 9001 inside of the VPC (8900 \
-             with ENA Express) bulk takes a sixth of the packets a second; through an internet gateway \
-             1500 bytes are all there is.",
+             with ENA Express) bulk takes a sixth of the packets a second; an internet gateway \
+             passes 1500 bytes only.",
                 seen.largest_bytes
             ),
         );
