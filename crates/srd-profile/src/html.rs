@@ -4,10 +4,10 @@
 use srd_chart::{Axis, Bar, BarChart, Colour, Dashes, Line, LineChart, Mark, Page};
 use srd_watch::text::rate;
 
-use crate::Report;
 use crate::choose::Verdict;
 use crate::needs::Seen;
 use crate::rates::Rates;
+use crate::report::Report;
 use crate::text;
 
 const HEIGHT: f64 = 240.0;

@@ -3,10 +3,11 @@
 use srd_card::limits::FlowKind;
 use srd_watch::text::{bytes, rate, time};
 
-use crate::Report;
 use crate::choose::{Choices, Use, Verdict, limit};
 use crate::needs::Seen;
+pub use crate::number::count;
 use crate::rates::Rates;
+use crate::report::Report;
 use crate::traffic::Kind;
 
 /// Families that are listed.
@@ -16,19 +17,6 @@ const LISTED: usize = 8;
 /// Width of a line of advice.
 const WIDTH: usize = 100;
 const LENGTHS: [&str; 3] = ["1 ms", "1 s", "60 s"];
-
-/// A count for people: `136,812`.
-pub fn count(value: f64) -> String {
-    let digits = format!("{:.0}", value.max(0.0));
-    let mut text = String::new();
-    for (n, digit) in digits.chars().enumerate() {
-        if n > 0 && (digits.len() - n).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 /// The whole report.
 pub fn report(report: &Report) -> String {
@@ -295,9 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_have_commas_and_lines_an_end() {
-        assert_eq!(count(136_812.4), "136,812");
-        assert_eq!((count(999.0), count(0.0)), ("999".into(), "0".into()));
+    fn lines_have_an_end() {
         let text = wrapped("  flow  ", &"word ".repeat(60));
         assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
         assert!(text.lines().skip(1).all(|line| line.starts_with("        word")), "{text}");

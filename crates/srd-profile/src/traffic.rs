@@ -119,7 +119,7 @@ fn flows(seen: &Seen, found: &mut Vec<Found>) {
         }
     }
     let Some(largest) = seen.flows.first() else { return };
-    let count = crate::text::count(seen.flow_count);
+    let count = crate::number::count(seen.flow_count);
     let effective = seen.flows_effective;
     let spread = format!("{count} flows, as spread as {effective:.1} equal ones");
     let (kind, text) = if largest.share >= SINGLE_SHARE {
@@ -143,8 +143,8 @@ fn connections(seen: &Seen, found: &mut Vec<Found>) {
             let text = format!(
                 "{} TCP connections ended, half of them within {half:.1} ms; up to {} begin in a \
                  second",
-                crate::text::count(of.ended as f64),
-                crate::text::count(second)
+                crate::number::count(of.ended as f64),
+                crate::number::count(second)
             );
             found.push(Found { kind: Kind::ShortLived, text });
         }
@@ -154,8 +154,8 @@ fn connections(seen: &Seen, found: &mut Vec<Found>) {
         {
             let text = format!(
                 "connections that are there at the end: {}; that ended before: {}",
-                crate::text::count(of.entries[0].last as f64),
-                crate::text::count(of.ended as f64)
+                crate::number::count(of.entries[0].last as f64),
+                crate::number::count(of.ended as f64)
             );
             found.push(Found { kind: Kind::LongLived, text });
         }
@@ -179,7 +179,7 @@ fn shape(seen: &Seen, found: &mut Vec<Found>) {
     }
     let (bytes, pps) = (seen.packet_bytes(), seen.rates_packets[1].max);
     if seen.packets > 0 && bytes <= SMALL_BYTES && pps >= SMALL_PPS {
-        let text = format!("{bytes:.0} bytes on average, {} a second", crate::text::count(pps));
+        let text = format!("{bytes:.0} bytes on average, {} a second", crate::number::count(pps));
         found.push(Found { kind: Kind::SmallPackets, text });
     }
 }

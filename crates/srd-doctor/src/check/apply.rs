@@ -1,11 +1,13 @@
 //! `--fix`: takes the steps of the fixes, and says what lasts.
 
 use super::finding::{Finding, Step};
-use super::persist::SYSCTL_FILE;
 use super::system::System;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// Where kernel settings are kept over a restart.
+pub(super) const SYSCTL_FILE: &str = "etc/sysctl.d/90-srd.conf";
 
 /// What became of one fix.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -6,15 +6,13 @@
 //! back goes by that list alone.
 
 use super::Options;
-use super::apply::{Applied, Effect};
+use super::apply::{Applied, Effect, SYSCTL_FILE};
 use super::finding::{Purpose, Subject};
 use super::system::System;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Kernel settings.
-pub(super) const SYSCTL_FILE: &str = "etc/sysctl.d/90-srd.conf";
 /// What the unit runs with.
 const ARGS_FILE: &str = "etc/srd/check.env";
 /// What was written, and what was there before.
