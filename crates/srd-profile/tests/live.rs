@@ -25,8 +25,8 @@ fn options(interface: &str) -> Options {
 fn what_is_sent_is_seen_and_the_report_is_of_what_was_seen_until_it_is_stopped() {
     let Some(pair) = Pair::new(1500, 1) else { return };
     pair.acquaint();
-    let port = Cell::new(0);
-    let outcomes = pair.within(0, || {
+    let (outcomes, port) = pair.within(0, || {
+        let port = Cell::new(0);
         let (sent, all) = (Cell::new(false), Cell::new(0));
         let stop = || {
             if !sent.replace(true) {
@@ -38,7 +38,9 @@ fn what_is_sent_is_seen_and_the_report_is_of_what_was_seen_until_it_is_stopped()
             }
             all.get() >= PACKETS as u64
         };
-        live::run(&options(INTERFACE), &stop, &mut |now| all.set(now.packets)).unwrap()
+        let progress = &mut |now: live::Progress| all.set(now.packets);
+        let outcomes = live::run(&options(INTERFACE), &stop, progress).unwrap();
+        (outcomes, port.get())
     });
     let [outcome] = &outcomes[..] else { panic!("{} interfaces", outcomes.len()) };
     assert!(outcome.error.is_none());
@@ -46,7 +48,7 @@ fn what_is_sent_is_seen_and_the_report_is_of_what_was_seen_until_it_is_stopped()
     assert!(seen.seen_ns < PATIENCE.as_nanos() as u64);
     assert_eq!(seen.lost, 0);
     let flow = &seen.flows[0];
-    assert_eq!((flow.packets, flow.flow.outer.ports), (PACKETS as u64, (port.get(), 9)));
+    assert_eq!((flow.packets, flow.flow.outer.ports), (PACKETS as u64, (port, 9)));
     assert_eq!(flow.bytes, PACKETS as u64 * 1028);
     let seen = outcomes.into_iter().next().unwrap().seen;
     let report = report(seen, &Filter::default(), None);
