@@ -2,14 +2,13 @@
 
 mod cluster;
 mod conf;
-mod jars;
 mod jobs;
 
+use super::machines::UNSHARE;
 use super::result::{Figure, Measured};
 use super::{Case, Experiment, Options, Stage, describe, hosts};
 use anyhow::{Context, Result};
-use cluster::{Cluster, JAVA, Roles, UNSHARE};
-pub use jars::{NotFetched, fetch};
+use cluster::{Cluster, JAVA, Roles};
 use jobs::{DfsIo, Sort};
 use srd_lab::config::FabricConfig;
 use srd_lab::id::HostId;
