@@ -18,6 +18,18 @@ const PORT: u16 = 6379;
 /// Shared memory of the head, and of a node, in bytes.
 const HEAD_STORE: &str = "200000000";
 const NODE_STORE: &str = "700000000";
+/// Ports of a node's agents. Given, they need not be waited for, which Ray does for 15 s only:
+/// too short on a busy machine.
+const AGENTS: [&str; 8] = [
+    "--metrics-export-port",
+    "20101",
+    "--dashboard-agent-grpc-port",
+    "20102",
+    "--dashboard-agent-listen-port",
+    "20103",
+    "--runtime-env-agent-port",
+    "20104",
+];
 /// What Ray prints when a node has registered.
 const STARTED: &str = "Ray runtime started";
 /// The first round, in which workers are started, is smaller.
@@ -27,7 +39,7 @@ const SETTINGS: [(&str, &str); 6] = [
     ("RAY_USAGE_STATS_ENABLED", "0"),
     ("RAY_enable_metrics_collection", "0"),
     ("RAY_DISABLE_IMPORT_WARNING", "1"),
-    ("RAY_raylet_start_wait_time_s", "60"),
+    ("RAY_raylet_start_wait_time_s", "150"),
     ("OMP_NUM_THREADS", "1"),
     ("PYTHONWARNINGS", "ignore"),
 ];
@@ -90,6 +102,7 @@ impl Ray<'_> {
             let mut command = self.python(host)?;
             command.args(["-m", "ray.scripts.scripts", "start", "--block"]);
             command.args(["--node-ip-address", &address, "--disable-usage-stats"]);
+            command.args(AGENTS);
             if host == MASTER {
                 command.args(["--head", "--port", &PORT.to_string(), "--num-cpus", "0"]);
                 command.args(["--include-dashboard", "false"]);
