@@ -51,6 +51,7 @@ fn packets(run: &Value) -> f64 {
 }
 
 #[test]
+#[ignore = "fetches 269 MB and starts six JVMs: srd lab fetch spark, then --ignored"]
 fn spark_sorts_over_express() {
     let Some(runs) = quick("spark", "spark", &["java", "javac", "unshare"]) else { return };
     let fetched = figure(&runs[1], "fetched from other workers");
@@ -68,6 +69,7 @@ fn dask_sorts_over_express() {
 }
 
 #[test]
+#[ignore = "fetches 600 MB and starts some thirty processes: srd lab fetch ray, then --ignored"]
 fn ray_sorts_over_express() {
     let Some(runs) = quick("ray", "ray", &["unshare"]) else { return };
     assert!(figure(&runs[0], "sort") > 0.0);

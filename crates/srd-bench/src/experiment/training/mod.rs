@@ -27,8 +27,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A rate that two cores still move.
-const RATE_MBPS: u32 = 200;
+/// A rate that two cores still move, ranks and daemons together; at 200 Mb/s they do not.
+const RATE_MBPS: u32 = 100;
 const QUEUE_BYTES: u32 = 100_000;
 /// Neighbours in the ring are in different racks: all that moves crosses the spines.
 const RANKS: [HostId; 4] = [host(0, 0), host(1, 0), host(0, 1), host(1, 1)];
@@ -71,7 +71,7 @@ type Start = for<'a> fn(&'a Stage<'a>, &Training, &Options) -> Result<Started<'a
 
 /// What both experiments have.
 fn cases(options: &Options, start: Start) -> Vec<Case> {
-    let steps = options.quick_or(20, 300);
+    let steps = options.quick_or(20, 200);
     let mut all = vec![case(options, "collisions", 2, Training { steps, dead: None }, start)];
     if !options.quick {
         let dead = Some(Duration::from_secs(options.seconds_or(6, 1)));
@@ -270,10 +270,10 @@ mod tests {
         for (number, rank) in RANKS.iter().enumerate() {
             assert_ne!(rank.leaf, RANKS[(number + 1) % RANKS.len()].leaf);
         }
-        // 1.5 times 1.07 MB at 200 Mb/s.
+        // 1.5 times 1.07 MB at 100 Mb/s.
         let case = &cases(&options(), |_, _, _| bail!("not started"))[0];
         let ms = ideal_ms(&case.fabric);
-        assert!((64.0..66.0).contains(&ms), "{ms}");
+        assert!((128.0..132.0).contains(&ms), "{ms}");
     }
 
     #[test]
