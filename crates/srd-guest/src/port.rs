@@ -10,8 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use srd_card::FlowKey;
+use srd_card::device::rss::{Hash, Rss};
 use srd_card::l2::fit::Accepts;
 use srd_card::l2::{Cause, Link, Sent};
+use srd_card::offload::OFFLOAD_BYTES;
+use srd_card::packet::Packet;
 use srd_net::Tun;
 use srd_vhost::session::feature;
 use srd_vhost::{Device, Frame};
@@ -40,6 +44,8 @@ pub(crate) struct Kernel {
 pub(crate) struct Vhost {
     device: Device,
     link: Link,
+    /// Which pair of rings a flow is for.
+    spread: Rss,
     drops: BTreeMap<Cause, u64>,
     /// Packets of the card's that could not be made frames of.
     not_framed: u64,
@@ -51,16 +57,12 @@ impl Port {
     }
 
     pub(crate) fn vhost(path: &Path, link: Link) -> io::Result<Self> {
-        let device = Device::open(path)?;
-        let drops = BTreeMap::new();
-        Ok(Self::Vhost(Box::new(Vhost { device, link, drops, not_framed: 0 })))
+        Ok(Self::Vhost(Box::new(Vhost::new(Device::open(path)?, link))))
     }
 
     /// A socket in the place of another process's, which ends.
     pub(crate) fn vhost_again(path: &Path, link: Link) -> io::Result<Self> {
-        let device = Device::replace(path)?;
-        let drops = BTreeMap::new();
-        Ok(Self::Vhost(Box::new(Vhost { device, link, drops, not_framed: 0 })))
+        Ok(Self::Vhost(Box::new(Vhost::new(Device::replace(path)?, link))))
     }
 
     /// A device of the kernel.
@@ -162,13 +164,18 @@ impl Port {
 }
 
 impl Vhost {
+    fn new(device: Device, link: Link) -> Self {
+        let spread = Rss::new(Hash::default(), 1);
+        Self { device, link, spread, drops: BTreeMap::new(), not_framed: 0 }
+    }
+
     fn read(&mut self) -> Option<Vec<u8>> {
         for _ in 0..NO_PACKETS_MAX {
             let Frame { ethernet, packet } = self.device.read()?;
             match self.link.from_guest(&ethernet, packet) {
                 Sent::Packet(frame) => return Some(frame),
                 Sent::Answer((ethernet, packet)) => {
-                    self.device.write(&Frame { ethernet, packet });
+                    self.device.write(&Frame { ethernet, packet }, 0);
                 }
                 Sent::Nothing => {}
                 Sent::Drop(cause) => *self.drops.entry(cause).or_default() += 1,
@@ -177,7 +184,22 @@ impl Vhost {
         None
     }
 
+    /// The pair of rings that a packet for the guest is for.
+    fn pair_of(&mut self, frame: &[u8]) -> u32 {
+        let pairs = self.device.pairs();
+        if pairs <= 1 {
+            return 0;
+        }
+        let pairs = u16::try_from(pairs).unwrap_or(u16::MAX);
+        if self.spread.queues() != pairs {
+            self.spread = Rss::new(Hash::default(), pairs);
+        }
+        let packet = frame.get(OFFLOAD_BYTES..).and_then(Packet::read);
+        packet.map_or(0, |packet| self.spread.queue(&FlowKey::of(&packet)).into())
+    }
+
     fn write(&mut self, frame: Vec<u8>) -> bool {
+        let pair = self.pair_of(&frame);
         let device = &mut self.device;
         let accepts = Accepts {
             checksum: device.has(feature::GUEST_CSUM),
@@ -187,7 +209,7 @@ impl Vhost {
             uso: device.has(feature::GUEST_USO4 | feature::GUEST_USO6),
         };
         let is_packet = self.link.to_guest(frame, accepts, |(ethernet, packet)| {
-            device.write(&Frame { ethernet, packet });
+            device.write(&Frame { ethernet, packet }, pair);
         });
         self.not_framed += u64::from(!is_packet);
         // What the device did not take it has counted itself.

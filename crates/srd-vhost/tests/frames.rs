@@ -22,7 +22,7 @@ fn frames_pass_in_both_directions() {
         assert_eq!(device.read(), Some(sent));
         assert_eq!(device.read(), None);
         front.give_buffers(1);
-        assert!(device.write(&frame(100 + round)));
+        assert!(device.write(&frame(100 + round), 0));
         assert_eq!(front.receive(), None, "nothing is published yet");
         device.flush();
         assert_eq!(front.used(SEND).len(), 1);
@@ -64,11 +64,11 @@ fn buffers_of_one_frame_appear_at_once() {
     front.set_up(&mut device, MERGED);
     let long = frame(9001);
     front.give_buffers(4);
-    assert!(!device.write(&long), "five buffers are needed");
+    assert!(!device.write(&long, 0), "five buffers are needed");
     device.flush();
     assert_eq!((front.used(RECEIVE), device.counts().no_buffer), (vec![], 1));
     front.give_buffers(1);
-    assert!(device.write(&long));
+    assert!(device.write(&long, 0));
     device.flush();
     assert_eq!(front.receive(), Some(long));
 }
@@ -81,8 +81,8 @@ fn without_merging_a_frame_that_is_longer_than_a_buffer_is_dropped() {
     front.set_up(&mut device, PLAIN);
     front.give_buffers(2);
     let fits = usize::try_from(BUFFER_BYTES).unwrap() - 26;
-    assert!(!device.write(&frame(fits + 1)));
-    assert!(device.write(&frame(fits)), "the buffer is still there");
+    assert!(!device.write(&frame(fits + 1), 0));
+    assert!(device.write(&frame(fits), 0), "the buffer is still there");
     assert_eq!(device.counts().too_long, 1);
     device.flush();
     assert_eq!(front.receive(), Some(frame(fits)));
@@ -96,7 +96,7 @@ fn the_driver_is_told_only_if_it_wants_to_be() {
     front.set_up(&mut device, PLAIN);
     let mut round = |front: &mut FrontEnd| {
         front.give_buffers(2);
-        assert!(device.write(&frame(1)) && device.write(&frame(2)));
+        assert!(device.write(&frame(1), 0) && device.write(&frame(2), 0));
         device.flush();
         device.flush();
         FrontEnd::told(&front.rings[RECEIVE].call)
@@ -118,7 +118,7 @@ fn with_event_indices_the_driver_says_at_which_buffer_it_is_told() {
     // After the third buffer, which has the index 2.
     front.write(event, &2_u16.to_le_bytes());
     let told = [1, 2, 3, 4].map(|n| {
-        assert!(device.write(&frame(n)));
+        assert!(device.write(&frame(n), 0));
         device.flush();
         FrontEnd::told(&front.rings[RECEIVE].call)
     });
