@@ -25,11 +25,25 @@ use crate::protocol::VhostUser;
 /// Frames that are no packets for the card, in one call of [`Port::read`].
 const NO_PACKETS_MAX: usize = 64;
 
+/// Turns of a card that never waits, in which a front end is not asked.
+const TURNS_MAX: u32 = 64;
+
 /// A device.
 #[derive(Debug)]
 pub(crate) enum Port {
     Tun(Kernel),
     Vhost(Box<Vhost>),
+}
+
+/// How a device of vhost-user meets its front end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meets {
+    /// It listens.
+    Listens,
+    /// It listens in the place of another process, which ends.
+    Replaces,
+    /// The front end listens.
+    Joins,
 }
 
 /// A TUN device.
@@ -44,6 +58,8 @@ pub(crate) struct Kernel {
 pub(crate) struct Vhost {
     device: Device,
     link: Link,
+    /// Turns since the front end was asked.
+    turns: u32,
     /// Which pair of rings a flow is for.
     spread: Rss,
     drops: BTreeMap<Cause, u64>,
@@ -56,13 +72,13 @@ impl Port {
         Self::Tun(Kernel { fd: tun.fd(), tun })
     }
 
-    pub(crate) fn vhost(path: &Path, link: Link) -> io::Result<Self> {
-        Ok(Self::Vhost(Box::new(Vhost::new(Device::open(path)?, link))))
-    }
-
-    /// A socket in the place of another process's, which ends.
-    pub(crate) fn vhost_again(path: &Path, link: Link) -> io::Result<Self> {
-        Ok(Self::Vhost(Box::new(Vhost::new(Device::replace(path)?, link))))
+    pub(crate) fn vhost(path: &Path, meets: Meets, link: Link) -> io::Result<Self> {
+        let device = match meets {
+            Meets::Listens => Device::open(path)?,
+            Meets::Replaces => Device::replace(path)?,
+            Meets::Joins => Device::join(path),
+        };
+        Ok(Self::Vhost(Box::new(Vhost::new(device, link))))
     }
 
     /// A device of the kernel.
@@ -89,10 +105,14 @@ impl Port {
         tun.into_iter().chain(device.into_iter().flatten())
     }
 
-    /// After waiting: obeys the front end.
-    pub(crate) fn wake(&mut self) {
+    /// After waiting: obeys the front end. A card that never waits asks it in some turns only.
+    pub(crate) fn wake(&mut self, has_waited: bool) {
         if let Self::Vhost(vhost) = self {
-            vhost.device.turn();
+            vhost.turns += 1;
+            if has_waited || vhost.turns >= TURNS_MAX {
+                vhost.turns = 0;
+                vhost.device.turn();
+            }
             vhost.device.wake();
         }
     }
@@ -140,7 +160,7 @@ impl Port {
         let Self::Vhost(vhost) = self else { return None };
         let path = vhost.device.path().display().to_string();
         let (connected, running) = (vhost.device.is_connected(), vhost.device.is_running());
-        Some(VhostUser { path, connected, running })
+        Some(VhostUser { path, connected, running, pairs: vhost.device.pairs() })
     }
 
     /// What the device itself has dropped, by cause, and what its front end did wrong.
@@ -166,7 +186,7 @@ impl Port {
 impl Vhost {
     fn new(device: Device, link: Link) -> Self {
         let spread = Rss::new(Hash::default(), 1);
-        Self { device, link, spread, drops: BTreeMap::new(), not_framed: 0 }
+        Self { device, link, turns: 0, spread, drops: BTreeMap::new(), not_framed: 0 }
     }
 
     fn read(&mut self) -> Option<Vec<u8>> {

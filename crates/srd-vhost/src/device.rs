@@ -2,17 +2,22 @@
 //!
 //! One front end at a time; when it goes, another may come. Nothing here waits: the caller waits on
 //! [`Device::descriptors`], and then calls [`Device::turn`].
+//!
+//! Either end may be the one that listens. A device that joins a front end looks for it again
+//! whenever it is gone.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::frame::{self, Frame, Layout, Put, Taken};
-use crate::ring::{Broken, Piece, Ring};
+use crate::frame::{self, Frame, Layout, Put, Scratch, Taken};
+use crate::ring::{Broken, Ring};
 use crate::session::{Kick, RECEIVE, RINGS_MAX, SEND, Session, feature};
 use crate::socket::{Connection, Ended};
 
@@ -20,6 +25,9 @@ use crate::socket::{Connection, Ended};
 const REQUESTS_MAX: usize = 64;
 /// Chains without a good frame that one call of [`Device::read`] takes.
 const USELESS_MAX: usize = 64;
+
+/// How often a device looks for a front end that listens.
+const JOIN_EVERY: Duration = Duration::from_millis(100);
 
 /// What was counted since the device is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,13 +48,22 @@ pub struct Counts {
     pub no_driver: u64,
 }
 
+/// How a device meets its front end.
+#[derive(Debug)]
+enum Meets {
+    /// It listens.
+    Listens(UnixListener),
+    /// It connects, when this time has come.
+    Joins(Instant),
+}
+
 /// A device.
 #[derive(Debug)]
 pub struct Device {
     path: PathBuf,
     /// Another process has its file.
     is_replaced: bool,
-    listener: UnixListener,
+    meets: Meets,
     connection: Option<Connection>,
     session: Session,
     /// Rings for frames for the driver that may be used now.
@@ -54,7 +71,7 @@ pub struct Device {
     /// The ring that is read first.
     sender: usize,
     counts: Counts,
-    pieces: Vec<Piece>,
+    scratch: Scratch,
 }
 
 impl Device {
@@ -81,23 +98,31 @@ impl Device {
     /// # Errors
     /// The system's.
     pub fn replace(path: &Path) -> io::Result<Self> {
-        let listener = bind_for_us(path, RenameFlags::empty())?;
-        Self::of(path, listener)
+        Self::of(path, bind_for_us(path, RenameFlags::empty())?)
+    }
+
+    /// Connects to the front end that listens at `path`, now or whenever it is there.
+    pub fn join(path: &Path) -> Self {
+        Self::with(path, Meets::Joins(Instant::now()))
     }
 
     fn of(path: &Path, listener: UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self {
+        Ok(Self::with(path, Meets::Listens(listener)))
+    }
+
+    fn with(path: &Path, meets: Meets) -> Self {
+        Self {
             path: path.to_owned(),
             is_replaced: false,
-            listener,
+            meets,
             connection: None,
             session: Session::default(),
             receivers: Vec::new(),
             sender: SEND,
             counts: Counts::default(),
-            pieces: Vec::new(),
-        })
+            scratch: Scratch::default(),
+        }
     }
 
     /// Ends, and leaves its file to the process that is in its place.
@@ -138,13 +163,16 @@ impl Device {
 
     /// What to wait on, to read.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let front = self.connection.as_ref().map(Connection::fd);
-        let front = front.unwrap_or_else(|| self.listener.as_fd());
+        let front = match (&self.connection, &self.meets) {
+            (Some(connection), _) => Some(connection.fd()),
+            (None, Meets::Listens(listener)) => Some(listener.as_fd()),
+            (None, Meets::Joins(_)) => None,
+        };
         let kicks = senders().filter_map(|index| match &self.session.rings[index].kick {
             Kick::By(kick) => Some(kick.as_fd()),
             _ => None,
         });
-        [front].into_iter().chain(kicks)
+        front.into_iter().chain(kicks)
     }
 
     /// Obeys the front end, and takes note of kicks.
@@ -159,8 +187,7 @@ impl Device {
             }
         }
         if self.connection.is_none() {
-            self.connection =
-                self.listener.accept().and_then(|(stream, _)| Connection::new(stream)).ok();
+            self.connection = self.meet().and_then(Connection::new).ok();
             self.counts.connected += u64::from(self.connection.is_some());
         }
         for _ in 0..REQUESTS_MAX {
@@ -171,6 +198,24 @@ impl Device {
                     self.end(&ended);
                     break;
                 }
+            }
+        }
+    }
+
+    fn meet(&mut self) -> io::Result<UnixStream> {
+        match &mut self.meets {
+            Meets::Listens(listener) => listener.accept().map(|(stream, _)| stream),
+            Meets::Joins(at) => {
+                let now = Instant::now();
+                if now < *at {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                *at = now + JOIN_EVERY;
+                // A front end that takes nobody now must not hold up this one.
+                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+                let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+                connect(&socket, &SocketAddrUnix::new(&self.path)?)?;
+                Ok(socket.into())
             }
         }
     }
@@ -231,7 +276,7 @@ impl Device {
         while *useless < USELESS_MAX {
             let Session { memory, rings, .. } = &mut self.session;
             let (memory, ring) = (memory.as_ref()?, rings[index].ring.as_mut()?);
-            match frame::take(ring, memory, has_count, &mut self.pieces) {
+            match frame::take(ring, memory, has_count, &mut self.scratch) {
                 Ok(Taken::Frame(frame)) if is_enabled => return Some(frame),
                 Ok(Taken::Frame(_)) => *useless += 1,
                 Ok(Taken::Nothing) => return None,
@@ -259,7 +304,7 @@ impl Device {
             self.counts.no_driver += 1;
             return false;
         };
-        match frame::put(ring, memory, layout, frame, &mut self.pieces) {
+        match frame::put(ring, memory, layout, frame, &mut self.scratch) {
             Ok(Put::Done) => return true,
             Ok(Put::Full) => self.counts.no_buffer += 1,
             Ok(Put::Long) => self.counts.too_long += 1,
@@ -350,7 +395,7 @@ fn senders() -> impl Iterator<Item = usize> {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        if !self.is_replaced {
+        if !self.is_replaced && matches!(self.meets, Meets::Listens(_)) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
