@@ -93,7 +93,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let world = srd_vpc_file::parse(CLOUD, Path::new("cloud.toml"))?.world;
     let rules = Rules::compile(&world, "here");
     let mut card = Card::new("here", Arc::new(rules), 7);
-    let kind = InstanceType::find("c7i.48xlarge").ok_or("no type")?;
+    let kind = InstanceType::find("c7i.48xlarge").map_err(|_| "no type")?;
     let profile = Profile::of(kind).with_packets_per_second(1 << 40);
     let mut ports = Ports(BTreeMap::new());
     let mut enis: Vec<_> = world.enis.iter().collect();

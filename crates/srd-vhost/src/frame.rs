@@ -85,7 +85,6 @@ fn read(memory: &Memory, pieces: &[Piece], bytes: u64, has_count: bool) -> Optio
         return None;
     }
     let mut ethernet = [0; ETHERNET_BYTES];
-    let mut packet = vec![0; HEADER_BYTES + packet_bytes];
     // Most frames lie in one buffer.
     if let [piece] = pieces
         && let Some(slice) = memory.slice(piece.at, headers + packet_bytes)
@@ -93,11 +92,15 @@ fn read(memory: &Memory, pieces: &[Piece], bytes: u64, has_count: bool) -> Optio
         let mut head = [0; HEADER_BYTES + 2 + ETHERNET_BYTES];
         let head = &mut head[..headers];
         slice.copy_to(head);
+        // Not `vec![0; n]`, which is `calloc`: glibc keeps no memory at hand for that.
+        let mut packet = Vec::with_capacity(HEADER_BYTES + packet_bytes);
+        packet.extend_from_slice(&head[..HEADER_BYTES]);
+        packet.resize(HEADER_BYTES + packet_bytes, 0);
         slice.offset(headers).ok()?.copy_to(&mut packet[HEADER_BYTES..]);
-        packet[..HEADER_BYTES].copy_from_slice(&head[..HEADER_BYTES]);
         ethernet.copy_from_slice(&head[headers - ETHERNET_BYTES..]);
         return Some(Frame { ethernet, packet });
     }
+    let mut packet = vec![0; HEADER_BYTES + packet_bytes];
     let (header, payload) = packet.split_at_mut(HEADER_BYTES);
     let mut pieces = pieces.iter();
     let (mut at, mut left) = (0, 0);

@@ -4,7 +4,8 @@
 
 mod support;
 
-use srd_vhost::session::{RECEIVE, SEND, feature};
+use srd_vhost::message::request;
+use srd_vhost::session::{RECEIVE, RINGS_MAX, SEND, feature};
 use support::{
     BUFFER_BYTES, BUFFERS, FrontEnd, INDIRECT, MERGED, NEXT, PLAIN, SIZE, device, frame,
 };
@@ -148,4 +149,46 @@ fn a_device_that_looks_anyway_wants_no_kicks() {
     assert_eq!(device.descriptors().count(), 2);
     device.turn();
     assert_eq!(FrontEnd::told(&front.rings[SEND].kick), 0, "the kick was taken note of");
+}
+
+#[test]
+fn each_flow_has_its_pair_of_rings_and_all_pairs_are_read_in_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut device, path) = device(&directory);
+    let mut front = FrontEnd::connect(&path);
+    front.set_up(&mut device, PLAIN | feature::MQ);
+    for ring in [2 + RECEIVE, 2 + SEND] {
+        front.start(ring, 0);
+        front.state(request::SET_VRING_ENABLE, ring, 1);
+    }
+    device.turn();
+    assert_eq!(device.pairs(), 2);
+    assert_eq!(device.descriptors().count(), 3, "the front end, and a kick of each pair");
+
+    front.give_buffers_to(0, 8);
+    front.give_buffers_to(1, 8);
+    for flow in [0, 1, 1, 7, 4] {
+        assert!(device.write(&frame(60), flow));
+    }
+    device.flush();
+    assert_eq!((front.used(RECEIVE).len(), front.used(2 + RECEIVE).len()), (2, 3));
+
+    // A pair that is always full does not keep another one from being read.
+    let mut firsts = Vec::new();
+    for _ in 0..RINGS_MAX {
+        front.send_frame_by(0, &frame(100));
+        front.send_frame_by(1, &frame(101));
+        firsts.push(device.read().unwrap().packet.len());
+        assert!(device.read().is_some() && device.read().is_none());
+        device.flush();
+    }
+    assert!(firsts.contains(&110) && firsts.contains(&111), "{firsts:?}");
+
+    // A pair that is switched off gets nothing.
+    front.state(request::SET_VRING_ENABLE, 2 + RECEIVE, 0);
+    device.turn();
+    assert_eq!(device.pairs(), 1);
+    assert!(device.write(&frame(60), 1));
+    device.flush();
+    assert_eq!((front.used(RECEIVE).len(), front.used(2 + RECEIVE).len()), (1, 0));
 }

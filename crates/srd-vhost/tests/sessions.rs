@@ -213,3 +213,31 @@ fn files_that_are_shorter_than_they_are_said_to_be_are_not_mapped() {
     device.turn();
     assert_eq!((device.is_connected(), device.counts().violations), (false, 1));
 }
+
+#[test]
+fn a_device_that_joins_looks_for_its_front_end_until_it_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("port");
+    let mut device = Device::join(&path);
+    device.turn();
+    assert!(!device.is_connected() && device.descriptors().count() == 0);
+    // What listens there is the front end's, and stays.
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    for round in 1..=2 {
+        let began = std::time::Instant::now();
+        while !device.is_connected() {
+            assert!(began.elapsed().as_secs() < 10);
+            device.turn();
+        }
+        let mut front = FrontEnd::with(listener.accept().unwrap().0);
+        front.set_up(&mut device, PLAIN);
+        front.send_frame(&frame(5));
+        assert_eq!(device.read(), Some(frame(5)));
+        assert_eq!(device.counts().connected, round);
+        drop(front);
+        device.turn();
+        assert!(!device.is_connected());
+    }
+    drop(device);
+    assert!(path.exists());
+}
