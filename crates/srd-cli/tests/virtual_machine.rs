@@ -17,7 +17,6 @@ use rustix::process::Signal;
 use support::machine::*;
 use support::qemu::{boot, kernel};
 
-const APP: [u8; 4] = [10, 0, 2, 10];
 /// How long a kernel may boot that is emulated.
 const BOOT: Duration = Duration::from_secs(90);
 

@@ -3,7 +3,9 @@
 //! without what is around it.
 //!
 //! `cargo run --release -p srd-vhost --example hairpin -- A.sock B.sock` prints the hardware addresses
-//! of both interfaces (10.0.1.10 and 10.0.1.20), then packets a second in both directions.
+//! of both interfaces (10.0.1.10 and 10.0.1.20), then packets a second that each was given. An
+//! interface `tun:NAME` is a TUN device of that name; `hairpin tun:NAME` alone writes packets of 64
+//! bytes into one as fast as it can, without a card.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +16,7 @@ use srd_card::l2::{Link, Sent};
 use srd_card::profile::{InstanceType, Profile};
 use srd_card::track::Timeouts;
 use srd_card::vpc::{Around, Card, Envelope, Guest, PortId};
-use srd_net::clock;
+use srd_net::{Tun, clock};
 use srd_proto::time::{Duration, Instant};
 use srd_vhost::{Device, Frame};
 use srd_vpc::compile::Rules;
@@ -52,43 +54,109 @@ const TOGETHER: usize = 16;
 /// Turns in which front ends are not asked.
 const TURNS: u32 = 64;
 
+enum End {
+    Vhost(Box<Device>, Link),
+    Kernel(Tun),
+}
+
 struct Port {
-    device: Device,
-    link: Link,
+    end: End,
     given: u64,
     lost: u64,
+}
+
+impl Port {
+    fn open(path: &str, link: Link) -> std::io::Result<Self> {
+        let end = match path.strip_prefix("tun:") {
+            Some(name) => End::Kernel(Tun::open(name)?),
+            None => End::Vhost(Box::new(Device::open(Path::new(path))?), link),
+        };
+        Ok(Self { end, given: 0, lost: 0 })
+    }
+
+    fn read(&mut self) -> Option<Vec<u8>> {
+        let (device, link) = match &mut self.end {
+            End::Vhost(device, link) => (device, link),
+            End::Kernel(tun) => return tun.read().ok()?,
+        };
+        loop {
+            let Frame { ethernet, packet } = device.read()?;
+            match link.from_guest(&ethernet, packet) {
+                Sent::Packet(frame) => return Some(frame),
+                Sent::Answer((ethernet, packet)) => {
+                    device.write(&Frame { ethernet, packet }, 0);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn write(&mut self, frame: Vec<u8>) {
+        let mut count = |got: bool| {
+            self.given += u64::from(got);
+            self.lost += u64::from(!got);
+        };
+        match &mut self.end {
+            End::Kernel(tun) => count(tun.write(&frame).is_ok()),
+            End::Vhost(device, link) => {
+                link.to_guest(frame, Accepts::default(), |(ethernet, packet)| {
+                    count(device.write(&Frame { ethernet, packet }, 0));
+                });
+            }
+        }
+    }
+
+    fn wake(&mut self, asks: bool) {
+        if let End::Vhost(device, _) = &mut self.end {
+            if asks {
+                device.turn();
+            }
+            device.wake();
+        }
+    }
+
+    fn flush(&mut self) {
+        if let End::Vhost(device, _) = &mut self.end {
+            device.flush();
+        }
+    }
 }
 
 struct Ports(BTreeMap<PortId, Port>);
 
 impl Around for Ports {
     fn to_guest(&mut self, port: PortId, frame: Vec<u8>) {
-        let Some(Port { device, link, given, lost }) = self.0.get_mut(&port) else { return };
-        link.to_guest(frame, Accepts::default(), |(ethernet, packet)| {
-            let got = device.write(&Frame { ethernet, packet }, 0);
-            *given += u64::from(got);
-            *lost += u64::from(!got);
-        });
+        if let Some(port) = self.0.get_mut(&port) {
+            port.write(frame);
+        }
     }
     fn to_host(&mut self, _: &Arc<str>, _: VpcId, _: Envelope, _: Vec<u8>, _: bool) {}
     fn to_service(&mut self, _: PortId, _: Service, _: Vec<u8>) {}
 }
 
-fn read(port: &mut Port) -> Option<Vec<u8>> {
+/// Writes packets into a TUN device, without a card.
+fn bare(name: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let tun = Tun::open(name)?;
+    let mut frame = vec![0; 10];
+    frame.extend([0x45, 0, 0, 64, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+    frame.extend([10, 0, 1, 10, 10, 0, 1, 20, 3, 232, 7, 208, 0, 44, 0, 0]);
+    frame.resize(10 + 64, 0);
     loop {
-        let Frame { ethernet, packet } = port.device.read()?;
-        match port.link.from_guest(&ethernet, packet) {
-            Sent::Packet(frame) => return Some(frame),
-            Sent::Answer((ethernet, packet)) => {
-                port.device.write(&Frame { ethernet, packet }, 0);
-            }
-            _ => {}
+        let (began, mut given) = (clock::now(), 0_u64);
+        while clock::now().since(began) < Duration::from_millis(1000) {
+            given += (0..BURST).filter(|_| tun.write(&frame).is_ok()).count() as u64;
         }
+        println!("given {given}");
     }
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let paths: Vec<_> = std::env::args_os().skip(1).collect();
+    let paths: Vec<String> = std::env::args().skip(1).collect();
+    if let [path] = &paths[..]
+        && let Some(name) = path.strip_prefix("tun:")
+    {
+        return bare(name);
+    }
     let [a, b] = &paths[..] else { return Err("say where both sockets shall be".into()) };
     let world = srd_vpc_file::parse(CLOUD, Path::new("cloud.toml"))?.world;
     let rules = Rules::compile(&world, "here");
@@ -103,9 +171,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let guest = [Guest { eni: *id, timeouts: Timeouts::DEFAULT }];
         let ipv4 = eni.ipv4.first().map(|address| (*address, 24));
         let link = Link { mac: eni.mac, ipv4, resolver: [10, 0, 0, 2].into(), ipv6: None };
-        let device = Device::open(Path::new(path))?;
         if let [port] = card.add_instance(clock::now(), &profile, &guest)[..] {
-            ports.0.insert(port, Port { device, link, given: 0, lost: 0 });
+            ports.0.insert(port, Port::open(path, link)?);
         }
     }
     turn(&mut card, &mut ports)
@@ -121,13 +188,10 @@ fn turn(card: &mut Card, ports: &mut Ports) -> ! {
             for part in 0..BURST / TOGETHER {
                 let Some(port) = ports.0.get_mut(id) else { break };
                 if part == 0 {
-                    if n == 0 {
-                        port.device.turn();
-                    }
-                    port.device.wake();
+                    port.wake(n == 0);
                 }
                 while frames.len() < TOGETHER
-                    && let Some(frame) = read(port)
+                    && let Some(frame) = port.read()
                 {
                     frames.push(frame);
                 }
@@ -141,7 +205,7 @@ fn turn(card: &mut Card, ports: &mut Ports) -> ! {
             }
         }
         card.poll(now, ports);
-        ports.0.values_mut().for_each(|port| port.device.flush());
+        ports.0.values_mut().for_each(Port::flush);
         if n == 0 && now.since(said) >= Duration::from_millis(1000) {
             said = now;
             for port in ports.0.values_mut() {

@@ -43,10 +43,7 @@ fn find() -> Result<Kernel, String> {
     if !qemu.is_ok_and(|output| output.status.success()) {
         return Err("QEMU is missing: apt-get install qemu-system-x86".into());
     }
-    // A busybox of shared libraries would need them in the guest.
-    let is_static =
-        fs::read(BUSYBOX).is_ok_and(|bytes| !bytes.windows(7).any(|window| window == b"ld-linu"));
-    if !is_static {
+    if !fs::read(BUSYBOX).is_ok_and(|bytes| is_static(&bytes)) {
         return Err("a static BusyBox is missing: apt-get install busybox-static".into());
     }
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../kernel");
@@ -64,6 +61,19 @@ fn find() -> Result<Kernel, String> {
         ));
     };
     Ok(Kernel { image: image.path(), drivers: modules.path().join("kernel") })
+}
+
+/// Whether a program needs no other files: none of its parts names a loader.
+fn is_static(elf: &[u8]) -> bool {
+    const LOADER: u32 = 3;
+    let number = |at: usize| {
+        let bytes = elf.get(at..at + 8).map(|bytes| bytes.try_into().unwrap());
+        u64::from_le_bytes(bytes.unwrap_or_default())
+    };
+    let first = usize::try_from(number(32)).unwrap();
+    let (bytes, count) = (number(54) & 0xffff, number(56) & 0xffff);
+    let mut parts = (0..count).map(|n| first + usize::try_from(n * bytes).unwrap());
+    elf.starts_with(b"\x7fELF") && parts.all(|at| number(at) & 0xffff_ffff != u64::from(LOADER))
 }
 
 /// Starts a guest that runs this script as its first program. What it says is in `NAME.log`.
