@@ -15,7 +15,7 @@ use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
 use crate::namespace::{Device, Namespace};
-use crate::port::Port;
+use crate::port::{Meets, Port};
 use crate::protocol::{Attach, Instance};
 use crate::resolv_conf::resolver_of;
 use crate::state::{Options, Running, Service};
@@ -59,7 +59,7 @@ impl Service {
                 (None, Some(path)) => {
                     let path = socket_of(path, &device);
                     let link = link(&self.world, interface);
-                    Port::vhost(&path, link)
+                    Port::vhost(&path, self.options.meets(name, Meets::Listens), link)
                         .with_context(|| format!("the socket {}", path.display()))?
                 }
                 (None, None) => continue,
@@ -85,7 +85,8 @@ impl Service {
             for (port, eni, device) in &running.interfaces {
                 let path = socket_of(path, device);
                 let Some(interface) = world.enis.get(eni) else { continue };
-                let at = Port::vhost_again(&path, link(world, interface));
+                let meets = options.meets(name, Meets::Replaces);
+                let at = Port::vhost(&path, meets, link(world, interface));
                 devices.insert(*port, at.with_context(|| format!("{}", path.display()))?);
             }
         }

@@ -256,7 +256,7 @@ impl Service {
         let mut frames = Vec::with_capacity(TOGETHER);
         for port in ports {
             if let Some(device) = self.devices.get_mut(&port) {
-                device.wake();
+                device.wake(!self.options.busy_poll);
             }
             for _ in 0..BURST / TOGETHER {
                 self.read_some(port, &mut frames);

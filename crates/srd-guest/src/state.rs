@@ -1,6 +1,6 @@
 //! What the loop works on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::link_local::Services;
 use crate::logs::Logs;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
-use crate::port::Port;
+use crate::port::{Meets, Port};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::underlay::UnderlayOptions;
@@ -45,10 +45,19 @@ pub struct Options {
     /// Instances whose interfaces are sockets of vhost-user, by name: the primary one is at this
     /// path, each other one at the path with its device's name behind it.
     pub vhost_user: BTreeMap<String, PathBuf>,
+    /// Those of them whose front ends listen there, and the card connects.
+    pub vhost_user_client: BTreeSet<String>,
     /// Whether to look for packets without pause, and never to wait.
     pub busy_poll: bool,
     /// Where figures are served over HTTP, if anywhere.
     pub metrics: Option<Metrics>,
+}
+
+impl Options {
+    /// How the devices of an instance meet their front ends, if `otherwise` they are who listens.
+    pub(crate) fn meets(&self, name: &str, otherwise: Meets) -> Meets {
+        if self.vhost_user_client.contains(name) { Meets::Joins } else { otherwise }
+    }
 }
 
 /// Where figures are served over HTTP.

@@ -243,6 +243,8 @@ pub struct VhostUser {
     pub connected: bool,
     /// Whether its driver takes frames.
     pub running: bool,
+    /// Pairs of rings that its driver uses.
+    pub pairs: usize,
 }
 
 impl Interface {
