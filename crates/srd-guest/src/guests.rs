@@ -14,9 +14,10 @@ use srd_vpc::compile::Rules;
 use srd_vpc::id::{EniId, InstanceId};
 use srd_vpc::object::{Eni, World};
 
+use crate::adapter::{Adapter, steering_of};
 use crate::namespace::{Device, Namespace};
 use crate::port::Port;
-use crate::protocol::{Attach, Instance};
+use crate::protocol::{Attach, DeviceSettings, Instance};
 use crate::resolv_conf::resolver_of;
 use crate::state::{Options, Running, Service};
 use crate::world::{Vpc, is_name};
@@ -50,12 +51,18 @@ impl Service {
         };
         let mut guests = Vec::new();
         let mut devices = Vec::new();
+        let (settings, steering) = (DeviceSettings::of(&kind), Arc::new(steering_of(&kind)));
         for (place, eni) in enis.iter().enumerate() {
             let interface = &self.world.enis[eni];
             guests.push(Guest { eni: *eni, timeouts: timeouts_of(Some(interface), &kind)? });
             let device = device(&self.world, interface, place);
             let port = match (&namespace, &socket) {
-                (Some(namespace), _) => Port::tun(namespace.add(&device)?),
+                (Some(namespace), _) => {
+                    let (settings, steering) = (settings.clone(), Arc::clone(&steering));
+                    let queues = namespace.add(&device, settings.queues, settings.tx_ring)?;
+                    let eni = u16::try_from(place).unwrap_or(u16::MAX);
+                    Port::tun(queues, Adapter::new(now, settings, steering, eni)?)
+                }
                 (None, Some(path)) => {
                     let path = socket_of(path, &device);
                     let link = link(&self.world, interface);
@@ -72,7 +79,7 @@ impl Service {
             self.devices.insert(port, at);
             interfaces.push((port, eni, device));
         }
-        let running = Running { id, namespace, profile, interfaces };
+        let running = Running { id, namespace, profile, interfaces, steering };
         self.guests.by_name.insert(name.to_owned(), running);
         Ok(())
     }

@@ -26,8 +26,9 @@
 //! | `edge` | the internet's side |
 //! | `underlay` | other hosts |
 //! | `undo` | what is done at the end, however it comes |
-//! | `guests`, `status` | instances, made and removed, and told about |
-//! | `port` | the device of an interface: TUN, or vhost-user |
+//! | `guests`, `status`, `kernel_counts` | instances, made and removed, and told about |
+//! | `port`, `kernel` | the device of an interface: TUN, or vhost-user |
+//! | `adapter`, `devices` | queues, steering and interrupts of a device, and changes of them |
 //! | `packets`, `gateways` | where packets go |
 //! | `logging`, `logs` | flow logs: which, and their files |
 //! | `link_local` | names, metadata and time for instances |
@@ -37,13 +38,17 @@
 //! | `orders` | requests on their way to the loop |
 #![forbid(unsafe_code)]
 
+mod adapter;
 pub mod client;
 pub mod config;
+mod devices;
 mod edge;
 mod following;
 mod gateways;
 mod guests;
 mod handover;
+mod kernel;
+mod kernel_counts;
 mod link_local;
 mod logging;
 mod logs;

@@ -16,7 +16,7 @@ use crate::undo::Undo;
 
 /// Names of our namespaces begin with this.
 const PREFIX: &str = "srd-i-";
-const NETNS_DIR: &str = "/run/netns";
+pub(crate) const NETNS_DIR: &str = "/run/netns";
 /// Bytes of a guest's largest packet (EC2 User Guide, *Network MTU*).
 const MTU: u16 = 9001;
 
@@ -107,12 +107,20 @@ impl Namespace {
         &self.name
     }
 
-    /// Makes a device inside, and gives it addresses and routes.
-    pub(crate) fn add(&self, device: &Device) -> Result<Tun> {
-        let tun = self.within(|| Tun::open(&device.name))?.context("a TUN device")?;
+    /// Opens so many queues of a device, which is made if it is not there.
+    pub(crate) fn open(&self, device: &str, queues: u16) -> Result<Vec<Tun>> {
+        let open = || (0..queues).map(|_| Tun::open_one_of_several(device)).collect();
+        let opened: std::io::Result<Vec<Tun>> = self.within(open)?;
+        opened.context("a TUN device")
+    }
+
+    /// Makes a device inside with so many queues, each with a ring of so many packets, and gives it
+    /// addresses and routes.
+    pub(crate) fn add(&self, device: &Device, queues: u16, ring: u32) -> Result<Vec<Tun>> {
+        let tun = self.open(&device.name, queues)?;
         let own = |words: &[&str]| ip(&[&["-n", &self.name], words].concat());
-        let mtu = MTU.to_string();
-        own(&["link", "set", &device.name, "mtu", &mtu, "up"])?;
+        let (mtu, ring) = (MTU.to_string(), ring.to_string());
+        own(&["link", "set", &device.name, "mtu", &mtu, "txqueuelen", &ring, "up"])?;
         let mut families = [false; 2];
         for (address, length) in &device.addresses {
             let text = format!("{address}/{length}");

@@ -13,6 +13,7 @@ use srd_vpc::id::{EniId, NatGatewayId};
 use srd_vpc::judge::Exit;
 
 use crate::gateways::Outside;
+use crate::port::Port;
 use crate::state::Service;
 
 /// Frames from the internet in one turn.
@@ -25,9 +26,21 @@ impl Service {
         now: Instant,
         work: impl FnOnce(&mut Card, &mut Outside<'_>),
     ) {
-        let Self { card, devices, gateways, services, guests, .. } = self;
+        let Self { card, devices, held, gateways, services, guests, .. } = self;
         let publics = &guests.nat_publics;
-        work(card, &mut Outside { devices, gateways, services, publics, now });
+        work(card, &mut Outside { devices, held, gateways, services, publics, now });
+    }
+
+    /// Gives packets to guests whose interrupt is due.
+    pub(crate) fn interrupt(&mut self, now: Instant) {
+        let Self { devices, held, .. } = self;
+        held.retain(|port| {
+            let Some(kernel) = devices.get_mut(port).and_then(Port::kernel_mut) else {
+                return false;
+            };
+            kernel.interrupt(now);
+            kernel.adapter.poll_timeout().is_some()
+        });
     }
 
     /// The network's own services answer.

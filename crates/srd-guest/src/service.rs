@@ -4,7 +4,7 @@
 //! hands them to the card. Requests are obeyed between two turns, so that a change of rules is
 //! whole before its answer is given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -81,6 +81,7 @@ impl Service {
             card,
             guests: Guests::default(),
             devices: BTreeMap::new(),
+            held: BTreeSet::new(),
             gateways: Gateways::new(edge, underlay),
             logs: Logs::start(unix_ns_at_zero)?,
             services,
@@ -135,6 +136,7 @@ impl Service {
             self.read_hosts(now);
             self.serve(now);
             self.with_card(now, |card, around| card.poll(now, around));
+            self.interrupt(now);
             self.devices.values_mut().for_each(Port::flush);
             self.write_logs();
             if self.expire_at <= now {
@@ -153,7 +155,9 @@ impl Service {
         // Each device is asked: one that has frames already must not keep the others from kicks.
         let ready = self.devices.values_mut().fold(false, |ready, device| device.rest() | ready);
         let now = clock::now();
-        let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout()).min();
+        let held = self.held.iter().filter_map(|port| self.devices.get(port)?.poll_timeout());
+        let at = self.card.poll_timeout().into_iter().chain(self.services.poll_timeout());
+        let at = at.chain(held).min();
         let next = at.map_or(PAUSE_MAX, |at| at.since(now).min(PAUSE_MAX));
         let next = if ready { Duration::ZERO } else { next };
         let nanoseconds = next.as_nanos();
@@ -220,6 +224,10 @@ impl Service {
             Request::Status => Ok(Answer::Status(self.status(now))),
             Request::Flows { instance, most } => {
                 Ok(Answer::Flows { flows: self.flows(&instance, most)? })
+            }
+            Request::Device { instance, device, change } => {
+                let report = self.set_device(now, &instance, device.as_deref(), &change)?;
+                Ok(Answer::Device(Box::new(report)))
             }
             Request::Logs => Ok(Answer::Logs { logs: self.logs.report() }),
             Request::Attach(attach) => Ok(Answer::Attached(self.attach(now, &attach)?)),

@@ -1,12 +1,13 @@
 //! What the loop works on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use srd_card::device::steering::Steering;
 use srd_card::profile::Profile;
 use srd_card::vpc::{Card, PortId};
 use srd_proto::time::Instant;
@@ -77,6 +78,8 @@ pub struct Service {
     pub(crate) card: Card,
     pub(crate) guests: Guests,
     pub(crate) devices: BTreeMap<PortId, Port>,
+    /// Interfaces with packets that wait for an interrupt.
+    pub(crate) held: BTreeSet<PortId>,
     pub(crate) gateways: Gateways,
     pub(crate) logs: Logs,
     pub(crate) services: Services,
@@ -115,4 +118,6 @@ pub(crate) struct Running {
     pub(crate) namespace: Option<Namespace>,
     pub(crate) profile: Profile,
     pub(crate) interfaces: Vec<(PortId, EniId, Device)>,
+    /// The rules that steer packets to queues of its interfaces.
+    pub(crate) steering: Arc<Steering>,
 }
