@@ -63,6 +63,7 @@ mod queue;
 mod rewrite;
 mod rules;
 mod store;
+pub mod tenants;
 #[cfg(test)]
 mod testing;
 pub mod track;

@@ -21,6 +21,7 @@ use crate::meta::key::Direction;
 use crate::observe::Aggregator;
 use crate::profile::Profile;
 use crate::rewrite::too_big;
+use crate::tenants::TenantId;
 use crate::track::{Table, Timeouts};
 
 #[derive(Debug)]
@@ -274,6 +275,21 @@ impl Card {
     /// The identifier of an interface.
     pub fn eni_of(&self, port: PortId) -> Option<EniId> {
         self.port(port).map(|port| port.eni)
+    }
+
+    /// The instance of an interface, as one that shares a worker's time. The number is given to
+    /// another instance after [`Card::remove_instance`].
+    pub fn tenant_of(&self, port: PortId) -> Option<TenantId> {
+        self.port(port).map(|port| TenantId(port.instance))
+    }
+
+    /// Packets of an interface have waited for its instance's share of the worker's time: they
+    /// count in `pps_allowance_exceeded` (N4).
+    pub fn count_over_share(&mut self, port: PortId, packets: u32) {
+        let Some((number, index)) = self.port(port).map(|port| (port.instance, port.index)) else {
+            return;
+        };
+        self.instances[number as usize].limits.count_over_share(index, packets);
     }
 
     /// What an interface has sent and received.
