@@ -70,6 +70,9 @@ impl Service {
                 }
             }
             running.steering = steering;
+            if let (Some(tenant), Some(at)) = (self.card.tenant_of(port), self.devices.get(&port)) {
+                self.turns.watch(port, tenant, at)?;
+            }
         }
         let Some(kernel) = self.devices.get(&port).and_then(Port::kernel) else {
             bail!("the device {name} of `{instance}` is gone")

@@ -35,6 +35,10 @@ impl Kernel {
         &self.queues
     }
 
+    pub(crate) fn into_queues(self) -> Vec<Tun> {
+        self.queues
+    }
+
     /// More queues, or the first so many of those that there are. Returns the others: to close
     /// them takes the kernel its time.
     pub(crate) fn set_queues(&mut self, more: Vec<Tun>, count: usize) -> Vec<Tun> {

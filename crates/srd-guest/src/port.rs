@@ -74,6 +74,14 @@ impl Port {
         }
     }
 
+    /// The queues of a device of the kernel, which are to be closed.
+    pub(crate) fn into_queues(self) -> Vec<Tun> {
+        match self {
+            Self::Tun(kernel) => kernel.into_queues(),
+            Self::Vhost(_) => Vec::new(),
+        }
+    }
+
     /// Another process has its place now.
     pub(crate) fn leave(self) {
         if let Self::Vhost(vhost) = self {
@@ -155,7 +163,10 @@ impl Port {
             Self::Vhost(vhost) => vhost,
             Self::Tun(kernel) => {
                 let not_taken = Some(kernel.not_taken()).filter(|packets| *packets > 0);
-                return not_taken.map(|n| (String::from("DeviceNotTaken"), n)).into_iter().collect();
+                return not_taken
+                    .map(|n| (String::from("DeviceNotTaken"), n))
+                    .into_iter()
+                    .collect();
             }
         };
         let counts = vhost.device.counts();

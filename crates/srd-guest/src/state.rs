@@ -14,14 +14,17 @@ use srd_proto::time::Instant;
 use srd_vpc::id::{EniId, InstanceId, NatGatewayId};
 use srd_vpc::object::World;
 
+use crate::changes::Changes;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
 use crate::logs::Logs;
+use crate::maker::Maker;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
 use crate::port::Port;
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
+use crate::turns::Turns;
 use crate::underlay::UnderlayOptions;
 use crate::undo::Undo;
 use crate::world::Vpc;
@@ -77,9 +80,15 @@ pub struct Service {
     pub(crate) world: World,
     pub(crate) card: Card,
     pub(crate) guests: Guests,
+    pub(crate) changes: Changes,
+    pub(crate) maker: Maker,
     pub(crate) devices: BTreeMap<PortId, Port>,
     /// Interfaces with packets that wait for an interrupt.
     pub(crate) held: BTreeSet<PortId>,
+    /// Interfaces at sockets of vhost-user.
+    pub(crate) sockets: Vec<PortId>,
+    /// Whose packets are read next.
+    pub(crate) turns: Turns,
     pub(crate) gateways: Gateways,
     pub(crate) logs: Logs,
     pub(crate) services: Services,

@@ -139,9 +139,9 @@ impl DeviceSettings {
         if !self.rss_table_is_set {
             self.rss_table = equal(self.queues);
         }
-        self.rss().map(drop).context(
-            "the indirection table: give --rss-equal, --rss-weights or --rss-default, too",
-        )
+        self.rss()
+            .map(drop)
+            .context("the indirection table: give --rss-equal, --rss-weights or --rss-default, too")
     }
 
     fn steer(

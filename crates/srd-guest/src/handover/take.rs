@@ -26,12 +26,14 @@ use super::state::{Instance, State};
 use super::wire::{DESCRIPTORS_MAX, Line, parts_of};
 use super::{GO, READY, VERSION};
 use crate::adapter::{Adapter, steering_of};
+use crate::changes::Changes;
 use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::guests::{burst_of, check, timeouts_of};
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
 use crate::logs::{Active, Counts, Logs};
+use crate::maker::{Maker, make_all};
 use crate::metrics;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Orders, Stopper};
@@ -40,6 +42,7 @@ use crate::protocol::Request;
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Guests, Options, Running, Service};
+use crate::turns::Turns;
 use crate::underlay::{Plan, Underlay};
 use crate::undo::Undo;
 use crate::world::Vpc;
@@ -105,6 +108,10 @@ impl Service {
             guests: Guests::default(),
             devices: BTreeMap::new(),
             held: BTreeSet::new(),
+            changes: Changes::default(),
+            maker: Maker::start(handed.undo.clone(), orders.clone())?,
+            sockets: Vec::new(),
+            turns: Turns::new()?,
             gateways: Gateways::new(None, None),
             logs,
             services: services.with_token_key(handed.state.tokens),
@@ -277,14 +284,15 @@ impl Service {
         let profile = burst_of(Profile::of(kind), &self.options);
         let ports: Vec<PortId> = self.card.add_instance(now, &profile, &guests);
         let mut interfaces = Vec::new();
-        let steering = Arc::new(steering(instance, &profile.instance)?);
+        self.share(&ports, &kind)?;
+        let steering = Arc::new(steering(instance, &kind)?);
         let places = ports.into_iter().zip(&instance.interfaces).zip(devices);
         for (eni, ((port, of), queues)) in (0..).zip(places) {
             if let Some(state) = &of.device_state {
                 let (settings, steering) = (state.settings.clone(), Arc::clone(&steering));
                 let mut adapter = Adapter::new(now, settings, steering, eni)?;
                 adapter.set_counts(&state.counts);
-                self.devices.insert(port, Port::tun(queues, adapter));
+                self.watch(port, Port::tun(queues, adapter))?;
             }
             let device = Device {
                 name: of.device.clone(),
@@ -337,7 +345,8 @@ impl Service {
         if let Some(edge) = &mut self.gateways.edge {
             edge.route(&Vpc::publics(&self.world))?;
         }
-        let made = self.make_guests(now);
+        let wanted = self.wanted(&self.world)?;
+        let made = make_all(&wanted, &self.undo).and_then(|all| self.make_guests(now, all));
         self.set_resolvers();
         self.plan_logs(now);
         made
