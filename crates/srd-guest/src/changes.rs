@@ -26,21 +26,19 @@ use crate::world::Vpc;
 
 /// Changes that wait: each connection has one at most, and each instance that is added ends once.
 /// The server takes 256 connections.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Changes {
     /// The one that has its namespaces made.
     under_way: Option<Change>,
     waiting: VecDeque<Command>,
 }
 
-#[derive(Debug)]
 struct Change {
     vpc: Vpc,
     then: Then,
 }
 
 /// What is said at the end.
-#[derive(Debug)]
 pub(crate) enum Then {
     /// The time since this.
     Applied(Instant, Sender<Answer>),

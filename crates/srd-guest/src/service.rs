@@ -23,7 +23,7 @@ use crate::edge::Edge;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
-use crate::logs::Logs;
+use crate::logs::FlowLogs;
 use crate::maker::{self, Maker};
 use crate::metrics;
 use crate::orders::{Command, Orders, Stopper};
@@ -87,7 +87,7 @@ impl Service {
             sockets: Vec::new(),
             turns: Turns::new()?,
             gateways: Gateways::new(edge, underlay),
-            logs: Logs::start(unix_ns_at_zero)?,
+            logs: FlowLogs::new(unix_ns_at_zero),
             services,
             resolv_confs: ResolvConfs::default(),
             commands,

@@ -17,7 +17,7 @@ use srd_vpc::object::World;
 use crate::changes::Changes;
 use crate::gateways::Gateways;
 use crate::link_local::Services;
-use crate::logs::Logs;
+use crate::logs::FlowLogs;
 use crate::maker::Maker;
 use crate::namespace::{Device, Namespace};
 use crate::orders::{Command, Stopper};
@@ -90,7 +90,7 @@ pub struct Service {
     /// Whose packets are read next.
     pub(crate) turns: Turns,
     pub(crate) gateways: Gateways,
-    pub(crate) logs: Logs,
+    pub(crate) logs: FlowLogs,
     pub(crate) services: Services,
     pub(crate) resolv_confs: ResolvConfs,
     pub(crate) commands: Receiver<Command>,

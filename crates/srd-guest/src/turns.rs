@@ -6,10 +6,10 @@
 //! come before all else that the loop does.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
-use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use srd_card::tenants::{self, TENANTS_MAX, TenantId, Tenants, Turn, Used};
 use srd_card::vpc::PortId;
@@ -31,11 +31,9 @@ const EVENTS: usize = 256;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The instances that wait for their turn, and their devices.
-#[derive(Debug)]
 pub(crate) struct Turns {
     tenants: Tenants,
     epoll: OwnedFd,
-    events: Vec<epoll::Event>,
     owners: BTreeMap<PortId, TenantId>,
     /// Devices with frames, those of an instance in turns.
     ready: BTreeMap<TenantId, VecDeque<PortId>>,
@@ -51,7 +49,6 @@ impl Turns {
         Ok(Self {
             tenants,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?,
-            events: Vec::with_capacity(EVENTS),
             owners: BTreeMap::new(),
             ready: BTreeMap::new(),
             busy_since: None,
@@ -108,11 +105,10 @@ impl Turns {
 
     /// Looks which devices have frames. `sockets`: those that are asked themselves.
     pub(crate) fn look(&mut self, sockets: &[PortId]) {
-        self.events.clear();
-        if epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&NO_TIME)).is_err() {
-            self.events.clear();
-        }
-        let ports = self.events.iter().map(|event| event.data.u64());
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        let waited = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME));
+        let events = waited.map_or(&[][..], |(events, _)| events);
+        let ports = events.iter().map(|event| event.data.u64());
         let ports = ports.filter_map(|port| u32::try_from(port).ok()).map(PortId);
         for port in ports.chain(sockets.iter().copied()) {
             let Some(tenant) = self.owners.get(&port) else { continue };

@@ -32,7 +32,7 @@ use crate::gateways::Gateways;
 use crate::guests::{burst_of, check, timeouts_of};
 use crate::link_local::Services;
 use crate::logging::unix_ns_at_zero;
-use crate::logs::{Active, Counts, Logs};
+use crate::logs::{Active, Counts, FlowLogs};
 use crate::maker::{Maker, make_all};
 use crate::metrics;
 use crate::namespace::{Device, Namespace};
@@ -87,7 +87,7 @@ impl Service {
         let rules = Arc::new(Rules::compile(&world, &options.host));
         let underlay = options.underlay.as_ref().map(Plan::new).transpose()?;
         let services = Services::new(options.internet)?;
-        let logs = Logs::start(unix_ns_at_zero)?;
+        let logs = FlowLogs::new(unix_ns_at_zero);
         let [seed, ..] = clock::seed()?.map(u64::from);
         let (queue, commands) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -262,7 +262,7 @@ impl Service {
                 ..Counts::default()
             };
             let active = Active { log: of.clone(), counts: Arc::new(counts) };
-            self.logs.plan.logs.insert(id, active);
+            self.logs.adopt(id, active);
         }
         Ok(())
     }
