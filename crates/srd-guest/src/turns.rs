@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{Timespec, epoll};
-use srd_card::tenants::{self, TENANTS_MAX, TenantId, Tenants, Turn, Used};
+use srd_card::tenants::{self, TENANTS_MAX, TenantId, Tenants, Turn};
 use srd_card::vpc::PortId;
 use srd_proto::time::{Duration, Instant};
 
@@ -159,10 +159,5 @@ impl Turns {
         if let Some(port) = ready.pop_front().filter(|_| has_more) {
             ready.push_back(port);
         }
-    }
-
-    /// What an instance has had.
-    pub(crate) fn used(&self, tenant: TenantId) -> Used {
-        self.tenants.used(tenant)
     }
 }

@@ -54,10 +54,14 @@ fn run(context: &Context<'_>) -> Result<Found> {
     let form = "%{http_code} %{remote_ip} %{local_port} %{size_download}";
     let words = ["curl", "-s", "-o", "/dev/null", "-w", form, "--max-time", "5", &url];
     let output = cloud.command("a", &words)?.output().context("curl")?;
-    server.join().map_err(|_| anyhow::anyhow!("the server has panicked"))??;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let said: Vec<&str> = said.split(' ').collect();
     let [status, reached, port, bytes] = said[..] else { bail!("curl: {output:?}") };
+    if !output.status.success() {
+        // Nobody may ever connect to the server: it is not waited for.
+        bail!("curl http://{name}/a_file: {}, of {reached}, status {status}", output.status);
+    }
+    server.join().map_err(|_| anyhow::anyhow!("the server has panicked"))??;
     let packets = trace.end()?;
 
     let mut found = Found::default();
