@@ -32,7 +32,7 @@ use crate::protocol::{Answer, Request};
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Ended, Guests, Options, Service};
-use crate::turns::Turns;
+use crate::turns::{Turns, raise_descriptors};
 use crate::underlay::Underlay;
 use crate::undo::Undo;
 use crate::world::Vpc;
@@ -49,6 +49,7 @@ impl Service {
     /// The file is wrong, a privilege or a program is missing, or something is in the way; what was
     /// made is given back.
     pub fn open(options: Options) -> Result<Self> {
+        raise_descriptors();
         let (queue, commands) = channel();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wake = Arc::new(wake);

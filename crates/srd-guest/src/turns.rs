@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{Timespec, epoll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use srd_card::tenants::{self, TENANTS_MAX, TenantId, Tenants, Turn};
 use srd_card::vpc::PortId;
 use srd_proto::time::{Duration, Instant};
@@ -29,6 +30,12 @@ const OVERLOADED: Duration = Duration::from_millis(10);
 /// Devices that are told at once to have frames.
 const EVENTS: usize = 256;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// Lets this process have as many descriptors as it may: each queue of each device is one.
+pub(crate) fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
 
 /// The instances that wait for their turn, and their devices.
 pub(crate) struct Turns {

@@ -42,7 +42,7 @@ use crate::protocol::Request;
 use crate::resolv_conf::ResolvConfs;
 use crate::server::Server;
 use crate::state::{Guests, Options, Running, Service};
-use crate::turns::Turns;
+use crate::turns::{Turns, raise_descriptors};
 use crate::underlay::{Plan, Underlay};
 use crate::undo::Undo;
 use crate::world::Vpc;
@@ -89,6 +89,7 @@ impl Service {
         let services = Services::new(options.internet)?;
         let logs = FlowLogs::new(unix_ns_at_zero);
         let [seed, ..] = clock::seed()?.map(u64::from);
+        raise_descriptors();
         let (queue, commands) = channel();
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let orders = Orders { queue, wake: Arc::clone(&wake) };
