@@ -42,6 +42,8 @@ pub(crate) struct Turns {
     tenants: Tenants,
     epoll: OwnedFd,
     owners: BTreeMap<PortId, TenantId>,
+    /// Devices of the kernel that were ever watched.
+    kernels: u64,
     /// Devices with frames, those of an instance in turns.
     ready: BTreeMap<TenantId, VecDeque<PortId>>,
     /// Since when there was always work.
@@ -57,6 +59,7 @@ impl Turns {
             tenants,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?,
             owners: BTreeMap::new(),
+            kernels: 0,
             ready: BTreeMap::new(),
             busy_since: None,
             instances: 0,
@@ -89,6 +92,7 @@ impl Turns {
     /// closed is not watched any more.
     pub(crate) fn watch(&mut self, port: PortId, tenant: TenantId, device: &Port) -> Result<()> {
         self.owners.insert(port, tenant);
+        self.kernels += u64::from(device.kernel().is_some());
         // The descriptors of a socket come and go: it is asked each time.
         for fd in device.kernel().iter().flat_map(|kernel| kernel.descriptors()) {
             let data = epoll::EventData::new_u64(port.0.into());
@@ -112,12 +116,20 @@ impl Turns {
 
     /// Looks which devices have frames. `sockets`: those that are asked themselves.
     pub(crate) fn look(&mut self, sockets: &[PortId]) {
+        self.wake_all(sockets.iter().copied());
+        if self.kernels == 0 {
+            return;
+        }
         let mut events = [const { MaybeUninit::uninit() }; EVENTS];
         let waited = epoll::wait(&self.epoll, &mut events[..], Some(&NO_TIME));
         let events = waited.map_or(&[][..], |(events, _)| events);
         let ports = events.iter().map(|event| event.data.u64());
         let ports = ports.filter_map(|port| u32::try_from(port).ok()).map(PortId);
-        for port in ports.chain(sockets.iter().copied()) {
+        self.wake_all(ports);
+    }
+
+    fn wake_all(&mut self, ports: impl Iterator<Item = PortId>) {
+        for port in ports {
             let Some(tenant) = self.owners.get(&port) else { continue };
             let ready = self.ready.entry(*tenant).or_default();
             if !ready.contains(&port) {
@@ -166,5 +178,63 @@ impl Turns {
         if let Some(port) = ready.pop_front().filter(|_| has_more) {
             ready.push_back(port);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_of_a_card_are_bounded() {
+        let mut turns = Turns::new().unwrap();
+        for number in 0..INSTANCES_MAX {
+            turns.add(TenantId(u32::try_from(number).unwrap()), 2).unwrap();
+        }
+        let error = turns.add(TenantId(9999), 2).unwrap_err().to_string();
+        assert!(error.contains("at most 4095 instances"), "{error}");
+        turns.remove(TenantId(7));
+        turns.add(TenantId(9999), 2).unwrap();
+    }
+
+    /// Two that always have work: frames of a second turn have waited for those of the other.
+    #[test]
+    fn packets_count_as_over_a_share_only_while_the_loop_has_had_no_pause_for_long() {
+        let mut turns = Turns::new().unwrap();
+        for tenant in [1, 2] {
+            turns.add(TenantId(tenant), 1).unwrap();
+            turns.tenants.wake(TenantId(tenant));
+        }
+        let at = |us| Instant::ZERO + Duration::from_micros(us);
+        let mut over = Vec::new();
+        for number in 0..1200 {
+            let turn = turns.next(at(number * 10)).unwrap();
+            over.push(turns.is_over(at(number * 10), &turn));
+            turns.end(turn, turn.frames, Duration::from_micros(10));
+        }
+        assert_eq!(over.iter().position(|is| *is), Some(1000), "after 10 ms");
+        assert!(over[1000..].iter().all(|is| *is));
+        // A pause: all is as at first.
+        turns.rest();
+        let turn = turns.next(at(20_000)).unwrap();
+        assert!(!turns.is_over(at(20_000), &turn));
+    }
+
+    /// What comes from outside has as much time as all instances together.
+    #[test]
+    fn what_comes_from_outside_has_its_turns() {
+        let mut turns = Turns::new().unwrap();
+        for tenant in 0..3 {
+            turns.add(TenantId(tenant), 1).unwrap();
+            turns.tenants.wake(TenantId(tenant));
+        }
+        turns.wake_outside();
+        let mut outside = 0;
+        for _ in 0..600 {
+            let turn = turns.next(Instant::ZERO).unwrap();
+            outside += u32::from(turn.tenant == OUTSIDE);
+            turns.end(turn, turn.frames, Duration::from_micros(10));
+        }
+        assert!((290..=310).contains(&outside), "{outside} of 600");
     }
 }

@@ -22,7 +22,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     about: "c7i.large: `curl http://App_Server/a_file`. The name, the route, the tables that judge \
             the first packet of each direction, the states of connection and cache, and the packets \
             that no table judges any more.",
-    scale: 100,
+    scale: 1,
     takes_s: 3,
     needs: &[CURL, IP, SETPRIV, UNSHARE],
     run,
@@ -138,7 +138,9 @@ fn steps(
         }
         let to = &packet["end"]["gone"];
         notes.push(match to["kind"].as_str() {
-            Some("interface") => format!("    mapping: the address is {}", text(&to["device"])),
+            Some("interface") => {
+                format!("    mapping: {} of {}", text(&to["device"]), text(&to["instance"]))
+            }
             _ => String::from("    delivered to the queue of its hash"),
         });
         number += 1;
