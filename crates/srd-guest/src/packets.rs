@@ -61,14 +61,15 @@ impl Service {
             self.turns.wake_outside();
         }
         while let Some(turn) = self.turns.next(began) {
-            let frames = if turn.tenant == OUTSIDE {
+            let (frames, is_dry) = if turn.tenant == OUTSIDE {
                 let read = self.read_edge(began, turn.frames)?;
-                read.max(self.read_hosts(began, turn.frames))
+                let read = read.max(self.read_hosts(began, turn.frames));
+                (read, read < turn.frames)
             } else {
                 self.read_guest(began, &turn)
             };
             let ended = clock::now();
-            self.turns.end(turn, frames, ended.since(began));
+            self.turns.end(turn, frames, is_dry, ended.since(began));
             began = ended;
             if ended >= until {
                 break;
@@ -82,8 +83,9 @@ impl Service {
         Ok(())
     }
 
-    /// Reads what an instance sends: its devices in turns. Returns how many frames there were.
-    fn read_guest(&mut self, now: Instant, turn: &Turn) -> u32 {
+    /// Reads what an instance sends: its devices in turns. Returns how many frames there were, and
+    /// whether there are no more.
+    fn read_guest(&mut self, now: Instant, turn: &Turn) -> (u32, bool) {
         let most = usize::try_from(turn.frames).unwrap_or(TOGETHER);
         let (mut read, mut frames) = (0, Vec::with_capacity(TOGETHER));
         while read < most
@@ -92,7 +94,11 @@ impl Service {
             let wanted = TOGETHER.min(most - read);
             self.read_some(port, wanted, &mut frames);
             let count = frames.len();
-            self.turns.turned(turn.tenant, count == wanted);
+            // After the last one of a turn: what comes later has not waited for this turn's end.
+            let is_last = read + count == most;
+            let is_dry = count < wanted
+                || (is_last && self.devices.get(&port).is_none_or(|device| !device.has_frames()));
+            self.turns.turned(turn.tenant, !is_dry);
             read += count;
             if count > 0 {
                 self.with_card(now, |card, around| {
@@ -103,7 +109,7 @@ impl Service {
                 }
             }
         }
-        u32::try_from(read).unwrap_or(u32::MAX)
+        (u32::try_from(read).unwrap_or(u32::MAX), self.turns.ready(turn.tenant).is_none())
     }
 
     /// At most so many frames of an interface.

@@ -114,6 +114,11 @@ impl Port {
         }
     }
 
+    /// Whether there may be another frame for the card.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.kernel().is_none_or(Kernel::has_frames)
+    }
+
     /// Gives a packet to the guest. What the device does not take it counts itself.
     pub(crate) fn write(&mut self, now: Instant, frame: Vec<u8>) {
         match self {

@@ -27,6 +27,8 @@ pub(crate) const TURNS_TIME: Duration = Duration::from_micros(200);
 /// Packets that waited for their instance's share count as over its limit when the loop has had
 /// work without a pause for so long: before, they waited for a few others, as in any queue. // N4
 const OVERLOADED: Duration = Duration::from_millis(10);
+/// A turn does not cost more: what was longer, another program had.
+const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Devices that are told at once to have frames.
 const EVENTS: usize = 256;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -163,8 +165,11 @@ impl Turns {
         turn.waited && self.busy_since.is_some_and(|since| now.since(since) >= OVERLOADED)
     }
 
-    pub(crate) fn end(&mut self, turn: Turn, frames: u32, spent: Duration) {
-        self.tenants.end(turn, frames, spent);
+    /// Ends a turn. `is_dry`: no frames are left.
+    pub(crate) fn end(&mut self, turn: Turn, frames: u32, is_dry: bool, spent: Duration) {
+        // A tenant has no more work if it had fewer frames than it might.
+        let turn = Turn { frames: turn.frames.max(frames) + u32::from(is_dry), ..turn };
+        self.tenants.end(turn, frames, spent.min(TURN_TIME_MAX));
     }
 
     /// A device of an instance with frames.
@@ -210,7 +215,7 @@ mod tests {
         for number in 0..1200 {
             let turn = turns.next(at(number * 10)).unwrap();
             over.push(turns.is_over(at(number * 10), &turn));
-            turns.end(turn, turn.frames, Duration::from_micros(10));
+            turns.end(turn, turn.frames, false, Duration::from_micros(10));
         }
         assert_eq!(over.iter().position(|is| *is), Some(1000), "after 10 ms");
         assert!(over[1000..].iter().all(|is| *is));
@@ -233,7 +238,7 @@ mod tests {
         for _ in 0..600 {
             let turn = turns.next(Instant::ZERO).unwrap();
             outside += u32::from(turn.tenant == OUTSIDE);
-            turns.end(turn, turn.frames, Duration::from_micros(10));
+            turns.end(turn, turn.frames, false, Duration::from_micros(10));
         }
         assert!((290..=310).contains(&outside), "{outside} of 600");
     }
