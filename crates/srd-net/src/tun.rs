@@ -1,7 +1,7 @@
 //! A TUN device: the guest's side of the card.
 //!
 //! Frames are packets behind ten bytes of offload header (`srd_card::offload`): checksums that
-//! nobody has added up, and super-packets of up to 64 KB that nobody has cut. The kernel is
+//! are not filled in, and super-packets of up to 64 KB that are not cut. The kernel is
 //! crossed once for each, not once per MTU.
 
 use std::io;

@@ -14,6 +14,14 @@ pub mod protocol {
     pub const TCP: u8 = 6;
     /// UDP.
     pub const UDP: u8 = 17;
+    /// IPv4 in IP (RFC 2003).
+    pub const IPV4: u8 = 4;
+    /// IPv6 in IP (RFC 2473, RFC 4213).
+    pub const IPV6: u8 = 41;
+    /// GRE.
+    pub const GRE: u8 = 47;
+    /// ESP, of IPsec.
+    pub const ESP: u8 = 50;
     /// ICMPv6.
     pub const ICMP_V6: u8 = 58;
 }

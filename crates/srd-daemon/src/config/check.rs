@@ -102,6 +102,7 @@ fn interface(
         link_rate_bps: link_rate(source, table.link_rate.as_ref())?,
         express: table.express.unwrap_or(true),
         express_udp: table.express_udp.unwrap_or(true),
+        express_tunnels: table.express_tunnels.unwrap_or(false),
         udp_ordering: choice(source, table.udp_ordering.as_ref(), "udp_ordering", &orderings)?,
         order_wait: millis(source, order_wait, "order_wait_ms", &ORDER_WAIT_MS, 100.0)?,
         queue_delay: millis(source, queue_delay, "queue_delay_ms", &QUEUE_DELAY_MS, 5.0)?,

@@ -1,4 +1,4 @@
-//! What an endpoint tells beside arrivals: news and reports.
+//! What an endpoint reports beside arrivals: events and statistics.
 
 use std::net::SocketAddr;
 
@@ -9,8 +9,8 @@ use crate::io::{IoStats, Notice};
 /// Something that happened to an endpoint, other than an arrival.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum News {
-    /// A peer has answered, or has been heard for the first time.
+pub enum EndpointEvent {
+    /// A peer has answered, or has sent its first packet.
     PeerUp(SocketAddr),
     /// Everything outstanding to a peer has failed. It stays usable.
     PeerDown(SocketAddr, DownReason),
@@ -23,7 +23,7 @@ pub enum News {
         /// UDP payload bytes that were configured.
         configured_bytes: u16,
     },
-    /// The sockets found something out.
+    /// A notice of the sockets.
     Notice(Notice),
 }
 

@@ -1,10 +1,10 @@
-//! A context at rest: idle for a while, it gives back the tables that it works with and keeps what
-//! the protocol must not forget. The next datagram wakes it.
+//! A hibernated context: after it has been idle for a while, it gives back the tables that it works
+//! with and keeps what the protocol must not forget. The next datagram wakes it.
 //!
-//! A node that exchanges a few words with thousands of others works with few of them at a time:
-//! what a context costs at rest is what counts. Which paths are fast, and how late packets usually
-//! are, is learnt anew; a context that knows a bad path, or still has something under way, does not
-//! rest.
+//! A node that exchanges a few messages with thousands of others works with few of them at a time,
+//! so the memory of a hibernated context matters most. Which paths are fast, and how late packets
+//! usually are, is learnt anew. A context that knows a bad path, or still has something under way,
+//! does not hibernate.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -21,15 +21,15 @@ use crate::wire::{self, RTT_UNKNOWN};
 
 /// What is kept of a sending half.
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub(crate) struct Hibernated {
     /// The PSN that the next packet will have: none is ever used twice.
     next: Psn,
     unreliable_sent: u64,
     queued_bytes: u64,
     settled_bytes: u64,
-    limit: u64,
-    limited: bool,
-    limit_heard: bool,
+    credit_limit: u64,
+    credit_limited: bool,
+    credit_received: bool,
     largest_packet: u16,
     /// What datagrams must fit.
     mtu_limit: u16,
@@ -42,18 +42,18 @@ pub(crate) struct Rest {
 
 impl Peer {
     /// Whether there are tables that could be given back.
-    pub(super) fn may_rest(&self, config: &Config) -> bool {
-        if config.idle_rest == Duration::MAX || config.keepalive != Duration::MAX {
+    pub(super) fn may_hibernate(&self, config: &Config) -> bool {
+        if config.idle_hibernate == Duration::MAX || config.keepalive != Duration::MAX {
             return false;
         }
         let receives = || self.rx.as_ref().is_some_and(|rx| rx.received.may_shrink());
-        self.tx.as_ref().map_or_else(receives, |tx| tx.may_rest())
+        self.tx.as_ref().map_or_else(receives, |tx| tx.may_hibernate())
     }
 
     /// Gives them back, those of the receiving half as well.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn hibernate(&mut self) {
         if let Some(tx) = self.tx.take() {
-            self.rest = Some(Box::new(Rest::of(*tx)));
+            self.hibernated = Some(Box::new(Hibernated::of(*tx)));
         }
         if let Some(rx) = self.rx.as_deref_mut() {
             rx.received.shrink();
@@ -63,18 +63,18 @@ impl Peer {
         }
     }
 
-    /// What packets say of the least round trip of the last seconds.
+    /// The least round trip of the last seconds, as packets carry it.
     pub(super) fn rtt_code(&self) -> u8 {
-        let resting = self.rest.as_ref().map(|rest| &rest.rtt);
-        let rtt = self.tx.as_ref().map(|tx| &tx.rtt).or(resting);
-        let told = rtt.and_then(RttEstimator::reported);
-        told.map_or(RTT_UNKNOWN, |rtt| wire::encode_rtt(rtt.as_nanos()))
+        let hibernated = self.hibernated.as_ref().map(|kept| &kept.rtt);
+        let rtt = self.tx.as_ref().map(|tx| &tx.rtt).or(hibernated);
+        let reported = rtt.and_then(RttEstimator::reported);
+        reported.map_or(RTT_UNKNOWN, |rtt| wire::encode_rtt(rtt.as_nanos()))
     }
 }
 
 impl Tx {
     /// Whether nothing is under way, asked, or to be watched.
-    fn may_rest(&self) -> bool {
+    fn may_hibernate(&self) -> bool {
         !self.has_work()
             && !self.queue.has_refused()
             && self.sent.span() == 0
@@ -86,16 +86,16 @@ impl Tx {
     }
 }
 
-impl Rest {
+impl Hibernated {
     fn of(tx: Tx) -> Self {
         Self {
             next: tx.sent.next(),
             unreliable_sent: tx.unreliable_sent,
             queued_bytes: tx.queued_bytes,
             settled_bytes: tx.settled_bytes,
-            limit: tx.limit,
-            limited: tx.limited,
-            limit_heard: tx.limit_heard,
+            credit_limit: tx.credit_limit,
+            credit_limited: tx.credit_limited,
+            credit_received: tx.credit_received,
             largest_packet: tx.largest_packet,
             mtu_limit: tx.mtu.limit(),
             rtt: tx.rtt,
@@ -115,9 +115,9 @@ impl Rest {
         tx.unreliable_sent = self.unreliable_sent;
         tx.queued_bytes = self.queued_bytes;
         tx.settled_bytes = self.settled_bytes;
-        tx.limit = self.limit;
-        tx.limited = self.limited;
-        tx.limit_heard = self.limit_heard;
+        tx.credit_limit = self.credit_limit;
+        tx.credit_limited = self.credit_limited;
+        tx.credit_received = self.credit_received;
         tx.largest_packet = self.largest_packet;
         tx.mtu = Mtu::known(config, ip, now, self.mtu_limit);
         tx.rtt = self.rtt;
@@ -148,12 +148,12 @@ mod tests {
     use std::println;
 
     use super::super::{Peer, Rx, Tx};
-    use super::Rest;
+    use super::Hibernated;
 
     #[test]
-    fn a_context_at_rest_is_small() {
-        let sizes = [size_of::<Peer>(), size_of::<Rest>(), size_of::<Rx>()];
-        println!("peer, rest, receiving half: {sizes:?}; sending half: {}", size_of::<Tx>());
+    fn a_hibernated_context_is_small() {
+        let sizes = [size_of::<Peer>(), size_of::<Hibernated>(), size_of::<Rx>()];
+        println!("peer, hibernated, receiving half: {sizes:?}; sending half: {}", size_of::<Tx>());
         assert!(sizes.iter().sum::<usize>() <= 800, "{sizes:?}");
     }
 }

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::endpoint::fid_ep;
-use super::fid::fi_addr_t;
+use super::fid_ep;
+use crate::abi::fid::fi_addr_t;
 
 layout! {
     /// A piece of local memory, counted in elements.

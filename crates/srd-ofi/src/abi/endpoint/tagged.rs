@@ -2,8 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::endpoint::fid_ep;
-use super::fid::{fi_addr_t, iovec};
+use super::fid_ep;
+use crate::abi::fid::{fi_addr_t, iovec};
 
 layout! {
     /// A tagged message.

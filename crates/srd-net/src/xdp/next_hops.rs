@@ -18,14 +18,14 @@ use super::netlink::{Interface, Netlink};
 
 /// How long an answer of the kernel's is used, if nothing changes.
 const REFRESH: Duration = Duration::from_secs(1);
-/// How long "unknown" is used: an answer of the neighbour's is on its way.
+/// How long "unknown" is used: an answer of the neighbour's is on its entry.
 const UNKNOWN_REFRESH: Duration = Duration::from_millis(2);
-/// How often changes are looked for. Between two looks each way is asked for once at most.
+/// How often changes are looked for. Between two looks each hop is looked up once at most.
 const CHANGES_LOOK: Duration = Duration::from_millis(10);
 /// Destinations that are remembered. Beyond it all are forgotten and asked for again.
-const WAYS_MAX: usize = 4096;
+const NEXT_HOPS_MAX: usize = 4096;
 
-/// Whose packets, and from where.
+/// The source of packets: interface, address and mark.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct From {
     pub(super) interface: u32,
@@ -41,28 +41,28 @@ pub(super) struct Hop {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct Cached {
     hop: Option<Hop>,
     asked_at: Instant,
 }
 
-/// The ways from one address over its interface.
+/// The next hops of packets from one address over its interface.
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(super) struct NextHops {
     from: From,
     netlink: Netlink,
     interface: Option<Interface>,
-    ways: HashMap<IpAddr, Way>,
+    cached: HashMap<IpAddr, Cached>,
     looked_at: Instant,
     changed_at: Instant,
 }
 
-impl Ways {
+impl NextHops {
     pub(super) fn new(from: From, now: Instant) -> io::Result<Self> {
         let mut netlink = Netlink::open()?;
         let interface = netlink.interface(from.interface)?;
-        let ways = HashMap::new();
-        Ok(Self { from, netlink, interface, ways, looked_at: now, changed_at: now })
+        let cached = HashMap::new();
+        Ok(Self { from, netlink, interface, cached, looked_at: now, changed_at: now })
     }
 
     /// The largest IP packet that the interface sends; zero while it is down.
@@ -74,18 +74,18 @@ impl Ways {
     /// know the hop or has not heard of it for long.
     pub(super) fn towards(&mut self, destination: SocketAddr, now: Instant) -> (Option<Hop>, bool) {
         let ip = destination.ip();
-        if let Some(way) = self.ways.get(&ip)
-            && way.is_fresh(now, self.changed_at)
+        if let Some(entry) = self.cached.get(&ip)
+            && entry.is_fresh(now, self.changed_at)
         {
-            return (way.hop, way.hop.is_none());
+            return (entry.hop, entry.hop.is_none());
         }
         // What cannot be found out is left to the kernel.
         let found = self.ask(ip).unwrap_or(None);
         let (hop, confirmed) = found.map_or((None, true), |(hop, sure)| (Some(hop), sure));
-        if self.ways.len() >= WAYS_MAX {
-            self.ways.clear();
+        if self.cached.len() >= NEXT_HOPS_MAX {
+            self.cached.clear();
         }
-        self.ways.insert(ip, Way { hop, asked_at: now });
+        self.cached.insert(ip, Cached { hop, asked_at: now });
         (hop, hop.is_none() || !confirmed)
     }
 
@@ -115,7 +115,7 @@ impl Ways {
     }
 }
 
-impl Way {
+impl Cached {
     fn is_fresh(&self, now: Instant, changed_at: Instant) -> bool {
         let lifetime = if self.hop.is_some() { REFRESH } else { UNKNOWN_REFRESH };
         self.asked_at >= changed_at && now.since(self.asked_at) < lifetime
@@ -132,30 +132,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_ways_are_left_to_the_kernel_and_the_table_is_bounded() {
+    fn unknown_hops_are_left_to_the_kernel_and_the_table_is_bounded() {
         let from = From { interface: 1, address: [127, 0, 0, 1].into(), mark: None };
         let mut now = Instant::from_nanos(1_000_000_000);
-        let mut ways = Ways::new(from, now).unwrap();
-        assert!(ways.mtu() >= 1280);
-        let last = u32::try_from(WAYS_MAX).unwrap() + 10;
+        let mut hops = NextHops::new(from, now).unwrap();
+        assert!(hops.mtu() >= 1280);
+        let last = u32::try_from(NEXT_HOPS_MAX).unwrap() + 10;
         for i in 0..last {
             let ip = IpAddr::from((0x7f00_0001 + i).to_be_bytes());
-            assert_eq!(ways.towards(SocketAddr::new(ip, 9), now), (None, true));
-            assert!(ways.ways.len() <= WAYS_MAX);
+            assert_eq!(hops.towards(SocketAddr::new(ip, 9), now), (None, true));
+            assert!(hops.cached.len() <= NEXT_HOPS_MAX);
         }
         now += CHANGES_LOOK;
-        ways.look(now);
-        assert_eq!(ways.looked_at, now);
+        hops.look(now);
+        assert_eq!(hops.looked_at, now);
     }
 
     #[test]
     fn a_way_is_asked_for_again_after_its_time_and_after_a_change() {
         let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
         let hop = Some(Hop { to: [1; 6], from: [2; 6] });
-        let known = Way { hop, asked_at: at(100) };
+        let known = Cached { hop, asked_at: at(100) };
         assert!(known.is_fresh(at(1099), at(100)) && !known.is_fresh(at(1100), at(100)));
         assert!(!known.is_fresh(at(101), at(101)), "something has changed since");
-        let unknown = Way { hop: None, ..known };
+        let unknown = Cached { hop: None, ..known };
         assert!(unknown.is_fresh(at(101), at(0)) && !unknown.is_fresh(at(102), at(0)));
     }
 }

@@ -1,14 +1,21 @@
-//! Endpoints, their options and names (`rdma/fi_endpoint.h`, `rdma/fi_cm.h`).
+//! Endpoints, their options and names (`rdma/fi_endpoint.h`, `rdma/fi_cm.h`), and the tables of
+//! calls that move data: an endpoint points to each, and each takes an endpoint.
+
+pub mod atomic;
+pub mod collective;
+pub mod msg;
+pub mod rma;
+pub mod tagged;
 
 use std::ffi::{c_int, c_void};
 
-use super::atomic::fi_ops_atomic;
-use super::collective::fi_ops_collective;
 use super::fid::fid;
 use super::info::{fi_rx_attr, fi_tx_attr};
-use super::msg::fi_ops_msg;
-use super::rma::fi_ops_rma;
-use super::tagged::fi_ops_tagged;
+use atomic::fi_ops_atomic;
+use collective::fi_ops_collective;
+use msg::fi_ops_msg;
+use rma::fi_ops_rma;
+use tagged::fi_ops_tagged;
 
 layout! {
     /// An open endpoint.

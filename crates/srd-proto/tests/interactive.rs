@@ -1,4 +1,4 @@
-//! Conversations: small datagrams that answer one another are acknowledged together (A4 of the
+//! Interactive mode: small datagrams that answer one another are acknowledged together (A4 of the
 //! specification), and nobody waits longer for what is not one, or for what is lost.
 
 mod support;
@@ -14,7 +14,7 @@ const ROUND: Duration = Duration::from_micros(13);
 fn config() -> Config {
     Config {
         ack_delay: SOON,
-        ack_delay_conversation: LATER,
+        ack_delay_interactive: LATER,
         ack_packets: 64,
         rto_min: Duration::from_micros(1000),
         ..Config::default()
@@ -32,7 +32,7 @@ fn talk(pair: &mut Pair, n: u64, bytes: usize) {
 }
 
 #[test]
-fn words_of_a_conversation_are_acknowledged_together() {
+fn packets_of_interactive_mode_are_acknowledged_together() {
     let mut pair = Pair::new(config(), 1);
     talk(&mut pair, 320, 64);
     assert_eq!((pair.delivered(), pair.delivered_back()), (320, 320));
@@ -47,7 +47,7 @@ fn words_of_a_conversation_are_acknowledged_together() {
 
 #[test]
 fn a_word_carries_the_acknowledgement_of_the_one_before() {
-    let patient = Config { ack_delay_conversation: Duration::from_micros(900), ..config() };
+    let patient = Config { ack_delay_interactive: Duration::from_micros(900), ..config() };
     let mut pair = Pair::new(patient, 1);
     talk(&mut pair, 20, 64);
     // The first word of each asks, and is acknowledged by itself.

@@ -3,8 +3,8 @@
 
 use srd_proto::time::Instant;
 
-use super::congestion::THRESHOLD_INFINITE;
-use super::sender::Sender;
+use super::Sender;
+use crate::tcp::window::THRESHOLD_INFINITE;
 
 /// Resolution of the timestamps by which a needless retransmission is recognised: Linux's
 /// option counts milliseconds.
@@ -27,14 +27,14 @@ pub enum Phase {
 
 /// Proportional rate reduction, in segments.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reduction {
+pub(in crate::tcp) struct Reduction {
     prior_window: u32,
     delivered: u32,
     sent: u32,
 }
 
 impl Reduction {
-    pub(super) fn on_sent(&mut self) {
+    pub(in crate::tcp) fn on_sent(&mut self) {
         self.sent += 1;
     }
 
@@ -56,7 +56,7 @@ impl Reduction {
 
 /// What is needed to take a reduction back.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Undo {
+pub(in crate::tcp) struct Undo {
     // Where the recovery began, while it may be undone.
     marker: Option<u64>,
     // Retransmissions since, less those reported as duplicates.
@@ -67,12 +67,18 @@ pub(super) struct Undo {
 }
 
 impl Undo {
-    pub(super) fn on_resent(&mut self, now: Instant) {
+    pub(in crate::tcp) fn on_resent(&mut self, now: Instant) {
         self.first_resent_at.get_or_insert(now);
         self.resent = Some(self.resent.unwrap_or(0) + 1);
     }
 
-    pub(super) fn on_duplicate(&mut self, start: u64, end: u64, prior_una: u64, mss_bytes: u32) {
+    pub(in crate::tcp) fn on_duplicate(
+        &mut self,
+        start: u64,
+        end: u64,
+        prior_una: u64,
+        mss_bytes: u32,
+    ) {
         let Some(marker) = self.marker else {
             return;
         };
@@ -122,7 +128,7 @@ impl Sender {
     }
 
     /// Marks alone call for a smaller window.
-    pub(super) fn enter_reduced(&mut self) {
+    pub(in crate::tcp) fn enter_reduced(&mut self) {
         if self.phase >= Phase::Reduced {
             return;
         }
@@ -133,7 +139,7 @@ impl Sender {
         self.phase = Phase::Reduced;
     }
 
-    pub(super) fn enter_recovery(&mut self, marked: bool) {
+    pub(in crate::tcp) fn enter_recovery(&mut self, marked: bool) {
         self.undo.prior_threshold = 0;
         self.undo.prior_window = self.window.segments;
         self.init_undo();
@@ -149,7 +155,7 @@ impl Sender {
     }
 
     /// A retransmission timeout: what is old enough is lost, and the window starts again.
-    pub(super) fn enter_loss(&mut self, now: Instant) {
+    pub(in crate::tcp) fn enter_loss(&mut self, now: Instant) {
         let window = self.rack.reorder_window(&self.circumstances());
         let mut is_head = true;
         for number in self.board.numbers() {
@@ -180,7 +186,7 @@ impl Sender {
 
     /// Sets the window by proportional rate reduction. `good` says that the acknowledgement
     /// advanced and showed no new loss.
-    pub(super) fn reduce(&mut self, newly: u32, good: bool) {
+    pub(in crate::tcp) fn reduce(&mut self, newly: u32, good: bool) {
         if newly == 0 {
             return;
         }
@@ -190,7 +196,7 @@ impl Sender {
         self.window.segments = in_flight + allowance;
     }
 
-    pub(super) fn end_reduction(&mut self) {
+    pub(in crate::tcp) fn end_reduction(&mut self) {
         let reducing = self.phase == Phase::Reduced || self.undo.marker.is_some();
         if self.window.threshold < THRESHOLD_INFINITE && reducing {
             self.window.segments = self.window.threshold;
@@ -198,7 +204,7 @@ impl Sender {
     }
 
     /// Open, or Disorder if something is still unusual.
-    pub(super) fn keep_open(&mut self) {
+    pub(in crate::tcp) fn keep_open(&mut self) {
         let board = &self.board;
         let unusual = board.sacked() > 0 || board.lost() > 0 || board.resent() > 0;
         self.phase = if unusual { Phase::Disorder } else { Phase::Open };
@@ -228,7 +234,7 @@ impl Sender {
     }
 
     /// The recovery point is acknowledged.
-    pub(super) fn leave_recovery(&mut self, timestamp_echo_ns: u64) {
+    pub(in crate::tcp) fn leave_recovery(&mut self, timestamp_echo_ns: u64) {
         if self.may_undo(timestamp_echo_ns) {
             self.undo_reduction(false);
         }
@@ -244,7 +250,7 @@ impl Sender {
 
     /// A partial acknowledgement of an original ends a recovery that was needless. True if
     /// the acknowledgement needs nothing more.
-    pub(super) fn undo_partial(&mut self, timestamp_echo_ns: u64) -> bool {
+    pub(in crate::tcp) fn undo_partial(&mut self, timestamp_echo_ns: u64) -> bool {
         if self.undo.marker.is_none() || !self.undo.original_came(timestamp_echo_ns) {
             return false;
         }
@@ -257,7 +263,7 @@ impl Sender {
     }
 
     /// Every retransmission was a duplicate: the reduction was needless.
-    pub(super) fn undo_duplicates(&mut self) -> bool {
+    pub(in crate::tcp) fn undo_duplicates(&mut self) -> bool {
         let needless = self.undo.all_duplicates();
         if needless {
             self.undo_reduction(false);
@@ -266,7 +272,7 @@ impl Sender {
     }
 
     /// The timeout was needless: an original arrived.
-    pub(super) fn undo_loss(&mut self, original: bool, timestamp_echo_ns: u64) -> bool {
+    pub(in crate::tcp) fn undo_loss(&mut self, original: bool, timestamp_echo_ns: u64) -> bool {
         let needless = original || self.may_undo(timestamp_echo_ns);
         if needless {
             self.undo_reduction(true);

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 
 use super::atomic::fi_ioc;
-use super::endpoint::fid_ep;
-use super::fid::fi_addr_t;
+use super::fid_ep;
+use crate::abi::fid::fi_addr_t;
 
 ops! {
     /// Collective operations.

@@ -1,23 +1,24 @@
-//! Contexts at rest: what they give back, what they must not forget, and who does not rest.
+//! Hibernated contexts: what they give back, what they must not forget, and which contexts do not
+//! hibernate.
 
 mod support;
 
 use srd_proto::{Config, DownReason, Duration, Protection, Status};
 use support::{Fault, Pair};
 
-/// Contexts rest after two milliseconds.
+/// Contexts hibernate after two milliseconds.
 fn config(protection: Protection) -> Config {
-    let idle_rest = Duration::from_millis(2);
-    Config { protection, idle_rest, packet_bytes_max: 4122, ..Config::default() }
+    let idle_hibernate = Duration::from_millis(2);
+    Config { protection, idle_hibernate, packet_bytes_max: 4122, ..Config::default() }
 }
 
-/// Nothing is known of paths while a context is at rest.
-fn is_at_rest(pair: &Pair) -> bool {
+/// Nothing is known of paths while a context hibernates.
+fn is_hibernated(pair: &Pair) -> bool {
     pair.paths().is_empty() && pair.a.peer_stats(pair.b_at_a).is_some()
 }
 
 #[test]
-fn a_context_goes_on_after_a_rest_where_it_was() {
+fn a_context_goes_on_after_hibernation_where_it_was() {
     for protection in [Protection::Plain, Protection::JobKey([7; 32]), Protection::Static([9; 32])]
     {
         for seed in 0..4 {
@@ -28,7 +29,7 @@ fn a_context_goes_on_after_a_rest_where_it_was() {
                 jitter: Duration::from_micros(40),
                 ..Fault::default()
             };
-            let (mut sent, mut rests) = (0, 0);
+            let (mut sent, mut hibernations) = (0, 0);
             for round in 0..20 {
                 let n = [1, 90, 3, 700][round % 4];
                 sent += n;
@@ -38,11 +39,11 @@ fn a_context_goes_on_after_a_rest_where_it_was() {
                 pair.fault.loss_permille = 0;
                 pair.run_for(Duration::from_millis(30));
                 pair.fault.loss_permille = 20;
-                rests += usize::from(is_at_rest(&pair));
+                hibernations += usize::from(is_hibernated(&pair));
             }
             pair.assert_all_completed(usize::try_from(sent).unwrap());
             assert_eq!(pair.down_reasons(), [], "the context is the same");
-            assert!(rests >= 15, "{rests} rests");
+            assert!(hibernations >= 15, "{hibernations} hibernations");
         }
     }
 }
@@ -74,7 +75,7 @@ fn who_only_has_no_answer_gives_up() {
 }
 
 #[test]
-fn a_context_at_rest_is_not_forgotten_by_one_end_before_the_other() {
+fn a_context_hibernated_is_not_forgotten_by_one_end_before_the_other() {
     let reclaim = Config {
         idle_reclaim: Duration::from_millis(5),
         peer_timeout: Duration::from_millis(4),
@@ -97,7 +98,7 @@ fn a_context_at_rest_is_not_forgotten_by_one_end_before_the_other() {
 }
 
 #[test]
-fn a_packet_that_is_late_by_a_whole_rest_is_not_delivered_again() {
+fn a_packet_that_is_late_by_a_whole_hibernation_is_not_delivered_again() {
     let mut pair = Pair::new(config(Protection::Plain), 3);
     pair.fault =
         Fault { duplicate_permille: 1000, jitter: Duration::from_millis(20), ..Fault::default() };
@@ -106,7 +107,7 @@ fn a_packet_that_is_late_by_a_whole_rest_is_not_delivered_again() {
         pair.run_until_idle(Duration::from_millis(3000));
     }
     pair.run_for(Duration::from_secs(3));
-    assert!(is_at_rest(&pair));
+    assert!(is_hibernated(&pair));
     pair.send_many(10, 100);
     pair.run_until_idle(Duration::from_millis(3000));
     pair.run_for(Duration::from_millis(200));
@@ -114,12 +115,12 @@ fn a_packet_that_is_late_by_a_whole_rest_is_not_delivered_again() {
 }
 
 #[test]
-fn a_peer_that_restarts_while_its_context_rests_is_found_out_by_the_next_datagram() {
+fn a_peer_that_restarts_while_its_context_hibernates_is_found_out_by_the_next_datagram() {
     for protection in [Protection::Plain, Protection::JobKey([7; 32])] {
         let mut pair = Pair::new(config(protection), 4);
         pair.send_many(5, 100);
         pair.run_for(Duration::from_millis(20));
-        assert!(is_at_rest(&pair));
+        assert!(is_hibernated(&pair));
         pair.restart_b();
         pair.send_many(1, 100);
         pair.run_until_idle(Duration::from_millis(3000));
@@ -131,7 +132,7 @@ fn a_peer_that_restarts_while_its_context_rests_is_found_out_by_the_next_datagra
 }
 
 #[test]
-fn a_peer_that_dies_while_its_context_rests_is_told_as_silent() {
+fn a_peer_that_dies_while_its_context_hibernates_is_reported_as_silent() {
     let mut pair = Pair::new(config(Protection::Plain), 5);
     pair.send_many(5, 100);
     pair.run_for(Duration::from_millis(20));
@@ -143,7 +144,7 @@ fn a_peer_that_dies_while_its_context_rests_is_told_as_silent() {
 }
 
 #[test]
-fn who_knows_a_bad_path_or_keeps_alive_does_not_rest() {
+fn a_context_with_a_bad_path_or_a_keepalive_does_not_hibernate() {
     let mut pair = Pair::new(config(Protection::Plain), 6);
     pair.fault.dead_ports_below = 49_182;
     pair.send_many(2000, 1000);
@@ -155,11 +156,11 @@ fn who_knows_a_bad_path_or_keeps_alive_does_not_rest() {
     assert!(bad(&pair) > 0, "it goes on probing");
     pair.fault = Fault::default();
     pair.run_for(Duration::from_secs(3));
-    assert!(is_at_rest(&pair), "all paths are good again");
+    assert!(is_hibernated(&pair), "all paths are good again");
 
     let keepalive = Duration::from_millis(10);
     let mut pair = Pair::new(Config { keepalive, ..config(Protection::Plain) }, 7);
     pair.send_many(1, 100);
     pair.run_for(Duration::from_millis(200));
-    assert!(!is_at_rest(&pair));
+    assert!(!is_hibernated(&pair));
 }

@@ -16,35 +16,35 @@ use crate::wire::greeting::Greeting;
 use crate::wire::handshake::Token;
 use crate::wire::{Header, Kind};
 
-/// Goodbyes to removed peers that may wait to be sent. The peers of further ones find out by
-/// themselves.
-const FAREWELLS_MAX: usize = 1024;
+/// Closes to removed peers that may wait to be sent. Beyond this bound a removed peer gets none,
+/// and times out.
+const QUEUED_CLOSES_MAX: usize = 1024;
 
 /// A packet to a peer that is gone.
 #[derive(Debug)]
-pub(super) struct Farewell {
+pub(super) struct QueuedClose {
     pub(super) to: SocketAddr,
     pub(super) entropy: Entropy,
     pub(super) bytes: Vec<u8>,
 }
 
 impl Endpoint {
-    /// Forgets a peer and says goodbye to it: everything outstanding to it completes as flushed.
-    /// The peer is told [`crate::DownReason::Closed`].
+    /// Removes a peer and sends it a Close: everything outstanding to it completes as flushed.
+    /// The peer reports [`crate::DownReason::Closed`].
     pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
         let now = self.at(now);
         for id in self.contexts_with(id) {
-            self.queue_farewell(now, id);
+            self.queue_close(now, id);
             self.drop_peer(id);
         }
         #[cfg(debug_assertions)]
         self.audit();
     }
 
-    /// Ends the endpoint: everything outstanding completes as flushed, and a goodbye to each peer
-    /// that has a context is queued; [`Endpoint::poll_transmit`] hands them out. Each peer is told
-    /// [`crate::DownReason::Closed`] at once, and which of its datagrams arrived. From now on
-    /// nothing is accepted for sending, and nothing that arrives is looked at.
+    /// Ends the endpoint: everything outstanding completes as flushed, and a Close for each peer
+    /// that has a context is queued; [`Endpoint::poll_transmit`] hands them out. Each peer reports
+    /// [`crate::DownReason::Closed`] at once, and learns which of its datagrams arrived. From now
+    /// on nothing is accepted for sending, and nothing that arrives is looked at.
     pub fn close(&mut self, now: Instant) {
         self.at(now);
         self.closed = true;
@@ -59,10 +59,10 @@ impl Endpoint {
         }
     }
 
-    fn queue_farewell(&mut self, now: Instant, id: PeerId) {
+    fn queue_close(&mut self, now: Instant, id: PeerId) {
         let shared = &mut self.shared;
         let Some(peer) = self.peers.peer(id) else { return };
-        if self.farewells.len() + usize::from(CLOSES) > FAREWELLS_MAX {
+        if self.queued_closes.len() + usize::from(CLOSES) > QUEUED_CLOSES_MAX {
             return;
         }
         let bytes_max = usize::from(shared.node.config.packet_bytes_max);
@@ -72,7 +72,7 @@ impl Endpoint {
             buf.clear();
             let Some(entropy) = peer.write_close(now, shared, &mut buf) else { return };
             let to = peer.destination(entropy);
-            self.farewells.push_back(Farewell { to, entropy, bytes: buf.bytes.clone() });
+            self.queued_closes.push_back(QueuedClose { to, entropy, bytes: buf.bytes.clone() });
         }
     }
 
@@ -114,8 +114,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A Close in plain mode: nobody has signed it, so it must know what only the peer and those
-    /// who see its packets do.
+    /// A Close in plain mode: it is not signed, so it must carry what only the peer, and observers
+    /// of its packets, know.
     pub(super) fn on_plain_close(
         &mut self,
         now: Instant,
@@ -125,6 +125,7 @@ impl Endpoint {
         body: &[u8],
     ) -> Result<(), DropReason> {
         let greeting = greeting.ok_or(DropReason::Malformed)?;
+        // H15
         let peer = self.peers.at(context_index(header.dst_context)).filter(|peer| {
             peer.local_context == header.dst_context
                 && peer.is_closed_by(greeting)

@@ -161,13 +161,13 @@ fn wrong_keys_and_dead_hosts_are_told_apart() {
     // Nobody is there.
     let mut pair = Pair::new(config.clone(), 30);
     pair.fault.loss_permille = 1000;
-    assert_eq!(cannot_meet(pair), [vec![Diagnosis::NothingHeard], vec![]]);
+    assert_eq!(cannot_meet(pair), [vec![Diagnosis::NothingReceived], vec![]]);
 
     // A has a wrong key for b: b sees what a calls with, and a what b calls with.
     let mut pair = Pair::new(config.clone(), 31);
     misinformed(&mut pair, Some(srd_proto::crypto::public_key(&[42; 32])), None);
     let told = cannot_meet(pair);
-    assert_eq!(told, [vec![Diagnosis::NothingHeard], vec![Diagnosis::OtherKeyForUs]]);
+    assert_eq!(told, [vec![Diagnosis::NothingReceived], vec![Diagnosis::OtherKeyForUs]]);
     let mut pair = Pair::new(config.clone(), 32);
     misinformed(&mut pair, Some(srd_proto::crypto::public_key(&[42; 32])), None);
     let key = pair.b.public_key().unwrap();
