@@ -28,7 +28,8 @@ use crate::world::{Vpc, is_name};
 const DEVICE_FIRST: usize = 5;
 
 impl Service {
-    /// Makes all instances of this host that do not run yet. Places that were made before are taken.
+    /// Makes all instances of this host that do not run yet, in these places, as far as they were
+    /// made before.
     pub(crate) fn make_guests(&mut self, now: Instant, mut places: Places) -> Result<()> {
         for (id, name) in missing(&self.world, &self.options.host, &self.guests.by_name) {
             let place = places.remove(&name);

@@ -20,8 +20,8 @@ use srd_sim::talk::figure::{Figure, Near, TALK};
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "walk",
     about: "c7i.large: `curl http://App_Server/a_file`. The name, the route, the tables that judge \
-            the first packet of each direction, the states of connection and cache, and the packets \
-            that no table judges any more.",
+            the first packet of each direction, the states of connection and cache, and the \
+            packets that no table judges any more.",
     scale: 1,
     takes_s: 3,
     needs: &[CURL, IP, SETPRIV, UNSHARE],

@@ -35,8 +35,8 @@ pub(crate) enum CardCommand {
     Status(show::StatusArgs),
     /// Print the counters of an instance as `ethtool -S` does.
     Stats(show::StatsArgs),
-    /// Change the device of an instance, or show what it is set to: queues, rings, RSS, n-tuple rules
-    /// and interrupts.
+    /// Change the device of an instance, or show what it is set to: queues, rings, RSS, n-tuple
+    /// rules and interrupts.
     Set(set::SetArgs),
     /// Show the flows of an instance: the state of each connection, and what the card keeps of its
     /// two directions.

@@ -47,8 +47,8 @@ pub(crate) struct SetArgs {
     /// Spread flows evenly over all queues, however many there are.
     #[arg(long, group = "rss")]
     rss_default: bool,
-    /// The key of the hash, 40 bytes as 6d:5a:...; `default` for the adapter's own, which gives both
-    /// directions of a flow one queue.
+    /// The key of the hash, 40 bytes as 6d:5a:...; `default` for the adapter's own, which gives
+    /// both directions of a flow one queue.
     #[arg(long, value_name = "KEY")]
     rss_key: Option<String>,
     /// Add a rule that steers packets to a queue, as `tcp4 dst-port 22 action 1 loc 0`; a rule that
