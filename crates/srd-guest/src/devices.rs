@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use srd_card::vpc::PortId;
 use srd_proto::time::Instant;
 
 use crate::adapter::{Facts, queues_max};
 use crate::namespace::ip;
 use crate::port::Port;
 use crate::protocol::{DeviceChange, DeviceReport};
-use crate::state::Service;
+use crate::state::{Running, Service};
 
 impl Service {
     /// Changes the device of an interface, or only says what it is set to. The ring from the
@@ -24,16 +25,7 @@ impl Service {
         let running = self.guests.by_name.get_mut(instance);
         let running =
             running.with_context(|| format!("there is no instance `{instance}` on this host"))?;
-        let mut places = (0..).zip(&running.interfaces);
-        let place = match device {
-            Some(device) => places.find(|(_, (.., of))| of.name == device),
-            None => places.next(),
-        };
-        let Some((eni, (port, _, of))) = place else {
-            let all: Vec<&str> = running.interfaces.iter().map(|(.., d)| d.name.as_str()).collect();
-            bail!("the instance `{instance}` has no such device: {}", all.join(", "));
-        };
-        let (port, name) = (*port, of.name.clone());
+        let (eni, port, name) = place_of(running, instance, device)?;
         let others = running.interfaces.iter().map(|(other, ..)| *other).filter(|o| *o != port);
         let others = others.filter_map(|other| self.devices.get(&other)?.kernel());
         let queues_of_others = others.map(|of| u32::from(of.adapter.settings.queues)).sum();
@@ -88,6 +80,25 @@ impl Service {
             rule_places: running.steering.size(),
         })
     }
+}
+
+/// The interface with a device, or the first: its place among those of the instance, its port, and
+/// the device's name.
+fn place_of(
+    running: &Running,
+    instance: &str,
+    device: Option<&str>,
+) -> Result<(u16, PortId, String)> {
+    let mut places = (0..).zip(&running.interfaces);
+    let place = match device {
+        Some(device) => places.find(|(_, (.., of))| of.name == device),
+        None => places.next(),
+    };
+    let Some((eni, (port, _, of))) = place else {
+        let all: Vec<&str> = running.interfaces.iter().map(|(.., d)| d.name.as_str()).collect();
+        bail!("the instance `{instance}` has no such device: {}", all.join(", "));
+    };
+    Ok((eni, *port, of.name.clone()))
 }
 
 /// Gives the rings of a device in a namespace as many entries as its settings say. This runs a

@@ -1,8 +1,8 @@
 //! The loop that moves packets and obeys.
 //!
 //! One thread reads the devices of all instances, each for its share of the time
-//! ([`crate::turns`]), and hands frames to the card. Requests are obeyed between two rounds of turns, so that a change
-//! of rules is whole before its answer is given.
+//! ([`crate::turns`]), and hands frames to the card. Requests are obeyed between two rounds of
+//! turns, so that a change of rules is whole before its answer is given.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
