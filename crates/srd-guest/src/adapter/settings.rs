@@ -60,6 +60,7 @@ impl DeviceSettings {
         change: &DeviceChange,
         facts: &Facts<'_>,
     ) -> Result<(Self, Steering)> {
+        // D10
         let (mut next, mut steering) = (self.clone(), rules.clone());
         if let Some(asked) = change.queues {
             next.set_queues(asked, facts)?;
