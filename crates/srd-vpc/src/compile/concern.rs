@@ -130,7 +130,7 @@ impl Rules {
         if !same {
             return None;
         }
-        // Who sends from such an address: those that have it, and those that need not have it.
+        // Interfaces send from such an address that have it, or that need not have it.
         for (_, address) in differing(elastic, &after.elastic) {
             if nat.values().any(|nat| nat.private == address) {
                 return None;
