@@ -122,6 +122,21 @@ fn what_is_not_given_has_the_documented_default() {
 }
 
 #[test]
+fn slow_links_wait_longer_for_holes_unless_told_otherwise() {
+    let wait_ms = |more: &str| {
+        let text = "[interface]\naddress = [\"10.0.0.1/8\"]\nprivate_key_file = \"private.key\"\n\
+                    listen = \"[::]:7471\"\n";
+        parse(&format!("{text}{more}")).unwrap().interface.order_wait.as_millis()
+    };
+    for (rate, ms) in
+        [("0", 100), ("10G", 100), ("200M", 100), ("50M", 335), ("20M", 838), ("1M", 1000)]
+    {
+        assert_eq!(wait_ms(&format!("link_rate = \"{rate}\"\n")), ms, "{rate}");
+    }
+    assert_eq!(wait_ms("link_rate = \"1M\"\norder_wait_ms = 7\n"), 7);
+}
+
+#[test]
 fn an_error_names_file_line_and_column_and_shows_the_place() {
     let error = refused(&with("mode = \"overlay\"", "mode = \"overlap\""), &["overlap"]);
     let place = error.place.clone().unwrap();
