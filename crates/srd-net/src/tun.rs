@@ -46,6 +46,15 @@ impl Tun {
         (0..queues).map(|_| Self::open_queue(name, queues > 1)).collect()
     }
 
+    /// One more queue of a device with several; the first of them makes the device, which has as
+    /// many as are open.
+    ///
+    /// # Errors
+    /// As [`Tun::open`]; the device exists and is none with several queues.
+    pub fn open_one_of_several(name: &str) -> io::Result<Self> {
+        Self::open_queue(name, true)
+    }
+
     fn open_queue(name: &str, one_of_several: bool) -> io::Result<Self> {
         let (fd, udp_segmentation) = tun::open(name, one_of_several)?;
         os::heap_keeps(HEAP_KEPT_BYTES);
