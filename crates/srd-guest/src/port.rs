@@ -6,9 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::Arc;
 
 use srd_card::FlowKey;
 use srd_card::device::rss::{Hash, Rss};
@@ -17,9 +16,12 @@ use srd_card::l2::{Cause, Link, Sent};
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::packet::Packet;
 use srd_net::Tun;
+use srd_proto::time::Instant;
 use srd_vhost::session::feature;
 use srd_vhost::{Device, Frame};
 
+use crate::adapter::Adapter;
+use crate::kernel::Kernel;
 use crate::protocol::VhostUser;
 
 /// Frames that are no packets for the card, in one call of [`Port::read`].
@@ -31,7 +33,7 @@ const TURNS_MAX: u32 = 64;
 /// A device.
 #[derive(Debug)]
 pub(crate) enum Port {
-    Tun(Kernel),
+    Tun(Box<Kernel>),
     Vhost(Box<Vhost>),
 }
 
@@ -44,13 +46,6 @@ pub(crate) enum Meets {
     Replaces,
     /// The front end listens.
     Joins,
-}
-
-/// A TUN device.
-#[derive(Debug)]
-pub(crate) struct Kernel {
-    tun: Tun,
-    fd: Arc<OwnedFd>,
 }
 
 /// A device of vhost-user, and the link that its guest sees.
@@ -68,8 +63,8 @@ pub(crate) struct Vhost {
 }
 
 impl Port {
-    pub(crate) fn tun(tun: Tun) -> Self {
-        Self::Tun(Kernel { fd: tun.fd(), tun })
+    pub(crate) fn tun(queues: Vec<Tun>, adapter: Adapter) -> Self {
+        Self::Tun(Box::new(Kernel::new(queues, adapter)))
     }
 
     pub(crate) fn vhost(path: &Path, meets: Meets, link: Link) -> io::Result<Self> {
@@ -82,10 +77,26 @@ impl Port {
     }
 
     /// A device of the kernel.
-    pub(crate) fn kernel(&self) -> Option<&Tun> {
+    pub(crate) fn kernel(&self) -> Option<&Kernel> {
         match self {
-            Self::Tun(kernel) => Some(&kernel.tun),
+            Self::Tun(kernel) => Some(kernel),
             Self::Vhost(_) => None,
+        }
+    }
+
+    /// As [`Port::kernel`], to change it.
+    pub(crate) fn kernel_mut(&mut self) -> Option<&mut Kernel> {
+        match self {
+            Self::Tun(kernel) => Some(kernel),
+            Self::Vhost(_) => None,
+        }
+    }
+
+    /// The queues of a device of the kernel, which are to be closed.
+    pub(crate) fn into_queues(self) -> Vec<Tun> {
+        match self {
+            Self::Tun(kernel) => kernel.into_queues(),
+            Self::Vhost(_) => Vec::new(),
         }
     }
 
@@ -99,10 +110,10 @@ impl Port {
     /// What to wait on.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (tun, device) = match self {
-            Self::Tun(kernel) => (Some(kernel.fd.as_fd()), None),
+            Self::Tun(kernel) => (Some(kernel.descriptors()), None),
             Self::Vhost(vhost) => (None, Some(vhost.device.descriptors())),
         };
-        tun.into_iter().chain(device.into_iter().flatten())
+        tun.into_iter().flatten().chain(device.into_iter().flatten())
     }
 
     /// After waiting: obeys the front end. A card that never waits asks it in some turns only.
@@ -120,17 +131,27 @@ impl Port {
     /// The next frame for the card; `None`: there is none now.
     pub(crate) fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self {
-            Self::Tun(kernel) => kernel.tun.read(),
+            Self::Tun(kernel) => kernel.read(),
             Self::Vhost(vhost) => Ok(vhost.read()),
         }
     }
 
-    /// Gives a packet to the guest. Returns whether it got it.
-    pub(crate) fn write(&mut self, frame: Vec<u8>) -> bool {
+    /// Whether there may be another frame for the card.
+    pub(crate) fn has_frames(&self) -> bool {
+        self.kernel().is_none_or(Kernel::has_frames)
+    }
+
+    /// Gives a packet to the guest. What the device does not take it counts itself.
+    pub(crate) fn write(&mut self, now: Instant, frame: Vec<u8>) {
         match self {
-            Self::Tun(kernel) => kernel.tun.write(&frame).is_ok(),
+            Self::Tun(kernel) => kernel.write(now, frame),
             Self::Vhost(vhost) => vhost.write(frame),
         }
+    }
+
+    /// When packets that wait for an interrupt are given to the guest.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.kernel().and_then(|kernel| kernel.adapter.poll_timeout())
     }
 
     /// At the end of a turn: the guest sees what was read and written.
@@ -165,7 +186,16 @@ impl Port {
 
     /// What the device itself has dropped, by cause, and what its front end did wrong.
     pub(crate) fn drops(&self) -> Vec<(String, u64)> {
-        let Self::Vhost(vhost) = self else { return Vec::new() };
+        let vhost = match self {
+            Self::Vhost(vhost) => vhost,
+            Self::Tun(kernel) => {
+                let not_taken = Some(kernel.not_taken()).filter(|packets| *packets > 0);
+                return not_taken
+                    .map(|n| (String::from("DeviceNotTaken"), n))
+                    .into_iter()
+                    .collect();
+            }
+        };
         let counts = vhost.device.counts();
         let link = vhost.drops.iter();
         let link = link.map(|(cause, frames)| (format!("Link{cause:?}"), *frames));
@@ -218,7 +248,7 @@ impl Vhost {
         packet.map_or(0, |packet| self.spread.queue(&FlowKey::of(&packet)).into())
     }
 
-    fn write(&mut self, frame: Vec<u8>) -> bool {
+    fn write(&mut self, frame: Vec<u8>) {
         let pair = self.pair_of(&frame);
         let device = &mut self.device;
         let accepts = Accepts {
@@ -231,8 +261,7 @@ impl Vhost {
         let is_packet = self.link.to_guest(frame, accepts, |(ethernet, packet)| {
             device.write(&Frame { ethernet, packet }, pair);
         });
-        self.not_framed += u64::from(!is_packet);
         // What the device did not take it has counted itself.
-        true
+        self.not_framed += u64::from(!is_packet);
     }
 }

@@ -9,6 +9,7 @@ use srd_vpc::judge::{Exit, Reach, Reason, Service, Tracking};
 use super::card::Card;
 use super::drops::Cause;
 use super::flow::{Flow, Known, Side, Target, To, Verdict};
+use super::onward::Out;
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
@@ -83,12 +84,13 @@ impl Card {
         };
         let kind = target.kind;
         let asked = self.ask(now, instance, &offer, id.map(|id| (id, kind)));
-        let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(slot), followed };
         if asked == Asked::Through {
-            self.onward(now, &offer, parcel, Some(read), around);
-        } else {
-            self.keep(now, instance, asked, offer, parcel);
+            let out = Out { port, slot, followed, read: Some(read) };
+            return self.gone_out(now, &offer, out, frame, around);
         }
+        let (epoch, going) = (self.epochs.now(), Going::Out(slot));
+        let parcel = Parcel { frame, port, epoch, going, followed };
+        self.keep(now, instance, asked, offer, parcel);
     }
 
     /// Where a packet of a guest goes, and the entry of its flow. State and time of the flow move.
@@ -101,13 +103,14 @@ impl Card {
         key: &Key,
         seen: Seen,
     ) -> Result<(u32, Option<TrackId>), Cause> {
-        let number = self.ports[port.0 as usize].instance as usize;
-        let flows = &mut self.instances[number].flows;
+        let there = &self.ports[port.0 as usize];
+        let since = self.since(there, key);
+        let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = Known::NOTHING;
         if let Found::Known { id, .. } = flows.packet(now, key, true, seen)
             && let Some((flow, tracked, local_first)) = flows.value(id)
         {
-            if flow.out.epoch == self.epoch && read.is_cacheable() {
+            if since.holds(flow.out.epoch, tracked) && read.is_cacheable() {
                 match flow.out.verdict {
                     Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
                     Verdict::Go(slot) => return Ok((slot, Some(id))),
@@ -181,7 +184,7 @@ impl Card {
     }
 
     fn keep_out(&mut self, instance: u32, id: TrackId, verdict: Verdict) {
-        let epoch = self.epoch;
+        let epoch = self.epochs.kept();
         if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
             flow.out = Side { epoch, verdict };
         }

@@ -1,4 +1,4 @@
-//! What is kept with a flow: the verdict of each direction, under the number of the rules.
+//! What is kept with a flow: the verdict of each direction, under the number of the last change.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -19,7 +19,7 @@ use crate::track::TrackId;
 /// A verdict of one direction of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
-    /// The rules that gave it; 0: none have.
+    /// The last change before it, as flows keep it; 0: there is none.
     pub(super) epoch: u32,
     pub(super) verdict: Verdict,
 }
@@ -48,6 +48,8 @@ pub(super) struct Flow {
     pub(super) meter: FlowMeter,
     /// The other end that may send its packets; [`NOBODY`] until one has.
     pub(super) sender: u32,
+    /// Where the instance of this host that takes its packets has its entry, as a hint.
+    pub(super) beside: TrackId,
 }
 
 /// No sender.
@@ -55,7 +57,13 @@ pub(super) const NOBODY: u32 = u32::MAX;
 
 impl Flow {
     pub(super) fn new(now: Instant) -> Self {
-        Self { out: Side::NONE, into: Side::NONE, meter: FlowMeter::new(now), sender: NOBODY }
+        Self {
+            out: Side::NONE,
+            into: Side::NONE,
+            meter: FlowMeter::new(now),
+            sender: NOBODY,
+            beside: TrackId::NONE,
+        }
     }
 
     /// Forgets the verdicts of both directions.
@@ -108,8 +116,12 @@ pub(super) struct Sender {
 
 stored!(Sender { host, eni });
 
-/// The targets and the senders of flows, each once. Bound: forgotten with the rules that they came
-/// from, and there are no more than interfaces, public addresses and gateways that the rules know.
+/// The most targets, and the most senders, that are kept over a change of rules.
+pub(super) const ENDS_MAX: usize = 1 << 16;
+
+/// The targets and the senders of flows, each once. Bound: [`ENDS_MAX`], and as many as interfaces,
+/// public addresses and gateways that the rules know; beyond that all are forgotten with the next
+/// change, and all verdicts with them.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     pub(super) targets: Numbered<Target>,
@@ -119,6 +131,10 @@ pub(super) struct Ends {
 impl Ends {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    pub(super) fn are_too_many(&self) -> bool {
+        self.targets.all.len() > ENDS_MAX || self.senders.all.len() > ENDS_MAX
     }
 }
 

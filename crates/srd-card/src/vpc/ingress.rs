@@ -189,12 +189,13 @@ impl Card {
             link_local: false,
             fragment: read.packet.fragment,
         };
-        let going = Going::In(sender);
-        let parcel = Parcel { frame, port, epoch: self.epoch, going, followed };
-        match self.ask(now, number, &offer, None) {
-            Asked::Through => self.onward(now, &offer, parcel, Some(read), around),
-            asked => self.keep(now, number, asked, offer, parcel),
+        let asked = self.ask(now, number, &offer, None);
+        if asked == Asked::Through {
+            return self.gone_in(now, &offer, port, followed, frame, around);
         }
+        let (epoch, going) = (self.epochs.now(), Going::In(sender));
+        let parcel = Parcel { frame, port, epoch, going, followed };
+        self.keep(now, number, asked, offer, parcel);
     }
 
     /// Whether a guest takes a packet. State and time of the flow move.
@@ -209,13 +210,14 @@ impl Card {
         key: &Key,
         seen: Seen,
     ) -> Result<(), Cause> {
-        let number = self.ports[port.0 as usize].instance as usize;
-        let flows = &mut self.instances[number].flows;
+        let there = &self.ports[port.0 as usize];
+        let since = self.since(there, key);
+        let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = Known::NOTHING;
         if let Found::Known { id, .. } = flows.packet(now, key, false, seen)
             && let Some((flow, tracked, local_first)) = flows.value(id)
         {
-            if flow.into.epoch == self.epoch
+            if since.holds(flow.into.epoch, tracked)
                 && read.is_cacheable()
                 && self.ends.senders.get(flow.sender) == Some(sender)
             {
@@ -293,7 +295,7 @@ impl Card {
     /// Verdicts of what the rules say of the flow are kept; that a host is none of the sender's is
     /// not, since the true one has the same flow.
     fn keep_into(&mut self, instance: u32, id: TrackId, sender: &Sender, verdict: Verdict) {
-        let (epoch, number) = (self.epoch, self.ends.senders.number_of(sender));
+        let (epoch, number) = (self.epochs.kept(), self.ends.senders.number_of(sender));
         if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
             flow.into = Side { epoch, verdict };
             flow.sender = if number == NOBODY { NOBODY } else { number };

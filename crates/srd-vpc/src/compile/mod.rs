@@ -13,13 +13,16 @@
 //! | `build` | what of a world a host needs |
 //! | `decide` | packets |
 //! | `update` | changes |
+//! | `concern` | whose verdicts a change concerns |
 
 mod blocks;
 mod build;
+mod concern;
 mod decide;
 mod policy;
 mod update;
 
+pub use concern::{Concern, Concerned};
 pub use decide::{Arrival, Flow, Next, Sent};
 pub use update::Change;
 
