@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 
 use vm_memory::mmap::MmapRegion;
 use vm_memory::{
-    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
-    GuestRegionMmap, VolatileMemory, VolatileSlice,
+    Bytes, FileOffset, GuestAddress, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
+    VolatileMemory, VolatileSlice,
 };
 
 use crate::message::Region;
