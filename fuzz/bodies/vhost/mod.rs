@@ -97,42 +97,7 @@ fn step(
     frames: &mut (u64, u64),
 ) {
     match script.byte() % 20 {
-        0 => {
-            let (features, pairs) = (script.byte(), script.byte());
-            front.set_up(device, features, pairs % 3);
-        }
-        1 => {
-            let (request, flags) = (script.byte(), script.byte());
-            let (claimed, body) = (script.half(), usize::from(script.byte()));
-            let body = script.bytes(body);
-            let kinds = usize::from(script.byte() % 16);
-            let kinds = script.bytes(kinds);
-            front.request(request, flags, claimed, &body, &kinds);
-        }
-        2 => {
-            let length = script.byte().into();
-            front.raw(&script.bytes(length), &[]);
-        }
-        3 => {
-            let count = usize::from(script.byte() % 10);
-            let regions: Vec<[u64; 4]> = (0..count)
-                .map(|_| [script.place(), script.place(), script.place(), script.place()])
-                .collect();
-            let kinds = usize::from(script.byte() % 10);
-            front.share(&regions, &script.bytes(kinds));
-        }
-        4 => {
-            let ring = script.byte();
-            front.place(ring, [script.place(), script.place(), script.place()]);
-        }
-        5 => {
-            let (what, ring, value) = (script.byte(), script.byte(), script.half());
-            front.state(what, ring, value.into());
-        }
-        6 => {
-            let (what, ring, kind) = (script.byte(), script.byte(), script.byte());
-            front.connect_ring(what, ring.into(), &[kind]);
-        }
+        kind @ 0..=6 => request(kind, script, front, device),
         7 | 8 => {
             let (ring, index) = (script.byte(), script.byte());
             let (at, length) = (script.place(), u32::from(script.half()));
@@ -167,6 +132,48 @@ fn step(
         _ => front.kick(script.byte()),
     }
     front.hear();
+}
+
+/// Says the next request.
+fn request(kind: u8, script: &mut Script<'_>, front: &mut Front, device: &mut Device) {
+    match kind {
+        0 => {
+            let (features, pairs) = (script.byte(), script.byte());
+            front.set_up(device, features, pairs % 3);
+        }
+        1 => {
+            let (request, flags) = (script.byte(), script.byte());
+            let (claimed, body) = (script.half(), usize::from(script.byte()));
+            let body = script.bytes(body);
+            let kinds = usize::from(script.byte() % 16);
+            let kinds = script.bytes(kinds);
+            front.request(request, flags, claimed, &body, &kinds);
+        }
+        2 => {
+            let length = script.byte().into();
+            front.raw(&script.bytes(length), &[]);
+        }
+        3 => {
+            let count = usize::from(script.byte() % 10);
+            let regions: Vec<[u64; 4]> = (0..count)
+                .map(|_| [script.place(), script.place(), script.place(), script.place()])
+                .collect();
+            let kinds = usize::from(script.byte() % 10);
+            front.share(&regions, &script.bytes(kinds));
+        }
+        4 => {
+            let ring = script.byte();
+            front.place(ring, [script.place(), script.place(), script.place()]);
+        }
+        5 => {
+            let (what, ring, value) = (script.byte(), script.byte(), script.half());
+            front.state(what, ring, value.into());
+        }
+        _ => {
+            let (what, ring, kind) = (script.byte(), script.byte(), script.byte());
+            front.connect_ring(what, ring.into(), &[kind]);
+        }
+    }
 }
 
 /// A frame whose packet has so many bytes.
