@@ -33,7 +33,7 @@ pub(crate) fn steering_of(kind: &InstanceType) -> Steering {
 /// The most queue pairs of an interface of a type.
 pub(crate) fn queues_max(kind: &InstanceType) -> u16 {
     // The type says the most when it refuses more.
-    queues::queues(kind, Some(u16::MAX)).map_or_else(|error| error.most, |most| most)
+    queues::queues(kind, Some(u16::MAX)).unwrap_or_else(|error| error.most)
 }
 
 impl DeviceSettings {
