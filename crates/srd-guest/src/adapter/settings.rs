@@ -53,7 +53,7 @@ impl DeviceSettings {
     }
 
     /// The settings after a change, with the rules of the instance; everything is as before if any
-    /// of it cannot be.
+    /// of it cannot be (D10).
     pub(crate) fn changed(
         &self,
         rules: &Steering,
