@@ -46,6 +46,9 @@
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
+// Worlds of tests are written for users of the crate.
+#[cfg(test)]
+extern crate self as srd_card;
 
 pub mod config;
 pub mod counters;
@@ -63,6 +66,7 @@ mod queue;
 mod rewrite;
 mod rules;
 mod store;
+pub mod tenants;
 #[cfg(test)]
 mod testing;
 pub mod track;

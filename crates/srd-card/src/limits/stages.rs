@@ -364,6 +364,11 @@ impl<T> Limits<T> {
         self.count(eni, Limit::Tracking, packets, false);
     }
 
+    /// Counts packets that waited for their instance's share of the host's time. // N4
+    pub fn count_over_share(&mut self, eni: u16, packets: u32) {
+        self.count(eni, Limit::Packets, packets, true);
+    }
+
     /// The counters of an ENI.
     pub fn allowances(&self, eni: u16) -> Allowances {
         self.enis.get(usize::from(eni)).map(|eni| eni.allowances).unwrap_or_default()

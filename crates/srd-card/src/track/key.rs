@@ -79,6 +79,17 @@ impl Key {
         Some(Self::of(&inner, quoted, other, eni))
     }
 
+    /// The address of the other end.
+    #[inline]
+    pub(crate) fn remote_words(&self) -> [u64; 2] {
+        self.remote
+    }
+
+    /// An address as keys have it.
+    pub(crate) fn words(address: IpAddr) -> [u64; 2] {
+        bits(address)
+    }
+
     /// The ENI.
     pub fn eni(&self) -> u16 {
         self.eni

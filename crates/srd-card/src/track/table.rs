@@ -251,10 +251,10 @@ impl<T> Table<T> {
         found.map(|slot| TrackId(slot.number))
     }
 
-    /// The value of such an entry, if it is the packet's.
-    pub fn peek(&self, id: TrackId, key: &Key) -> Option<&T> {
+    /// The value of such an entry, if it is the packet's, and whether the flow is tracked.
+    pub fn peek(&self, id: TrackId, key: &Key) -> Option<(&T, bool)> {
         let entry = self.entries.get(id.0).filter(|entry| entry.key == *key)?;
-        (entry.expires > self.now).then_some(&entry.value)
+        (entry.expires > self.now).then_some((&entry.value, entry.tracked))
     }
 
     /// The next packet is likely to belong to this entry, and need not be looked for then. The key
@@ -371,6 +371,16 @@ impl<T> Table<T> {
     pub fn value(&mut self, id: TrackId) -> Option<(&mut T, bool, bool)> {
         let entry = self.entries.get_mut(id.0)?;
         Some((&mut entry.value, entry.tracked, entry.local_first))
+    }
+
+    /// Changes the value of each flow.
+    pub fn each(&mut self, mut change: impl FnMut(&mut T)) {
+        let places = self.entries.chunks.iter_mut().flatten();
+        places.for_each(|place| {
+            if let Place::Used(entry) = place {
+                change(&mut entry.value);
+            }
+        });
     }
 
     /// Takes a connection out, as when its ENI is detached or a network ACL ends it.

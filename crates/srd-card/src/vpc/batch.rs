@@ -42,8 +42,7 @@ impl Card {
         frames: &mut Vec<Vec<u8>>,
         around: &mut impl Around,
     ) {
-        let Some((instance, index)) = self.port(port).map(|port| (port.instance, port.index))
-        else {
+        let Some(instance) = self.port(port).map(|port| port.instance) else {
             let frames = frames.drain(..).count();
             return self.drop_of(None, Cause::NotHere, frames as u64);
         };
@@ -51,7 +50,7 @@ impl Card {
         let mut looks: [Option<Look>; TOGETHER] = [const { None }; TOGETHER];
         while frames.len() > 0 {
             let together = &frames.as_slice()[..frames.len().min(TOGETHER)];
-            self.look(instance, index, together, &mut looks);
+            self.look(port, together, &mut looks);
             for look in &mut looks[..together.len()] {
                 let Some(frame) = frames.next() else { break };
                 let Some(Look { read, key, here, there }) = look.take() else {
@@ -70,8 +69,9 @@ impl Card {
 
     /// Reads frames, and looks for the flow of each where it is sent and where it arrives. Changes
     /// nothing.
-    fn look(&self, number: u32, index: u16, frames: &[Vec<u8>], looks: &mut [Option<Look>]) {
-        let instance = &self.instances[number as usize];
+    fn look(&self, port: PortId, frames: &[Vec<u8>], looks: &mut [Option<Look>]) {
+        let port = &self.ports[port.0 as usize];
+        let (instance, index) = (&self.instances[port.instance as usize], port.index);
         for (look, frame) in looks.iter_mut().zip(frames) {
             *look = Read::frame(frame).map(|read| {
                 let bytes = &frame[OFFLOAD_BYTES..];
@@ -85,9 +85,10 @@ impl Card {
         for (look, frame) in looks.iter_mut().zip(frames) {
             let Some(look) = look else { continue };
             let flow = look.here.and_then(|id| instance.flows.peek(id, &look.key));
-            if let Some(flow) = flow
+            let since = self.since(port, &look.key);
+            if let Some((flow, tracked)) = flow
                 && let Verdict::Go(slot) = flow.out.verdict
-                && flow.out.epoch == self.epoch
+                && since.holds(flow.out.epoch, tracked)
                 && let Some(&To::Port(port)) = self.ends.targets.get(slot).map(|target| &target.to)
                 && let Some(port) = self.port(port)
             {

@@ -5,11 +5,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::Rules;
+use srd_vpc::compile::{Concern, Concerned, Rules};
 use srd_vpc::id::{EniId, VpcId};
 use srd_vpc::judge::Exit;
 
+use super::asking::Asking;
 use super::drops::{Cause, Drops};
+use super::epochs::{Epochs, Since};
 use super::flow::{Ends, Flow, Side, Verdict};
 use super::logs::Logs;
 use super::mirror::Mirror;
@@ -21,13 +23,16 @@ use crate::meta::key::Direction;
 use crate::observe::Aggregator;
 use crate::profile::Profile;
 use crate::rewrite::too_big;
-use crate::track::{Table, Timeouts};
+use crate::tenants::TenantId;
+use crate::track::{Key, Table, Timeouts};
 
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) eni: EniId,
     pub(super) vpc: VpcId,
     pub(super) instance: u32,
+    /// The last changes that concern it.
+    pub(super) since: Since,
     /// The interface among those of its instance.
     pub(super) index: u16,
     /// It was removed, and its place is free.
@@ -63,8 +68,7 @@ impl Instance {
 pub struct Card {
     pub(super) host: Arc<str>,
     pub(super) rules: Arc<Rules>,
-    /// The number of the rules; each change has another.
-    pub(super) epoch: u32,
+    pub(super) epochs: Epochs,
     pub(super) ports: Vec<Port>,
     by_eni: BTreeMap<EniId, PortId>,
     pub(super) instances: Vec<Instance>,
@@ -84,6 +88,7 @@ pub struct Card {
     pub(super) seed: u64,
     pub(super) logs: Logs,
     pub(super) traces: Traces,
+    pub(super) asking: Asking,
 }
 
 /// Places of an instance's table that a look at its flows goes through.
@@ -97,7 +102,7 @@ impl Card {
         Self {
             host: host.into(),
             rules,
-            epoch: 1,
+            epochs: Epochs::new(),
             ports: Vec::new(),
             by_eni: BTreeMap::new(),
             instances: Vec::new(),
@@ -112,6 +117,7 @@ impl Card {
             seed,
             logs: Logs::default(),
             traces: Traces::default(),
+            asking: Asking::default(),
         }
     }
 
@@ -148,6 +154,7 @@ impl Card {
             eni,
             vpc,
             instance,
+            since: Since::all(self.epochs.now()),
             index,
             is_gone: false,
             counts,
@@ -208,24 +215,72 @@ impl Card {
     }
 
     /// Gives the card other rules. When this returns, no packet is judged by the old ones any more:
-    /// not one that arrives, and not one that waits for a limit (V4).
+    /// not one that arrives, and not one that waits for a limit (V4). Verdicts that do not rest on
+    /// what has changed are kept: finding that out costs a walk along both rules.
     pub fn set_rules(&mut self, rules: Arc<Rules>) {
+        let concern = self.rules.concern(&rules);
+        self.set_rules_that_concern(rules, &concern);
+    }
+
+    /// The same, if the caller knows what the change concerns.
+    pub fn set_rules_that_concern(&mut self, rules: Arc<Rules>, concern: &Concern) {
         self.rules = rules;
         for port in &mut self.ports {
             port.vpc = self.rules.vpc_of(port.eni).unwrap_or(port.vpc);
         }
-        self.forget_verdicts();
+        match concern {
+            Concern::These(concerned) if !self.ends.are_too_many() => {
+                self.forget_concerned(concerned);
+            }
+            _ => self.forget_verdicts(),
+        }
     }
 
     /// All verdicts are of an epoch, so that forgetting them costs the same however many there are.
     fn forget_verdicts(&mut self) {
-        self.epoch = self.epoch.checked_add(1).unwrap_or(1);
+        let anew = self.epochs.begin();
+        self.forget_all(anew);
+    }
+
+    /// `anew`: flows are told, too.
+    fn forget_all(&mut self, anew: bool) {
+        if anew {
+            self.instances.iter_mut().for_each(|instance| instance.flows.each(Flow::forget));
+        }
+        let since = Since::all(self.epochs.now());
+        self.ports.iter_mut().for_each(|port| port.since = since);
         self.ends.clear();
+    }
+
+    /// Forgets the verdicts that rest on what has changed.
+    fn forget_concerned(&mut self, Concerned { ways, groups, addresses }: &Concerned) {
+        if ways.is_empty() && groups.is_empty() && addresses.is_empty() {
+            return;
+        }
+        if self.epochs.begin() {
+            return self.forget_all(true);
+        }
+        let now = self.epochs.now();
+        let port_of = |eni: &EniId| self.by_eni.get(eni).copied();
+        for port in ways.iter().filter_map(port_of) {
+            self.ports[port.0 as usize].since = Since::all(now);
+        }
+        for port in groups.iter().filter_map(port_of) {
+            self.ports[port.0 as usize].since.groups = now;
+        }
+        addresses.iter().for_each(|address| self.epochs.concern(*address));
+    }
+
+    /// The last changes that concern a flow of an interface.
+    #[inline]
+    pub(super) fn since(&self, port: &Port, key: &Key) -> Since {
+        port.since.and(self.epochs.of_remote(key))
     }
 
     /// Lets packets go on whose wait is over, and frees flows that are past their time.
     pub fn poll(&mut self, now: Instant, around: &mut impl Around) {
         self.roll_logs(now);
+        self.poll_asking(now);
         while let Some((at, instance)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, instance));
             self.instances[instance as usize].timer = None;
@@ -237,7 +292,7 @@ impl Card {
     /// When to call [`Card::poll`] next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let next = self.timers.first().map(|(at, _)| *at);
-        next.into_iter().chain(self.logs.next()).min()
+        next.into_iter().chain(self.logs.next()).chain(self.asking.next()).min()
     }
 
     /// Frees flows that are past their time, with at most `work` steps for each instance.
@@ -274,6 +329,21 @@ impl Card {
     /// The identifier of an interface.
     pub fn eni_of(&self, port: PortId) -> Option<EniId> {
         self.port(port).map(|port| port.eni)
+    }
+
+    /// The instance of an interface, as one that shares a worker's time. The number is given to
+    /// another instance after [`Card::remove_instance`].
+    pub fn tenant_of(&self, port: PortId) -> Option<TenantId> {
+        self.port(port).map(|port| TenantId(port.instance))
+    }
+
+    /// Packets of an interface have waited for its instance's share of the worker's time: they
+    /// count in `pps_allowance_exceeded` (N4).
+    pub fn count_over_share(&mut self, port: PortId, packets: u32) {
+        let Some((number, index)) = self.port(port).map(|port| (port.instance, port.index)) else {
+            return;
+        };
+        self.instances[number as usize].limits.count_over_share(index, packets);
     }
 
     /// What an interface has sent and received.
@@ -319,7 +389,8 @@ impl Card {
         let own = all.filter(|(key, ..)| key.eni() == port.index);
         let states = own.map(|(key, state, flow, tracked, local_first)| {
             let [local, remote] = key.ends();
-            let is_known = |side: &Side| side.epoch == self.epoch;
+            let since = self.since(port, key);
+            let is_known = |side: &Side| since.holds(side.epoch, tracked);
             let verdict = |side: &Side| match side.verdict {
                 _ if !is_known(side) => Direct::Pending,
                 Verdict::Refuse(reason) => Direct::Refused(reason),
@@ -340,3 +411,5 @@ impl Card {
 }
 
 mod stored;
+#[cfg(test)]
+mod tests;

@@ -3,15 +3,17 @@
 use alloc::vec::Vec;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::{self, Next, Sent};
+use srd_vpc::compile::{self, Next, Question, Sent};
 use srd_vpc::judge::{Exit, Reach, Reason, Service, Tracking};
 
+use super::asking::Waiting;
 use super::card::Card;
 use super::drops::Cause;
 use super::flow::{Flow, Known, Side, Target, To, Verdict};
 use super::parcel::{Going, Parcel};
 use super::port::{Around, PortId};
 use super::read::{Read, bytes_of};
+use super::trace::Event;
 use crate::limits::{Asked, Offer};
 use crate::meta::key::Direction;
 use crate::meta::offload::OFFLOAD_BYTES;
@@ -59,6 +61,12 @@ impl Card {
         let judged = self.ports[port.0 as usize].counts.judged;
         let (slot, id) = match self.target(now, port, read, bytes, key, seen) {
             Ok(found) => found,
+            Err(Cause::Unanswered) => {
+                self.note(now, followed, || Event::Waits(None));
+                let eni = self.ports[port.0 as usize].eni;
+                let waiting = Waiting { frame, port, eni, sender: None };
+                return self.wait(now, waiting, packets);
+            }
             Err(cause) => {
                 self.note_judged(now, followed, port, key, judged, Err(cause));
                 self.log_refusal(now, port, read, bytes, Direction::Egress, cause);
@@ -83,7 +91,8 @@ impl Card {
         };
         let kind = target.kind;
         let asked = self.ask(now, instance, &offer, id.map(|id| (id, kind)));
-        let parcel = Parcel { frame, port, epoch: self.epoch, going: Going::Out(slot), followed };
+        let epoch = self.epochs.now();
+        let parcel = Parcel { frame, port, epoch, going: Going::Out(slot), followed };
         if asked == Asked::Through {
             self.onward(now, &offer, parcel, Some(read), around);
         } else {
@@ -101,13 +110,14 @@ impl Card {
         key: &Key,
         seen: Seen,
     ) -> Result<(u32, Option<TrackId>), Cause> {
-        let number = self.ports[port.0 as usize].instance as usize;
-        let flows = &mut self.instances[number].flows;
+        let there = &self.ports[port.0 as usize];
+        let since = self.since(there, key);
+        let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = Known::NOTHING;
         if let Found::Known { id, .. } = flows.packet(now, key, true, seen)
             && let Some((flow, tracked, local_first)) = flows.value(id)
         {
-            if flow.out.epoch == self.epoch && read.is_cacheable() {
+            if since.holds(flow.out.epoch, tracked) && read.is_cacheable() {
                 match flow.out.verdict {
                     Verdict::Refuse(reason) => return Err(Cause::Rule(reason)),
                     Verdict::Go(slot) => return Ok((slot, Some(id))),
@@ -181,7 +191,7 @@ impl Card {
     }
 
     fn keep_out(&mut self, instance: u32, id: TrackId, verdict: Verdict) {
-        let epoch = self.epoch;
+        let epoch = self.epochs.kept();
         if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
             flow.out = Side { epoch, verdict };
         }
@@ -218,6 +228,7 @@ impl Card {
         let sent = self.rules.send(port.eni, &packet, flow).map_err(Cause::Rule)?;
         let Sent { next, packet: written, nat, tracking } = sent;
         let target = match next {
+            Next::Ask(_) => return Err(Cause::Unanswered),
             Next::Served(service) => self.to_service(service),
             Next::Left(exit) => {
                 let edge = self.edges.get(&exit).ok_or(Cause::NoEdge)?.clone();
@@ -258,6 +269,17 @@ impl Card {
             }
         };
         Ok((target, tracking))
+    }
+
+    /// What the tables ask of a packet that a guest sends.
+    pub(super) fn question_of(&self, port: PortId, frame: &[u8]) -> Option<Question> {
+        let packet = Read::frame(frame)?.for_rules(&frame[OFFLOAD_BYTES..]);
+        // Groups have allowed it already.
+        let sent = self.rules.send(self.port(port)?.eni, &packet, compile::Flow::Established);
+        match sent.ok()?.next {
+            Next::Ask(question) => Some(question),
+            _ => None,
+        }
     }
 
     fn to_service(&self, service: Service) -> Target {

@@ -1,4 +1,4 @@
-//! What is kept with a flow: the verdict of each direction, under the number of the rules.
+//! What is kept with a flow: the verdict of each direction, under the number of the last change.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -19,7 +19,7 @@ use crate::track::TrackId;
 /// A verdict of one direction of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
-    /// The rules that gave it; 0: none have.
+    /// The last change before it, as flows keep it; 0: there is none.
     pub(super) epoch: u32,
     pub(super) verdict: Verdict,
 }
@@ -108,8 +108,12 @@ pub(super) struct Sender {
 
 stored!(Sender { host, eni });
 
-/// The targets and the senders of flows, each once. Bound: forgotten with the rules that they came
-/// from, and there are no more than interfaces, public addresses and gateways that the rules know.
+/// The most targets, and the most senders, that are kept over a change of rules.
+pub(super) const ENDS_MAX: usize = 1 << 16;
+
+/// The targets and the senders of flows, each once. Bound: [`ENDS_MAX`], and as many as interfaces,
+/// public addresses and gateways that the rules know; beyond that all are forgotten with the next
+/// change, and all verdicts with them.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     pub(super) targets: Numbered<Target>,
@@ -119,6 +123,10 @@ pub(super) struct Ends {
 impl Ends {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    pub(super) fn are_too_many(&self) -> bool {
+        self.targets.all.len() > ENDS_MAX || self.senders.all.len() > ENDS_MAX
     }
 }
 

@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use srd_proto::time::Instant;
-use srd_vpc::compile::Arrival;
+use srd_vpc::compile::{Arrival, NoSender};
 use srd_vpc::id::EniId;
 use srd_vpc::judge::{Reason, Tracking};
 
+use super::asking::Waiting;
 use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
@@ -171,6 +172,11 @@ impl Card {
         let judged = self.ports[port.0 as usize].counts.judged;
         let taken = self.take(now, &sender, port, read, bytes, &key, seen);
         self.note_judged(now, followed, port, &key, judged, taken.map(|()| None));
+        if taken == Err(Cause::Unanswered) {
+            let eni = self.ports[port.0 as usize].eni;
+            let waiting = Waiting { frame, port, eni, sender: Some(sender) };
+            return self.wait(now, waiting, packets);
+        }
         if let Err(cause) = taken {
             self.log_refusal(now, port, read, bytes, Direction::Ingress, cause);
             if cause == Cause::Tracking {
@@ -190,7 +196,7 @@ impl Card {
             fragment: read.packet.fragment,
         };
         let going = Going::In(sender);
-        let parcel = Parcel { frame, port, epoch: self.epoch, going, followed };
+        let parcel = Parcel { frame, port, epoch: self.epochs.now(), going, followed };
         match self.ask(now, number, &offer, None) {
             Asked::Through => self.onward(now, &offer, parcel, Some(read), around),
             asked => self.keep(now, number, asked, offer, parcel),
@@ -209,13 +215,14 @@ impl Card {
         key: &Key,
         seen: Seen,
     ) -> Result<(), Cause> {
-        let number = self.ports[port.0 as usize].instance as usize;
-        let flows = &mut self.instances[number].flows;
+        let there = &self.ports[port.0 as usize];
+        let since = self.since(there, key);
+        let flows = &mut self.instances[there.instance as usize].flows;
         let mut known = Known::NOTHING;
         if let Found::Known { id, .. } = flows.packet(now, key, false, seen)
             && let Some((flow, tracked, local_first)) = flows.value(id)
         {
-            if flow.into.epoch == self.epoch
+            if since.holds(flow.into.epoch, tracked)
                 && read.is_cacheable()
                 && self.ends.senders.get(flow.sender) == Some(sender)
             {
@@ -293,7 +300,7 @@ impl Card {
     /// Verdicts of what the rules say of the flow are kept; that a host is none of the sender's is
     /// not, since the true one has the same flow.
     fn keep_into(&mut self, instance: u32, id: TrackId, sender: &Sender, verdict: Verdict) {
-        let (epoch, number) = (self.epoch, self.ends.senders.number_of(sender));
+        let (epoch, number) = (self.epochs.kept(), self.ends.senders.number_of(sender));
         if let Some((flow, ..)) = self.instances[instance as usize].flows.value(id) {
             flow.into = Side { epoch, verdict };
             flow.sender = if number == NOBODY { NOBODY } else { number };
@@ -315,7 +322,10 @@ impl Card {
             None => true,
             Some(from) => {
                 let place = self.rules.sender(to, from, packet.source);
-                let place = place.map_err(|_| Cause::NotItsHost)?; // V6
+                let place = place.map_err(|none| match none {
+                    NoSender::Ask(_) => Cause::Unanswered,
+                    NoSender::NotIts => Cause::NotItsHost, // V6
+                })?;
                 let host = sender.host.as_ref().unwrap_or(&self.host);
                 if place.host.as_ref() != Some(host) {
                     return Err(Cause::NotItsHost);

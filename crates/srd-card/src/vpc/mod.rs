@@ -16,14 +16,15 @@
 //! ```
 //!
 //! The first packet of a flow is judged by the compiled rules ([`srd_vpc::compile`]); what they say
-//! is kept with the flow, for each direction, under the number of the rules. After a change of
-//! rules each flow is judged again before its next packet passes, packets that wait for a limit
-//! included (V4). Packets of ICMP and fragments are judged each time (V3).
+//! is kept with the flow, for each direction, under the number of the last change of rules. After a
+//! change each flow that it may concern is judged again before its next packet passes, packets that
+//! wait for a limit included (V4). Packets of ICMP and fragments are judged each time (V3).
 //!
 //! | file | what |
 //! |---|---|
 //! | [`card`] | interfaces, instances, rules |
 //! | `flow` | what is kept with a flow |
+//! | `epochs` | which verdicts hold |
 //! | `egress`, `batch` | what guests send, one by one and several at once |
 //! | `ingress` | what arrives for them |
 //! | `onward` | limits, and what passed them |
@@ -31,6 +32,7 @@
 //! | `translate` | addresses that gateways write |
 //! | `logged`, [`logs`] | what flow logs count, and its windows |
 //! | `mirrored`, [`mirror`] | what is copied for mirror sessions, and the copies |
+//! | [`asking`] | packets that wait until it is known where an interface is |
 //! | [`trace`], `traced` | packets that are followed, and where their way is noted |
 //! | [`nat`] | ports that stand for connections through NAT gateways |
 //! | [`envelope`] | what hosts say of a packet to each other |
@@ -39,11 +41,13 @@
 //!
 //! The rules are those of `docs/spec/card.md`, section 5.
 
+pub mod asking;
 mod batch;
 pub mod card;
 pub mod drops;
 mod egress;
 pub mod envelope;
+mod epochs;
 mod flow;
 mod ingress;
 mod logged;

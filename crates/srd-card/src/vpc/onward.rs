@@ -6,6 +6,7 @@ use srd_proto::time::Instant;
 use srd_vpc::compile::Flow as OfFlow;
 use srd_vpc::judge::Exit;
 
+use super::asking::Waiting;
 use super::card::Card;
 use super::drops::Cause;
 use super::envelope::Envelope;
@@ -97,9 +98,21 @@ impl Card {
         read: Option<&Read>,
         around: &mut impl Around,
     ) {
-        if parcel.epoch != self.epoch
+        if parcel.epoch != self.epochs.now()
+            && self.is_concerned(&parcel)
             && let Err(cause) = self.judge_again(now, &mut parcel)
         {
+            if cause == Cause::Unanswered {
+                let eni = self.ports[parcel.port.0 as usize].eni;
+                let Parcel { frame, port, going, .. } = parcel;
+                let sender = match going {
+                    Going::Out(_) => None,
+                    Going::In(sender) => Some(sender),
+                };
+                // It passes the limits once more.
+                let waiting = Waiting { frame, port, eni, sender };
+                return self.wait(now, waiting, offer.packets.into());
+            }
             self.log_late_refusal(now, &parcel, cause);
             self.note(now, parcel.followed, || Event::Dropped(cause));
             return self.drop_of(Some(parcel.port), cause, offer.packets.into());
@@ -143,6 +156,26 @@ impl Card {
                 }
             }
         }
+    }
+
+    /// Whether a change since a packet was judged may concern it.
+    #[cold]
+    fn is_concerned(&self, parcel: &Parcel) -> bool {
+        let Some(read) = Read::frame(&parcel.frame) else { return true };
+        let bytes = &parcel.frame[OFFLOAD_BYTES..];
+        let since = |port: PortId, direction| {
+            let port = &self.ports[port.0 as usize];
+            self.since(port, &Key::of(&read.packet, bytes, direction, port.index)).groups
+        };
+        let (own, other) = match &parcel.going {
+            Going::Out(_) => (Direction::Egress, None),
+            Going::In(sender) => {
+                let here = sender.eni.filter(|_| sender.host.is_none());
+                (Direction::Ingress, here.and_then(|eni| self.port_of(eni)))
+            }
+        };
+        let other = other.map_or(0, |port| since(port, Direction::Egress));
+        parcel.epoch < since(parcel.port, own).max(other)
     }
 
     fn judge_again(&mut self, now: Instant, parcel: &mut Parcel) -> Result<(), Cause> {

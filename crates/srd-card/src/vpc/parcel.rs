@@ -10,15 +10,15 @@ use super::trace::Followed;
 pub(super) struct Parcel {
     pub(super) frame: Vec<u8>,
     pub(super) port: PortId,
-    /// The rules that judged it.
-    pub(super) epoch: u32,
+    /// The last change before it was judged.
+    pub(super) epoch: u64,
     pub(super) going: Going,
     pub(super) followed: Followed,
 }
 
 /// Which way a packet goes.
 pub(super) enum Going {
-    /// From the guest to the target of this number, which is of the epoch.
+    /// From the guest to the target of this number, while its verdict holds.
     Out(u32),
     /// To the guest.
     In(Sender),

@@ -2,7 +2,11 @@
 #![allow(dead_code)] // each test uses some of it
 
 use std::net::Ipv4Addr;
+#[allow(unused_imports)] // tests inside of the crate are without this prelude
+use std::prelude::v1::*;
 use std::sync::Arc;
+#[allow(unused_imports)]
+use std::vec;
 
 use srd_card::offload::OFFLOAD_BYTES;
 use srd_card::profile::{InstanceType, Profile};

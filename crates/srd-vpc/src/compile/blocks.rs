@@ -2,6 +2,7 @@
 //! look-up costs as many searches as there are lengths, at most 33 or 129.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
@@ -67,6 +68,17 @@ impl<V> Blocks<V> {
     pub(super) fn all(&self) -> impl Iterator<Item = &V> {
         let v4 = self.v4.values().flat_map(BTreeMap::values);
         v4.chain(self.v6.values().flat_map(BTreeMap::values))
+    }
+
+    /// The addresses whose values differ in another table; `None` if longer blocks differ.
+    pub(super) fn differing(&self, other: &Self) -> Option<Vec<IpAddr>>
+    where
+        V: PartialEq,
+    {
+        let v4 = differing_singles(&self.v4, &other.v4, 32)?.into_iter();
+        let v6 = differing_singles(&self.v6, &other.v6, 128)?.into_iter();
+        let v4 = v4.map(|at| IpAddr::V4(at.into()));
+        Some(v4.chain(v6.map(|at| IpAddr::V6(at.into()))).collect())
     }
 
     /// How many blocks the table holds.
@@ -157,4 +169,42 @@ pub(super) fn of_eni(eni: &crate::object::Eni) -> impl Iterator<Item = IpNet> + 
     let prefixes4 = eni.ipv4_prefixes.iter().map(|block| IpNet::V4(*block));
     let prefixes6 = eni.ipv6_prefixes.iter().map(|block| IpNet::V6(*block));
     v4.chain(v6).chain(prefixes4).chain(prefixes6)
+}
+
+/// The keys of the length of single addresses whose values differ; `None` if others differ.
+fn differing_singles<K: Ord + Copy, V: PartialEq>(
+    old: &BTreeMap<u8, BTreeMap<K, V>>,
+    new: &BTreeMap<u8, BTreeMap<K, V>>,
+    single: u8,
+) -> Option<Vec<K>> {
+    let others = |lengths: &BTreeMap<u8, BTreeMap<K, V>>| {
+        lengths.keys().filter(|length| **length != single).count()
+    };
+    let mut of_old = old.iter().filter(|(length, _)| **length != single);
+    if others(old) != others(new) || !of_old.all(|(length, map)| new.get(length) == Some(map)) {
+        return None;
+    }
+    let none = BTreeMap::new();
+    Some(differing(old.get(&single).unwrap_or(&none), new.get(&single).unwrap_or(&none)))
+}
+
+/// The keys whose values differ, or that only one of two tables has: one walk along both.
+pub(super) fn differing<K: Ord + Copy, V: PartialEq>(
+    old: &BTreeMap<K, V>,
+    new: &BTreeMap<K, V>,
+) -> Vec<K> {
+    let mut found = Vec::new();
+    let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+    loop {
+        let first = match (old.peek(), new.peek()) {
+            (Some((a, _)), Some((b, _))) => **a.min(b),
+            (Some((a, _)), None) | (None, Some((a, _))) => **a,
+            (None, None) => return found,
+        };
+        let before = old.next_if(|(key, _)| **key == first).map(|(_, value)| value);
+        let after = new.next_if(|(key, _)| **key == first).map(|(_, value)| value);
+        if before != after {
+            found.push(first);
+        }
+    }
 }

@@ -41,38 +41,60 @@ impl Delta {
 }
 
 impl Rules {
-    /// Follows a change. The caller forgets all verdicts then: if any of them has changed, it was
-    /// by this.
-    pub fn apply(&mut self, delta: Delta) {
+    /// Follows a change, and says whose verdicts may be others now.
+    pub fn apply(&mut self, delta: Delta) -> Concern {
+        let mut concern = Concern::These(Concerned::default());
         if let Some(mut whole) = delta.whole {
-            for (id, members) in core::mem::take(&mut self.members) {
-                if let Some(of) = whole.members.get_mut(&id) {
-                    *of = members;
+            for (id, of) in &mut whole.members {
+                if let Some(members) = self.members.get(id) {
+                    of.clone_from(members);
                 }
             }
-            whole.keep_answers_of(self);
+            let known = core::mem::take(&mut self.known);
+            concern = self.concern(&whole);
             *self = whole;
+            self.known = known;
         }
         for (id, acl) in delta.acls {
+            concern.add(self.concerned_by_acl(id));
             match acl {
                 Some(acl) => _ = self.acls.insert(id, acl),
                 None => _ = self.acls.remove(&id),
             }
         }
         for (id, cloud) in delta.clouds {
+            concern = Concern::Everything;
             match cloud {
                 Some(cloud) => _ = self.clouds.insert(id, cloud),
                 None => _ = self.clouds.remove(&id),
             }
         }
         for (id, blocks) in delta.members {
+            concern.add(Concern::These(self.concerned_by_group(id)));
             let Some(members) = self.members.get_mut(&id) else { continue };
             for (block, is_member) in blocks {
                 if is_member { members.add(block) } else { members.remove(block) }
             }
         }
         for question in delta.withdrawn {
-            self.withdraw(question);
+            concern.add(self.withdraw(question));
         }
+        concern
+    }
+
+    fn concerned_by_acl(&self, id: AclId) -> Concern {
+        let is_of = |subnet: &SubnetId| self.subnets.get(subnet).is_some_and(|of| of.acl == id);
+        // Packets of any subnet may pass that of a NAT gateway.
+        if self.gateways.nat.values().any(|nat| is_of(&nat.subnet)) {
+            return Concern::Everything;
+        }
+        let ports = self.ports.iter().filter(|(_, port)| is_of(&port.subnet));
+        let ways = ports.map(|(eni, _)| *eni).collect();
+        Concern::These(Concerned { ways, ..Concerned::default() })
+    }
+
+    fn concerned_by_group(&self, id: GroupId) -> Concerned {
+        let ports = self.ports.iter().filter(|(_, port)| port.policy.named().any(|of| of == id));
+        Concerned { groups: ports.map(|(eni, _)| *eni).collect(), ..Concerned::default() }
     }
 }

@@ -9,6 +9,7 @@
 use super::*;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU32, Ordering};
+use ipnet::IpNet;
 
 /// The most answers of a host: about 10 MB.
 pub const KNOWN_MAX: usize = 65_536;
@@ -70,6 +71,8 @@ pub enum NotLearned {
     ShareFull,
     /// It is about a cloud that the host does not reach.
     OutOfReach,
+    /// Nobody has asked, or has waited so long.
+    NotAsked,
 }
 
 /// The answers of a host.
@@ -141,15 +144,14 @@ impl Known {
         Ok(())
     }
 
-    fn forget(&mut self, question: Question) -> bool {
-        let Some(held) = self.answers.remove(&question) else { return false };
+    fn forget(&mut self, question: Question) {
+        let Some(held) = self.answers.remove(&question) else { return };
         if let Some(share) = self.shares.get_mut(&held.asker) {
             *share -= 1;
             if *share == 0 {
                 self.shares.remove(&held.asker);
             }
         }
-        true
     }
 
     fn those(&self, wanted: impl Fn(&Held) -> bool) -> Vec<Question> {
@@ -172,9 +174,24 @@ impl Rules {
         self.known.answers.values().map(|held| (&held.asker, &held.answer))
     }
 
-    /// Forgets an answer; whether it was there. The caller forgets verdicts that rest on it.
-    pub fn withdraw(&mut self, question: Question) -> bool {
-        self.known.forget(question)
+    /// Forgets an answer, and says whose verdicts rest on it.
+    pub fn withdraw(&mut self, question: Question) -> Concern {
+        let concern = match self.known.answers.get(&question).map(|held| &held.answer) {
+            None => Concern::These(Concerned::default()),
+            Some(Answer::Address(_, address, _)) => of_addresses([*address]),
+            // Nothing that it sent was taken.
+            Some(Answer::Interface(_, None)) => Concern::These(Concerned::default()),
+            Some(Answer::Interface(_, Some(of))) => {
+                let single = |net: &IpNet| net.prefix_len() == net.max_prefix_len();
+                if of.source_dest_check && of.own.nets().all(|net| single(&net)) {
+                    of_addresses(of.own.nets().map(|net| net.addr()))
+                } else {
+                    Concern::Everything
+                }
+            }
+        };
+        self.known.forget(question);
+        concern
     }
 
     /// Forgets what no packet has needed since the last sweep, and says what that was. The caller
@@ -182,13 +199,13 @@ impl Rules {
     pub fn sweep(&mut self) -> Vec<Question> {
         let round = self.known.round;
         let idle = self.known.those(|held| held.used.0.load(Ordering::Relaxed) != round);
-        idle.iter().for_each(|question| _ = self.known.forget(*question));
+        idle.iter().for_each(|question| self.known.forget(*question));
         self.known.round = round.wrapping_add(1);
         idle
     }
+}
 
-    /// Takes the answers of other tables of this host.
-    pub(super) fn keep_answers_of(&mut self, before: &mut Self) {
-        self.known = core::mem::take(&mut before.known);
-    }
+fn of_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> Concern {
+    let addresses = addresses.into_iter().collect();
+    Concern::These(Concerned { addresses, ..Concerned::default() })
 }

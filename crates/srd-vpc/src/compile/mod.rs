@@ -19,6 +19,7 @@
 //! | `build` | what of a world a host needs |
 //! | `decide` | packets |
 //! | `known` | answers that a host remembers |
+//! | `concern` | whose verdicts a change concerns |
 //! | `edit` | changes of a world |
 //! | `delta` | what a host has to change |
 //! | `needs` | what the tables of a host rest on |
@@ -26,6 +27,7 @@
 
 mod blocks;
 mod build;
+mod concern;
 mod decide;
 mod delta;
 mod directory;
@@ -35,6 +37,7 @@ mod known;
 mod needs;
 mod policy;
 
+pub use concern::{Concern, Concerned};
 pub use decide::{Arrival, Flow, Next, NoSender, Sent};
 pub use delta::Delta;
 pub use directory::Directory;

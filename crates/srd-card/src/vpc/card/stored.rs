@@ -78,8 +78,8 @@ struct Known {
     instance: Instance,
 }
 
-/// The rules that have judged a packet of another card.
-const NO_EPOCH: u32 = 0;
+/// A packet of another card was judged before all changes of this one.
+const NO_EPOCH: u64 = 0;
 
 impl Card {
     /// All that another card needs to go on: [`Card::import`]. Windows of flow logs that are over

@@ -1,0 +1,130 @@
+//! Which verdicts hold: those given since the last change that concerned what they rest on (V4).
+//!
+//! Each change of rules that concerns anything has a number. An interface remembers the last one
+//! that concerned its way, and the last one that concerned its way or its groups; what is at an
+//! address is remembered for all addresses of one hash together, so that more is judged again than
+//! needs be, and nothing less. A verdict has the number of the change before it.
+//!
+//! Bound: [`BUCKETS`] numbers for addresses. A flow keeps the low half of a number; when that
+//! begins anew, all flows are told ([`Epochs::begin`]).
+
+use alloc::boxed::Box;
+use core::net::IpAddr;
+
+use crate::track::Key;
+
+/// Addresses are divided into so many.
+const BUCKETS: usize = 1024;
+
+/// The last changes that concern an interface.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Since {
+    /// Its way: all of its flows.
+    pub(super) ways: u64,
+    /// Its way or its groups: flows that are not tracked. // V2
+    pub(super) groups: u64,
+}
+
+impl Since {
+    /// A change that concerns all flows.
+    pub(super) fn all(now: u64) -> Self {
+        Self { ways: now, groups: now }
+    }
+
+    /// Whether a verdict of this number holds for a flow.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // both are of one turn of the low half
+    pub(super) fn holds(self, epoch: u32, tracked: bool) -> bool {
+        epoch >= if tracked { self.ways as u32 } else { self.groups as u32 }
+    }
+
+    /// Together with the last change of what is at an address.
+    #[inline]
+    pub(super) fn and(self, address: u64) -> Self {
+        Self { ways: self.ways.max(address), groups: self.groups.max(address) }
+    }
+}
+
+/// The numbers of changes.
+#[derive(Debug)]
+pub(super) struct Epochs {
+    now: u64,
+    addresses: Box<[u64; BUCKETS]>,
+}
+
+impl Epochs {
+    pub(super) fn new() -> Self {
+        Self { now: 1, addresses: Box::new([0; BUCKETS]) }
+    }
+
+    /// The last change.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// What flows keep of it; never zero, which is older than any change.
+    #[allow(clippy::cast_possible_truncation)] // the low half
+    pub(super) fn kept(&self) -> u32 {
+        self.now as u32
+    }
+
+    /// Another change. Returns whether the low half begins anew: all that is kept of numbers has to
+    /// be forgotten then.
+    pub(super) fn begin(&mut self) -> bool {
+        self.now += 1;
+        let anew = self.kept() == 0;
+        self.now += u64::from(anew);
+        anew
+    }
+
+    /// The change concerns what is at an address.
+    pub(super) fn concern(&mut self, address: IpAddr) {
+        self.addresses[bucket(Key::words(address))] = self.now;
+    }
+
+    /// The last change that concerns what is at the other end.
+    #[inline]
+    pub(super) fn of_remote(&self, key: &Key) -> u64 {
+        self.addresses[bucket(key.remote_words())]
+    }
+}
+
+/// The bits of an address, spread.
+#[inline]
+fn bucket(words: [u64; 2]) -> usize {
+    let mixed = (words[0].rotate_left(32) ^ words[1]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 54) as usize % BUCKETS
+}
+
+#[cfg(test)]
+impl Epochs {
+    /// So many changes have been.
+    pub(super) fn set(&mut self, now: u64) {
+        self.now = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_low_half_begins_anew_and_is_never_zero() {
+        let mut epochs = Epochs::new();
+        epochs.now = u64::from(u32::MAX) - 1;
+        assert!(!epochs.begin());
+        assert_eq!(epochs.kept(), u32::MAX);
+        assert!(epochs.begin());
+        assert_eq!((epochs.now(), epochs.kept()), ((1 << 32) + 1, 1));
+        assert!(!Since::all(epochs.now()).holds(0, true));
+    }
+
+    #[test]
+    fn addresses_of_a_subnet_have_buckets_of_their_own() {
+        let mut buckets: std::vec::Vec<usize> =
+            (0..=255).map(|last| bucket(Key::words(IpAddr::from([10, 0, 0, last])))).collect();
+        buckets.sort_unstable();
+        buckets.dedup();
+        assert!(buckets.len() > 200, "{}", buckets.len());
+    }
+}

@@ -1,0 +1,211 @@
+//! What a change of a host's tables concerns: whose verdicts may be others now. Verdicts that
+//! nothing here names are the same under both.
+//!
+//! What the verdict of a packet rests on, in three parts: the way of its interface (routes, lists,
+//! gateways, the interface itself), the groups of its interface, and which interface has the
+//! address at the other end, and where. Groups are not asked about flows that are tracked.
+
+use super::blocks::differing;
+use super::*;
+use core::net::IpAddr;
+
+/// More addresses than this at once concern everything.
+const ADDRESSES_MAX: usize = 1024;
+
+/// What a change concerns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Concern {
+    /// Everything that is kept.
+    Everything,
+    /// These, and nothing else.
+    These(Concerned),
+}
+
+/// Interfaces and addresses that a change concerns.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Concerned {
+    /// Interfaces of the host, of which all flows are concerned.
+    pub ways: BTreeSet<EniId>,
+    /// Interfaces of the host, of which flows are concerned that are not tracked.
+    pub groups: BTreeSet<EniId>,
+    /// Addresses that another interface has now, or one that is elsewhere: flows from there and
+    /// to there are concerned.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Concern {
+    /// Adds what another change concerns.
+    pub(super) fn add(&mut self, other: Self) {
+        match (&mut *self, other) {
+            (Self::These(all), Self::These(Concerned { ways, groups, addresses })) => {
+                all.ways.extend(ways);
+                all.groups.extend(groups);
+                all.addresses.extend(addresses);
+                if all.addresses.len() > ADDRESSES_MAX {
+                    *self = Self::Everything;
+                }
+            }
+            _ => *self = Self::Everything,
+        }
+    }
+}
+
+impl Rules {
+    /// What is concerned if `new` takes the place of these tables. Costs a walk along both.
+    pub fn concern(&self, new: &Self) -> Concern {
+        self.concerned(new).map_or(Concern::Everything, Concern::These)
+    }
+
+    /// `None`: everything is.
+    fn concerned(&self, new: &Self) -> Option<Concerned> {
+        // Each table has to be looked at: one that is added does not compile here.
+        let Self {
+            host,
+            ports,
+            subnets: _,
+            acls: _,
+            members,
+            asks,
+            mapping,
+            unchecked,
+            known,
+            peered,
+            clouds,
+            gateways,
+        } = self;
+        // Answers that are withdrawn by themselves are a `Delta`.
+        let same = *host == new.host
+            && *asks == new.asks
+            && *known == new.known
+            && *unchecked == new.unchecked
+            && *peered == new.peered
+            && *clouds == new.clouds
+            && mapping.keys().eq(new.mapping.keys());
+        if !same {
+            return None;
+        }
+        let mut concerned = Concerned::default();
+        for (before, after) in mapping.values().zip(new.mapping.values()) {
+            concerned.addresses.extend(before.differing(after)?);
+        }
+        if concerned.addresses.len() > ADDRESSES_MAX {
+            return None;
+        }
+        self.concern_by_gateways(gateways, new, &mut concerned)?;
+        let mut ways = Ways { old: self, new, known: BTreeMap::new() };
+        let mut of_members = BTreeMap::new();
+        for (id, before) in ports {
+            let Some(after) = new.ports.get(id) else {
+                concerned.ways.insert(*id);
+                continue;
+            };
+            let Port { subnet, source_dest_check, own, policy, place } = before;
+            let same = *subnet == after.subnet
+                && *source_dest_check == after.source_dest_check
+                && *own == after.own
+                && *place == after.place
+                && ways.same(*subnet);
+            if !same {
+                concerned.ways.insert(*id);
+                continue;
+            }
+            let mut same_members = |id: GroupId| {
+                *of_members.entry(id).or_insert_with(|| members.get(&id) == new.members.get(&id))
+            };
+            let same = (Arc::ptr_eq(policy, &after.policy) || *policy == after.policy)
+                && policy.named().all(&mut same_members);
+            if !same {
+                concerned.groups.insert(*id);
+            }
+        }
+        concerned.ways.extend(new.ports.keys().filter(|id| !ports.contains_key(id)));
+        Some(concerned)
+    }
+
+    fn concern_by_gateways(
+        &self,
+        before: &Gateways,
+        new: &Self,
+        concerned: &mut Concerned,
+    ) -> Option<()> {
+        let Gateways {
+            internet,
+            attached,
+            egress_only,
+            nat,
+            peerings,
+            endpoints,
+            middleboxes,
+            elastic,
+            of_nat,
+            arrivals,
+        } = before;
+        let after = &new.gateways;
+        let same = *internet == after.internet
+            && *attached == after.attached
+            && *egress_only == after.egress_only
+            && *nat == after.nat
+            && *peerings == after.peerings
+            && *endpoints == after.endpoints
+            && *middleboxes == after.middleboxes
+            && *of_nat == after.of_nat;
+        if !same {
+            return None;
+        }
+        // Who sends from such an address: those that have it, and those that need not have it.
+        for (_, address) in differing(elastic, &after.elastic) {
+            if nat.values().any(|nat| nat.private == address) {
+                return None;
+            }
+            let address = address.into();
+            let sends = |port: &Port| !port.source_dest_check || port.own.contains(address);
+            let all = self.ports.iter().filter(|(_, port)| sends(port));
+            concerned.ways.extend(all.map(|(id, _)| *id));
+        }
+        for public in differing(arrivals, &after.arrivals) {
+            let ends = [arrivals.get(&public), after.arrivals.get(&public)];
+            concerned.ways.extend(ends.into_iter().flatten().map(|(eni, _)| *eni));
+        }
+        Some(())
+    }
+}
+
+/// Whether packets that leave a subnet, or enter it, find the same lists and routes.
+struct Ways<'a> {
+    old: &'a Rules,
+    new: &'a Rules,
+    known: BTreeMap<SubnetId, bool>,
+}
+
+impl Ways<'_> {
+    fn same(&mut self, id: SubnetId) -> bool {
+        let mut open = Vec::from([id]);
+        let mut seen = BTreeSet::new();
+        while let Some(id) = open.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            if !*self.known.entry(id).or_insert_with(|| is_same(self.old, self.new, id)) {
+                return false;
+            }
+            // The subnets of NAT gateways are on the way, too.
+            let routes = self.old.subnets.get(&id).and_then(|subnet| subnet.routes.as_ref());
+            let targets = routes.into_iter().flat_map(|routes| routes.all());
+            open.extend(targets.filter_map(|(_, target)| match target {
+                Target::NatGateway(id) => Some(self.old.gateways.nat.get(id)?.subnet),
+                _ => None,
+            }));
+        }
+        true
+    }
+}
+
+fn is_same(old: &Rules, new: &Rules, id: SubnetId) -> bool {
+    match (old.subnets.get(&id), new.subnets.get(&id)) {
+        (Some(before), Some(after)) => {
+            before == after && old.acls.get(&before.acl) == new.acls.get(&after.acl)
+        }
+        (None, None) => true,
+        _ => false,
+    }
+}
