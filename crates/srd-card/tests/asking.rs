@@ -216,7 +216,7 @@ fn idle_answers_are_forgotten_and_the_control_plane_hears_it() {
     lab.send(ELSEWHERE);
     let used = lab.questions()[0];
     lab.answer(used).unwrap();
-    for _ in 0..3 {
+    for _ in 0..2 {
         lab.now = lab.card.poll_timeout().unwrap().max(lab.now);
         lab.card.poll(lab.now, &mut lab.out);
         lab.send(ELSEWHERE);

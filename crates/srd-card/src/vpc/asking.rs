@@ -104,6 +104,11 @@ impl Card {
         self.asking.new.pop_front()
     }
 
+    /// Packets that wait for answers.
+    pub fn unanswered(&self) -> usize {
+        self.asking.open.values().map(|open| open.packets.len()).sum()
+    }
+
     /// Answers that the card has forgotten, since no packet has needed them for a while: whatever
     /// answers need not tell it of changes any more.
     pub fn take_forgotten(&mut self) -> Vec<Question> {

@@ -10,7 +10,7 @@ use srd_vpc::id::*;
 use srd_vpc::judge::*;
 use srd_vpc::object::World;
 use srd_vpc::packet::{Inner, Packet};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -109,25 +109,6 @@ pub(crate) struct Fabric {
     now: Instant,
 }
 
-/// The objects that differ.
-fn edits(old: &World, new: &World) -> Vec<Edit> {
-    let mut edits = Vec::new();
-    macro_rules! differing {
-        ($($kind:ident $table:ident,)*) => {$(
-            let ids: BTreeSet<_> = old.$table.keys().chain(new.$table.keys()).copied().collect();
-            let all = ids.into_iter().filter(|id| old.$table.get(id) != new.$table.get(id));
-            edits.extend(all.map(|id| Edit::$kind(id, new.$table.get(&id).cloned())));
-        )*};
-    }
-    differing!(
-        Vpc vpcs, Subnet subnets, RouteTable route_tables, Acl acls, Group groups,
-        PrefixList prefix_lists, Interface enis, Instance instances, Placement placements,
-        InternetGateway internet_gateways, EgressOnlyGateway egress_only_gateways,
-        NatGateway nat_gateways, Address addresses, Peering peerings, Endpoint endpoints,
-    );
-    edits
-}
-
 impl Fabric {
     pub(crate) fn new(world: &World) -> Self {
         Self::of(world, None)
@@ -172,7 +153,7 @@ impl Fabric {
 
     pub(crate) fn set_rules(&mut self, world: &World) {
         if let Some(directory) = &mut self.directory {
-            let edits = edits(directory.world(), world);
+            let edits = Edit::between(directory.world(), world);
             for (host, delta) in directory.apply(&edits) {
                 let index = HOSTS.iter().position(|name| **name == *host).unwrap();
                 self.cards[index].follow_delta(delta);

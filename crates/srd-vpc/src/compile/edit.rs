@@ -1,8 +1,10 @@
 //! Changes of a world, one object at a time.
 
+use super::blocks::differing;
 use crate::id::*;
 use crate::object::*;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// One object as it is from now on; none: it is removed. Objects that tables do not depend on
 /// (options, logs, mirrors) have no edits.
@@ -41,6 +43,24 @@ pub enum Edit {
 }
 
 impl Edit {
+    /// The edits that make one world of another, as far as tables depend on it.
+    pub fn between(old: &World, new: &World) -> Vec<Self> {
+        let mut edits = Vec::new();
+        macro_rules! differing {
+            ($($kind:ident $table:ident,)*) => {$(
+                let ids = differing(&old.$table, &new.$table).into_iter();
+                edits.extend(ids.map(|id| Self::$kind(id, new.$table.get(&id).cloned())));
+            )*};
+        }
+        differing!(
+            Vpc vpcs, Subnet subnets, RouteTable route_tables, Acl acls, Group groups,
+            PrefixList prefix_lists, Interface enis, Instance instances, Placement placements,
+            InternetGateway internet_gateways, EgressOnlyGateway egress_only_gateways,
+            NatGateway nat_gateways, Address addresses, Peering peerings, Endpoint endpoints,
+        );
+        edits
+    }
+
     /// Whether a world is another after it.
     pub fn changes(&self, world: &World) -> bool {
         match self {
