@@ -62,7 +62,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Asks, unless that is done already; whether it is.
+    /// Asks, unless that is done already; whether it is. // V15
     fn ask(&mut self, now: Instant, asker: Asker, question: Question) -> bool {
         if self.open.contains_key(&question) {
             return true;
@@ -194,7 +194,7 @@ impl Card {
             }
         }
         if self.asking.sweep.is_some_and(|at| at <= now) {
-            let idle = Arc::make_mut(&mut self.rules).sweep();
+            let idle = Arc::make_mut(&mut self.rules).sweep(); // V16
             self.asking.idle.extend(idle);
             self.asking.sweep = (self.rules.answers() > KEPT).then_some(now + SWEEP);
             // What is in use is asked for again before the next look.
