@@ -150,7 +150,10 @@ pub(crate) fn route(text: &str) -> Result<(Other<'_>, Target<'_>, bool)> {
     };
     if propagated && matches!(destination, Other::List(_)) {
         let what = String::from("a route to a prefix list is never propagated");
-        return Err(Wrong { what, remedy: "write its blocks, each as a route, or no `propagated`" });
+        return Err(Wrong {
+            what,
+            remedy: "write its blocks, each as a route, or no `propagated`",
+        });
     }
     let target = match *target {
         ["blackhole"] => Target::Blackhole,

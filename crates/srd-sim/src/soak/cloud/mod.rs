@@ -117,7 +117,8 @@ fn common(plan: &Plan) -> Common {
     let mut knobs = Knobs::new(dice);
     let first = knobs.world(&places);
     let heal = Duration::from_nanos(plan.heal_ps() / 1000);
-    let within = |dice: &mut Dice| Instant::ZERO + heal.over(1000).times(dice.between(0, 1000).into());
+    let within =
+        |dice: &mut Dice| Instant::ZERO + heal.over(1000).times(dice.between(0, 1000).into());
     let mut times: Vec<Instant> = (0..dice.between(0, 12)).map(|_| within(dice)).collect();
     times.sort();
     let changes = times.into_iter().map(|at| {

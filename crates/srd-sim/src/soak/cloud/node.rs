@@ -359,8 +359,13 @@ fn card(common: &Common, name: &str, enis: &Vec<EniId>, now: Instant) -> Card {
         Some(_) => shared.directory.tables(name),
         None => Rules::compile(shared.judge.world(), name),
     };
-    let exits: Vec<Exit> =
-        shared.judge.world().internet_gateways.keys().map(|id| Exit::InternetGateway(*id)).collect();
+    let exits: Vec<Exit> = shared
+        .judge
+        .world()
+        .internet_gateways
+        .keys()
+        .map(|id| Exit::InternetGateway(*id))
+        .collect();
     let mut card = Card::new(name, Arc::new(rules), common.seed);
     card.set_edges(exits.into_iter().map(|exit| (exit, Arc::from(EDGE))).collect());
     for eni in enis {
